@@ -1,0 +1,39 @@
+# make demo | test | lint | clean. Each sets itself up: Python >= 3.11 and make are enough.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+OUT ?= out/demo
+CHECKED := mlagen schedules templates tests
+
+DEMO_PROBLEM := --set num_heads=8 --set num_kv_heads=2 --set depth=128 --set mask=causal
+DEMO_SHAPE := --shape batch=1 --shape seq_len=512 --shape num_keys=512 --data realistic --seed 0
+
+.PHONY: demo test lint clean
+
+demo: $(READY)
+	@$(BIN)/mlagen build mha_prefill_v2 $(DEMO_PROBLEM) -o $(OUT)
+	@echo
+	@$(BIN)/mlagen verify $(OUT) $(DEMO_SHAPE)
+
+test: $(READY)
+	$(BIN)/python -m pytest -q -n 2 $(TESTS)
+
+lint: $(READY)
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made again when the requirements change; an interrupted set-up leaves no stamp.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: $(PYTHON) is older than 3.11; run: make PYTHON=python3.11" >&2; exit 5; }
+	@echo "setting up $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[emulator,amd,dev]'
+	@touch $@

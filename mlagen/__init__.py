@@ -1,0 +1,45 @@
+"""mlagen: hand-scheduled attention kernels in real assembly, from readable schedules.
+
+import mlagen
+kernel = mlagen.build("mha_prefill_v2", num_heads=8, num_kv_heads=2, depth=128, mask="causal")
+out = kernel(q, k, v)       # numpy arrays: emulated
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlagen.launch import Launcher
+    from mlagen.ops.mha import MhaKernel
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "build"]
+
+
+def build(
+    kernel: str,
+    *,
+    target: str = "gfx950",
+    knobs: Mapping[str, Any] | None = None,
+    templates: Path | str | None = None,
+    launcher: Launcher | None = None,
+    **fields: Any,
+) -> MhaKernel:
+    """Builds a kernel and returns it as a callable on numpy arrays.
+
+    `kernel` is a schedule's name or the path of a schedule file; `fields` are those of its problem
+    (`num_heads`, `mask`, …), `knobs` the schedule's choices, `templates` a folder looked into
+    before the shipped ones. Without a `launcher` the kernel runs in the emulator. Raises
+    ConfigError for an unknown field, knob or value, and what the build refuses (`mlagen.errors`).
+    """
+    # Imported here: `import mlagen.launch` runs this file and must not load the generator.
+    from mlagen.ops.mha import MhaKernel
+    from mlagen.request import build_artifact
+
+    artifact = build_artifact(
+        kernel, fields, knobs or {}, target=target, templates=templates, allow_unproved=False
+    )
+    return MhaKernel(artifact, launcher)

@@ -1,0 +1,5 @@
+"""`python -m mlagen`."""
+
+from mlagen.cli.main import main
+
+main()

@@ -1,0 +1,36 @@
+"""What a build produces: the code object, its text, and a manifest that says how to launch it.
+
+An artifact is a value. It is kept as a directory of three files that need nothing of mlagen to be
+read (`kernel.co`, `kernel.s`, `manifest.json`), and in a store addressed by content.
+"""
+
+from mlagen.artifact.files import read_artifact, write_artifact
+from mlagen.artifact.manifest import (
+    SCHEMA,
+    Arg,
+    Artifact,
+    GridDim,
+    Manifest,
+    Proof,
+    Resources,
+    SourceLine,
+    artifact_key,
+    sha256,
+)
+from mlagen.artifact.store import ArtifactStore
+
+__all__ = [
+    "SCHEMA",
+    "Arg",
+    "Artifact",
+    "ArtifactStore",
+    "GridDim",
+    "Manifest",
+    "Proof",
+    "Resources",
+    "SourceLine",
+    "artifact_key",
+    "read_artifact",
+    "sha256",
+    "write_artifact",
+]

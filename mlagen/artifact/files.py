@@ -1,0 +1,169 @@
+"""An artifact as a directory: `kernel.co`, `kernel.s`, `manifest.json`.
+
+Written all or nothing, read with every hash checked. The manifest's JSON carries its own digest as
+its last field, so that an edited manifest is refused like an edited binary.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from mlagen.artifact.manifest import SCHEMA, Artifact, Manifest, sha256
+from mlagen.errors import BinaryError, ConfigError, MissingError
+
+CODE, TEXT, MANIFEST = "kernel.co", "kernel.s", "manifest.json"
+_SEAL = "manifest_sha256"
+
+
+class _Stored(Manifest, frozen=True, forbid_unknown_fields=True):
+    manifest_sha256: str = ""
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes of `manifest.json`: one field a line, one source line a row, sealed by a digest."""
+    rows = []
+    for name in sorted(manifest.__struct_fields__, key=lambda f: (f != "schema", f == "source")):
+        value = getattr(manifest, name)
+        if name == "source":
+            lines = ",\n".join("  " + _json(row) for row in value)
+            rows.append(f' "source": [\n{lines}\n ]' if value else ' "source": []')
+        else:
+            rows.append(f' "{name}": {_json(value)}')
+    rows.append(f' "{_SEAL}": "{_seal(manifest)}"')
+    return ("{\n" + ",\n".join(rows) + "\n}\n").encode()
+
+
+def decode_manifest(data: bytes, *, name: str = MANIFEST) -> Manifest:
+    """Reads `manifest.json`; refuses another schema, a wrong field and any alteration."""
+    try:
+        schema = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get("schema")
+        found = None if schema is None else msgspec.json.decode(schema)
+        if found != SCHEMA:
+            raise BinaryError(f"{name}: schema {found!r}; this version reads {SCHEMA!r}")
+        stored = msgspec.json.decode(data, type=_Stored)
+    except msgspec.MsgspecError as error:
+        raise BinaryError(
+            f"{name}: not a manifest: {error}", hint="build the kernel again"
+        ) from error
+    fields = {field: getattr(stored, field) for field in Manifest.__struct_fields__}
+    manifest = Manifest(**fields)
+    if stored.manifest_sha256 != _seal(manifest):
+        raise BinaryError(
+            f"{name}: altered since it was written (its digest does not fit its content)",
+            hint="build the kernel again; a manifest is not edited by hand",
+        )
+    return manifest
+
+
+def write_artifact(artifact: Artifact, directory: Path | str) -> Path:
+    """Writes the three files into `directory` and returns it.
+
+    All bytes are on disk under temporary names before the first file gets its name; a failure
+    before that leaves nothing behind. The manifest is named last.
+    """
+    target = Path(directory)
+    manifest = artifact.manifest
+    for what, data, digest in (
+        ("code", artifact.code, manifest.code_sha256),
+        ("text", artifact.text.encode(), manifest.text_sha256),
+    ):
+        if sha256(data) != digest:
+            raise ConfigError(f"the manifest's {what}_sha256 is not that of the {what}")
+    payloads = {
+        CODE: artifact.code,
+        TEXT: artifact.text.encode(),
+        MANIFEST: encode_manifest(manifest),
+    }
+    write_files(target, payloads)
+    return target
+
+
+def write_files(directory: Path, payloads: dict[str, bytes]) -> None:
+    """Writes all `payloads` (name -> bytes) into `directory`, or none of them.
+
+    All bytes are on disk under temporary names before the first file gets its own; names are given
+    in the order of `payloads`. Directories made for a write that failed are removed again.
+    """
+    made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+    temporary: dict[str, Path] = {}
+    placed: list[Path] = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, data in payloads.items():
+            temporary[name] = directory / f".{name}.{secrets.token_hex(6)}"
+            with temporary[name].open("xb") as file:
+                file.write(data)
+        for name, waiting in temporary.items():
+            waiting.replace(directory / name)
+            placed.append(directory / name)
+    except BaseException as error:
+        # What was there before a failed rewrite is left to the digests: a mix is refused on read.
+        for leftover in (*temporary.values(), *(placed if made else ())):
+            with suppress(OSError):
+                leftover.unlink(missing_ok=True)
+        for folder in made:
+            with suppress(OSError):  # not empty: another process put something there
+                folder.rmdir()
+        if isinstance(error, OSError):
+            raise ConfigError(f"cannot write {directory}: {error.strerror or error}") from error
+        raise
+
+
+def read_artifact(path: Path | str) -> Artifact:
+    """Reads an artifact from its directory, or from the path of its `kernel.co`.
+
+    Raises MissingError when a file is not there, BinaryError when one is truncated or altered.
+    """
+    given = Path(path)
+    if not given.exists():
+        raise MissingError(f"no artifact at {given}", hint="mlagen build KERNEL -o DIR makes one")
+    directory = given if given.is_dir() else given.parent
+    if given.is_file() and given.name not in (CODE, MANIFEST):
+        raise MissingError(
+            f"{given} is no artifact", hint=f"name a directory with {CODE}, {TEXT} and {MANIFEST}"
+        )
+    manifest = decode_manifest(_read(directory, MANIFEST), name=str(directory / MANIFEST))
+    code = _read(directory, CODE)
+    text = _read(directory, TEXT)
+    _check(directory / CODE, code, manifest.code_sha256)
+    _check(directory / TEXT, text, manifest.text_sha256)
+    return Artifact(manifest=manifest, code=code, text=text.decode())
+
+
+def is_artifact(path: Path | str) -> bool:
+    """Whether `path` is a directory holding a manifest, or the code object beside one."""
+    given = Path(path)
+    directory = given if given.is_dir() else given.parent
+    return (directory / MANIFEST).is_file() and (given.is_dir() or given.name in (CODE, MANIFEST))
+
+
+def _read(directory: Path, name: str) -> bytes:
+    try:
+        return (directory / name).read_bytes()
+    except FileNotFoundError:
+        raise MissingError(
+            f"{directory} has no {name}", hint="mlagen build KERNEL -o DIR writes all three files"
+        ) from None
+    except OSError as error:
+        raise MissingError(f"cannot read {directory / name}: {error.strerror}") from error
+
+
+def _check(path: Path, data: bytes, digest: str) -> None:
+    if sha256(data) != digest:
+        raise BinaryError(
+            f"{path}: truncated or altered: {len(data)} bytes whose sha256 starts "
+            f"{sha256(data)[:12]}, the manifest says {digest[:12]}",
+            hint="build the kernel again",
+        )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _seal(manifest: Manifest) -> str:
+    return sha256(_json(manifest))

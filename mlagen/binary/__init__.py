@@ -1,0 +1,23 @@
+"""Reading gfx950 code objects that anyone made: container, descriptor, metadata, instructions.
+
+    from mlagen.binary import load_code_object
+    kernel = load_code_object(open("kernel.co", "rb").read()).kernel()
+    for instruction in kernel.instructions:
+        print(instruction)
+"""
+
+from mlagen.binary.code_object import CodeObject, KernelCode, load_code_object
+from mlagen.binary.descriptor import Descriptor
+from mlagen.binary.instruction import Instruction, Operand
+from mlagen.binary.metadata import ArgumentInfo, KernelInfo
+
+__all__ = [
+    "ArgumentInfo",
+    "CodeObject",
+    "Descriptor",
+    "Instruction",
+    "KernelCode",
+    "KernelInfo",
+    "Operand",
+    "load_code_object",
+]

@@ -1,0 +1,157 @@
+"""A gfx950 code object as values: its kernels, their instructions and the line table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from mlagen.binary.decode import decode_at
+from mlagen.binary.descriptor import Descriptor, read_descriptor
+from mlagen.binary.elf import DESCRIPTOR_BYTES, ElfImage, read_elf
+from mlagen.binary.instruction import Instruction
+from mlagen.binary.lines import read_line_table
+from mlagen.binary.metadata import KernelInfo, read_metadata
+from mlagen.errors import BinaryError
+from mlagen.targets import GFX950
+
+_ENDS = ("s_endpgm", "s_branch")  # nothing falls through these
+_INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_join", "s_cbranch_g_fork")
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """One kernel: descriptor, metadata (None without a note) and machine code.
+
+    `text_offset`: of the entry within .text, in bytes. Instruction offsets count from the entry.
+    """
+
+    name: str
+    descriptor: Descriptor
+    info: KernelInfo | None
+    text_offset: int
+    code: bytes
+
+    @cached_property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The instructions that can be reached from the entry, by offset.
+
+        Bytes that no path reaches (padding, data) are not decoded. BinaryError when a reachable
+        word is no gfx950 instruction, or control leaves the kernel's bytes.
+        """
+        found: dict[int, Instruction] = {}
+        work = [0]
+        while work:
+            offset = work.pop()
+            while offset not in found:
+                if not 0 <= offset < len(self.code):
+                    raise BinaryError(
+                        f"kernel {self.name}: control reaches byte {offset:#x}, outside its "
+                        f"{len(self.code)} bytes of code"
+                    )
+                try:
+                    ins = decode_at(self.code, offset)
+                except BinaryError as why:
+                    raise BinaryError(
+                        f"kernel {self.name}, byte {offset:#x}: {why.message}"
+                    ) from None
+                found[offset] = ins
+                target = ins.branch_target
+                if target is not None:
+                    work.append(target)
+                if ins.mnemonic in _ENDS or ins.mnemonic in _INDIRECT:
+                    break
+                offset += ins.size
+        return tuple(found[offset] for offset in sorted(found))
+
+    @property
+    def kernarg_bytes(self) -> int:
+        """Size of the argument segment: the larger of descriptor and metadata (either may be 0)."""
+        declared = self.info.kernarg_bytes if self.info else 0
+        return max(self.descriptor.kernarg_bytes, declared)
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """Everything read from one file.
+
+    `line_table` maps byte offsets within .text to lines of the assembly source ({} without -g);
+    `line_of(kernel, pc)` looks one up.
+    """
+
+    target: str
+    kernels: dict[str, KernelCode]
+    line_table: dict[int, int]
+
+    def kernel(self, name: str | None = None) -> KernelCode:
+        """The named kernel, or the only one."""
+        if name is None:
+            if len(self.kernels) == 1:
+                return next(iter(self.kernels.values()))
+            raise BinaryError(
+                f"the code object has {len(self.kernels)} kernels; name one of: "
+                + ", ".join(sorted(self.kernels))
+            )
+        if name not in self.kernels:
+            raise BinaryError(
+                f"the code object has no kernel {name}",
+                hint="it has: " + ", ".join(sorted(self.kernels)),
+            )
+        return self.kernels[name]
+
+    def line_of(self, kernel: KernelCode, pc: int) -> int | None:
+        """Line of the assembly source for a byte offset from the kernel's entry."""
+        return self.line_table.get(kernel.text_offset + pc)
+
+
+def load_code_object(data: bytes) -> CodeObject:
+    """Read a linked gfx950 code object. Raises BinaryError for anything else or damaged."""
+    image = read_elf(data)
+    infos = {info.symbol: info for info in read_metadata(image.metadata)}
+    kernels: dict[str, KernelCode] = {}
+    for symbol in image.symbols:
+        if not symbol.name.endswith(".kd") or symbol.size not in (0, DESCRIPTOR_BYTES):
+            continue
+        name = symbol.name.removesuffix(".kd")
+        raw = image.read(symbol.address, DESCRIPTOR_BYTES, f"the descriptor of kernel {name}")
+        descriptor = read_descriptor(raw, name)
+        _check_limits(name, descriptor)
+        entry = symbol.address + descriptor.entry_offset - image.text_address
+        kernels[name] = KernelCode(
+            name=name,
+            descriptor=descriptor,
+            info=infos.get(symbol.name),
+            text_offset=entry,
+            code=_code_of(image, name, entry),
+        )
+    if not kernels:
+        raise BinaryError(
+            "the code object has no kernel: no symbol ends in .kd",
+            hint="a kernel needs an .amdhsa_kernel block and a global symbol",
+        )
+    return CodeObject("gfx950", kernels, read_line_table(data, image.text_address))
+
+
+def _check_limits(name: str, descriptor: Descriptor) -> None:
+    if descriptor.lds_bytes > GFX950.lds_bytes:
+        raise BinaryError(
+            f"kernel {name} asks for {descriptor.lds_bytes} bytes of LDS; gfx950 has "
+            f"{GFX950.lds_bytes}"
+        )
+    if descriptor.vgprs > GFX950.vgprs_per_simd_lane:
+        raise BinaryError(
+            f"kernel {name} asks for {descriptor.vgprs} vector registers; gfx950 has "
+            f"{GFX950.vgprs_per_simd_lane}"
+        )
+
+
+def _code_of(image: ElfImage, name: str, entry: int) -> bytes:
+    """The kernel's bytes: its symbol's size, or up to the next function, or to the end of .text."""
+    if not 0 <= entry < len(image.text) or entry % 4:
+        raise BinaryError(f"the entry of kernel {name} lies outside .text, at offset {entry:#x}")
+    functions = [s for s in image.symbols if s.kind == "STT_FUNC"]
+    for symbol in functions:
+        if symbol.address - image.text_address == entry and symbol.size:
+            return image.text[entry : entry + symbol.size]
+    later = [s.address - image.text_address for s in functions]
+    end = min((start for start in later if start > entry), default=len(image.text))
+    return image.text[entry:end]

@@ -1,0 +1,228 @@
+"""Machine code to `Instruction` values: the one place that knows tinygrad's CDNA tables.
+
+The bit layouts and operand sizes are AMD's machine-readable ISA as shipped in
+`tinygrad.renderer.amd` (pinned exactly). No tinygrad type leaves this module. Where the tables
+differ from what the assembler does (the GLOBAL "no scalar base" code, widths of LDS loads) this
+module decides, and the tests compare it with the assembler.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from mlagen.binary.instruction import Instruction, Operand
+from mlagen.errors import BinaryError, MissingError
+
+_GLOBAL_NO_SADDR = 0x7F  # "off" in the SADDR field (CDNA4 ISA guide, FLAT/GLOBAL format)
+_RENAMED = {  # table name -> the assembler's name
+    "v_accvgpr_read": "v_accvgpr_read_b32",
+    "v_accvgpr_write": "v_accvgpr_write_b32",
+}
+_VECTOR_FIELDS = {"vdst", "vdata", "vaddr", "addr", "data", "data0", "data1", "vsrc0", "vsrc1"}
+_SOURCE_FIELDS = {"src0", "src1", "src2", "ssrc0", "ssrc1", "scale_src0", "scale_src1"}
+_SCALAR_FIELDS = {"sdst", "sdata", "saddr"}
+_ORDER = {
+    name: rank
+    for rank, name in enumerate(
+        "vdst sdst sdata vdata vaddr addr sbase srsrc data data0 data1 vsrc0 src0 ssrc0 vsrc1 src1 "
+        "ssrc1 src2 saddr soffset scale_src0 scale_src1".split()
+    )
+}
+_SCALAR_RESULTS = {"v_readfirstlane_b32", "v_readlane_b32"}  # VDST names an SGPR
+_HIDDEN = {"encoding", "op", "seg", "literal", "x2encoding"}
+_ENCODING_NAMES = {
+    "VOP1_DPP16": "VOP1_DPP",
+    "VOP2_DPP16": "VOP2_DPP",
+    "VOPC_SDWA_SDST": "VOPC_SDWA",
+    "VOP2_SDWA_SDST": "VOP2_SDWA",
+    "VOP3_SDST": "VOP3",
+    "VOP3SD": "VOP3",
+    "VOP3P_MFMA": "VOP3P",
+}
+
+
+def decode_at(code: bytes, offset: int) -> Instruction:
+    """Decode the instruction at `offset` of a kernel's bytes; BinaryError names what it met."""
+    mnemonic, encoding, size, operands, modifiers = _decode_window(code[offset : offset + 16])
+    return Instruction(offset, size, mnemonic, encoding, operands, modifiers)
+
+
+_Decoded = tuple[str, str, int, tuple[tuple[str, Operand], ...], tuple[tuple[str, int], ...]]
+
+
+@lru_cache(maxsize=65536)
+def _decode_window(window: bytes) -> _Decoded:
+    try:
+        from tinygrad.renderer.amd import decode_inst
+    except ImportError:
+        raise MissingError(
+            "the instruction decoder is not installed",
+            hint="pip install 'mlagen[emulator]'",
+        ) from None
+    try:
+        raw: Any = decode_inst(window, "cdna")
+        size = raw.size()
+        name = raw.op_name.lower()
+        widths = dict(raw.op_regs)
+        known = set(raw.operands)
+    except (ValueError, AssertionError, KeyError, AttributeError, RuntimeError) as why:
+        word = int.from_bytes(window[:4], "little")
+        raise BinaryError(f"no gfx950 instruction starts with the word {word:#010x}: {why}") from None
+    if size > len(window):
+        raise BinaryError("the code ends inside an instruction")
+    fields = {
+        field: (raw._raw >> spec.lo) & spec.mask
+        for field, spec in raw._fields  # private: the public view returns tinygrad types
+    }
+    return _plain(name, type(raw).__name__, size, fields, widths, known)
+
+
+def _plain(
+    name: str,
+    form: str,
+    size: int,
+    fields: dict[str, int],
+    widths: dict[str, int],
+    known: set[str],
+) -> _Decoded:
+    """Turn raw field values into operands and modifiers."""
+    mnemonic = name.removesuffix("_e32").removesuffix("_e64")
+    mnemonic = _RENAMED.get(mnemonic, mnemonic)
+    encoding = form.removesuffix("_LIT")
+    encoding = _ENCODING_NAMES.get(encoding, encoding)
+    literal = fields.get("literal")
+    if "_SDWA" in form or "_DPP" in form:
+        fields = {field: value for field, value in fields.items() if field != "src0"}
+        if "src0" in widths:
+            widths = {**widths, "vsrc0": widths["src0"]}
+            known = known | {"vsrc0"}
+    if encoding == "VOPC_SDWA" and not fields.get("sd"):
+        fields = {field: value for field, value in fields.items() if field != "sdst"}
+    widths = _corrected_widths(encoding, mnemonic, fields, widths)
+    operands: list[tuple[str, Operand]] = []
+    modifiers: list[tuple[str, int]] = []
+    for field, value in fields.items():
+        if field in _HIDDEN:
+            continue
+        if field in _ORDER:
+            if not _is_used(encoding, mnemonic, field, fields, known):
+                continue
+            width = widths.get(field, 1)
+            if field == "vdst" and mnemonic in _SCALAR_RESULTS:
+                operand = Operand("s", value, 1)
+            else:
+                operand = _operand(encoding, form, field, value, width, literal)
+            operands.append((field, operand))
+        elif value:
+            modifiers.append((field, value))
+    operands.sort(key=lambda item: _ORDER[item[0]])
+    if encoding in ("DS", "MUBUF", "GLOBAL", "FLAT", "VOP3P", "VOP3PX2"):
+        # The accumulator bits are part of the operands' kind from here on.
+        modifiers = [item for item in modifiers if item[0] not in ("acc", "acc_cd")]
+        operands = _accumulators(encoding, mnemonic, fields, operands)
+    return mnemonic, encoding, size, tuple(operands), tuple(modifiers)
+
+
+def _corrected_widths(
+    encoding: str, mnemonic: str, fields: dict[str, int], widths: dict[str, int]
+) -> dict[str, int]:
+    widths = dict(widths)
+    if encoding == "GLOBAL":
+        widths["addr"] = 2 if fields["saddr"] == _GLOBAL_NO_SADDR else 1
+    if encoding == "FLAT":
+        widths["addr"] = 2
+    if encoding == "MUBUF":
+        widths["vaddr"] = max(1, fields["offen"] + fields["idxen"])
+    return widths
+
+
+def _is_used(
+    encoding: str, mnemonic: str, field: str, fields: dict[str, int], known: set[str]
+) -> bool:
+    """Whether a format's operand field means something for this instruction."""
+    if encoding == "MUBUF":
+        if field == "vaddr":
+            return bool(fields["offen"] or fields["idxen"])
+        if field == "vdata":
+            return not fields["lds"] and field in known
+        return field in known
+    if encoding in ("GLOBAL", "FLAT", "SCRATCH"):
+        if "_load_lds_" in mnemonic and field == "vdst":
+            return False
+        if "atomic" in mnemonic and field == "vdst":
+            return bool(fields["sc0"])
+        if field == "saddr":
+            return encoding != "FLAT"
+        return field in known
+    if encoding == "SMEM":
+        if field == "soffset":
+            return bool(fields["soffset_en"]) or not fields["imm"]
+        return field in known
+    if encoding == "SOPC" and mnemonic == "s_set_gpr_idx_on":
+        return field == "ssrc0"
+    if field in ("scale_src0", "scale_src1"):
+        return True
+    return field in known
+
+
+def _operand(
+    encoding: str, form: str, field: str, value: int, width: int, literal: int | None
+) -> Operand:
+    if field in ("sbase", "srsrc"):
+        return Operand("s", value << (1 if field == "sbase" else 2), width)
+    if encoding == "SMEM" and field == "soffset":
+        return Operand("s", value, 1)
+    if field == "saddr":
+        return Operand("off", 0) if value == _GLOBAL_NO_SADDR else Operand("s", value, 2)
+    if field == "vdst" and form == "VOP3_SDST":
+        return Operand("s", value, width)
+    if field in _VECTOR_FIELDS:
+        if field == "vsrc1" or field == "vsrc0" or value < 256:
+            return Operand("v", value & 0xFF, width)
+        return Operand("v", value - 256, width)
+    if field in _SCALAR_FIELDS:
+        return Operand("s", value, width)
+    # A source: register, constant or literal (CDNA4 ISA guide, operand codes).
+    if value >= 256:
+        return Operand("v", value - 256, width)
+    if value < 128:
+        return Operand("s", value, width)
+    if value == 255:
+        if literal is None:
+            raise BinaryError(f"a {encoding} instruction names a literal it does not carry")
+        return Operand("literal", literal, width)
+    if 128 <= value <= 208 or 240 <= value <= 248:
+        return Operand("inline", value, width)
+    if value == 253:
+        return Operand("s", 128, 1)
+    raise BinaryError(f"operand code {value} of a {encoding} instruction is not modelled")
+
+
+def _accumulators(
+    encoding: str, mnemonic: str, fields: dict[str, int], operands: list[tuple[str, Operand]]
+) -> list[tuple[str, Operand]]:
+    """Mark the operands that the ACC bits turn into accumulation registers (CDNA4 ISA guide)."""
+    acc = fields.get("acc", 0)
+    acc_cd = fields.get("acc_cd", 0)
+    if encoding == "VOP3P" and "acc_cd" not in fields:
+        return operands
+    result = []
+    for field, operand in operands:
+        is_acc = False
+        if operand.kind == "v":
+            if encoding in ("VOP3P", "VOP3PX2"):
+                if mnemonic == "v_accvgpr_read_b32":
+                    is_acc = field == "src0"
+                elif mnemonic == "v_accvgpr_write_b32":
+                    is_acc = field == "vdst"
+                elif field == "src0":
+                    is_acc = bool(acc & 1)
+                elif field == "src1":
+                    is_acc = bool(acc & 2)
+                elif field in ("vdst", "src2"):
+                    is_acc = bool(acc_cd)
+            else:
+                is_acc = bool(acc) and field in ("vdst", "vdata", "data", "data0", "data1")
+        result.append((field, Operand("a", operand.index, operand.count) if is_acc else operand))
+    return result

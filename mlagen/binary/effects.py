@@ -1,0 +1,302 @@
+"""What each instruction reads, writes and counts: the checkers' own table of effects.
+
+Derived from the operand lists of AMD's machine-readable ISA (by way of the decoder) and the CDNA4
+ISA guide for everything an encoding leaves unsaid: VCC, SCC, EXEC, M0, operands that are read and
+written, registers that a load fills later. It knows nothing of any generator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mlagen.binary.instruction import EXEC, M0, SCC, VCC, Instruction, Operand
+
+File = Literal["v", "s"]
+Counter = Literal["", "vm", "lds", "smem"]
+"""Which queue an asynchronous result belongs to; "lds" and "smem" share lgkmcnt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`count` registers from `base` in one file. Vector numbers are physical (a0 = accum_offset).
+
+    `role` says how the register is used; wait-state rules are written over roles.
+    Reads: valu, const (scalar source of a vector instruction), carry (mask or carry in), lane
+    (source of a lane read), lane_select, dpp, trans, permlane, merge (kept part of a
+    destination), mfma_ab, mfma_c, mfma_scale, vmem_address, vmem_data, vmem_scalar, lds_address,
+    lds_data, smem, salu, m0_lds, exec.
+    Writes: valu, trans, permlane, half, mfma, vmem, lds, smem, salu, valu_scalar.
+    """
+
+    file: File
+    base: int
+    count: int
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Reads and writes of one instruction, and the counter its results come back on."""
+
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    counter: Counter = ""
+
+
+TRANSCENDENTAL = frozenset(
+    f"v_{name}"
+    for name in (
+        "exp_f32 log_f32 rcp_f32 rcp_iflag_f32 rsq_f32 sqrt_f32 sin_f32 cos_f32 exp_f16 log_f16 "
+        "rcp_f16 rsq_f16 sqrt_f16 sin_f16 cos_f16 exp_legacy_f32 log_legacy_f32"
+    ).split()
+)
+PERMLANE = frozenset({"v_permlane16_swap_b32", "v_permlane32_swap_b32"})
+LANE_READS = frozenset({"v_readfirstlane_b32", "v_readlane_b32"})
+_SWAPS = PERMLANE | {"v_swap_b32"}
+_READ_DESTINATION = frozenset({"v_fmac_f32", "v_fmac_f64", "v_mac_f32", "v_pk_fmac_f16"})
+_READ_DESTINATION |= {"v_writelane_b32", "v_fmac_f16", "v_fmac_dx9_zero_f32"}
+_CARRY_OUT = frozenset(f"v_{n}_co_u32" for n in "add sub subrev addc subb subbrev".split())
+_CARRY_IN = frozenset(f"v_{n}_co_u32" for n in "addc subb subbrev".split())
+_HALF_WRITES = frozenset(
+    f"v_{n}"
+    for n in (
+        "cvt_pk_fp8_f32 cvt_pk_bf8_f32 cvt_scalef32_pk_fp8_f32 cvt_scalef32_pk_bf8_f32 "
+        "cvt_scalef32_pk_fp4_f32 cvt_sr_fp8_f32 cvt_sr_bf8_f32"
+    ).split()
+)
+_SCC_READERS = frozenset(
+    "s_addc_u32 s_subb_u32 s_cselect_b32 s_cselect_b64 s_cmov_b32 s_cmov_b64 s_cbranch_scc0 "
+    "s_cbranch_scc1".split()
+)
+# Prefixes of the SOP2 and SOP1 instructions that leave SCC alone (CDNA4 ISA guide, SALU tables).
+_SCC_SILENT_SOP2 = tuple("s_cselect s_mul_i32 s_mul_hi s_bfm s_pack s_rfe s_cbranch".split())
+_SCC_SILENT_SOP1 = tuple(
+    "s_mov s_cmov s_brev s_ff0 s_ff1 s_flbit s_sext s_bitset s_getpc s_setpc s_swappc s_movrel "
+    "s_bitreplicate s_cbranch".split()
+)
+
+
+def effects(ins: Instruction, accum_offset: int) -> Effects:
+    """Effects of one instruction of a kernel whose a0 is physical register `accum_offset`."""
+    form = ins.encoding
+    if form in ("SOP1", "SOP2", "SOPC", "SOPK", "SOPP"):
+        return _scalar(ins)
+    if form == "SMEM":
+        return _scalar_memory(ins)
+    if form == "DS":
+        return _data_share(ins, accum_offset)
+    if form in ("MUBUF", "GLOBAL", "FLAT", "SCRATCH", "MTBUF"):
+        return _vector_memory(ins, accum_offset)
+    return _vector(ins, accum_offset)
+
+
+def is_vector_alu(ins: Instruction) -> bool:
+    """True for every instruction of the vector ALU, matrix instructions included."""
+    return ins.encoding.startswith("VOP")
+
+
+def is_matrix(ins: Instruction) -> bool:
+    return "mfma" in ins.mnemonic or "smfmac" in ins.mnemonic
+
+
+def _access(operand: Operand, accum_offset: int, role: str) -> Access:
+    if operand.kind == "s":
+        return Access("s", operand.index, operand.count, role)
+    base = operand.index + (accum_offset if operand.kind == "a" else 0)
+    return Access("v", base, operand.count, role)
+
+
+def _scalar(ins: Instruction) -> Effects:
+    name = ins.mnemonic
+    reads: list[Access] = []
+    writes: list[Access] = []
+    for field, operand in ins.operands:
+        if not operand.is_register:
+            continue
+        if field.startswith("ssrc"):
+            reads.append(_access(operand, 0, "salu"))
+        elif ins.encoding == "SOPK" and name.startswith("s_cmpk"):
+            reads.append(_access(operand, 0, "salu"))
+        else:
+            writes.append(_access(operand, 0, "salu"))
+            if name in ("s_addk_i32", "s_mulk_i32", "s_cmovk_i32") or name.startswith("s_bitset"):
+                reads.append(_access(operand, 0, "salu"))
+    if name in _SCC_READERS:
+        reads.append(Access("s", SCC, 1, "salu"))
+    if name in ("s_cbranch_vccz", "s_cbranch_vccnz"):
+        reads.append(Access("s", VCC, 2, "salu"))
+    if name in ("s_cbranch_execz", "s_cbranch_execnz"):
+        reads.append(Access("s", EXEC, 2, "salu"))
+    if "saveexec" in name or "wrexec" in name:
+        reads.append(Access("s", EXEC, 2, "salu"))
+        writes.append(Access("s", EXEC, 2, "salu"))
+    if name == "s_set_gpr_idx_on":
+        reads.append(Access("s", M0, 1, "merge"))
+        writes.append(Access("s", M0, 1, "salu"))
+    if _sets_scc(ins):
+        writes.append(Access("s", SCC, 1, "salu"))
+    return Effects(tuple(reads), tuple(writes))
+
+
+def _sets_scc(ins: Instruction) -> bool:
+    name, form = ins.mnemonic, ins.encoding
+    if form == "SOPC":
+        return name.startswith(("s_cmp", "s_bitcmp"))
+    if form == "SOP2":
+        return not name.startswith(_SCC_SILENT_SOP2)
+    if form == "SOP1":
+        return not name.startswith(_SCC_SILENT_SOP1)
+    if form == "SOPK":
+        return name.startswith("s_cmpk") or name == "s_addk_i32"
+    return False
+
+
+def _scalar_memory(ins: Instruction) -> Effects:
+    reads, writes = [], []
+    for field, operand in ins.operands:
+        if not operand.is_register:
+            continue
+        if field == "sdata" and ("load" in ins.mnemonic or "time" in ins.mnemonic):
+            writes.append(_access(operand, 0, "smem"))
+        else:
+            reads.append(_access(operand, 0, "smem"))
+    return Effects(tuple(reads), tuple(writes), "smem")
+
+
+def _data_share(ins: Instruction, accum: int) -> Effects:
+    reads, writes = [], []
+    for field, operand in ins.operands:
+        if field == "vdst":
+            writes.append(_access(operand, accum, "lds"))
+        elif field == "addr":
+            reads.append(_access(operand, accum, "lds_address"))
+        else:
+            reads.append(_access(operand, accum, "lds_data"))
+    return Effects((*reads, _EXEC), tuple(writes), "lds")
+
+
+def _vector_memory(ins: Instruction, accum: int) -> Effects:
+    reads, writes = [], []
+    loads = "load" in ins.mnemonic or ("atomic" in ins.mnemonic and bool(ins.modifier("sc0")))
+    for field, operand in ins.operands:
+        if not operand.is_register:
+            continue
+        if field in ("vaddr", "addr"):
+            reads.append(_access(operand, accum, "vmem_address"))
+        elif field in ("srsrc", "soffset", "saddr"):
+            reads.append(_access(operand, accum, "vmem_scalar"))
+        elif field in ("vdst", "vdata") and loads:
+            writes.append(_access(operand, accum, "vmem"))
+            if "atomic" in ins.mnemonic and field == "vdata":
+                reads.append(_access(operand, accum, "vmem_data"))
+        else:
+            reads.append(_access(operand, accum, "vmem_data"))
+    if is_lds_dma(ins):
+        reads.append(Access("s", M0, 1, "m0_lds"))
+    if ins.mnemonic.startswith("buffer_") and not ins.operands:
+        return Effects((), (), "")  # cache maintenance
+    return Effects((*reads, _EXEC), tuple(writes), "vm")
+
+
+def is_lds_dma(ins: Instruction) -> bool:
+    """True for loads that write LDS instead of registers."""
+    return "_load_lds_" in ins.mnemonic or bool(
+        ins.encoding == "MUBUF" and ins.modifier("lds") and "load" in ins.mnemonic
+    )
+
+
+_EXEC = Access("s", EXEC, 2, "exec")
+_VCC_CARRY = Access("s", VCC, 2, "carry")
+
+
+def _source_role(ins: Instruction, field: str) -> str:
+    name = ins.mnemonic
+    if is_matrix(ins):
+        if field.startswith("scale"):
+            return "mfma_scale"
+        return "mfma_c" if field == "src2" else "mfma_ab"
+    if name in PERMLANE:
+        return "permlane"
+    if name in LANE_READS:
+        return "lane" if field in ("src0", "vsrc0") else "lane_select"
+    if name == "v_writelane_b32" and field == "src1":
+        return "lane_select"
+    if ins.encoding.endswith("_DPP") and field == "vsrc0":
+        return "dpp"
+    if name in TRANSCENDENTAL:
+        return "trans"
+    return "valu"
+
+
+def _vector(ins: Instruction, accum: int) -> Effects:
+    name = ins.mnemonic
+    if name == "v_nop":
+        return Effects((), ())
+    reads: list[Access] = []
+    writes: list[Access] = []
+    compare = name.startswith("v_cmp")
+    for field, operand in ins.operands:
+        if not operand.is_register:
+            continue
+        if field in ("vdst", "sdst"):
+            writes.append(_access(operand, accum, _result_role(ins, operand)))
+            continue
+        role = _source_role(ins, field)
+        if operand.kind == "s":
+            carry = field == "src2" and (name in _CARRY_IN or name == "v_cndmask_b32")
+            if role != "lane_select":
+                role = "carry" if carry else "const"
+        reads.append(_access(operand, accum, role))
+    destination = ins.operand("vdst")
+    if name in _SWAPS:
+        role = "permlane" if name in PERMLANE else "valu"
+        other = ins.operand("vsrc0") or ins.operand("src0")
+        if destination is not None and other is not None:
+            reads.append(_access(destination, accum, role))
+            writes.append(_access(other, accum, role))
+    if destination is not None and destination.kind != "s":
+        if name in _READ_DESTINATION:
+            reads.append(_access(destination, accum, "valu"))
+        elif name in _HALF_WRITES or _keeps_part(ins):
+            reads.append(_access(destination, accum, "merge"))
+    if compare and not any(field in ("vdst", "sdst") for field, _ in ins.operands):
+        writes.append(Access("s", VCC, 2, "valu_scalar"))
+    if name.startswith("v_cmpx"):
+        writes.append(Access("s", EXEC, 2, "valu_scalar"))
+    if ins.encoding.startswith("VOP2"):
+        if name in _CARRY_OUT:
+            writes.append(Access("s", VCC, 2, "valu_scalar"))
+        if name in _CARRY_IN or name == "v_cndmask_b32":
+            reads.append(_VCC_CARRY)
+    if name.startswith("v_div_fmas"):
+        reads.append(_VCC_CARRY)
+    if name not in ("v_readlane_b32", "v_writelane_b32"):
+        reads.append(_EXEC)
+    return Effects(tuple(reads), tuple(writes))
+
+
+def _result_role(ins: Instruction, operand: Operand) -> str:
+    if operand.kind == "s":
+        return "valu_scalar"
+    if is_matrix(ins):
+        return "mfma"
+    if ins.mnemonic in PERMLANE:
+        return "permlane"
+    if ins.mnemonic in TRANSCENDENTAL:
+        return "trans"
+    if ins.mnemonic in _HALF_WRITES and ins.modifier("opsel") & 8:
+        return "half"
+    if _keeps_part(ins) or (ins.encoding.endswith("_SDWA") and ins.modifier("dst_sel") != 6):
+        return "half"
+    return "valu"
+
+
+def _keeps_part(ins: Instruction) -> bool:
+    """Writes that leave other bits or lanes of the destination as they were."""
+    if ins.encoding.endswith("_SDWA"):
+        return ins.modifier("dst_sel") != 6 and ins.modifier("dst_unused") == 2
+    if ins.encoding.endswith("_DPP"):
+        masks = ins.modifier("row_mask") == 15 and ins.modifier("bank_mask") == 15
+        return not masks or not ins.modifier("bc")
+    return False

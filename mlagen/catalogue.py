@@ -1,0 +1,126 @@
+"""What there is: the schedules with their fields and knobs, and the artifacts in the store."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from mlagen import env
+from mlagen.artifact import ArtifactStore
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A problem field; `default` is "required" where there is none."""
+
+    name: str
+    type: str
+    default: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnobEntry:
+    """A knob; its first choice is the default."""
+
+    name: str
+    choices: tuple[str, ...]
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A schedule as `mlagen list KERNEL` shows it."""
+
+    name: str
+    target: str
+    problem: str
+    doc: str
+    fields: tuple[Field, ...]
+    knobs: tuple[KnobEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A schedule as one row."""
+
+    name: str
+    target: str
+    problem: str
+    knobs: tuple[str, ...]
+    doc: str  # the first line
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An artifact of the store as one row."""
+
+    key: str
+    kernel: str
+    target: str
+    proof: str
+    problem: str
+    knobs: str
+    directory: str
+
+
+def summaries() -> list[Summary]:
+    """One row for each schedule that ships."""
+    from mlagen.codegen.schedules import available
+
+    return [
+        Summary(
+            name=info.name,
+            target=info.target,
+            problem=info.problem_type.__name__,
+            knobs=tuple(knob.name for knob in info.knobs),
+            doc=info.doc.strip().split("\n", 1)[0],
+        )
+        for info in available()
+    ]
+
+
+def describe(kernel: str) -> Kernel:
+    """Everything about one schedule, by name or file."""
+    from mlagen.codegen import schedules
+
+    info = schedules.describe(schedules.load(kernel))
+    return Kernel(
+        name=info.name,
+        target=info.target,
+        problem=info.problem_type.__name__,
+        doc=info.doc.strip(),
+        fields=tuple(
+            Field(field.name, _type_name(field.type), _default(field.default))
+            for field in dataclasses.fields(info.problem_type)
+        ),
+        knobs=tuple(
+            KnobEntry(knob.name, tuple(str(choice) for choice in knob.choices), knob.comment)
+            for knob in info.knobs
+        ),
+    )
+
+
+def stored() -> list[Stored]:
+    """One row for each artifact in the store."""
+    store = ArtifactStore(env.artifacts_dir())
+    return [
+        Stored(
+            key=key,
+            kernel=manifest.kernel,
+            target=manifest.target,
+            proof=manifest.proof.status,
+            problem=", ".join(f"{name}={value}" for name, value in manifest.problem.items()),
+            knobs=", ".join(f"{name}={value}" for name, value in manifest.knobs.items()),
+            directory=str(store.path(key)),
+        )
+        for key, manifest in store
+    ]
+
+
+def _type_name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
+
+
+def _default(value: Any) -> str:
+    return "required" if value is dataclasses.MISSING else str(value)

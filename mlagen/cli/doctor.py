@@ -1,0 +1,27 @@
+"""`mlagen doctor`: what was found, what is missing, and the command that installs it."""
+
+from __future__ import annotations
+
+import click
+
+from mlagen.cli.options import json_option
+from mlagen.cli.report import print_json, print_table
+
+
+@click.command("doctor")
+@json_option
+def command(as_json: bool) -> int:
+    """Examine this machine. Exits with 5 when building or verifying is not possible."""
+    from mlagen.doctor import examine
+
+    report = examine()
+    if as_json:
+        print_json("doctor", report)
+        return report.exit_code
+    for group in report.groups:
+        rows = [(check.name, check.state, check.version, check.detail) for check in group.checks]
+        print_table(group.title, ("what", "state", "version", "where, or why not"), rows)
+        click.echo()
+    for line in report.advice:
+        click.echo(line)
+    return report.exit_code

@@ -1,0 +1,59 @@
+"""`mlagen list`: kernels with their targets, fields and knobs, or what was built."""
+
+from __future__ import annotations
+
+import click
+
+from mlagen.cli.options import json_option
+from mlagen.cli.report import print_facts, print_json, print_table
+
+
+@click.command("list")
+@click.argument("kernel", required=False)
+@click.option("--built", is_flag=True, help="List the artifacts in the store instead.")
+@json_option
+def command(kernel: str | None, built: bool, as_json: bool) -> None:
+    """List kernels; with KERNEL (a name or a schedule file), its fields and knobs."""
+    if built:
+        _built(as_json)
+        return
+    from mlagen.catalogue import describe, summaries
+
+    if kernel is None:
+        kernels = summaries()
+        if as_json:
+            print_json("list", {"kernels": kernels})
+            return
+        rows = [(k.name, k.target, k.problem, ", ".join(k.knobs), k.doc) for k in kernels]
+        print_table("kernels", ("name", "target", "problem", "knobs", "what it is"), rows)
+        click.echo("\nmlagen list KERNEL shows a kernel's fields and knobs.")
+        return
+    entry = describe(kernel)
+    if as_json:
+        print_json("list", {"kernels": [entry]})
+        return
+    facts = [("kernel", entry.name), ("target", entry.target), ("problem", entry.problem)]
+    print_facts(facts)
+    click.echo(f"\n{entry.doc}\n")
+    print_table(
+        "fields (--set FIELD=VALUE)",
+        ("field", "type", "default"),
+        [(f.name, f.type, f.default) for f in entry.fields],
+    )
+    click.echo()
+    print_table(
+        "knobs (--knob NAME=VALUE)",
+        ("knob", "choices, the default first", "what it does"),
+        [(k.name, " | ".join(k.choices), k.comment) for k in entry.knobs],
+    )
+
+
+def _built(as_json: bool) -> None:
+    from mlagen.catalogue import stored
+
+    artifacts = stored()
+    if as_json:
+        print_json("list.built", {"artifacts": artifacts})
+        return
+    rows = [(a.key[:12], a.kernel, a.target, a.proof, a.problem, a.directory) for a in artifacts]
+    print_table("artifacts", ("key", "kernel", "target", "proof", "problem", "directory"), rows)

@@ -1,0 +1,85 @@
+"""`mlagen`: the group of verbs, and how errors leave the program.
+
+Exit codes: 0 ok, 2 usage or refused, 3 wrong result, 4 findings, 5 a tool or an input is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from mlagen import __version__
+from mlagen.errors import MlagenError
+
+VERBS = {
+    "list": "Kernels, targets, fields and knobs.",
+    "build": "Build a kernel: .co, .s and manifest.",
+    "verify": "Run a kernel in the emulator against its oracles.",
+    "doctor": "What this machine has, what it misses, and how to install it.",
+}
+
+
+class _Verbs(click.Group):
+    """A group that imports a verb's module when the verb is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command = importlib.import_module(f"mlagen.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))  # help without importing every verb
+
+
+@click.group(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="mlagen")
+def cli() -> None:
+    """Attention kernels in real assembly, from readable schedules with proved waits."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code; deliberate errors print, never trace."""
+    try:
+        code = cli.main(args=arguments, prog_name="mlagen", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except MlagenError as error:
+        return _fail(error.message, error.hint, error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "mlagen"
+        return _fail(error.format_message(), f"{command} --help", 2)
+    except click.ClickException as error:
+        return _fail(error.format_message(), None, 2)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", None, 130)
+    except BrokenPipeError:
+        # The reader has left (`mlagen list | head`): keep the interpreter from flushing into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def main() -> None:
+    """Entry point of the `mlagen` script."""
+    sys.exit(run())
+
+
+def _fail(message: str, hint: str | None, code: int) -> int:
+    click.echo(f"error: {message}", err=True)
+    if hint:
+        click.echo(f"  hint: {hint}", err=True)
+    return code

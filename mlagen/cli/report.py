@@ -1,0 +1,64 @@
+"""Printing: JSON with a schema name, rich tables on a terminal, plain columns anywhere else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import msgspec
+
+Progress = Callable[[int, int], None]
+
+
+def print_json(schema: str, report: Any) -> None:
+    """One JSON object on stdout, `schema` first. `report` is a mapping, struct or dataclass."""
+    fields = {"schema": f"mlagen.{schema}/1", **msgspec.to_builtins(report)}
+    click.echo(msgspec.json.format(msgspec.json.encode(fields), indent=2))
+
+
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Name and value pairs, one a line, values aligned."""
+    width = max((len(name) for name, _ in facts), default=0)
+    for name, value in facts:
+        click.echo(f"{name:<{width}}  {value}".rstrip())
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table under its title; every cell is text."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(*columns, title=title, title_justify="left", title_style="bold")
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))  # Text: brackets in cells are no markup
+        Console().print(table)
+        return
+    widths = [max(len(cell) for cell in cells) for cells in zip(columns, *rows, strict=True)]
+    click.echo(title)
+    for cells in (columns, *rows):
+        line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
+        click.echo(f"  {line}".rstrip())
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Progress | None]:
+    """A progress callback (done, total) on a terminal; None anywhere else."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield advance

@@ -1,0 +1,84 @@
+"""The tile loop unrolled for N tiles: prologue and drain are what is left of it at the ends.
+
+Iteration i runs from below 0 to beyond N and every operation whose tile lies outside [0, N) is
+dropped. Clusters between the first and the last operation all stay, because their barriers carry
+the order; an empty one is a bare barrier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lcm
+
+from mlagen.dsl import Cluster, Operation, Schedule, Weave
+from mlagen.dsl.operation import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Cluster `cluster` of iteration `i`, with the steps that exist there."""
+
+    cluster: Cluster
+    i: int
+    steps: tuple[Step, ...]
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        found: list[Operation] = []
+        for step in self.steps:
+            found.extend((step.first, step.second) if isinstance(step, Weave) else (step,))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where the loop is steady: all operations are there for low <= i < N - high."""
+
+    low: int
+    high: int
+    first: int  # first iteration with any operation
+    last: int  # N + last is the last iteration with any operation
+    period: int  # iterations after which slots repeat
+
+    @property
+    def first_looped(self) -> int:
+        """Smallest N whose prologue and drain do not overlap."""
+        return max(1, self.low + self.high)
+
+
+def bounds(schedule: Schedule) -> Bounds:
+    """The loop's bounds, from its operations' tile offsets."""
+    low, high, first, last = [], [], [], []
+    for cluster in schedule.loop:
+        for operation in cluster.operations():
+            offset = operation.tile.offset if operation.tile else 0
+            first.append(-offset)
+            last.append(-offset - 1)
+            # Steady code is rendered for a tile that is not the first.
+            special = operation.domain in ("first", "rest") or operation.first_differs
+            low.append(int(special) - offset)
+            if operation.domain != "first":
+                high.append(offset)
+    slots = [ring.slots for ring in schedule.lds.rings.values()]
+    slots += [block.slots for block in schedule.registers.blocks.values()]
+    return Bounds(max(low), max(high), min(first), max(last), lcm(*slots))
+
+
+def expand(schedule: Schedule, n: int) -> list[Instance]:
+    """Every cluster that a workgroup of `n` tiles passes, in order."""
+    if n < 1:
+        return []
+    edge = bounds(schedule)
+    instances: list[Instance] = []
+    for i in range(edge.first, n + edge.last + 1):
+        for cluster in schedule.loop:
+            steps: list[Step] = []
+            for step in cluster.steps:
+                if isinstance(step, Weave):
+                    kept = [op for op in (step.first, step.second) if op.present(i, n)]
+                    steps += [step] if len(kept) == 2 else kept
+                elif step.present(i, n):
+                    steps.append(step)
+            instances.append(Instance(cluster, i, tuple(steps)))
+    filled = [index for index, instance in enumerate(instances) if instance.steps]
+    return instances[filled[0] : filled[-1] + 1]

@@ -1,0 +1,135 @@
+"""Programs: segments of tagged instructions, and the paths a workgroup of N tiles takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mlagen.dsl.operation import Access
+from mlagen.dsl.schedule import Cluster
+
+Pipe = Literal[
+    "matrix", "vector", "transcendental", "lds", "vmem", "smem", "scalar", "branch", "wait",
+    "barrier", "label",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an instruction came from: operation, template line and schedule line."""
+
+    operation: str
+    template: str
+    template_line: int
+    schedule_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction with its effects. Register ids: see `mlagen.codegen.gfx950.isa`."""
+
+    text: str
+    mnemonic: str
+    pipe: Pipe
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    operands: tuple[tuple[int, ...], ...] = ()  # register ids of each operand, in order
+    counter: Literal["vm", "lgkm", ""] = ""
+    origin: Origin | None = None
+    access: Access | None = None  # LDS ring slot it copies into or reads
+    target: str = ""  # label a branch goes to, or the label itself
+    note: str = ""  # comment printed above it
+    passes: int = 0  # matrix instructions: passes of 4 cycles
+
+
+@dataclass(frozen=True, slots=True)
+class WaitPoint:
+    """Where a wait may stand: before instruction `index` of a piece, or at its end (`index` =
+    number of instructions), which is before its closing barrier."""
+
+    piece: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """An `s_waitcnt`; None leaves the counter alone."""
+
+    vm: int | None = None
+    lgkm: int | None = None
+
+    def stricter(self, other: Counts) -> Counts:
+        return Counts(_least(self.vm, other.vm), _least(self.lgkm, other.lgkm))
+
+    @property
+    def text(self) -> str:
+        parts = [
+            f"{name}({count})"
+            for name, count in (("vmcnt", self.vm), ("lgkmcnt", self.lgkm))
+            if count is not None
+        ]
+        return " ".join(parts)
+
+
+def _least(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else min(a, b)
+
+
+@dataclass
+class Piece:
+    """One cluster in one section, printed once: the unit that paths are made of.
+
+    `i` is the iteration, relative to `N` in a drain (`relative`), and the first one in a loop.
+    """
+
+    key: str
+    section: str
+    cluster: Cluster | None  # None: setup or epilogue
+    body: list[Instruction]
+    closed: bool  # ends in a barrier
+    phase: int = 0
+    iteration: str = ""
+
+
+@dataclass
+class Segment:
+    """A labelled run of pieces. `head` and `tail` hold the control flow around them."""
+
+    label: str
+    section: str
+    pieces: list[Piece]
+    head: list[Instruction] = field(default_factory=list)
+    tail: list[Instruction] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One piece on a path, run for iteration `i`."""
+
+    piece: str
+    i: int
+
+
+@dataclass
+class Layout:
+    """All segments in print order, and for each N the pieces a workgroup runs.
+
+    `first_looped`: the smallest N that runs through the loop form; smaller ones are straight line.
+    `steady_from`, `steady_to`: iteration i of N tiles is steady for steady_from <= i <
+    N - steady_to.
+    """
+
+    segments: list[Segment]
+    period: int
+    first_looped: int
+    steady_from: int
+    steady_to: int
+    paths: Callable[[int], list[Step]]
+
+    def pieces(self) -> Iterator[Piece]:
+        for segment in self.segments:
+            yield from segment.pieces
+
+    def by_key(self) -> dict[str, Piece]:
+        return {piece.key: piece for piece in self.pieces()}

@@ -1,0 +1,349 @@
+"""The proof that the printed waits and barriers order every pair of LDS accesses, for all roles.
+
+Reads the final program (after waits were placed, by hand or derived) and follows each role's path
+for N = 1, 2, ... Each access gets the barrier epoch in which it is issued and the one in which a
+wait completes it. An earlier access X of one wave is ordered before a later conflicting Y of
+another iff X is complete in an epoch before Y's; inside one wave, iff a wait covered X before Y.
+N grows until the state at the loop's head repeats: from there on nothing new can happen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+
+from mlagen.codegen.program import Instruction, Layout
+from mlagen.codegen.waits import closing_deadline
+from mlagen.dsl import Role, Schedule
+from mlagen.errors import ProofError
+
+_COUNT = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
+NEVER = 1 << 30
+PASSES = 12  # loop passes within which a bounded schedule's state must repeat
+
+
+@dataclass(eq=False)
+class Event:
+    """All LDS accesses of one operation by one wave of a role, for one tile."""
+
+    kind: str
+    ring: str
+    slot: int
+    tile: int
+    cluster: str
+    ordinal: int
+    operation: str
+    line: int
+    counter: str
+    issued: int  # barrier epoch at the first issue
+    order: int  # position of the first in the wave's program order
+    last: int = 0  # position of the last
+    parts: int = 0  # instructions issued
+    flying: int = 0  # of them not yet covered by a wait
+    complete: int = NEVER  # barrier epoch in which a wait covered the last
+    covered: int = NEVER  # position of that wait
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An access pair that nothing orders, with the smallest N that shows it."""
+
+    code: str  # wait-missing | race-raw | race-war | race-waw | register-in-flight
+    text: str
+    n: int
+    deadline: int = 0  # cluster on the path at whose barrier a wait is still in time
+
+
+@dataclass(frozen=True, slots=True)
+class ProofResult:
+    """`pairs`: ordered pairs checked; `tiles`: largest N expanded; `repeats`: loop passes after
+    which the state repeats."""
+
+    violations: tuple[Violation, ...]
+    pairs: int
+    tiles: int
+    repeats: int
+
+
+def prove(schedule: Schedule, layout: Layout) -> ProofResult:
+    """Check all access pairs of all role pairs for every N."""
+    found: dict[tuple[str, str], Violation] = {}
+    repeats = _state_repeats(schedule, layout)
+    if repeats is None:
+        # Operations pile up that nothing waits for; the pairs they break show with few tiles.
+        repeats = 2
+        text = (
+            f"error[unbounded] {schedule.file}:{schedule.loop[0].line}: the state at the loop's "
+            f"head does not repeat within {PASSES} passes, so no finite number of tile counts "
+            f"stands for all"
+        )
+        found[("", "")] = Violation("unbounded", text, layout.first_looped + layout.period)
+    largest = layout.first_looped + (repeats + 1) * layout.period + layout.period - 1
+    pairs = 0
+    for n in range(1, largest + 1):
+        walks = [_walk(schedule, layout, role, n) for role in schedule.roles.members]
+        for a, first_role in enumerate(schedule.roles.members):
+            for b, second_role in enumerate(schedule.roles.members):
+                count, problems = _check_pair(
+                    schedule, walks[a], first_role, walks[b], second_role, n
+                )
+                pairs += count
+                for key, violation in problems:
+                    # Of several role pairs, the one that needs its wait first.
+                    known = found.get(key)
+                    if known is None or (known.n, known.deadline) > (n, violation.deadline):
+                        found[key] = violation
+        for key, violation in _check_registers(schedule, layout, n):
+            found.setdefault(key, violation)
+    violations = sorted(found.values(), key=lambda violation: violation.n)
+    return ProofResult(tuple(violations), pairs, largest, repeats)
+
+
+def require(schedule: Schedule, result: ProofResult) -> None:
+    """ProofError with the first violations, unless there are none."""
+    if result.violations:
+        texts = [violation.text for violation in result.violations]
+        more = f"\n({len(texts) - 4} more)" if len(texts) > 4 else ""
+        raise ProofError("\n".join(texts[:4]) + more)
+
+
+def _walk(schedule: Schedule, layout: Layout, role: Role, n: int) -> list[Event]:
+    """Accesses of one wave of `role`, in program order."""
+    return _Walker(schedule, layout, role).run(n)
+
+
+class _Walker:
+    """Follows one wave through the program."""
+
+    def __init__(self, schedule: Schedule, layout: Layout, role: Role) -> None:
+        self.schedule, self.layout = schedule, layout
+        self.pieces = layout.by_key()
+        self.epoch = role.stagger
+        self.order = 0
+        self.queues: dict[str, deque[Event | None]] = {"vm": deque(), "lgkm": deque()}
+        self.events: dict[tuple[int, str, str, int], Event] = {}
+        self.heads: list[tuple[object, ...]] = []  # state at each steady iteration of phase `low`
+
+    def run(self, n: int) -> list[Event]:
+        ordinal = -1
+        for step in self.layout.paths(n):
+            piece = self.pieces[step.piece]
+            ordinal += piece.cluster is not None
+            if piece.cluster is not None and piece.cluster is self.schedule.loop[0]:
+                self._remember(step.i, n)
+            for instruction in piece.body:
+                self.order += 1
+                if instruction.pipe == "wait":
+                    self._wait(instruction)
+                elif instruction.pipe == "barrier":
+                    self.epoch += 1
+                elif instruction.counter:
+                    event = self._event(instruction, step.i, ordinal, piece.cluster)
+                    self.queues[instruction.counter].append(event)
+        return list(self.events.values())
+
+    def _event(self, x: Instruction, i: int, ordinal: int, cluster: object) -> Event | None:
+        if x.access is None:
+            return None
+        ring = self.schedule.lds.rings[x.access.target.ring]
+        tile = i + x.access.target.tile.offset
+        key = (ordinal, x.access.kind, ring.name, tile)
+        event = self.events.get(key)
+        if event is None:
+            operation, line = "", 0
+            if x.origin:
+                operation, line = x.origin.operation, x.origin.schedule_line
+            event = self.events[key] = Event(
+                x.access.kind, ring.name, tile % ring.slots, tile, getattr(cluster, "name", ""),
+                ordinal, operation, line, x.counter, self.epoch, self.order,
+            )  # fmt: skip
+        event.parts += 1
+        event.flying += 1
+        event.last = self.order
+        event.complete = event.covered = NEVER
+        return event
+
+    def _wait(self, instruction: Instruction) -> None:
+        for name, count in _COUNT.findall(instruction.text):
+            queue = self.queues["vm" if name == "vmcnt" else "lgkm"]
+            while len(queue) > int(count):
+                event = queue.popleft()
+                if event is None:
+                    continue
+                event.flying -= 1
+                if not event.flying:
+                    event.complete, event.covered = self.epoch, self.order
+
+    def _remember(self, i: int, n: int) -> None:
+        low, high = self.layout.steady_from, self.layout.steady_to
+        if not (low <= i < n - high) or (i - low) % self.layout.period:
+            return
+
+        def relative(event: Event | None) -> object:
+            if event is None:
+                return None
+            complete = min(event.complete - self.epoch, 0)
+            return (event.kind, event.ring, event.slot, event.tile - i, event.flying,
+                    self.epoch - event.issued, complete)  # fmt: skip
+
+        latest: dict[tuple[str, str, int], object] = {}
+        for event in self.events.values():
+            latest[(event.kind, event.ring, event.slot)] = relative(event)
+        queues = tuple(tuple(relative(e) for e in queue) for queue in self.queues.values())
+        self.heads.append((queues, tuple(sorted(latest.items(), key=lambda item: item[0]))))
+
+
+def _state_repeats(schedule: Schedule, layout: Layout) -> int | None:
+    """Loop passes after which the state at the loop's head is the one before; None if it keeps
+    changing."""
+    n = layout.first_looped + PASSES * layout.period
+    needed = 0
+    for role in schedule.roles.members:
+        walker = _Walker(schedule, layout, role)
+        walker.run(n)
+        heads = walker.heads
+        same = [k for k in range(1, len(heads)) if heads[k] == heads[k - 1]]
+        if not same:
+            return None
+        needed = max(needed, same[0])
+    return needed
+
+
+def _check_pair(
+    schedule: Schedule,
+    first: list[Event],
+    first_role: Role,
+    second: list[Event],
+    second_role: Role,
+    n: int,
+) -> tuple[int, list[tuple[tuple[str, str], Violation]]]:
+    """All conflicting (X of first, Y of second) with X earlier in tile order of their slot."""
+    by_slot: dict[tuple[str, int], list[Event]] = {}
+    for event in first:
+        by_slot.setdefault((event.ring, event.slot), []).append(event)
+    problems = []
+    count = 0
+    same_role = first_role is second_role
+    for y in second:
+        period = schedule.lds.rings[y.ring].slots
+        for x in by_slot.get((y.ring, y.slot), ()):
+            # What must come before y: the copy of what it reads, or, for a copy, everything that
+            # concerns the slot's previous tile.
+            wanted = (
+                x.kind == "copy" and x.tile == y.tile
+                if y.kind == "read"
+                else x.tile == y.tile - period
+            )
+            if not wanted:
+                continue
+            count += 1
+            across = x.complete < y.issued
+            within = not same_role or x.covered < y.order
+            if across and within:
+                continue
+            key = (f"{x.operation}:{x.line}", f"{y.operation}:{y.line}")
+            problems.append((key, _violation(schedule, x, first_role, y, second_role, first, n)))
+    return count, problems
+
+
+def _violation(
+    schedule: Schedule,
+    x: Event,
+    x_role: Role,
+    y: Event,
+    y_role: Role,
+    wave: list[Event],
+    n: int,
+) -> Violation:
+    """The diagnostic of one unordered pair."""
+    deadline = closing_deadline(x_role.stagger, y.ordinal, y_role.stagger)
+    clusters = [cluster.name for cluster in schedule.loop]
+    at = clusters.index(x.cluster) if x.cluster in clusters else 0
+    closing = clusters[(at + deadline - x.ordinal) % len(clusters)]
+    what = "DMAs" if x.kind == "copy" else "LDS reads"
+    verb = {"copy": "wrote", "read": "still read"}[x.kind]
+    code = "wait-missing" if deadline >= x.ordinal else f"race-{_hazard(x, y)}"
+    waves = f"waves {x_role.waves.start}-{x_role.waves.stop - 1}"
+    text = (
+        f"error[{code}] {schedule.file}:{y.line} cluster {y.cluster}, {y.operation}: {waves} "
+        f"{verb} this slot at :{x.line} (cluster {x.cluster});\n"
+        f"  {x.parts} of their {what} may still be in flight. "
+    )
+    if deadline >= x.ordinal:
+        # Operations of the same counter that may stay in flight at the deadline's barrier.
+        newer = sum(
+            e.parts
+            for e in wave
+            if e.counter == x.counter and e.order > x.last and e.ordinal <= deadline
+        )
+        counter = "vmcnt" if x.counter == "vm" else "lgkmcnt"
+        text += f"Needs {counter}({newer}) before the barrier that closes cluster {closing}. "
+    else:
+        apart = y.ordinal - x.ordinal
+        text += (
+            f"No wait can order them: the clusters are {apart} apart and the roles' stagger is "
+            f"{schedule.roles.stagger}, so waves {y_role.waves.start}-{y_role.waves.stop - 1} may "
+            f"be there first. "
+        )
+    return Violation(code, text + f"First at N = {n}.", n, deadline)
+
+
+def _hazard(x: Event, y: Event) -> str:
+    if y.kind == "read":
+        return "raw"
+    return "war" if x.kind == "read" else "waw"
+
+
+def _check_registers(
+    schedule: Schedule, layout: Layout, n: int
+) -> list[tuple[tuple[str, str], Violation]]:
+    """Registers used while a load into them may still be in flight (one wave's program order)."""
+    pieces = layout.by_key()
+    queues: dict[str, deque[Instruction]] = {"vm": deque(), "lgkm": deque()}
+    flying: dict[int, Instruction] = {}
+    problems = []
+    scalar_loads = 0
+
+    def settle(counter: str, count: int) -> None:
+        nonlocal scalar_loads
+        queue = queues[counter]
+        if counter == "lgkm" and scalar_loads and count:
+            return  # scalar loads return out of order: only 0 says anything
+        while len(queue) > count:
+            done = queue.popleft()
+            for register in done.writes:
+                if flying.get(register) is done:
+                    del flying[register]
+        if counter == "lgkm" and count == 0:
+            scalar_loads = 0
+
+    for step in layout.paths(n):
+        for instruction in pieces[step.piece].body:
+            if instruction.pipe == "wait":
+                for name, count in _COUNT.findall(instruction.text):
+                    settle("vm" if name == "vmcnt" else "lgkm", int(count))
+                continue
+            if flying:
+                for register in (*instruction.reads, *instruction.writes):
+                    load = flying.get(register)
+                    if load is None or load.origin is None or instruction.origin is None:
+                        continue
+                    counter = "vmcnt" if load.counter == "vm" else "lgkmcnt"
+                    newer = len(queues[load.counter]) - 1 - queues[load.counter].index(load)
+                    key = (load.origin.operation, instruction.origin.operation)
+                    text = (
+                        f"error[wait-missing] {schedule.file}:{instruction.origin.schedule_line} "
+                        f"{instruction.origin.operation}: `{instruction.text}` uses a register "
+                        f"that `{load.text}` of {load.origin.operation} "
+                        f"(:{load.origin.schedule_line}) may still be loading. "
+                        f"Needs {counter}({newer}) before it. First at N = {n}."
+                    )
+                    problems.append((key, Violation("wait-missing", text, n)))
+                    break
+            if instruction.counter:
+                queues[instruction.counter].append(instruction)
+                scalar_loads += instruction.pipe == "smem"
+                for register in instruction.writes:
+                    flying[register] = instruction
+    return problems

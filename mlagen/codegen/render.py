@@ -1,0 +1,159 @@
+"""jinja2: operation templates to instructions, and the skeleton to the text of the `.s`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from mlagen.codegen.gfx950.isa import Parser
+from mlagen.codegen.program import Instruction, Origin
+from mlagen.dsl.operation import Binding, Operation
+from mlagen.errors import TemplateError
+
+_MARK = "\x01"  # ends an output line, followed by the template and the line that made it
+
+
+class Templates:
+    """The template environment of one target: ours, with a user's folder in front."""
+
+    def __init__(self, target: str, directory: Path | None = None) -> None:
+        shipped = str(resources.files("mlagen.templates"))
+        loaders: list[jinja2.BaseLoader] = [jinja2.FileSystemLoader(shipped)]
+        if directory is not None:
+            if not directory.is_dir():
+                raise TemplateError(f"template folder {directory} does not exist")
+            loaders.insert(0, jinja2.FileSystemLoader(directory))
+        self.target = target
+        self.environment = jinja2.Environment(
+            loader=_NumberedLoader(jinja2.ChoiceLoader(loaders)),
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+            autoescape=False,
+        )
+
+    def render(
+        self, name: str, context: Mapping[str, Any], asked_by: str
+    ) -> list[tuple[str, int, str]]:
+        """(template, its line, text) of every line that `name` of the target renders to."""
+        path = f"{self.target}/{name}"
+        try:
+            text = self.environment.get_template(path).render(context)
+        except jinja2.TemplateSyntaxError as error:
+            raise TemplateError(f"{error.name}:{error.lineno}: {error.message}") from error
+        except jinja2.TemplateNotFound as error:
+            raise TemplateError(f"template {error.name} does not exist ({asked_by})") from error
+        except jinja2.UndefinedError as error:
+            raise TemplateError(
+                f"{path}:{_failing_line(error, path)}: {error.message} ({asked_by})",
+                hint="names come from the operation's context in mlagen/kernels",
+            ) from error
+        lines = []
+        for line in text.splitlines():
+            body, *marks = line.split(_MARK)
+            source, _, number = marks[0].rpartition(":") if marks else (name, "", "0")
+            lines.append((source, int(number), body))
+        return lines
+
+
+class _NumberedLoader(jinja2.BaseLoader):
+    """Marks every output line of an operation template with its own line number, so that an
+    instruction finds the template line that made it."""
+
+    def __init__(self, inner: jinja2.BaseLoader) -> None:
+        self.inner = inner
+
+    def get_source(self, environment: jinja2.Environment, template: str) -> Any:
+        source, filename, uptodate = self.inner.get_source(environment, template)
+        name = template.partition("/")[2]
+        if template.endswith(".s.j2") and "/" in name:
+            lines = []
+            comment = False
+            for number, line in enumerate(source.split("\n"), 1):
+                opened = comment
+                for mark in re.findall(r"\{#|#\}", line):
+                    comment = mark == "{#"
+                code = line.strip()
+                plain = code and not opened and not comment and not code.startswith("{%")
+                plain = plain and not code.startswith("{#")
+                lines.append(f"{line}{_MARK}{name}:{number}" if plain else line)
+            source = "\n".join(lines)
+        return source, filename, uptodate
+
+
+def _failing_line(error: BaseException, path: str) -> int:
+    """Line of template `path` in the traceback of a render error (jinja2 rewrites frames)."""
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.endswith(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+class Lowering:
+    """Renders operations, each (operation, binding) once."""
+
+    def __init__(self, templates: Templates, symbols: Mapping[str, int], schedule: str) -> None:
+        self.templates = templates
+        self.parser = Parser(symbols)
+        self.schedule = schedule
+        self._cache: dict[tuple[int, int, bool], list[Instruction]] = {}
+
+    def lower(self, operation: Operation, binding: Binding) -> list[Instruction]:
+        """The instructions of `operation` for a concrete tile phase."""
+        key = (id(operation), binding.phase, binding.first and operation.first_differs)
+        if key not in self._cache:
+            self._cache[key] = self._render(operation, binding)
+        return self._cache[key]
+
+    def _render(self, operation: Operation, binding: Binding) -> list[Instruction]:
+        asked_by = f"{self.schedule}:{operation.line}, {operation}"
+        context = {"skip": "SKIP", **operation.context(binding)}
+        result: list[Instruction] = []
+        note = ""
+        for source, number, text in self.templates.render(operation.template, context, asked_by):
+            if not text.strip():
+                continue
+            origin = Origin(str(operation), source, number, operation.line)
+            if text.strip().startswith(";"):
+                note = text.strip().lstrip("; ")
+                continue
+            instruction = self.parser.line(text, origin)
+            if instruction is None:
+                continue
+            counted = bool(instruction.counter) and operation.access is not None
+            result.append(
+                replace(instruction, access=operation.access if counted else None, note=note)
+            )
+            note = ""
+        check_guard(operation, result)
+        return result
+
+
+def check_guard(operation: Operation, body: list[Instruction]) -> None:
+    """A guarded operation may skip arithmetic only: whatever it skips must not be waited for."""
+    branches = [instruction for instruction in body if instruction.pipe == "branch"]
+    if bool(branches) != operation.guarded:
+        state = "branches but is not declared" if branches else "does not branch but is declared"
+        raise TemplateError(f"{operation.template}: {operation} {state} guarded")
+    inside = False
+    for instruction in body:
+        if inside and (
+            instruction.counter or instruction.pipe in ("barrier", "wait") or instruction.access
+        ):
+            raise TemplateError(
+                f"{operation.template}:{instruction.origin and instruction.origin.template_line}: "
+                f"{instruction.mnemonic} stands inside a skipped block; only arithmetic may"
+            )
+        if instruction.pipe == "branch":
+            inside = True
+        elif instruction.pipe == "label":
+            inside = False

@@ -1,0 +1,121 @@
+"""Finds schedules: the ones that ship with mlagen, and a user's own file."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import re
+import sys
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mlagen.dsl import Knob, ScheduleFunction
+from mlagen.errors import ConfigError, MissingError, MlagenError, ScheduleError
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleInfo:
+    """What `mlagen list` shows of a schedule."""
+
+    name: str
+    target: str
+    problem_type: type
+    doc: str
+    knobs: tuple[Knob, ...]
+
+
+def available() -> list[ScheduleInfo]:
+    """The shipped schedules, by name."""
+    return [describe(load(name)) for name in names()]
+
+
+def names() -> list[str]:
+    """Names of the shipped schedules."""
+    folder = resources.files("mlagen.schedules")
+    files = (entry.name for entry in folder.iterdir() if entry.is_file())
+    return sorted(name[:-3] for name in files if name.endswith(".py") and name != "__init__.py")
+
+
+def load(name_or_path: str) -> ScheduleFunction:
+    """A shipped schedule by name, or the one in a user's file (`PATH.py` or `PATH.py:NAME`)."""
+    if re.search(r"\.py(:\w+)?$", name_or_path):
+        path, _, wanted = name_or_path.partition(".py")
+        return _from_file(Path(path + ".py"), wanted.lstrip(":"))
+    if name_or_path not in names():
+        near = difflib.get_close_matches(name_or_path, names(), 1)
+        raise ConfigError(
+            f"no schedule is named {name_or_path!r}"
+            + (f", did you mean {near[0]!r}?" if near else ""),
+            hint=f"schedules: {', '.join(names())}; a file of your own is given as PATH.py",
+        )
+    module = importlib.import_module(f"mlagen.schedules.{name_or_path}")
+    return _pick(module, name_or_path, f"schedules/{name_or_path}.py")
+
+
+def describe(function: ScheduleFunction) -> ScheduleInfo:
+    """Its knobs are declared while it runs, so it is run on its problem type's smallest example."""
+    schedule = function.build(_example(function.problem_type), {})
+    return ScheduleInfo(
+        function.name,
+        function.target,
+        function.problem_type,
+        function.doc,
+        tuple(schedule.declared.values()),
+    )
+
+
+def _example(problem_type: type) -> Any:
+    example = getattr(problem_type, "example", None)
+    if example is None:
+        raise ScheduleError(
+            f"{problem_type.__name__} has no example(), which listing its schedules' knobs needs"
+        )
+    return example()
+
+
+def _from_file(path: Path, wanted: str) -> ScheduleFunction:
+    if not path.is_file():
+        raise MissingError(f"schedule file {path} does not exist")
+    path = path.resolve()
+    name = f"mlagen_user_schedule_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ScheduleError(f"{path} cannot be read as a Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except MlagenError:
+        raise
+    except Exception as error:  # a user's file may raise anything; name it, without a traceback
+        line = _line_in(error, path)
+        raise ScheduleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
+    return _pick(module, wanted, str(path))
+
+
+def _pick(module: ModuleType, wanted: str, where: str) -> ScheduleFunction:
+    found = {
+        value.name: value for value in vars(module).values() if isinstance(value, ScheduleFunction)
+    }
+    if wanted and wanted in found:
+        return found[wanted]
+    if not wanted and len(found) == 1:
+        return next(iter(found.values()))
+    if not found:
+        raise ScheduleError(f"{where} holds no @schedule function")
+    raise ScheduleError(
+        f"{where} holds {len(found)} schedules" + (f", none named {wanted!r}" if wanted else ""),
+        hint="name one: PATH.py:NAME, of " + ", ".join(sorted(found)),
+    )
+
+
+def _line_in(error: BaseException, path: Path) -> int:
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

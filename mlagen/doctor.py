@@ -1,0 +1,187 @@
+"""What this machine has of all that mlagen can use, and how to get the rest.
+
+Looking changes nothing: nothing is imported that starts a driver, no device is opened.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlagen import env
+from mlagen.codegen.toolchain import INSTALL_HINT, PROBES, search
+
+_PURPOSE = {
+    "": "core",
+    "emulator": "mlagen verify",
+    "amd": "assembling without ROCm or LLVM",
+    "hip": "launching on an AMD GPU",
+    "dev": "running the tests",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked for. `detail` is where it is, or why it is not there."""
+
+    name: str
+    found: bool
+    version: str = ""
+    detail: str = ""
+    optional: bool = False  # nothing is lost without it
+
+    @property
+    def state(self) -> str:
+        return "found" if self.found else "-" if self.optional else "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Checks of one kind."""
+
+    title: str
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that was found; `advice` holds one sentence or command for each thing to do."""
+
+    groups: tuple[Group, ...]
+    advice: tuple[str, ...]
+    can_build: bool
+    can_verify: bool
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.can_build and self.can_verify else 5
+
+
+def examine() -> Report:
+    """Looks at this machine."""
+    packages = _packages()
+    tools = tuple(_tools())
+    missing = {
+        extra: tuple(check.name for check in checks if not check.found)
+        for extra, checks in packages.items()
+    }
+    can_build = any(check.found for check in tools) and not missing[""]
+    can_verify = not missing[""] and not missing.get("emulator")
+    advice = []
+    if not any(check.found for check in tools):
+        advice.append(f"no assembler: {INSTALL_HINT}")
+    if missing[""]:
+        advice.append(f"missing {', '.join(missing[''])}: pip install mlagen")
+    if missing.get("emulator"):
+        advice.append(f"missing {', '.join(missing['emulator'])}: pip install 'mlagen[emulator]'")
+    if can_build and can_verify:
+        advice.append("mlagen build and mlagen verify work here.")
+    elif can_build:
+        advice.append("mlagen build works here; mlagen verify does not.")
+    groups = (
+        Group("machine", tuple(_machine())),
+        Group("assemblers, in the order they are taken", tools),
+        *(Group(f"python packages: {_title(extra)}", checks) for extra, checks in packages.items()),
+        Group("GPUs", tuple(_gpus())),
+        Group("environment variables", tuple(_variables())),
+    )
+    return Report(groups, tuple(advice), can_build, can_verify)
+
+
+def _title(extra: str) -> str:
+    purpose = _PURPOSE.get(extra, "")
+    return purpose if not extra else f"mlagen[{extra}]" + (f", for {purpose}" if purpose else "")
+
+
+def _machine() -> list[Check]:
+    store = env.artifacts_dir()
+    return [
+        Check("mlagen", True, importlib.metadata.version("mlagen"), str(Path(__file__).parent)),
+        Check("python", True, platform.python_version(), sys.executable),
+        Check("platform", True, platform.machine(), f"{platform.system()}, {os.cpu_count()} CPUs"),
+        Check("store", True, "", f"{store}{'' if store.is_dir() else ' (nothing built yet)'}"),
+    ]
+
+
+def _tools() -> list[Check]:
+    found = []
+    for target in PROBES:
+        for tried in search(target):
+            if tools := tried.toolchain:
+                detail = f"{tools.clang[0]} for {target}"
+                found.append(Check(tried.place, True, tools.version, detail))
+            else:
+                found.append(Check(tried.place, False, "", tried.reason))
+    return found
+
+
+def _packages() -> dict[str, tuple[Check, ...]]:
+    """The installed distribution's own requirements, by extra; "" is what everyone needs."""
+    groups: dict[str, list[Check]] = {"": []}
+    for requirement in importlib.metadata.requires("mlagen") or ():
+        extra = _match(r"extra\s*==\s*['\"](\w+)", requirement)
+        groups.setdefault(extra, []).append(_package(requirement, extra))
+    return {extra: tuple(checks) for extra, checks in groups.items()}
+
+
+def _package(requirement: str, extra: str) -> Check:
+    name = _match(r"^([A-Za-z0-9._-]+)", requirement)
+    pinned = _match(r"==([0-9][0-9a-z.]*)", requirement)
+    install = f"pip install 'mlagen[{extra}]'" if extra else "pip install mlagen"
+    try:
+        distribution = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name, False, "", install)
+    if pinned and distribution.version != pinned:
+        return Check(name, False, distribution.version, f"needs {pinned}: {install}")
+    return Check(name, True, distribution.version, str(distribution.locate_file("")))
+
+
+def _match(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    return found[1] if found else ""
+
+
+def _gpus() -> list[Check]:
+    amd, kfd = Path("/sys/module/amdgpu"), Path("/dev/kfd")
+    nvidia = Path("/proc/driver/nvidia/version")
+    rocm, cuda = "amdgpu-install --usecase=dkms,hip", "apt install nvidia-driver-<series>"
+    return [
+        _file("amdgpu driver", amd, _read(amd / "version"), rocm),
+        _file("AMD compute device", kfd, "", rocm),
+        _library("HIP runtime", "amdhip64", rocm),
+        _file("NVIDIA driver", nvidia, _match(r"\s(\d+\.\d[\d.]*)\s", _read(nvidia)), cuda),
+        _library("CUDA driver library", "cuda", cuda),
+    ]
+
+
+def _file(name: str, path: Path, version: str, install: str) -> Check:
+    if path.exists():
+        return Check(name, True, version, str(path))
+    return Check(name, False, "", f"no {path}; {install}")
+
+
+def _library(name: str, library: str, install: str) -> Check:
+    if found := ctypes.util.find_library(library):
+        return Check(name, True, "", found)
+    return Check(name, False, "", f"no lib{library}; {install}")
+
+
+def _variables() -> list[Check]:
+    return [
+        Check(f"${name}", name in os.environ, os.environ.get(name, ""), meaning, optional=True)
+        for name, meaning in env.VARIABLES.items()
+    ]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,75 @@
+"""The language a schedule is written in. It knows no attention.
+
+A schedule declares LDS rings, register blocks and roles, then says which operations each cluster
+of the tile loop holds. Nothing here prints assembly: `mlagen.codegen` turns the `Schedule` value
+into a program.
+"""
+
+from mlagen.dsl.layout import Subtiled, Xor
+from mlagen.dsl.lds import Lds, Ring, RingTile
+from mlagen.dsl.operation import Access, Binding, Operation, Weave
+from mlagen.dsl.registers import Block, Registers, Regs, ScalarRegs, Value
+from mlagen.dsl.schedule import (
+    Cluster,
+    Knob,
+    Knobs,
+    Role,
+    Roles,
+    Schedule,
+    ScheduleFunction,
+    Space,
+    bind,
+    cluster,
+    copy,
+    epilogue,
+    prologue,
+    read,
+    record,
+    roles,
+    schedule,
+    tiles,
+    weave,
+)
+from mlagen.dsl.signature import Argument, Signature
+from mlagen.dsl.tile import Tile
+from mlagen.dsl.wait import Wait
+
+__all__ = [
+    "Access",
+    "Argument",
+    "Binding",
+    "Block",
+    "Cluster",
+    "Knob",
+    "Knobs",
+    "Lds",
+    "Operation",
+    "Registers",
+    "Regs",
+    "Ring",
+    "RingTile",
+    "Role",
+    "Roles",
+    "ScalarRegs",
+    "Schedule",
+    "ScheduleFunction",
+    "Signature",
+    "Space",
+    "Subtiled",
+    "Tile",
+    "Value",
+    "Wait",
+    "Weave",
+    "Xor",
+    "bind",
+    "cluster",
+    "copy",
+    "epilogue",
+    "prologue",
+    "read",
+    "record",
+    "roles",
+    "schedule",
+    "tiles",
+    "weave",
+]

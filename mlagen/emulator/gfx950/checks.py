@@ -1,0 +1,173 @@
+"""Register checks before an instruction executes: loads in flight, undefined values, wait states.
+
+For every register the engine keeps the clock from which it needs no closer look (C_UNTIL for
+reads, C_WUNTIL for overwrites), so that the common case is one comparison a register. The clock of
+a wave counts wait states: one an instruction, N + 1 for s_nop N.
+"""
+
+from __future__ import annotations
+
+from mlagen.binary.instruction import EXEC
+from mlagen.emulator.gfx950 import layout as y
+from mlagen.emulator.gfx950.numeric import compiled
+from mlagen.emulator.gfx950.raw import load_i64, store_i64
+from mlagen.emulator.gfx950.scalar import get64
+from mlagen.emulator.gfx950.state import (
+    program_row,
+    queue_slot,
+    register_slot,
+    report,
+    scalar_base,
+    wave_base,
+)
+
+
+@compiled
+def report_pending(
+    context: int, kind: int, wave: int, row: int, register: int, pending: int
+) -> None:
+    """A register whose load is in flight is used: name the load and the wait it needs."""
+    queue = pending >> 40
+    sequence = (pending & 0xFFFFFFFFFF) - 1
+    entry = queue_slot(wave, queue, sequence) * y.E_SIZE
+    other = load_i64(load_i64(context, y.C_QUEUE), entry + y.E_ROW)
+    newer = load_i64(wave_base(context, wave), y.W_TAIL + queue) - sequence - 1
+    report(context, kind, row, other, wave, wave, register, queue, newer)
+
+
+@compiled
+def needed_states(context: int, producer: int, consumer: int) -> int:
+    return load_i64(load_i64(context, y.C_HAZARD), producer * y.HAZARD_CLASSES + consumer)
+
+
+@compiled
+def examine_read(
+    context: int, wave: int, row: int, register: int, consumer: int, clock: int, lanes: int
+) -> None:
+    """The closer look at one register that is read."""
+    index = register_slot(wave, register)
+    pending = load_i64(load_i64(context, y.C_PENDING), index)
+    p = program_row(context, row)
+    if pending != 0:
+        report_pending(context, y.MISSING_WAIT, wave, row, register, pending)
+        return
+    defined = load_i64(load_i64(context, y.C_DEFINED), index)
+    if register >= y.VECTOR_ROWS:
+        lanes = -1
+    if lanes & ~defined and consumer >= 0:
+        report(context, y.UNDEFINED_REGISTER, row, -1, wave, -1, register, 0, 0)
+    if consumer < 0:
+        consumer = -consumer - 1
+    info = load_i64(load_i64(context, y.C_WINFO), index)
+    need = needed_states(context, info & 255, consumer)
+    have = clock - (info >> 8) - 1
+    if have < need:
+        writer = load_i64(load_i64(context, y.C_WPC), index)
+        exact = load_i64(p, y.P_EXACT)
+        if exact != 0 and load_i64(p, y.P_KIND + 4) == y.S_VECTOR:
+            # The same opcode accumulating onto exactly the same registers is forwarded.
+            q = program_row(context, writer)
+            same = load_i64(q, y.P_EXACT) == exact
+            base = load_i64(p, y.P_KIND + 5)
+            inside = register >= base and register < base + load_i64(p, y.P_AUX)
+            if same and inside and load_i64(q, y.P_DST) == base:
+                return
+        report(context, y.WAIT_STATES, row, writer, wave, wave, register, need, have)
+
+
+@compiled
+def examine_write(
+    context: int, wave: int, row: int, register: int, consumer: int, clock: int, queue: int
+) -> None:
+    """The closer look at one register that is overwritten."""
+    index = register_slot(wave, register)
+    pending = load_i64(load_i64(context, y.C_PENDING), index)
+    if pending != 0:
+        if pending >> 40 != queue or queue == y.Q_SMEM:
+            report_pending(context, y.OVERWRITE, wave, row, register, pending)
+        return
+    info = load_i64(load_i64(context, y.C_WINFO), index)
+    need = needed_states(context, info & 255, consumer)
+    have = clock - (info >> 8) - 1
+    if have < need:
+        writer = load_i64(load_i64(context, y.C_WPC), index)
+        report(context, y.WAIT_STATES, row, writer, wave, wave, register, need, have)
+    info = load_i64(load_i64(context, y.C_RINFO), index)
+    need = needed_states(context, info & 255, consumer)
+    have = clock - (info >> 8) - 1
+    if have < need:
+        reader = load_i64(load_i64(context, y.C_RPC), index)
+        report(context, y.WAIT_STATES, row, reader, wave, wave, register, need, have)
+
+
+@compiled
+def check_registers(context: int, wave: int, row: int) -> None:
+    """Check and record all register accesses of one instruction, before it executes."""
+    p = program_row(context, row)
+    clock = load_i64(wave_base(context, wave), y.W_CLOCK)
+    lanes = -1
+    if load_i64(p, y.P_ALL_LANES) == 0:
+        lanes = get64(scalar_base(context, wave), EXEC)
+    until = load_i64(context, y.C_UNTIL) + wave * (8 * y.REGISTERS)
+    wuntil = load_i64(context, y.C_WUNTIL) + wave * (8 * y.REGISTERS)
+    for i in range(load_i64(p, y.P_READS)):
+        access = y.P_READ + i * y.READ_SIZE
+        first = load_i64(p, access)
+        count = load_i64(p, access + 1)
+        latest = 0
+        for register in range(first, first + count):
+            latest = max(latest, load_i64(until, register))
+        if latest > clock:
+            consumer = load_i64(p, access + 2)
+            for register in range(first, first + count):
+                if load_i64(until, register) > clock:
+                    examine_read(context, wave, row, register, consumer, clock, lanes)
+    writes = load_i64(p, y.P_WRITES)
+    queue = load_i64(p, y.P_QUEUE)
+    for i in range(writes):
+        access = y.P_WRITE + i * y.WRITE_SIZE
+        first = load_i64(p, access)
+        count = load_i64(p, access + 1)
+        for register in range(first, first + count):
+            if load_i64(wuntil, register) > clock:
+                consumer = load_i64(p, access + 2)
+                examine_write(context, wave, row, register, consumer, clock, queue)
+    note_forbidding_reads(context, wave, row, clock)
+    longest = load_i64(context, y.C_LONGEST)
+    defined = load_i64(context, y.C_DEFINED) + wave * (8 * y.REGISTERS)
+    info = load_i64(context, y.C_WINFO) + wave * (8 * y.REGISTERS)
+    places = load_i64(context, y.C_WPC) + wave * (8 * y.REGISTERS)
+    for i in range(writes):
+        access = y.P_WRITE + i * y.WRITE_SIZE
+        first = load_i64(p, access)
+        producer = load_i64(p, access + 3)
+        read_end = clock + 1 + load_i64(longest, 2 * producer)
+        write_end = clock + 1 + load_i64(longest, 2 * producer + 1)
+        for register in range(first, first + load_i64(p, access + 1)):
+            mask = -1
+            if register < y.VECTOR_ROWS:
+                mask = load_i64(defined, register) | lanes
+            store_i64(defined, register, mask)
+            store_i64(until, register, read_end if mask == -1 else y.HUGE)
+            store_i64(wuntil, register, write_end)
+            store_i64(info, register, clock << 8 | producer)
+            store_i64(places, register, row)
+
+
+@compiled
+def note_forbidding_reads(context: int, wave: int, row: int, clock: int) -> None:
+    """Record reads after which the register must not be overwritten for a while."""
+    p = program_row(context, row)
+    for i in range(load_i64(p, y.P_READS)):
+        access = y.P_READ + i * y.READ_SIZE
+        producer = load_i64(p, access + 3)
+        if producer == 0:
+            continue
+        end = clock + 1 + load_i64(load_i64(context, y.C_LONGEST), 2 * producer + 1)
+        first = load_i64(p, access)
+        for register in range(first, first + load_i64(p, access + 1)):
+            index = register_slot(wave, register)
+            store_i64(load_i64(context, y.C_RINFO), index, clock << 8 | producer)
+            store_i64(load_i64(context, y.C_RPC), index, row)
+            wuntil = load_i64(context, y.C_WUNTIL)
+            store_i64(wuntil, index, max(load_i64(wuntil, index), end))

@@ -1,0 +1,227 @@
+"""The engine: waves of one workgroup, instruction by instruction, until all have ended.
+
+`run_slice` is the one entry that Python calls. It works on a context (see `layout`), may stop
+after a budget of instructions, and goes on from there when called again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from numba import njit
+
+from mlagen.emulator.gfx950 import layout as y
+from mlagen.emulator.gfx950.checks import check_registers
+from mlagen.emulator.gfx950.execute import (
+    branch_taken,
+    run_carry,
+    run_compare,
+    run_lane,
+    run_matrix,
+    run_packed,
+    run_scalar,
+    run_valu,
+    run_wide,
+)
+from mlagen.emulator.gfx950.issue import (
+    issue_lds,
+    issue_scalar_memory,
+    issue_vector_memory,
+)
+from mlagen.emulator.gfx950.numeric import compiled
+from mlagen.emulator.gfx950.queues import land_next, land_some, wait_for
+from mlagen.emulator.gfx950.raw import load_i64, store_i64
+from mlagen.emulator.gfx950.state import (
+    next_random,
+    program_row,
+    queue_slot,
+    report,
+    wave_base,
+)
+
+
+@compiled
+def end_wave(context: int, wave: int) -> None:
+    """s_endpgm: what is outstanding still happens, but no wait ever covers it."""
+    control = wave_base(context, wave)
+    entries = load_i64(context, y.C_QUEUE)
+    for queue in range(y.QUEUES):
+        while load_i64(control, y.W_LAND + queue) < load_i64(control, y.W_TAIL + queue):
+            land_next(context, wave, queue)
+        for sequence in range(
+            load_i64(control, y.W_HEAD + queue), load_i64(control, y.W_TAIL + queue)
+        ):
+            number = load_i64(
+                entries, queue_slot(wave, queue, sequence) * y.E_SIZE + y.E_OP
+            )
+            if number != 0 and number < load_i64(context, y.C_ORPHAN):
+                store_i64(context, y.C_ORPHAN, number)
+    store_i64(control, y.W_STATE, y.ENDED)
+
+
+@compiled
+def release_barrier(context: int) -> bool:
+    """When every live wave waits, start the next epoch; False when no wave is live."""
+    waves = load_i64(context, y.C_WAVES)
+    live = 0
+    for wave in range(waves):
+        if load_i64(wave_base(context, wave), y.W_STATE) != y.ENDED:
+            live += 1
+    if live == 0:
+        return False
+    safe = min(load_i64(context, y.C_NEXT_OP), load_i64(context, y.C_ORPHAN))
+    entries = load_i64(context, y.C_QUEUE)
+    for wave in range(waves):
+        control = wave_base(context, wave)
+        if load_i64(control, y.W_STATE) == y.ENDED:
+            continue
+        store_i64(control, y.W_STATE, y.RUNNING)
+        store_i64(control, y.W_EPOCH, load_i64(control, y.W_EPOCH) + 1)
+        for queue in range(2):
+            for sequence in range(
+                load_i64(control, y.W_HEAD + queue), load_i64(control, y.W_TAIL + queue)
+            ):
+                slot = queue_slot(wave, queue, sequence)
+                number = load_i64(entries, slot * y.E_SIZE + y.E_OP)
+                if number != 0:
+                    safe = min(safe, number)
+    store_i64(context, y.C_SAFE_OP, safe)
+    return True
+
+
+@compiled
+def step(context: int, wave: int, row: int) -> int:
+    """Execute one program row; the next row, or -1 when an unmodelled descriptor is met."""
+    p = program_row(context, row)
+    control = wave_base(context, wave)
+    if load_i64(context, y.C_SANITIZE):
+        check_registers(context, wave, row)
+    kind = load_i64(p, y.P_CLASS)
+    following = row + 1
+    if kind == y.X_VALU:
+        run_valu(context, wave, p)
+    elif kind == y.X_MATRIX:
+        run_matrix(context, wave, p)
+    elif kind == y.X_PACKED:
+        run_packed(context, wave, p)
+    elif kind == y.X_SALU:
+        run_scalar(context, wave, p)
+    elif kind == y.X_LDS:
+        issue_lds(context, wave, row)
+    elif kind == y.X_VMEM:
+        if not issue_vector_memory(context, wave, row):
+            return -1
+    elif kind == y.X_WAIT:
+        wait_for(context, wave, load_i64(p, y.P_AUX), load_i64(p, y.P_AUX + 1))
+    elif kind == y.X_COMPARE:
+        run_compare(context, wave, p)
+    elif kind == y.X_LANE:
+        run_lane(context, wave, p)
+    elif kind == y.X_CARRY:
+        run_carry(context, wave, p)
+    elif kind == y.X_WIDE:
+        run_wide(context, wave, p)
+    elif kind == y.X_SMEM:
+        issue_scalar_memory(context, wave, row)
+    elif kind == y.X_BRANCH:
+        if branch_taken(context, wave, load_i64(p, y.P_OP)):
+            following = load_i64(p, y.P_IMM)
+    elif kind == y.X_BARRIER:
+        store_i64(control, y.W_STATE, y.WAITING)
+    elif kind == y.X_END:
+        end_wave(context, wave)
+    store_i64(control, y.W_CLOCK, load_i64(control, y.W_CLOCK) + load_i64(p, y.P_NOPS))
+    return following
+
+
+@compiled
+def run_wave(context: int, wave: int, limit: int) -> int:
+    """Run a wave until it waits, ends, or `limit` instructions are done; how many, or -1."""
+    control = wave_base(context, wave)
+    counts = load_i64(context, y.C_COUNT)
+    randomly = load_i64(context, y.C_MODE) == y.RANDOM
+    row = load_i64(control, y.W_PC)
+    done = 0
+    while done < limit and load_i64(control, y.W_STATE) == y.RUNNING:
+        if randomly:
+            land_some(context, wave)
+        store_i64(counts, row, load_i64(counts, row) + 1)
+        following = step(context, wave, row)
+        if following < 0:
+            store_i64(context, y.C_FAULT, row)
+            return -1
+        row = following
+        done += 1
+    store_i64(control, y.W_PC, row)
+    return done
+
+
+@compiled
+def pick_wave(context: int) -> int:
+    """The wave to run next: any running one in random mode, else the next in order; -1 for none."""
+    waves = load_i64(context, y.C_WAVES)
+    start = load_i64(context, y.C_CURRENT)
+    if load_i64(context, y.C_MODE) == y.RANDOM:
+        start = next_random(context) % waves
+    for i in range(waves):
+        wave = (start + i) % waves
+        if load_i64(wave_base(context, wave), y.W_STATE) == y.RUNNING:
+            return wave
+    return -1
+
+
+@compiled
+def check_barriers(context: int) -> None:
+    """All waves have ended: unequal barrier totals are reported."""
+    first = load_i64(wave_base(context, 0), y.W_EPOCH)
+    for wave in range(1, load_i64(context, y.C_WAVES)):
+        control = wave_base(context, wave)
+        total = load_i64(control, y.W_EPOCH)
+        if total != first:
+            row = load_i64(control, y.W_PC) - 1
+            other = load_i64(wave_base(context, 0), y.W_PC) - 1
+            report(context, y.BARRIER_UNEQUAL, row, other, wave, 0, total, first, 0)
+            return
+
+
+def _stamp() -> int:
+    """A number that changes with any source of the engine: numba's cache watches one file only."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return int.from_bytes(digest.digest()[:6], "little")
+
+
+def _make(stamp: int) -> Any:
+    @njit(error_model="numpy", nogil=True, cache=True)
+    def run_slice(context: int, budget: int) -> int:
+        """Run the workgroup in `context` for about `budget` instructions; an R_ code."""
+        if stamp < 0:
+            return y.R_UNMODELLED
+        left = budget
+        while True:
+            wave = pick_wave(context)
+            if wave < 0:
+                if release_barrier(context):
+                    continue
+                if load_i64(context, y.C_SANITIZE):
+                    check_barriers(context)
+                return y.R_DONE
+            limit = left
+            if load_i64(context, y.C_MODE) == y.RANDOM:
+                limit = min(limit, 1 + next_random(context) % 24)
+            done = run_wave(context, wave, limit)
+            if done < 0:
+                return y.R_UNMODELLED
+            store_i64(context, y.C_EXECUTED, load_i64(context, y.C_EXECUTED) + done)
+            left -= done
+            if left <= 0:
+                return y.R_BUDGET
+
+    return run_slice
+
+
+run_slice: Any = _make(_stamp())

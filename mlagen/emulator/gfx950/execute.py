@@ -1,0 +1,451 @@
+"""Execution of one instruction: operands to rows, the unit's function, results under EXEC."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlagen.binary.instruction import EXEC, SCC, VCC
+from mlagen.emulator.gfx950 import layout as y
+from mlagen.emulator.gfx950 import opcodes as o
+from mlagen.emulator.gfx950.matrix import multiply
+from mlagen.emulator.gfx950.numeric import compiled, f32_of_e4m3, f32_of_e5m2, max_f32, min_f32
+from mlagen.emulator.gfx950.raw import (
+    bits_of,
+    f32_of,
+    load_i64,
+    load_u32,
+    store_u32,
+)
+from mlagen.emulator.gfx950.scalar import get32, get64, put32, put64, scalar_alu
+from mlagen.emulator.gfx950.state import program_row, scalar_base, vector_row
+from mlagen.emulator.gfx950.vector import (
+    add_carry,
+    alu_convert,
+    alu_float,
+    alu_integer,
+    compare,
+    select,
+)
+
+
+@compiled
+def fill(row: int, value: int) -> None:
+    for i in range(64):
+        store_u32(row, i, np.uint32(value))
+
+
+@compiled
+def source_row(context: int, wave: int, p: int, which: int, half: int) -> int:
+    """Address of a row that holds source `which` (its dword `half` when it is wide).
+
+    Scalars and constants are broadcast into scratch row `which`.
+    """
+    kind = load_i64(p, y.P_KIND + 2 * which)
+    value = load_i64(p, y.P_KIND + 2 * which + 1)
+    if kind == y.S_VECTOR:
+        return vector_row(context, wave, value + half)
+    row = vector_row(context, wave, y.VECTOR_ROWS + which)
+    if kind == y.S_SCALAR:
+        fill(row, get32(scalar_base(context, wave), value + half))
+    else:
+        fill(row, value >> (32 * half))
+    return row
+
+
+@compiled
+def signed_row(context: int, wave: int, row: int, which: int, neg: int, absolute: int) -> int:
+    """Apply float source modifiers into scratch row `which`."""
+    if neg == 0 and absolute == 0:
+        return row
+    out = vector_row(context, wave, y.VECTOR_ROWS + which)
+    clear = 0x7FFFFFFF if absolute else 0xFFFFFFFF
+    flip = 0x80000000 if neg else 0
+    for i in range(64):
+        store_u32(out, i, np.uint32((np.int64(load_u32(row, i)) & clear) ^ flip))
+    return out
+
+
+@compiled
+def dpp_lane(control: int, lane: int) -> int:
+    """Source lane of a DPP control, -1 when it lies outside (CDNA4 ISA guide, DPP_CTRL)."""
+    row = lane & ~15
+    inside = lane & 15
+    if control < 0x100:
+        return (lane & ~3) | ((control >> (2 * (lane & 3))) & 3)
+    amount = control & 15
+    if control < 0x110:
+        return lane + amount if inside + amount < 16 else -1
+    if control < 0x120:
+        return lane - amount if inside >= amount else -1
+    if control < 0x130:
+        return row | ((inside - amount) & 15)
+    if control == 0x130:
+        return lane + 1 if lane < 63 else -1
+    if control == 0x134:
+        return (lane + 1) & 63
+    if control == 0x138:
+        return lane - 1
+    if control == 0x13C:
+        return (lane - 1) & 63
+    if control == 0x140:
+        return row | (15 - inside)
+    if control == 0x141:
+        return (lane & ~7) | (7 - (lane & 7))
+    if control == 0x142:
+        return row - 1 if row > 0 else -1
+    if control == 0x143:
+        return 31 if lane >= 32 else -1
+    return row | amount  # row_newbcast
+
+
+@compiled
+def dpp_row(context: int, wave: int, row: int, dpp: int, lanes: int) -> int:
+    """Permute source 0 into scratch row 0; returns the mask of lanes that are written."""
+    out = vector_row(context, wave, y.VECTOR_ROWS + 4)
+    control = dpp & 0x1FF
+    bound = (dpp >> 9) & 1
+    keep = 0
+    for lane in range(64):
+        enabled = (dpp >> (10 + (lane >> 4))) & 1 and (dpp >> (14 + ((lane >> 2) & 3))) & 1
+        source = dpp_lane(control, lane)
+        valid = source >= 0 and (lanes >> source) & 1
+        value = np.int64(load_u32(row, source)) if valid else 0
+        store_u32(out, lane, np.uint32(value))
+        if enabled and (valid or bound):
+            keep |= 1 << lane
+    return keep
+
+
+@compiled
+def commit(row: int, result: int, lanes: int) -> None:
+    """Copy a result row to a register under a lane mask."""
+    if lanes == -1:
+        for i in range(64):
+            store_u32(row, i, load_u32(result, i))
+    else:
+        for i in range(64):
+            if (lanes >> i) & 1:
+                store_u32(row, i, load_u32(result, i))
+
+
+@compiled
+def finish_float(row: int, omod: int, clamp_nan: int) -> None:
+    """Output modifiers of float results: scale by 2, 4 or 1/2, then clamp to [0, 1]."""
+    for i in range(64):
+        x = f32_of(load_u32(row, i))
+        if omod & 3 == 1:
+            x = x * np.float32(2.0)
+        elif omod & 3 == 2:
+            x = x * np.float32(4.0)
+        elif omod & 3 == 3:
+            x = x * np.float32(0.5)
+        if omod & 4:
+            if x != x:
+                x = np.float32(0.0) if clamp_nan else x
+            else:
+                x = min_f32(max_f32(x, np.float32(0.0)), np.float32(1.0))
+        store_u32(row, i, bits_of(np.float32(x)))
+
+
+@compiled
+def run_valu(context: int, wave: int, p: int) -> None:
+    """One 32-bit result a lane."""
+    op = load_i64(p, y.P_OP)
+    lanes = get64(scalar_base(context, wave), EXEC)
+    a = source_row(context, wave, p, 0, 0)
+    dpp = load_i64(p, y.P_DPP)
+    if dpp:
+        lanes &= dpp_row(context, wave, a, dpp, lanes)
+        a = vector_row(context, wave, y.VECTOR_ROWS + 4)
+    b = a
+    c = a
+    if load_i64(p, y.P_KIND + 2) != y.S_NONE:
+        b = source_row(context, wave, p, 1, 0)
+    if op != o.V_CNDMASK_B32 and load_i64(p, y.P_KIND + 4) != y.S_NONE:
+        c = source_row(context, wave, p, 2, 0)
+    mod = load_i64(p, y.P_MOD)
+    if mod & 63:
+        a = signed_row(context, wave, a, 0, mod & 1, (mod >> 3) & 1)
+        b = signed_row(context, wave, b, 1, (mod >> 1) & 1, (mod >> 4) & 1)
+        c = signed_row(context, wave, c, 2, (mod >> 2) & 1, (mod >> 5) & 1)
+    t = vector_row(context, wave, y.VECTOR_ROWS + 3)
+    keep = load_i64(context, y.C_FLUSH)
+    dst = vector_row(context, wave, load_i64(p, y.P_DST))
+    if op >= o.V_ADD_F32 and op <= o.V_MED3_F32:
+        alu_float(op, t, a, b, c, keep)
+    elif (op >= o.V_FRACT_F32 and op <= o.V_SQRT_F32) or op == o.V_LDEXP_F32:
+        alu_float(op, t, a, b, c, keep)
+    elif op == o.V_CNDMASK_B32:
+        kind = load_i64(p, y.P_KIND + 4)
+        value = load_i64(p, y.P_KIND + 5)
+        mask = get64(scalar_base(context, wave), value) if kind == y.S_SCALAR else value
+        select(t, a, b, mask)
+    elif (op >= o.V_CVT_F32_I32 and op <= o.V_CVT_I32_F32) or op >= o.V_CVT_F32_UBYTE0:
+        alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP))
+    elif op >= o.V_CVT_PK_BF16_F32 and op <= o.V_CVT_PK_BF8_F32:
+        alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP))
+        if op != o.V_CVT_PK_BF16_F32:
+            high = mod & (8 << 6)
+            for i in range(64):
+                old = np.int64(load_u32(dst, i))
+                new = np.int64(load_u32(t, i))
+                value = (old & 0xFFFF) | new << 16 if high else (old & 0xFFFF0000) | new
+                store_u32(t, i, np.uint32(value))
+    else:
+        alu_integer(op, t, a, b, c, load_i64(p, y.P_AUX))
+    omod = load_i64(p, y.P_OMOD)
+    if omod:
+        finish_float(t, omod, load_i64(context, y.C_CLAMP_NAN))
+    commit(dst, t, lanes)
+
+
+@compiled
+def run_packed(context: int, wave: int, p: int) -> None:
+    """Packed f32: two results a lane, each half of a source chosen by op_sel / op_sel_hi."""
+    op = load_i64(p, y.P_OP)
+    lanes = get64(scalar_base(context, wave), EXEC)
+    mod = load_i64(p, y.P_MOD)
+    keep = load_i64(context, y.C_FLUSH)
+    base = load_i64(p, y.P_DST)
+    which_op = o.V_FMA_F32
+    if op == o.PK_MUL:
+        which_op = o.V_MUL_F32
+    elif op == o.PK_ADD:
+        which_op = o.V_ADD_F32
+    for half in range(2):
+        t = vector_row(context, wave, y.VECTOR_ROWS + 5 + half)
+        select_bits = mod >> 6 if half == 0 else mod >> 10
+        neg = mod if half == 0 else mod >> 13
+        if op == o.PK_MOV:
+            # The low result comes from source 0, the high one from source 1.
+            a = source_row(context, wave, p, half, (mod >> (6 + half)) & 1)
+            for i in range(64):
+                store_u32(t, i, load_u32(a, i))
+            continue
+        a = source_row(context, wave, p, 0, select_bits & 1)
+        a = signed_row(context, wave, a, 0, neg & 1, 0)
+        b = source_row(context, wave, p, 1, (select_bits >> 1) & 1)
+        b = signed_row(context, wave, b, 1, (neg >> 1) & 1, 0)
+        c = a
+        if op == o.PK_FMA:
+            c = source_row(context, wave, p, 2, (select_bits >> 2) & 1)
+            c = signed_row(context, wave, c, 2, (neg >> 2) & 1, 0)
+        alu_float(which_op, t, a, b, c, keep)
+        omod = load_i64(p, y.P_OMOD)
+        if omod:
+            finish_float(t, omod, load_i64(context, y.C_CLAMP_NAN))
+    for half in range(2):
+        t = vector_row(context, wave, y.VECTOR_ROWS + 5 + half)
+        commit(vector_row(context, wave, base + half), t, lanes)
+
+
+@compiled
+def run_wide(context: int, wave: int, p: int) -> None:
+    """64-bit results: moves, shifts, adds, and the two floats of an fp8 conversion."""
+    op = load_i64(p, y.P_OP)
+    lanes = get64(scalar_base(context, wave), EXEC)
+    base = load_i64(p, y.P_DST)
+    a = source_row(context, wave, p, 0, 0)
+    low = vector_row(context, wave, y.VECTOR_ROWS + 5)
+    high = vector_row(context, wave, y.VECTOR_ROWS + 6)
+    if op == o.WIDE_CVT_FP8:
+        aux = load_i64(p, y.P_AUX)  # bit 0: e5m2, bit 1: upper half of the source
+        for i in range(64):
+            word = np.int64(load_u32(a, i)) >> (8 * (aux & 2))
+            for half in range(2):
+                code = (word >> (8 * half)) & 0xFF
+                value = f32_of_e5m2(code) if aux & 1 else f32_of_e4m3(code)
+                store_u32(low if half == 0 else high, i, bits_of(np.float32(value)))
+    else:
+        wide0 = op == o.WIDE_MOV or op == o.WIDE_LSHL_ADD
+        for i in range(64):
+            x = np.int64(load_u32(a, i))
+            store_u32(low, i, np.uint32(x))
+        if wide0:
+            a = source_row(context, wave, p, 0, 1)
+            for i in range(64):
+                store_u32(high, i, load_u32(a, i))
+        if op == o.WIDE_LSHLREV or op == o.WIDE_LSHRREV or op == o.WIDE_ASHRREV:
+            b0 = source_row(context, wave, p, 1, 0)
+            for i in range(64):
+                store_u32(high, i, load_u32(b0, i))
+            b1 = source_row(context, wave, p, 1, 1)
+            for i in range(64):
+                shift = np.int64(load_u32(low, i)) & 63
+                x = np.int64(load_u32(high, i)) | np.int64(load_u32(b1, i)) << 32
+                if op == o.WIDE_LSHLREV:
+                    x = x << shift
+                elif op == o.WIDE_ASHRREV:
+                    x = x >> shift
+                else:
+                    x = np.int64(np.uint64(x) >> np.uint64(shift))
+                store_u32(low, i, np.uint32(x))
+                store_u32(high, i, np.uint32(x >> 32))
+        elif op == o.WIDE_LSHL_ADD:
+            b = source_row(context, wave, p, 1, 0)
+            c0 = source_row(context, wave, p, 2, 0)
+            t = vector_row(context, wave, y.VECTOR_ROWS + 3)
+            for i in range(64):
+                store_u32(t, i, load_u32(c0, i))
+            c1 = source_row(context, wave, p, 2, 1)
+            for i in range(64):
+                shift = np.int64(load_u32(b, i)) & 7
+                x = np.int64(load_u32(low, i)) | np.int64(load_u32(high, i)) << 32
+                z = np.int64(load_u32(t, i)) | np.int64(load_u32(c1, i)) << 32
+                value = (x << shift) + z
+                store_u32(low, i, np.uint32(value))
+                store_u32(high, i, np.uint32(value >> 32))
+        elif op == o.WIDE_MAD_U64:
+            b = source_row(context, wave, p, 1, 0)
+            c0 = source_row(context, wave, p, 2, 0)
+            t = vector_row(context, wave, y.VECTOR_ROWS + 3)
+            for i in range(64):
+                store_u32(t, i, load_u32(c0, i))
+            c1 = source_row(context, wave, p, 2, 1)
+            for i in range(64):
+                z = np.int64(load_u32(t, i)) | np.int64(load_u32(c1, i)) << 32
+                product = np.uint64(load_u32(low, i)) * np.uint64(load_u32(b, i))
+                value = np.int64(product) + z
+                store_u32(low, i, np.uint32(value))
+                store_u32(high, i, np.uint32(value >> 32))
+    commit(vector_row(context, wave, base), low, lanes)
+    commit(vector_row(context, wave, base + 1), high, lanes)
+
+
+@compiled
+def run_compare(context: int, wave: int, p: int) -> None:
+    """Vector compares: the mask of active lanes goes to an SGPR pair (and to EXEC for cmpx)."""
+    op = load_i64(p, y.P_OP)
+    scalars = scalar_base(context, wave)
+    lanes = get64(scalars, EXEC)
+    a = source_row(context, wave, p, 0, 0)
+    b = source_row(context, wave, p, 1, 0)
+    a_high = a
+    b_high = b
+    if op >> 4 >= o.CMP_I64 and op != o.CMP_CLASS:
+        if load_i64(p, y.P_KIND) == y.S_VECTOR:
+            a_high = source_row(context, wave, p, 0, 1)
+        else:
+            a_high = vector_row(context, wave, y.VECTOR_ROWS + 5)
+            fill(a_high, source_high(context, wave, p, 0))
+        if load_i64(p, y.P_KIND + 2) == y.S_VECTOR:
+            b_high = source_row(context, wave, p, 1, 1)
+        else:
+            b_high = vector_row(context, wave, y.VECTOR_ROWS + 6)
+            fill(b_high, source_high(context, wave, p, 1))
+    mod = load_i64(p, y.P_MOD)
+    if mod & 63:
+        a = signed_row(context, wave, a, 0, mod & 1, (mod >> 3) & 1)
+        b = signed_row(context, wave, b, 1, (mod >> 1) & 1, (mod >> 4) & 1)
+    mask = compare(op, a, b, a_high, b_high, load_i64(context, y.C_FLUSH)) & lanes
+    put64(scalars, load_i64(p, y.P_SDST), mask)
+    if load_i64(p, y.P_FLAGS):
+        put64(scalars, EXEC, mask)
+
+
+@compiled
+def source_high(context: int, wave: int, p: int, which: int) -> int:
+    """High dword of a 64-bit scalar or constant source."""
+    value = load_i64(p, y.P_KIND + 2 * which + 1)
+    if load_i64(p, y.P_KIND + 2 * which) == y.S_SCALAR:
+        return get32(scalar_base(context, wave), value + 1)
+    return (value >> 32) & 0xFFFFFFFF
+
+
+@compiled
+def run_carry(context: int, wave: int, p: int) -> None:
+    op = load_i64(p, y.P_OP)
+    scalars = scalar_base(context, wave)
+    lanes = get64(scalars, EXEC)
+    a = source_row(context, wave, p, 0, 0)
+    b = source_row(context, wave, p, 1, 0)
+    t = vector_row(context, wave, y.VECTOR_ROWS + 3)
+    carry = get64(scalars, load_i64(p, y.P_AUX)) if op & o.CARRY_IN else 0
+    out = add_carry(op, t, a, b, carry)
+    commit(vector_row(context, wave, load_i64(p, y.P_DST)), t, lanes)
+    put64(scalars, load_i64(p, y.P_SDST), out & lanes)
+
+
+@compiled
+def run_lane(context: int, wave: int, p: int) -> None:
+    """Lane reads and writes, register swaps, permlane swaps."""
+    op = load_i64(p, y.P_OP)
+    scalars = scalar_base(context, wave)
+    lanes = get64(scalars, EXEC)
+    a = source_row(context, wave, p, 0, 0)
+    if op == o.L_READFIRST:
+        lane = 0
+        while lane < 63 and not (lanes >> lane) & 1:
+            lane += 1
+        if lanes == 0:
+            lane = 0
+        put32(scalars, load_i64(p, y.P_DST), np.int64(load_u32(a, lane)))
+        return
+    if op == o.L_READ or op == o.L_WRITE:
+        kind = load_i64(p, y.P_KIND + 2)
+        value = load_i64(p, y.P_KIND + 3)
+        lane = (get32(scalars, value) if kind == y.S_SCALAR else value) & 63
+        if op == o.L_READ:
+            put32(scalars, load_i64(p, y.P_DST), np.int64(load_u32(a, lane)))
+        else:
+            store_u32(vector_row(context, wave, load_i64(p, y.P_DST)), lane, load_u32(a, lane))
+        return
+    d = vector_row(context, wave, load_i64(p, y.P_DST))
+    for lane in range(64):
+        if op == o.L_SWAP:
+            if (lanes >> lane) & 1:
+                x = load_u32(d, lane)
+                store_u32(d, lane, load_u32(a, lane))
+                store_u32(a, lane, x)
+        else:
+            # vdst's odd halves (rows) change places with vsrc's even ones.
+            width = 32 if op == o.L_PERMLANE32 else 16
+            if lane & width == 0:
+                x = load_u32(d, lane + width)
+                if (lanes >> (lane + width)) & 1:
+                    store_u32(d, lane + width, load_u32(a, lane))
+                if (lanes >> lane) & 1:
+                    store_u32(a, lane, x)
+
+
+@compiled
+def run_matrix(context: int, wave: int, p: int) -> None:
+    a = vector_row(context, wave, load_i64(p, y.P_KIND + 1))
+    b = vector_row(context, wave, load_i64(p, y.P_KIND + 3))
+    c = source_row(context, wave, p, 2, 0)
+    step = 256 if load_i64(p, y.P_KIND + 4) == y.S_VECTOR else 0
+    d = vector_row(context, wave, load_i64(p, y.P_DST))
+    temp = load_i64(context, y.C_TEMP)
+    multiply(load_i64(p, y.P_OP), d, a, b, c, step, temp, load_i64(p, y.P_FLAGS))
+
+
+@compiled
+def run_scalar(context: int, wave: int, p: int) -> None:
+    scalars = scalar_base(context, wave)
+    a = load_i64(p, y.P_KIND + 1)
+    if load_i64(p, y.P_KIND) == y.S_SCALAR:
+        wide = load_i64(p, y.P_FLAGS) & 1
+        a = get64(scalars, a) if wide else get32(scalars, a)
+    b = load_i64(p, y.P_KIND + 3)
+    if load_i64(p, y.P_KIND + 2) == y.S_SCALAR:
+        wide = load_i64(p, y.P_FLAGS) & 2
+        b = get64(scalars, b) if wide else get32(scalars, b)
+    scalar_alu(load_i64(p, y.P_OP), scalars, load_i64(p, y.P_DST), a, b, load_i64(p, y.P_IMM))
+
+
+@compiled
+def branch_taken(context: int, wave: int, op: int) -> bool:
+    scalars = scalar_base(context, wave)
+    if op == o.BR_ALWAYS:
+        return True
+    if op == o.BR_SCC0:
+        return get32(scalars, SCC) == 0
+    if op == o.BR_SCC1:
+        return get32(scalars, SCC) != 0
+    if op == o.BR_VCCZ:
+        return get64(scalars, VCC) == 0
+    if op == o.BR_VCCNZ:
+        return get64(scalars, VCC) != 0
+    if op == o.BR_EXECZ:
+        return get64(scalars, EXEC) == 0
+    return get64(scalars, EXEC) != 0

@@ -1,0 +1,368 @@
+"""Issue of memory instructions: addresses, range checks, race bookkeeping, queue entries."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlagen.binary.instruction import EXEC, M0
+from mlagen.emulator.gfx950 import layout as y
+from mlagen.emulator.gfx950 import opcodes as o
+from mlagen.emulator.gfx950.numeric import compiled
+from mlagen.emulator.gfx950.queues import (
+    after_issue,
+    open_entry,
+    poison_registers,
+    read_arena,
+)
+from mlagen.emulator.gfx950.races import new_operation, note_read, note_write
+from mlagen.emulator.gfx950.raw import load_i64, load_u32, store_i64, store_u32
+from mlagen.emulator.gfx950.scalar import get32, get64
+from mlagen.emulator.gfx950.state import (
+    program_row,
+    report,
+    scalar_base,
+    vector_row,
+)
+
+
+@compiled
+def find_buffer(context: int, address: int, size: int, access: int, hint: int) -> int:
+    """Number of the buffer that holds all `size` bytes and allows `access`; -1 for none."""
+    table = load_i64(context, y.C_BUFFERS)
+    count = load_i64(context, y.C_BUFFER_COUNT)
+    for step in range(count):
+        i = hint + step
+        if i >= count:
+            i -= count
+        base = i * y.B_SIZE
+        offset = address - load_i64(table, base + y.B_BASE)
+        if offset >= 0 and offset + size <= load_i64(table, base + y.B_BYTES):
+            if load_i64(table, base + y.B_ACCESS) & access:
+                return i
+            return -1
+    return -1
+
+
+@compiled
+def place_of(context: int, buffer: int, address: int) -> int:
+    """Arena offset of a simulated address inside a buffer."""
+    table = load_i64(context, y.C_BUFFERS) + buffer * (8 * y.B_SIZE)
+    return address - load_i64(table, y.B_BASE) + load_i64(table, y.B_ARENA)
+
+
+@compiled
+def operand64(context: int, wave: int, kind: int, value: int) -> int:
+    """A scalar operand's 64-bit value (constants are sign- or zero-extended by the translator)."""
+    return get64(scalar_base(context, wave), value) if kind == y.S_SCALAR else value
+
+
+@compiled
+def operand32(context: int, wave: int, kind: int, value: int) -> int:
+    if kind == y.S_SCALAR:
+        return get32(scalar_base(context, wave), value)
+    return value & 0xFFFFFFFF
+
+
+@compiled
+def locate(
+    context: int, wave: int, row: int, address: int, dwords: int, size: int, valid: int, access: int
+) -> int:
+    """Translate one lane's access: arena offset * 256 + mask of dwords that really are accessed.
+
+    `valid`: dwords that passed the range check. Those outside every buffer are reported.
+    """
+    if valid == 0:
+        return 0
+    total = size if dwords == 1 else 4 * dwords
+    hint = load_i64(context, y.C_HINT)
+    if valid == (1 << dwords) - 1:
+        buffer = find_buffer(context, address, total, access, hint)
+        if buffer >= 0:
+            store_i64(context, y.C_HINT, buffer)
+            return (place_of(context, buffer, address) << 8) | valid
+    mask = 0
+    place = 0
+    for i in range(dwords):
+        if (valid >> i) & 1:
+            part = min(size, 4)
+            buffer = find_buffer(context, address + 4 * i, part, access, hint)
+            if buffer >= 0:
+                mask |= 1 << i
+                place = place_of(context, buffer, address + 4 * i) - 4 * i
+            else:
+                report(
+                    context, y.GLOBAL_BOUNDS, row, -1, wave, -1, address + 4 * i, part, access
+                )
+    return (place << 8) | mask
+
+
+@compiled
+def issue_vector_memory(context: int, wave: int, row: int) -> bool:
+    """buffer_* and global_*: loads, stores and loads to LDS. False: an unmodelled descriptor.
+
+    Program columns: source 0 the address VGPR(s), 1 the resource or base SGPRs, 2 soffset;
+    AUX 0: dwords, 1: bytes, 2: signed, 3: data register. FLAGS bit 0: buffer, 1: offen, 2: idxen.
+    """
+    p = program_row(context, row)
+    op = load_i64(p, y.P_OP)
+    flags = load_i64(p, y.P_FLAGS)
+    dwords = load_i64(p, y.P_AUX)
+    size = load_i64(p, y.P_AUX + 1)
+    register = load_i64(p, y.P_AUX + 3)
+    offset = load_i64(p, y.P_IMM)
+    scalars = scalar_base(context, wave)
+    lanes = get64(scalars, EXEC)
+    access = 2 if op == o.G_STORE else 1
+    has_address = load_i64(p, y.P_KIND) == y.S_VECTOR
+    address_row = vector_row(context, wave, load_i64(p, y.P_KIND + 1)) if has_address else 0
+    base = 0
+    records = 0
+    stride = 0
+    soffset = 0
+    if flags & 1:
+        resource = load_i64(p, y.P_KIND + 3)
+        word1 = get32(scalars, resource + 1)
+        base = get32(scalars, resource) | (word1 & 0xFFFF) << 32
+        records = get32(scalars, resource + 2)
+        stride = (word1 >> 16) & 0x3FFF
+        soffset = operand32(context, wave, load_i64(p, y.P_KIND + 4), load_i64(p, y.P_KIND + 5))
+        if word1 >> 31 or get32(scalars, resource + 3) & 0x800000:
+            return False  # swizzled addressing, ADD_TID_ENABLE
+    elif load_i64(p, y.P_KIND + 2) == y.S_SCALAR:
+        base = get64(scalars, load_i64(p, y.P_KIND + 3))
+    kind = y.K_LOAD
+    if op == o.G_STORE:
+        kind = y.K_STORE
+    elif op == o.G_LOAD_LDS:
+        kind = y.K_DMA
+    # Addresses are formed before the destination is poisoned: they may share registers.
+    target = register if op == o.G_LOAD else -1
+    slot = open_entry(context, wave, y.Q_VM, kind, row, target, dwords)
+    entries = load_i64(context, y.C_QUEUE)
+    store_i64(entries, slot * y.E_SIZE + y.E_EXEC, lanes)
+    store_i64(entries, slot * y.E_SIZE + y.E_BYTES, size)
+    store_i64(entries, slot * y.E_SIZE + y.E_VARIANT, load_i64(p, y.P_AUX + 2))
+    addresses = load_i64(context, y.C_QADDR) + slot * 512
+    for lane in range(64):
+        word = 0
+        if (lanes >> lane) & 1:
+            if flags & 1:
+                index = 0
+                voffset = 0
+                if flags & 4:
+                    index = np.int64(load_u32(address_row, lane))
+                    if flags & 2:
+                        voffset = np.int64(load_u32(address_row, 64 + lane))
+                elif flags & 2:
+                    voffset = np.int64(load_u32(address_row, lane))
+                inner = (voffset + offset) & 0xFFFFFFFF
+                valid = 0
+                if flags & 4 and stride != 0:
+                    if index < records:
+                        valid = (1 << dwords) - 1
+                else:
+                    part = size if dwords == 1 else 4
+                    for i in range(dwords):
+                        if inner + soffset + 4 * i + part <= records:
+                            valid |= 1 << i
+                address = base + soffset + index * stride + inner
+            else:
+                valid = (1 << dwords) - 1
+                if flags & 8:  # 32-bit VGPR offset on an SGPR base
+                    address = base + np.int64(load_u32(address_row, lane)) + offset
+                else:
+                    high = np.int64(load_u32(address_row, 64 + lane))
+                    address = (np.int64(load_u32(address_row, lane)) | high << 32) + offset
+            word = locate(context, wave, row, address, dwords, size, valid, access)
+        store_i64(addresses, lane, word)
+    if op == o.G_STORE:
+        data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+        for i in range(dwords):
+            source = vector_row(context, wave, register + i)
+            for lane in range(64):
+                store_u32(data, i * 64 + lane, load_u32(source, lane))
+    elif op == o.G_LOAD:
+        poison_registers(context, wave, register, dwords, lanes)
+    else:
+        issue_dma(context, wave, row, slot, dwords, offset, lanes)
+    after_issue(context, wave, y.Q_VM)
+    return True
+
+
+@compiled
+def issue_dma(
+    context: int, wave: int, row: int, slot: int, dwords: int, offset: int, lanes: int
+) -> None:
+    """The LDS side of a load to LDS: byte address M0 + instruction offset + lane * width."""
+    place = get32(scalar_base(context, wave), M0) + offset
+    limit = load_i64(context, y.C_LDS_BYTES)
+    entries = load_i64(context, y.C_QUEUE)
+    kept = lanes
+    if place & 3:
+        report(context, y.LDS_ALIGNMENT, row, -1, wave, -1, place, 4, 0)
+        place &= ~3
+    for lane in range(64):
+        if (lanes >> lane) & 1:
+            first = place + lane * 4 * dwords
+            if first < 0 or first + 4 * dwords > limit:
+                report(context, y.LDS_BOUNDS, row, -1, wave, -1, first, 4 * dwords, limit)
+                kept &= ~(1 << lane)
+    store_i64(entries, slot * y.E_SIZE + y.E_EXEC, kept)
+    store_i64(entries, slot * y.E_SIZE + y.E_VARIANT, place)
+    if load_i64(context, y.C_SANITIZE):
+        number = new_operation(context, wave, row, 1)
+        store_i64(entries, slot * y.E_SIZE + y.E_OP, number)
+        waves = load_i64(context, y.C_WAVES)
+        for lane in range(64):
+            if (kept >> lane) & 1:
+                first = place + lane * 4 * dwords
+                note_write(context, wave, row, number, 1, first, dwords, waves)
+    lds = load_i64(context, y.C_LDS)
+    for lane in range(64):
+        if (kept >> lane) & 1:
+            for i in range(dwords):
+                dword = (place >> 2) + lane * dwords + i
+                store_u32(lds, dword, np.uint32(y.POISON))
+
+
+@compiled
+def check_lds_address(
+    context: int, wave: int, row: int, byte: int, size: int, align: int
+) -> bool:
+    """Report a DS access that is out of bounds or misaligned; False when out of bounds."""
+    limit = load_i64(context, y.C_LDS_BYTES)
+    if byte + size > limit:
+        report(context, y.LDS_BOUNDS, row, -1, wave, -1, byte, size, limit)
+        return False
+    if byte & (align - 1):
+        report(context, y.LDS_ALIGNMENT, row, -1, wave, -1, byte, align, 0)
+    return True
+
+
+@compiled
+def issue_lds(context: int, wave: int, row: int) -> None:
+    """DS instructions. Columns: AUX 0: dwords, 1: bytes, 2: alignment, 3: vdst; IMM: offset0,
+    SDST: offset1 (both in bytes); sources: address, data0, data1."""
+    p = program_row(context, row)
+    op = load_i64(p, y.P_OP)
+    if op >= o.D_BPERMUTE:
+        issue_permute(context, wave, row)
+        return
+    dwords = load_i64(p, y.P_AUX)
+    size = load_i64(p, y.P_AUX + 1)
+    align = load_i64(p, y.P_AUX + 2)
+    lanes = get64(scalar_base(context, wave), EXEC)
+    writes = op == o.D_WRITE or op == o.D_WRITE2
+    two = op == o.D_READ2 or op == o.D_WRITE2
+    target = -1 if writes else load_i64(p, y.P_AUX + 3)
+    kind = y.K_LDS_WRITE if writes else y.K_LDS_READ
+    slot = open_entry(context, wave, y.Q_LDS, kind, row, target, dwords)
+    entries = load_i64(context, y.C_QUEUE)
+    store_i64(entries, slot * y.E_SIZE + y.E_EXEC, lanes)
+    store_i64(entries, slot * y.E_SIZE + y.E_BYTES, size)
+    store_i64(entries, slot * y.E_SIZE + y.E_VARIANT, op)
+    sanitize = load_i64(context, y.C_SANITIZE) != 0
+    number = 0
+    if sanitize:
+        number = new_operation(context, wave, row, 0)
+        store_i64(entries, slot * y.E_SIZE + y.E_OP, number)
+    waves = load_i64(context, y.C_WAVES)
+    addresses = load_i64(context, y.C_QADDR) + slot * 512
+    source = vector_row(context, wave, load_i64(p, y.P_KIND + 1))
+    part = size // 2 if two else size
+    words = max(part // 4, 1)
+    for lane in range(64):
+        word = 0
+        if (lanes >> lane) & 1:
+            first = (np.int64(load_u32(source, lane)) + load_i64(p, y.P_IMM)) & 0xFFFFFFFF
+            word = first
+            fits = check_lds_address(context, wave, row, first, part, align)
+            if sanitize and fits:
+                if writes:
+                    note_write(context, wave, row, number, 0, first, words, waves)
+                else:
+                    note_read(context, wave, row, number, first, words, waves)
+            if two:
+                second = (np.int64(load_u32(source, lane)) + load_i64(p, y.P_SDST)) & 0xFFFFFFFF
+                word |= second << 32
+                fits = check_lds_address(context, wave, row, second, part, align)
+                if sanitize and fits:
+                    if writes:
+                        note_write(context, wave, row, number, 0, second, words, waves)
+                    else:
+                        note_read(context, wave, row, number, second, words, waves)
+        store_i64(addresses, lane, word)
+    if writes:
+        data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+        for i in range(dwords):
+            register = load_i64(p, y.P_KIND + 3) + i
+            if two and 2 * i >= dwords:
+                register = load_i64(p, y.P_KIND + 5) + i - dwords // 2
+            values = vector_row(context, wave, register)
+            for lane in range(64):
+                store_u32(data, i * 64 + lane, load_u32(values, lane))
+    else:
+        poison_registers(context, wave, target, dwords, lanes)
+    after_issue(context, wave, y.Q_LDS)
+
+
+@compiled
+def issue_permute(context: int, wave: int, row: int) -> None:
+    """ds_bpermute, ds_permute and ds_swizzle: lanes exchange data through the LDS unit."""
+    p = program_row(context, row)
+    op = load_i64(p, y.P_OP)
+    lanes = get64(scalar_base(context, wave), EXEC)
+    target = load_i64(p, y.P_AUX + 3)
+    slot = open_entry(context, wave, y.Q_LDS, y.K_LDS_PERMUTE, row, target, 1)
+    entries = load_i64(context, y.C_QUEUE)
+    store_i64(entries, slot * y.E_SIZE + y.E_EXEC, lanes)
+    data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+    offset = load_i64(p, y.P_IMM)
+    address = vector_row(context, wave, load_i64(p, y.P_KIND + 1))
+    for lane in range(64):
+        store_u32(data, lane, np.uint32(0))
+    if op == o.D_SWIZZLE:
+        for lane in range(64):
+            if offset & 0x8000:
+                source = (lane & ~3) | ((offset >> (2 * (lane & 3))) & 3)
+            else:
+                inside = ((lane & (offset & 31)) | ((offset >> 5) & 31)) ^ ((offset >> 10) & 31)
+                source = (lane & ~31) | (inside & 31)
+            if (lanes >> source) & 1:
+                store_u32(data, lane, load_u32(address, source))
+    else:
+        values = vector_row(context, wave, load_i64(p, y.P_KIND + 3))
+        for lane in range(64):
+            if (lanes >> lane) & 1:
+                other = ((np.int64(load_u32(address, lane)) + offset) >> 2) & 63
+                if op == o.D_PERMUTE:
+                    store_u32(data, other, load_u32(values, lane))
+                elif (lanes >> other) & 1:
+                    store_u32(data, lane, load_u32(values, other))
+    poison_registers(context, wave, target, 1, lanes)
+    after_issue(context, wave, y.Q_LDS)
+
+
+@compiled
+def issue_scalar_memory(context: int, wave: int, row: int) -> None:
+    """s_load_*: base + soffset + offset, dword-aligned; the values are sampled at issue."""
+    p = program_row(context, row)
+    dwords = load_i64(p, y.P_AUX)
+    target = load_i64(p, y.P_AUX + 3)
+    scalars = scalar_base(context, wave)
+    address = get64(scalars, load_i64(p, y.P_KIND + 1)) + load_i64(p, y.P_IMM)
+    if load_i64(p, y.P_KIND + 2) == y.S_SCALAR:
+        address += get32(scalars, load_i64(p, y.P_KIND + 3))
+    address &= ~3
+    slot = open_entry(context, wave, y.Q_SMEM, y.K_SMEM, row, target, dwords)
+    data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+    for i in range(dwords):
+        buffer = find_buffer(context, address + 4 * i, 4, 1, 0)
+        value = 0
+        if buffer >= 0:
+            value = read_arena(context, place_of(context, buffer, address + 4 * i), 4)
+        else:
+            report(context, y.GLOBAL_BOUNDS, row, -1, wave, -1, address + 4 * i, 4, 1)
+        store_u32(data, i, np.uint32(value))
+        store_u32(scalars, target + i - y.VECTOR_ROWS, np.uint32(y.POISON))
+    after_issue(context, wave, y.Q_SMEM)

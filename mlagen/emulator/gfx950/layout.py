@@ -1,0 +1,221 @@
+"""Where the compiled engine keeps everything: table columns, state slots, record fields.
+
+The engine works on raw addresses (see `raw`). A context is one int64 array `C`; its first slots
+hold the addresses of the other arrays, the rest scalars of the run. All counts are compile-time
+constants of the engine.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LANES: Final = 64
+MAX_WAVES: Final = 16
+VECTOR_ROWS: Final = 512  # physical vector registers of a wave (LLVM AMDGPUUsage, gfx90a+)
+SCRATCH_ROWS: Final = 8  # operand and result rows after the registers
+ROWS: Final = VECTOR_ROWS + SCRATCH_ROWS
+SCALAR_SLOTS: Final = 160  # scalar numbers 0..128 (SCC), padded
+REGISTERS: Final = VECTOR_ROWS + SCALAR_SLOTS  # unified numbers: vector first, then scalar
+POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
+
+# Context slots: addresses.
+C_PROGRAM: Final = 0
+C_VECTOR: Final = 1
+C_SCALAR: Final = 2
+C_WAVE: Final = 3
+C_UNTIL: Final = 4  # clock from which reading a register needs no closer look
+C_WUNTIL: Final = 5  # the same for overwriting it
+C_DEFINED: Final = 6  # lane mask of defined lanes
+C_PENDING: Final = 7  # queue * 2^40 + sequence + 1 of the load in flight, 0 for none
+C_WINFO: Final = 8  # clock * 256 + producer class of the last write
+C_WPC: Final = 9  # program row of the last write
+C_RINFO: Final = 10  # clock * 256 + producer class of the last read that forbids overwriting
+C_RPC: Final = 11
+C_QUEUE: Final = 12
+C_QADDR: Final = 13
+C_QDATA: Final = 14
+C_LDS: Final = 15
+C_SHADOW_W: Final = 16  # last writing operation of each LDS dword
+C_SHADOW_R: Final = 17  # last reading operation of each LDS dword and wave
+C_OPS: Final = 18  # ring of LDS operations
+C_FIND: Final = 19
+C_COUNT: Final = 20  # executions of each program row
+C_ARENA: Final = 21
+C_BUFFERS: Final = 22
+C_HAZARD: Final = 23  # wait states: producer class * HAZARD_CLASSES + consumer class
+C_LONGEST: Final = 24  # the most that any read, any overwrite of a producer class needs (pairs)
+C_TEMP: Final = 25  # f32 work space of the matrix instructions
+# Context slots: scalars.
+C_WAVES: Final = 32
+C_ROWS_PROGRAM: Final = 33
+C_LDS_BYTES: Final = 34
+C_SANITIZE: Final = 35
+C_MODE: Final = 36
+C_RANDOM: Final = 37
+C_FLUSH: Final = 38  # and-mask for f32 denormals: 0x80000000 flushes, 0xffffffff keeps
+C_NEXT_OP: Final = 39
+C_SAFE_OP: Final = 40  # operations below this number are ordered before the current epoch
+C_BUFFER_COUNT: Final = 41
+C_FIND_COUNT: Final = 42
+C_WORKGROUP: Final = 43
+C_BUDGET: Final = 44
+C_EXECUTED: Final = 45
+C_EPOCH: Final = 46
+C_CLAMP_NAN: Final = 47  # DX10_CLAMP: clamping a NaN gives 0
+C_FP8_CLAMP: Final = 48  # FP16_OVFL: fp8 conversions saturate
+C_ACCUM: Final = 49
+C_CURRENT: Final = 50  # wave whose turn it is (kept between slices)
+C_ORPHAN: Final = 51  # smallest LDS operation that an ended wave never waited for
+C_FAULT: Final = 52  # program row at which a run had to stop
+C_HINT: Final = 53  # buffer that the last access fell into
+C_SIZE: Final = 64
+
+LATEST: Final = 0
+EARLIEST: Final = 1
+RANDOM: Final = 2
+
+# Wave slots (int64 each).
+W_PC: Final = 0
+W_STATE: Final = 1
+W_EPOCH: Final = 2
+W_CLOCK: Final = 3
+W_HEAD: Final = 4  # three queues: oldest sequence number in flight
+W_TAIL: Final = 7  # three queues: next sequence number
+W_INDEX_MODE: Final = 10  # s_set_gpr_idx: selected operands, 0 when off
+W_INDEX: Final = 11
+W_LAND: Final = 12  # three queues: first sequence number whose effect has not happened yet
+W_SIZE: Final = 16
+RUNNING: Final = 0
+WAITING: Final = 1
+ENDED: Final = 2
+
+# Queues of a wave.
+Q_VM: Final = 0
+Q_LDS: Final = 1
+Q_SMEM: Final = 2
+QUEUES: Final = 3
+QUEUE_SLOTS: Final = 64
+VM_MAX: Final = 63  # outstanding operations before issue stalls (6-bit counter)
+LGKM_MAX: Final = 15  # 4-bit counter
+# Queue entry fields (int64 each).
+E_KIND: Final = 0
+E_ROW: Final = 1  # program row that issued it
+E_REG: Final = 2  # first register (unified number)
+E_DWORDS: Final = 3
+E_OP: Final = 4  # LDS operation number, 0 for none
+E_EXEC: Final = 5
+E_BYTES: Final = 6  # bytes a lane for sub-dword accesses, else 4 * dwords
+E_VARIANT: Final = 7
+E_SIZE: Final = 8
+K_LOAD: Final = 1  # memory to registers
+K_STORE: Final = 2  # registers to memory
+K_DMA: Final = 3  # memory to LDS
+K_LDS_READ: Final = 4
+K_LDS_WRITE: Final = 5
+K_SMEM: Final = 6
+K_LDS_PERMUTE: Final = 7  # ds_bpermute and its kin: no LDS memory
+QDATA_ROWS: Final = 4  # dwords a lane that an entry can carry
+
+# Program columns (int64 each).
+P_CLASS: Final = 0
+P_OP: Final = 1
+P_PC: Final = 2
+P_DST: Final = 3
+P_KIND: Final = 4  # + 2 * i: kind of source i; + 2 * i + 1: its value
+P_MOD: Final = 10  # neg bits 0..2, abs bits 3..5, op_sel 6..9, op_sel_hi 10..12, neg_hi 13..15
+P_OMOD: Final = 11  # omod bits 0..1, clamp bit 2
+P_IMM: Final = 12
+P_FLAGS: Final = 13
+P_SDST: Final = 14
+P_DPP: Final = 15
+P_AUX: Final = 16  # four spare columns by class
+P_READS: Final = 21
+P_READ: Final = 22  # READ_SIZE columns each: base, count, consumer class, class as a forbidding read
+READ_SIZE: Final = 4
+MAX_READS: Final = 8
+P_WRITES: Final = 54
+P_WRITE: Final = 55  # WRITE_SIZE columns each: base, count, class as an overwrite, producer class
+WRITE_SIZE: Final = 4
+MAX_WRITES: Final = 3
+P_NOPS: Final = 67  # wait states the instruction itself provides
+P_EXACT: Final = 68  # identity of a matrix opcode, for exact accumulator chaining; 0 for others
+P_QUEUE: Final = 69  # queue its results come back on, -1 for none
+P_ALL_LANES: Final = 70  # 1: reads and writes all lanes whatever EXEC holds
+P_SIZE: Final = 71
+
+# Source kinds.
+S_NONE: Final = 0
+S_VECTOR: Final = 1
+S_SCALAR: Final = 2
+S_CONST: Final = 3
+
+# Instruction classes.
+X_NOP: Final = 0
+X_SALU: Final = 1
+X_BRANCH: Final = 2
+X_WAIT: Final = 3
+X_BARRIER: Final = 4
+X_END: Final = 5
+X_VALU: Final = 6
+X_PACKED: Final = 7
+X_COMPARE: Final = 8
+X_CARRY: Final = 9
+X_LANE: Final = 10
+X_MATRIX: Final = 11
+X_SMEM: Final = 12
+X_LDS: Final = 13
+X_VMEM: Final = 14
+X_WIDE: Final = 15
+
+# LDS operation records: (wave, program row, completion epoch).
+OPS_RING: Final = 1 << 17
+O_WAVE: Final = 0
+O_ROW: Final = 1
+O_DONE: Final = 2  # epoch in which a wait covered it, NOT_DONE before
+O_KIND: Final = 3
+O_SIZE: Final = 4
+NOT_DONE: Final = 1 << 60
+
+# Buffer table: simulated base, size, arena offset, access (1 read, 2 write).
+B_BASE: Final = 0
+B_BYTES: Final = 1
+B_ARENA: Final = 2
+B_ACCESS: Final = 3
+B_SIZE: Final = 4
+
+# Findings.
+MAX_FINDINGS: Final = 512
+F_KIND: Final = 0
+F_ROW: Final = 1
+F_OTHER: Final = 2  # program row of the other instruction, -1 for none
+F_WAVE: Final = 3
+F_OTHER_WAVE: Final = 4
+F_A: Final = 5  # register, LDS address or buffer
+F_B: Final = 6
+F_C: Final = 7
+F_COUNT: Final = 8
+F_WORKGROUP: Final = 9
+F_SIZE: Final = 10
+
+MISSING_WAIT: Final = 1
+OVERWRITE: Final = 2
+RACE_RAW: Final = 3
+RACE_WAR: Final = 4
+RACE_WAW: Final = 5
+WAIT_STATES: Final = 6
+UNDEFINED_REGISTER: Final = 7
+UNDEFINED_LDS: Final = 8
+BARRIER_UNEQUAL: Final = 9
+LDS_BOUNDS: Final = 10
+LDS_ALIGNMENT: Final = 11
+GLOBAL_BOUNDS: Final = 12
+GLOBAL_ALIGNMENT: Final = 13
+GLOBAL_ACCESS: Final = 14
+
+HAZARD_CLASSES: Final = 48  # room for producer and for consumer classes
+HUGE: Final = 1 << 60
+
+# What a slice of a run ended with.
+R_DONE: Final = 0
+R_BUDGET: Final = 1
+R_UNMODELLED: Final = 2  # a buffer descriptor asks for something that is not modelled

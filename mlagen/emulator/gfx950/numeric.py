@@ -1,0 +1,261 @@
+"""Conversions and functions of single values, as the vector ALU defines them.
+
+exp2, log2 and rcp round the exact value correctly but for double-rounding cases (about one in
+2^27); the hardware promises about 1 ulp. Sources: CDNA4 ISA guide, OCP 8-bit floating point
+specification; evidence and gaps: docs/fidelity.md.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from mlagen.emulator.gfx950.raw import bits_of, f32_of, f64_of
+
+compiled: Any = njit(error_model="numpy", nogil=True)
+
+_LN2 = math.log(2.0)
+_E2 = [_LN2**n / math.factorial(n) for n in range(14)]
+(_C0, _C1, _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13) = _E2
+
+
+@compiled
+def flush_bits(bits: int, keep: int) -> int:
+    """Replace a denormal f32 by a signed zero when `keep` is 0x80000000; `keep` all ones keeps."""
+    return bits & keep if (bits & 0x7F800000) == 0 else bits
+
+
+@compiled
+def f32_from(bits: int) -> float:
+    return f32_of(np.uint32(bits))
+
+
+@compiled
+def exp2_f32(x: float) -> float:
+    """2**x of an f32, through a degree-13 polynomial in double precision."""
+    wide = np.float64(x)
+    clipped = min(max(wide, -200.0), 200.0)
+    whole = np.floor(clipped + 0.5)
+    r = clipped - whole
+    p = _C13
+    p = p * r + _C12
+    p = p * r + _C11
+    p = p * r + _C10
+    p = p * r + _C9
+    p = p * r + _C8
+    p = p * r + _C7
+    p = p * r + _C6
+    p = p * r + _C5
+    p = p * r + _C4
+    p = p * r + _C3
+    p = p * r + _C2
+    p = p * r + _C1
+    p = p * r + _C0
+    scale = f64_of((np.int64(np.int32(whole)) + 1023) << 52)
+    result = np.float32(p * scale)
+    return result if wide == wide else x
+
+
+@compiled
+def log2_f32(x: float) -> float:
+    """log2 of an f32; log2(0) = -inf, of a negative number NaN."""
+    if x != x or x < 0.0:
+        return np.float32(np.nan)
+    if x == 0.0:
+        return np.float32(-np.inf)
+    if x == np.inf:
+        return np.float32(np.inf)
+    return np.float32(math.log2(np.float64(x)))
+
+
+@compiled
+def bf16_of(bits: int) -> int:
+    """Round f32 bits to bf16, to nearest even; a NaN stays one (made quiet)."""
+    if (bits & 0x7FFFFFFF) > 0x7F800000:
+        return (bits >> 16) | 0x40
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+@compiled
+def small_float(bits: int, mantissa: int, bias: int, largest: int, overflow: int) -> int:
+    """Round f32 bits to an 8-bit float of `mantissa` bits, to nearest even.
+
+    `largest` is the biggest finite code, `overflow` the code of everything that rounds beyond it.
+    Returns the code without sign; NaN is the caller's.
+    """
+    exponent = (bits >> 23) & 0xFF
+    fraction = bits & 0x7FFFFF
+    if exponent == 0:
+        return 0  # far below half the smallest denormal of either format
+    fraction |= 0x800000
+    shift = 23 - mantissa
+    e = exponent - 127 + bias
+    if e <= 0:
+        shift += 1 - e
+        e = 0
+        if shift > 31:
+            return 0
+        rounded = (fraction + (1 << (shift - 1)) - 1 + ((fraction >> shift) & 1)) >> shift
+        return rounded
+    rounded = (fraction + (1 << (shift - 1)) - 1 + ((fraction >> shift) & 1)) >> shift
+    code = (e << mantissa) + rounded - (1 << mantissa)
+    return code if code <= largest else overflow
+
+
+@compiled
+def e4m3_of(bits: int, clamp: int) -> int:
+    """f32 bits to OCP e4m3 (no infinities): overflow is NaN, or 448 when clamping."""
+    sign = (bits >> 24) & 0x80
+    if (bits & 0x7FFFFFFF) > 0x7F800000:
+        return sign | 0x7F
+    if (bits & 0x7FFFFFFF) == 0x7F800000:
+        return sign | (0x7E if clamp else 0x7F)
+    return sign | small_float(bits, 3, 7, 0x7E, 0x7E if clamp else 0x7F)
+
+
+@compiled
+def e5m2_of(bits: int, clamp: int) -> int:
+    """f32 bits to OCP e5m2: overflow is infinity, or 57344 when clamping."""
+    sign = (bits >> 24) & 0x80
+    if (bits & 0x7FFFFFFF) > 0x7F800000:
+        return sign | 0x7F
+    if (bits & 0x7FFFFFFF) == 0x7F800000:
+        return sign | (0x7B if clamp else 0x7C)
+    return sign | small_float(bits, 2, 15, 0x7B, 0x7B if clamp else 0x7C)
+
+
+@compiled
+def f32_of_e4m3(code: int) -> float:
+    """OCP e4m3 to f32."""
+    sign = -1.0 if code & 0x80 else 1.0
+    exponent = (code >> 3) & 15
+    fraction = code & 7
+    if exponent == 15 and fraction == 7:
+        return np.float32(np.nan)
+    if exponent == 0:
+        return np.float32(sign * fraction * 0.001953125)
+    return f32_of(np.uint32((code & 0x80) << 24 | (exponent + 120) << 23 | fraction << 20))
+
+
+@compiled
+def f32_of_e5m2(code: int) -> float:
+    """OCP e5m2 to f32: the upper byte of an f16."""
+    sign = -1.0 if code & 0x80 else 1.0
+    exponent = (code >> 2) & 31
+    fraction = code & 3
+    if exponent == 31:
+        return np.float32(np.nan) if fraction else np.float32(sign * np.inf)
+    if exponent == 0:
+        return np.float32(sign * fraction * 0.0000152587890625)
+    return f32_of(np.uint32((code & 0x80) << 24 | (exponent + 112) << 23 | fraction << 21))
+
+
+@compiled
+def max_f32(a: float, b: float) -> float:
+    """The larger; the other one when one is NaN; +0 over -0."""
+    if a != a:
+        return b
+    if b != b:
+        return a
+    if a == b:
+        return f32_of(bits_of(a) & bits_of(b))
+    return a if a > b else b
+
+
+@compiled
+def min_f32(a: float, b: float) -> float:
+    """The smaller; the other one when one is NaN; -0 under +0."""
+    if a != a:
+        return b
+    if b != b:
+        return a
+    if a == b:
+        return f32_of(bits_of(a) | bits_of(b))
+    return a if a < b else b
+
+
+@compiled
+def u32_of_f32(x: float) -> int:
+    """Truncate towards zero and saturate; NaN gives 0."""
+    if not x > 0.0:
+        return 0
+    return 0xFFFFFFFF if x >= 4294967296.0 else np.int64(x)
+
+
+@compiled
+def i32_of_f32(x: float) -> int:
+    """Truncate towards zero and saturate; NaN gives 0."""
+    if x != x:
+        return 0
+    if x >= 2147483648.0:
+        return 0x7FFFFFFF
+    return -0x80000000 if x <= -2147483648.0 else np.int64(x)
+
+
+@compiled
+def signed32(x: int) -> int:
+    """The int64 value of 32 bits read as two's complement."""
+    return np.int64(np.int32(np.uint32(x)))
+
+
+@compiled
+def signed24(x: int) -> int:
+    return ((x & 0xFFFFFF) ^ 0x800000) - 0x800000
+
+
+@compiled
+def permute_byte(high: int, low: int, select: int) -> int:
+    """One byte of v_perm_b32: `select` picks from the eight bytes high:low (ISA guide, V_PERM)."""
+    if select >= 13:
+        return 0xFF
+    if select == 12:
+        return 0
+    if select >= 8:
+        word = high if select >= 10 else low
+        return 0xFF if (word >> (31 if select & 1 else 15)) & 1 else 0
+    word = high if select >= 4 else low
+    return (word >> (8 * (select & 3))) & 0xFF
+
+
+@compiled
+def reverse_bits(x: int) -> int:
+    r = 0
+    for i in range(32):
+        r |= ((x >> i) & 1) << (31 - i)
+    return r
+
+
+@compiled
+def first_low(x: int) -> int:
+    """Number of the lowest set bit, -1 for none."""
+    for i in range(32):
+        if (x >> i) & 1:
+            return i
+    return -1
+
+
+@compiled
+def first_high(x: int) -> int:
+    """Count of zeros above the highest set bit, -1 for none."""
+    for i in range(32):
+        if (x >> (31 - i)) & 1:
+            return i
+    return -1
+
+
+@compiled
+def count_bits(x: int) -> int:
+    n = 0
+    while x != 0:
+        x &= x - 1
+        n += 1
+    return n
+
+
+@compiled
+def round_even(x: float) -> float:
+    """To the nearest integer, ties to even."""
+    return np.float32(np.rint(np.float64(x)))

@@ -1,0 +1,396 @@
+"""Asynchronous operations of a wave: issue, landing, and retirement by waits.
+
+Landing is when an operation's effect happens (registers or LDS get their values); retirement is
+when a wait covers it. The mode decides when things land - "latest" not before retirement,
+"earliest" at issue, "random" somewhere between - and the sanitizer only believes in retirement.
+vmcnt operations and DS instructions land in order, each in their queue; scalar loads land in any
+order, which no one can observe. Poison fills what is in flight.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlagen.emulator.gfx950 import layout as y
+from mlagen.emulator.gfx950 import opcodes as o
+from mlagen.emulator.gfx950.numeric import compiled
+from mlagen.emulator.gfx950.races import complete_operation
+from mlagen.emulator.gfx950.raw import (
+    load_any_u32,
+    load_i64,
+    load_u8,
+    load_u32,
+    store_any_u32,
+    store_i64,
+    store_u8,
+    store_u32,
+)
+from mlagen.emulator.gfx950.state import (
+    next_random,
+    queue_slot,
+    register_slot,
+    scalar_base,
+    vector_row,
+    wave_base,
+)
+
+
+@compiled
+def open_entry(
+    context: int, wave: int, queue: int, kind: int, row: int, register: int, dwords: int
+) -> int:
+    """Append an entry, stalling (retiring the oldest) when the counter is full; returns its slot.
+
+    `register`: unified number of the destination, -1 for none. Destinations are marked pending.
+    """
+    control = wave_base(context, wave)
+    if queue == y.Q_VM:
+        while load_i64(control, y.W_TAIL) - load_i64(control, y.W_HEAD) >= y.VM_MAX:
+            retire(context, wave, queue)
+    else:
+        while (
+            load_i64(control, y.W_TAIL + 1)
+            - load_i64(control, y.W_HEAD + 1)
+            + load_i64(control, y.W_TAIL + 2)
+            - load_i64(control, y.W_HEAD + 2)
+            >= y.LGKM_MAX
+        ):
+            if load_i64(control, y.W_TAIL + 1) > load_i64(control, y.W_HEAD + 1):
+                retire(context, wave, y.Q_LDS)
+            else:
+                retire(context, wave, y.Q_SMEM)
+    sequence = load_i64(control, y.W_TAIL + queue)
+    store_i64(control, y.W_TAIL + queue, sequence + 1)
+    slot = queue_slot(wave, queue, sequence)
+    entries = load_i64(context, y.C_QUEUE)
+    base = slot * y.E_SIZE
+    store_i64(entries, base + y.E_KIND, kind)
+    store_i64(entries, base + y.E_ROW, row)
+    store_i64(entries, base + y.E_REG, register)
+    store_i64(entries, base + y.E_DWORDS, dwords)
+    store_i64(entries, base + y.E_OP, 0)
+    store_i64(entries, base + y.E_BYTES, 4 * dwords)
+    store_i64(entries, base + y.E_VARIANT, 0)
+    if register >= 0:
+        pending = load_i64(context, y.C_PENDING)
+        until = load_i64(context, y.C_UNTIL)
+        wuntil = load_i64(context, y.C_WUNTIL)
+        for i in range(dwords):
+            index = register_slot(wave, register + i)
+            store_i64(pending, index, (queue << 40) + sequence + 1)
+            store_i64(until, index, y.HUGE)
+            store_i64(wuntil, index, y.HUGE)
+    return slot
+
+
+@compiled
+def poison_registers(context: int, wave: int, register: int, dwords: int, lanes: int) -> None:
+    """Fill vector registers that a load is on its way to."""
+    for i in range(dwords):
+        row = vector_row(context, wave, register + i)
+        for lane in range(64):
+            if (lanes >> lane) & 1:
+                store_u32(row, lane, np.uint32(y.POISON))
+
+
+@compiled
+def owns(context: int, wave: int, queue: int, sequence: int, register: int) -> bool:
+    """Whether the entry is still the newest load on its way to the register."""
+    pending = load_i64(context, y.C_PENDING)
+    return load_i64(pending, register_slot(wave, register)) == (queue << 40) + sequence + 1
+
+
+@compiled
+def read_arena(context: int, place: int, size: int) -> int:
+    """`size` (1, 2, 4) bytes of global memory at an arena offset, zero-extended."""
+    arena = load_i64(context, y.C_ARENA) + place
+    if size == 4:
+        return np.int64(load_any_u32(arena, 0))
+    value = np.int64(load_u8(arena, 0))
+    if size == 2:
+        value |= np.int64(load_u8(arena, 1)) << 8
+    return value
+
+
+@compiled
+def write_arena(context: int, place: int, size: int, value: int) -> None:
+    arena = load_i64(context, y.C_ARENA) + place
+    if size == 4:
+        store_any_u32(arena, 0, np.uint32(value))
+    else:
+        store_u8(arena, 0, np.uint8(value))
+        if size == 2:
+            store_u8(arena, 1, np.uint8(value >> 8))
+
+
+@compiled
+def extend(value: int, size: int, signed: int) -> int:
+    if signed == 0 or size == 4:
+        return value
+    sign = 1 << (8 * size - 1)
+    return (value ^ sign) - sign
+
+
+@compiled
+def land_memory(context: int, wave: int, queue: int, sequence: int, slot: int) -> None:
+    """A load to registers, a store, or a load to LDS touches memory now."""
+    base = slot * y.E_SIZE
+    entries = load_i64(context, y.C_QUEUE)
+    kind = load_i64(entries, base + y.E_KIND)
+    dwords = load_i64(entries, base + y.E_DWORDS)
+    lanes = load_i64(entries, base + y.E_EXEC)
+    size = min(load_i64(entries, base + y.E_BYTES), 4)
+    variant = load_i64(entries, base + y.E_VARIANT)
+    register = load_i64(entries, base + y.E_REG)
+    addresses = load_i64(context, y.C_QADDR) + slot * 512
+    data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+    lds = load_i64(context, y.C_LDS)
+    for i in range(dwords):
+        if kind == y.K_LOAD:
+            if not owns(context, wave, queue, sequence, register + i):
+                continue
+            row = vector_row(context, wave, register + i)
+            for lane in range(64):
+                if (lanes >> lane) & 1:
+                    word = load_i64(addresses, lane)
+                    value = 0
+                    if (word >> i) & 1:
+                        value = extend(read_arena(context, (word >> 8) + 4 * i, size), size, variant)
+                    store_u32(row, lane, np.uint32(value))
+        elif kind == y.K_STORE:
+            for lane in range(64):
+                word = load_i64(addresses, lane)
+                if (lanes >> lane) & 1 and (word >> i) & 1:
+                    value = np.int64(load_u32(data, i * 64 + lane))
+                    write_arena(context, (word >> 8) + 4 * i, size, value)
+        else:
+            for lane in range(64):
+                if (lanes >> lane) & 1:
+                    word = load_i64(addresses, lane)
+                    value = 0
+                    if (word >> i) & 1:
+                        value = extend(read_arena(context, (word >> 8) + 4 * i, size), size, 0)
+                    store_u32(lds, (variant >> 2) + lane * dwords + i, np.uint32(value))
+
+
+@compiled
+def read_lds(context: int, byte: int, size: int) -> int:
+    """`size` (1, 2, 4) bytes of LDS, zero-extended; 0 outside the allocation."""
+    if byte < 0 or byte + size > load_i64(context, y.C_LDS_BYTES):
+        return 0
+    lds = load_i64(context, y.C_LDS)
+    if size == 4:
+        return np.int64(load_any_u32(lds + byte, 0))
+    value = np.int64(load_u8(lds, byte))
+    if size == 2:
+        value |= np.int64(load_u8(lds, byte + 1)) << 8
+    return value
+
+
+@compiled
+def write_lds(context: int, byte: int, size: int, value: int) -> None:
+    if byte < 0 or byte + size > load_i64(context, y.C_LDS_BYTES):
+        return
+    lds = load_i64(context, y.C_LDS)
+    if size == 4:
+        store_any_u32(lds + byte, 0, np.uint32(value))
+    else:
+        store_u8(lds, byte, np.uint8(value))
+        if size == 2:
+            store_u8(lds, byte + 1, np.uint8(value >> 8))
+
+
+@compiled
+def land_lds_read(context: int, wave: int, queue: int, sequence: int, slot: int) -> None:
+    """A DS read samples LDS and its registers get their values."""
+    base = slot * y.E_SIZE
+    entries = load_i64(context, y.C_QUEUE)
+    dwords = load_i64(entries, base + y.E_DWORDS)
+    lanes = load_i64(entries, base + y.E_EXEC)
+    variant = load_i64(entries, base + y.E_VARIANT)
+    register = load_i64(entries, base + y.E_REG)
+    size = min(load_i64(entries, base + y.E_BYTES), 4)
+    addresses = load_i64(context, y.C_QADDR) + slot * 512
+    data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+    for i in range(dwords):
+        for lane in range(64):
+            value = 0
+            if (lanes >> lane) & 1:
+                word = load_i64(addresses, lane)
+                byte = (word & 0xFFFFFFFF) + 4 * i
+                if variant == o.D_READ2 and 2 * i >= dwords:
+                    byte = (word >> 32) + 4 * (i - dwords // 2)
+                value = read_lds(context, byte, size)
+                value = extend(value, size, 1 if variant == o.D_READ_SIGNED else 0)
+            store_u32(data, i * 64 + lane, np.uint32(value))
+    for i in range(dwords):
+        if not owns(context, wave, queue, sequence, register + i):
+            continue
+        row = vector_row(context, wave, register + i)
+        if variant == o.D_READ_TR16 or variant == o.D_READ_TR8:
+            for lane in range(64):
+                if (lanes >> lane) & 1:
+                    store_u32(row, lane, np.uint32(transposed(data, variant, lane, i)))
+        else:
+            for lane in range(64):
+                if (lanes >> lane) & 1:
+                    store_u32(row, lane, load_u32(data, i * 64 + lane))
+
+
+@compiled
+def transposed(data: int, variant: int, lane: int, dword: int) -> int:
+    """Dword `dword` (0, 1) that a transposing read gives a lane, from all lanes' 8 fetched bytes.
+
+    16 lanes supply a tile row-major (4 rows x 4 lanes of halfwords, 8 rows x 2 lanes of bytes);
+    lane j of the group receives column j.
+    """
+    group = lane & ~15
+    value = 0
+    if variant == o.D_READ_TR16:
+        for half in range(2):
+            n = 2 * dword + half
+            source = (group | ((lane >> 2) & 3)) + 4 * n
+            word = np.int64(load_u32(data, ((lane & 3) >> 1) * 64 + source))
+            value |= ((word >> (16 * (lane & 1))) & 0xFFFF) << (16 * half)
+    else:
+        for byte in range(4):
+            n = 4 * dword + byte
+            source = (group | ((lane >> 3) & 1)) + 2 * n
+            word = np.int64(load_u32(data, ((lane & 7) >> 2) * 64 + source))
+            value |= ((word >> (8 * (lane & 3))) & 0xFF) << (8 * byte)
+    return value
+
+
+@compiled
+def land_lds_write(context: int, slot: int) -> None:
+    """A DS write reaches LDS."""
+    base = slot * y.E_SIZE
+    entries = load_i64(context, y.C_QUEUE)
+    dwords = load_i64(entries, base + y.E_DWORDS)
+    lanes = load_i64(entries, base + y.E_EXEC)
+    variant = load_i64(entries, base + y.E_VARIANT)
+    size = min(load_i64(entries, base + y.E_BYTES), 4)
+    addresses = load_i64(context, y.C_QADDR) + slot * 512
+    data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+    for lane in range(64):
+        if (lanes >> lane) & 1:
+            word = load_i64(addresses, lane)
+            for i in range(dwords):
+                byte = (word & 0xFFFFFFFF) + 4 * i
+                if variant == o.D_WRITE2 and 2 * i >= dwords:
+                    byte = (word >> 32) + 4 * (i - dwords // 2)
+                write_lds(context, byte, size, np.int64(load_u32(data, i * 64 + lane)))
+
+
+@compiled
+def land_carried(context: int, wave: int, queue: int, sequence: int, slot: int) -> None:
+    """Registers get values that were computed at issue (lane permutes through the LDS unit)."""
+    base = slot * y.E_SIZE
+    entries = load_i64(context, y.C_QUEUE)
+    lanes = load_i64(entries, base + y.E_EXEC)
+    register = load_i64(entries, base + y.E_REG)
+    data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+    if owns(context, wave, queue, sequence, register):
+        row = vector_row(context, wave, register)
+        for lane in range(64):
+            if (lanes >> lane) & 1:
+                store_u32(row, lane, load_u32(data, lane))
+
+
+@compiled
+def land_scalar(context: int, wave: int, sequence: int, slot: int) -> None:
+    """A scalar load's registers get their values (sampled at issue)."""
+    base = slot * y.E_SIZE
+    entries = load_i64(context, y.C_QUEUE)
+    dwords = load_i64(entries, base + y.E_DWORDS)
+    register = load_i64(entries, base + y.E_REG)
+    data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+    scalars = scalar_base(context, wave)
+    for i in range(dwords):
+        if owns(context, wave, y.Q_SMEM, sequence, register + i):
+            store_u32(scalars, register + i - y.VECTOR_ROWS, load_u32(data, i))
+
+
+@compiled
+def land_next(context: int, wave: int, queue: int) -> None:
+    """The oldest operation of a queue that has not happened yet happens now."""
+    control = wave_base(context, wave)
+    sequence = load_i64(control, y.W_LAND + queue)
+    store_i64(control, y.W_LAND + queue, sequence + 1)
+    slot = queue_slot(wave, queue, sequence)
+    kind = load_i64(load_i64(context, y.C_QUEUE), slot * y.E_SIZE + y.E_KIND)
+    if kind == y.K_LDS_READ:
+        land_lds_read(context, wave, queue, sequence, slot)
+    elif kind == y.K_LDS_WRITE:
+        land_lds_write(context, slot)
+    elif kind == y.K_SMEM:
+        land_scalar(context, wave, sequence, slot)
+    elif kind == y.K_LDS_PERMUTE:
+        land_carried(context, wave, queue, sequence, slot)
+    else:
+        land_memory(context, wave, queue, sequence, slot)
+
+
+@compiled
+def retire(context: int, wave: int, queue: int) -> None:
+    """A wait covers the oldest operation of a queue."""
+    control = wave_base(context, wave)
+    sequence = load_i64(control, y.W_HEAD + queue)
+    if load_i64(control, y.W_LAND + queue) == sequence:
+        land_next(context, wave, queue)
+    store_i64(control, y.W_HEAD + queue, sequence + 1)
+    base = queue_slot(wave, queue, sequence) * y.E_SIZE
+    entries = load_i64(context, y.C_QUEUE)
+    number = load_i64(entries, base + y.E_OP)
+    if number != 0:
+        complete_operation(context, wave, number)
+    register = load_i64(entries, base + y.E_REG)
+    if register >= 0:
+        pending = load_i64(context, y.C_PENDING)
+        until = load_i64(context, y.C_UNTIL)
+        wuntil = load_i64(context, y.C_WUNTIL)
+        defined = load_i64(context, y.C_DEFINED)
+        for i in range(load_i64(entries, base + y.E_DWORDS)):
+            index = register_slot(wave, register + i)
+            if load_i64(pending, index) == (queue << 40) + sequence + 1:
+                store_i64(pending, index, 0)
+                store_i64(until, index, 0 if load_i64(defined, index) == -1 else y.HUGE)
+                store_i64(wuntil, index, 0)
+
+
+@compiled
+def after_issue(context: int, wave: int, queue: int) -> None:
+    """What the mode makes happen right after an operation was issued."""
+    if load_i64(context, y.C_MODE) == y.EARLIEST:
+        control = wave_base(context, wave)
+        while load_i64(control, y.W_LAND + queue) < load_i64(control, y.W_TAIL + queue):
+            land_next(context, wave, queue)
+
+
+@compiled
+def land_some(context: int, wave: int) -> None:
+    """Random mode, before each instruction: perhaps some operations happen."""
+    control = wave_base(context, wave)
+    for queue in range(y.QUEUES):
+        while (
+            load_i64(control, y.W_LAND + queue) < load_i64(control, y.W_TAIL + queue)
+            and next_random(context) & 15 == 0
+        ):
+            land_next(context, wave, queue)
+
+
+@compiled
+def wait_for(context: int, wave: int, vm: int, lgkm: int) -> None:
+    """s_waitcnt: retire until at most `vm` and `lgkm` operations are outstanding.
+
+    Scalar loads come back in any order, so only lgkmcnt(0) covers one. DS instructions among
+    themselves are in order: at most the newest `lgkm` of them can be outstanding.
+    """
+    control = wave_base(context, wave)
+    while load_i64(control, y.W_TAIL) - load_i64(control, y.W_HEAD) > vm:
+        retire(context, wave, y.Q_VM)
+    while load_i64(control, y.W_TAIL + 1) - load_i64(control, y.W_HEAD + 1) > lgkm:
+        retire(context, wave, y.Q_LDS)
+    if lgkm == 0:
+        while load_i64(control, y.W_TAIL + 2) > load_i64(control, y.W_HEAD + 2):
+            retire(context, wave, y.Q_SMEM)

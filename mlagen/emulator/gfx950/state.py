@@ -1,0 +1,94 @@
+"""Access to the state of a run from compiled code: registers, waves, findings."""
+
+from __future__ import annotations
+
+from mlagen.emulator.gfx950 import layout as y
+from mlagen.emulator.gfx950.numeric import compiled
+from mlagen.emulator.gfx950.raw import load_i64, store_i64
+
+
+@compiled
+def vector_row(context: int, wave: int, register: int) -> int:
+    """Address of a vector register (or scratch row) of a wave."""
+    return load_i64(context, y.C_VECTOR) + (wave * y.ROWS + register) * 256
+
+
+@compiled
+def scalar_base(context: int, wave: int) -> int:
+    """Address of a wave's scalars."""
+    return load_i64(context, y.C_SCALAR) + wave * (4 * y.SCALAR_SLOTS)
+
+
+@compiled
+def wave_base(context: int, wave: int) -> int:
+    """Address of a wave's control slots."""
+    return load_i64(context, y.C_WAVE) + wave * (8 * y.W_SIZE)
+
+
+@compiled
+def program_row(context: int, row: int) -> int:
+    """Address of a program row."""
+    return load_i64(context, y.C_PROGRAM) + row * (8 * y.P_SIZE)
+
+
+@compiled
+def register_slot(wave: int, register: int) -> int:
+    """Index of a unified register number in the per-register arrays."""
+    return wave * y.REGISTERS + register
+
+
+@compiled
+def queue_slot(wave: int, queue: int, sequence: int) -> int:
+    """Index of a queue entry."""
+    return (wave * y.QUEUES + queue) * y.QUEUE_SLOTS + (sequence & (y.QUEUE_SLOTS - 1))
+
+
+@compiled
+def report(
+    context: int,
+    kind: int,
+    row: int,
+    other: int,
+    wave: int,
+    other_wave: int,
+    a: int,
+    b: int,
+    c: int,
+) -> None:
+    """Record a finding, or count it when the same pair of instructions was found before."""
+    table = load_i64(context, y.C_FIND)
+    count = load_i64(context, y.C_FIND_COUNT)
+    for i in range(count):
+        base = i * y.F_SIZE
+        if (
+            load_i64(table, base + y.F_KIND) == kind
+            and load_i64(table, base + y.F_ROW) == row
+            and load_i64(table, base + y.F_OTHER) == other
+        ):
+            store_i64(table, base + y.F_COUNT, load_i64(table, base + y.F_COUNT) + 1)
+            return
+    if count >= y.MAX_FINDINGS:
+        return
+    base = count * y.F_SIZE
+    store_i64(table, base + y.F_KIND, kind)
+    store_i64(table, base + y.F_ROW, row)
+    store_i64(table, base + y.F_OTHER, other)
+    store_i64(table, base + y.F_WAVE, wave)
+    store_i64(table, base + y.F_OTHER_WAVE, other_wave)
+    store_i64(table, base + y.F_A, a)
+    store_i64(table, base + y.F_B, b)
+    store_i64(table, base + y.F_C, c)
+    store_i64(table, base + y.F_COUNT, 1)
+    store_i64(table, base + y.F_WORKGROUP, load_i64(context, y.C_WORKGROUP))
+    store_i64(context, y.C_FIND_COUNT, count + 1)
+
+
+@compiled
+def next_random(context: int) -> int:
+    """xorshift64: 31 pseudo-random bits."""
+    x = load_i64(context, y.C_RANDOM)
+    x ^= x << 13
+    x ^= (x >> 7) & 0x01FFFFFFFFFFFFFF
+    x ^= x << 17
+    store_i64(context, y.C_RANDOM, x)
+    return (x >> 16) & 0x7FFFFFFF

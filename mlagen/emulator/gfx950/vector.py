@@ -1,0 +1,488 @@
+"""The vector ALU: one function for 32-bit results, one for compares, one for carries.
+
+Operands are addresses of rows of 64 dwords. Results go to a scratch row and are committed under
+EXEC by the caller, so a destination may be one of the sources.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mlagen.emulator.gfx950 import opcodes as o
+from mlagen.emulator.gfx950.numeric import (
+    bf16_of,
+    compiled,
+    count_bits,
+    e4m3_of,
+    e5m2_of,
+    exp2_f32,
+    f32_from,
+    first_high,
+    first_low,
+    flush_bits,
+    i32_of_f32,
+    log2_f32,
+    max_f32,
+    min_f32,
+    permute_byte,
+    reverse_bits,
+    round_even,
+    signed24,
+    signed32,
+    u32_of_f32,
+)
+from mlagen.emulator.gfx950.raw import bits_of, fma_f32, load_u32, store_u32
+
+
+@compiled
+def read_int(row: int, lane: int) -> int:
+    return np.int64(load_u32(row, lane))
+
+
+@compiled
+def read_f32(row: int, lane: int, keep: int) -> float:
+    return f32_from(flush_bits(np.int64(load_u32(row, lane)), keep))
+
+
+@compiled
+def write_int(row: int, lane: int, value: int) -> None:
+    store_u32(row, lane, np.uint32(value))
+
+
+@compiled
+def write_f32(row: int, lane: int, value: float, keep: int) -> None:
+    store_u32(row, lane, np.uint32(flush_bits(np.int64(bits_of(np.float32(value))), keep)))
+
+
+@compiled
+def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
+    """f32 arithmetic: t = op(a, b, c) on 64 lanes, denormals treated as `keep` says."""
+    if op == o.V_MUL_F32:
+        for i in range(64):
+            write_f32(t, i, read_f32(a, i, keep) * read_f32(b, i, keep), keep)
+    elif op == o.V_ADD_F32:
+        for i in range(64):
+            write_f32(t, i, read_f32(a, i, keep) + read_f32(b, i, keep), keep)
+    elif op == o.V_SUB_F32:
+        for i in range(64):
+            write_f32(t, i, read_f32(a, i, keep) - read_f32(b, i, keep), keep)
+    elif op == o.V_SUBREV_F32:
+        for i in range(64):
+            write_f32(t, i, read_f32(b, i, keep) - read_f32(a, i, keep), keep)
+    elif op == o.V_FMA_F32 or op == o.V_FMAC_F32:
+        for i in range(64):
+            value = fma_f32(read_f32(a, i, keep), read_f32(b, i, keep), read_f32(c, i, keep))
+            write_f32(t, i, value, keep)
+    elif op == o.V_EXP_F32:
+        for i in range(64):
+            write_f32(t, i, exp2_f32(read_f32(a, i, keep)), keep)
+    elif op == o.V_MAX_F32:
+        for i in range(64):
+            write_f32(t, i, max_f32(read_f32(a, i, keep), read_f32(b, i, keep)), keep)
+    elif op == o.V_MIN_F32:
+        for i in range(64):
+            write_f32(t, i, min_f32(read_f32(a, i, keep), read_f32(b, i, keep)), keep)
+    elif op == o.V_MAX3_F32:
+        for i in range(64):
+            two = max_f32(read_f32(a, i, keep), read_f32(b, i, keep))
+            write_f32(t, i, max_f32(two, read_f32(c, i, keep)), keep)
+    elif op == o.V_MIN3_F32:
+        for i in range(64):
+            two = min_f32(read_f32(a, i, keep), read_f32(b, i, keep))
+            write_f32(t, i, min_f32(two, read_f32(c, i, keep)), keep)
+    elif op == o.V_MED3_F32:
+        for i in range(64):
+            x = read_f32(a, i, keep)
+            y = read_f32(b, i, keep)
+            z = read_f32(c, i, keep)
+            if x != x or y != y or z != z:
+                value = min_f32(min_f32(x, y), z)
+            else:
+                value = max_f32(min_f32(x, y), min_f32(max_f32(x, y), z))
+            write_f32(t, i, value, keep)
+    elif op == o.V_RCP_F32:
+        for i in range(64):
+            write_f32(t, i, np.float32(1.0) / read_f32(a, i, keep), keep)
+    elif op == o.V_LOG_F32:
+        for i in range(64):
+            write_f32(t, i, log2_f32(read_f32(a, i, keep)), keep)
+    elif op == o.V_RSQ_F32:
+        for i in range(64):
+            write_f32(t, i, 1.0 / math.sqrt(np.float64(read_f32(a, i, keep))), keep)
+    elif op == o.V_SQRT_F32:
+        for i in range(64):
+            write_f32(t, i, math.sqrt(np.float64(read_f32(a, i, keep))), keep)
+    elif op == o.V_FRACT_F32:
+        for i in range(64):
+            x = read_f32(a, i, keep)
+            write_f32(t, i, min(x - np.float32(math.floor(x)), f32_from(0x3F7FFFFF)), keep)
+    elif op == o.V_TRUNC_F32:
+        for i in range(64):
+            write_f32(t, i, np.trunc(read_f32(a, i, keep)), keep)
+    elif op == o.V_CEIL_F32:
+        for i in range(64):
+            write_f32(t, i, np.ceil(read_f32(a, i, keep)), keep)
+    elif op == o.V_RNDNE_F32:
+        for i in range(64):
+            write_f32(t, i, round_even(read_f32(a, i, keep)), keep)
+    elif op == o.V_FLOOR_F32:
+        for i in range(64):
+            write_f32(t, i, np.floor(read_f32(a, i, keep)), keep)
+    else:  # V_LDEXP_F32
+        for i in range(64):
+            power = min(max(signed32(read_int(b, i)), -300), 300)
+            write_f32(t, i, math.ldexp(np.float64(read_f32(a, i, keep)), power), keep)
+
+
+@compiled
+def alu_convert(op: int, t: int, a: int, b: int, keep: int, clamp8: int) -> None:
+    """Conversions between f32, integers and small floats."""
+    if op == o.V_CVT_PK_BF16_F32:
+        for i in range(64):
+            low = bf16_of(flush_bits(read_int(a, i), keep))
+            high = bf16_of(flush_bits(read_int(b, i), keep))
+            write_int(t, i, low | high << 16)
+    elif op == o.V_CVT_PK_FP8_F32:
+        for i in range(64):
+            low = e4m3_of(flush_bits(read_int(a, i), keep), clamp8)
+            write_int(t, i, low | e4m3_of(flush_bits(read_int(b, i), keep), clamp8) << 8)
+    elif op == o.V_CVT_PK_BF8_F32:
+        for i in range(64):
+            low = e5m2_of(flush_bits(read_int(a, i), keep), clamp8)
+            write_int(t, i, low | e5m2_of(flush_bits(read_int(b, i), keep), clamp8) << 8)
+    elif op == o.V_CVT_F32_I32:
+        for i in range(64):
+            write_f32(t, i, np.float32(signed32(read_int(a, i))), keep)
+    elif op == o.V_CVT_F32_U32:
+        for i in range(64):
+            write_f32(t, i, np.float32(read_int(a, i)), keep)
+    elif op == o.V_CVT_U32_F32:
+        for i in range(64):
+            write_int(t, i, u32_of_f32(read_f32(a, i, keep)))
+    elif op == o.V_CVT_I32_F32:
+        for i in range(64):
+            write_int(t, i, i32_of_f32(read_f32(a, i, keep)))
+    else:  # V_CVT_F32_UBYTE0 .. 3
+        shift = 8 * (op - o.V_CVT_F32_UBYTE0)
+        for i in range(64):
+            write_f32(t, i, np.float32((read_int(a, i) >> shift) & 0xFF), keep)
+
+
+@compiled
+def alu_integer(op: int, t: int, a: int, b: int, c: int, aux: int) -> None:
+    """32-bit integer operations; `aux` is the truth table of v_bitop3."""
+    if op == o.V_MOV_B32:
+        for i in range(64):
+            write_int(t, i, read_int(a, i))
+    elif op == o.V_ADD_U32:
+        for i in range(64):
+            write_int(t, i, read_int(a, i) + read_int(b, i))
+    elif op == o.V_SUB_U32:
+        for i in range(64):
+            write_int(t, i, read_int(a, i) - read_int(b, i))
+    elif op == o.V_SUBREV_U32:
+        for i in range(64):
+            write_int(t, i, read_int(b, i) - read_int(a, i))
+    elif op == o.V_ADD3_U32:
+        for i in range(64):
+            write_int(t, i, read_int(a, i) + read_int(b, i) + read_int(c, i))
+    elif op == o.V_AND_B32:
+        for i in range(64):
+            write_int(t, i, read_int(a, i) & read_int(b, i))
+    elif op == o.V_OR_B32:
+        for i in range(64):
+            write_int(t, i, read_int(a, i) | read_int(b, i))
+    elif op == o.V_XOR_B32:
+        for i in range(64):
+            write_int(t, i, read_int(a, i) ^ read_int(b, i))
+    elif op == o.V_XNOR_B32:
+        for i in range(64):
+            write_int(t, i, ~(read_int(a, i) ^ read_int(b, i)))
+    elif op == o.V_NOT_B32:
+        for i in range(64):
+            write_int(t, i, ~read_int(a, i))
+    elif op == o.V_LSHLREV_B32:
+        for i in range(64):
+            write_int(t, i, read_int(b, i) << (read_int(a, i) & 31))
+    elif op == o.V_LSHRREV_B32:
+        for i in range(64):
+            write_int(t, i, read_int(b, i) >> (read_int(a, i) & 31))
+    elif op == o.V_ASHRREV_I32:
+        for i in range(64):
+            write_int(t, i, signed32(read_int(b, i)) >> (read_int(a, i) & 31))
+    elif op == o.V_LSHL_ADD_U32:
+        for i in range(64):
+            write_int(t, i, (read_int(a, i) << (read_int(b, i) & 31)) + read_int(c, i))
+    elif op == o.V_ADD_LSHL_U32:
+        for i in range(64):
+            write_int(t, i, (read_int(a, i) + read_int(b, i)) << (read_int(c, i) & 31))
+    elif op == o.V_LSHL_OR_B32:
+        for i in range(64):
+            write_int(t, i, (read_int(a, i) << (read_int(b, i) & 31)) | read_int(c, i))
+    elif op == o.V_AND_OR_B32:
+        for i in range(64):
+            write_int(t, i, (read_int(a, i) & read_int(b, i)) | read_int(c, i))
+    elif op == o.V_OR3_B32:
+        for i in range(64):
+            write_int(t, i, read_int(a, i) | read_int(b, i) | read_int(c, i))
+    elif op == o.V_XAD_U32:
+        for i in range(64):
+            write_int(t, i, (read_int(a, i) ^ read_int(b, i)) + read_int(c, i))
+    elif op == o.V_BITOP3_B32:
+        for i in range(64):
+            x = read_int(a, i)
+            y = read_int(b, i)
+            z = read_int(c, i)
+            value = 0
+            for bit in range(8):
+                if (aux >> bit) & 1:
+                    term = x if bit & 4 else ~x
+                    term &= y if bit & 2 else ~y
+                    term &= z if bit & 1 else ~z
+                    value |= term
+            write_int(t, i, value)
+    elif op == o.V_BFE_U32:
+        for i in range(64):
+            width = read_int(c, i) & 31
+            value = read_int(a, i) >> (read_int(b, i) & 31)
+            write_int(t, i, value & ((1 << width) - 1))
+    elif op == o.V_BFE_I32:
+        for i in range(64):
+            width = read_int(c, i) & 31
+            value = (read_int(a, i) >> (read_int(b, i) & 31)) & ((1 << width) - 1)
+            if width != 0 and (value >> (width - 1)) & 1:
+                value -= 1 << width
+            write_int(t, i, value)
+    elif op == o.V_BFI_B32:
+        for i in range(64):
+            mask = read_int(a, i)
+            write_int(t, i, (mask & read_int(b, i)) | (~mask & read_int(c, i)))
+    elif op == o.V_BFM_B32:
+        for i in range(64):
+            width = read_int(a, i) & 31
+            write_int(t, i, ((1 << width) - 1) << (read_int(b, i) & 31))
+    elif op == o.V_ALIGNBIT_B32:
+        for i in range(64):
+            shift = read_int(c, i) & 31
+            value = read_int(b, i) >> shift | read_int(a, i) << (32 - shift)
+            write_int(t, i, value)
+    elif op == o.V_ALIGNBYTE_B32:
+        for i in range(64):
+            shift = 8 * (read_int(c, i) & 3)
+            value = read_int(b, i) >> shift | read_int(a, i) << (32 - shift)
+            write_int(t, i, value)
+    elif op == o.V_PERM_B32:
+        for i in range(64):
+            high = read_int(a, i)
+            low = read_int(b, i)
+            select = read_int(c, i)
+            value = 0
+            for byte in range(4):
+                value |= permute_byte(high, low, (select >> (8 * byte)) & 0xFF) << (8 * byte)
+            write_int(t, i, value)
+    else:
+        alu_integer_rare(op, t, a, b, c)
+
+
+@compiled
+def alu_integer_rare(op: int, t: int, a: int, b: int, c: int) -> None:
+    """Multiplies, extrema and bit counts."""
+    if op == o.V_MUL_I32_I24:
+        for i in range(64):
+            write_int(t, i, signed24(read_int(a, i)) * signed24(read_int(b, i)))
+    elif op == o.V_MUL_U32_U24:
+        for i in range(64):
+            write_int(t, i, (read_int(a, i) & 0xFFFFFF) * (read_int(b, i) & 0xFFFFFF))
+    elif op == o.V_MUL_HI_U32_U24:
+        for i in range(64):
+            write_int(t, i, ((read_int(a, i) & 0xFFFFFF) * (read_int(b, i) & 0xFFFFFF)) >> 32)
+    elif op == o.V_MAD_U32_U24:
+        for i in range(64):
+            product = (read_int(a, i) & 0xFFFFFF) * (read_int(b, i) & 0xFFFFFF)
+            write_int(t, i, product + read_int(c, i))
+    elif op == o.V_MAD_I32_I24:
+        for i in range(64):
+            product = signed24(read_int(a, i)) * signed24(read_int(b, i))
+            write_int(t, i, product + read_int(c, i))
+    elif op == o.V_MUL_LO_U32:
+        for i in range(64):
+            write_int(t, i, read_int(a, i) * read_int(b, i))
+    elif op == o.V_MUL_HI_U32:
+        for i in range(64):
+            product = np.uint64(read_int(a, i)) * np.uint64(read_int(b, i))
+            write_int(t, i, np.int64(product >> np.uint64(32)))
+    elif op == o.V_MUL_HI_I32:
+        for i in range(64):
+            write_int(t, i, (signed32(read_int(a, i)) * signed32(read_int(b, i))) >> 32)
+    elif op == o.V_MIN_I32:
+        for i in range(64):
+            write_int(t, i, min(signed32(read_int(a, i)), signed32(read_int(b, i))))
+    elif op == o.V_MAX_I32:
+        for i in range(64):
+            write_int(t, i, max(signed32(read_int(a, i)), signed32(read_int(b, i))))
+    elif op == o.V_MIN_U32:
+        for i in range(64):
+            write_int(t, i, min(read_int(a, i), read_int(b, i)))
+    elif op == o.V_MAX_U32:
+        for i in range(64):
+            write_int(t, i, max(read_int(a, i), read_int(b, i)))
+    elif op == o.V_MIN3_I32 or op == o.V_MAX3_I32 or op == o.V_MED3_I32:
+        for i in range(64):
+            x = signed32(read_int(a, i))
+            y = signed32(read_int(b, i))
+            z = signed32(read_int(c, i))
+            if op == o.V_MIN3_I32:
+                write_int(t, i, min(min(x, y), z))
+            elif op == o.V_MAX3_I32:
+                write_int(t, i, max(max(x, y), z))
+            else:
+                write_int(t, i, max(min(x, y), min(max(x, y), z)))
+    elif op == o.V_MIN3_U32 or op == o.V_MAX3_U32 or op == o.V_MED3_U32:
+        for i in range(64):
+            x = read_int(a, i)
+            y = read_int(b, i)
+            z = read_int(c, i)
+            if op == o.V_MIN3_U32:
+                write_int(t, i, min(min(x, y), z))
+            elif op == o.V_MAX3_U32:
+                write_int(t, i, max(max(x, y), z))
+            else:
+                write_int(t, i, max(min(x, y), min(max(x, y), z)))
+    elif op == o.V_MBCNT_LO:
+        for i in range(64):
+            below = (1 << min(i, 32)) - 1
+            write_int(t, i, count_bits(read_int(a, i) & below) + read_int(b, i))
+    elif op == o.V_MBCNT_HI:
+        for i in range(64):
+            below = (1 << max(i - 32, 0)) - 1
+            write_int(t, i, count_bits(read_int(a, i) & below) + read_int(b, i))
+    elif op == o.V_BCNT_U32_B32:
+        for i in range(64):
+            write_int(t, i, count_bits(read_int(a, i)) + read_int(b, i))
+    elif op == o.V_BFREV_B32:
+        for i in range(64):
+            write_int(t, i, reverse_bits(read_int(a, i)))
+    elif op == o.V_FFBH_U32:
+        for i in range(64):
+            write_int(t, i, first_high(read_int(a, i)))
+    else:  # V_FFBL_B32
+        for i in range(64):
+            write_int(t, i, first_low(read_int(a, i)))
+
+
+@compiled
+def select(t: int, a: int, b: int, mask: int) -> None:
+    """v_cndmask: b where the mask bit is set, a elsewhere."""
+    for i in range(64):
+        write_int(t, i, read_int(b, i) if (mask >> i) & 1 else read_int(a, i))
+
+
+@compiled
+def add_carry(op: int, t: int, a: int, b: int, mask: int) -> int:
+    """Adds and subtracts with carry; the lane mask of carries (borrows) out is returned."""
+    out = 0
+    for i in range(64):
+        x = read_int(a, i)
+        y = read_int(b, i)
+        if op & o.CARRY_REVERSE:
+            x, y = y, x
+        carry = (mask >> i) & 1 if op & o.CARRY_IN else 0
+        value = x - y - carry if op & o.CARRY_SUB else x + y + carry
+        write_int(t, i, value)
+        out |= ((value >> 32) & 1) << i
+    return out
+
+
+@compiled
+def _holds_float(relation: int, x: float, y: float) -> bool:
+    unordered = x != x or y != y
+    # The upper eight relations are complements of the lower eight, reversed (ISA guide, V_CMP).
+    negated = relation >= 8
+    r = 15 - relation if negated else relation
+    if r == 0:
+        value = False
+    elif r == 1:
+        value = x < y
+    elif r == 2:
+        value = x == y
+    elif r == 3:
+        value = x <= y
+    elif r == 4:
+        value = x > y
+    elif r == 5:
+        value = (x < y) or (x > y)
+    elif r == 6:
+        value = x >= y
+    else:
+        value = not unordered
+    return (not value) if negated else value
+
+
+@compiled
+def _holds_int(relation: int, x: int, y: int) -> bool:
+    if relation == 0:
+        return False
+    if relation == 1:
+        return x < y
+    if relation == 2:
+        return x == y
+    if relation == 3:
+        return x <= y
+    if relation == 4:
+        return x > y
+    if relation == 5:
+        return x != y
+    if relation == 6:
+        return x >= y
+    return True
+
+
+@compiled
+def class_of_f32(bits: int) -> int:
+    """One-hot class number of an f32 (CDNA4 ISA guide, V_CMP_CLASS)."""
+    sign = (bits >> 31) & 1
+    exponent = (bits >> 23) & 0xFF
+    fraction = bits & 0x7FFFFF
+    if exponent == 255:
+        if fraction:
+            return 2 if fraction & 0x400000 else 1
+        return 4 if sign else 512
+    if exponent == 0:
+        if fraction:
+            return 16 if sign else 128
+        return 32 if sign else 64
+    return 8 if sign else 256
+
+
+@compiled
+def compare(op: int, a: int, b: int, a_high: int, b_high: int, keep: int) -> int:
+    """Lane mask of a compare; the high rows matter for 64-bit integers only."""
+    out = 0
+    kind = op >> 4
+    relation = op & 15
+    if op == o.CMP_CLASS:
+        for i in range(64):
+            if class_of_f32(read_int(a, i)) & read_int(b, i):
+                out |= 1 << i
+    elif kind == o.CMP_F32:
+        for i in range(64):
+            if _holds_float(relation, read_f32(a, i, keep), read_f32(b, i, keep)):
+                out |= 1 << i
+    elif kind == o.CMP_I32:
+        for i in range(64):
+            if _holds_int(relation, signed32(read_int(a, i)), signed32(read_int(b, i))):
+                out |= 1 << i
+    elif kind == o.CMP_U32:
+        for i in range(64):
+            if _holds_int(relation, read_int(a, i), read_int(b, i)):
+                out |= 1 << i
+    else:
+        flip = -0x8000000000000000 if kind == o.CMP_U64 else 0
+        for i in range(64):
+            x = (read_int(a, i) | read_int(a_high, i) << 32) ^ flip
+            y = (read_int(b, i) | read_int(b_high, i) << 32) ^ flip
+            if _holds_int(relation, x, y):
+                out |= 1 << i
+    return out

@@ -1,0 +1,1 @@
+"""Attention operations said in the DSL, for schedules to arrange."""

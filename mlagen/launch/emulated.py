@@ -1,0 +1,92 @@
+"""Launches into the emulator: no GPU, every wave executed, the sanitizer watching."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from mlagen.artifact import Artifact
+from mlagen.errors import MissingError
+from mlagen.launch.launcher import LaunchReport, bind, require_proof
+
+Mode = Literal["latest", "earliest", "random"]
+
+
+class EmulatedLauncher:
+    """A Launcher on the CPU.
+
+    `mode` says when an asynchronous transfer completes: as late as its wait allows, at once, or at
+    a random legal moment drawn from `seed`. `workgroups` restricts the run to some of the grid.
+    Only a checker sets `allow_unproved`, to show what a missing proof lets through.
+    """
+
+    def __init__(
+        self,
+        *,
+        sanitize: bool = True,
+        mode: Mode = "latest",
+        seed: int = 0,
+        workgroups: Sequence[tuple[int, int, int]] | None = None,
+        threads: int | None = None,
+        allow_unproved: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.sanitize = sanitize
+        self.mode: Mode = mode
+        self.seed = seed
+        self.workgroups = workgroups
+        self.threads = threads
+        self.allow_unproved = allow_unproved
+        self.progress = progress
+
+    def launch(
+        self,
+        artifact: Artifact,
+        *,
+        tensors: Mapping[str, np.ndarray],
+        scalars: Mapping[str, int | float],
+        sizes: Mapping[str, int],
+    ) -> LaunchReport:
+        """Runs the kernel once in the emulator; see `Launcher.launch`.
+
+        The report's `emulation` carries the sanitizer's findings: they are reported, not raised.
+        """
+        manifest = artifact.manifest
+        if not self.allow_unproved:
+            require_proof(manifest)
+        bound = bind(manifest, tensors, scalars)
+        grid = manifest.grid_for(sizes)
+        try:
+            # Imported here: a machine that only launches on hardware has no emulator's packages.
+            from mlagen.emulator import Argument, Buffer, emulate
+        except ModuleNotFoundError as error:
+            raise MissingError(
+                f"the emulator needs the package {error.name}",
+                hint="pip install 'mlagen[emulator]'",
+            ) from error
+        arguments = []
+        for arg, value in bound:
+            if isinstance(value, np.ndarray):
+                access: Literal["read", "write"] = "write" if arg.access == "write" else "read"
+                arguments.append(Argument(arg.offset, Buffer(arg.name, value, access)))
+            else:
+                arguments.append(Argument(arg.offset, value))
+        started = time.perf_counter()
+        result = emulate(
+            artifact.code,
+            kernel=manifest.symbol,
+            grid=grid,
+            block=manifest.block,
+            arguments=arguments,
+            sanitize=self.sanitize,
+            mode=self.mode,
+            seed=self.seed,
+            workgroups=self.workgroups,
+            threads=self.threads,
+            progress=self.progress,
+        )
+        seconds = time.perf_counter() - started
+        return LaunchReport("emulated", grid, manifest.block, seconds, result)

@@ -1,0 +1,120 @@
+"""What every launcher shares: the interface, the report, and the checks on what is passed in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from mlagen.artifact import Arg, Artifact, Manifest
+from mlagen.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mlagen.emulator import EmulationResult
+
+Scalar = np.uint32 | np.int32 | np.float32
+
+_RANGES = {"u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1)}
+
+
+class LaunchRefused(ConfigError):
+    """The artifact may not be launched: its waits are not proved."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchReport:
+    """One launch. `emulation` is there when the kernel ran in the emulator."""
+
+    launcher: str
+    grid: tuple[int, int, int]  # workgroups
+    block: tuple[int, int, int]  # threads
+    seconds: float
+    emulation: EmulationResult | None = None
+
+
+class Launcher(Protocol):
+    """Something that runs artifacts."""
+
+    def launch(
+        self,
+        artifact: Artifact,
+        *,
+        tensors: Mapping[str, np.ndarray],
+        scalars: Mapping[str, int | float],
+        sizes: Mapping[str, int],
+    ) -> LaunchReport:
+        """Runs the kernel once; outputs are written into the given arrays.
+
+        `tensors` holds one C-contiguous array for every pointer argument of the manifest, `scalars`
+        one number for every value argument, `sizes` what the grid rule names.
+        """
+        ...
+
+
+def require_proof(manifest: Manifest) -> None:
+    """Raises LaunchRefused for an artifact whose proof was overridden."""
+    if not manifest.proved:
+        reasons = "".join(f"\n  {reason}" for reason in manifest.proof.reasons)
+        raise LaunchRefused(
+            f"{manifest.kernel} is unproved and is not launched:{reasons}",
+            hint="build it without --allow-unproved; `mlagen verify` may look at it as it is",
+        )
+
+
+def bind(
+    manifest: Manifest,
+    tensors: Mapping[str, np.ndarray],
+    scalars: Mapping[str, int | float],
+) -> list[tuple[Arg, np.ndarray | Scalar]]:
+    """Pairs each argument of the kernel with what is passed for it, in the manifest's order.
+
+    Raises ConfigError for a name that is missing or not an argument, an array that is not
+    C-contiguous or not writable where the kernel writes, and a number out of its type's range.
+    """
+    pointers = {arg.name for arg in manifest.args if arg.kind == "pointer"}
+    values = {arg.name for arg in manifest.args} - pointers
+    for kind, legal, given in (("tensor", pointers, tensors), ("scalar", values, scalars)):
+        for what, names in (("misses", legal - given.keys()), ("has no", given.keys() - legal)):
+            if names:
+                raise ConfigError(
+                    f"{manifest.kernel} {what} the {kind} {', '.join(sorted(names))}",
+                    hint=f"its {kind}s: {', '.join(sorted(legal)) or 'none'}",
+                )
+    return [
+        (
+            arg,
+            _tensor(manifest, arg, tensors[arg.name])
+            if arg.kind == "pointer"
+            else _scalar(manifest, arg, scalars[arg.name]),
+        )
+        for arg in manifest.args
+    ]
+
+
+def _tensor(manifest: Manifest, arg: Arg, array: np.ndarray) -> np.ndarray:
+    if not isinstance(array, np.ndarray):
+        raise ConfigError(f"{manifest.kernel}: {arg.name} is a {type(array).__name__}, no array")
+    if not array.flags.c_contiguous:
+        raise ConfigError(
+            f"{manifest.kernel}: {arg.name} is not C-contiguous (strides {array.strides})",
+            hint="numpy.ascontiguousarray makes a copy that is",
+        )
+    if arg.access == "write" and not array.flags.writeable:
+        raise ConfigError(f"{manifest.kernel}: {arg.name} is written to, but it is read-only")
+    return array
+
+
+def _scalar(manifest: Manifest, arg: Arg, value: int | float) -> Scalar:
+    if arg.kind == "f32":
+        with np.errstate(over="ignore"):  # an overflow becomes infinite and is refused below
+            single = np.float32(value)
+        if not math.isfinite(single):
+            raise ConfigError(f"{manifest.kernel}: {arg.name} = {value} is no finite f32")
+        return single
+    low, high = _RANGES[arg.kind]
+    if int(value) != value or not low <= value <= high:
+        raise ConfigError(f"{manifest.kernel}: {arg.name} = {value} is no {arg.kind}")
+    return np.uint32(value) if arg.kind == "u32" else np.int32(value)

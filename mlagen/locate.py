@@ -1,0 +1,140 @@
+"""From a finding on machine code back to the line of the schedule that made it.
+
+    offset in the kernel -> line of the .s (the object's line table) -> template and schedule line
+    (the manifest's source map)
+
+The checkers know nothing of schedules; this is the only place where the two meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mlagen.artifact import Manifest, SourceLine
+
+if TYPE_CHECKING:
+    from mlagen.binary import CodeObject
+    from mlagen.emulator import Finding
+
+# What the later instruction of a race does, and what the earlier one did.
+_RACES = {
+    "race-raw": ("reads", "written by"),
+    "race-war": ("overwrites", "still being read by"),
+    "race-waw": ("overwrites", "also written by"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One instruction of a finding. `source` is None where no template line made it."""
+
+    pc: int  # bytes from the kernel's entry
+    asm: str
+    wave: int | None
+    asm_line: int  # 1-based in the .s; 0: the object has no line table
+    source: SourceLine | None
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedFinding:
+    """A finding with the places that made it; `other` is the second instruction of a pair."""
+
+    kind: str
+    message: str
+    resource: str
+    needs: str
+    count: int
+    workgroup: tuple[int, int, int]
+    schedule_file: str
+    at: Place
+    other: Place | None
+
+    def render(self) -> str:
+        """The diagnostic, as `error[kind] file:line cluster, operation: what happened`."""
+        head = f"error[{self.kind}] {self._file_line(self.at)}"
+        where = _cluster(self.at)
+        sentence = f"{head} {where}: {self._what()}" if where else f"{head}: {self._what()}"
+        notes = []
+        if self.needs:
+            notes.append(f"Needs {self.needs}{self._before()}.")
+        times = "once" if self.count == 1 else f"{self.count} times"
+        notes.append(f"Seen {times}, first in workgroup {self.workgroup}.")
+        places = [_listing(place) for place in (self.at, self.other) if place]
+        return "\n  ".join([sentence, " ".join(notes), *places])
+
+    def _what(self) -> str:
+        race = _RACES.get(self.kind)
+        if not race or self.other is None:
+            return self.message.rstrip(".") + "."
+        verb, relation = race
+        line = self.other.source.schedule_line if self.other.source else 0
+        at = f" at :{line}" if line else f" at {_offset(self.other)}"
+        cluster = _cluster(self.other)
+        return (
+            f"wave {self.at.wave} {verb} {self.resource},"
+            f" {relation} wave {self.other.wave}{at}{f' ({cluster})' if cluster else ''}."
+        )
+
+    def _before(self) -> str:
+        """Where the wait belongs: before the barrier that closes the earlier access's cluster."""
+        if self.kind not in _RACES or not self.other or not self.other.source:
+            return ""
+        cluster = self.other.source.cluster
+        return f" before the barrier that closes cluster {cluster}" if cluster else ""
+
+    def _file_line(self, place: Place) -> str:
+        if place.source and place.source.schedule_line:
+            return f"{self.schedule_file}:{place.source.schedule_line}"
+        return _offset(place)
+
+
+def locate(
+    findings: Iterable[Finding], code: CodeObject, manifest: Manifest
+) -> tuple[LocatedFinding, ...]:
+    """Places each finding on the kernel `manifest` names, in the order given."""
+    kernel = code.kernel(manifest.symbol)
+    sources = {line.asm_line: line for line in manifest.source}
+
+    def place(pc: int, asm: str, wave: int | None) -> Place:
+        line = code.line_of(kernel, pc) or 0
+        return Place(pc, asm, wave, line, sources.get(line))
+
+    return tuple(
+        LocatedFinding(
+            kind=finding.kind,
+            message=finding.message,
+            resource=finding.resource,
+            needs=finding.needs,
+            count=finding.count,
+            workgroup=finding.workgroup,
+            schedule_file=manifest.schedule_file,
+            at=place(finding.pc, finding.asm, finding.wave),
+            other=(
+                None
+                if finding.other_pc is None
+                else place(finding.other_pc, finding.other_asm, finding.other_wave)
+            ),
+        )
+        for finding in findings
+    )
+
+
+def _cluster(place: Place) -> str:
+    if place.source is None:
+        return ""
+    cluster = f"cluster {place.source.cluster}" if place.source.cluster else place.source.section
+    return ", ".join(part for part in (cluster, place.source.operation) if part)
+
+
+def _offset(place: Place) -> str:
+    return f"kernel.s:{place.asm_line}" if place.asm_line else f"offset {place.pc:#x}"
+
+
+def _listing(place: Place) -> str:
+    source = place.source
+    if source is None:
+        return f"{_offset(place)}  {place.asm}"
+    parts = (f"{source.template}:{source.template_line}", source.section, source.role)
+    return f"{_offset(place)}  {place.asm}  ({', '.join(part for part in parts if part)})"

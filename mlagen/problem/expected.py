@@ -1,0 +1,183 @@
+"""What an oracle says, and how a kernel's output is held against it.
+
+An oracle gives each element an expected value and a bound on the error that the kernel's number may
+have *before it is rounded for the output*. The output's own rounding is not bounded but undone: the
+stored number stands for the interval of numbers that round to it, and the error is the distance
+from the expected value to that interval. So an output may differ by a whole unit in the last place
+where the expected value lies near a rounding boundary, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.errors import ConfigError
+from mlagen.problem.formats import BF16_BITS, Floats, rounds_from
+from mlagen.problem.mha_inputs import ELEMENT_TYPES
+
+
+@dataclass(frozen=True, eq=False)
+class Alternative:
+    """Another right answer for some rows of one head: a decision in the kernel was too close.
+
+    `values` and `bounds` are [rows, depth]; `rows` index the expected output's second axis.
+    """
+
+    batch: int
+    head: int  # index into the expected output's third axis
+    rows: npt.NDArray[np.int64]
+    values: Floats
+    bounds: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """An oracle's answer: `values` and `bounds`, fp64 [batch, rows, heads, depth].
+
+    `rows` and `heads` are the local query rows and query heads that were evaluated. Each group of
+    `alternatives` is judged as a whole: its rows pass when one alternative, or the first answer,
+    holds for all of them. `undecided` counts waves with more close decisions than were followed.
+    """
+
+    oracle: str
+    values: Floats
+    bounds: Floats
+    rows: npt.NDArray[np.int64]
+    heads: npt.NDArray[np.int64]
+    alternatives: tuple[Alternative, ...] = ()
+    undecided: int = 0
+
+    def select(self, output: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The part of a whole output [batch, seq_len, num_heads, depth] that was evaluated."""
+        return output[:, self.rows][:, :, self.heads]
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The element with the largest ratio of error to bound (a NaN before all others)."""
+
+    batch: int
+    row: int
+    head: int
+    depth: int
+    got: float
+    expected: float
+    bound: float  # before the output's rounding
+    error: float  # likewise
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeadErrors:
+    """The comparison of one query head, over batch, rows and depth."""
+
+    head: int
+    elements: int
+    nans: int
+    failures: int  # NaNs included
+    max_error: float  # |got - expected| as stored, NaNs left out
+    max_ratio: float  # of error to bound before the output's rounding; inf: a NaN, or a bound of 0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """An output against one oracle. `passed` when every element is within its bound."""
+
+    oracle: str
+    elements: int
+    nans: int
+    failures: int
+    max_error: float
+    max_ratio: float
+    worst: Worst
+    heads: tuple[HeadErrors, ...]
+    undecided: int
+
+    @property
+    def passed(self) -> bool:
+        return self.failures == 0
+
+
+def compare(expected: Expected, output: npt.NDArray[Any]) -> Comparison:
+    """Holds `output` [batch, seq_len, num_heads, depth], bf16 or fp32, against an oracle."""
+    got = expected.select(output)
+    if got.shape != expected.values.shape:
+        raise ConfigError(
+            f"output of shape {output.shape} cannot be compared: the {expected.oracle} oracle "
+            f"has {expected.values.shape}"
+        )
+    errors = _errors(got, expected.values)
+    values, bounds = expected.values, expected.bounds
+    ratios = _ratios(errors, bounds)
+    if expected.alternatives:
+        values, bounds = values.copy(), bounds.copy()
+        for option in expected.alternatives:
+            at = (option.batch, option.rows, option.head)
+            tried = _errors(got[at], option.values)
+            tried_ratios = _ratios(tried, option.bounds)
+            if tried_ratios.max() < ratios[at].max():
+                values[at], bounds[at] = option.values, option.bounds
+                errors[at], ratios[at] = tried, tried_ratios
+    stored = np.abs(got.astype(np.float64) - values)
+    nan = np.isnan(got.astype(np.float32))
+    failed = ~(ratios <= 1.0)
+    place = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
+    batch, row, head, depth = (int(index) for index in place)
+    return Comparison(
+        oracle=expected.oracle,
+        elements=got.size,
+        nans=int(nan.sum()),
+        failures=int(failed.sum()),
+        max_error=_largest(stored),
+        max_ratio=float(ratios.max()),
+        worst=Worst(
+            batch=batch,
+            row=int(expected.rows[row]),
+            head=int(expected.heads[head]),
+            depth=depth,
+            got=float(got[place]),
+            expected=float(values[place]),
+            bound=float(bounds[place]),
+            error=float(errors[place]),
+            ratio=float(ratios[place]),
+        ),
+        heads=tuple(
+            HeadErrors(
+                head=int(number),
+                elements=ratios[:, :, index].size,
+                nans=int(nan[:, :, index].sum()),
+                failures=int(failed[:, :, index].sum()),
+                max_error=_largest(stored[:, :, index]),
+                max_ratio=float(ratios[:, :, index].max()),
+            )
+            for index, number in enumerate(expected.heads)
+        ),
+        undecided=expected.undecided,
+    )
+
+
+def _errors(got: npt.NDArray[Any], values: Floats) -> Floats:
+    """Distance from `values` to what rounds to `got`; NaN where either is NaN."""
+    exact = got.astype(np.float64)
+    if got.dtype != ELEMENT_TYPES["bf16"]:
+        return np.abs(exact - values)  # fp32 is what the kernel computed: nothing to undo
+    low, high = rounds_from(exact, BF16_BITS)
+    return np.maximum(np.maximum(low - values, values - high), 0.0)
+
+
+def _ratios(errors: Floats, bounds: Floats) -> Floats:
+    """errors / bounds; 0 / 0 is 0, and whatever is no number is inf: it must not pass."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(errors == 0.0, 0.0, errors / bounds)
+    return np.where(np.isnan(ratios) | np.isnan(errors) | np.isnan(bounds), np.inf, ratios)
+
+
+def _largest(values: Sequence[float] | Floats) -> float:
+    finite = np.asarray(values)
+    finite = finite[~np.isnan(finite)]
+    return float(finite.max()) if finite.size else float("nan")

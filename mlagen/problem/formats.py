@@ -1,0 +1,89 @@
+"""Number formats and how far arithmetic in them can be from exact: every bound starts here.
+
+Rounding is to nearest, ties to even, and f32 denormals are flushed to zero (the mode in which the
+kernels run: round mode and denormal mode of their descriptors).
+
+Two kinds of bound on a sum of roundings are used, and the smaller of the two is taken:
+
+* the worst case, in which all errors have the same sign;
+* Hoeffding's: n independent errors of mean zero, each within ±b_i, exceed t in sum with a
+  probability of at most `2 exp(-t² / (2 Σ b_i²))`. Rounding errors of unrelated numbers are such
+  errors; `confidence` turns a probability over all elements into the factor on sqrt(Σ b_i²).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+FP32 = np.dtype(np.float32)
+
+BF16_BITS, FP32_BITS = 8, 24  # of the significand, the implicit one included
+# Half of the spacing at 1: the largest relative error of one rounding.
+U_BF16, U_FP32 = 2.0**-BF16_BITS, 2.0**-FP32_BITS
+SMALLEST_NORMAL = 2.0**-126  # of fp32 and of bf16; what is smaller is flushed
+
+# v_exp_f32 and v_rcp_f32: 1 ulp, which is at most 2^-23 of the result (CDNA4 ISA, "1 ULP").
+TRANSCENDENTAL = 2.0**-23
+
+FAILURE_PROBABILITY = 1e-12  # that a right result exceeds a bound anywhere in a comparison
+
+
+def confidence(elements: int) -> float:
+    """Hoeffding's factor: n errors within ±b_i sum to less than this times sqrt(Σ b_i²).
+
+    Fails for one or more of `elements` such sums with probability FAILURE_PROBABILITY at most.
+    """
+    return math.sqrt(2.0 * math.log(2.0 * max(elements, 1) / FAILURE_PROBABILITY))
+
+
+def accumulated(roundings: Any, factor: float) -> Any:
+    """Relative bound of a sum in which every term passes at most `roundings` fp32 additions.
+
+    `factor` is that of `confidence`. Relative to the sum of the terms' magnitudes.
+    """
+    worst = np.minimum(roundings, factor * np.sqrt(roundings)) * U_FP32
+    return worst / (1.0 - worst)
+
+
+def round_bf16(x: Floats) -> Floats:
+    """`x` rounded to the 8 significant bits of bf16, without a detour through fp32.
+
+    Veltkamp's splitting: exact for |x| < 2^970; overflow and denormals are not modelled.
+    """
+    shifted = x * (2.0 ** (53 - BF16_BITS) + 1.0)
+    return shifted - (shifted - x)
+
+
+def prescaled(q: npt.NDArray[Any], scale: float) -> Floats:
+    """Q as the first product sees it: `bf16(fp32(q) * fp32(scale * log2 e))`, in fp64."""
+    factor = np.float32(scale_log2e(scale))
+    return (q.astype(np.float32) * factor).astype(BF16).astype(np.float64)
+
+
+def scale_log2e(scale: float) -> float:
+    """The factor that takes dot products to scores in log2 units."""
+    return scale * math.log2(math.e)
+
+
+def rounds_from(x: Floats, bits: int) -> tuple[Floats, Floats]:
+    """The interval of numbers that round to `x`, a value of `bits` significant bits.
+
+    NaN gives NaN on both sides.
+    """
+    magnitude = np.abs(x)
+    fraction, exponent = np.frexp(magnitude)
+    up = np.ldexp(1.0, exponent - bits - 1)
+    down = np.where(fraction == 0.5, up / 2, up)  # below a power of two the spacing halves
+    # Zero holds everything that is flushed to it.
+    up = np.where(magnitude < SMALLEST_NORMAL, SMALLEST_NORMAL, up)
+    down = np.where(magnitude < SMALLEST_NORMAL, SMALLEST_NORMAL, down)
+    negative = np.signbit(x)
+    return x - np.where(negative, up, down), x + np.where(negative, down, up)

@@ -1,0 +1,116 @@
+"""What a user asks for, checked and built.
+
+Every unknown name is refused with the legal ones and the nearest of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlagen.errors import ConfigError, MissingError
+
+if TYPE_CHECKING:
+    from mlagen.artifact import Artifact
+
+
+def require_name(what: str, name: str, legal: Iterable[str]) -> None:
+    """Raises ConfigError unless `name` is among `legal`; the hint names the nearest."""
+    names = sorted(legal)
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    nearest = f"did you mean {near[0]!r}? " if near else ""
+    listed = ", ".join(names) or "none"
+    raise ConfigError(f"unknown {what} {name!r}", hint=f"{nearest}{what}s: {listed}")
+
+
+def assignments(option: str, items: Iterable[str]) -> dict[str, str]:
+    """`NAME=VALUE` texts of one option, as a mapping. A name given twice is refused."""
+    given: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise ConfigError(f"{option} {item!r} is not NAME=VALUE")
+        if name.strip() in given:
+            raise ConfigError(f"{option} {name.strip()} is given twice")
+        given[name.strip()] = value.strip()
+    return given
+
+
+def build_artifact(
+    kernel: str,
+    fields: Mapping[str, Any],
+    knobs: Mapping[str, Any],
+    *,
+    target: str = "gfx950",
+    templates: Path | str | None = None,
+    allow_unproved: bool = False,
+) -> Artifact:
+    """Builds `kernel` for the problem that `fields` describe; see `mlagen.build`.
+
+    Values of fields and knobs may be given as their text, as the command line does.
+    """
+    from mlagen.codegen import build
+    from mlagen.codegen.schedules import load
+
+    schedule = load(kernel)
+    problem_type: Any = schedule.problem_type
+    problem = problem_type.from_fields(fields)
+    require_name("target", target, {schedule.target})
+    if knobs:  # a schedule declares its knobs while it runs, and which ones may hang on the problem
+        declared = schedule.build(problem, {}).declared
+        for name in knobs:
+            require_name("knob", name, declared)
+    if templates is not None:
+        _require_templates(Path(templates), target)
+    return build(
+        kernel,
+        problem,
+        target=target,
+        knobs=dict(knobs),
+        templates_dir=templates,
+        allow_unproved=allow_unproved,
+    )
+
+
+def _require_templates(folder: Path, target: str) -> None:
+    if not folder.is_dir():
+        raise MissingError(f"no template folder {folder}")
+    if not any((folder / target).rglob("*.j2")):
+        raise MissingError(
+            f"the template folder {folder} has no template for {target}, so nothing would change",
+            hint=f"a template lies at {folder / target}/… under the name it replaces",
+        )
+
+
+def build_from_text(
+    kernel: str,
+    fields: Iterable[str],
+    knobs: Iterable[str],
+    *,
+    target: str = "gfx950",
+    templates: str | None = None,
+    allow_unproved: bool = False,
+) -> Artifact:
+    """`build_artifact` for the command line's `FIELD=VALUE` and `NAME=VALUE` texts."""
+    return build_artifact(
+        kernel,
+        assignments("--set", fields),
+        assignments("--knob", knobs),
+        target=target,
+        templates=templates,
+        allow_unproved=allow_unproved,
+    )
+
+
+def keep(artifact: Artifact, directory: Path | str | None) -> Path:
+    """Writes the artifact into `directory`, or into the store when there is none."""
+    from mlagen import env
+    from mlagen.artifact import ArtifactStore, write_artifact
+
+    if directory is not None:
+        return write_artifact(artifact, directory)
+    return ArtifactStore(env.artifacts_dir()).put(artifact)

@@ -1,0 +1,74 @@
+"""What a build is told by: the facts of an artifact in a few lines, and as a JSON report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mlagen.artifact import Artifact, Manifest
+from mlagen.artifact.files import CODE, MANIFEST, TEXT
+from mlagen.targets import GFX950
+
+
+def build_summary(artifact: Artifact, directory: Path) -> dict[str, Any]:
+    """The report of `mlagen build --json`: the manifest without its source map."""
+    manifest = artifact.manifest
+    kept = {name: getattr(manifest, name) for name in manifest.__struct_fields__}
+    del kept["source"], kept["schema"]
+    return {"key": artifact.key, "directory": str(directory), **kept}
+
+
+def build_facts(artifact: Artifact, directory: Path) -> list[tuple[str, str]]:
+    """(name, value) lines of `mlagen build`."""
+    manifest = artifact.manifest
+    problem = ", ".join(f"{name}={value}" for name, value in manifest.problem.items())
+    knobs = ", ".join(f"{name}={value}" for name, value in manifest.knobs.items())
+    return [
+        ("kernel", f"{manifest.kernel} for {manifest.target} ({manifest.schedule_file})"),
+        ("problem", f"{manifest.problem_type}({problem})"),
+        ("knobs", knobs or "none"),
+        ("proof", proof_text(manifest)),
+        ("registers", registers_text(manifest)),
+        ("memory", memory_text(manifest)),
+        ("made by", ", ".join(f"{name} {tool}" for name, tool in manifest.tools.items())),
+        ("key", artifact.key),
+        *files_facts(directory),
+    ]
+
+
+def proof_text(manifest: Manifest) -> str:
+    """`proved: …`, or `UNPROVED` with the reasons, one a line."""
+    proof = manifest.proof
+    if manifest.proved:
+        return (
+            f"proved: {proof.pairs} access pairs are ordered, for any number of tiles "
+            f"(expanded up to {proof.checked_tiles})"
+        )
+    return "UNPROVED, never launched" + "".join(f"\n  {reason}" for reason in proof.reasons)
+
+
+def registers_text(manifest: Manifest) -> str:
+    """Registers used against what the target lets one wave of this workgroup have."""
+    r = manifest.resources
+    x, y, z = manifest.block
+    waves = -(-x * y * z // GFX950.wave_size)
+    budget = GFX950.vgpr_budget(waves)
+    return (
+        f"{r.vgprs} vector + {r.agprs} accumulator of {budget}, "
+        f"{r.sgprs} scalar of {GFX950.sgprs_per_wave}"
+    )
+
+
+def memory_text(manifest: Manifest) -> str:
+    """LDS against the target's, scratch and spills."""
+    r = manifest.resources
+    return (
+        f"LDS {r.lds_bytes} of {GFX950.lds_bytes} B, scratch {r.scratch_bytes} B, "
+        f"spills {r.vgpr_spills} vector + {r.sgpr_spills} scalar"
+    )
+
+
+def files_facts(directory: Path) -> list[tuple[str, str]]:
+    """Where the files are."""
+    names = (("code", CODE), ("text", TEXT), ("manifest", MANIFEST))
+    return [(name, str(directory / file)) for name, file in names]

@@ -1,0 +1,60 @@
+"""Long-context MHA / GQA prefill on gfx950, bf16: eight waves, 32 query rows each, 64 keys a tile.
+
+Two tiles are in work at any time: while the matrix pipe computes S(i) = K(i) Q^T, the vector pipe
+finishes the softmax of tile i - 1; while it computes O += V(i-1)^T P(i-1), the vector pipe starts
+the softmax of tile i. Waves 4..7 run one cluster behind waves 0..3, so one half's matrix cluster
+meets the other half's memory cluster.
+
+| cluster | matrix  | vector / transcendental          | memory                              |
+|---------|---------|----------------------------------|-------------------------------------|
+| A       | QK(i)   | tail of softmax(i-1), cast P     |                                     |
+| B       |         | mask(i), skipped where all seen  | DMA K(i+2); LDS V(i-1) -> registers |
+| C       | PV(i-1) | start of softmax(i), rescale     |                                     |
+| D       |         |                                  | DMA V(i+1); LDS K(i+1) -> registers |
+
+The waits before the barriers, the prologue and the drain are derived from these four rows.
+"""
+
+from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
+from mlagen.kernels.mha_prefill import Attention, key_ring, value_ring
+from mlagen.problem import MhaConfig
+
+
+@schedule(problem=MhaConfig, target="gfx950")
+def mha_prefill_v2(k, s):
+    swizzle = s.choice("k_swizzle", "8-9 into 4-5", "9-8 into 4-5", comment="K bank swizzle")
+    k_slots = s.choice("k_slots", 2, 3, 4, comment="K tiles in LDS: how far its DMA runs ahead")
+    v_slots = s.choice("v_slots", 2, 3, 4, 8, comment="V tiles in LDS")
+    share = s.choice("kv_registers", "shared", "apart", comment="K and V operand bank") == "shared"
+    qk_pattern = s.choice("qk_pattern", "6x1:3 10x1:5", "even", "16x1:4", comment="cluster A")
+    pv_pattern = s.choice("pv_pattern", "4x1:5 6x1:5 6x1:3", "even", "16x1:4", comment="cluster C")
+    pv_priority = s.choice("pv_priority", 1, 0, 2, 3, comment="s_setprio of cluster C")
+
+    K = key_ring(s, k, slots=k_slots, swizzle=swizzle)
+    V = value_ring(s, k, slots=v_slots)
+    attention = Attention(k, s, K, V, share_kv=share)
+    waves = roles(lower=range(0, 4), upper=range(4, 8), stagger=1)
+
+    with prologue():
+        attention.setup()
+        attention.load_queries()
+
+    for i in tiles(waves):
+        with cluster("A"):
+            weave(attention.qk(i), attention.tail_softmax(i - 1), pattern=qk_pattern)
+        with cluster("B"):
+            copy(K, i + k_slots)
+            read(V, i - 1)
+            attention.mask(i)
+        with cluster("C", priority=pv_priority):
+            weave(attention.pv(i - 1), attention.partial_softmax(i), pattern=pv_pattern)
+            attention.rescale(i)
+        with cluster("D"):
+            copy(V, i + v_slots - 1)
+            read(K, i + 1)
+            attention.prescale(i + 1)
+
+    with epilogue():
+        attention.no_tiles()
+        attention.normalise()
+        attention.store()

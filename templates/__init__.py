@@ -1,0 +1,1 @@
+"""jinja2 templates, a folder a target: the skeleton, and one file an operation."""

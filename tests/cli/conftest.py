@@ -1,0 +1,41 @@
+"""Running `mlagen` inside the test's process, with a store of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mlagen import env
+from mlagen.cli.main import run
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def mlagen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Command:
+    """`mlagen("build", "KERNEL", …)`; nothing it prints may be a traceback."""
+    monkeypatch.setenv(env.CACHE_DIR, str(tmp_path / "cache"))
+
+    def call(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        code = run([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return Outcome(code, out, err)
+
+    return call

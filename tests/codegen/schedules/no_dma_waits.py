@@ -1,0 +1,35 @@
+"""The race of the upstream port: LDS reads are drained, the DMA counter is left to luck."""
+
+from mlagen.dsl import Wait, cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
+from mlagen.kernels.mha_prefill import Attention, key_ring, value_ring
+from mlagen.problem import MhaConfig
+
+
+@schedule(problem=MhaConfig, target="gfx950")
+def no_dma_waits(k, s):
+    """mha_prefill_v2 without the vmcnt waits before the closing barriers."""
+    K = key_ring(s, k, slots=2, swizzle="8-9 into 4-5")
+    V = value_ring(s, k, slots=2)
+    attention = Attention(k, s, K, V)
+    waves = roles(lower=range(0, 4), upper=range(4, 8), stagger=1)
+    with prologue():
+        attention.setup()
+        attention.load_queries()
+    for i in tiles(waves):
+        with cluster("A"):
+            weave(attention.qk(i), attention.tail_softmax(i - 1))
+        with cluster("B", wait=Wait(lgkm=0)):
+            copy(K, i + 2)
+            read(V, i - 1)
+            attention.mask(i)
+        with cluster("C", priority=1):
+            weave(attention.pv(i - 1), attention.partial_softmax(i))
+            attention.rescale(i)
+        with cluster("D", wait=Wait(lgkm=0)):
+            copy(V, i + 1)
+            read(K, i + 1)
+            attention.prescale(i + 1)
+    with epilogue():
+        attention.no_tiles()
+        attention.normalise()
+        attention.store()

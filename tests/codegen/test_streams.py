@@ -1,0 +1,165 @@
+"""Weaving, lifetimes, the instruction table and the templates refuse what they cannot vouch for."""
+
+import textwrap
+
+import pytest
+from mlagen.codegen import build
+from mlagen.codegen.gfx950.isa import Parser
+from mlagen.codegen.lifetimes import check_lifetimes
+from mlagen.codegen.program import Origin
+from mlagen.codegen.schedules import load
+from mlagen.codegen.weave import weave
+from mlagen.errors import CapacityError, ConfigError, ScheduleError, TemplateError
+from mlagen.problem import MhaConfig
+
+CONFIG = MhaConfig(num_heads=8, num_kv_heads=2)
+ORIGIN = Origin("test", "test.s.j2", 1, 1)
+PARSER = Parser({"A": 4, "B": 8, "P": 20})
+
+
+def parse(*lines):
+    return [PARSER.line(line, ORIGIN) for line in lines]
+
+
+def texts(stream):
+    return [x.text for x in stream]
+
+
+FIRST = parse("v_exp_f32 v0, v0", "v_exp_f32 v1, v1", "v_exp_f32 v2, v2")
+SECOND = parse(*(f"v_add_f32 v{n}, v{n}, v{n}" for n in range(10, 16)))
+
+
+def test_weave_patterns_keep_each_stream_in_order():
+    woven = texts(weave(FIRST, SECOND, "1x1:2 1x1:1", "x"))
+    assert woven == texts([FIRST[0], *SECOND[:2], FIRST[1], SECOND[2], FIRST[2], *SECOND[3:]])
+    assert texts(weave(FIRST, SECOND, "even", "x")) == texts(
+        [FIRST[0], *SECOND[:2], FIRST[1], *SECOND[2:4], FIRST[2], *SECOND[4:]]
+    )
+
+
+def test_woven_streams_must_not_share_registers():
+    other = parse("v_mov_b32 v30, v1")
+    with pytest.raises(ScheduleError, match="register 1 in both"):
+        weave(FIRST, other, "even", "schedules/x.py:3")
+
+
+def test_bad_weave_pattern_is_refused():
+    with pytest.raises(ScheduleError, match=r"'3y' is not COUNTxFIRST:SECOND"):
+        weave(FIRST, SECOND, "3y", "x")
+
+
+def test_parser_resolves_symbols_and_effects():
+    (x,) = parse("v_mfma_f32_32x32x16_bf16 v[A:A+15], v[B+12:B+15], v[P:P+3], 0")
+    assert x.writes == tuple(range(4, 20)) and x.reads == (*range(20, 24), *range(20, 24))
+    assert x.passes == 8
+    (dma,) = parse("buffer_load_dwordx4 v3, s[8:11], s5 offen lds")
+    assert dma.counter == "vm" and not dma.writes and 1124 in dma.reads
+    (cmp,) = parse("v_cmp_lt_f32 vcc, 0x41000000, v1")
+    assert cmp.writes == (1106, 1107)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("v_frobnicate v0, v1", "'v_frobnicate' is no instruction of the gfx950 table"),
+        ("v_add_f32 v0, v1", "takes 3 operands, 2 given"),
+        ("v_add_f32 v0, v1, v[NOPE]", "neither a register, a known symbol nor a number"),
+    ],
+)
+def test_lines_that_are_not_understood_are_refused(line, message):
+    with pytest.raises(TemplateError, match="test.s.j2:1") as caught:
+        parse(line)
+    assert message in str(caught.value)
+
+
+def test_lifetimes_overlap_in_a_shared_bank(tmp_path):
+    file = tmp_path / "overlap.py"
+    shipped = load("mha_prefill_v2").path.read_text()
+    # V is read in the cluster where K is still alive.
+    moved = shipped.replace("            read(V, i - 1)\n", "").replace(
+        '        with cluster("A"):\n', '        with cluster("A"):\n            read(V, i - 1)\n'
+    )
+    file.write_text(moved)
+    with pytest.raises(ScheduleError, match=r"read\(V, i-1\) defines V of tile 0 in registers of "
+                       r"bank 'KV' where K of tile 1 is alive"):  # fmt: skip
+        build(str(file), CONFIG)
+
+
+def test_shipped_lifetimes_are_clean():
+    assert check_lifetimes(load("mha_prefill_v2").build(CONFIG, {})) > 50
+
+
+def write_template(folder, name, text):
+    path = folder / "gfx950" / "mha" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text))
+    return folder
+
+
+def test_a_users_template_changes_the_kernel(tmp_path):
+    shipped = build("mha_prefill_v2", CONFIG)
+    write_template(tmp_path, "normalise.s.j2", "v_mov_b32 {{ temp[1] }}, 0\n")
+    changed = build("mha_prefill_v2", CONFIG, templates_dir=tmp_path)
+    assert changed.text != shipped.text
+    assert "v_rcp_f32" in shipped.text and "v_rcp_f32" not in changed.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\nv_mov_b32 {{ nonsense }}, 0\n", r"normalise.s.j2:2: 'nonsense' is undefined"),
+        ("v_mov_b32 {{ temp[0] }\n", r"normalise.s.j2:1"),
+        ("v_wobble_b32 {{ temp[0] }}, 0\n", r"normalise.s.j2:1: 'v_wobble_b32' is no instruction"),
+        ("s_branch NOWHERE\n", "branches but is not declared guarded"),
+        # The table understands it, the assembler does not: an inline constant as destination.
+        ("v_add_f32 v[T], 0x1234, 0x5678\n", r"(?s)v_add_f32.*normalise.s.j2:1.*mha_prefill_v2.py"),
+    ],
+)
+def test_template_errors_name_template_and_line(tmp_path, text, message):
+    write_template(tmp_path, "normalise.s.j2", text)
+    with pytest.raises(TemplateError, match=message):
+        build("mha_prefill_v2", CONFIG, templates_dir=tmp_path)
+
+
+def test_missing_template_folder():
+    with pytest.raises(TemplateError, match="does not exist"):
+        build("mha_prefill_v2", CONFIG, templates_dir="/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"k_slots": 4, "v_slots": 8}, r"LDS ran out.*196608 of 163840"),
+        ({"kv_registers": "apart"}, r"vector registers ran out.*of 256"),
+        ({"v_slots": 8, "k_slots": 2}, r"more than a branch reaches"),
+    ],
+)
+def test_combinations_over_a_limit_name_it(knobs, message):
+    with pytest.raises(CapacityError, match=message):
+        build("mha_prefill_v2", CONFIG, knobs=knobs)
+
+
+def test_unknown_knobs_and_values_name_the_legal_ones():
+    with pytest.raises(ConfigError, match=r"no knob 'qk_patern'"):
+        build("mha_prefill_v2", CONFIG, knobs={"qk_patern": "even"})
+    with pytest.raises(ConfigError, match=r"k_slots=5 is not among its choices"):
+        build("mha_prefill_v2", CONFIG, knobs={"k_slots": 5})
+
+
+def test_unknown_schedule_suggests_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'mha_prefill_v2'"):
+        build("mha_prefil_v2", CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"dtype": "fp8_e4m3"}, r"fp8 operations .* missing"),
+        ({"mask": "sliding_window_causal[128]"}, "no tile walk"),
+        ({"num_warps": 16}, "8 waves"),
+    ],
+)
+def test_valid_problems_that_are_not_generated_are_refused(fields, message):
+    config = MhaConfig(num_heads=8, num_kv_heads=2, **fields)
+    with pytest.raises(ConfigError, match=message):
+        build("mha_prefill_v2", config)

@@ -1,0 +1,127 @@
+"""The arrows of the design: who may import whom. Lazy and type-only imports count too."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# What each part may import of mlagen, besides itself and mlagen.errors. A part is a package or a
+# module of mlagen/, or one of the two folders that ship as packages.
+ARROWS: dict[str, set[str]] = {
+    "errors": set(),
+    "env": set(),
+    "problem": set(),
+    "targets": set(),
+    "dsl": {"targets"},
+    "kernels": {"dsl", "problem"},
+    "schedules": {"kernels", "dsl", "problem"},
+    "templates": set(),
+    "artifact": set(),
+    "codegen": {"dsl", "targets", "artifact", "env"},
+    "binary": {"targets"},
+    "audit": {"binary", "targets"},
+    "emulator": {"binary", "targets"},
+    "launch": {"artifact", "emulator"},
+    "ops": {"launch", "problem", "artifact"},
+    "locate": {"artifact", "binary", "emulator"},
+    "verify": {"launch", "problem", "ops", "audit", "artifact", "binary", "emulator", "locate"},
+}
+# The house: commands and what they call may use everything.
+HOUSE = {"__init__", "__main__", "cli", "catalogue", "doctor", "request", "summary"}
+ONLY_NUMPY = {"problem": {"numpy", "ml_dtypes"}, "targets": set(), "artifact": {"msgspec"}}
+
+
+def files_of(part: str) -> list[Path]:
+    if part in ("schedules", "templates"):
+        return sorted((ROOT / part).rglob("*.py"))
+    package = ROOT / "mlagen" / part
+    return sorted(package.rglob("*.py")) if package.is_dir() else [package.with_suffix(".py")]
+
+
+def imports_of(path: Path) -> set[str]:
+    """Full names of all modules a file imports, anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def part_of(name: str) -> str:
+    """The part of mlagen that an imported name belongs to."""
+    pieces = name.split(".")
+    return pieces[1] if len(pieces) > 1 else "__init__"
+
+
+def all_parts() -> set[str]:
+    inside = {p.stem for p in (ROOT / "mlagen").iterdir() if p.suffix == ".py" or p.is_dir()}
+    return (inside - {"__pycache__", "py"}) | {"schedules", "templates"}
+
+
+def test_every_part_is_in_the_table() -> None:
+    found = {part for part in all_parts() if files_of(part)}
+    assert found == set(ARROWS) | HOUSE
+
+
+def test_the_table_has_no_circle() -> None:
+    assert list(graphlib.TopologicalSorter(ARROWS).static_order())
+
+
+@pytest.mark.parametrize("part", sorted(ARROWS))
+def test_arrows(part: str) -> None:
+    legal = ARROWS[part] | {part, "errors"}
+    for path in files_of(part):
+        used = {part_of(name) for name in imports_of(path) if name.split(".")[0] == "mlagen"}
+        assert used <= legal, f"{path.relative_to(ROOT)} imports {sorted(used - legal)}"
+
+
+@pytest.mark.parametrize("part", sorted(ONLY_NUMPY))
+def test_values_depend_on_little(part: str) -> None:
+    legal = {"mlagen", *sys.stdlib_module_names, *ONLY_NUMPY[part]}
+    for path in files_of(part):
+        used = {name.split(".")[0] for name in imports_of(path)}
+        assert used <= legal, f"{path.relative_to(ROOT)} imports {sorted(used - legal)}"
+
+
+def loaded_after(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_launch_loads_no_generator() -> None:
+    loaded = loaded_after("import mlagen.launch")
+    assert "mlagen.launch" in loaded
+    heavy = {
+        "jinja2",
+        "rich",
+        "numba",
+        "tinygrad",
+        "mlagen.dsl",
+        "mlagen.codegen",
+        "mlagen.kernels",
+    }
+    assert not loaded & heavy
+
+
+def test_importing_the_command_line_is_light() -> None:
+    loaded = loaded_after("import mlagen.cli.main")
+    assert not loaded & {"numpy", "jinja2", "rich", "numba", "tinygrad", "mlagen.codegen"}
+
+
+def test_the_probe_would_see_a_module() -> None:
+    assert "jinja2" in loaded_after("import mlagen.launch, jinja2")
