@@ -93,7 +93,10 @@ class LocatedFinding:
 def locate(
     findings: Iterable[Finding], code: CodeObject, manifest: Manifest
 ) -> tuple[LocatedFinding, ...]:
-    """Places each finding on the kernel `manifest` names, in the order given."""
+    """Places each finding on the kernel that `manifest` names, in the order given.
+
+    For an object without a line table the offsets are told.
+    """
     kernel = code.kernel(manifest.symbol)
     sources = {line.asm_line: line for line in manifest.source}
 
@@ -119,6 +122,23 @@ def locate(
         )
         for finding in findings
     )
+
+
+def alike(findings: Iterable[LocatedFinding]) -> list[tuple[LocatedFinding, int]]:
+    """One finding of each kind and pair of schedule lines, in order, with how many it stands for.
+
+    One missing wait shows up once for every register and row it leaves unguarded.
+    """
+    groups: dict[tuple[object, ...], list[LocatedFinding]] = {}
+    for finding in findings:
+        key = (finding.kind, _line(finding.at), finding.other and _line(finding.other))
+        groups.setdefault(key, []).append(finding)
+    return [(group[0], len(group)) for group in groups.values()]
+
+
+def _line(place: Place) -> int:
+    """The schedule's line, or (negative) where in the kernel, for code that has none."""
+    return (place.source.schedule_line if place.source else 0) or -1 - place.pc
 
 
 def _cluster(place: Place) -> str:

@@ -6,7 +6,7 @@ Every unknown name is refused with the legal ones and the nearest of them.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,9 @@ from mlagen.errors import ConfigError, MissingError
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
+    from mlagen.verify import VerifyReport
+
+_SIZES = ("batch", "seq_len", "num_keys", "start_pos")
 
 
 def require_name(what: str, name: str, legal: Iterable[str]) -> None:
@@ -114,3 +117,62 @@ def keep(artifact: Artifact, directory: Path | str | None) -> Path:
     if directory is not None:
         return write_artifact(artifact, directory)
     return ArtifactStore(env.artifacts_dir()).put(artifact)
+
+
+def artifact_of(
+    kernel: str,
+    fields: Sequence[str],
+    knobs: Sequence[str],
+    *,
+    target: str = "gfx950",
+    templates: str | None = None,
+    allow_unproved: bool = False,
+) -> Artifact:
+    """The artifact in the directory `kernel`, or the one that building `kernel` makes.
+
+    A finished artifact takes no fields, knobs or templates: giving them is refused.
+    """
+    from mlagen.artifact import read_artifact
+
+    path = Path(kernel)
+    if path.suffix == ".py" or not path.exists():
+        return build_from_text(
+            kernel,
+            fields,
+            knobs,
+            target=target,
+            templates=templates,
+            allow_unproved=allow_unproved,
+        )
+    for option, given in (("--set", fields), ("--knob", knobs), ("--templates", templates)):
+        if given:
+            raise ConfigError(
+                f"{option} is for building; {kernel} is built already",
+                hint="name the kernel instead of its artifact",
+            )
+    artifact = read_artifact(path)
+    require_name("target", target, {artifact.manifest.target})
+    return artifact
+
+
+def verify_from_text(
+    artifact: Artifact,
+    shapes: Iterable[str],
+    *,
+    data: str,
+    seed: int,
+    modes: Iterable[str],
+    progress: Callable[[int, int], None] | None = None,
+) -> VerifyReport:
+    """`mlagen.verify.verify` for the command line's `NAME=SIZE` texts."""
+    from mlagen.verify import verify
+
+    sizes: dict[str, int] = {}
+    for name, text in assignments("--shape", shapes).items():
+        require_name("size", name, _SIZES)
+        try:
+            sizes[name] = int(text)
+        except ValueError:
+            raise ConfigError(f"--shape {name}={text!r} is not an integer") from None
+    unique: list[Any] = list(dict.fromkeys(modes))
+    return verify(artifact, **sizes, data=data, seed=seed, modes=unique, progress=progress)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from mlagen.errors import ConfigError
 from mlagen.problem import MhaConfig, MhaInputs, default_scale
-from mlagen.problem.mha_inputs import ELEMENT_TYPES
+from mlagen.problem.mha_inputs import ELEMENT_TYPES, check_scale
 
 Array = npt.NDArray[np.float64]
 
@@ -48,16 +48,17 @@ def mha_inputs(
 
     Raises ConfigError for a length below 1, an unknown kind of data, and what MhaInputs refuses.
     """
+    if start_pos < 0:
+        raise ConfigError(f"start_pos={start_pos} must not be negative")
     keys = start_pos + seq_len if num_keys is None else num_keys
     for name, value in (("batch", batch), ("seq_len", seq_len), ("num_keys", keys)):
         if value < 1:
             raise ConfigError(f"{name}={value} must be at least 1")
-    if start_pos < 0:
-        raise ConfigError(f"start_pos={start_pos} must not be negative")
     if data not in KINDS:
         raise ConfigError(f"unknown data {data!r}", hint=f"data: {', '.join(KINDS)}")
     rng = np.random.default_rng([seed, *data.encode()])
-    shapes = _Shapes(config, batch, seq_len, keys, start_pos, scale or default_scale(config))
+    scale = check_scale(config, default_scale(config) if scale is None else scale)
+    shapes = _Shapes(config, batch, seq_len, keys, start_pos, scale)
     q, k, v = KINDS[data](rng, shapes)
     element = ELEMENT_TYPES[config.dtype]
     return MhaInputs(
@@ -94,7 +95,7 @@ def _realistic(rng: np.random.Generator, s: _Shapes) -> tuple[Array, Array, Arra
     walk = rng.standard_normal((batch, max(keys, positions), TOPICS))
     for position in range(1, walk.shape[1]):
         walk[:, position] = 0.98 * walk[:, position - 1] + 0.2 * walk[:, position]
-    basis = rng.standard_normal((heads, TOPICS, depth)) / math.sqrt(TOPICS)
+    basis = rng.standard_normal((heads, TOPICS, depth)) / (2 * math.sqrt(TOPICS))
     k += np.einsum("bnt,htd->bnhd", walk[:, :keys], basis)
     q += np.einsum(
         "bnt,htd->bnhd",
@@ -115,12 +116,13 @@ def _realistic(rng: np.random.Generator, s: _Shapes) -> tuple[Array, Array, Arra
             5.0, 12.0, OUTLIER_CHANNELS
         )
     k += offset
-    q += 0.4 * s.each_query_head(offset)
+    along = rng.uniform(0.2, 0.5, (s.q[2], 1))  # some heads look at sinks more than others
+    q += along * s.each_query_head(offset)
     v[..., rng.integers(depth)] *= 6.0
 
-    # Sinks: keys along the queries' common direction, 5 to 7 (natural) above the others.
+    # Sinks: keys along the queries' common direction, some 3 to 10 (natural) above the others.
     direction = offset / np.square(offset).sum(axis=1, keepdims=True)
-    lift = rng.uniform(5.0, 7.0, (heads, 1)) / (0.4 * s.scale)
+    lift = rng.uniform(6.0, 8.0, (heads, 1)) / (0.35 * s.scale)
     k[:, ::SINK_EVERY] += direction * lift
     v[:, ::SINK_EVERY] *= 0.05
     return q, k, v

@@ -33,7 +33,7 @@ def mha_prefill_v2(k, s):
     K = key_ring(s, k, slots=k_slots, swizzle=swizzle)
     V = value_ring(s, k, slots=v_slots)
     attention = Attention(k, s, K, V, share_kv=share)
-    waves = roles(lower=range(0, 4), upper=range(4, 8), stagger=1)
+    waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
 
     with prologue():
         attention.setup()

@@ -1,9 +1,9 @@
 """Reading gfx950 code objects that anyone made: container, descriptor, metadata, instructions.
 
-    from mlagen.binary import load_code_object
-    kernel = load_code_object(open("kernel.co", "rb").read()).kernel()
-    for instruction in kernel.instructions:
-        print(instruction)
+from mlagen.binary import load_code_object
+kernel = load_code_object(open("kernel.co", "rb").read()).kernel()
+for instruction in kernel.instructions:
+    print(instruction)
 """
 
 from mlagen.binary.code_object import CodeObject, KernelCode, load_code_object

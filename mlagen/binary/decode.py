@@ -25,8 +25,30 @@ _SCALAR_FIELDS = {"sdst", "sdata", "saddr"}
 _ORDER = {
     name: rank
     for rank, name in enumerate(
-        "vdst sdst sdata vdata vaddr addr sbase srsrc data data0 data1 vsrc0 src0 ssrc0 vsrc1 src1 "
-        "ssrc1 src2 saddr soffset scale_src0 scale_src1".split()
+        [
+            "vdst",
+            "sdst",
+            "sdata",
+            "vdata",
+            "vaddr",
+            "addr",
+            "sbase",
+            "srsrc",
+            "data",
+            "data0",
+            "data1",
+            "vsrc0",
+            "src0",
+            "ssrc0",
+            "vsrc1",
+            "src1",
+            "ssrc1",
+            "src2",
+            "saddr",
+            "soffset",
+            "scale_src0",
+            "scale_src1",
+        ]
     )
 }
 _SCALAR_RESULTS = {"v_readfirstlane_b32", "v_readlane_b32"}  # VDST names an SGPR
@@ -68,7 +90,9 @@ def _decode_window(window: bytes) -> _Decoded:
         known = set(raw.operands)
     except (ValueError, AssertionError, KeyError, AttributeError, RuntimeError) as why:
         word = int.from_bytes(window[:4], "little")
-        raise BinaryError(f"no gfx950 instruction starts with the word {word:#010x}: {why}") from None
+        raise BinaryError(
+            f"no gfx950 instruction starts with the word {word:#010x}: {why}"
+        ) from None
     if size > len(window):
         raise BinaryError("the code ends inside an instruction")
     fields = {

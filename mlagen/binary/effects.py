@@ -46,34 +46,78 @@ class Effects:
 
 TRANSCENDENTAL = frozenset(
     f"v_{name}"
-    for name in (
-        "exp_f32 log_f32 rcp_f32 rcp_iflag_f32 rsq_f32 sqrt_f32 sin_f32 cos_f32 exp_f16 log_f16 "
-        "rcp_f16 rsq_f16 sqrt_f16 sin_f16 cos_f16 exp_legacy_f32 log_legacy_f32"
-    ).split()
+    for name in [
+        "exp_f32",
+        "log_f32",
+        "rcp_f32",
+        "rcp_iflag_f32",
+        "rsq_f32",
+        "sqrt_f32",
+        "sin_f32",
+        "cos_f32",
+        "exp_f16",
+        "log_f16",
+        "rcp_f16",
+        "rsq_f16",
+        "sqrt_f16",
+        "sin_f16",
+        "cos_f16",
+        "exp_legacy_f32",
+        "log_legacy_f32",
+    ]
 )
 PERMLANE = frozenset({"v_permlane16_swap_b32", "v_permlane32_swap_b32"})
 LANE_READS = frozenset({"v_readfirstlane_b32", "v_readlane_b32"})
 _SWAPS = PERMLANE | {"v_swap_b32"}
 _READ_DESTINATION = frozenset({"v_fmac_f32", "v_fmac_f64", "v_mac_f32", "v_pk_fmac_f16"})
 _READ_DESTINATION |= {"v_writelane_b32", "v_fmac_f16", "v_fmac_dx9_zero_f32"}
-_CARRY_OUT = frozenset(f"v_{n}_co_u32" for n in "add sub subrev addc subb subbrev".split())
-_CARRY_IN = frozenset(f"v_{n}_co_u32" for n in "addc subb subbrev".split())
+_CARRY_OUT = frozenset(f"v_{n}_co_u32" for n in ["add", "sub", "subrev", "addc", "subb", "subbrev"])
+_CARRY_IN = frozenset(f"v_{n}_co_u32" for n in ["addc", "subb", "subbrev"])
 _HALF_WRITES = frozenset(
     f"v_{n}"
-    for n in (
-        "cvt_pk_fp8_f32 cvt_pk_bf8_f32 cvt_scalef32_pk_fp8_f32 cvt_scalef32_pk_bf8_f32 "
-        "cvt_scalef32_pk_fp4_f32 cvt_sr_fp8_f32 cvt_sr_bf8_f32"
-    ).split()
+    for n in [
+        "cvt_pk_fp8_f32",
+        "cvt_pk_bf8_f32",
+        "cvt_scalef32_pk_fp8_f32",
+        "cvt_scalef32_pk_bf8_f32",
+        "cvt_scalef32_pk_fp4_f32",
+        "cvt_sr_fp8_f32",
+        "cvt_sr_bf8_f32",
+    ]
 )
 _SCC_READERS = frozenset(
-    "s_addc_u32 s_subb_u32 s_cselect_b32 s_cselect_b64 s_cmov_b32 s_cmov_b64 s_cbranch_scc0 "
-    "s_cbranch_scc1".split()
+    [
+        "s_addc_u32",
+        "s_subb_u32",
+        "s_cselect_b32",
+        "s_cselect_b64",
+        "s_cmov_b32",
+        "s_cmov_b64",
+        "s_cbranch_scc0",
+        "s_cbranch_scc1",
+    ]
 )
 # Prefixes of the SOP2 and SOP1 instructions that leave SCC alone (CDNA4 ISA guide, SALU tables).
-_SCC_SILENT_SOP2 = tuple("s_cselect s_mul_i32 s_mul_hi s_bfm s_pack s_rfe s_cbranch".split())
+_SCC_SILENT_SOP2 = tuple(
+    ["s_cselect", "s_mul_i32", "s_mul_hi", "s_bfm", "s_pack", "s_rfe", "s_cbranch"]
+)
 _SCC_SILENT_SOP1 = tuple(
-    "s_mov s_cmov s_brev s_ff0 s_ff1 s_flbit s_sext s_bitset s_getpc s_setpc s_swappc s_movrel "
-    "s_bitreplicate s_cbranch".split()
+    [
+        "s_mov",
+        "s_cmov",
+        "s_brev",
+        "s_ff0",
+        "s_ff1",
+        "s_flbit",
+        "s_sext",
+        "s_bitset",
+        "s_getpc",
+        "s_setpc",
+        "s_swappc",
+        "s_movrel",
+        "s_bitreplicate",
+        "s_cbranch",
+    ]
 )
 
 
@@ -114,9 +158,7 @@ def _scalar(ins: Instruction) -> Effects:
     for field, operand in ins.operands:
         if not operand.is_register:
             continue
-        if field.startswith("ssrc"):
-            reads.append(_access(operand, 0, "salu"))
-        elif ins.encoding == "SOPK" and name.startswith("s_cmpk"):
+        if field.startswith("ssrc") or (ins.encoding == "SOPK" and name.startswith("s_cmpk")):
             reads.append(_access(operand, 0, "salu"))
         else:
             writes.append(_access(operand, 0, "salu"))

@@ -79,7 +79,8 @@ def main() -> None:
 
 
 def _fail(message: str, hint: str | None, code: int) -> int:
-    click.echo(f"error: {message}", err=True)
+    # A diagnostic says "error[kind]" already.
+    click.echo(message if message.startswith("error[") else f"error: {message}", err=True)
     if hint:
         click.echo(f"  hint: {hint}", err=True)
     return code

@@ -90,9 +90,7 @@ def generate(schedule: Schedule, templates: Templates) -> Program:
     return Program(layout, proof, slack)
 
 
-def _artifact(
-    schedule: Schedule, program: Program, templates: Templates, target: str
-) -> Artifact:
+def _artifact(schedule: Schedule, program: Program, templates: Templates, target: str) -> Artifact:
     text, source = render(schedule, program, templates, target)
     try:
         code = assemble(
@@ -181,8 +179,7 @@ def render(
         "accum_offset": min(256, -(-used // 4) * 4),
         "vector_map": list(registers.symbols()),
         "scalar_map": [
-            (regs.name, regs.first, regs.count, regs.comment)
-            for regs in registers.scalars.values()
+            (regs.name, regs.first, regs.count, regs.comment) for regs in registers.scalars.values()
         ],
         "sgprs": registers.next_scalar,
         "kernarg_bytes": signature.kernarg_bytes,

@@ -8,6 +8,7 @@ tiles in the same slot of a register ring.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from mlagen.codegen.expand import bounds, expand
 from mlagen.dsl import Operation, Schedule, Value
@@ -33,11 +34,9 @@ def lifetimes(schedule: Schedule, n: int) -> list[Lifetime]:
     nothing defined."""
     blocks = schedule.registers.blocks
     alive: dict[tuple[str, int | None], Lifetime] = {}
-    step = 0
     order: list[tuple[int | None, Operation]] = [(None, op) for op in schedule.prologue]
     order += [(inst.i, op) for inst in expand(schedule, n) for op in inst.operations]
-    for i, operation in order:
-        step += 1
+    for step, (i, operation) in enumerate(order):
 
         def key(value: Value, i: int | None = i) -> tuple[str, int | None]:
             return value.block, None if value.tile is None else (i or 0) + value.tile.offset
@@ -75,7 +74,7 @@ def check_lifetimes(schedule: Schedule) -> int:
             checked += 1
         for group in groups.values():
             group.sort(key=lambda life: life.start)
-            for before, after in zip(group, group[1:], strict=False):
+            for before, after in pairwise(group):
                 if after.start <= before.end:
                     raise ScheduleError(
                         f"{schedule.file}:{after.defined_by.line} {after.defined_by} defines "

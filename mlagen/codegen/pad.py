@@ -133,9 +133,7 @@ def _nops(states: int, before: Instruction) -> list[Instruction]:
     result = []
     while states > 0:
         count = min(states, NOP_STATES)
-        result.append(
-            Instruction(f"s_nop {count - 1}", "s_nop", "scalar", origin=before.origin)
-        )
+        result.append(Instruction(f"s_nop {count - 1}", "s_nop", "scalar", origin=before.origin))
         states -= count
     return result
 

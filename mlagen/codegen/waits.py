@@ -37,9 +37,9 @@ def closing_deadline(stagger_first: int, second: int, stagger_second: int) -> in
     return second + stagger_second - stagger_first - 1
 
 
-def derive_waits(schedule: Schedule, layout: Layout, tiles: Iterable[int]) -> dict[
-    WaitPoint, Counts
-]:
+def derive_waits(
+    schedule: Schedule, layout: Layout, tiles: Iterable[int]
+) -> dict[WaitPoint, Counts]:
     """Wait counts for every point of the program, the strictest over all given tile counts.
 
     ProofError when a read finds another tile in its slot. A pair that no wait can order gets the
@@ -126,9 +126,7 @@ def _derive(
     # Tickets that must be complete when a cluster closes.
     due: dict[int, dict[str, int]] = {}
     for first, second in conflicts(uses):
-        deadline = min(
-            closing_deadline(a, second.ordinal, b) for a in staggers for b in staggers
-        )
+        deadline = min(closing_deadline(a, second.ordinal, b) for a in staggers for b in staggers)
         wanted = due.setdefault(max(deadline, first.ordinal), {})
         counter = "vm" if first.kind == "copy" else "lgkm"
         wanted[counter] = max(wanted.get(counter, 0), first.ticket)
@@ -156,10 +154,9 @@ def _derive(
         ordinal += piece.cluster is not None
         for index, instruction in enumerate(piece.body):
             for register in (*instruction.reads, *instruction.writes):
-                ticket = flying.get(register)
-                if ticket is not None:
-                    need(WaitPoint(piece.key, index), *ticket)
-                    del flying[register]
+                load = flying.pop(register, None)
+                if load is not None:
+                    need(WaitPoint(piece.key, index), *load)
             if instruction.counter:
                 issued[instruction.counter] += 1
                 if instruction.pipe == "smem":

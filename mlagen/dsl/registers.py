@@ -106,7 +106,9 @@ class Registers:
     next_vector: int = 0
     next_scalar: int = 0
 
-    def block(self, name: str, count: int, comment: str, *, slots: int = 1, align: int = 2) -> Block:
+    def block(
+        self, name: str, count: int, comment: str, *, slots: int = 1, align: int = 2
+    ) -> Block:
         """Declare `slots` x `count` registers. Runs start on an even register (tuple alignment)."""
         first = self._claim(name, count * slots, align)
         return self._add(Block(name, first, count, slots, comment, bank=name))

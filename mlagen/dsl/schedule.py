@@ -345,9 +345,7 @@ class Space:
         return self.knobs.choice(name, *choices, comment=comment)
 
 
-def schedule(
-    *, problem: type, target: str
-) -> Callable[[Callable[..., None]], ScheduleFunction]:
+def schedule(*, problem: type, target: str) -> Callable[[Callable[..., None]], ScheduleFunction]:
     """Mark a function as a schedule of `problem` for `target`."""
     if target not in TARGETS:
         raise ScheduleError(
@@ -365,4 +363,3 @@ def schedule(
 def display_path(path: Path) -> str:
     """A schedule's path as messages and listings show it: the last folder and the file."""
     return f"{path.parent.name}/{path.name}"
-

@@ -85,8 +85,8 @@ class Attention:
     """The operations of one prefill kernel over its rings and registers.
 
     Register tiles: Q (B operand, resident), K and V (A operand; with `share_kv` in one bank: K is
-    alive from its read to QK, V from its read to PV), S[2] (score tile, ring by tile; P is packed in place over the
-    first half of its own S), O (accumulator), and a few registers of row state.
+    alive from its read to QK, V from its read to PV), S[2] (score tile, ring by tile; P is packed
+    in place over the first half of its own S), O (accumulator), and a few registers of row state.
     """
 
     def __init__(
@@ -122,15 +122,19 @@ class Attention:
         self.row_offset = regs.block("QOFF", 1, "byte offset of the query row", align=1).regs()
         self.sources = {
             ring.name: regs.block(
-                f"{ring.name}SRC", 1, f"byte offset this lane fetches of each {ring.name} tile",
+                f"{ring.name}SRC",
+                1,
+                f"byte offset this lane fetches of each {ring.name} tile",
                 align=1,
             ).regs()
             for ring in (keys, values)
         }
         self.addresses = {
             ring.name: regs.block(
-                f"{ring.name}ADR", len(ring.plan.bases) * len(ring.windows),
-                f"LDS address this lane reads of each {ring.name} tile", align=1,
+                f"{ring.name}ADR",
+                len(ring.plan.bases) * len(ring.windows),
+                f"LDS address this lane reads of each {ring.name} tile",
+                align=1,
             ).regs()
             for ring in (keys, values)
         }
@@ -209,6 +213,7 @@ class Attention:
                 "temp": self.temp,
                 "limit": self.limit,
                 "masked": self.masked,
+                "row_sum": self.row_sum,
                 "row_offset": self.row_offset,
                 "loads": loads,
                 "half": half.moves(),
@@ -271,10 +276,8 @@ class Attention:
         )
 
     def no_tiles(self) -> None:
-        """What the epilogue needs when there is no tile at all: O = 0 and l = 0."""
-        self._record(
-            "no_tiles", None, {"O": self.output, "row_sum": self.row_sum}, domain="empty"
-        )
+        """What the epilogue needs when there is no tile at all: O = 0."""
+        self._record("no_tiles", None, {"O": self.output}, domain="empty")
 
     # ---- once a tile ------------------------------------------------------------------------
 
@@ -381,10 +384,8 @@ class Attention:
                 "S": self._scores(tile, at),
                 "row_sum": self.row_sum,
                 "temp": self.temp,
-                "first": at.first,
             },
             uses=(self.scores.at(tile),),
-            first_differs=True,
         )
 
     # ---- spelling ---------------------------------------------------------------------------
@@ -435,9 +436,7 @@ class Attention:
                         (
                             registers.part(index, width),
                             self._address(ring, ring.window(at.phase), base),
-                            ring.slot_base(at.phase)
-                            - ring.windows[ring.window(at.phase)]
-                            + offset,
+                            ring.slot_base(at.phase) - ring.windows[ring.window(at.phase)] + offset,
                         )
                         for index, (base, offset) in enumerate(ring.plan.reads)
                     ],

@@ -221,15 +221,16 @@ class MhaConfig:
         """Workgroups: heads, query tiles, batch."""
         return self.num_heads, self.q_tiles(seq_len), batch
 
-    def tiles(self, q_tile: int, *, start_pos: int, num_keys: int) -> range:
-        """Indices of the KV tiles that query tile `q_tile` walks.
+    def tiles(self, q_tile: int, *, seq_len: int, start_pos: int, num_keys: int) -> range:
+        """Indices of the KV tiles that query tile `q_tile` walks: all that its rows see.
 
-        The whole tile's rows count, those beyond the sequence's end too: which of them exist is
-        not known to the schedule, and what they add is hidden from every row that does.
+        Rows beyond `seq_len` see nothing. Raises ConfigError for a tile that has no row.
         """
-        return self.mask.tiles(
-            start_pos + q_tile * self.q_tile, self.q_tile, num_keys, self.kv_block
-        )
+        first = q_tile * self.q_tile
+        if not 0 <= first < seq_len:
+            raise ConfigError(f"query tile {q_tile} is not in 0 .. {self.q_tiles(seq_len) - 1}")
+        rows = min(self.q_tile, seq_len - first)
+        return self.mask.tiles(start_pos + first, rows, num_keys, self.kv_block)
 
 
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
+from mlagen.problem.formats import SMALLEST_NORMAL
 from mlagen.problem.masks import MAX_POSITION
 from mlagen.problem.mha import MhaConfig
 
@@ -48,11 +49,7 @@ class MhaInputs:
             check_tensor(name, getattr(self, name), shape, config.dtype)
         if self.k.shape != self.v.shape:
             raise ConfigError(f"k has shape {self.k.shape}, but v has {self.v.shape}")
-        if not math.isfinite(self.scale) or self.scale <= 0:
-            raise ConfigError(
-                f"scale={self.scale} must be finite and positive",
-                hint=f"1 / sqrt(depth) = {default_scale(config):.6g} is usual",
-            )
+        object.__setattr__(self, "scale", check_scale(config, self.scale))
         if self.num_keys is None:
             object.__setattr__(self, "num_keys", self.k.shape[1])
         if not 0 <= self.keys <= self.k.shape[1]:
@@ -91,6 +88,19 @@ class MhaInputs:
 def default_scale(config: MhaConfig) -> float:
     """The softmax scale where none is given: 1 / sqrt(depth)."""
     return 1.0 / math.sqrt(config.depth)
+
+
+def check_scale(config: MhaConfig, scale: float) -> float:
+    """`scale` as a float. Raises ConfigError unless it is positive and finite, in fp32 too."""
+    usual = f"1 / sqrt(depth) = {default_scale(config):.6g} is usual"
+    try:
+        number = float(scale)
+    except (TypeError, ValueError):
+        raise ConfigError(f"scale={scale!r} is not a number", hint=usual) from None
+    # The kernel is handed scale * log2(e) as fp32, which must be a normal number.
+    if not SMALLEST_NORMAL <= number * math.log2(math.e) <= float(np.finfo(np.float32).max):
+        raise ConfigError(f"scale={scale} must be positive and finite in fp32", hint=usual)
+    return number
 
 
 def check_tensor(name: str, array: Any, shape: tuple[int | None, ...], dtype: str) -> None:

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from mlagen.codegen import build
 from mlagen.problem import MhaConfig
 

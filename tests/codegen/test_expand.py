@@ -1,6 +1,7 @@
 """Prologue and drain are the loop with the tiles outside [0, N) dropped."""
 
 import pytest
+
 from mlagen.codegen.expand import bounds, expand
 from mlagen.codegen.schedules import load
 from mlagen.problem import MhaConfig

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from mlagen.codegen import build
 from mlagen.codegen.build import generate
 from mlagen.codegen.proof import prove

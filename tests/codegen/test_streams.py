@@ -3,6 +3,7 @@
 import textwrap
 
 import pytest
+
 from mlagen.codegen import build
 from mlagen.codegen.gfx950.isa import Parser
 from mlagen.codegen.lifetimes import check_lifetimes
@@ -67,7 +68,7 @@ def test_parser_resolves_symbols_and_effects():
     ],
 )
 def test_lines_that_are_not_understood_are_refused(line, message):
-    with pytest.raises(TemplateError, match="test.s.j2:1") as caught:
+    with pytest.raises(TemplateError, match=r"test\.s\.j2:1") as caught:
         parse(line)
     assert message in str(caught.value)
 

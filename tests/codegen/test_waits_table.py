@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from mlagen.codegen.build import generate
 from mlagen.codegen.expand import expand
 from mlagen.codegen.render import Templates
@@ -63,7 +64,9 @@ def rows(layout):
 
 
 def text(counts):
-    parts = [f"{n}({c})" for n, c in zip(("vmcnt", "lgkmcnt"), counts, strict=True) if c is not None]
+    parts = [
+        f"{n}({c})" for n, c in zip(("vmcnt", "lgkmcnt"), counts, strict=True) if c is not None
+    ]
     return " ".join(parts) or "none"
 
 
@@ -96,12 +99,9 @@ def test_every_difference_names_its_pair(built):
     schedule, layout = built
     derived = rows(layout)
     differing = {row for row in REFERENCE if derived[row] != REFERENCE[row]}
-    pairs = dict(
-        (row, (first, second))
-        for row, first, second in re.findall(
-            r"^\| ([PE]\d+) \| (\w+\([^)]*\) in \w[^|]*) \| (\w+\([^)]*\) in \w[^|]*) \|", PAGE, re.M
-        )
-    )
+    place = r"(\w+\([^)]*\) in \w[^|]*)"
+    found = re.findall(rf"^\| ([PE]\d+) \| {place} \| {place} \|", PAGE, re.M)
+    pairs = {row: (first, second) for row, first, second in found}
     assert set(pairs) == differing
     n = 9
     order = [(x.cluster.name, x.i) for x in expand(schedule, n)]

@@ -1,6 +1,7 @@
 """LDS layouts: bijection, DMA and read plans against brute force, bank phases."""
 
 import pytest
+
 from mlagen.dsl.layout import BitMap, Subtiled, Xor, bank_cycles
 from mlagen.dsl.lds import plan_dma, plan_reads
 from mlagen.errors import ScheduleError

@@ -14,7 +14,7 @@ from pathlib import Path
 from hazard_probes import END, PROBES, START, Probe, module
 from hazard_text import Line, listing
 
-from mlagen.codegen.gfx950.hazards import RULES, HazardTracker, Unmet
+from mlagen.codegen.gfx950.hazards import RULES, HazardInfo, HazardTracker, Unmet
 
 # No scheduling: the order of the IR is the order of the listing.
 FLAGS = (
@@ -36,15 +36,20 @@ def version() -> str:
     return result.stdout.splitlines()[0].strip()
 
 
+def run_tool(*command: str | Path) -> None:
+    """Runs one of ziglang's tools; RuntimeError with what it printed when it fails."""
+    words = (sys.executable, "-m", "ziglang", *map(str, command))
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} refuses the probes:\n{done.stderr[:4000]}")
+
+
 def compile_ir(text: str) -> str:
     """Assembly of an LLVM IR module."""
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder, "probes.ll"), Path(folder, "probes.s")
         source.write_text(text)
-        command = (sys.executable, "-m", "ziglang", "clang", *FLAGS, str(source), "-o", str(result))
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"clang refuses the probes:\n{done.stderr[:4000]}")
+        run_tool("clang", *FLAGS, source, "-o", result)
         return result.read_text()
 
 
@@ -53,6 +58,7 @@ class Padding:
     """`s_nop` states before one instruction: LLVM's, and what the generator's table asks there."""
 
     text: str
+    info: HazardInfo
     llvm: int
     generator: int
     unmet: tuple[Unmet, ...]
@@ -74,7 +80,7 @@ class Measurement:
     generator: int
     rules: tuple[str, ...]
     stream: tuple[Padding, ...]
-    lines: tuple[Line, ...]
+    pair: tuple[int, int]  # indexes of producer and consumer in the stream
 
     @property
     def agrees(self) -> bool:
@@ -94,6 +100,8 @@ def _between(text: str, number: int) -> str:
 def _measure(probe: Probe, lines: list[Line]) -> Measurement:
     first = _find(probe, probe.producer, lines, 0)
     second = _find(probe, probe.consumer, lines, first + 1)
+    while (later := _search(probe.producer, lines, first + 1)) is not None and later < second:
+        first = later
     distance = sum(line.nops + 1 for line in lines[first + 1 : second]) + lines[second].nops
     exact = lines[second].nops > 0 or distance == 0
     pair = HazardTracker()
@@ -104,28 +112,43 @@ def _measure(probe: Probe, lines: list[Line]) -> Measurement:
     stream = []
     for line in lines:
         asked = history.explain(line.info)
-        stream.append(Padding(line.text, line.nops, asked[0].states if asked else 0, asked))
+        stream.append(
+            Padding(line.text, line.info, line.nops, asked[0].states if asked else 0, asked)
+        )
         history.nop(line.nops)
         history.advance(line.info)
     return Measurement(
         probe, lines[first].text, lines[second].text, distance, exact,
         unmet[0].states if unmet else 0, tuple(item.rule.name for item in unmet), tuple(stream),
-        tuple(lines),
+        (first, second),
     )  # fmt: skip
 
 
-def _find(probe: Probe, pattern: str, lines: list[Line], start: int) -> int:
+def _search(pattern: str, lines: list[Line], start: int) -> int | None:
     for index in range(start, len(lines)):
-        if re.match(re.escape(pattern), lines[index].text):
+        if lines[index].text.startswith(pattern):
             return index
-    listed = "\n  ".join(line.text for line in lines)
-    raise RuntimeError(f"{probe.name}: no {pattern!r} from line {start} of\n  {listed}")
+    return None
+
+
+def _find(probe: Probe, pattern: str, lines: list[Line], start: int) -> int:
+    index = _search(pattern, lines, start)
+    if index is None:
+        listed = "\n  ".join(line.text for line in lines)
+        raise RuntimeError(f"{probe.name}: no {pattern!r} from line {start} of\n  {listed}")
+    return index
+
+
+@functools.lru_cache(maxsize=1)
+def probe_listing() -> str:
+    """LLVM's assembly of every probe, in one run of the compiler."""
+    return compile_ir(module())
 
 
 @functools.lru_cache(maxsize=1)
 def measurements() -> tuple[Measurement, ...]:
-    """Every probe compiled, in one run of the compiler."""
-    text = compile_ir(module())
+    """Every probe measured, in the order of `PROBES`."""
+    text = probe_listing()
     return tuple(
         _measure(probe, listing(_between(text, number))) for number, probe in enumerate(PROBES)
     )

@@ -26,8 +26,8 @@ _TYPES = {
 class Probe:
     """One cell of a table: `row` is the producer, `column` the consumer.
 
-    `sources` and `sinks` are "name:type:registers"; `producer` and `consumer` are patterns of the
-    mnemonics of the pair, the consumer being the first match after the producer.
+    `sources` and `sinks` are "name:type:registers"; `producer` and `consumer` are how the lines
+    of the pair start: the first consumer after a producer, and the last producer before it.
     """
 
     table: str
@@ -71,29 +71,68 @@ def _scaled(shape: str, inputs: str, result: str, form: int) -> str:
     into, operand = _TYPES[result], _TYPES[inputs]
     vector = operand.strip("<>").replace(" x ", "")
     return (
-        f"call {into} @llvm.amdgcn.mfma.scale.f32.{shape}.f8f6f4.v{vector}.v{vector}({operand} {{a}}"
-        f", {operand} {{b}}, {into} {{c}}, i32 {form}, i32 {form}, i32 0, i32 0, i32 0, i32 0)"
+        f"call {into} @llvm.amdgcn.mfma.scale.f32.{shape}.f8f6f4.v{vector}.v{vector}("
+        f"{operand} {{a}}, {operand} {{b}}, {into} {{c}}, i32 {form}, i32 {form}, i32 0, i32 0, i32 0, i32 0)"
     )
 
 
-M4X4 = Matrix("4x4x4 bf16 (2 passes)", "v_mfma_f32_4x4x4_16b_bf16",
-              _mfma("4x4x4bf16.1k", "k", "f4"), "k", "f4", 4)
-M16X16 = Matrix("16x16x32 bf16 (4)", "v_mfma_f32_16x16x32_bf16",
-                _mfma("16x16x32.bf16", "h", "f4"), "h", "f4", 4)
-M16X16_OLD = Matrix("16x16x16 bf16 (4)", "v_mfma_f32_16x16x16_bf16",
-                    _mfma("16x16x16bf16.1k", "k", "f4"), "k", "f4", 4)
-M32X32 = Matrix("32x32x16 bf16 (8)", "v_mfma_f32_32x32x16_bf16",
-                _mfma("32x32x16.bf16", "h", "f16"), "h", "f16", 16)
-FP4 = Matrix("32x32x64 fp4 (8)", "v_mfma_f32_32x32x64_f8f6f4",
-             _scaled("32x32x64", "i4", "f16", 4), "i4", "f16", 16)
-FP8 = Matrix("32x32x64 fp8 (16)", "v_mfma_f32_32x32x64_f8f6f4",
-             _scaled("32x32x64", "i8", "f16", 0), "i8", "f16", 16)
-FP8_SMALL = Matrix("16x16x128 fp8 (8)", "v_mfma_f32_16x16x128_f8f6f4",
-                   _scaled("16x16x128", "i8", "f4", 0), "i8", "f4", 4)
-F32_2 = Matrix("4x4x1 f32 (2)", "v_mfma_f32_4x4x1_16b_f32",
-               _mfma("4x4x1f32", "f", "f4"), "f", "f4", 4)
-F32_8 = Matrix("16x16x4 f32 (8)", "v_mfma_f32_16x16x4_f32",
-               _mfma("16x16x4f32", "f", "f4"), "f", "f4", 4)
+M4X4 = Matrix(
+    "4x4x4 bf16 (2 passes)",
+    "v_mfma_f32_4x4x4_16b_bf16",
+    _mfma("4x4x4bf16.1k", "k", "f4"),
+    "k",
+    "f4",
+    4,
+)
+M16X16 = Matrix(
+    "16x16x32 bf16 (4)", "v_mfma_f32_16x16x32_bf16", _mfma("16x16x32.bf16", "h", "f4"), "h", "f4", 4
+)
+M16X16_OLD = Matrix(
+    "16x16x16 bf16 (4)",
+    "v_mfma_f32_16x16x16_bf16",
+    _mfma("16x16x16bf16.1k", "k", "f4"),
+    "k",
+    "f4",
+    4,
+)
+M32X32 = Matrix(
+    "32x32x16 bf16 (8)",
+    "v_mfma_f32_32x32x16_bf16",
+    _mfma("32x32x16.bf16", "h", "f16"),
+    "h",
+    "f16",
+    16,
+)
+FP4 = Matrix(
+    "32x32x64 fp4 (8)",
+    "v_mfma_f32_32x32x64_f8f6f4",
+    _scaled("32x32x64", "i4", "f16", 4),
+    "i4",
+    "f16",
+    16,
+)
+FP8 = Matrix(
+    "32x32x64 fp8 (16)",
+    "v_mfma_f32_32x32x64_f8f6f4",
+    _scaled("32x32x64", "i8", "f16", 0),
+    "i8",
+    "f16",
+    16,
+)
+FP8_SMALL = Matrix(
+    "16x16x128 fp8 (8)",
+    "v_mfma_f32_16x16x128_f8f6f4",
+    _scaled("16x16x128", "i8", "f4", 0),
+    "i8",
+    "f4",
+    4,
+)
+F32_2 = Matrix(
+    "4x4x1 f32 (2)", "v_mfma_f32_4x4x1_16b_f32", _mfma("4x4x1f32", "f", "f4"), "f", "f4", 4
+)
+F32_8 = Matrix(
+    "16x16x4 f32 (8)", "v_mfma_f32_16x16x4_f32", _mfma("16x16x4f32", "f", "f4"), "f", "f4", 4
+)
 F32_16 = Matrix("32x32x2 f32 (16)", "v_mfma_f32_32x32x2_f32",
                 _mfma("32x32x2f32", "f", "f16"), "f", "f16", 16)  # fmt: skip
 MATRICES = (M4X4, M16X16, M16X16_OLD, M32X32, FP4, FP8_SMALL, FP8, F32_2, F32_8, F32_16)
@@ -104,6 +143,13 @@ SCALAR_TABLE = "scalar registers and hardware state"
 STORE_TABLE = "stores that still read their data"
 DOT_TABLE = "dot products"
 STREAM_TABLE = "longer streams"
+
+
+# Registers of SrcA and SrcB by their type code.
+_INPUTS = {
+    "k": ("v[0:1]", "v[4:5]"), "h": ("v[0:3]", "v[4:7]"), "f": ("v0", "v4"),
+    "i4": ("v[0:3]", "v[8:11]"), "i8": ("v[0:7]", "v[8:15]"),
+}  # fmt: skip
 
 
 def _quarter_into(part: str, rest: str, at: int) -> str:
@@ -124,8 +170,7 @@ def _matrix_probes() -> list[Probe]:
     def add(matrix: Matrix, column: str, sources: str, body: str, sinks: str, use: str) -> None:
         code = matrix.result
         at = "v[20:35]" if matrix.size == 16 else "v[20:23]"
-        inputs = {"k": ("v[0:1]", "v[4:5]"), "h": ("v[0:3]", "v[4:7]"), "f": ("v0", "v4"),
-                  "i4": ("v[0:3]", "v[8:11]"), "i8": ("v[0:7]", "v[8:15]")}[matrix.inputs]  # fmt: skip
+        inputs = _INPUTS[matrix.inputs]
         common = (
             f"a:{matrix.inputs}:{inputs[0]} b:{matrix.inputs}:{inputs[1]} c:{code}:{at} "
             "x:f:v60 i:i:v64 l:l:v61 g:g:v[62:63] r:b:s[8:11]"
@@ -153,22 +198,52 @@ def _matrix_probes() -> list[Probe]:
         load = "%y = load float, ptr addrspace(1) %g\n"
         m = matrix
         add(m, "VALU reads D", "", one + "%y = fmul float %x, %e", "y:f:v65", "v_mul_f32")
-        add(m, "exp reads D", "", one + "%y = call float @llvm.amdgcn.exp2.f32(float %e)",
-            "y:f:v65", "v_exp_f32")
-        add(m, "permlane swap reads D", "",
-            word + "%q = call {i32, i32} @llvm.amdgcn.permlane32.swap(i32 %ei, i32 %i, i1 0, i1 0)\n"
+        add(
+            m,
+            "exp reads D",
+            "",
+            one + "%y = call float @llvm.amdgcn.exp2.f32(float %e)",
+            "y:f:v65",
+            "v_exp_f32",
+        )
+        add(
+            m,
+            "permlane swap reads D",
+            "",
+            word
+            + "%q = call {i32, i32} @llvm.amdgcn.permlane32.swap(i32 %ei, i32 %i, i1 0, i1 0)\n"
             "%q0 = extractvalue {i32, i32} %q, 0\n%q1 = extractvalue {i32, i32} %q, 1",
-            "q0:i:v65 q1:i:v64", "v_permlane32_swap")
-        add(m, "readfirstlane reads D", "",
-            word + "%y = call i32 @llvm.amdgcn.readfirstlane.i32(i32 %ei)", "y:i:s20",
-            "v_readfirstlane")
-        add(m, "ds_write reads D", "", one + "store float %e, ptr addrspace(3) %l", keep,
-            "ds_write")
-        add(m, "global_store reads D", "", one + "store float %e, ptr addrspace(1) %g", keep,
-            "global_store")
-        add(m, "buffer_load address in D", "",
+            "q0:i:v65 q1:i:v64",
+            "v_permlane32_swap",
+        )
+        add(
+            m,
+            "readfirstlane reads D",
+            "",
+            word + "%y = call i32 @llvm.amdgcn.readfirstlane.i32(i32 %ei)",
+            "y:i:s20",
+            "v_readfirstlane",
+        )
+        add(
+            m, "ds_write reads D", "", one + "store float %e, ptr addrspace(3) %l", keep, "ds_write"
+        )
+        add(
+            m,
+            "global_store reads D",
+            "",
+            one + "store float %e, ptr addrspace(1) %g",
+            keep,
+            "global_store",
+        )
+        add(
+            m,
+            "buffer_load address in D",
+            "",
             word + "%y = call i32 @llvm.amdgcn.raw.ptr.buffer.load.i32(ptr addrspace(8) %r, "
-            "i32 %ei, i32 0, i32 0)", f"{keep} y:i:v65", "buffer_load")
+            "i32 %ei, i32 0, i32 0)",
+            f"{keep} y:i:v65",
+            "buffer_load",
+        )
         add(m, "VALU overwrites D", "", square + put, f"z:{code}:@", "v_mul_f32")
         add(m, "ds_read overwrites D", "", load_lds + put, f"z:{code}:@", "ds_read")
         add(m, "global_load overwrites D", "", load + put, f"z:{code}:@", "global_load")
@@ -176,45 +251,105 @@ def _matrix_probes() -> list[Probe]:
         add(m, "ds_read overwrites SrcC", "", load_lds, f"{away} y:f:v20", "ds_read")
         add(m, "global_load overwrites SrcC", "", load, f"{away} y:f:v20", "global_load")
         add(m, "VALU overwrites SrcA", "", square, f"{keep} y:f:v0", "v_mul_f32")
-        add(m, "ds_read overwrites SrcB", "", load_lds,
-            f"{keep} y:f:v{8 if m.inputs in ('i4', 'i8') else 4}", "ds_read")
-        add(m, "MFMA SrcA, SrcB = D", "q:f4:v[70:73]",
-            pair + M16X16_OLD.ir("n", "%k", "%k", "%q"), f"n:f4:v[70:73] {keep}",
-            M16X16_OLD.mnemonic)
-        add(m, "same opcode, SrcC = D", "", m.ir("n", "%a", "%b", "%d"), f"n:{code}:@",
-            m.mnemonic)
+        add(
+            m,
+            "ds_read overwrites SrcB",
+            "",
+            load_lds,
+            f"{keep} y:f:v{8 if m.inputs in ('i4', 'i8') else 4}",
+            "ds_read",
+        )
+        add(
+            m,
+            "MFMA SrcA, SrcB = D",
+            "q:f4:v[70:73]",
+            pair + M16X16_OLD.ir("n", "%k", "%k", "%q"),
+            f"n:f4:v[70:73] {keep}",
+            M16X16_OLD.mnemonic,
+        )
+        add(m, "same opcode, SrcC = D", "", m.ir("n", "%a", "%b", "%d"), f"n:{code}:@", m.mnemonic)
         if size == 16:
             four = (
                 f"%h = shufflevector {whole} %d, {whole} poison, "
                 "<4 x i32> <i32 4, i32 5, i32 6, i32 7>\n"
             )
-            add(m, "MFMA SrcC overlaps D", "k:k:v[70:71]",
-                four + M16X16_OLD.ir("n", "%k", "%k", "%h"), f"n:f4:v[80:83] {keep}",
-                M16X16_OLD.mnemonic)
-            add(m, "f32 MFMA SrcC overlaps D", "", four + F32_8.ir("n", "%x", "%x", "%h"),
-                f"n:f4:v[80:83] {keep}", F32_8.mnemonic)
-            add(m, "MFMA overwrites D", "k:k:v[70:71]",
-                M16X16_OLD.ir("n", "%k", "%k", "zeroinitializer") + "\n"
-                + _quarter_into("n", "d", 0), "s:f16:@", M16X16_OLD.mnemonic)
+            add(
+                m,
+                "MFMA SrcC overlaps D",
+                "k:k:v[70:71]",
+                four + M16X16_OLD.ir("n", "%k", "%k", "%h"),
+                f"n:f4:v[80:83] {keep}",
+                M16X16_OLD.mnemonic,
+            )
+            add(
+                m,
+                "f32 MFMA SrcC overlaps D",
+                "",
+                four + F32_8.ir("n", "%x", "%x", "%h"),
+                f"n:f4:v[80:83] {keep}",
+                F32_8.mnemonic,
+            )
+            add(
+                m,
+                "MFMA overwrites D",
+                "k:k:v[70:71]",
+                M16X16_OLD.ir("n", "%k", "%k", "zeroinitializer")
+                + "\n"
+                + _quarter_into("n", "d", 0),
+                "s:f16:@",
+                M16X16_OLD.mnemonic,
+            )
         else:
             # The result lies inside the 16 registers that the next instruction accumulates on.
-            add(m, "MFMA SrcC overlaps D", "c2:f16:v[16:31] k:h:v[70:73]",
+            add(
+                m,
+                "MFMA SrcC overlaps D",
+                "c2:f16:v[16:31] k:h:v[70:73]",
                 _quarter_into("d", "c2", 4) + "\n" + M32X32.ir("n", "%k", "%k", "%s"),
-                "n:f16:v[80:95]", M32X32.mnemonic)
-            add(m, "f32 MFMA SrcC overlaps D", "c2:f16:v[16:31]",
+                "n:f16:v[80:95]",
+                M32X32.mnemonic,
+            )
+            add(
+                m,
+                "f32 MFMA SrcC overlaps D",
+                "c2:f16:v[16:31]",
                 _quarter_into("d", "c2", 4) + "\n" + F32_16.ir("n", "%x", "%x", "%s"),
-                "n:f16:v[80:95]", F32_16.mnemonic)
+                "n:f16:v[80:95]",
+                F32_16.mnemonic,
+            )
             other = M4X4 if m is not M4X4 else M16X16_OLD
-            add(m, "other opcode, SrcC = D", "k:k:v[70:71]", other.ir("n", "%k", "%k", "%d"),
-                "n:f4:v[80:83]", other.mnemonic)
+            add(
+                m,
+                "other opcode, SrcC = D",
+                "k:k:v[70:71]",
+                other.ir("n", "%k", "%k", "%d"),
+                "n:f4:v[80:83]",
+                other.mnemonic,
+            )
             other = F32_2 if m is not F32_2 else F32_8
-            add(m, "other f32 opcode, SrcC = D", "", other.ir("n", "%x", "%x", "%d"),
-                "n:f4:v[80:83]", other.mnemonic)
+            add(
+                m,
+                "other f32 opcode, SrcC = D",
+                "",
+                other.ir("n", "%x", "%x", "%d"),
+                "n:f4:v[80:83]",
+                other.mnemonic,
+            )
+    # Accumulators in AGPRs.
+    add(
+        M32X32,
+        "v_accvgpr_read of D",
+        "k:k:v[70:71]",
+        "%e = extractelement <16 x float> %d, i32 3",
+        "d:f16:a[0:15] e:f:v65",
+        "v_accvgpr_read",
+    )
     return probes
 
 
 _VECTOR_SOURCES = (
-    "x:f:v60 t:f:v64 o:i:v62 i:i:v71 l:l:v72 g:g:v[74:75] r:b:s[8:11] c:f4:v[20:23] k:k:v[76:77]"
+    "x:f:v60 t:f:v64 o:i:v62 i:i:v71 l:l:v72 g:g:v[74:75] r:b:s[8:11] c:f4:v[20:23] k:k:v[76:77] "
+    "q4:i4:v[84:87]"
 )
 _AS_FLOAT = "\n%y = bitcast i32 %yo to float"
 _DPP = "call i32 @llvm.amdgcn.update.dpp.i32(i32 {old}, i32 {new}, i32 78, i32 15, i32 15, i1 0)"
@@ -277,6 +412,10 @@ _CONSUMERS = {
         _BITS + "call void @llvm.amdgcn.raw.ptr.buffer.store.i32(i32 %yj, ptr addrspace(8) %r, "
         "i32 %i, i32 0, i32 0)", "", "buffer_store"),
     "MFMA SrcA": (F32_2.ir("z", "%y", "%x", "%c"), "z:f4:v[20:23]", F32_2.mnemonic),
+    "MFMA block scale": (
+        _BITS + "%z = call <4 x float> @llvm.amdgcn.mfma.scale.f32.16x16x128.f8f6f4.v4i32.v4i32("
+        "<4 x i32> %q4, <4 x i32> %q4, <4 x float> %c, i32 4, i32 4, i32 0, i32 %yj, i32 0, "
+        "i32 %i)", "z:f4:v[20:23]", "v_mfma_scale"),
     "MFMA SrcC": (
         _IN_C + M16X16_OLD.ir("z", "%k", "%k", "%cc"), "z:f4:v[20:23]", M16X16_OLD.mnemonic),
 }  # fmt: skip
@@ -424,8 +563,8 @@ _STORES: tuple[tuple[str, str, str, str, str, str], ...] = (
      "v_add"),
     ("global_store_dwordx2", "VALU", _GLOBAL_STORE.format(n=2) + _SUM, "z:i:v84", "global_store",
      "v_add"),
-    ("global_store_dwordx4, SGPR base", "VALU", "store <4 x i32> %d4, ptr addrspace(1) %sg\n" + _SUM,
-     "z:i:v82", "global_store", "v_add"),
+    ("global_store_dwordx4, SGPR base", "VALU",
+     "store <4 x i32> %d4, ptr addrspace(1) %sg\n" + _SUM, "z:i:v82", "global_store", "v_add"),
     ("global_store_dwordx4", "VALU overwrites the address", _GLOBAL_STORE.format(n=4) + _SUM,
      "z:i:v74", "global_store", "v_add"),
     ("global_store_dwordx4", "exp",
@@ -480,9 +619,7 @@ def _stream_probes() -> list[Probe]:
     probes = []
     sources = "a:h:v[0:3] b:h:v[4:7] c:f16:v[20:35] x:f:v60"
     for count in (1, 5, 11, 12):
-        between = "".join(
-            f"%t{index} = fadd float %x, {index + 1}.0\n" for index in range(count)
-        )
+        between = "".join(f"%t{index} = fadd float %x, {index + 1}.0\n" for index in range(count))
         sinks = " ".join(f"t{index}:f:v{70 + index}" for index in range(count))
         probes.append(
             Probe(STREAM_TABLE, M32X32.row, f"VALU after {count} independent", sources,
@@ -519,9 +656,7 @@ def _stream_probes() -> list[Probe]:
             f"%u{2 * pair + 1} = extractvalue {{i32, i32}} %sw{pair}, 1",
         ]
     body.append("%v0 = insertelement <4 x i32> poison, i32 %u0, i32 0")
-    body += [
-        f"%v{i} = insertelement <4 x i32> %v{i - 1}, i32 %u{i}, i32 {i}" for i in range(1, 4)
-    ]
+    body += [f"%v{i} = insertelement <4 x i32> %v{i - 1}, i32 %u{i}, i32 {i}" for i in range(1, 4)]
     body += [
         "%pb = bitcast <4 x i32> %v3 to <8 x bfloat>",
         M32X32.ir("n", "%a", "%pb", "%o"),
@@ -560,8 +695,6 @@ UNPROVOKED: dict[str, str] = {
     "exec-dpp": "LLVM writes EXEC from vector code (v_cmpx) only on later targets",
     "exec-permlane": "LLVM writes EXEC from vector code (v_cmpx) only on later targets",
     "exec-lane": "LLVM writes EXEC from vector code (v_cmpx) only on later targets",
-    "dot-overwrite": "a dot product whose result nobody reads is deleted",
-    "mfma-f32-overwrite-mfma": "",
 }
 
 # Rows of the guide that the generator's table leaves out, and why they cannot matter to it.
@@ -592,9 +725,10 @@ def module(probes: tuple[Probe, ...] = PROBES) -> str:
         lines.append(f'call void asm sideeffect "{END}", "{constraints}"({values})')
         lines.append("ret void")
         body = "\n".join(line if line.endswith(":") else f"  {line}" for line in lines)
-        functions.append(f"define amdgpu_kernel void @p{number}() {{\n{body}\n}}")
+        functions.append(f"define amdgpu_kernel void @p{number}() #0 {{\n{body}\n}}")
     text = "\n".join(functions)
-    return f'target triple = "amdgcn-amd-amdhsa"\n{text}\n{_declarations(text)}\n'
+    registers = 'attributes #0 = { "amdgpu-flat-work-group-size"="1,256" }'  # 512 registers
+    return f'target triple = "amdgcn-amd-amdhsa"\n{text}\n{_declarations(text)}\n{registers}\n'
 
 
 def _declarations(text: str) -> str:

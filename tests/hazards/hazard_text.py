@@ -25,6 +25,7 @@ _MATRIX_PASSES = {
     "v_mfma_f32_32x32x16_bf16": 8,
     "v_mfma_f32_32x32x4_2b_bf16": 16,
     "v_mfma_f32_32x32x2_f32": 16,
+    "v_mfma_scale_f32_16x16x128_f8f6f4": 8,
     "v_mfma_f32_16x16x128_f8f6f4": 8,  # with 8-bit data; half with 6 and 4 bits
     "v_mfma_f32_32x32x64_f8f6f4": 16,
 }
@@ -138,7 +139,13 @@ def _vector(
     )  # fmt: skip
     if name.startswith("v_cmp_"):
         return info
-    if name in ("v_add_co_u32", "v_addc_co_u32", "v_sub_co_u32", "v_subb_co_u32", "v_div_scale_f32"):
+    if name in (
+        "v_add_co_u32",
+        "v_addc_co_u32",
+        "v_sub_co_u32",
+        "v_subb_co_u32",
+        "v_div_scale_f32",
+    ):
         return replace(info, sgpr_writes=scalars[1], sgpr_reads=_union(scalars[2:]))
     if name in ("v_readlane_b32", "v_readfirstlane_b32"):
         return replace(info, kind=Kind.READLANE, lane_select=_union(scalars[2:]), sgpr_reads=0)
@@ -164,9 +171,7 @@ def _vector(
     return replace(info, kind=kind)
 
 
-def _memory(
-    name: str, vectors: list[int], scalars: list[int], modifiers: list[str]
-) -> HazardInfo:
+def _memory(name: str, vectors: list[int], scalars: list[int], modifiers: list[str]) -> HazardInfo:
     if "lds" in modifiers or name.startswith("global_load_lds"):
         return HazardInfo(
             Kind.LDS_DMA, name, vgpr_reads=_union(vectors), sgpr_reads=_union(scalars)

@@ -26,12 +26,12 @@ ARROWS: dict[str, set[str]] = {
     "artifact": set(),
     "codegen": {"dsl", "targets", "artifact", "env"},
     "binary": {"targets"},
-    "audit": {"binary", "targets"},
     "emulator": {"binary", "targets"},
     "launch": {"artifact", "emulator"},
-    "ops": {"launch", "problem", "artifact"},
     "locate": {"artifact", "binary", "emulator"},
-    "verify": {"launch", "problem", "ops", "audit", "artifact", "binary", "emulator", "locate"},
+    "ops": {"launch", "problem", "artifact", "binary", "locate"},
+    "testdata": {"problem"},
+    "verify": {"launch", "problem", "ops", "artifact", "locate", "testdata"},
 }
 # The house: commands and what they call may use everything.
 HOUSE = {"__init__", "__main__", "cli", "catalogue", "doctor", "request", "summary"}

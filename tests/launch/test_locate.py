@@ -105,7 +105,6 @@ def test_an_instruction_outside_the_source_map_keeps_its_line(
 
 def test_without_a_line_table_the_offset_is_told(add_artifact: Artifact, code: CodeObject) -> None:
     bare = CodeObject(code.target, code.kernels, {})
-    (located,) = locate(
-        [Found("wait-states", "too early", 8, "s_nop 0")], bare, add_artifact.manifest
-    )
+    finding = Found("wait-states", "too early", 8, "s_nop 0")
+    (located,) = locate([finding], bare, add_artifact.manifest)
     assert located.render().startswith("error[wait-states] offset 0x8: too early.")

@@ -315,8 +315,10 @@ class HazardInfo:
     sgpr_writes: int = 0
     lane_select: int = 0
     # (rule, registers, wait states) to set up, and (rule, registers) to look up: filled here.
-    produces: tuple[tuple[int, int, int], ...] = field(default=(), init=False, compare=False)
-    consumes: tuple[tuple[int, int], ...] = field(default=(), init=False, compare=False)
+    produces: tuple[tuple[int, int, int], ...] = field(
+        default=(), init=False, repr=False, compare=False
+    )
+    consumes: tuple[tuple[int, int], ...] = field(default=(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         kind = int(self.kind)

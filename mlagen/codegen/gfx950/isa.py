@@ -41,13 +41,21 @@ def _table() -> dict[str, Spec]:
             table[name] = Spec(pipe, form, counter, passes)
 
     add("scalar", "w r", "s_mov_b32 s_mov_b64")
-    add("scalar", "w r r > scc=", "s_add_u32 s_sub_u32 s_add_i32 s_sub_i32 s_and_b32 s_or_b32 "
-        "s_lshl_b32 s_lshr_b32 s_min_u32 s_min_i32 s_max_u32 s_max_i32 s_and_b64 s_or_b64")
+    add(
+        "scalar",
+        "w r r > scc=",
+        "s_add_u32 s_sub_u32 s_add_i32 s_sub_i32 s_and_b32 s_or_b32 "
+        "s_lshl_b32 s_lshr_b32 s_min_u32 s_min_i32 s_max_u32 s_max_i32 s_and_b64 s_or_b64",
+    )
     add("scalar", "w r r > scc scc=", "s_addc_u32 s_subb_u32")
     add("scalar", "w r r", "s_mul_i32 s_mul_hi_u32")
     add("scalar", "w r r > scc", "s_cselect_b32 s_cselect_b64")
-    add("scalar", "r r > scc=", "s_cmp_eq_u32 s_cmp_lg_u32 s_cmp_lt_u32 s_cmp_le_u32 s_cmp_gt_u32 "
-        "s_cmp_ge_u32 s_cmp_eq_u64 s_cmp_lg_u64 s_cmp_lt_i32 s_cmp_le_i32")
+    add(
+        "scalar",
+        "r r > scc=",
+        "s_cmp_eq_u32 s_cmp_lg_u32 s_cmp_lt_u32 s_cmp_le_u32 s_cmp_gt_u32 "
+        "s_cmp_ge_u32 s_cmp_eq_u64 s_cmp_lg_u64 s_cmp_lt_i32 s_cmp_le_i32",
+    )
     add("branch", "i > scc", "s_cbranch_scc0 s_cbranch_scc1")
     add("branch", "i > vcc", "s_cbranch_vccz s_cbranch_vccnz")
     add("branch", "i", "s_branch")
@@ -56,14 +64,27 @@ def _table() -> dict[str, Spec]:
     add("barrier", "", "s_barrier")
     add("smem", "w r i", "s_load_dword s_load_dwordx2 s_load_dwordx4 s_load_dwordx8", "lgkm")
     add("vector", "w r", "v_mov_b32 v_cvt_f32_u32 v_cvt_u32_f32 v_readfirstlane_b32")
-    add("vector", "w r r", "v_add_f32 v_sub_f32 v_mul_f32 v_max_f32 v_min_f32 v_add_u32 v_sub_u32 "
+    add(
+        "vector",
+        "w r r",
+        "v_add_f32 v_sub_f32 v_mul_f32 v_max_f32 v_min_f32 v_add_u32 v_sub_u32 "
         "v_subrev_u32 v_and_b32 v_or_b32 v_xor_b32 v_lshlrev_b32 v_lshrrev_b32 v_mul_lo_u32 "
-        "v_min_u32 v_max_u32 v_min_i32 v_max_i32 v_cvt_pk_bf16_f32 v_pk_add_f32 v_pk_mul_f32")
-    add("vector", "w r r r", "v_max3_f32 v_fma_f32 v_pk_fma_f32 v_add3_u32 v_cndmask_b32 "
-        "v_lshl_add_u32")
-    add("vector", "w r r", " ".join(
-        f"v_cmp_{op}_{kind}" for op in ("lt", "le", "gt", "ge", "eq") for kind in
-        ("f32", "i32", "u32")))
+        "v_min_u32 v_max_u32 v_min_i32 v_max_i32 v_cvt_pk_bf16_f32 v_pk_add_f32 v_pk_mul_f32",
+    )
+    add(
+        "vector",
+        "w r r r",
+        "v_max3_f32 v_fma_f32 v_pk_fma_f32 v_add3_u32 v_cndmask_b32 v_lshl_add_u32",
+    )
+    add(
+        "vector",
+        "w r r",
+        " ".join(
+            f"v_cmp_{op}_{kind}"
+            for op in ("lt", "le", "gt", "ge", "eq")
+            for kind in ("f32", "i32", "u32")
+        ),
+    )
     add("vector", "b b", "v_permlane32_swap_b32 v_permlane16_swap_b32")
     add("transcendental", "w r", "v_exp_f32 v_log_f32 v_rcp_f32 v_sqrt_f32")
     add("matrix", "w r r r", "v_mfma_f32_32x32x16_bf16", passes=8)

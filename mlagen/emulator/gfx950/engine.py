@@ -41,6 +41,9 @@ from mlagen.emulator.gfx950.state import (
 )
 
 
+_TURN = 16  # instructions a wave runs before the next one's turn in "earliest" mode
+
+
 @compiled
 def end_wave(context: int, wave: int) -> None:
     """s_endpgm: what is outstanding still happens, but no wait ever covers it."""
@@ -52,9 +55,7 @@ def end_wave(context: int, wave: int) -> None:
         for sequence in range(
             load_i64(control, y.W_HEAD + queue), load_i64(control, y.W_TAIL + queue)
         ):
-            number = load_i64(
-                entries, queue_slot(wave, queue, sequence) * y.E_SIZE + y.E_OP
-            )
+            number = load_i64(entries, queue_slot(wave, queue, sequence) * y.E_SIZE + y.E_OP)
             if number != 0 and number < load_i64(context, y.C_ORPHAN):
                 store_i64(context, y.C_ORPHAN, number)
     store_i64(control, y.W_STATE, y.ENDED)
@@ -159,7 +160,11 @@ def run_wave(context: int, wave: int, limit: int) -> int:
 
 @compiled
 def pick_wave(context: int) -> int:
-    """The wave to run next: any running one in random mode, else the next in order; -1 for none."""
+    """The wave to run next, -1 for none.
+
+    "latest": the lowest-numbered wave runs until it meets a barrier, which is the most uneven
+    progress barriers allow. "earliest": turns of a few instructions. "random": any running wave.
+    """
     waves = load_i64(context, y.C_WAVES)
     start = load_i64(context, y.C_CURRENT)
     if load_i64(context, y.C_MODE) == y.RANDOM:
@@ -211,8 +216,12 @@ def _make(stamp: int) -> Any:
                     check_barriers(context)
                 return y.R_DONE
             limit = left
-            if load_i64(context, y.C_MODE) == y.RANDOM:
+            mode = load_i64(context, y.C_MODE)
+            if mode == y.RANDOM:
                 limit = min(limit, 1 + next_random(context) % 24)
+            elif mode == y.EARLIEST:
+                limit = min(limit, _TURN)
+                store_i64(context, y.C_CURRENT, wave + 1)
             done = run_wave(context, wave, limit)
             if done < 0:
                 return y.R_UNMODELLED

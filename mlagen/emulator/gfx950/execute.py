@@ -17,7 +17,7 @@ from mlagen.emulator.gfx950.raw import (
     store_u32,
 )
 from mlagen.emulator.gfx950.scalar import get32, get64, put32, put64, scalar_alu
-from mlagen.emulator.gfx950.state import program_row, scalar_base, vector_row
+from mlagen.emulator.gfx950.state import scalar_base, vector_row
 from mlagen.emulator.gfx950.vector import (
     add_carry,
     alu_convert,
@@ -171,9 +171,11 @@ def run_valu(context: int, wave: int, p: int) -> None:
     t = vector_row(context, wave, y.VECTOR_ROWS + 3)
     keep = load_i64(context, y.C_FLUSH)
     dst = vector_row(context, wave, load_i64(p, y.P_DST))
-    if op >= o.V_ADD_F32 and op <= o.V_MED3_F32:
-        alu_float(op, t, a, b, c, keep)
-    elif (op >= o.V_FRACT_F32 and op <= o.V_SQRT_F32) or op == o.V_LDEXP_F32:
+    if (
+        (op >= o.V_ADD_F32 and op <= o.V_MED3_F32)
+        or (op >= o.V_FRACT_F32 and op <= o.V_SQRT_F32)
+        or op == o.V_LDEXP_F32
+    ):
         alu_float(op, t, a, b, c, keep)
     elif op == o.V_CNDMASK_B32:
         kind = load_i64(p, y.P_KIND + 4)

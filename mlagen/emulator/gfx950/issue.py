@@ -90,9 +90,7 @@ def locate(
                 mask |= 1 << i
                 place = place_of(context, buffer, address + 4 * i) - 4 * i
             else:
-                report(
-                    context, y.GLOBAL_BOUNDS, row, -1, wave, -1, address + 4 * i, part, access
-                )
+                report(context, y.GLOBAL_BOUNDS, row, -1, wave, -1, address + 4 * i, part, access)
     return (place << 8) | mask
 
 
@@ -226,9 +224,7 @@ def issue_dma(
 
 
 @compiled
-def check_lds_address(
-    context: int, wave: int, row: int, byte: int, size: int, align: int
-) -> bool:
+def check_lds_address(context: int, wave: int, row: int, byte: int, size: int, align: int) -> bool:
     """Report a DS access that is out of bounds or misaligned; False when out of bounds."""
     limit = load_i64(context, y.C_LDS_BYTES)
     if byte + size > limit:

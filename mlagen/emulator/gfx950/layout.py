@@ -130,7 +130,9 @@ P_SDST: Final = 14
 P_DPP: Final = 15
 P_AUX: Final = 16  # four spare columns by class
 P_READS: Final = 21
-P_READ: Final = 22  # READ_SIZE columns each: base, count, consumer class, class as a forbidding read
+P_READ: Final = (
+    22  # READ_SIZE columns each: base, count, consumer class, class as a forbidding read
+)
 READ_SIZE: Final = 4
 MAX_READS: Final = 8
 P_WRITES: Final = 54

@@ -60,9 +60,7 @@ def unpack_f8(plane: int, rows: int, registers: int, lanes: int, kind: int, chun
 
 
 @compiled
-def multiply(
-    op: int, dst: int, a: int, b: int, c: int, c_step: int, temp: int, kinds: int
-) -> None:
+def multiply(op: int, dst: int, a: int, b: int, c: int, c_step: int, temp: int, kinds: int) -> None:
     """D = A*B + C. a, b, c, dst: row addresses; c_step: bytes between rows of C (0 for a constant).
 
     `temp` is work space for two planes of 4096 floats; `kinds` holds the 8-bit formats of A and B

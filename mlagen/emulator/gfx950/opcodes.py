@@ -1,30 +1,8 @@
-"""Numbers of the operations the engine executes, and the table from mnemonics to them.
-
-One row a mnemonic; what has no row is refused by name before a run starts.
-"""
+"""Numbers of the operations the engine executes, one name each."""
 
 from __future__ import annotations
 
 from typing import Final
-
-from mlagen.emulator.gfx950.layout import (
-    X_BARRIER,
-    X_BRANCH,
-    X_CARRY,
-    X_COMPARE,
-    X_END,
-    X_LANE,
-    X_LDS,
-    X_MATRIX,
-    X_NOP,
-    X_PACKED,
-    X_SALU,
-    X_SMEM,
-    X_VALU,
-    X_VMEM,
-    X_WAIT,
-    X_WIDE,
-)
 
 # Vector operations with one 32-bit result a lane.
 V_MOV_B32: Final = 0

@@ -155,7 +155,9 @@ def land_memory(context: int, wave: int, queue: int, sequence: int, slot: int) -
                     word = load_i64(addresses, lane)
                     value = 0
                     if (word >> i) & 1:
-                        value = extend(read_arena(context, (word >> 8) + 4 * i, size), size, variant)
+                        value = extend(
+                            read_arena(context, (word >> 8) + 4 * i, size), size, variant
+                        )
                     store_u32(row, lane, np.uint32(value))
         elif kind == y.K_STORE:
             for lane in range(64):

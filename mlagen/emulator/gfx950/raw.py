@@ -157,9 +157,7 @@ def _dot_rows(width: int, rows: int) -> Callable[..., Any]:
             builder.position_at_end(done)
             for r in range(rows):
                 place = builder.add(out_addr, const(4 * width * r))
-                builder.store(
-                    after[r], builder.inttoptr(place, vector.as_pointer()), align=4
-                )
+                builder.store(after[r], builder.inttoptr(place, vector.as_pointer()), align=4)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 7), generate

@@ -196,11 +196,14 @@ def scalar_alu(op: int, scalars: int, dst: int, a: int, b: int, imm: int) -> Non
         put32(scalars, dst, np.int64((np.uint64(a) * np.uint64(b)) >> np.uint64(32)))
     elif op == o.S_MUL_HI_I32:
         put32(scalars, dst, (signed32(a) * signed32(b)) >> 32)
-    elif op == o.S_AND_B64 or op == o.S_OR_B64 or op == o.S_XOR_B64 or op == o.S_XNOR_B64:
-        value = scalar_logic(op, a, b)
-        put64(scalars, dst, value)
-        put32(scalars, SCC, 1 if value != 0 else 0)
-    elif op == o.S_ANDN2_B64 or op == o.S_ORN2_B64:
+    elif (
+        op == o.S_AND_B64
+        or op == o.S_OR_B64
+        or op == o.S_XOR_B64
+        or op == o.S_XNOR_B64
+        or op == o.S_ANDN2_B64
+        or op == o.S_ORN2_B64
+    ):
         value = scalar_logic(op, a, b)
         put64(scalars, dst, value)
         put32(scalars, SCC, 1 if value != 0 else 0)

@@ -11,7 +11,7 @@ def weak_wait(k, s):
     K = key_ring(s, k, slots=2, swizzle="8-9 into 4-5")
     V = value_ring(s, k, slots=2)
     attention = Attention(k, s, K, V)
-    waves = roles(lower=range(0, 4), upper=range(4, 8), stagger=1)
+    waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
     with prologue():
         attention.setup()
         attention.load_queries()

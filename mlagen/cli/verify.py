@@ -1,0 +1,99 @@
+"""`mlagen verify`: a kernel against its oracles, in the emulator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mlagen.cli.options import build_options, json_option
+from mlagen.cli.report import print_facts, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from mlagen.verify import VerifyReport
+
+
+@click.command("verify")
+@click.argument("kernel", metavar="KERNEL|FILE.py|ARTIFACT_DIR")
+@build_options
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="NAME=SIZE",
+    help="batch, seq_len, num_keys or start_pos.",
+)
+@click.option("--data", default="realistic", show_default=True, help="The kind of inputs.")
+@click.option("--seed", default=0, show_default=True, help="Of inputs and random completion.")
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=click.Choice(["latest", "earliest", "random"]),
+    default=("latest", "earliest"),
+    show_default=True,
+    help="When asynchronous transfers complete; one run for each.",
+)
+@click.option(
+    "--max", "shown", default=10, show_default=True, help="Kinds of findings spelled out."
+)
+@click.option("--heads", is_flag=True, help="Print the errors of each head too.")
+@json_option
+def command(
+    kernel: str,
+    target: str,
+    fields: tuple[str, ...],
+    knobs: tuple[str, ...],
+    templates: str | None,
+    allow_unproved: bool,
+    shapes: tuple[str, ...],
+    data: str,
+    seed: int,
+    modes: tuple[str, ...],
+    shown: int,
+    heads: bool,
+    as_json: bool,
+) -> None:
+    """Verify an artifact, or build KERNEL and verify that."""
+    from mlagen.request import artifact_of, verify_from_text
+
+    artifact = artifact_of(
+        kernel,
+        fields,
+        knobs,
+        target=target,
+        templates=templates,
+        allow_unproved=allow_unproved,
+    )
+    with progress_bar("emulating") as progress:
+        report = verify_from_text(
+            artifact, shapes, data=data, seed=seed, modes=modes, progress=progress
+        )
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(report.to_json()), indent=2))
+    else:
+        _print(report, shown, heads)
+    if error := report.error():
+        # The findings are printed above; the error is their headline.
+        raise type(error)(error.message.partition("\n")[0])
+
+
+def _print(report: VerifyReport, shown: int, heads: bool) -> None:
+    from mlagen.locate import alike
+
+    print_table("errors", report.ERROR_COLUMNS, report.error_rows())
+    click.echo()
+    if heads:
+        print_table("errors by head, the worst run", report.HEAD_COLUMNS, report.head_rows())
+        click.echo()
+    groups = alike(report.findings)
+    for finding, count in groups[:shown]:
+        click.echo(finding.render())
+        if count > 1:
+            click.echo(f"  And {count - 1} more of this kind between these lines of the schedule.")
+        click.echo()
+    if len(groups) > shown:
+        click.echo(f"… and {len(groups) - shown} more pairs of lines (--max {len(groups)})\n")
+    print_facts(report.facts())

@@ -1,0 +1,307 @@
+"""One launch: state arrays, the initial registers of every workgroup, the run over host threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlagen.binary import KernelCode
+from mlagen.binary.hazards import CONSUMERS, PRODUCERS, REQUIRED
+from mlagen.binary.instruction import EXEC
+from mlagen.emulator.api import Argument, EmulationResult
+from mlagen.emulator.gfx950 import layout as y
+from mlagen.emulator.gfx950.engine import run_slice
+from mlagen.emulator.gfx950.memory import Memory, build_memory
+from mlagen.emulator.gfx950.report import describe, merge
+from mlagen.emulator.gfx950.translate import Program, executed_by_mnemonic, translate
+from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.targets import GFX950
+
+_SLICE = 2_000_000  # wave-instructions between looks at Ctrl-C and the limit
+_MODES = {"latest": y.LATEST, "earliest": y.EARLIEST, "random": y.RANDOM}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that is fixed for a run; see `emulate`."""
+
+    kernel: KernelCode
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arguments: tuple[Argument, ...]
+    sanitize: bool
+    mode: str
+    seed: int
+    workgroups: tuple[tuple[int, int, int], ...]
+    dynamic_lds_bytes: int
+    max_instructions: int | None
+
+    @property
+    def waves(self) -> int:
+        x, y_size, z = self.block
+        return -(-(x * y_size * z) // GFX950.wave_size)
+
+    @property
+    def lds_bytes(self) -> int:
+        """LDS the workgroup may touch: what was asked for (the hardware rounds up, unasked)."""
+        return self.kernel.descriptor.lds_bytes + self.dynamic_lds_bytes
+
+
+def run_launch(
+    launch: Launch,
+    threads: int | None,
+    progress: Callable[[int, int], None] | None,
+) -> EmulationResult:
+    """Translate, check, run all chosen workgroups, write results back."""
+    _check_launch(launch)
+    program = translate(launch.kernel)
+    memory = build_memory(launch.arguments, launch.kernel.kernarg_bytes)
+    started = time.perf_counter()
+    workers = min(threads or os.cpu_count() or 1, len(launch.workgroups)) or 1
+    local = threading.local()
+
+    def work(number: int) -> Outcome:
+        if not hasattr(local, "machine"):
+            local.machine = Machine(launch, program, memory)
+        machine: Machine = local.machine
+        return machine.run(launch.workgroups[number])
+
+    outcomes: list[Outcome] = []
+    total = len(launch.workgroups)
+    if workers == 1:
+        for number in range(total):
+            outcomes.append(work(number))
+            if progress:
+                progress(len(outcomes), total)
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            running: set[Future[Outcome]] = {pool.submit(work, n) for n in range(total)}
+            try:
+                while running:
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        outcomes.append(future.result())
+                        if progress:
+                            progress(len(outcomes), total)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    memory.write_back()
+    seconds = time.perf_counter() - started
+    counts = sum((o.counts for o in outcomes), np.zeros(len(program.rows), dtype=np.int64))
+    raw = merge([o.findings for o in outcomes])
+    return EmulationResult(
+        findings=tuple(describe(row, program, memory, launch.grid) for row in raw),
+        wave_instructions=int(counts.sum()),
+        counts=executed_by_mnemonic(program.instructions, counts),
+        seconds=seconds,
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Raw findings (rows of layout.F_*) and executions a program row of one workgroup."""
+
+    findings: np.ndarray
+    counts: np.ndarray
+
+
+def _check_launch(launch: Launch) -> None:
+    """Modes, user registers and sizes that the engine models; the rest is refused by name."""
+    kernel, descriptor = launch.kernel, launch.kernel.descriptor
+    items = launch.block[0] * launch.block[1] * launch.block[2]
+    if items > GFX950.max_workgroup_threads:
+        raise ConfigError(
+            f"a block of {items} work-items; gfx950 has at most {GFX950.max_workgroup_threads}"
+        )
+    if launch.lds_bytes > GFX950.lds_bytes:
+        raise ConfigError(f"{launch.lds_bytes} bytes of LDS; gfx950 has {GFX950.lds_bytes}")
+    refused = []
+    for name, _ in descriptor.user_sgprs:
+        if name not in ("kernarg_segment_ptr", "kernarg_preload"):
+            refused.append(f"user SGPRs of kind {name}")
+    if descriptor.scratch_bytes or descriptor.private_wave_offset:
+        refused.append("scratch memory")
+    if descriptor.round_f32 or descriptor.round_f16_64:
+        refused.append("rounding other than to nearest even")
+    if descriptor.denormals_f32 not in (0, 3):
+        refused.append(f"f32 denormal mode {descriptor.denormals_f32}")
+    if descriptor.workgroup_info:
+        refused.append("the workgroup info SGPR")
+    if refused:
+        raise UnsupportedError(
+            f"kernel {kernel.name} asks for {', '.join(refused)}, which the emulator does not model"
+        )
+
+
+class Machine:
+    """State arrays of one workgroup at a time; each host thread has its own."""
+
+    def __init__(self, launch: Launch, program: Program, memory: Memory) -> None:
+        self.launch = launch
+        self.program = program
+        waves = launch.waves
+        self.context = np.zeros(y.C_SIZE, dtype=np.int64)
+        slots = waves * y.QUEUES * y.QUEUE_SLOTS
+        registers = waves * y.REGISTERS
+        dwords = GFX950.lds_bytes // 4
+        self._arrays: dict[int, np.ndarray] = {
+            y.C_PROGRAM: program.rows,
+            y.C_VECTOR: np.zeros((waves, y.ROWS, y.LANES), dtype=np.uint32),
+            y.C_SCALAR: np.zeros((waves, y.SCALAR_SLOTS), dtype=np.uint32),
+            y.C_WAVE: np.zeros((waves, y.W_SIZE), dtype=np.int64),
+            y.C_UNTIL: np.zeros(registers, dtype=np.int64),
+            y.C_WUNTIL: np.zeros(registers, dtype=np.int64),
+            y.C_DEFINED: np.zeros((waves, y.REGISTERS), dtype=np.int64),
+            y.C_PENDING: np.zeros(registers, dtype=np.int64),
+            y.C_WINFO: np.zeros(registers, dtype=np.int64),
+            y.C_WPC: np.zeros(registers, dtype=np.int64),
+            y.C_RINFO: np.zeros(registers, dtype=np.int64),
+            y.C_RPC: np.zeros(registers, dtype=np.int64),
+            y.C_QUEUE: np.zeros((slots, y.E_SIZE), dtype=np.int64),
+            y.C_QADDR: np.zeros((slots, y.LANES), dtype=np.int64),
+            y.C_QDATA: np.zeros((slots, y.QDATA_ROWS, y.LANES), dtype=np.uint32),
+            y.C_LDS: np.zeros(dwords + 4, dtype=np.uint32),
+            y.C_SHADOW_W: np.zeros(dwords + 4, dtype=np.uint32),
+            y.C_SHADOW_R: np.zeros((dwords + 4, waves), dtype=np.uint32),
+            y.C_OPS: np.zeros((y.OPS_RING, y.O_SIZE), dtype=np.int64),
+            y.C_FIND: np.zeros((y.MAX_FINDINGS, y.F_SIZE), dtype=np.int64),
+            y.C_COUNT: np.zeros(len(program.rows), dtype=np.int64),
+            y.C_ARENA: memory.arena,
+            y.C_BUFFERS: memory.table,
+            y.C_HAZARD: hazard_matrix(),
+            y.C_LONGEST: longest_waits(),
+            y.C_TEMP: np.zeros(2 * 4096, dtype=np.float32),
+        }
+        for slot, array in self._arrays.items():
+            self.context[slot] = array.ctypes.data
+        descriptor = launch.kernel.descriptor
+        context = self.context
+        context[y.C_WAVES] = waves
+        context[y.C_ROWS_PROGRAM] = len(program.rows)
+        context[y.C_LDS_BYTES] = launch.lds_bytes
+        context[y.C_SANITIZE] = int(launch.sanitize)
+        context[y.C_MODE] = _MODES[launch.mode]
+        context[y.C_FLUSH] = 0x80000000 if descriptor.denormals_f32 == 0 else 0xFFFFFFFF
+        context[y.C_CLAMP_NAN] = int(descriptor.dx10_clamp)
+        context[y.C_FP8_CLAMP] = int(descriptor.fp16_overflow_clamp)
+        context[y.C_BUFFER_COUNT] = len(memory.table)
+        self._kernarg = memory.kernarg_address
+        self._kernarg_bytes = memory.arena[int(memory.table[-1, y.B_ARENA]) :]
+
+    def run(self, group: tuple[int, int, int]) -> Outcome:
+        """Execute one workgroup to its end."""
+        self._reset(group)
+        limit = self.launch.max_instructions
+        while True:
+            code = run_slice(self.context.ctypes.data, _SLICE)
+            if code == y.R_DONE:
+                break
+            if code == y.R_UNMODELLED:
+                ins = self.program.instructions[int(self.context[y.C_FAULT])]
+                raise UnsupportedError(
+                    f"kernel {self.launch.kernel.name}, {ins.offset:#x}: {ins}: its buffer resource "
+                    "asks for swizzled or thread-indexed addressing, which the emulator does not "
+                    "model"
+                )
+            executed = int(self.context[y.C_EXECUTED])
+            if limit is not None and executed > limit:
+                raise UnsupportedError(
+                    f"workgroup {group} has not ended after {executed} wave-instructions; the "
+                    f"limit is {limit}"
+                )
+        found = int(self.context[y.C_FIND_COUNT])
+        return Outcome(
+            self._arrays[y.C_FIND][:found].copy(), self._arrays[y.C_COUNT].copy()
+        )
+
+    def _reset(self, group: tuple[int, int, int]) -> None:
+        launch, arrays, context = self.launch, self._arrays, self.context
+        for slot in (y.C_UNTIL, y.C_WUNTIL, y.C_DEFINED, y.C_PENDING, y.C_WINFO, y.C_RINFO):
+            arrays[slot].fill(0)
+        for slot in (y.C_WAVE, y.C_SHADOW_W, y.C_SHADOW_R, y.C_COUNT):
+            arrays[slot].fill(0)
+        arrays[y.C_VECTOR].fill(y.POISON)
+        arrays[y.C_SCALAR].fill(y.POISON)
+        arrays[y.C_LDS].fill(y.POISON)
+        grid = launch.grid
+        linear = group[0] + grid[0] * (group[1] + grid[1] * group[2])
+        context[y.C_NEXT_OP] = 1
+        context[y.C_SAFE_OP] = 1
+        context[y.C_FIND_COUNT] = 0
+        context[y.C_WORKGROUP] = linear
+        context[y.C_EXECUTED] = 0
+        context[y.C_CURRENT] = 0
+        context[y.C_HINT] = 0
+        context[y.C_ORPHAN] = y.NOT_DONE
+        mixed = (launch.seed * 0x9E3779B97F4A7C15 + linear * 0xBF58476D1CE4E5B9 + 1) % (1 << 63)
+        context[y.C_RANDOM] = mixed | 1
+        arrays[y.C_UNTIL].fill(y.HUGE)  # nothing is defined yet
+        for wave in range(launch.waves):
+            self._reset_wave(wave, group)
+
+    def _reset_wave(self, wave: int, group: tuple[int, int, int]) -> None:
+        """Registers as the dispatcher leaves them: only what the descriptor enables."""
+        launch, arrays = self.launch, self._arrays
+        descriptor = launch.kernel.descriptor
+        scalars, vectors = arrays[y.C_SCALAR][wave], arrays[y.C_VECTOR][wave]
+        first = 0
+        for name, count in descriptor.user_sgprs:
+            if name == "kernarg_segment_ptr":
+                scalars[first] = self._kernarg & 0xFFFFFFFF
+                scalars[first + 1] = self._kernarg >> 32
+            else:
+                raw = self._kernarg_bytes[: 4 * count].copy().view(np.uint32)
+                scalars[first : first + count] = raw
+            for register in range(first, first + count):
+                self._define(wave, y.VECTOR_ROWS + register)
+            first += count
+        for enabled, number in zip(descriptor.workgroup_ids, group, strict=True):
+            if enabled:
+                scalars[first] = number
+                self._define(wave, y.VECTOR_ROWS + first)
+                first += 1
+        x_size, y_size, z_size = launch.block
+        items = np.arange(wave * y.LANES, (wave + 1) * y.LANES)
+        live = items < x_size * y_size * z_size
+        packed = items % x_size
+        if descriptor.workitem_id >= 1:
+            packed = packed | (items // x_size % y_size) << 10
+        if descriptor.workitem_id >= 2:
+            packed = packed | (items // (x_size * y_size)) << 20
+        vectors[0] = packed.astype(np.uint32)
+        self._define(wave, 0)
+        mask = sum(1 << lane for lane in range(y.LANES) if live[lane])
+        scalars[EXEC] = mask & 0xFFFFFFFF
+        scalars[EXEC + 1] = mask >> 32
+        self._define(wave, y.VECTOR_ROWS + EXEC)
+        self._define(wave, y.VECTOR_ROWS + EXEC + 1)
+
+    def _define(self, wave: int, register: int) -> None:
+        index = wave * y.REGISTERS + register
+        self._arrays[y.C_DEFINED].reshape(-1)[index] = -1
+        self._arrays[y.C_UNTIL][index] = 0
+
+
+def hazard_matrix() -> np.ndarray:
+    """Required wait states by class numbers, from the checkers' table."""
+    matrix = np.zeros((y.HAZARD_CLASSES, y.HAZARD_CLASSES), dtype=np.int64)
+    for (producer, consumer), states in REQUIRED.items():
+        matrix[PRODUCERS.index(producer), CONSUMERS.index(consumer)] = states
+    return matrix
+
+
+def longest_waits() -> np.ndarray:
+    """Per producer class: the most wait states any read, and any overwrite, can need."""
+    result = np.zeros((y.HAZARD_CLASSES, 2), dtype=np.int64)
+    for (producer, consumer), states in REQUIRED.items():
+        column = 1 if consumer.startswith("over_") else 0
+        number = PRODUCERS.index(producer)
+        result[number, column] = max(result[number, column], states)
+    return result

@@ -1,0 +1,150 @@
+"""Global memory of a run: buffers at simulated addresses, backed by one arena of bytes.
+
+Simulated addresses are far apart (more than 4 GiB), so an offset that is off by anything a 32-bit
+register can hold falls into a gap and is reported, never into the next buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlagen.emulator.api import Argument, Buffer
+from mlagen.emulator.gfx950 import layout as y
+from mlagen.errors import ConfigError
+
+_FIRST_ADDRESS = 0x1000_0000_0000
+_SPACING = 1 << 33
+_ADDRESS_LIMIT = 1 << 47
+_ARENA_ALIGN = 256
+_ACCESS = {"read": 1, "write": 3, "readwrite": 3}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The arena, the buffer table (rows of layout.B_*), and where each buffer's bytes lie."""
+
+    arena: np.ndarray
+    table: np.ndarray
+    buffers: tuple[Buffer, ...]
+    kernarg_address: int
+
+    def write_back(self) -> None:
+        """Copy what the kernel stored into the callers' arrays."""
+        for number, buffer in enumerate(self.buffers):
+            if buffer.access == "read" or not buffer.array.nbytes:
+                continue
+            start = int(self.table[number, y.B_ARENA])
+            flat = buffer.array.reshape(-1).view(np.uint8)
+            flat[:] = self.arena[start : start + flat.size]
+
+    def name_of(self, address: int) -> str:
+        """The buffer nearest to an address, and how far outside it the address lies."""
+        best, distance = "no buffer", None
+        for number, row in enumerate(self.table.tolist()):
+            base, size = row[y.B_BASE], row[y.B_BYTES]
+            away = base - address if address < base else max(address - (base + size - 1), 0)
+            if distance is None or away < distance:
+                name = self.buffers[number].name if number < len(self.buffers) else "kernarg"
+                best, distance = f"buffer {name}", away
+        return best
+
+    def place_in(self, address: int) -> str:
+        """`buffer k + 0x120` (or `- 16`) for messages."""
+        name = self.name_of(address)
+        for number, row in enumerate(self.table.tolist()):
+            label = self.buffers[number].name if number < len(self.buffers) else "kernarg"
+            if f"buffer {label}" == name:
+                offset = address - row[y.B_BASE]
+                sign = "+" if offset >= 0 else "-"
+                return f"{name} {sign} {abs(offset):#x} (size {row[y.B_BYTES]:#x})"
+        return f"address {address:#x}"
+
+
+def build_memory(arguments: Sequence[Argument], kernarg_bytes: int) -> Memory:
+    """Lay out buffers and the argument segment. ConfigError for what cannot be passed."""
+    buffers: list[Buffer] = []
+    for argument in arguments:
+        if isinstance(argument.value, Buffer) and argument.value not in buffers:
+            _check_buffer(argument.value)
+            buffers.append(argument.value)
+    addresses = _assign(buffers)
+    needed = kernarg_bytes
+    for argument in arguments:
+        size = 8 if isinstance(argument.value, Buffer) else argument.value.nbytes
+        if argument.offset < 0:
+            raise ConfigError(f"an argument has the negative offset {argument.offset}")
+        needed = max(needed, argument.offset + size)
+    if kernarg_bytes and needed > kernarg_bytes:
+        raise ConfigError(
+            f"an argument ends at byte {needed} of an argument segment of {kernarg_bytes} bytes"
+        )
+    kernarg = np.full(max(needed, 8), 0x7F, dtype=np.uint8)
+    for argument in arguments:
+        value = argument.value
+        if isinstance(value, Buffer):
+            raw = np.uint64(addresses[buffers.index(value)]).tobytes()
+        else:
+            raw = value.tobytes()
+        kernarg[argument.offset : argument.offset + len(raw)] = np.frombuffer(raw, np.uint8)
+    sizes = [buffer.array.nbytes for buffer in buffers] + [kernarg.size]
+    table = np.zeros((len(sizes), y.B_SIZE), dtype=np.int64)
+    place = 0
+    for number, size in enumerate(sizes):
+        access = _ACCESS[buffers[number].access] if number < len(buffers) else 1
+        base = addresses[number] if number < len(buffers) else _free_address(addresses, sizes)
+        table[number] = (base, size, place, access)
+        place += -(-(size + 8) // _ARENA_ALIGN) * _ARENA_ALIGN
+    arena = np.zeros(place, dtype=np.uint8)
+    for number, buffer in enumerate(buffers):
+        start = int(table[number, y.B_ARENA])
+        arena[start : start + sizes[number]] = buffer.array.reshape(-1).view(np.uint8)
+    start = int(table[len(buffers), y.B_ARENA])
+    arena[start : start + kernarg.size] = kernarg
+    return Memory(arena, table, tuple(buffers), int(table[len(buffers), y.B_BASE]))
+
+
+def _check_buffer(buffer: Buffer) -> None:
+    if not buffer.array.flags.c_contiguous:
+        raise ConfigError(f"buffer {buffer.name} is not C-contiguous", hint="np.ascontiguousarray")
+    if buffer.access not in _ACCESS:
+        raise ConfigError(
+            f"buffer {buffer.name}: access is {buffer.access!r}; it is one of: "
+            + ", ".join(_ACCESS)
+        )
+    if buffer.access != "read" and not buffer.array.flags.writeable:
+        raise ConfigError(f"buffer {buffer.name} is written but its array is read-only")
+    address = buffer.address
+    if address is not None and (address % 4 or not 0 < address < _ADDRESS_LIMIT):
+        raise ConfigError(
+            f"buffer {buffer.name}: address {address:#x} is no multiple of 4 below 2^47"
+        )
+
+
+def _assign(buffers: Sequence[Buffer]) -> list[int]:
+    """Fixed addresses as asked, the others spaced out; overlaps are refused."""
+    taken = [(b.address, b.address + b.array.nbytes) for b in buffers if b.address is not None]
+    for first in taken:
+        for second in taken:
+            if first is not second and first[0] < second[1] and second[0] < first[1]:
+                raise ConfigError(f"two buffers overlap at simulated address {second[0]:#x}")
+    result = []
+    candidate = _FIRST_ADDRESS
+    for buffer in buffers:
+        if buffer.address is not None:
+            result.append(buffer.address)
+            continue
+        span = buffer.array.nbytes + _SPACING
+        while any(candidate - _SPACING < end and start < candidate + span for start, end in taken):
+            candidate += _SPACING
+        result.append(candidate)
+        taken.append((candidate, candidate + buffer.array.nbytes))
+        candidate += -(-span // _SPACING) * _SPACING
+    return result
+
+
+def _free_address(addresses: Sequence[int], sizes: Sequence[int]) -> int:
+    highest = max((a + s for a, s in zip(addresses, sizes, strict=False)), default=_FIRST_ADDRESS)
+    return (highest // _SPACING + 2) * _SPACING

@@ -1,0 +1,148 @@
+"""MhaConfig: what is legal, what is refused and how, and the arithmetic it offers."""
+
+import dataclasses
+
+import pytest
+
+from mlagen.errors import ConfigError
+from mlagen.problem import Causal, MhaConfig, SlidingWindowCausal
+
+
+def refusal(**fields):
+    with pytest.raises(ConfigError) as caught:
+        MhaConfig(**{"num_heads": 8, "num_kv_heads": 2, **fields})
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("depth", [64, 128])
+@pytest.mark.parametrize("output_dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("dtype, kv_block", [("bf16", 64), ("fp8_e4m3", 64), ("fp8_e4m3", 128)])
+@pytest.mark.parametrize("heads, kv_heads", [(1, 1), (4, 1), (8, 2), (6, 3), (32, 32)])
+def test_every_legal_combination_is_a_config(
+    depth, output_dtype, dtype, kv_block, heads, kv_heads
+):
+    config = MhaConfig(
+        heads, kv_heads, depth=depth, output_dtype=output_dtype, dtype=dtype, kv_block=kv_block
+    )
+    assert MhaConfig.from_fields(config.to_fields()) == config
+
+
+@pytest.mark.parametrize(
+    "fields, words",
+    [
+        ({"depth": 96}, ["depth=96", "64 or 128"]),
+        ({"dtype": "fp16"}, ["dtype=fp16", "bf16 or fp8_e4m3"]),
+        ({"output_dtype": "fp16"}, ["output_dtype=fp16", "bf16 or fp32"]),
+        ({"kv_block": 128}, ["kv_block=128", "dtype=bf16", "64 for bf16"]),
+        ({"kv_block": 32, "dtype": "fp8_e4m3"}, ["kv_block=32", "64 or 128 for fp8_e4m3"]),
+        ({"num_kv_heads": 3}, ["num_heads=8", "num_kv_heads=3", "1, 2, 4 or 8"]),
+        ({"num_kv_heads": 16}, ["not a multiple", "1, 2, 4 or 8"]),
+        ({"num_heads": 0}, ["num_heads=0", "1 .. 65535"]),
+        ({"num_kv_heads": -2}, ["num_kv_heads=-2"]),
+        ({"num_heads": 70000}, ["num_heads=70000", "65535"]),
+        ({"num_heads": 2.5}, ["num_heads=2.5", "integer"]),
+        ({"num_heads": True}, ["num_heads=True", "integer"]),
+        ({"q_block_size": 64}, ["q_block_size=64", "32"]),
+        ({"num_warps": 4}, ["num_warps=4", "8 sub-blocks", "8 or 16"]),
+        ({"num_warps": 6, "depth": 64}, ["num_warps=6", "4 sub-blocks", "4, 8, 12 or 16"]),
+        ({"num_warps": 24}, ["num_warps=24", "at most 16"]),
+        ({"num_warps": 0}, ["num_warps=0"]),
+        ({"fp8_mma_k_128": True, "dtype": "fp8_e4m3"}, ["fp8_mma_k_128", "16x16x128", "P cannot"]),
+        ({"fp8_mma_k_128": 1}, ["fp8_mma_k_128=1", "true or false"]),
+        ({"rescale_threshold": -1.0}, ["rescale_threshold=-1.0", "log2"]),
+        ({"rescale_threshold": float("nan")}, ["rescale_threshold=nan", "finite"]),
+        ({"rescale_threshold": float("inf")}, ["rescale_threshold=inf", "finite"]),
+        ({"rescale_threshold": "8"}, ["rescale_threshold='8'", "number"]),
+        ({"mask": "diagonal"}, ["unknown mask 'diagonal'", "sliding_window_causal[W]"]),
+        ({"mask": 3}, ["mask=3"]),
+    ],
+)
+def test_an_illegal_value_is_refused_with_what_fits(fields, words):
+    message = refusal(**fields)
+    for word in words:
+        assert word in message
+
+
+def test_depth_64_with_four_waves_is_legal():
+    config = MhaConfig(8, 2, depth=64, num_warps=4)
+    assert (config.k_sub_blocks, config.q_tile, config.threads) == (4, 128, 256)
+
+
+def test_fields_are_parsed_from_text():
+    config = MhaConfig.from_fields(
+        {
+            "num_heads": "8",
+            "num_kv_heads": " 2 ",
+            "mask": "sliding_window_causal[512]",
+            "rescale_threshold": "4.5",
+            "fp8_mma_k_128": "no",
+            "output_dtype": "fp32",
+        }
+    )
+    assert config == MhaConfig(
+        8, 2, mask=SlidingWindowCausal(512), rescale_threshold=4.5, output_dtype="fp32"
+    )
+
+
+@pytest.mark.parametrize(
+    "fields, words",
+    [
+        ({"num_head": 8}, ["no field 'num_head'", "did you mean num_heads?", "num_kv_heads"]),
+        ({"num_heads": "eight"}, ["num_heads='eight'", "an integer"]),
+        ({"num_heads": "8.0"}, ["num_heads='8.0'", "an integer"]),
+        ({"rescale_threshold": "high"}, ["rescale_threshold='high'", "a number"]),
+        ({"fp8_mma_k_128": "maybe"}, ["fp8_mma_k_128='maybe'", "true or false"]),
+    ],
+)
+def test_bad_fields_are_refused_by_name(fields, words):
+    with pytest.raises(ConfigError) as caught:
+        MhaConfig.from_fields({"num_heads": 8, "num_kv_heads": 2, **fields})
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_missing_fields_are_named():
+    with pytest.raises(ConfigError, match="needs num_heads and num_kv_heads"):
+        MhaConfig.from_fields({"depth": 64})
+
+
+def test_every_field_is_plain_in_to_fields():
+    fields = MhaConfig(8, 2, mask="chunked_causal[7]").to_fields()
+    assert set(fields) == {field.name for field in dataclasses.fields(MhaConfig)}
+    assert fields["mask"] == "chunked_causal[7]"
+    assert all(isinstance(value, int | float | str | bool) for value in fields.values())
+
+
+def test_configs_are_values():
+    assert MhaConfig(8, 2) == MhaConfig(8, 2, mask=Causal())
+    assert len({MhaConfig(8, 2), MhaConfig(8, 2, mask="causal"), MhaConfig(8, 4)}) == 2
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        MhaConfig(8, 2).depth = 64
+
+
+@pytest.mark.parametrize("heads, kv_heads", [(1, 1), (4, 1), (8, 2), (6, 3), (32, 8), (5, 5)])
+def test_head_remap_is_a_bijection_that_spreads_kv_heads(heads, kv_heads):
+    config = MhaConfig(heads, kv_heads)
+    mapped = [config.head_of(x) for x in range(heads)]
+    assert sorted(mapped) == list(range(heads))
+    # The contract's formulas, spelled out.
+    group = heads // kv_heads
+    assert mapped == [(x % group) * kv_heads + x // group for x in range(heads)]
+    assert [config.kv_head_of(h) for h in range(heads)] == [h // group for h in range(heads)]
+
+
+def test_strides_tiles_and_grid():
+    config = MhaConfig(8, 2)
+    assert (config.q_tile, config.threads, config.group) == (256, 512, 4)
+    assert (config.q_row_stride, config.kv_row_stride) == (1024, 256)
+    assert (config.element_bytes, config.output_bytes, config.k_sub_blocks) == (2, 2, 8)
+    assert config.grid(513, 3) == (8, 3, 3)
+    shape = {"seq_len": 500, "start_pos": 0, "num_keys": 500}
+    assert config.tiles(0, **shape) == range(0, 4)
+    assert config.tiles(1, **shape) == range(0, 8)
+    assert config.tiles(0, seq_len=5, start_pos=60, num_keys=65) == range(0, 2)
+    assert config.tiles(0, seq_len=4, start_pos=60, num_keys=65) == range(0, 1)
+    windowed = MhaConfig(8, 2, mask="sliding_window_causal[65]")
+    assert windowed.tiles(1, **shape) == range(3, 8)
+    with pytest.raises(ConfigError, match=r"query tile 2 is not in 0 \.\. 1"):
+        config.tiles(2, **shape)
