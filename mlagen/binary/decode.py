@@ -15,6 +15,7 @@ from mlagen.binary.instruction import Instruction, Operand
 from mlagen.errors import BinaryError, MissingError
 
 _GLOBAL_NO_SADDR = 0x7F  # "off" in the SADDR field (CDNA4 ISA guide, FLAT/GLOBAL format)
+_SCALE_PREFIX = b"\xac\xd3"  # upper half of the first dword (LLVM VOP3PX2 encoding)
 _RENAMED = {  # table name -> the assembler's name
     "v_accvgpr_read": "v_accvgpr_read_b32",
     "v_accvgpr_write": "v_accvgpr_write_b32",
@@ -66,7 +67,11 @@ _ENCODING_NAMES = {
 
 def decode_at(code: bytes, offset: int) -> Instruction:
     """Decode the instruction at `offset` of a kernel's bytes; BinaryError names what it met."""
-    mnemonic, encoding, size, operands, modifiers = _decode_window(code[offset : offset + 16])
+    # The tables recognise the 16-byte scaled matrix instructions by their second half alone, which
+    # fits any 8-byte instruction before an unscaled one; their prefix decides here.
+    scaled = code[offset + 2 : offset + 4] == _SCALE_PREFIX
+    window = code[offset : offset + (16 if scaled else 8)]
+    mnemonic, encoding, size, operands, modifiers = _decode_window(window)
     return Instruction(offset, size, mnemonic, encoding, operands, modifiers)
 
 
@@ -131,6 +136,8 @@ def _plain(
             continue
         if field in _ORDER:
             if not _is_used(encoding, mnemonic, field, fields, known):
+                if mnemonic == "s_set_gpr_idx_on" and value:
+                    modifiers.append((field, value))  # four bits: which operands are indexed
                 continue
             width = widths.get(field, 1)
             if field == "vdst" and mnemonic in _SCALAR_RESULTS:

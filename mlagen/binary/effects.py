@@ -329,7 +329,7 @@ def _result_role(ins: Instruction, operand: Operand) -> str:
         return "trans"
     if ins.mnemonic in _HALF_WRITES and ins.modifier("opsel") & 8:
         return "half"
-    if _keeps_part(ins) or (ins.encoding.endswith("_SDWA") and ins.modifier("dst_sel") != 6):
+    if ins.encoding.endswith("_SDWA") and ins.modifier("dst_sel") != 6:
         return "half"
     return "valu"
 

@@ -119,7 +119,7 @@ def _rules() -> dict[tuple[str, str], int]:
         table[xdl, "over_memory"] = passes + 4
         table[plain, "over_memory"] = passes + 2
         table[f"read_c{passes}", "over_valu"] = passes - 1
-    table["read_store", "over_valu"] = 1
+    table["read_store", "over_valu"] = 2
     return table
 
 

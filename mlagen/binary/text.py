@@ -49,6 +49,8 @@ def _vector(ins: Instruction) -> tuple[list[str], list[str]]:
     if ins.encoding.startswith("VOP2") and ins.mnemonic in _CARRY_IN:
         parts.append("vcc")
     tail = []
+    if ins.mnemonic == "v_bitop3_b32":
+        return _operands(ins), [f"bitop3:{truth_table(ins):#x}"]
     opsel = ins.modifier("opsel")
     if opsel and ins.encoding == "VOP3":
         bits = [str(opsel >> i & 1) for i in range(position)] + [str(opsel >> 3 & 1)]
@@ -62,6 +64,11 @@ def _vector(ins: Instruction) -> tuple[list[str], list[str]]:
     if ins.encoding.endswith("_SDWA"):
         tail += _sdwa(ins)
     return parts, tail
+
+
+def truth_table(ins: Instruction) -> int:
+    """Truth table of a v_bitop3, kept in the bits of NEG, ABS and OMOD (by assembling probes)."""
+    return ins.modifier("neg") | ins.modifier("abs") << 3 | ins.modifier("omod") << 6
 
 
 def _signed(text: str, neg: int, absolute: int) -> str:
@@ -109,6 +116,7 @@ def _packed(ins: Instruction) -> tuple[list[str], list[str]]:
             if name in ("cbsz", "abid", "blgp") and value
         ]
         if ins.encoding == "VOP3PX2":
+            tail = [part for part in tail if not part.startswith("abid")]
             tail = _scale_selects(ins) + tail
         return _operands(ins), tail
     sources = sum(1 for field, _ in ins.operands if "src" in field)

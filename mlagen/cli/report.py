@@ -29,11 +29,15 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table under its title; every cell is text."""
     if sys.stdout.isatty():
+        from rich.box import SIMPLE_HEAD
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(*columns, title=title, title_justify="left", title_style="bold")
+        table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
+        table.title_justify, table.title_style = "left", "bold"
+        for column in columns:
+            table.add_column(column, overflow="fold")  # a path cut short is no path
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))  # Text: brackets in cells are no markup
         Console().print(table)

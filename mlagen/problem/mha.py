@@ -154,6 +154,11 @@ class MhaConfig:
             raise ConfigError(f"{cls.__name__} needs {' and '.join(missing)}")
         return cls(**{n: _parsed(n, value, str(known[n].type)) for n, value in fields.items()})
 
+    @classmethod
+    def example(cls) -> MhaConfig:
+        """A small legal problem, for describing what solves this type."""
+        return cls(num_heads=8, num_kv_heads=2)
+
     def to_fields(self) -> dict[str, int | float | str | bool]:
         """Every field as a plain value, the mask as its text. `from_fields` reads it back."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

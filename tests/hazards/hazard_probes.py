@@ -72,7 +72,8 @@ def _scaled(shape: str, inputs: str, result: str, form: int) -> str:
     vector = operand.strip("<>").replace(" x ", "")
     return (
         f"call {into} @llvm.amdgcn.mfma.scale.f32.{shape}.f8f6f4.v{vector}.v{vector}("
-        f"{operand} {{a}}, {operand} {{b}}, {into} {{c}}, i32 {form}, i32 {form}, i32 0, i32 0, i32 0, i32 0)"
+        f"{operand} {{a}}, {operand} {{b}}, {into} {{c}}, i32 {form}, i32 {form}, "
+        "i32 0, i32 0, i32 0, i32 0)"
     )
 
 
@@ -401,8 +402,16 @@ _CONSUMERS = {
     "writelane old value": (
         _BITS + "%z = call i32 @llvm.amdgcn.writelane.i32(i32 5, i32 3, i32 %yj)", "z:i:v62",
         "v_writelane"),
-    "kept half": (
-        _BITS + "%z = " + _CVT.format(x="%t", old="%yj", high=0), "z:i:v62", "v_cvt_pk_fp8"),
+    "cvt_pk_fp8, low half": (
+        _BITS + "%z = " + _CVT.format(x="%t", old="%yj", high=0),
+        "z:i:v62",
+        "v_cvt_pk_fp8",
+    ),
+    "cvt_pk_fp8, high half": (
+        _BITS + "%z = " + _CVT.format(x="%t", old="%yj", high=1),
+        "z:i:v62",
+        "v_cvt_pk_fp8",
+    ),
     "ds_write data": ("store float %y, ptr addrspace(3) %l", "", "ds_write"),
     "ds_write address": (
         _BITS + "%yp = inttoptr i32 %yj to ptr addrspace(3)\nstore float %t, ptr addrspace(3) %yp",

@@ -31,7 +31,8 @@ from mlagen.codegen.gfx950.hazards import (
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "hazards.md"
 _NAMES = {
     "MFMA_F32": "f32 MFMA", "LDS_DMA": "LDS-DMA", "TRANS": "trans",
-    "PARTIAL": "VALU writing a part", "PERMLANE": "permlane swap", "READLANE": "v_readlane",
+    "PARTIAL": "VALU moving its result", "CONVERT_PART": "conversion to a part",
+    "PERMLANE": "permlane swap", "READLANE": "v_readlane",
     "WRITELANE": "v_writelane", "DIV_FMAS": "v_div_fmas", "DOT": "dot", "SETREG": "s_setreg",
     "GETREG": "s_getreg", "SENDMSG": "s_sendmsg", "MOVREL": "s_movrel",
 }  # fmt: skip
@@ -134,9 +135,8 @@ def _differences(
         for item, states in found:
             if entry.covers(item, states):
                 asked = "not decoded" if states is None else str(states)
-                columns.setdefault(item.probe.column, []).append(
-                    f"{item.probe.row}: {item.llvm} → {asked}"
-                )
+                change = f"{item.llvm} → {asked}" if states != item.llvm else "within the stream"
+                columns.setdefault(item.probe.column, []).append(f"{item.probe.row}: {change}")
         if columns:
             side = "Asks less, a known gap" if entry.gap else "Asks more"
             lines.append(f"* {side}: {entry.reason}.")

@@ -9,11 +9,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from mlagen.codegen.gfx950.hazards import M0, VCC, HazardInfo, Kind, span
+from mlagen.codegen.gfx950.hazards import EXEC, M0, VCC, HazardInfo, Kind, span
 
 AGPR = 256
 _RANGE = re.compile(r"^-?\|?([vas])\[(\d+):(\d+)\]\|?$")
 _PLAIN = re.compile(r"^-?\|?([vas])(\d+)\|?$")
+_NAMED = {
+    "vcc": VCC,
+    "vcc_lo": VCC & -VCC,
+    "vcc_hi": VCC & (VCC - 1),
+    "m0": M0,
+    "exec": EXEC,
+}
+_NO_REGISTER = re.compile(
+    r"^(-?[0-9][0-9a-fx.]*|off|\w+\(.*\)|\.?L\w+)$"  # number, off, hwreg(...), label
+)
 _TRANS = re.compile(r"^v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
 _F32_MATRIX = re.compile(r"^v_mfma_f32_\w+_f32$")
 _MATRIX_PASSES = {
@@ -45,27 +55,27 @@ class Line:
 
 def registers(operand: str) -> tuple[str, int]:
     """("v", mask) of a vector operand, ("s", mask) of a scalar one, ("", 0) of anything else."""
-    if operand in ("vcc", "vcc_lo", "vcc_hi"):
-        return "s", VCC
-    if operand == "m0":
-        return "s", M0
+    if operand in _NAMED:
+        return "s", _NAMED[operand]
     if match := _RANGE.match(operand):
         file, first, last = match[1], int(match[2]), int(match[3])
     elif match := _PLAIN.match(operand):
         file, first = match[1], int(match[2])
         last = first
-    else:
+    elif _NO_REGISTER.match(operand):
         return "", 0
+    else:
+        raise ValueError(f"neither a register nor a constant: {operand}")
     registers_mask = span(first + (AGPR if file == "a" else 0), last - first + 1)
     return ("s" if file == "s" else "v"), registers_mask
 
 
 def _split(text: str) -> tuple[str, list[str], list[str]]:
     mnemonic, _, rest = text.partition(" ")
-    operands = re.split(r",\s*(?![^\[]*\])", rest.strip()) if rest.strip() else []
+    operands = re.split(r",\s*(?![^\[(]*[\])])", rest.strip()) if rest.strip() else []
     modifiers: list[str] = []
     if operands:
-        last = operands[-1].split()
+        last = re.split(r" (?![^(]*\))", operands[-1])
         if last:
             operands[-1], modifiers = last[0], last[1:]
     return mnemonic, operands, modifiers
@@ -164,10 +174,11 @@ def _vector(
         kind = kind | Kind.DPP if kind is Kind.TRANS else Kind.DPP
         info = replace(info, vgpr_reads=reads | vectors[0])
     if _KEEPS.match(name):
+        kind = Kind.CONVERT_PART
         info = replace(info, vgpr_reads=reads | vectors[0])
         selects = [modifier for modifier in modifiers if modifier.startswith("op_sel:")]
         if selects and selects[0].endswith("1]"):
-            kind = Kind.PARTIAL
+            kind |= Kind.PARTIAL
     return replace(info, kind=kind)
 
 

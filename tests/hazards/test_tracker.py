@@ -112,6 +112,9 @@ def test_small_rules() -> None:
         (valu(v, kind=Kind.TRANS), valu(reads=v), 1),
         (valu(v, kind=Kind.TRANS), valu(reads=v, kind=Kind.TRANS), 0),
         (valu(v, kind=Kind.PARTIAL), valu(reads=v, kind=Kind.TRANS), 1),
+        (valu(v, kind=Kind.CONVERT_PART), valu(v, v, Kind.CONVERT_PART | Kind.PARTIAL), 1),
+        (valu(v, kind=Kind.CONVERT_PART), valu(reads=v), 0),
+        (valu(v, kind=Kind.CONVERT_PART | Kind.PARTIAL), valu(reads=v), 1),
         (writes_sgpr, HazardInfo(Kind.VALU, "v_sub_u32", sgpr_reads=s), 2),
         (writes_sgpr, HazardInfo(Kind.VMEM, "buffer_load_dword", sgpr_reads=s), 5),
         (writes_sgpr, HazardInfo(Kind.READLANE, "v_readlane_b32", lane_select=s), 4),
@@ -199,7 +202,7 @@ def test_rules_are_well_formed() -> None:
     assert len(set(names)) == len(names)
     writes = {Operand.VGPR_WRITES, Operand.WRITES_NOT_C, Operand.SGPR_WRITES}
     for rule in RULES:
-        assert rule.source.startswith("CDNA4 ISA, table ")
+        assert rule.source.startswith("CDNA4 ISA, ")
         assert ("RAW", "WAW", "WAR")[
             1 if rule.produces in writes and rule.consumes in writes
             else 2 if rule.consumes in writes else 0

@@ -18,9 +18,7 @@ def refusal(**fields):
 @pytest.mark.parametrize("output_dtype", ["bf16", "fp32"])
 @pytest.mark.parametrize("dtype, kv_block", [("bf16", 64), ("fp8_e4m3", 64), ("fp8_e4m3", 128)])
 @pytest.mark.parametrize("heads, kv_heads", [(1, 1), (4, 1), (8, 2), (6, 3), (32, 32)])
-def test_every_legal_combination_is_a_config(
-    depth, output_dtype, dtype, kv_block, heads, kv_heads
-):
+def test_every_legal_combination_is_a_config(depth, output_dtype, dtype, kv_block, heads, kv_heads):
     config = MhaConfig(
         heads, kv_heads, depth=depth, output_dtype=output_dtype, dtype=dtype, kv_block=kv_block
     )
@@ -138,10 +136,10 @@ def test_strides_tiles_and_grid():
     assert (config.element_bytes, config.output_bytes, config.k_sub_blocks) == (2, 2, 8)
     assert config.grid(513, 3) == (8, 3, 3)
     shape = {"seq_len": 500, "start_pos": 0, "num_keys": 500}
-    assert config.tiles(0, **shape) == range(0, 4)
-    assert config.tiles(1, **shape) == range(0, 8)
-    assert config.tiles(0, seq_len=5, start_pos=60, num_keys=65) == range(0, 2)
-    assert config.tiles(0, seq_len=4, start_pos=60, num_keys=65) == range(0, 1)
+    assert config.tiles(0, **shape) == range(4)
+    assert config.tiles(1, **shape) == range(8)
+    assert config.tiles(0, seq_len=5, start_pos=60, num_keys=65) == range(2)
+    assert config.tiles(0, seq_len=4, start_pos=60, num_keys=65) == range(1)
     windowed = MhaConfig(8, 2, mask="sliding_window_causal[65]")
     assert windowed.tiles(1, **shape) == range(3, 8)
     with pytest.raises(ConfigError, match=r"query tile 2 is not in 0 \.\. 1"):

@@ -155,7 +155,7 @@ def test_each_bound_is_sharp_without_rescaling(data, fault):
 
 
 def test_the_rounding_oracle_is_far_sharper():
-    inputs, expected, sharp = demo("randn")
+    _, expected, sharp = demo("randn")
     assert np.median(sharp.bounds) < np.median(expected.bounds) / 30
     # Rounding P to nearest or by truncation is a difference that only it sees.
     assert compare(expected, expected.values.astype(np.float32)).passed
@@ -165,7 +165,7 @@ def test_the_rounding_oracle_is_far_sharper():
 def test_that_a_wave_moves_as_a_whole_matters_to_the_rounding_oracle():
     """A kernel that lets each row's maximum move on its own is right, but rounds other P."""
     inputs, *_ = demo("realistic")
-    rows = range(64, 128)
+    rows = range(256, 320)
     output = run(inputs)
     for row in rows:
         alone = MhaInputs(

@@ -8,6 +8,7 @@ The table is data: a `Rule` names a producer class and the registers of it that 
 class and the registers of it that matter, and the wait states when the two overlap. Sources:
 
 * ISA 11: AMD, "CDNA4 Instruction Set Architecture", 4.5, table 11 (software-inserted wait states)
+* ISA 7.3: the same guide, 7.3, note to the conversions to 8 bits and less
 * ISA 38: the same guide, 7.6, table 38 (matrix and dot product instructions)
 
 Where this table is stricter than the guide, the rule says why (`stricter`). `docs/hazards.md`
@@ -28,7 +29,8 @@ from mlagen.errors import UnsupportedError
 
 
 class Kind(IntFlag):
-    """What an instruction is, for this table. Combine where two hold (v_exp_f32_dpp: TRANS | DPP).
+    """What an instruction is, for this table. Combine where two hold: v_exp_f32_dpp is TRANS | DPP,
+    v_cvt_pk_fp8_f32 is CONVERT_PART, and with op_sel for the high half CONVERT_PART | PARTIAL.
 
     `Kind.OTHER` (s_waitcnt, s_barrier, s_branch, ...) takes part in no rule.
     """
@@ -37,6 +39,7 @@ class Kind(IntFlag):
     VALU = auto()  # any vector instruction that no name below fits, v_accvgpr_* included
     TRANS = auto()  # exp, log, rcp, rsq, sqrt, sin, cos (ISA table 12)
     PARTIAL = auto()  # op_sel or SDWA moves the result within the register (upper half, byte 1..3)
+    CONVERT_PART = auto()  # v_cvt_*_f32 that writes a half or a byte of its register, either one
     DPP = auto()
     PERMLANE = auto()  # v_permlane16_swap, v_permlane32_swap
     READLANE = auto()  # v_readlane, v_readfirstlane
@@ -58,7 +61,7 @@ class Kind(IntFlag):
 
 ORDINARY_VALU = (
     Kind.VALU | Kind.TRANS | Kind.PARTIAL | Kind.DPP | Kind.PERMLANE | Kind.READLANE
-    | Kind.WRITELANE | Kind.DIV_FMAS
+    | Kind.WRITELANE | Kind.DIV_FMAS | Kind.CONVERT_PART
 )  # fmt: skip
 MATRIX = Kind.MFMA | Kind.MFMA_F32
 MEMORY = Kind.LDS | Kind.VMEM | Kind.LDS_DMA
@@ -141,6 +144,7 @@ class Rule:
 
 
 _ISA_11 = "CDNA4 ISA, table 11"
+_ISA_7_3 = "CDNA4 ISA, 7.3"
 _ISA_38 = "CDNA4 ISA, table 38"
 _RESULT = {2: 5, 4: 8, 8: 12, 16: 20}  # an MFMA's result has reached the register file
 _RESULT_F32 = {2: 4, 4: 6, 8: 10, 16: 18}
@@ -215,6 +219,8 @@ RULES: tuple[Rule, ...] = (
          ORDINARY_VALU | Kind.DOT, Operand.VGPR_READS, 1, _ISA_11, not_consumer=Kind.TRANS),
     Rule("partial-valu", "RAW", Kind.PARTIAL, Operand.VGPR_WRITES,
          ORDINARY_VALU | Kind.DOT, Operand.VGPR_READS, 1, _ISA_11),
+    Rule("convert-halves", "WAW", Kind.CONVERT_PART, Operand.VGPR_WRITES,
+         Kind.CONVERT_PART, Operand.VGPR_WRITES, 1, _ISA_7_3),
     Rule("valu-dpp", "RAW", ORDINARY_VALU | Kind.DOT, Operand.VGPR_WRITES,
          Kind.DPP, Operand.VGPR_READS, 2, _ISA_11),
     Rule("exec-dpp", "RAW", ORDINARY_VALU, Operand.SGPR_WRITES,

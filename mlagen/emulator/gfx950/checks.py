@@ -42,12 +42,18 @@ def needed_states(context: int, producer: int, consumer: int) -> int:
 
 @compiled
 def examine_read(
-    context: int, wave: int, row: int, register: int, consumer: int, clock: int, lanes: int
+    context: int,
+    wave: int,
+    row: int,
+    p: int,
+    register: int,
+    consumer: int,
+    clock: int,
+    lanes: int,
 ) -> None:
     """The closer look at one register that is read."""
     index = register_slot(wave, register)
     pending = load_i64(load_i64(context, y.C_PENDING), index)
-    p = program_row(context, row)
     if pending != 0:
         report_pending(context, y.MISSING_WAIT, wave, row, register, pending)
         return
@@ -101,9 +107,8 @@ def examine_write(
 
 
 @compiled
-def check_registers(context: int, wave: int, row: int) -> None:
+def check_registers(context: int, wave: int, row: int, p: int) -> None:
     """Check and record all register accesses of one instruction, before it executes."""
-    p = program_row(context, row)
     clock = load_i64(wave_base(context, wave), y.W_CLOCK)
     lanes = -1
     if load_i64(p, y.P_ALL_LANES) == 0:
@@ -121,7 +126,7 @@ def check_registers(context: int, wave: int, row: int) -> None:
             consumer = load_i64(p, access + 2)
             for register in range(first, first + count):
                 if load_i64(until, register) > clock:
-                    examine_read(context, wave, row, register, consumer, clock, lanes)
+                    examine_read(context, wave, row, p, register, consumer, clock, lanes)
     writes = load_i64(p, y.P_WRITES)
     queue = load_i64(p, y.P_QUEUE)
     for i in range(writes):
@@ -132,7 +137,7 @@ def check_registers(context: int, wave: int, row: int) -> None:
             if load_i64(wuntil, register) > clock:
                 consumer = load_i64(p, access + 2)
                 examine_write(context, wave, row, register, consumer, clock, queue)
-    note_forbidding_reads(context, wave, row, clock)
+    note_forbidding_reads(context, wave, row, p, clock)
     longest = load_i64(context, y.C_LONGEST)
     defined = load_i64(context, y.C_DEFINED) + wave * (8 * y.REGISTERS)
     info = load_i64(context, y.C_WINFO) + wave * (8 * y.REGISTERS)
@@ -155,9 +160,8 @@ def check_registers(context: int, wave: int, row: int) -> None:
 
 
 @compiled
-def note_forbidding_reads(context: int, wave: int, row: int, clock: int) -> None:
+def note_forbidding_reads(context: int, wave: int, row: int, p: int, clock: int) -> None:
     """Record reads after which the register must not be overwritten for a while."""
-    p = program_row(context, row)
     for i in range(load_i64(p, y.P_READS)):
         access = y.P_READ + i * y.READ_SIZE
         producer = load_i64(p, access + 3)

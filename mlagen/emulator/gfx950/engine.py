@@ -15,6 +15,7 @@ from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.checks import check_registers
 from mlagen.emulator.gfx950.execute import (
     branch_taken,
+    indexed,
     run_carry,
     run_compare,
     run_lane,
@@ -96,9 +97,11 @@ def step(context: int, wave: int, row: int) -> int:
     """Execute one program row; the next row, or -1 when an unmodelled descriptor is met."""
     p = program_row(context, row)
     control = wave_base(context, wave)
-    if load_i64(context, y.C_SANITIZE):
-        check_registers(context, wave, row)
     kind = load_i64(p, y.P_CLASS)
+    if kind == y.X_VALU and load_i64(p, y.P_FLAGS) != 0:
+        p = indexed(context, wave, row, p)
+    if load_i64(context, y.C_SANITIZE):
+        check_registers(context, wave, row, p)
     following = row + 1
     if kind == y.X_VALU:
         run_valu(context, wave, p)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.binary.instruction import EXEC, SCC, VCC
+from mlagen.binary.instruction import EXEC, M0, SCC, VCC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.matrix import multiply
@@ -14,10 +14,11 @@ from mlagen.emulator.gfx950.raw import (
     f32_of,
     load_i64,
     load_u32,
+    store_i64,
     store_u32,
 )
 from mlagen.emulator.gfx950.scalar import get32, get64, put32, put64, scalar_alu
-from mlagen.emulator.gfx950.state import scalar_base, vector_row
+from mlagen.emulator.gfx950.state import report, scalar_base, vector_row
 from mlagen.emulator.gfx950.vector import (
     add_carry,
     alu_convert,
@@ -148,6 +149,37 @@ def finish_float(row: int, omod: int, clamp_nan: int) -> None:
 
 
 @compiled
+def indexed(context: int, wave: int, row: int, p: int) -> int:
+    """The program row with M0's index added to the operands that s_set_gpr_idx_on selected.
+
+    Returns the address of a patched copy; the registers it names are checked like any others.
+    """
+    selected = load_i64(p, y.P_FLAGS)
+    copy = load_i64(context, y.C_PATCHED)
+    for column in range(y.P_SIZE):
+        store_i64(copy, column, load_i64(p, column))
+    index = get32(scalar_base(context, wave), M0) & 0xFF
+    limit = load_i64(context, y.C_VGPRS)
+    for which in range(4):
+        column = y.P_DST if which == 3 else y.P_KIND + 2 * which + 1
+        vector = which == 3 or load_i64(p, y.P_KIND + 2 * which) == y.S_VECTOR
+        if vector and (selected >> which) & 1:
+            old = load_i64(p, column)
+            new = old + index
+            if new >= limit:
+                report(context, y.UNDEFINED_REGISTER, row, -1, wave, -1, new, 0, 0)
+                new = 0  # the hardware uses v0 for a register out of range
+            store_i64(copy, column, new)
+            accesses = load_i64(p, y.P_WRITES) if which == 3 else load_i64(p, y.P_READS)
+            first = y.P_WRITE if which == 3 else y.P_READ
+            for i in range(accesses):
+                place = first + i * y.READ_SIZE
+                if load_i64(p, place) == old:
+                    store_i64(copy, place, new)
+    return copy
+
+
+@compiled
 def run_valu(context: int, wave: int, p: int) -> None:
     """One 32-bit result a lane."""
     op = load_i64(p, y.P_OP)
@@ -183,9 +215,9 @@ def run_valu(context: int, wave: int, p: int) -> None:
         mask = get64(scalar_base(context, wave), value) if kind == y.S_SCALAR else value
         select(t, a, b, mask)
     elif (op >= o.V_CVT_F32_I32 and op <= o.V_CVT_I32_F32) or op >= o.V_CVT_F32_UBYTE0:
-        alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP))
+        alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP), load_i64(p, y.P_AUX))
     elif op >= o.V_CVT_PK_BF16_F32 and op <= o.V_CVT_PK_BF8_F32:
-        alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP))
+        alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP), load_i64(p, y.P_AUX))
         if op != o.V_CVT_PK_BF16_F32:
             high = mod & (8 << 6)
             for i in range(64):

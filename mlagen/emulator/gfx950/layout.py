@@ -44,6 +44,7 @@ C_ARENA: Final = 21
 C_BUFFERS: Final = 22
 C_HAZARD: Final = 23  # wait states: producer class * HAZARD_CLASSES + consumer class
 C_LONGEST: Final = 24  # the most that any read, any overwrite of a producer class needs (pairs)
+C_PATCHED: Final = 26  # room for one program row with indexed registers
 C_TEMP: Final = 25  # f32 work space of the matrix instructions
 # Context slots: scalars.
 C_WAVES: Final = 32
@@ -67,6 +68,7 @@ C_ACCUM: Final = 49
 C_CURRENT: Final = 50  # wave whose turn it is (kept between slices)
 C_ORPHAN: Final = 51  # smallest LDS operation that an ended wave never waited for
 C_FAULT: Final = 52  # program row at which a run had to stop
+C_VGPRS: Final = 54
 C_HINT: Final = 53  # buffer that the last access fell into
 C_SIZE: Final = 64
 
@@ -81,8 +83,6 @@ W_EPOCH: Final = 2
 W_CLOCK: Final = 3
 W_HEAD: Final = 4  # three queues: oldest sequence number in flight
 W_TAIL: Final = 7  # three queues: next sequence number
-W_INDEX_MODE: Final = 10  # s_set_gpr_idx: selected operands, 0 when off
-W_INDEX: Final = 11
 W_LAND: Final = 12  # three queues: first sequence number whose effect has not happened yet
 W_SIZE: Final = 16
 RUNNING: Final = 0

@@ -177,6 +177,7 @@ class Machine:
             y.C_BUFFERS: memory.table,
             y.C_HAZARD: hazard_matrix(),
             y.C_LONGEST: longest_waits(),
+            y.C_PATCHED: np.zeros(y.P_SIZE, dtype=np.int64),
             y.C_TEMP: np.zeros(2 * 4096, dtype=np.float32),
         }
         for slot, array in self._arrays.items():
@@ -184,6 +185,7 @@ class Machine:
         descriptor = launch.kernel.descriptor
         context = self.context
         context[y.C_WAVES] = waves
+        context[y.C_VGPRS] = descriptor.vgprs
         context[y.C_ROWS_PROGRAM] = len(program.rows)
         context[y.C_LDS_BYTES] = launch.lds_bytes
         context[y.C_SANITIZE] = int(launch.sanitize)

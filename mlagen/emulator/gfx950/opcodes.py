@@ -90,6 +90,7 @@ V_CVT_F32_UBYTE0: Final = 81
 V_CVT_F32_UBYTE1: Final = 82
 V_CVT_F32_UBYTE2: Final = 83
 V_CVT_F32_UBYTE3: Final = 84
+V_CVT_SCALEF32_PK_BF16_FP8: Final = 85
 
 # Scalar operations.
 S_MOV_B32: Final = 0

@@ -85,8 +85,8 @@ def _scalar_entries() -> dict[str, Entry]:
         for kind in ("i32", "u32"):
             op = getattr(o, f"S_CMP_{relation.upper()}_{kind.upper()}")
             table[f"s_cmpk_{relation}_{kind}"] = Entry(y.X_SALU, op)
-    for name in ("s_set_gpr_idx_on", "s_set_gpr_idx_off", "s_set_gpr_idx_idx"):
-        table.pop(name)
+    table.pop("s_set_gpr_idx_idx")
+    table["s_set_gpr_idx_off"] = Entry(y.X_NOP)
     return table
 
 

@@ -22,7 +22,7 @@ from mlagen.binary.hazards import (
     read_producer_class,
 )
 from mlagen.binary.instruction import EXEC, VCC
-from mlagen.binary.text import waitcnt_fields
+from mlagen.binary.text import truth_table, waitcnt_fields
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.tables import ENTRIES, Entry
@@ -65,16 +65,44 @@ def translate(kernel: KernelCode) -> Program:
         for effect in all_effects
         for access in effect.writes
     )
+    regions = _indexed_regions(instructions)
     for row, (ins, effect) in enumerate(zip(instructions, all_effects, strict=True)):
         try:
             _translate_one(kernel, ins, rows[row], index)
             _note_effects(kernel, ins, effect, rows[row], exec_written)
+            _note_indexing(ins, regions[row], rows[row])
         except _Unmodelled as why:
             raise UnsupportedError(
                 f"kernel {kernel.name}, {ins.offset:#x}: {ins}: {why}, which the emulator does not "
                 "model"
             ) from None
     return Program(kernel, instructions, rows)
+
+
+def _indexed_regions(instructions: tuple[Instruction, ...]) -> list[int]:
+    """Operands that are indexed (bits 0..3: src0, src1, src2, dst) at each instruction.
+
+    The mode is followed along straight lines from s_set_gpr_idx_on to s_set_gpr_idx_off.
+    """
+    regions = []
+    active = 0
+    for ins in instructions:
+        regions.append(active)
+        if ins.mnemonic == "s_set_gpr_idx_on":
+            active = 0x10 | ins.modifier("ssrc1")
+        elif ins.mnemonic == "s_set_gpr_idx_off":
+            active = 0
+    return regions
+
+
+def _note_indexing(ins: Instruction, region: int, out: np.ndarray) -> None:
+    if not region:
+        return
+    plain = ins.encoding in ("VOP1", "VOP2", "VOP3") and out[y.P_CLASS] == y.X_VALU
+    if plain:
+        out[y.P_FLAGS] = region & 15
+    elif out[y.P_CLASS] not in (y.X_NOP, y.X_SALU) or ins.mnemonic == "s_set_gpr_idx_on":
+        raise _Unmodelled("register indexing of this instruction")
 
 
 class _Unmodelled(Exception):
@@ -195,6 +223,13 @@ def _modifiers(ins: Instruction, entry: Entry, out: np.ndarray) -> None:
 _DPP_CONTROLS = (0x130, 0x134, 0x138, 0x13C, 0x140, 0x141, 0x142, 0x143)
 
 
+_OPSEL = {  # the one op_sel value that each of these knows, beside none
+    "v_cvt_pk_fp8_f32": 8,
+    "v_cvt_pk_bf8_f32": 8,
+    "v_cvt_scalef32_pk_bf16_fp8": 1,
+}
+
+
 def _valu(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
     for which, operand in enumerate(_sources(ins)):
         _set_source(kernel, out, which, operand)
@@ -202,22 +237,18 @@ def _valu(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -
     out[y.P_DST] = _physical(kernel, destination)
     _modifiers(ins, entry, out)
     opsel = ins.modifier("opsel")
-    if opsel and not (ins.mnemonic.startswith("v_cvt_pk_") and opsel == 8):
-        if ins.mnemonic != "v_bitop3_b32":
-            raise _Unmodelled("op_sel")
+    if opsel and opsel != _OPSEL.get(ins.mnemonic):
+        raise _Unmodelled("op_sel")
+    if ins.mnemonic == "v_cvt_scalef32_pk_bf16_fp8":
+        out[y.P_AUX] = opsel
     if ins.mnemonic in ("v_fmac_f32",):
         out[y.P_KIND + 4], out[y.P_KIND + 5] = y.S_VECTOR, out[y.P_DST]
     if ins.mnemonic == "v_cndmask_b32" and ins.operand("src2") is None:
         out[y.P_KIND + 4], out[y.P_KIND + 5] = y.S_SCALAR, VCC
     if ins.mnemonic == "v_bitop3_b32":
-        out[y.P_AUX] = _truth_table(ins)
+        out[y.P_AUX] = truth_table(ins)
         out[y.P_MOD] = 0
         out[y.P_OMOD] = 0
-
-
-def _truth_table(ins: Instruction) -> int:
-    """The 8-bit truth table of v_bitop3 lies in ABS, OPSEL and NEG bits (LLVM VOP3 bitop3)."""
-    return ins.modifier("neg") << 0 | (ins.modifier("omod") & 3) << 3 | ins.modifier("abs") << 5
 
 
 def _required(ins: Instruction, field: str) -> Operand:
@@ -359,6 +390,8 @@ def _scalar(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray)
         signed = ins.mnemonic.endswith("i32")
         out[y.P_KIND + 3] = (immediate if signed else ins.modifier("simm16")) & 0xFFFFFFFF
         return
+    if ins.mnemonic == "s_set_gpr_idx_on":
+        out[y.P_IMM] = ins.modifier("ssrc1")
     if destination is not None:
         out[y.P_DST] = destination.index
 

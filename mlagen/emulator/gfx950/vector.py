@@ -19,6 +19,7 @@ from mlagen.emulator.gfx950.numeric import (
     e5m2_of,
     exp2_f32,
     f32_from,
+    f32_of_e4m3,
     first_high,
     first_low,
     flush_bits,
@@ -137,8 +138,8 @@ def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
 
 
 @compiled
-def alu_convert(op: int, t: int, a: int, b: int, keep: int, clamp8: int) -> None:
-    """Conversions between f32, integers and small floats."""
+def alu_convert(op: int, t: int, a: int, b: int, keep: int, clamp8: int, upper: int) -> None:
+    """Conversions between f32, integers and small floats; `upper` picks a source's upper half."""
     if op == o.V_CVT_PK_BF16_F32:
         for i in range(64):
             low = bf16_of(flush_bits(read_int(a, i), keep))
@@ -164,6 +165,14 @@ def alu_convert(op: int, t: int, a: int, b: int, keep: int, clamp8: int) -> None
     elif op == o.V_CVT_I32_F32:
         for i in range(64):
             write_int(t, i, i32_of_f32(read_f32(a, i, keep)))
+    elif op == o.V_CVT_SCALEF32_PK_BF16_FP8:
+        for i in range(64):
+            exponent = ((read_int(b, i) >> 23) & 0xFF) - 127
+            word = read_int(a, i) >> (16 * upper)
+            low = math.ldexp(np.float64(f32_of_e4m3(word & 0xFF)), exponent)
+            high = math.ldexp(np.float64(f32_of_e4m3((word >> 8) & 0xFF)), exponent)
+            value = bf16_of(np.int64(bits_of(np.float32(low))))
+            write_int(t, i, value | bf16_of(np.int64(bits_of(np.float32(high)))) << 16)
     else:  # V_CVT_F32_UBYTE0 .. 3
         shift = 8 * (op - o.V_CVT_F32_UBYTE0)
         for i in range(64):

@@ -1,0 +1,70 @@
+"""Two tables on purpose: what the generator thinks an instruction does, against what the checkers
+read out of its encoding. Every difference is listed; none is tolerated."""
+
+import pytest
+
+from mlagen.binary import load_code_object
+from mlagen.binary.effects import effects
+from mlagen.codegen.build import build, generate
+from mlagen.codegen.gfx950.isa import SCC, SGPR
+from mlagen.codegen.render import Templates
+from mlagen.codegen.schedules import load
+from mlagen.problem import MhaConfig
+
+CHECKER_SCC = 128  # the checkers' number for SCC in the scalar file
+EXEC = {("s", 126), ("s", 127)}  # the lane mask, which the generator leaves implicit
+
+
+@pytest.fixture(scope="module", params=["bf16", "fp32"])
+def streams(request):
+    """(generator's instructions, the same decoded from the code object, accum_offset)."""
+    config = MhaConfig(num_heads=6, num_kv_heads=3, output_dtype=request.param)
+    artifact = build("mha_prefill_v2", config)
+    (kernel,) = load_code_object(artifact.code).kernels.values()
+    schedule = load("mha_prefill_v2").build(config, {})
+    layout = generate(schedule, Templates("gfx950")).layout
+    printed = []
+    for segment in layout.segments:
+        printed += segment.head
+        for piece in segment.pieces:
+            printed += piece.body
+        printed += segment.tail
+    printed = [x for x in printed if x.pipe != "label"]
+    return printed, kernel.instructions, kernel.descriptor.accum_offset
+
+
+def named(registers):
+    result = set()
+    for register in registers:
+        if register in SCC:
+            result.add(("s", CHECKER_SCC))
+        elif register >= SGPR:
+            result.add(("s", register - SGPR))
+        else:
+            result.add(("v", register))
+    return result - EXEC
+
+
+def decoded(accesses):
+    return {(a.file, a.base + n) for a in accesses for n in range(a.count)} - EXEC
+
+
+def test_the_code_object_holds_what_was_printed(streams):
+    printed, binary, _ = streams
+    assert [x.mnemonic for x in printed] == [x.mnemonic for x in binary]
+
+
+def test_both_tables_agree_on_every_instruction(streams):
+    printed, binary, accum_offset = streams
+    differences = {}
+    for ours, theirs in zip(printed, binary, strict=True):
+        effect = effects(theirs, accum_offset)
+        for what, a, b in (
+            ("reads", named(ours.reads), decoded(effect.reads)),
+            ("writes", named(ours.writes), decoded(effect.writes)),
+            ("counter", ours.counter, {"lds": "lgkm", "smem": "lgkm"}.get(effect.counter,
+                                                                         effect.counter)),
+        ):  # fmt: skip
+            if a != b:
+                differences.setdefault((ours.mnemonic, what), (ours.text, a, b))
+    assert not differences, "\n".join(f"{k}: {v}" for k, v in differences.items())
