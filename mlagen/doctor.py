@@ -21,7 +21,6 @@ _PURPOSE = {
     "": "core",
     "emulator": "mlagen verify",
     "amd": "assembling without ROCm or LLVM",
-    "hip": "launching on an AMD GPU",
     "dev": "running the tests",
 }
 

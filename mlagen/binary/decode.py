@@ -148,7 +148,7 @@ def _plain(
         elif value:
             modifiers.append((field, value))
     operands.sort(key=lambda item: _ORDER[item[0]])
-    if encoding in ("DS", "MUBUF", "GLOBAL", "FLAT", "VOP3P", "VOP3PX2"):
+    if encoding in ("DS", "MUBUF", "GLOBAL", "FLAT", "VOP3P", "VOP3PX2") or "accvgpr" in mnemonic:
         # The accumulator bits are part of the operands' kind from here on.
         modifiers = [item for item in modifiers if item[0] not in ("acc", "acc_cd")]
         operands = _accumulators(encoding, mnemonic, fields, operands)
@@ -236,14 +236,17 @@ def _accumulators(
     """Mark the operands that the ACC bits turn into accumulation registers (CDNA4 ISA guide)."""
     acc = fields.get("acc", 0)
     acc_cd = fields.get("acc_cd", 0)
-    if encoding == "VOP3P" and "acc_cd" not in fields:
+    moves = mnemonic.startswith("v_accvgpr")
+    if encoding == "VOP3P" and "acc_cd" not in fields and not moves:
         return operands
     result = []
     for field, operand in operands:
         is_acc = False
         if operand.kind == "v":
-            if encoding in ("VOP3P", "VOP3PX2"):
-                if mnemonic == "v_accvgpr_read_b32":
+            if encoding in ("VOP3P", "VOP3PX2") or moves:
+                if mnemonic == "v_accvgpr_mov_b32":
+                    is_acc = True
+                elif mnemonic == "v_accvgpr_read_b32":
                     is_acc = field == "src0"
                 elif mnemonic == "v_accvgpr_write_b32":
                     is_acc = field == "vdst"

@@ -96,7 +96,7 @@ def _dpp(ins: Instruction) -> list[str]:
 
 def _sdwa(ins: Instruction) -> list[str]:
     tail = []
-    if ins.operand("vdst") is not None:
+    if ins.operand("vdst") is not None and not ins.mnemonic.startswith("v_cvt_pk_f32_"):
         tail.append(f"dst_sel:{_SDWA_SELECT[ins.modifier('dst_sel') % 7]}")
         unused = ("UNUSED_PAD", "UNUSED_SEXT", "UNUSED_PRESERVE", "?")[ins.modifier("dst_unused")]
         tail.append(f"dst_unused:{unused}")

@@ -1,14 +1,16 @@
 """Number formats and how far arithmetic in them can be from exact: every bound starts here.
 
-Rounding is to nearest, ties to even, and f32 denormals are flushed to zero (the mode in which the
-kernels run: round mode and denormal mode of their descriptors).
+Rounding is to nearest, ties to even, and f32 denormals are flushed to zero: the modes that the
+kernels' descriptors set.
 
 Two kinds of bound on a sum of roundings are used, and the smaller of the two is taken:
 
 * the worst case, in which all errors have the same sign;
 * Hoeffding's: n independent errors of mean zero, each within ±b_i, exceed t in sum with a
   probability of at most `2 exp(-t² / (2 Σ b_i²))`. Rounding errors of unrelated numbers are such
-  errors; `confidence` turns a probability over all elements into the factor on sqrt(Σ b_i²).
+  errors; those of the same number again and again (a key repeated hundreds of times) are not, so
+  such data is not for these bounds. `confidence` turns a probability over all elements into the
+  factor on sqrt(Σ b_i²).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ BF16_BITS, FP32_BITS = 8, 24  # of the significand, the implicit one included
 U_BF16, U_FP32 = 2.0**-BF16_BITS, 2.0**-FP32_BITS
 SMALLEST_NORMAL = 2.0**-126  # of fp32 and of bf16; what is smaller is flushed
 
-# v_exp_f32 and v_rcp_f32: 1 ulp, which is at most 2^-23 of the result (CDNA4 ISA, "1 ULP").
+# v_exp_f32 and v_rcp_f32 are accurate to 1 ulp (AMD's ISA documents), at most 2^-23 of the result.
 TRANSCENDENTAL = 2.0**-23
 
 FAILURE_PROBABILITY = 1e-12  # that a right result exceeds a bound anywhere in a comparison

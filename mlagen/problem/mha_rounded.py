@@ -1,6 +1,6 @@
 """The rounding oracle of MHA / GQA: rounds where the kernel rounds, and is exact in between.
 
-What it follows (kernel_contracts: lazy rescale, the numerics of the prefill kernel):
+What it follows:
 
 * Q' = bf16(fp32(Q) * fp32(c)), S = Q' K^T in log2 units, tile by tile of `kv_block` keys.
 * A wave of 32 query rows keeps a lagging maximum M per row. The first tile sets it. At every later
@@ -69,35 +69,26 @@ def rounded(
     undecided = 0
     rows_of_heads = q[..., 0].size
     factor = confidence(rows_of_heads * (inputs.keys + inputs.config.depth))  # scores and outputs
-    for batch in range(inputs.batch):
-        for index, head in enumerate(chosen_heads):
-            data = HeadData.of(inputs, batch, inputs.config.kv_head_of(int(head)))
-            for block, keys in row_blocks(inputs, all_rows):
-                if keys.stop == keys.start:
-                    continue
-                scores = _Scores.of(
-                    inputs, data, q[batch, block, index], all_rows[block], keys, factor
-                )
-                path = scores.path({})
-                values[batch, block, index], bounds[batch, block, index] = scores.finish(
-                    data, path, factor
-                )
-                for wave, options in scores.other_paths(path):
-                    undecided += options is None
-                    lanes = slice(wave * wave_rows, (wave + 1) * wave_rows)
-                    mine = kept[block][lanes]
-                    for option in options or ():
-                        answer = scores.wave(lanes).finish(data, option, factor)
-                        first = int(kept[: block.start + lanes.start].sum())
-                        alternatives.append(
-                            Alternative(
-                                batch,
-                                index,
-                                first + np.arange(int(mine.sum())),
-                                answer[0][mine],
-                                answer[1][mine],
-                            )
-                        )
+    for batch, index in np.ndindex(inputs.batch, len(chosen_heads)):
+        data = HeadData.of(inputs, batch, inputs.config.kv_head_of(int(chosen_heads[index])))
+        for block, keys in row_blocks(inputs, all_rows):
+            if keys.stop == keys.start:
+                continue
+            at = (batch, block, index)
+            scores = _Scores.of(inputs, data, q[at], all_rows[block], keys, factor)
+            path = scores.path({})
+            values[at], bounds[at] = scores.finish(data, path, factor)
+            for wave, options in scores.other_paths(path):
+                undecided += options is None
+                lanes = slice(wave * wave_rows, (wave + 1) * wave_rows)
+                mine = kept[block][lanes]
+                first = int(kept[: block.start + lanes.start].sum())
+                rows_of_wave = first + np.arange(int(mine.sum()))
+                for option in options or ():
+                    output, bound = scores.wave(lanes).finish(data, option, factor)
+                    alternatives.append(
+                        Alternative(batch, index, rows_of_wave, output[mine], bound[mine])
+                    )
     return Expected(
         "rounding",
         values[:, kept],
