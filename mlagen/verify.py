@@ -147,7 +147,8 @@ class VerifyReport:
             modes = ", ".join(run.mode for run in self.runs)
             return f"clean; the same bits in modes {modes}" if len(self.runs) > 1 else "clean"
         differing = [run.mode for run in self.runs if not run.same_bits]
-        parts = [f"{len(self.findings)} findings"] if self.findings else []
+        count = len(self.findings)
+        parts = [f"{count} finding{'s' if count > 1 else ''}"] if count else []
         parts += [f"other bits in mode {mode}" for mode in differing]
         return ", ".join(parts)
 

@@ -128,6 +128,9 @@ def _plain(
             known = known | {"vsrc0"}
     if encoding == "VOPC_SDWA" and not fields.get("sd"):
         fields = {field: value for field, value in fields.items() if field != "sdst"}
+    if encoding == "SMEM" and not fields["soffset_en"] and not fields["imm"]:
+        # The older form: OFFSET holds the number of the SGPR (CDNA4 ISA guide, SMEM format).
+        fields = {**fields, "soffset": fields["offset"] & 0x7F, "offset": 0}
     widths = _corrected_widths(encoding, mnemonic, fields, widths)
     operands: list[tuple[str, Operand]] = []
     modifiers: list[tuple[str, int]] = []

@@ -48,7 +48,7 @@ class MhaConfig:
     rescale_threshold: float = 8.0  # log2 units a row maximum may grow before O is rescaled
     dtype: str = "bf16"  # Q, K and V
     output_dtype: str = "bf16"
-    fp8_mma_k_128: bool = False  # always False: see __post_init__
+    fp8_mma_k_128: bool = False  # refused: P would not stay in its registers
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__  # the dataclass is frozen; this only brings types in order

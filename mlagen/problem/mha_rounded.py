@@ -176,12 +176,12 @@ class _Scores:
                     np.maximum(now[1], low[:, tile]),
                     np.maximum(now[2], high[:, tile]),
                 )
-                # The kernel subtracts in fp32; a row that saw nothing before grows without limit.
-                least = _growth(now[2], new[1]) * (1 - U_FP32)
-                most = _growth(now[1], new[2]) * (1 + U_FP32)
+                # The kernel subtracts in fp32.
+                least = _growth(now[2], low[:, tile]) * (1 - U_FP32)
+                most = _growth(now[1], high[:, tile]) * (1 + U_FP32)
                 surely = self._any_row(least > self.threshold)
                 maybe = self._any_row(most > self.threshold)
-                vote = self._any_row(_growth(now[0], new[0]) > self.threshold)
+                vote = self._any_row(_growth(now[0], top[:, tile]) > self.threshold)
                 moved[:, tile] = forced.get(tile, vote)
                 close[:, tile] = maybe & ~surely
                 lanes = np.repeat(moved[:, tile], self.wave_rows)
@@ -270,7 +270,7 @@ class _Scores:
         return of_tiles.reshape(len(of_tiles), -1)[:, : self.keys.stop - self.keys.start]
 
 
-def _growth(old: Floats, new: Floats) -> Floats:
-    """new - old; 0 where a row saw no key yet, inf where it sees its first."""
+def _growth(maximum: Floats, tile: Floats) -> Floats:
+    """What a tile's maximum adds to the row's: 0 if it sees no key, inf if it sees its first."""
     with np.errstate(invalid="ignore"):
-        return np.where(np.isneginf(new), 0.0, new - old)
+        return np.where(np.isneginf(tile), 0.0, np.maximum(tile - maximum, 0.0))

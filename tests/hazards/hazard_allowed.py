@@ -120,18 +120,6 @@ CHECKER: tuple[Allowed, ...] = (
         gap=True,
     ),
     Allowed(
-        "the AGPR of v_accvgpr_read and v_accvgpr_write is decoded as a VGPR",
-        MATRIX_TABLE,
-        columns=("v_accvgpr_read of D",),
-        gap=True,
-    ),
-    Allowed(
-        "the AGPR of v_accvgpr_read and v_accvgpr_write is decoded as a VGPR",
-        STORE_TABLE,
-        rows=("v_accvgpr_write",),
-        gap=True,
-    ),
-    Allowed(
         "the old value that a DPP instruction keeps is no DPP read for the checkers",
         VECTOR_TABLE,
         columns=("DPP old value",),

@@ -160,7 +160,7 @@ def test_findings_fail_a_right_result(artifact, inputs):
     error = found.error()
     assert isinstance(error, FindingsError) and error.exit_code == 4
     assert "error[race-raw]" in str(error)
-    assert dict(found.facts())["sanitizer"] == "1 findings"
+    assert dict(found.facts())["sanitizer"] == "1 finding"
 
 
 def test_a_wrong_result_comes_before_findings(artifact, inputs):
