@@ -12,6 +12,9 @@ from collections.abc import Sequence
 
 import click
 
+# The oracles multiply small matrices: BLAS threads only spin against the emulator's.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from mlagen import __version__
 from mlagen.errors import MlagenError
 

@@ -1,8 +1,8 @@
 """MHA / GQA prefill on gfx950: the operations a schedule arranges, and the registers they share.
 
-Dataflow, 32 query rows a wave (kernel_contracts: S^T = K Q^T, O^T += V^T P): one lane owns one
-query row, so row maximum and row sum are in-lane reductions plus one exchange between the two
-half-waves, and P feeds the second product from the registers that held S.
+Dataflow, 32 query rows a wave (S^T = K Q^T, O^T += V^T P): one lane owns one query row, so row
+maximum and row sum are in-lane reductions plus one exchange between the two half-waves, and P feeds
+the second product from the registers that held S.
 
 Softmax in base 2: Q is multiplied by c = scale * log2(e) in fp32 and rounded back to bf16 once.
 The running maximum M lags: it moves only when some row of the wave grew by more than

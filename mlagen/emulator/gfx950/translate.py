@@ -235,6 +235,9 @@ def _valu(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -
         _set_source(kernel, out, which, operand)
     destination = _required(ins, "vdst")
     out[y.P_DST] = _physical(kernel, destination)
+    if ins.mnemonic == "v_bitop3_b32":
+        out[y.P_AUX] = truth_table(ins)  # it lies in the fields of the modifiers
+        return
     _modifiers(ins, entry, out)
     opsel = ins.modifier("opsel")
     if opsel and opsel != _OPSEL.get(ins.mnemonic):
@@ -245,10 +248,6 @@ def _valu(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -
         out[y.P_KIND + 4], out[y.P_KIND + 5] = y.S_VECTOR, out[y.P_DST]
     if ins.mnemonic == "v_cndmask_b32" and ins.operand("src2") is None:
         out[y.P_KIND + 4], out[y.P_KIND + 5] = y.S_SCALAR, VCC
-    if ins.mnemonic == "v_bitop3_b32":
-        out[y.P_AUX] = truth_table(ins)
-        out[y.P_MOD] = 0
-        out[y.P_OMOD] = 0
 
 
 def _required(ins: Instruction, field: str) -> Operand:
