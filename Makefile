@@ -17,7 +17,10 @@ demo: $(READY)
 	@echo
 	@$(BIN)/mlagen verify $(OUT) $(DEMO_SHAPE)
 
+# The emulator's engine is compiled once and cached; otherwise each test process would do it.
 test: $(READY)
+	@$(BIN)/mlagen verify mha_prefill_v2 --set num_heads=1 --set num_kv_heads=1 \
+		--shape seq_len=32 >/dev/null
 	$(BIN)/python -m pytest -q -n 2 $(TESTS)
 
 lint: $(READY)
@@ -35,5 +38,5 @@ $(READY): pyproject.toml
 		{ echo "error: $(PYTHON) is older than 3.11; run: make PYTHON=python3.11" >&2; exit 5; }
 	@echo "setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[emulator,amd,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[emulator,amd,nvidia,dev]'
 	@touch $@

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlagen import env
+from mlagen.codegen import ptxas
 from mlagen.codegen.toolchain import INSTALL_HINT, PROBES, search
 
 _PURPOSE = {
     "": "core",
     "emulator": "mlagen verify",
     "amd": "assembling without ROCm or LLVM",
+    "nvidia": "assembling without a CUDA toolkit",
+    "cuda": "launching on NVIDIA GPUs",
     "dev": "running the tests",
 }
 
@@ -65,16 +68,18 @@ class Report:
 def examine() -> Report:
     """Looks at this machine."""
     packages = _packages()
-    tools = tuple(_tools())
+    tools, nvidia_tools = tuple(_tools()), tuple(_nvidia_tools())
     missing = {
         extra: tuple(check.name for check in checks if not check.found)
         for extra, checks in packages.items()
     }
-    can_build = any(check.found for check in tools) and not missing[""]
+    can_build = any(check.found for check in (*tools, *nvidia_tools)) and not missing[""]
     can_verify = not missing[""] and not missing.get("emulator")
     advice = []
     if not any(check.found for check in tools):
-        advice.append(f"no assembler: {INSTALL_HINT}")
+        advice.append(f"no assembler for {', '.join(PROBES)}: {INSTALL_HINT}")
+    if not any(check.found for check in nvidia_tools):
+        advice.append(f"no assembler for {', '.join(ptxas.PROBES)}: {ptxas.INSTALL_HINT}")
     if missing[""]:
         advice.append(f"missing {', '.join(missing[''])}: pip install mlagen")
     if missing.get("emulator"):
@@ -86,6 +91,7 @@ def examine() -> Report:
     groups = (
         Group("machine", tuple(_machine())),
         Group("assemblers, in the order they are taken", tools),
+        Group("assemblers for NVIDIA, in the order they are taken", nvidia_tools),
         *(Group(f"python packages: {_title(extra)}", checks) for extra, checks in packages.items()),
         Group("GPUs", tuple(_gpus())),
         Group("environment variables", tuple(_variables())),
@@ -115,6 +121,18 @@ def _tools() -> list[Check]:
             if tools := tried.toolchain:
                 detail = f"{tools.clang[0]} for {target}"
                 found.append(Check(tried.place, True, tools.version, detail))
+            else:
+                found.append(Check(tried.place, False, "", tried.reason))
+    return found
+
+
+def _nvidia_tools() -> list[Check]:
+    found = []
+    for target in ptxas.PROBES:
+        for tried in ptxas.search_ptxas(target):
+            if tool := tried.ptxas:
+                detail = f"{tool.command[0]} for {target}"
+                found.append(Check(tried.place, True, tool.version, detail))
             else:
                 found.append(Check(tried.place, False, "", tried.reason))
     return found

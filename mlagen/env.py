@@ -10,11 +10,17 @@ CLANG = "MLAGEN_CLANG"
 LLD = "MLAGEN_LLD"
 CACHE_DIR = "MLAGEN_CACHE_DIR"
 ROCM_PATH = "ROCM_PATH"
+PTXAS = "MLAGEN_PTXAS"
+CUDA_HOME = "CUDA_HOME"
+CUDA_PATH = "CUDA_PATH"
 
 VARIABLES = {
     CLANG: "the clang that assembles, before any other; set together with MLAGEN_LLD",
     LLD: "the ld.lld that links",
     ROCM_PATH: "the ROCm installation to look into instead of /opt/rocm",
+    PTXAS: "the ptxas that assembles for NVIDIA targets, before any other",
+    CUDA_HOME: "the CUDA installation to look into first",
+    CUDA_PATH: "the CUDA installation to look into next",
     CACHE_DIR: "where built kernels are kept instead of the platform's cache directory",
 }
 

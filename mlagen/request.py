@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from mlagen.artifact import Artifact
     from mlagen.verify import VerifyReport
 
-_SIZES = ("batch", "seq_len", "num_keys", "start_pos")
-
 
 def require_name(what: str, name: str, legal: Iterable[str]) -> None:
     """Raises ConfigError unless `name` is among `legal`; the hint names the nearest."""
@@ -59,7 +57,7 @@ def build_artifact(
     from mlagen.codegen import build
     from mlagen.codegen.schedules import load
 
-    schedule = load(kernel)
+    schedule = load(kernel, target)
     problem_type: Any = schedule.problem_type
     problem = problem_type.from_fields(fields)
     require_name("target", target, {schedule.target})
@@ -70,7 +68,7 @@ def build_artifact(
     if templates is not None:
         _require_templates(Path(templates), target)
     return build(
-        kernel,
+        schedule,
         problem,
         target=target,
         knobs=dict(knobs),
@@ -162,14 +160,21 @@ def verify_from_text(
     data: str,
     seed: int,
     modes: Iterable[str],
+    problem_file: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> VerifyReport:
-    """`mlagen.verify.verify` for the command line's `NAME=SIZE` texts."""
-    from mlagen.verify import verify
+    """`mlagen.verify.verify` for the command line's `NAME=SIZE` texts. `problem_file`: the schedule
+    file that brings the artifact's kind of problem, where it is none of the shipped ones."""
+    from mlagen.verify import kind_of, verify
 
+    if problem_file is not None:
+        from mlagen.codegen.schedules import load
+
+        load(problem_file, artifact.manifest.target)
+    legal = kind_of(artifact).sizes
     sizes: dict[str, int] = {}
     for name, text in assignments("--shape", shapes).items():
-        require_name("size", name, _SIZES)
+        require_name("size", name, legal)
         try:
             sizes[name] = int(text)
         except ValueError:

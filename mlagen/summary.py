@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mlagen.artifact import Artifact, Manifest
-from mlagen.artifact.files import CODE, MANIFEST, TEXT
-from mlagen.targets import GFX950
+from mlagen.artifact.files import MANIFEST, file_names
+from mlagen.targets import GFX950, SM_90A
 
 
 def build_summary(artifact: Artifact, directory: Path) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def build_facts(artifact: Artifact, directory: Path) -> list[tuple[str, str]]:
         ("memory", memory_text(manifest)),
         ("made by", ", ".join(f"{name} {tool}" for name, tool in manifest.tools.items())),
         ("key", artifact.key),
-        *files_facts(directory),
+        *files_facts(directory, manifest.target),
     ]
 
 
@@ -48,27 +48,37 @@ def proof_text(manifest: Manifest) -> str:
 
 
 def registers_text(manifest: Manifest) -> str:
-    """Registers used against what the target lets one wave of this workgroup have."""
+    """Registers used against what the target lets one wave or thread of this workgroup have."""
     r = manifest.resources
     x, y, z = manifest.block
+    if manifest.target == SM_90A.name:
+        budget = SM_90A.register_budget(x * y * z)
+        return f"{r.vgprs} of {budget} a thread at entry; roles then take their own"
     waves = -(-x * y * z // GFX950.wave_size)
-    budget = GFX950.vgpr_budget(waves)
     return (
-        f"{r.vgprs} vector + {r.agprs} accumulator of {budget}, "
+        f"{r.vgprs} vector + {r.agprs} accumulator of {GFX950.vgpr_budget(waves)}, "
         f"{r.sgprs} scalar of {GFX950.sgprs_per_wave}"
     )
 
 
 def memory_text(manifest: Manifest) -> str:
-    """LDS against the target's, scratch and spills."""
+    """LDS or SMEM against the target's, scratch and spills."""
     r = manifest.resources
+    if manifest.target == SM_90A.name:
+        return (
+            f"SMEM {r.lds_bytes} of {SM_90A.smem_bytes} B, stack {r.scratch_bytes} B, "
+            f"spills {r.vgpr_spills} B"
+        )
     return (
         f"LDS {r.lds_bytes} of {GFX950.lds_bytes} B, scratch {r.scratch_bytes} B, "
         f"spills {r.vgpr_spills} vector + {r.sgpr_spills} scalar"
     )
 
 
-def files_facts(directory: Path) -> list[tuple[str, str]]:
+def files_facts(directory: Path, target: str) -> list[tuple[str, str]]:
     """Where the files are."""
-    names = (("code", CODE), ("text", TEXT), ("manifest", MANIFEST))
-    return [(name, str(directory / file)) for name, file in names]
+    code, text = file_names(target)
+    return [
+        (name, str(directory / file))
+        for name, file in (("code", code), ("text", text), ("manifest", MANIFEST))
+    ]

@@ -1,11 +1,13 @@
 """What a build produces: the code object, its text, and a manifest that says how to launch it.
 
 An artifact is a value. It is kept as a directory of three files that need nothing of mlagen to be
-read (`kernel.co`, `kernel.s`, `manifest.json`), and in a store addressed by content.
+read (`kernel.co`, `kernel.s`, `manifest.json`; on NVIDIA targets `kernel.cubin`, `kernel.ptx`), and
+in a store addressed by content.
 """
 
-from mlagen.artifact.files import read_artifact, write_artifact
+from mlagen.artifact.files import file_names, read_artifact, write_artifact
 from mlagen.artifact.manifest import (
+    DTYPE_BYTES,
     SCHEMA,
     Arg,
     Artifact,
@@ -14,12 +16,14 @@ from mlagen.artifact.manifest import (
     Proof,
     Resources,
     SourceLine,
+    TensorMapSpec,
     artifact_key,
     sha256,
 )
 from mlagen.artifact.store import ArtifactStore
 
 __all__ = [
+    "DTYPE_BYTES",
     "SCHEMA",
     "Arg",
     "Artifact",
@@ -29,7 +33,9 @@ __all__ = [
     "Proof",
     "Resources",
     "SourceLine",
+    "TensorMapSpec",
     "artifact_key",
+    "file_names",
     "read_artifact",
     "sha256",
     "write_artifact",

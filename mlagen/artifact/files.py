@@ -1,5 +1,7 @@
 """An artifact as a directory: `kernel.co`, `kernel.s`, `manifest.json`.
 
+On NVIDIA targets code and text are `kernel.cubin` and `kernel.ptx`.
+
 Written all or nothing, read with every hash checked. The manifest's JSON carries its own digest as
 its last field, so that an edited manifest is refused like an edited binary.
 """
@@ -16,7 +18,13 @@ from mlagen.artifact.manifest import SCHEMA, Artifact, Manifest, sha256
 from mlagen.errors import BinaryError, ConfigError, MissingError
 
 CODE, TEXT, MANIFEST = "kernel.co", "kernel.s", "manifest.json"
+CUBIN, PTX = "kernel.cubin", "kernel.ptx"
 _SEAL = "manifest_sha256"
+
+
+def file_names(target: str) -> tuple[str, str]:
+    """The names of code and text of an artifact for `target`."""
+    return (CUBIN, PTX) if target.startswith("sm_") else (CODE, TEXT)
 
 
 class _Stored(Manifest, frozen=True, forbid_unknown_fields=True):
@@ -73,9 +81,10 @@ def write_artifact(artifact: Artifact, directory: Path | str) -> Path:
     ):
         if sha256(data) != digest:
             raise ConfigError(f"the manifest's {what}_sha256 is not that of the {what}")
+    code_name, text_name = file_names(manifest.target)
     payloads = {
-        CODE: artifact.code,
-        TEXT: artifact.text.encode(),
+        code_name: artifact.code,
+        text_name: artifact.text.encode(),
         MANIFEST: encode_manifest(manifest),
     }
     write_files(target, payloads)
@@ -114,7 +123,7 @@ def write_files(directory: Path, payloads: dict[str, bytes]) -> None:
 
 
 def read_artifact(path: Path | str) -> Artifact:
-    """Reads an artifact from its directory, or from the path of its `kernel.co`.
+    """Reads an artifact from its directory, or from the path of its code or manifest.
 
     Raises MissingError when a file is not there, BinaryError when one is truncated or altered.
     """
@@ -122,15 +131,17 @@ def read_artifact(path: Path | str) -> Artifact:
     if not given.exists():
         raise MissingError(f"no artifact at {given}", hint="mlagen build KERNEL -o DIR makes one")
     directory = given if given.is_dir() else given.parent
-    if given.is_file() and given.name not in (CODE, MANIFEST):
+    if given.is_file() and given.name not in (CODE, CUBIN, MANIFEST):
         raise MissingError(
-            f"{given} is no artifact", hint=f"name a directory with {CODE}, {TEXT} and {MANIFEST}"
+            f"{given} is no artifact",
+            hint=f"name a directory with {MANIFEST} and {CODE} or {CUBIN}",
         )
     manifest = decode_manifest(_read(directory, MANIFEST), name=str(directory / MANIFEST))
-    code = _read(directory, CODE)
-    text = _read(directory, TEXT)
-    _check(directory / CODE, code, manifest.code_sha256)
-    _check(directory / TEXT, text, manifest.text_sha256)
+    code_name, text_name = file_names(manifest.target)
+    code = _read(directory, code_name)
+    text = _read(directory, text_name)
+    _check(directory / code_name, code, manifest.code_sha256)
+    _check(directory / text_name, text, manifest.text_sha256)
     return Artifact(manifest=manifest, code=code, text=text.decode())
 
 
@@ -138,7 +149,9 @@ def is_artifact(path: Path | str) -> bool:
     """Whether `path` is a directory holding a manifest, or the code object beside one."""
     given = Path(path)
     directory = given if given.is_dir() else given.parent
-    return (directory / MANIFEST).is_file() and (given.is_dir() or given.name in (CODE, MANIFEST))
+    return (directory / MANIFEST).is_file() and (
+        given.is_dir() or given.name in (CODE, CUBIN, MANIFEST)
+    )
 
 
 def _read(directory: Path, name: str) -> bytes:

@@ -19,14 +19,119 @@ SCHEMA = "mlagen.manifest/1"
 Knob = int | float | str | bool
 
 
-class Arg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One kernel argument: `size` bytes at `offset` of the kernel-argument segment."""
+# Element types of tensors that cross a launch, and their bytes.
+DTYPE_BYTES = {
+    "bf16": 2,
+    "fp16": 2,
+    "fp32": 4,
+    "fp8_e4m3": 1,
+    "fp8_e5m2": 1,
+    "uint8": 1,
+    "int8": 1,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+}
+# Limits of a tensor map (CUDA driver API, cuTensorMapEncodeTiled).
+TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64
+_BOX_MAX, _BOX_BYTES_STEP = 256, 16
+
+
+class TensorMapSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A tensor map: the tensor `tensor` seen as a row-major matrix, fetched in boxes.
+
+    The matrix is [rows, cols] with `pitch` elements from row to row (0: `cols`); its rows are all
+    that the tensor holds: elements / pitch. `cols` and `pitch` are numbers or names of run-time
+    sizes. A box is box_rows x box_cols elements; what lies outside of the matrix arrives as zeros.
+    """
+
+    tensor: str
+    dtype: str  # of DTYPE_BYTES; the tensor must have it
+    cols: int | str
+    box_cols: int
+    box_rows: int
+    swizzle_bytes: Literal[0, 32, 64, 128] = 0
+    pitch: int | str = 0
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPE_BYTES:
+            raise ConfigError(
+                f"tensor map of {self.tensor}: unknown dtype {self.dtype!r}",
+                hint=f"dtypes: {', '.join(DTYPE_BYTES)}",
+            )
+        for name, extent in (("box_cols", self.box_cols), ("box_rows", self.box_rows)):
+            if not 1 <= extent <= _BOX_MAX:
+                raise ConfigError(
+                    f"tensor map of {self.tensor}: {name}={extent}; a box has 1 to {_BOX_MAX}"
+                )
+        row = self.box_cols * DTYPE_BYTES[self.dtype]
+        if row % _BOX_BYTES_STEP or (self.swizzle_bytes and row > self.swizzle_bytes):
+            most = f", at most {self.swizzle_bytes}" if self.swizzle_bytes else ""
+            raise ConfigError(
+                f"tensor map of {self.tensor}: box rows of {row} bytes; they are multiples of "
+                f"{_BOX_BYTES_STEP}{most} with swizzle_bytes={self.swizzle_bytes}"
+            )
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that one box brings, rows outside of the matrix included."""
+        return self.box_rows * self.box_cols * DTYPE_BYTES[self.dtype]
+
+    def columns(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """(cols, pitch) in elements for run-time `sizes`."""
+        found = [_size(extent, sizes, self.tensor) for extent in (self.cols, self.pitch)]
+        cols, pitch = found[0], found[1] or found[0]
+        if not 1 <= cols <= pitch:
+            raise ConfigError(
+                f"tensor map of {self.tensor}: {cols} columns in rows {pitch} elements apart"
+            )
+        return cols, pitch
+
+
+def _size(extent: int | str, sizes: Mapping[str, int], tensor: str) -> int:
+    if isinstance(extent, int):
+        return extent
+    if extent not in sizes:
+        raise ConfigError(
+            f"the tensor map of {tensor} needs the size {extent!r}",
+            hint=f"sizes given: {', '.join(sorted(sizes)) or 'none'}",
+        )
+    return sizes[extent]
+
+
+class Arg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One kernel argument: `size` bytes at `offset` of the kernel-argument segment.
+
+    A pointer is to the tensor of its name. A tensor map (128 bytes, 64-aligned) describes the
+    tensor that its spec names, which several arguments may share.
+    """
 
     name: str
     offset: int
     size: int
-    kind: Literal["pointer", "u32", "i32", "f32"]
+    kind: Literal["pointer", "u32", "i32", "f32", "tensor_map"]
     access: Literal["read", "write", "value"]
+    dtype: str = ""  # of a pointer's tensor, of DTYPE_BYTES; "": not checked by the launcher
+    align: int = 1  # bytes that a pointer must be a multiple of
+    tensor_map: TensorMapSpec | None = None
+
+    def __post_init__(self) -> None:
+        if (self.kind == "tensor_map") != (self.tensor_map is not None):
+            raise ConfigError(f"argument {self.name}: kind {self.kind!r} and its spec do not agree")
+        if self.tensor_map and (self.size != TENSOR_MAP_BYTES or self.offset % TENSOR_MAP_ALIGN):
+            raise ConfigError(
+                f"argument {self.name}: a tensor map is {TENSOR_MAP_BYTES} bytes at a multiple of "
+                f"{TENSOR_MAP_ALIGN}, not {self.size} at {self.offset}"
+            )
+        if self.dtype and self.dtype not in DTYPE_BYTES:
+            raise ConfigError(f"argument {self.name}: unknown dtype {self.dtype!r}")
+
+    @property
+    def tensor(self) -> str:
+        """The tensor it needs; "" for a number."""
+        if self.tensor_map:
+            return self.tensor_map.tensor
+        return self.name if self.kind == "pointer" else ""
 
 
 class GridDim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,7 +167,11 @@ class SourceLine(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one wave (registers, scratch) and one workgroup (LDS) take."""
+    """What one wave (registers, scratch) and one workgroup (LDS) take.
+
+    On NVIDIA targets `vgprs` are the registers of a thread at entry and `lds_bytes` is the dynamic
+    shared memory that the launcher asks for.
+    """
 
     vgprs: int
     agprs: int
@@ -119,7 +228,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A manifest with the bytes it describes: `code` is the `.co`, `text` the `.s`."""
+    """A manifest with the bytes it describes: `code` is the `.co` or `.cubin`, `text` the `.s` or
+    `.ptx`."""
 
     manifest: Manifest
     code: bytes

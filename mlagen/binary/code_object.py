@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from mlagen.binary.decode import decode_at
 from mlagen.binary.descriptor import Descriptor, read_descriptor
@@ -103,8 +103,12 @@ class CodeObject:
         return self.line_table.get(kernel.text_offset + pc)
 
 
+@lru_cache(maxsize=4)
 def load_code_object(data: bytes) -> CodeObject:
-    """Read a linked gfx950 code object. Raises BinaryError for anything else or damaged."""
+    """Read a linked gfx950 code object. Raises BinaryError for anything else or damaged.
+
+    The last few are kept: checkers run the same object over and over.
+    """
     image = read_elf(data)
     infos = {info.symbol: info for info in read_metadata(image.metadata)}
     kernels: dict[str, KernelCode] = {}

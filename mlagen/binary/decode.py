@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from mlagen.binary.instruction import Instruction, Operand
+from mlagen.binary.instruction import Instruction, Operand, words
 from mlagen.errors import BinaryError, MissingError
 
 _GLOBAL_NO_SADDR = 0x7F  # "off" in the SADDR field (CDNA4 ISA guide, FLAT/GLOBAL format)
@@ -26,30 +26,10 @@ _SCALAR_FIELDS = {"sdst", "sdata", "saddr"}
 _ORDER = {
     name: rank
     for rank, name in enumerate(
-        [
-            "vdst",
-            "sdst",
-            "sdata",
-            "vdata",
-            "vaddr",
-            "addr",
-            "sbase",
-            "srsrc",
-            "data",
-            "data0",
-            "data1",
-            "vsrc0",
-            "src0",
-            "ssrc0",
-            "vsrc1",
-            "src1",
-            "ssrc1",
-            "src2",
-            "saddr",
-            "soffset",
-            "scale_src0",
-            "scale_src1",
-        ]
+        words(
+            "vdst sdst sdata vdata vaddr addr sbase srsrc data data0 data1 vsrc0 src0 ssrc0 vsrc1 "
+            "src1 ssrc1 src2 saddr soffset scale_src0 scale_src1"
+        )
     )
 }
 _SCALAR_RESULTS = {"v_readfirstlane_b32", "v_readlane_b32"}  # VDST names an SGPR

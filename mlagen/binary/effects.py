@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mlagen.binary.instruction import EXEC, M0, SCC, VCC, Instruction, Operand
+from mlagen.binary.instruction import EXEC, M0, SCC, VCC, Instruction, Operand, words
 
 File = Literal["v", "s"]
 Counter = Literal["", "vm", "lds", "smem"]
@@ -46,25 +46,10 @@ class Effects:
 
 TRANSCENDENTAL = frozenset(
     f"v_{name}"
-    for name in [
-        "exp_f32",
-        "log_f32",
-        "rcp_f32",
-        "rcp_iflag_f32",
-        "rsq_f32",
-        "sqrt_f32",
-        "sin_f32",
-        "cos_f32",
-        "exp_f16",
-        "log_f16",
-        "rcp_f16",
-        "rsq_f16",
-        "sqrt_f16",
-        "sin_f16",
-        "cos_f16",
-        "exp_legacy_f32",
-        "log_legacy_f32",
-    ]
+    for name in words(
+        "exp_f32 log_f32 rcp_f32 rcp_iflag_f32 rsq_f32 sqrt_f32 sin_f32 cos_f32 exp_f16 "
+        "log_f16 rcp_f16 rsq_f16 sqrt_f16 sin_f16 cos_f16 exp_legacy_f32 log_legacy_f32"
+    )
 )
 PERMLANE = frozenset({"v_permlane16_swap_b32", "v_permlane32_swap_b32"})
 LANE_READS = frozenset({"v_readfirstlane_b32", "v_readlane_b32"})
@@ -98,26 +83,10 @@ _SCC_READERS = frozenset(
     ]
 )
 # Prefixes of the SOP2 and SOP1 instructions that leave SCC alone (CDNA4 ISA guide, SALU tables).
-_SCC_SILENT_SOP2 = tuple(
-    ["s_cselect", "s_mul_i32", "s_mul_hi", "s_bfm", "s_pack", "s_rfe", "s_cbranch"]
-)
-_SCC_SILENT_SOP1 = tuple(
-    [
-        "s_mov",
-        "s_cmov",
-        "s_brev",
-        "s_ff0",
-        "s_ff1",
-        "s_flbit",
-        "s_sext",
-        "s_bitset",
-        "s_getpc",
-        "s_setpc",
-        "s_swappc",
-        "s_movrel",
-        "s_bitreplicate",
-        "s_cbranch",
-    ]
+_SCC_SILENT_SOP2 = words("s_cselect s_mul_i32 s_mul_hi s_bfm s_pack s_rfe s_cbranch")
+_SCC_SILENT_SOP1 = words(
+    "s_mov s_cmov s_brev s_ff0 s_ff1 s_flbit s_sext s_bitset s_getpc s_setpc s_swappc "
+    "s_movrel s_bitreplicate s_cbranch"
 )
 
 

@@ -7,7 +7,9 @@ Reading goes through pyelftools; every way a foreign or damaged file can fail en
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
@@ -22,7 +24,7 @@ DESCRIPTOR_BYTES = 64  # kernel descriptor (LLVM AMDGPUUsage)
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """One defined symbol: `address` is virtual, `size` in bytes (0 when the producer left it out)."""
+    """One defined symbol: `address` is virtual, `size` in bytes (0 when left out)."""
 
     name: str
     address: int
@@ -108,7 +110,8 @@ def _read(data: bytes) -> ElfImage:
     segments: list[tuple[int, bytes]] = []
     symbols: dict[tuple[str, int], Symbol] = {}
     metadata: bytes | None = None
-    for section in elf.iter_sections():
+    sections: Iterable[Any] = elf.iter_sections()
+    for section in sections:
         if section["sh_type"] == "SHT_NOBITS":
             continue
         offset, size = section["sh_offset"], section["sh_size"]

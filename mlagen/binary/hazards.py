@@ -196,6 +196,16 @@ def overwrite_class(ins: Instruction, access: Access) -> str:
     return "over_valu" if is_vector_alu(ins) else "over_memory"
 
 
+SHIPPED_WITHOUT = frozenset(
+    {
+        ("valu_scalar", "carry"),
+        ("salu", "m0_lds"),
+        ("permlane", "permlane"),
+    }
+)
+"""Pairs that LLVM pads but AMD's hand-written attention kernels for gfx950 run without."""
+
+
 def required_wait_states(
     producer: Instruction, consumer: Instruction, accum_offset: int = 256
 ) -> int:
@@ -203,22 +213,32 @@ def required_wait_states(
 
     0 when they share none, or the hardware interlocks. `accum_offset`: physical number of a0.
     """
+    return strictest_pair(producer, consumer, accum_offset)[0]
+
+
+def strictest_pair(
+    producer: Instruction, consumer: Instruction, accum_offset: int
+) -> tuple[int, str, str]:
+    """(required wait states, producer class, consumer class) of the strictest rule that applies."""
     first, second = effects(producer, accum_offset), effects(consumer, accum_offset)
-    need = 0
+    pairs = [(0, "none", "none")]
     for write in first.writes:
         made = producer_class(producer, write)
         for read in second.reads:
             if _overlap(write, read) and not _chained(producer, consumer, write, read):
-                need = max(need, REQUIRED.get((made, consumer_class(consumer, read)), 0))
+                used = consumer_class(consumer, read)
+                pairs.append((REQUIRED.get((made, used), 0), made, used))
         for over in second.writes:
             if _overlap(write, over):
-                need = max(need, REQUIRED.get((made, overwrite_class(consumer, over)), 0))
+                used = overwrite_class(consumer, over)
+                pairs.append((REQUIRED.get((made, used), 0), made, used))
     for read in first.reads:
         held = read_producer_class(producer, read, first)
         for over in second.writes:
             if _overlap(read, over):
-                need = max(need, REQUIRED.get((held, overwrite_class(consumer, over)), 0))
-    return need
+                used = overwrite_class(consumer, over)
+                pairs.append((REQUIRED.get((held, used), 0), held, used))
+    return max(pairs)
 
 
 def _overlap(a: Access, b: Access) -> bool:
@@ -236,10 +256,12 @@ __all__ = [
     "PASSES",
     "PRODUCERS",
     "REQUIRED",
+    "SHIPPED_WITHOUT",
     "consumer_class",
     "overwrite_class",
     "passes_of",
     "producer_class",
     "read_producer_class",
     "required_wait_states",
+    "strictest_pair",
 ]

@@ -38,6 +38,11 @@ _SCALAR_NAMES = {
 _SCALAR_PAIRS = {102: "flat_scratch", 104: "xnack_mask", 106: "vcc", 126: "exec"}
 
 
+def words(text: str) -> tuple[str, ...]:
+    """The words of a table written as text."""
+    return tuple(text.split())
+
+
 @dataclass(frozen=True, slots=True)
 class Operand:
     """One operand. `index` is a register number, an operand code (`inline`) or 32 bits (`literal`).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlagen.binary.instruction import Instruction, register_name
+from mlagen.binary.instruction import Instruction, words
 
 _DPP_NAMES = {0x130: "wave_shl:1", 0x134: "wave_rol:1", 0x138: "wave_shr:1", 0x13C: "wave_ror:1"}
 _DPP_NAMES |= {0x140: "row_mirror", 0x141: "row_half_mirror", 0x142: "row_bcast:15"}
@@ -226,111 +226,28 @@ def waitcnt_fields(value: int) -> tuple[int, int, int]:
     return (value & 0xF) | (value >> 14 & 3) << 4, value >> 4 & 7, value >> 8 & 0xF
 
 
-def physical_name(number: int, accum_offset: int, agprs_named: bool) -> str:
-    """Name of a physical vector register; those from accum_offset on are a-registers if used so."""
-    if agprs_named and number >= accum_offset:
-        return register_name("a", number - accum_offset)
-    return register_name("v", number)
-
-
 _CARRY = {"v_add_co_u32", "v_sub_co_u32", "v_subrev_co_u32"}
 _CARRY |= {"v_addc_co_u32", "v_subb_co_u32", "v_subbrev_co_u32"}
 _CARRY_IN = {"v_addc_co_u32", "v_subb_co_u32", "v_subbrev_co_u32", "v_cndmask_b32"}
 _TWO_FORMS = {
     "v_" + stem
-    for stem in [
-        "cndmask_b32",
-        "add_f32",
-        "sub_f32",
-        "subrev_f32",
-        "mul_f32",
-        "mul_i32_i24",
-        "mul_hi_i32_i24",
-        "mul_u32_u24",
-        "mul_hi_u32_u24",
-        "min_f32",
-        "max_f32",
-        "min_i32",
-        "max_i32",
-        "min_u32",
-        "max_u32",
-        "lshrrev_b32",
-        "ashrrev_i32",
-        "lshlrev_b32",
-        "and_b32",
-        "or_b32",
-        "xor_b32",
-        "add_u32",
-        "sub_u32",
-        "subrev_u32",
-        "add_co_u32",
-        "sub_co_u32",
-        "subrev_co_u32",
-        "addc_co_u32",
-        "subb_co_u32",
-        "subbrev_co_u32",
-        "fmac_f32",
-        "pk_fmac_f16",
-        "mov_b32",
-        "mov_b64",
-        "cvt_f32_i32",
-        "cvt_f32_u32",
-        "cvt_u32_f32",
-        "cvt_i32_f32",
-        "cvt_f16_f32",
-        "cvt_f32_f16",
-        "fract_f32",
-        "trunc_f32",
-        "ceil_f32",
-        "rndne_f32",
-        "floor_f32",
-        "exp_f32",
-        "log_f32",
-        "rcp_f32",
-        "rcp_iflag_f32",
-        "rsq_f32",
-        "sqrt_f32",
-        "sin_f32",
-        "cos_f32",
-        "not_b32",
-        "bfrev_b32",
-        "ffbh_u32",
-        "ffbl_b32",
-        "permlane16_swap_b32",
-        "permlane32_swap_b32",
-        "cvt_pk_f32_fp8",
-        "cvt_pk_f32_bf8",
-        "cvt_f32_fp8",
-        "cvt_f32_bf8",
-        "nop",
-        "xnor_b32",
-    ]
+    for stem in words(
+        "cndmask_b32 add_f32 sub_f32 subrev_f32 mul_f32 mul_i32_i24 mul_hi_i32_i24 "
+        "mul_u32_u24 mul_hi_u32_u24 min_f32 max_f32 min_i32 max_i32 min_u32 max_u32 "
+        "lshrrev_b32 ashrrev_i32 lshlrev_b32 and_b32 or_b32 xor_b32 add_u32 sub_u32 "
+        "subrev_u32 add_co_u32 sub_co_u32 subrev_co_u32 addc_co_u32 subb_co_u32 "
+        "subbrev_co_u32 fmac_f32 pk_fmac_f16 mov_b32 mov_b64 cvt_f32_i32 cvt_f32_u32 "
+        "cvt_u32_f32 cvt_i32_f32 cvt_f16_f32 cvt_f32_f16 fract_f32 trunc_f32 ceil_f32 "
+        "rndne_f32 floor_f32 exp_f32 log_f32 rcp_f32 rcp_iflag_f32 rsq_f32 sqrt_f32 sin_f32 "
+        "cos_f32 not_b32 bfrev_b32 ffbh_u32 ffbl_b32 permlane16_swap_b32 permlane32_swap_b32 "
+        "cvt_pk_f32_fp8 cvt_pk_f32_bf8 cvt_f32_fp8 cvt_f32_bf8 nop xnor_b32"
+    )
 }
 _TWO_FORMS |= {
     f"v_cmp{x}_{relation}_{kind}"
     for x in ("", "x")
-    for relation in [
-        "f",
-        "lt",
-        "eq",
-        "le",
-        "gt",
-        "ne",
-        "lg",
-        "ge",
-        "t",
-        "o",
-        "u",
-        "nge",
-        "nlg",
-        "ngt",
-        "nle",
-        "neq",
-        "nlt",
-        "tru",
-        "class",
-    ]
-    for kind in ["f32", "i32", "u32", "i64", "u64", "f16", "f64", "i16", "u16"]
+    for relation in words("f lt eq le gt ne lg ge t o u nge nlg ngt nle neq nlt tru class")
+    for kind in words("f32 i32 u32 i64 u64 f16 f64 i16 u16")
 }
 _FORMATS = {
     "VOP3P": _packed,

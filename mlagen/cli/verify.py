@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     "shapes",
     multiple=True,
     metavar="NAME=SIZE",
-    help="batch, seq_len, num_keys or start_pos.",
+    help="A size of this call, such as batch, seq_len, num_keys or start_pos of an MHA.",
+)
+@click.option(
+    "--problem",
+    "problem_file",
+    metavar="FILE.py",
+    help="The schedule file that knows the problem of an ARTIFACT_DIR, where mlagen does not.",
 )
 @click.option("--data", default="realistic", show_default=True, help="The kind of inputs.")
 @click.option("--seed", default=0, show_default=True, help="Of inputs and random completion.")
@@ -47,6 +53,7 @@ def command(
     templates: str | None,
     allow_unproved: bool,
     shapes: tuple[str, ...],
+    problem_file: str | None,
     data: str,
     seed: int,
     modes: tuple[str, ...],
@@ -67,7 +74,13 @@ def command(
     )
     with progress_bar("emulating") as progress:
         report = verify_from_text(
-            artifact, shapes, data=data, seed=seed, modes=modes, progress=progress
+            artifact,
+            shapes,
+            data=data,
+            seed=seed,
+            modes=modes,
+            problem_file=problem_file,
+            progress=progress,
         )
     if as_json:
         import msgspec

@@ -100,14 +100,15 @@ def _explain(
     for found in errors[:_SHOWN]:
         number = int(found["line"])
         quoted = lines[number - 1].strip() if number <= len(lines) else ""
-        origin = _origin(source_lines.get(number), schedule_file)
-        shown.append(f"{file_name}:{number}: {found['text']}\n    {quoted}\n    {origin}")
+        where = origin(source_lines.get(number), schedule_file)
+        shown.append(f"{file_name}:{number}: {found['text']}\n    {quoted}\n    {where}")
     if len(errors) > _SHOWN:
         shown.append(f"and {len(errors) - _SHOWN} more")
     return TemplateError("the assembler refuses " + "\n  ".join(shown))
 
 
-def _origin(line: SourceLine | None, schedule_file: str) -> str:
+def origin(line: SourceLine | None, schedule_file: str) -> str:
+    """Where a line of the text came from, for a message: template and schedule line."""
     if line is None:
         return "from the skeleton: no template line is recorded for it"
     where = [line.section, f"cluster {line.cluster}" if line.cluster else "", line.operation]

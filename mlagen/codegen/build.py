@@ -27,8 +27,9 @@ from mlagen.codegen.program import Layout
 from mlagen.codegen.proof import ProofResult, prove, require
 from mlagen.codegen.render import Lowering, Templates
 from mlagen.codegen.schedules import load
+from mlagen.codegen.sm_90a.build import build_pipeline
 from mlagen.codegen.waits import derive_waits
-from mlagen.dsl import Schedule
+from mlagen.dsl import PipelineSchedule, Schedule, ScheduleFunction
 from mlagen.errors import CapacityError, ConfigError, TemplateError
 
 BRANCH_WORDS = 32767  # 16-bit signed offset in words (CDNA4 ISA, SOPP)
@@ -36,21 +37,22 @@ WAIT_SPAN = 3  # loop passes over which waits are derived; the proof covers all 
 
 
 def build(
-    kernel: str,
+    kernel: str | ScheduleFunction,
     problem: Any,
     target: str = "gfx950",
     knobs: Mapping[str, Any] | None = None,
     templates_dir: str | Path | None = None,
     allow_unproved: bool = False,
 ) -> Artifact:
-    """The artifact of `kernel` (a shipped schedule's name, or PATH.py[:NAME]) for `problem`, an
-    instance of the schedule's problem type.
+    """The artifact of `kernel` (a shipped schedule's name, PATH.py[:NAME], or what `load` returns)
+    for `problem`, an instance of the schedule's problem type. Templates are looked up in
+    `templates_dir`, then in the schedule's own folder, then among the shipped ones.
 
     Raises ConfigError for what the schedule does not serve, ScheduleError and its kinds for what
     cannot be generated, ProofError where an access pair is not ordered (with `allow_unproved` the
     artifact is made, and marked), TemplateError and MissingError from the toolchain.
     """
-    function = load(kernel)
+    function = load(kernel, target) if isinstance(kernel, str) else kernel
     if target != function.target:
         raise ConfigError(
             f"{function.name} is a schedule for {function.target}, not for {target}",
@@ -63,7 +65,12 @@ def build(
         )
     schedule = function.build(problem, knobs or {})
     directory = Path(templates_dir) if templates_dir is not None else None
-    templates = Templates(target, directory)
+    templates = Templates(target, directory, function.templates)
+    if isinstance(schedule, PipelineSchedule):
+        fields = _plain(problem)
+        return build_pipeline(
+            schedule, templates, fields, _header(schedule, fields), allow_unproved=allow_unproved
+        )
     program = generate(schedule, templates)
     if not allow_unproved:
         require(schedule, program.proof)
@@ -158,13 +165,10 @@ def render(
     registers, signature = schedule.registers, schedule.signature
     used = registers.used
     context = {
+        **_header(schedule, _plain(schedule.problem)),
         "symbol": schedule.name,
-        "title": schedule.doc.split("\n", 1)[0],
-        "version": _version(),
         "target": target,
         "schedule_file": schedule.file,
-        "problem": _inline(_plain(schedule.problem)),
-        "knobs": _inline(schedule.knobs),
         "roles": ", ".join(
             f"{role.name} = waves {role.waves.start}..{role.waves.stop - 1}, "
             f"{role.stagger} barriers behind"
@@ -196,6 +200,16 @@ def render(
         if line.source is not None:
             source.append(_numbered(line.source, number))
     return text, source
+
+
+def _header(schedule: Schedule | PipelineSchedule, problem: Mapping[str, Any]) -> dict[str, str]:
+    """What the first lines of the text say."""
+    return {
+        "title": schedule.doc.split("\n", 1)[0],
+        "version": _version(),
+        "problem": _inline(problem),
+        "knobs": _inline(schedule.knobs),
+    }
 
 
 def _numbered(line: SourceLine, number: int) -> SourceLine:

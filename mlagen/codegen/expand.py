@@ -7,6 +7,7 @@ the order; an empty one is a bare barrier.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import lcm
 
@@ -47,9 +48,16 @@ class Bounds:
 
 
 def bounds(schedule: Schedule) -> Bounds:
-    """The loop's bounds, from its operations' tile offsets."""
+    """The bounds of a schedule's loop."""
+    slots = [ring.slots for ring in schedule.lds.rings.values()]
+    slots += [block.slots for block in schedule.registers.blocks.values()]
+    return loop_bounds(schedule.loop, lcm(*slots))
+
+
+def loop_bounds(loop: Sequence[Cluster], period: int) -> Bounds:
+    """The bounds of a loop, from its operations' tile offsets."""
     low, high, first, last = [], [], [], []
-    for cluster in schedule.loop:
+    for cluster in loop:
         for operation in cluster.operations():
             offset = operation.tile.offset if operation.tile else 0
             first.append(-offset)
@@ -59,19 +67,21 @@ def bounds(schedule: Schedule) -> Bounds:
             low.append(int(special) - offset)
             if operation.domain != "first":
                 high.append(offset)
-    slots = [ring.slots for ring in schedule.lds.rings.values()]
-    slots += [block.slots for block in schedule.registers.blocks.values()]
-    return Bounds(max(low), max(high), min(first), max(last), lcm(*slots))
+    return Bounds(max(low), max(high), min(first), max(last), period)
 
 
 def expand(schedule: Schedule, n: int) -> list[Instance]:
     """Every cluster that a workgroup of `n` tiles passes, in order."""
+    return expand_loop(schedule.loop, bounds(schedule), n)
+
+
+def expand_loop(loop: Sequence[Cluster], edge: Bounds, n: int) -> list[Instance]:
+    """The loop unrolled for `n` tiles, without the empty clusters at either end."""
     if n < 1:
         return []
-    edge = bounds(schedule)
     instances: list[Instance] = []
     for i in range(edge.first, n + edge.last + 1):
-        for cluster in schedule.loop:
+        for cluster in loop:
             steps: list[Step] = []
             for step in cluster.steps:
                 if isinstance(step, Weave):

@@ -28,7 +28,8 @@ class LayoutBuilder:
         missing = [name for name in CONTROL if name not in schedule.registers.scalars]
         if missing:
             raise ScheduleError(
-                f"{schedule.file}: control flow needs the scalar register {missing[0]!r}"
+                f"{schedule.file}: control flow needs the scalar register {missing[0]!r}",
+                hint="entry(...) of the schedule's space declares it",
             )
         self.schedule, self.lowering, self.prefix = schedule, lowering, prefix
         self.parser: Parser = lowering.parser

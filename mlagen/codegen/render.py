@@ -11,7 +11,7 @@ from typing import Any
 
 import jinja2
 
-from mlagen.codegen.gfx950.isa import Parser
+from mlagen.codegen.gfx950.isa import M0, Parser
 from mlagen.codegen.program import Instruction, Origin
 from mlagen.dsl.operation import Binding, Operation
 from mlagen.errors import TemplateError
@@ -20,15 +20,17 @@ _MARK = "\x01"  # ends an output line, followed by the template and the line tha
 
 
 class Templates:
-    """The template environment of one target: ours, with a user's folder in front."""
+    """The template environment of one target: the given folders in this order, then ours."""
 
-    def __init__(self, target: str, directory: Path | None = None) -> None:
-        shipped = str(resources.files("mlagen.templates"))
-        loaders: list[jinja2.BaseLoader] = [jinja2.FileSystemLoader(shipped)]
-        if directory is not None:
+    def __init__(self, target: str, *directories: Path | None) -> None:
+        loaders: list[jinja2.BaseLoader] = []
+        for directory in directories:
+            if directory is None:
+                continue
             if not directory.is_dir():
                 raise TemplateError(f"template folder {directory} does not exist")
-            loaders.insert(0, jinja2.FileSystemLoader(directory))
+            loaders.append(jinja2.FileSystemLoader(directory))
+        loaders.append(jinja2.FileSystemLoader(str(resources.files("mlagen.templates"))))
         self.target = target
         self.environment = jinja2.Environment(
             loader=_NumberedLoader(jinja2.ChoiceLoader(loaders)),
@@ -53,7 +55,7 @@ class Templates:
         except jinja2.UndefinedError as error:
             raise TemplateError(
                 f"{path}:{_failing_line(error, path)}: {error.message} ({asked_by})",
-                hint="names come from the operation's context in mlagen/kernels",
+                hint="names come from the context of the operation that asked",
             ) from error
         lines = []
         for line in text.splitlines():
@@ -73,7 +75,7 @@ class _NumberedLoader(jinja2.BaseLoader):
     def get_source(self, environment: jinja2.Environment, template: str) -> Any:
         source, filename, uptodate = self.inner.get_source(environment, template)
         name = template.partition("/")[2]
-        if template.endswith(".s.j2") and "/" in name:
+        if template.endswith((".s.j2", ".ptx.j2")) and "/" in name:
             lines = []
             comment = False
             for number, line in enumerate(source.split("\n"), 1):
@@ -134,26 +136,38 @@ class Lowering:
                 replace(instruction, access=operation.access if counted else None, note=note)
             )
             note = ""
-        check_guard(operation, result)
-        return result
+        return check_guard(operation, result)
 
 
-def check_guard(operation: Operation, body: list[Instruction]) -> None:
-    """A guarded operation may skip arithmetic only: whatever it skips must not be waited for."""
+def check_guard(operation: Operation, body: list[Instruction]) -> list[Instruction]:
+    """A guarded operation may skip arithmetic and stores only, nothing that may be waited for.
+
+    A store that may be skipped takes no ticket. A wait that is counted without it is right on both
+    ways: where the store was issued, the same count waits for more.
+    """
     branches = [instruction for instruction in body if instruction.pipe == "branch"]
     if bool(branches) != operation.guarded:
         state = "branches but is not declared" if branches else "does not branch but is declared"
         raise TemplateError(f"{operation.template}: {operation} {state} guarded")
+    checked = []
     inside = False
     for instruction in body:
-        if inside and (
-            instruction.counter or instruction.pipe in ("barrier", "wait") or instruction.access
-        ):
+        if inside and is_store(instruction):
+            instruction = replace(instruction, counter="")
+        elif inside and (instruction.counter or instruction.pipe in ("barrier", "wait")):
             raise TemplateError(
                 f"{operation.template}:{instruction.origin and instruction.origin.template_line}: "
-                f"{instruction.mnemonic} stands inside a skipped block; only arithmetic may"
+                f"{instruction.mnemonic} stands inside a skipped block; only arithmetic and stores "
+                f"may"
             )
+        checked.append(instruction)
         if instruction.pipe == "branch":
             inside = True
         elif instruction.pipe == "label":
             inside = False
+    return checked
+
+
+def is_store(instruction: Instruction) -> bool:
+    """It counts, but puts nothing into a register or LDS that a wait could be for."""
+    return instruction.pipe == "vmem" and not instruction.writes and M0[0] not in instruction.reads

@@ -39,11 +39,12 @@ def names() -> list[str]:
     return sorted(name[:-3] for name in files if name.endswith(".py") and name != "__init__.py")
 
 
-def load(name_or_path: str) -> ScheduleFunction:
-    """A shipped schedule by name, or the one in a user's file (`PATH.py` or `PATH.py:NAME`)."""
+def load(name_or_path: str, target: str | None = None) -> ScheduleFunction:
+    """A shipped schedule by name, or the one in a user's file (`PATH.py` or `PATH.py:NAME`). A file
+    may hold one schedule a target: then `target` picks."""
     if re.search(r"\.py(:\w+)?$", name_or_path):
         path, _, wanted = name_or_path.partition(".py")
-        return _from_file(Path(path + ".py"), wanted.lstrip(":"))
+        return _from_file(Path(path + ".py"), wanted.lstrip(":"), target)
     if name_or_path not in names():
         near = difflib.get_close_matches(name_or_path, names(), 1)
         raise ConfigError(
@@ -52,7 +53,7 @@ def load(name_or_path: str) -> ScheduleFunction:
             hint=f"schedules: {', '.join(names())}; a file of your own is given as PATH.py",
         )
     module = importlib.import_module(f"mlagen.schedules.{name_or_path}")
-    return _pick(module, name_or_path, f"schedules/{name_or_path}.py")
+    return _pick(module, name_or_path, target, f"schedules/{name_or_path}.py")
 
 
 def describe(function: ScheduleFunction) -> ScheduleInfo:
@@ -76,16 +77,29 @@ def _example(problem_type: type) -> Any:
     return example()
 
 
-def _from_file(path: Path, wanted: str) -> ScheduleFunction:
+# A user's file is executed once for its content, so that its problem class stays one class.
+_loaded: dict[tuple[Path, bytes], ModuleType] = {}
+
+
+def _from_file(path: Path, wanted: str, target: str | None) -> ScheduleFunction:
     if not path.is_file():
         raise MissingError(f"schedule file {path} does not exist")
     path = path.resolve()
+    key = path, path.read_bytes()
+    if key not in _loaded:
+        _loaded[key] = _execute(path)
+    return _pick(_loaded[key], wanted, target, str(path))
+
+
+def _execute(path: Path) -> ModuleType:
+    """Import the file as a module. Modules that lie beside it can be imported by it."""
     name = f"mlagen_user_schedule_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ScheduleError(f"{path} cannot be read as a Python module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
     except MlagenError:
@@ -93,10 +107,12 @@ def _from_file(path: Path, wanted: str) -> ScheduleFunction:
     except Exception as error:  # a user's file may raise anything; name it, without a traceback
         line = _line_in(error, path)
         raise ScheduleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
-    return _pick(module, wanted, str(path))
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
 
 
-def _pick(module: ModuleType, wanted: str, where: str) -> ScheduleFunction:
+def _pick(module: ModuleType, wanted: str, target: str | None, where: str) -> ScheduleFunction:
     found = {
         value.name: value for value in vars(module).values() if isinstance(value, ScheduleFunction)
     }
@@ -104,11 +120,15 @@ def _pick(module: ModuleType, wanted: str, where: str) -> ScheduleFunction:
         return found[wanted]
     if not wanted and len(found) == 1:
         return next(iter(found.values()))
+    fitting = [value for value in found.values() if value.target == target]
+    if not wanted and len(fitting) == 1:
+        return fitting[0]
     if not found:
         raise ScheduleError(f"{where} holds no @schedule function")
     raise ScheduleError(
         f"{where} holds {len(found)} schedules" + (f", none named {wanted!r}" if wanted else ""),
-        hint="name one: PATH.py:NAME, of " + ", ".join(sorted(found)),
+        hint="name one: PATH.py:NAME, of "
+        + ", ".join(f"{name} ({found[name].target})" for name in sorted(found)),
     )
 
 

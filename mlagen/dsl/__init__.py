@@ -5,9 +5,11 @@ of the tile loop holds. Nothing here prints assembly: `mlagen.codegen` turns the
 into a program.
 """
 
+from mlagen.dsl.entry import Entry
 from mlagen.dsl.layout import Subtiled, Xor
 from mlagen.dsl.lds import Lds, Ring, RingTile
 from mlagen.dsl.operation import Access, Binding, Operation, Weave
+from mlagen.dsl.pipeline import PipelineSchedule, PipelineSpace, Stream, WarpRole, release
 from mlagen.dsl.registers import Block, Registers, Regs, ScalarRegs, Value
 from mlagen.dsl.schedule import (
     Cluster,
@@ -31,6 +33,7 @@ from mlagen.dsl.schedule import (
     weave,
 )
 from mlagen.dsl.signature import Argument, Signature
+from mlagen.dsl.smem import Handoff, Smem, TmaTile
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.wait import Wait
 
@@ -40,10 +43,14 @@ __all__ = [
     "Binding",
     "Block",
     "Cluster",
+    "Entry",
+    "Handoff",
     "Knob",
     "Knobs",
     "Lds",
     "Operation",
+    "PipelineSchedule",
+    "PipelineSpace",
     "Registers",
     "Regs",
     "Ring",
@@ -54,11 +61,15 @@ __all__ = [
     "Schedule",
     "ScheduleFunction",
     "Signature",
+    "Smem",
     "Space",
+    "Stream",
     "Subtiled",
     "Tile",
+    "TmaTile",
     "Value",
     "Wait",
+    "WarpRole",
     "Weave",
     "Xor",
     "bind",
@@ -68,6 +79,7 @@ __all__ = [
     "prologue",
     "read",
     "record",
+    "release",
     "roles",
     "schedule",
     "tiles",

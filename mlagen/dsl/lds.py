@@ -110,10 +110,13 @@ class Lds:
         waves: int,
         fragments: Sequence[Callable[[int], tuple[int, int]]],
         width: int,
+        readers: int = LANES,
         comment: str = "",
     ) -> Ring:
         """Declare a ring. `fragments[f](lane)` is the (row, byte) that lane reads, `width` bytes
-        of it, for fragment f; they become the register tile in this order."""
+        of it, for fragment f; they become the register tile in this order. With `readers` = 64
+        every wave reads the same; with 64 * waves `lane` is the thread of the workgroup, and each
+        wave may read a part of its own."""
         if name in self.rings:
             raise ScheduleError(f"ring {name!r} is declared twice")
         base, end = self.used, self.used + layout.size * slots
@@ -126,7 +129,7 @@ class Lds:
                 f"{end} of {self.capacity}",
                 hint=f"held so far: {held or 'nothing'}; fewer slots or a smaller tile would fit",
             )
-        plan = plan_reads(layout, fragments, width)
+        plan = plan_reads(layout, fragments, width, readers)
         reach = max(offset for _, offset in plan.reads)
         windows = [0]
         for slot in range(base, end, layout.size):
@@ -171,9 +174,13 @@ def plan_dma(layout: Subtiled, waves: int) -> DmaPlan:
 
 
 def plan_reads(
-    layout: Subtiled, fragments: Sequence[Callable[[int], tuple[int, int]]], width: int
+    layout: Subtiled,
+    fragments: Sequence[Callable[[int], tuple[int, int]]],
+    width: int,
+    readers: int = LANES,
 ) -> ReadPlan:
-    """Split each fragment's lane addresses into few address registers and immediate offsets."""
+    """Split each fragment's lane addresses into few address registers and immediate offsets.
+    `cycles` are those of the wave that takes longest."""
     bases: list[BitMap] = []
     reads: list[tuple[int, int]] = []
     cycles = ideal = 0
@@ -182,12 +189,13 @@ def plan_reads(
         def address(lane: int, fragment: Callable[[int], tuple[int, int]] = fragment) -> int:
             return layout.offset(*fragment(lane))
 
-        linear = BitMap.of(address, 6, what="LDS read address")
+        linear = BitMap.of(address, readers.bit_length() - 1, what="LDS read address")
         # Constant bits the lane also drives stay in the register (XOR); the rest is an immediate.
         base = BitMap(linear.images, linear.constant & linear.span)
         if base not in bases:
             bases.append(base)
         reads.append((bases.index(base), linear.constant & ~linear.span))
-        took, least = bank_cycles([address(lane) for lane in range(LANES)], width)
+        waves = [range(first, first + LANES) for first in range(0, readers, LANES)]
+        took, least = max(bank_cycles([address(lane) for lane in wave], width) for wave in waves)
         cycles, ideal = cycles + took, ideal + least
     return ReadPlan(tuple(bases), tuple(reads), width, cycles, ideal)

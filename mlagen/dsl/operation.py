@@ -15,7 +15,7 @@ from mlagen.dsl.tile import Tile
 class Access:
     """An operation's effect on an LDS ring slot."""
 
-    kind: Literal["copy", "read"]
+    kind: Literal["copy", "read", "release"]
     target: RingTile
 
 
@@ -38,6 +38,7 @@ class Operation:
     outside the loop, only when there is no tile at all.
     `context(binding)` supplies the template's operands. `first_differs` says that tile 0 is
     rendered differently. `guarded`: the template skips itself with a branch, so it cannot be woven.
+    `asynchronous`: it issues one group of matrix instructions that completes later.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Operation:
     domain: Literal["every", "first", "rest", "empty"] = "every"
     first_differs: bool = False
     guarded: bool = False
+    asynchronous: bool = False
     line: int = 0
 
     def present(self, i: int, n: int) -> bool:

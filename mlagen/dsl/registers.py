@@ -154,19 +154,29 @@ class Registers:
         table.update({regs.name: regs.first for regs in self.scalars.values()})
         return table
 
+    def limit(self, budget: int) -> None:
+        """Narrow the budget. CapacityError naming the first block that is beyond it."""
+        self.budget = budget
+        before: list[Block] = []
+        for block in self.blocks.values():
+            if block.first + block.count * block.slots > budget:
+                raise self._ran_out(block.bank, block.count * block.slots, block.first, before)
+            before.append(block)
+
     def _claim(self, name: str, count: int, align: int) -> int:
         first = -(-self.next_vector // align) * align
         if first + count > self.budget:
-            held = ", ".join(
-                f"{block.name} {block.count * block.slots}" for block in self.blocks.values()
-            )
-            raise CapacityError(
-                f"vector registers ran out: {name!r} wants {count} more on top of {first}, "
-                f"{first + count} of {self.budget} a lane",
-                hint=f"held so far: {held or 'nothing'}; share a bank or shrink a tile",
-            )
+            raise self._ran_out(name, count, first, self.blocks.values())
         self.next_vector = first + count
         return first
+
+    def _ran_out(self, name: str, count: int, first: int, before: Iterable[Block]) -> CapacityError:
+        held = ", ".join(f"{block.name} {block.count * block.slots}" for block in before)
+        return CapacityError(
+            f"vector registers ran out: {name!r} wants {count} more on top of {first}, "
+            f"{first + count} of {self.budget} a lane",
+            hint=f"held so far: {held or 'nothing'}; share a bank or shrink a tile",
+        )
 
     def _add(self, block: Block) -> Block:
         if block.name in self.blocks or block.name in self.scalars:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
+from mlagen.dsl.entry import Entry, declare_entry
 from mlagen.dsl.lds import Lds, Ring
 from mlagen.dsl.operation import Operation, Step, Weave
 from mlagen.dsl.registers import Registers
@@ -23,9 +24,8 @@ from mlagen.dsl.wait import Wait
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.targets import GFX950, Gfx950
 
-Mover = Callable[[Literal["copy", "read"], Tile], Operation]
-
-TARGETS: Mapping[str, Gfx950] = {"gfx950": GFX950}
+AccessKind = Literal["copy", "read", "release"]
+Mover = Callable[[AccessKind, Tile], Operation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,14 @@ class Schedule:
     line: int
 
 
-class _Builder:
+class Named(Protocol):
+    """Anything with the name of a ring or hand-off."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Builder:
     """Collects the steps of the schedule that is being written."""
 
     def __init__(self, file: str) -> None:
@@ -140,6 +147,23 @@ class _Builder:
         self.steps: list[Step] | None = None
         self.section: str | None = None
         self.movers: dict[str, Mover] = {}
+
+    def enter_loop(self, waves: Any) -> None:
+        """The tile loop begins."""
+        if self.roles is not waves:
+            raise ScheduleError("tiles() takes the roles of this schedule")
+        if self.clusters:
+            raise ScheduleError(f"{self.file}: a second tile loop in one schedule")
+
+    def enter_section(self, name: Literal["prologue", "epilogue"], role: Any) -> None:
+        """Operations before or after the loop begin."""
+        if role is not None:
+            raise ScheduleError(f"{self.file}:{self.line()}: all roles share one {name} here")
+        self.section = name
+
+    def leave(self) -> None:
+        """A loop or section ends."""
+        self.section = None
 
     def line(self) -> int:
         """Line of the schedule file that is being executed."""
@@ -160,10 +184,10 @@ class _Builder:
             )
 
 
-_current: list[_Builder] = []
+_current: list[Builder] = []
 
 
-def _builder() -> _Builder:
+def _builder() -> Builder:
     if not _current:
         raise ScheduleError("schedule words are only understood inside a @schedule function")
     return _current[-1]
@@ -194,14 +218,13 @@ def roles(*, stagger: int = 0, **groups: range) -> Roles:
     return builder.roles
 
 
-def tiles(waves: Roles) -> Iterator[Tile]:
-    """The tile loop, written once for tile `i`; prologue and drain are derived from it."""
+def tiles(waves: Any) -> Iterator[Tile]:
+    """The tile loop of some roles, written once for tile `i`; prologue and drain are derived from
+    it."""
     builder = _builder()
-    if builder.roles is not waves:
-        raise ScheduleError("tiles() takes the roles of this schedule")
-    if builder.clusters:
-        raise ScheduleError(f"{builder.file}: a second tile loop in one schedule")
+    builder.enter_loop(waves)
     yield Tile(0)
+    builder.leave()
 
 
 @contextmanager
@@ -222,23 +245,23 @@ def cluster(name: str, *, priority: int = 0, wait: Wait | None = None) -> Iterat
 
 
 @contextmanager
-def _section(name: str) -> Iterator[None]:
+def _section(name: Literal["prologue", "epilogue"], role: Any) -> Iterator[None]:
     builder = _builder()
-    builder.section = name
+    builder.enter_section(name, role)
     try:
         yield
     finally:
-        builder.section = None
+        builder.leave()
 
 
-def prologue() -> Any:
-    """Operations before the tile loop, once a workgroup."""
-    return _section("prologue")
+def prologue(role: Any = None) -> Any:
+    """Operations before the tile loop, once a workgroup; of one role where roles differ."""
+    return _section("prologue", role)
 
 
-def epilogue() -> Any:
-    """Operations after the tile loop, once a workgroup."""
-    return _section("epilogue")
+def epilogue(role: Any = None) -> Any:
+    """Operations after the tile loop, once a workgroup; of one role where roles differ."""
+    return _section("epilogue", role)
 
 
 def weave(first: Operation, second: Operation, *, pattern: str = "even") -> None:
@@ -253,26 +276,27 @@ def weave(first: Operation, second: Operation, *, pattern: str = "even") -> None
     steps[-2:] = [Weave(first, second, pattern, builder.line())]
 
 
-def copy(ring: Ring, tile: Tile) -> Operation:
+def copy(ring: Named, tile: Tile) -> Operation:
     """Start the DMA of `tile` into its slot of `ring`."""
-    return record(_mover(ring, "copy", tile))
+    return moved(ring, "copy", tile)
 
 
 def read(ring: Ring, tile: Tile) -> Operation:
     """Read `tile` from its slot of `ring` into the ring's register tile."""
-    return record(_mover(ring, "read", tile))
+    return moved(ring, "read", tile)
 
 
-def bind(ring: Ring, mover: Mover) -> None:
+def bind(ring: Named, mover: Mover) -> None:
     """Say how `copy` and `read` of a ring are spelled (their templates and operands)."""
     _builder().movers[ring.name] = mover
 
 
-def _mover(ring: Ring, kind: Literal["copy", "read"], tile: Tile) -> Operation:
+def moved(ring: Named, kind: AccessKind, tile: Tile) -> Operation:
+    """Record what moves `tile` of a bound ring or hand-off."""
     mover = _builder().movers.get(ring.name)
     if mover is None:
         raise ScheduleError(f"ring {ring.name!r} is not bound to a global operand")
-    return mover(kind, tile)
+    return record(mover(kind, tile))
 
 
 @dataclass(frozen=True)
@@ -285,51 +309,34 @@ class ScheduleFunction:
     function: Callable[..., None]
     path: Path
     doc: str
+    templates: Path | None = None  # folder of templates that go before the shipped ones
 
-    def build(self, problem: Any, knobs: Mapping[str, Any], *, file: str | None = None) -> Schedule:
-        """Run the function for one problem and one choice of knobs."""
-        target = TARGETS[self.target]
-        source = self.function.__code__.co_filename
-        builder = _Builder(source)
-        chosen = Knobs(dict(knobs))
-        waves = getattr(problem, "num_warps", 4)
-        space = Space(
-            chosen,
-            Lds(target.lds_bytes, target.lds_offset_bits),
-            Registers(target.vgpr_budget(waves), target.sgprs_per_wave),
-        )
+    def build(self, problem: Any, knobs: Mapping[str, Any], *, file: str | None = None) -> Any:
+        """Run the function for one problem and one choice of knobs: the schedule as a value."""
+        return MAKERS[self.target](self, problem, knobs, file or display_path(self.path))
+
+    @property
+    def source(self) -> str:
+        """The file that the function's lines belong to."""
+        return self.function.__code__.co_filename
+
+    @property
+    def line(self) -> int:
+        return self.function.__code__.co_firstlineno
+
+    def run(self, builder: Builder, space: Any, problem: Any) -> None:
+        """Call the function with `builder` listening. ConfigError for a knob it did not declare."""
         _current.append(builder)
         try:
             self.function(problem, space)
         finally:
             _current.pop()
-        unknown = sorted(set(knobs) - set(chosen.declared))
+        unknown = sorted(set(space.knobs.chosen) - set(space.knobs.declared))
         if unknown:
             raise ConfigError(
                 f"{self.name} has no knob {unknown[0]!r}",
-                hint="knobs: " + (", ".join(sorted(chosen.declared)) or "none"),
+                hint="knobs: " + (", ".join(sorted(space.knobs.declared)) or "none"),
             )
-        if builder.roles is None or not builder.clusters or space.signature is None:
-            raise ScheduleError(
-                f"{self.name}: a schedule needs roles(), a tile loop and a kernel signature"
-            )
-        return Schedule(
-            name=self.name,
-            file=file or display_path(self.path),
-            doc=self.doc,
-            target=target,
-            problem=problem,
-            knobs=dict(chosen.values),
-            declared=dict(chosen.declared),
-            roles=builder.roles,
-            lds=space.lds,
-            registers=space.registers,
-            prologue=tuple(builder.sections["prologue"]),
-            loop=tuple(builder.clusters),
-            epilogue=tuple(builder.sections["epilogue"]),
-            signature=space.signature,
-            line=self.function.__code__.co_firstlineno,
-        )
 
 
 @dataclass
@@ -344,18 +351,69 @@ class Space:
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
         return self.knobs.choice(name, *choices, comment=comment)
 
+    def entry(self, x: str, y: str = "one", z: str = "one", *, temporaries: int = 4) -> Entry:
+        """Declare the registers that a kernel starts with, before all others. `x`, `y`, `z`: what
+        the workgroup ids count."""
+        return declare_entry(self.registers, (x, y, z), temporaries)
 
-def schedule(*, problem: type, target: str) -> Callable[[Callable[..., None]], ScheduleFunction]:
-    """Mark a function as a schedule of `problem` for `target`."""
-    if target not in TARGETS:
+
+def _clustered(
+    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], file: str
+) -> Schedule:
+    """A schedule whose roles share one stream of clusters."""
+    target = GFX950
+    builder, chosen = Builder(function.source), Knobs(dict(knobs))
+    space = Space(
+        chosen,
+        Lds(target.lds_bytes, target.lds_offset_bits),
+        Registers(target.vgpr_budget(1), target.sgprs_per_wave),
+    )
+    function.run(builder, space, problem)
+    if builder.roles is None or not builder.clusters or space.signature is None:
         raise ScheduleError(
-            f"target {target!r} is not known", hint="targets: " + ", ".join(sorted(TARGETS))
+            f"{function.name}: a schedule needs roles(), a tile loop and a kernel signature"
+        )
+    # Only the roles say how many waves share a SIMD's registers.
+    space.registers.limit(target.vgpr_budget(builder.roles.waves))
+    return Schedule(
+        name=function.name,
+        file=file,
+        doc=function.doc,
+        target=target,
+        problem=problem,
+        knobs=dict(chosen.values),
+        declared=dict(chosen.declared),
+        roles=builder.roles,
+        lds=space.lds,
+        registers=space.registers,
+        prologue=tuple(builder.sections["prologue"]),
+        loop=tuple(builder.clusters),
+        epilogue=tuple(builder.sections["epilogue"]),
+        signature=space.signature,
+        line=function.line,
+    )
+
+
+# How a target's schedule functions become values: (function, problem, knobs, shown file).
+Maker = Callable[["ScheduleFunction", Any, Mapping[str, Any], str], Any]
+MAKERS: dict[str, Maker] = {"gfx950": _clustered}
+
+
+def schedule(
+    *, problem: type, target: str, templates: str | None = None
+) -> Callable[[Callable[..., None]], ScheduleFunction]:
+    """Mark a function as a schedule of `problem` for `target`. `templates`: a folder of its own
+    templates, relative to the schedule's file; they go before the shipped ones."""
+    if target not in MAKERS:
+        raise ScheduleError(
+            f"target {target!r} is not known", hint="targets: " + ", ".join(sorted(MAKERS))
         )
 
     def decorate(function: Callable[..., None]) -> ScheduleFunction:
         path = Path(function.__code__.co_filename)
         doc = inspect.getdoc(function) or inspect.getdoc(sys.modules[function.__module__]) or ""
-        return ScheduleFunction(function.__name__, target, problem, function, path, doc)
+        folder = path.parent / templates if templates is not None else None
+        return ScheduleFunction(function.__name__, target, problem, function, path, doc, folder)
 
     return decorate
 

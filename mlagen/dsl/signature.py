@@ -5,17 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-SIZES = {"pointer": 8, "u32": 4, "i32": 4, "f32": 4}
+Kind = Literal["pointer", "u32", "i32", "f32", "tensor_map"]
+SIZES: dict[str, int] = {"pointer": 8, "u32": 4, "i32": 4, "f32": 4, "tensor_map": 128}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """The tensor `tensor` as a row-major matrix of `cols` columns (a number, or the name of a
+    run-time size), fetched in boxes of `box_rows` x `box_cols` elements."""
+
+    tensor: str
+    dtype: str
+    cols: int | str
+    box_cols: int
+    box_rows: int
+    swizzle_bytes: Literal[0, 32, 64, 128] = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One kernel argument at byte `offset` of the kernel-argument segment."""
+    """One kernel argument at byte `offset` of the kernel-argument segment. `dtype`: of a pointer's
+    tensor, where the launcher should check it."""
 
     name: str
     offset: int
-    kind: Literal["pointer", "u32", "i32", "f32"]
+    kind: Kind
     access: Literal["read", "write", "value"]
+    dtype: str = ""
+    tensor_map: TensorMap | None = None
 
     @property
     def size(self) -> int:
@@ -37,13 +54,21 @@ class Signature:
         return -(-end // 8) * 8
 
 
-def pack(*arguments: tuple[str, str, str]) -> tuple[Argument, ...]:
-    """Arguments (name, kind, access) laid out one after another, each on its own alignment."""
+def pack(*arguments: tuple[str, str | TensorMap, str]) -> tuple[Argument, ...]:
+    """Arguments (name, kind, access) laid out one after another, each on its own alignment.
+
+    A tensor map stands in place of its kind. A pointer may name its tensor's dtype: "pointer:bf16".
+    """
     offset = 0
     packed = []
-    for name, kind, access in arguments:
+    for name, what, access in arguments:
+        kind, _, dtype = ("tensor_map", "", "") if isinstance(what, TensorMap) else (
+            what.partition(":")
+        )  # fmt: skip
         size = SIZES[kind]
-        offset = -(-offset // size) * size
-        packed.append(Argument(name, offset, kind, access))  # type: ignore[arg-type]
+        align = 64 if kind == "tensor_map" else size
+        offset = -(-offset // align) * align
+        box = what if isinstance(what, TensorMap) else None
+        packed.append(Argument(name, offset, kind, access, dtype, box))  # type: ignore[arg-type]
         offset += size
     return tuple(packed)

@@ -7,15 +7,13 @@ when it writes and `wgmma` undoes when it reads. Wider operands are several colu
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mlagen.errors import CapacityError, ScheduleError
+from mlagen.targets import SM_90A
 
-SWIZZLE_ROW_BYTES = 128  # inner extent of a 128-byte-swizzled TMA box (PTX ISA, tensor maps)
-SWIZZLE_ALIGN = 1024  # 8 rows of 128 bytes: the swizzle's period (PTX ISA, wgmma swizzling)
-BOX_ROWS_MAX = 256  # elements of a tensor-map box dimension (CUDA driver, cuTensorMapEncodeTiled)
-BARRIER_BYTES = 8  # an mbarrier object (PTX ISA, mbarrier)
+SWIZZLE_ROW_BYTES = max(SM_90A.swizzle_modes)
+SWIZZLE_ALIGN = SM_90A.swizzle_align(SWIZZLE_ROW_BYTES)
 
 
 def swizzle_128(offset: int) -> int:
@@ -41,9 +39,10 @@ class TmaTile:
                 f"swizzle",
                 hint="tiles are 128 bytes wide (64 bf16); take several side by side",
             )
-        if self.rows % 8 or not 8 <= self.rows <= BOX_ROWS_MAX:
+        if self.rows % 8 or not 8 <= self.rows <= SM_90A.tma_box_max:
             raise ScheduleError(
-                f"tile {self.name!r}: {self.rows} rows; a box has 8 to {BOX_ROWS_MAX}, in eights"
+                f"tile {self.name!r}: {self.rows} rows; a box has 8 to {SM_90A.tma_box_max}, "
+                f"in eights"
             )
 
     @property
@@ -69,6 +68,7 @@ class Handoff:
     depth: int
     barriers: int  # SMEM address of full[0]; empty[0] follows after `depth` barriers
     releases: int  # arrivals that empty a slot: one a consuming warp
+    resident: bool = False  # filled once, before the loop, and never released
 
     @property
     def bytes(self) -> int:
@@ -81,7 +81,7 @@ class Handoff:
 
     @property
     def empty(self) -> int:
-        return self.barriers + self.depth * BARRIER_BYTES
+        return self.barriers + self.depth * SM_90A.mbarrier_bytes
 
 
 @dataclass
@@ -91,6 +91,7 @@ class Smem:
     capacity: int
     tiles: dict[str, TmaTile] = field(default_factory=dict)
     handoffs: dict[str, Handoff] = field(default_factory=dict)
+    buffers: dict[str, tuple[int, int]] = field(default_factory=dict)  # name: (base, bytes)
     used: int = 0
 
     def tile(self, name: str, tensor: str, *, rows: int, row_bytes: int, slots: int) -> TmaTile:
@@ -101,22 +102,40 @@ class Smem:
         self.tiles[name] = tile
         return tile
 
+    def buffer(self, name: str, size: int, *, align: int = 16) -> int:
+        """Declare plain SMEM that one role writes and reads; returns its address."""
+        base = -(-self.used // align) * align
+        self._claim(name, base, size)
+        self.buffers[name] = (base, size)
+        return base
+
     def handoff(
-        self, name: str, *tiles: TmaTile, producer: str, consumer: str, releases: int
+        self,
+        name: str,
+        *tiles: TmaTile,
+        producer: str,
+        consumer: str,
+        releases: int = 0,
+        resident: bool = False,
     ) -> Handoff:
-        """Declare that `producer` fills `tiles` together and `consumer` uses them."""
+        """Declare that `producer` fills `tiles` together and `consumer` uses them. `resident`:
+        once, before the loops; otherwise tile by tile, each emptied by `releases` arrivals."""
+        if resident == bool(releases):
+            raise ScheduleError(
+                f"hand-off {name!r}: resident tiles are not released, others must be"
+            )
         depths = {tile.slots for tile in tiles}
         if len(depths) != 1:
             raise ScheduleError(f"hand-off {name!r}: its tiles have {sorted(depths)} slots")
         depth = depths.pop()
-        base = -(-self.used // BARRIER_BYTES) * BARRIER_BYTES
-        self._claim(name, base, 2 * depth * BARRIER_BYTES)
-        handoff = Handoff(name, tiles, producer, consumer, depth, base, releases)
+        base = -(-self.used // SM_90A.mbarrier_bytes) * SM_90A.mbarrier_bytes
+        self._claim(name, base, (1 if resident else 2) * depth * SM_90A.mbarrier_bytes)
+        handoff = Handoff(name, tiles, producer, consumer, depth, base, releases, resident)
         self.handoffs[name] = handoff
         return handoff
 
     def _claim(self, name: str, base: int, size: int) -> None:
-        if name in self.tiles or name in self.handoffs:
+        if name in self.tiles or name in self.handoffs or name in self.buffers:
             raise ScheduleError(f"{name!r} is declared twice")
         if base + size > self.capacity:
             held = ", ".join(f"{t.name} {t.slots} x {t.bytes}" for t in self.tiles.values())
@@ -126,6 +145,3 @@ class Smem:
                 hint=f"held so far: {held or 'nothing'}; fewer slots or a smaller tile would fit",
             )
         self.used = base + size
-
-
-SlotAddress = Callable[[str], str]

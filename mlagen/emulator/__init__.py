@@ -1,10 +1,10 @@
 """Executing gfx950 machine code on the host, with asynchronous memory and a sanitizer.
 
-    from mlagen.emulator import Argument, Buffer, emulate
-    result = emulate(code, grid=(1, 1, 1), block=(512, 1, 1), arguments=[
-        Argument(0, Buffer("q", q, "read")), Argument(8, np.uint32(128))])
-    for finding in result.findings:
-        print(finding)
+from mlagen.emulator import Argument, Buffer, emulate
+result = emulate(code, grid=(1, 1, 1), block=(512, 1, 1), arguments=[
+    Argument(0, Buffer("q", q, "read")), Argument(8, np.uint32(128))])
+for finding in result.findings:
+    print(finding)
 """
 
 from mlagen.emulator.api import Argument, Buffer, EmulationResult, emulate

@@ -45,12 +45,15 @@ class EmulationResult:
 
     `findings`: deduplicated by (kind, pc, other_pc). `wave_instructions`: executed, all waves.
     `counts`: executed per mnemonic. `seconds`: wall time of the execution itself.
+    `dropped_findings`: occurrences not recorded because a workgroup had more than 512 different
+    findings.
     """
 
     findings: tuple[Finding, ...]
     wave_instructions: int
     counts: Mapping[str, int]
     seconds: float
+    dropped_findings: int = 0
 
 
 def emulate(

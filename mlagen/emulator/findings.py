@@ -15,7 +15,8 @@ class Finding:
     "vmcnt(2)".
 
     Kinds: missing-wait, overwrite-in-flight, race-raw, race-war, race-waw, wait-states,
-    undefined-register, undefined-lds, barrier-unequal, lds-bounds, lds-alignment, global-bounds.
+    undefined-register, undefined-lds, barrier-unequal, lds-bounds, lds-alignment, global-bounds,
+    not-ended (a workgroup that ran on for too long after its first finding and was stopped).
     """
 
     kind: str

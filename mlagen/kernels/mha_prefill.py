@@ -95,7 +95,9 @@ class Attention:
         refuse_unsupported(k)
         self.k, self.keys, self.values = k, keys, values
         regs = s.registers
-        self.temp = regs.block("T", 4, "temporaries; T = packed work-item id at entry").regs()
+        entry = s.entry("head", "query tile", "batch")
+        self.temp, self.kernarg, self.group = entry.temp, entry.kernarg, entry.group
+        self.wave, self.tiles = entry.wave, entry.tiles
         scores = k.kv_block // 2  # fp32 registers of a 64-key x 32-query tile
         tiles = (keys.whole_tile, values.whole_tile)
         if share_kv:
@@ -145,12 +147,6 @@ class Attention:
 
     def _scalars(self, s: Space) -> None:
         scalar = s.registers.scalar
-        # The kernel descriptor enables exactly these, in this order, at s0.
-        self.kernarg = scalar("KERNARG", 2, "kernel argument pointer")
-        self.group = [
-            scalar(f"WG{axis}", 1, f"workgroup id {axis.lower()}: {what}")
-            for axis, what in (("X", "head"), ("Y", "query tile"), ("Z", "batch"))
-        ]
         self.pointers = scalar("PTR", 8, "arguments q, k, v, o", align=4)
         self.sizes = scalar("SIZE", 4, "arguments seq_len, num_keys, start_pos, batch", align=4)
         self.scale = scalar("SCALE", 1, "argument scale * log2(e)")
@@ -159,9 +155,6 @@ class Attention:
         }
         self.grown = scalar("GROWN", 2, "all ones: the maximum moved on this tile", align=2)
         self.compare = scalar("CMP", 8, "lane masks of the key mask", align=2)
-        self.wave = scalar("WAVE", 1, "wave of this workgroup")
-        self.tiles = scalar("N", 1, "KV tiles of this workgroup")
-        self.left = scalar("LEFT", 1, "steady iterations left")
         self.lds_wave = scalar("LDSW", 1, "wave * 1024, its part of a DMA pass")
         self.tile_offsets = {
             name: scalar(f"{name}OFF", 1, f"byte offset of the next {name} tile to fetch")

@@ -10,8 +10,9 @@ import numpy as np
 
 from mlagen.artifact import Artifact
 from mlagen.errors import MissingError
-from mlagen.launch.launcher import LaunchReport, bind, require_proof
+from mlagen.launch.launcher import LaunchReport, bind, require_proof, require_target
 
+TARGETS = ("gfx950",)
 Mode = Literal["latest", "earliest", "random"]
 
 
@@ -57,6 +58,7 @@ class EmulatedLauncher:
         manifest = artifact.manifest
         if not self.allow_unproved:
             require_proof(manifest)
+        require_target(manifest, TARGETS, "the emulator")
         bound = bind(manifest, tensors, scalars)
         grid = manifest.grid_for(sizes)
         try:

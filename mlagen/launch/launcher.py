@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from mlagen.artifact import Arg, Artifact, Manifest
-from mlagen.errors import ConfigError
+from mlagen.errors import ConfigError, MlagenError
 
 if TYPE_CHECKING:
     from mlagen.emulator import EmulationResult
@@ -21,12 +21,19 @@ _RANGES = {"u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1)}
 
 
 class LaunchRefused(ConfigError):
-    """The artifact may not be launched: its waits are not proved."""
+    """The artifact may not be launched: its waits are not proved, or it is for another machine."""
+
+
+class LaunchFailed(MlagenError):
+    """The driver refused what it was asked for; its own words are in the message."""
+
+    exit_code = 5
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchReport:
-    """One launch. `emulation` is there when the kernel ran in the emulator."""
+    """One launch. `emulation` is there when the kernel ran in the emulator. On a GPU `seconds` is
+    the host's time: the kernel may still be running."""
 
     launcher: str
     grid: tuple[int, int, int]  # workgroups
@@ -42,14 +49,15 @@ class Launcher(Protocol):
         self,
         artifact: Artifact,
         *,
-        tensors: Mapping[str, np.ndarray],
+        tensors: Mapping[str, Any],
         scalars: Mapping[str, int | float],
         sizes: Mapping[str, int],
     ) -> LaunchReport:
-        """Runs the kernel once; outputs are written into the given arrays.
+        """Runs the kernel once; outputs are written into the given tensors.
 
-        `tensors` holds one C-contiguous array for every pointer argument of the manifest, `scalars`
-        one number for every value argument, `sizes` what the grid rule names.
+        `tensors` holds one C-contiguous tensor for every one that the manifest's arguments name:
+        numpy arrays for an emulator, tensors of the device for a GPU. `scalars` holds one number
+        for every value argument, `sizes` what the grid rule and the tensor maps name.
         """
         ...
 
@@ -64,31 +72,46 @@ def require_proof(manifest: Manifest) -> None:
         )
 
 
-def bind(
-    manifest: Manifest,
-    tensors: Mapping[str, np.ndarray],
-    scalars: Mapping[str, int | float],
-) -> list[tuple[Arg, np.ndarray | Scalar]]:
-    """Pairs each argument of the kernel with what is passed for it, in the manifest's order.
+def require_target(manifest: Manifest, targets: tuple[str, ...], launcher: str) -> None:
+    """Raises LaunchRefused for an artifact of a target that `launcher` does not run."""
+    if manifest.target not in targets:
+        raise LaunchRefused(
+            f"{manifest.kernel} is for {manifest.target}; {launcher} runs {', '.join(targets)}"
+        )
 
-    Raises ConfigError for a name that is missing or not an argument, an array that is not
-    C-contiguous or not writable where the kernel writes, and a number out of its type's range.
-    """
-    pointers = {arg.name for arg in manifest.args if arg.kind == "pointer"}
-    values = {arg.name for arg in manifest.args} - pointers
-    for kind, legal, given in (("tensor", pointers, tensors), ("scalar", values, scalars)):
+
+def check_names(
+    manifest: Manifest, tensors: Mapping[str, Any], scalars: Mapping[str, int | float]
+) -> None:
+    """Raises ConfigError for a tensor or number that is missing or that the kernel has not."""
+    needed = {arg.tensor for arg in manifest.args if arg.tensor}
+    values = {arg.name for arg in manifest.args if not arg.tensor}
+    for kind, legal, given in (("tensor", needed, tensors), ("scalar", values, scalars)):
         for what, names in (("misses", legal - given.keys()), ("has no", given.keys() - legal)):
             if names:
                 raise ConfigError(
                     f"{manifest.kernel} {what} the {kind} {', '.join(sorted(names))}",
                     hint=f"its {kind}s: {', '.join(sorted(legal)) or 'none'}",
                 )
+
+
+def bind(
+    manifest: Manifest,
+    tensors: Mapping[str, np.ndarray],
+    scalars: Mapping[str, int | float],
+) -> list[tuple[Arg, np.ndarray | Scalar]]:
+    """Pairs each argument of the kernel with the array or number passed for it, in order.
+
+    Raises ConfigError for a name that is missing or not an argument, an array that is not
+    C-contiguous or not writable where the kernel writes, and a number out of its type's range.
+    """
+    check_names(manifest, tensors, scalars)
     return [
         (
             arg,
             _tensor(manifest, arg, tensors[arg.name])
             if arg.kind == "pointer"
-            else _scalar(manifest, arg, scalars[arg.name]),
+            else scalar_value(manifest, arg, scalars[arg.name]),
         )
         for arg in manifest.args
     ]
@@ -107,7 +130,8 @@ def _tensor(manifest: Manifest, arg: Arg, array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _scalar(manifest: Manifest, arg: Arg, value: int | float) -> Scalar:
+def scalar_value(manifest: Manifest, arg: Arg, value: int | float) -> Scalar:
+    """A number as the argument's type. Raises ConfigError for one that does not fit it."""
     if arg.kind == "f32":
         with np.errstate(over="ignore"):  # an overflow becomes infinite and is refused below
             single = np.float32(value)

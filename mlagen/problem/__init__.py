@@ -1,6 +1,8 @@
 """Problems: validated configurations, masks as predicates, inputs and the oracles.
 
 from mlagen.problem import MhaConfig, MhaInputs, exact, rounded, compare
+
+The oracles of MLA decode are `mla_decode_exact.exact` and `mla_decode_rounded.rounded`.
 """
 
 from mlagen.problem.expected import Comparison, Expected, HeadErrors, Worst, compare
@@ -16,8 +18,12 @@ from mlagen.problem.mha import MhaConfig
 from mlagen.problem.mha_exact import MhaExact, exact
 from mlagen.problem.mha_inputs import MhaInputs, default_scale
 from mlagen.problem.mha_rounded import rounded
+from mlagen.problem.mla_decode import MlaDecodeConfig
+from mlagen.problem.mla_decode_expected import MlaDecodeExpected, compare_lse
+from mlagen.problem.mla_decode_inputs import MODEL_SCALE, MlaDecodeInputs
 
 __all__ = [
+    "MODEL_SCALE",
     "Causal",
     "ChunkedCausal",
     "Comparison",
@@ -27,11 +33,15 @@ __all__ = [
     "MhaConfig",
     "MhaExact",
     "MhaInputs",
+    "MlaDecodeConfig",
+    "MlaDecodeExpected",
+    "MlaDecodeInputs",
     "Null",
     "SlidingWindowCausal",
     "TileStatus",
     "Worst",
     "compare",
+    "compare_lse",
     "default_scale",
     "exact",
     "rounded",

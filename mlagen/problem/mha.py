@@ -8,14 +8,13 @@ at run time. Tensors are contiguous: q and o `[batch, seq_len, num_heads, depth]
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mlagen.errors import ConfigError
+from mlagen.problem.fields import from_fields, integer, listed, number
 from mlagen.problem.masks import CAUSAL, Mask
 
 DTYPE_BYTES = {"bf16": 2, "fp8_e4m3": 1}
@@ -53,8 +52,8 @@ class MhaConfig:
     def __post_init__(self) -> None:
         set_field = object.__setattr__  # the dataclass is frozen; this only brings types in order
         for name in ("num_heads", "num_kv_heads", "depth", "q_block_size", "kv_block", "num_warps"):
-            set_field(self, name, _integer(name, getattr(self, name)))
-        set_field(self, "rescale_threshold", _number("rescale_threshold", self.rescale_threshold))
+            set_field(self, name, integer(name, getattr(self, name)))
+        set_field(self, "rescale_threshold", number("rescale_threshold", self.rescale_threshold))
         if isinstance(self.mask, str):
             set_field(self, "mask", Mask.parse(self.mask))
         if not isinstance(self.mask, Mask):
@@ -72,7 +71,7 @@ class MhaConfig:
             if getattr(self, name) not in legal:
                 raise ConfigError(
                     f"{name}={getattr(self, name)} is not supported",
-                    hint=f"{name} is one of {_listed(legal)}",
+                    hint=f"{name} is one of {listed(legal)}",
                 )
         if not isinstance(self.fp8_mma_k_128, bool):
             raise ConfigError(f"fp8_mma_k_128={self.fp8_mma_k_128!r} is not true or false")
@@ -88,7 +87,7 @@ class MhaConfig:
         if self.kv_block not in legal_blocks:
             raise ConfigError(
                 f"kv_block={self.kv_block} is not supported with dtype={self.dtype}",
-                hint=f"kv_block is {_listed(legal_blocks)} for {self.dtype}",
+                hint=f"kv_block is {listed(legal_blocks)} for {self.dtype}",
             )
         if not math.isfinite(self.rescale_threshold) or self.rescale_threshold < 0:
             raise ConfigError(
@@ -105,7 +104,7 @@ class MhaConfig:
             near = sorted(sorted(fits, key=lambda n: abs(n - self.num_kv_heads))[:4])
             raise ConfigError(
                 f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.num_kv_heads}",
-                hint=f"num_kv_heads that divide {self.num_heads}: {_listed(near)}"
+                hint=f"num_kv_heads that divide {self.num_heads}: {listed(near)}"
                 + (", …" if len(near) < len(fits) else ""),
             )
 
@@ -124,7 +123,7 @@ class MhaConfig:
                 f"{self.depth * self.element_bytes} bytes is {blocks} sub-blocks of "
                 f"{SUB_BLOCK_KEYS} x {SUB_BLOCK_BYTES} bytes, which the waves must share evenly, "
                 f"and a workgroup has at most {MAX_WAVES} waves",
-                hint=f"num_warps is {_listed(tuple(fits))}",
+                hint=f"num_warps is {listed(tuple(fits))}",
             )
 
     # ---- from and to plain values -----------------------------------------------------------
@@ -136,23 +135,7 @@ class MhaConfig:
         `{"num_heads": "8", "num_kv_heads": 2, "mask": "causal"}`. Raises ConfigError for an
         unknown name, a missing field, text that is no such value, and what the class refuses.
         """
-        known = {field.name: field for field in dataclasses.fields(cls)}
-        for name in fields:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-                nearest = f"did you mean {near[0]}? " if near else ""
-                raise ConfigError(
-                    f"{cls.__name__} has no field {name!r}",
-                    hint=f"{nearest}fields: {', '.join(known)}",
-                )
-        missing = [
-            name
-            for name, field in known.items()
-            if field.default is dataclasses.MISSING and name not in fields
-        ]
-        if missing:
-            raise ConfigError(f"{cls.__name__} needs {' and '.join(missing)}")
-        return cls(**{n: _parsed(n, value, str(known[n].type)) for n, value in fields.items()})
+        return from_fields(cls, fields)
 
     @classmethod
     def example(cls) -> MhaConfig:
@@ -236,47 +219,3 @@ class MhaConfig:
             raise ConfigError(f"query tile {q_tile} is not in 0 .. {self.q_tiles(seq_len) - 1}")
         rows = min(self.q_tile, seq_len - first)
         return self.mask.tiles(start_pos + first, rows, num_keys, self.kv_block)
-
-
-_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-def _parsed(name: str, value: Any, kind: str) -> Any:
-    """Text as a value of the annotation `kind`; other values and kinds as they are."""
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    try:
-        if kind == "int":
-            return int(text)
-        if kind == "float":
-            return float(text)
-        if kind == "bool":
-            return _BOOLEANS[text.lower()]
-    except (ValueError, KeyError):
-        what = {"int": "an integer", "float": "a number", "bool": "true or false"}[kind]
-        raise ConfigError(f"{name}={text!r} is not {what}") from None
-    return text
-
-
-def _integer(name: str, value: Any) -> int:
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)
-    except TypeError:
-        pass
-    raise ConfigError(f"{name}={value!r} is not an integer")
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool | str):
-        raise ConfigError(f"{name}={value!r} is not a number")
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{name}={value!r} is not a number") from None
-
-
-def _listed(values: tuple[Any, ...] | list[Any]) -> str:
-    texts = [str(value) for value in values]
-    return " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]

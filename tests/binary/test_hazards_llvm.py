@@ -4,6 +4,7 @@ Kernels of a few instructions are compiled from IR; LLVM pads what gfx950 does n
 Over-strict: our table demands more than LLVM left between two instructions. Too weak: LLVM
 emitted an s_nop that no pair of our table needs.
 """
+# ruff: noqa: E501
 
 import pytest
 from gfx950_assembler import compile_ir
@@ -31,7 +32,7 @@ declare void @llvm.amdgcn.raw.ptr.buffer.load.lds(ptr addrspace(8), ptr addrspac
 declare void @llvm.amdgcn.raw.ptr.buffer.store.v4i32(<4 x i32>, ptr addrspace(8), i32, i32, i32 immarg)
 declare i32 @llvm.amdgcn.raw.ptr.buffer.load.i32(ptr addrspace(8), i32, i32, i32 immarg)
 @lds = internal addrspace(3) global [1024 x i32] undef, align 16
-"""  # noqa: E501
+"""
 _LOADS = """
   %t = call i32 @llvm.amdgcn.workitem.id.x()
   %pa = getelementptr <8 x bfloat>, ptr addrspace(1) %p, i32 %t
@@ -127,7 +128,9 @@ PROBES = {
     + _store(_V16),
     "mfma 4 passes -> store": _small("%x") + _store(_V4),
     "mfma 4 passes -> valu": _small("%d") + f"  %x = fadd {_V4} %d, %c4\n" + _store(_V4),
-    "mfma 4 passes -> LDS": _small("%d") + _LDS_PLACE + "  store <4 x float> %d, ptr addrspace(3) %g, align 16\n",
+    "mfma 4 passes -> LDS": _small("%d")
+    + _LDS_PLACE
+    + "  store <4 x float> %d, ptr addrspace(3) %g, align 16\n",
     "mfma 4 passes -> permlane -> permlane": _small("%d")
     + "  %di = bitcast <4 x float> %d to <4 x i32>\n"
     + "  %d0 = extractelement <4 x i32> %di, i32 0\n  %d1 = extractelement <4 x i32> %di, i32 1\n"
@@ -203,7 +206,7 @@ _BUFFERS = {
     "M0 -> load to LDS": """
   call void @llvm.amdgcn.raw.ptr.buffer.load.lds(ptr addrspace(8) %b, ptr addrspace(3) @lds, i32 4, i32 %t, i32 0, i32 0, i32 0)
   call void @llvm.amdgcn.raw.ptr.buffer.load.lds(ptr addrspace(8) %b, ptr addrspace(3) getelementptr ([1024 x i32], ptr addrspace(3) @lds, i32 0, i32 512), i32 4, i32 %t, i32 0, i32 0, i32 0)
-""",  # noqa: E501
+""",
     "wide store -> overwrite": """
   %pp = getelementptr <4 x i32>, ptr addrspace(1) %p, i32 %t
   %v = load <4 x i32>, ptr addrspace(1) %pp
@@ -216,7 +219,7 @@ _BUFFERS = {
   %x = mul <4 x i32> %u, <i32 3, i32 5, i32 7, i32 9>
   %po2 = getelementptr <4 x i32>, ptr addrspace(1) %p, i32 %t
   store <4 x i32> %x, ptr addrspace(1) %po2
-""",  # noqa: E501
+""",
 }
 
 
@@ -289,7 +292,7 @@ def test_mixed_opcodes_on_one_accumulator_are_stricter_than_llvm():
     mixed = f"""  %ah = shufflevector <8 x bfloat> %a, <8 x bfloat> undef, <4 x i32> <i32 0, i32 1, i32 2, i32 3>
   %ai = bitcast <4 x bfloat> %ah to <4 x i16>
   %x = call {_V4} @llvm.amdgcn.mfma.f32.16x16x16bf16.1k(<4 x i16> %ai, <4 x i16> %ai, {_V4} %d, i32 0, i32 0, i32 0)
-"""  # noqa: E501
+"""
     body = _small("%d") + mixed + _store(_V4)
     text = f"{_HEAD}define amdgpu_kernel void @m({_POINTERS}) {{{_LOADS}{body}  ret void\n}}\n"
     kernel = load_code_object(compile_ir(text)).kernel("m")

@@ -104,3 +104,34 @@ def test_swizzle_below_sixteen_bytes_splits_a_dma_lane():
     layout = Subtiled(64, 256, 32, 64, Xor((8,), (3,)))
     with pytest.raises(ScheduleError, match="splits the 16 bytes"):
         plan_dma(layout, waves=8)
+
+
+def test_waves_that_read_a_part_of_their_own():
+    """With one reader a thread of the workgroup, addresses are functions of 9 bits."""
+    layout = Subtiled(256, 128, 16, 128, Xor((8, 9, 10), (4, 5, 6)))
+
+    def fragment(block):
+        return lambda thread: (
+            64 * (thread // 64 % 4) + 32 * block + thread % 32,
+            16 * (thread % 64 // 32),
+        )
+
+    fragments = [fragment(block) for block in range(2)]
+    plan = plan_reads(layout, fragments, 16, readers=512)
+    for part, (base, offset) in zip(fragments, plan.reads, strict=True):
+        for thread in range(512):
+            assert plan.bases[base](thread) + offset == layout.offset(*part(thread))
+    assert plan.cycles == plan.ideal_cycles == 2 * 4
+
+
+def test_the_slowest_wave_counts():
+    layout = Subtiled(64, 128, 16, 128)
+
+    def fragment(thread):  # wave 0 reads one address, wave 1 a column of 32 rows
+        return (thread % 32, 0) if thread // 64 else (0, 0)
+
+    with pytest.raises(ScheduleError, match="LDS read address is not linear"):
+        plan_reads(layout, [fragment], 16, readers=128)
+    one = plan_reads(layout, [lambda thread: (thread % 32, 0)], 16)
+    both = plan_reads(layout, [lambda thread: (thread % 32, 16 * (thread // 64))], 16, readers=128)
+    assert one.cycles == both.cycles > both.ideal_cycles

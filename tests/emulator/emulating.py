@@ -1,4 +1,4 @@
-"""Small kernels for the emulator's tests: every lane loads, something happens, every lane stores."""
+"""Small kernels for the emulator's tests: each lane loads, something happens, it stores."""
 
 from __future__ import annotations
 

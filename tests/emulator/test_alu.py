@@ -119,9 +119,9 @@ _INT_OPS = {
     "v_mad_u32_u24 v5, v2, v3, v4": lambda a, b, c: (a & _U(0xFFFFFF)) * (b & _U(0xFFFFFF)) + c,
     "v_max_u32 v5, v2, v3": lambda a, b, c: np.maximum(a, b),
     "v_min_u32 v5, v2, v3": lambda a, b, c: np.minimum(a, b),
-    "v_perm_b32 v5, v2, v3, 0x07020c0d": lambda a, b, c: (a >> _U(24)) << _U(24)
-    | ((b >> _U(16)) & _U(255)) << _U(16)
-    | _U(0xFF),
+    "s_mov_b32 s10, 0x07020c0d\n  v_perm_b32 v5, v2, v3, s10": lambda a, b, c: (
+        (a >> _U(24)) << _U(24) | ((b >> _U(16)) & _U(255)) << _U(16) | _U(0xFF)
+    ),
     "v_bfrev_b32 v5, v2": lambda a, b, c: np.array(
         [int(f"{int(x):032b}"[::-1], 2) for x in a], np.uint64
     ),

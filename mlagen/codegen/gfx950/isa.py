@@ -92,7 +92,12 @@ def _table() -> dict[str, Spec]:
     add("lds", "w r", "ds_read_b32 ds_read_b64 ds_read_b128 ds_read_b64_tr_b16", "lgkm")
     add("lds", "r r", "ds_write_b32 ds_write_b64 ds_write_b128", "lgkm")
     add("vmem", "w r r r", "buffer_load_dword buffer_load_dwordx2 buffer_load_dwordx4", "vm")
-    add("vmem", "r r r r", "buffer_store_dword buffer_store_dwordx2 buffer_store_dwordx4", "vm")
+    add(
+        "vmem",
+        "r r r r",
+        "buffer_store_short buffer_store_dword buffer_store_dwordx2 buffer_store_dwordx4",
+        "vm",
+    )
     return table
 
 

@@ -41,7 +41,6 @@ from mlagen.emulator.gfx950.state import (
     wave_base,
 )
 
-
 _TURN = 16  # instructions a wave runs before the next one's turn in "earliest" mode
 
 
@@ -81,6 +80,7 @@ def release_barrier(context: int) -> bool:
         store_i64(control, y.W_STATE, y.RUNNING)
         store_i64(control, y.W_EPOCH, load_i64(control, y.W_EPOCH) + 1)
         for queue in range(2):
+            store_i64(control, y.W_MARK + queue, load_i64(control, y.W_TAIL + queue))
             for sequence in range(
                 load_i64(control, y.W_HEAD + queue), load_i64(control, y.W_TAIL + queue)
             ):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from mlagen.binary.instruction import EXEC, M0, SCC, VCC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
@@ -12,10 +10,14 @@ from mlagen.emulator.gfx950.numeric import compiled, f32_of_e4m3, f32_of_e5m2, m
 from mlagen.emulator.gfx950.raw import (
     bits_of,
     f32_of,
+    float32,
+    int64,
     load_i64,
     load_u32,
     store_i64,
     store_u32,
+    uint32,
+    uint64,
 )
 from mlagen.emulator.gfx950.scalar import get32, get64, put32, put64, scalar_alu
 from mlagen.emulator.gfx950.state import report, scalar_base, vector_row
@@ -32,7 +34,7 @@ from mlagen.emulator.gfx950.vector import (
 @compiled
 def fill(row: int, value: int) -> None:
     for i in range(64):
-        store_u32(row, i, np.uint32(value))
+        store_u32(row, i, uint32(value))
 
 
 @compiled
@@ -62,7 +64,7 @@ def signed_row(context: int, wave: int, row: int, which: int, neg: int, absolute
     clear = 0x7FFFFFFF if absolute else 0xFFFFFFFF
     flip = 0x80000000 if neg else 0
     for i in range(64):
-        store_u32(out, i, np.uint32((np.int64(load_u32(row, i)) & clear) ^ flip))
+        store_u32(out, i, uint32((int64(load_u32(row, i)) & clear) ^ flip))
     return out
 
 
@@ -110,8 +112,8 @@ def dpp_row(context: int, wave: int, row: int, dpp: int, lanes: int) -> int:
         enabled = (dpp >> (10 + (lane >> 4))) & 1 and (dpp >> (14 + ((lane >> 2) & 3))) & 1
         source = dpp_lane(control, lane)
         valid = source >= 0 and (lanes >> source) & 1
-        value = np.int64(load_u32(row, source)) if valid else 0
-        store_u32(out, lane, np.uint32(value))
+        value = int64(load_u32(row, source)) if valid else 0
+        store_u32(out, lane, uint32(value))
         if enabled and (valid or bound):
             keep |= 1 << lane
     return keep
@@ -135,17 +137,17 @@ def finish_float(row: int, omod: int, clamp_nan: int) -> None:
     for i in range(64):
         x = f32_of(load_u32(row, i))
         if omod & 3 == 1:
-            x = x * np.float32(2.0)
+            x = x * float32(2.0)
         elif omod & 3 == 2:
-            x = x * np.float32(4.0)
+            x = x * float32(4.0)
         elif omod & 3 == 3:
-            x = x * np.float32(0.5)
+            x = x * float32(0.5)
         if omod & 4:
             if x != x:
-                x = np.float32(0.0) if clamp_nan else x
+                x = float32(0.0) if clamp_nan else x
             else:
-                x = min_f32(max_f32(x, np.float32(0.0)), np.float32(1.0))
-        store_u32(row, i, bits_of(np.float32(x)))
+                x = min_f32(max_f32(x, float32(0.0)), float32(1.0))
+        store_u32(row, i, bits_of(float32(x)))
 
 
 @compiled
@@ -221,10 +223,10 @@ def run_valu(context: int, wave: int, p: int) -> None:
         if op != o.V_CVT_PK_BF16_F32:
             high = mod & (8 << 6)
             for i in range(64):
-                old = np.int64(load_u32(dst, i))
-                new = np.int64(load_u32(t, i))
+                old = int64(load_u32(dst, i))
+                new = int64(load_u32(t, i))
                 value = (old & 0xFFFF) | new << 16 if high else (old & 0xFFFF0000) | new
-                store_u32(t, i, np.uint32(value))
+                store_u32(t, i, uint32(value))
     else:
         alu_integer(op, t, a, b, c, load_i64(p, y.P_AUX))
     omod = load_i64(p, y.P_OMOD)
@@ -285,16 +287,16 @@ def run_wide(context: int, wave: int, p: int) -> None:
     if op == o.WIDE_CVT_FP8:
         aux = load_i64(p, y.P_AUX)  # bit 0: e5m2, bit 1: upper half of the source
         for i in range(64):
-            word = np.int64(load_u32(a, i)) >> (8 * (aux & 2))
+            word = int64(load_u32(a, i)) >> (8 * (aux & 2))
             for half in range(2):
                 code = (word >> (8 * half)) & 0xFF
                 value = f32_of_e5m2(code) if aux & 1 else f32_of_e4m3(code)
-                store_u32(low if half == 0 else high, i, bits_of(np.float32(value)))
+                store_u32(low if half == 0 else high, i, bits_of(float32(value)))
     else:
         wide0 = op == o.WIDE_MOV or op == o.WIDE_LSHL_ADD
         for i in range(64):
-            x = np.int64(load_u32(a, i))
-            store_u32(low, i, np.uint32(x))
+            x = int64(load_u32(a, i))
+            store_u32(low, i, uint32(x))
         if wide0:
             a = source_row(context, wave, p, 0, 1)
             for i in range(64):
@@ -305,16 +307,16 @@ def run_wide(context: int, wave: int, p: int) -> None:
                 store_u32(high, i, load_u32(b0, i))
             b1 = source_row(context, wave, p, 1, 1)
             for i in range(64):
-                shift = np.int64(load_u32(low, i)) & 63
-                x = np.int64(load_u32(high, i)) | np.int64(load_u32(b1, i)) << 32
+                shift = int64(load_u32(low, i)) & 63
+                x = int64(load_u32(high, i)) | int64(load_u32(b1, i)) << 32
                 if op == o.WIDE_LSHLREV:
                     x = x << shift
                 elif op == o.WIDE_ASHRREV:
                     x = x >> shift
                 else:
-                    x = np.int64(np.uint64(x) >> np.uint64(shift))
-                store_u32(low, i, np.uint32(x))
-                store_u32(high, i, np.uint32(x >> 32))
+                    x = int64(uint64(x) >> uint64(shift))
+                store_u32(low, i, uint32(x))
+                store_u32(high, i, uint32(x >> 32))
         elif op == o.WIDE_LSHL_ADD:
             b = source_row(context, wave, p, 1, 0)
             c0 = source_row(context, wave, p, 2, 0)
@@ -323,25 +325,12 @@ def run_wide(context: int, wave: int, p: int) -> None:
                 store_u32(t, i, load_u32(c0, i))
             c1 = source_row(context, wave, p, 2, 1)
             for i in range(64):
-                shift = np.int64(load_u32(b, i)) & 7
-                x = np.int64(load_u32(low, i)) | np.int64(load_u32(high, i)) << 32
-                z = np.int64(load_u32(t, i)) | np.int64(load_u32(c1, i)) << 32
+                shift = int64(load_u32(b, i)) & 7
+                x = int64(load_u32(low, i)) | int64(load_u32(high, i)) << 32
+                z = int64(load_u32(t, i)) | int64(load_u32(c1, i)) << 32
                 value = (x << shift) + z
-                store_u32(low, i, np.uint32(value))
-                store_u32(high, i, np.uint32(value >> 32))
-        elif op == o.WIDE_MAD_U64:
-            b = source_row(context, wave, p, 1, 0)
-            c0 = source_row(context, wave, p, 2, 0)
-            t = vector_row(context, wave, y.VECTOR_ROWS + 3)
-            for i in range(64):
-                store_u32(t, i, load_u32(c0, i))
-            c1 = source_row(context, wave, p, 2, 1)
-            for i in range(64):
-                z = np.int64(load_u32(t, i)) | np.int64(load_u32(c1, i)) << 32
-                product = np.uint64(load_u32(low, i)) * np.uint64(load_u32(b, i))
-                value = np.int64(product) + z
-                store_u32(low, i, np.uint32(value))
-                store_u32(high, i, np.uint32(value >> 32))
+                store_u32(low, i, uint32(value))
+                store_u32(high, i, uint32(value >> 32))
     commit(vector_row(context, wave, base), low, lanes)
     commit(vector_row(context, wave, base + 1), high, lanes)
 
@@ -413,14 +402,14 @@ def run_lane(context: int, wave: int, p: int) -> None:
             lane += 1
         if lanes == 0:
             lane = 0
-        put32(scalars, load_i64(p, y.P_DST), np.int64(load_u32(a, lane)))
+        put32(scalars, load_i64(p, y.P_DST), int64(load_u32(a, lane)))
         return
     if op == o.L_READ or op == o.L_WRITE:
         kind = load_i64(p, y.P_KIND + 2)
         value = load_i64(p, y.P_KIND + 3)
         lane = (get32(scalars, value) if kind == y.S_SCALAR else value) & 63
         if op == o.L_READ:
-            put32(scalars, load_i64(p, y.P_DST), np.int64(load_u32(a, lane)))
+            put32(scalars, load_i64(p, y.P_DST), int64(load_u32(a, lane)))
         else:
             store_u32(vector_row(context, wave, load_i64(p, y.P_DST)), lane, load_u32(a, lane))
         return

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from mlagen.binary.instruction import EXEC, M0
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
@@ -15,7 +13,7 @@ from mlagen.emulator.gfx950.queues import (
     read_arena,
 )
 from mlagen.emulator.gfx950.races import new_operation, note_read, note_write
-from mlagen.emulator.gfx950.raw import load_i64, load_u32, store_i64, store_u32
+from mlagen.emulator.gfx950.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 from mlagen.emulator.gfx950.scalar import get32, get64
 from mlagen.emulator.gfx950.state import (
     program_row,
@@ -36,7 +34,8 @@ def find_buffer(context: int, address: int, size: int, access: int, hint: int) -
             i -= count
         base = i * y.B_SIZE
         offset = address - load_i64(table, base + y.B_BASE)
-        if offset >= 0 and offset + size <= load_i64(table, base + y.B_BYTES):
+        # Written so that no address, however wild, can overflow into the range.
+        if offset >= 0 and offset <= load_i64(table, base + y.B_BYTES) - size:
             if load_i64(table, base + y.B_ACCESS) & access:
                 return i
             return -1
@@ -148,11 +147,11 @@ def issue_vector_memory(context: int, wave: int, row: int) -> bool:
                 index = 0
                 voffset = 0
                 if flags & 4:
-                    index = np.int64(load_u32(address_row, lane))
+                    index = int64(load_u32(address_row, lane))
                     if flags & 2:
-                        voffset = np.int64(load_u32(address_row, 64 + lane))
+                        voffset = int64(load_u32(address_row, 64 + lane))
                 elif flags & 2:
-                    voffset = np.int64(load_u32(address_row, lane))
+                    voffset = int64(load_u32(address_row, lane))
                 inner = (voffset + offset) & 0xFFFFFFFF
                 valid = 0
                 if flags & 4 and stride != 0:
@@ -167,10 +166,10 @@ def issue_vector_memory(context: int, wave: int, row: int) -> bool:
             else:
                 valid = (1 << dwords) - 1
                 if flags & 8:  # 32-bit VGPR offset on an SGPR base
-                    address = base + np.int64(load_u32(address_row, lane)) + offset
+                    address = base + int64(load_u32(address_row, lane)) + offset
                 else:
-                    high = np.int64(load_u32(address_row, 64 + lane))
-                    address = (np.int64(load_u32(address_row, lane)) | high << 32) + offset
+                    high = int64(load_u32(address_row, 64 + lane))
+                    address = (int64(load_u32(address_row, lane)) | high << 32) + offset
             word = locate(context, wave, row, address, dwords, size, valid, access)
         store_i64(addresses, lane, word)
     if op == o.G_STORE:
@@ -220,7 +219,7 @@ def issue_dma(
         if (kept >> lane) & 1:
             for i in range(dwords):
                 dword = (place >> 2) + lane * dwords + i
-                store_u32(lds, dword, np.uint32(y.POISON))
+                store_u32(lds, dword, uint32(y.POISON))
 
 
 @compiled
@@ -270,7 +269,7 @@ def issue_lds(context: int, wave: int, row: int) -> None:
     for lane in range(64):
         word = 0
         if (lanes >> lane) & 1:
-            first = (np.int64(load_u32(source, lane)) + load_i64(p, y.P_IMM)) & 0xFFFFFFFF
+            first = (int64(load_u32(source, lane)) + load_i64(p, y.P_IMM)) & 0xFFFFFFFF
             word = first
             fits = check_lds_address(context, wave, row, first, part, align)
             if sanitize and fits:
@@ -279,7 +278,7 @@ def issue_lds(context: int, wave: int, row: int) -> None:
                 else:
                     note_read(context, wave, row, number, first, words, waves)
             if two:
-                second = (np.int64(load_u32(source, lane)) + load_i64(p, y.P_SDST)) & 0xFFFFFFFF
+                second = (int64(load_u32(source, lane)) + load_i64(p, y.P_SDST)) & 0xFFFFFFFF
                 word |= second << 32
                 fits = check_lds_address(context, wave, row, second, part, align)
                 if sanitize and fits:
@@ -316,7 +315,7 @@ def issue_permute(context: int, wave: int, row: int) -> None:
     offset = load_i64(p, y.P_IMM)
     address = vector_row(context, wave, load_i64(p, y.P_KIND + 1))
     for lane in range(64):
-        store_u32(data, lane, np.uint32(0))
+        store_u32(data, lane, uint32(0))
     if op == o.D_SWIZZLE:
         for lane in range(64):
             if offset & 0x8000:
@@ -330,7 +329,7 @@ def issue_permute(context: int, wave: int, row: int) -> None:
         values = vector_row(context, wave, load_i64(p, y.P_KIND + 3))
         for lane in range(64):
             if (lanes >> lane) & 1:
-                other = ((np.int64(load_u32(address, lane)) + offset) >> 2) & 63
+                other = ((int64(load_u32(address, lane)) + offset) >> 2) & 63
                 if op == o.D_PERMUTE:
                     store_u32(data, other, load_u32(values, lane))
                 elif (lanes >> other) & 1:
@@ -359,6 +358,6 @@ def issue_scalar_memory(context: int, wave: int, row: int) -> None:
             value = read_arena(context, place_of(context, buffer, address + 4 * i), 4)
         else:
             report(context, y.GLOBAL_BOUNDS, row, -1, wave, -1, address + 4 * i, 4, 1)
-        store_u32(data, i, np.uint32(value))
-        store_u32(scalars, target + i - y.VECTOR_ROWS, np.uint32(y.POISON))
+        store_u32(data, i, uint32(value))
+        store_u32(scalars, target + i - y.VECTOR_ROWS, uint32(y.POISON))
     after_issue(context, wave, y.Q_SMEM)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final
 
 LANES: Final = 64
-MAX_WAVES: Final = 16
 VECTOR_ROWS: Final = 512  # physical vector registers of a wave (LLVM AMDGPUUsage, gfx90a+)
 SCRATCH_ROWS: Final = 8  # operand and result rows after the registers
 ROWS: Final = VECTOR_ROWS + SCRATCH_ROWS
@@ -59,16 +58,14 @@ C_SAFE_OP: Final = 40  # operations below this number are ordered before the cur
 C_BUFFER_COUNT: Final = 41
 C_FIND_COUNT: Final = 42
 C_WORKGROUP: Final = 43
-C_BUDGET: Final = 44
 C_EXECUTED: Final = 45
-C_EPOCH: Final = 46
 C_CLAMP_NAN: Final = 47  # DX10_CLAMP: clamping a NaN gives 0
 C_FP8_CLAMP: Final = 48  # FP16_OVFL: fp8 conversions saturate
-C_ACCUM: Final = 49
 C_CURRENT: Final = 50  # wave whose turn it is (kept between slices)
 C_ORPHAN: Final = 51  # smallest LDS operation that an ended wave never waited for
 C_FAULT: Final = 52  # program row at which a run had to stop
 C_VGPRS: Final = 54
+C_DROPPED: Final = 55  # findings beyond the table's room
 C_HINT: Final = 53  # buffer that the last access fell into
 C_SIZE: Final = 64
 
@@ -83,6 +80,7 @@ W_EPOCH: Final = 2
 W_CLOCK: Final = 3
 W_HEAD: Final = 4  # three queues: oldest sequence number in flight
 W_TAIL: Final = 7  # three queues: next sequence number
+W_MARK: Final = 10  # vm and DS queues: next sequence number at the last barrier
 W_LAND: Final = 12  # three queues: first sequence number whose effect has not happened yet
 W_SIZE: Final = 16
 RUNNING: Final = 0
@@ -211,8 +209,7 @@ BARRIER_UNEQUAL: Final = 9
 LDS_BOUNDS: Final = 10
 LDS_ALIGNMENT: Final = 11
 GLOBAL_BOUNDS: Final = 12
-GLOBAL_ALIGNMENT: Final = 13
-GLOBAL_ACCESS: Final = 14
+NOT_ENDED: Final = 14
 
 HAZARD_CLASSES: Final = 48  # room for producer and for consumer classes
 HUGE: Final = 1 << 60

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from mlagen.binary import KernelCode
@@ -23,7 +24,8 @@ from mlagen.emulator.gfx950.translate import Program, executed_by_mnemonic, tran
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.targets import GFX950
 
-_SLICE = 2_000_000  # wave-instructions between looks at Ctrl-C and the limit
+_SLICE = 500_000  # wave-instructions between looks at Ctrl-C and the limits
+_GRACE = 2_000_000  # wave-instructions that a workgroup may go on for after its first finding
 _MODES = {"latest": y.LATEST, "earliest": y.EARLIEST, "random": y.RANDOM}
 
 
@@ -72,26 +74,15 @@ def run_launch(
         machine: Machine = local.machine
         return machine.run(launch.workgroups[number])
 
-    outcomes: list[Outcome] = []
     total = len(launch.workgroups)
-    if workers == 1:
+    outcomes: list[Outcome] = []
+    if workers <= 1:
         for number in range(total):
             outcomes.append(work(number))
             if progress:
                 progress(len(outcomes), total)
     else:
-        with ThreadPoolExecutor(workers) as pool:
-            running: set[Future[Outcome]] = {pool.submit(work, n) for n in range(total)}
-            try:
-                while running:
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        outcomes.append(future.result())
-                        if progress:
-                            progress(len(outcomes), total)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        outcomes = _run_pool(work, total, workers, progress)
     memory.write_back()
     seconds = time.perf_counter() - started
     counts = sum((o.counts for o in outcomes), np.zeros(len(program.rows), dtype=np.int64))
@@ -101,7 +92,32 @@ def run_launch(
         wave_instructions=int(counts.sum()),
         counts=executed_by_mnemonic(program.instructions, counts),
         seconds=seconds,
+        dropped_findings=sum(outcome.dropped for outcome in outcomes),
     )
+
+
+def _run_pool(
+    work: Callable[[int], Outcome],
+    total: int,
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[Outcome]:
+    """Run all workgroups on host threads; outcomes in the order of the workgroups."""
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(work, number) for number in range(total)]
+        running: set[Future[Outcome]] = set(futures)
+        try:
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                if progress:
+                    for count in range(total - len(running) - len(done), total - len(running)):
+                        progress(count + 1, total)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [future.result() for future in futures]
 
 
 @dataclass(frozen=True)
@@ -110,6 +126,7 @@ class Outcome:
 
     findings: np.ndarray
     counts: np.ndarray
+    dropped: int
 
 
 def _check_launch(launch: Launch) -> None:
@@ -178,7 +195,7 @@ class Machine:
             y.C_HAZARD: hazard_matrix(),
             y.C_LONGEST: longest_waits(),
             y.C_PATCHED: np.zeros(y.P_SIZE, dtype=np.int64),
-            y.C_TEMP: np.zeros(2 * 4096, dtype=np.float32),
+            y.C_TEMP: np.concatenate([np.zeros(2 * 4096, np.float32), _small_floats()]),
         }
         for slot, array in self._arrays.items():
             self.context[slot] = array.ctypes.data
@@ -201,16 +218,18 @@ class Machine:
         """Execute one workgroup to its end."""
         self._reset(group)
         limit = self.launch.max_instructions
+        budget = _SLICE if limit is None else min(_SLICE, limit + 1)
+        ends: int | None = None
         while True:
-            code = run_slice(self.context.ctypes.data, _SLICE)
+            code = run_slice(self.context.ctypes.data, budget)
             if code == y.R_DONE:
                 break
             if code == y.R_UNMODELLED:
                 ins = self.program.instructions[int(self.context[y.C_FAULT])]
                 raise UnsupportedError(
-                    f"kernel {self.launch.kernel.name}, {ins.offset:#x}: {ins}: its buffer resource "
-                    "asks for swizzled or thread-indexed addressing, which the emulator does not "
-                    "model"
+                    f"kernel {self.launch.kernel.name}, {ins.offset:#x}: {ins}: its buffer "
+                    "resource asks for swizzled or thread-indexed addressing, which the emulator "
+                    "does not model"
                 )
             executed = int(self.context[y.C_EXECUTED])
             if limit is not None and executed > limit:
@@ -218,10 +237,30 @@ class Machine:
                     f"workgroup {group} has not ended after {executed} wave-instructions; the "
                     f"limit is {limit}"
                 )
+            if self.context[y.C_FIND_COUNT]:
+                # A loop count that was poison or garbage can keep a wave busy for hours.
+                ends = executed + _GRACE if ends is None else ends
+                if executed >= ends:
+                    self._note_cut()
+                    break
         found = int(self.context[y.C_FIND_COUNT])
         return Outcome(
-            self._arrays[y.C_FIND][:found].copy(), self._arrays[y.C_COUNT].copy()
+            findings=self._arrays[y.C_FIND][:found].copy(),
+            counts=self._arrays[y.C_COUNT].copy(),
+            dropped=int(self.context[y.C_DROPPED]),
         )
+
+    def _note_cut(self) -> None:
+        """Record that the workgroup was stopped, at the instruction of its first running wave."""
+        waves = self._arrays[y.C_WAVE]
+        wave = int(np.argmax(waves[:, y.W_STATE] == y.RUNNING))
+        number = min(int(self.context[y.C_FIND_COUNT]), y.MAX_FINDINGS - 1)
+        row = self._arrays[y.C_FIND][number]
+        row.fill(0)
+        row[y.F_KIND], row[y.F_ROW], row[y.F_OTHER] = y.NOT_ENDED, waves[wave, y.W_PC], -1
+        row[y.F_WAVE], row[y.F_A], row[y.F_COUNT] = wave, _GRACE, 1
+        row[y.F_WORKGROUP] = self.context[y.C_WORKGROUP]
+        self.context[y.C_FIND_COUNT] = number + 1
 
     def _reset(self, group: tuple[int, int, int]) -> None:
         launch, arrays, context = self.launch, self._arrays, self.context
@@ -237,6 +276,7 @@ class Machine:
         context[y.C_NEXT_OP] = 1
         context[y.C_SAFE_OP] = 1
         context[y.C_FIND_COUNT] = 0
+        context[y.C_DROPPED] = 0
         context[y.C_WORKGROUP] = linear
         context[y.C_EXECUTED] = 0
         context[y.C_CURRENT] = 0
@@ -289,6 +329,13 @@ class Machine:
         index = wave * y.REGISTERS + register
         self._arrays[y.C_DEFINED].reshape(-1)[index] = -1
         self._arrays[y.C_UNTIL][index] = 0
+
+
+def _small_floats() -> np.ndarray:
+    """The f32 values of all e4m3, then all e5m2 codes."""
+    codes = np.arange(256, dtype=np.uint8)
+    tables = [codes.view(ml_dtypes.float8_e4m3fn), codes.view(ml_dtypes.float8_e5m2)]
+    return np.concatenate([table.astype(np.float32) for table in tables])
 
 
 def hazard_matrix() -> np.ndarray:

@@ -1,23 +1,22 @@
 """Matrix instructions: unpack the operands to f32 planes, then fused dot products in k order.
 
-Register layouts are AMD's (matrix instruction calculator, CDNA4 blog): the A operand's row and the B
-operand's column is lane mod M; D register r of lane l holds row 8*(r/4) + 4*(l/32) + r%4 of a
+Register layouts are AMD's (matrix instruction calculator, CDNA4 blog): the A operand's row and
+the B operand's column is lane mod M; D register r of lane l holds row 8*(r/4) + 4*(l/32) + r%4 of a
 32x32 result, row 4*(l/16) + r of a 16x16 one, column l mod M. Every product is added to the
 accumulator with one rounding (f32), k ascending; f32 denormals are kept whatever the mode says.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.numeric import compiled, f32_of_e4m3, f32_of_e5m2
+from mlagen.emulator.gfx950.numeric import compiled
 from mlagen.emulator.gfx950.raw import (
-    bits_of,
     dot_rows_16x4,
     dot_rows_32x2,
+    int64,
     load_u32,
     store_u32,
+    uint32,
 )
 
 
@@ -26,11 +25,11 @@ def unpack_bf16(plane: int, rows: int, registers: int, lanes: int) -> None:
     """[k][row] f32 plane from `registers` dwords a lane: k = 2*registers*(lane/lanes) + e."""
     for register in range(registers):
         for lane in range(64):
-            word = np.int64(load_u32(rows, register * 64 + lane))
+            word = int64(load_u32(rows, register * 64 + lane))
             group = lane // lanes
             place = (2 * registers * group + 2 * register) * lanes + lane - group * lanes
-            store_u32(plane, place, np.uint32(word << 16))
-            store_u32(plane, place + lanes, np.uint32(word & 0xFFFF0000))
+            store_u32(plane, place, uint32(word << 16))
+            store_u32(plane, place + lanes, uint32(word & 0xFFFF0000))
 
 
 @compiled
@@ -41,32 +40,35 @@ def unpack_f32(plane: int, rows: int) -> None:
 
 
 @compiled
-def unpack_f8(plane: int, rows: int, registers: int, lanes: int, kind: int, chunk: int) -> None:
+def unpack_f8(plane: int, rows: int, registers: int, lanes: int, values: int, chunk: int) -> None:
     """[k][row] plane of 8-bit floats dealt in chunks of `chunk` k values over the lane groups.
 
-    kind 0: e4m3, 1: e5m2. Byte e of a lane in group g: k = (e / chunk) * chunk * groups +
-    g * chunk + e % chunk.
+    `values`: address of the 256 f32 values of the format. Byte e of a lane in group g:
+    k = (e / chunk) * chunk * groups + g * chunk + e % chunk.
     """
     groups = 64 // lanes
     for register in range(registers):
         for byte in range(4):
             e = 4 * register + byte
-            for lane in range(64):
-                code = (np.int64(load_u32(rows, register * 64 + lane)) >> (8 * byte)) & 0xFF
-                group = lane // lanes
-                k = (e // chunk) * chunk * groups + group * chunk + e % chunk
-                value = f32_of_e4m3(code) if kind == 0 else f32_of_e5m2(code)
-                store_u32(plane, k * lanes + lane - group * lanes, bits_of(np.float32(value)))
+            first = (e // chunk) * chunk * groups + e % chunk
+            for group in range(groups):
+                place = (first + group * chunk) * lanes
+                for i in range(lanes):
+                    word = int64(load_u32(rows, register * 64 + group * lanes + i))
+                    code = (word >> (8 * byte)) & 0xFF
+                    store_u32(plane, place + i, load_u32(values, code))
 
 
 @compiled
 def multiply(op: int, dst: int, a: int, b: int, c: int, c_step: int, temp: int, kinds: int) -> None:
     """D = A*B + C. a, b, c, dst: row addresses; c_step: bytes between rows of C (0 for a constant).
 
-    `temp` is work space for two planes of 4096 floats; `kinds` holds the 8-bit formats of A and B
-    in bits 0 and 1.
+    `temp` is work space for two planes of 4096 floats, followed by the values of e4m3 and of e5m2;
+    `kinds` holds the 8-bit formats of A and B in bits 0 and 1 (set: e5m2).
     """
     plane_b = temp + 4 * 4096
+    values_a = temp + 4 * (8192 + 256 * (kinds & 1))
+    values_b = temp + 4 * (8192 + 256 * (kinds >> 1))
     if op == o.M_32X32X16_BF16:
         unpack_bf16(temp, a, 4, 32)
         unpack_bf16(plane_b, b, 4, 32)
@@ -84,20 +86,20 @@ def multiply(op: int, dst: int, a: int, b: int, c: int, c_step: int, temp: int, 
         unpack_bf16(plane_b, b, 2, 16)
         dot16(dst, temp, plane_b, c, c_step, 16)
     elif op == o.M_32X32X64_F8:
-        unpack_f8(temp, a, 8, 32, kinds & 1, 16)
-        unpack_f8(plane_b, b, 8, 32, kinds >> 1, 16)
+        unpack_f8(temp, a, 8, 32, values_a, 16)
+        unpack_f8(plane_b, b, 8, 32, values_b, 16)
         dot32(dst, temp, plane_b, c, c_step, 64)
     elif op == o.M_16X16X128_F8:
-        unpack_f8(temp, a, 8, 16, kinds & 1, 16)
-        unpack_f8(plane_b, b, 8, 16, kinds >> 1, 16)
+        unpack_f8(temp, a, 8, 16, values_a, 16)
+        unpack_f8(plane_b, b, 8, 16, values_b, 16)
         dot16(dst, temp, plane_b, c, c_step, 128)
     elif op == o.M_32X32X16_FP8:
-        unpack_f8(temp, a, 2, 32, kinds & 1, 8)
-        unpack_f8(plane_b, b, 2, 32, kinds >> 1, 8)
+        unpack_f8(temp, a, 2, 32, values_a, 8)
+        unpack_f8(plane_b, b, 2, 32, values_b, 8)
         dot32(dst, temp, plane_b, c, c_step, 16)
     elif op == o.M_16X16X32_FP8:
-        unpack_f8(temp, a, 2, 16, kinds & 1, 8)
-        unpack_f8(plane_b, b, 2, 16, kinds >> 1, 8)
+        unpack_f8(temp, a, 2, 16, values_a, 8)
+        unpack_f8(plane_b, b, 2, 16, values_b, 8)
         dot16(dst, temp, plane_b, c, c_step, 32)
     elif op == o.M_32X32X2_F32:
         unpack_f32(temp, a)

@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from mlagen.emulator.gfx950.raw import bits_of, f32_of, f64_of
+from mlagen.emulator.gfx950.raw import (
+    bits_of,
+    f32_of,
+    f64_of,
+    float32,
+    float64,
+    int32,
+    int64,
+    uint32,
+)
 
 compiled: Any = njit(error_model="numpy", nogil=True)
 
@@ -30,13 +39,13 @@ def flush_bits(bits: int, keep: int) -> int:
 
 @compiled
 def f32_from(bits: int) -> float:
-    return f32_of(np.uint32(bits))
+    return f32_of(uint32(bits))
 
 
 @compiled
 def exp2_f32(x: float) -> float:
     """2**x of an f32, through a degree-13 polynomial in double precision."""
-    wide = np.float64(x)
+    wide = float64(x)
     clipped = min(max(wide, -200.0), 200.0)
     whole = np.floor(clipped + 0.5)
     r = clipped - whole
@@ -54,8 +63,8 @@ def exp2_f32(x: float) -> float:
     p = p * r + _C2
     p = p * r + _C1
     p = p * r + _C0
-    scale = f64_of((np.int64(np.int32(whole)) + 1023) << 52)
-    result = np.float32(p * scale)
+    scale = f64_of((int64(int32(whole)) + 1023) << 52)
+    result = float32(p * scale)
     return result if wide == wide else x
 
 
@@ -63,12 +72,12 @@ def exp2_f32(x: float) -> float:
 def log2_f32(x: float) -> float:
     """log2 of an f32; log2(0) = -inf, of a negative number NaN."""
     if x != x or x < 0.0:
-        return np.float32(np.nan)
+        return float32(np.nan)
     if x == 0.0:
-        return np.float32(-np.inf)
+        return float32(-np.inf)
     if x == np.inf:
-        return np.float32(np.inf)
-    return np.float32(math.log2(np.float64(x)))
+        return float32(np.inf)
+    return float32(math.log2(float64(x)))
 
 
 @compiled
@@ -98,8 +107,7 @@ def small_float(bits: int, mantissa: int, bias: int, largest: int, overflow: int
         e = 0
         if shift > 31:
             return 0
-        rounded = (fraction + (1 << (shift - 1)) - 1 + ((fraction >> shift) & 1)) >> shift
-        return rounded
+        return (fraction + (1 << (shift - 1)) - 1 + ((fraction >> shift) & 1)) >> shift
     rounded = (fraction + (1 << (shift - 1)) - 1 + ((fraction >> shift) & 1)) >> shift
     code = (e << mantissa) + rounded - (1 << mantissa)
     return code if code <= largest else overflow
@@ -134,10 +142,10 @@ def f32_of_e4m3(code: int) -> float:
     exponent = (code >> 3) & 15
     fraction = code & 7
     if exponent == 15 and fraction == 7:
-        return np.float32(np.nan)
+        return float32(np.nan)
     if exponent == 0:
-        return np.float32(sign * fraction * 0.001953125)
-    return f32_of(np.uint32((code & 0x80) << 24 | (exponent + 120) << 23 | fraction << 20))
+        return float32(sign * fraction * 0.001953125)
+    return f32_of(uint32((code & 0x80) << 24 | (exponent + 120) << 23 | fraction << 20))
 
 
 @compiled
@@ -147,10 +155,10 @@ def f32_of_e5m2(code: int) -> float:
     exponent = (code >> 2) & 31
     fraction = code & 3
     if exponent == 31:
-        return np.float32(np.nan) if fraction else np.float32(sign * np.inf)
+        return float32(np.nan) if fraction else float32(sign * np.inf)
     if exponent == 0:
-        return np.float32(sign * fraction * 0.0000152587890625)
-    return f32_of(np.uint32((code & 0x80) << 24 | (exponent + 112) << 23 | fraction << 21))
+        return float32(sign * fraction * 0.0000152587890625)
+    return f32_of(uint32((code & 0x80) << 24 | (exponent + 112) << 23 | fraction << 21))
 
 
 @compiled
@@ -182,7 +190,7 @@ def u32_of_f32(x: float) -> int:
     """Truncate towards zero and saturate; NaN gives 0."""
     if not x > 0.0:
         return 0
-    return 0xFFFFFFFF if x >= 4294967296.0 else np.int64(x)
+    return 0xFFFFFFFF if x >= 4294967296.0 else int64(x)
 
 
 @compiled
@@ -192,13 +200,13 @@ def i32_of_f32(x: float) -> int:
         return 0
     if x >= 2147483648.0:
         return 0x7FFFFFFF
-    return -0x80000000 if x <= -2147483648.0 else np.int64(x)
+    return -0x80000000 if x <= -2147483648.0 else int64(x)
 
 
 @compiled
 def signed32(x: int) -> int:
     """The int64 value of 32 bits read as two's complement."""
-    return np.int64(np.int32(np.uint32(x)))
+    return int64(int32(uint32(x)))
 
 
 @compiled
@@ -258,4 +266,4 @@ def count_bits(x: int) -> int:
 @compiled
 def round_even(x: float) -> float:
     """To the nearest integer, ties to even."""
-    return np.float32(np.rint(np.float64(x)))
+    return float32(np.rint(float64(x)))

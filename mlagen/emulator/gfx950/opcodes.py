@@ -176,8 +176,6 @@ S_CMP_LG_U64: Final = 79
 S_BITCMP0_B32: Final = 80
 S_BITCMP1_B32: Final = 81
 S_SET_GPR_IDX_ON: Final = 82
-S_SET_GPR_IDX_OFF: Final = 83
-S_SET_GPR_IDX_IDX: Final = 84
 S_BITSET0_B32: Final = 85
 S_BITSET1_B32: Final = 86
 
@@ -203,7 +201,6 @@ WIDE_LSHRREV: Final = 2
 WIDE_LSHL_ADD: Final = 3
 WIDE_ASHRREV: Final = 4
 WIDE_CVT_FP8: Final = 5
-WIDE_MAD_U64: Final = 6
 
 # Adds with carry: bit 0 subtracts, bit 1 reverses the operands, bit 2 takes a carry in.
 CARRY_SUB: Final = 1

@@ -9,13 +9,12 @@ order, which no one can observe. Poison fills what is in flight.
 
 from __future__ import annotations
 
-import numpy as np
-
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.numeric import compiled
 from mlagen.emulator.gfx950.races import complete_operation
 from mlagen.emulator.gfx950.raw import (
+    int64,
     load_any_u32,
     load_i64,
     load_u8,
@@ -24,6 +23,8 @@ from mlagen.emulator.gfx950.raw import (
     store_i64,
     store_u8,
     store_u32,
+    uint8,
+    uint32,
 )
 from mlagen.emulator.gfx950.state import (
     next_random,
@@ -90,7 +91,7 @@ def poison_registers(context: int, wave: int, register: int, dwords: int, lanes:
         row = vector_row(context, wave, register + i)
         for lane in range(64):
             if (lanes >> lane) & 1:
-                store_u32(row, lane, np.uint32(y.POISON))
+                store_u32(row, lane, uint32(y.POISON))
 
 
 @compiled
@@ -105,10 +106,10 @@ def read_arena(context: int, place: int, size: int) -> int:
     """`size` (1, 2, 4) bytes of global memory at an arena offset, zero-extended."""
     arena = load_i64(context, y.C_ARENA) + place
     if size == 4:
-        return np.int64(load_any_u32(arena, 0))
-    value = np.int64(load_u8(arena, 0))
+        return int64(load_any_u32(arena, 0))
+    value = int64(load_u8(arena, 0))
     if size == 2:
-        value |= np.int64(load_u8(arena, 1)) << 8
+        value |= int64(load_u8(arena, 1)) << 8
     return value
 
 
@@ -116,11 +117,11 @@ def read_arena(context: int, place: int, size: int) -> int:
 def write_arena(context: int, place: int, size: int, value: int) -> None:
     arena = load_i64(context, y.C_ARENA) + place
     if size == 4:
-        store_any_u32(arena, 0, np.uint32(value))
+        store_any_u32(arena, 0, uint32(value))
     else:
-        store_u8(arena, 0, np.uint8(value))
+        store_u8(arena, 0, uint8(value))
         if size == 2:
-            store_u8(arena, 1, np.uint8(value >> 8))
+            store_u8(arena, 1, uint8(value >> 8))
 
 
 @compiled
@@ -158,12 +159,12 @@ def land_memory(context: int, wave: int, queue: int, sequence: int, slot: int) -
                         value = extend(
                             read_arena(context, (word >> 8) + 4 * i, size), size, variant
                         )
-                    store_u32(row, lane, np.uint32(value))
+                    store_u32(row, lane, uint32(value))
         elif kind == y.K_STORE:
             for lane in range(64):
                 word = load_i64(addresses, lane)
                 if (lanes >> lane) & 1 and (word >> i) & 1:
-                    value = np.int64(load_u32(data, i * 64 + lane))
+                    value = int64(load_u32(data, i * 64 + lane))
                     write_arena(context, (word >> 8) + 4 * i, size, value)
         else:
             for lane in range(64):
@@ -172,7 +173,7 @@ def land_memory(context: int, wave: int, queue: int, sequence: int, slot: int) -
                     value = 0
                     if (word >> i) & 1:
                         value = extend(read_arena(context, (word >> 8) + 4 * i, size), size, 0)
-                    store_u32(lds, (variant >> 2) + lane * dwords + i, np.uint32(value))
+                    store_u32(lds, (variant >> 2) + lane * dwords + i, uint32(value))
 
 
 @compiled
@@ -182,10 +183,10 @@ def read_lds(context: int, byte: int, size: int) -> int:
         return 0
     lds = load_i64(context, y.C_LDS)
     if size == 4:
-        return np.int64(load_any_u32(lds + byte, 0))
-    value = np.int64(load_u8(lds, byte))
+        return int64(load_any_u32(lds + byte, 0))
+    value = int64(load_u8(lds, byte))
     if size == 2:
-        value |= np.int64(load_u8(lds, byte + 1)) << 8
+        value |= int64(load_u8(lds, byte + 1)) << 8
     return value
 
 
@@ -195,11 +196,11 @@ def write_lds(context: int, byte: int, size: int, value: int) -> None:
         return
     lds = load_i64(context, y.C_LDS)
     if size == 4:
-        store_any_u32(lds + byte, 0, np.uint32(value))
+        store_any_u32(lds + byte, 0, uint32(value))
     else:
-        store_u8(lds, byte, np.uint8(value))
+        store_u8(lds, byte, uint8(value))
         if size == 2:
-            store_u8(lds, byte + 1, np.uint8(value >> 8))
+            store_u8(lds, byte + 1, uint8(value >> 8))
 
 
 @compiled
@@ -224,7 +225,7 @@ def land_lds_read(context: int, wave: int, queue: int, sequence: int, slot: int)
                     byte = (word >> 32) + 4 * (i - dwords // 2)
                 value = read_lds(context, byte, size)
                 value = extend(value, size, 1 if variant == o.D_READ_SIGNED else 0)
-            store_u32(data, i * 64 + lane, np.uint32(value))
+            store_u32(data, i * 64 + lane, uint32(value))
     for i in range(dwords):
         if not owns(context, wave, queue, sequence, register + i):
             continue
@@ -232,7 +233,7 @@ def land_lds_read(context: int, wave: int, queue: int, sequence: int, slot: int)
         if variant == o.D_READ_TR16 or variant == o.D_READ_TR8:
             for lane in range(64):
                 if (lanes >> lane) & 1:
-                    store_u32(row, lane, np.uint32(transposed(data, variant, lane, i)))
+                    store_u32(row, lane, uint32(transposed(data, variant, lane, i)))
         else:
             for lane in range(64):
                 if (lanes >> lane) & 1:
@@ -252,13 +253,13 @@ def transposed(data: int, variant: int, lane: int, dword: int) -> int:
         for half in range(2):
             n = 2 * dword + half
             source = (group | ((lane >> 2) & 3)) + 4 * n
-            word = np.int64(load_u32(data, ((lane & 3) >> 1) * 64 + source))
+            word = int64(load_u32(data, ((lane & 3) >> 1) * 64 + source))
             value |= ((word >> (16 * (lane & 1))) & 0xFFFF) << (16 * half)
     else:
         for byte in range(4):
             n = 4 * dword + byte
             source = (group | ((lane >> 3) & 1)) + 2 * n
-            word = np.int64(load_u32(data, ((lane & 7) >> 2) * 64 + source))
+            word = int64(load_u32(data, ((lane & 7) >> 2) * 64 + source))
             value |= ((word >> (8 * (lane & 3))) & 0xFF) << (8 * byte)
     return value
 
@@ -281,7 +282,7 @@ def land_lds_write(context: int, slot: int) -> None:
                 byte = (word & 0xFFFFFFFF) + 4 * i
                 if variant == o.D_WRITE2 and 2 * i >= dwords:
                     byte = (word >> 32) + 4 * (i - dwords // 2)
-                write_lds(context, byte, size, np.int64(load_u32(data, i * 64 + lane)))
+                write_lds(context, byte, size, int64(load_u32(data, i * 64 + lane)))
 
 
 @compiled
@@ -389,10 +390,11 @@ def wait_for(context: int, wave: int, vm: int, lgkm: int) -> None:
     themselves are in order: at most the newest `lgkm` of them can be outstanding.
     """
     control = wave_base(context, wave)
-    while load_i64(control, y.W_TAIL) - load_i64(control, y.W_HEAD) > vm:
-        retire(context, wave, y.Q_VM)
+    # DS reads first: one that should have waited for a load to LDS still samples the poison.
     while load_i64(control, y.W_TAIL + 1) - load_i64(control, y.W_HEAD + 1) > lgkm:
         retire(context, wave, y.Q_LDS)
+    while load_i64(control, y.W_TAIL) - load_i64(control, y.W_HEAD) > vm:
+        retire(context, wave, y.Q_VM)
     if lgkm == 0:
         while load_i64(control, y.W_TAIL + 2) > load_i64(control, y.W_HEAD + 2):
             retire(context, wave, y.Q_SMEM)

@@ -9,11 +9,9 @@ Y of its own wave iff a wait covered X, or both are DS instructions (which execu
 
 from __future__ import annotations
 
-import numpy as np
-
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.numeric import compiled
-from mlagen.emulator.gfx950.raw import load_i64, load_u32, store_i64, store_u32
+from mlagen.emulator.gfx950.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 from mlagen.emulator.gfx950.state import queue_slot, report, wave_base
 
 
@@ -70,7 +68,10 @@ def report_race(
         for sequence in range(load_i64(control, y.W_HEAD + queue), tail):
             slot = queue_slot(other, queue, sequence)
             if load_i64(entries, slot * y.E_SIZE + y.E_OP) == earlier:
-                newer = tail - sequence - 1
+                # Between waves the wait belongs before the last barrier, if it was issued by then.
+                mark = load_i64(control, y.W_MARK + queue)
+                end = mark if other != wave and sequence < mark else tail
+                newer = end - sequence - 1
     mine = kind
     if kind == y.RACE_RAW and other == wave:
         mine = y.MISSING_WAIT
@@ -89,12 +90,12 @@ def note_read(
     safe = load_i64(context, y.C_SAFE_OP)
     first = byte >> 2
     for dword in range(first, first + dwords):
-        writer = np.int64(load_u32(writers, dword))
+        writer = int64(load_u32(writers, dword))
         if writer == 0:
             report(context, y.UNDEFINED_LDS, row, -1, wave, -1, dword * 4, 4, 0)
         elif writer >= safe and unordered(context, wave, 0, writer):
             report_race(context, y.RACE_RAW, row, wave, writer, dword * 4, 1)
-        store_u32(readers, dword * waves + wave, np.uint32(number))
+        store_u32(readers, dword * waves + wave, uint32(number))
 
 
 @compiled
@@ -107,11 +108,11 @@ def note_write(
     safe = load_i64(context, y.C_SAFE_OP)
     first = byte >> 2
     for dword in range(first, first + dwords):
-        writer = np.int64(load_u32(writers, dword))
+        writer = int64(load_u32(writers, dword))
         if writer >= safe and writer != 0 and unordered(context, wave, kind, writer):
             report_race(context, y.RACE_WAW, row, wave, writer, dword * 4, 1)
         for other in range(waves):
-            reader = np.int64(load_u32(readers, dword * waves + other))
+            reader = int64(load_u32(readers, dword * waves + other))
             if reader >= safe and reader != 0 and unordered(context, wave, kind, reader):
                 report_race(context, y.RACE_WAR, row, wave, reader, dword * 4, 1)
-        store_u32(writers, dword, np.uint32(number))
+        store_u32(writers, dword, uint32(number))

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -51,6 +52,15 @@ def _storer(element: Any, value_type: Any, align: int) -> Any:
     return intrinsic(typing)
 
 
+# numpy's scalar types as casts of compiled code, which treats them as plain numbers.
+int32: Any = np.int32
+int64: Any = np.int64
+uint8: Any = np.uint8
+uint32: Any = np.uint32
+uint64: Any = np.uint64
+float32: Any = np.float32
+float64: Any = np.float64
+
 load_u32 = _loader(_I32, types.uint32, 4)
 load_any_u32 = _loader(_I32, types.uint32, 1)  # at any byte address
 load_i64 = _loader(_I64, types.int64, 8)
@@ -61,8 +71,7 @@ store_i64 = _storer(_I64, types.int64, 8)
 store_u8 = _storer(_I8, types.uint8, 1)
 
 
-@intrinsic
-def f32_of(context: Any, value: Any) -> Any:
+def _f32_of(context: Any, value: Any) -> Any:
     """The float whose bits are `value`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -71,8 +80,7 @@ def f32_of(context: Any, value: Any) -> Any:
     return types.float32(types.uint32), generate
 
 
-@intrinsic
-def bits_of(context: Any, value: Any) -> Any:
+def _bits_of(context: Any, value: Any) -> Any:
     """The bits of a float32."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -81,8 +89,7 @@ def bits_of(context: Any, value: Any) -> Any:
     return types.uint32(types.float32), generate
 
 
-@intrinsic
-def f64_of(context: Any, value: Any) -> Any:
+def _f64_of(context: Any, value: Any) -> Any:
     """The double whose bits are `value`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -91,14 +98,19 @@ def f64_of(context: Any, value: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-@intrinsic
-def fma_f32(context: Any, a: Any, b: Any, c: Any) -> Any:
+def _fma_f32(context: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c with one rounding."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.fma(*args)
 
     return types.float32(types.float32, types.float32, types.float32), generate
+
+
+f32_of: Any = intrinsic(_f32_of)
+bits_of: Any = intrinsic(_bits_of)
+f64_of: Any = intrinsic(_f64_of)
+fma_f32: Any = intrinsic(_fma_f32)
 
 
 def _dot_rows(width: int, rows: int) -> Callable[..., Any]:

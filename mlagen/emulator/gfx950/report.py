@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlagen.binary import Instruction
+from mlagen.binary.hazards import SHIPPED_WITHOUT, strictest_pair
 from mlagen.binary.instruction import register_name
 from mlagen.emulator.findings import Finding
 from mlagen.emulator.gfx950 import layout as y
@@ -26,6 +27,7 @@ _KINDS = {
     y.LDS_BOUNDS: "lds-bounds",
     y.LDS_ALIGNMENT: "lds-alignment",
     y.GLOBAL_BOUNDS: "global-bounds",
+    y.NOT_ENDED: "not-ended",
 }
 
 
@@ -123,9 +125,14 @@ def _text(
     if kind == y.WAIT_STATES:
         name = _register(program, a, (ins, other))
         needs = f"s_nop {b - c - 1}"
+        doubt = ""
+        if other is not None:
+            pair = strictest_pair(other, ins, program.kernel.descriptor.accum_offset)
+            if pair[1:] in SHIPPED_WITHOUT:
+                doubt = " (LLVM pads this pair; shipped kernels run without)"
         return (
             f"wave {wave}: {here} follows {there} on {name} after {c} wait states; {b} are "
-            f"required: {needs} before it",
+            f"required: {needs} before it{doubt}",
             name,
             needs,
         )
@@ -138,6 +145,13 @@ def _text(
     if kind == y.BARRIER_UNEQUAL:
         text = f"wave {wave} passed {a} barriers, wave {other_wave} passed {b}"
         return text, "s_barrier", "equal barrier counts"
+    if kind == y.NOT_ENDED:
+        text = f"wave {wave} still runs, at {here}, {a} wave-instructions after the first finding"
+        return (
+            f"{text}: the workgroup was stopped there",
+            "control flow",
+            "the other findings' repairs",
+        )
     if kind == y.LDS_BOUNDS:
         place = _lds(a, b)
         return (

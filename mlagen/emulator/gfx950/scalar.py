@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from mlagen.binary.instruction import EXEC, M0, SCC
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.numeric import (
@@ -14,28 +12,28 @@ from mlagen.emulator.gfx950.numeric import (
     reverse_bits,
     signed32,
 )
-from mlagen.emulator.gfx950.raw import load_u32, store_u32
+from mlagen.emulator.gfx950.raw import int64, load_u32, store_u32, uint32, uint64
 
 
 @compiled
 def get32(scalars: int, index: int) -> int:
-    return np.int64(load_u32(scalars, index))
+    return int64(load_u32(scalars, index))
 
 
 @compiled
 def get64(scalars: int, index: int) -> int:
-    return np.int64(load_u32(scalars, index)) | np.int64(load_u32(scalars, index + 1)) << 32
+    return int64(load_u32(scalars, index)) | int64(load_u32(scalars, index + 1)) << 32
 
 
 @compiled
 def put32(scalars: int, index: int, value: int) -> None:
-    store_u32(scalars, index, np.uint32(value))
+    store_u32(scalars, index, uint32(value))
 
 
 @compiled
 def put64(scalars: int, index: int, value: int) -> None:
-    store_u32(scalars, index, np.uint32(value))
-    store_u32(scalars, index + 1, np.uint32(value >> 32))
+    store_u32(scalars, index, uint32(value))
+    store_u32(scalars, index + 1, uint32(value >> 32))
 
 
 @compiled
@@ -193,7 +191,7 @@ def scalar_alu(op: int, scalars: int, dst: int, a: int, b: int, imm: int) -> Non
     elif op == o.S_MUL_I32:
         put32(scalars, dst, a * b)
     elif op == o.S_MUL_HI_U32:
-        put32(scalars, dst, np.int64((np.uint64(a) * np.uint64(b)) >> np.uint64(32)))
+        put32(scalars, dst, int64((uint64(a) * uint64(b)) >> uint64(32)))
     elif op == o.S_MUL_HI_I32:
         put32(scalars, dst, (signed32(a) * signed32(b)) >> 32)
     elif (
@@ -223,7 +221,7 @@ def scalar_alu(op: int, scalars: int, dst: int, a: int, b: int, imm: int) -> Non
         elif op == o.S_ASHR_I64:
             value = a >> (b & 63)
         else:
-            value = np.int64(np.uint64(a) >> np.uint64(b & 63))
+            value = int64(uint64(a) >> uint64(b & 63))
         put64(scalars, dst, value)
         put32(scalars, SCC, 1 if value != 0 else 0)
     elif op == o.S_BFM_B32:
@@ -280,5 +278,3 @@ def scalar_rare(op: int, scalars: int, dst: int, a: int, b: int, imm: int) -> No
     elif op == o.S_SET_GPR_IDX_ON:
         kept = get32(scalars, M0) & 0xFFFF0F00
         put32(scalars, M0, kept | (a & 0xFF) | (imm & 15) << 12)
-    elif op == o.S_SET_GPR_IDX_IDX:
-        put32(scalars, M0, (get32(scalars, M0) & ~0xFF) | (a & 0xFF))

@@ -68,6 +68,7 @@ def report(
             store_i64(table, base + y.F_COUNT, load_i64(table, base + y.F_COUNT) + 1)
             return
     if count >= y.MAX_FINDINGS:
+        store_i64(context, y.C_DROPPED, load_i64(context, y.C_DROPPED) + 1)
         return
     base = count * y.F_SIZE
     store_i64(table, base + y.F_KIND, kind)

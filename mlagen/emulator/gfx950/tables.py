@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlagen.binary.instruction import words
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 
@@ -28,30 +29,10 @@ class Entry:
 
 
 _FLOAT_OPS = frozenset(
-    [
-        "fract",
-        "trunc",
-        "ceil",
-        "rndne",
-        "floor",
-        "exp",
-        "log",
-        "rcp",
-        "rsq",
-        "sqrt",
-        "add",
-        "sub",
-        "subrev",
-        "mul",
-        "fma",
-        "fmac",
-        "max",
-        "min",
-        "max3",
-        "min3",
-        "med3",
-        "ldexp",
-    ]
+    words(
+        "fract trunc ceil rndne floor exp log rcp rsq sqrt add sub subrev mul fma fmac max "
+        "min max3 min3 med3 ldexp"
+    )
 )
 
 
@@ -85,7 +66,6 @@ def _scalar_entries() -> dict[str, Entry]:
         for kind in ("i32", "u32"):
             op = getattr(o, f"S_CMP_{relation.upper()}_{kind.upper()}")
             table[f"s_cmpk_{relation}_{kind}"] = Entry(y.X_SALU, op)
-    table.pop("s_set_gpr_idx_idx")
     table["s_set_gpr_idx_off"] = Entry(y.X_NOP)
     return table
 

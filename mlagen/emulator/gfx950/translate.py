@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from mlagen.targets import GFX950
 _QUEUES = {"vm": y.Q_VM, "lds": y.Q_LDS, "smem": y.Q_SMEM}
 _CONSUMER_NUMBER = {name: number for number, name in enumerate(CONSUMERS)}
 _PRODUCER_NUMBER = {name: number for number, name in enumerate(PRODUCERS)}
-_WIDE_SCALAR = ("_b64", "_i64", "_u64")
+_ENDS = ("s_endpgm", "s_branch")
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,12 @@ class Program:
     rows: np.ndarray
 
 
+@lru_cache(maxsize=4)
 def translate(kernel: KernelCode) -> Program:
-    """Translate every reachable instruction; UnsupportedError names what is not modelled."""
+    """Translate every reachable instruction; UnsupportedError names what is not modelled.
+
+    The rows of the last few kernels are kept; nothing writes to them.
+    """
     instructions = kernel.instructions
     missing: dict[str, int] = {}
     for ins in instructions:
@@ -66,11 +71,16 @@ def translate(kernel: KernelCode) -> Program:
         for access in effect.writes
     )
     regions = _indexed_regions(instructions)
+    targets = {ins.branch_target for ins in instructions}
     for row, (ins, effect) in enumerate(zip(instructions, all_effects, strict=True)):
         try:
             _translate_one(kernel, ins, rows[row], index)
             _note_effects(kernel, ins, effect, rows[row], exec_written)
+            if ins.mnemonic not in _ENDS and index.get(ins.offset + ins.size) != row + 1:
+                raise _Unmodelled("a branch into the middle of an instruction")
             _note_indexing(ins, regions[row], rows[row])
+            if regions[row] and ins.offset in targets:
+                raise _Unmodelled("a branch into a stretch of indexed registers")
         except _Unmodelled as why:
             raise UnsupportedError(
                 f"kernel {kernel.name}, {ins.offset:#x}: {ins}: {why}, which the emulator does not "
@@ -262,10 +272,10 @@ def _packed(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray)
     high = ins.modifier("opsel_hi") | ins.modifier("opsel_hi2") << 2
     low = ins.modifier("opsel")
     for which, operand in enumerate(sources):
-        if operand is not None and not operand.is_register and entry.op != o.PK_MOV:
-            # A constant is 32 bits: its upper dword is zero (float) or the sign (integer).
-            if (high | low) >> which & 1:
-                raise _Unmodelled("the high half of a constant")
+        constant = operand is not None and not operand.is_register and entry.op != o.PK_MOV
+        if constant and (high | low) >> which & 1:
+            # What the upper dword of an inline constant reads as is not documented.
+            raise _Unmodelled("the high half of a constant")
         _set_source(kernel, out, which, operand, wide=True)
     out[y.P_DST] = _physical(kernel, _required(ins, "vdst"))
     out[y.P_MOD] = ins.modifier("neg") | low << 6 | high << 10 | ins.modifier("neg_hi") << 13

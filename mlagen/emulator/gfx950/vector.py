@@ -34,27 +34,37 @@ from mlagen.emulator.gfx950.numeric import (
     signed32,
     u32_of_f32,
 )
-from mlagen.emulator.gfx950.raw import bits_of, fma_f32, load_u32, store_u32
+from mlagen.emulator.gfx950.raw import (
+    bits_of,
+    float32,
+    float64,
+    fma_f32,
+    int64,
+    load_u32,
+    store_u32,
+    uint32,
+    uint64,
+)
 
 
 @compiled
 def read_int(row: int, lane: int) -> int:
-    return np.int64(load_u32(row, lane))
+    return int64(load_u32(row, lane))
 
 
 @compiled
 def read_f32(row: int, lane: int, keep: int) -> float:
-    return f32_from(flush_bits(np.int64(load_u32(row, lane)), keep))
+    return f32_from(flush_bits(int64(load_u32(row, lane)), keep))
 
 
 @compiled
 def write_int(row: int, lane: int, value: int) -> None:
-    store_u32(row, lane, np.uint32(value))
+    store_u32(row, lane, uint32(value))
 
 
 @compiled
 def write_f32(row: int, lane: int, value: float, keep: int) -> None:
-    store_u32(row, lane, np.uint32(flush_bits(np.int64(bits_of(np.float32(value))), keep)))
+    store_u32(row, lane, uint32(flush_bits(int64(bits_of(float32(value))), keep)))
 
 
 @compiled
@@ -105,20 +115,20 @@ def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
             write_f32(t, i, value, keep)
     elif op == o.V_RCP_F32:
         for i in range(64):
-            write_f32(t, i, np.float32(1.0) / read_f32(a, i, keep), keep)
+            write_f32(t, i, float32(1.0) / read_f32(a, i, keep), keep)
     elif op == o.V_LOG_F32:
         for i in range(64):
             write_f32(t, i, log2_f32(read_f32(a, i, keep)), keep)
     elif op == o.V_RSQ_F32:
         for i in range(64):
-            write_f32(t, i, 1.0 / math.sqrt(np.float64(read_f32(a, i, keep))), keep)
+            write_f32(t, i, 1.0 / math.sqrt(float64(read_f32(a, i, keep))), keep)
     elif op == o.V_SQRT_F32:
         for i in range(64):
-            write_f32(t, i, math.sqrt(np.float64(read_f32(a, i, keep))), keep)
+            write_f32(t, i, math.sqrt(float64(read_f32(a, i, keep))), keep)
     elif op == o.V_FRACT_F32:
         for i in range(64):
             x = read_f32(a, i, keep)
-            write_f32(t, i, min(x - np.float32(math.floor(x)), f32_from(0x3F7FFFFF)), keep)
+            write_f32(t, i, min(x - float32(math.floor(x)), f32_from(0x3F7FFFFF)), keep)
     elif op == o.V_TRUNC_F32:
         for i in range(64):
             write_f32(t, i, np.trunc(read_f32(a, i, keep)), keep)
@@ -134,7 +144,7 @@ def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
     else:  # V_LDEXP_F32
         for i in range(64):
             power = min(max(signed32(read_int(b, i)), -300), 300)
-            write_f32(t, i, math.ldexp(np.float64(read_f32(a, i, keep)), power), keep)
+            write_f32(t, i, math.ldexp(float64(read_f32(a, i, keep)), power), keep)
 
 
 @compiled
@@ -155,10 +165,10 @@ def alu_convert(op: int, t: int, a: int, b: int, keep: int, clamp8: int, upper: 
             write_int(t, i, low | e5m2_of(flush_bits(read_int(b, i), keep), clamp8) << 8)
     elif op == o.V_CVT_F32_I32:
         for i in range(64):
-            write_f32(t, i, np.float32(signed32(read_int(a, i))), keep)
+            write_f32(t, i, float32(signed32(read_int(a, i))), keep)
     elif op == o.V_CVT_F32_U32:
         for i in range(64):
-            write_f32(t, i, np.float32(read_int(a, i)), keep)
+            write_f32(t, i, float32(read_int(a, i)), keep)
     elif op == o.V_CVT_U32_F32:
         for i in range(64):
             write_int(t, i, u32_of_f32(read_f32(a, i, keep)))
@@ -169,14 +179,14 @@ def alu_convert(op: int, t: int, a: int, b: int, keep: int, clamp8: int, upper: 
         for i in range(64):
             exponent = ((read_int(b, i) >> 23) & 0xFF) - 127
             word = read_int(a, i) >> (16 * upper)
-            low = math.ldexp(np.float64(f32_of_e4m3(word & 0xFF)), exponent)
-            high = math.ldexp(np.float64(f32_of_e4m3((word >> 8) & 0xFF)), exponent)
-            value = bf16_of(np.int64(bits_of(np.float32(low))))
-            write_int(t, i, value | bf16_of(np.int64(bits_of(np.float32(high)))) << 16)
+            low = math.ldexp(float64(f32_of_e4m3(word & 0xFF)), exponent)
+            high = math.ldexp(float64(f32_of_e4m3((word >> 8) & 0xFF)), exponent)
+            value = bf16_of(int64(bits_of(float32(low))))
+            write_int(t, i, value | bf16_of(int64(bits_of(float32(high)))) << 16)
     else:  # V_CVT_F32_UBYTE0 .. 3
         shift = 8 * (op - o.V_CVT_F32_UBYTE0)
         for i in range(64):
-            write_f32(t, i, np.float32((read_int(a, i) >> shift) & 0xFF), keep)
+            write_f32(t, i, float32((read_int(a, i) >> shift) & 0xFF), keep)
 
 
 @compiled
@@ -320,8 +330,8 @@ def alu_integer_rare(op: int, t: int, a: int, b: int, c: int) -> None:
             write_int(t, i, read_int(a, i) * read_int(b, i))
     elif op == o.V_MUL_HI_U32:
         for i in range(64):
-            product = np.uint64(read_int(a, i)) * np.uint64(read_int(b, i))
-            write_int(t, i, np.int64(product >> np.uint64(32)))
+            product = uint64(read_int(a, i)) * uint64(read_int(b, i))
+            write_int(t, i, int64(product >> uint64(32)))
     elif op == o.V_MUL_HI_I32:
         for i in range(64):
             write_int(t, i, (signed32(read_int(a, i)) * signed32(read_int(b, i))) >> 32)

@@ -1,36 +1,22 @@
-"""An artifact against its oracles: run in the emulator, every element compared, defects located.
-
-Two oracles (`problem.mha_exact`, `problem.mha_rounded`) judge each run, and each run is made once
-for every completion mode of asynchronous transfers: a kernel that waits for what it uses gives the
-same bits in all of them.
-"""
+"""What a verification found, as values and as rows for whoever prints them."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from mlagen.artifact import Artifact
-from mlagen.errors import ConfigError, FindingsError, MlagenError, WrongResultError
-from mlagen.launch import EmulatedLauncher, Launcher
+from mlagen.errors import FindingsError, MlagenError, WrongResultError
 from mlagen.locate import LocatedFinding
-from mlagen.ops.findings import findings_error, findings_of
-from mlagen.ops.mha import MhaKernel, config_of
-from mlagen.problem import Comparison, Expected, MhaInputs, compare, exact, rounded
-from mlagen.testdata import mha_inputs
+from mlagen.ops.findings import findings_error
+from mlagen.problem import Comparison, Worst
 
 SCHEMA = "mlagen.verify/1"
-
-Mode = Literal["latest", "earliest", "random"]
-MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +39,8 @@ class VerifyReport:
     kernel: str
     target: str
     problem: Mapping[str, Any]
-    batch: int
-    seq_len: int
-    num_keys: int
-    start_pos: int
-    scale: float
+    sizes: Mapping[str, int]  # of this call, by the names of its kind of problem
+    numbers: Mapping[str, float]  # likewise
     data: str
     seed: int
     proved: bool
@@ -65,6 +48,7 @@ class VerifyReport:
     runs: tuple[ModeReport, ...]
     oracle_seconds: float
     artifact: Artifact
+    place: Callable[[Worst], str]  # an element's place in the problem's words
 
     # ---- verdict ----------------------------------------------------------------------------
 
@@ -97,7 +81,7 @@ class VerifyReport:
         """Why the artifact did not pass, with the exit code of that; None when it passed."""
         worst = self.worst()
         if not self.right:
-            return WrongResultError(f"{self.kernel}: {_described(worst)}")
+            return WrongResultError(f"{self.kernel}: {_described(worst, self.place(worst.worst))}")
         if self.findings:
             return findings_error(self.artifact, self.findings)
         for run in self.runs:
@@ -123,16 +107,13 @@ class VerifyReport:
     def facts(self) -> list[tuple[str, str]]:
         """Name and value, one a line."""
         instructions = self.runs[0].wave_instructions
+        numbers = "".join(f", {name} {value:.6g}" for name, value in self.numbers.items())
         seconds = ", ".join(f"{run.mode} {run.seconds:.2f} s" for run in self.runs)
         return [
             ("kernel", f"{self.kernel} for {self.target}"),
             ("problem", ", ".join(f"{name}={value}" for name, value in self.problem.items())),
-            (
-                "shape",
-                f"batch {self.batch}, seq_len {self.seq_len}, num_keys {self.num_keys}, "
-                f"start_pos {self.start_pos}",
-            ),
-            ("data", f"{self.data}, seed {self.seed}, scale {self.scale:.6g}"),
+            ("shape", ", ".join(f"{name} {size}" for name, size in self.sizes.items())),
+            ("data", f"{self.data}, seed {self.seed}{numbers}"),
             ("proof", "proved" if self.proved else "UNPROVED: " + "; ".join(self.proof_reasons)),
             ("executed", f"{instructions} wave instructions in each run"),
             ("emulated", seconds),
@@ -167,8 +148,7 @@ class VerifyReport:
                 str(c.nans),
                 f"{c.max_error:.3g}",
                 f"{c.max_ratio:.3f}",
-                f"batch {c.worst.batch}, row {c.worst.row}, head {c.worst.head}, "
-                f"depth {c.worst.depth}",
+                self.place(c.worst),
             )
             for run in self.runs
             for c in run.comparisons
@@ -196,128 +176,28 @@ class VerifyReport:
         return rows
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON values, `schema` first. Numbers that JSON cannot say are null."""
-        report = {"schema": SCHEMA}
+        """The report as JSON values, `schema` first; sizes and numbers are entries of their own.
+        Numbers that JSON cannot say are null."""
+        report: dict[str, Any] = {"schema": SCHEMA}
         report |= {name: getattr(self, name) for name in ("passed", "right", "clean")}
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del fields["artifact"]
-        plain: dict[str, Any] = _json(report | fields)
+        for name in ("artifact", "place", "sizes", "numbers"):
+            del fields[name]
+        plain: dict[str, Any] = _json(report | fields | {**self.sizes, **self.numbers})
         for run, entry in zip(self.runs, plain["runs"], strict=True):
             for finding, found in zip(run.findings, entry["findings"], strict=True):
                 found["text"] = finding.render()
         return plain
 
 
-def verify(
-    artifact: Artifact,
-    *,
-    batch: int = 1,
-    seq_len: int = 512,
-    num_keys: int | None = None,
-    start_pos: int = 0,
-    data: str = "realistic",
-    seed: int = 0,
-    scale: float | None = None,
-    modes: Sequence[Mode] = ("latest", "earliest"),
-    progress: Callable[[int, int], None] | None = None,
-) -> VerifyReport:
-    """Runs `artifact` on made-up data (`testdata`) and judges it; see `verify_inputs`.
-
-    `num_keys` is `start_pos + seq_len` where it is not given.
-    """
-    inputs = mha_inputs(
-        config_of(artifact),
-        batch=batch,
-        seq_len=seq_len,
-        num_keys=num_keys,
-        start_pos=start_pos,
-        data=data,
-        seed=seed,
-        scale=scale,
-    )
-    return verify_inputs(artifact, inputs, data=data, seed=seed, modes=modes, progress=progress)
-
-
-def verify_inputs(
-    artifact: Artifact,
-    inputs: MhaInputs,
-    *,
-    data: str = "given",
-    seed: int = 0,
-    modes: Sequence[Mode] = ("latest", "earliest"),
-    progress: Callable[[int, int], None] | None = None,
-    launcher: Callable[[Mode], Launcher] | None = None,
-) -> VerifyReport:
-    """Runs `artifact` once a mode and holds each output against both oracles.
-
-    `seed` also draws the completion times of mode "random". Unproved artifacts are run too: the
-    report says that they are. `launcher` makes what runs a mode; the emulator with its sanitizer
-    where it is not given. Raises ConfigError for inputs that the kernel cannot serve; what is wrong
-    with the kernel is in the report.
-    """
-    if not modes or set(modes) - set(MODES):
-        raise ConfigError(f"modes {list(modes)}", hint=f"one or more of {', '.join(MODES)}")
-
-    def emulator(mode: Mode) -> Launcher:
-        return EmulatedLauncher(mode=mode, seed=seed, allow_unproved=True, progress=progress)
-
-    started = time.perf_counter()
-    oracles = (exact(inputs).expected, rounded(inputs))
-    oracle_seconds = time.perf_counter() - started
-    runs: list[ModeReport] = []
-    first: npt.NDArray[Any] | None = None
-    for mode in modes:
-        run = MhaKernel(artifact, (launcher or emulator)(mode)).run(inputs)
-        same = first is not None and np.array_equal(_bits(first), _bits(run.output))
-        emulation = run.report.emulation
-        runs.append(
-            ModeReport(
-                mode=mode,
-                comparisons=runs[0].comparisons if same else _compared(oracles, run.output),
-                findings=findings_of(artifact, run.report),
-                same_bits=same or first is None,
-                wave_instructions=emulation.wave_instructions if emulation else 0,
-                counts=dict(emulation.counts) if emulation else {},
-                seconds=run.report.seconds,
-            )
-        )
-        first = run.output if first is None else first
-    manifest = artifact.manifest
-    return VerifyReport(
-        kernel=manifest.kernel,
-        target=manifest.target,
-        problem=manifest.problem,
-        batch=inputs.batch,
-        seq_len=inputs.seq_len,
-        num_keys=inputs.keys,
-        start_pos=inputs.start_pos,
-        scale=inputs.scale,
-        data=data,
-        seed=seed,
-        proved=manifest.proved,
-        proof_reasons=manifest.proof.reasons,
-        runs=tuple(runs),
-        oracle_seconds=oracle_seconds,
-        artifact=artifact,
-    )
-
-
-def _compared(oracles: Sequence[Expected], output: npt.NDArray[Any]) -> tuple[Comparison, ...]:
-    return tuple(compare(oracle, output) for oracle in oracles)
-
-
-def _bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    return np.ascontiguousarray(array).view(np.uint8)
-
-
-def _described(c: Comparison) -> str:
+def _described(c: Comparison, place: str) -> str:
     w = c.worst
     nans = f", {c.nans} of them NaN" if c.nans else ""
     undecided = f"; {c.undecided} waves had too many close votes to follow" if c.undecided else ""
     return (
         f"{c.failures} of {c.elements} elements are outside the {c.oracle} oracle's bound{nans}; "
-        f"worst at batch {w.batch}, row {w.row}, head {w.head}, depth {w.depth}: {w.got:.6g} "
-        f"instead of {w.expected:.6g}, {w.ratio:.3g} times the bound of {w.bound:.3g}{undecided}"
+        f"worst at {place}: {w.got:.6g} instead of {w.expected:.6g}, {w.ratio:.3g} times the bound "
+        f"of {w.bound:.3g}{undecided}"
     )
 
 

@@ -1,0 +1,56 @@
+"""C = A . B^T on gfx950, bf16: eight waves, a block of 256 x 256, 64 of K a tile.
+
+A wave owns 128 x 64 of the block, half of its rows at a time: while one half of the workgroup
+multiplies, the other fetches and reads. Nothing here is attention, and nothing in mlagen knows of
+this file: `mlagen build examples/gemm_bf16.py`, `mlagen verify examples/gemm_bf16.py`.
+
+| cluster | matrix             | memory                                                  |
+|---------|--------------------|---------------------------------------------------------|
+| read 0  |                    | LDS B(i), A0(i) -> registers; DMA A1 of a later tile    |
+| mma 0   | C0 += A0(i) B(i)^T |                                                         |
+| read 1  |                    | LDS A1(i) -> registers; DMA B and A0 of a later tile    |
+| mma 1   | C1 += A1(i) B(i)^T |                                                         |
+
+A slot is filled again one cluster after its last read, so a DMA has four clusters to arrive. The
+waits before the barriers, the prologue and the drain are derived from these four rows.
+"""
+
+from gemm.gfx950 import Gemm, rings
+from gemm.problem import GemmConfig
+from gemm.verification import GEMM
+
+from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
+from mlagen.verify import register
+
+register(GemmConfig, GEMM)
+
+
+@schedule(problem=GemmConfig, target="gfx950", templates="templates")
+def gemm_bf16(k, s):
+    slots = s.choice("slots", 2, 3, comment="tiles in LDS: how far the DMA runs ahead")
+    swizzle = s.choice("swizzle", "8-10 into 4-6", "10-8 into 4-6", "none", comment="LDS banks")
+    order = s.choice("mma_order", "keep A", "keep B", comment="operand that MFMAs reuse in a row")
+    pattern = s.choice("dma_pattern", "even", "4x1:3", "2x2:4", comment="DMA among LDS reads")
+    priority = s.choice("mma_priority", 1, 0, 2, 3, comment="s_setprio of the mma clusters")
+
+    A0, A1, B = rings(s, k, slots=slots, swizzle=swizzle)
+    gemm = Gemm(k, s, (A0, A1), B)
+    waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
+
+    with prologue():
+        gemm.setup()
+
+    for i in tiles(waves):
+        with cluster("read 0"):
+            read(B, i)
+            weave(read(A0, i), copy(A1, i + slots - 1), pattern=pattern)
+        with cluster("mma 0", priority=priority):
+            gemm.mma(i, 0, order=order)
+        with cluster("read 1"):
+            weave(read(A1, i), copy(A0, i + slots), pattern=pattern)
+            copy(B, i + slots)
+        with cluster("mma 1", priority=priority):
+            gemm.mma(i, 1, order=order)
+
+    with epilogue():
+        gemm.store()

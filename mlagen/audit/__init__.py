@@ -1,0 +1,1 @@
+"""Static checks of generated code, without running it."""

@@ -1,0 +1,19 @@
+"""Static checks of PTX text, whoever wrote it."""
+
+from mlagen.audit.ptx.check import audit_ptx
+from mlagen.audit.ptx.mutation import Mutant, MutationReport, mutate
+from mlagen.audit.ptx.report import RULES, EntryReport, Finding, Report
+from mlagen.audit.ptx.source import Beside, read_manifest
+
+__all__ = [
+    "RULES",
+    "Beside",
+    "EntryReport",
+    "Finding",
+    "Mutant",
+    "MutationReport",
+    "Report",
+    "audit_ptx",
+    "mutate",
+    "read_manifest",
+]

@@ -1,0 +1,168 @@
+"""The control-flow graph of an entry: successors, post-dominators, and what a branch skips."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from mlagen.audit.ptx.effects import PROTOCOL, Kind, kind_of, read, written
+from mlagen.audit.ptx.syntax import Entry
+
+
+class Graph:
+    """Instruction-level graph; node `len(instructions)` is the common exit."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.instructions = entry.instructions
+        self.kinds = tuple(kind_of(instruction) for instruction in entry.instructions)
+        self.end = len(entry.instructions)
+        self.reads = tuple(read(instruction) for instruction in entry.instructions)
+        self.writes = tuple(written(instruction) for instruction in entry.instructions)
+        self.successors = tuple(self._successors(i) for i in range(self.end))
+
+    def _successors(self, index: int) -> tuple[int, ...]:
+        instruction, kind = self.instructions[index], self.kinds[index]
+        if kind is Kind.BRANCH:
+            if instruction.guard is None:
+                return (instruction.target,)
+            return (index + 1, instruction.target)
+        if kind in (Kind.EXIT, Kind.TRAP) and instruction.guard is None:
+            return (self.end,)
+        if kind in (Kind.EXIT, Kind.TRAP):
+            return (index + 1, self.end)
+        return (index + 1,)
+
+    @cached_property
+    def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        """Nodes before each node."""
+        found: list[list[int]] = [[] for _ in range(self.end + 1)]
+        for index, after in enumerate(self.successors):
+            for node in after:
+                found[node].append(index)
+        return tuple(tuple(nodes) for nodes in found)
+
+    @cached_property
+    def reachable(self) -> frozenset[int]:
+        """Nodes on a path from the entry."""
+        seen, work = {0}, [0]
+        while work:
+            node = work.pop()
+            if node == self.end:
+                continue
+            for after in self.successors[node]:
+                if after not in seen:
+                    seen.add(after)
+                    work.append(after)
+        return frozenset(seen)
+
+    @cached_property
+    def post_dominator(self) -> tuple[int, ...]:
+        """Immediate post-dominator of each node (Cooper, Harvey, Kennedy 2001)."""
+        order: list[int] = []  # post-order of the reversed graph
+        seen = {self.end}
+        stack = [(self.end, iter(self.predecessors[self.end]))]
+        while stack:
+            node, before = stack[-1]
+            step = next((p for p in before if p not in seen), None)
+            if step is None:
+                order.append(node)
+                stack.pop()
+            else:
+                seen.add(step)
+                stack.append((step, iter(self.predecessors[step])))
+        rank = {node: place for place, node in enumerate(order)}
+        found: dict[int, int] = {self.end: self.end}
+
+        def meet(a: int, b: int) -> int:
+            while a != b:
+                while rank[a] < rank[b]:
+                    a = found[a]
+                while rank[b] < rank[a]:
+                    b = found[b]
+            return a
+
+        changed = True
+        while changed:
+            changed = False
+            for node in reversed(order[:-1]):
+                known = [s for s in self.successors[node] if s in found]
+                if not known:
+                    continue
+                new = known[0]
+                for other in known[1:]:
+                    new = meet(new, other)
+                if found.get(node) != new:
+                    found[node] = new
+                    changed = True
+        # What never ends (an endless loop) is taken to meet at the end.
+        return tuple(found.get(node, self.end) for node in range(self.end + 1))
+
+    def skipped(self, branch: int) -> frozenset[int]:
+        """Nodes between a branch and its immediate post-dominator."""
+        stop = self.post_dominator[branch]
+        seen: set[int] = set()
+        work = list(self.successors[branch])
+        while work:
+            node = work.pop()
+            if node == stop or node == self.end or node in seen:
+                continue
+            seen.add(node)
+            work.extend(self.successors[node])
+        return frozenset(seen)
+
+    @cached_property
+    def back_edges(self) -> frozenset[tuple[int, int]]:
+        """Edges to a node that is still open in a depth-first walk."""
+        found: set[tuple[int, int]] = set()
+        state: dict[int, int] = {0: 1}
+        stack = [(0, iter(self.successors[0] if self.end else ()))]
+        while stack:
+            node, after = stack[-1]
+            step = next(after, None)
+            if step is None:
+                state[node] = 2
+                stack.pop()
+            elif state.get(step) == 1:
+                found.add((node, step))
+            elif step not in state and step != self.end:
+                state[step] = 1
+                stack.append((step, iter(self.successors[step])))
+        return frozenset(found)
+
+    @cached_property
+    def relevant(self) -> frozenset[str]:
+        """Registers that reach an operand of the protocol or a branch's predicate (a slice that
+        ignores order). Everything else is arithmetic of the kernel's own business."""
+        wanted: set[str] = set()
+        producers: dict[str, list[int]] = {}
+        for index, names in enumerate(self.writes):
+            for name in names:
+                producers.setdefault(name, []).append(index)
+        work: list[str] = []
+
+        def want(names: tuple[str, ...]) -> None:
+            for name in names:
+                if name not in wanted:
+                    wanted.add(name)
+                    work.append(name)
+
+        for index, kind in enumerate(self.kinds):
+            instruction = self.instructions[index]
+            if kind in (Kind.SHARED_STORE, Kind.GENERIC_STORE, Kind.SHARED_LOAD, Kind.GENERIC_LOAD):
+                # The address and the guard, not the data.
+                for operand in instruction.operands:
+                    if getattr(operand, "base", None):
+                        want((operand.base,))  # type: ignore[union-attr]
+                if instruction.guard:
+                    want((instruction.guard.register,))
+            elif kind is Kind.WGMMA:
+                operands = instruction.operands[1:3]
+                want(tuple(o for o in operands if isinstance(o, str)))
+                if instruction.guard:
+                    want((instruction.guard.register,))
+            elif kind in PROTOCOL or kind is Kind.BRANCH:
+                want(self.reads[index])
+        while work:
+            for index in producers.get(work.pop(), ()):
+                if self.kinds[index] is not Kind.WGMMA:
+                    want(self.reads[index])
+        return frozenset(wanted)

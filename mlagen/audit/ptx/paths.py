@@ -1,0 +1,212 @@
+"""Which way branches go that depend on unknowns: one set of decisions after the other.
+
+A decision on `term <op> number` narrows the term's interval, so that all warps of a run agree on
+every size; a run is one path of the block. Runs are enumerated depth first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mlagen.audit.ptx.arithmetic import evaluate
+from mlagen.audit.ptx.values import (
+    Compare,
+    Lanes,
+    Term,
+    canonical,
+)
+
+Terms = tuple[tuple[Term, int], ...]
+
+_INFINITE = 1 << 70
+_NAMED = {"param", "special", "global", "symbol", "parameter"}
+# Values tried when a path is checked for being possible.
+_CANDIDATES = 4096
+
+
+@dataclass(slots=True)
+class _Interval:
+    low: int
+    high: int = _INFINITE
+    excluded: set[int] = field(default_factory=set)
+
+
+class Stuck(Exception):
+    """A run went on for longer than it may."""
+
+
+@dataclass(slots=True)
+class Path:
+    """The decisions of one run: `prefix` is followed, then the first choice each time."""
+
+    prefix: tuple[bool, ...]
+    trips: int  # questions about sizes before the smallest is taken
+    taken: list[tuple[bool, bool]] = field(default_factory=list)  # (choice, the other is to come)
+    intervals: dict[Terms, _Interval] = field(default_factory=dict)
+    truncated: bool = False
+    guesses: dict[int, int] = field(default_factory=dict)  # data-dependent branches, per pc
+    _asked: dict[Terms, int] = field(default_factory=dict)
+    _chosen: dict[tuple[int, int], bool] = field(default_factory=dict)
+
+    def decide(self, predicate: Compare) -> bool:
+        """The truth of a comparison with unknowns."""
+        terms, factor, constant = canonical(predicate.value)
+        interval = self.intervals.setdefault(terms, _Interval(_lowest(terms)))
+        op = predicate.op
+        if op in ("eq", "ne"):
+            whole, rest = divmod(-constant, factor)
+            answer = False if rest else self._equal(terms, interval, whole)
+            return answer if op == "eq" else not answer
+        # factor * T < -constant (lt) or <= (le)
+        bound = -constant - (1 if op == "lt" else 0)
+        if factor > 0:
+            return self._at_most(terms, interval, bound // factor)
+        # T >= ceil(bound / factor)  <=>  not T <= that - 1
+        return not self._at_most(terms, interval, -(bound // -factor) - 1)
+
+    def guess(self, pc: int, occurrence: int) -> bool:
+        """A branch on data: every warp goes the same way at the same occurrence."""
+        key = (pc, occurrence)
+        if key not in self._chosen:
+            self.guesses[pc] = self.guesses.get(pc, 0) + 1
+            free = self.guesses[pc] <= 2
+            self._chosen[key] = self._pick(False, free)
+        return self._chosen[key]
+
+    def _pick(self, first: bool, free: bool) -> bool:
+        at = len(self.taken)
+        choice = self.prefix[at] if at < len(self.prefix) else first
+        self.taken.append((choice, free and choice == first))
+        return choice
+
+    def _equal(self, terms: Terms, interval: _Interval, number: int) -> bool:
+        if not interval.low <= number <= interval.high or number in interval.excluded:
+            return False
+        if interval.low == interval.high:
+            return True
+        if self._ask(terms, True):
+            interval.low = interval.high = number
+            return True
+        if number == interval.low:
+            interval.low += 1
+        elif number == interval.high:
+            interval.high -= 1
+        else:
+            interval.excluded.add(number)
+        return False
+
+    def _at_most(self, terms: Terms, interval: _Interval, number: int) -> bool:
+        if interval.high <= number:
+            return True
+        if interval.low > number:
+            return False
+        if self._ask(terms, True):
+            interval.high = number
+            return True
+        interval.low = number + 1
+        return False
+
+    def _ask(self, terms: Terms, first: bool) -> bool:
+        """Takes a decision about `terms`; the small value comes first."""
+        self._asked[terms] = self._asked.get(terms, 0) + 1
+        # The rounds of nested loops share the allowance; each question has two answers at least.
+        asked = sum(self._asked.values()) - len(self._asked)
+        if asked >= self.trips:
+            self.truncated = True
+        return self._pick(first, asked < self.trips)
+
+    def following(self) -> tuple[bool, ...] | None:
+        """The prefix of the next run, or None after the last."""
+        for at in range(len(self.taken) - 1, -1, -1):
+            choice, open_ = self.taken[at]
+            if open_:
+                return (*(c for c, _ in self.taken[:at]), not choice)
+        return None
+
+    def witness(self) -> str | None:
+        """Parameter values that take this path, "" when it depends on none; None: not found."""
+        variables = sorted({v for terms in self.intervals for v in _variables(terms)}, key=repr)
+        if not variables:
+            return ""
+        for values in _candidates(variables):
+            good = np.ones(len(next(iter(values.values()))), bool)
+            for terms, interval in self.intervals.items():
+                number = _sum(terms, values)
+                if number is None:
+                    continue
+                good &= (number >= interval.low) & (number <= min(interval.high, 1 << 62))
+                for excluded in interval.excluded:
+                    good &= number != excluded
+            if good.any():
+                at = int(np.argmax(good))
+                return ", ".join(f"{_name(v)} = {int(values[v][at])}" for v in variables)
+        return None
+
+
+def _lowest(terms: Terms) -> int:
+    """Sizes and indices are not negative; a difference may be."""
+    return 0 if all(coefficient > 0 for _, coefficient in terms) else -_INFINITE
+
+
+def _variables(terms: Terms) -> Iterator[Term]:
+    for name, _ in terms:
+        yield from _of_term(name)
+
+
+def _of_term(name: Term) -> Iterator[Term]:
+    if name[0] in _NAMED:
+        yield name
+        return
+    for part in name:
+        if isinstance(part, tuple) and part[:1] == ("linear",):
+            yield from _variables(part[1])
+
+
+def _candidates(variables: list[Term]) -> Iterator[dict[Term, Lanes]]:
+    rng = np.random.default_rng(0)
+    if len(variables) == 1:
+        yield {variables[0]: np.arange(_CANDIDATES, dtype=np.int64)}
+        return
+    for top in (8, 64, 512, 4096):
+        yield {v: rng.integers(0, top, _CANDIDATES) for v in variables}
+
+
+def _sum(terms: Terms, values: dict[Term, Lanes]) -> Lanes | None:
+    total: Any = 0
+    for name, coefficient in terms:
+        number = _number(name, values)
+        if number is None:
+            return None
+        total = total + coefficient * number
+    return np.broadcast_to(np.asarray(total), (_CANDIDATES,))
+
+
+def _number(name: Term, values: dict[Term, Lanes]) -> Any:
+    if name in values:
+        return values[name]
+    op, rest = name[0], name[1:]
+    keys = [part for part in rest if isinstance(part, tuple)]
+    plain = [part for part in rest if not isinstance(part, tuple)]
+    args: list[Any] = []
+    for key in keys:
+        if key[0] == "number":
+            args.append(key[1])
+        elif key[0] == "linear" and isinstance(key[2], int):
+            inner = _sum(key[1], values)
+            if inner is None:
+                return None
+            args.append(inner + key[2])
+        else:
+            return None
+    letter, width = (plain[0], plain[1]) if len(plain) == 2 else ("u", 64)
+    mode = ("lo",) if op == "mul" else ()
+    found = evaluate((op.lstrip("_"), *mode, f"{letter}{width}"), args)
+    return found if isinstance(found, (int, np.ndarray)) else None
+
+
+def _name(variable: Term) -> str:
+    return str(variable[1]) if len(variable) > 1 else str(variable[0])

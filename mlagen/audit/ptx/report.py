@@ -1,0 +1,134 @@
+"""What an audit says: findings, what it could not check, and the facts it gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# Rule -> what it demands. The list in docs/ptx_audit.md is held to this one by a test.
+RULES: dict[str, str] = {
+    "wgmma-in-flight": "no ordinary access to an accumulator before the wait that covers its group",
+    "wgmma-a-overwritten": "registers of operand A keep their values while the wgmma is in flight",
+    "wgmma-fence": "wgmma.fence between ordinary accesses to its registers and a wgmma",
+    "wgmma-uncommitted": "every wgmma is in a committed group when it is waited for",
+    "wgmma-wait-conditional": "a wait stands on every path from its wgmma to the use",
+    "wgmma-back-edge": "accumulators carried over a back edge are waited for with wait_group 0",
+    "wgmma-unwaited": "no wgmma is in flight when the kernel ends",
+    "wgmma-predicated": "no guard on a wgmma; its scale-d operand does that",
+    "wgmma-diverged": "the four warps of a warpgroup issue the same wgmma",
+    "mbarrier-count": "an mbarrier's count is 1..1048575, its address a multiple of 8",
+    "mbarrier-uninitialised": "an mbarrier is initialised before it is used",
+    "mbarrier-visible": "initialisation is fenced and synchronised before other threads use it",
+    "mbarrier-transaction": "expected bytes are those of the copies of the phase",
+    "mbarrier-arrivals": "each phase gets as many arrivals as the mbarrier was initialised with",
+    "mbarrier-order": "an arrival knows that the phase before has completed",
+    "mbarrier-overrun": "a phase completes only after all waiters saw the one before",
+    "mbarrier-expect": "bulk copies complete on a phase that expects them",
+    "deadlock": "every wait is satisfied",
+    "smem-raw": "shared memory is read only after a wait for what fills it",
+    "smem-war": "shared memory is overwritten only after its readers have released it",
+    "smem-waw": "two writes to the same shared memory are ordered",
+    "smem-bounds": "accesses stay inside the declared shared memory",
+    "smem-size": "shared memory fits the target's 232448 bytes",
+    "smem-alignment": "tiles, barriers and copies are aligned as their instructions demand",
+    "proxy-fence": "fence.proxy.async between ordinary writes and asynchronous accesses",
+    "copy-unwaited": "no copy to shared memory is in flight when the kernel ends",
+    "bulk-unwaited": "bulk stores have been read before their buffer or the block goes away",
+    "bar-id": "named barriers are 0..15",
+    "bar-count": "a named barrier's thread count is a multiple of 32 and the same for all",
+    "bar-order": "a named barrier is used again only by those that know it completed",
+    "setmaxnreg-value": "setmaxnreg takes 24..256 in steps of 8, dec lowers and inc raises",
+    "setmaxnreg-entry": "setmaxnreg needs .maxntid, .reqntid or .maxnreg",
+    "setmaxnreg-pool": "the warpgroups' registers fit the block's pool",
+    "setmaxnreg-diverged": "all warps of a warpgroup execute the same setmaxnreg",
+    "divergence": "warp-wide instructions are reached by all lanes of the warp",
+    "call": "no calls in a kernel that uses wgmma (ptxas serialises it)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One broken rule. `other_line` is the second instruction of a pair, 0 for none."""
+
+    rule: str
+    function: str
+    line: int
+    text: str
+    message: str
+    other_line: int = 0
+    other_text: str = ""
+    needs: str = ""
+    who: str = ""  # "warp 4, lanes 0-31"
+    when: str = ""  # the path: "k_tiles = 3"
+    place: str = ""  # the schedule's line, where a manifest tells it
+    other_place: str = ""
+    context: tuple[str, ...] = ()
+
+    def render(self) -> str:
+        """The diagnostic, as `error[rule] file:line: what happened`, then the lines."""
+        head = f"error[{self.rule}] {self.place or f'{self.function}:{self.line}'}: {self.message}"
+        notes = " ".join(
+            part
+            for part in (
+                f"Needs {self.needs}." if self.needs else "",
+                f"By {self.who}." if self.who else "",
+                f"With {self.when}." if self.when else "",
+            )
+            if part
+        )
+        lines = [head]
+        if notes:
+            lines.append(f"  {notes}")
+        lines += [f"  {line}" for line in self.context]
+        if self.other_line:
+            at = f"  ({self.other_place})" if self.other_place else ""
+            lines.append(f"  and {self.other_line}: {self.other_text}{at}")
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class Notes:
+    """Collects findings and gaps of one entry; a pair of lines is told once for each rule."""
+
+    function: str
+    found: dict[tuple[str, int, int], Finding] = field(default_factory=dict)
+    unchecked: dict[str, None] = field(default_factory=dict)
+
+    def add(self, finding: Finding) -> None:
+        """Keeps the first finding of its rule and pair."""
+        self.found.setdefault((finding.rule, finding.line, finding.other_line), finding)
+
+    def gap(self, text: str) -> None:
+        """Something that could not be decided."""
+        self.unchecked[text] = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryReport:
+    """The audit of one kernel."""
+
+    function: str
+    threads: int
+    findings: tuple[Finding, ...]
+    unchecked: tuple[str, ...]
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The audit of a file."""
+
+    target: str
+    version: str
+    entries: tuple[EntryReport, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings."""
+        return tuple(finding for entry in self.entries for finding in entry.findings)
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """All gaps, each with its kernel's name."""
+        return tuple(f"{e.function}: {gap}" for e in self.entries for gap in e.unchecked)

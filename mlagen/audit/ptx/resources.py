@@ -1,0 +1,66 @@
+"""What can be read off the text alone: register counts, barrier numbers, shared-memory size.
+
+Numbers: 232448 bytes of shared memory a block and 65536 registers an SM (compute capability 9.0),
+setmaxnreg 24..256 in steps of 8, named barriers 0..15 (PTX ISA 9.0).
+"""
+
+from __future__ import annotations
+
+from mlagen.audit.ptx.cta import Program
+from mlagen.audit.ptx.effects import Kind
+from mlagen.audit.ptx.report import Finding, Notes
+from mlagen.audit.ptx.syntax import Instruction
+
+SHARED_LIMIT = 232448
+LEAST, MOST, STEP = 24, 256, 8
+_DESCRIPTOR_ALIGN = 1024  # bytes after which the 128-byte swizzle repeats
+
+
+def check(program: Program, shared_bytes: int, threads: int, notes: Notes) -> None:
+    """Tells `notes` what exceeds the target."""
+    entry = program.entry
+
+    def tell(rule: str, at: Instruction | None, message: str, needs: str = "") -> None:
+        notes.add(
+            Finding(
+                rule=rule,
+                function=entry.name,
+                line=at.line if at else entry.line,
+                text=at.text if at else f".entry {entry.name}",
+                message=message,
+                needs=needs,
+            )
+        )
+
+    if shared_bytes > SHARED_LIMIT:
+        tell("smem-size", None, f"{shared_bytes} bytes of shared memory, the limit is {SHARED_LIMIT}")
+    for line in entry.calls if program.wgmma else ():
+        notes.add(
+            Finding("call", entry.name, line, "call", "a call in a kernel that uses wgmma",
+                    needs="the callee inlined")  # fmt: skip
+        )
+    for instruction, kind in zip(entry.instructions, program.graph.kinds, strict=True):
+        if kind is Kind.REGISTERS:
+            value = instruction.operands[0]
+            if isinstance(value, int) and not (LEAST <= value <= MOST and value % STEP == 0):
+                tell(
+                    "setmaxnreg-value",
+                    instruction,
+                    f"{value} registers",
+                    f"{LEAST}..{MOST} in steps of {STEP}",
+                )
+            if not entry.block and not entry.max_registers:
+                tell(
+                    "setmaxnreg-entry",
+                    instruction,
+                    "the entry says neither its threads nor its registers: ptxas ignores this",
+                    ".maxntid, .reqntid or .maxnreg",
+                )
+    if any(program.wgmma) and any(not s.size and s.align < _DESCRIPTOR_ALIGN for s in entry.shared):
+        dynamic = next(s for s in entry.shared if not s.size)
+        notes.gap(
+            f"{dynamic.name} is declared .align {dynamic.align}: that dynamic shared memory begins"
+            f" at a multiple of {_DESCRIPTOR_ALIGN} is assumed"
+        )
+    if threads % 128 and program.wgmma:
+        notes.gap(f"{threads} threads are no whole number of warpgroups")

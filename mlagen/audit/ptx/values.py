@@ -1,0 +1,200 @@
+"""Values of registers: a number, a number per lane, a linear form over unknowns, or unknown.
+
+The unknowns of a linear form (`Term`) are kernel parameters, special registers and whatever is
+computed from them; equal computations give equal terms, so that two warps that both loop to `k/64`
+are seen to loop equally often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+Lanes = np.ndarray[Any, np.dtype[Any]]
+Number = int | Lanes
+
+# Generic addresses of shared memory start here; no allocation of global memory is known to.
+GENERIC_SHARED = 1 << 56
+
+Term = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nothing is known."""
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Linear:
+    """`sum(coefficient * term) + constant`; at least one term."""
+
+    terms: tuple[tuple[Term, int], ...]
+    constant: Number = 0
+
+    def key(self) -> Term:
+        """A hashable name of this value."""
+        constant = self.constant
+        shown = constant if isinstance(constant, int) else ("lanes", constant.tobytes())
+        return ("linear", self.terms, shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`value <op> 0`, with op of `lt le eq ne`; the value has a whole-warp constant."""
+
+    value: Linear
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """`and`, `or`, `xor`, `not` of predicates of which at least one is not known."""
+
+    op: str
+    args: tuple[Any, ...]
+
+
+Value = int | Lanes | Linear | Unknown | Compare | Logic
+
+
+def term(*parts: Any) -> Linear:
+    """A fresh unknown of the given name."""
+    return Linear(((parts, 1),))
+
+
+def is_number(value: Value) -> bool:
+    """Whether every lane's value is known."""
+    return isinstance(value, (int, np.ndarray, np.integer, np.bool_))
+
+
+def key_of(value: Value) -> Term:
+    """A hashable name of a number or linear form."""
+    if isinstance(value, Linear):
+        return value.key()
+    if isinstance(value, np.ndarray):
+        return ("lanes", value.tobytes())
+    return ("number", int(value))  # type: ignore[arg-type]
+
+
+def add(a: Value, b: Value, sign: int = 1) -> Value:
+    """`a + sign*b`."""
+    if is_number(a) and is_number(b):
+        return a + sign * b  # type: ignore[operator]
+    if not _arithmetic(a) or not _arithmetic(b):
+        return UNKNOWN
+    terms: dict[Term, int] = dict(a.terms) if isinstance(a, Linear) else {}
+    if isinstance(b, Linear):
+        for name, coefficient in b.terms:
+            terms[name] = terms.get(name, 0) + sign * coefficient
+    constant = _constant(a) + sign * _constant(b)
+    left = tuple(sorted(((n, c) for n, c in terms.items() if c), key=repr))
+    return Linear(left, constant) if left else constant
+
+
+def scale(a: Value, factor: int) -> Value:
+    """`a * factor`."""
+    if is_number(a):
+        return a * factor  # type: ignore[operator]
+    if not isinstance(a, Linear):
+        return UNKNOWN
+    if not factor:
+        return 0
+    return Linear(tuple((n, c * factor) for n, c in a.terms), a.constant * factor)
+
+
+def _arithmetic(value: Value) -> bool:
+    return is_number(value) or isinstance(value, Linear)
+
+
+def _constant(value: Value) -> Number:
+    return value.constant if isinstance(value, Linear) else value  # type: ignore[return-value]
+
+
+def plain(value: Value) -> Value:
+    """Lanes that all agree become one number."""
+    if isinstance(value, np.ndarray) and value.size and (value == value[0]).all():
+        return int(value[0])
+    return value
+
+
+def take(value: Value, lanes: Lanes) -> Value:
+    """The value of some of the lanes (indices)."""
+    if isinstance(value, np.ndarray):
+        return plain(value[lanes])
+    if isinstance(value, Linear) and isinstance(value.constant, np.ndarray):
+        return Linear(value.terms, plain(value.constant[lanes]))  # type: ignore[arg-type]
+    if isinstance(value, Compare):
+        return Compare(take(value.value, lanes), value.op)  # type: ignore[arg-type]
+    if isinstance(value, Logic):
+        return Logic(value.op, tuple(take(arg, lanes) for arg in value.args))
+    return value
+
+
+def compare(a: Value, b: Value, op: str) -> Value:
+    """A predicate: 0/1 (per lane) where known, else a Compare or UNKNOWN."""
+    if is_number(a) and is_number(b):
+        found = _NUMBERS[op](a, b)
+        return plain(found.astype(np.int64)) if isinstance(found, np.ndarray) else int(found)
+    difference = add(a, b, -1)
+    if not isinstance(difference, Linear):
+        if is_number(difference):  # the unknowns cancel
+            return compare(difference, 0, op)
+        return UNKNOWN
+    constant = plain(difference.constant)
+    if isinstance(constant, np.ndarray):
+        return UNKNOWN
+    difference = Linear(difference.terms, int(constant))  # type: ignore[arg-type]
+    if op in ("gt", "ge"):
+        difference = scale(difference, -1)  # type: ignore[assignment]
+        op = {"gt": "lt", "ge": "le"}[op]
+    return Compare(difference, op)
+
+
+_NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+}
+
+
+def logic(op: str, *args: Value) -> Value:
+    """A predicate made of predicates; known parts are folded."""
+    if op == "not":
+        (a,) = args
+        if is_number(a):
+            return 1 - a  # type: ignore[operator]
+        return UNKNOWN if isinstance(a, Unknown) else Logic("not", (a,))
+    a, b = args
+    if is_number(a) and is_number(b):
+        return {"and": a & b, "or": a | b, "xor": a ^ b}[op]  # type: ignore[operator]
+    for known, other in ((a, b), (b, a)):
+        if isinstance(known, int):
+            if op == "and":
+                return other if known else 0
+            if op == "or":
+                return 1 if known else other
+            return logic("not", other) if known else other
+    if isinstance(a, Unknown) or isinstance(b, Unknown):
+        return UNKNOWN
+    return Logic(op, (a, b))
+
+
+def canonical(value: Linear) -> tuple[tuple[tuple[Term, int], ...], int, int]:
+    """The terms with coprime coefficients and a positive first one, the factor taken out, and
+    the constant: `value = factor * terms + constant`."""
+    factor = 0
+    for _, coefficient in value.terms:
+        factor = gcd(factor, coefficient)
+    if value.terms[0][1] < 0:
+        factor = -factor
+    return tuple((n, c // factor) for n, c in value.terms), factor, int(value.constant)

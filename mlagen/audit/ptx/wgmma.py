@@ -1,0 +1,277 @@
+"""wgmma against ordinary code, on all paths: an abstract interpretation to a fixed point.
+
+For every wgmma that may be in flight the state holds the number of groups committed since (0: its
+own group is still open). Where paths meet, the youngest counts. The rules are those of the PTX ISA
+9.0 ("wgmma.fence", "wgmma.wait_group") and of ptxas's diagnostics C7509-C7519.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mlagen.audit.ptx.effects import Kind, Wgmma
+from mlagen.audit.ptx.graph import Graph
+from mlagen.audit.ptx.report import Finding, Notes
+from mlagen.audit.ptx.syntax import Instruction
+
+_OLDEST = 16  # groups; a wait_group beyond that is not told apart
+_ENTRY = -1  # "written before the kernel began": no fence yet on this path
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    # wgmma -> (groups committed since, whether it came over a back edge)
+    flying: tuple[tuple[int, int, bool], ...] = ()
+    # register -> instruction that accessed it since the last wgmma.fence
+    touched: frozenset[tuple[str, int]] = frozenset()
+    unfenced: bool = True  # no wgmma.fence on some path from the entry
+    # wgmma that were waited for, with the wait: to tell a wait that stands on one path only
+    waited: frozenset[tuple[int, int]] = frozenset()
+    # carried over a back edge and waited for with a number above 0
+    loose: frozenset[tuple[int, int]] = frozenset()
+
+
+def check(graph: Graph, operands: dict[int, Wgmma], notes: Notes) -> None:
+    """Tells `notes` what breaks a rule."""
+    if operands:
+        _Check(graph, operands, notes).run()
+
+
+class _Check:
+    def __init__(self, graph: Graph, operands: dict[int, Wgmma], notes: Notes) -> None:
+        self.graph, self.operands, self.notes = graph, operands, notes
+        self.accumulators: dict[str, set[int]] = {}
+        self.inputs: dict[str, set[int]] = {}
+        for index, parsed in operands.items():
+            for name in parsed.accumulators:
+                self.accumulators.setdefault(name, set()).add(index)
+            if isinstance(parsed.a, tuple):
+                for name in parsed.a:
+                    self.inputs.setdefault(name, set()).add(index)
+        self.telling = False
+
+    def run(self) -> None:
+        """Iterates to the fixed point, then tells."""
+        end = self.graph.end
+        states: dict[int, _State] = {0: _State()}
+        work = [0]
+        while work:
+            node = work.pop()
+            if node == end:
+                continue
+            after = self._step(node, states[node])
+            for target in self.graph.successors[node]:
+                arriving = self._over(node, target, after)
+                old = states.get(target)
+                new = arriving if old is None else _join(old, arriving)
+                if new != old:
+                    states[target] = new
+                    work.append(target)
+        self.telling = True
+        for node in sorted(states):
+            if node != end:
+                self._step(node, states[node])
+        self._conditional_waits(states)
+        if end in states:
+            for index, _, _ in states[end].flying:
+                self._tell(
+                    "wgmma-unwaited",
+                    index,
+                    "this wgmma may be in flight when the kernel ends",
+                    needs="wgmma.wait_group 0 before the end",
+                )
+
+    def _over(self, node: int, target: int, state: _State) -> _State:
+        if (node, target) not in self.graph.back_edges or not state.flying:
+            return state
+        return replace(state, flying=tuple((i, age, True) for i, age, _ in state.flying))
+
+    def _conditional_waits(self, states: dict[int, _State]) -> None:
+        """A wgmma that one path into a node has waited for and another has not."""
+        for node, before in enumerate(self.graph.predecessors):
+            if len(before) < 2 or node == self.graph.end:
+                continue
+            arriving = [
+                self._over(p, node, self._step(p, states[p])) for p in before if p in states
+            ]
+            for state in arriving:
+                for index, wait in state.waited:
+                    if any(i == index for other in arriving for i, _, _ in other.flying):
+                        self._tell(
+                            "wgmma-wait-conditional",
+                            wait,
+                            "this wait is passed by on a path from its wgmma",
+                            other=index,
+                            needs="the wait on every path",
+                        )
+
+    def _step(self, node: int, state: _State) -> _State:
+        kind = self.graph.kinds[node]
+        instruction = self.graph.instructions[node]
+        if kind is Kind.WGMMA:
+            return self._issue(node, instruction, state)
+        if kind is Kind.WGMMA_FENCE:
+            if instruction.guard:
+                return state
+            return replace(state, touched=frozenset(), unfenced=False)
+        if kind is Kind.WGMMA_COMMIT:
+            aged = tuple((i, min(age + 1, _OLDEST), b) for i, age, b in state.flying)
+            return replace(state, flying=aged)
+        if kind is Kind.WGMMA_WAIT:
+            return self._wait(node, instruction, state)
+        return self._ordinary(node, state)
+
+    def _issue(self, node: int, instruction: Instruction, state: _State) -> _State:
+        parsed = self.operands[node]
+        if instruction.guard:
+            self._tell(
+                "wgmma-predicated",
+                node,
+                "a guard on a wgmma makes ptxas insert waits",
+                needs="the scale-d predicate instead",
+            )
+        registers = set(parsed.accumulators)
+        inputs = set(parsed.a) if isinstance(parsed.a, tuple) else set()
+        fresh = {name: at for name, at in state.touched if name in registers | inputs}
+        if state.unfenced:
+            self._tell(
+                "wgmma-fence",
+                node,
+                "no wgmma.fence on a path from the entry to this wgmma",
+                needs="wgmma.fence before it",
+            )
+        elif fresh:
+            name, at = min(fresh.items(), key=lambda item: item[1])
+            self._tell(
+                "wgmma-fence",
+                node,
+                f"{name} was accessed by ordinary code, and no wgmma.fence follows",
+                other=at,
+                needs="wgmma.fence between the two",
+            )
+        for index, _, _ in state.flying:
+            other = self.operands[index]
+            shape = (other.m, other.n) != (parsed.m, parsed.n)
+            shared = registers & set(other.accumulators)
+            if (shared and (shape or set(other.accumulators) != registers)) or inputs & set(
+                other.accumulators
+            ):
+                name = min(shared or inputs & set(other.accumulators))
+                self._tell(
+                    "wgmma-in-flight",
+                    node,
+                    f"{name} is an accumulator of a wgmma that may be in flight",
+                    other=index,
+                    needs="wgmma.wait_group between the two",
+                )
+        flying = tuple(x for x in state.flying if x[0] != node)
+        return replace(
+            state,
+            flying=tuple(sorted((*flying, (node, 0, False)))),
+            waited=frozenset(x for x in state.waited if x[0] != node),
+            loose=frozenset(x for x in state.loose if x[0] != node),
+        )
+
+    def _wait(self, node: int, instruction: Instruction, state: _State) -> _State:
+        number = instruction.operands[0] if instruction.operands else 0
+        pending = number if isinstance(number, int) else 0
+        done = {i: back for i, age, back in state.flying if age > pending}
+        for index, age, _ in state.flying:
+            if age == 0:
+                self._tell(
+                    "wgmma-uncommitted",
+                    node,
+                    "a wgmma before this wait is in no committed group: the wait does not cover it",
+                    other=index,
+                    needs="wgmma.commit_group between the two",
+                )
+        if instruction.guard:
+            for index in done:
+                self._tell(
+                    "wgmma-wait-conditional",
+                    node,
+                    "a guard on the wait",
+                    other=index,
+                    needs="the wait on every path",
+                )
+            return state
+        loose = {(i, node) for i, back in done.items() if back and pending}
+        return replace(
+            state,
+            flying=tuple(x for x in state.flying if x[0] not in done),
+            waited=state.waited | {(i, node) for i in done},
+            loose=frozenset() if not pending else state.loose | loose,
+        )
+
+    def _ordinary(self, node: int, state: _State) -> _State:
+        reads, writes = self.graph.reads[node], self.graph.writes[node]
+        flying = {i for i, _, _ in state.flying}
+        touched: set[tuple[str, int]] = set()
+        for name in (*reads, *writes):
+            if name in self.accumulators:
+                touched.add((name, node))
+                for index in sorted(self.accumulators[name] & flying):
+                    verb = "written" if name in writes else "read"
+                    self._tell(
+                        "wgmma-in-flight",
+                        node,
+                        f"{name} is {verb} while a wgmma that accumulates in it may be in flight",
+                        other=index,
+                        needs="a wgmma.wait_group that covers its group",
+                    )
+                for index, wait in state.loose:
+                    if name in self.operands[index].accumulators:
+                        self._tell(
+                            "wgmma-back-edge",
+                            wait,
+                            f"{name} is in flight over the loop's back edge and used after a"
+                            " wait_group above 0: ptxas serialises every wgmma",
+                            other=node,
+                            needs="wgmma.wait_group 0",
+                        )
+        for name in writes:
+            if name in self.inputs:
+                touched.add((name, node))
+                for index in sorted(self.inputs[name] & flying):
+                    self._tell(
+                        "wgmma-a-overwritten",
+                        node,
+                        f"{name} is operand A of a wgmma that may be in flight",
+                        other=index,
+                        needs="a wgmma.wait_group that covers its group",
+                    )
+        return replace(state, touched=state.touched | touched) if touched else state
+
+    def _tell(
+        self, rule: str, node: int, message: str, *, other: int | None = None, needs: str = ""
+    ) -> None:
+        if not self.telling:
+            return
+        at = self.graph.instructions[node]
+        second = self.graph.instructions[other] if other is not None else None
+        self.notes.add(
+            Finding(
+                rule=rule,
+                function=self.notes.function,
+                line=at.line,
+                text=at.text,
+                message=message,
+                other_line=second.line if second else 0,
+                other_text=second.text if second else "",
+                needs=needs,
+            )
+        )
+
+
+def _join(a: _State, b: _State) -> _State:
+    flying: dict[int, tuple[int, bool]] = {}
+    for index, age, back in (*a.flying, *b.flying):
+        old_age, old_back = flying.get(index, (_OLDEST, False))
+        flying[index] = (min(age, old_age), back or old_back)
+    return _State(
+        flying=tuple(sorted((i, age, back) for i, (age, back) in flying.items())),
+        touched=a.touched | b.touched,
+        unfenced=a.unfenced or b.unfenced,
+        waited=a.waited | b.waited,
+        loose=a.loose | b.loose,
+    )

@@ -1,0 +1,99 @@
+"""`mlagen mutate`: defects put into a kernel, and how many of them the emulator notices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mlagen.cli.options import build_options, json_option
+from mlagen.cli.report import print_facts, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from mlagen.mutation import Report
+
+CLASSES = ("waits", "barriers", "nops", "swizzle")
+
+
+@click.command("mutate")
+@click.argument("kernel", metavar="KERNEL|FILE.py|ARTIFACT_DIR")
+@build_options
+@click.option(
+    "--class",
+    "classes",
+    multiple=True,
+    type=click.Choice(CLASSES),
+    default=CLASSES,
+    show_default=True,
+    help="What is mutated; may be given several times.",
+)
+@click.option("--sample", "count", type=int, metavar="N", help="Judge N of the mutants only.")
+@click.option("--seed", default=0, show_default=True, help="Of the sample.")
+@click.option("--processes", default=2, show_default=True, help="That judge at the same time.")
+@click.option("-o", "--out", metavar="DIR", help="Write the report and the missed mutants here.")
+@json_option
+def command(
+    kernel: str,
+    target: str,
+    fields: tuple[str, ...],
+    knobs: tuple[str, ...],
+    templates: str | None,
+    allow_unproved: bool,
+    classes: tuple[str, ...],
+    count: int | None,
+    seed: int,
+    processes: int,
+    out: str | None,
+    as_json: bool,
+) -> None:
+    """Make mutants of KERNEL and judge the emulator and its sanitizer by them.
+
+    Each mutant is one defect in the assembly text. Exit code 4: some mutant was missed.
+    """
+    import msgspec
+
+    from mlagen.mutation import missed_files, mutate
+    from mlagen.request import artifact_of
+
+    artifact = artifact_of(
+        kernel,
+        fields,
+        knobs,
+        target=target,
+        templates=templates,
+        allow_unproved=allow_unproved,
+    )
+    with progress_bar("judging") as progress:
+        report = mutate(
+            artifact,
+            classes=classes,
+            count=count,
+            seed=seed,
+            processes=processes,
+            progress=progress,
+        )
+    text = msgspec.json.format(msgspec.json.encode(report.to_json()), indent=2)
+    if out is not None:
+        from pathlib import Path
+
+        from mlagen.artifact.files import write_files
+
+        write_files(Path(out), {**missed_files(artifact, report), "mutate.json": text})
+    if as_json:
+        click.echo(text)
+    else:
+        _print(report)
+    if error := report.error():
+        raise error
+
+
+def _print(report: Report) -> None:
+    print_table("mutants", report.COLUMNS, report.rows())
+    click.echo()
+    for title, verdicts in (("equivalent", report.equivalents()), ("missed", report.misses())):
+        if verdicts:
+            click.echo(title)
+            for place, why in verdicts:
+                click.echo(f"  {place}: {why}")
+            click.echo()
+    print_facts(report.facts())

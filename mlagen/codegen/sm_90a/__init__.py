@@ -1,0 +1,1 @@
+"""sm_90a: pipeline schedules to PTX."""

@@ -1,0 +1,111 @@
+"""A pipeline schedule as the text of a `.ptx`, and where each of its lines came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from mlagen.artifact import SourceLine
+from mlagen.codegen.render import Templates
+from mlagen.codegen.sm_90a.derive import Loop
+from mlagen.codegen.sm_90a.emit import Emitter
+from mlagen.dsl.pipeline import PipelineSchedule
+
+PARAMETERS = {"pointer": ".u64", "u32": ".u32", "i32": ".s32", "f32": ".f32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One kernel parameter as PTX declares it."""
+
+    declaration: str
+
+
+def render_pipeline(
+    schedule: PipelineSchedule,
+    templates: Templates,
+    loops: Sequence[Loop],
+    header: Mapping[str, Any],
+) -> tuple[str, list[SourceLine]]:
+    """The `.ptx` and the source of each generated line. `header`: what the title lines show."""
+    emitter = Emitter(schedule, templates)
+    for loop in loops:
+        emitter.stream(loop)
+    rendered = templates.render(
+        "kernel.ptx.j2",
+        {
+            **header,
+            "symbol": schedule.name,
+            "target": schedule.target.name,
+            "schedule_file": schedule.file,
+            "roles": _roles(schedule),
+            "dispatch": [stream.role for stream in schedule.streams],
+            "smem_bytes": schedule.smem.used,
+            "smem_capacity": schedule.smem.capacity,
+            "smem_map": _smem_map(schedule),
+            "arguments": [
+                Parameter(
+                    f".align 64 .b8 {a.name}[128]"
+                    if a.kind == "tensor_map"
+                    else f"{PARAMETERS[a.kind]} {a.name}"
+                )
+                for a in schedule.signature.arguments
+            ],
+            "threads": schedule.threads,
+            "registers": [(r.type, f"%{r.name}<{r.count}>", r.comment) for r in schedule.registers]
+            + [(".b32", f"{c.slot}, {c.phase}", "slot and phase") for c in emitter.cursors],
+            "barriers": [
+                (base + slot * 8, count)
+                for handoff in schedule.smem.handoffs.values()
+                for base, count in ((handoff.full, 1), (handoff.empty, handoff.releases))
+                if count
+                for slot in range(handoff.depth)
+            ],
+            "code": "\n".join(line.text for line in emitter.lines),
+        },
+        schedule.file,
+    )
+    text = "\n".join(line for _, _, line in rendered) + "\n"
+    body = "\n".join(line.text for line in emitter.lines)
+    start = text[: text.index(body)].count("\n") + 1
+    source = [
+        msgspec.structs.replace(line.source, asm_line=number)
+        for number, line in enumerate(emitter.lines, start)
+        if line.source is not None
+    ]
+    return text, source
+
+
+def _roles(schedule: PipelineSchedule) -> list[str]:
+    lines = []
+    for stream in schedule.streams:
+        role = stream.role
+        who = "one thread" if role.single else f"{32 * len(role.warps)} threads"
+        loop = "; ".join(str(operation) for operation in stream.loop)
+        lines.append(
+            f"{role.name}: warps {role.warps.start}..{role.warps.stop - 1}, {who}, "
+            f"{role.registers} registers; tile i: {loop}"
+        )
+    return lines
+
+
+def _smem_map(schedule: PipelineSchedule) -> list[str]:
+    lines = [
+        f"{tile.slot_base(slot):#07x}..{tile.slot_base(slot) + tile.bytes - 1:#07x}  "
+        f"{tile.name} slot {slot}: {tile.rows} rows x {tile.row_bytes} bytes, 128-byte swizzle"
+        for tile in schedule.smem.tiles.values()
+        for slot in range(tile.slots)
+    ]
+    for name, (base, size) in schedule.smem.buffers.items():
+        lines.append(f"{base:#07x}..{base + size - 1:#07x}  {name}")
+    for handoff in schedule.smem.handoffs.values():
+        count = f"{handoff.depth} full barriers, then as many empty ones"
+        what = "1 full barrier, resident" if handoff.resident else count
+        lines.append(
+            f"{handoff.full:#07x}  hand-off {handoff.name}: {what}; {handoff.producer} -> "
+            f"{handoff.consumer}, {handoff.bytes} bytes"
+        )
+    return lines

@@ -1,0 +1,194 @@
+"""Schedules for targets where roles are different programs that hand tiles to each other.
+
+On Hopper the assembler allocates registers and orders instructions, so there are no register banks
+and nothing to weave. What a schedule says is who does what: each role (a group of warps) has its
+own tile loop, and tiles pass from role to role through hand-offs.
+
+    for i in tiles(producer):
+        copy(feed, i)
+    for i in tiles(math):
+        gemm.mma(i)
+        release(feed, i - 1)
+
+Which barrier phase each operation waits for and how many matrix groups may stay in flight is
+derived. A release says when a slot may be filled again: that is a choice, and it is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mlagen.dsl.operation import Operation, Step
+from mlagen.dsl.schedule import MAKERS, Builder, Knob, Knobs, Named, ScheduleFunction, moved
+from mlagen.dsl.signature import Signature
+from mlagen.dsl.smem import Smem
+from mlagen.dsl.tile import Tile
+from mlagen.errors import ScheduleError
+from mlagen.targets import SM_90A
+
+WARPGROUP = 4  # warps; wgmma and setmaxnreg act on whole warpgroups (PTX ISA)
+
+
+@dataclass(frozen=True, slots=True)
+class WarpRole:
+    """Warps that run one stream. `registers`: what each of their threads may use (setmaxnreg).
+    `single`: one elected thread runs the whole stream."""
+
+    name: str
+    warps: range
+    registers: int
+    single: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRegisters:
+    """`count` registers of PTX type `type`, named `%NAME0 ..` in templates."""
+
+    name: str
+    type: str
+    count: int
+    comment: str
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What one role does: before the loop, for tile `i`, and after it."""
+
+    role: WarpRole
+    prologue: tuple[Operation, ...]
+    loop: tuple[Operation, ...]
+    epilogue: tuple[Operation, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class PipelineSchedule:
+    """What a pipeline schedule function said, as a value."""
+
+    name: str
+    file: str
+    doc: str
+    target: Any
+    problem: Any
+    knobs: Mapping[str, Any]
+    declared: Mapping[str, Knob]
+    streams: tuple[Stream, ...]
+    smem: Smem
+    registers: tuple[NamedRegisters, ...]
+    signature: Signature
+    line: int
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.streams[-1].role.warps.stop
+
+
+@dataclass
+class PipelineSpace:
+    """What a pipeline schedule function is handed besides the problem."""
+
+    knobs: Knobs
+    smem: Smem
+    registers: dict[str, NamedRegisters] = field(default_factory=dict)
+    signature: Signature | None = None
+    roles: list[WarpRole] = field(default_factory=list)
+
+    def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
+        return self.knobs.choice(name, *choices, comment=comment)
+
+    def role(self, name: str, *, warpgroups: int, registers: int, single: bool = False) -> WarpRole:
+        """Declare the next warpgroups as a role whose threads use `registers` registers each."""
+        first = self.roles[-1].warps.stop if self.roles else 0
+        if warpgroups < 1:
+            raise ScheduleError(f"role {name!r} needs at least one warpgroup")
+        if registers % 8 or not 24 <= registers <= 256:  # PTX ISA, setmaxnreg
+            raise ScheduleError(
+                f"role {name!r}: {registers} registers; setmaxnreg takes 24 to 256 in eights"
+            )
+        made = WarpRole(name, range(first, first + WARPGROUP * warpgroups), registers, single)
+        self.roles.append(made)
+        return made
+
+    def named(self, name: str, type: str, count: int, comment: str) -> list[str]:
+        """Declare registers; returns their names as templates write them."""
+        if name in self.registers:
+            raise ScheduleError(f"register name {name!r} is declared twice")
+        self.registers[name] = NamedRegisters(name, type, count, comment)
+        return [f"%{name}{index}" for index in range(count)]
+
+
+class PipelineBuilder(Builder):
+    """Collects one stream a role."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(file)
+        self.streams: dict[str, Stream] = {}
+        self.open: tuple[WarpRole, Literal["prologue", "loop", "epilogue"]] | None = None
+
+    def enter_loop(self, waves: Any) -> None:
+        if not isinstance(waves, WarpRole):
+            raise ScheduleError("tiles() takes a role here: every role has its own loop")
+        if waves.name in self.streams and self.streams[waves.name].loop:
+            raise ScheduleError(f"{self.file}: a second tile loop for role {waves.name!r}")
+        self.open = (waves, "loop")
+
+    def enter_section(self, name: Literal["prologue", "epilogue"], role: Any) -> None:
+        if not isinstance(role, WarpRole):
+            raise ScheduleError(f"{self.file}:{self.line()}: {name}() takes a role here")
+        self.open = (role, name)
+
+    def leave(self) -> None:
+        self.open = None
+
+    def add(self, step: Step) -> None:
+        if self.open is None or not isinstance(step, Operation):
+            raise ScheduleError(
+                f"{self.file}:{self.line()}: {step} stands outside any role's loop",
+                hint="put it inside `for i in tiles(ROLE)`, `prologue(ROLE)` or `epilogue(ROLE)`",
+            )
+        role, section = self.open
+        stream = self.streams.get(role.name) or Stream(role, (), (), (), step.line)
+        held = {"prologue": stream.prologue, "loop": stream.loop, "epilogue": stream.epilogue}
+        held[section] = (*held[section], step)
+        self.streams[role.name] = Stream(role, **held, line=stream.line)
+
+
+def release(handoff: Named, tile: Tile) -> Operation:
+    """Let the producer fill the slot of `tile` again."""
+    return moved(handoff, "release", tile)
+
+
+def _pipelined(
+    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], file: str
+) -> PipelineSchedule:
+    """A schedule whose roles are streams of their own."""
+    chosen = Knobs(dict(knobs))
+    builder = PipelineBuilder(function.source)
+    space = PipelineSpace(chosen, Smem(SM_90A.smem_bytes))
+    function.run(builder, space, problem)
+    if not builder.streams or space.signature is None:
+        raise ScheduleError(
+            f"{function.name}: a schedule needs roles with tile loops and a kernel signature"
+        )
+    idle = [role.name for role in space.roles if role.name not in builder.streams]
+    if idle:
+        raise ScheduleError(f"{function.name}: role {idle[0]!r} does nothing")
+    return PipelineSchedule(
+        name=function.name,
+        file=file,
+        doc=function.doc,
+        target=SM_90A,
+        problem=problem,
+        knobs=dict(chosen.values),
+        declared=dict(chosen.declared),
+        streams=tuple(builder.streams[role.name] for role in space.roles),
+        smem=space.smem,
+        registers=tuple(space.registers.values()),
+        signature=space.signature,
+        line=function.line,
+    )
+
+
+MAKERS["sm_90a"] = _pipelined

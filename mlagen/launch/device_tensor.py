@@ -1,0 +1,205 @@
+"""Tensors that live on a GPU, whoever made them: where they are, what they hold, how they lie.
+
+torch's tensors are read directly; everything else through `__cuda_array_interface__` or DLPack.
+Nothing is copied and no framework is imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from mlagen.errors import ConfigError
+
+# DLPack's device types and type codes (dlpack.h, version 1.1).
+_DL_CPU, _DL_CUDA, _DL_CUDA_HOST, _DL_CUDA_MANAGED = 1, 2, 3, 13
+_DL_TYPES = {
+    (0, 8): "int8",
+    (0, 32): "int32",
+    (0, 64): "int64",
+    (1, 8): "uint8",
+    (1, 32): "uint32",
+    (2, 16): "fp16",
+    (2, 32): "fp32",
+    (4, 16): "bf16",
+    (10, 8): "fp8_e4m3",
+    (12, 8): "fp8_e5m2",
+}
+# Names of torch and typestr codes of the array interface; a type not named here keeps its own name.
+_NAMES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "fp32",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+    "<f2": "fp16",
+    "<f4": "fp32",
+    "|u1": "uint8",
+    "|i1": "int8",
+    "<i4": "int32",
+    "<u4": "uint32",
+    "<i8": "int64",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTensor:
+    """A tensor in GPU memory. `strides` are in elements; `owner` keeps the memory alive."""
+
+    name: str
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: int | None  # None: its maker does not say, the driver knows
+    writable: bool
+    owner: Any
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether it is row-major without gaps; extents of 1 may have any stride."""
+        return all(
+            extent == 1 or stride == expected
+            for extent, stride, expected in zip(
+                self.shape, self.strides, row_major(self.shape), strict=True
+            )
+        )
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements of a C-contiguous tensor."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def is_torch(value: Any) -> bool:
+    """Whether it is a torch tensor; torch is not imported for the question."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_on_gpu(value: Any) -> bool:
+    """Whether it is a tensor in GPU memory: one that a launcher of a GPU takes."""
+    if is_torch(value):
+        return bool(value.is_cuda)
+    if hasattr(value, "__cuda_array_interface__"):
+        return True
+    if hasattr(value, "__dlpack_device__"):
+        return int(value.__dlpack_device__()[0]) in (_DL_CUDA, _DL_CUDA_MANAGED)
+    return False
+
+
+def device_tensor(name: str, value: Any, stream: int) -> DeviceTensor:
+    """`value` as a tensor on a GPU, ready to be used in `stream` (a CUDA stream's handle).
+
+    Raises ConfigError for what is no tensor, and for one in the host's memory.
+    """
+    if not is_on_gpu(value):
+        where = "in the host's memory" if _is_tensor(value) else f"a {type(value).__name__}"
+        raise ConfigError(
+            f"{name} is {where}; a GPU kernel takes tensors of its device",
+            hint="torch tensors: tensor.to('cuda')",
+        )
+    if is_torch(value):
+        return DeviceTensor(
+            name,
+            value.data_ptr(),
+            tuple(value.shape),
+            tuple(value.stride()),
+            _renamed(str(value.dtype).removeprefix("torch.")),
+            value.device.index,
+            True,
+            value,
+        )
+    interface = getattr(value, "__cuda_array_interface__", None)
+    # Types that numpy has no code for (bf16) come as bytes without meaning: DLPack names them.
+    if interface and not (interface["typestr"][1] == "V" and hasattr(value, "__dlpack__")):
+        return _from_interface(name, value, interface)
+    return _from_dlpack(name, value, stream)
+
+
+def interface_streams(values: Iterable[Any]) -> set[int]:
+    """Streams in which tensors become ready, by the array interface; torch's are not asked."""
+    found = set()
+    for value in values:
+        interface = None if is_torch(value) else getattr(value, "__cuda_array_interface__", None)
+        if interface and interface.get("stream") is not None:
+            found.add(int(interface["stream"]))
+    return found
+
+
+def _is_tensor(value: Any) -> bool:
+    return is_torch(value) or hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__")
+
+
+def _renamed(dtype: str) -> str:
+    return _NAMES.get(dtype, dtype)
+
+
+def _from_interface(name: str, value: Any, interface: dict[str, Any]) -> DeviceTensor:
+    shape = tuple(interface["shape"])
+    pointer, read_only = interface["data"]
+    size = int(interface["typestr"][2:])
+    strides = interface.get("strides")
+    return DeviceTensor(
+        name,
+        int(pointer or 0),
+        shape,
+        row_major(shape) if strides is None else tuple(stride // size for stride in strides),
+        _renamed(interface["typestr"]),
+        None,
+        not read_only,
+        value,
+    )
+
+
+class _DLTensor(ctypes.Structure):
+    """`DLTensor` of dlpack.h, with device and type spelled out: the head of both managed kinds'
+    tensors."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+def _from_dlpack(name: str, value: Any, stream: int) -> DeviceTensor:
+    # The array API names the legacy default stream 1; the tensor is ready in `stream` afterwards.
+    capsule = value.__dlpack__(stream=stream or 1)
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    address = pointer_of(capsule, b"dltensor")
+    tensor = _DLTensor.from_address(address)
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    strides = (
+        tuple(tensor.strides[axis] for axis in range(tensor.ndim))
+        if tensor.strides
+        else row_major(shape)
+    )
+    code = (tensor.code, tensor.bits)
+    known = _DL_TYPES.get(code) if tensor.lanes == 1 else None
+    return DeviceTensor(
+        name,
+        int(tensor.data or 0) + tensor.byte_offset,
+        shape,
+        strides,
+        known or f"DLPack type {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes",
+        tensor.device_id,
+        True,
+        (value, capsule),
+    )

@@ -1,0 +1,211 @@
+"""Mutants of barriers: removed, or moved by one cluster, for one role or for all.
+
+A barrier moves along the control flow, also into another section. Where several clusters lead to
+several clusters (prologue and loop into loop and drain), all barriers of that junction move
+together: otherwise some path would have one barrier more and others one less.
+
+A mutation of one role needs a branch: `s_cmp_lt_u32 s[WAVE], 4` and `s_cbranch_scc0|1`. It
+overwrites SCC, which nothing reads there: in generated code SCC is written by the compare (or the
+carry-producing addition) directly in front of each of its readers, inside one cluster. That is
+checked on the text, reader by reader, before any mutant is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mlagen.errors import UnsupportedError
+from mlagen.mutation.listing import Block, Line, Listing, Role
+from mlagen.mutation.mutant import Mutant, mutant, only
+
+_SCC_READERS = ("s_cbranch_scc", "s_cselect", "s_addc", "s_subb", "s_cmov", "s_cmovk")
+# Scalar instructions that leave SCC alone (CDNA4 ISA, SOP1, SOP2 and SOPP); the others write it.
+_SCC_KEPT = ("s_mov", "s_mul", "s_nop", "s_barrier", "s_waitcnt", "s_setprio", "s_cselect",
+             "s_branch", "s_cbranch", "s_load", "s_endpgm", "s_cmov", "s_sleep", "s_pack",
+             "s_bfm")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Junction:
+    """Clusters that lead to the same clusters. Either side may be several, across sections."""
+
+    before: tuple[Block, ...]
+    after: tuple[Block, ...]
+
+
+def barrier_mutants(listing: Listing) -> Iterator[Mutant]:
+    """All barriers of clusters, then the extra ones that make and undo the stagger."""
+    require_free_scc(listing)
+    roles: tuple[Role | None, ...] = (*listing.roles, None) if len(listing.roles) > 1 else (None,)
+    for block in listing.blocks:
+        if block.closed:
+            for role in roles:
+                yield _removed(listing, block, role)
+    for junction in _junctions(listing):
+        for role in roles:
+            yield _moved(listing, junction, role, forward=True)
+            if any(block.closed for block in junction.after):
+                yield _moved(listing, junction, role, forward=False)
+    yield from _stagger_mutants(listing)
+
+
+def require_free_scc(listing: Listing) -> None:
+    """Raises UnsupportedError unless SCC is written inside the cluster of each of its readers."""
+    order = list(listing.lines.values())
+    labels = set(listing.labels.values())
+    for at, reader in enumerate(order):
+        if not reader.mnemonic.startswith(_SCC_READERS):
+            continue
+        number = reader.number
+        for line in reversed(order[:at]):
+            crossed = any(line.number < label < number for label in labels)
+            if crossed or line.mnemonic == "s_barrier":
+                raise UnsupportedError(
+                    f"line {reader.number}: {reader.code} reads an SCC from before line {number}; "
+                    "a barrier of one role cannot be made there"
+                )
+            number = line.number
+            if line.mnemonic.startswith("s_") and not line.mnemonic.startswith(_SCC_KEPT):
+                break
+
+
+def _removed(listing: Listing, block: Block, role: Role | None) -> Mutant:
+    bare = "" if listing.moves_data(block) else "; its cluster moves no data"
+    return mutant(
+        listing,
+        "barriers",
+        "removed",
+        f"s_barrier{bare}",
+        block.end,
+        {block.end: _instead(listing, block.end, role)},
+        role=_role_name(role),
+        touches="s_barrier",
+    )
+
+
+def _moved(listing: Listing, junction: _Junction, role: Role | None, *, forward: bool) -> Mutant:
+    taken, given = junction.before, junction.after
+    if not forward:
+        taken, given = given, taken
+    taken = tuple(block for block in taken if block.closed)
+    edits: dict[int, tuple[str, ...]] = {}
+    for block in taken:
+        edits[block.end] = _instead(listing, block.end, role)
+    for block in given:
+        kept = edits.get(block.end, (_raw(listing, block.end),))
+        edits[block.end] = (*_extra(listing, block.end, role), *kept)
+    # The barrier jumps over the clusters behind the junction, whichever way it goes.
+    over = junction.after
+    unchanged = ""
+    if not any(listing.moves_data(block) for block in over):
+        named = " and ".join(dict.fromkeys(block.title for block in over))
+        unchanged = f"it moves over {named}, without memory operations and waits"
+    return mutant(
+        listing,
+        "barriers",
+        "moved to the next cluster" if forward else "moved to the previous cluster",
+        f"s_barrier over {' and '.join(dict.fromkeys(block.title for block in over))}",
+        taken[0].end,
+        edits,
+        role=_role_name(role),
+        touches="s_barrier",
+        unchanged=unchanged,
+    )
+
+
+def _junctions(listing: Listing) -> Iterator[_Junction]:
+    """The places between clusters: groups of ends with the groups of ends that follow them."""
+    following = {b.index: listing.next_blocks(b.end) for b in listing.blocks if b.closed}
+    left = {index for index, after in following.items() if after}
+    for index in sorted(left):
+        if index not in left:
+            continue
+        before, after = {index}, {block.index for block in following[index]}
+        while True:
+            joined = {i for i in left if after & {block.index for block in following[i]}}
+            if joined <= before:
+                break
+            before |= joined
+            after |= {block.index for i in joined for block in following[i]}
+        left -= before
+        yield _Junction(
+            tuple(listing.blocks[i] for i in sorted(before)),
+            tuple(listing.blocks[i] for i in sorted(after)),
+        )
+
+
+def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
+    """The barriers outside of clusters stand behind a branch: one role alone executes them."""
+    for line in listing.lines.values():
+        if line.mnemonic != "s_barrier" or line.block >= 0:
+            continue
+        role = _executing(listing, line)
+        yield mutant(
+            listing,
+            "barriers",
+            "removed",
+            "s_barrier of the stagger",
+            line.number,
+            {line.number: ()},
+            role=_role_name(role),
+            touches="s_barrier",
+        )
+        after = listing.next_blocks(line.number)
+        before = tuple(b for b in listing.blocks if not b.closed) if not after else ()
+        for operator, given in (("next", after), ("previous", before)):
+            if not given:
+                continue
+            edits: dict[int, tuple[str, ...]] = {line.number: ()}
+            for block in given:
+                edits[block.end] = (
+                    *_extra(listing, block.end, role),
+                    _raw(listing, block.end),
+                )
+            yield mutant(
+                listing,
+                "barriers",
+                f"moved to the {operator} cluster",
+                "s_barrier of the stagger",
+                line.number,
+                edits,
+                role=_role_name(role),
+                touches="s_barrier",
+            )
+
+
+def _executing(listing: Listing, line: Line) -> Role:
+    """The role that a stagger's barrier is for, from the branch round it."""
+    order = list(listing.lines)
+    at = order.index(line.number)
+    compare, branch = (listing.lines[number].code for number in order[at - 2 : at])
+    lower, upper = sorted(listing.roles, key=lambda r: r.first)
+    if compare == f"s_cmp_lt_u32 s[WAVE], {upper.first}" and branch.startswith("s_cbranch_scc"):
+        return lower if branch.startswith("s_cbranch_scc0") else upper
+    raise UnsupportedError(f"line {line.number}: a barrier of unknown waves ({compare}; {branch})")
+
+
+def _instead(listing: Listing, number: int, role: Role | None) -> tuple[str, ...]:
+    """What remains of a barrier that `role` (None: everybody) no longer executes."""
+    if role is None:
+        return ()
+    others = [other for other in listing.roles if other != role]
+    return tuple(
+        line
+        for other in others
+        for line in only(listing, other, "s_barrier", f".Lmutant_{number}_without")
+    )
+
+
+def _extra(listing: Listing, number: int, role: Role | None) -> tuple[str, ...]:
+    if role is None:
+        return ("  s_barrier",)
+    return only(listing, role, "s_barrier", f".Lmutant_{number}_extra")
+
+
+def _raw(listing: Listing, number: int) -> str:
+    return listing.text.split("\n")[number - 1]
+
+
+def _role_name(role: Role | None) -> str:
+    return role.name if role else "all"

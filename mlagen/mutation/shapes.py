@@ -1,0 +1,92 @@
+"""On what a mutant runs: numbers of tiles that execute its section, and inputs that show it.
+
+One workgroup of 256 query rows. Wrong keys must be visible in the output and both sides of every
+branch must be taken, so the rows differ: the row maxima of two waves in four grow by more than the
+rescale threshold with every tile, and those of the others hardly move, so that old tiles keep
+their weight in the output.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlagen.mutation.listing import Listing
+from mlagen.problem import MhaConfig, MhaInputs, default_scale
+from mlagen.problem.mha_inputs import ELEMENT_TYPES
+
+_STEP = 12.0  # log2 units that the maxima of climbing rows grow by from tile to tile
+_ALONG = 4.0  # a climbing query's part along the direction of the climb
+_TAIL = 17  # keys that the last tile lacks in the shape with a partial tile
+_SPAN = 5  # numbers of tiles tried in a row, where the loop runs
+_EXACT = re.compile(r"^N = (\d+)$")
+_LOOP = re.compile(r"^loop\b")
+_DRAIN = re.compile(r"^drain, \(N - (\d+)\) % (\d+) = (\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """`tiles` KV tiles, the last with `missing` keys less."""
+
+    tiles: int
+    missing: int
+
+    def __str__(self) -> str:
+        return f"N = {self.tiles}" + (f", {self.missing} keys short" if self.missing else "")
+
+
+def shapes_for(listing: Listing, sections: Sequence[str]) -> tuple[Shape, ...]:
+    """The shapes whose runs execute any of the sections; the likeliest to show a defect first.
+
+    Sections that stand for one number of tiles run with that number. Prologue, loop and drain run
+    with all numbers from the first that the loop serves, until every phase was entered and left
+    twice; a drain with those that lead to it. Setup and epilogue run with all of these.
+    """
+    exact = sorted(int(m[1]) for name in listing.sections if (m := _EXACT.match(name)))
+    phases = sum(1 for name in listing.sections if _LOOP.match(name))
+    first = max(exact, default=0) + 1
+    looped = range(first, first + max(_SPAN, 2 * phases + 1))
+    served = [n for n in exact if n > 0]  # there is always a key
+    tiles: dict[int, None] = {}
+    for section in sections:
+        if one := _EXACT.match(section):
+            tiles.update(dict.fromkeys([int(one[1])] if int(one[1]) else []))
+        elif drain := _DRAIN.match(section):
+            behind, period, phase = (int(group) for group in drain.groups())
+            tiles.update(dict.fromkeys(n for n in looped if (n - behind) % period == phase))
+        elif section in ("setup", "epilogue"):
+            tiles.update(dict.fromkeys([*served, *looped]))
+        else:
+            tiles.update(dict.fromkeys(reversed(looped)))
+    return tuple(Shape(n, missing) for missing in (_TAIL, 0) for n in tiles)
+
+
+def make_inputs(config: MhaConfig, shape: Shape, *, copies: int = 1, seed: int = 0) -> MhaInputs:
+    """Inputs of one shape; `copies` batch entries, all alike.
+
+    The queries stand at the end of the keys: every mask then leaves all tiles to be computed that
+    the number of keys gives.
+    """
+    keys = config.kv_block * shape.tiles - shape.missing
+    rows, depth, heads = config.q_tile, config.depth, config.num_kv_heads
+    rng = np.random.default_rng([seed, shape.tiles, shape.missing])
+    scale = default_scale(config)
+    q = rng.standard_normal((rows, config.num_heads, depth))
+    k = rng.standard_normal((keys, heads, depth))
+    v = rng.standard_normal((keys, heads, depth))
+    direction = rng.standard_normal((heads, depth))
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    along = np.repeat(direction, config.group, axis=0)
+    climbing = np.arange(rows) // config.q_block_size % 4 < 2
+    wanted = np.where(climbing, _ALONG, 0.0)[:, None, None]
+    q += (wanted - (q * along).sum(axis=2, keepdims=True)) * along
+    # The steps do not fall on the tiles' first keys: a tile has keys of both levels.
+    level = _STEP * ((np.arange(keys) + config.kv_block - 5) // config.kv_block - 1)
+    k += (level / (_ALONG * scale * math.log2(math.e)))[:, None, None] * direction
+    element = ELEMENT_TYPES[config.dtype]
+    q, k, v = (np.repeat(x[None], copies, axis=0).astype(element) for x in (q, k, v))
+    return MhaInputs(config, q, k, v, scale, max(0, keys - rows))

@@ -1,0 +1,84 @@
+"""Problems from named values: what every problem class does with the fields that a user gives."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import operator
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from mlagen.errors import ConfigError
+
+P = TypeVar("P")
+
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def from_fields(problem: type[P], fields: Mapping[str, Any]) -> P:
+    """The `problem` (a dataclass) that named values describe; text is parsed by the field's type.
+
+    Raises ConfigError for an unknown name, a missing field, text that is no such value, and what
+    the class refuses.
+    """
+    known = {field.name: field for field in dataclasses.fields(problem)}  # type: ignore[arg-type]
+    for name in fields:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            nearest = f"did you mean {near[0]}? " if near else ""
+            raise ConfigError(
+                f"{problem.__name__} has no field {name!r}",
+                hint=f"{nearest}fields: {', '.join(known)}",
+            )
+    missing = [
+        name
+        for name, field in known.items()
+        if field.default is dataclasses.MISSING and name not in fields
+    ]
+    if missing:
+        raise ConfigError(f"{problem.__name__} needs {' and '.join(missing)}")
+    return problem(**{n: _parsed(n, value, str(known[n].type)) for n, value in fields.items()})
+
+
+def integer(name: str, value: Any) -> int:
+    """`value` as an int. ConfigError for what is no whole number, booleans included."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise ConfigError(f"{name}={value!r} is not an integer")
+
+
+def number(name: str, value: Any) -> float:
+    """`value` as a float. ConfigError for what is no number, text and booleans included."""
+    if isinstance(value, bool | str):
+        raise ConfigError(f"{name}={value!r} is not a number")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name}={value!r} is not a number") from None
+
+
+def listed(values: tuple[Any, ...] | list[Any]) -> str:
+    """Values as a sentence lists them: `a, b or c`."""
+    texts = [str(value) for value in values]
+    return " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+
+
+def _parsed(name: str, value: Any, kind: str) -> Any:
+    """Text as a value of the annotation `kind`; other values and kinds as they are."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    try:
+        if kind == "int":
+            return int(text)
+        if kind == "float":
+            return float(text)
+        if kind == "bool":
+            return _BOOLEANS[text.lower()]
+    except (ValueError, KeyError):
+        what = {"int": "an integer", "float": "a number", "bool": "true or false"}[kind]
+        raise ConfigError(f"{name}={text!r} is not {what}") from None
+    return text

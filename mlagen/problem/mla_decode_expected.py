@@ -1,0 +1,73 @@
+"""What an oracle of MLA decode says, and how a kernel's log-sum-exp is held against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.errors import ConfigError
+from mlagen.problem.expected import Comparison, Expected, compare
+from mlagen.problem.formats import Floats
+from mlagen.problem.mla_decode_inputs import MlaDecodeInputs
+
+Ints = npt.NDArray[np.int64]
+F32 = np.float32
+
+
+@dataclass(frozen=True, eq=False)
+class MlaDecodeExpected:
+    """An oracle's answer. `output` [batch, q_len, heads, 512] is for `compare`.
+
+    `lse` [batch, q_len, heads, 1], natural logarithm, -inf for a row without keys, is for
+    `compare_lse`. Rows and heads are those that were evaluated.
+    """
+
+    output: Expected
+    lse: Expected
+
+    @staticmethod
+    def of(
+        oracle: str,
+        inputs: MlaDecodeInputs,
+        heads: Ints,
+        output: tuple[Floats, Floats],
+        lse: tuple[Floats, Floats],
+    ) -> MlaDecodeExpected:
+        """From values and bounds, [batch, q_len * heads, ..]."""
+        shape = (inputs.batch, inputs.config.q_len, len(heads), -1)
+        rows = np.arange(inputs.config.q_len)
+
+        def expected(values: Floats, bounds: Floats) -> Expected:
+            return Expected(oracle, values.reshape(shape), bounds.reshape(shape), rows, heads)
+
+        return MlaDecodeExpected(expected(*output), expected(*lse))
+
+
+def compare_lse(expected: Expected, lse: npt.NDArray[Any]) -> Comparison:
+    """Holds a whole LSE [batch, num_heads, q_len], fp32, against an oracle's.
+
+    A row without keys must be -inf, exactly; nothing else there passes.
+    """
+    batch, rows, heads, _ = expected.values.shape
+    fits = lse.ndim == 3 and lse.shape[::2] == (batch, rows) and lse.shape[1] >= heads
+    if not fits or lse.dtype != np.float32:
+        raise ConfigError(
+            f"lse has shape {lse.shape} and dtype {lse.dtype}, not ({batch}, num_heads, {rows}) of "
+            f"float32"
+        )
+    output = lse.transpose(0, 2, 1)[..., None]
+    # A difference of infinities is no number: there, 0 stands for -inf and +inf for all else.
+    empty = np.zeros(output.shape, np.bool_)
+    empty[:, :, expected.heads] = np.isneginf(expected.values)
+    shown = np.where(empty, np.where(np.isneginf(output), F32(0), F32(np.inf)), output)
+    finite = replace(expected, values=np.where(np.isneginf(expected.values), 0.0, expected.values))
+    comparison = compare(finite, shown)
+    worst = comparison.worst
+    at = (worst.batch, worst.row, worst.head, 0)
+    if not empty[at]:
+        return comparison
+    honest = replace(worst, got=float(output[at]), expected=-np.inf)
+    return replace(comparison, worst=honest)

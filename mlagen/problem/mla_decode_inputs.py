@@ -1,0 +1,166 @@
+"""One call's data of an MLA decode kernel: queries, the paged cache and what leads to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.errors import ConfigError
+from mlagen.problem.formats import SMALLEST_NORMAL, Floats
+from mlagen.problem.mha_inputs import check_tensor
+from mlagen.problem.mla_decode import MlaDecodeConfig
+
+# Of models with 128 + 64 columns a head before absorption (DeepSeek-V2, -V3, -R1). The width of the
+# absorbed row, 576, has no part in it.
+MODEL_SCALE = 192**-0.5
+
+INT32 = np.dtype(np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class MlaDecodeInputs:
+    """Queries, cache and run-time numbers of one call of an MLA decode kernel.
+
+    `q` [batch, q_len, num_heads, 576]; `cache` [num_blocks, page_size, 1, 576], the pool of pages;
+    `block_table` int32 [batch, max_pages]: sequence b's row r lies in page `block_table[b, r //
+    page_size]`; `cache_lengths` int32 [batch], rows of each sequence, 0 allowed. Rows behind a
+    length, pages that no sequence uses and table entries behind a sequence's pages have no meaning.
+
+    `scale` multiplies the dot products. It is the model's (`MODEL_SCALE`), not 1 / sqrt(576).
+
+    Raises ConfigError for shapes, types and numbers that do not fit.
+    """
+
+    config: MlaDecodeConfig
+    q: npt.NDArray[Any]
+    cache: npt.NDArray[Any]
+    block_table: npt.NDArray[np.int32]
+    cache_lengths: npt.NDArray[np.int32]
+    scale: float
+
+    def __post_init__(self) -> None:
+        config = self.config
+        check_tensor("q", self.q, (None, config.q_len, config.num_heads, config.d_qk), config.dtype)
+        pool = (None, config.page_size, config.num_kv_heads, config.d_qk)
+        check_tensor("cache", self.cache, pool, config.dtype)
+        check_integers("block_table", self.block_table, (self.batch, None))
+        check_integers("cache_lengths", self.cache_lengths, (self.batch,))
+        object.__setattr__(self, "scale", check_scale(self.scale))
+        check_pages(config, self.block_table, self.cache_lengths, self.num_blocks)
+
+    @property
+    def batch(self) -> int:
+        """Sequences."""
+        return int(self.q.shape[0])
+
+    @property
+    def num_blocks(self) -> int:
+        """Pages of the pool."""
+        return int(self.cache.shape[0])
+
+    @property
+    def max_pages(self) -> int:
+        """Table entries a sequence."""
+        return int(self.block_table.shape[1])
+
+    def rows(self, sequence: int) -> Floats:
+        """The cache rows of a sequence in their order, [length, 576], in fp64."""
+        length = int(self.cache_lengths[sequence])
+        pages = self.block_table[sequence, : self.config.pages(length)]
+        rows = self.cache[pages, :, 0].reshape(-1, self.config.d_qk)
+        return rows[:length].astype(np.float64)
+
+    def part(self, sequences: Sequence[int]) -> MlaDecodeInputs:
+        """The same call for some sequences only. ConfigError: no such sequence."""
+        chosen = np.asarray(sequences, dtype=np.int64)
+        if chosen.size == 0 or chosen.min() < 0 or chosen.max() >= self.batch:
+            raise ConfigError(f"sequences {list(sequences)} are not all in 0 .. {self.batch - 1}")
+        return replace(
+            self,
+            q=self.q[chosen],
+            block_table=self.block_table[chosen],
+            cache_lengths=self.cache_lengths[chosen],
+        )
+
+    def heads(self, heads: Sequence[int] | None) -> npt.NDArray[np.int64]:
+        """Query heads, ascending and without repeats; None: all. ConfigError: no such head."""
+        count = self.config.num_heads
+        if heads is None:
+            return np.arange(count)
+        chosen = np.unique(np.asarray(heads, dtype=np.int64))
+        if chosen.size == 0 or chosen[0] < 0 or chosen[-1] >= count:
+            raise ConfigError(f"heads {list(heads)} are not all in 0 .. {count - 1}")
+        return chosen
+
+
+def check_scale(scale: float) -> float:
+    """`scale` as a float. Raises ConfigError unless it is positive and finite, in fp32 too."""
+    usual = f"the model's: 192 ** -0.5 = {MODEL_SCALE:.6g} for 128 + 64 columns a head"
+    try:
+        number = float(scale)
+    except (TypeError, ValueError):
+        raise ConfigError(f"scale={scale!r} is not a number", hint=usual) from None
+    # The kernel is handed scale and scale * log2(e) as fp32, which must be normal numbers.
+    if not SMALLEST_NORMAL <= number <= float(np.finfo(np.float32).max) / math.log2(math.e):
+        raise ConfigError(f"scale={scale} must be positive and finite in fp32", hint=usual)
+    return number
+
+
+def check_integers(name: str, array: Any, shape: tuple[int | None, ...]) -> None:
+    """Raises ConfigError unless `array` is an int32 ndarray of this shape (see `check_shape`)."""
+    if not isinstance(array, np.ndarray):
+        raise ConfigError(f"{name} is a {type(array).__name__}, not a numpy array")
+    if array.dtype != INT32:
+        raise ConfigError(
+            f"{name} has dtype {array.dtype}, the kernel wants int32",
+            hint=f"{name}.astype(np.int32)",
+        )
+    check_shape(name, array.shape, shape)
+
+
+def check_shape(name: str, given: tuple[int, ...], shape: tuple[int | None, ...]) -> None:
+    """Raises ConfigError unless `given` is `shape` (None: any extent of at least 1)."""
+    wanted = ", ".join("*" if extent is None else str(extent) for extent in shape)
+    fits = len(given) == len(shape) and all(
+        extent == have or (extent is None and have >= 1)
+        for extent, have in zip(shape, given, strict=True)
+    )
+    if not fits:
+        raise ConfigError(
+            f"{name} has shape {given}, the kernel wants ({wanted})",
+            hint="*: any extent of at least 1" if None in shape else None,
+        )
+
+
+def check_pages(
+    config: MlaDecodeConfig,
+    block_table: npt.NDArray[Any],
+    cache_lengths: npt.NDArray[Any],
+    num_blocks: int,
+) -> None:
+    """Raises ConfigError for a length that the table cannot hold, and for a used page that the
+    pool does not have. Entries behind a sequence's pages are not looked at.
+    """
+    max_pages = block_table.shape[1]
+    most = max_pages * config.page_size
+    wrong = np.flatnonzero((cache_lengths < 0) | (cache_lengths > most))
+    if wrong.size:
+        first = int(wrong[0])
+        raise ConfigError(
+            f"cache_lengths[{first}]={cache_lengths[first]} is not in 0 .. {most}: the block table "
+            f"has {max_pages} pages of {config.page_size} rows a sequence"
+        )
+    used = np.arange(max_pages) < -(-cache_lengths // config.page_size)[:, None]
+    bad = np.argwhere(used & ((block_table < 0) | (block_table >= num_blocks)))
+    if bad.size:
+        sequence, page = (int(index) for index in bad[0])
+        raise ConfigError(
+            f"block_table[{sequence}, {page}]={block_table[sequence, page]} is not in 0 .. "
+            f"{num_blocks - 1}, the pool's pages; sequence {sequence} has "
+            f"{cache_lengths[sequence]} rows in {config.pages(int(cache_lengths[sequence]))} pages"
+        )

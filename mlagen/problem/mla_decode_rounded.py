@@ -1,0 +1,127 @@
+"""The rounding oracle of MLA decode: rounds where the kernel rounds, and is exact in between.
+
+What it follows, for each query row:
+
+* S = q k^T, unscaled. Tiles of 64 keys, in their order; at every tile M = max(M, max S).
+* P = bf16(exp2(c S - c M)) with c = fp32(scale * log2 e); the row sum adds P before the rounding.
+* O and the row sum are multiplied by exp2(c M_old - c M_new) before a tile is added.
+* O = Σ P v / row sum; LSE = M scale + ln(row sum), with scale in fp32.
+
+What is left between this and a right kernel is fp32 arithmetic. The bound is its sum:
+
+* P whose fp32 error interval holds a boundary between two bf16 numbers may be either of them: that
+  difference times |v|. The interval comes from the errors of S, M, c M, c S - c M and exp2.
+* a tile before a move of M carries exp2 of the difference of two maxima, each with its errors;
+* the row sum carries the errors of its keys and that of the last maximum;
+* each step of the matrix instruction that adds to O, relative to what O and the tile can be;
+* accumulation of the row sum, the division, the products of rescaling.
+
+Nothing is decided by a threshold, so there is one right answer: near a tie of two maxima both give
+the same numbers within these errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, confidence, round_bf16
+from mlagen.problem.mla_decode import TILE
+from mlagen.problem.mla_decode_expected import MlaDecodeExpected
+from mlagen.problem.mla_decode_inputs import MlaDecodeInputs
+from mlagen.problem.mla_decode_math import (
+    DIVISION,
+    EX2,
+    LN2,
+    WGMMA,
+    WGMMA_K,
+    Ints,
+    Rows,
+    Walk,
+    fp32_factor,
+    log_sum_exp,
+    lse_error,
+    sequence_keys,
+    sequence_rows,
+)
+
+
+def rounded(inputs: MlaDecodeInputs, *, heads: Sequence[int] | None = None) -> MlaDecodeExpected:
+    """What the kernel should compute from `inputs`, for some heads or for all.
+
+    A row that sees no key has O = 0 and LSE = -inf, exactly. ConfigError: no such head, a key or a
+    query that is not finite.
+    """
+    chosen = inputs.heads(heads)
+    rows = inputs.config.q_len * len(chosen)
+    values = np.zeros((inputs.batch, rows, inputs.config.d_v))
+    bounds = np.zeros(values.shape)
+    lse = np.full((inputs.batch, rows), -np.inf)
+    lse_bounds = np.zeros(lse.shape)
+    factor = confidence(lse.size * (int(inputs.cache_lengths.max()) + inputs.config.d_v))
+    for sequence in range(inputs.batch):
+        keys = sequence_keys(inputs, sequence)
+        for block in sequence_rows(inputs, sequence, chosen):
+            if block.seen.max() > 0:
+                at = (sequence, block.at)
+                values[at], bounds[at], lse[at], lse_bounds[at] = _block(
+                    inputs, block, keys, factor
+                )
+    return MlaDecodeExpected.of("rounding", inputs, chosen, (values, bounds), (lse, lse_bounds))
+
+
+def _block(
+    inputs: MlaDecodeInputs, rows: Rows, keys: Floats, factor: float
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """O and its bound, [rows, 512], the LSE and its bound, [rows]."""
+    c = fp32_factor(inputs.scale)
+    walk = Walk.of(rows, keys, c)
+    p = np.exp2(-walk.distance)
+    unrounded = p * walk.carried[:, :, None]
+    total = unrounded.sum(axis=(1, 2))
+    shares = unrounded / np.where(total > 0, total, 1.0)[:, None, None]
+    output, bound = _output(walk, p, shares, total, keys[:, : inputs.config.d_v], rows.seen, factor)
+    # M is a dot product, which the kernel multiplies by the scale in fp32.
+    lse = log_sum_exp(walk.base[:, -1] / c * float(np.float32(inputs.scale)), total)
+    return output, bound, lse, lse_error(walk, shares, total, lse, factor)
+
+
+def _output(
+    walk: Walk, p: Floats, shares: Floats, total: Floats, v: Floats, seen: Ints, factor: float
+) -> tuple[Floats, Floats]:
+    """O and its bound, [rows, 512]."""
+    # fp32: the score's error, the maximum's, that of c M, of the subtraction, exp2's.
+    of_base = walk.base_error + U_FP32 * np.abs(walk.base)
+    of_p = walk.errors + of_base[:, :, None] + U_FP32 * walk.finite_distance()
+    eta = np.expm1(LN2 * of_p) + EX2
+    stored = round_bf16(p)
+    flip = np.maximum(round_bf16(p * (1.0 + eta)) - stored, stored - round_bf16(p * (1.0 - eta)))
+    # A tile before a move is relative to another maximum than the last.
+    moved = walk.carried_error > 0
+    of_carried = walk.carried_error + np.where(moved, LN2 * (of_base + of_base[:, -1:]), 0.0)
+
+    acc = np.zeros((len(p), v.shape[1]))
+    off = np.zeros(acc.shape)
+    for tile in range(walk.tiles):
+        keys = v[tile * TILE : (tile + 1) * TILE]
+        exist = slice(0, len(keys))
+        carry = walk.carried[:, tile, None]
+        weights = stored[:, tile, exist] * carry
+        size = np.abs(acc) + weights @ np.abs(keys)
+        off += (flip[:, tile, exist] * carry + weights * of_carried[:, tile, None]) @ np.abs(keys)
+        # All in units of the last maximum, as `carried` is.
+        off += TILE // WGMMA_K * WGMMA * size
+        acc += weights @ keys
+
+    safe = np.where(total > 0, total, 1.0)[:, None]
+    of_sum = (shares * walk.key_error()).sum(axis=(1, 2))[:, None]
+    of_sum = of_sum + np.expm1(LN2 * of_base[:, -1:])
+    of_sum = of_sum + walk.sum_error(factor) + DIVISION + U_FP32
+    output = acc / safe
+    bound = off / safe + np.abs(output) * of_sum
+    # Products of two of these errors.
+    bound *= (1.0 + of_sum) * (1.0 + eta.max(axis=(1, 2)))[:, None] ** 2
+    # Products and results below the normal range are flushed.
+    flushed = SMALLEST_NORMAL * (seen[:, None] + 1) * (1.0 + np.abs(v).max())
+    return output, np.where(seen[:, None] > 0, bound + flushed, 0.0)

@@ -1,0 +1,110 @@
+"""Runs an artifact once a mode and holds each output against the oracles of its kind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.artifact import Artifact
+from mlagen.errors import ConfigError
+from mlagen.launch import EmulatedLauncher, Launcher
+from mlagen.ops.findings import findings_of
+from mlagen.problem import Comparison, Expected, compare
+from mlagen.verify.kinds import kind_of
+from mlagen.verify.report import ModeReport, VerifyReport
+
+Mode = Literal["latest", "earliest", "random"]
+MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
+
+
+def verify(
+    artifact: Artifact,
+    *,
+    data: str = "realistic",
+    seed: int = 0,
+    modes: Sequence[Mode] = ("latest", "earliest"),
+    progress: Callable[[int, int], None] | None = None,
+    **shape: Any,
+) -> VerifyReport:
+    """Runs `artifact` on made-up data and judges it; see `verify_inputs`.
+
+    `shape`: the sizes that the artifact's kind of problem names (`kind_of(artifact).sizes`).
+    """
+    inputs = kind_of(artifact).inputs(artifact.manifest.problem, data=data, seed=seed, **shape)
+    return verify_inputs(artifact, inputs, data=data, seed=seed, modes=modes, progress=progress)
+
+
+def verify_inputs(
+    artifact: Artifact,
+    inputs: Any,
+    *,
+    data: str = "given",
+    seed: int = 0,
+    modes: Sequence[Mode] = ("latest", "earliest"),
+    progress: Callable[[int, int], None] | None = None,
+    launcher: Callable[[Mode], Launcher] | None = None,
+) -> VerifyReport:
+    """Runs `artifact` once a mode on the inputs of its kind and holds each output against the
+    oracles.
+
+    `seed` also draws the completion times of mode "random". Unproved artifacts are run too: the
+    report says that they are. `launcher` makes what runs a mode; the emulator with its sanitizer
+    where it is not given. Raises ConfigError for inputs that the kernel cannot serve; what is wrong
+    with the kernel is in the report.
+    """
+    if not modes or set(modes) - set(MODES):
+        raise ConfigError(f"modes {list(modes)}", hint=f"one or more of {', '.join(MODES)}")
+
+    def emulator(mode: Mode) -> Launcher:
+        return EmulatedLauncher(mode=mode, seed=seed, allow_unproved=True, progress=progress)
+
+    trial = kind_of(artifact).trial(inputs)
+    started = time.perf_counter()
+    oracles = trial.oracles()
+    oracle_seconds = time.perf_counter() - started
+    runs: list[ModeReport] = []
+    first: npt.NDArray[Any] | None = None
+    for mode in modes:
+        output, report = trial.run(artifact, (launcher or emulator)(mode))
+        same = first is not None and np.array_equal(_bits(first), _bits(output))
+        emulation = report.emulation
+        runs.append(
+            ModeReport(
+                mode=mode,
+                comparisons=runs[0].comparisons if same else _compared(oracles, output),
+                findings=findings_of(artifact, report),
+                same_bits=same or first is None,
+                wave_instructions=emulation.wave_instructions if emulation else 0,
+                counts=dict(emulation.counts) if emulation else {},
+                seconds=report.seconds,
+            )
+        )
+        first = output if first is None else first
+    manifest = artifact.manifest
+    return VerifyReport(
+        kernel=manifest.kernel,
+        target=manifest.target,
+        problem=manifest.problem,
+        sizes=dict(trial.sizes),
+        numbers=dict(trial.numbers),
+        data=data,
+        seed=seed,
+        proved=manifest.proved,
+        proof_reasons=manifest.proof.reasons,
+        runs=tuple(runs),
+        oracle_seconds=oracle_seconds,
+        artifact=artifact,
+        place=trial.place,
+    )
+
+
+def _compared(oracles: Sequence[Expected], output: npt.NDArray[Any]) -> tuple[Comparison, ...]:
+    return tuple(compare(oracle, output) for oracle in oracles)
+
+
+def _bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(array).view(np.uint8)

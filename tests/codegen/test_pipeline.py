@@ -1,0 +1,196 @@
+"""Pipeline schedules: derived waits, the hand-off proof, and what it refuses."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from mlagen.codegen.sm_90a.derive import derive, section
+from mlagen.codegen.sm_90a.proof import prove_handoffs
+from mlagen.dsl import (
+    Access,
+    Operation,
+    RingTile,
+    Value,
+    bind,
+    copy,
+    record,
+    release,
+    schedule,
+    tiles,
+)
+from mlagen.dsl.pipeline import PipelineSpace
+from mlagen.dsl.signature import Signature, TensorMap, pack
+from mlagen.errors import CapacityError, ProofError, ScheduleError
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A problem of nothing but tiles."""
+
+    slots: int = 2
+
+
+class Steps:
+    """Operations that move and multiply tiles of one hand-off."""
+
+    def __init__(self, s: PipelineSpace, slots: int, rows: int = 64):
+        self.producer = s.role("producer", warpgroups=1, registers=40, single=True)
+        self.math = s.role("math", warpgroups=1, registers=200)
+        tile = s.smem.tile("T", "t", rows=rows, row_bytes=128, slots=slots)
+        self.feed = s.smem.handoff("feed", tile, producer="producer", consumer="math", releases=4)
+        s.named("c", ".f32", 32, "accumulator")
+        s.signature = Signature(
+            pack(("t", TensorMap("t", "bf16", 64, 64, rows), "read")), (("n", 1),), (256, 1, 1)
+        )
+        bind(self.feed, self.mover)
+
+    def mover(self, kind, tile):
+        access = Access(kind, RingTile("feed", tile))
+        return Operation(kind, f"pipeline/{kind}.ptx.j2", tile, lambda at: {}, access=access)
+
+    def mma(self, tile):
+        return record(
+            Operation("mma", "x", tile, lambda at: {}, uses=(Value("feed", tile),),
+                      defines=(Value("c"),), asynchronous=True)
+        )  # fmt: skip
+
+    def look(self, tile):
+        """Ordinary code that reads the accumulator."""
+        return record(Operation("look", "x", tile, lambda at: {}, uses=(Value("c"),)))
+
+
+def make(body, slots=2, rows=64):
+    """The pipeline schedule whose math role does `body(steps, i)`."""
+
+    @schedule(problem=Toy, target="sm_90a")
+    def toy(problem, s):
+        steps = Steps(s, slots, rows)
+        for i in tiles(steps.producer):
+            copy(steps.feed, i)
+        for i in tiles(steps.math):
+            body(steps, i)
+
+    return toy.build(Toy(), {})
+
+
+def loops(made):
+    return [derive(made, stream) for stream in made.streams]
+
+
+def behind(steps, i):
+    """The tile is released one iteration after its product was issued."""
+    steps.mma(i)
+    release(steps.feed, i - 1)
+
+
+def test_waits_are_derived_before_first_use_and_before_the_copy():
+    made = make(behind)
+    producer, math = loops(made)
+    assert [op.name for op in producer.cluster.steps] == ["wait_empty", "copy"]
+    assert [op.name for op in math.cluster.steps] == ["wait_full", "mma", "release"]
+
+
+def test_group_waits_are_issued_minus_needed():
+    """One product may fly while the one before it is released; the last must be done."""
+    made = make(behind)
+    math = loops(made)[1]
+    assert math.groups == {("loop", 2): 1, ("drain, i = N", 2): 0}
+    assert math.final is None
+
+
+def test_release_right_after_the_product_waits_for_it():
+    def at_once(steps, i):
+        steps.mma(i)
+        release(steps.feed, i)
+
+    math = loops(make(at_once))[1]
+    assert math.groups[("loop", 2)] == 0
+
+
+def test_ordinary_code_waits_for_the_accumulator():
+    def looking(steps, i):
+        steps.mma(i)
+        steps.look(i)
+        release(steps.feed, i)
+
+    math = loops(make(looking))[1]
+    assert math.groups == {("loop", 2): 0}
+
+
+@pytest.mark.parametrize("slots", [2, 3, 4])
+def test_a_sound_pipeline_is_proved(slots):
+    made = make(behind, slots)
+    proof = prove_handoffs(made, loops(made))
+    assert not proof.violations and proof.tiles >= slots + 2 and proof.checked > 20
+
+
+def test_a_ring_too_shallow_for_its_release_is_a_deadlock():
+    """Tile i + 1 must be full before tile i is released: one slot cannot hold both."""
+    made = make(behind, slots=1)
+    (problem,) = prove_handoffs(made, loops(made)).violations
+    assert "error[deadlock]" in problem and "role" in problem and "1 deep" in problem
+
+
+def test_a_use_after_the_release_is_refused():
+    def early(steps, i):
+        steps.mma(i)
+        release(steps.feed, i + 1)
+
+    with pytest.raises(ProofError, match=r"released-early.*mma\(i\)"):
+        loops(make(early))
+
+
+def test_a_tile_that_is_never_released_is_refused():
+    with pytest.raises(ScheduleError, match="releases it 0 times"):
+        loops(make(lambda steps, i: steps.mma(i)))
+
+
+def test_the_proof_does_not_trust_the_derivation():
+    """Take a derived wait away: the proof, which follows the final sequence, says so."""
+    made = make(behind)
+    for which, gone, message in ((0, "wait_empty", "without waiting for its slot"),
+                                 (1, "wait_full", "before it is full")):  # fmt: skip
+        broken = loops(made)
+        cluster = broken[which].cluster
+        kept = tuple(op for op in cluster.steps if op.name != gone)
+        object.__setattr__(cluster, "steps", kept)
+        shifted = {(s, i - 1): w for (s, i), w in broken[which].groups.items()}
+        object.__setattr__(broken[which], "groups", shifted)
+        assert any(message in text for text in prove_handoffs(made, broken).violations)
+    broken = loops(made)
+    broken[1].groups.clear()
+    texts = prove_handoffs(made, broken).violations
+    assert any("still read by a matrix group" in text for text in texts)
+
+
+def test_sections_name_where_an_iteration_is_printed():
+    math = loops(make(behind))[1]
+    assert [section(math.edge, i, 3) for i in range(4)] == [
+        "prologue, i = 0", "loop", "loop", "drain, i = N",
+    ]  # fmt: skip
+
+
+def test_capacities_and_shapes_are_refused():
+    with pytest.raises(CapacityError, match="SMEM ran out"):
+        make(behind, slots=64)
+    with pytest.raises(ScheduleError, match="in eights"):
+        make(behind, rows=60)
+    with pytest.raises(ScheduleError, match="setmaxnreg takes 24 to 256"):
+
+        @schedule(problem=Toy, target="sm_90a")
+        def greedy(problem, s):
+            s.role("math", warpgroups=1, registers=300)
+
+        greedy.build(Toy(), {})
+
+
+def test_gfx950_words_are_refused_here():
+    with pytest.raises(ScheduleError, match="role"):
+
+        @schedule(problem=Toy, target="sm_90a")
+        def sectioned(problem, s):
+            Steps(s, 2)
+            for _ in tiles("everyone"):
+                pass
+
+        sectioned.build(Toy(), {})

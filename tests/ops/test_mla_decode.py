@@ -1,0 +1,247 @@
+"""MlaDecodeKernel: what it passes on, and what it refuses; no GPU is needed for either."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from mlagen.errors import ConfigError
+from mlagen.launch import CudaLauncher, LaunchReport
+from mlagen.ops import MlaDecodeKernel
+from mlagen.problem import MODEL_SCALE, MhaConfig, MlaDecodeConfig
+from mlagen.testdata import mla_decode_inputs
+
+BF16 = ml_dtypes.bfloat16
+CONFIG = MlaDecodeConfig(64, q_len=2)
+OUT, LSE = (3, 2, 64, 512), (3, 64, 2)
+
+
+class Tensor:
+    """A tensor of a GPU as far as a launcher's caller sees it; its memory is the host's."""
+
+    def __init__(self, array):
+        self.array = array
+        self.shape, self.dtype = array.shape, array.dtype
+        self.__cuda_array_interface__ = {
+            "data": (array.ctypes.data, False),
+            "typestr": array.dtype.str,
+            "shape": array.shape,
+            "version": 3,
+        }
+
+    def get(self):
+        return self.array.copy()
+
+
+class Recorder:
+    """A launcher that keeps what it was given."""
+
+    def __init__(self):
+        self.calls = []
+
+    def launch(self, artifact, *, tensors, scalars, sizes):
+        self.calls.append((tensors, scalars, sizes))
+        return LaunchReport("recorded", (1, 1, 1), (384, 1, 1), 0.0)
+
+
+def make(make_artifact, *scalars):
+    from mlagen.artifact import Arg
+
+    args = tuple(
+        Arg(name, 8 * n, 8, "pointer", "write" if name in ("o", "lse") else "read")
+        for n, name in enumerate(("q", "cache", "block_table", "cache_lengths", "o", "lse"))
+    )
+    numbers = tuple(
+        Arg(name, 48 + 4 * n, 4, kind, "value") for n, (name, kind) in enumerate(scalars)
+    )
+    return make_artifact(
+        kernel="mla_decode_sm90",
+        target="sm_90a",
+        problem_type="MlaDecodeConfig",
+        problem=CONFIG.to_fields(),
+        args=args + numbers,
+        kernarg_bytes=48 + 4 * len(numbers),
+    )
+
+
+ALL = (("max_pages", "u32"), ("num_heads", "u32"), ("scale_log2e", "f32"), ("scale", "f32"))
+
+
+@pytest.fixture(scope="module")
+def artifact(make_artifact):
+    return make(make_artifact, *ALL)
+
+
+def tensors(lengths=(100, 0, 5)):
+    made = mla_decode_inputs(CONFIG, lengths=lengths, data="randn")
+    arrays = (made.q, made.cache, made.block_table, made.cache_lengths)
+    return dict(
+        zip(("q", "cache", "block_table", "cache_lengths"), map(Tensor, arrays), strict=True)
+    )
+
+
+def outputs(batch=3):
+    return {
+        "out": Tensor(np.zeros((batch, *OUT[1:]), BF16)),
+        "lse": Tensor(np.zeros((batch, *LSE[1:]), np.float32)),
+    }
+
+
+def test_what_the_launcher_is_given(artifact):
+    launcher = Recorder()
+    given, made = tensors(), outputs()
+    out, lse = MlaDecodeKernel(artifact, launcher)(**given, **made, scale=0.25)
+    assert out is made["out"] and lse is made["lse"]
+    ((passed, scalars, sizes),) = launcher.calls
+    assert passed == {**given, "o": out, "lse": lse}
+    assert scalars == {
+        "max_pages": 4,
+        "num_heads": 64,
+        "scale": 0.25,
+        "scale_log2e": pytest.approx(0.25 * math.log2(math.e)),
+    }
+    assert sizes == {
+        "batch": 3,
+        "q_len": 2,
+        "num_heads": 64,
+        "num_blocks": given["cache"].shape[0],
+        "max_pages": 4,
+    }
+
+
+def test_only_numbers_that_the_kernel_names_are_passed(make_artifact):
+    launcher = Recorder()
+    kernel = MlaDecodeKernel(make(make_artifact, ALL[0], ALL[3]), launcher)
+    kernel(**tensors(), **outputs(), scale=0.25)
+    assert launcher.calls[0][1] == {"max_pages": 4, "scale": 0.25}
+
+
+def test_arguments_are_for_a_prepared_launch(artifact):
+    launcher = Recorder()
+    given, made = tensors(), outputs()
+    arguments = MlaDecodeKernel(artifact, launcher).arguments(**given, **made, scale=0.25)
+    assert not launcher.calls
+    assert arguments.tensors["q"] is given["q"] and arguments.tensors["o"] is made["out"]
+
+
+def test_an_empty_batch_launches_nothing(artifact):
+    launcher = Recorder()
+    given = tensors()
+    none = {
+        "q": Tensor(np.zeros((0, 2, 64, 576), BF16)),
+        "block_table": Tensor(np.zeros((0, 4), np.int32)),
+        "cache_lengths": Tensor(np.zeros(0, np.int32)),
+    }
+    made = outputs(batch=0)
+    run = MlaDecodeKernel(artifact, launcher).run(**{**given, **none}, **made, scale=0.25)
+    assert run.output is made["out"] and run.lse is made["lse"] and run.report is None
+    assert not launcher.calls
+
+
+def test_checked_calls_look_at_lengths_and_pages(artifact):
+    launcher = Recorder()
+    kernel = MlaDecodeKernel(artifact, launcher)
+    kernel(**tensors(), **outputs(), scale=0.25, checked=True)
+    assert len(launcher.calls) == 1
+    too_long, no_page = tensors(), tensors()
+    too_long["cache_lengths"].array[0] = 257
+    no_page["block_table"].array[0, 1] = 77
+    for given, words in (
+        (too_long, ["cache_lengths[0]=257", "0 .. 256", "4 pages of 64 rows"]),
+        (no_page, ["block_table[0, 1]=77", "is not in 0 .. "]),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            kernel(**given, **outputs(), scale=0.25, checked=True)
+        for word in words:
+            assert word in str(caught.value)
+        assert len(launcher.calls) == 1
+    kernel(**no_page, **outputs(), scale=0.25)  # without the check nothing is read back
+    assert len(launcher.calls) == 2
+
+
+def sized(shape, dtype=BF16):
+    """A tensor of any size, as far as its shape is looked at."""
+    return Tensor(np.broadcast_to(np.zeros((), dtype), shape))
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"q": Tensor(np.zeros((3, 2, 64, 576), np.float16))}, ["q has dtype float16", "bfloat16"]),
+        ({"q": sized((3, 2, 128, 576))}, ["q has shape (3, 2, 128, 576)", "(3, 2, 64, 576)"]),
+        ({"q": sized((3, 9, 64, 576))}, ["q has shape (3, 9, 64, 576)", "(3, 2, 64, 576)"]),
+        ({"q": sized((3, 64, 576))}, ["q has shape (3, 64, 576)", "batch"]),
+        ({"q": sized((3, 2, 64, 192))}, ["q has shape (3, 2, 64, 192)", "576"]),
+        ({"cache": sized((8, 24, 1, 576))}, ["cache has shape (8, 24, 1, 576)", "(*, 64, 1, 576)"]),
+        ({"cache": sized((0, 64, 1, 576))}, ["cache has shape (0, 64, 1, 576)", "at least 1"]),
+        ({"cache": sized((2**25 + 1, 64, 1, 576))}, ["2147483712 rows", "at most 33554432"]),
+        ({"block_table": sized((2, 4), np.int32)}, ["block_table has shape (2, 4)", "(3, *)"]),
+        ({"block_table": sized((3, 4), np.int64)}, ["block_table has dtype int64", "int32"]),
+        ({"cache_lengths": sized((3, 1), np.int32)}, ["cache_lengths has shape (3, 1)", "(3)"]),
+        ({"cache_lengths": [1, 2, 3]}, ["cache_lengths is a list, no tensor"]),
+        ({"scale": 0.0}, ["scale=0.0", "192 ** -0.5"]),
+        ({"scale": "x"}, ["scale='x'", "number"]),
+        ({"out": Tensor(np.zeros((3, 2, 64, 576), BF16))}, ["out has shape", "(3, 2, 64, 512)"]),
+        ({"out": Tensor(np.zeros(OUT, np.float32))}, ["out has dtype float32", "bfloat16"]),
+        ({"lse": Tensor(np.zeros((3, 2, 64), np.float32))}, ["lse has shape (3, 2, 64)"]),
+        ({"lse": Tensor(np.zeros(LSE, BF16))}, ["lse has dtype bfloat16", "float32"]),
+        ({"out": None}, ["out is not given", "pass out= of shape (3, 2, 64, 512)"]),
+        ({"lse": None}, ["lse is not given", "pass lse= of shape (3, 64, 2)"]),
+    ],
+)
+def test_bad_calls_are_refused_before_anything_runs(artifact, change, words):
+    launcher = Recorder()
+    with pytest.raises(ConfigError) as caught:
+        MlaDecodeKernel(artifact, launcher)(
+            **{**tensors(), **outputs(), "scale": MODEL_SCALE, **change}
+        )
+    for word in words:
+        assert word in str(caught.value)
+    assert not launcher.calls
+
+
+def test_the_scale_has_no_default(artifact):
+    with pytest.raises(TypeError, match="scale"):
+        MlaDecodeKernel(artifact, Recorder())(**tensors(), **outputs())
+
+
+def test_overlapping_outputs_are_refused(artifact):
+    kernel = MlaDecodeKernel(artifact, Recorder())
+    given = tensors()
+    memory = given["q"].array.reshape(-1)
+    inside = Tensor(memory[-math.prod(OUT) :].reshape(OUT))
+    with pytest.raises(ConfigError, match="out overlaps q in memory"):
+        kernel(**given, **{**outputs(), "out": inside}, scale=0.25)
+    made = outputs()
+    made["lse"] = Tensor(
+        made["out"].array.reshape(-1)[: 2 * math.prod(LSE)].view(np.float32).reshape(LSE)
+    )
+    with pytest.raises(ConfigError, match="lse overlaps o in memory"):
+        kernel(**given, **made, scale=0.25)
+
+
+@pytest.mark.parametrize("name", ["q", "cache", "block_table", "cache_lengths", "out", "lse"])
+def test_numpy_arrays_are_refused_with_the_reason(artifact, name):
+    launcher = Recorder()
+    given = {**tensors(), **outputs()}
+    given[name] = given[name].array
+    with pytest.raises(ConfigError) as caught:
+        MlaDecodeKernel(artifact, launcher)(**given, scale=0.25)
+    for word in (f"{name} lies in the host's memory", "sm_90a", "no emulator", ".to('cuda')"):
+        assert word in str(caught.value)
+    assert not launcher.calls
+
+
+def test_without_a_launcher_the_gpu_is_asked(artifact):
+    kernel = MlaDecodeKernel(artifact)
+    assert isinstance(kernel.launcher, CudaLauncher)
+    assert "mla_decode_sm90" in repr(kernel) and "num_heads=64" in repr(kernel)
+
+
+def test_an_artifact_of_another_problem_is_refused(make_artifact):
+    other = make_artifact(
+        kernel="mha", problem_type="MhaConfig", problem=MhaConfig(4, 2).to_fields()
+    )
+    with pytest.raises(ConfigError, match="mha solves a MhaConfig, not an MlaDecodeConfig"):
+        MlaDecodeKernel(other)

@@ -1,0 +1,125 @@
+"""The decode kernel's arithmetic in numpy, with Hopper's matrix instruction, and faults.
+
+Not written from the oracles: it walks pages the way the kernel does, rounds by casting, and cuts
+numbers off where the tensor cores do.
+"""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+
+BF16 = ml_dtypes.bfloat16
+F32 = np.float32
+
+# Each is wrong in the output; all but "swapped keys" and "stale rescale" also in the LSE.
+FAULTS = ("dropped key", "swapped keys", "scale off by 1 %", "stale rescale")
+LSE_FAULTS = ("dropped key", "scale off by 1 %", "base 2", "maximum left out", "stale row sum")
+
+
+def simulate(inputs, *, arithmetic="hopper", fault=None):
+    """(O [B, q_len, H, 512] bf16, LSE [B, H, q_len] fp32) as the kernel stores them.
+
+    `arithmetic`: "hopper" cuts like the tensor cores and errs like ex2.approx; "nearest" adds one
+    product after the other, last first, with rounding to nearest.
+    """
+    config = inputs.config
+    out = np.empty((*inputs.q.shape[:3], config.d_v), BF16)
+    lse = np.empty((inputs.batch, config.num_heads, config.q_len), F32)
+    for sequence in range(inputs.batch):
+        length = int(inputs.cache_lengths[sequence])
+        for token in range(config.q_len):
+            seen = length - (config.q_len - 1 - token)
+            rows = _gather(inputs, sequence, length)
+            q = inputs.q[sequence, token].astype(F32)
+            o, at = _attention(q, rows, seen, inputs.scale, config.d_v, arithmetic, fault)
+            out[sequence, token], lse[sequence, :, token] = o.astype(BF16), at
+    return out, lse
+
+
+def _gather(inputs, sequence, length):
+    size = inputs.config.page_size
+    rows = [
+        inputs.cache[inputs.block_table[sequence, r // size], r % size, 0] for r in range(length)
+    ]
+    return np.array(rows, BF16).reshape(length, inputs.config.d_qk).astype(F32)
+
+
+def _attention(q, rows, seen, scale, d_v, arithmetic, fault):
+    product = {"hopper": wgmma, "nearest": _nearest}[arithmetic]
+    rng = np.random.default_rng(7)
+    if fault == "scale off by 1 %":
+        scale *= 1.01
+    scale, c = F32(scale), F32(scale * math.log2(math.e))
+    heads = len(q)
+    top = np.full(heads, -np.inf, F32)
+    scaled_top = top
+    total = np.zeros((2, heads), F32)
+    acc = np.zeros((heads, d_v), F32)
+    for first in range(0, len(rows), 64):
+        tile = np.zeros((64, rows.shape[1]), F32)
+        part = rows[first : first + 64]
+        tile[: len(part)] = part
+        s = np.zeros((heads, 64), F32)
+        for step in range(0, rows.shape[1], 16):
+            columns = slice(step, step + 16)
+            s = product(s, q[:, columns], tile[:, columns].T)
+        hidden = np.arange(first, first + 64) >= seen
+        if fault == "dropped key" and first == 0:
+            hidden[5] = True
+        s[:, hidden] = -np.inf
+        new = np.maximum(top, s.max(axis=1))
+        some = ~np.isneginf(new)
+        base = np.where(some, (new * c).astype(F32), F32(0))
+        alpha = np.exp2(np.where(some, scaled_top - base, F32(-np.inf)).astype(F32))
+        scaled_top = np.where(some, base, F32(-np.inf))
+        top = new
+        with np.errstate(invalid="ignore"):
+            x = (s.astype(float) * float(c) - base[:, None]).astype(F32)  # one rounding, as fma
+        p = np.exp2(x)
+        if arithmetic == "hopper":  # ex2.approx: 2 ulp
+            p = (p * (1 + rng.uniform(-(2.0**-22), 2.0**-22, p.shape))).astype(F32)
+        for half in range(2):
+            added = p[:, 32 * half : 32 * half + 32].sum(axis=1, dtype=F32)
+            kept = total[half] if fault == "stale row sum" else total[half] * alpha
+            total[half] = kept + added
+        stored = p.astype(BF16).astype(F32)
+        if fault == "swapped keys" and first == 0 and len(part) > 11:
+            stored[:, [3, 11]] = stored[:, [11, 3]]
+        rescaled = acc * alpha[:, None]
+        if fault == "stale rescale":  # in one warpgroup's half of the columns
+            rescaled[:, d_v // 2 :] = np.where(some, 1, 0)[:, None] * acc[:, d_v // 2 :]
+        acc = rescaled
+        for step in range(0, 64, 16):
+            keys = slice(step, step + 16)
+            acc = product(acc, stored[:, keys], tile[keys, :d_v])
+    row_sum = total[0] + total[1]
+    with np.errstate(divide="ignore"):
+        inverse = np.where(row_sum == 0, F32(0), F32(1) / row_sum)
+        log = (np.log2(row_sum) * F32(math.log(2))).astype(F32)
+    lse = np.where(row_sum == 0, F32(-np.inf), (top * scale + log).astype(F32))
+    if fault == "base 2":
+        lse = (lse * F32(math.log2(math.e))).astype(F32)
+    if fault == "maximum left out":
+        lse = log
+    return acc * inverse[:, None], lse
+
+
+def wgmma(acc, a, b):
+    """Hopper: products and accumulator cut 25 bits below the largest exponent, the sum to fp32."""
+    products = a[:, :, None].astype(float) * b[None].astype(float)
+    exponents = np.frexp(a)[1][:, :, None] + np.frexp(b)[1][None] - 2
+    exponents = np.where(products == 0, -1000, exponents).max(axis=1)
+    own = np.where(acc == 0, -1000, np.frexp(acc)[1] - 1)
+    grid = np.ldexp(1.0, np.maximum(np.maximum(exponents, own), -200) - 25)
+    units = np.trunc(products / grid[:, None]).sum(axis=1) + np.trunc(acc / grid)
+    fraction, exponent = np.frexp(units * grid)
+    return np.ldexp(np.trunc(fraction * 2.0**24), exponent - 24).astype(F32)
+
+
+def _nearest(acc, a, b):
+    for m in range(a.shape[1] - 1, -1, -1):
+        acc = acc + a[:, m : m + 1] * b[m : m + 1]
+    return acc
