@@ -1,13 +1,13 @@
 """MLA decode on Hopper, absorbed form 576 / 512, bf16: 64 heads of one sequence a block.
 
-Three warpgroups. The producer fetches pages by TMA, two ahead. Two math warpgroups overlap the
-products of neighbouring tiles: while O += P(i) V(i) runs, the scores of tile i + 1 are turned into
-probabilities.
+Three warpgroups. The producer fetches pages by TMA, two ahead. Two math warpgroups issue the two
+products of neighbouring tiles back to back: while S = Q K(i+1) still runs, O += P(i) V(i) is done,
+so page i is released and page i + 2 is on its way under the rest of the tile.
 
 | role     | tile i                                                                        |
 |----------|-------------------------------------------------------------------------------|
 | producer | cache page i -> SMEM                                                          |
-| math     | S = Q K(i+1); O += P(i) V(i); softmax(i+1) while PV runs; release page i;     |
+| math     | O += P(i) V(i); S = Q K(i+1); release page i; softmax(i+1);                   |
 |          | O *= alpha, P(i+1) -> SMEM                                                    |
 
 Which barrier phase each step waits for, and how many matrix groups may be in flight, is derived.
@@ -34,11 +34,11 @@ def mla_decode_sm90(k, s):
         decode.place(math)
         decode.clear()
     for i in tiles(math):
+        decode.pv(i)
         decode.clean(i + 1)
         decode.qk(i + 1)
-        decode.pv(i)
-        decode.softmax(i + 1)
         release(decode.cache, i)
+        decode.softmax(i + 1)
         decode.hand_over(i + 1)
     with epilogue(math):
         decode.finish()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,8 @@ _COMPARE = {
 }  # fmt: skip
 
 
-def bits_of(parts: Sequence[str]) -> tuple[str, int]:
+@lru_cache(maxsize=4096)
+def bits_of(parts: tuple[str, ...]) -> tuple[str, int]:
     """Signedness letter and width of the last type in an opcode: ("u", 32)."""
     for part in reversed(parts):
         match = _TYPE.match(part)
@@ -272,7 +274,7 @@ def evaluate(parts: tuple[str, ...], args: Sequence[Value]) -> Value:
     if name in ("mul", "mul24", "mad", "mad24"):
         return _multiply_add(parts, args, letter, width)
     if name == "cvt":
-        source_letter, source_width = bits_of(parts[:-1] + (parts[-1],))
+        source_letter, source_width = letter, width
         target = next((m for p in parts[1:] if (m := _TYPE.match(p))), None)
         if target is None or target.group(1) in ("f", "bf"):
             return UNKNOWN

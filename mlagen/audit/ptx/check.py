@@ -31,13 +31,14 @@ def audit_ptx(
     threads: int = 0,
     trips: int = 0,
     beside: Beside | None = None,
+    first: bool = False,
 ) -> Report:
     """Audits PTX text.
 
     `boxes`: bytes that a copy through a tensor map moves, by the map's parameter. `shared_bytes`:
     the launch's dynamic shared memory. `threads`: of a block, where the entry does not say.
     `trips`: how many rounds of a loop of unknown length are followed; 0 derives it from the
-    kernel's ring (twice its slots and two more). Raises UnsupportedError where the text is no PTX.
+    kernel's ring (twice its slots and two more). `first`: one path with a finding is enough. Raises UnsupportedError where the text is no PTX.
     """
     beside = beside or Beside()
     module = parse(text)
@@ -54,6 +55,7 @@ def audit_ptx(
                 threads or beside.threads,
                 trips,
                 beside,
+                first,
             )
             for entry in module.entries
         ),
@@ -68,6 +70,7 @@ def _entry(
     threads: int,
     trips: int,
     beside: Beside,
+    first: bool,
 ) -> EntryReport:
     notes = Notes(entry.name)
     facts: dict[str, Any] = {}
@@ -102,7 +105,7 @@ def _entry(
     )
     if any(kind in PROTOCOL - {Kind.EXIT, Kind.TRAP} for kind in program.graph.kinds):
         setting = _solved(program, setting, notes)
-        _explore(program, setting, trips, notes, facts)
+        _explore(program, setting, trips, notes, facts, first)
     findings = sorted(notes.found.values(), key=lambda f: (f.line, f.rule))
     return EntryReport(
         entry.name,
@@ -145,7 +148,7 @@ def _solved(program: Program, setting: Setting, notes: Notes) -> Setting:
     equations: list[tuple[int, list[str]]] = []
     targets: dict[str, set[int]] = {}
     taken: set[int] = set()
-    for prefix in ((), (False,), (False, False), (False, False, False)):
+    for prefix in ((False,) * 4, (False,) * 3, (False,) * 2, (False,), ()):
         cta = Cta(program, replace(setting, solve=True), Path(prefix, 8), Notes(program.entry.name))
         with contextlib.suppress(Stuck):
             cta.run()
@@ -153,6 +156,8 @@ def _solved(program: Program, setting: Setting, notes: Notes) -> Setting:
         for name, starts in cta.targets.items():
             targets.setdefault(name, set()).update(starts)
         taken |= set(cta.mbarriers)
+        if prefix and not equations and not set(targets) - set(setting.boxes):
+            break
     if not equations:
         return setting
     unknown = sorted({name for _, names in equations for name in names})
@@ -180,15 +185,30 @@ def _room(starts: set[int], taken: set[int]) -> int:
 
 
 def _explore(
-    program: Program, setting: Setting, trips: int, notes: Notes, facts: dict[str, Any]
+    program: Program,
+    setting: Setting,
+    trips: int,
+    notes: Notes,
+    facts: dict[str, Any],
+    first: bool,
 ) -> None:
     """All paths, copies landing early and late, warps in either order."""
+    if first and notes.found:
+        return
     walks = [_Walk(late) for late in (False, True)]
     rounds = trips or 4
     slots: dict[int, set[int]] = {}
+    if first:
+        # A long path meets most of what can go wrong.
+        for late in (False, True):
+            _Walk(late, (False,) * 12).step(program, setting, 16, notes, slots)
+            if notes.found:
+                return
     for walk in walks:
         while walk.prefix is not None:
             walk.step(program, setting, rounds, notes, slots)
+            if first and notes.found:
+                return
             ring = 2 * max((len(seen) for seen in slots.values()), default=0) + 2
             if not trips and ring > rounds:
                 # The ring is longer than was thought: begin again with enough rounds.

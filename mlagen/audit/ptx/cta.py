@@ -76,6 +76,16 @@ class Setting:
     cluster: bool = False  # other blocks take part
 
 
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """The cells that lanes access, and the thread of each."""
+
+    cells: Lanes
+    threads: Lanes
+    set: int  # the threads as a bit set
+    whole: tuple[int, int]  # first byte and bytes up to the last
+
+
 class Program:
     """An entry with what the runs need again and again."""
 
@@ -96,6 +106,7 @@ class Program:
                 following[i] = following[i + 1]
         self.next = tuple(following)
         self.sizes = {p.name: p.size for p in entry.parameters}
+        self.cells: dict[tuple[int, bytes, bytes], _Cells] = {}  # by size, addresses, threads
         self._quiet: dict[int, bool] = {}
 
     def quiet(self, branch: int) -> bool:
@@ -454,6 +465,9 @@ class Cta:
         if isinstance(lanes, int) and not lanes:
             return
         for name, value in zip(results, values, strict=True):
+            if isinstance(value, Logic) and _by_lane(value):
+                # A size and a lane's number in one predicate: lanes that part keep the decision.
+                value = self._decide(value)
             if isinstance(lanes, np.ndarray):
                 old = agent.registers.get(name, UNKNOWN)
                 known = is_number(old) and is_number(value)
@@ -627,8 +641,8 @@ class Cta:
 
     def _cells(
         self, agent: Agent, instruction: Instruction, lanes: Lanes, memory: Memory, size: int
-    ) -> tuple[Lanes, Lanes] | None:
-        """Cells and the thread of each, for `size` bytes at every lane's address."""
+    ) -> _Cells | None:
+        """What `size` bytes at every lane's address are; None where that is not known."""
         kind = self.kinds[instruction.index]
         address = self._shared_address(agent, memory, lanes)
         if address is None:
@@ -640,12 +654,16 @@ class Cta:
             raw = self._address(agent, memory)
             if not (is_number(raw) and np.all(np.asarray(raw) >= GENERIC_SHARED)):
                 return None
-        if not self._inside(agent, instruction, int(starts.min()), int(starts.max() - starts.min()) + size):
-            return None
-        span = np.arange(max(-(-size // CELL), 1))
-        cells = (starts[:, None] // CELL + span[None, :]).ravel()
-        threads = np.repeat(agent.threads[lanes], len(span))
-        return cells, threads
+        key = (size, starts.tobytes(), agent.threads[lanes].tobytes())
+        found = self.program.cells.get(key)
+        if found is None:
+            span = np.arange(max(-(-size // CELL), 1))
+            cells = (starts[:, None] // CELL + span[None, :]).ravel()
+            threads = np.repeat(agent.threads[lanes], len(span))
+            whole = int(starts.min()), int(starts.max() - starts.min()) + size
+            found = _Cells(cells, threads, thread_set(agent.threads[lanes]), whole)
+            self.program.cells[key] = found
+        return found if self._inside(agent, instruction, *found.whole) else None
 
     def _width(self, instruction: Instruction) -> int:
         vector = next((int(p[1:]) for p in instruction.parts if p in ("v2", "v4", "v8")), 1)
@@ -668,9 +686,9 @@ class Cta:
         found = self._cells(agent, instruction, lanes, memory, 16 if matrix else self._width(instruction))
         if found is None:
             return
-        threads = thread_set(found[1])
+        threads = found.set
         event = self._event(instruction, f"the {instruction.name} of {agent.who}", threads)
-        clashes = self.memory.read_cells(*found, event, agent.knowledge(threads))
+        clashes = self.memory.read_cells(found.cells, found.threads, event, agent.knowledge(threads))
         agent.own[event.number] = True
         self._clashes(agent, instruction, instruction.name, clashes)
 
@@ -684,11 +702,11 @@ class Cta:
         found = self._cells(agent, instruction, lanes, memory, 16 if matrix else self._width(instruction))
         if found is None:
             return
-        threads = thread_set(found[1])
+        threads = found.set
         event = self._event(
             instruction, f"the {instruction.name} of {agent.who}", threads, generic=True
         )
-        clashes = self.memory.write_cells(*found, event, agent.knowledge(threads))
+        clashes = self.memory.write_cells(found.cells, found.threads, event, agent.knowledge(threads))
         agent.own[event.number] = False
         self._clashes(agent, instruction, instruction.name, clashes)
 
@@ -709,13 +727,13 @@ class Cta:
         found = self._cells(agent, instruction, lanes, target, size)
         if found is None:
             return
-        threads = thread_set(found[1])
+        threads = found.set
         event = self._event(instruction, f"the cp.async of {agent.who}", threads, generic=True)
         self._clashes(
             agent,
             instruction,
             "cp.async",
-            self.memory.write_cells(*found, event, agent.knowledge(threads)),
+            self.memory.write_cells(found.cells, found.threads, event, agent.knowledge(threads)),
         )
         agent.cp_async.open.append(event)
         self.loads.append(event)
@@ -1523,6 +1541,12 @@ def box_name(value: Value, memory: Memory) -> str:
             more = (name[2] if len(name) > 2 else 0) + value.constant
             return f"{name[1]}+{more}" if more else str(name[1])
     return memory.base
+
+
+def _by_lane(value: Value) -> bool:
+    if isinstance(value, Logic):
+        return any(_by_lane(arg) for arg in value.args)
+    return isinstance(value, np.ndarray)
 
 
 __all__ = ["Cta", "Knowledge", "Program", "Setting", "box_name"]

@@ -105,6 +105,7 @@ def mutate(
             threads=threads,
             trips=trips,
             beside=beside,
+            first=True,
         )
 
     if found := audit(text).findings:

@@ -71,7 +71,7 @@ def term(*parts: Any) -> Linear:
 
 def is_number(value: Value) -> bool:
     """Whether every lane's value is known."""
-    return isinstance(value, (int, np.ndarray, np.integer, np.bool_))
+    return isinstance(value, (int, np.ndarray))
 
 
 def key_of(value: Value) -> Term:
@@ -133,7 +133,7 @@ def take(value: Value, lanes: Lanes) -> Value:
     if isinstance(value, Compare):
         return Compare(take(value.value, lanes), value.op)  # type: ignore[arg-type]
     if isinstance(value, Logic):
-        return Logic(value.op, tuple(take(arg, lanes) for arg in value.args))
+        return logic(value.op, *(take(arg, lanes) for arg in value.args))
     return value
 
 
