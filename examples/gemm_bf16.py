@@ -1,8 +1,10 @@
-"""C = A . B^T on gfx950, bf16: eight waves, a block of 256 x 256, 64 of K a tile.
+"""C = A . B^T in bf16, on gfx950 and on Hopper: one problem, two schedules, 64 of K a tile.
 
-A wave owns 128 x 64 of the block, half of its rows at a time: while one half of the workgroup
-multiplies, the other fetches and reads. Nothing here is attention, and nothing in mlagen knows of
-this file: `mlagen build examples/gemm_bf16.py`, `mlagen verify examples/gemm_bf16.py`.
+Nothing here is attention, and nothing in mlagen knows of this file: `mlagen build
+examples/gemm_bf16.py --target gfx950` or `--target sm_90a --set m_tile=128`.
+
+On gfx950: eight waves, a block of 256 x 256. A wave owns 128 x 64 of the block, half of its rows at a time: while one half of the workgroup
+multiplies, the other fetches and reads.
 
 | cluster | matrix             | memory                                                  |
 |---------|--------------------|---------------------------------------------------------|
@@ -13,13 +15,28 @@ this file: `mlagen build examples/gemm_bf16.py`, `mlagen verify examples/gemm_bf
 
 A slot is filled again one cluster after its last read, so a DMA has four clusters to arrive. The
 waits before the barriers, the prologue and the drain are derived from these four rows.
+
+On Hopper: a producer thread and two math warpgroups. A tile is released when the product behind it
+has been issued, so one product is always in flight; the barrier phases and the group waits follow.
 """
 
 from gemm.gfx950 import Gemm, rings
 from gemm.problem import GemmConfig
+from gemm.sm_90a import PipelinedGemm
 from gemm.verification import GEMM
 
-from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
+from mlagen.dsl import (
+    cluster,
+    copy,
+    epilogue,
+    prologue,
+    read,
+    release,
+    roles,
+    schedule,
+    tiles,
+    weave,
+)
 from mlagen.verify import register
 
 register(GemmConfig, GEMM)
@@ -53,4 +70,25 @@ def gemm_bf16(k, s):
             gemm.mma(i, 1, order=order)
 
     with epilogue():
+        gemm.store()
+
+
+@schedule(problem=GemmConfig, target="sm_90a", templates="templates")
+def gemm_bf16_sm90(k, s):
+    stages = s.choice("stages", 4, 3, 2, comment="tiles in SMEM")
+    producer = s.role("producer", warpgroups=1, registers=40, single=True)
+    math = s.role("math", warpgroups=2, registers=232)
+    gemm = PipelinedGemm(k, s, producer, math, stages=stages)
+
+    with prologue(producer):
+        gemm.place()
+    for i in tiles(producer):
+        copy(gemm.feed, i)
+
+    with prologue(math):
+        gemm.place()
+    for i in tiles(math):
+        gemm.mma(i)
+        release(gemm.feed, i - 1)
+    with epilogue(math):
         gemm.store()

@@ -76,6 +76,7 @@ class MlaDecode:
             name: s.named(name, ".f32", 2, why)
             for name, why in (
                 ("m", "running maximum of this thread's two rows"),
+                ("cm", "c times it"),
                 ("l", "row sums of this warpgroup's keys"),
                 ("alpha", "what the last maximum does to O and l"),
             )

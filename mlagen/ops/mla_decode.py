@@ -153,6 +153,9 @@ class MlaDecodeKernel:
         }  # fmt: skip
         for name, tensor in tensors.items():
             _check(name, tensor, shapes[name], types[name])
+        num_blocks, max_pages = int(cache.shape[0]), int(block_table.shape[1])
+        _check_rows("q", batch, config.q_len * config.num_heads)
+        _check_rows("cache", num_blocks, config.page_size)
         for name, label, given in (("o", "out", out), ("lse", "lse", lse)):
             if given is None:
                 given = _made(label, q, shapes[name], types[name])
@@ -160,23 +163,9 @@ class MlaDecodeKernel:
             _check(label, given, shapes[name], types[name])
             for other, tensor in tensors.items():
                 if _overlap(given, tensor):
-                    raise ConfigError(f"{label} overlaps {other} in memory", hint="pass another")
+                    what = "out" if other == "o" else other
+                    raise ConfigError(f"{label} overlaps {what} in memory", hint="pass another")
             tensors[name] = given
-        num_blocks, max_pages = int(cache.shape[0]), int(block_table.shape[1])
-        for what, rows, fits in (
-            ("cache", num_blocks * config.page_size, MAX_ROWS // config.page_size),
-            (
-                "q",
-                batch * config.q_len * config.num_heads,
-                MAX_ROWS // (config.q_len * config.num_heads),
-            ),
-        ):
-            if rows > MAX_ROWS:
-                raise ConfigError(
-                    f"{what} has {rows} rows of {config.d_qk} columns; TMA coordinates reach "
-                    f"{MAX_ROWS} of them",
-                    hint=f"its first extent is at most {fits}",
-                )
         number = check_scale(scale)
         if checked and batch:
             check_pages(
@@ -234,6 +223,15 @@ def _check(name: str, tensor: Any, shape: tuple[int | None, ...], dtype: str) ->
     if given != TYPE_NAMES[dtype]:
         raise ConfigError(f"{name} has dtype {given}, the kernel wants {TYPE_NAMES[dtype]}")
     check_shape(name, tuple(int(extent) for extent in tensor.shape), shape)
+
+
+def _check_rows(name: str, extent: int, rows: int) -> None:
+    """Raises ConfigError for more rows than coordinates reach: `extent` times `rows` of them."""
+    if extent * rows > MAX_ROWS:
+        raise ConfigError(
+            f"{name} has {extent * rows} rows; TMA coordinates reach {MAX_ROWS} of them",
+            hint=f"its first extent is at most {MAX_ROWS // rows}",
+        )
 
 
 def _made(name: str, like: Any, shape: tuple[int | None, ...], dtype: str) -> Any:

@@ -217,7 +217,7 @@ def test_overlapping_outputs_are_refused(artifact):
     made["lse"] = Tensor(
         made["out"].array.reshape(-1)[: 2 * math.prod(LSE)].view(np.float32).reshape(LSE)
     )
-    with pytest.raises(ConfigError, match="lse overlaps o in memory"):
+    with pytest.raises(ConfigError, match="lse overlaps out in memory"):
         kernel(**given, **made, scale=0.25)
 
 
