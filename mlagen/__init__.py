@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mlagen.launch import Launcher
-    from mlagen.ops.mha import MhaKernel
+    from mlagen.ops import MhaKernel, MlaDecodeKernel
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "build"]
@@ -22,24 +22,25 @@ __all__ = ["__version__", "build"]
 def build(
     kernel: str,
     *,
-    target: str = "gfx950",
+    target: str | None = None,
     knobs: Mapping[str, Any] | None = None,
     templates: Path | str | None = None,
     launcher: Launcher | None = None,
     **fields: Any,
-) -> MhaKernel:
-    """Builds a kernel and returns it as a callable on numpy arrays.
+) -> MhaKernel | MlaDecodeKernel:
+    """Builds a kernel and returns it as a callable: on numpy arrays for gfx950, which is emulated,
+    on tensors of the GPU for sm_90a.
 
     `kernel` is a schedule's name or the path of a schedule file; `fields` are those of its problem
     (`num_heads`, `mask`, …), `knobs` the schedule's choices, `templates` a folder looked into
-    before the shipped ones. Without a `launcher` the kernel runs in the emulator. Raises
+    before the shipped ones. `target` is what the schedule is for, where it is for one. Raises
     ConfigError for an unknown field, knob or value, and what the build refuses (`mlagen.errors`).
     """
     # Imported here: `import mlagen.launch` runs this file and must not load the generator.
-    from mlagen.ops.mha import MhaKernel
+    from mlagen.ops import kernel_of
     from mlagen.request import build_artifact
 
     artifact = build_artifact(
         kernel, fields, knobs or {}, target=target, templates=templates, allow_unproved=False
     )
-    return MhaKernel(artifact, launcher)
+    return kernel_of(artifact, launcher)

@@ -57,12 +57,12 @@ class Report:
 
     groups: tuple[Group, ...]
     advice: tuple[str, ...]
-    can_build: bool
+    builds: tuple[str, ...]  # targets
     can_verify: bool
 
     @property
     def exit_code(self) -> int:
-        return 0 if self.can_build and self.can_verify else 5
+        return 0 if self.builds and self.can_verify else 5
 
 
 def examine() -> Report:
@@ -73,7 +73,12 @@ def examine() -> Report:
         extra: tuple(check.name for check in checks if not check.found)
         for extra, checks in packages.items()
     }
-    can_build = any(check.found for check in (*tools, *nvidia_tools)) and not missing[""]
+    builds = tuple(
+        target
+        for found, targets in ((tools, PROBES), (nvidia_tools, ptxas.PROBES))
+        for target in targets
+        if any(check.found for check in found) and not missing[""]
+    )
     can_verify = not missing[""] and not missing.get("emulator")
     advice = []
     if not any(check.found for check in tools):
@@ -84,10 +89,9 @@ def examine() -> Report:
         advice.append(f"missing {', '.join(missing[''])}: pip install mlagen")
     if missing.get("emulator"):
         advice.append(f"missing {', '.join(missing['emulator'])}: pip install 'mlagen[emulator]'")
-    if can_build and can_verify:
-        advice.append("mlagen build and mlagen verify work here.")
-    elif can_build:
-        advice.append("mlagen build works here; mlagen verify does not.")
+    if builds:
+        verifies = "and mlagen verify works" if can_verify else "but mlagen verify does not work"
+        advice.append(f"mlagen build works here for {', '.join(builds)}, {verifies}.")
     groups = (
         Group("machine", tuple(_machine())),
         Group("assemblers, in the order they are taken", tools),
@@ -96,7 +100,7 @@ def examine() -> Report:
         Group("GPUs", tuple(_gpus())),
         Group("environment variables", tuple(_variables())),
     )
-    return Report(groups, tuple(advice), can_build, can_verify)
+    return Report(groups, tuple(advice), builds, can_verify)
 
 
 def _title(extra: str) -> str:

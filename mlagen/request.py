@@ -46,7 +46,7 @@ def build_artifact(
     fields: Mapping[str, Any],
     knobs: Mapping[str, Any],
     *,
-    target: str = "gfx950",
+    target: str | None = None,
     templates: Path | str | None = None,
     allow_unproved: bool = False,
 ) -> Artifact:
@@ -60,17 +60,18 @@ def build_artifact(
     schedule = load(kernel, target)
     problem_type: Any = schedule.problem_type
     problem = problem_type.from_fields(fields)
-    require_name("target", target, {schedule.target})
+    if target is not None:
+        require_name("target", target, {schedule.target})
     if knobs:  # a schedule declares its knobs while it runs, and which ones may hang on the problem
         declared = schedule.build(problem, {}).declared
         for name in knobs:
             require_name("knob", name, declared)
     if templates is not None:
-        _require_templates(Path(templates), target)
+        _require_templates(Path(templates), schedule.target)
     return build(
         schedule,
         problem,
-        target=target,
+        target=schedule.target,
         knobs=dict(knobs),
         templates_dir=templates,
         allow_unproved=allow_unproved,
@@ -92,7 +93,7 @@ def build_from_text(
     fields: Iterable[str],
     knobs: Iterable[str],
     *,
-    target: str = "gfx950",
+    target: str | None = None,
     templates: str | None = None,
     allow_unproved: bool = False,
 ) -> Artifact:
@@ -122,7 +123,7 @@ def artifact_of(
     fields: Sequence[str],
     knobs: Sequence[str],
     *,
-    target: str = "gfx950",
+    target: str | None = None,
     templates: str | None = None,
     allow_unproved: bool = False,
 ) -> Artifact:
@@ -149,7 +150,8 @@ def artifact_of(
                 hint="name the kernel instead of its artifact",
             )
     artifact = read_artifact(path)
-    require_name("target", target, {artifact.manifest.target})
+    if target is not None:
+        require_name("target", target, {artifact.manifest.target})
     return artifact
 
 

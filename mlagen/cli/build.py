@@ -15,7 +15,7 @@ from mlagen.cli.report import print_facts, print_json
 @json_option
 def command(
     kernel: str,
-    target: str,
+    target: str | None,
     fields: tuple[str, ...],
     knobs: tuple[str, ...],
     templates: str | None,

@@ -34,7 +34,7 @@ CLASSES = ("waits", "barriers", "nops", "swizzle")
 @json_option
 def command(
     kernel: str,
-    target: str,
+    target: str | None,
     fields: tuple[str, ...],
     knobs: tuple[str, ...],
     templates: str | None,

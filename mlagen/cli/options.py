@@ -12,7 +12,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 
 _BUILD = (
-    click.option("--target", default="gfx950", show_default=True, help="What to build for."),
+    click.option("--target", help="What to build for. Default: what the schedule is for."),
     click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE", help="A problem field."),
     click.option("--knob", "knobs", multiple=True, metavar="NAME=VALUE", help="A schedule's knob."),
     click.option(

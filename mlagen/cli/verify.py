@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @json_option
 def command(
     kernel: str,
-    target: str,
+    target: str | None,
     fields: tuple[str, ...],
     knobs: tuple[str, ...],
     templates: str | None,

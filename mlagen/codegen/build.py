@@ -39,13 +39,14 @@ WAIT_SPAN = 3  # loop passes over which waits are derived; the proof covers all 
 def build(
     kernel: str | ScheduleFunction,
     problem: Any,
-    target: str = "gfx950",
+    target: str | None = None,
     knobs: Mapping[str, Any] | None = None,
     templates_dir: str | Path | None = None,
     allow_unproved: bool = False,
 ) -> Artifact:
     """The artifact of `kernel` (a shipped schedule's name, PATH.py[:NAME], or what `load` returns)
-    for `problem`, an instance of the schedule's problem type. Templates are looked up in
+    for `problem`, an instance of the schedule's problem type. `target` picks among a file's
+    schedules; without it the file must hold one. Templates are looked up in
     `templates_dir`, then in the schedule's own folder, then among the shipped ones.
 
     Raises ConfigError for what the schedule does not serve, ScheduleError and its kinds for what
@@ -53,7 +54,7 @@ def build(
     artifact is made, and marked), TemplateError and MissingError from the toolchain.
     """
     function = load(kernel, target) if isinstance(kernel, str) else kernel
-    if target != function.target:
+    if target not in (None, function.target):
         raise ConfigError(
             f"{function.name} is a schedule for {function.target}, not for {target}",
             hint=f"targets of {function.name}: {function.target}",
@@ -65,7 +66,7 @@ def build(
         )
     schedule = function.build(problem, knobs or {})
     directory = Path(templates_dir) if templates_dir is not None else None
-    templates = Templates(target, directory, function.templates)
+    templates = Templates(function.target, directory, function.templates)
     if isinstance(schedule, PipelineSchedule):
         fields = _plain(problem)
         return build_pipeline(
@@ -74,7 +75,7 @@ def build(
     program = generate(schedule, templates)
     if not allow_unproved:
         require(schedule, program.proof)
-    return _artifact(schedule, program, templates, target)
+    return _artifact(schedule, program, templates, function.target)
 
 
 class Program:

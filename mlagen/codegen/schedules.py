@@ -41,7 +41,7 @@ def names() -> list[str]:
 
 def load(name_or_path: str, target: str | None = None) -> ScheduleFunction:
     """A shipped schedule by name, or the one in a user's file (`PATH.py` or `PATH.py:NAME`). A file
-    may hold one schedule a target: then `target` picks."""
+    may hold one schedule a target: then `target` picks, and the first is the default."""
     if re.search(r"\.py(:\w+)?$", name_or_path):
         path, _, wanted = name_or_path.partition(".py")
         return _from_file(Path(path + ".py"), wanted.lstrip(":"), target)
@@ -123,10 +123,15 @@ def _pick(module: ModuleType, wanted: str, target: str | None, where: str) -> Sc
     fitting = [value for value in found.values() if value.target == target]
     if not wanted and len(fitting) == 1:
         return fitting[0]
+    targets = {value.target for value in found.values()}
+    if not wanted and target is None and found and len(targets) == len(found):
+        return next(iter(found.values()))  # one a target: the first is the file's own default
     if not found:
         raise ScheduleError(f"{where} holds no @schedule function")
     raise ScheduleError(
-        f"{where} holds {len(found)} schedules" + (f", none named {wanted!r}" if wanted else ""),
+        f"{where} holds {len(found)} schedules"
+        + (f", none named {wanted!r}" if wanted else "")
+        + (f", {len(fitting)} of them for {target}" if target and not wanted else ""),
         hint="name one: PATH.py:NAME, of "
         + ", ".join(f"{name} ({found[name].target})" for name in sorted(found)),
     )

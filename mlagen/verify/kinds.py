@@ -73,9 +73,19 @@ def register(problem_type: type, kind: Kind) -> None:
     _kinds[problem_type.__name__] = kind
 
 
+EMULATED = "gfx950"  # the target whose machine code runs without its hardware
+
+
 def kind_of(artifact: Artifact) -> Kind:
-    """The kind of the artifact's problem. ConfigError when nothing that was loaded brings it."""
+    """The kind of the artifact's problem. ConfigError when nothing that was loaded brings it, or
+    when nothing here can run the code."""
     manifest = artifact.manifest
+    if manifest.target != EMULATED:
+        raise ConfigError(
+            f"{manifest.kernel} is {manifest.target} machine code, which only its GPU runs: there "
+            f"is no emulator for it",
+            hint="launch it on the device (mlagen.build returns it as a callable on its tensors)",
+        )
     kind = _kinds.get(manifest.problem_type)
     if kind is None:
         raise ConfigError(

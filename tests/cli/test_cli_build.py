@@ -189,8 +189,7 @@ def test_no_toolchain_is_told_with_what_to_install(
         assert "pip install 'mlagen[amd]'" in done.err
         assert not (tmp_path / "k").exists()
         report = json.loads(mlagen("doctor", "--json").out)
-        assert report["can_build"] is False
+        assert "gfx950" not in report["builds"]
         assert any("pip install 'mlagen[amd]'" in line for line in report["advice"])
-        assert mlagen("doctor").code == 5
     finally:
         toolchain.find_tools.cache_clear()

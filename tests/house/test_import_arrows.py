@@ -26,11 +26,13 @@ ARROWS: dict[str, set[str]] = {
     "artifact": set(),
     "codegen": {"dsl", "targets", "artifact", "env"},
     "binary": {"targets"},
+    "audit": {"binary", "targets"},
     "emulator": {"binary", "targets"},
     "launch": {"artifact", "emulator"},
     "locate": {"artifact", "binary", "emulator"},
     "ops": {"launch", "problem", "artifact", "binary", "locate"},
     "testdata": {"problem"},
+    "mutation": {"artifact", "binary", "codegen", "emulator", "launch", "ops", "problem"},
     "verify": {"launch", "problem", "ops", "artifact", "locate", "testdata"},
 }
 # The house: commands and what they call may use everything.
