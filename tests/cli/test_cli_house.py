@@ -82,7 +82,7 @@ def test_doctor_finds_what_this_machine_has(mlagen) -> None:
     assert checks["the ziglang wheel"]["found"]
     assert {"ROCm in /opt/rocm", "HIP runtime", "NVIDIA driver", "$MLAGEN_CLANG"} <= checks.keys()
     text = mlagen("doctor").out
-    assert "mlagen build and mlagen verify work here." in text
+    assert "and mlagen verify works." in text
 
 
 def test_doctor_names_the_command_for_a_missing_package(
@@ -99,7 +99,7 @@ def test_doctor_names_the_command_for_a_missing_package(
     done = mlagen("doctor")
     assert done.code == 5
     assert "missing numba: pip install 'mlagen[emulator]'" in done.out
-    assert "mlagen build works here; mlagen verify does not." in done.out
+    assert "but mlagen verify does not work." in done.out
 
 
 def test_a_decoder_of_another_version_is_not_taken(mlagen, monkeypatch: pytest.MonkeyPatch) -> None:
