@@ -98,7 +98,13 @@ def decode(torch: Any, batch: int, heads: int, keys: int) -> list[dict[str, Any]
     scale = 192**-0.5
     launcher = CudaLauncher()
     kernel = MlaDecodeKernel(build("mla_decode_sm90", MlaDecodeConfig(num_heads=heads)), launcher)
-    out, _ = kernel(q, cache, table, lengths, scale=scale)
+    given = kernel.arguments(q, cache, table, lengths, scale=scale)
+    # Prepared once: what is timed is the kernel, not the checks of a first call.
+    ours = launcher.prepare(
+        kernel.artifact, tensors=given.tensors, scalars=given.scalars, sizes=given.sizes
+    )
+    ours()
+    out = given.tensors["o"]
     rows = cache[table[0].long()].view(keys, 576).double()
     scores = torch.softmax(q[0, 0].double() @ rows.T * scale, -1)
     expected = scores @ rows[:, :512]
@@ -107,7 +113,7 @@ def decode(torch: Any, batch: int, heads: int, keys: int) -> list[dict[str, Any]
         return []
     a, b = (torch.randn(8192, 8192, device="cuda").bfloat16() for _ in range(2))
     calls: Timed = {
-        "ours": lambda: kernel(q, cache, table, lengths, scale=scale),
+        "ours": ours,
         "matmul": lambda: torch.matmul(a, b),
     }
     try:
