@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OUT ?= out/demo
-CHECKED := mlagen schedules templates tests
+CHECKED := mlagen schedules templates tests examples benchmarks
 
 DEMO_PROBLEM := --set num_heads=8 --set num_kv_heads=2 --set depth=128 --set mask=causal
 DEMO_SHAPE := --shape batch=1 --shape seq_len=512 --shape num_keys=512 --data realistic --seed 0

@@ -6,19 +6,19 @@ from mlagen.launch import Launcher
 from mlagen.ops.mha import MhaKernel, MhaRun
 from mlagen.ops.mla_decode import MlaDecodeArguments, MlaDecodeKernel, MlaDecodeRun
 
-_KERNELS = {"MhaConfig": MhaKernel, "MlaDecodeConfig": MlaDecodeKernel}
-
 
 def kernel_of(artifact: Artifact, launcher: Launcher | None = None) -> MhaKernel | MlaDecodeKernel:
     """The artifact as a callable. ConfigError for a problem that only its own file knows."""
-    kernel = _KERNELS.get(artifact.manifest.problem_type)
-    if kernel is None:
-        raise ConfigError(
-            f"{artifact.manifest.kernel} solves a {artifact.manifest.problem_type}, which mlagen "
-            f"has no callable for",
-            hint="launch it through mlagen.launch, or what its own file brings",
-        )
-    return kernel(artifact, launcher)
+    match artifact.manifest.problem_type:
+        case "MhaConfig":
+            return MhaKernel(artifact, launcher)
+        case "MlaDecodeConfig":
+            return MlaDecodeKernel(artifact, launcher)
+        case other:
+            raise ConfigError(
+                f"{artifact.manifest.kernel} solves a {other}, which mlagen has no callable for",
+                hint="launch it through mlagen.launch, or what its own file brings",
+            )
 
 
 __all__ = [

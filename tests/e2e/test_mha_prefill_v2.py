@@ -107,7 +107,8 @@ def test_other_problems(artifact, fields):
 )
 @pytest.mark.parametrize("num_keys", [100, 700])
 def test_every_knob_keeps_the_result(knobs, num_keys):
-    kernel = build("mha_prefill_v2", MhaConfig(num_heads=2, num_kv_heads=1, mask="null"), knobs=knobs)
+    config = MhaConfig(num_heads=2, num_kv_heads=1, mask="null")
+    kernel = build("mha_prefill_v2", config, knobs=knobs)
     check(kernel, seq_len=64, num_keys=num_keys, data="late_max")
 
 

@@ -187,14 +187,22 @@ class Agent:
                 order,
             )
         merged.over, merged.fenced = first.over, first.fenced
+        known: dict[int, tuple[int, int]] = {}
         for part in parts:
             merged.over &= part.over
             merged.fenced &= part.fenced
-            merged.partial += [*part.partial, (part.set, part.over, part.fenced)]
+            for subset, over, fenced in (*part.partial, (part.set, part.over, part.fenced)):
+                before = known.get(subset & part.set, (0, 0))
+                known[subset & part.set] = (before[0] | over, before[1] | fenced)
             for number, fenced in part.own.items():
                 merged.own[number] = merged.own.get(number, True) and fenced
             merged.cp_async.join(part.cp_async)
             merged.bulk.join(part.bulk)
+        merged.partial = [
+            (subset, over, fenced)
+            for subset, (over, fenced) in known.items()
+            if subset and (over & ~merged.over or fenced & ~merged.fenced)
+        ]
         merged.wgmma_issued = first.wgmma_issued
         merged.wgmma_open, merged.wgmma_groups = first.wgmma_open, first.wgmma_groups
         merged.guesses = {**first.guesses}

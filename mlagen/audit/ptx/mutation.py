@@ -143,7 +143,9 @@ def _changes(entry: Entry, text: str) -> Iterator[_Change]:
     for instruction, kind in zip(entry.instructions, graph.kinds, strict=True):
         source = text[slice(*instruction.span)]
         if kind in _REMOVED:
-            yield _Change(instruction, f"{kind.value} removed", "")
+            raises = kind is Kind.REGISTERS and "inc" in instruction.parts
+            excuse = "the launch's registers stay; ptxas tells whether they suffice"
+            yield _Change(instruction, f"{kind.value} removed", "", excuse if raises else "")
         if kind in _GUARDED and instruction.guard:
             bare = re.sub(r"^@!?\S+\s+", "", source)
             yield _Change(instruction, "guard removed", bare)
@@ -238,21 +240,20 @@ def _named(
     numbers = [x for x in instruction.operands if isinstance(x, int)]
     if not numbers:
         return
-    used: set[int] = set()
-    arrives: set[int] = set()
-    for other, kind in zip(entry.instructions, graph.kinds, strict=True):
-        if kind is Kind.BARRIER and other.operands and isinstance(other.operands[0], int):
-            used.add(other.operands[0])
-            if "arrive" in other.parts:
-                arrives.add(other.operands[0])
+    arrives = {
+        other.operands[0]
+        for other, kind in zip(entry.instructions, graph.kinds, strict=True)
+        if kind is Kind.BARRIER and "arrive" in other.parts
+    }
     moved = numbers[0] + 1
-    lonely = moved not in used and numbers[0] not in arrives
+    alone = not arrives & {moved, numbers[0]}
     yield _Change(
         instruction,
         "the next named barrier",
         re.sub(r"(\s)\d+", rf"\g<1>{moved}", source, count=1),
-        f"barrier {moved} is used nowhere else, and all who take part execute this instruction"
-        if lonely
+        "all who take part execute this instruction, and by the rule bar-order nobody else is at"
+        f" barrier {moved} then"
+        if alone
         else "",
     )
     if len(numbers) > 1:
