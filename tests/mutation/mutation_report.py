@@ -1,7 +1,7 @@
 """Brings the figures of `docs/mutation.md` up to date from the report of a full run.
 
-    mlagen mutate mha_prefill_v2 --set num_heads=1 --set num_kv_heads=1 --set mask=null -o out/mutate
-    python tests/mutation/mutation_report.py out/mutate/mutate.json --write
+    mlagen mutate mha_prefill_v2 --set num_heads=1 --set num_kv_heads=1 --set mask=null -o out/m
+    python tests/mutation/mutation_report.py out/m/mutate.json --write
 
 Without `--write` the text is printed.
 """
@@ -31,7 +31,9 @@ def figures(report: dict[str, Any]) -> str:
     for kind in dict.fromkeys(v["mutant"]["kind"] for v in verdicts):
         own = [v for v in verdicts if v["mutant"]["kind"] == kind]
         for operator in dict.fromkeys(v["mutant"]["operator"] for v in own):
-            rows.append(_row(kind, operator, [v for v in own if v["mutant"]["operator"] == operator]))
+            rows.append(
+                _row(kind, operator, [v for v in own if v["mutant"]["operator"] == operator])
+            )
         rows.append(_row(f"**{kind}**", "", own))
     rows.append(_row("**all**", "", verdicts))
     killed = Counter(v["by"] for v in verdicts if v["outcome"] == "killed")
@@ -46,8 +48,8 @@ def figures(report: dict[str, Any]) -> str:
             "",
             _table(COLUMNS, rows),
             "",
-            f"**Recall: {found} of {len(changing)}** mutants of waits, barriers and nops that are not "
-            f"equivalent have a finding of the sanitizer. Missed: {report['missed']}.",
+            f"**Recall: {found} of {len(changing)}** mutants of waits, barriers and nops that are "
+            f"not equivalent have a finding of the sanitizer. Missed: {report['missed']}.",
             "",
             f"What killed: {named}.",
             "",
@@ -69,7 +71,7 @@ def _equivalents(verdicts: list[Verdict]) -> list[str]:
         ("order", "they move over a cluster without memory operations and waits, so every wave "
                   "issues the same sequence of accesses, waits and barriers"),
         ("runs", "the order that remains is enough: every run is free of findings and has the same "
-                 "bits (waves with no barrier named: all eight)"),
+                 "bits"),
     ):  # fmt: skip
         own = [v for v in verdicts if v["by"] == by and v["mutant"]["kind"] != "waits"]
         if own:
@@ -84,16 +86,14 @@ def _places(verdicts: list[Verdict]) -> str:
     for verdict in verdicts:
         mutant = verdict["mutant"]
         over = re.search(r" over (.*)$", mutant["what"])
-        where = (over[1] if over else mutant["cluster"] or mutant["what"]).replace("cluster ", "")
+        where = over[1] if over else mutant["cluster"] or mutant["what"]
+        where = where.replace("cluster ", "")
         key = (mutant["section"], mutant["operator"])
         groups.setdefault(key, {}).setdefault(where, []).append(mutant["role"])
     rows = []
     for (section, operator), clusters in groups.items():
-        listed = "; ".join(
-            where if roles == ["all"] else f"{where} ({', '.join(roles)})"
-            for where, roles in clusters.items()
-        )
-        verb = "over " if operator.startswith("moved") else ""
+        listed = "; ".join(f"{where} ({', '.join(roles)})" for where, roles in clusters.items())
+        verb = "over " if operator.startswith("moved") and "stagger" not in listed else ""
         rows.append((section, operator, f"{verb}{listed}"))
     return _table(("section", "barrier", "clusters (waves)"), rows)
 

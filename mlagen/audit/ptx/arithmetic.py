@@ -154,8 +154,10 @@ def _div(a: Any, b: Any) -> Any:
     if np.any(np.asarray(b) == 0):
         return -1
     quotient = abs(a) // abs(b)
-    return np.where((a < 0) != (b < 0), -quotient, quotient) if _lanes(a, b) else (
-        -quotient if (a < 0) != (b < 0) else quotient
+    return (
+        np.where((a < 0) != (b < 0), -quotient, quotient)
+        if _lanes(a, b)
+        else (-quotient if (a < 0) != (b < 0) else quotient)
     )
 
 

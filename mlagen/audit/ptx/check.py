@@ -38,7 +38,8 @@ def audit_ptx(
     `boxes`: bytes that a copy through a tensor map moves, by the map's parameter. `shared_bytes`:
     the launch's dynamic shared memory. `threads`: of a block, where the entry does not say.
     `trips`: how many rounds of a loop of unknown length are followed; 0 derives it from the
-    kernel's ring (twice its slots and two more). `first`: one path with a finding is enough. Raises UnsupportedError where the text is no PTX.
+    kernel's ring (twice its slots and two more). `first`: one path with a
+    finding is enough. Raises UnsupportedError where the text is no PTX.
     """
     beside = beside or Beside()
     module = parse(text)

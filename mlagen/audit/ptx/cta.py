@@ -10,7 +10,7 @@ all of them; that arrivals are themselves ordered is a rule of its own (`mbarrie
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ from mlagen.audit.ptx.values import (
     key_of,
     logic,
     plain,
+    scale,
     take,
     term,
 )
@@ -350,17 +351,15 @@ class Cta:
         value = agent.registers.get(guard.register, UNKNOWN)
         if isinstance(value, (Compare, Logic)):
             value = self._decide(value)
-        if isinstance(value, Unknown) or isinstance(value, Linear):
+        if isinstance(value, (Unknown, Linear)):
             kind = self.kinds[instruction.index]
             if kind in (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ASYNC_COPY):
                 return 1  # whether data moves changes no wait; taken to move
-            value = int(self._guess(agent, instruction))
-            return value
+            return int(self._guess(agent, instruction))
         assert is_number(value)
         if guard.negated:
             value = 1 - value  # type: ignore[operator]
-        value = plain(value)
-        return value  # type: ignore[return-value]
+        return plain(value)  # type: ignore[return-value]
 
     def _decide(self, value: Value) -> Value:
         """A predicate with its unknown sizes decided; UNKNOWN where data decides."""
@@ -484,21 +483,23 @@ class Cta:
         if name == "mov" and isinstance(operands[0], Vector):
             width = bits_of(parts)[1] // len(operands[0].items)
             whole = self._value(agent, operands[1])
-            fields: list[Value] = []
-            for item in range(len(operands[0].items)):
-                if isinstance(operands[0].items[item], str) and operands[0].items[item] == "_":
-                    continue
-                piece = (whole >> (item * width)) & ((1 << width) - 1) if is_number(whole) else UNKNOWN  # type: ignore[operator]
-                fields.append(piece)  # type: ignore[arg-type]
-            return fields
+            mask = (1 << width) - 1
+            return [
+                (whole >> (at * width)) & mask  # type: ignore[operator]
+                if is_number(whole)
+                else UNKNOWN
+                for at, item in enumerate(operands[0].items)
+                if item != "_"
+            ]
         if name == "mov" and isinstance(operands[1], Vector):
             width = bits_of(parts)[1] // len(operands[1].items)
             total: Value = 0
-            for at, item in enumerate(operands[1].items):
-                piece = self._value(agent, item)
+            for at, part in enumerate(operands[1].items):
+                piece = self._value(agent, part)
                 if not is_number(piece):
                     return [UNKNOWN]
-                total = total + ((piece & ((1 << width) - 1)) << (at * width))  # type: ignore[operator]
+                low = piece & ((1 << width) - 1)  # type: ignore[operator]
+                total = add(total, scale(low, 1 << (at * width)))
             return [total]
         if name in ("atom", "mapa", "createpolicy", "activemask", "isspacep", "getctarank"):
             return [UNKNOWN] * count
@@ -540,10 +541,7 @@ class Cta:
             return
         value: Value = agent.registers.get(instruction.guard.register, UNKNOWN)
         if isinstance(value, (Compare, Logic)):
-            if self.program.quiet(instruction.index):
-                value = UNKNOWN
-            else:
-                value = self._decide(value)
+            value = UNKNOWN if self.program.quiet(instruction.index) else self._decide(value)
         if not is_number(value):
             if self.program.quiet(instruction.index):
                 self._skip(agent, instruction)
@@ -596,12 +594,16 @@ class Cta:
             )
         )
 
-    def _event(self, instruction: Instruction, what: str, threads: int = 0, *, generic: bool = False) -> Event:
+    def _event(
+        self, instruction: Instruction, what: str, threads: int = 0, *, generic: bool = False
+    ) -> Event:
         event = Event(len(self.events), instruction, what, threads, generic)
         self.events.append(event)
         return event
 
-    def _clashes(self, agent: Agent, instruction: Instruction, what: str, found: list[Clash]) -> None:
+    def _clashes(
+        self, agent: Agent, instruction: Instruction, what: str, found: list[Clash]
+    ) -> None:
         for clash in found:
             earlier = clash.earlier
             at = f"shared memory at {clash.address:#x}"
@@ -617,7 +619,9 @@ class Cta:
             else:
                 message = f"{what} accesses {at}, written by {earlier.what} without a proxy fence"
                 needs = "fence.proxy.async between the write and the synchronisation"
-            self._tell(clash.kind, agent, instruction, message, other=earlier.instruction, needs=needs)
+            self._tell(
+                clash.kind, agent, instruction, message, other=earlier.instruction, needs=needs
+            )
 
     def _gap_address(self, instruction: Instruction) -> None:
         self.notes.gap(
@@ -683,12 +687,16 @@ class Cta:
             return
         if matrix:
             lanes = self._rows(agent, instruction, lanes)
-        found = self._cells(agent, instruction, lanes, memory, 16 if matrix else self._width(instruction))
+        found = self._cells(
+            agent, instruction, lanes, memory, 16 if matrix else self._width(instruction)
+        )
         if found is None:
             return
         threads = found.set
         event = self._event(instruction, f"the {instruction.name} of {agent.who}", threads)
-        clashes = self.memory.read_cells(found.cells, found.threads, event, agent.knowledge(threads))
+        clashes = self.memory.read_cells(
+            found.cells, found.threads, event, agent.knowledge(threads)
+        )
         agent.own[event.number] = True
         self._clashes(agent, instruction, instruction.name, clashes)
 
@@ -699,14 +707,18 @@ class Cta:
             return
         if matrix:
             lanes = self._rows(agent, instruction, lanes)
-        found = self._cells(agent, instruction, lanes, memory, 16 if matrix else self._width(instruction))
+        found = self._cells(
+            agent, instruction, lanes, memory, 16 if matrix else self._width(instruction)
+        )
         if found is None:
             return
         threads = found.set
         event = self._event(
             instruction, f"the {instruction.name} of {agent.who}", threads, generic=True
         )
-        clashes = self.memory.write_cells(found.cells, found.threads, event, agent.knowledge(threads))
+        clashes = self.memory.write_cells(
+            found.cells, found.threads, event, agent.knowledge(threads)
+        )
         agent.own[event.number] = False
         self._clashes(agent, instruction, instruction.name, clashes)
 
@@ -817,7 +829,9 @@ class Cta:
             return
         address = self._shared_address(agent, memory, lanes)
         if address is None or not isinstance(count, int):
-            self.notes.gap(f"line {instruction.line}: address or count of mbarrier.init is not known")
+            self.notes.gap(
+                f"line {instruction.line}: address or count of mbarrier.init is not known"
+            )
             return
         starts = np.broadcast_to(np.asarray(address), lanes.shape).tolist()
         for start, thread in zip(starts, agent.threads[lanes].tolist(), strict=True):
@@ -1296,7 +1310,9 @@ class Cta:
         first = at == len(group)
         if first:
             group.append(
-                WgmmaOperation(instruction, self._event(instruction, f"the wgmma at line {instruction.line}"))
+                WgmmaOperation(
+                    instruction, self._event(instruction, f"the wgmma at line {instruction.line}")
+                )
             )
         operation = group[at]
         if operation.instruction.index != instruction.index:
@@ -1433,7 +1449,9 @@ class Cta:
                 }[parts[2]]
             elif isinstance(source, int):
                 full = thread_set(agent.threads % LANES)
-                values[0] = {"all": source, "any": source, "uni": 1, "ballot": full * source}[parts[2]]
+                values[0] = {"all": source, "any": source, "uni": 1, "ballot": full * source}[
+                    parts[2]
+                ]
             elif parts[2] in ("all", "any"):
                 values[0] = source
         for register, value in zip(results, values, strict=True):
@@ -1468,7 +1486,9 @@ class Cta:
                     self._tell(
                         "setmaxnreg-diverged",
                         None,
-                        self.instructions[longest[len(trace) :][0] if len(trace) < len(longest) else longest[0]],
+                        self.instructions[
+                            longest[len(trace) :][0] if len(trace) < len(longest) else longest[0]
+                        ],
                         f"warp {warp} of the warpgroup does not execute this",
                         needs="the same setmaxnreg in all four warps",
                     )

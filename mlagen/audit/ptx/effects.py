@@ -5,6 +5,7 @@ Source: PTX ISA 9.0, chapter 9 (operand order of each instruction).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -56,10 +57,13 @@ class Kind(Enum):
 PROTOCOL = frozenset(Kind) - {Kind.PLAIN, Kind.BRANCH, Kind.COLLECTIVE}
 
 _NO_RESULT = frozenset(
-    "st red bar barrier fence membar bra brx ret exit trap brkpt call cp prefetch prefetchu "
-    "setmaxnreg wgmma stmatrix nanosleep pmevent griddepcontrol discard applypriority cvta_none "
-    "st_async sust tcgen05 stackrestore multimem_red".split()
-)
+    {
+        "st", "red", "bar", "barrier", "fence", "membar", "bra", "brx", "ret", "exit", "trap",
+        "brkpt", "call", "cp", "prefetch", "prefetchu", "setmaxnreg", "wgmma", "stmatrix",
+        "nanosleep", "pmevent", "griddepcontrol", "discard", "applypriority", "sust", "tcgen05",
+        "stackrestore", "multimem",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +206,9 @@ _BY_NAME = {
 }
 
 
+_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)$")
+
+
 def names_in(operand: Operand) -> Iterator[str]:
     """Registers and symbols that an operand names."""
     if isinstance(operand, str):
@@ -251,11 +258,9 @@ def read(instruction: Instruction) -> tuple[str, ...]:
 
 def wgmma_operands(instruction: Instruction) -> Wgmma:
     """The operands of a `wgmma.mma_async`, dense or sparse."""
-    import re
-
-    shape = next((re.match(r"m(\d+)n(\d+)k(\d+)$", p) for p in instruction.parts if p[:1] == "m" and "k" in p), None)
-    m, n, k = (int(x) for x in shape.groups()) if shape else (64, 0, 0)
-    at = next(i for i, p in enumerate(instruction.parts) if re.match(r"m\d+n\d+k\d+$", p)) if shape else 0
+    shapes = ((at, _SHAPE.match(part)) for at, part in enumerate(instruction.parts))
+    at, shape = next((at, shape) for at, shape in shapes if shape)
+    m, n, k = (int(x) for x in shape.groups())
     types = instruction.parts[at + 1 :]
     sparse = "sp" in instruction.parts
     operands = list(instruction.operands)

@@ -25,6 +25,7 @@ _REMOVED = {
     Kind.ASYNC_COMMIT, Kind.ASYNC_WAIT, Kind.ASYNC_ARRIVE, Kind.PROXY_FENCE, Kind.INIT_FENCE,
     Kind.BARRIER, Kind.WARP_BARRIER, Kind.REGISTERS,
 }  # fmt: skip
+WARPGROUP = 128  # threads
 _GUARDED = {Kind.MBARRIER_ARRIVE, Kind.MBARRIER_EXPECT, Kind.BULK_LOAD}
 _ON_MBARRIER = {Kind.MBARRIER_ARRIVE, Kind.MBARRIER_EXPECT, Kind.ASYNC_ARRIVE, Kind.BULK_LOAD}
 
@@ -113,9 +114,7 @@ def mutate(
             f"the kernel itself has findings ({found[0].rule} at line {found[0].line})",
             hint="mutants are made of a kernel that the audit finds clean",
         )
-    changes = [
-        (entry, change) for entry in parse(text).entries for change in _changes(entry, text)
-    ]
+    changes = [(entry, change) for entry in parse(text).entries for change in _changes(entry, text)]
     mutants = []
     for done, (entry, change) in enumerate(changes):
         if progress:
@@ -143,17 +142,15 @@ def _changes(entry: Entry, text: str) -> Iterator[_Change]:
     for instruction, kind in zip(entry.instructions, graph.kinds, strict=True):
         source = text[slice(*instruction.span)]
         if kind in _REMOVED:
-            raises = kind is Kind.REGISTERS and "inc" in instruction.parts
-            excuse = "the launch's registers stay; ptxas tells whether they suffice"
-            yield _Change(instruction, f"{kind.value} removed", "", excuse if raises else "")
+            yield _Change(
+                instruction, f"{kind.value} removed", "", _dispensable(instruction, graph)
+            )
         if kind in _GUARDED and instruction.guard:
             bare = re.sub(r"^@!?\S+\s+", "", source)
             yield _Change(instruction, "guard removed", bare)
         if kind in _ON_MBARRIER:
             yield from _next_mbarrier(instruction, source)
-        if kind is Kind.WGMMA_WAIT:
-            yield _Change(instruction, "waits for one group less", _last_number(source, 1))
-        elif kind is Kind.BULK_WAIT or (kind is Kind.ASYNC_WAIT and instruction.operands):
+        if kind in (Kind.WGMMA_WAIT, Kind.BULK_WAIT, Kind.ASYNC_WAIT) and instruction.operands:
             yield _Change(instruction, "waits for one group less", _last_number(source, 1))
         elif kind is Kind.MBARRIER_INIT:
             yield from _counts(instruction, source, "count", (1, -1))
@@ -170,6 +167,23 @@ def _changes(entry: Entry, text: str) -> Iterator[_Change]:
             yield from _registers(instruction, source)
         if instruction.index in ring:
             yield from _ring_changes(instruction, source)
+
+
+def _dispensable(instruction: Instruction, graph: Graph) -> str:
+    """Why a kernel may do without an instruction, or ""."""
+    kind = graph.kinds[instruction.index]
+    if kind is Kind.REGISTERS and "inc" in instruction.parts:
+        return "the launch's registers stay; ptxas tells whether they suffice"
+    if kind is Kind.BARRIER and instruction.operands[1:] == (WARPGROUP,):
+        before = instruction.index - 1
+        while before >= 0 and graph.kinds[before] in (Kind.PLAIN, Kind.BRANCH):
+            before -= 1
+        if before >= 0 and graph.kinds[before] is Kind.WGMMA_WAIT:
+            return (
+                "it follows the wait for a wgmma, which is over for all four warps at once, and"
+                " orders nothing else"
+            )
+    return ""
 
 
 def _counts(
@@ -224,7 +238,9 @@ def _waits(instruction: Instruction, source: str, graph: Graph) -> Iterator[_Cha
     address, tail = source[at + 1 : end], source[end + 1 :].strip(" ,;\n")
     parity = tail.split(",")[0].strip()
     head = source[:at]
-    flipped = f"{{ .reg .b32 %flipped; xor.b32 %flipped, {parity}, 1; {head}[{address}], %flipped; }}"
+    flipped = (
+        f"{{ .reg .b32 %flipped; xor.b32 %flipped, {parity}, 1; {head}[{address}], %flipped; }}"
+    )
     yield _Change(instruction, "the other parity", flipped)
     yield _Change(instruction, "the next mbarrier", f"{head}[{_moved(address, 8)}], {tail};")
     for node in range(instruction.index + 1, min(instruction.index + 4, graph.end)):
@@ -234,9 +250,7 @@ def _waits(instruction: Instruction, source: str, graph: Graph) -> Iterator[_Cha
             break
 
 
-def _named(
-    instruction: Instruction, source: str, entry: Entry, graph: Graph
-) -> Iterator[_Change]:
+def _named(instruction: Instruction, source: str, entry: Entry, graph: Graph) -> Iterator[_Change]:
     numbers = [x for x in instruction.operands if isinstance(x, int)]
     if not numbers:
         return
@@ -246,7 +260,7 @@ def _named(
         if kind is Kind.BARRIER and "arrive" in other.parts
     }
     moved = numbers[0] + 1
-    alone = not arrives & {moved, numbers[0]}
+    alone = len(numbers) == 1 or not arrives & {moved, numbers[0]}
     yield _Change(
         instruction,
         "the next named barrier",

@@ -90,9 +90,7 @@ class SharedMemory:
             self.reads.append(Read(event, low, high))
         return found
 
-    def write_range(
-        self, start: int, size: int, event: Event, knows: Knowledge
-    ) -> list[Clash]:
+    def write_range(self, start: int, size: int, event: Event, knows: Knowledge) -> list[Clash]:
         """An asynchronous write of `size` bytes."""
         low, high = start // CELL, -(-(start + size) // CELL)
         found = self._against_writes(slice(low, high), None, knows, "smem-waw", True)

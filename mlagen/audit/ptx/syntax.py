@@ -124,7 +124,7 @@ _PARAMETER = re.compile(
     rf"\.param\s+(?:\.align\s+\d+\s+)?\.\w(\d+)\s+(?:\.ptr\b[^,\[]*?\s)?({_NAME})\s*(?:\[\s*(\d+)\s*\])?"
 )
 _PERF = re.compile(r"\.(reqntid|maxntid|maxnreg)\s+([\d\s,]+)")
-_FUNCTION = re.compile(rf"(?:\.\w+\s+)*?\.(entry|func)\b")
+_FUNCTION = re.compile(r"(?:\.\w+\s+)*?\.(entry|func)\b")
 _NUMBER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?$")
 _REAL = re.compile(r"[+-]?(0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|\d*\.?\d+(?:[eE][+-]?\d+)?)$")
 
@@ -255,7 +255,9 @@ def _function(
     head = text[name.end() : brace]
     parameters = tuple(
         Parameter(
-            m.group(2), _SIZES[m.group(1)] * int(m.group(3) or 1), reader.line(name.end() + m.start())
+            m.group(2),
+            _SIZES[m.group(1)] * int(m.group(3) or 1),
+            reader.line(name.end() + m.start()),
         )
         for m in _PARAMETER.finditer(head)
     )
@@ -363,10 +365,16 @@ class _Body:
             inner = _split(text[1:-1])
             base, offset = self._address(inner[0].strip())
             more = tuple(self._operand(item, line) for item in inner[1:])
-            flat = tuple(x for item in more for x in (item.items if isinstance(item, Vector) else (item,)))
+            flat = tuple(
+                x for item in more for x in (item.items if isinstance(item, Vector) else (item,))
+            )
             return Memory(base, offset, flat)
         if _NUMBER.match(text):
-            return int(text.rstrip("uU").lstrip("+"), 0) if not _octal(text) else int(text.rstrip("uU"), 8)
+            return (
+                int(text.rstrip("uU").lstrip("+"), 0)
+                if not _octal(text)
+                else int(text.rstrip("uU"), 8)
+            )
         if _REAL.match(text):
             return _real(text)
         if "|" in text:

@@ -150,11 +150,10 @@ def compare(a: Value, b: Value, op: str) -> Value:
     constant = plain(difference.constant)
     if isinstance(constant, np.ndarray):
         return UNKNOWN
-    difference = Linear(difference.terms, int(constant))  # type: ignore[arg-type]
-    if op in ("gt", "ge"):
-        difference = scale(difference, -1)  # type: ignore[assignment]
-        op = {"gt": "lt", "ge": "le"}[op]
-    return Compare(difference, op)
+    sign = -1 if op in ("gt", "ge") else 1
+    terms = tuple((name, sign * coefficient) for name, coefficient in difference.terms)
+    whole = sign * int(constant)  # type: ignore[arg-type]
+    return Compare(Linear(terms, whole), {"gt": "lt", "ge": "le"}.get(op, op))
 
 
 _NUMBERS: dict[str, Callable[[Any, Any], Any]] = {

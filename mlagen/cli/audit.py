@@ -1,0 +1,140 @@
+"""`mlagen audit`: static checks of PTX text, on all paths, without running it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mlagen.cli.options import json_option
+from mlagen.cli.report import print_facts, print_json, print_table, progress_bar
+from mlagen.errors import ConfigError, FindingsError, MissingError
+
+if TYPE_CHECKING:
+    from mlagen.audit.ptx import MutationReport, Report
+
+
+@click.command("audit")
+@click.argument("file", metavar="FILE.ptx")
+@click.option(
+    "--box",
+    "boxes",
+    multiple=True,
+    metavar="NAME=BYTES",
+    help="Bytes that one copy through a tensor map moves, by the map's parameter.",
+)
+@click.option("--smem", default=0, metavar="BYTES", help="The launch's dynamic shared memory.")
+@click.option("--threads", default=0, help="Threads of a block, where the entry does not say.")
+@click.option("--trips", default=0, help="Rounds of unknown loops; derived from the ring if 0.")
+@click.option("--manifest", metavar="FILE", help="Default: manifest.json beside the file.")
+@click.option(
+    "--mutate", "mutated", is_flag=True, help="Remove and alter each synchronisation; see if told."
+)
+@click.option("--max", "shown", default=10, show_default=True, help="Findings spelled out.")
+@json_option
+def command(
+    file: str,
+    boxes: tuple[str, ...],
+    smem: int,
+    threads: int,
+    trips: int,
+    manifest: str | None,
+    mutated: bool,
+    shown: int,
+    as_json: bool,
+) -> None:
+    """Audit the kernels of a PTX file: wgmma, mbarriers, shared memory, fences, registers."""
+    from mlagen.audit.ptx import Beside, audit_ptx, mutate, read_manifest
+
+    path = Path(file)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MissingError(f"{file} cannot be read: {error}") from error
+    beside_path = Path(manifest) if manifest else path.with_name("manifest.json")
+    beside = read_manifest(beside_path) if manifest or beside_path.is_file() else Beside()
+    given: dict[str, Any] = {
+        "boxes": _boxes(boxes),
+        "shared_bytes": smem,
+        "threads": threads,
+        "trips": trips,
+        "beside": beside,
+    }
+    if mutated:
+        with progress_bar("mutants") as progress:
+            mutants = mutate(text, **given, progress=progress)
+        _print_mutants(file, mutants, as_json)
+        if mutants.missed:
+            raise FindingsError(mutants.summary())
+        return
+    report = audit_ptx(text, **given)
+    if as_json:
+        print_json("audit.ptx", {"file": file, **asdict(report)})
+    else:
+        _print(file, report, shown)
+    if report.findings:
+        first = report.findings[0]
+        raise FindingsError(
+            f"{len(report.findings)} findings in {file}, first: {first.rule} at line {first.line}"
+        )
+
+
+def _boxes(given: tuple[str, ...]) -> dict[str, int]:
+    """`NAME=BYTES`, commas too."""
+    found: dict[str, int] = {}
+    for item in (piece for text in given for piece in text.split(",")):
+        name, equals, size = item.partition("=")
+        if not equals or not name or not size.isdigit():
+            raise ConfigError(f"--box {item!r} is not NAME=BYTES", hint="--box map_a=16384")
+        found[name.strip()] = int(size)
+    return found
+
+
+def _print(file: str, report: Report, shown: int) -> None:
+    findings = report.findings
+    for finding in findings[:shown]:
+        click.echo(finding.render())
+        click.echo()
+    if len(findings) > shown:
+        click.echo(f"… and {len(findings) - shown} more (--max {len(findings)})\n")
+    for gap in report.unchecked:
+        click.echo(f"unchecked: {gap}")
+    if report.unchecked:
+        click.echo()
+    print_facts(
+        [
+            ("file", file),
+            ("target", f"{report.target}, PTX {report.version}"),
+            *(
+                (entry.function, f"{entry.threads} threads, {entry.facts.get('paths', 0)} paths")
+                for entry in report.entries
+            ),
+            ("findings", str(len(findings))),
+            ("unchecked", str(len(report.unchecked))),
+        ]
+    )
+
+
+def _print_mutants(file: str, report: MutationReport, as_json: bool) -> None:
+    if as_json:
+        rows = [{**asdict(mutant), "outcome": mutant.outcome} for mutant in report.mutants]
+        print_json("audit.ptx.mutants", {"file": file, "mutants": rows})
+        return
+    print_table(
+        "mutants",
+        ("line", "instruction", "change", "outcome"),
+        [
+            (
+                str(mutant.line),
+                mutant.before.partition(" ")[0].partition(".mbarrier::")[0]
+                if not mutant.before.startswith("@")
+                else mutant.before.split(" ")[1],
+                mutant.change,
+                ", ".join(mutant.rules) or f"{mutant.outcome} {mutant.excuse}".strip(),
+            )
+            for mutant in report.mutants
+        ],
+    )
+    click.echo(f"\n{report.summary()}")
