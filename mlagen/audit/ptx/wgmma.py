@@ -71,7 +71,6 @@ class _Check:
         for node in sorted(states):
             if node != end:
                 self._step(node, states[node])
-        self._conditional_waits(states)
         if end in states:
             for index, _, _ in states[end].flying:
                 self._tell(
@@ -85,25 +84,6 @@ class _Check:
         if (node, target) not in self.graph.back_edges or not state.flying:
             return state
         return replace(state, flying=tuple((i, age, True) for i, age, _ in state.flying))
-
-    def _conditional_waits(self, states: dict[int, _State]) -> None:
-        """A wgmma that one path into a node has waited for and another has not."""
-        for node, before in enumerate(self.graph.predecessors):
-            if len(before) < 2 or node == self.graph.end:
-                continue
-            arriving = [
-                self._over(p, node, self._step(p, states[p])) for p in before if p in states
-            ]
-            for state in arriving:
-                for index, wait in state.waited:
-                    if any(i == index for other in arriving for i, _, _ in other.flying):
-                        self._tell(
-                            "wgmma-wait-conditional",
-                            wait,
-                            "this wait is passed by on a path from its wgmma",
-                            other=index,
-                            needs="the wait on every path",
-                        )
 
     def _step(self, node: int, state: _State) -> _State:
         kind = self.graph.kinds[node]
@@ -212,6 +192,14 @@ class _Check:
                 touched.add((name, node))
                 for index in sorted(self.accumulators[name] & flying):
                     verb = "written" if name in writes else "read"
+                    for wait in sorted(w for i, w in state.waited if i == index):
+                        self._tell(
+                            "wgmma-wait-conditional",
+                            wait,
+                            f"{name} is used behind this wait, but a path goes around it",
+                            other=node,
+                            needs="the wait on every path",
+                        )
                     self._tell(
                         "wgmma-in-flight",
                         node,
