@@ -27,11 +27,10 @@ from mlagen.problem.formats import (
     U_BF16,
     U_FP32,
     Floats,
-    confidence,
     scale_log2e,
 )
 from mlagen.problem.mla_decode import TILE
-from mlagen.problem.mla_decode_expected import MlaDecodeExpected
+from mlagen.problem.mla_decode_expected import MlaDecodeExpected, evaluate
 from mlagen.problem.mla_decode_inputs import MlaDecodeInputs
 from mlagen.problem.mla_decode_math import (
     DIVISION,
@@ -43,8 +42,6 @@ from mlagen.problem.mla_decode_math import (
     fp32_factor,
     log_sum_exp,
     lse_error,
-    sequence_keys,
-    sequence_rows,
 )
 
 
@@ -54,22 +51,7 @@ def exact(inputs: MlaDecodeInputs, *, heads: Sequence[int] | None = None) -> Mla
     A row that sees no key has O = 0 and LSE = -inf, exactly. ConfigError: no such head, a key or a
     query that is not finite.
     """
-    chosen = inputs.heads(heads)
-    rows = inputs.config.q_len * len(chosen)
-    values = np.zeros((inputs.batch, rows, inputs.config.d_v))
-    bounds = np.zeros(values.shape)
-    lse = np.full((inputs.batch, rows), -np.inf)
-    lse_bounds = np.zeros(lse.shape)
-    factor = confidence(lse.size * (int(inputs.cache_lengths.max()) + inputs.config.d_v))
-    for sequence in range(inputs.batch):
-        keys = sequence_keys(inputs, sequence)
-        for block in sequence_rows(inputs, sequence, chosen):
-            if block.seen.max() > 0:
-                at = (sequence, block.at)
-                values[at], bounds[at], lse[at], lse_bounds[at] = _block(
-                    inputs, block, keys, factor
-                )
-    return MlaDecodeExpected.of("exact", inputs, chosen, (values, bounds), (lse, lse_bounds))
+    return evaluate("exact", inputs, heads, _block)
 
 
 def _block(

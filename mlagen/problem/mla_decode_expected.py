@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy.typing as npt
 
 from mlagen.errors import ConfigError
 from mlagen.problem.expected import Comparison, Expected, compare
-from mlagen.problem.formats import Floats
+from mlagen.problem.formats import Floats, confidence
 from mlagen.problem.mla_decode_inputs import MlaDecodeInputs
+from mlagen.problem.mla_decode_math import Rows, sequence_keys, sequence_rows
 
 Ints = npt.NDArray[np.int64]
 F32 = np.float32
@@ -71,3 +73,29 @@ def compare_lse(expected: Expected, lse: npt.NDArray[Any]) -> Comparison:
         return comparison
     honest = replace(worst, got=float(output[at]), expected=-np.inf)
     return replace(comparison, worst=honest)
+
+
+Block = Callable[
+    [MlaDecodeInputs, Rows, Floats, float], tuple[Floats, Floats, Floats, Floats]
+]  # O, its bound, the LSE and its bound of some rows, from the sequence's keys
+
+
+def evaluate(
+    name: str, inputs: MlaDecodeInputs, heads: Sequence[int] | None, block: Block
+) -> MlaDecodeExpected:
+    """The oracle `name` for some heads or for all, block of rows by block; rows that see no key
+    have O = 0 and LSE = -inf."""
+    chosen = inputs.heads(heads)
+    rows = inputs.config.q_len * len(chosen)
+    values = np.zeros((inputs.batch, rows, inputs.config.d_v))
+    bounds = np.zeros(values.shape)
+    lse = np.full((inputs.batch, rows), -np.inf)
+    lse_bounds = np.zeros(lse.shape)
+    factor = confidence(lse.size * (int(inputs.cache_lengths.max()) + inputs.config.d_v))
+    for sequence in range(inputs.batch):
+        keys = sequence_keys(inputs, sequence)
+        for part in sequence_rows(inputs, sequence, chosen):
+            if part.seen.max() > 0:
+                at = (sequence, part.at)
+                values[at], bounds[at], lse[at], lse_bounds[at] = block(inputs, part, keys, factor)
+    return MlaDecodeExpected.of(name, inputs, chosen, (values, bounds), (lse, lse_bounds))

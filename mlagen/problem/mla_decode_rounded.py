@@ -26,9 +26,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, confidence, round_bf16
+from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, round_bf16
 from mlagen.problem.mla_decode import TILE
-from mlagen.problem.mla_decode_expected import MlaDecodeExpected
+from mlagen.problem.mla_decode_expected import MlaDecodeExpected, evaluate
 from mlagen.problem.mla_decode_inputs import MlaDecodeInputs
 from mlagen.problem.mla_decode_math import (
     DIVISION,
@@ -42,8 +42,6 @@ from mlagen.problem.mla_decode_math import (
     fp32_factor,
     log_sum_exp,
     lse_error,
-    sequence_keys,
-    sequence_rows,
 )
 
 
@@ -53,22 +51,7 @@ def rounded(inputs: MlaDecodeInputs, *, heads: Sequence[int] | None = None) -> M
     A row that sees no key has O = 0 and LSE = -inf, exactly. ConfigError: no such head, a key or a
     query that is not finite.
     """
-    chosen = inputs.heads(heads)
-    rows = inputs.config.q_len * len(chosen)
-    values = np.zeros((inputs.batch, rows, inputs.config.d_v))
-    bounds = np.zeros(values.shape)
-    lse = np.full((inputs.batch, rows), -np.inf)
-    lse_bounds = np.zeros(lse.shape)
-    factor = confidence(lse.size * (int(inputs.cache_lengths.max()) + inputs.config.d_v))
-    for sequence in range(inputs.batch):
-        keys = sequence_keys(inputs, sequence)
-        for block in sequence_rows(inputs, sequence, chosen):
-            if block.seen.max() > 0:
-                at = (sequence, block.at)
-                values[at], bounds[at], lse[at], lse_bounds[at] = _block(
-                    inputs, block, keys, factor
-                )
-    return MlaDecodeExpected.of("rounding", inputs, chosen, (values, bounds), (lse, lse_bounds))
+    return evaluate("rounding", inputs, heads, _block)
 
 
 def _block(
