@@ -136,7 +136,8 @@ def _derive(
     done = {"vm": 0, "lgkm": 0}
     scalar_ticket = 0  # last scalar load: they return out of order, so only lgkmcnt(0) is a wait
     flying: dict[int, tuple[str, int]] = {}
-    capacity = {"vm": target.vmcnt_max, "lgkm": target.lgkmcnt_max}
+    # A field of all ones asks for no wait at all (CDNA4 ISA, S_WAITCNT): one below is the weakest.
+    capacity = {"vm": target.vmcnt_max - 1, "lgkm": target.lgkmcnt_max - 1}
 
     def need(point: WaitPoint, counter: str, ticket: int) -> None:
         if ticket <= done[counter]:

@@ -68,8 +68,9 @@ def shapes_for(listing: Listing, sections: Sequence[str]) -> tuple[Shape, ...]:
 def make_inputs(config: MhaConfig, shape: Shape, *, copies: int = 1, seed: int = 0) -> MhaInputs:
     """Inputs of one shape; `copies` batch entries, all alike.
 
-    The queries stand at the end of the keys: every mask then leaves all tiles to be computed that
-    the number of keys gives.
+    With a partial last tile the queries stand behind all keys, and a causal mask hides none from
+    any wave; with whole tiles they stand at the end of the keys, and it cuts through their tiles.
+    Either way all tiles are computed.
     """
     keys = config.kv_block * shape.tiles - shape.missing
     rows, depth, heads = config.q_tile, config.depth, config.num_kv_heads
@@ -89,4 +90,5 @@ def make_inputs(config: MhaConfig, shape: Shape, *, copies: int = 1, seed: int =
     k += (level / (_ALONG * scale * math.log2(math.e)))[:, None, None] * direction
     element = ELEMENT_TYPES[config.dtype]
     q, k, v = (np.repeat(x[None], copies, axis=0).astype(element) for x in (q, k, v))
-    return MhaInputs(config, q, k, v, scale, max(0, keys - rows))
+    start = keys if shape.missing else max(0, keys - rows)
+    return MhaInputs(config, q, k, v, scale, start)

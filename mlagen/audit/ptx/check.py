@@ -12,7 +12,7 @@ import numpy as np
 from mlagen.audit.ptx import resources, wgmma
 from mlagen.audit.ptx.cta import Cta, Program, Setting
 from mlagen.audit.ptx.effects import PROTOCOL, Kind
-from mlagen.audit.ptx.paths import Path, Stuck
+from mlagen.audit.ptx.paths import Path, Stuck, told
 from mlagen.audit.ptx.report import EntryReport, Finding, Notes, Report
 from mlagen.audit.ptx.source import Beside
 from mlagen.audit.ptx.syntax import Entry, Module, parse
@@ -224,8 +224,8 @@ def _explore(
     impossible = sum(walk.impossible for walk in walks)
     if impossible:
         notes.gap(
-            f"{impossible} paths with findings were left out: no values of the parameters were"
-            " found that take them"
+            f"{impossible} combinations of branches were left out: no values of the parameters were"
+            " found that lead to them"
         )
     facts["paths"] = runs
     if truncated:
@@ -257,6 +257,40 @@ class _Walk:
         """One path; its findings go to `notes` if some parameters take it."""
         assert self.prefix is not None
         path = Path(self.prefix, rounds)
+        scratch = Notes(notes.function)
+        findings = self._run(program, setting, path, scratch, slots)
+        self.runs += 1
+        self.truncated += path.truncated
+        self.prefix = path.following()
+        if not findings and not path.unresolved:
+            notes.unchecked.update(scratch.unchecked)
+            return
+        values = path.witnesses()
+        if not values:
+            self.impossible += 1
+            return
+        told_of = [(findings, values[0])]
+        if path.unresolved:
+            # Once more, with numbers for what was left open.
+            told_of = []
+            for value in values:
+                again = Path((), rounds, fixed=value)
+                told_of.append((self._run(program, setting, again, notes, slots), value))
+                self.runs += 1
+        else:
+            notes.unchecked.update(scratch.unchecked)
+        for found, value in told_of:
+            for finding in found:
+                notes.add(replace(finding, when=told(value)))
+
+    def _run(
+        self,
+        program: Program,
+        setting: Setting,
+        path: Path,
+        notes: Notes,
+        slots: dict[int, set[int]],
+    ) -> list[Finding]:
         cta = Cta(program, replace(setting, late=self.late, reverse=self.late), path, notes)
         try:
             cta.run()
@@ -264,16 +298,7 @@ class _Walk:
             notes.gap("a path did not end within the steps that are followed")
         for wait, seen in cta.slots.items():
             slots.setdefault(wait, set()).update(seen)
-        self.runs += 1
-        self.truncated += path.truncated
-        if cta.findings:
-            when = path.witness()
-            if when is None:
-                self.impossible += 1
-            else:
-                for finding in cta.findings:
-                    notes.add(replace(finding, when=when))
-        self.prefix = path.following()
+        return cta.findings
 
 
 def _placed(finding: Finding, module: Module, beside: Beside) -> Finding:

@@ -110,6 +110,11 @@ class Program:
         self.cells: dict[tuple[int, bytes, bytes], _Cells] = {}  # by size, addresses, threads
         self._quiet: dict[int, bool] = {}
 
+    def way_out(self, branch: int) -> bool:
+        """Whether taking a branch leaves the loop around it (False for other instructions)."""
+        target = self.entry.instructions[branch].target
+        return target >= 0 and not self.graph.comes_back(branch, target)
+
     def quiet(self, branch: int) -> bool:
         """Whether a branch decides nothing that the audit follows."""
         if branch not in self._quiet:
@@ -364,6 +369,9 @@ class Cta:
     def _decide(self, value: Value) -> Value:
         """A predicate with its unknown sizes decided; UNKNOWN where data decides."""
         if isinstance(value, Compare):
+            if isinstance(value.value.constant, np.ndarray):
+                self.path.leave_open(value.value.terms)
+                return UNKNOWN
             return int(self.path.decide(value))
         if isinstance(value, Logic):
             return logic(value.op, *(self._decide(arg) for arg in value.args))
@@ -376,7 +384,8 @@ class Cta:
         )
         seen = agent.guesses.get(instruction.index, 0)
         agent.guesses[instruction.index] = seen + 1
-        return self.path.guess(instruction.index, seen)
+        way_out = self.program.way_out(instruction.index)
+        return self.path.guess(instruction.index, seen, way_out)
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -399,12 +408,16 @@ class Cta:
         if name in self.setting.symbols:
             return self.setting.symbols[name]
         if name in self.program.sizes:
-            return term("parameter", name)
+            return self._unknown("parameter", name)
         if name.startswith("%"):
             return self._special(agent, name)
         if name in ("WARP_SZ",):
             return LANES
-        return UNKNOWN if name.isdigit() or "@" in name else term("symbol", name)
+        return UNKNOWN if name.isdigit() or "@" in name else self._unknown("symbol", name)
+
+    def _unknown(self, *name: Any) -> Value:
+        """A value with a name, unless the path gives it a number."""
+        return self.path.fixed[name] if name in self.path.fixed else term(*name)
 
     def _special(self, agent: Agent, name: str) -> Value:
         block = (*self.program.entry.block, 1, 1, 1)[:3]
@@ -430,7 +443,7 @@ class Cta:
         if register in ("%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctarank",
                         "%cluster_nctarank", "%cluster_ctaid", "%cluster_nctaid", "%smid",
                         "%nsmid", "%dynamic_smem_size", "%total_smem_size"):  # fmt: skip
-            return term("special", name.lstrip("%"))
+            return self._unknown("special", name.lstrip("%"))
         return UNKNOWN
 
     def _address(self, agent: Agent, memory: Memory) -> Value:
@@ -442,6 +455,8 @@ class Cta:
         elsewhere."""
         value = take(self._address(agent, memory), lanes)
         if not is_number(value):
+            if isinstance(value, Linear):
+                self.path.leave_open(value.terms)
             return None
         if np.all(np.asarray(value) >= GENERIC_SHARED):
             value = value - GENERIC_SHARED  # type: ignore[operator]
@@ -520,9 +535,9 @@ class Cta:
         spaces = {part.partition("::")[0] for part in parts}
         if "param" in spaces and memory.base in self.program.sizes:
             return [
-                term("param", memory.base, memory.offset + i * size)
+                self._unknown("param", memory.base, memory.offset + i * size)
                 if memory.offset or count > 1
-                else term("param", memory.base)
+                else self._unknown("param", memory.base)
                 for i in range(count)
             ]
         fixed = not {"volatile", "relaxed", "acquire", "mmio"} & spaces
@@ -530,7 +545,7 @@ class Cta:
         if fixed and {"global", "const"} & spaces and isinstance(plain(address), Linear):
             constant = address.constant if isinstance(address, Linear) else None
             if isinstance(constant, int):
-                return [term("global", key_of(address), i) for i in range(count)]
+                return [self._unknown("global", key_of(address), i) for i in range(count)]
         return [UNKNOWN] * count
 
     # -- control ---------------------------------------------------------------------------------

@@ -109,6 +109,21 @@ class Graph:
             work.extend(self.successors[node])
         return frozenset(seen)
 
+    def comes_back(self, branch: int, start: int) -> bool:
+        """Whether a path from `start` meets `branch` again before its post-dominator."""
+        stop = self.post_dominator[branch]
+        seen: set[int] = set()
+        work = [start]
+        while work:
+            node = work.pop()
+            if node == branch:
+                return True
+            if node in (stop, self.end) or node in seen:
+                continue
+            seen.add(node)
+            work.extend(self.successors[node])
+        return False
+
     @cached_property
     def back_edges(self) -> frozenset[tuple[int, int]]:
         """Edges to a node that is still open in a depth-first walk."""

@@ -6,7 +6,7 @@ every size; a run is one path of the block. Runs are enumerated depth first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,9 @@ class Path:
     intervals: dict[Terms, _Interval] = field(default_factory=dict)
     truncated: bool = False
     guesses: dict[int, int] = field(default_factory=dict)  # data-dependent branches, per pc
+    # Values of unknowns; with them given, addresses and lanes are known that were not before.
+    fixed: Mapping[Term, int] = field(default_factory=dict)
+    unresolved: bool = False  # something was left open that `fixed` could tell
     _asked: dict[Terms, int] = field(default_factory=dict)
     _chosen: dict[tuple[int, int], bool] = field(default_factory=dict)
 
@@ -68,14 +71,20 @@ class Path:
         # T >= ceil(bound / factor)  <=>  not T <= that - 1
         return not self._at_most(terms, interval, -(bound // -factor) - 1)
 
-    def guess(self, pc: int, occurrence: int) -> bool:
-        """A branch on data: every warp goes the same way at the same occurrence."""
+    def guess(self, pc: int, occurrence: int, way_out: bool) -> bool:
+        """A branch on data: every warp goes the same way at the same occurrence. After two free
+        choices it is `way_out`, which leaves the loop that the branch may be part of."""
         key = (pc, occurrence)
         if key not in self._chosen:
             self.guesses[pc] = self.guesses.get(pc, 0) + 1
-            free = self.guesses[pc] <= 2
-            self._chosen[key] = self._pick(False, free)
+            free = self.guesses[pc] <= 2 and not self.unresolved
+            self._chosen[key] = self._pick(way_out, free)
         return self._chosen[key]
+
+    def leave_open(self, terms: Terms) -> None:
+        """Something depends on these in more than a comparison: a run with values is needed."""
+        self.intervals.setdefault(terms, _Interval(_lowest(terms)))
+        self.unresolved = True
 
     def _pick(self, first: bool, free: bool) -> bool:
         at = len(self.taken)
@@ -127,13 +136,14 @@ class Path:
                 return (*(c for c, _ in self.taken[:at]), not choice)
         return None
 
-    def witness(self) -> str | None:
-        """Parameter values that take this path, "" when it depends on none; None: not found."""
+    def witnesses(self) -> list[dict[Term, int]]:
+        """Values of the unknowns that take this path: small ones, and large ones where they
+        differ. Empty: none were found."""
         variables = sorted({v for terms in self.intervals for v in _variables(terms)}, key=repr)
         if not variables:
-            return ""
+            return [{}]
         for values in _candidates(variables):
-            good = np.ones(len(next(iter(values.values()))), bool)
+            good = np.ones(_CANDIDATES, bool)
             for terms, interval in self.intervals.items():
                 number = _sum(terms, values)
                 if number is None:
@@ -141,10 +151,18 @@ class Path:
                 good &= (number >= interval.low) & (number <= min(interval.high, 1 << 62))
                 for excluded in interval.excluded:
                     good &= number != excluded
-            if good.any():
-                at = int(np.argmax(good))
-                return ", ".join(f"{_name(v)} = {int(values[v][at])}" for v in variables)
-        return None
+            places = np.flatnonzero(good)
+            if places.size:
+                return [
+                    {v: int(values[v][at]) for v in variables}
+                    for at in dict.fromkeys((int(places[0]), int(places[-1])))
+                ]
+        return []
+
+
+def told(values: Mapping[Term, int]) -> str:
+    """`k = 64, rows = 3`, for a finding."""
+    return ", ".join(f"{_name(variable)} = {number}" for variable, number in values.items())
 
 
 def _lowest(terms: Terms) -> int:
@@ -209,4 +227,12 @@ def _number(name: Term, values: dict[Term, Lanes]) -> Any:
 
 
 def _name(variable: Term) -> str:
+    """A parameter's or special register's name; what is loaded is told by its pointer."""
+    if variable[0] == "global":
+        pointers = [str(name[1]) for name in _of_address(variable[1])]
+        return f"[{', '.join(pointers)}]"
     return str(variable[1]) if len(variable) > 1 else str(variable[0])
+
+
+def _of_address(key: Term) -> list[Term]:
+    return [name for name, _ in key[1] if name[0] == "param"] if key[0] == "linear" else []

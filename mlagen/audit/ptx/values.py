@@ -47,7 +47,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """`value <op> 0`, with op of `lt le eq ne`; the value has a whole-warp constant."""
+    """`value <op> 0`, with op of `lt le eq ne`."""
 
     value: Linear
     op: str
@@ -147,13 +147,10 @@ def compare(a: Value, b: Value, op: str) -> Value:
         if is_number(difference):  # the unknowns cancel
             return compare(difference, 0, op)
         return UNKNOWN
-    constant = plain(difference.constant)
-    if isinstance(constant, np.ndarray):
-        return UNKNOWN
     sign = -1 if op in ("gt", "ge") else 1
     terms = tuple((name, sign * coefficient) for name, coefficient in difference.terms)
-    whole = sign * int(constant)  # type: ignore[arg-type]
-    return Compare(Linear(terms, whole), {"gt": "lt", "ge": "le"}.get(op, op))
+    constant: Number = sign * plain(difference.constant)  # type: ignore[operator]
+    return Compare(Linear(terms, constant), {"gt": "lt", "ge": "le"}.get(op, op))
 
 
 _NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
