@@ -16,7 +16,7 @@ a time: while one half of the workgroup multiplies, the other fetches and reads.
 A slot is filled again one cluster after its last read, so a DMA has four clusters to arrive. The
 waits before the barriers, the prologue and the drain are derived from these four rows.
 
-On Hopper: a producer thread and two math warpgroups. A tile is released when the product behind it
+On Hopper: a producer and two math warpgroups. A tile is released when the product behind it
 has been issued, so one product is always in flight; the barrier phases and the group waits follow.
 """
 
@@ -76,7 +76,8 @@ def gemm_bf16(k, s):
 @schedule(problem=GemmConfig, target="sm_90a", templates="templates")
 def gemm_bf16_sm90(k, s):
     stages = s.choice("stages", 4, 3, 2, comment="tiles in SMEM")
-    producer = s.role("producer", warpgroups=1, registers=40, single=True)
+    feed = s.choice("feed", "TMA", "cp.async", comment="what fetches A and B")
+    producer = s.role("producer", warpgroups=1, registers=40, single=feed == "TMA")
     math = s.role("math", warpgroups=2, registers=232)
     gemm = PipelinedGemm(k, s, producer, math, stages=stages)
 

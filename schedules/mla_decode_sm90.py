@@ -1,44 +1,83 @@
 """MLA decode on Hopper, absorbed form 576 / 512, bf16: 64 heads of one sequence a block.
 
-Three warpgroups. The producer fetches pages by TMA, two ahead. Two math warpgroups issue the two
-products of neighbouring tiles back to back: while S = Q K(i+1) still runs, O += P(i) V(i) is done,
-so page i is released and page i + 2 is on its way under the rest of the tile.
+Two math warpgroups and no producer, two tiles of 64 keys (pages) a pass. The left one has the
+scores of even tiles and output columns 0..255, the right one those of odd tiles and columns
+256..511. They follow one running maximum, hand each other their P through SMEM, and whoever used a
+tile's columns last fetches the next tile into them.
 
-| role     | tile i                                                                        |
-|----------|-------------------------------------------------------------------------------|
-| producer | cache page i -> SMEM                                                          |
-| math     | O += P(i) V(i); S = Q K(i+1); release page i; softmax(i+1);                   |
-|          | O *= alpha, P(i+1) -> SMEM                                                    |
+| left, tiles i and i + 1                        | right, tiles i + 1 and i                        |
+|------------------------------------------------|-------------------------------------------------|
+| softmax(i), M -> right; O *= alpha             |                                                 |
+| O += P(i) V(i), P from registers               | M from left; softmax(i+1), M -> left; O *= alpha|
+| M from right; P(i) -> right                    | P(i+1) -> left; O += P(i+1) V(i+1), registers   |
+| O *= alpha; O += P(i+1) V(i+1), P from right   | O += P(i) V(i), P from left                     |
+| fetch columns 0..255 of i+2, i+3               | fetch columns 256..575 of i+3, i+2              |
+| S(i+2) = Q K(i+2)                              | S(i+3) = Q K(i+3)                               |
 
-Which barrier phase each step waits for, and how many matrix groups may be in flight, is derived.
+Barrier phases, named barriers, proxy fences and the number of matrix groups in flight are derived,
+and that no tile is overwritten too early is proved.
 """
 
-from mlagen.dsl import copy, epilogue, prologue, release, schedule, tiles
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.kernels.mla_decode import MlaDecode
 from mlagen.problem import MlaDecodeConfig
 
 
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
-    producer = s.role("producer", warpgroups=1, registers=40, single=True)
-    math = s.role("math", warpgroups=2, registers=232)
-    decode = MlaDecode(k, s, producer, math, slots=2)
+    boxes = s.choice("boxes", 1, 2, 4, comment="boxes of 64 columns that share a barrier")
+    left = s.role("left", warpgroups=1, registers=256)
+    right = s.role("right", warpgroups=1, registers=256)
+    d = MlaDecode(k, s, left, right, boxes=boxes)
 
-    with prologue(producer):
-        decode.place(producer)
-        decode.load_queries()
-    for i in tiles(producer):
-        copy(decode.cache, i)
+    with prologue(left):
+        d.place(left)
+        d.clear()
+    for i in tiles(left, step=2):
+        d.maximum(i, d.max_left, fresh=True)
+        d.exponent(i)
+        d.clean(i, left)
+        d.rescale(i)
+        d.pv(i, d.left)
+        d.follow(i + 1)
+        d.publish(i, d.p_left)
+        d.load_queries(i + 2, left)
+        for columns in d.left:
+            copy(columns, i + 2)
+        d.next_page(i + 2)
+        d.rescale(i + 1)
+        d.pv(i + 1, d.left, d.p_right)
+        d.keep_rope(i + 2)
+        d.qk(i + 2, d.left, first=True)
+        for columns in d.left:
+            copy(columns, i + 3)
+        d.next_page(i + 3)
+        d.qk(i + 2, d.right, first=False)
+    with epilogue(left):
+        d.give_sum(d.sum_left)
+        d.finish(d.sum_right, left)
 
-    with prologue(math):
-        decode.place(math)
-        decode.clear()
-    for i in tiles(math):
-        decode.pv(i)
-        decode.clean(i + 1)
-        decode.qk(i + 1)
-        release(decode.cache, i)
-        decode.softmax(i + 1)
-        decode.hand_over(i + 1)
-    with epilogue(math):
-        decode.finish()
+    with prologue(right):
+        d.place(right)
+        d.clear()
+    for i in tiles(right, step=2):
+        d.heed(i)
+        d.maximum(i + 1, d.max_right, fresh=False)
+        d.exponent(i + 1)
+        d.clean(i + 1, right)
+        d.rescale(i)
+        d.publish(i + 1, d.p_right)
+        d.pv(i + 1, d.right)
+        d.pv(i, d.right, d.p_left)
+        for columns in d.right:
+            copy(columns, i + 3)
+        d.next_page(i + 3)
+        for columns in d.right:
+            copy(columns, i + 2)
+        d.next_page(i + 2)
+        d.keep_rope(i + 2)
+        d.qk(i + 3, d.right, first=True)
+        d.qk(i + 3, d.left, first=False)
+    with epilogue(right):
+        d.give_sum(d.sum_right)
+        d.finish(d.sum_left, right)

@@ -1,8 +1,8 @@
 """GEMM on Hopper: the operations that the schedule arranges.
 
-A block computes 128 rows and `n_tile` columns of C; each of two math warpgroups has 64 rows. A
-producer thread fetches tiles of 64 columns of K by TMA; what lies outside of A or B arrives as
-zeros, so M, N and K need no other care before the store.
+A block computes 128 rows and `n_tile` columns of C; each of two math warpgroups has 64 rows. The
+producer fetches tiles of 64 columns of K, one thread by TMA or a warpgroup by cp.async; what lies
+outside of A or B arrives as zeros, so M, N and K need no other care before the store.
 """
 
 from __future__ import annotations
@@ -48,16 +48,24 @@ class PipelinedGemm:
         self.b = s.smem.tile("B", "b", rows=k.n_tile, row_bytes=row, slots=stages)
         self.feed = s.smem.handoff(
             "feed", self.a, self.b, producer=producer.name, consumer=math.name,
-            releases=len(math.warps),
+            releases=len(math.warps), gatherers=0 if producer.single else producer.threads,
         )  # fmt: skip
+        self.producer = producer
         self.acc = s.named("acc", ".f32", k.n_tile // 2, "C: 64 rows x n_tile a warpgroup")
-        self.column_of_k = s.named("kcol", ".b32", 1, "first column of the next tile")[0]
+        self.supply: dict[str, Any] = {"maps": [], "column_of_k": "", "addresses": []}
+        if producer.single:
+            self.supply["column_of_k"] = s.named("kcol", ".b32", 1, "column of the next tile")[0]
+            self.supply["maps"] = s.named("map", ".b64", 2, "tensor maps of a and b")
+        else:
+            self.supply["addresses"] = s.named("from", ".b64", 2, "next tile's first rows in a, b")
+            self.supply["pitch"] = s.named("pitch", ".b64", 1, "bytes of a row of a or b")[0]
+            self.supply["rows_left"] = s.named("rows", ".b32", 2, "rows of a, b from the block on")
+            self.supply["bytes_left"] = s.named("bytes", ".b32", 1, "row bytes from there on")[0]
         self.row, self.col = s.named("origin", ".b32", 2, "first row and column of this block")
-        self.maps = s.named("map", ".b64", 2, "tensor maps of a and b")
         s.signature = Signature(
             pack(
-                ("a", TensorMap("a", k.dtype, "k", k.k_tile, k.m_tile), "read"),
-                ("b", TensorMap("b", k.dtype, "k", k.k_tile, k.n_tile), "read"),
+                ("a", self._operand("a", k.m_tile), "read"),
+                ("b", self._operand("b", k.n_tile), "read"),
                 ("c", f"pointer:{k.output_dtype}", "write"),
                 ("m", "u32", "value"),
                 ("n", "u32", "value"),
@@ -83,22 +91,43 @@ class PipelinedGemm:
 
     def _mover(self, kind: str, tile: Tile) -> Operation:
         access = Access(kind, RingTile("feed", tile))  # type: ignore[arg-type]
-        boxes = [
-            (self.a, self.maps[0], self.column_of_k, self.row),
-            (self.b, self.maps[1], self.column_of_k, self.col),
-        ]
-        context = {
-            "handoff": self.feed, "boxes": boxes, "steps": [(self.column_of_k, self.k.k_tile)],
-        }  # fmt: skip
-        return Operation(kind, f"pipeline/{kind}.ptx.j2", tile, lambda at: context, access=access)
+        supply, tiles = self.supply, (self.a, self.b)
+        context: dict[str, Any] = {"handoff": self.feed, "role": self.producer}
+        template = kind
+        if self.producer.single:
+            column = supply["column_of_k"]
+            context["boxes"] = [
+                (tile, map, column, first)
+                for tile, map, first in zip(
+                    tiles, supply["maps"], (self.row, self.col), strict=True
+                )
+            ]  # fmt: skip
+            context["steps"] = [(column, self.k.k_tile)]
+        elif kind == "copy":
+            template = "gather"
+            context["parts"] = [
+                (tile, address, supply["pitch"], rows, supply["bytes_left"])
+                for tile, address, rows in zip(
+                    tiles, supply["addresses"], supply["rows_left"], strict=True
+                )
+            ]
+        return Operation(
+            kind, f"pipeline/{template}.ptx.j2", tile, lambda at: context, access=access
+        )
+
+    def _operand(self, name: str, rows: int) -> TensorMap | str:
+        """How the kernel is handed a or b."""
+        if self.producer.single:
+            return TensorMap(name, self.k.dtype, "k", self.k.k_tile, rows)
+        return f"pointer:{self.k.dtype}"
 
     def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
         k = self.k
 
         def context(at: Any) -> dict[str, Any]:
             return {
-                "a": self.a, "b": self.b, "acc": self.acc, "maps": self.maps,
-                "row": self.row, "col": self.col, "column_of_k": self.column_of_k,
+                "a": self.a, "b": self.b, "acc": self.acc, **self.supply,
+                "row": self.row, "col": self.col,
                 "m_tile": k.m_tile, "n_tile": k.n_tile, "k_tile": k.k_tile,
                 "k_shift": k.k_tile.bit_length() - 1, "bytes": k.output_bytes,
                 "first_warp": self.math.warps.start, "k_major": K_MAJOR, "first": at.first,

@@ -40,6 +40,7 @@ class Bounds:
     first: int  # first iteration with any operation
     last: int  # N + last is the last iteration with any operation
     period: int  # iterations after which slots repeat
+    step: int = 1  # tiles a pass: iterations are multiples of it
 
     @property
     def first_looped(self) -> int:
@@ -54,8 +55,8 @@ def bounds(schedule: Schedule) -> Bounds:
     return loop_bounds(schedule.loop, lcm(*slots))
 
 
-def loop_bounds(loop: Sequence[Cluster], period: int) -> Bounds:
-    """The bounds of a loop, from its operations' tile offsets."""
+def loop_bounds(loop: Sequence[Cluster], period: int, step: int = 1) -> Bounds:
+    """The bounds of a loop by `step` tiles, from its operations' tile offsets."""
     low, high, first, last = [], [], [], []
     for cluster in loop:
         for operation in cluster.operations():
@@ -67,7 +68,8 @@ def loop_bounds(loop: Sequence[Cluster], period: int) -> Bounds:
             low.append(int(special) - offset)
             if operation.domain != "first":
                 high.append(offset)
-    return Bounds(max(low), max(high), min(first), max(last), period)
+    up, down = -(-max(low) // step) * step, min(first) // step * step
+    return Bounds(up, max(high), down, max(last), period, step)
 
 
 def expand(schedule: Schedule, n: int) -> list[Instance]:
@@ -80,7 +82,7 @@ def expand_loop(loop: Sequence[Cluster], edge: Bounds, n: int) -> list[Instance]
     if n < 1:
         return []
     instances: list[Instance] = []
-    for i in range(edge.first, n + edge.last + 1):
+    for i in range(edge.first, n + edge.last + 1, edge.step):
         for cluster in loop:
             steps: list[Step] = []
             for step in cluster.steps:

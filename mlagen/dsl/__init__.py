@@ -33,7 +33,7 @@ from mlagen.dsl.schedule import (
     weave,
 )
 from mlagen.dsl.signature import Argument, Signature
-from mlagen.dsl.smem import Handoff, Smem, TmaTile
+from mlagen.dsl.smem import Handoff, Message, Smem, TmaTile
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.wait import Wait
 
@@ -48,6 +48,7 @@ __all__ = [
     "Knob",
     "Knobs",
     "Lds",
+    "Message",
     "Operation",
     "PipelineSchedule",
     "PipelineSpace",

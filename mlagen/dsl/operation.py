@@ -38,7 +38,9 @@ class Operation:
     outside the loop, only when there is no tile at all.
     `context(binding)` supplies the template's operands. `first_differs` says that tile 0 is
     rendered differently. `guarded`: the template skips itself with a branch, so it cannot be woven.
+    `leaves`: the template may branch to `{{ exit }}`, where the whole workgroup ends; in a prologue.
     `asynchronous`: it issues one group of matrix instructions that completes later.
+    `joins`: its role's warps meet at a barrier before it, and behind what it wrote.
     """
 
     name: str
@@ -51,7 +53,9 @@ class Operation:
     domain: Literal["every", "first", "rest", "empty"] = "every"
     first_differs: bool = False
     guarded: bool = False
+    leaves: bool = False
     asynchronous: bool = False
+    joins: bool = False
     line: int = 0
 
     def present(self, i: int, n: int) -> bool:

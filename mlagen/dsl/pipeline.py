@@ -11,7 +11,16 @@ own tile loop, and tiles pass from role to role through hand-offs.
         release(feed, i - 1)
 
 Which barrier phase each operation waits for and how many matrix groups may stay in flight is
-derived. A release says when a slot may be filled again: that is a choice, and it is checked.
+derived. When a slot is filled again is a choice, and it is checked: a release tells the producer,
+or the role that used a slot last copies into it.
+
+Roles may also write to each other. An operation that defines a message writes it, one that uses it
+reads it; where the writer arrives and where the reader waits is derived.
+
+    for i in tiles(left, step=2):            # tiles i and i + 1 a pass
+        seesaw.publish(P0, i)
+        seesaw.pv(P1, i + 1)
+        copy(cache, i + 2)
 """
 
 from __future__ import annotations
@@ -34,12 +43,23 @@ WARPGROUP = 4  # warps; wgmma and setmaxnreg act on whole warpgroups (PTX ISA)
 @dataclass(frozen=True, slots=True)
 class WarpRole:
     """Warps that run one stream. `registers`: what each of their threads may use (setmaxnreg).
-    `single`: one elected thread runs the whole stream."""
+    `single`: one elected thread runs the whole stream. `barrier`: the named barrier of its warps,
+    0 for a single thread."""
 
     name: str
     warps: range
     registers: int
     single: bool
+    barrier: int
+
+    @property
+    def threads(self) -> int:
+        """Threads that run the stream."""
+        return 1 if self.single else 32 * len(self.warps)
+
+    @property
+    def first_thread(self) -> int:
+        return 32 * self.warps.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +74,14 @@ class NamedRegisters:
 
 @dataclass(frozen=True)
 class Stream:
-    """What one role does: before the loop, for tile `i`, and after it."""
+    """What one role does: before the loop, for the `step` tiles from `i` on, and after it."""
 
     role: WarpRole
     prologue: tuple[Operation, ...]
     loop: tuple[Operation, ...]
     epilogue: tuple[Operation, ...]
     line: int
+    step: int = 1
 
 
 @dataclass(frozen=True)
@@ -107,7 +128,9 @@ class PipelineSpace:
             raise ScheduleError(
                 f"role {name!r}: {registers} registers; setmaxnreg takes 24 to 256 in eights"
             )
-        made = WarpRole(name, range(first, first + WARPGROUP * warpgroups), registers, single)
+        barrier = 0 if single else self.smem.named_barrier(name)
+        warps = range(first, first + WARPGROUP * warpgroups)
+        made = WarpRole(name, warps, registers, single, barrier)
         self.roles.append(made)
         return made
 
@@ -126,12 +149,16 @@ class PipelineBuilder(Builder):
         super().__init__(file)
         self.streams: dict[str, Stream] = {}
         self.open: tuple[WarpRole, Literal["prologue", "loop", "epilogue"]] | None = None
+        self.steps_of: dict[str, int] = {}
 
-    def enter_loop(self, waves: Any) -> None:
+    def enter_loop(self, waves: Any, step: int) -> None:
         if not isinstance(waves, WarpRole):
             raise ScheduleError("tiles() takes a role here: every role has its own loop")
         if waves.name in self.streams and self.streams[waves.name].loop:
             raise ScheduleError(f"{self.file}: a second tile loop for role {waves.name!r}")
+        if step < 1:
+            raise ScheduleError(f"{self.file}:{self.line()}: a loop by {step} tiles")
+        self.steps_of[waves.name] = step
         self.open = (waves, "loop")
 
     def enter_section(self, name: Literal["prologue", "epilogue"], role: Any) -> None:
@@ -152,7 +179,8 @@ class PipelineBuilder(Builder):
         stream = self.streams.get(role.name) or Stream(role, (), (), (), step.line)
         held = {"prologue": stream.prologue, "loop": stream.loop, "epilogue": stream.epilogue}
         held[section] = (*held[section], step)
-        self.streams[role.name] = Stream(role, **held, line=stream.line)
+        by = self.steps_of.get(role.name, 1)
+        self.streams[role.name] = Stream(role, **held, line=stream.line, step=by)
 
 
 def release(handoff: Named, tile: Tile) -> Operation:

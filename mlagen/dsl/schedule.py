@@ -148,8 +148,10 @@ class Builder:
         self.section: str | None = None
         self.movers: dict[str, Mover] = {}
 
-    def enter_loop(self, waves: Any) -> None:
+    def enter_loop(self, waves: Any, step: int) -> None:
         """The tile loop begins."""
+        if step != 1:
+            raise ScheduleError(f"{self.file}:{self.line()}: clusters are written for one tile")
         if self.roles is not waves:
             raise ScheduleError("tiles() takes the roles of this schedule")
         if self.clusters:
@@ -218,11 +220,11 @@ def roles(*, stagger: int = 0, **groups: range) -> Roles:
     return builder.roles
 
 
-def tiles(waves: Any) -> Iterator[Tile]:
+def tiles(waves: Any, *, step: int = 1) -> Iterator[Tile]:
     """The tile loop of some roles, written once for tile `i`; prologue and drain are derived from
-    it."""
+    it. `step`: tiles a pass, where each role has its own loop; `i` is the first of them."""
     builder = _builder()
-    builder.enter_loop(waves)
+    builder.enter_loop(waves, step)
     yield Tile(0)
     builder.leave()
 

@@ -1,8 +1,12 @@
-"""Shared memory on Hopper, as data: rings of tiles filled by TMA, and the hand-offs that move them
-between roles.
+"""Shared memory on Hopper, as data: rings of tiles, the hand-offs that move them between roles, and
+the messages that roles write for each other.
 
 A tile row is at most 128 bytes wide: that is the width of the 128-byte swizzle, which TMA applies
 when it writes and `wgmma` undoes when it reads. Wider operands are several columns of such tiles.
+
+Two things move between roles. A *hand-off* is a ring of tiles that a copy engine fills: mbarriers
+say that a slot is full, and where the schedule releases slots, that it is empty. A *message* is a
+buffer that one role's threads write for another's: a named barrier hands it over.
 """
 
 from __future__ import annotations
@@ -55,25 +59,32 @@ class TmaTile:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """Tiles that one role fills and another uses, `depth` deep.
+    """Tiles that one role fills and others use, `depth` deep.
 
-    Two mbarriers a slot: `full` completes when all bytes of the slot have landed, `empty` when
-    every consuming warp has released it.
+    The mbarrier `full` of a slot completes when all of its bytes have landed. With `releases`, its
+    mbarrier `empty` completes when every consuming warp has released it; without, the schedule's
+    other waits must order each fill behind the last use of the slot, and the proof sees to it.
     """
 
     name: str
     tiles: tuple[TmaTile, ...]
     producer: str
-    consumer: str
+    consumers: tuple[str, ...]
     depth: int
     barriers: int  # SMEM address of full[0]; empty[0] follows after `depth` barriers
-    releases: int  # arrivals that empty a slot: one a consuming warp
+    releases: int  # arrivals that empty a slot: one a consuming warp; 0: there is no such barrier
     resident: bool = False  # filled once, before the loop, and never released
+    gatherers: int = 0  # threads that fill a slot with cp.async; 0: TMA does
 
     @property
     def bytes(self) -> int:
-        """Bytes that complete a full barrier."""
+        """Bytes of a slot; by TMA they complete its full barrier."""
         return sum(tile.bytes for tile in self.tiles)
+
+    @property
+    def arrivals(self) -> int:
+        """Arrivals that a full barrier counts."""
+        return self.gatherers or 1
 
     @property
     def full(self) -> int:
@@ -84,11 +95,26 @@ class Handoff:
         return self.barriers + self.depth * SM_90A.mbarrier_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`bytes` at `base` that the threads of `producer` write and `consumer` reads, once a tile.
+    The named barrier `barrier` takes both roles: the producer arrives, the consumer waits."""
+
+    name: str
+    base: int
+    bytes: int
+    producer: str
+    consumer: str
+    barrier: int
+
+
 @dataclass
 class Smem:
     """The SMEM map of one schedule, filled while it is written."""
 
     capacity: int
+    messages: dict[str, Message] = field(default_factory=dict)
+    barriers: int = 1  # named barriers taken; 0 is the whole block's
     tiles: dict[str, TmaTile] = field(default_factory=dict)
     handoffs: dict[str, Handoff] = field(default_factory=dict)
     buffers: dict[str, tuple[int, int]] = field(default_factory=dict)  # name: (base, bytes)
@@ -114,28 +140,69 @@ class Smem:
         name: str,
         *tiles: TmaTile,
         producer: str,
-        consumer: str,
+        consumer: str | tuple[str, ...],
         releases: int = 0,
         resident: bool = False,
+        gatherers: int = 0,
     ) -> Handoff:
-        """Declare that `producer` fills `tiles` together and `consumer` uses them. `resident`:
-        once, before the loops; otherwise tile by tile, each emptied by `releases` arrivals."""
-        if resident == bool(releases):
-            raise ScheduleError(
-                f"hand-off {name!r}: resident tiles are not released, others must be"
-            )
+        """Declare that `producer` fills `tiles` together and `consumer` uses them.
+
+        `resident`: once, before the loops. `releases`: arrivals that empty a slot, one a consuming
+        warp; without them a slot is filled again where the schedule says so, and the order is
+        proved. `gatherers`: threads of the producer that fill it with cp.async, instead of TMA.
+        """
+        if resident and releases:
+            raise ScheduleError(f"hand-off {name!r}: resident tiles are not released")
         depths = {tile.slots for tile in tiles}
         if len(depths) != 1:
             raise ScheduleError(f"hand-off {name!r}: its tiles have {sorted(depths)} slots")
         depth = depths.pop()
         base = -(-self.used // SM_90A.mbarrier_bytes) * SM_90A.mbarrier_bytes
-        self._claim(name, base, (1 if resident else 2) * depth * SM_90A.mbarrier_bytes)
-        handoff = Handoff(name, tiles, producer, consumer, depth, base, releases, resident)
+        self._claim(name, base, (2 if releases else 1) * depth * SM_90A.mbarrier_bytes)
+        consumers = (consumer,) if isinstance(consumer, str) else consumer
+        handoff = Handoff(
+            name, tiles, producer, consumers, depth, base, releases, resident, gatherers
+        )
         self.handoffs[name] = handoff
         return handoff
 
+    def message(
+        self, name: str, size: int, *, producer: str, consumer: str, over: TmaTile | None = None
+    ) -> Message:
+        """Declare `size` bytes that `producer` writes for `consumer`. `over`: in place of a
+        resident tile that is no longer needed by then, which the proof checks."""
+        if over is None:
+            base = (
+                -(-self.used // SWIZZLE_ALIGN) * SWIZZLE_ALIGN
+                if size >= SWIZZLE_ALIGN
+                else (-(-self.used // 16) * 16)
+            )
+            self._claim(name, base, size)
+        else:
+            if size > over.bytes * over.slots:
+                raise CapacityError(
+                    f"message {name!r}: {size} bytes over {over.name!r}, which has "
+                    f"{over.bytes * over.slots}"
+                )
+            base = over.base
+            self._claim(name, base, 0)
+        message = Message(name, base, size, producer, consumer, self.named_barrier(name))
+        self.messages[name] = message
+        return message
+
+    def named_barrier(self, name: str) -> int:
+        """Take the next named barrier of the block."""
+        if self.barriers == SM_90A.named_barriers:
+            raise CapacityError(
+                f"no named barrier is left for {name!r}: a block has {SM_90A.named_barriers}, and "
+                f"0 is the one of all its threads"
+            )
+        self.barriers += 1
+        return self.barriers - 1
+
     def _claim(self, name: str, base: int, size: int) -> None:
-        if name in self.tiles or name in self.handoffs or name in self.buffers:
+        names = (*self.tiles, *self.handoffs, *self.buffers, *self.messages)
+        if name in names:
             raise ScheduleError(f"{name!r} is declared twice")
         if base + size > self.capacity:
             held = ", ".join(f"{t.name} {t.slots} x {t.bytes}" for t in self.tiles.values())
@@ -144,4 +211,4 @@ class Smem:
                 f"{self.capacity}",
                 hint=f"held so far: {held or 'nothing'}; fewer slots or a smaller tile would fit",
             )
-        self.used = base + size
+        self.used = max(self.used, base + size)

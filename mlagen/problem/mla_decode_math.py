@@ -3,6 +3,9 @@
 A kernel walks tiles of 64 keys in their order. S = q k in fp32; M, the row maximum so far, moves at
 every tile; P = exp2(c S - c M) with c = fp32(scale * log2 e); O and the row sum are multiplied by
 exp2(c M_old - c M_new) where M has moved. Where it has not, that factor is exactly 1.
+
+Tiles go in pairs, an even and an odd one. An even tile's scores add up the columns in ascending
+order; an odd tile's begin with column 256 and end with column 255.
 """
 
 from __future__ import annotations
@@ -40,12 +43,15 @@ WGMMA_K = 16
 WGMMA = (WGMMA_K + 1) * 2.0**-25 + 2.0**-23
 
 
-def score_error(q: Floats, k: Floats) -> Floats:
+ODD_FIRST_COLUMN = 256  # where the scores of odd tiles begin
+
+
+def score_error(q: Floats, k: Floats, first_column: int = 0) -> Floats:
     """Bound of the error of the fp32 scores `q @ k.T`, [rows, keys], in their own units.
 
-    The kernel adds the products in steps of 16 columns (one wgmma each) in ascending order. The
-    largest number that takes part in a step is the accumulator with all its positive or all its
-    negative products, whatever the order inside the step.
+    The kernel adds the products in steps of 16 columns (one wgmma each), from `first_column` to the
+    last and then from 0 on. The largest number that takes part in a step is the accumulator with
+    all its positive or all its negative products, whatever the order inside the step.
 
     Evaluated in fp32, hence the last factor: its own error is far below one part in a thousand.
     """
@@ -53,7 +59,8 @@ def score_error(q: Floats, k: Floats) -> Floats:
     abs_q, abs_k = np.abs(q32), np.abs(k32)
     shape = (len(q), len(k))
     total, bound = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    for step in range(0, q.shape[1], WGMMA_K):
+    steps = range(0, q.shape[1], WGMMA_K)
+    for step in sorted(steps, key=lambda at: (at < first_column, at)):
         part = slice(step, step + WGMMA_K)
         half = (q32[:, part] @ k32[:, part].T) / 2
         total += half
@@ -125,9 +132,11 @@ class Walk:
         scores = np.full((count, tiles, TILE), -np.inf)
         errors = np.zeros(scores.shape)
         scores.reshape(count, -1)[:, : len(keys)] = np.where(seen, c * (rows.q @ keys.T), -np.inf)
-        errors.reshape(count, -1)[:, : len(keys)] = np.where(
-            seen, c * score_error(rows.q, keys), 0.0
-        )
+        of_scores = np.empty((count, len(keys)))
+        odd = np.arange(len(keys)) // TILE % 2 == 1
+        of_scores[:, ~odd] = score_error(rows.q, keys[~odd])
+        of_scores[:, odd] = score_error(rows.q, keys[odd], ODD_FIRST_COLUMN)
+        errors.reshape(count, -1)[:, : len(keys)] = np.where(seen, c * of_scores, 0.0)
 
         high = (scores + errors).max(axis=2)
         low = np.maximum.accumulate((scores - errors).max(axis=2), axis=1)
@@ -183,20 +192,17 @@ def log_sum_exp(maximum: Floats, total: Floats) -> Floats:
 
 
 def lse_error(walk: Walk, shares: Floats, total: Floats, lse: Floats, factor: float) -> Floats:
-    """Bound of the error of a kernel's `LSE = M scale + ln(row sum)`, [rows].
+    """Bound of the error of a kernel's `LSE = (c M + log2(row sum)) ln 2`, [rows].
 
-    `shares` [rows, tiles, 64]: each key's share of the row sum `total` [rows]. The last M's own
-    error cancels, since the row sum is relative to the same M, but for scale and c being rounded
-    apart; what is left of M is the rounding of c M.
+    `shares` [rows, tiles, 64]: each key's share of the row sum `total` [rows]. The last c M's own
+    error, its rounding too, cancels: the row sum is relative to the same number.
     """
     of_sum = (shares * walk.key_error()).sum(axis=(1, 2)) + walk.sum_error(factor)
-    last = np.abs(walk.base[:, -1])
-    of_sum = of_sum + LN2 * U_FP32 * (last + 2 * walk.base_error[:, -1])
     safe = np.where(total > 0, total, 1.0)
-    log2 = np.abs(np.log2(safe))
-    # lg2, the factor ln 2 and its product, M scale, the last sum.
-    of_log = LN2 * LG2 * np.maximum(1.0, log2) + U_FP32 * LN2 * (2 * log2 + last)
-    bound = of_sum / (1.0 - of_sum) + of_log + U_FP32 * np.abs(np.where(total > 0, lse, 0.0))
+    of_log = LN2 * LG2 * np.maximum(1.0, np.abs(np.log2(safe)))
+    # The last sum, the factor ln 2 and the product with it.
+    rounding = 3 * U_FP32 * np.abs(np.where(total > 0, lse, 0.0))
+    bound = of_sum / (1.0 - of_sum) + of_log + rounding
     return np.where(total > 0, bound * (1.0 + U_FP32) + SMALLEST_NORMAL, 0.0)
 
 

@@ -5,7 +5,10 @@ What it follows, for each query row:
 * S = q k^T, unscaled. Tiles of 64 keys, in their order; at every tile M = max(M, max S).
 * P = bf16(exp2(c S - c M)) with c = fp32(scale * log2 e); the row sum adds P before the rounding.
 * O and the row sum are multiplied by exp2(c M_old - c M_new) before a tile is added.
-* O = Σ P v / row sum; LSE = M scale + ln(row sum), with scale in fp32.
+* Tiles go in pairs. For the second half of the output's columns, the first tile's P is handed over
+  after the pair's second maximum is known: P, unrounded, is multiplied by exp2(c M_1 - c M_2) and
+  then rounded. For the first half of the columns it is rounded before.
+* O = Σ P v / row sum; LSE = (c M + log2(row sum)) ln 2.
 
 What is left between this and a right kernel is fp32 arithmetic. The bound is its sum:
 
@@ -65,8 +68,7 @@ def _block(
     total = unrounded.sum(axis=(1, 2))
     shares = unrounded / np.where(total > 0, total, 1.0)[:, None, None]
     output, bound = _output(walk, p, shares, total, keys[:, : inputs.config.d_v], rows.seen, factor)
-    # M is a dot product, which the kernel multiplies by the scale in fp32.
-    lse = log_sum_exp(walk.base[:, -1] / c * float(np.float32(inputs.scale)), total)
+    lse = log_sum_exp(LN2 * walk.base[:, -1], total)
     return output, bound, lse, lse_error(walk, shares, total, lse, factor)
 
 
@@ -78,24 +80,17 @@ def _output(
     of_base = walk.base_error + U_FP32 * np.abs(walk.base)
     of_p = walk.errors + of_base[:, :, None] + U_FP32 * walk.finite_distance()
     eta = np.expm1(LN2 * of_p) + EX2
-    stored = round_bf16(p)
-    flip = np.maximum(round_bf16(p * (1.0 + eta)) - stored, stored - round_bf16(p * (1.0 - eta)))
     # A tile before a move is relative to another maximum than the last.
     moved = walk.carried_error > 0
     of_carried = walk.carried_error + np.where(moved, LN2 * (of_base + of_base[:, -1:]), 0.0)
 
-    acc = np.zeros((len(p), v.shape[1]))
-    off = np.zeros(acc.shape)
-    for tile in range(walk.tiles):
-        keys = v[tile * TILE : (tile + 1) * TILE]
-        exist = slice(0, len(keys))
-        carry = walk.carried[:, tile, None]
-        weights = stored[:, tile, exist] * carry
-        size = np.abs(acc) + weights @ np.abs(keys)
-        off += (flip[:, tile, exist] * carry + weights * of_carried[:, tile, None]) @ np.abs(keys)
-        # All in units of the last maximum, as `carried` is.
-        off += TILE // WGMMA_K * WGMMA * size
-        acc += weights @ keys
+    half = v.shape[1] // 2
+    swapped = sorted(range(walk.tiles), key=lambda tile: (tile // 2, -tile))
+    parts = [
+        _accumulated(walk.carried, of_carried, p, eta, v[:, :half], range(walk.tiles)),
+        _accumulated(*_handed_over(walk, of_base, of_carried, p, eta), v[:, half:], swapped),
+    ]
+    acc, off = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
 
     safe = np.where(total > 0, total, 1.0)[:, None]
     of_sum = (shares * walk.key_error()).sum(axis=(1, 2))[:, None]
@@ -108,3 +103,50 @@ def _output(
     # Products and results below the normal range are flushed.
     flushed = SMALLEST_NORMAL * (seen[:, None] + 1) * (1.0 + np.abs(v).max())
     return output, np.where(seen[:, None] > 0, bound + flushed, 0.0)
+
+
+def _accumulated(
+    carried: Floats,
+    of_carried: Floats,
+    p: Floats,
+    eta: Floats,
+    v: Floats,
+    order: Sequence[int],
+) -> tuple[Floats, Floats]:
+    """Sum of bf16(`p`) * `carried` over the tiles in `order`, times `v`, and its bound, [rows,
+    columns].
+
+    All in units of the last maximum, as `carried` is.
+    """
+    stored = round_bf16(p)
+    flip = np.maximum(round_bf16(p * (1.0 + eta)) - stored, stored - round_bf16(p * (1.0 - eta)))
+    acc = np.zeros((len(p), v.shape[1]))
+    off = np.zeros(acc.shape)
+    for tile in order:
+        keys = v[tile * TILE : (tile + 1) * TILE]
+        exist = slice(0, len(keys))
+        carry = carried[:, tile, None]
+        weights = stored[:, tile, exist] * carry
+        size = np.abs(acc) + weights @ np.abs(keys)
+        off += (flip[:, tile, exist] * carry + weights * of_carried[:, tile, None]) @ np.abs(keys)
+        off += TILE // WGMMA_K * WGMMA * size
+        acc += weights @ keys
+    return acc, off
+
+
+def _handed_over(
+    walk: Walk, of_base: Floats, of_carried: Floats, p: Floats, eta: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """`carried`, its error, P and its error as they are where a pair's first tile follows the
+    maximum of the second before its P is rounded."""
+    first = slice(0, walk.tiles - 1, 2)
+    second = slice(1, walk.tiles, 2)
+    carried, error, p, eta = (np.array(values) for values in (walk.carried, of_carried, p, eta))
+    factor = np.exp2(walk.base[:, first] - walk.base[:, second])
+    moves = walk.moves[:, second]
+    of_factor = EX2 + 2 * U_FP32 + LN2 * (of_base[:, first] + of_base[:, second])
+    p[:, first] *= factor[:, :, None]
+    eta[:, first] += np.where(moves, of_factor, 0.0)[:, :, None]
+    carried[:, first] = walk.carried[:, second]
+    error[:, first] = of_carried[:, second]
+    return carried, error, p, eta

@@ -148,7 +148,7 @@ def test_a_tile_that_is_never_released_is_refused():
 def test_the_proof_does_not_trust_the_derivation():
     """Take a derived wait away: the proof, which follows the final sequence, says so."""
     made = make(behind)
-    for which, gone, message in ((0, "wait_empty", "without waiting for its slot"),
+    for which, gone, message in ((0, "wait_empty", "may still"),
                                  (1, "wait_full", "before it is full")):  # fmt: skip
         broken = loops(made)
         cluster = broken[which].cluster

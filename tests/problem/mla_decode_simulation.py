@@ -52,59 +52,77 @@ def _attention(q, rows, seen, scale, d_v, arithmetic, fault):
     rng = np.random.default_rng(7)
     if fault == "scale off by 1 %":
         scale *= 1.01
-    scale, c = F32(scale), F32(scale * math.log2(math.e))
-    heads = len(q)
-    top = np.full(heads, -np.inf, F32)
-    scaled_top = top
-    total = np.zeros((2, heads), F32)
-    acc = np.zeros((heads, d_v), F32)
+    c = F32(scale * math.log2(math.e))
+    heads, half = len(q), d_v // 2
+    top = np.full(heads, -np.inf, F32)  # c M
+    total = np.zeros((2, heads), F32)  # of even and of odd tiles
+    left, right = (np.zeros((heads, half), F32) for _ in range(2))
+    waiting = None  # an even tile's P and V, and what has rescaled O since
+
+    def add(acc, p, v):
+        for step in range(0, 64, 16):
+            acc = product(acc, p[:, step : step + 16], v[step : step + 16])
+        return acc
+
+    def rounded(p, first, count):
+        stored = p.astype(BF16).astype(F32)
+        if fault == "swapped keys" and first == 0 and count > 11:
+            stored[:, [3, 11]] = stored[:, [11, 3]]
+        return stored
+
     for first in range(0, len(rows), 64):
+        odd = first // 64 % 2
         tile = np.zeros((64, rows.shape[1]), F32)
         part = rows[first : first + 64]
         tile[: len(part)] = part
         s = np.zeros((heads, 64), F32)
-        for step in range(0, rows.shape[1], 16):
+        for step in np.roll(np.arange(0, rows.shape[1], 16), -16 if odd else 0):
             columns = slice(step, step + 16)
             s = product(s, q[:, columns], tile[:, columns].T)
         hidden = np.arange(first, first + 64) >= seen
         if fault == "dropped key" and first == 0:
             hidden[5] = True
         s[:, hidden] = -np.inf
-        new = np.maximum(top, s.max(axis=1))
+        new = np.maximum(top, (s.max(axis=1) * c).astype(F32))
         some = ~np.isneginf(new)
-        base = np.where(some, (new * c).astype(F32), F32(0))
-        alpha = np.exp2(np.where(some, scaled_top - base, F32(-np.inf)).astype(F32))
-        scaled_top = np.where(some, base, F32(-np.inf))
+        base = np.where(some, new, F32(0))
+        alpha = np.exp2(np.where(some, top - base, F32(-np.inf)).astype(F32))
         top = new
         with np.errstate(invalid="ignore"):
             x = (s.astype(float) * float(c) - base[:, None]).astype(F32)  # one rounding, as fma
         p = np.exp2(x)
         if arithmetic == "hopper":  # ex2.approx: 2 ulp
             p = (p * (1 + rng.uniform(-(2.0**-22), 2.0**-22, p.shape))).astype(F32)
-        for half in range(2):
-            added = p[:, 32 * half : 32 * half + 32].sum(axis=1, dtype=F32)
-            kept = total[half] if fault == "stale row sum" else total[half] * alpha
-            total[half] = kept + added
-        stored = p.astype(BF16).astype(F32)
-        if fault == "swapped keys" and first == 0 and len(part) > 11:
-            stored[:, [3, 11]] = stored[:, [11, 3]]
-        rescaled = acc * alpha[:, None]
-        if fault == "stale rescale":  # in one warpgroup's half of the columns
-            rescaled[:, d_v // 2 :] = np.where(some, 1, 0)[:, None] * acc[:, d_v // 2 :]
-        acc = rescaled
-        for step in range(0, 64, 16):
-            keys = slice(step, step + 16)
-            acc = product(acc, stored[:, keys], tile[keys, :d_v])
+        if fault != "stale row sum":
+            total = total * alpha
+        total[odd] += p.sum(axis=1, dtype=F32)
+        left = add(left * alpha[:, None], rounded(p, first, len(part)), tile[:, :half])
+        if odd:
+            earlier, v, before, at = waiting
+            both = before * alpha
+            if fault == "stale rescale":  # neither O nor the P that is handed over follows
+                both = alpha = np.where(some, 1, 0)
+            right = add(right * both[:, None], rounded(p, first, len(part)), tile[:, half:d_v])
+            right = add(right, rounded(earlier * alpha[:, None], at, 64), v)
+            waiting = None
+        else:
+            waiting = p, tile[:, half:d_v], alpha, first
+    if waiting is not None:
+        p, v, alpha, at = waiting
+        if fault == "stale rescale":
+            alpha = np.where(some, 1, 0)
+        right = add(right * alpha[:, None], rounded(p, at, len(rows) - at), v)
     row_sum = total[0] + total[1]
     with np.errstate(divide="ignore"):
         inverse = np.where(row_sum == 0, F32(0), F32(1) / row_sum)
-        log = (np.log2(row_sum) * F32(math.log(2))).astype(F32)
-    lse = np.where(row_sum == 0, F32(-np.inf), (top * scale + log).astype(F32))
+        log = np.log2(row_sum).astype(F32)
+    ln2 = F32(math.log(2))
+    lse = np.where(row_sum == 0, F32(-np.inf), ((top + log).astype(F32) * ln2).astype(F32))
     if fault == "base 2":
         lse = (lse * F32(math.log2(math.e))).astype(F32)
     if fault == "maximum left out":
-        lse = log
-    return acc * inverse[:, None], lse
+        lse = (log * ln2).astype(F32)
+    return np.concatenate([left, right], axis=1) * inverse[:, None], lse
 
 
 def wgmma(acc, a, b):

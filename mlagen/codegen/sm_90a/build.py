@@ -15,11 +15,13 @@ from mlagen.artifact import (
     TensorMapSpec,
     sha256,
 )
+from mlagen.codegen.maps import pipeline_map
 from mlagen.codegen.ptxas import assemble_ptx, ptxas_flags, ptxas_versions
 from mlagen.codegen.render import Templates
-from mlagen.codegen.sm_90a.derive import check_handoffs, derive
+from mlagen.codegen.sm_90a.derive import check_handoffs
 from mlagen.codegen.sm_90a.proof import prove_handoffs
 from mlagen.codegen.sm_90a.text import render_pipeline
+from mlagen.codegen.sm_90a.thin import plan
 from mlagen.dsl.pipeline import PipelineSchedule
 from mlagen.dsl.signature import Argument
 from mlagen.errors import ProofError
@@ -36,7 +38,7 @@ def build_pipeline(
     """The artifact of a pipeline schedule; `problem`: its fields as plain values, `header`: what
     the title lines show. Raises like `mlagen.codegen.build`."""
     check_handoffs(schedule)
-    loops = [derive(schedule, stream) for stream in schedule.streams]
+    loops = plan(schedule)
     proof = prove_handoffs(schedule, loops)
     if proof.violations and not allow_unproved:
         raise ProofError("\n".join(proof.violations[:4]))
@@ -81,6 +83,7 @@ def build_pipeline(
         flags=ptxas_flags(target),
         text_sha256=sha256(text),
         code_sha256=sha256(made.cubin),
+        map=pipeline_map(schedule),
         source=tuple(source),
     )
     return Artifact(manifest, made.cubin, text)

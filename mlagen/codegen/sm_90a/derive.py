@@ -1,56 +1,79 @@
 """What a pipeline schedule leaves unsaid: barrier waits, their phases, and wgmma.wait_group.
 
-A consumer waits for a tile to be full before its first use of it; a producer waits for the slot to
-be empty before it fills it. Matrix groups complete in order, so the wait before a release, or
-before ordinary code that touches an accumulator, is issued groups minus the last one needed.
+* A role waits for a tile to be full before its first use of it. With an empty barrier, the producer
+  waits for it before it fills the slot; without, the warps of a role that copies meet first, so
+  that the one thread that issues the copy speaks for all of them.
+* The writer of a message arrives at its named barrier behind what it wrote, with a proxy fence if
+  a matrix instruction reads it; the reader waits before the first use.
+* Matrix groups complete in order, so the wait before a release, a copy, or ordinary code that
+  touches an accumulator is issued groups minus the last one needed.
+
+These rules alone say too much: many a tile is known to be full from a message. `mlagen.codegen.
+sm_90a.thin` leaves out what the proof does not need.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from mlagen.codegen.expand import Bounds, expand_loop, loop_bounds
-from mlagen.dsl import Cluster, Operation, Value
+from mlagen.dsl import Cluster, Operation, Tile, Value
 from mlagen.dsl.pipeline import PipelineSchedule, Stream
-from mlagen.dsl.smem import Handoff
+from mlagen.dsl.smem import Handoff, Message
 from mlagen.errors import ProofError, ScheduleError
 
-WAIT = "pipeline/wait.ptx.j2"
 SPAN = 4  # tile counts beyond the first looped one over which group waits are derived
+WAITS = ("wait_full", "wait_empty", "sync", "acquire", "signal")  # operations that are derived
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A stream's loop with its barrier waits in place."""
+    """A stream with its derived operations in place."""
 
     stream: Stream
+    prologue: tuple[Operation, ...]
     cluster: Cluster
+    epilogue: tuple[Operation, ...]
     edge: Bounds
-    groups: dict[tuple[str, int], int]  # (section, operation index) -> wgmma.wait_group before it
+    # (section, operation index) -> wgmma.wait_group before it; the index behind the last operation
+    # stands for the end of the pass.
+    groups: dict[tuple[str, int], int]
     final: int | None  # wait_group before the epilogue, None where nothing is in flight
 
 
-def touches(operation: Operation, handoff: Handoff) -> bool:
-    """Whether the operation uses a tile of the hand-off."""
-    if operation.access is not None and operation.access.target.ring == handoff.name:
-        return True
-    return any(value.block == handoff.name for value in operation.uses)
-
-
 def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
-    """The stream's loop with every wait; ScheduleError or ProofError where it cannot be right."""
+    """The stream with every wait; ScheduleError or ProofError where it cannot be right."""
     steps = list(stream.loop)
+    epilogue = list(stream.epilogue)
     for handoff in schedule.smem.handoffs.values():
         if handoff.resident:
             continue
         if stream.role.name == handoff.producer:
             steps = _before_copies(schedule, stream, handoff, steps)
-        if stream.role.name == handoff.consumer:
+        if stream.role.name in handoff.consumers:
             steps = _before_uses(schedule, stream, handoff, steps)
+    for message in schedule.smem.messages.values():
+        fence = _read_by_matrix(schedule, message)
+        steps = _message(schedule, stream, message, steps, fence)
+        epilogue = _message(schedule, stream, message, epilogue, fence)
+    prologue, steps = _before_resident(schedule, stream, list(stream.prologue), steps)
+    return looped(schedule, stream, prologue, steps, epilogue)
+
+
+def looped(
+    schedule: PipelineSchedule,
+    stream: Stream,
+    prologue: Sequence[Operation],
+    steps: Sequence[Operation],
+    epilogue: Sequence[Operation],
+) -> Loop:
+    """The stream with these operations, and its group waits."""
     cluster = Cluster("loop", tuple(steps), 0, None, stream.line)
-    edge = loop_bounds([cluster], 1)
-    groups, final = _group_waits(schedule, stream, cluster, edge)
-    return Loop(stream, cluster, edge, groups, final)
+    edge = loop_bounds([cluster], 1, stream.step)
+    groups, final = _group_waits(schedule, cluster, edge)
+    return Loop(stream, tuple(prologue), cluster, tuple(epilogue), edge, groups, final)
 
 
 def section(edge: Bounds, i: int, n: int) -> str:
@@ -64,107 +87,298 @@ def section(edge: Bounds, i: int, n: int) -> str:
     return f"drain, i = N{i - n:+d}" if i != n else "drain, i = N"
 
 
+def offset(operation: Operation) -> int:
+    """The operation's tile, relative to the loop variable."""
+    return operation.tile.offset if operation.tile else 0
+
+
+def names_of(operation: Operation) -> set[str]:
+    """Hand-offs, messages and register blocks that the operation touches."""
+    found = {value.block for value in (*operation.uses, *operation.defines)}
+    if operation.access is not None:
+        found.add(operation.access.target.ring)
+    return found
+
+
+# ---- hand-offs ----------------------------------------------------------------------------------
+
+
 def _before_copies(
     schedule: PipelineSchedule, stream: Stream, handoff: Handoff, steps: list[Operation]
 ) -> list[Operation]:
     copies = [op for op in steps if _is(op, "copy", handoff)]
-    if len(copies) != 1:
+    offsets = sorted(offset(op) % stream.step for op in copies)
+    if offsets != list(range(stream.step)):
+        tile = "a tile" if stream.step == 1 else f"for {stream.step} tiles"
         raise ScheduleError(
             f"{schedule.file}:{stream.line} role {stream.role.name!r} fills {handoff.name!r} "
-            f"{len(copies)} times a tile; once is meant"
+            f"{len(copies)} times {tile}; once {'is meant' if stream.step == 1 else 'each is'}"
         )
-    index = steps.index(copies[0])
-    return [*steps[:index], wait_operation(copies[0], handoff, "empty"), *steps[index:]]
+    out: list[Operation] = []
+    for op in steps:
+        if op in copies:
+            if handoff.releases:
+                out.append(_wait(op, handoff, "empty"))
+            elif stream.role.threads > 1 and not handoff.gatherers:
+                out.append(
+                    _derived(op, "sync", handoff.name,
+                             {"barrier": stream.role.barrier, "threads": stream.role.threads})
+                )  # fmt: skip
+        out.append(op)
+    return out
 
 
 def _before_uses(
     schedule: PipelineSchedule, stream: Stream, handoff: Handoff, steps: list[Operation]
 ) -> list[Operation]:
-    users = [op for op in steps if touches(op, handoff)]
+    users = [
+        op for op in steps if handoff.name in names_of(op)
+        and not _is(op, "copy", handoff) and op.name not in WAITS
+    ]  # fmt: skip
     releases = [op for op in users if _is(op, "release", handoff)]
-    if len(releases) != 1 or len(users) < 2:
+    wanted = stream.step if handoff.releases else 0
+    if len(releases) != wanted or len(users) == len(releases):
         raise ScheduleError(
-            f"{schedule.file}:{stream.line} role {stream.role.name!r} must use and release each "
-            f"tile of {handoff.name!r} once, and releases it {len(releases)} times"
+            f"{schedule.file}:{stream.line} role {stream.role.name!r} must use "
+            f"{handoff.name!r} and release each tile of it "
+            f"{'once' if handoff.releases else 'never'}, and releases it {len(releases)} times"
         )
-    freed = releases[0]
+    for residue in range(stream.step):
+        mine = [op for op in users if offset(op) % stream.step == residue]
+        for freed in [op for op in releases if op in mine]:
+            _not_behind(schedule, handoff, mine, freed, steps)
+        using = [op for op in mine if op not in releases]
+        if using:
+            first = max(using, key=lambda op: (offset(op), -steps.index(op)))
+            index = steps.index(first)
+            steps = [*steps[:index], _wait(first, handoff, "full"), *steps[index:]]
+    return steps
+
+
+def _not_behind(
+    schedule: PipelineSchedule,
+    handoff: Handoff,
+    users: list[Operation],
+    freed: Operation,
+    steps: list[Operation],
+) -> None:
     for user in users:
         if user is freed:
             continue
-        late = (_offset(user), -steps.index(user)) < (_offset(freed), -steps.index(freed))
-        if late:
+        if (offset(user), -steps.index(user)) < (offset(freed), -steps.index(freed)):
             raise ProofError(
                 f"error[released-early] {schedule.file}:{user.line} {user}: the slot of "
                 f"{handoff.name!r} was released before, at :{freed.line} ({freed})",
                 hint="release the tile after its last use",
             )
-    first = max(users, key=lambda op: (_offset(op), -steps.index(op)))
-    index = steps.index(first)
-    return [*steps[:index], wait_operation(first, handoff, "full"), *steps[index:]]
 
 
-def resident_waits(schedule: PipelineSchedule, stream: Stream) -> list[Operation]:
-    """Waits for what is resident, after the prologue of the role that uses it."""
-    return [
-        Operation(
-            "wait_full",
-            WAIT,
-            None,
-            lambda at, handoff=handoff: {"barrier": handoff.full, "slot": 0, "phase": 0},  # type: ignore[misc]
-            line=stream.line,
-        )
-        for handoff in schedule.smem.handoffs.values()
-        if handoff.resident and handoff.consumer == stream.role.name
-    ]
+def _before_resident(
+    schedule: PipelineSchedule, stream: Stream, prologue: list[Operation], steps: list[Operation]
+) -> tuple[list[Operation], list[Operation]]:
+    """Prologue and loop with waits for what is resident, before its first use; in the loop, where
+    the first tiles are on their way by then."""
+    for handoff in schedule.smem.handoffs.values():
+        if not handoff.resident or stream.role.name not in handoff.consumers:
+            continue
+        name, context = handoff.name, {"barrier": handoff.full, "slot": 0, "phase": 0}
+        early = [op for op in prologue if any(v.block == name for v in op.uses)]
+        users = [op for op in steps if any(v.block == name for v in op.uses)]
+        if early:
+            index = prologue.index(early[0])
+            wait = _derived(early[0], "wait_full", name, context, "wait")
+            prologue = [*prologue[:index], wait, *prologue[index:]]
+        elif users:
+            # The pass that the first of them is in is that of its first tile.
+            first = max(users, key=lambda op: (offset(op) // stream.step, -steps.index(op)))
+            index = steps.index(first)
+            tile = Tile(offset(first) // stream.step * stream.step)
+            wait = replace(_derived(first, "wait_full", name, context, "wait"), tile=tile,
+                           uses=(Value(name),), domain="first")  # fmt: skip
+            steps = [*steps[:index], wait, *steps[index:]]
+    return prologue, steps
 
 
-def wait_operation(user: Operation, handoff: Handoff, what: str) -> Operation:
-    """The derived wait for `handoff`'s barrier before `user`."""
-    return replace(
-        user,
-        name=f"wait_{what}",
-        template=WAIT,
-        context=lambda at: {"barrier": handoff.full if what == "full" else handoff.empty},
-        defines=(),
-        uses=(Value(handoff.name, user.tile),),
-        access=None,
-        asynchronous=False,
+def _wait(user: Operation, handoff: Handoff, what: str) -> Operation:
+    """The wait for `handoff`'s barrier before `user`."""
+    barrier = handoff.full if what == "full" else handoff.empty
+    # What ordinary instructions wrote is behind another proxy than the one wgmma reads through.
+    fence = what == "full" and handoff.gatherers > 0
+    return _derived(user, f"wait_{what}", handoff.name, {"barrier": barrier, "fence": fence},
+                    "wait")  # fmt: skip
+
+
+# ---- messages -----------------------------------------------------------------------------------
+
+
+def _read_by_matrix(schedule: PipelineSchedule, message: Message) -> bool:
+    reader = next(s for s in schedule.streams if s.role.name == message.consumer)
+    return any(
+        op.asynchronous and value.block == message.name
+        for op in (*reader.loop, *reader.epilogue)
+        for value in op.uses
     )
 
 
+def _message(
+    schedule: PipelineSchedule,
+    stream: Stream,
+    message: Message,
+    steps: list[Operation],
+    fence: bool,
+) -> list[Operation]:
+    """The steps with arrivals behind the message's writers and waits before its readers."""
+    roles = {s.role.name: s.role for s in schedule.streams}
+    threads = roles[message.producer].threads + roles[message.consumer].threads
+    context = {"barrier": message.barrier, "threads": threads, "fence": fence}
+    writers = [op for op in steps if any(v.block == message.name for v in op.defines)]
+    readers = [op for op in steps if any(v.block == message.name for v in op.uses)]
+    for ops, role, verb in (
+        (writers, message.producer, "writes"),
+        (readers, message.consumer, "reads"),
+    ):
+        if ops and stream.role.name != role:
+            raise ScheduleError(
+                f"{schedule.file}:{ops[0].line} {ops[0]} of role {stream.role.name!r} {verb} "
+                f"{message.name!r}, which goes from {message.producer!r} to {message.consumer!r}"
+            )
+    for ops, after in ((writers, True), (readers, False)):
+        if len({offset(op) for op in ops}) > 1:
+            raise ScheduleError(
+                f"{schedule.file}:{ops[0].line} {message.name!r} is there for several tiles a "
+                f"pass: {', '.join(map(str, ops))}",
+                hint="declare a message for each of them",
+            )
+        if ops:
+            at = ops[-1] if after else ops[0]
+            index = steps.index(at) + after
+            name = "signal" if after else "acquire"
+            steps = [*steps[:index], _derived(at, name, message.name, context), *steps[index:]]
+    return steps
+
+
+def _derived(
+    at: Operation, name: str, block: str, context: dict[str, Any], template: str = ""
+) -> Operation:
+    """The derived operation `name`, told for the line and the tile of the operation `at`."""
+    return replace(
+        at,
+        name=name,
+        template=f"pipeline/{template or name}.ptx.j2",
+        context=_always(context),
+        defines=(),
+        uses=(Value(block, at.tile),),
+        access=None,
+        domain="every",
+        first_differs=False,
+        guarded=False,
+        asynchronous=False,
+        joins=False,
+    )
+
+
+def _always(context: dict[str, Any]) -> Callable[[Any], dict[str, Any]]:
+    return lambda at: context
+
+
+# ---- groups -------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Groups:
+    """Matrix groups of one role on its way through a run: issued, done, and who needs which."""
+
+    schedule: PipelineSchedule
+    issued: int = 0
+    done: int = 0
+    reads: dict[tuple[str, int], int] = field(default_factory=dict)  # (hand-off, tile) -> group
+    writers: dict[str, int] = field(default_factory=dict)  # register block -> group
+    readers: dict[str, int] = field(default_factory=dict)  # register block or message -> group
+
+    def issue(self, op: Operation, tile: int) -> None:
+        self.issued += 1
+        for value in op.uses:
+            if value.block in self.schedule.smem.handoffs:
+                self.reads[(value.block, tile)] = self.issued
+            else:
+                self.readers[value.block] = self.issued
+        for value in op.defines:
+            self.writers[value.block] = self.issued
+
+    def needed(self, op: Operation, tile: int) -> tuple[int, bool]:
+        """The last group that must be done before ordinary code `op`, and whether `op` touches
+        registers of it."""
+        handoffs = self.schedule.smem.handoffs
+        if op.access is not None or op.name == "sync":
+            name = op.access.target.ring if op.access is not None else op.uses[0].block
+            freed = op.access is not None and op.access.kind == "release"
+            return self.reads.get((name, tile if freed else tile - handoffs[name].depth), 0), False
+        if op.name in WAITS:
+            return 0, False
+        touched = {value.block for value in (*op.uses, *op.defines)}
+        group = max((self.writers.get(block, 0) for block in touched), default=0)
+        for value in op.defines:
+            group = max(group, self.readers.get(value.block, 0))
+            group = max(group, self.reads.get((value.block, tile), 0))
+        return group, True
+
+
 def _group_waits(
-    schedule: PipelineSchedule, stream: Stream, cluster: Cluster, edge: Bounds
+    schedule: PipelineSchedule, cluster: Cluster, edge: Bounds
 ) -> tuple[dict[tuple[str, int], int], int | None]:
-    """Group waits of the loop by place, the strictest over the tile counts, and the final one."""
+    """Group waits of the loop by place, the strictest over the tile counts, and the final one.
+
+    ptxas understands no count but 0 for registers of a group that was issued a pass before: such a
+    group is waited for at the end of its pass (otherwise it serialises all of them, C7514).
+    """
+    ends: set[str] = set()
+    while True:
+        waits: dict[tuple[str, int], int] = {}
+        carried: set[str] = set()
+        flying = False
+        for n in range(1, edge.first_looped + SPAN * edge.step):
+            flying |= _follow(schedule, cluster, edge, n, ends, waits, carried)
+        if carried <= ends:
+            return waits, 0 if flying else None
+        ends |= carried
+
+
+def _follow(
+    schedule: PipelineSchedule,
+    cluster: Cluster,
+    edge: Bounds,
+    n: int,
+    ends: set[str],
+    waits: dict[tuple[str, int], int],
+    carried: set[str],
+) -> bool:
+    """Follows a run of `n` tiles; whether groups are in flight at its end."""
     index_of = {id(step): index for index, step in enumerate(cluster.steps)}
-    waits: dict[tuple[str, int], int] = {}
-    flying_at_end = False
-    for n in range(1, edge.first_looped + SPAN):
-        issued = done = 0
-        users: dict[tuple[str, int], int] = {}  # (hand-off, tile) -> last group that reads it
-        writers: dict[str, int] = {}  # accumulator -> last group that writes it
-        for instance in expand_loop([cluster], edge, n):
-            for op in instance.operations:
-                tile = instance.i + _offset(op)
-                needed = 0
-                if op.access is not None and op.access.kind == "release":
-                    needed = users.get((op.access.target.ring, tile), 0)
-                elif not op.asynchronous:
-                    touched = [value.block for value in (*op.uses, *op.defines)]
-                    needed = max((writers.get(block, 0) for block in touched), default=0)
-                if needed > done:
-                    key = (section(edge, instance.i, n), index_of[id(op)])
-                    waits[key] = min(waits.get(key, issued - needed), issued - needed)
-                    done = needed
-                if op.asynchronous:
-                    issued += 1
-                    for value in op.uses:
-                        if value.block in schedule.smem.handoffs:
-                            users[(value.block, tile)] = issued
-                    for value in op.defines:
-                        writers[value.block] = issued
-        flying_at_end = flying_at_end or done < issued
-    return waits, 0 if flying_at_end else None
+    state = _Groups(schedule)
+    passes: list[tuple[str, int]] = []  # section, groups issued by its end
+
+    def wait(key: tuple[str, int], group: int) -> None:
+        waits[key] = min(waits.get(key, state.issued - group), state.issued - group)
+        state.done = max(state.done, state.issued - waits[key])
+
+    for instance in expand_loop([cluster], edge, n):
+        here = section(edge, instance.i, n)
+        for op in instance.operations:
+            tile = instance.i + offset(op)
+            if op.asynchronous:
+                state.issue(op, tile)
+                continue
+            group, registers = state.needed(op, tile)
+            if group <= state.done:
+                continue
+            before = [name for name, issued in passes if issued >= group]
+            if registers and before:
+                carried.add(before[0])
+            wait((here, index_of[id(op)]), group)
+        if here in ends and state.done < state.issued:
+            wait((here, len(cluster.steps)), state.issued)
+        passes.append((here, state.issued))
+    return state.done < state.issued
 
 
 def _is(operation: Operation, kind: str, handoff: Handoff) -> bool:
@@ -172,18 +386,16 @@ def _is(operation: Operation, kind: str, handoff: Handoff) -> bool:
     return access is not None and access.kind == kind and access.target.ring == handoff.name
 
 
-def _offset(operation: Operation) -> int:
-    return operation.tile.offset if operation.tile else 0
-
-
 def check_handoffs(schedule: PipelineSchedule) -> None:
-    """ScheduleError unless every hand-off has its producer and its consumer."""
+    """ScheduleError unless every hand-off and message has its producer and its consumers."""
     names = {stream.role.name for stream in schedule.streams}
-    for handoff in schedule.smem.handoffs.values():
-        for role in (handoff.producer, handoff.consumer):
+    smem = schedule.smem
+    links = [(h.name, (h.producer, *h.consumers), "hand-off") for h in smem.handoffs.values()]
+    links += [(m.name, (m.producer, m.consumer), "message") for m in smem.messages.values()]
+    for link, roles, what in links:
+        for role in roles:
             if role not in names:
                 raise ScheduleError(
-                    f"{schedule.file}: hand-off {handoff.name!r} names the role {role!r}, which "
-                    f"does nothing",
+                    f"{schedule.file}: {what} {link!r} names the role {role!r}, which does nothing",
                     hint="roles with a stream: " + ", ".join(sorted(names)),
                 )

@@ -1,8 +1,9 @@
 """Streams to PTX lines: roles, tile loops, waits, and a cursor for every slot an operation uses.
 
-A cursor is a slot number and a phase bit in two registers. Operations see tiles 0, 1, 2, ... in
-order, so each keeps its own cursor and advances it after it ran: no arithmetic on the tile number,
-and nothing to unroll.
+A cursor is a slot number and a phase bit. Operations see tiles 0, 1, 2, ... in order, so each keeps
+its own in two registers and advances it after it ran: no arithmetic on the tile number, and nothing
+to unroll. Where a pass turns the whole ring, the slot is a constant and the phase is that of the
+pass: all operations of a role share two registers that change places at its end.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any
 from mlagen.artifact import SourceLine
 from mlagen.codegen.expand import Instance, expand_loop
 from mlagen.codegen.render import Templates
-from mlagen.codegen.sm_90a.derive import Loop, resident_waits, section
+from mlagen.codegen.sm_90a.derive import Loop, offset, section
 from mlagen.dsl import Binding, Operation
 from mlagen.dsl.pipeline import PipelineSchedule, Stream
 from mlagen.dsl.smem import Handoff
+from mlagen.errors import ScheduleError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +32,14 @@ class PtxLine:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Slot and phase registers of one operation."""
+    """Slot and phase of one operation. `step`: slots it advances by after it ran, 0 where the
+    pass does."""
 
     slot: str
     phase: str
     depth: int
     phase_at_start: int
+    step: int
 
 
 @dataclass
@@ -46,49 +50,72 @@ class Emitter:
     templates: Templates
     lines: list[PtxLine] = field(default_factory=list)
     cursors: list[Cursor] = field(default_factory=list)
+    turns: dict[str, None] = field(default_factory=dict)  # roles whose pass turns whole rings
+
+    @property
+    def registers(self) -> list[tuple[str, str, str]]:
+        """Type, names and purpose of the registers that cursors live in."""
+        held = [(".b32", f"{c.slot}, {c.phase}", "slot and phase") for c in self.cursors]
+        return held + [
+            (".b32", ", ".join(self._turn(role)), "phase of the pass, and the other one")
+            for role in self.turns
+        ]
 
     def stream(self, loop: Loop) -> None:
         """One role's code, from its label to the jump to the end."""
         stream, role, edge = loop.stream, loop.stream.role, loop.edge
         name = role.name.upper()
         cursors = {
-            id(op): self._cursor(role.name, index, op)
+            id(op): self._cursor(loop, index, op)
             for index, op in enumerate(loop.cluster.operations())
         }
         self._heading(f"role {role.name}: warps {role.warps.start}..{role.warps.stop - 1}")
         self._code(stream, f"{name}:")
         self._render(stream, "pipeline/enter.ptx.j2", {"role": role, "share": self._share()}, "")
         for cursor in cursors.values():
-            if cursor is not None:
+            if cursor is not None and cursor.step:
                 self._code(stream, f"mov.u32 {cursor.slot}, 0;",
                            f"mov.u32 {cursor.phase}, {cursor.phase_at_start};")  # fmt: skip
-        for operation in (*stream.prologue, *resident_waits(self.schedule, stream)):
+        for operation in loop.prologue:
             self._operation(stream, operation, None, "prologue", Binding(0, False))
         self._code(stream, "setp.eq.u32 %done, %tiles, 0;", f"@%done bra {name}_END;")
         for n in range(1, edge.first_looped):
             self._code(stream, f"setp.eq.u32 %done, %tiles, {n};", f"@%done bra {name}_N{n};")
-        large = edge.first_looped + 2
-        instances = expand_loop([loop.cluster], edge, large)
-        self._instances(loop, cursors, [x for x in instances if x.i < edge.low], large)
+        # Run lengths that show every section: the loop twice, and a drain for each remainder.
+        large = [edge.first_looped + 2 * edge.step + more for more in range(edge.step)]
+        instances = expand_loop([loop.cluster], edge, large[0])
+        self._first_turn(loop, instances[0])
+        self._instances(loop, cursors, [x for x in instances if x.i < edge.low], large[0])
         self._heading(f"{role.name}, loop")
         self._code(stream, f"mov.u32 %i, {edge.low};", f"sub.u32 %last, %tiles, {edge.high};",
                    f"{name}_LOOP:", "setp.ge.u32 %done, %i, %last;",
                    f"@%done bra {name}_DRAIN;", '.pragma "nounroll";')  # fmt: skip
-        steady = next(x for x in instances if edge.low <= x.i < large - edge.high)
-        self._instances(loop, cursors, [steady], large)
-        self._code(stream, "add.u32 %i, %i, 1;", f"bra {name}_LOOP;")
+        steady = next(x for x in instances if edge.low <= x.i < large[0] - edge.high)
+        self._instances(loop, cursors, [steady], large[0])
+        self._code(stream, f"add.u32 %i, %i, {edge.step};", f"bra {name}_LOOP;")
         self._code(stream, f"{name}_DRAIN:")
-        self._instances(loop, cursors, [x for x in instances if x.i >= large - edge.high], large)
-        self._code(stream, f"bra {name}_END;")
+        if edge.step > 1:
+            self._code(stream, f"rem.u32 %last, %tiles, {edge.step};")
+        for n in large[1:]:
+            self._code(stream, f"setp.eq.u32 %done, %last, {n % edge.step};",
+                       f"@%done bra {name}_DRAIN{n % edge.step};")  # fmt: skip
+        for n in large:
+            if n != large[0]:
+                self._code(stream, f"{name}_DRAIN{n % edge.step}:")
+            drain = [x for x in expand_loop([loop.cluster], edge, n) if x.i >= n - edge.high]
+            self._instances(loop, cursors, drain, n)
+            self._code(stream, f"bra {name}_END;")
         for n in range(1, edge.first_looped):
             self._code(stream, f"{name}_N{n}:")
-            self._instances(loop, cursors, expand_loop([loop.cluster], edge, n), n)
+            instances = expand_loop([loop.cluster], edge, n)
+            self._first_turn(loop, instances[0])
+            self._instances(loop, cursors, instances, n)
             self._code(stream, f"bra {name}_END;")
         self._heading(f"{role.name}, after the loop")
         self._code(stream, f"{name}_END:")
         if loop.final is not None:
             self._code(stream, f"wgmma.wait_group.sync.aligned {loop.final};")
-        for operation in stream.epilogue:
+        for operation in loop.epilogue:
             self._operation(stream, operation, None, "epilogue", Binding(0, False))
         self._code(stream, "bra EXIT;")
 
@@ -109,22 +136,55 @@ class Emitter:
             if where != "loop" and instance.operations:
                 self._heading(f"{loop.stream.role.name}, {where}")
             for op in instance.operations:
-                wait = loop.groups.get((where, index_of[id(op)]))
-                if wait is not None:
-                    self._code(loop.stream, f"wgmma.wait_group.sync.aligned {wait};", op=op,
-                               section=where)  # fmt: skip
-                tile = instance.i + (op.tile.offset if op.tile else 0)
+                self._group_wait(loop, where, index_of[id(op)], op)
+                tile = instance.i + offset(op)
                 self._operation(loop.stream, op, cursors[id(op)], where, Binding(tile, tile == 0))
+            self._group_wait(loop, where, len(index_of), None)
+            if loop.stream.role.name in self.turns:
+                for register in self._turn(loop.stream.role.name):
+                    self._code(loop.stream, f"xor.b32 {register}, {register}, 1;", section=where)
 
-    def _cursor(self, role: str, index: int, op: Operation) -> Cursor | None:
+    def _first_turn(self, loop: Loop, first: Instance) -> None:
+        """The phases of the pass that a run begins with."""
+        if loop.stream.role.name in self.turns:
+            for phase, register in enumerate(self._turn(loop.stream.role.name)):
+                at = phase ^ (first.i // loop.edge.step & 1)
+                self._code(loop.stream, f"mov.u32 {register}, {at};")
+
+    def _group_wait(self, loop: Loop, where: str, index: int, op: Operation | None) -> None:
+        wait = loop.groups.get((where, index))
+        if wait is not None:
+            self._code(loop.stream, f"wgmma.wait_group.sync.aligned {wait};", op=op, section=where)
+
+    def _cursor(self, loop: Loop, index: int, op: Operation) -> Cursor | None:
         handoff = self._handoff(op)
         if handoff is None:
             return None
+        if handoff.resident:
+            return Cursor("0", "0", 1, 0, 0)
+        role, step, depth = loop.stream.role.name, loop.edge.step, handoff.depth
         # A fresh barrier counts as having completed phase 1: the first empty wait passes at once.
         start = 1 if op.name == "wait_empty" else 0
-        cursor = Cursor(f"%{role}_{index}_slot", f"%{role}_{index}_phase", handoff.depth, start)
+        if step % depth == 0 and step > 1:
+            turned = (offset(op) // depth + start) & 1
+            if step // depth % 2 == 0:
+                return Cursor(str(offset(op) % depth), str(turned), depth, start, 0)
+            self.turns[role] = None
+            return Cursor(str(offset(op) % depth), self._turn(role)[turned], depth, start, 0)
+        if step > depth:
+            raise ScheduleError(
+                f"{self.schedule.file}:{op.line} {op}: {step} tiles a pass over a ring of {depth}",
+                hint=f"a ring of {step} or more slots, or of a divisor of {step}",
+            )
+        name = f"%{role}_{index}"
+        cursor = Cursor(f"{name}_slot", f"{name}_phase", depth, start, step)
         self.cursors.append(cursor)
         return cursor
+
+    @staticmethod
+    def _turn(role: str) -> tuple[str, str]:
+        """Registers with the phase of a role's pass, and with the other one."""
+        return f"%{role}_turn0", f"%{role}_turn1"
 
     def _handoff(self, op: Operation) -> Handoff | None:
         names = [op.access.target.ring] if op.access else []
@@ -139,8 +199,9 @@ class Emitter:
         if cursor is not None:
             context |= {"slot": cursor.slot, "phase": cursor.phase}
         self._render(stream, op.template, context, where, op)
-        if cursor is not None:
-            advance = {"slot": cursor.slot, "phase": cursor.phase, "depth": cursor.depth}
+        if cursor is not None and cursor.step:
+            advance = {"slot": cursor.slot, "phase": cursor.phase, "depth": cursor.depth,
+                       "step": cursor.step}  # fmt: skip
             self._render(stream, "pipeline/advance.ptx.j2", advance, where, op)
 
     def _render(

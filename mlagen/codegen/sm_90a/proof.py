@@ -1,25 +1,28 @@
-"""The hand-off proof: every tile is filled, used and released in order, for all roles and every N.
+"""The hand-off proof: every access to SMEM comes behind those it needs, for all roles, every N.
 
-Reads the final operation sequences (waits in place, group waits as printed) and follows each role
-for N = 1, 2, ... Checked of every hand-off:
+Reads the final operation sequences (waits in place, group waits as printed) and runs the roles
+against each other for N = 1, 2, ... with clocks of what each warp knows to be over. Checked:
 
-* its producer waits for the slot to be empty before it fills it, and fills tiles 0, 1, ... N-1;
-* its consumer waits for the tile to be full before each use, and uses no tile after releasing it;
-* at a release no matrix group that reads the tile is in flight, and ordinary code touches an
-  accumulator only when no group that writes it is;
-* run against each other, the roles end: no wait is left without its arrival.
+* a tile or message that is used is there: filled, for this tile, and known to be complete;
+* nothing is overwritten before all who read or wrote it are known to be done, matrix instructions
+  by their group wait, on every warp of a role;
+* what ordinary instructions wrote is fenced before a matrix instruction or a copy touches it;
+* ordinary code touches registers of a matrix group only when the group is done;
+* a barrier is not arrived at again before all have left it; each tile is filled and released once;
+* the roles end: no wait is left without its arrival.
 
-A copy of tile t therefore comes after the release of tile t - depth, which comes after every read
-of it. From one loop pass to the next only the tile number changes, so N up to two passes beyond
-the deepest ring stands for all.
+From one loop pass to the next only the tile number changes, so N up to two passes beyond the
+deepest ring stands for all.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from mlagen.codegen.expand import expand_loop
-from mlagen.codegen.sm_90a.derive import Loop, section
+from mlagen.codegen.sm_90a.clocks import Access, Clock, NamedBarrier, Region, join
+from mlagen.codegen.sm_90a.derive import Loop, offset, section
 from mlagen.dsl import Operation
 from mlagen.dsl.pipeline import PipelineSchedule
 from mlagen.dsl.smem import Handoff
@@ -27,155 +30,477 @@ from mlagen.dsl.smem import Handoff
 
 @dataclass(frozen=True, slots=True)
 class HandoffProof:
-    """`checked`: uses, copies and releases looked at; `tiles`: largest N."""
+    """`checked`: accesses looked at; `tiles`: largest N."""
 
     violations: tuple[str, ...]
     checked: int
     tiles: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """An operation of one role at its place in a run, or a group wait where `op` is None."""
+
+    op: Operation | None
+    tile: int
+    groups: int = 0  # at most so many groups stay in flight
+    meeting: bool = False  # the warps of the role meet before or behind the operation
+
+
 @dataclass
-class _Wave:
-    """One role on its way through a run of N tiles."""
+class _Warp:
+    """One warp on its way through a run."""
 
-    name: str
-    events: list[tuple[str, str, int]]  # (wait_full | wait_empty | copy | release, hand-off, tile)
-    at: int = 0
-
-
-@dataclass
-class _Walk:
-    """Checks one role's program order."""
-
-    schedule: PipelineSchedule
+    actor: int
     loop: Loop
-    n: int
-    problems: list[str] = field(default_factory=list)
-    events: list[tuple[str, str, int]] = field(default_factory=list)
-    checked: int = 0
+    issues: bool  # it is the one that issues copies
+    events: list[_Event]
+    clock: Clock
+    at: int = 0
+    waiting: int | None = None  # the named barrier's generation that it waits for
+    groups: list[tuple[Operation, list[Access]]] = field(default_factory=list)  # oldest first
+    unfenced: list[Access] = field(default_factory=list)
+    fence: Clock | None = None  # what it knew at its last proxy fence
+
+    @property
+    def role(self) -> str:
+        return self.loop.stream.role.name
+
+
+@dataclass
+class _Slot:
+    """The barriers of a hand-off's slot."""
+
+    filled: int = 0
+    merged: list[Clock] = field(default_factory=list)  # what the filler knew, by fill
+    gathered: int = 0
+
+
+class _Run:
+    """All roles over `n` tiles. Operations that may skip themselves are done for tile `taken` only:
+    what they order cannot be relied on for another, and what they touch must be in order there."""
+
+    def __init__(
+        self, schedule: PipelineSchedule, loops: list[Loop], n: int, taken: int | None
+    ) -> None:
+        self.schedule, self.n, self.taken = schedule, n, taken
+        self.problems: dict[str, None] = {}
+        self.checked = 0
+        smem = schedule.smem
+        warps = [
+            (loop, member)
+            for loop in loops
+            for member in range(2 if loop.stream.role.threads > 1 else 1)
+        ]
+        fillers = [(h.name, slot) for h in smem.handoffs.values() for slot in range(h.depth)]
+        self.filler = {key: len(warps) + index for index, key in enumerate(fillers)}
+        size = len(warps) + len(fillers)
+        events = {loop.stream.role.name: list(_events(loop, n)) for loop in loops}
+        self.warps = [
+            _Warp(actor, loop, member == 0, events[loop.stream.role.name], [0] * size)
+            for actor, (loop, member) in enumerate(warps)
+        ]
+        self.members = {
+            loop.stream.role.name: sum(1 for other, _ in warps if other is loop) for loop in loops
+        }
+        self.slots = {key: _Slot() for key in fillers}
+        self.releases: dict[tuple[str, int], list[Clock]] = {}
+        self.order: dict[tuple[str, str], list[int]] = {}  # (hand-off, verb): tiles, as they came
+        self.bars: dict[int, NamedBarrier] = {}
+        self.regions = _regions(schedule)
 
     def run(self) -> None:
-        loop, role = self.loop, self.loop.stream.role.name
-        moving = {h.name: h for h in self.schedule.smem.handoffs.values() if not h.resident}
-        index_of = {id(step): index for index, step in enumerate(loop.cluster.steps)}
-        full: set[tuple[str, int]] = set()
-        empty: set[tuple[str, int]] = set()
-        released: set[tuple[str, int]] = set()
-        groups: list[Operation] = []  # in flight, oldest first
-        tiles_of: list[dict[str, int]] = []
-        for instance in expand_loop([loop.cluster], loop.edge, self.n):
-            where = section(loop.edge, instance.i, self.n)
-            for op in instance.operations:
-                wait = loop.groups.get((where, index_of[id(op)]))
-                if wait is not None and len(groups) > wait:
-                    del groups[: len(groups) - wait]
-                    del tiles_of[: len(tiles_of) - wait]
-                tile = instance.i + (op.tile.offset if op.tile else 0)
-                names = {v.block for v in op.uses if v.block in moving}
-                if op.access is not None:
-                    names.add(op.access.target.ring)
-                for name in sorted(names):
-                    key = (name, tile)
-                    self.checked += 1
-                    if op.name in ("wait_full", "wait_empty"):
-                        (full if op.name == "wait_full" else empty).add(key)
-                        self.events.append((op.name, name, tile))
-                    elif op.access is not None and op.access.kind == "copy":
-                        if key not in empty:
-                            self._problem(op, f"fills {name}({tile}) without waiting for its slot")
-                        self.events.append(("copy", name, tile))
-                    elif op.access is not None and op.access.kind == "release":
-                        if any(held.get(name) == tile for held in tiles_of):
-                            self._problem(op, f"{name}({tile}) is still read by a matrix group")
-                        released.add(key)
-                        self.events.append(("release", name, tile))
-                    else:
-                        if key not in full:
-                            self._problem(op, f"uses {name}({tile}) before it is full")
-                        if key in released:
-                            self._problem(op, f"uses {name}({tile}) after its release")
-                if not op.asynchronous:
-                    touched = {v.block for v in (*op.uses, *op.defines)} - set(moving)
-                    for flying in groups:
-                        hit = touched & {value.block for value in flying.defines}
-                        if hit:
-                            self._problem(op, f"touches {min(hit)} while {flying} is in flight")
-                else:
-                    groups.append(op)
-                    tiles_of.append(dict.fromkeys(names, tile))
-        self._complete(role, moving)
-        if groups and loop.final is None:
-            self._problem(groups[-1], "is still in flight after the loop")
+        moved = True
+        while moved and not self.problems:
+            moved = False
+            for warp in self.warps:
+                while not self.problems and warp.at < len(warp.events) and self._step(warp):
+                    warp.at += 1
+                    moved = True
+        if self.problems:
+            return
+        for warp in self.warps:
+            if warp.at < len(warp.events):
+                self._stuck(warp)
+                return
+        self._complete()
 
-    def _complete(self, role: str, moving: dict[str, Handoff]) -> None:
-        for handoff in moving.values():
-            for kind, mine in (
-                ("copy", handoff.producer == role),
-                ("release", handoff.consumer == role),
-            ):
-                tiles = [t for k, name, t in self.events if k == kind and name == handoff.name]
-                if mine and tiles != list(range(self.n)):
-                    verb = {"copy": "fills", "release": "releases"}[kind]
-                    self.problems.append(
-                        f"role {role} {verb} {handoff.name!r} for tiles {tiles} of {self.n}"
-                    )
+    # ---- one event --------------------------------------------------------------------------
 
-    def _problem(self, op: Operation, what: str) -> None:
-        self.problems.append(
-            f"error[hand-off] {self.schedule.file}:{op.line} {op} of role "
-            f"{self.loop.stream.role.name} {what}. First at N = {self.n}."
+    def _step(self, warp: _Warp) -> bool:
+        """Whether the warp got past its next event."""
+        event = warp.events[warp.at]
+        op = event.op
+        warp.clock[warp.actor] += 1
+        if op is None:
+            self._retire(warp, event.groups)
+            return True
+        if op.guarded and event.tile != self.taken:
+            return True
+        if event.meeting:
+            self._fence(warp)
+            return self._join_role(warp)
+        if op.name in ("wait_full", "wait_empty"):
+            return self._wait(warp, op, event.tile)
+        if op.name in ("acquire", "sync", "signal"):
+            return self._barrier(warp, op)
+        if op.access is not None and op.access.kind == "copy":
+            self._copy(warp, op, event.tile)
+        elif op.access is not None and op.access.kind == "release":
+            self._release(warp, op, event.tile)
+        else:
+            self._use(warp, op, event.tile)
+        return True
+
+    def _retire(self, warp: _Warp, stay: int) -> None:
+        done = warp.groups[: max(len(warp.groups) - stay, 0)]
+        warp.groups = warp.groups[len(done) :]
+        for _, accesses in done:
+            for access in accesses:
+                access.over = warp.clock[warp.actor]
+
+    def _wait(self, warp: _Warp, op: Operation, tile: int) -> bool:
+        handoff = self.schedule.smem.handoffs[op.uses[0].block]
+        if op.name == "wait_empty":
+            return self._wait_empty(warp, handoff, tile)
+        tile = 0 if handoff.resident else tile
+        key = (handoff.name, tile % handoff.depth)
+        slot, fill = self.slots[key], tile // handoff.depth + 1
+        filler = self.filler[key]
+        if warp.clock[filler] < fill - 1:
+            # Its parity cannot be told from that of the phase before the last.
+            self._problem(
+                op, warp, f"waits for {handoff.name}({tile}) without knowing that the slot's tile "
+                f"before, {tile - handoff.depth}, was complete"
+            )  # fmt: skip
+        if slot.filled < fill:
+            return False
+        join(warp.clock, slot.merged[fill - 1])
+        warp.clock[filler] = max(warp.clock[filler], fill)
+        if op.context(None).get("fence"):  # type: ignore[arg-type]
+            self._fence(warp)
+        return True
+
+    def _wait_empty(self, warp: _Warp, handoff: Handoff, tile: int) -> bool:
+        if tile < handoff.depth:
+            return True
+        freed = self.releases.get((handoff.name, tile - handoff.depth), [])
+        if len(freed) < sum(self.members[name] for name in handoff.consumers):
+            return False
+        for clock in freed:
+            join(warp.clock, clock)
+        return True
+
+    def _barrier(self, warp: _Warp, op: Operation) -> bool:
+        if op.name == "sync":
+            return self._join_role(warp)
+        message = self.schedule.smem.messages[op.uses[0].block]
+        members = self.members[message.producer] + self.members[message.consumer]
+        if op.name == "acquire":
+            return self._arrive(warp, op, message.barrier, members, wait=True)
+        if op.context(None)["fence"]:  # type: ignore[arg-type]
+            self._fence(warp)
+        return self._arrive(warp, op, message.barrier, members, wait=False)
+
+    def _join_role(self, warp: _Warp) -> bool:
+        role = warp.loop.stream.role
+        return self._arrive(warp, None, role.barrier, self.members[role.name], wait=True)
+
+    def _arrive(
+        self, warp: _Warp, op: Operation | None, number: int, members: int, *, wait: bool
+    ) -> bool:
+        bar = self.bars.setdefault(number, NamedBarrier(members))
+        if warp.waiting is None:
+            late = bar.overtaken(warp.actor, warp.clock)
+            if late is not None and op is not None:
+                self._problem(
+                    op, warp, f"may arrive at barrier {number} again before "
+                    f"{self._name(late)} has passed it"
+                )  # fmt: skip
+                return True
+            bar.arrive(warp.actor, warp.clock)
+            if not wait:
+                return True
+            warp.waiting = bar.generation if warp.actor not in bar.arrived else bar.generation + 1
+        if bar.generation < warp.waiting:
+            return False
+        join(warp.clock, bar.merged)
+        warp.waiting = None
+        return True
+
+    def _fence(self, warp: _Warp) -> None:
+        for access in warp.unfenced:
+            access.fenced = warp.clock[warp.actor]
+        warp.unfenced = []
+        warp.fence = list(warp.clock)
+
+    # ---- accesses ---------------------------------------------------------------------------
+
+    def _copy(self, warp: _Warp, op: Operation, tile: int) -> None:
+        assert op.access is not None
+        handoff = self.schedule.smem.handoffs[op.access.target.ring]
+        self._fill(warp, op, handoff, tile)
+
+    def _fill(self, warp: _Warp, op: Operation, handoff: Handoff, tile: int) -> None:
+        if not warp.issues and not handoff.gatherers:
+            return
+        key = (handoff.name, tile % handoff.depth)
+        slot, filler = self.slots[key], self.filler[key]
+        fill = tile // handoff.depth + 1
+        held = -1 if handoff.resident else tile  # what is resident is there for every tile
+        for region in self._slot_regions(handoff, tile):
+            self._check_write(warp, op, region, tile, fills=True, proxy=not handoff.gatherers)
+            region.write(
+                Access(filler, fill, held, op, (warp.role, id(op), tile),
+                       generic=handoff.gatherers > 0)
+            )  # fmt: skip
+        slot.gathered += 1
+        if slot.gathered == 1:
+            slot.merged.append(list(warp.clock))
+            self.order.setdefault((handoff.name, "fills"), []).append(tile)
+        else:
+            join(slot.merged[-1], warp.clock)
+        if not handoff.gatherers or slot.gathered == self.members[handoff.producer]:
+            slot.filled, slot.gathered = slot.filled + 1, 0
+
+    def _release(self, warp: _Warp, op: Operation, tile: int) -> None:
+        assert op.access is not None
+        handoff = self.schedule.smem.handoffs[op.access.target.ring]
+        regions = {region.name for region in self._slot_regions(handoff, tile)}
+        if any(
+            access.tile == tile and access.region in regions
+            for _, accesses in warp.groups for access in accesses
+        ):  # fmt: skip
+            self._problem(op, warp, f"{handoff.name}({tile}) is still read by a matrix group")
+        self.releases.setdefault((handoff.name, tile), []).append(list(warp.clock))
+        if warp.issues:
+            self.order.setdefault((handoff.name, f"{warp.role} releases"), []).append(tile)
+
+    def _use(self, warp: _Warp, op: Operation, tile: int) -> None:
+        smem = self.schedule.smem
+        for value in op.defines:
+            handoff = smem.handoffs.get(value.block)
+            if handoff is not None and handoff.resident:
+                self._fill(warp, op, handoff, 0)
+        regions = [
+            (region, tile)
+            for value in op.uses
+            for region in self._regions_of(value.block, tile)
+        ]  # fmt: skip
+        reads = [self._read(warp, op, region, tile) for region, tile in regions]
+        written = [
+            region
+            for value in op.defines
+            if value.block in smem.messages
+            or (value.block in smem.handoffs and not smem.handoffs[value.block].resident)
+            for region in self._regions_of(value.block, tile)
+        ]
+        for region in written:
+            self._check_write(warp, op, region, tile, fills=region.name in smem.messages)
+            access = Access(warp.actor, warp.clock[warp.actor], tile, op,
+                            (warp.role, id(op), tile), generic=True)  # fmt: skip
+            region.write(access)
+            warp.unfenced.append(access)
+        if op.asynchronous:
+            warp.groups.append((op, reads))
+            return
+        self._registers(warp, op)
+
+    def _registers(self, warp: _Warp, op: Operation) -> None:
+        """Ordinary code must not touch registers that a group in flight writes, or write any that
+        it reads."""
+        mine = {value.block for value in (*op.uses, *op.defines)}
+        written = {value.block for value in op.defines}
+        smem = (*self.schedule.smem.handoffs, *self.schedule.smem.messages)
+        for flying, _ in warp.groups:
+            hit = mine & {value.block for value in flying.defines}
+            hit |= written & {value.block for value in flying.uses}
+            for block in sorted(hit - set(smem))[:1]:
+                self._problem(op, warp, f"touches {block} while {flying} is in flight")
+
+    def _read(self, warp: _Warp, op: Operation, region: Region, tile: int) -> Access:
+        self.checked += 1
+        key = (warp.role, id(op), tile)
+        if not region.writes:
+            self._problem(op, warp, f"uses {region.name} before it is full")
+        for write in region.writes:
+            if write.tile != tile and write.tile >= 0:
+                self._problem(op, warp, f"uses {region.name} of tile {tile}, which holds that of "
+                              f"tile {write.tile} ({write.op})")  # fmt: skip
+            elif write.key != key and not write.known(warp.clock):
+                filled = write.actor >= len(self.warps)
+                what = "before it is full" if filled else f"before {write.op} is known to be over"
+                self._problem(op, warp, f"uses {region.name} of tile {tile} {what}")
+            elif op.asynchronous and not self._behind_fence(warp, write):
+                self._problem(op, warp, f"reads {region.name} through the async proxy without a "
+                              f"fence behind {write.op}")  # fmt: skip
+        over = None if op.asynchronous else warp.clock[warp.actor]
+        access = Access(
+            warp.actor, over, tile, op, key, generic=not op.asynchronous, region=region.name
         )
+        region.reads.append(access)
+        return access
+
+    def _check_write(
+        self,
+        warp: _Warp,
+        op: Operation,
+        region: Region,
+        tile: int,
+        *,
+        fills: bool,
+        proxy: bool = False,
+    ) -> None:
+        """`fills`: what was there does not matter; `proxy`: the write is one of the async proxy."""
+        self.checked += 1
+        key = (warp.role, id(op), tile)
+        verb = "fills" if fills else "writes"
+        for other, access, writes in region.pending():
+            if access.key == key:
+                continue
+            if not access.known(warp.clock):
+                doing = "write" if writes else "read"
+                self._problem(
+                    op, warp, f"{verb} {region.name} for tile {tile} while "
+                    f"{self._name(access.actor)} may still {doing} {other.name} "
+                    f"({access.op}, tile {access.tile})"
+                )  # fmt: skip
+            elif proxy and writes and not self._behind_fence(warp, access):
+                self._problem(op, warp, f"{verb} {region.name} through the async proxy without a "
+                              f"fence behind {access.op}")  # fmt: skip
+        if not fills and any(write.tile != tile for write in region.writes):
+            self._problem(op, warp, f"changes {region.name} of tile {tile}, which is not there")
+
+    @staticmethod
+    def _behind_fence(warp: _Warp, write: Access) -> bool:
+        if not write.generic:
+            return True
+        if write.fenced is not None and warp.clock[write.actor] >= write.fenced:
+            return True
+        return warp.fence is not None and write.known(warp.fence)
+
+    # ---- regions ----------------------------------------------------------------------------
+
+    def _slot_regions(self, handoff: Handoff, tile: int) -> list[Region]:
+        return [self.regions[f"{t.name}[{tile % handoff.depth}]"] for t in handoff.tiles]
+
+    def _regions_of(self, block: str, tile: int) -> list[Region]:
+        smem = self.schedule.smem
+        if block in smem.handoffs:
+            handoff = smem.handoffs[block]
+            return self._slot_regions(handoff, 0 if handoff.resident else tile)
+        return [self.regions[block]] if block in smem.messages else []
+
+    # ---- the end ----------------------------------------------------------------------------
+
+    def _complete(self) -> None:
+        for handoff in self.schedule.smem.handoffs.values():
+            if handoff.resident:
+                continue
+            verbs = [(handoff.producer, "fills")]
+            if handoff.releases:
+                verbs += [(name, f"{name} releases") for name in handoff.consumers]
+            for role, verb in verbs:
+                tiles = self.order.get((handoff.name, verb), [])
+                if tiles != list(range(self.n)) and sorted(tiles) != list(range(self.n)):
+                    self.problems[
+                        f"role {role} {verb.rpartition(' ')[2]} {handoff.name!r} for tiles "
+                        f"{tiles} of {self.n}"
+                    ] = None
+        for (name, slot), filler in self.filler.items():
+            last = self.slots[(name, slot)].filled
+            if last and not any(warp.clock[filler] >= last for warp in self.warps):
+                self.problems[
+                    f"error[hand-off] {self.schedule.file}: nobody waits for the last fill of "
+                    f"{name!r}, N = {self.n}: it may land in the next block's SMEM"
+                ] = None
+        for warp in self.warps:
+            if warp.groups:
+                self._problem(warp.groups[-1][0], warp, "is still in flight after the loop")
+        for message in self.schedule.smem.messages.values():
+            bar = self.bars.get(message.barrier)
+            if bar is not None and bar.arrived:
+                self.problems[
+                    f"error[hand-off] {self.schedule.file}: message {message.name!r} is written "
+                    f"and not read, N = {self.n}"
+                ] = None
+
+    def _stuck(self, warp: _Warp) -> None:
+        event = warp.events[warp.at]
+        assert event.op is not None
+        block = event.op.uses[0].block if event.op.uses else warp.role
+        handoff = self.schedule.smem.handoffs.get(block)
+        depth = f"; the hand-off is {handoff.depth} deep" if handoff else ""
+        self.problems[
+            f"error[deadlock] {self.schedule.file}: role {warp.role} stays at {event.op.name} of "
+            f"{block}({event.tile}), N = {self.n}{depth}"
+        ] = None
+
+    def _name(self, actor: int) -> str:
+        return f"role {self.warps[actor].role}" if actor < len(self.warps) else "the copy engine"
+
+    def _problem(self, op: Operation, warp: _Warp, what: str) -> None:
+        self.problems[
+            f"error[hand-off] {self.schedule.file}:{op.line} {op} of role {warp.role} {what}. "
+            f"First at N = {self.n}."
+        ] = None
 
 
-def prove_handoffs(schedule: PipelineSchedule, loops: list[Loop]) -> HandoffProof:
-    """Check all hand-offs of all roles for every N."""
+def prove_handoffs(
+    schedule: PipelineSchedule, loops: list[Loop], *, quick: bool = False
+) -> HandoffProof:
+    """Check all accesses of all roles for every N. `quick`: fewer N, and operations that may skip
+    themselves for no tile, the first and the last only; that may miss something."""
     deepest = max((h.depth for h in schedule.smem.handoffs.values()), default=1)
-    largest = max(loop.edge.first_looped for loop in loops) + deepest + 2
-    problems: dict[str, None] = {}
+    step = max(loop.edge.step for loop in loops)
+    largest = max(loop.edge.first_looped for loop in loops) + deepest
+    largest += 0 if quick else 2 * step
+    guarded = any(op.guarded for loop in loops for op in loop.cluster.operations())
     checked = 0
-    for n in range(1, largest + 1):
-        waves = []
-        for loop in loops:
-            walk = _Walk(schedule, loop, n)
-            walk.run()
-            checked += walk.checked
-            problems.update(dict.fromkeys(walk.problems))
-            waves.append(_Wave(loop.stream.role.name, walk.events))
-        stuck = _deadlock(schedule, waves, n)
-        if stuck:
-            problems[stuck] = None
-        if problems:
-            break
-    return HandoffProof(tuple(problems), checked, largest)
+    for n in range(largest + 1):
+        taken: list[int | None] = [None]
+        if guarded:
+            taken += sorted({0, max(n - 1, 0)}) if quick else range(n)
+        for tile in taken:
+            run = _Run(schedule, loops, n, tile)
+            run.run()
+            checked += run.checked
+            if run.problems:
+                return HandoffProof(tuple(run.problems), checked, largest)
+    return HandoffProof((), checked, largest)
 
 
-def _deadlock(schedule: PipelineSchedule, waves: list[_Wave], n: int) -> str:
-    """Runs the roles against each other; says who waits for what if they do not end."""
-    copied: set[tuple[str, int]] = set()
-    released: set[tuple[str, int]] = set()
-    moved = True
-    while moved:
-        moved = False
-        for wave in waves:
-            while wave.at < len(wave.events):
-                kind, name, tile = wave.events[wave.at]
-                depth = schedule.smem.handoffs[name].depth
-                if kind == "wait_full" and (name, tile) not in copied:
-                    break
-                if kind == "wait_empty" and tile >= depth and (name, tile - depth) not in released:
-                    break
-                if kind == "copy":
-                    copied.add((name, tile))
-                elif kind == "release":
-                    released.add((name, tile))
-                wave.at += 1
-                moved = True
-    for wave in waves:
-        if wave.at < len(wave.events):
-            kind, name, tile = wave.events[wave.at]
-            return (
-                f"error[deadlock] {schedule.file}: role {wave.name} stays at {kind} of "
-                f"{name}({tile}), N = {n}; the hand-off is "
-                f"{schedule.smem.handoffs[name].depth} deep"
-            )
-    return ""
+def _events(loop: Loop, n: int) -> Iterator[_Event]:
+    """What a warp of the role does over `n` tiles, in order."""
+    for op in loop.prologue:
+        yield _Event(op, 0)
+    index_of = {id(step): index for index, step in enumerate(loop.cluster.steps)}
+    for instance in expand_loop([loop.cluster], loop.edge, n):
+        where = section(loop.edge, instance.i, n)
+        for op in instance.operations:
+            wait = loop.groups.get((where, index_of[id(op)]))
+            if wait is not None:
+                yield _Event(None, 0, wait)
+            event = _Event(op, instance.i + offset(op))
+            meeting = replace(event, meeting=True)
+            yield from (meeting, event, meeting) if op.joins else (event,)
+        end = loop.groups.get((where, len(loop.cluster.steps)))
+        if end is not None:
+            yield _Event(None, 0, end)
+    if loop.final is not None:
+        yield _Event(None, 0, loop.final)
+    for op in loop.epilogue:
+        yield _Event(op, 0)
+
+
+def _regions(schedule: PipelineSchedule) -> dict[str, Region]:
+    smem = schedule.smem
+    regions = [
+        Region(f"{tile.name}[{slot}]", tile.slot_base(slot), tile.bytes)
+        for tile in smem.tiles.values()
+        for slot in range(tile.slots)
+    ]
+    regions += [Region(m.name, m.base, m.bytes) for m in smem.messages.values()]
+    for region in regions:
+        region.over = tuple(o for o in regions if o is not region and region.overlaps(o))
+    return {region.name: region for region in regions}

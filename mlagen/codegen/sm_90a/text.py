@@ -56,11 +56,14 @@ def render_pipeline(
             ],
             "threads": schedule.threads,
             "registers": [(r.type, f"%{r.name}<{r.count}>", r.comment) for r in schedule.registers]
-            + [(".b32", f"{c.slot}, {c.phase}", "slot and phase") for c in emitter.cursors],
+            + emitter.registers,
             "barriers": [
                 (base + slot * 8, count)
                 for handoff in schedule.smem.handoffs.values()
-                for base, count in ((handoff.full, 1), (handoff.empty, handoff.releases))
+                for base, count in (
+                    (handoff.full, handoff.arrivals),
+                    (handoff.empty, handoff.releases),
+                )
                 if count
                 for slot in range(handoff.depth)
             ],
@@ -101,11 +104,18 @@ def _smem_map(schedule: PipelineSchedule) -> list[str]:
     ]
     for name, (base, size) in schedule.smem.buffers.items():
         lines.append(f"{base:#07x}..{base + size - 1:#07x}  {name}")
+    for message in schedule.smem.messages.values():
+        last = message.base + message.bytes - 1
+        lines.append(
+            f"{message.base:#07x}..{last:#07x}  message {message.name}: {message.producer} -> "
+            f"{message.consumer}, named barrier {message.barrier}"
+        )
     for handoff in schedule.smem.handoffs.values():
-        count = f"{handoff.depth} full barriers, then as many empty ones"
-        what = "1 full barrier, resident" if handoff.resident else count
+        what = f"{handoff.depth} full barrier{'s' if handoff.depth > 1 else ''}"
+        what += ", resident" if handoff.resident else ""
+        what += ", then as many empty ones" if handoff.releases else ""
         lines.append(
             f"{handoff.full:#07x}  hand-off {handoff.name}: {what}; {handoff.producer} -> "
-            f"{handoff.consumer}, {handoff.bytes} bytes"
+            f"{' and '.join(handoff.consumers)}, {handoff.bytes} bytes"
         )
     return lines

@@ -1,0 +1,97 @@
+"""Happens-before, for the proof of pipeline schedules: clocks, accesses to SMEM, barriers.
+
+Who acts: the warps of each role, and each slot of a hand-off as the engine that fills it. Two warps
+stand for all of a role: the first, which issues its copies, and another. A clock says how far in
+each actor's own order an actor knows everything to be over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mlagen.dsl import Operation
+
+Clock = list[int]
+
+
+def join(clock: Clock, other: Clock) -> None:
+    """Learn what `other` knows."""
+    for index, time in enumerate(other):
+        if time > clock[index]:
+            clock[index] = time
+
+
+@dataclass(slots=True)
+class Access:
+    """A read or write of a region: whose, when it is over, and how."""
+
+    actor: int
+    over: int | None  # the actor's time at which it is over; None: not yet
+    tile: int
+    op: Operation
+    key: tuple[str, int, int]  # role, operation, tile: the warps of a role share an operation
+    generic: bool  # by ordinary instructions, not through the async proxy
+    region: str = ""
+    fenced: int | None = None  # the actor's time of its proxy fence behind a generic write
+
+    def known(self, clock: Clock) -> bool:
+        """Whether someone with this clock knows it to be over."""
+        return self.over is not None and clock[self.actor] >= self.over
+
+
+@dataclass(slots=True)
+class Region:
+    """Bytes of SMEM that are used as one: a slot of a tile, or a message."""
+
+    name: str
+    base: int
+    bytes: int
+    writes: list[Access] = field(default_factory=list)  # the last ones
+    reads: list[Access] = field(default_factory=list)  # since then
+    over: tuple[Region, ...] = ()  # others that share bytes with it
+
+    def overlaps(self, other: Region) -> bool:
+        return self.base < other.base + other.bytes and other.base < self.base + self.bytes
+
+    def pending(self) -> list[tuple[Region, Access, bool]]:
+        """What a write must come behind: (region, access, whether it writes)."""
+        return [
+            (region, access, writes)
+            for region in (self, *self.over)
+            for accesses, writes in ((region.writes, True), (region.reads, False))
+            for access in accesses
+        ]
+
+    def write(self, access: Access) -> None:
+        """Take a write that comes behind everything before it."""
+        same = [old for old in self.writes if old.key == access.key]
+        self.writes = [*same, access]
+        if not same:
+            self.reads = []
+
+
+@dataclass(slots=True)
+class NamedBarrier:
+    """A named barrier: `members` actors arrive, some of them waiting."""
+
+    members: int
+    generation: int = 0
+    arrived: dict[int, Clock] = field(default_factory=dict)
+    before: dict[int, int] = field(default_factory=dict)  # arrivals of the last generation
+    merged: Clock = field(default_factory=list)
+
+    def overtaken(self, actor: int, clock: Clock) -> int | None:
+        """An actor whose arrival of the generation before `actor` does not know of, or itself."""
+        if actor in self.arrived:
+            return actor
+        return next((a for a, time in self.before.items() if clock[a] < time), None)
+
+    def arrive(self, actor: int, clock: Clock) -> None:
+        self.arrived[actor] = list(clock)
+        if len(self.arrived) == self.members:
+            self.merged = list(clock)
+            for other in self.arrived.values():
+                join(self.merged, other)
+            self.before = {a: held[a] for a, held in self.arrived.items()}
+            self.arrived = {}
+            self.generation += 1

@@ -1,0 +1,32 @@
+"""Leaves out the derived waits that the proof does not need.
+
+Each role is told to wait for every tile it uses, and its warps to meet before every copy. Where a
+message or another wait already carries that knowledge, the wait costs time for nothing. Waits are
+tried from the last to the first: out goes what the proof holds without.
+"""
+
+from __future__ import annotations
+
+from mlagen.codegen.sm_90a.derive import Loop, derive, looped
+from mlagen.codegen.sm_90a.proof import prove_handoffs
+from mlagen.dsl.pipeline import PipelineSchedule
+
+OPTIONAL = ("wait_full", "sync")
+
+
+def plan(schedule: PipelineSchedule) -> list[Loop]:
+    """The streams with the waits they need. What is wrong with a schedule stays wrong: nothing is
+    left out of one that the proof refuses."""
+    whole = loops = [derive(schedule, stream) for stream in schedule.streams]
+    if prove_handoffs(schedule, loops, quick=True).violations:
+        return whole
+    loops = list(whole)
+    for at, loop in enumerate(loops):
+        steps = list(loop.cluster.operations())
+        for step in [s for s in reversed(loop.cluster.operations()) if s.name in OPTIONAL]:
+            fewer = [s for s in steps if s is not step]
+            tried = looped(schedule, loop.stream, loop.prologue, fewer, loop.epilogue)
+            others = [*loops[:at], tried, *loops[at + 1 :]]
+            if not prove_handoffs(schedule, others, quick=True).violations:
+                steps, loops[at] = fewer, tried
+    return whole if prove_handoffs(schedule, loops).violations else loops

@@ -1,0 +1,204 @@
+"""The hardest pipeline schedule, and what it needs of the language: messages, refills, two tiles a
+pass. Every derived wait of it is needed; whatever is taken out or moved is found by the proof."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from mlagen.codegen.schedules import load
+from mlagen.codegen.sm_90a.derive import WAITS, Loop, derive, looped
+from mlagen.codegen.sm_90a.proof import prove_handoffs
+from mlagen.codegen.sm_90a.thin import plan
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
+from mlagen.errors import CapacityError, ScheduleError
+from mlagen.kernels.mla_decode import MlaDecode
+from mlagen.problem import MlaDecodeConfig
+
+PROBLEM = MlaDecodeConfig(num_heads=64)
+
+
+@pytest.fixture(scope="module")
+def made():
+    return load("mla_decode_sm90", None).build(PROBLEM, {"boxes": 4})
+
+
+@pytest.fixture(scope="module")
+def loops(made):
+    return plan(made)
+
+
+def changed(made, loop, steps):
+    return looped(made, loop.stream, loop.prologue, steps, loop.epilogue)
+
+
+def names(loop: Loop, *which: str) -> list[str]:
+    return [f"{op.name} {op.uses[0].block}" for op in loop.cluster.operations() if op.name in which]
+
+
+def test_it_is_proved(made, loops):
+    proof = prove_handoffs(made, loops)
+    assert not proof.violations and proof.checked > 10_000
+
+
+def test_every_derived_wait_is_needed(made, loops):
+    """Of both roles: barrier waits, meetings, arrivals and waits for messages, group waits."""
+    for at, loop in enumerate(loops):
+        steps = loop.cluster.operations()
+        for gone in [op for op in steps if op.name in WAITS]:
+            tried = changed(made, loop, [op for op in steps if op is not gone])
+            others = [*loops[:at], tried, *loops[at + 1 :]]
+            assert prove_handoffs(made, others).violations, (
+                f"{gone.name} {gone.uses} at {gone.line}"
+            )
+        for key in loop.groups:
+            groups = {k: w for k, w in loop.groups.items() if k != key}
+            others = [*loops[:at], replace(loop, groups=groups), *loops[at + 1 :]]
+            assert prove_handoffs(made, others).violations, key
+
+
+def test_what_messages_tell_is_not_waited_for(made, loops):
+    left, right = loops
+    assert "wait_full cache 0" in names(derive(made, left.stream), "wait_full")
+    # The left one learns from the right one's maximum that the odd tile is there.
+    assert names(left, "wait_full").count("wait_full cache 0") == 1
+    assert names(left, "acquire", "signal") == [
+        "signal M left", "acquire M right", "signal P left", "acquire P right",
+    ]  # fmt: skip
+    assert names(right, "acquire", "signal") == [
+        "acquire M left", "signal M right", "signal P right", "acquire P left",
+    ]  # fmt: skip
+
+
+def test_only_what_matrix_instructions_read_is_fenced(loops):
+    signals = {
+        op.uses[0].block: op.context(None)["fence"]
+        for loop in loops
+        for op in (*loop.cluster.operations(), *loop.epilogue)
+        if op.name == "signal"
+    }
+    assert signals == {"M left": False, "P left": True, "l left": False,
+                       "M right": False, "P right": True, "l right": False}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["P left", "P right"])
+def test_a_missing_fence_is_found(made, loops, name):
+    def unfenced(op):
+        if op.name != "signal" or op.uses[0].block != name:
+            return op
+        return replace(op, context=lambda at: {"fence": False})
+
+    broken = [changed(made, x, [unfenced(op) for op in x.cluster.operations()]) for x in loops]
+    (problem,) = prove_handoffs(made, broken).violations
+    assert "through the async proxy without a fence behind publish" in problem
+
+
+def moved(made, loops, at, who, before, *, tile=None):
+    """The loops with the operations `who` of role `at` before the first operation `before`."""
+    steps = list(loops[at].cluster.operations())
+    taken = [op for op in steps if str(op).startswith(who)]
+    rest = [op for op in steps if op not in taken]
+    index = next(i for i, op in enumerate(rest) if str(op).startswith(before))
+    tried = changed(made, loops[at], [*rest[:index], *taken, *rest[index:]])
+    return [*loops[:at], tried, *loops[at + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("role", "who", "before", "message"),
+    [
+        (0, "copy(cache 0, i+3)", "pv(i+1)", r"uses K0\[1\] of tile 1, which holds that of tile 3"),
+        (1, "publish(i+1)", "acquire(i)", "fills P right .* may still read Q8"),
+        (1, "pv(i)", "pv(i+1)", "uses P left"),
+        (1, "qk(i+3)", "rescale(i)", ""),
+    ],
+)
+def test_steps_out_of_order(made, loops, role, who, before, message):
+    problems = prove_handoffs(made, moved(made, loops, role, who, before)).violations
+    assert problems and re.search(message, problems[0]), problems
+
+
+def scores(d, i):
+    for tile in (i, i + 1):
+        d.qk(tile, d.left, first=True)
+        d.qk(tile, d.right, first=False)
+
+
+def written(body, *, boxes=4):
+    """A schedule of the decode's operations whose left role does `body(d, i)` more."""
+
+    @schedule(problem=MlaDecodeConfig, target="sm_90a")
+    def other(k, s):
+        left = s.role("left", warpgroups=1, registers=256)
+        right = s.role("right", warpgroups=1, registers=256)
+        d = MlaDecode(k, s, left, right, boxes=boxes)
+        with prologue(left):
+            d.place(left)
+        for i in tiles(left, step=2):
+            for columns in d.left:
+                copy(columns, i)
+                copy(columns, i + 1)
+            body(d, i)
+        with epilogue(left):
+            d.give_sum(d.sum_left)
+        for i in tiles(right, step=2):
+            for columns in d.right:
+                copy(columns, i)
+                copy(columns, i + 1)
+            scores(d, i)
+
+    return other.build(PROBLEM, {})
+
+
+def test_a_message_goes_one_way():
+    with pytest.raises(ScheduleError, match=r"'P right', which goes from 'right' to 'left'"):
+        plan(written(lambda d, i: (scores(d, i), d.publish(i, d.p_right))))
+
+
+def test_a_message_that_nobody_reads_is_refused():
+    made = written(lambda d, i: (scores(d, i), d.publish(i, d.p_left)))
+    assert prove_handoffs(made, plan(made)).violations
+
+
+def test_a_message_is_there_for_one_tile_a_pass():
+    def body(d, i):
+        scores(d, i)
+        d.publish(i, d.p_left)
+        d.publish(i + 1, d.p_left)
+
+    with pytest.raises(ScheduleError, match=r"several tiles a pass.*publish"):
+        plan(written(body))
+
+
+def test_a_role_that_fills_half_of_the_tiles_is_refused():
+    @schedule(problem=MlaDecodeConfig, target="sm_90a")
+    def half(k, s):
+        left = s.role("left", warpgroups=1, registers=256)
+        right = s.role("right", warpgroups=1, registers=256)
+        d = MlaDecode(k, s, left, right, boxes=4)
+        for i in tiles(left, step=2):
+            copy(d.left[0], i)
+            d.qk(i, d.left, first=True)
+        for i in tiles(right, step=2):
+            copy(d.right[0], i)
+
+    with pytest.raises(ScheduleError, match="fills 'cache 0' 1 times for 2 tiles"):
+        plan(half.build(PROBLEM, {}))
+
+
+def test_capacities():
+    @schedule(problem=MlaDecodeConfig, target="sm_90a")
+    def many(k, s):
+        s.role("a", warpgroups=1, registers=128)
+        for index in range(16):
+            s.smem.message(f"m{index}", 16, producer="a", consumer="b")
+
+    with pytest.raises(CapacityError, match="no named barrier is left for 'm14': a block has 16"):
+        many.build(PROBLEM, {})
+
+    @schedule(problem=MlaDecodeConfig, target="sm_90a")
+    def large(k, s):
+        tile = s.smem.tile("T", "t", rows=8, row_bytes=128, slots=1)
+        s.smem.message("m", 2048, producer="a", consumer="b", over=tile)
+
+    with pytest.raises(CapacityError, match="2048 bytes over 'T', which has 1024"):
+        large.build(PROBLEM, {})

@@ -1,0 +1,232 @@
+"""Which tools see what: compute-sanitizer and `mlagen audit` on the Hopper kernels, as they are and
+with defects planted in their PTX.
+
+    python tests/gpu/sanitizer_report.py [KERNEL ..]
+
+Needs a Hopper GPU, torch, cuda-bindings, a ptxas and compute-sanitizer. Prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1]), str(HERE.parents[1] / "examples")]
+
+TOOLS = ("memcheck", "racecheck", "synccheck")
+LENGTHS = (450, 130, 64, 1, 0)
+
+
+def without(pattern: str, text: str, *, count: int = 0) -> str:
+    """The text with matching lines commented out; an error if there are none."""
+    made, found = re.subn(rf"(?m)^(\s*)({pattern})", r"\1// \2", text, count=count)
+    if not found:
+        raise SystemExit(f"nothing matches {pattern!r}")
+    return made
+
+
+def fences(text: str) -> str:
+    """Without the proxy fences before P is handed over."""
+    made, found = re.subn(
+        r"fence\.proxy\.async\.shared::cta;(\s*)bar\.arrive", r"//\1bar.arrive", text
+    )
+    if not found:
+        raise SystemExit("no fence before an arrival")
+    return made
+
+
+DECODE: dict[str, Callable[[str], str]] = {
+    "as generated": lambda text: text,
+    "no proxy fence before P is handed over": fences,
+    "the row maximum is read without a barrier": lambda text: without(
+        r"bar\.(sync|arrive) 5, 256;", text
+    ),
+    "columns 0..63 of K are not waited for": lambda text: re.sub(
+        r"@!%ready bra WAIT;", "", text, count=3
+    ),
+    "a warpgroup refills K without meeting": lambda text: without(r"bar\.sync 1, 128;", text),
+}
+GEMM: dict[str, Callable[[str], str]] = {
+    "as generated": lambda text: text,
+    "no proxy fence behind cp.async": lambda text: without(
+        r"fence\.proxy\.async\.shared::cta;", text
+    ),
+}
+
+
+# Two roles write for each other as in the PTX ISA's own example of bar.arrive (bar, barrier: the
+# producer stores and arrives, the consumer synchronises and loads), once in each direction.
+EXCHANGE = """\
+.version 8.0
+.target sm_90a
+.address_size 64
+.extern .shared .align 16 .b8 smem[];
+.visible .entry exchange(.param .u64 o, .param .u32 n)
+.reqntid 256, 1, 1
+{
+    .reg .b32 %t, %at, %value;
+    .reg .b64 %o, %index;
+    .reg .pred %second;
+    mov.u32 %t, %tid.x;
+    mov.u32 %at, smem;
+    mad.lo.u32 %at, %t, 4, %at;
+    st.shared.u32 [%at], %t;
+    setp.ge.u32 %second, %t, 128;
+    @%second bra SECOND;
+    bar.arrive 1, 256;
+    bar.sync 2, 256;
+    ld.shared.u32 %value, [%at + 512];
+    bra STORE;
+SECOND:
+    bar.arrive 2, 256;
+    bar.sync 1, 256;
+    ld.shared.u32 %value, [%at + -512];
+STORE:
+    ld.param.u64 %o, [o];
+    cvta.to.global.u64 %o, %o;
+    mul.wide.u32 %index, %t, 4;
+    add.u64 %o, %o, %index;
+    st.global.u32 [%o], %value;
+    ret;
+}
+"""
+PLAIN: dict[str, Callable[[str], str]] = {
+    "as the PTX ISA has it": lambda text: text,
+    "without barriers": lambda text: without(r"bar\.(sync|arrive) \d, 256;", text),
+}
+KERNELS = {"exchange": PLAIN, "mla_decode_sm90": DECODE, "gemm cp.async": GEMM}
+
+
+def exchange() -> Any:
+    """The artifact of EXCHANGE."""
+    from mlagen.artifact import Arg, Artifact, GridDim, Manifest, Proof, Resources, sha256
+    from mlagen.codegen.ptxas import assemble_ptx
+
+    code = assemble_ptx(EXCHANGE, file_name="k.ptx", source_lines={}, schedule_file="k.ptx").cubin
+    manifest = Manifest(
+        kernel="exchange", symbol="exchange", target="sm_90a", problem_type="", problem={},
+        schedule_file="", knobs={}, kernarg_bytes=16, block=(256, 1, 1),
+        args=(Arg("o", 0, 8, "pointer", "write", dtype="int32"), Arg("n", 8, 4, "u32", "value")),
+        grid=(GridDim("n", 256),), resources=Resources(32, 0, 0, 1024, 0, 0, 0),
+        proof=Proof("proved"), tools={}, flags=(), text_sha256=sha256(EXCHANGE),
+        code_sha256=sha256(code),
+    )  # fmt: skip
+    return Artifact(manifest, code, EXCHANGE)
+
+
+def build(kernel: str) -> Any:
+    if kernel == "exchange":
+        return exchange()
+    from gemm.problem import GemmConfig
+
+    from mlagen.codegen import build as make
+    from mlagen.codegen.schedules import load
+    from mlagen.problem import MlaDecodeConfig
+
+    if kernel == "mla_decode_sm90":
+        return make(kernel, MlaDecodeConfig(num_heads=64))
+    schedule = load(str(HERE.parents[1] / "examples" / "gemm_bf16.py"), "sm_90a")
+    return make(schedule, GemmConfig(m_tile=128), knobs={"feed": kernel.partition(" ")[2]})
+
+
+def launch(kernel: str, text: str) -> None:
+    """Assembles the text, launches it and says whether the result is right."""
+    import torch
+    from gemm.oracles import rounded as gemm_rounded
+    from gemm.problem import GemmConfig
+    from gemm.verification import gemm_inputs
+    from hopper import to_gpu, to_host
+
+    from mlagen.codegen.ptxas import assemble_ptx
+    from mlagen.launch import CudaLauncher
+    from mlagen.ops import MlaDecodeKernel
+    from mlagen.problem import compare
+    from mlagen.problem.mla_decode_rounded import rounded
+    from mlagen.testdata import mla_decode_inputs
+
+    made = assemble_ptx(text, file_name="k.ptx", source_lines={}, schedule_file="k.ptx")
+    artifact = replace(build(kernel), code=made.cubin)
+    if kernel == "exchange":
+        o = torch.full((256,), -1, device="cuda", dtype=torch.int32)
+        CudaLauncher().launch(artifact, tensors={"o": o}, scalars={"n": 256}, sizes={"n": 256})
+        right = bool((o == torch.arange(256, device="cuda").roll(128)).all())
+    elif kernel == "mla_decode_sm90":
+        decode = MlaDecodeKernel(artifact)
+        inputs = mla_decode_inputs(decode.config, lengths=LENGTHS, data="randn")
+        out, _ = decode(
+            *(to_gpu(a) for a in (inputs.q, inputs.cache, inputs.block_table)),
+            to_gpu(inputs.cache_lengths), scale=inputs.scale,
+        )  # fmt: skip
+        torch.cuda.synchronize()
+        right = compare(rounded(inputs).output, to_host(out)).passed
+    else:
+        config = GemmConfig(m_tile=128)
+        given = gemm_inputs(config, m=130, n=264, k=520, data="randn")
+        c = torch.full((130, 264), float("nan"), device="cuda", dtype=torch.bfloat16)
+        sizes = {"m": 130, "n": 264, "k": 520}
+        tensors = {"a": to_gpu(given.a), "b": to_gpu(given.b), "c": c}
+        CudaLauncher().launch(artifact, tensors=tensors, scalars=sizes, sizes=sizes)
+        torch.cuda.synchronize()
+        right = compare(gemm_rounded(given), to_host(c).reshape(1, 130, 1, 264)).passed
+    print("RESULT right" if right else "RESULT wrong")
+
+
+def audited(text: str) -> str:
+    from mlagen.audit.ptx import audit_ptx
+
+    report = audit_ptx(text)
+    rules = sorted({finding.rule for finding in report.findings})
+    return ", ".join(rules) or "clean"
+
+
+def under(tool: str, kernel: str, path: Path) -> tuple[str, str]:
+    """(verdict of the tool, of the result)."""
+    command = [sys.executable, __file__, "--launch", kernel, str(path)]
+    if tool:
+        found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        extra = ["--report-api-errors", "no"] if tool == "memcheck" else []
+        command = [found, "--tool", tool, *extra, *command]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    except subprocess.TimeoutExpired:
+        return "hangs", "hangs"
+    text = done.stdout + done.stderr
+    result = re.search(r"RESULT (\w+)", text)
+    summary = re.search(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", text)
+    verdict = "no summary" if summary is None else "clean" if summary[1] == "0" else summary[1]
+    return verdict, result[1] if result else f"exit {done.returncode}"
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--launch"]:
+        launch(sys.argv[2], Path(sys.argv[3]).read_text())
+        return
+    print(f"| kernel | defect | {' | '.join(TOOLS)} | mlagen audit | result |")
+    print("|---|---|" + "---|" * (len(TOOLS) + 2))
+    for kernel, defects in KERNELS.items():
+        if sys.argv[1:] and kernel not in sys.argv[1:]:
+            continue
+        original = build(kernel).text
+        for name, plant in defects.items():
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "kernel.ptx"
+                path.write_text(plant(original))
+                _, result = under("", kernel, path)
+                verdicts = [under(tool, kernel, path)[0] for tool in TOOLS]
+            print(
+                f"| {kernel} | {name} | {' | '.join(verdicts)} | {audited(plant(original))} | "
+                f"{result} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
