@@ -17,6 +17,9 @@ from pathlib import Path
 from mlagen import env
 from mlagen.codegen import ptxas
 from mlagen.codegen.toolchain import INSTALL_HINT, PROBES, search
+from mlagen.launch import HipLauncher
+from mlagen.launch.hip_library import NAME as HIP_LIBRARY
+from mlagen.launch.hip_library import runtime_path
 
 _PURPOSE = {
     "": "core",
@@ -24,8 +27,11 @@ _PURPOSE = {
     "amd": "assembling without ROCm or LLVM",
     "nvidia": "assembling without a CUDA toolkit",
     "cuda": "launching on NVIDIA GPUs",
+    "hip": "launching on AMD GPUs",
     "dev": "running the tests",
 }
+
+KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")  # of the amdgpu driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +98,18 @@ def examine() -> Report:
     if builds:
         verifies = "and mlagen verify works" if can_verify else "but mlagen verify does not work"
         advice.append(f"mlagen build works here for {', '.join(builds)}, {verifies}.")
+    gpus = tuple(_gpus())
+    here = [arch for arch in _amd_archs() if arch in HipLauncher.targets]
+    if here and missing.get("hip"):
+        advice.append(f"missing hip-python to launch on the {here[0]}: pip install 'mlagen[hip]'")
+    if here and not any(check.found for check in gpus if check.name == "HIP runtime"):
+        advice.append(f"no HIP runtime to launch on the {here[0]}: {_ROCM}")
     groups = (
         Group("machine", tuple(_machine())),
         Group("assemblers, in the order they are taken", tools),
         Group("assemblers for NVIDIA, in the order they are taken", nvidia_tools),
         *(Group(f"python packages: {_title(extra)}", checks) for extra, checks in packages.items()),
-        Group("GPUs", tuple(_gpus())),
+        Group("GPUs", gpus),
         Group("environment variables", tuple(_variables())),
     )
     return Report(groups, tuple(advice), builds, can_verify)
@@ -169,17 +181,49 @@ def _match(pattern: str, text: str) -> str:
     return found[1] if found else ""
 
 
+_ROCM, _CUDA = "amdgpu-install --usecase=dkms,hip", "apt install nvidia-driver-<series>"
+
+
 def _gpus() -> list[Check]:
     amd, kfd = Path("/sys/module/amdgpu"), Path("/dev/kfd")
     nvidia = Path("/proc/driver/nvidia/version")
-    rocm, cuda = "amdgpu-install --usecase=dkms,hip", "apt install nvidia-driver-<series>"
     return [
-        _file("amdgpu driver", amd, _read(amd / "version"), rocm),
-        _file("AMD compute device", kfd, "", rocm),
-        _library("HIP runtime", "amdhip64", rocm),
-        _file("NVIDIA driver", nvidia, _match(r"\s(\d+\.\d[\d.]*)\s", _read(nvidia)), cuda),
-        _library("CUDA driver library", "cuda", cuda),
+        _file("amdgpu driver", amd, _read(amd / "version"), _ROCM),
+        _file("AMD compute device", kfd, "", _ROCM),
+        _amd_gpus(),
+        _hip_runtime(),
+        _file("NVIDIA driver", nvidia, _match(r"\s(\d+\.\d[\d.]*)\s", _read(nvidia)), _CUDA),
+        _library("CUDA driver library", "cuda", _CUDA),
     ]
+
+
+def _amd_archs() -> list[str]:
+    """The processor of each AMD GPU that the driver knows, by what it says without being opened."""
+    found = []
+    for node in sorted(KFD_NODES.glob("*"), key=lambda path: (len(path.name), path.name)):
+        version = int(_match(r"gfx_target_version (\d+)", _read(node / "properties")) or 0)
+        if version:  # 0: a CPU. Decimal digits: major, minor and stepping, two each but the first
+            found.append(f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}")
+    return found
+
+
+def _amd_gpus() -> Check:
+    archs = _amd_archs()
+    if not archs:
+        return Check("AMD GPUs", False, "", f"none in {KFD_NODES}")
+    listed = ", ".join(f"{archs.count(arch)} {arch}" for arch in dict.fromkeys(archs))
+    fits = ", ".join(HipLauncher.targets)
+    usable = any(arch in HipLauncher.targets for arch in archs)
+    return Check("AMD GPUs", True, listed, str(KFD_NODES) if usable else f"kernels need {fits}")
+
+
+def _hip_runtime() -> Check:
+    path = runtime_path()
+    if not path:
+        where = f"no {HIP_LIBRARY} in $ROCM_PATH/lib, /opt/rocm/lib or the library path"
+        return Check("HIP runtime", False, "", f"{where}; {_ROCM}")
+    version = Path(path).resolve().name.partition(".so.")[2]
+    return Check("HIP runtime", True, version, path)
 
 
 def _file(name: str, path: Path, version: str, install: str) -> Check:

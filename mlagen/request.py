@@ -59,7 +59,8 @@ def build_artifact(
 
     schedule = load(kernel, target)
     problem_type: Any = schedule.problem_type
-    problem = problem_type.from_fields(fields)
+    with schedule.own_code():
+        problem = problem_type.from_fields(fields)
     if target is not None:
         require_name("target", target, {schedule.target})
     if knobs:  # a schedule declares its knobs while it runs, and which ones may hang on the problem
@@ -162,24 +163,30 @@ def verify_from_text(
     data: str,
     seed: int,
     modes: Iterable[str],
+    sample: int | None = None,
     problem_file: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> VerifyReport:
-    """`mlagen.verify.verify` for the command line's `NAME=SIZE` texts. `problem_file`: the schedule
-    file that brings the artifact's kind of problem, where it is none of the shipped ones."""
+    """`mlagen.verify.verify` for the command line's `NAME=SIZE` texts; a size that the problem's
+    kind takes for each sequence may be several, `300,0,1`. `problem_file`: the schedule file that
+    brings the artifact's kind of problem, where it is none of the shipped ones."""
     from mlagen.verify import kind_of, verify
 
     if problem_file is not None:
         from mlagen.codegen.schedules import load
 
         load(problem_file, artifact.manifest.target)
-    legal = kind_of(artifact).sizes
-    sizes: dict[str, int] = {}
+    kind = kind_of(artifact)
+    legal, lists = kind.sizes, getattr(kind, "lists", ())
+    sizes: dict[str, int | list[int]] = {}
     for name, text in assignments("--shape", shapes).items():
         require_name("size", name, legal)
         try:
-            sizes[name] = int(text)
+            several = "," in text and name in lists
+            sizes[name] = [int(part) for part in text.split(",")] if several else int(text)
         except ValueError:
-            raise ConfigError(f"--shape {name}={text!r} is not an integer") from None
+            what = "an integer, nor several with commas between" if name in lists else "an integer"
+            raise ConfigError(f"--shape {name}={text!r} is not {what}") from None
     unique: list[Any] = list(dict.fromkeys(modes))
-    return verify(artifact, **sizes, data=data, seed=seed, modes=unique, progress=progress)
+    shape: dict[str, Any] = {**sizes, "sample": sample}
+    return verify(artifact, **shape, data=data, seed=seed, modes=unique, progress=progress)

@@ -8,9 +8,15 @@
 * `late_max`: row maxima grow by more than 8 in log2 units several times, most of them late: every
   rescale path runs.
 * `falling`: the largest scores come first and all later tiles lie far below them.
+* `jumps`: single keys that a few rows of every wave score far above all before them, some by more
+  than 8 in log2 units and some by less: the vote of one row moves the others' maxima.
 
-MLA decode has the same four kinds; its latent rows are normalised, its sinks have small latents,
-and its rotary columns turn with the position. Whatever its caches hold that is no key is NaN.
+MLA decode has the first four kinds; its latent rows are normalised, its sinks have small latents,
+and its rotary columns turn with the position.
+
+Where sequences have their own lengths each is made alone. Pages lie in the pool in random order,
+among others that no sequence uses; whatever a pool or a cache holds that is no key is NaN, and
+table entries behind a sequence's pages name an unused page or one that does not exist.
 
 The same arguments give the same bits.
 """
@@ -41,40 +47,210 @@ OUTLIER_CHANNELS = 4
 SINK_EVERY = 509  # a prime: sinks fall on every place of a tile
 TOPICS = 6
 NO_PAGE = -1  # in a block table: no pool has it
+JUMP_DIRECTIONS = 12
 STEP = 12.0  # log2 units that the scores of `late_max` rise and those of `falling` fall by
+
+
+Numbers = int | Sequence[int]
 
 
 def mha_inputs(
     config: MhaConfig,
     *,
-    batch: int = 1,
-    seq_len: int = 512,
-    num_keys: int | None = None,
-    start_pos: int = 0,
+    batch: int | None = None,
+    seq_len: int | None = None,
+    lengths: Sequence[int] | None = None,
+    num_keys: Numbers | None = None,
+    start_pos: Numbers = 0,
     data: str = "realistic",
     seed: int = 0,
     scale: float | None = None,
 ) -> MhaInputs:
-    """Inputs of an MHA problem. `num_keys` is `start_pos + seq_len` where it is not given.
+    """Inputs of an MHA problem.
 
-    Raises ConfigError for a length below 1, an unknown kind of data, and what MhaInputs refuses.
+    Dense: `batch` sequences (1) of `seq_len` rows (512). Ragged: `lengths`, the rows of each
+    sequence, or without them `batch` of them (3), the first of `seq_len` rows (300), the others
+    drawn, short ones as likely as long ones. `num_keys` is `start_pos` plus the rows where it is
+    not given. Where sequences have their own, `num_keys` and `start_pos` may be one number for all
+    or one for each, and rows and keys may be 0.
+
+    With a sink: sinks from below the scores to above them, and one of -inf where there are several
+    heads.
+
+    Raises ConfigError for numbers that are too small or that the form does not take, an unknown
+    kind of data, and what MhaInputs refuses.
     """
+    if data not in KINDS:
+        raise ConfigError(f"unknown data {data!r}", hint=f"data: {', '.join(KINDS)}")
+    rng = np.random.default_rng([seed, *data.encode()])
+    scale = check_scale(config, default_scale(config) if scale is None else scale)
+    if not config.by_sequence:
+        return _dense(config, rng, batch, seq_len, lengths, num_keys, start_pos, data, scale)
+    rows = _rows(config, rng, batch, seq_len, lengths)
+    starts = _each("start_pos", start_pos, len(rows))
+    wanted = [s + r for s, r in zip(starts, rows, strict=True)] if num_keys is None else num_keys
+    keys = _each("num_keys", wanted, len(rows))
+    element = ELEMENT_TYPES[config.dtype]
+    made = []
+    for r, n, start in zip(rows, keys, starts, strict=True):
+        # An empty sequence is made of one row or key too, which is cut off.
+        shapes = _Shapes(config, 1, max(r, 1), max(n, 1), start, scale)
+        q, k, v = (array[0].astype(element) for array in KINDS[data](rng, shapes))
+        made.append((q[:r], k[:n], v[:n]))
+    queries, key_rows, value_rows = ([entry[part] for entry in made] for part in range(3))
+    more: dict[str, Any] = {}
+    if config.ragged:
+        more["q_offsets"] = np.cumsum([0, *rows], dtype=np.int32)
+    if config.page_size:
+        table, (k, v) = _paged(rng, config, keys, (key_rows, value_rows))
+        more |= {"kv_lengths": np.array(keys, np.int32), "page_table": table}
+    else:
+        more["kv_offsets"] = np.cumsum([0, *keys], dtype=np.int32)
+        k, v = np.concatenate(key_rows), np.concatenate(value_rows)
+    return MhaInputs(
+        config,
+        np.concatenate(queries) if config.ragged else np.stack(queries),
+        k,
+        v,
+        scale,
+        np.array(starts, np.int32),
+        sinks=_sinks(rng, config),
+        **more,
+    )
+
+
+def _dense(
+    config: MhaConfig,
+    rng: np.random.Generator,
+    batch: int | None,
+    seq_len: int | None,
+    lengths: Any,
+    num_keys: Any,
+    start_pos: Any,
+    data: str,
+    scale: float,
+) -> MhaInputs:
+    """Inputs of a dense, contiguous problem."""
+    if lengths is not None:
+        raise ConfigError(
+            f"lengths={_shown(lengths)}: the kernel is dense, all its sequences have seq_len rows",
+            hint="ragged=true makes a kernel that takes lengths",
+        )
+    for name, value in (("num_keys", num_keys), ("start_pos", start_pos)):
+        if isinstance(value, Sequence):
+            raise ConfigError(
+                f"{name}={_shown(value)}: the kernel is dense and contiguous, and takes one number",
+                hint="ragged=true or a page_size makes a kernel that takes one a sequence",
+            )
+    batch, seq_len = 1 if batch is None else batch, 512 if seq_len is None else seq_len
     if start_pos < 0:
         raise ConfigError(f"start_pos={start_pos} must not be negative")
     keys = start_pos + seq_len if num_keys is None else num_keys
     for name, value in (("batch", batch), ("seq_len", seq_len), ("num_keys", keys)):
         if value < 1:
             raise ConfigError(f"{name}={value} must be at least 1")
-    if data not in KINDS:
-        raise ConfigError(f"unknown data {data!r}", hint=f"data: {', '.join(KINDS)}")
-    rng = np.random.default_rng([seed, *data.encode()])
-    scale = check_scale(config, default_scale(config) if scale is None else scale)
     shapes = _Shapes(config, batch, seq_len, keys, start_pos, scale)
     q, k, v = KINDS[data](rng, shapes)
     element = ELEMENT_TYPES[config.dtype]
+    sinks = _sinks(rng, config)
     return MhaInputs(
-        config, q.astype(element), k.astype(element), v.astype(element), shapes.scale, start_pos
+        config,
+        q.astype(element),
+        k.astype(element),
+        v.astype(element),
+        scale,
+        start_pos,
+        sinks=sinks,
     )
+
+
+def _rows(
+    config: MhaConfig,
+    rng: np.random.Generator,
+    batch: int | None,
+    seq_len: int | None,
+    lengths: Sequence[int] | None,
+) -> list[int]:
+    """The query rows of each sequence."""
+    if config.ragged and lengths is not None:
+        for name, value in (("batch", batch), ("seq_len", seq_len)):
+            if value is not None:
+                raise ConfigError(
+                    f"{name}={value} and lengths={_shown(lengths)} say the same twice",
+                    hint="give one of them",
+                )
+        if not lengths or min(lengths) < 0:
+            raise ConfigError(
+                f"lengths={_shown(lengths)}: one or more numbers, none of them negative"
+            )
+        return list(lengths)
+    if lengths is not None:
+        raise ConfigError(
+            f"lengths={_shown(lengths)}: the kernel is not ragged, all its sequences have seq_len "
+            f"rows",
+            hint="ragged=true makes a kernel that takes lengths; num_keys may differ by sequence",
+        )
+    batch = (3 if config.ragged else 1) if batch is None else batch
+    seq_len = (300 if config.ragged else 512) if seq_len is None else seq_len
+    for name, value in (("batch", batch), ("seq_len", seq_len)):
+        if value < 1:
+            raise ConfigError(f"{name}={value} must be at least 1")
+    if not config.ragged:
+        return [seq_len] * batch
+    drawn = np.exp(rng.uniform(0.0, math.log(seq_len + 1), batch - 1)).astype(int)
+    return [seq_len, *drawn.tolist()]
+
+
+def _each(name: str, numbers: Any, count: int) -> list[int]:
+    """One number a sequence, none negative, from one for all or from as many."""
+    each = list(numbers) if isinstance(numbers, Sequence) else [numbers] * count
+    if len(each) != count:
+        raise ConfigError(
+            f"{name}={_shown(each)} are {len(each)} numbers for {count} sequences",
+            hint="one number for all, or one a sequence",
+        )
+    if min(each) < 0:
+        raise ConfigError(f"{name}={_shown(each)} must not be negative")
+    return each
+
+
+def _shown(numbers: Any) -> str:
+    return ",".join(str(number) for number in numbers)
+
+
+def _paged(
+    rng: np.random.Generator,
+    config: MhaConfig,
+    keys: Sequence[int],
+    tensors: tuple[list[Any], list[Any]],
+) -> tuple[npt.NDArray[np.int32], list[Any]]:
+    """Page table and pools of `tensors`, which hold the rows of each sequence."""
+    needed = [config.pages(count) for count in keys]
+    order = rng.permutation(sum(needed) + 2 + sum(needed) // 4)
+    table = np.full((len(keys), max(needed) + 2), NO_PAGE, np.int32)
+    table[:, 1::2] = order[-1]  # of the spare pages
+    shape = (len(order), config.page_size, config.num_kv_heads, config.depth)
+    pools = [np.full(shape, np.nan, ELEMENT_TYPES[config.dtype]) for _ in tensors]
+    taken = 0
+    for sequence, count in enumerate(needed):
+        pages = order[taken : taken + count]
+        taken += count
+        table[sequence, :count] = pages
+        for pool, rows in zip(pools, tensors, strict=True):
+            for index, page in enumerate(pages):
+                part = rows[sequence][index * config.page_size : (index + 1) * config.page_size]
+                pool[page, : len(part)] = part
+    return table, pools
+
+
+def _sinks(rng: np.random.Generator, config: MhaConfig) -> npt.NDArray[np.float32] | None:
+    """Natural units: the kinds' row maxima lie between -5 and 30 for most rows."""
+    if not config.sink:
+        return None
+    sinks = rng.uniform(-4.0, 14.0, config.num_heads).astype(np.float32)
+    if config.num_heads > 1:
+        sinks[1] = -np.inf
+    return sinks
 
 
 class _Shapes:
@@ -158,11 +334,29 @@ def _stairs(sign: float) -> Callable[[np.random.Generator, _Shapes], tuple[Array
     return stairs
 
 
+def _jumps(rng: np.random.Generator, s: _Shapes) -> tuple[Array, Array, Array]:
+    q, k, v = _randn(rng, s)
+    # Some directions of each head; a row lies along one of them, a key that jumps as well.
+    shape = (s.config.num_kv_heads, JUMP_DIRECTIONS, s.config.depth)
+    directions = rng.standard_normal(shape)
+    directions /= np.linalg.norm(directions, axis=2, keepdims=True)
+    each = s.each_query_head(directions)  # [heads, directions, depth]
+    of_row = rng.integers(JUMP_DIRECTIONS, size=s.q[1])
+    q += 4.0 * each[:, of_row].transpose(1, 0, 2)
+    jumping = np.sort(rng.choice(s.keys, min(s.keys, 3 + s.keys // 90), replace=False))
+    height = rng.uniform(2.0, STEP, len(jumping)).cumsum()  # a sawtooth that climbs
+    for key, level in zip(jumping, height, strict=True):
+        along = directions[:, rng.integers(JUMP_DIRECTIONS)]
+        k[:, key] += along * (min(level, 90.0) / (4.0 * s.scale * math.log2(math.e)))
+    return q, k, v
+
+
 KINDS: dict[str, Callable[[np.random.Generator, _Shapes], tuple[Any, Any, Any]]] = {
     "realistic": _realistic,
     "randn": _randn,
     "late_max": _stairs(1.0),
     "falling": _stairs(-1.0),
+    "jumps": _jumps,
 }
 
 

@@ -7,12 +7,14 @@ meets the other half's memory cluster.
 
 | cluster | matrix  | vector / transcendental          | memory                              |
 |---------|---------|----------------------------------|-------------------------------------|
-| A       | QK(i)   | tail of softmax(i-1), cast P     |                                     |
+| A       | QK(i)   | tail of softmax(i-1), cast P     | page of K(i+2), where paged         |
 | B       |         | mask(i), skipped where all seen  | DMA K(i+2); LDS V(i-1) -> registers |
-| C       | PV(i-1) | start of softmax(i), rescale     |                                     |
+| C       | PV(i-1) | start of softmax(i), rescale     | page of V(i+1), where paged         |
 | D       |         |                                  | DMA V(i+1); LDS K(i+1) -> registers |
 
-The waits before the barriers, the prologue and the drain are derived from these four rows.
+The waits before the barriers, the prologue and the drain are derived from these four rows. Tile 0
+is the first that some row of the workgroup sees, tile N - 1 the last. Page numbers are scalar loads
+a cluster ahead of the copy that they are for.
 """
 
 from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
@@ -41,12 +43,14 @@ def mha_prefill_v2(k, s):
 
     for i in tiles(waves):
         with cluster("A"):
+            attention.find_pages(K, i + k_slots)
             weave(attention.qk(i), attention.tail_softmax(i - 1), pattern=qk_pattern)
         with cluster("B"):
             copy(K, i + k_slots)
             read(V, i - 1)
             attention.mask(i)
         with cluster("C", priority=pv_priority):
+            attention.find_pages(V, i + v_slots - 1)
             weave(attention.pv(i - 1), attention.partial_softmax(i), pattern=pv_pattern)
             attention.rescale(i)
         with cluster("D"):

@@ -25,7 +25,7 @@ from mlagen.problem import MlaDecodeConfig
 
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
-    boxes = s.choice("boxes", 1, 2, 4, comment="boxes of 64 columns that share a barrier")
+    boxes = s.choice("boxes", 2, 1, 4, comment="boxes of 64 columns that share a barrier")
     left = s.role("left", warpgroups=1, registers=256)
     right = s.role("right", warpgroups=1, registers=256)
     d = MlaDecode(k, s, left, right, boxes=boxes)
@@ -65,8 +65,8 @@ def mla_decode_sm90(k, s):
         d.maximum(i + 1, d.max_right, fresh=False)
         d.exponent(i + 1)
         d.clean(i + 1, right)
-        d.rescale(i)
         d.publish(i + 1, d.p_right)
+        d.rescale(i)
         d.pv(i + 1, d.right)
         d.pv(i, d.right, d.p_left)
         for columns in d.right:

@@ -20,6 +20,7 @@ from mlagen.artifact.manifest import (
     artifact_key,
     sha256,
 )
+from mlagen.artifact.maps import HandoffMap, KernelMap, MemoryMap, RegisterMap, RoleMap
 from mlagen.artifact.store import ArtifactStore
 
 __all__ = [
@@ -29,9 +30,14 @@ __all__ = [
     "Artifact",
     "ArtifactStore",
     "GridDim",
+    "HandoffMap",
+    "KernelMap",
     "Manifest",
+    "MemoryMap",
     "Proof",
+    "RegisterMap",
     "Resources",
+    "RoleMap",
     "SourceLine",
     "TensorMapSpec",
     "artifact_key",

@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from mlagen.artifact.maps import KernelMap
 from mlagen.errors import ConfigError
 
-SCHEMA = "mlagen.manifest/1"
+SCHEMA = "mlagen.manifest/2"
 
 Knob = int | float | str | bool
 
@@ -164,6 +165,7 @@ class SourceLine(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     template_line: int
     schedule_line: int  # in Manifest.schedule_file
     operation: str = ""  # as the schedule says it: "read(V, i-1)"
+    needed: str = ""  # of a wait placed by hand: the counts that the accesses need, or "none"
 
 
 class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -212,6 +214,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flags: tuple[str, ...]
     text_sha256: str
     code_sha256: str
+    map: KernelMap = KernelMap()
     source: tuple[SourceLine, ...] = ()
     schema: str = SCHEMA
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("audit")
-@click.argument("file", metavar="FILE.ptx")
+@click.argument("file", metavar="FILE.ptx|ARTIFACT")
 @click.option(
     "--box",
     "boxes",
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 @click.option(
     "--mutate", "mutated", is_flag=True, help="Remove and alter each synchronisation; see if told."
 )
+@click.option("--sample", default=0, help="Mutants to take at random; all by default.")
+@click.option("--seed", default=0, show_default=True, help="Of the sample.")
 @click.option("--max", "shown", default=10, show_default=True, help="Findings spelled out.")
 @json_option
 def command(
@@ -42,17 +44,22 @@ def command(
     trips: int,
     manifest: str | None,
     mutated: bool,
+    sample: int,
+    seed: int,
     shown: int,
     as_json: bool,
 ) -> None:
-    """Audit the kernels of a PTX file: wgmma, mbarriers, shared memory, fences, registers."""
+    """Audit the kernels of a PTX file or an artifact's folder: wgmma, mbarriers, shared memory,
+    fences, named barriers, registers. docs/ptx_audit.md has the rules."""
     from mlagen.audit.ptx import Beside, audit_ptx, mutate, read_manifest
 
     path = Path(file)
+    if path.is_dir():
+        path = path / "kernel.ptx"
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise MissingError(f"{file} cannot be read: {error}") from error
+        raise MissingError(f"{path} cannot be read: {error}") from error
     beside_path = Path(manifest) if manifest else path.with_name("manifest.json")
     beside = read_manifest(beside_path) if manifest or beside_path.is_file() else Beside()
     given: dict[str, Any] = {
@@ -62,16 +69,21 @@ def command(
         "trips": trips,
         "beside": beside,
     }
+    if not mutated and (sample or seed):
+        raise ConfigError("--sample and --seed choose mutants", hint="add --mutate")
     if mutated:
         with progress_bar("mutants") as progress:
-            mutants = mutate(text, **given, progress=progress)
+            mutants = mutate(text, **given, sample=sample, seed=seed, progress=progress)
         _print_mutants(file, mutants, as_json)
         if mutants.missed:
             raise FindingsError(mutants.summary())
         return
     report = audit_ptx(text, **given)
     if as_json:
-        print_json("audit.ptx", {"file": file, **asdict(report)})
+        told = asdict(report)
+        for entry in told["entries"]:
+            del entry["evidence"]
+        print_json("audit.ptx", {"file": file, **told})
     else:
         _print(file, report, shown)
     if report.findings:

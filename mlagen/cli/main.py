@@ -24,6 +24,8 @@ VERBS = {
     "audit": "Check a PTX file's waits, barriers, fences and registers on all paths.",
     "mutate": "Put defects into a kernel and count those the emulator notices.",
     "verify": "Run a kernel in the emulator against its oracles.",
+    "inspect": "Clusters, registers, LDS, waits and instructions of a kernel.",
+    "diff": "What differs between two kernels.",
     "doctor": "What this machine has, what it misses, and how to install it.",
 }
 

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     "shapes",
     multiple=True,
     metavar="NAME=SIZE",
-    help="A size of this call, such as batch, seq_len, num_keys or start_pos of an MHA.",
+    help="A size of this call, such as batch, seq_len, num_keys or start_pos of an MHA. Where "
+    "sequences have their own: lengths=300,0,1.",
+)
+@click.option(
+    "--sample",
+    type=int,
+    metavar="N",
+    help="Run and compare N workgroups only, drawn from the seed: for large shapes.",
 )
 @click.option(
     "--problem",
@@ -53,6 +60,7 @@ def command(
     templates: str | None,
     allow_unproved: bool,
     shapes: tuple[str, ...],
+    sample: int | None,
     problem_file: str | None,
     data: str,
     seed: int,
@@ -79,6 +87,7 @@ def command(
             data=data,
             seed=seed,
             modes=modes,
+            sample=sample,
             problem_file=problem_file,
             progress=progress,
         )

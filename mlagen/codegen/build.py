@@ -21,6 +21,7 @@ from mlagen.codegen.assemble import assemble, build_flags, tool_versions
 from mlagen.codegen.layout import LayoutBuilder
 from mlagen.codegen.lifetimes import check_lifetimes
 from mlagen.codegen.listing import cluster_table, code_lines, lds_map
+from mlagen.codegen.maps import kernel_map
 from mlagen.codegen.pad import pad
 from mlagen.codegen.place import place
 from mlagen.codegen.program import Layout
@@ -67,15 +68,20 @@ def build(
     schedule = function.build(problem, knobs or {})
     directory = Path(templates_dir) if templates_dir is not None else None
     templates = Templates(function.target, directory, function.templates)
-    if isinstance(schedule, PipelineSchedule):
-        fields = _plain(problem)
-        return build_pipeline(
-            schedule, templates, fields, _header(schedule, fields), allow_unproved=allow_unproved
-        )
-    program = generate(schedule, templates)
-    if not allow_unproved:
-        require(schedule, program.proof)
-    return _artifact(schedule, program, templates, function.target)
+    with function.own_code():  # operations supply their templates' operands while they are rendered
+        if isinstance(schedule, PipelineSchedule):
+            fields = _plain(problem)
+            return build_pipeline(
+                schedule,
+                templates,
+                fields,
+                _header(schedule, fields),
+                allow_unproved=allow_unproved,
+            )
+        program = generate(schedule, templates)
+        if not allow_unproved:
+            require(schedule, program.proof)
+        return _artifact(schedule, program, templates, function.target)
 
 
 class Program:
@@ -127,7 +133,7 @@ def _artifact(schedule: Schedule, program: Program, templates: Templates, target
         schedule_file=schedule.file,
         knobs=dict(schedule.knobs),
         args=tuple(
-            Arg(name=a.name, offset=a.offset, size=a.size, kind=a.kind, access=a.access)
+            Arg(a.name, a.offset, a.size, a.kind, a.access, dtype=a.dtype)
             for a in signature.arguments
         ),
         kernarg_bytes=signature.kernarg_bytes,
@@ -153,6 +159,7 @@ def _artifact(schedule: Schedule, program: Program, templates: Templates, target
         flags=build_flags(target),
         text_sha256=sha256(text),
         code_sha256=sha256(code),
+        map=kernel_map(schedule),
         source=tuple(source),
     )
     return Artifact(manifest, code, text)
@@ -223,6 +230,7 @@ def _numbered(line: SourceLine, number: int) -> SourceLine:
         template_line=line.template_line,
         schedule_line=line.schedule_line,
         operation=line.operation,
+        needed=line.needed,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from mlagen.codegen.expand import Bounds, Instance, bounds, expand
 from mlagen.codegen.gfx950.isa import Parser
 from mlagen.codegen.program import Instruction, Layout, Origin, Piece, Segment, Step
-from mlagen.codegen.render import Lowering
+from mlagen.codegen.render import EXIT, Lowering
 from mlagen.codegen.weave import weave
 from mlagen.dsl import Binding, Operation, Schedule, Weave
 from mlagen.errors import ScheduleError
@@ -81,6 +81,8 @@ class LayoutBuilder:
         for n in range(1, self.edge.first_looped):
             tail += self._code(f"s_cmp_eq_u32 s[N], {n}", f"s_cbranch_scc1 {self._name(f'N{n}')}")
         tail += self._code(f"s_branch {self._name('PROLOGUE')}")
+        if any(operation.leaves for operation in self.schedule.prologue):
+            tail += self._code(f"{self._name(EXIT)}:", "s_endpgm")
         return Segment(self._name("SETUP"), "setup", [Piece("setup", "setup", None, body, False)],
                        tail=tail)  # fmt: skip
 
@@ -184,6 +186,19 @@ class LayoutBuilder:
 
     def _lower(self, operation: Operation, binding: Binding) -> list[Instruction]:
         body = self.lowering.lower(operation, binding)
+        if operation.leaves:
+            # All waves leave before the first barrier, or none: a later one would wait for ever.
+            if operation not in self.schedule.prologue:
+                raise ScheduleError(
+                    f"{self.schedule.file}:{operation.line} {operation} may end the workgroup",
+                    hint="that stands in the prologue, ahead of every barrier",
+                )
+            place = self._name(EXIT)
+            body = [
+                replace(x, text=x.text.replace(EXIT, place), target=place) if x.target == EXIT
+                else x
+                for x in body
+            ]  # fmt: skip
         if not operation.guarded:
             return body
         self.labels += 1

@@ -76,6 +76,7 @@ def _instructions(
             template_line=origin.template_line if origin else 0,
             schedule_line=origin.schedule_line if origin else 0,
             operation=operation,
+            needed=instruction.needed,
         )
         lines.append(Line(text, source))
     return lines

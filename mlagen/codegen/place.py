@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mlagen.codegen.program import Counts, Instruction, Layout, Origin, Piece, WaitPoint
 from mlagen.dsl import Cluster, Schedule
@@ -39,10 +40,11 @@ def _close(
                                    origin=origin))  # fmt: skip
         body.append(Instruction("s_setprio 0", "s_setprio", "scalar", origin=origin))
     wait = waits.get(WaitPoint(piece.key, len(piece.body)), Counts())
+    needed = "" if cluster.wait is None else wait.text or "none"
     if cluster.wait is not None:
         wait = _by_hand(schedule, piece, cluster, wait, slack)
     if wait != Counts():
-        body.append(_wait(wait, origin))
+        body.append(replace(_wait(wait, origin), needed=needed))
     if piece.closed:
         body.append(Instruction("s_barrier", "s_barrier", "barrier", origin=origin))
     return body

@@ -41,6 +41,7 @@ class Instruction:
     target: str = ""  # label a branch goes to, or the label itself
     note: str = ""  # comment printed above it
     passes: int = 0  # matrix instructions: passes of 4 cycles
+    needed: str = ""  # a wait placed by hand: the counts that the accesses need, or "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,7 @@ class _Walker:
         self.epoch = role.stagger
         self.order = 0
         self.queues: dict[str, deque[Event | None]] = {"vm": deque(), "lgkm": deque()}
+        self.scalar_loads = 0  # in flight; they return out of order
         self.events: dict[tuple[int, str, str, int], Event] = {}
         self.heads: list[tuple[object, ...]] = []  # state at each steady iteration of phase `low`
 
@@ -139,6 +140,7 @@ class _Walker:
                 elif instruction.pipe == "barrier":
                     self.epoch += 1
                 elif instruction.counter:
+                    self.scalar_loads += instruction.pipe == "smem"
                     event = self._event(instruction, step.i, ordinal, piece.cluster)
                     self.queues[instruction.counter].append(event)
         return list(self.events.values())
@@ -166,6 +168,10 @@ class _Walker:
 
     def _wait(self, instruction: Instruction) -> None:
         for name, count in _COUNT.findall(instruction.text):
+            if name == "lgkmcnt":
+                if self.scalar_loads and int(count):
+                    continue  # any of them may be the ones that are left: only 0 says anything
+                self.scalar_loads = 0
             queue = self.queues["vm" if name == "vmcnt" else "lgkm"]
             while len(queue) > int(count):
                 event = queue.popleft()
@@ -191,7 +197,8 @@ class _Walker:
         for event in self.events.values():
             latest[(event.kind, event.ring, event.slot)] = relative(event)
         queues = tuple(tuple(relative(e) for e in queue) for queue in self.queues.values())
-        self.heads.append((queues, tuple(sorted(latest.items(), key=lambda item: item[0]))))
+        slots = tuple(sorted(latest.items(), key=lambda item: item[0]))
+        self.heads.append((queues, self.scalar_loads, slots))
 
 
 def _state_repeats(schedule: Schedule, layout: Layout) -> int | None:

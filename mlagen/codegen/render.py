@@ -14,8 +14,9 @@ import jinja2
 from mlagen.codegen.gfx950.isa import M0, Parser
 from mlagen.codegen.program import Instruction, Origin
 from mlagen.dsl.operation import Binding, Operation
-from mlagen.errors import TemplateError
+from mlagen.errors import MlagenError, TemplateError
 
+EXIT = "EXIT"  # the label where a workgroup ends, until the layout names it
 _MARK = "\x01"  # ends an output line, followed by the template and the line that made it
 
 
@@ -32,6 +33,7 @@ class Templates:
             loaders.append(jinja2.FileSystemLoader(directory))
         loaders.append(jinja2.FileSystemLoader(str(resources.files("mlagen.templates"))))
         self.target = target
+        self.folders = [*(str(d) for d in directories if d is not None), "mlagen's own"]
         self.environment = jinja2.Environment(
             loader=_NumberedLoader(jinja2.ChoiceLoader(loaders)),
             undefined=jinja2.StrictUndefined,
@@ -51,12 +53,20 @@ class Templates:
         except jinja2.TemplateSyntaxError as error:
             raise TemplateError(f"{error.name}:{error.lineno}: {error.message}") from error
         except jinja2.TemplateNotFound as error:
-            raise TemplateError(f"template {error.name} does not exist ({asked_by})") from error
+            raise TemplateError(
+                f"template {error.name} does not exist ({asked_by})",
+                hint=f"looked in {', '.join(self.folders)}",
+            ) from error
         except jinja2.UndefinedError as error:
             raise TemplateError(
-                f"{path}:{_failing_line(error, path)}: {error.message} ({asked_by})",
+                f"{_failing_place(error, path)}: {error.message} ({asked_by})",
                 hint="names come from the context of the operation that asked",
             ) from error
+        except Exception as error:  # a template computes with what it is given
+            what = f"{type(error).__name__}: {error}"
+            if isinstance(error, MlagenError):
+                what = error.message
+            raise TemplateError(f"{_failing_place(error, path)}: {what} ({asked_by})") from error
         lines = []
         for line in text.splitlines():
             body, *marks = line.split(_MARK)
@@ -90,14 +100,19 @@ class _NumberedLoader(jinja2.BaseLoader):
         return source, filename, uptodate
 
 
-def _failing_line(error: BaseException, path: str) -> int:
-    """Line of template `path` in the traceback of a render error (jinja2 rewrites frames)."""
-    line, trace = 0, error.__traceback__
+def _failing_place(error: BaseException, path: str) -> str:
+    """The line of `path`, or of a template that it takes macros from, at which the traceback of a
+    render error ends (jinja2 rewrites frames)."""
+    place, trace = f"{path}:0", error.__traceback__
+    folder = path.partition("/")[0]
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename.endswith(path):
-            line = trace.tb_lineno
+        name = trace.tb_frame.f_code.co_filename
+        if name.endswith(path):
+            place = f"{path}:{trace.tb_lineno}"
+        elif name.endswith(".j2"):
+            place = f"{folder}/{name.rpartition(f'/{folder}/')[2]}:{trace.tb_lineno}"
         trace = trace.tb_next
-    return line
+    return place
 
 
 class Lowering:
@@ -118,7 +133,7 @@ class Lowering:
 
     def _render(self, operation: Operation, binding: Binding) -> list[Instruction]:
         asked_by = f"{self.schedule}:{operation.line}, {operation}"
-        context = {"skip": "SKIP", **operation.context(binding)}
+        context = {"skip": "SKIP", "exit": EXIT, **operation.context(binding)}
         result: list[Instruction] = []
         note = ""
         for source, number, text in self.templates.render(operation.template, context, asked_by):
@@ -145,7 +160,11 @@ def check_guard(operation: Operation, body: list[Instruction]) -> list[Instructi
     A store that may be skipped takes no ticket. A wait that is counted without it is right on both
     ways: where the store was issued, the same count waits for more.
     """
-    branches = [instruction for instruction in body if instruction.pipe == "branch"]
+    leaving = [x for x in body if x.pipe == "branch" and x.target == EXIT]
+    if bool(leaving) != operation.leaves:
+        state = "leaves but is not declared" if leaving else "does not leave but is declared"
+        raise TemplateError(f"{operation.template}: {operation} {state} leaving")
+    branches = [x for x in body if x.pipe == "branch" and x.target != EXIT]
     if bool(branches) != operation.guarded:
         state = "branches but is not declared" if branches else "does not branch but is declared"
         raise TemplateError(f"{operation.template}: {operation} {state} guarded")
@@ -161,7 +180,7 @@ def check_guard(operation: Operation, body: list[Instruction]) -> list[Instructi
                 f"may"
             )
         checked.append(instruction)
-        if instruction.pipe == "branch":
+        if instruction in branches:
             inside = True
         elif instruction.pipe == "label":
             inside = False

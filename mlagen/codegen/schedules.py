@@ -104,6 +104,9 @@ def _execute(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except MlagenError:
         raise
+    except SyntaxError as error:  # of this file, or of a module that it imports
+        where = f"{error.filename or path}:{error.lineno or 0}"
+        raise ScheduleError(f"{where}: {type(error).__name__}: {error.msg}") from error
     except Exception as error:  # a user's file may raise anything; name it, without a traceback
         line = _line_in(error, path)
         raise ScheduleError(f"{path}:{line}: {type(error).__name__}: {error}") from error

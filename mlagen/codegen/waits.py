@@ -90,9 +90,10 @@ def slot_uses(schedule: Schedule, layout: Layout, n: int) -> tuple[list[SlotUse]
     return uses, ordinal + 1
 
 
-def conflicts(uses: list[SlotUse]) -> Iterable[tuple[SlotUse, SlotUse]]:
+def conflicts(uses: list[SlotUse], file: str = "") -> Iterable[tuple[SlotUse, SlotUse]]:
     """Pairs (earlier, later) of slot uses that must be ordered: copy then read, read then copy,
-    copy then copy. ProofError where a read finds another tile in its slot."""
+    copy then copy. ProofError where a read finds another tile in its slot; `file` is the
+    schedule's, for its message."""
     holder: dict[tuple[str, int], SlotUse] = {}
     readers: dict[tuple[str, int], list[SlotUse]] = {}
     for use in uses:
@@ -101,9 +102,11 @@ def conflicts(uses: list[SlotUse]) -> Iterable[tuple[SlotUse, SlotUse]]:
         if use.kind == "read":
             if last is None or last.tile != use.tile:
                 held = "nothing" if last is None else f"tile {last.tile}"
+                origin = use.instruction.origin
                 raise ProofError(
-                    f"error[stale-slot] {use.ring}({use.tile}) is read in cluster "
-                    f"{use.ordinal}, but its slot {use.slot} holds {held}",
+                    f"error[stale-slot] {file}:{origin.schedule_line if origin else 0} "
+                    f"{origin.operation if origin else use.kind}: tile {use.tile} is read, but its "
+                    f"slot {use.slot} of {use.ring} holds {held}",
                     hint="copy the tile before it is read, or give the ring more slots",
                 )
             yield last, use
@@ -125,7 +128,7 @@ def _derive(
     staggers = [role.stagger for role in schedule.roles.members]
     # Tickets that must be complete when a cluster closes.
     due: dict[int, dict[str, int]] = {}
-    for first, second in conflicts(uses):
+    for first, second in conflicts(uses, schedule.file):
         deadline = min(closing_deadline(a, second.ordinal, b) for a in staggers for b in staggers)
         wanted = due.setdefault(max(deadline, first.ordinal), {})
         counter = "vm" if first.kind == "copy" else "lgkm"
@@ -139,13 +142,19 @@ def _derive(
     # A field of all ones asks for no wait at all (CDNA4 ISA, S_WAITCNT): one below is the weakest.
     capacity = {"vm": target.vmcnt_max - 1, "lgkm": target.lgkmcnt_max - 1}
 
+    def reached(counter: str, count: int) -> int:
+        """The last ticket that is complete behind a wait for `count`."""
+        if counter == "lgkm" and count and scalar_ticket > done[counter]:
+            return done[counter]  # any of them may be the ones that are left
+        return max(done[counter], issued[counter] - count)
+
     def need(point: WaitPoint, counter: str, ticket: int) -> None:
         if ticket <= done[counter]:
             return
         count = min(issued[counter] - ticket, capacity[counter])
         if counter == "lgkm" and scalar_ticket > done[counter]:
             count = 0
-        done[counter] = issued[counter] - count
+        done[counter] = reached(counter, count)
         wait = Counts(vm=count) if counter == "vm" else Counts(lgkm=count)
         result[point] = result.get(point, Counts()).stricter(wait)
 
@@ -171,13 +180,14 @@ def _derive(
         for counter in done:
             count = getattr(given.get(end), counter, None)
             if count is not None:
-                done[counter] = max(done[counter], issued[counter] - count)
+                done[counter] = reached(counter, count)
         for counter, ticket in sorted(due.get(ordinal, {}).items()):
             need(end, counter, ticket)
         if piece.cluster.wait is not None:
             # Only what the hand-placed wait covers may be relied on from here.
             for counter in done:
                 count = getattr(piece.cluster.wait, counter)
-                reach = covered[counter] if count is None else issued[counter] - count
-                done[counter] = max(covered[counter], reach)
+                done[counter] = covered[counter]
+                if count is not None:
+                    done[counter] = reached(counter, count)
     return result

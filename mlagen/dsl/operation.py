@@ -38,7 +38,7 @@ class Operation:
     outside the loop, only when there is no tile at all.
     `context(binding)` supplies the template's operands. `first_differs` says that tile 0 is
     rendered differently. `guarded`: the template skips itself with a branch, so it cannot be woven.
-    `leaves`: the template may branch to `{{ exit }}`, where the whole workgroup ends; in a prologue.
+    `leaves`: the template may branch to `{{ exit }}`, where the workgroup ends; in a prologue.
     `asynchronous`: it issues one group of matrix instructions that completes later.
     `joins`: its role's warps meet at a barrier before it, and behind what it wrote.
     """

@@ -21,7 +21,7 @@ from mlagen.dsl.registers import Registers
 from mlagen.dsl.signature import Signature
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.wait import Wait
-from mlagen.errors import ConfigError, ScheduleError
+from mlagen.errors import ConfigError, MlagenError, ScheduleError
 from mlagen.targets import GFX950, Gfx950
 
 AccessKind = Literal["copy", "read", "release"]
@@ -326,11 +326,31 @@ class ScheduleFunction:
     def line(self) -> int:
         return self.function.__code__.co_firstlineno
 
+    @contextmanager
+    def own_code(self) -> Iterator[None]:
+        """Where code of the schedule's folder runs: what a user's file raises there is told by its
+        line, without a traceback. What a shipped one raises is a defect of ours, and stays."""
+        try:
+            yield
+        except MlagenError:
+            raise
+        except Exception as error:
+            folder, place, trace = str(self.path.parent), "", error.__traceback__
+            while trace is not None:
+                name = trace.tb_frame.f_code.co_filename
+                if name.startswith(folder):
+                    place = f"{name}:{trace.tb_lineno}"
+                trace = trace.tb_next
+            if not place or self.function.__module__.startswith("mlagen."):
+                raise
+            raise ScheduleError(f"{place}: {type(error).__name__}: {error}") from error
+
     def run(self, builder: Builder, space: Any, problem: Any) -> None:
         """Call the function with `builder` listening. ConfigError for a knob it did not declare."""
         _current.append(builder)
         try:
-            self.function(problem, space)
+            with self.own_code():
+                self.function(problem, space)
         finally:
             _current.pop()
         unknown = sorted(set(space.knobs.chosen) - set(space.knobs.declared))

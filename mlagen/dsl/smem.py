@@ -108,12 +108,22 @@ class Message:
     barrier: int
 
 
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """`bytes` at `base` that one role writes and reads, in place of tiles that are done with."""
+
+    name: str
+    base: int
+    bytes: int
+
+
 @dataclass
 class Smem:
     """The SMEM map of one schedule, filled while it is written."""
 
     capacity: int
     messages: dict[str, Message] = field(default_factory=dict)
+    scratches: dict[str, Scratch] = field(default_factory=dict)
     barriers: int = 1  # named barriers taken; 0 is the whole block's
     tiles: dict[str, TmaTile] = field(default_factory=dict)
     handoffs: dict[str, Handoff] = field(default_factory=dict)
@@ -190,6 +200,18 @@ class Smem:
         self.messages[name] = message
         return message
 
+    def scratch(self, name: str, *over: TmaTile) -> Scratch:
+        """Declare that a role writes over `over`, tiles that follow each other, when they are no
+        longer needed, which the proof checks."""
+        base = over[0].base
+        size = sum(tile.bytes * tile.slots for tile in over)
+        if over[-1].base + over[-1].bytes * over[-1].slots != base + size:
+            names = ", ".join(tile.name for tile in over)
+            raise ScheduleError(f"scratch {name!r}: {names} do not follow each other in SMEM")
+        self._claim(name, base, 0)
+        self.scratches[name] = Scratch(name, base, size)
+        return self.scratches[name]
+
     def named_barrier(self, name: str) -> int:
         """Take the next named barrier of the block."""
         if self.barriers == SM_90A.named_barriers:
@@ -201,7 +223,7 @@ class Smem:
         return self.barriers - 1
 
     def _claim(self, name: str, base: int, size: int) -> None:
-        names = (*self.tiles, *self.handoffs, *self.buffers, *self.messages)
+        names = (*self.tiles, *self.handoffs, *self.buffers, *self.messages, *self.scratches)
         if name in names:
             raise ScheduleError(f"{name!r} is declared twice")
         if base + size > self.capacity:

@@ -84,6 +84,10 @@ class MlaDecode:
             "query rope", rope, producer=names[0], consumer=names, resident=True
         )
         middle = self.value_parts // 2
+        self.staged = (
+            s.smem.scratch("O left", *self.queries[:middle]),
+            s.smem.scratch("O right", *self.queries[middle : self.value_parts]),
+        )
         self.left, self.right = (
             tuple(
                 s.smem.handoff(
@@ -140,6 +144,7 @@ class MlaDecode:
             ("table_end", ".b64", "end of this sequence's entries of the block table"),
             ("map_q", ".b64", "tensor map of q"),
             ("map_cache", ".b64", "tensor map of the cache"),
+            ("map_o", ".b64", "tensor map of o"),
         ):
             self.supply[name] = s.named(name, type, 1, why)[0]
 
@@ -238,11 +243,15 @@ class MlaDecode:
                      defines=(Value(message.name, tile),))  # fmt: skip
 
     def pv(self, tile: Tile, half: tuple[Handoff, ...], message: Message | None = None) -> None:
-        """O += P V over the columns of `half`; P from registers, or from the other's message."""
+        """O += P V over the columns of `half`, one group; P from registers, or from the other's
+        message."""
         held = [t for h in half for t in h.tiles if self.keys.index(t) < self.value_parts]
+        first = self.keys.index(held[0]) % (self.value_parts // 2)
+        each = COLUMNS // 2  # accumulators of 64 columns
         source = Value(message.name, tile) if message else Value("P")
         self._record(
             "pv", tile, message=message, values=held, columns=COLUMNS * len(held),
+            o=self.supply["o"][each * first : each * (first + len(held))],
             steps=self.k.page_size // 16,
             uses=(source, *(Value(h.name, tile) for h in half if set(h.tiles) & set(held))),
             defines=(Value("O"),), asynchronous=True,
@@ -259,11 +268,17 @@ class MlaDecode:
         self._record("give_sum", None, message=message, defines=(Value(message.name),))
 
     def finish(self, message: Message, role: WarpRole) -> None:
-        """O / l to memory, this warpgroup's columns; LSE by the left one."""
+        """O / l to memory by way of SMEM, this warpgroup's columns; LSE by the left one."""
+        index = self.roles.index(role)
+        staged, columns = self.staged[index], self.k.d_v // 2
         self._record(
-            "finish", None, message=message, left=role is self.roles[0],
-            first_column=self.roles.index(role) * self.k.d_v // 2, d_v=self.k.d_v,
+            "finish", None, message=message, left=index == 0, role=role, staged=staged,
+            boxes=[
+                (staged.base + self.queries[0].bytes * box, index * columns + COLUMNS * box)
+                for box in range(columns // COLUMNS)
+            ],
             num_heads=self.k.num_heads, uses=(Value(message.name), Value("O")),
+            defines=(Value(staged.name),), joins=True,
         )  # fmt: skip
 
     # ---- spelling ---------------------------------------------------------------------------
@@ -313,14 +328,14 @@ class MlaDecode:
 
 
 def signature(k: MlaDecodeConfig, threads: int) -> Signature:
-    """q: [B, H, 576] and cache: [blocks, page, 576] by tensor map; o: [B, H, 512]; lse: [B, H]."""
+    """q: [B, H, 576], cache: [blocks, page, 576] and o: [B, H, 512] by tensor map; lse: [B, H]."""
     return Signature(
         pack(
             ("q", TensorMap("q", k.dtype, k.d_qk, COLUMNS, HEADS), "read"),
             ("cache", TensorMap("cache", k.dtype, k.d_qk, COLUMNS, k.page_size), "read"),
             ("block_table", "pointer:int32", "read"),
             ("cache_lengths", "pointer:int32", "read"),
-            ("o", "pointer:bf16", "write"),
+            ("o", TensorMap("o", k.output_dtype, k.d_v, COLUMNS, HEADS), "write"),
             ("lse", "pointer:fp32", "write"),
             ("max_pages", "u32", "value"),
             ("scale_log2e", "f32", "value"),

@@ -11,12 +11,16 @@ import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from mlagen.errors import ConfigError
 
+Platform = Literal["CUDA", "ROCm"]
+
 # DLPack's device types and type codes (dlpack.h, version 1.1).
-_DL_CPU, _DL_CUDA, _DL_CUDA_HOST, _DL_CUDA_MANAGED = 1, 2, 3, 13
+_DL_PLATFORMS: dict[int, Platform] = {2: "CUDA", 13: "CUDA", 10: "ROCm"}  # 13: managed memory
 _DL_TYPES = {
     (0, 8): "int8",
     (0, 32): "int32",
@@ -85,19 +89,32 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def platform_of(value: Any) -> Platform | Literal[""]:
+    """Whose GPU holds the tensor; "" for what is no such tensor or does not say it.
+
+    The array interface is named after CUDA, but libraries on ROCm offer it too: it says nothing.
+    """
+    if is_torch(value):
+        if not value.is_cuda:
+            return ""
+        # ROCm's torch calls its GPUs "cuda" as well.
+        version = getattr(sys.modules["torch"], "version", None)
+        return "ROCm" if getattr(version, "hip", None) else "CUDA"
+    if hasattr(value, "__dlpack_device__"):
+        return _DL_PLATFORMS.get(int(value.__dlpack_device__()[0]), "")
+    return ""
+
+
 def is_on_gpu(value: Any) -> bool:
     """Whether it is a tensor in GPU memory: one that a launcher of a GPU takes."""
     if is_torch(value):
         return bool(value.is_cuda)
-    if hasattr(value, "__cuda_array_interface__"):
-        return True
-    if hasattr(value, "__dlpack_device__"):
-        return int(value.__dlpack_device__()[0]) in (_DL_CUDA, _DL_CUDA_MANAGED)
-    return False
+    return hasattr(value, "__cuda_array_interface__") or bool(platform_of(value))
 
 
 def device_tensor(name: str, value: Any, stream: int) -> DeviceTensor:
-    """`value` as a tensor on a GPU, ready to be used in `stream` (a CUDA stream's handle).
+    """`value` as a tensor on a GPU, ready to be used in `stream` (a stream's handle; -1: not to be
+    used, only looked at).
 
     Raises ConfigError for what is no tensor, and for one in the host's memory.
     """
@@ -119,9 +136,11 @@ def device_tensor(name: str, value: Any, stream: int) -> DeviceTensor:
             value,
         )
     interface = getattr(value, "__cuda_array_interface__", None)
-    # Types that numpy has no code for (bf16) come as bytes without meaning: DLPack names them.
-    if interface and not (interface["typestr"][1] == "V" and hasattr(value, "__dlpack__")):
-        return _from_interface(name, value, interface)
+    if interface:
+        element = _element(name, interface["typestr"])
+        # Types that numpy has no code for (bf16) come as bytes without meaning: DLPack names them.
+        if element.kind != "V" or not hasattr(value, "__dlpack__"):
+            return _from_interface(name, value, interface, element)
     return _from_dlpack(name, value, stream)
 
 
@@ -143,17 +162,27 @@ def _renamed(dtype: str) -> str:
     return _NAMES.get(dtype, dtype)
 
 
-def _from_interface(name: str, value: Any, interface: dict[str, Any]) -> DeviceTensor:
+def _element(name: str, typestr: str) -> np.dtype[Any]:
+    """The type of an array interface: numpy's codes, and its names, which hip-python writes."""
+    try:
+        return np.dtype(typestr)
+    except TypeError as error:
+        raise ConfigError(f"{name} has the type {typestr!r}, which is none of numpy's") from error
+
+
+def _from_interface(
+    name: str, value: Any, interface: dict[str, Any], element: np.dtype[Any]
+) -> DeviceTensor:
     shape = tuple(interface["shape"])
     pointer, read_only = interface["data"]
-    size = int(interface["typestr"][2:])
+    size = element.itemsize
     strides = interface.get("strides")
     return DeviceTensor(
         name,
         int(pointer or 0),
         shape,
         row_major(shape) if strides is None else tuple(stride // size for stride in strides),
-        _renamed(interface["typestr"]),
+        _renamed(element.str),
         None,
         not read_only,
         value,
@@ -179,8 +208,10 @@ class _DLTensor(ctypes.Structure):
 
 
 def _from_dlpack(name: str, value: Any, stream: int) -> DeviceTensor:
-    # The array API names the legacy default stream 1; the tensor is ready in `stream` afterwards.
-    capsule = value.__dlpack__(stream=stream or 1)
+    # The tensor is ready in `stream` afterwards. The array API names CUDA's default stream 1, and
+    # ROCm's 0 (`__dlpack__`).
+    default = 0 if platform_of(value) == "ROCm" else 1
+    capsule = value.__dlpack__(stream=stream or default)
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     address = pointer_of(capsule, b"dltensor")

@@ -217,8 +217,8 @@ class Judge:
         launcher = _OneHead(code, mode, copies, limit)
         inputs = make_inputs(self.config, shape, copies=copies)
         run = MhaKernel(self.artifact, launcher).run(inputs)
-        assert run.report.emulation is not None
-        output = np.ascontiguousarray(run.output[:, :, 0])  # of the one head that was run
+        assert run.report is not None and run.report.emulation is not None
+        output = np.ascontiguousarray(run.output[..., 0, :])  # of the one head that was run
         return _Run(output.view(np.uint8).reshape(copies, -1), run.report.emulation)
 
     # ---- where findings point -------------------------------------------------------------------

@@ -12,8 +12,10 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mlagen.mutation.listing import Listing
 from mlagen.problem import MhaConfig, MhaInputs, default_scale
@@ -50,16 +52,15 @@ def shapes_for(listing: Listing, sections: Sequence[str]) -> tuple[Shape, ...]:
     phases = sum(1 for name in listing.sections if _LOOP.match(name))
     first = max(exact, default=0) + 1
     looped = range(first, first + max(_SPAN, 2 * phases + 1))
-    served = [n for n in exact if n > 0]  # there is always a key
     tiles: dict[int, None] = {}
     for section in sections:
         if one := _EXACT.match(section):
-            tiles.update(dict.fromkeys([int(one[1])] if int(one[1]) else []))
+            tiles.update(dict.fromkeys([int(one[1])]))
         elif drain := _DRAIN.match(section):
             behind, period, phase = (int(group) for group in drain.groups())
             tiles.update(dict.fromkeys(n for n in looped if (n - behind) % period == phase))
         elif section in ("setup", "epilogue"):
-            tiles.update(dict.fromkeys([*served, *looped]))
+            tiles.update(dict.fromkeys([*exact, *looped]))
         else:
             tiles.update(dict.fromkeys(reversed(looped)))
     return tuple(Shape(n, missing) for missing in (_TAIL, 0) for n in tiles)
@@ -72,7 +73,7 @@ def make_inputs(config: MhaConfig, shape: Shape, *, copies: int = 1, seed: int =
     any wave; with whole tiles they stand at the end of the keys, and it cuts through their tiles.
     Either way all tiles are computed.
     """
-    keys = config.kv_block * shape.tiles - shape.missing
+    keys = max(0, config.kv_block * shape.tiles - shape.missing)
     rows, depth, heads = config.q_tile, config.depth, config.num_kv_heads
     rng = np.random.default_rng([seed, shape.tiles, shape.missing])
     scale = default_scale(config)
@@ -89,6 +90,41 @@ def make_inputs(config: MhaConfig, shape: Shape, *, copies: int = 1, seed: int =
     level = _STEP * ((np.arange(keys) + config.kv_block - 5) // config.kv_block - 1)
     k += (level / (_ALONG * scale * math.log2(math.e)))[:, None, None] * direction
     element = ELEMENT_TYPES[config.dtype]
-    q, k, v = (np.repeat(x[None], copies, axis=0).astype(element) for x in (q, k, v))
     start = keys if shape.missing else max(0, keys - rows)
-    return MhaInputs(config, q, k, v, scale, start)
+    arrays: dict[str, Any] = {"start_pos": start}
+    if config.by_sequence:
+        arrays["start_pos"] = np.full(copies, start, np.int32)
+    if config.sink:
+        arrays["sinks"] = np.zeros(config.num_heads, np.float32)
+    if config.ragged:
+        arrays["q_offsets"] = (np.arange(copies + 1) * rows).astype(np.int32)
+        q = np.concatenate([q] * copies)
+    else:
+        q = np.repeat(q[None], copies, axis=0)
+    if config.page_size:
+        k, v, arrays["page_table"] = _paged(config, k, v, copies)
+        arrays["kv_lengths"] = np.full(copies, keys, np.int32)
+    elif config.ragged:
+        k, v = (np.concatenate([x] * copies) for x in (k, v))
+        arrays["kv_offsets"] = (np.arange(copies + 1) * keys).astype(np.int32)
+    else:
+        k, v = (np.repeat(x[None], copies, axis=0) for x in (k, v))
+    q, k, v = (x.astype(element) for x in (q, k, v))
+    return MhaInputs(config, q, k, v, scale, **arrays)
+
+
+def _paged(
+    config: MhaConfig, k: npt.NDArray[Any], v: npt.NDArray[Any], copies: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int32]]:
+    """Pools and page table of `copies` equal sequences, which share their pages. Pages lie in
+    reverse, behind one that is no sequence's; rows that are no keys are NaN."""
+    count, size = max(1, config.pages(len(k))), config.page_size
+    pools = []
+    for rows in (k, v):
+        pool = np.full((count + 1, size, *rows.shape[1:]), np.nan)
+        held = np.full((count * size, *rows.shape[1:]), np.nan)
+        held[: len(rows)] = rows
+        pool[1:] = held.reshape(count, size, *rows.shape[1:])[::-1]
+        pools.append(pool)
+    table = np.tile(np.arange(count, 0, -1, dtype=np.int32), (copies, 1))
+    return pools[0], pools[1], table

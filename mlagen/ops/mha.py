@@ -1,30 +1,30 @@
-"""An MHA kernel as a function: numpy arrays in, numpy array out."""
+"""An MHA kernel as a function: numpy arrays in and out (emulated), or tensors of a GPU."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
-from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport
+from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher, is_on_gpu
 from mlagen.ops.findings import findings_error, findings_of
+from mlagen.ops.mha_gpu import MhaArguments, gpu_arguments
+from mlagen.ops.mha_host import check_extents, host_call
 from mlagen.problem import MhaConfig, MhaInputs, default_scale
-from mlagen.problem.formats import scale_log2e
-from mlagen.problem.mha_inputs import ELEMENT_TYPES, check_tensor
-
-U32 = 2**32  # buffer resources hold sizes, and kernels offsets and row numbers, in 32 bits
 
 
 @dataclass(frozen=True, slots=True)
 class MhaRun:
-    """One call's output [batch, seq_len, num_heads, depth] and what the launch reported."""
+    """One call's output, its log-sum-exp where the kernel writes it, and what the launch reported:
+    nothing where no sequence had a query, which launches nothing. Shapes as in `problem.mha`."""
 
     output: npt.NDArray[Any]
-    report: LaunchReport
+    lse: npt.NDArray[Any] | None
+    report: LaunchReport | None
 
 
 class MhaKernel:
@@ -36,7 +36,13 @@ class MhaKernel:
     def __init__(self, artifact: Artifact, launcher: Launcher | None = None) -> None:
         self.artifact = artifact
         self.config = config_of(artifact)
+        self._given = launcher
         self.launcher: Launcher = launcher if launcher is not None else EmulatedLauncher()
+
+    @cached_property
+    def gpu_launcher(self) -> Any:
+        """What runs it on tensors of a GPU: the launcher it was given, or its target's own."""
+        return self._given or gpu_launcher(self.artifact.manifest.target)
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value}" for name, value in self.config.to_fields().items())
@@ -44,79 +50,126 @@ class MhaKernel:
 
     def __call__(
         self,
-        q: npt.NDArray[Any],
-        k: npt.NDArray[Any],
-        v: npt.NDArray[Any],
+        q: Any,
+        k: Any,
+        v: Any,
         *,
         scale: float | None = None,
-        start_pos: int = 0,
-        out: npt.NDArray[Any] | None = None,
-    ) -> npt.NDArray[Any]:
-        """Attention of `q` [B, S, H, D] over `k`, `v` [B, num_keys, H_kv, D]: [B, S, H, D].
+        start_pos: Any = 0,
+        q_offsets: Any = None,
+        kv_offsets: Any = None,
+        kv_lengths: Any = None,
+        page_table: Any = None,
+        sinks: Any = None,
+        out: Any = None,
+        lse: Any = None,
+        max_seq_len: int | None = None,
+    ) -> Any:
+        """Attention of `q` over `k` and `v`: O, or (O, LSE) where the kernel is built for it.
 
-        C-contiguous arrays of the problem's dtype (`ml_dtypes.bfloat16`). `scale` multiplies the
-        dot products, 1 / sqrt(D) where it is not given; query row i stands at `start_pos + i`.
-        `out` is written to and returned; it is filled with NaN first, so nothing old survives.
+        C-contiguous arrays of the problem's dtype (`ml_dtypes.bfloat16`), shapes and the arrays
+        that each form takes as in `MhaInputs`: dense q [B, S, H, D] over k, v [B, num_keys, H_kv,
+        D]; packed rows with `q_offsets`; keys packed with `kv_offsets` or in pages with
+        `page_table` and `kv_lengths`. `scale` multiplies the dot products, 1 / sqrt(D) where it is
+        not given; query row i stands at `start_pos + i`, a number or int32 [B] where lengths
+        differ by sequence. `out` and `lse` are written to and returned; they are filled with NaN
+        first, so nothing old survives.
+
+        Tensors of a GPU (torch's, or with the array interface or DLPack) run on it, in its current
+        stream, and nothing waits for them; `out` is then left as it is, and torch alone makes one.
+        Ragged kernels then need `max_seq_len`, the query rows of the longest sequence; on arrays of
+        the host `q_offsets` tells it.
 
         Raises ConfigError for tensors and numbers that the kernel cannot serve, before anything is
         run, and FindingsError when the emulator's sanitizer found a defect in the run.
         """
+        arrays = {
+            "q_offsets": q_offsets, "kv_offsets": kv_offsets, "kv_lengths": kv_lengths,
+            "page_table": page_table, "sinks": sinks,
+        }  # fmt: skip
+        if any(is_on_gpu(tensor) for tensor in (q, k, v, out)):
+            made = self.arguments(
+                q, k, v, scale=scale, start_pos=start_pos, out=out, lse=lse,
+                max_seq_len=max_seq_len, **arrays,
+            )  # fmt: skip
+            self.gpu_launcher.launch(
+                self.artifact, tensors=made.tensors, scalars=made.scalars, sizes=made.sizes
+            )
+            return self._returned(made.tensors["o"], made.tensors.get("lse"))
+        if max_seq_len is not None:
+            raise ConfigError(
+                f"max_seq_len={max_seq_len} is for tensors of a GPU; these are arrays of the host",
+                hint="leave it out",
+            )
         inputs = MhaInputs(
-            self.config, q, k, v, default_scale(self.config) if scale is None else scale, start_pos
+            self.config,
+            q,
+            k,
+            v,
+            default_scale(self.config) if scale is None else scale,
+            start_pos,
+            **arrays,
         )
-        run = self.run(inputs, out=out)
-        found = findings_of(self.artifact, run.report)
+        run = self.run(inputs, out=out, lse=lse)
+        found = findings_of(self.artifact, run.report) if run.report else ()
         if found:
             raise findings_error(self.artifact, found)
-        return run.output
+        return self._returned(run.output, run.lse)
 
-    def run(self, inputs: MhaInputs, *, out: npt.NDArray[Any] | None = None) -> MhaRun:
+    def _returned(self, output: Any, lse: Any) -> Any:
+        return (output, lse) if self.config.lse else output
+
+    def run(
+        self,
+        inputs: MhaInputs,
+        *,
+        out: npt.NDArray[Any] | None = None,
+        lse: npt.NDArray[Any] | None = None,
+    ) -> MhaRun:
         """Like a call, but findings are left in the report. For checkers."""
         config = self.config
         if inputs.config != config:
             raise ConfigError(f"the inputs are those of {inputs.config}, the kernel's is {config}")
-        if inputs.keys != inputs.k.shape[1] or inputs.keys < 1:
-            raise ConfigError(
-                f"num_keys={inputs.keys} of {inputs.k.shape[1]} rows: the kernel takes all rows of "
-                f"k and v as keys, and at least one",
-                hint="pass contiguous k and v that hold the keys only",
+        call = host_call(inputs, out, lse)
+        report = None
+        if inputs.seq_len:  # no rows: nothing to write
+            report = self.launcher.launch(
+                self.artifact, tensors=call.tensors, scalars=call.scalars, sizes=call.sizes
             )
-        check_extents(config, batch=inputs.batch, seq_len=inputs.seq_len, num_keys=inputs.keys)
-        tensors = {"q": inputs.q, "k": inputs.k, "v": inputs.v}
-        for name, tensor in tensors.items():
-            _require_contiguous(name, tensor)
-        tensors["o"] = self._output(inputs, out)
-        report = self.launcher.launch(
-            self.artifact,
-            tensors=tensors,
-            scalars={
-                "seq_len": inputs.seq_len,
-                "num_keys": inputs.keys,
-                "start_pos": inputs.start_pos,
-                "batch": inputs.batch,
-                "scale_log2e": scale_log2e(inputs.scale),
-            },
-            sizes={
-                "num_heads": config.num_heads,
-                "seq_len": inputs.seq_len,
-                "batch": inputs.batch,
-            },
-        )
-        return MhaRun(tensors["o"], report)
+        return MhaRun(call.output, call.lse, report)
 
-    def _output(self, inputs: MhaInputs, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
-        if out is None:
-            out = np.empty(inputs.q.shape, ELEMENT_TYPES[self.config.output_dtype])
-        else:
-            check_tensor("out", out, inputs.q.shape, self.config.output_dtype)
-            _require_contiguous("out", out)
-            if not out.flags.writeable:
-                raise ConfigError("out is read-only")
-            for name, tensor in (("q", inputs.q), ("k", inputs.k), ("v", inputs.v)):
-                if np.may_share_memory(out, tensor):  # exact: both are contiguous
-                    raise ConfigError(f"out overlaps {name} in memory", hint="pass another array")
-        out.fill(np.nan)
-        return out
+    def arguments(
+        self,
+        q: Any,
+        k: Any,
+        v: Any,
+        *,
+        scale: float | None = None,
+        start_pos: Any = 0,
+        out: Any = None,
+        lse: Any = None,
+        max_seq_len: int | None = None,
+        **arrays: Any,
+    ) -> MhaArguments:
+        """What a call on tensors of a GPU hands to the launcher, checked: for
+        `kernel.gpu_launcher.prepare`. `arrays` are those of MhaInputs; see `gpu_arguments`."""
+        made = gpu_arguments(
+            self.config,
+            {"q": q, "k": k, "v": v, **arrays},
+            scale=default_scale(self.config) if scale is None else scale,
+            start_pos=start_pos,
+            max_seq_len=max_seq_len,
+            out=out,
+            lse=lse,
+        )
+        if not self.config.by_sequence:
+            check_extents(
+                self.config,
+                batch=made.sizes["batch"],
+                seq_len=made.sizes["seq_len"],
+                num_keys=int(made.scalars["num_keys"]),
+            )
+        return made
 
 
 def config_of(artifact: Artifact) -> MhaConfig:
@@ -127,38 +180,3 @@ def config_of(artifact: Artifact) -> MhaConfig:
             f"{manifest.kernel} solves a {manifest.problem_type}, not an {MhaConfig.__name__}"
         )
     return MhaConfig.from_fields(manifest.problem)
-
-
-def check_extents(config: MhaConfig, *, batch: int, seq_len: int, num_keys: int) -> None:
-    """Raises ConfigError for tensors that 32-bit sizes and offsets do not reach."""
-    kv_bytes = config.kv_row_stride * config.element_bytes
-    q_bytes = config.q_row_stride * config.element_bytes
-    o_bytes = config.q_row_stride * config.output_bytes
-    # K and V are fetched in whole tiles: the offsets of a tile's missing rows must not wrap round.
-    tile = config.kv_block
-    for name, rows, row_bytes, step in (
-        ("k and v", num_keys, kv_bytes, tile),
-        ("q", seq_len, q_bytes, 1),
-        ("out", seq_len, o_bytes, 1),
-    ):
-        most = (U32 - 1) // (row_bytes * step) * step
-        if rows > most:
-            raise ConfigError(
-                f"{name}: {rows} rows of {row_bytes} bytes in a batch entry are "
-                f"{rows * row_bytes} bytes; buffer offsets are 32 bits",
-                hint=f"at most {most} rows",
-            )
-    for name, rows in (("query rows", batch * seq_len), ("keys", batch * num_keys)):
-        if rows >= U32:
-            raise ConfigError(f"{rows} {name} in all batch entries: row numbers are 32 bits")
-    for name, count in (("query tiles", config.q_tiles(seq_len)), ("batch entries", batch)):
-        if count > 65535:
-            raise ConfigError(f"{count} {name}: a grid has at most 65535 in this dimension")
-
-
-def _require_contiguous(name: str, array: npt.NDArray[Any]) -> None:
-    if not array.flags.c_contiguous:
-        raise ConfigError(
-            f"{name} is not C-contiguous (strides {array.strides})",
-            hint=f"np.ascontiguousarray({name}) makes a copy that is",
-        )

@@ -2,6 +2,9 @@
 
 from mlagen.problem import MhaConfig, MhaInputs, exact, rounded, compare
 
+expected = exact(inputs)  # or rounded(inputs)
+compare(expected.output, inputs.output_view(o)), compare(expected.lse, inputs.lse_view(lse))
+
 The oracles of MLA decode are `mla_decode_exact.exact` and `mla_decode_rounded.rounded`.
 """
 
@@ -15,8 +18,9 @@ from mlagen.problem.masks import (
     TileStatus,
 )
 from mlagen.problem.mha import MhaConfig
-from mlagen.problem.mha_exact import MhaExact, exact
-from mlagen.problem.mha_inputs import MhaInputs, default_scale
+from mlagen.problem.mha_exact import exact
+from mlagen.problem.mha_expected import MhaExpected
+from mlagen.problem.mha_inputs import MhaInputs, MhaSequence, default_scale
 from mlagen.problem.mha_rounded import rounded
 from mlagen.problem.mla_decode import MlaDecodeConfig
 from mlagen.problem.mla_decode_expected import MlaDecodeExpected, compare_lse
@@ -31,8 +35,9 @@ __all__ = [
     "HeadErrors",
     "Mask",
     "MhaConfig",
-    "MhaExact",
+    "MhaExpected",
     "MhaInputs",
+    "MhaSequence",
     "MlaDecodeConfig",
     "MlaDecodeExpected",
     "MlaDecodeInputs",

@@ -12,11 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.problem.formats import U_FP32, Floats
-from mlagen.problem.mha_inputs import MhaInputs
+from mlagen.problem.formats import (
+    SMALLEST_NORMAL,
+    TRANSCENDENTAL,
+    U_FP32,
+    Floats,
+    scale_log2e,
+)
+from mlagen.problem.mha import MhaConfig
+from mlagen.problem.mha_inputs import MhaInputs, MhaSequence
 
-ROWS = 256  # rows a block: a [256, keys] fp64 matrix stays near the cache for a few thousand keys
+SCORES = 2**21  # a block's: a matrix of them in fp64 is 16 MiB
 MFMA_K = 16  # products that one v_mfma_f32_32x32x16_bf16 adds to each accumulator
+LN2 = float(np.log(2.0))
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -24,25 +32,27 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class HeadData:
-    """One batch entry's query head with the K/V head it attends to, in fp64.
+    """The keys and values of one sequence and K/V head, in fp64.
 
-    `k`, `v`: [num_keys, depth]. `v` has zeros where the data is not finite, and `bad_v` is 1 there
-    (None where all is finite): a hidden key must not matter, whatever lies in it.
+    `k`, `v`: [keys, depth]. `v` has zeros where the data is not finite, and `bad_v` is 1 there
+    (None where all is finite): a hidden key must not matter, whatever lies in it. `largest_v`
+    [depth]: of the magnitudes.
     """
 
     k: Floats
     v: Floats
     abs_v: Floats
     bad_v: Floats | None
+    largest_v: Floats
 
     @staticmethod
-    def of(inputs: MhaInputs, batch: int, kv_head: int) -> HeadData:
-        k = inputs.k[batch, : inputs.keys, kv_head].astype(np.float64)
-        v = inputs.v[batch, : inputs.keys, kv_head].astype(np.float64)
+    def of(inputs: MhaInputs, sequence: MhaSequence, kv_head: int) -> HeadData:
+        k, v = (array.astype(np.float64) for array in inputs.key_rows(sequence, kv_head))
         finite = np.isfinite(v)
         bad = None if finite.all() else (~finite).astype(np.float64)
         v = np.where(finite, v, 0.0)
-        return HeadData(k, v, np.abs(v), bad)
+        abs_v = np.abs(v)
+        return HeadData(k, v, abs_v, bad, abs_v.max(axis=0, initial=0.0))
 
     def weighted(self, weights: Floats, keys: slice) -> Floats:
         """`weights @ v` over `keys`; NaN where a weight is not 0 on a V that is not finite."""
@@ -51,22 +61,69 @@ class HeadData:
             total[(weights != 0).astype(np.float64) @ self.bad_v[keys] > 0] = np.nan
         return total
 
+    def flushed(self, count: Floats) -> Floats:
+        """What a row may lose to numbers below the normal range, [rows, depth], from the keys it
+        sees [rows, 1]: of every P, of every product with a V, and of their sums. The row sum is at
+        least 1."""
+        lost = SMALLEST_NORMAL * (count + 1) * (1.0 + self.largest_v)
+        return np.where(count > 0, lost, 0.0)
 
-def row_blocks(inputs: MhaInputs, rows: Ints, size: int = ROWS) -> Iterator[tuple[slice, slice]]:
-    """`rows` (ascending) in blocks: where the block lies in `rows`, and the keys it can see."""
+
+def row_blocks(
+    config: MhaConfig, sequence: MhaSequence, rows: Ints
+) -> Iterator[tuple[slice, slice]]:
+    """Local `rows` (ascending) in blocks: where the block lies in `rows`, and the keys it sees."""
+    size = max(1, min(256, SCORES // max(sequence.keys, 1)))
     for start in range(0, len(rows), size):
         block = slice(start, min(start + size, len(rows)))
         first, last = int(rows[block.start]), int(rows[block.stop - 1])
-        position = inputs.start_pos + first
-        seen = inputs.config.mask.keys(position, last - first + 1, inputs.keys)
+        position = sequence.start_pos + first
+        seen = config.mask.keys(position, last - first + 1, sequence.keys)
         yield block, slice(seen.start, seen.stop)
 
 
-def visible(inputs: MhaInputs, rows: Ints, keys: slice) -> Bools:
+def visible(config: MhaConfig, sequence: MhaSequence, rows: Ints, keys: slice) -> Bools:
     """[rows, keys]: which of the keys each row sees."""
-    q = (inputs.start_pos + rows)[:, None]
+    q = (sequence.start_pos + rows)[:, None]
     k = np.arange(keys.start, keys.stop)[None, :]
-    return np.asarray(inputs.config.mask.visible(q, k))
+    return np.asarray(config.mask.visible(q, k))
+
+
+MOST_ERROR = 64.0  # log2 units
+
+
+def relative(log2_error: Floats) -> Floats:
+    """What an error of an exponent makes of its power of two, relative to it.
+
+    Errors above 64 are cut to it: in fp32 they are those of numbers beyond 2^29 (a sink), beside
+    which every other power is 0, or which are 0 beside every other.
+    """
+    return np.expm1(LN2 * np.minimum(log2_error, MOST_ERROR))
+
+
+def log_moved(share: Floats, log2_error: Floats) -> Floats:
+    """What ln of a sum moves by when the exponent of one of its terms, whose share is given, is off
+    by `log2_error`: ln(1 + w (e^x - 1)) <= min(w (e^x - 1), x)."""
+    return np.minimum(
+        np.where(log2_error > MOST_ERROR, np.inf, share * relative(log2_error)),
+        np.where(share > 0.0, LN2 * log2_error, 0.0),
+    )
+
+
+def sink_error(sink: float) -> float:
+    """Bound of the error of a sink in log2 units: a product in fp32 with log2(e), itself rounded.
+    0 where there is none. `sink` is in natural units."""
+    return 0.0 if np.isneginf(sink) else 2 * U_FP32 * abs(scale_log2e(sink))
+
+
+def lse_error(maximum: Floats, log2_sum: Floats) -> Floats:
+    """Bound of the error of (M + log2 l) ln 2 in fp32, for exact M and l.
+
+    v_log_f32 is accurate to 1 ulp (AMD's ISA documents), taken of 1 where the result is smaller;
+    then the sum, and a product with ln 2, itself rounded, before the sum or after it.
+    """
+    size = np.abs(log2_sum)
+    return LN2 * (TRANSCENDENTAL * np.maximum(1.0, size) + 3 * U_FP32 * (np.abs(maximum) + size))
 
 
 def score_error(q: Floats, k: Floats, factor: float) -> Floats:

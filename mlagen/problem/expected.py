@@ -36,12 +36,25 @@ class Alternative:
 
 
 @dataclass(frozen=True, eq=False)
+class Lines:
+    """Some rows of an output [batch, rows, heads, depth], each named by its own three indices."""
+
+    batch: npt.NDArray[np.int64]
+    row: npt.NDArray[np.int64]
+    head: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
 class Expected:
     """An oracle's answer: `values` and `bounds`, fp64 [batch, rows, heads, depth].
 
-    `rows` and `heads` are the local query rows and query heads that were evaluated. Each group of
-    `alternatives` is judged as a whole: its rows pass when one alternative, or the first answer,
-    holds for all of them. `undecided` counts waves with more close decisions than were followed.
+    `rows` and `heads` are the local query rows and query heads that were evaluated. Where these are
+    no product of rows and heads, `lines` names them one by one, and `values` are [1, lines, 1,
+    depth]. A value may be -inf: there, -inf alone is right.
+
+    Each group of `alternatives` is judged as a whole: its rows pass when one alternative, or the
+    first answer, holds for all of them. `undecided` counts waves with more close decisions than
+    were followed. `output` names what is compared, where a kernel has several outputs.
     """
 
     oracle: str
@@ -51,10 +64,27 @@ class Expected:
     heads: npt.NDArray[np.int64]
     alternatives: tuple[Alternative, ...] = ()
     undecided: int = 0
+    lines: Lines | None = None
+    output: str = "o"
 
     def select(self, output: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The part of a whole output [batch, seq_len, num_heads, depth] that was evaluated."""
-        return output[:, self.rows][:, :, self.heads]
+        if self.lines is None:
+            return output[:, self.rows][:, :, self.heads]
+        lines = self.lines
+        return np.asarray(output[lines.batch, lines.row, lines.head][None, :, None])
+
+    def place(self, batch: int, row: int, head: int) -> tuple[int, int, int]:
+        """Batch entry, row and head of the output, from indices into `values`."""
+        if self.lines is None:
+            return batch, int(self.rows[row]), int(self.heads[head])
+        return int(self.lines.batch[row]), int(self.lines.row[row]), int(self.lines.head[row])
+
+    def of_head(self, index: int) -> tuple[Any, ...]:
+        """What selects the values of `heads[index]`."""
+        if self.lines is None:
+            return (slice(None), slice(None), index)
+        return (slice(None), self.lines.head == self.heads[index])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +100,7 @@ class Worst:
     bound: float  # before the output's rounding
     error: float  # likewise
     ratio: float
+    output: str = "o"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +142,8 @@ def compare(expected: Expected, output: npt.NDArray[Any]) -> Comparison:
             f"output of shape {output.shape} cannot be compared: the {expected.oracle} oracle "
             f"has {expected.values.shape}"
         )
+    if not got.size:
+        raise ConfigError(f"the {expected.oracle} oracle has no rows: there is nothing to compare")
     errors = _errors(got, expected.values)
     values, bounds = expected.values, expected.bounds
     ratios = _ratios(errors, bounds)
@@ -123,11 +156,11 @@ def compare(expected: Expected, output: npt.NDArray[Any]) -> Comparison:
             if tried_ratios.max() < ratios[at].max():
                 values[at], bounds[at] = option.values, option.bounds
                 errors[at], ratios[at] = tried, tried_ratios
-    stored = np.abs(got.astype(np.float64) - values)
+    stored = _distance(got.astype(np.float64), values)
     nan = np.isnan(got.astype(np.float32))
     failed = ~(ratios <= 1.0)
     place = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
-    batch, row, head, depth = (int(index) for index in place)
+    batch, row, head = expected.place(*(int(index) for index in place[:3]))
     return Comparison(
         oracle=expected.oracle,
         elements=got.size,
@@ -137,25 +170,28 @@ def compare(expected: Expected, output: npt.NDArray[Any]) -> Comparison:
         max_ratio=float(ratios.max()),
         worst=Worst(
             batch=batch,
-            row=int(expected.rows[row]),
-            head=int(expected.heads[head]),
-            depth=depth,
+            row=row,
+            head=head,
+            depth=int(place[3]),
             got=float(got[place]),
             expected=float(values[place]),
             bound=float(bounds[place]),
             error=float(errors[place]),
             ratio=float(ratios[place]),
+            output=expected.output,
         ),
         heads=tuple(
             HeadErrors(
                 head=int(number),
-                elements=ratios[:, :, index].size,
-                nans=int(nan[:, :, index].sum()),
-                failures=int(failed[:, :, index].sum()),
-                max_error=_largest(stored[:, :, index]),
-                max_ratio=float(ratios[:, :, index].max()),
+                elements=ratios[at].size,
+                nans=int(nan[at].sum()),
+                failures=int(failed[at].sum()),
+                max_error=_largest(stored[at]),
+                max_ratio=float(ratios[at].max()),
             )
-            for index, number in enumerate(expected.heads)
+            for number, at in (
+                (number, expected.of_head(index)) for index, number in enumerate(expected.heads)
+            )
         ),
         undecided=expected.undecided,
     )
@@ -165,9 +201,15 @@ def _errors(got: npt.NDArray[Any], values: Floats) -> Floats:
     """Distance from `values` to what rounds to `got`; NaN where either is NaN."""
     exact = got.astype(np.float64)
     if got.dtype != ELEMENT_TYPES["bf16"]:
-        return np.abs(exact - values)  # fp32 is what the kernel computed: nothing to undo
+        return _distance(exact, values)  # fp32 is what the kernel computed: nothing to undo
     low, high = rounds_from(exact, BF16_BITS)
     return np.maximum(np.maximum(low - values, values - high), 0.0)
+
+
+def _distance(got: Floats, values: Floats) -> Floats:
+    """|got - values|; 0 for -inf from -inf."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isneginf(values) & np.isneginf(got), 0.0, np.abs(got - values))
 
 
 def _ratios(errors: Floats, bounds: Floats) -> Floats:

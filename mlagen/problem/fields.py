@@ -37,7 +37,7 @@ def from_fields(problem: type[P], fields: Mapping[str, Any]) -> P:
     ]
     if missing:
         raise ConfigError(f"{problem.__name__} needs {' and '.join(missing)}")
-    return problem(**{n: _parsed(n, value, str(known[n].type)) for n, value in fields.items()})
+    return problem(**{n: _parsed(n, value, _kind(known[n].type)) for n, value in fields.items()})
 
 
 def integer(name: str, value: Any) -> int:
@@ -64,6 +64,11 @@ def listed(values: tuple[Any, ...] | list[Any]) -> str:
     """Values as a sentence lists them: `a, b or c`."""
     texts = [str(value) for value in values]
     return " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+
+
+def _kind(annotation: Any) -> str:
+    """An annotation's name; it is text already where the module postpones its annotations."""
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def _parsed(name: str, value: Any, kind: str) -> Any:

@@ -1,8 +1,25 @@
 """The multi-head / grouped-query attention problem: its fields, their limits, its arithmetic.
 
-What a kernel is generated for. The softmax scale, the lengths, `start_pos` and the batch are given
-at run time. Tensors are contiguous: q and o `[batch, seq_len, num_heads, depth]`, k and v
-`[batch, num_keys, num_kv_heads, depth]`.
+What a kernel is generated for. The softmax scale, the lengths, the start positions and the batch
+are given at run time. Tensors are contiguous. Queries and output, by `ragged`:
+
+* false: q and o `[batch, seq_len, num_heads, depth]`;
+* true: packed rows, q and o `[rows, num_heads, depth]`; sequence b owns rows
+  `q_offsets[b] .. q_offsets[b + 1] - 1`.
+
+Keys and values, by `page_size` and `ragged`:
+
+* 0, not ragged: k and v `[batch, num_keys, num_kv_heads, depth]`;
+* 0, ragged: packed rows, k and v `[key rows, num_kv_heads, depth]` with `kv_offsets`, which need
+  not be `q_offsets` (cross-attention);
+* P: pools of pages, k and v `[pages, P, num_kv_heads, depth]`; key j of sequence b lies in page
+  `page_table[b, j // P]`, row `j % P`, of both; `kv_lengths[b]` keys exist.
+
+With `sink` there is one more key without a value: `sinks` fp32 `[num_heads]` are its logits in
+natural units, so the denominator of every row gains exp(sink). With `lse` the kernel also writes
+the natural logarithm of the denominator, sink included, fp32: `[batch, num_heads, seq_len]`, or
+`[num_heads, rows]` where ragged. A row that sees no key has O = 0; its LSE is the sink, and -inf
+where there is none.
 """
 
 from __future__ import annotations
@@ -28,6 +45,9 @@ MAX_WAVES = 16  # 1024 work-items a workgroup
 # K lies in LDS in sub-blocks of 32 keys x 64 bytes, and a wave copies whole sub-blocks.
 SUB_BLOCK_KEYS, SUB_BLOCK_BYTES = 32, 64
 MAX_HEADS = 65535  # heads are the grid's x; query tiles and batch are its y and z
+# A tile of 64 keys is copied in parts of 16 keys or more: a page is such parts, or whole tiles.
+SMALL_PAGES, PAGE_STEP = (16, 32), 64
+PAGE_BYTES = 2**32  # offsets inside a page are 32 bits; those of pages are 64
 
 
 @dataclass(frozen=True)
@@ -48,10 +68,17 @@ class MhaConfig:
     dtype: str = "bf16"  # Q, K and V
     output_dtype: str = "bf16"
     fp8_mma_k_128: bool = False  # refused: P would not stay in its registers
+    ragged: bool = False  # rows of Q and O are packed, each sequence of its own length
+    page_size: int = 0  # keys a page of the K and V pools; 0: K and V are contiguous
+    sink: bool = False  # one more logit a query head, with no value, in every row's denominator
+    lse: bool = False  # also the logarithm of the denominator
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__  # the dataclass is frozen; this only brings types in order
-        for name in ("num_heads", "num_kv_heads", "depth", "q_block_size", "kv_block", "num_warps"):
+        for name in (
+            "num_heads", "num_kv_heads", "depth", "q_block_size", "kv_block", "num_warps",
+            "page_size",
+        ):  # fmt: skip
             set_field(self, name, integer(name, getattr(self, name)))
         set_field(self, "rescale_threshold", number("rescale_threshold", self.rescale_threshold))
         if isinstance(self.mask, str):
@@ -61,6 +88,7 @@ class MhaConfig:
         self._check_choices()
         self._check_heads()
         self._check_block()
+        self._check_pages()
 
     def _check_choices(self) -> None:
         for name, legal in (
@@ -73,8 +101,9 @@ class MhaConfig:
                     f"{name}={getattr(self, name)} is not supported",
                     hint=f"{name} is one of {listed(legal)}",
                 )
-        if not isinstance(self.fp8_mma_k_128, bool):
-            raise ConfigError(f"fp8_mma_k_128={self.fp8_mma_k_128!r} is not true or false")
+        for name in ("fp8_mma_k_128", "ragged", "sink", "lse"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name}={getattr(self, name)!r} is not true or false")
         if self.fp8_mma_k_128:
             # The 16x16 score accumulator gives a lane the keys 16 t + 4 g + i, PV's B operand wants
             # 32 consecutive ones: Q, K and V could be loaded for it, but P could not be handed on.
@@ -124,6 +153,24 @@ class MhaConfig:
                 f"{SUB_BLOCK_KEYS} x {SUB_BLOCK_BYTES} bytes, which the waves must share evenly, "
                 f"and a workgroup has at most {MAX_WAVES} waves",
                 hint=f"num_warps is {listed(tuple(fits))}",
+            )
+
+    def _check_pages(self) -> None:
+        size = self.page_size
+        if size < 0 or (size % PAGE_STEP and size not in SMALL_PAGES):
+            raise ConfigError(
+                f"page_size={size}: a page holds a half or a quarter of {PAGE_STEP} keys, or "
+                f"a multiple of {PAGE_STEP}",
+                hint=f"page_size is {listed((*SMALL_PAGES, f'a multiple of {PAGE_STEP}'))}; "
+                f"0: K and V are contiguous",
+            )
+        row_bytes = self.kv_row_stride * self.element_bytes
+        if size * row_bytes > PAGE_BYTES:
+            most = PAGE_BYTES // row_bytes // PAGE_STEP * PAGE_STEP
+            raise ConfigError(
+                f"page_size={size}: a page of {size} rows of {row_bytes} bytes is "
+                f"{size * row_bytes} bytes; offsets inside a page are 32 bits",
+                hint=f"page_size is at most {most}",
             )
 
     # ---- from and to plain values -----------------------------------------------------------
@@ -189,6 +236,15 @@ class MhaConfig:
         """Sub-blocks of 32 keys x 64 bytes in one K tile."""
         row_bytes = self.depth * self.element_bytes
         return (self.kv_block // SUB_BLOCK_KEYS) * (row_bytes // SUB_BLOCK_BYTES)
+
+    @property
+    def by_sequence(self) -> bool:
+        """Whether each sequence has its own start position and number of keys, in arrays."""
+        return self.ragged or self.page_size > 0
+
+    def pages(self, num_keys: int) -> int:
+        """Pages that hold `num_keys` keys. Only for paged K and V."""
+        return -(-num_keys // self.page_size)
 
     def head_of(self, x: int) -> int:
         """The query head of grid index `x`: neighbouring workgroups take different K/V heads.

@@ -9,8 +9,11 @@ more than `rescale_threshold`. The bound, with w the softmax weights of the roun
   rounding: O moves by Σ w_j e_j v_j. The smaller of Σ |.| and Hoeffding's bound (`formats`).
 * **Scores.** Errors of fp32 accumulation (`score_error`), of S - M, of exp2 and of every rescaling
   change the weights of numerator and row sum alike, by a factor 1 + η_j: O moves by at most
-  (Σ w_j η_j |v_j| + |O| Σ w_j η_j) / (1 - Σ w_j η_j).
+  (Σ w_j η_j |v_j| + |O| Σ w_j η_j) / (1 - Σ w_j η_j). A sink is one more weight of the row sum.
 * **Sums.** fp32 accumulation of O and of the row sum, the reciprocal and the last product.
+
+The LSE is M + log2(row sum), times ln 2, where M cancels: its bound is what rounding Q does to it,
+Σ w_j η_j, the accumulation of the row sum, and the last three operations (`lse_error`).
 
 The terms are first order in the errors that they are about; products of two errors are covered by
 one factor on the total. Nothing here is fitted to what a kernel does.
@@ -19,15 +22,22 @@ one factor on the total. Nothing here is fitted to what a kernel does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from mlagen.errors import ConfigError
-from mlagen.problem.attention_math import HeadData, Ints, row_blocks, score_error, visible
-from mlagen.problem.expected import Expected
+from mlagen.problem.attention_math import (
+    LN2,
+    HeadData,
+    Ints,
+    log_moved,
+    lse_error,
+    relative,
+    row_blocks,
+    score_error,
+    sink_error,
+    visible,
+)
 from mlagen.problem.formats import (
-    SMALLEST_NORMAL,
     TRANSCENDENTAL,
     U_BF16,
     U_FP32,
@@ -37,90 +47,92 @@ from mlagen.problem.formats import (
     prescaled,
     scale_log2e,
 )
+from mlagen.problem.mha_expected import Answer, MhaExpected, require_bf16
 from mlagen.problem.mha_inputs import MhaInputs
+from mlagen.problem.mha_selection import Part, Selection, Workgroup
 
-LN2 = float(np.log(2.0))
-
-
-@dataclass(frozen=True, eq=False)
-class MhaExact:
-    """The exact answer. `lse` [batch, rows, heads], natural logarithm; -inf for an empty row."""
-
-    expected: Expected
-    lse: Floats
+Pair = tuple[Floats, Floats]  # values and their bounds
 
 
 def exact(
-    inputs: MhaInputs, *, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None
-) -> MhaExact:
-    """Attention of `inputs` in fp64 with the bound above, for some rows and heads or for all.
+    inputs: MhaInputs,
+    *,
+    rows: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    workgroups: Sequence[Workgroup] | None = None,
+) -> MhaExpected:
+    """Attention of `inputs` in fp64 with the bounds above, for some rows and heads or for all, or
+    for the rows of some workgroups of the grid.
 
-    A row that sees no key has O = 0, exactly, and LSE = -inf. ConfigError: no bf16 problem.
+    A row that sees no key has O = 0, exactly, and its sink as LSE, or -inf. ConfigError: no bf16
+    problem.
     """
     require_bf16(inputs)
-    chosen_rows, chosen_heads = inputs.rows(rows), inputs.heads(heads)
-    shape = (inputs.batch, len(chosen_rows), len(chosen_heads), inputs.config.depth)
-    values, bounds = np.zeros(shape), np.zeros(shape)
-    lse = np.full(shape[:3], -np.inf)
-    factor = confidence(lse.size * (inputs.keys + inputs.config.depth))  # scores and outputs
-    for batch in range(inputs.batch):
-        for index, head in enumerate(chosen_heads):
-            data = HeadData.of(inputs, batch, inputs.config.kv_head_of(int(head)))
-            for block, keys in row_blocks(inputs, chosen_rows):
-                if keys.stop > keys.start:
-                    at = (batch, block, index)
-                    values[at], bounds[at], lse[at] = _block(
-                        inputs, data, batch, int(head), chosen_rows[block], keys, factor
-                    )
-    return MhaExact(Expected("exact", values, bounds, chosen_rows, chosen_heads), lse)
+    selection = Selection.of(inputs, rows, heads, workgroups)
+    answer = Answer(inputs, selection)
+    factor = confidence(selection.counted * (inputs.keys + inputs.config.depth))
+    for part, data in with_data(inputs, selection):
+        for block, keys in row_blocks(inputs.config, part.sequence, part.rows):
+            if keys.stop > keys.start:
+                made = _block(inputs, part, data, part.rows[block], keys, factor)
+                answer.put(part.at(block), *made)
+    return answer.expected("exact")
 
 
-def require_bf16(inputs: MhaInputs) -> None:
-    """Raises ConfigError unless the roundings of the oracles are those of the problem."""
-    if inputs.config.dtype != "bf16":
-        raise ConfigError(
-            f"dtype={inputs.config.dtype}: the oracles know the roundings of bf16 kernels only",
-            hint="dtype=bf16",
-        )
+def with_data(inputs: MhaInputs, selection: Selection) -> list[tuple[Part, HeadData]]:
+    """The parts, each with its keys and values; heads of one K/V head share them."""
+    known: dict[tuple[int, int], HeadData] = {}
+    paired = []
+    for part in selection.parts:
+        name = (part.sequence.index, inputs.config.kv_head_of(part.head))
+        if name not in known:
+            known[name] = HeadData.of(inputs, part.sequence, name[1])
+        paired.append((part, known[name]))
+    return paired
 
 
 def _block(
-    inputs: MhaInputs,
-    data: HeadData,
-    batch: int,
-    head: int,
-    rows: Ints,
-    keys: slice,
-    factor: float,
-) -> tuple[Floats, Floats, Floats]:
-    """O, its bound [rows, depth] and the LSE [rows] of some rows of one head."""
+    inputs: MhaInputs, part: Part, data: HeadData, rows: Ints, keys: slice, factor: float
+) -> tuple[Pair, Pair]:
+    """O with its bound [rows, depth] and the LSE with its bound [rows, 1] of some rows."""
     config = inputs.config
-    q = inputs.q[batch, rows, head]
+    q = inputs.queries(part.sequence, rows, part.head)
     k = data.k[keys]
-    seen = visible(inputs, rows, keys)
+    seen = visible(config, part.sequence, rows, keys)
     count = seen.sum(axis=1, keepdims=True)
+    sink = inputs.sink_of(part.head)
+    level = scale_log2e(sink)  # of the sink among the scores
 
     scores = q.astype(np.float64) @ k.T
     scores *= scale_log2e(inputs.scale)
-    weights, top, total = _softmax(np.where(seen, scores, -np.inf))
+    weights, top, total, _ = _softmax(np.where(seen, scores, -np.inf), level)
     output = data.weighted(weights, keys)
     with np.errstate(divide="ignore"):
-        lse = LN2 * (top + np.log2(total))[:, 0]
+        lse = LN2 * (top + np.log2(total))
 
     rounded_q = prescaled(q, inputs.scale)
     scores = np.where(seen, rounded_q @ k.T, -np.inf)
-    weights, top, _ = _softmax(scores)
+    weights, top, total, of_sink = _softmax(scores, level)
     rounded = data.weighted(weights, keys)
 
     tiles = -(-count // config.kv_block) + 1  # that hold visible keys
     # Below the last maximum, or above a maximum that lags; M grows by no more than that either.
     below = np.where(seen, top, 0.0) - np.where(seen, scores, 0.0)
-    distance = np.where(seen, below + config.rescale_threshold, 0.0)
+    near = seen & ~(weights == 0.0)  # a weight of 0 in fp64 is one in fp32
+    distance = np.where(near, below + config.rescale_threshold, 0.0)
     score_errors = np.where(seen, score_error(rounded_q, k, factor), 0.0)
-    eta = np.expm1(LN2 * (score_errors + 2 * U_FP32 * distance))
+    eta = relative(score_errors + 2 * U_FP32 * distance)
     eta += np.where(seen, (tiles + 1) * TRANSCENDENTAL, 0.0)
     weighted_eta = weights * eta
     moved = weighted_eta.sum(axis=1, keepdims=True)
+    off = moved.copy()  # the same for the logarithm
+    of_level = np.zeros(top.shape)
+    if not np.isneginf(sink):
+        below = np.where(of_sink > 0.0, top - level + config.rescale_threshold, 0.0)
+        error = sink_error(sink) + 2 * U_FP32 * below
+        off += of_sink * (tiles + 1) * TRANSCENDENTAL
+        moved += of_sink * (relative(error) + (tiles + 1) * TRANSCENDENTAL)
+        of_level = log_moved(of_sink, error)
 
     magnitude = weights @ data.abs_v[keys]
     of_scores = (weighted_eta @ data.abs_v[keys] + np.abs(rounded) * moved) / (1.0 - moved)
@@ -128,19 +140,32 @@ def _block(
     of_p = U_BF16 * np.minimum(magnitude, factor * spread)
     rescales = tiles * U_FP32
     of_output = (accumulated(count, factor) + rescales) * magnitude
-    of_sum = accumulated(config.kv_block + tiles, factor) + rescales + TRANSCENDENTAL + U_FP32
-    bound = of_scores + of_p + of_output + np.abs(rounded) * of_sum
+    of_sum = accumulated(config.kv_block + tiles + 1, factor) + rescales
+    bound = of_scores + of_p + of_output + np.abs(rounded) * (of_sum + TRANSCENDENTAL + U_FP32)
     bound *= (1.0 + U_BF16) * (1.0 + eta.max(axis=1, keepdims=True)) ** 2
     bound += np.abs(rounded - output)
-    # Products and results below the normal range are flushed.
-    bound += np.where(count > 0, SMALLEST_NORMAL * (count + 1), 0.0)
-    return output, bound, lse
+    bound += data.flushed(count)
+
+    off += of_sum
+    empty = total == 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lse_bound = np.abs(LN2 * (top + np.log2(total)) - lse) + off / (1.0 - off) + of_level
+        lse_bound += lse_error(
+            np.abs(top) + config.rescale_threshold, np.log2(total) + config.rescale_threshold
+        )
+    return (output, bound), (lse, np.where(empty, 0.0, lse_bound))
 
 
-def _softmax(scores: Floats) -> tuple[Floats, Floats, Floats]:
-    """Weights, maximum and sum by row, [rows, 1], base 2; no visible key: weights and sum are 0."""
-    top = scores.max(axis=1, keepdims=True)
-    weights = np.exp2(scores - np.where(np.isneginf(top), 0.0, top))
-    total = weights.sum(axis=1, keepdims=True)
-    weights /= np.where(total == 0.0, 1.0, total)
-    return weights, top, total
+def _softmax(scores: Floats, sink: float) -> tuple[Floats, Floats, Floats, Floats]:
+    """Weights, maximum, sum and the sink's weight by row, the last three [rows, 1], base 2.
+
+    Neither a visible key nor a sink: weights and sum are 0, the maximum -inf.
+    """
+    top = np.maximum(scores.max(axis=1, keepdims=True), sink)
+    base = np.where(np.isneginf(top), 0.0, top)
+    weights = np.exp2(scores - base)
+    of_sink = np.exp2(sink - base)
+    total = weights.sum(axis=1, keepdims=True) + of_sink
+    safe = np.where(total == 0.0, 1.0, total)
+    weights /= safe
+    return weights, top, total, of_sink / safe

@@ -2,12 +2,15 @@
 
 What it follows:
 
-* Q' = bf16(fp32(Q) * fp32(c)), S = Q' K^T in log2 units, tile by tile of `kv_block` keys.
-* A wave of 32 query rows keeps a lagging maximum M per row. The first tile sets it. At every later
-  tile, if max(M, tile maximum) - M exceeds `rescale_threshold` in any row of the wave, all its rows
-  take their new maximum, and O and the row sum are multiplied by exp2(M_old - M_new); the P of the
-  tile before is already in O by then. Otherwise M stays. Rows beyond the sequence's end are zeros.
-* P = bf16(exp2(S - M)); the row sum adds P before the rounding; O = Σ P v / row sum.
+* Q' = bf16(fp32(Q) * fp32(c)), S = Q' K^T in log2 units, tile by tile of `kv_block` keys, from the
+  first tile that any row of the workgroup sees.
+* A wave of 32 query rows keeps a lagging maximum M per row. The first tile sets it, to the sink if
+  that is larger. At every later tile, if max(M, tile maximum) - M exceeds `rescale_threshold` in
+  any row of the wave, all its rows take their new maximum, and O and the row sum are multiplied by
+  exp2(M_old - M_new); the P of the tile before is already in O by then. Otherwise M stays. Rows
+  beyond the sequence's end are zeros.
+* P = bf16(exp2(S - M)); the row sum adds P before the rounding, and exp2(sink - M); O = Σ P v / row
+  sum; LSE = (M + log2(row sum)) ln 2.
 
 What is left between this and a right kernel is fp32 accumulation. The bound is its sum:
 
@@ -17,6 +20,9 @@ What is left between this and a right kernel is fp32 accumulation. The bound is 
 * the row sum carries the score errors of its keys and that of the last maximum;
 * accumulation of O and of the row sum, reciprocal, last product, the products of rescaling.
 
+M cancels in the LSE: its bound has the score errors of the keys, the roundings of the row sum and
+the last operations (`lse_error`).
+
 Where M's growth is so close to the threshold that fp32 may decide otherwise, both ways are followed
 for that wave and given as alternatives.
 """
@@ -24,14 +30,25 @@ for that wave and given as alternatives.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mlagen.problem.attention_math import Bools, HeadData, Ints, row_blocks, score_error, visible
-from mlagen.problem.expected import Alternative, Expected
+from mlagen.problem.attention_math import (
+    LN2,
+    SCORES,
+    Bools,
+    HeadData,
+    Ints,
+    log_moved,
+    lse_error,
+    relative,
+    score_error,
+    sink_error,
+    visible,
+)
+from mlagen.problem.expected import Alternative
 from mlagen.problem.formats import (
-    SMALLEST_NORMAL,
     TRANSCENDENTAL,
     U_FP32,
     Floats,
@@ -39,65 +56,102 @@ from mlagen.problem.formats import (
     confidence,
     prescaled,
     round_bf16,
+    scale_log2e,
 )
-from mlagen.problem.mha_exact import LN2, require_bf16
+from mlagen.problem.mha_exact import Pair, with_data
+from mlagen.problem.mha_expected import Answer, MhaExpected, require_bf16
 from mlagen.problem.mha_inputs import MhaInputs
+from mlagen.problem.mha_selection import Part, Selection, Workgroup
 
 MAX_PATHS = 16  # ways to decide the close votes of one wave that are followed
 
 
 def rounded(
-    inputs: MhaInputs, *, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None
-) -> Expected:
-    """What the kernel should compute from `inputs`, for some rows and heads or for all.
+    inputs: MhaInputs,
+    *,
+    rows: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    workgroups: Sequence[Workgroup] | None = None,
+) -> MhaExpected:
+    """What the kernel should compute from `inputs`, for some rows and heads or for all, or for the
+    rows of some workgroups of the grid.
 
     A row that sees no key is 0, exactly. ConfigError: no bf16 problem.
     """
     require_bf16(inputs)
-    chosen_rows, chosen_heads = inputs.rows(rows), inputs.heads(heads)
-    # Votes are a wave's: whole waves are computed, rows beyond the end included.
-    wave_rows = inputs.config.q_block_size
-    waves = np.unique(chosen_rows // wave_rows)
-    all_rows = (waves[:, None] * wave_rows + np.arange(wave_rows)).ravel()
-    kept = np.isin(all_rows, chosen_rows)
-    q = np.zeros((inputs.batch, len(all_rows), len(chosen_heads), inputs.config.depth))
-    exist = all_rows < inputs.seq_len
-    q[:, exist] = prescaled(inputs.q[:, all_rows[exist]][:, :, chosen_heads], inputs.scale)
-
-    values, bounds = np.zeros(q.shape), np.zeros(q.shape)
+    selection = Selection.of(inputs, rows, heads, workgroups)
+    answer = Answer(inputs, selection)
     alternatives: list[Alternative] = []
+    of_lse: list[Alternative] = []
     undecided = 0
-    rows_of_heads = q[..., 0].size
-    factor = confidence(rows_of_heads * (inputs.keys + inputs.config.depth))  # scores and outputs
-    for batch, index in np.ndindex(inputs.batch, len(chosen_heads)):
-        data = HeadData.of(inputs, batch, inputs.config.kv_head_of(int(chosen_heads[index])))
-        for block, keys in row_blocks(inputs, all_rows):
-            if keys.stop == keys.start:
-                continue
-            at = (batch, block, index)
-            scores = _Scores.of(inputs, data, q[at], all_rows[block], keys, factor)
+    factor = confidence(selection.counted * (inputs.keys + inputs.config.depth))
+    for part, data in with_data(inputs, selection):
+        for waves, tiles in _wave_blocks(inputs, part):
+            block = _Block.of(inputs, part, waves)
+            scores = _Scores.of(inputs, part, data, block, tiles, factor)
             path = scores.path({})
-            values[at], bounds[at] = scores.finish(data, path, factor)
+            output, lse = scores.finish(data, path, factor)
+            kept = block.kept
+            at = part.at(block.at)
+            answer.put(at, (output[0][kept], output[1][kept]), (lse[0][kept], lse[1][kept]))
             for wave, options in scores.other_paths(path):
                 undecided += options is None
-                lanes = slice(wave * wave_rows, (wave + 1) * wave_rows)
-                mine = kept[block][lanes]
-                first = int(kept[: block.start + lanes.start].sum())
-                rows_of_wave = first + np.arange(int(mine.sum()))
+                lanes = slice(wave * scores.wave_rows, (wave + 1) * scores.wave_rows)
+                mine = kept[lanes]
+                first = at[1].start + int(kept[: lanes.start].sum())
+                own_rows = first + np.arange(int(mine.sum()))
                 for option in options or ():
-                    output, bound = scores.wave(lanes).finish(data, option, factor)
-                    alternatives.append(
-                        Alternative(batch, index, rows_of_wave, output[mine], bound[mine])
-                    )
-    return Expected(
-        "rounding",
-        values[:, kept],
-        bounds[:, kept],
-        chosen_rows,
-        chosen_heads,
-        tuple(alternatives),
-        undecided,
-    )
+                    made = scores.wave(lanes).finish(data, option, factor)
+                    for (values, bounds), found in zip(made, (alternatives, of_lse), strict=True):
+                        found.append(
+                            Alternative(at[0], at[2], own_rows, values[mine], bounds[mine])
+                        )
+    return answer.expected("rounding", tuple(alternatives), tuple(of_lse), undecided)
+
+
+def _wave_blocks(inputs: MhaInputs, part: Part) -> Iterator[tuple[Ints, range]]:
+    """The waves that compute the part's rows, some of one workgroup at a time, with the tiles that
+    their workgroup walks; nothing where it walks none. Votes are a wave's: whole waves."""
+    config, sequence = inputs.config, part.sequence
+    waves = np.unique(part.rows // config.q_block_size)
+    tile_of = waves // config.num_warps
+    for q_tile in np.unique(tile_of):
+        tiles = config.tiles(
+            int(q_tile),
+            seq_len=sequence.rows,
+            start_pos=sequence.start_pos,
+            num_keys=sequence.keys,
+        )
+        if not tiles:
+            continue
+        own = waves[tile_of == q_tile]
+        size = max(1, SCORES // (len(tiles) * config.kv_block * config.q_block_size))
+        for start in range(0, len(own), size):
+            yield own[start : start + size], tiles
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """Whole waves of one sequence and head. `rows`: all their local rows, those that do not exist
+    included; `q` [rows, depth], prescaled; `kept` [rows]: those that the part asks for, which are
+    `part.rows[at]`."""
+
+    rows: Ints
+    q: Floats
+    kept: Bools
+    at: slice
+
+    @staticmethod
+    def of(inputs: MhaInputs, part: Part, waves: Ints) -> _Block:
+        size = inputs.config.q_block_size
+        rows = (waves[:, None] * size + np.arange(size)).ravel()
+        q = np.zeros((len(rows), inputs.config.depth))
+        exist = rows < part.sequence.rows
+        raw = inputs.queries(part.sequence, rows[exist], part.head)
+        q[exist] = prescaled(raw, inputs.scale)
+        kept = np.isin(rows, part.rows)
+        first, end = np.searchsorted(part.rows, [rows[0], rows[-1] + 1]).tolist()
+        return _Block(rows, q, kept, slice(first, end))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,10 +170,11 @@ class _Path:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Scores:
-    """Scores of whole waves against all tiles that their block sees, with their fp32 errors.
+    """Scores of whole waves against all tiles that their workgroup walks, with their fp32 errors.
 
     `scores`, `errors`: [rows, tiles, kv_block]; -inf and 0 where a key is hidden. `keys` are those
-    of the tiles, the last may reach past the keys that exist.
+    of the tiles, the last may reach past the keys that exist. `sink` and its error in log2 units,
+    -inf and 0 where there is none.
     """
 
     scores: Floats
@@ -127,36 +182,44 @@ class _Scores:
     keys: slice
     threshold: float
     wave_rows: int
+    sink: float
+    sink_error: float
 
     @staticmethod
     def of(
-        inputs: MhaInputs, data: HeadData, q: Floats, rows: Ints, keys: slice, factor: float
+        inputs: MhaInputs,
+        part: Part,
+        data: HeadData,
+        block: _Block,
+        tiles: range,
+        factor: float,
     ) -> _Scores:
         config = inputs.config
         tile = config.kv_block
-        first, last = keys.start // tile * tile, -(-keys.stop // tile) * tile
-        end = min(last, inputs.keys)
+        first, last = tiles.start * tile, tiles.stop * tile
+        end = min(last, part.sequence.keys)
         inside = slice(first, end)
-        seen = visible(inputs, rows, inside)
+        seen = visible(config, part.sequence, block.rows, inside)
         k = data.k[inside]
-        scores = np.full((len(rows), last - first), -np.inf)
+        scores = np.full((len(block.rows), last - first), -np.inf)
         errors = np.zeros(scores.shape)
-        scores[:, : end - first] = np.where(seen, q @ k.T, -np.inf)
-        errors[:, : end - first] = np.where(seen, score_error(q, k, factor), 0.0)
-        shape = (len(rows), -1, tile)
+        scores[:, : end - first] = np.where(seen, block.q @ k.T, -np.inf)
+        errors[:, : end - first] = np.where(seen, score_error(block.q, k, factor), 0.0)
+        shape = (len(block.rows), -1, tile)
+        sink = inputs.sink_of(part.head)
         return _Scores(
             scores.reshape(shape),
             errors.reshape(shape),
             inside,
             config.rescale_threshold,
             config.q_block_size,
+            scale_log2e(sink),
+            sink_error(sink),
         )
 
     def wave(self, rows: slice) -> _Scores:
         """The same for some rows only."""
-        return _Scores(
-            self.scores[rows], self.errors[rows], self.keys, self.threshold, self.wave_rows
-        )
+        return replace(self, scores=self.scores[rows], errors=self.errors[rows])
 
     def path(self, forced: dict[int, bool]) -> _Path:
         """The maxima that the votes lead to; `forced` decides some tiles' votes (for one wave)."""
@@ -168,7 +231,11 @@ class _Scores:
         maximum, error = np.empty((rows, tiles)), np.empty((rows, tiles))
         moved = np.zeros((waves, tiles), np.bool_)
         close = np.zeros((waves, tiles), np.bool_)
-        now = top[:, 0], low[:, 0], high[:, 0]
+        now = (
+            np.maximum(top[:, 0], self.sink),
+            np.maximum(low[:, 0], self.sink - self.sink_error),
+            np.maximum(high[:, 0], self.sink + self.sink_error),
+        )
         for tile in range(tiles):
             if tile:
                 new = (
@@ -216,8 +283,8 @@ class _Scores:
                     found.append(option)
             yield int(wave), None if open_choices else found
 
-    def finish(self, data: HeadData, path: _Path, factor: float) -> tuple[Floats, Floats]:
-        """O and its bound, [rows, depth], along one path."""
+    def finish(self, data: HeadData, path: _Path, factor: float) -> tuple[Pair, Pair]:
+        """O with its bound [rows, depth] and the LSE with its bound [rows, 1], along one path."""
         tiles = self.scores.shape[1]
         some = ~np.isneginf(path.maximum)
         base = np.where(some, path.maximum, 0.0)
@@ -226,9 +293,9 @@ class _Scores:
         p = np.exp2(-distance)
         # fp32: the score's error, the maximum's, that of the subtraction, exp2's.
         hidden = np.isneginf(self.scores)
-        subtraction = np.where(hidden, 0.0, U_FP32 * np.abs(distance))
-        eta = np.expm1(LN2 * (self.errors + path.error[:, :, None] + subtraction))
-        eta += TRANSCENDENTAL
+        far = p == 0.0  # hidden, or below anything that fp32 holds
+        subtraction = np.where(far, 0.0, U_FP32 * np.abs(distance))
+        eta = relative(self.errors + path.error[:, :, None] + subtraction) + TRANSCENDENTAL
         stored = round_bf16(p)
         flip = np.maximum(
             round_bf16(p * (1.0 + eta)) - stored, stored - round_bf16(p * (1.0 - eta))
@@ -240,30 +307,48 @@ class _Scores:
         of_moves = moves * (TRANSCENDENTAL + U_FP32)
         of_moves = of_moves + LN2 * U_FP32 * (last - base)
         last_error = path.error[:, -1:]
-        of_maxima = np.where(moves > 0, LN2 * (path.error + last_error), 0.0)
+        of_maxima = np.where(moves > 0, relative(path.error + last_error), 0.0)
 
         unrounded = p * carried[:, :, None]
-        total = unrounded.sum(axis=(1, 2))[:, None]
+        of_sink = np.exp2(self.sink - last)  # 0 where there is none
+        total = unrounded.sum(axis=(1, 2))[:, None] + of_sink
         safe = np.where(total == 0.0, 1.0, total)
-        sum_error = (
-            np.expm1(LN2 * (self.errors + last_error[:, :, None] + subtraction))
-            + TRANSCENDENTAL
-            + of_moves[:, :, None]
-        )
+        # Of the row sum's terms, in units of the row sum: relative to exact scores, in which the
+        # maxima cancel; and relative to the last maximum.
+        rounding = subtraction + self.errors
+        of_terms = relative(rounding) + TRANSCENDENTAL + of_moves[:, :, None]
+        off = (unrounded * of_terms).sum(axis=(1, 2))[:, None] / safe
+        of_terms += relative(rounding + last_error[:, :, None]) - relative(rounding)
+        of_sum = (unrounded * of_terms).sum(axis=(1, 2))[:, None] / safe
+        of_level = np.zeros(off.shape)
+        if not np.isneginf(self.sink):
+            share = of_sink / safe
+            error = self.sink_error + U_FP32 * np.where(share > 0.0, last - self.sink, 0.0)
+            own = TRANSCENDENTAL + of_moves[:, :1]
+            off += share * own
+            of_level = log_moved(share, error)
+            of_sum += share * (relative(error + last_error) + own)
+        additions = accumulated(self.scores.shape[2] + tiles + 1, factor)
         count = (~hidden).sum(axis=(1, 2))[:, None]
-        of_sum = (unrounded * sum_error).sum(axis=(1, 2))[:, None] / safe
-        of_sum += accumulated(self.scores.shape[2] + tiles, factor) + TRANSCENDENTAL + U_FP32
+        off += additions
+        of_sum += additions + TRANSCENDENTAL + U_FP32
 
-        share = (carried / safe)[:, :, None]
-        relative = (of_maxima + of_moves + accumulated(count, factor))[:, :, None]
-        weights = self._existing(stored * share)
-        off = self._existing((flip + stored * relative) * share)
+        scaled = (carried / safe)[:, :, None]
+        of_tile = (of_maxima + of_moves + accumulated(count, factor))[:, :, None]
+        weights = self._existing(stored * scaled)
+        moved = self._existing((flip + stored * of_tile) * scaled)
         output = data.weighted(weights, self.keys)
-        bound = off @ data.abs_v[self.keys] + np.abs(output) * of_sum
+        bound = moved @ data.abs_v[self.keys] + np.abs(output) * of_sum
         # Products of two of these errors.
         bound *= (1.0 + of_sum) * (1.0 + eta.max(axis=(1, 2)))[:, None] ** 2
-        bound += np.where(count > 0, SMALLEST_NORMAL * (count + 1), 0.0)
-        return output, bound
+        bound += data.flushed(count)
+
+        empty = total == 0.0
+        log_sum = np.log2(safe)
+        lse = np.where(empty, -np.inf, LN2 * (last + log_sum))
+        lse_bound = off / (1.0 - off) + of_level + lse_error(last, log_sum)
+        lse_bound = np.where(empty, 0.0, lse_bound)
+        return (output, bound), (lse, lse_bound)
 
     def _existing(self, of_tiles: Floats) -> Floats:
         """[rows, tiles, kv_block] -> [rows, keys that exist]."""

@@ -7,6 +7,7 @@ schedule's own file registers its own with `register(MyProblem, MyKind())`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -16,12 +17,27 @@ from mlagen.errors import ConfigError
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem import Expected, Worst
 
+Array = npt.NDArray[Any]
+Size = int | tuple[int, ...]  # one number, or one a sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How many workgroups were run and compared, of how many."""
+
+    workgroups: int
+    of: int
+
 
 class Trial(Protocol):
-    """One call's inputs, with everything that judges what a kernel makes of them."""
+    """One call's inputs, with everything that judges what a kernel makes of them.
+
+    A trial that can be run by some of its workgroups only has more: `sampled(count, seed)`, which
+    makes such a trial, its `workgroups` (grid indices; None: all), and its `sample`.
+    """
 
     @property
-    def sizes(self) -> Mapping[str, int]:
+    def sizes(self) -> Mapping[str, Size]:
         """What the run's shape is, by name, as reports show it."""
         ...
 
@@ -34,8 +50,11 @@ class Trial(Protocol):
         """What the output must be. The outputs of `run` are compared with each."""
         ...
 
-    def run(self, artifact: Artifact, launcher: Launcher) -> tuple[npt.NDArray[Any], LaunchReport]:
+    def run(
+        self, artifact: Artifact, launcher: Launcher
+    ) -> tuple[Array | Mapping[str, Array], LaunchReport]:
         """Run the artifact once: its output, in the oracles' four dimensions, and the report.
+        Several outputs are a mapping by `Expected.output`.
 
         ConfigError for inputs that the kernel cannot serve, before anything is run.
         """
@@ -47,7 +66,10 @@ class Trial(Protocol):
 
 
 class Kind(Protocol):
-    """Makes trials of one problem class."""
+    """Makes trials of one problem class.
+
+    A kind may have `lists`: the names among `sizes` that also take several numbers.
+    """
 
     @property
     def sizes(self) -> tuple[str, ...]:

@@ -3,57 +3,131 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
+from mlagen.errors import ConfigError
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.ops.mha import MhaKernel
 from mlagen.problem import Expected, MhaConfig, MhaInputs, Worst, exact, rounded
+from mlagen.problem.mha_selection import Workgroup
 from mlagen.testdata import mha_inputs
-from mlagen.verify.kinds import Trial, register
+from mlagen.verify.kinds import Sample, Size, Trial, register
 
 
 @dataclass(frozen=True)
 class MhaTrial:
-    """A call of an MHA kernel."""
+    """A call of an MHA kernel. `workgroups`: those that run and are compared; None: all."""
 
     inputs: MhaInputs
+    workgroups: tuple[Workgroup, ...] | None = None
 
     @property
-    def sizes(self) -> Mapping[str, int]:
-        return {
-            "batch": self.inputs.batch,
-            "seq_len": self.inputs.seq_len,
-            "num_keys": self.inputs.keys,
-            "start_pos": self.inputs.start_pos,
-        }
+    def sizes(self) -> Mapping[str, Size]:
+        inputs = self.inputs
+        if not inputs.config.by_sequence:
+            return {
+                "batch": inputs.batch,
+                "seq_len": inputs.seq_len,
+                "num_keys": inputs.keys,
+                "start_pos": inputs.sequences[0].start_pos,
+            }
+        sequences = inputs.sequences
+        sizes: dict[str, Size] = {"batch": inputs.batch}
+        if inputs.config.ragged:
+            sizes["lengths"] = tuple(s.rows for s in sequences)
+        else:
+            sizes["seq_len"] = inputs.seq_len
+        sizes["num_keys"] = tuple(s.keys for s in sequences)
+        sizes["start_pos"] = tuple(s.start_pos for s in sequences)
+        return sizes
 
     @property
     def numbers(self) -> Mapping[str, float]:
         return {"scale": self.inputs.scale}
 
-    def oracles(self) -> tuple[Expected, ...]:
-        return exact(self.inputs).expected, rounded(self.inputs)
+    @property
+    def sample(self) -> Sample | None:
+        if self.workgroups is None:
+            return None
+        return Sample(len(self.workgroups), len(self._with_rows()))
 
-    def run(self, artifact: Artifact, launcher: Launcher) -> tuple[npt.NDArray[Any], LaunchReport]:
+    def sampled(self, count: int, seed: int) -> MhaTrial:
+        """Some workgroups that have rows, drawn from `seed`; the last query tile of the longest
+        sequence, which may be partial, is always among them. All, where there are no more."""
+        if count < 1:
+            raise ConfigError(f"sample={count} must be at least 1 workgroup")
+        groups = self._with_rows()
+        if not len(groups):
+            raise ConfigError("no sequence has a query row: there is no workgroup to sample")
+        if count >= len(groups):
+            return self
+        rng = np.random.default_rng(seed)
+        longest = max(self.inputs.sequences, key=lambda sequence: sequence.rows)
+        last = self.inputs.config.q_tiles(longest.rows) - 1
+        is_last = (groups[:, 1] == last) & (groups[:, 2] == longest.index)
+        first = rng.choice(np.flatnonzero(is_last))
+        others = np.delete(np.arange(len(groups)), first)
+        chosen = [first, *rng.choice(others, count - 1, replace=False)]
+        drawn = [(int(x), int(y), int(z)) for x, y, z in groups[chosen]]
+        return replace(self, workgroups=tuple(sorted(drawn)))
+
+    def _with_rows(self) -> npt.NDArray[np.int64]:
+        """Grid x, y, z of all workgroups that have rows, [workgroups, 3]."""
+        config = self.inputs.config
+        heads = np.arange(config.num_heads)
+        per_sequence = [
+            np.stack(np.meshgrid(heads, np.arange(config.q_tiles(s.rows)), [s.index]), axis=-1)
+            for s in self.inputs.sequences
+        ]
+        return np.concatenate([groups.reshape(-1, 3) for groups in per_sequence])
+
+    def oracles(self) -> tuple[Expected, ...]:
+        found = [oracle(self.inputs, workgroups=self.workgroups) for oracle in (exact, rounded)]
+        outputs = tuple(expected.output for expected in found)
+        if self.inputs.config.lse:
+            return outputs + tuple(expected.lse for expected in found)
+        return outputs
+
+    def run(
+        self, artifact: Artifact, launcher: Launcher
+    ) -> tuple[Mapping[str, npt.NDArray[Any]], LaunchReport]:
         run = MhaKernel(artifact, launcher).run(self.inputs)
-        return run.output, run.report
+        if run.report is None:
+            raise ConfigError("no sequence has a query row: there is nothing to verify")
+        outputs = {"o": self.inputs.output_view(run.output)}
+        if run.lse is not None:
+            outputs["lse"] = self.inputs.lse_view(run.lse)
+        return outputs, run.report
 
     def place(self, worst: Worst) -> str:
-        return f"batch {worst.batch}, row {worst.row}, head {worst.head}, depth {worst.depth}"
+        where = f"batch {worst.batch}, row {worst.row}"
+        if self.inputs.config.ragged:
+            offsets = [sequence.first_row for sequence in self.inputs.sequences if sequence.rows]
+            number = int(np.searchsorted(offsets, worst.row, side="right")) - 1
+            owner = [sequence for sequence in self.inputs.sequences if sequence.rows][number]
+            where = f"sequence {owner.index}, row {worst.row - owner.first_row}"
+        if worst.output == "lse":
+            return f"LSE of {where}, head {worst.head}"
+        return f"{where}, head {worst.head}, depth {worst.depth}"
 
 
 class MhaKind:
-    """Inputs from `mlagen.testdata`; `num_keys` is `start_pos + seq_len` where it is not given."""
+    """Inputs from `mlagen.testdata`; `num_keys` is `start_pos` plus the rows where it is not given.
+    `lengths` are for ragged kernels."""
 
-    sizes = ("batch", "seq_len", "num_keys", "start_pos")
+    sizes = ("batch", "seq_len", "lengths", "num_keys", "start_pos")
+    lists = ("lengths", "num_keys", "start_pos")  # one number, or one a sequence: 300,0,1
 
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
     ) -> MhaInputs:
+        if isinstance(shape.get("lengths"), int):
+            shape["lengths"] = [shape["lengths"]]
         return mha_inputs(MhaConfig.from_fields(problem), data=data, seed=seed, **shape)
 
     def trial(self, inputs: MhaInputs) -> Trial:

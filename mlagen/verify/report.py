@@ -15,6 +15,7 @@ from mlagen.errors import FindingsError, MlagenError, WrongResultError
 from mlagen.locate import LocatedFinding
 from mlagen.ops.findings import findings_error
 from mlagen.problem import Comparison, Worst
+from mlagen.verify.kinds import Sample, Size
 
 SCHEMA = "mlagen.verify/1"
 
@@ -39,7 +40,7 @@ class VerifyReport:
     kernel: str
     target: str
     problem: Mapping[str, Any]
-    sizes: Mapping[str, int]  # of this call, by the names of its kind of problem
+    sizes: Mapping[str, Size]  # of this call, by the names of its kind of problem
     numbers: Mapping[str, float]  # likewise
     data: str
     seed: int
@@ -49,6 +50,7 @@ class VerifyReport:
     oracle_seconds: float
     artifact: Artifact
     place: Callable[[Worst], str]  # an element's place in the problem's words
+    sample: Sample | None = None  # None: all workgroups ran
 
     # ---- verdict ----------------------------------------------------------------------------
 
@@ -112,9 +114,10 @@ class VerifyReport:
         return [
             ("kernel", f"{self.kernel} for {self.target}"),
             ("problem", ", ".join(f"{name}={value}" for name, value in self.problem.items())),
-            ("shape", ", ".join(f"{name} {size}" for name, size in self.sizes.items())),
+            ("shape", ", ".join(f"{name} {_size(size)}" for name, size in self.sizes.items())),
             ("data", f"{self.data}, seed {self.seed}{numbers}"),
             ("proof", "proved" if self.proved else "UNPROVED: " + "; ".join(self.proof_reasons)),
+            *self._sample(),
             ("executed", f"{instructions} wave instructions in each run"),
             ("emulated", seconds),
             ("oracles", f"{self.oracle_seconds:.2f} s"),
@@ -122,6 +125,12 @@ class VerifyReport:
             ("sanitizer", self._sanitizer()),
             ("verdict", "passed" if self.passed else "FAILED"),
         ]
+
+    def _sample(self) -> list[tuple[str, str]]:
+        if self.sample is None:
+            return []
+        count = f"{self.sample.workgroups} of {self.sample.of} workgroups"
+        return [("sample", f"{count} were run; only their rows are compared")]
 
     def _sanitizer(self) -> str:
         if self.clean:
@@ -188,6 +197,13 @@ class VerifyReport:
             for finding, found in zip(run.findings, entry["findings"], strict=True):
                 found["text"] = finding.render()
         return plain
+
+
+def _size(size: Size, most: int = 8) -> str:
+    if isinstance(size, int):
+        return str(size)
+    shown = ",".join(str(number) for number in size[:most])
+    return shown if len(size) <= most else f"{shown},… ({len(size)} in all)"
 
 
 def _described(c: Comparison, place: str) -> str:

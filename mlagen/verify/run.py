@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -14,10 +14,11 @@ from mlagen.errors import ConfigError
 from mlagen.launch import EmulatedLauncher, Launcher
 from mlagen.ops.findings import findings_of
 from mlagen.problem import Comparison, Expected, compare
-from mlagen.verify.kinds import kind_of
+from mlagen.verify.kinds import Trial, kind_of
 from mlagen.verify.report import ModeReport, VerifyReport
 
 Mode = Literal["latest", "earliest", "random"]
+Outputs = Mapping[str, npt.NDArray[Any]]  # by `Expected.output`
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
 
 
@@ -27,6 +28,7 @@ def verify(
     data: str = "realistic",
     seed: int = 0,
     modes: Sequence[Mode] = ("latest", "earliest"),
+    sample: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     **shape: Any,
 ) -> VerifyReport:
@@ -35,7 +37,9 @@ def verify(
     `shape`: the sizes that the artifact's kind of problem names (`kind_of(artifact).sizes`).
     """
     inputs = kind_of(artifact).inputs(artifact.manifest.problem, data=data, seed=seed, **shape)
-    return verify_inputs(artifact, inputs, data=data, seed=seed, modes=modes, progress=progress)
+    return verify_inputs(
+        artifact, inputs, data=data, seed=seed, modes=modes, sample=sample, progress=progress
+    )
 
 
 def verify_inputs(
@@ -45,37 +49,56 @@ def verify_inputs(
     data: str = "given",
     seed: int = 0,
     modes: Sequence[Mode] = ("latest", "earliest"),
+    sample: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     launcher: Callable[[Mode], Launcher] | None = None,
 ) -> VerifyReport:
     """Runs `artifact` once a mode on the inputs of its kind and holds each output against the
     oracles.
 
-    `seed` also draws the completion times of mode "random". Unproved artifacts are run too: the
-    report says that they are. `launcher` makes what runs a mode; the emulator with its sanitizer
-    where it is not given. Raises ConfigError for inputs that the kernel cannot serve; what is wrong
-    with the kernel is in the report.
+    `seed` also draws the completion times of mode "random". `sample`: run that many workgroups
+    only, drawn from `seed`, and compare their rows; the report says so. Unproved artifacts are run
+    too: the report says that they are. `launcher` makes what runs a mode; the emulator with its
+    sanitizer where it is not given. Raises ConfigError for inputs that the kernel cannot serve;
+    what is wrong with the kernel is in the report.
     """
     if not modes or set(modes) - set(MODES):
         raise ConfigError(f"modes {list(modes)}", hint=f"one or more of {', '.join(MODES)}")
 
-    def emulator(mode: Mode) -> Launcher:
-        return EmulatedLauncher(mode=mode, seed=seed, allow_unproved=True, progress=progress)
-
     trial = kind_of(artifact).trial(inputs)
+    if sample is not None:
+        trial = _sampled(trial, sample, seed, artifact)
+        if launcher is not None:
+            raise ConfigError(
+                f"sample={sample}: the emulator alone runs some of a grid's workgroups",
+                hint="leave out the launcher, or the sample",
+            )
+
+    def emulator(mode: Mode) -> Launcher:
+        return EmulatedLauncher(
+            mode=mode,
+            seed=seed,
+            workgroups=getattr(trial, "workgroups", None),
+            allow_unproved=True,
+            progress=progress,
+        )
+
     started = time.perf_counter()
     oracles = trial.oracles()
     oracle_seconds = time.perf_counter() - started
     runs: list[ModeReport] = []
-    first: npt.NDArray[Any] | None = None
+    first: Outputs | None = None
     for mode in modes:
-        output, report = trial.run(artifact, (launcher or emulator)(mode))
-        same = first is not None and np.array_equal(_bits(first), _bits(output))
+        made, report = trial.run(artifact, (launcher or emulator)(mode))
+        outputs: Outputs = made if isinstance(made, Mapping) else {"o": made}
+        same = first is not None and all(
+            np.array_equal(_bits(first[name]), _bits(array)) for name, array in outputs.items()
+        )
         emulation = report.emulation
         runs.append(
             ModeReport(
                 mode=mode,
-                comparisons=runs[0].comparisons if same else _compared(oracles, output),
+                comparisons=runs[0].comparisons if same else _compared(oracles, outputs),
                 findings=findings_of(artifact, report),
                 same_bits=same or first is None,
                 wave_instructions=emulation.wave_instructions if emulation else 0,
@@ -83,7 +106,7 @@ def verify_inputs(
                 seconds=report.seconds,
             )
         )
-        first = output if first is None else first
+        first = outputs if first is None else first
     manifest = artifact.manifest
     return VerifyReport(
         kernel=manifest.kernel,
@@ -99,11 +122,23 @@ def verify_inputs(
         oracle_seconds=oracle_seconds,
         artifact=artifact,
         place=trial.place,
+        sample=getattr(trial, "sample", None),
     )
 
 
-def _compared(oracles: Sequence[Expected], output: npt.NDArray[Any]) -> tuple[Comparison, ...]:
-    return tuple(compare(oracle, output) for oracle in oracles)
+def _sampled(trial: Trial, sample: int, seed: int, artifact: Artifact) -> Any:
+    """The trial, restricted to some workgroups. ConfigError where its kind cannot say which."""
+    if not hasattr(trial, "sampled"):
+        raise ConfigError(
+            f"sample={sample}: {artifact.manifest.kernel} solves a "
+            f"{artifact.manifest.problem_type}, whose workgroups cannot be compared one by one",
+            hint="leave out the sample: all workgroups are run",
+        )
+    return trial.sampled(sample, seed)
+
+
+def _compared(oracles: Sequence[Expected], outputs: Outputs) -> tuple[Comparison, ...]:
+    return tuple(compare(oracle, outputs[oracle.output]) for oracle in oracles)
 
 
 def _bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

@@ -1,12 +1,16 @@
 """Operations that skip themselves: what may be skipped, and what that does to tickets."""
 
+from pathlib import Path
+
 import pytest
 
+from mlagen.codegen import build
 from mlagen.codegen.gfx950.isa import Parser
 from mlagen.codegen.program import Origin
 from mlagen.codegen.render import check_guard
 from mlagen.dsl import Operation
-from mlagen.errors import TemplateError
+from mlagen.errors import ScheduleError, TemplateError
+from mlagen.problem import MhaConfig
 
 PARSER = Parser({})
 ORIGIN = Origin("test", "test.s.j2", 1, 1)
@@ -17,9 +21,10 @@ def parse(*lines):
     return [PARSER.line(line, ORIGIN) for line in lines]
 
 
-def checked(*lines, guarded=True):
+def checked(*lines, guarded=True, leaves=False):
     return check_guard(
-        Operation("test", "test.s.j2", None, lambda at: {}, guarded=guarded), parse(*lines)
+        Operation("test", "test.s.j2", None, lambda at: {}, guarded=guarded, leaves=leaves),
+        parse(*lines),
     )
 
 
@@ -57,3 +62,22 @@ def test_a_branch_and_the_declaration_agree():
         checked(*GUARD, guarded=False)
     with pytest.raises(TemplateError, match="does not branch but is declared"):
         checked("v_add_f32 v0, v1, v2")
+
+
+def test_an_exit_and_the_declaration_agree():
+    leave = ("s_cmp_ge_u32 s4, s5", "s_cbranch_scc1 EXIT")
+    # What stands behind an exit is not skipped: the workgroup that goes on runs all of it.
+    load = "s_load_dword s4, s[0:1], 0x0"
+    assert len(checked(*leave, load, guarded=False, leaves=True)) == 3
+    with pytest.raises(TemplateError, match="leaves but is not declared"):
+        checked(*leave, guarded=False)
+    with pytest.raises(TemplateError, match="does not leave but is declared"):
+        checked(load, guarded=False, leaves=True)
+
+
+def test_a_workgroup_ends_in_the_prologue_or_not_at_all():
+    """Behind the first barrier the other waves would wait for ever."""
+    schedule = str(Path(__file__).parent / "schedules" / "late_exit.py")
+    config = MhaConfig(num_heads=1, num_kv_heads=1, ragged=True)
+    with pytest.raises(ScheduleError, match=r"late_exit.py:\d+ sequence may end the workgroup"):
+        build(schedule, config)

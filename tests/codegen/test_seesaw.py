@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.codegen.sm_90a.derive import WAITS, Loop, derive, looped
 from mlagen.codegen.sm_90a.proof import prove_handoffs
 from mlagen.codegen.sm_90a.thin import plan
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.errors import CapacityError, ScheduleError
+from mlagen.errors import CapacityError, ScheduleError, TemplateError
 from mlagen.kernels.mla_decode import MlaDecode
 from mlagen.problem import MlaDecodeConfig
 
@@ -202,3 +203,12 @@ def test_capacities():
 
     with pytest.raises(CapacityError, match="2048 bytes over 'T', which has 1024"):
         large.build(PROBLEM, {})
+
+
+def test_a_register_of_a_template_must_not_hide_one_of_the_schedule(tmp_path):
+    """PTX takes `.reg .b32 %p<4>` in an inner scope, and `%p0` is then another register."""
+    folder = tmp_path / "sm_90a" / "mla_decode"
+    folder.mkdir(parents=True)
+    (folder / "publish.ptx.j2").write_text("{\n.reg .b32 %at, %p<4>;\n}\n")
+    with pytest.raises(TemplateError, match=r"publish.ptx.j2:2: the register %p hides .*%p0 .. 15"):
+        build("mla_decode_sm90", PROBLEM, templates_dir=tmp_path)

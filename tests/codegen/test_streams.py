@@ -156,7 +156,6 @@ def test_unknown_schedule_suggests_the_nearest():
     ("fields", "message"),
     [
         ({"dtype": "fp8_e4m3"}, r"fp8 operations .* missing"),
-        ({"mask": "sliding_window_causal[128]"}, "no tile walk"),
         ({"num_warps": 16}, "8 waves"),
     ],
 )

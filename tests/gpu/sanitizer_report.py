@@ -98,8 +98,27 @@ STORE:
     ret;
 }
 """
+
+
+def answered(text: str) -> str:
+    """The second role writes its value after it has read the first one's."""
+    store = "    st.shared.u32 [%at], %t;\n"
+    first = text.replace(store, "").replace("    bar.arrive 1", store + "    bar.arrive 1")
+    before, second = first.split("SECOND:\n")
+    lines = second.split("\n")
+    arrive, sync, load = lines[:3]
+    return "SECOND:\n".join([before, "\n".join([sync, load, store.rstrip(), arrive, *lines[3:]])])
+
+
+def twice(text: str) -> str:
+    """`answered`, the second role's warps meeting once more before they arrive."""
+    return answered(text).replace("    bar.arrive 2", "    bar.sync 3, 128;\n    bar.arrive 2")
+
+
 PLAIN: dict[str, Callable[[str], str]] = {
     "as the PTX ISA has it": lambda text: text,
+    "one role answers the other": answered,
+    "the same, and it meets before it arrives": twice,
     "without barriers": lambda text: without(r"bar\.(sync|arrive) \d, 256;", text),
 }
 KERNELS = {"exchange": PLAIN, "mla_decode_sm90": DECODE, "gemm cp.async": GEMM}

@@ -442,7 +442,12 @@ def _vector_probes() -> list[Probe]:
 
 _SCALAR_SOURCES = (
     "x:f:v60 y:f:v61 i:i:v71 j:i:v73 l:l:v72 g:g:v[74:75] r:b:s[8:11] s:i:s12 m:i:s13 n:l:s16 "
-    "w:q:v[90:91] c:f4:v[20:23] k:k:v[76:77] big:i16:v[96:111]"
+    "w:q:v[90:91] c:f4:v[20:23] k:k:v[76:77] big:i16:v[96:111] table:q:s[18:19]"
+)
+_TABLE_ENTRY = (
+    "%wide = zext i32 {s} to i64\n%base = inttoptr i64 %table to ptr addrspace(4)\n"
+    "%entry = getelementptr i8, ptr addrspace(4) %base, i64 %wide\n"
+    "%v = load i32, ptr addrspace(4) %entry\n"
 )
 _CMP = "%b = icmp slt i32 %i, %j\n"
 _RFL = "%u = call i32 @llvm.amdgcn.readfirstlane.i32(i32 %i)\n"
@@ -515,6 +520,12 @@ _SCALARS: tuple[tuple[str, str, str, str, str, str], ...] = (
      "%z = load i32, ptr addrspace(4) %v", "z:i:s20", "v_readfirstlane_b32 s0", "s_load"),
     ("s_add", "buffer_load scalar offset", _ADD + _BUFFER_LOAD.format(s="%u"), "z:i:v73",
      "s_add", "buffer_load"),
+    ("s_add", "s_load scalar offset", _ADD + _TABLE_ENTRY.format(s="%u"), "v:i:s20", "s_add",
+     "s_load"),
+    ("s_load", "SALU overwrites the offset",
+     _TABLE_ENTRY.format(s="%s") + "%z = mul i32 %m, %m", "v:i:s20 z:i:s12", "s_load", "s_mul"),
+    ("buffer_load lds", "SALU overwrites the resource",
+     _LDS_LOAD.format(at="%n") + "\n%z = mul i32 %m, %m", "z:i:s10", "buffer_load", "s_mul"),
     ("s_add", "v_readlane lane select",
      _ADD + "%z = call i32 @llvm.amdgcn.readlane.i32(i32 %j, i32 %u)", "z:i:s20", "s_add",
      "v_readlane"),

@@ -43,7 +43,8 @@ def _related(first: HazardInfo, second: HazardInfo) -> int:
     if second.kind & Kind.DIV_FMAS:
         reads |= VCC
     vectors = first.vgpr_writes & (second.vgpr_reads | second.vgpr_writes)
-    return vectors | first.vgpr_reads & second.vgpr_writes | first.sgpr_writes & reads
+    overwritten = first.vgpr_reads & second.vgpr_writes | first.sgpr_reads & second.sgpr_writes
+    return vectors | overwritten | first.sgpr_writes & reads
 
 
 # Pairs tied by something that is no operand: EXEC, a hardware register, VCCZ, M0 as an index.

@@ -28,6 +28,7 @@ ARROWS: dict[str, set[str]] = {
     "binary": {"targets"},
     "audit": {"binary", "targets"},
     "emulator": {"binary", "targets"},
+    "inspect": {"artifact", "binary", "targets"},
     "launch": {"artifact", "emulator"},
     "locate": {"artifact", "binary", "emulator"},
     "ops": {"launch", "problem", "artifact", "binary", "locate"},

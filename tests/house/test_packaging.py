@@ -32,6 +32,20 @@ def test_templates_are_found_through_the_package() -> None:
     assert list((ROOT / "templates").rglob("*.j2"))
 
 
+def test_pages_of_inspections_ship_with_their_package() -> None:
+    """Every template beside a module is package data of that package, and found through it."""
+    data = PROJECT["tool"]["setuptools"]["package-data"]
+    beside = sorted((ROOT / "mlagen").rglob("*.j2"))
+    beside = [
+        p for p in beside if not {"schedules", "templates"} & {part.name for part in p.parents}
+    ]
+    assert {p.name for p in beside} >= {"page.html.j2", "diff.html.j2", "style.css.j2"}
+    for path in beside:
+        package = ".".join(path.parent.relative_to(ROOT).parts)
+        assert any(path.match(pattern) for pattern in data.get(package, [])), path
+        assert (resources.files(package) / path.name).is_file()
+
+
 def test_names_in_the_documents_exist() -> None:
     """A path, verb or make target that README or CONTRIBUTING names is there."""
     text = (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()

@@ -19,8 +19,8 @@ from tma_kernel import ARGS, SMEM_BYTES, make_tma_artifact
 from mlagen.artifact import Arg, Proof, Resources, TensorMapSpec
 from mlagen.errors import ConfigError, MissingError
 from mlagen.launch import CudaLauncher, EmulatedLauncher, LaunchFailed, LaunchRefused, is_on_gpu
-from mlagen.launch.cuda import stream_handle
 from mlagen.launch.cuda_driver import CudaDriver
+from mlagen.launch.gpu import stream_handle
 
 ROWS, COLS = 100, 136
 X, Y, O = 0x10000, 0x20000, 0x30000  # noqa: E741
@@ -322,7 +322,7 @@ def test_streams_by_handle_and_by_object() -> None:
             return 0, 6
 
     assert stream_handle(Stream()) == 6
-    with pytest.raises(ConfigError, match="a str is no CUDA stream"):
+    with pytest.raises(ConfigError, match="a str is no stream of a GPU"):
         stream_handle("default")
 
 
@@ -331,8 +331,21 @@ def test_what_is_on_a_gpu(torch: SimpleNamespace) -> None:
     assert not is_on_gpu(TorchTensor((4,), "float32", X, is_cuda=False))
     assert is_on_gpu(Interface((4,), "<f4", X))
     assert is_on_gpu(DLPack(np.zeros(4)))
+    assert is_on_gpu(DLPack(np.zeros(4), (10, 0)))  # ROCm
+    assert not is_on_gpu(DLPack(np.zeros(4), (11, 0)))  # ROCm's pinned memory of the host
     assert not is_on_gpu(np.zeros(4))
     assert not is_on_gpu(3)
+
+
+def test_whose_gpu_a_torch_tensor_is_on(api: FakeApi, torch: SimpleNamespace) -> None:
+    torch.version = SimpleNamespace(hip=None)
+    launch(launcher_on(api), tensors())
+    torch.version.hip = "7.2.0"
+    with pytest.raises(
+        ConfigError, match="x is a tensor of ROCm; the CUDA launcher takes those of"
+    ):
+        launch(launcher_on(api), tensors())
+    assert len(api.launches) == 1
 
 
 def test_the_emulator_refuses_a_cubin() -> None:

@@ -190,8 +190,8 @@ def test_32_bit_extents():
 def test_the_real_kernel_computes_attention(real, start_pos):
     inputs = mha_inputs(CONFIG, batch=2, seq_len=41, num_keys=70, start_pos=start_pos)
     out = MhaKernel(real)(inputs.q, inputs.k, inputs.v, start_pos=start_pos)
-    assert compare(exact(inputs).expected, out).passed
-    assert compare(rounded(inputs), out).passed
+    assert compare(exact(inputs).output, out).passed
+    assert compare(rounded(inputs).output, out).passed
 
 
 def test_a_racing_kernel_is_refused_and_its_findings_raise():
@@ -205,3 +205,140 @@ def test_a_racing_kernel_is_refused_and_its_findings_raise():
     message = str(caught.value)
     assert "the sanitizer found" in message and "error[" in message
     assert "no_dma_waits.py:" in message
+
+
+# ---- packed rows, pages, sinks, log-sum-exp ------------------------------------------------------
+
+RAGGED = MhaConfig(4, 2, ragged=True)
+PAGED = MhaConfig(4, 2, page_size=16, sink=True, lse=True)
+
+
+def form_artifact(make_artifact, config):
+    return make_artifact(kernel="mha", problem_type="MhaConfig", problem=config.to_fields())
+
+
+def ragged_call(**change):
+    inputs = mha_inputs(RAGGED, lengths=[3, 0, 5], num_keys=[7, 2, 9], start_pos=[1, 0, 4])
+    names = ("q", "k", "v", "start_pos", "q_offsets", "kv_offsets")
+    return {**{name: getattr(inputs, name) for name in names}, **change}
+
+
+def paged_call(**change):
+    inputs = mha_inputs(PAGED, batch=2, seq_len=8, num_keys=[20, 3])
+    names = ("q", "k", "v", "start_pos", "kv_lengths", "page_table", "sinks")
+    return {**{name: getattr(inputs, name) for name in names}, **change}
+
+
+def test_what_the_launcher_is_given_of_a_ragged_call(make_artifact):
+    launcher = Recorder()
+    call = ragged_call()
+    out = MhaKernel(form_artifact(make_artifact, RAGGED), launcher)(**call)
+    ((given, scalars, sizes),) = launcher.calls
+    start = call.pop("start_pos")
+    assert given.keys() == {*call, "start_positions", "o"}
+    assert given["start_positions"] is start and given["o"] is out
+    assert all(given[name] is call[name] for name in call)
+    scale_log2e = pytest.approx(math.log2(math.e) / math.sqrt(128))
+    assert scalars == {"seq_len": 5, "batch": 3, "scale_log2e": scale_log2e}
+    assert sizes == {"num_heads": 4, "seq_len": 5, "batch": 3}
+    assert out.shape == (8, 4, 128)
+
+
+def test_what_the_launcher_is_given_of_a_paged_call(make_artifact):
+    launcher = Recorder()
+    call = paged_call(start_pos=6, sinks=np.ones(4, BF16))
+    out, lse = MhaKernel(form_artifact(make_artifact, PAGED), launcher)(**call)
+    ((given, scalars, _),) = launcher.calls
+    assert given["lse"] is lse and lse.shape == (2, 4, 8) and lse.dtype == np.float32
+    assert np.isnan(lse).all() and (out == 1).all()  # the recorder writes o alone
+    assert given["start_positions"].tolist() == [6, 6]
+    assert given["start_positions"].dtype == np.int32
+    assert given["sinks"].dtype == np.float32 and (given["sinks"] == 1).all()
+    assert scalars["max_pages"] == call["page_table"].shape[1]
+    assert scalars.keys() == {"seq_len", "batch", "scale_log2e", "max_pages"}
+
+
+def test_a_call_without_a_query_launches_nothing(make_artifact):
+    launcher = Recorder()
+    call = ragged_call(q=np.zeros((0, 4, 128), BF16), q_offsets=np.zeros(4, np.int32))
+    out = MhaKernel(form_artifact(make_artifact, RAGGED), launcher)(**call)
+    assert out.shape == (0, 4, 128) and not launcher.calls
+
+
+@pytest.mark.parametrize(
+    "call, change, words",
+    [
+        (ragged_call, {"q_offsets": None}, ["q_offsets is missing"]),
+        (ragged_call, {"page_table": np.zeros((3, 1), np.int32)}, ["page_table is given"]),
+        (ragged_call, {"sinks": np.zeros(4, np.float32)}, ["sinks is given"]),
+        (ragged_call, {"lse": np.zeros((4, 8), np.float32)}, ["lse is given", "lse=true"]),
+        (ragged_call, {"max_seq_len": 5}, ["max_seq_len=5", "of a GPU"]),
+        (ragged_call, {"q_offsets": np.zeros(8, np.int32)[::2]}, ["q_offsets[3]=0"]),
+        (
+            ragged_call,
+            {"q_offsets": np.array([0, 9, 3, 9, 3, 9, 8, 9], np.int32)[::2]},
+            ["q_offsets is not C-contiguous"],
+        ),
+        (ragged_call, {"out": np.zeros((8, 4, 64), BF16)}, ["out has shape"]),
+        (paged_call, {"kv_lengths": np.array([20, 99], np.int32)}, ["kv_lengths[1]=99"]),
+        (paged_call, {"page_table": np.full((2, 2), 77, np.int32)}, ["page_table[0, 0]=77"]),
+        (paged_call, {"sinks": np.zeros(8, np.float32)}, ["sinks has shape (8,)"]),
+        (paged_call, {"lse": np.zeros((2, 4, 9), np.float32)}, ["lse has shape (2, 4, 9)"]),
+        (paged_call, {"lse": np.zeros((2, 4, 8))}, ["lse has dtype float64"]),
+        (paged_call, {"start_pos": -1}, ["start_pos=-1"]),
+    ],
+)
+def test_bad_calls_of_other_forms_are_refused_before_anything_runs(
+    make_artifact, call, change, words
+):
+    config = RAGGED if call is ragged_call else PAGED
+    launcher = Recorder()
+    with pytest.raises(ConfigError) as caught:
+        MhaKernel(form_artifact(make_artifact, config), launcher)(**call(**change))
+    for word in words:
+        assert word in str(caught.value)
+    assert not launcher.calls
+
+
+def test_outputs_must_not_overlap_anything(make_artifact):
+    kernel = MhaKernel(form_artifact(make_artifact, PAGED), Recorder())
+    call = paged_call()
+    memory = np.zeros(call["q"].size // 2 + 64, np.float32)
+    out = memory[: call["q"].size // 2].view(BF16).reshape(call["q"].shape)
+    lse = memory[-128:][:64].reshape(2, 4, 8)
+    with pytest.raises(ConfigError, match="lse overlaps out in memory"):
+        kernel(**call, out=out, lse=lse)
+    words = np.zeros(64, np.float32)
+    call["page_table"] = words.view(np.int32)[:6].reshape(2, 3)
+    with pytest.raises(ConfigError, match="lse overlaps page_table in memory"):
+        kernel(**call, lse=words.reshape(2, 4, 8))
+
+
+def test_pages_may_lie_beyond_32_bits():
+    """Rows of contiguous keys may not, whatever the form."""
+    far = {"batch": 1, "seq_len": 256, "num_keys": 2**31 - 1}
+    check_extents(MhaConfig(4, 2, page_size=64), **far)
+    check_extents(MhaConfig(4, 2, page_size=64, ragged=True), **far)
+    with pytest.raises(ConfigError, match="k and v: 2147483647 rows"):
+        check_extents(MhaConfig(4, 2, ragged=True), **far)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"sink": True, "lse": True}, {"ragged": True}, {"page_size": 32, "ragged": True, "lse": True}],
+    ids=str,
+)
+def test_the_real_kernel_computes_every_form(fields):
+    import mlagen
+
+    kernel = mlagen.build("mha_prefill_v2", num_heads=2, num_kv_heads=1, **fields)
+    shape = {"lengths": [41, 0, 1]} if kernel.config.ragged else {"seq_len": 41}
+    inputs = mha_inputs(kernel.config, num_keys=70, start_pos=29, **shape)
+    names = ("q_offsets", "kv_offsets", "kv_lengths", "page_table", "sinks")
+    arrays = {name: getattr(inputs, name) for name in names}
+    made = kernel(inputs.q, inputs.k, inputs.v, start_pos=inputs.start_pos, **arrays)
+    out, lse = made if kernel.config.lse else (made, None)
+    for expected in (exact(inputs), rounded(inputs)):
+        assert compare(expected.output, inputs.output_view(out)).passed
+        if lse is not None:
+            assert compare(expected.lse, inputs.lse_view(lse)).passed

@@ -53,6 +53,16 @@ def test_every_legal_combination_is_a_config(depth, output_dtype, dtype, kv_bloc
         ({"rescale_threshold": "8"}, ["rescale_threshold='8'", "number"]),
         ({"mask": "diagonal"}, ["unknown mask 'diagonal'", "sliding_window_causal[W]"]),
         ({"mask": 3}, ["mask=3"]),
+        ({"mask": "sliding_window_causal[0]"}, ["[0]", "1 to 2147483647"]),
+        ({"page_size": 24}, ["page_size=24", "16, 32 or a multiple of 64"]),
+        ({"page_size": 96}, ["page_size=96", "multiple of 64"]),
+        ({"page_size": 8}, ["page_size=8", "16, 32"]),
+        ({"page_size": -64}, ["page_size=-64"]),
+        ({"page_size": 16.0}, ["page_size=16.0", "integer"]),
+        ({"page_size": 2**24}, ["512 bytes", "8589934592 bytes", "at most 8388608"]),
+        ({"ragged": 1}, ["ragged=1", "true or false"]),
+        ({"sink": "yes"}, ["sink='yes'", "true or false"]),
+        ({"lse": None}, ["lse=None", "true or false"]),
     ],
 )
 def test_an_illegal_value_is_refused_with_what_fits(fields, words):
@@ -64,6 +74,25 @@ def test_an_illegal_value_is_refused_with_what_fits(fields, words):
 def test_depth_64_with_four_waves_is_legal():
     config = MhaConfig(8, 2, depth=64, num_warps=4)
     assert (config.k_sub_blocks, config.q_tile, config.threads) == (4, 128, 256)
+
+
+@pytest.mark.parametrize("page_size", [0, 16, 32, 64, 128, 192, 256, 4096])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_ragged_and_paged_configs_are_values(ragged, page_size):
+    config = MhaConfig(8, 2, ragged=ragged, page_size=page_size, sink=True, lse=True)
+    assert MhaConfig.from_fields(config.to_fields()) == config
+    text = {name: str(value) for name, value in config.to_fields().items()}
+    assert MhaConfig.from_fields(text) == config
+    assert config.by_sequence == (ragged or page_size > 0)
+    if page_size:
+        sizes = [config.pages(keys) for keys in (0, 1, page_size, page_size + 1)]
+        assert sizes == [0, 1, 1, 2]
+
+
+def test_without_a_word_a_problem_is_dense_and_plain():
+    fields = MhaConfig(8, 2).to_fields()
+    plain = {"ragged": False, "page_size": 0, "sink": False, "lse": False}
+    assert {name: fields[name] for name in plain} == plain
 
 
 def test_fields_are_parsed_from_text():

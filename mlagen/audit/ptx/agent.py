@@ -1,121 +1,109 @@
-"""A group of lanes of one warp that run together, with what they know of the block's events."""
+"""Threads that run together: lanes of one warp, or whole warps of a warpgroup in step.
+
+Warps that execute the same instructions need not be followed one by one. What only some of an
+agent's threads know or did is kept by thread, so that nothing is taken to be ordered because of
+the grouping: a wait is seen warp by warp, an access thread by thread.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 
+from mlagen.audit.ptx.order import Copies, Sink
 from mlagen.audit.ptx.shared import Event, Knowledge
 from mlagen.audit.ptx.syntax import Instruction
 from mlagen.audit.ptx.values import UNKNOWN, Lanes, Linear, Value, is_number, plain, take
 
 LANES = 32
+WARPS = 4  # of a warpgroup
+_WARP = (1 << LANES) - 1
 
 
 def thread_set(threads: Lanes) -> int:
     """Thread numbers as a bit set."""
+    return _thread_set(threads.tobytes())
+
+
+@lru_cache(maxsize=65536)
+def _thread_set(raw: bytes) -> int:
     found = 0
-    for thread in threads.tolist():
+    for thread in np.frombuffer(raw, np.int64).tolist():
         found |= 1 << thread
     return found
 
 
-@dataclass(slots=True, eq=False)
-class Sink:
-    """What arrivals at a synchronisation bring along, until it completes."""
-
-    over: int = 0
-    fenced: int = 0
-    done: dict[int, int] = field(default_factory=dict)  # own events -> threads that brought them
-    done_fenced: dict[int, int] = field(default_factory=dict)
-
-    def settle(self, events: list[Event]) -> tuple[int, int]:
-        """The sets that whoever waits learns: (over, fenced)."""
-        over, fenced = self.over, self.fenced
-        for number, threads in self.done.items():
-            if not events[number].threads & ~threads:
-                over |= 1 << number
-        for number, threads in self.done_fenced.items():
-            if not events[number].threads & ~threads:
-                fenced |= 1 << number
-        return over, fenced
+@lru_cache(maxsize=65536)
+def whole_warps(threads: int) -> int:
+    """All threads (a bit set) of the warps that have one in `threads`."""
+    found, warp = 0, _WARP
+    while warp <= threads:
+        if threads & warp:
+            found |= warp
+        warp <<= LANES
+    return found | (warp if threads & warp else 0)
 
 
-@dataclass(slots=True, eq=False)
-class Copies:
-    """Asynchronous copies by group; the last list is still open."""
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """What an agent waits for; `target` is an mbarrier's address or a named barrier's number."""
 
-    groups: list[list[Event]] = field(default_factory=list)
-    open: list[Event] = field(default_factory=list)
-
-    def commit(self) -> None:
-        """Closes the open group."""
-        self.groups.append(self.open)
-        self.open = []
-
-    def wait(self, pending: int) -> list[Event]:
-        """The events that are over when at most `pending` groups remain."""
-        count = max(len(self.groups) - pending, 0)
-        done = [event for group in self.groups[:count] for event in group]
-        self.groups = self.groups[count:]
-        return done
-
-    def all(self) -> list[Event]:
-        """Every event that is not known to be over."""
-        return [event for group in (*self.groups, self.open) for event in group]
-
-    def clone(self) -> Copies:
-        """An independent copy."""
-        return Copies([list(group) for group in self.groups], list(self.open))
-
-    def join(self, other: Copies) -> None:
-        """Groups of lanes that meet again: whichever has more, as both count the same commits."""
-        if len(other.all()) > len(self.all()):
-            self.groups, self.open = other.groups, other.open
+    what: str  # "mbarrier", "bar", "lanes", "wgmma", "registers"
+    instruction: Instruction
+    target: int = 0
+    value: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Agent:
-    """Some lanes of a warp at one place of the program."""
+    """Some threads at one place of the program."""
 
-    warp: int
+    unit: int  # warpgroup, or warp where warps are followed one by one
     threads: Lanes  # of the block, ascending
     registers: dict[str, Value] = field(default_factory=dict)
     pc: int = 0
     over: int = 0
     fenced: int = 0
-    own: dict[int, bool] = field(default_factory=dict)
-    # What only some of the lanes know: (threads, over, fenced).
-    partial: list[tuple[int, int, int]] = field(default_factory=list)
+    own: dict[int, bool] = field(default_factory=dict)  # own event -> fenced since
+    waits: set[int] = field(default_factory=set)  # own waits that not all threads know of
+    # What only some of the threads know: set of threads -> (over, fenced).
+    partial: dict[int, tuple[int, int]] = field(default_factory=dict)
     cp_async: Copies = field(default_factory=Copies)
     bulk: Copies = field(default_factory=Copies)
     failed: int = -1  # pc of the try_wait that just returned false
-    blocked: Any = None  # what it waits for; None: it can run
-    exited: bool = False
+    blocked: Blocked | None = None  # None: it can run
     wgmma_issued: int = 0
     wgmma_open: list[int] = field(default_factory=list)
     wgmma_groups: list[list[int]] = field(default_factory=list)
     guesses: dict[int, int] = field(default_factory=dict)
+    cluster: int = -1  # generation of the cluster barrier arrived at
     set: int = 0  # the threads as a bit set
+    warps: tuple[int, ...] = ()
+    version: int = 0  # counts changes of what the threads know
 
     def __post_init__(self) -> None:
+        self.threads = np.asarray(self.threads, np.int64)
         self.set = thread_set(self.threads)
+        self.warps = tuple(dict.fromkeys((self.threads // LANES).tolist()))
 
     @property
     def who(self) -> str:
         """For a finding."""
+        first, last = self.warps[0], self.warps[-1]
+        if len(self.threads) == LANES * len(self.warps):
+            return f"warp {first}" if first == last else f"warps {first}-{last}"
+        if first != last:
+            return f"some lanes of warps {first}-{last}"
         lanes = self.threads % LANES
-        if len(lanes) == LANES:
-            return f"warp {self.warp}"
         shown = f"lane {lanes[0]}" if len(lanes) == 1 else f"lanes {lanes[0]}-{lanes[-1]}"
-        return f"warp {self.warp}, {shown}"
+        return f"warp {first}, {shown}"
 
     def knowledge(self, threads: int | None = None, thread: int = -1) -> Knowledge:
-        """What some of the lanes (a bit set; all by default) know."""
+        """What all of some of the threads (a bit set; the agent's by default) know."""
         over, fenced = self.over, self.fenced
-        for subset, more, more_fenced in self.partial:
+        for subset, (more, more_fenced) in self.partial.items():
             if threads is not None and not threads & ~subset:
                 over |= more
                 fenced |= more_fenced
@@ -125,92 +113,148 @@ class Agent:
         """Events are known to be over."""
         self.over |= over
         self.fenced |= fenced
+        self.version += 1
+
+    def did(self, event: Event, fenced: bool) -> None:
+        """An access of these threads."""
+        self.own[event.number] = fenced
+        self.version += 1
+
+    def saw(self, event: Event) -> None:
+        """A wait that each warp has come through by itself."""
+        self.version += 1
+        if len(self.warps) == 1:
+            self.over |= event.bit
+        else:
+            self.waits.add(event.number)
 
     def release(self, sink: Sink, threads: int | None = None) -> None:
-        """Passes on what some of the lanes know and did."""
+        """Passes on what some of the threads know and did."""
         threads = self.set if threads is None else threads
-        sink.over |= self.over
-        sink.fenced |= self.fenced
-        for subset, over, fenced in self.partial:
-            if subset & threads:
-                sink.over |= over
-                sink.fenced |= fenced
+        self.pass_on(sink, threads)
         for number, seen in self.own.items():
             sink.done[number] = sink.done.get(number, 0) | threads
             if seen:
                 sink.done_fenced[number] = sink.done_fenced.get(number, 0) | threads
 
+    def pass_on(self, sink: Sink, threads: int) -> None:
+        """Passes on what some of the threads know, and not what they did."""
+        sink.over |= self.over
+        sink.fenced |= self.fenced
+        for subset, (over, fenced) in self.partial.items():
+            if subset & threads:
+                sink.over |= over
+                sink.fenced |= fenced
+        if self.waits:
+            warps = whole_warps(threads)
+            for number in self.waits:
+                sink.done[number] = sink.done.get(number, 0) | warps
+
     def forget(self) -> None:
-        """Drops own events that are known to all anyway."""
-        self.own = {n: f for n, f in self.own.items() if not self.over >> n & 1}
+        """Drops what all threads know by now from what some know."""
+        known, fenced = self.over, self.fenced
+        self.own = {n: f for n, f in self.own.items() if not known >> n & 1}
+        self.waits = {n for n in self.waits if not known >> n & 1}
+        self.partial = {
+            subset: (over & ~known, more & ~fenced)
+            for subset, (over, more) in self.partial.items()
+            if over & ~known or more & ~fenced
+        }
 
     def fence(self) -> None:
         """fence.proxy.async: all that these threads know is visible to asynchronous accesses."""
         self.fenced |= self.over
-        self.partial = [(s, over, fenced | over) for s, over, fenced in self.partial]
+        self.partial = {s: (over, fenced | over) for s, (over, fenced) in self.partial.items()}
         for number in self.own:
             self.own[number] = True
+        self.version += 1
 
-    def part(self, lanes: Lanes) -> Agent:
-        """A new agent for some of the lanes (indices among this agent's)."""
-        threads = self.threads[lanes]
-        child = Agent(
-            warp=self.warp,
-            threads=threads,
-            registers={name: take(value, lanes) for name, value in self.registers.items()},
+    def idle_fence(self, generic: int) -> bool:
+        """Whether `fence` would show asynchronous accesses nothing more; `generic`: the events
+        that are ordinary writes."""
+        return (
+            not self.over & ~self.fenced & generic
+            and all(self.own.values())
+            and not any(
+                over & ~(fenced | self.fenced) & generic for over, fenced in self.partial.values()
+            )
+        )
+
+    def clone(self) -> Agent:
+        """An independent copy."""
+        return Agent(
+            unit=self.unit,
+            threads=self.threads,
+            registers=dict(self.registers),
             pc=self.pc,
+            over=self.over,
+            fenced=self.fenced,
             own=dict(self.own),
-            partial=list(self.partial),
+            waits=set(self.waits),
+            partial=dict(self.partial),
             cp_async=self.cp_async.clone(),
             bulk=self.bulk.clone(),
             failed=self.failed,
+            blocked=self.blocked,
             wgmma_issued=self.wgmma_issued,
             wgmma_open=list(self.wgmma_open),
             wgmma_groups=[list(group) for group in self.wgmma_groups],
             guesses=dict(self.guesses),
+            cluster=self.cluster,
+            version=self.version,
         )
+
+    def part(self, lanes: Lanes) -> Agent:
+        """A new agent for some of the threads (indices among this agent's)."""
+        child = self.clone()
+        child.threads = self.threads[lanes]
+        child.__post_init__()
+        child.registers = {name: take(value, lanes) for name, value in self.registers.items()}
+        child.blocked = None
         knows = self.knowledge(child.set)
         child.over, child.fenced = knows.over, knows.fenced
+        child.partial = {s & child.set: known for s, known in self.partial.items() if s & child.set}
+        child.forget()
+        child.version += 1
         return child
 
     @staticmethod
     def merge(parts: list[Agent]) -> Agent:
-        """Lanes of a warp that meet at a warp-wide instruction."""
+        """Threads of a unit that meet at one instruction."""
         order = np.argsort(np.concatenate([part.threads for part in parts]))
         threads = np.concatenate([part.threads for part in parts])[order]
         first = max(parts, key=lambda part: len(part.threads))
-        merged = Agent(warp=first.warp, threads=threads, pc=first.pc)
+        merged = Agent(unit=first.unit, threads=threads, pc=first.pc)
+        sizes = [len(part.threads) for part in parts]
         for name in set().union(*(part.registers for part in parts)):
             merged.registers[name] = _merged(
-                [part.registers.get(name, UNKNOWN) for part in parts],
-                [len(part.threads) for part in parts],
-                order,
+                [part.registers.get(name, UNKNOWN) for part in parts], sizes, order
             )
         merged.over, merged.fenced = first.over, first.fenced
         known: dict[int, tuple[int, int]] = {}
         for part in parts:
             merged.over &= part.over
             merged.fenced &= part.fenced
-            for subset, over, fenced in (*part.partial, (part.set, part.over, part.fenced)):
-                before = known.get(subset & part.set, (0, 0))
-                known[subset & part.set] = (before[0] | over, before[1] | fenced)
-            for number, fenced in part.own.items():
-                merged.own[number] = merged.own.get(number, True) and fenced
+            for subset, (over, fenced) in (
+                *part.partial.items(),
+                (part.set, (part.over, part.fenced)),
+            ):
+                before = known.get(subset, (0, 0))
+                known[subset] = (before[0] | over, before[1] | fenced)
+            for number, fenced_since in part.own.items():
+                merged.own[number] = merged.own.get(number, True) and fenced_since
+            merged.waits |= part.waits
             merged.cp_async.join(part.cp_async)
             merged.bulk.join(part.bulk)
-        merged.partial = [
-            (subset, over, fenced)
-            for subset, (over, fenced) in known.items()
-            if subset and (over & ~merged.over or fenced & ~merged.fenced)
-        ]
+        merged.partial = known
+        merged.forget()
         merged.wgmma_issued = first.wgmma_issued
         merged.wgmma_open, merged.wgmma_groups = first.wgmma_open, first.wgmma_groups
-        merged.guesses = {**first.guesses}
+        merged.guesses = dict(first.guesses)
+        merged.cluster = first.cluster
+        merged.failed = first.failed
+        merged.version = max(part.version for part in parts) + 1
         return merged
-
-    def at(self, instruction: Instruction) -> dict[str, Any]:
-        """Fields of a finding at an instruction."""
-        return {"line": instruction.line, "text": instruction.text, "who": self.who}
 
 
 def _merged(values: list[Value], sizes: list[int], order: Lanes) -> Value:

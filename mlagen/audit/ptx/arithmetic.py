@@ -267,6 +267,37 @@ OPERATIONS: dict[str, Callable[[Sequence[Value], str, int], Value]] = {
 }  # fmt: skip
 
 
+def compiled(parts: tuple[str, ...]) -> Callable[[Sequence[Value]], Value]:
+    """`evaluate` for one opcode, with what the opcode alone decides decided."""
+    name = parts[0]
+    letter, width = bits_of(parts)
+    if letter in ("f", "bf"):
+        return lambda args: UNKNOWN
+    operation = OPERATIONS.get(name)
+    if operation is None:
+        return lambda args: evaluate(parts, args)
+    if letter != "s" and width == 32 and name in _PLAIN_NUMBERS:
+        quick = _PLAIN_NUMBERS[name]
+
+        def run(args: Sequence[Value]) -> Value:
+            if type(args[0]) is int and type(args[1]) is int:
+                return quick(args[0], args[1]) & 0xFFFFFFFF
+            return operation(args, letter, width)
+
+        return run
+    return lambda args: operation(args, letter, width)
+
+
+# Two 32-bit numbers, the result wrapped.
+_PLAIN_NUMBERS: dict[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+}
+
+
 def evaluate(parts: tuple[str, ...], args: Sequence[Value]) -> Value:
     """The result of an integer or predicate instruction, UNKNOWN where it is not modelled."""
     name = parts[0]

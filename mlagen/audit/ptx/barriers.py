@@ -1,4 +1,4 @@
-"""The state of mbarriers and named barriers.
+"""The state of mbarriers, named barriers and wgmma operations.
 
 Phases, pending arrivals and the transaction count: PTX ISA 9.0, "mbarrier". Named barriers:
 "bar, barrier".
@@ -6,21 +6,20 @@ Phases, pending arrivals and the transaction count: PTX ISA 9.0, "mbarrier". Nam
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from mlagen.audit.ptx.agent import Sink
+from mlagen.audit.ptx.order import Sink
 from mlagen.audit.ptx.shared import Event
 from mlagen.audit.ptx.syntax import Instruction
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Copy:
-    """A bulk copy that completes on an mbarrier."""
+    """A bulk copy that completes on an mbarrier and has not landed."""
 
     event: Event
     size: int
     box: str  # the tensor map's name; "" where the instruction tells the bytes
-    landed: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -34,9 +33,11 @@ class Mbarrier:
     phase: int = 0
     expected: int = 0  # bytes announced in this phase
     landed: int = 0  # bytes that arrived in this phase
-    copies: list[Copy] = field(default_factory=list)  # of this phase, and not landed older ones
+    flying: list[Copy] = field(default_factory=list)
+    arrived: int = 0  # copies (a set) that landed in this phase
     expects: list[Instruction] = field(default_factory=list)
     arrivals: list[Instruction] = field(default_factory=list)
+    last_arrivals: list[Instruction] = field(default_factory=list)  # of the completed phase
     sink: Sink = field(default_factory=Sink)
     # What waiting for the last completed phase teaches.
     over: int = 0
@@ -64,10 +65,21 @@ class Mbarrier:
             parts.append(f"{self.expected} bytes expected, {self.landed} arrived")
         return ", ".join(parts)
 
+    def clone(self) -> Mbarrier:
+        """An independent copy."""
+        return replace(
+            self,
+            flying=list(self.flying),
+            expects=list(self.expects),
+            arrivals=list(self.arrivals),
+            sink=self.sink.clone(),
+            observers=list(self.observers),
+        )
+
 
 @dataclass(slots=True, eq=False)
 class NamedBarrier:
-    """One of the 16 named barriers, in its current generation."""
+    """One of the 16 named barriers, in its current generation; -1 is the cluster barrier."""
 
     number: int
     count: int = 0  # threads of this generation; 0 before the first arrival
@@ -79,6 +91,15 @@ class NamedBarrier:
     over: int = 0
     fenced: int = 0
 
+    @property
+    def title(self) -> str:
+        """For a finding."""
+        return f"named barrier {self.number}" if self.number >= 0 else "the cluster barrier"
+
+    def clone(self) -> NamedBarrier:
+        """An independent copy."""
+        return replace(self, sink=self.sink.clone())
+
 
 @dataclass(slots=True, eq=False)
 class WgmmaOperation:
@@ -87,5 +108,14 @@ class WgmmaOperation:
     instruction: Instruction
     event: Event
     warps: int = 0  # bit set of the warps that issued
-    over: int = 0
-    fenced: int = 0
+    sink: Sink = field(default_factory=Sink)
+    settled: tuple[int, int] | None = None  # what its end teaches, once all four issued it
+
+    @property
+    def complete(self) -> bool:
+        """Whether all four warps issued it."""
+        return self.warps == 15
+
+    def clone(self) -> WgmmaOperation:
+        """An independent copy; what is complete does not change any more."""
+        return self if self.settled else replace(self, sink=self.sink.clone())

@@ -34,31 +34,69 @@ class _Interval:
     high: int = _INFINITE
     excluded: set[int] = field(default_factory=set)
 
+    def holds(self, number: int) -> bool:
+        """Whether a value is left."""
+        return self.low <= number <= self.high and number not in self.excluded
+
 
 class Stuck(Exception):
     """A run went on for longer than it may."""
 
 
+class Fork(Exception):
+    """A decision can be taken both ways; nothing was changed by asking."""
+
+    def __init__(self, first: bool) -> None:
+        super().__init__()
+        self.first = first
+
+
 @dataclass(slots=True)
 class Path:
-    """The decisions of one run: `prefix` is followed, then the first choice each time."""
+    """The decisions of one run: `prefix` is followed, then the first choice each time, or, where
+    the path is `forking`, a `Fork` is raised for whoever walks the tree."""
 
     prefix: tuple[bool, ...]
     trips: int  # questions about sizes before the smallest is taken
-    taken: list[tuple[bool, bool]] = field(default_factory=list)  # (choice, the other is to come)
+    forking: bool = False
+    taken: list[bool] = field(default_factory=list)
     intervals: dict[Terms, _Interval] = field(default_factory=dict)
     truncated: bool = False
     guesses: dict[int, int] = field(default_factory=dict)  # data-dependent branches, per pc
     # Values of unknowns; with them given, addresses and lanes are known that were not before.
     fixed: Mapping[Term, int] = field(default_factory=dict)
     unresolved: bool = False  # something was left open that `fixed` could tell
+    witness: dict[Term, int] | None = None  # values that take this path, when last looked for
     _asked: dict[Terms, int] = field(default_factory=dict)
     _chosen: dict[tuple[int, int], bool] = field(default_factory=dict)
+
+    def clone(self) -> Path:
+        """The same decisions, to be continued in another way."""
+        return Path(
+            self.prefix,
+            self.trips,
+            self.forking,
+            list(self.taken),
+            {t: _Interval(i.low, i.high, set(i.excluded)) for t, i in self.intervals.items()},
+            self.truncated,
+            dict(self.guesses),
+            self.fixed,
+            self.unresolved,
+            self.witness,
+            dict(self._asked),
+            dict(self._chosen),
+        )
+
+    def choose(self, choice: bool) -> None:
+        """Settles the decision that raised `Fork`."""
+        self.prefix = (*self.taken, choice)
 
     def decide(self, predicate: Compare) -> bool:
         """The truth of a comparison with unknowns."""
         terms, factor, constant = canonical(predicate.value)
-        interval = self.intervals.setdefault(terms, _Interval(_lowest(terms)))
+        interval = self.intervals.get(terms)
+        if interval is None:
+            interval = self.intervals[terms] = _Interval(_lowest(terms))
         op = predicate.op
         if op in ("eq", "ne"):
             whole, rest = divmod(-constant, factor)
@@ -76,9 +114,9 @@ class Path:
         choices it is `way_out`, which leaves the loop that the branch may be part of."""
         key = (pc, occurrence)
         if key not in self._chosen:
-            self.guesses[pc] = self.guesses.get(pc, 0) + 1
-            free = self.guesses[pc] <= 2 and not self.unresolved
-            self._chosen[key] = self._pick(way_out, free)
+            tried = self.guesses.get(pc, 0) + 1
+            self._chosen[key] = self._pick(way_out, tried <= 2 and not self.unresolved)
+            self.guesses[pc] = tried
         return self._chosen[key]
 
     def leave_open(self, terms: Terms) -> None:
@@ -88,8 +126,13 @@ class Path:
 
     def _pick(self, first: bool, free: bool) -> bool:
         at = len(self.taken)
-        choice = self.prefix[at] if at < len(self.prefix) else first
-        self.taken.append((choice, free and choice == first))
+        if at < len(self.prefix):
+            choice = self.prefix[at]
+        elif free and self.forking:
+            raise Fork(first)
+        else:
+            choice = first
+        self.taken.append(choice)
         return choice
 
     def _equal(self, terms: Terms, interval: _Interval, number: int) -> bool:
@@ -121,20 +164,32 @@ class Path:
 
     def _ask(self, terms: Terms, first: bool) -> bool:
         """Takes a decision about `terms`; the small value comes first."""
-        self._asked[terms] = self._asked.get(terms, 0) + 1
         # The rounds of nested loops share the allowance; each question has two answers at least.
-        asked = sum(self._asked.values()) - len(self._asked)
+        times = self._asked.get(terms, 0) + 1
+        asked = sum(self._asked.values()) + 1 - len({*self._asked, terms})
+        choice = self._pick(first, asked < self.trips)
+        self._asked[terms] = times
         if asked >= self.trips:
             self.truncated = True
-        return self._pick(first, asked < self.trips)
+        return choice
 
-    def following(self) -> tuple[bool, ...] | None:
-        """The prefix of the next run, or None after the last."""
-        for at in range(len(self.taken) - 1, -1, -1):
-            choice, open_ = self.taken[at]
-            if open_:
-                return (*(c for c, _ in self.taken[:at]), not choice)
-        return None
+    def possible(self) -> bool:
+        """Whether values of the unknowns are found that take this path."""
+        if self.witness is not None and self._takes(self.witness):
+            return True
+        found = self.witnesses()
+        self.witness = found[0] if found else None
+        return bool(found)
+
+    def _takes(self, values: dict[Term, int]) -> bool:
+        arrays = {name: np.array([number]) for name, number in values.items()}
+        for terms, interval in self.intervals.items():
+            if any(name not in arrays for name in _variables(terms)):
+                return False
+            number = _sum(terms, arrays)
+            if number is not None and not interval.holds(int(number[0])):
+                return False
+        return True
 
     def witnesses(self) -> list[dict[Term, int]]:
         """Values of the unknowns that take this path: small ones, and large ones where they
@@ -142,7 +197,7 @@ class Path:
         variables = sorted({v for terms in self.intervals for v in _variables(terms)}, key=repr)
         if not variables:
             return [{}]
-        for values in _candidates(variables):
+        for values in _candidates(variables, self.intervals):
             good = np.ones(_CANDIDATES, bool)
             for terms, interval in self.intervals.items():
                 number = _sum(terms, values)
@@ -184,13 +239,28 @@ def _of_term(name: Term) -> Iterator[Term]:
             yield from _variables(part[1])
 
 
-def _candidates(variables: list[Term]) -> Iterator[dict[Term, Lanes]]:
-    rng = np.random.default_rng(0)
+def _candidates(
+    variables: list[Term], intervals: Mapping[Terms, _Interval]
+) -> Iterator[dict[Term, Lanes]]:
+    """Values to try: all small ones, then ever larger ones at random, then the bounds that the
+    decisions named, their neighbours and their products with powers of two."""
     if len(variables) == 1:
         yield {variables[0]: np.arange(_CANDIDATES, dtype=np.int64)}
-        return
-    for top in (8, 64, 512, 4096):
-        yield {v: rng.integers(0, top, _CANDIDATES) for v in variables}
+    rng = np.random.default_rng(0)
+    if len(variables) > 1:
+        for top in (8, 64, 512, 4096):
+            yield {v: rng.integers(0, top, _CANDIDATES) for v in variables}
+    bounds = {0, 1}
+    for interval in intervals.values():
+        for bound in (interval.low, interval.high, *interval.excluded):
+            if 0 <= bound < 1 << 40:
+                bounds |= {max((bound << s) + d, 0) for s in range(9) for d in (-1, 0, 1)}
+    pool = np.array(sorted(bounds), np.int64)
+    if len(variables) == 1:
+        yield {variables[0]: np.resize(pool, _CANDIDATES)}
+    else:
+        for _ in range(2):
+            yield {v: rng.choice(pool, _CANDIDATES) for v in variables}
 
 
 def _sum(terms: Terms, values: dict[Term, Lanes]) -> Lanes | None:
@@ -200,7 +270,8 @@ def _sum(terms: Terms, values: dict[Term, Lanes]) -> Lanes | None:
         if number is None:
             return None
         total = total + coefficient * number
-    return np.broadcast_to(np.asarray(total), (_CANDIDATES,))
+    size = next((v.size for v in values.values()), 1)
+    return np.broadcast_to(np.asarray(total), (size,))
 
 
 def _number(name: Term, values: dict[Term, Lanes]) -> Any:

@@ -24,7 +24,7 @@ RULES: dict[str, str] = {
     "mbarrier-arrivals": "each phase gets as many arrivals as the mbarrier was initialised with",
     "mbarrier-order": "an arrival knows that the phase before has completed",
     "mbarrier-overrun": "a phase completes only after all waiters saw the one before",
-    "mbarrier-expect": "bulk copies complete on a phase that expects them",
+    "mbarrier-overwritten": "no data is written over an mbarrier in use",
     "deadlock": "every wait is satisfied",
     "smem-raw": "shared memory is read only after a wait for what fills it",
     "smem-war": "shared memory is overwritten only after its readers have released it",
@@ -105,6 +105,19 @@ class Notes:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What tells whether a mutant is equivalent: see `mutation`."""
+
+    flow: int  # which write each read sees, on every path
+    blind: bool  # some access was not followed
+    through_global: bool  # threads may read global memory that others wrote
+    spare_wgmma_fences: frozenset[int]  # lines of those that order no register
+    spare_fences: frozenset[int]  # lines of proxy fences that made nothing visible
+    unwaited_arrivals: frozenset[int]  # lines of arrivals that no wait is for
+    unreached: frozenset[int]  # lines that no path led to
+
+
+@dataclass(frozen=True, slots=True)
 class EntryReport:
     """The audit of one kernel."""
 
@@ -113,6 +126,7 @@ class EntryReport:
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]
     facts: Mapping[str, Any]
+    evidence: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ setmaxnreg 24..256 in steps of 8, named barriers 0..15 (PTX ISA 9.0).
 
 from __future__ import annotations
 
-from mlagen.audit.ptx.cta import Program
 from mlagen.audit.ptx.effects import Kind
+from mlagen.audit.ptx.program import Program
 from mlagen.audit.ptx.report import Finding, Notes
 from mlagen.audit.ptx.syntax import Instruction
 
@@ -55,7 +55,7 @@ def check(program: Program, shared_bytes: int, threads: int, notes: Notes) -> No
                     "the entry says neither its threads nor its registers: ptxas ignores this",
                     ".maxntid, .reqntid or .maxnreg",
                 )
-    if any(program.wgmma) and any(not s.size and s.align < _DESCRIPTOR_ALIGN for s in entry.shared):
+    if program.wgmma and any(not s.size and s.align < _DESCRIPTOR_ALIGN for s in entry.shared):
         dynamic = next(s for s in entry.shared if not s.size)
         notes.gap(
             f"{dynamic.name} is declared .align {dynamic.align}: that dynamic shared memory begins"

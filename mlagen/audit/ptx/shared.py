@@ -15,7 +15,7 @@ import numpy as np
 
 from mlagen.audit.ptx.syntax import Instruction
 
-Cells = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray[Any, np.dtype[Any]]
 CELL = 4  # bytes
 
 
@@ -35,20 +35,32 @@ class Event:
         return 1 << self.number
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """The cells that threads access, and the thread of each."""
+
+    cells: Array
+    threads: Array
+    set: int  # the threads as a bit set
+    low: int  # first cell
+    high: int  # exclusive
+    start: int  # first byte
+    size: int  # bytes up to the last
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Read:
-    """Cells that an event reads: a range, or cells with the thread that reads each."""
+    """What an event reads: a range of cells, or cells with the thread that reads each."""
 
     event: Event
     low: int
     high: int  # exclusive
     cells: Cells | None = None
-    threads: Cells | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Two accesses to the same bytes without an order; `proxy`: ordered, but not fenced."""
+    """Two accesses to the same bytes without an order, or ordered but not fenced."""
 
     kind: str  # "smem-raw", "smem-war", "smem-waw", "proxy-fence"
     earlier: Event
@@ -65,20 +77,33 @@ class Knowledge:
     thread: int = -1  # the one accessing thread of an asynchronous operation
 
 
+_Key = tuple[int, int, int]
+
+
 @dataclass(slots=True, eq=False)
 class SharedMemory:
     """`size` bytes of a block."""
 
     size: int
     events: list[Event]
-    reads: list[Read] = field(default_factory=list)
-    _writer: Cells = field(init=False)
-    _thread: Cells = field(init=False)
+    writer: Array  # of each cell: event number, -1 for none
+    thread: Array  # of each cell: the thread that wrote it, -1 for an asynchronous write
+    # By first cell, last cell and identity of the cells; a later read that knows of an earlier one
+    # stands for both.
+    reads: dict[_Key, list[Read]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        cells = -(-self.size // CELL)
-        self._writer = np.full(cells, -1, np.int32)
-        self._thread = np.full(cells, -1, np.int32)
+    @staticmethod
+    def of(size: int, events: list[Event]) -> SharedMemory:
+        """Memory that nobody has touched."""
+        cells = -(-size // CELL)
+        return SharedMemory(
+            size, events, np.full(cells, -1, np.int32), np.full(cells, -1, np.int16)
+        )
+
+    def clone(self, events: list[Event]) -> SharedMemory:
+        """An independent copy."""
+        reads = {key: list(found) for key, found in self.reads.items()}
+        return SharedMemory(self.size, events, self.writer.copy(), self.thread.copy(), reads)
 
     def read_range(
         self, start: int, size: int, event: Event, knows: Knowledge, *, keep: bool = True
@@ -87,47 +112,72 @@ class SharedMemory:
         low, high = start // CELL, -(-(start + size) // CELL)
         found = self._against_writes(slice(low, high), None, knows, "smem-raw", True)
         if keep:
-            self.reads.append(Read(event, low, high))
+            self._keep(Read(event, low, high), knows)
         return found
 
     def write_range(self, start: int, size: int, event: Event, knows: Knowledge) -> list[Clash]:
         """An asynchronous write of `size` bytes."""
         low, high = start // CELL, -(-(start + size) // CELL)
         found = self._against_writes(slice(low, high), None, knows, "smem-waw", True)
-        found += self._against_reads(low, high, None, None, knows)
-        self._writer[low:high] = event.number
-        self._thread[low:high] = -1
+        found += self._against_reads(low, high, None, knows)
+        self.writer[low:high] = event.number
+        self.thread[low:high] = -1
         return found
 
-    def read_cells(
-        self, cells: Cells, threads: Cells, event: Event, knows: Knowledge
-    ) -> list[Clash]:
-        """Ordinary loads: `threads[i]` reads `cells[i]`."""
-        found = self._against_writes(cells, threads, knows, "smem-raw", False)
-        low, high = int(cells.min()), int(cells.max()) + 1
-        self.reads.append(Read(event, low, high, cells, threads))
+    def read_cells(self, cells: Cells, event: Event, knows: Knowledge) -> list[Clash]:
+        """Ordinary loads."""
+        found = self._against_writes(cells.cells, cells.threads, knows, "smem-raw", False)
+        self._keep(Read(event, cells.low, cells.high, cells), knows)
         return found
 
-    def write_cells(
-        self, cells: Cells, threads: Cells, event: Event, knows: Knowledge
-    ) -> list[Clash]:
-        """Ordinary stores (and cp.async): `threads[i]` writes `cells[i]`."""
-        found = self._against_writes(cells, threads, knows, "smem-waw", False)
-        low, high = int(cells.min()), int(cells.max()) + 1
-        found += self._against_reads(low, high, cells, threads, knows)
-        self._writer[cells] = event.number
-        self._thread[cells] = threads
+    def write_cells(self, cells: Cells, event: Event, knows: Knowledge) -> list[Clash]:
+        """Ordinary stores (and cp.async)."""
+        found = self._against_writes(cells.cells, cells.threads, knows, "smem-waw", False)
+        found += self._against_reads(cells.low, cells.high, cells, knows)
+        self.writer[cells.cells] = event.number
+        self.thread[cells.cells] = cells.threads
         return found
+
+    def staged(self, start: int) -> int:
+        """Bytes from `start` on that ordinary stores wrote last, without a gap."""
+        low = start // CELL
+        writers = self.writer[low:]
+        if not writers.size:
+            return 0
+        generic = np.array([number for number in np.unique(writers) if self._stored(int(number))])
+        stored = np.isin(writers, generic)
+        return CELL * (int(np.argmin(stored)) if not stored.all() else len(stored))
+
+    def _stored(self, number: int) -> bool:
+        return number >= 0 and self.events[number].generic
+
+    def _keep(self, read: Read, knows: Knowledge) -> None:
+        key = (read.low, read.high, id(read.cells) if read.cells else 0)
+        before = self.reads.get(key)
+        if before is None:
+            self.reads[key] = [read]
+            return
+        same = read.cells is not None
+        self.reads[key] = [
+            old
+            for old in before
+            if not (
+                knows.over >> old.event.number & 1
+                # The same threads at the same cells: program order.
+                or (same and old.event.number in knows.own)
+            )
+        ]
+        self.reads[key].append(read)
 
     def _against_writes(
         self,
-        where: slice | Cells,
-        threads: Cells | None,
+        where: slice | Array,
+        threads: Array | None,
         knows: Knowledge,
         kind: str,
         asynchronous: bool,
     ) -> list[Clash]:
-        writers = self._writer[where]
+        writers = self.writer[where]
         if not writers.size:
             return []
         first = int(writers[0])
@@ -141,7 +191,7 @@ class SharedMemory:
             fenced = knows.fenced >> number & 1
             if not over and number in knows.own:
                 mine = writers == number
-                by = self._thread[where][mine]
+                by = self.thread[where][mine]
                 if threads is not None:
                     over = bool((by == threads[mine]).all())
                 elif knows.thread >= 0:
@@ -155,54 +205,55 @@ class SharedMemory:
         return found
 
     @staticmethod
-    def _address(where: slice | Cells, mask: Cells) -> int:
+    def _address(where: slice | Array, mask: Array) -> int:
         at = int(np.argmax(mask))
         return CELL * (at + where.start if isinstance(where, slice) else int(where[at]))
 
     def _against_reads(
-        self, low: int, high: int, cells: Cells | None, threads: Cells | None, knows: Knowledge
+        self, low: int, high: int, cells: Cells | None, knows: Knowledge
     ) -> list[Clash]:
-        found, kept = [], []
-        for read in self.reads:
-            if read.high <= low or high <= read.low:
+        found = []
+        for key, reads in list(self.reads.items()):
+            if key[1] <= low or high <= key[0]:
+                continue
+            if not _overlap(reads[0], low, high, cells):
+                continue
+            covered = cells is None and low <= key[0] and key[1] <= high
+            kept = []
+            for read in reads:
+                if knows.over >> read.event.number & 1:
+                    if not covered:
+                        kept.append(read)
+                    continue
                 kept.append(read)
-                continue
-            if not self._overlap(read, low, high, cells):
-                kept.append(read)
-                continue
-            if knows.over >> read.event.number & 1:
-                if low > read.low or high < read.high or cells is not None:
-                    kept.append(read)
-                continue
-            kept.append(read)
-            if read.event.number in knows.own and self._same_threads(read, cells, threads, knows):
-                continue
-            found.append(Clash("smem-war", read.event, CELL * max(low, read.low)))
-        self.reads = kept
+                if not (read.event.number in knows.own and _same_threads(read, cells, knows)):
+                    found.append(Clash("smem-war", read.event, CELL * max(low, read.low)))
+            if kept:
+                self.reads[key] = kept
+            else:
+                del self.reads[key]
         return found
 
-    @staticmethod
-    def _overlap(read: Read, low: int, high: int, cells: Cells | None) -> bool:
-        if read.cells is None and cells is None:
-            return True
-        if read.cells is None:
-            assert cells is not None
-            return bool(((cells >= read.low) & (cells < read.high)).any())
-        if cells is None:
-            return bool(((read.cells >= low) & (read.cells < high)).any())
-        return bool(np.isin(read.cells, cells).any())
 
-    @staticmethod
-    def _same_threads(
-        read: Read, cells: Cells | None, threads: Cells | None, knows: Knowledge
-    ) -> bool:
-        """Whether each byte is written by the very thread that read it (program order)."""
-        if read.cells is None or read.threads is None:
-            return False
-        if cells is None or threads is None:
-            return knows.thread >= 0 and bool((read.threads == knows.thread).all())
-        writer = dict(zip(cells.tolist(), threads.tolist(), strict=True))
-        return all(
-            writer.get(cell, thread) == thread
-            for cell, thread in zip(read.cells.tolist(), read.threads.tolist(), strict=True)
-        )
+def _overlap(read: Read, low: int, high: int, cells: Cells | None) -> bool:
+    if read.cells is None and cells is None:
+        return True
+    if read.cells is None:
+        assert cells is not None
+        return bool(((cells.cells >= read.low) & (cells.cells < read.high)).any())
+    if cells is None:
+        return bool(((read.cells.cells >= low) & (read.cells.cells < high)).any())
+    return read.cells is cells or bool(np.isin(read.cells.cells, cells.cells).any())
+
+
+def _same_threads(read: Read, cells: Cells | None, knows: Knowledge) -> bool:
+    """Whether each byte is written by the very thread that read it (program order)."""
+    if read.cells is None:
+        return False
+    if cells is None:
+        return knows.thread >= 0 and bool((read.cells.threads == knows.thread).all())
+    writer = dict(zip(cells.cells.tolist(), cells.threads.tolist(), strict=True))
+    return all(
+        writer.get(cell, thread) == thread
+        for cell, thread in zip(read.cells.cells.tolist(), read.cells.threads.tolist(), strict=True)
+    )

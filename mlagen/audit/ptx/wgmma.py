@@ -8,12 +8,14 @@ own group is still open). Where paths meet, the youngest counts. The rules are t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
 from mlagen.audit.ptx.effects import Kind, Wgmma
 from mlagen.audit.ptx.graph import Graph
 from mlagen.audit.ptx.report import Finding, Notes
 from mlagen.audit.ptx.syntax import Instruction
 
+_MATTERS = (Kind.WGMMA, Kind.WGMMA_FENCE, Kind.WGMMA_COMMIT, Kind.WGMMA_WAIT, Kind.BRANCH)
 _OLDEST = 16  # groups; a wait_group beyond that is not told apart
 _ENTRY = -1  # "written before the kernel began": no fence yet on this path
 
@@ -31,10 +33,10 @@ class _State:
     loose: frozenset[tuple[int, int]] = frozenset()
 
 
-def check(graph: Graph, operands: dict[int, Wgmma], notes: Notes) -> None:
-    """Tells `notes` what breaks a rule."""
-    if operands:
-        _Check(graph, operands, notes).run()
+def check(graph: Graph, operands: dict[int, Wgmma], notes: Notes) -> list[Instruction]:
+    """Tells `notes` what breaks a rule; returns the fences that order no register: none of those
+    that ordinary code accessed before is in a wgmma up to the next fence."""
+    return _Check(graph, operands, notes).run() if operands else []
 
 
 class _Check:
@@ -49,24 +51,35 @@ class _Check:
                 for name in parsed.a:
                     self.inputs.setdefault(name, set()).add(index)
         self.telling = False
+        names = self.accumulators.keys() | self.inputs.keys()
+        self.idle = {
+            node
+            for node, kind in enumerate(graph.kinds)
+            if kind not in _MATTERS
+            and graph.successors[node] == (node + 1,)
+            and names.isdisjoint(graph.reads[node])
+            and names.isdisjoint(graph.writes[node])
+        }
 
-    def run(self) -> None:
+    def run(self) -> list[Instruction]:
         """Iterates to the fixed point, then tells."""
         end = self.graph.end
         states: dict[int, _State] = {0: _State()}
         work = [0]
         while work:
-            node = work.pop()
+            node = heappop(work)
             if node == end:
                 continue
             after = self._step(node, states[node])
             for target in self.graph.successors[node]:
                 arriving = self._over(node, target, after)
+                target = self._passing(target)
                 old = states.get(target)
-                new = arriving if old is None else _join(old, arriving)
+                new = arriving if old is None or old is arriving else _join(old, arriving)
                 if new != old:
                     states[target] = new
-                    work.append(target)
+                    if target not in work:
+                        heappush(work, target)
         self.telling = True
         for node in sorted(states):
             if node != end:
@@ -79,6 +92,40 @@ class _Check:
                     "this wgmma may be in flight when the kernel ends",
                     needs="wgmma.wait_group 0 before the end",
                 )
+        return [
+            self.graph.instructions[node]
+            for node, state in sorted(states.items())
+            if node != end
+            and self.graph.kinds[node] is Kind.WGMMA_FENCE
+            and not state.unfenced
+            and not self._behind(node) & {name for name, _ in state.touched}
+        ]
+
+    def _passing(self, node: int) -> int:
+        """The next node that does something, through those that do nothing."""
+        while node in self.idle:
+            node += 1
+        return node
+
+    def _behind(self, fence: int) -> set[str]:
+        """Registers of the wgmma that come after a fence, up to the next one."""
+        found: set[str] = set()
+        seen: set[int] = set()
+        work = list(self.graph.successors[fence])
+        while work:
+            node = work.pop()
+            if node == self.graph.end or node in seen:
+                continue
+            seen.add(node)
+            if self.graph.kinds[node] is Kind.WGMMA_FENCE:
+                continue
+            if self.graph.kinds[node] is Kind.WGMMA:
+                parsed = self.operands[node]
+                found.update(parsed.accumulators)
+                if isinstance(parsed.a, tuple):
+                    found.update(parsed.a)
+            work.extend(self.graph.successors[node])
+        return found
 
     def _over(self, node: int, target: int, state: _State) -> _State:
         if (node, target) not in self.graph.back_edges or not state.flying:

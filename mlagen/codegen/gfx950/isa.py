@@ -44,8 +44,9 @@ def _table() -> dict[str, Spec]:
     add(
         "scalar",
         "w r r > scc=",
-        "s_add_u32 s_sub_u32 s_add_i32 s_sub_i32 s_and_b32 s_or_b32 "
-        "s_lshl_b32 s_lshr_b32 s_min_u32 s_min_i32 s_max_u32 s_max_i32 s_and_b64 s_or_b64",
+        "s_add_u32 s_sub_u32 s_add_i32 s_sub_i32 s_and_b32 s_or_b32 s_xor_b32 "
+        "s_lshl_b32 s_lshr_b32 s_lshl_b64 s_min_u32 s_min_i32 s_max_u32 s_max_i32 s_and_b64 "
+        "s_or_b64",
     )
     add("scalar", "w r r > scc scc=", "s_addc_u32 s_subb_u32")
     add("scalar", "w r r", "s_mul_i32 s_mul_hi_u32")
@@ -62,14 +63,16 @@ def _table() -> dict[str, Spec]:
     add("branch", "", "s_endpgm")
     add("scalar", "i", "s_setprio s_nop")
     add("barrier", "", "s_barrier")
-    add("smem", "w r i", "s_load_dword s_load_dwordx2 s_load_dwordx4 s_load_dwordx8", "lgkm")
+    # The offset of a scalar load is a constant or a scalar register.
+    add("smem", "w r r", "s_load_dword s_load_dwordx2 s_load_dwordx4 s_load_dwordx8", "lgkm")
     add("vector", "w r", "v_mov_b32 v_cvt_f32_u32 v_cvt_u32_f32 v_readfirstlane_b32")
     add(
         "vector",
         "w r r",
         "v_add_f32 v_sub_f32 v_mul_f32 v_max_f32 v_min_f32 v_add_u32 v_sub_u32 "
         "v_subrev_u32 v_and_b32 v_or_b32 v_xor_b32 v_lshlrev_b32 v_lshrrev_b32 v_mul_lo_u32 "
-        "v_min_u32 v_max_u32 v_min_i32 v_max_i32 v_cvt_pk_bf16_f32 v_pk_add_f32 v_pk_mul_f32",
+        "v_mul_hi_u32 v_min_u32 v_max_u32 v_min_i32 v_max_i32 v_cvt_pk_bf16_f32 v_pk_add_f32 "
+        "v_pk_mul_f32",
     )
     add(
         "vector",

@@ -8,6 +8,7 @@ pass: all operations of a role share two registers that change places at its end
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,7 @@ from mlagen.codegen.sm_90a.derive import Loop, offset, section
 from mlagen.dsl import Binding, Operation
 from mlagen.dsl.pipeline import PipelineSchedule, Stream
 from mlagen.dsl.smem import Handoff
-from mlagen.errors import ScheduleError
+from mlagen.errors import ScheduleError, TemplateError
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +217,27 @@ class Emitter:
         asked_by = f"{self.schedule.file}:{line}, {op or stream.role.name}"
         for source, number, text in self.templates.render(template, context, asked_by):
             if text.strip():
+                self._check_names(text, f"{source}:{number}")
                 self.lines.append(
                     PtxLine(
                         f"    {text.rstrip()}",
                         self._source(stream, where, source, number, line, str(op or "role entry")),
                     )
                 )
+
+    def _check_names(self, text: str, place: str) -> None:
+        """TemplateError where a template's own register hides one of the schedule: PTX takes it
+        without a word, and the kernel computes with the wrong one."""
+        declared = re.match(r"\s*\.reg\s+\S+\s+([^;]*);", text)
+        for name in declared[1].split(",") if declared else ():
+            own, many, _ = name.strip().removeprefix("%").partition("<")
+            for held in self.schedule.registers:
+                if own == held.name if many else re.fullmatch(rf"{held.name}\d+", own):
+                    raise TemplateError(
+                        f"{place}: the register %{own} hides {self.schedule.name}'s "
+                        f"%{held.name}0 .. {held.count - 1} ({held.comment})",
+                        hint="give it another name",
+                    )
 
     def _code(
         self, stream: Stream, *lines: str, op: Operation | None = None, section: str = ""

@@ -292,11 +292,13 @@ class _Run:
             region
             for value in op.defines
             if value.block in smem.messages
+            or value.block in smem.scratches
             or (value.block in smem.handoffs and not smem.handoffs[value.block].resident)
             for region in self._regions_of(value.block, tile)
         ]
+        loose = {*smem.messages, *smem.scratches}
         for region in written:
-            self._check_write(warp, op, region, tile, fills=region.name in smem.messages)
+            self._check_write(warp, op, region, tile, fills=region.name in loose)
             access = Access(warp.actor, warp.clock[warp.actor], tile, op,
                             (warp.role, id(op), tile), generic=True)  # fmt: skip
             region.write(access)
@@ -389,7 +391,8 @@ class _Run:
         if block in smem.handoffs:
             handoff = smem.handoffs[block]
             return self._slot_regions(handoff, 0 if handoff.resident else tile)
-        return [self.regions[block]] if block in smem.messages else []
+        loose = block in smem.messages or block in smem.scratches
+        return [self.regions[block]] if loose else []
 
     # ---- the end ----------------------------------------------------------------------------
 
@@ -490,7 +493,8 @@ def _events(loop: Loop, n: int) -> Iterator[_Event]:
     if loop.final is not None:
         yield _Event(None, 0, loop.final)
     for op in loop.epilogue:
-        yield _Event(op, 0)
+        meeting = _Event(op, 0, meeting=True)
+        yield from (meeting, _Event(op, 0), meeting) if op.joins else (_Event(op, 0),)
 
 
 def _regions(schedule: PipelineSchedule) -> dict[str, Region]:
@@ -500,7 +504,8 @@ def _regions(schedule: PipelineSchedule) -> dict[str, Region]:
         for tile in smem.tiles.values()
         for slot in range(tile.slots)
     ]
-    regions += [Region(m.name, m.base, m.bytes) for m in smem.messages.values()]
+    loose = (*smem.messages.values(), *smem.scratches.values())
+    regions += [Region(buffer.name, buffer.base, buffer.bytes) for buffer in loose]
     for region in regions:
         region.over = tuple(o for o in regions if o is not region and region.overlaps(o))
     return {region.name: region for region in regions}

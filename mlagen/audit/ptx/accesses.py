@@ -1,0 +1,141 @@
+"""Ordinary loads and stores of shared memory, ldmatrix and stmatrix, and cp.async."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlagen.audit.ptx import flow, operands
+from mlagen.audit.ptx.agent import LANES, Agent, thread_set
+from mlagen.audit.ptx.effects import Kind
+from mlagen.audit.ptx.shared import CELL, Cells, Event
+from mlagen.audit.ptx.state import State
+from mlagen.audit.ptx.syntax import Instruction, Memory
+from mlagen.audit.ptx.values import GENERIC_SHARED, UNKNOWN, Lanes, Value, is_number
+
+_ROW = 16  # bytes of a matrix row, ldmatrix and stmatrix
+
+
+def _cells(
+    state: State, agent: Agent, instruction: Instruction, lanes: Lanes, memory: Memory, size: int
+) -> Cells | None:
+    """What `size` bytes at every thread's address are; None where that is not known."""
+    kind = state.program.graph.kinds[instruction.index]
+    address = operands.shared_address(state, agent, memory, lanes)
+    if address is None:
+        if kind in (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ASYNC_COPY):
+            state.gap_address(instruction)
+        return None
+    starts = operands.each(address, lanes)
+    if kind in (Kind.GENERIC_LOAD, Kind.GENERIC_STORE):
+        raw = operands.address(state, agent, memory)
+        if not (is_number(raw) and np.all(np.asarray(raw) >= GENERIC_SHARED)):
+            return None
+    threads = agent.threads[lanes]
+    key = (size, starts.tobytes(), threads.tobytes())
+    found = state.program.cells.get(key)
+    if found is None:
+        span = np.arange(max(-(-size // CELL), 1))
+        cells = (starts[:, None] // CELL + span[None, :]).ravel()
+        found = state.program.cells[key] = Cells(
+            cells=cells,
+            threads=np.repeat(threads, len(span)),
+            set=thread_set(threads),
+            low=int(cells.min()),
+            high=int(cells.max()) + 1,
+            start=int(starts.min()),
+            size=int(starts.max() - starts.min()) + size,
+        )
+    return found if state.inside(agent, instruction, found.start, found.size) else None
+
+
+def _rows(agent: Agent, instruction: Instruction, lanes: Lanes) -> Lanes:
+    """Threads whose addresses ldmatrix / stmatrix use: 8 for each matrix."""
+    count = next((int(p[1:]) for p in instruction.parts if p in ("x1", "x2", "x4")), 1)
+    return lanes[agent.threads[lanes] % LANES < 8 * count]
+
+
+def _accessed(
+    state: State, agent: Agent, instruction: Instruction, lanes: Lanes, memory: Memory
+) -> Cells | None:
+    if instruction.name in ("ldmatrix", "stmatrix"):
+        lanes = _rows(agent, instruction, lanes)
+        return _cells(state, agent, instruction, lanes, memory, _ROW)
+    width = state.program.widths[instruction.index]
+    return _cells(state, agent, instruction, lanes, memory, width)
+
+
+def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
+    """ld.shared, ldmatrix and loads through generic addresses."""
+    for name in state.program.graph.writes[instruction.index]:
+        agent.registers[name] = UNKNOWN
+    memory = instruction.operands[1]
+    if not isinstance(memory, Memory):
+        return
+    found = _accessed(state, agent, instruction, lanes, memory)
+    if found is None:
+        return
+    event = state.event(instruction, f"the {instruction.name} of {agent.who}", found.set)
+    flow.read(state, agent, event, found.cells)
+    clashes = state.memory.read_cells(found, event, agent.knowledge(found.set))
+    agent.did(event, True)
+    state.tell_clashes(agent, instruction, instruction.name, clashes)
+
+
+def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
+    """st.shared, stmatrix and stores through generic addresses."""
+    memory = instruction.operands[0]
+    if not isinstance(memory, Memory):
+        return
+    found = _accessed(state, agent, instruction, lanes, memory)
+    if found is not None:
+        event = _write(state, agent, instruction, found, instruction.name)
+        agent.did(event, False)
+
+
+def _write(state: State, agent: Agent, instruction: Instruction, found: Cells, name: str) -> Event:
+    event = state.event(instruction, f"the {name} of {agent.who}", found.set, generic=True)
+    flow.wrote(state, agent, event)
+    state.written(agent, instruction, found.start, found.size)
+    clashes = state.memory.write_cells(found, event, agent.knowledge(found.set))
+    state.tell_clashes(agent, instruction, name, clashes)
+    return event
+
+
+def opaque(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
+    """What is not modelled, by name."""
+    for name in state.program.graph.writes[instruction.index]:
+        agent.registers[name] = UNKNOWN
+    state.blind = True
+    state.gap(
+        f"line {instruction.line}: `{instruction.opcode}` (shared-memory atomics and other"
+        " blocks' shared memory) is not modelled"
+    )
+
+
+def async_copy(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
+    """cp.async: an ordinary write that its thread does not wait for."""
+    target, size = instruction.operands[0], instruction.operands[2]
+    if not isinstance(target, Memory) or not isinstance(size, int):
+        return
+    found = _cells(state, agent, instruction, lanes, target, size)
+    if found is None:
+        return
+    event = _write(state, agent, instruction, found, "cp.async")
+    agent.cp_async.open.append(event)
+    state.loads.append(event)
+
+
+def async_commit(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
+    """cp.async.commit_group."""
+    agent.cp_async.commit()
+
+
+def async_wait(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
+    """cp.async.wait_group and wait_all."""
+    pending: Value = 0
+    if "wait_all" in instruction.parts:
+        agent.cp_async.commit()
+    else:
+        pending = operands.value(state, agent, instruction.operands[0])
+    for event in agent.cp_async.wait(pending if isinstance(pending, int) else 0):
+        agent.did(event, False)

@@ -1,0 +1,102 @@
+"""Bytes of tensor maps' boxes, which PTX does not tell: solved from what the kernel expects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+
+from mlagen.audit.ptx.cta import Cta
+from mlagen.audit.ptx.paths import Path, Stuck
+from mlagen.audit.ptx.program import Program, Setting
+from mlagen.audit.ptx.report import Finding, Notes
+from mlagen.audit.ptx.state import Seen
+from mlagen.audit.ptx.syntax import Instruction
+
+# A box's inner extent is a multiple of 16 bytes (PTX ISA 9.0, tensors; cuTensorMapEncodeTiled).
+UNIT = 16
+_PATHS = ((False,) * 4, (False,) * 3, (False,) * 2, (False,), ())
+_TRIPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Equation:
+    """A phase's copies of unknown size bring `size` bytes together."""
+
+    size: int
+    names: tuple[str, ...]
+    at: Instruction
+
+
+def solve(program: Program, setting: Setting, notes: Notes) -> Setting:
+    """The setting with every box known. What solves no box is told as a finding."""
+    found, seen = _equations(program, setting)
+    unknown = sorted({name for one in found for name in one.names})
+    if not unknown:
+        return setting
+    for one in found:
+        if one.size % UNIT or one.size <= 0:
+            notes.add(_finding(program, one, "are no whole number of 16-byte units of boxes"))
+    boxes = _least_squares(found, unknown, seen)
+    wrong = [one for one in found if sum(boxes[name] for name in one.names) != one.size]
+    if wrong and not notes.found:
+        shown = ", ".join(f"{name} = {size}" for name, size in boxes.items())
+        notes.add(_finding(program, wrong[0], f"do not fit what the other phases expect ({shown})"))
+    shown = ", ".join(f"{name} = {size}" for name, size in boxes.items())
+    notes.gap(
+        "byte counts of the tensor copies: PTX does not tell a box's size. Taken from what the"
+        f" kernel expects: {shown}"
+    )
+    return replace(setting, boxes={**setting.boxes, **boxes}, guessed=bool(wrong))
+
+
+def _equations(program: Program, setting: Setting) -> tuple[list[_Equation], Seen]:
+    """What phases expect, on a few paths that some parameters take."""
+    seen = Seen()
+    found: dict[tuple[int, tuple[str, ...], int], _Equation] = {}
+    for prefix in _PATHS:
+        before = len(seen.equations)
+        cta = Cta.begin(program, replace(setting, solve=True), Path(prefix, _TRIPS), seen)
+        try:
+            cta.run()
+        except Stuck:
+            break
+        if not cta.state.path.possible():
+            del seen.equations[before:]
+        if not seen.equations and not set(seen.targets) - set(setting.boxes):
+            break
+    for size, names, at in seen.equations:
+        if names:
+            found.setdefault((size, tuple(sorted(names)), at.line), _Equation(size, names, at))
+    return list(found.values()), seen
+
+
+def _least_squares(found: list[_Equation], unknown: list[str], seen: Seen) -> dict[str, int]:
+    """A box ends before the next thing in shared memory; among the solutions, the nearest to
+    that, in whole units."""
+    taken = reduce(lambda a, b: a | b, seen.targets.values(), set(seen.barriers))
+    room = np.array([_room(seen.targets.get(name, set()), taken) for name in unknown], float)
+    matrix = np.array([[one.names.count(name) for name in unknown] for one in found], float)
+    sizes = np.array([one.size for one in found], float)
+    solution = room + np.linalg.pinv(matrix) @ (sizes - matrix @ room)
+    return {name: max(round(x / UNIT), 1) * UNIT for name, x in zip(unknown, solution, strict=True)}
+
+
+def _room(starts: set[int], taken: set[int]) -> int:
+    """Bytes from each start to the next thing, the least of them."""
+    return min(
+        (min((t - start for t in taken if t > start), default=1 << 20) for start in starts),
+        default=0,
+    )
+
+
+def _finding(program: Program, one: _Equation, what: str) -> Finding:
+    return Finding(
+        rule="mbarrier-transaction",
+        function=program.entry.name,
+        line=one.at.line,
+        text=one.at.text,
+        message=f"the {one.size} bytes of {', '.join(sorted(one.names))} {what}",
+        needs="the bytes that the phase's copies bring",
+    )

@@ -1,0 +1,218 @@
+"""Bulk copies, tensor or plain: into shared memory, completing on an mbarrier, and out of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlagen.audit.ptx import flow, operands, phases
+from mlagen.audit.ptx.agent import Agent
+from mlagen.audit.ptx.barriers import Copy, Mbarrier
+from mlagen.audit.ptx.shared import CELL, Knowledge
+from mlagen.audit.ptx.state import State
+from mlagen.audit.ptx.syntax import Instruction, Memory, Operand
+from mlagen.audit.ptx.values import Lanes, Linear, Value, take
+
+_TENSOR_ALIGN, _PLAIN_ALIGN = 128, 16  # bytes, of the shared-memory address
+_UNIT = 16  # bytes: sizes of plain bulk copies are multiples
+
+
+def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
+    """cp.async.bulk into shared memory, by each active thread."""
+    given = instruction.operands
+    target, source = given[0], given[1]
+    if not isinstance(target, Memory) or not isinstance(source, Memory):
+        return
+    tensor = "tensor" in instruction.parts
+    for lane in lanes:
+        one = np.array([lane])
+        thread = int(agent.threads[lane])
+        found = phases.mbarriers(state, agent, instruction, given[2 if tensor else 3], one)
+        name, size = _size(state, agent, instruction, source, given, one, tensor)
+        event = state.event(instruction, f"the copy at line {instruction.line}")
+        flow.wrote(state, agent, event, single=thread)
+        state.loads.append(event)
+        address = operands.shared_address(state, agent, target, one)
+        knows = agent.knowledge(1 << thread, thread)
+        if address is None:
+            state.gap_address(instruction)
+        else:
+            start = int(np.asarray(address).ravel()[0])
+            if name:
+                state.seen.targets.setdefault(name, set()).add(start)
+            if size and state.inside(agent, instruction, start, size):
+                state.aligned(agent, instruction, start, _TENSOR_ALIGN if tensor else _PLAIN_ALIGN)
+                state.written(agent, instruction, start, size)
+                clashes = state.memory.write_range(start, size, event, knows)
+                state.tell_clashes(agent, instruction, "the copy", clashes)
+        for bar, _ in found:
+            _fenced(state, agent, instruction, bar, knows)
+            copy = Copy(event, size or 0, name)
+            bar.flying.append(copy)
+            if not (state.setting.late or state.setting.solve or state.setting.guessed):
+                _land(state, bar, copy)
+
+
+def _fenced(
+    state: State, agent: Agent, instruction: Instruction, bar: Mbarrier, knows: Knowledge
+) -> None:
+    """A copy completes on an mbarrier whose initialisation asynchronous accesses see."""
+    number = bar.init.number
+    if not (knows.fenced >> number & 1 or knows.own.get(number)):
+        state.tell(
+            "mbarrier-visible",
+            agent,
+            instruction,
+            f"the copy completes on the mbarrier at {bar.address:#x}, whose initialisation was"
+            " not fenced for asynchronous accesses",
+            other=bar.init.instruction,
+            needs="fence.mbarrier_init or fence.proxy.async after mbarrier.init",
+        )
+
+
+def _size(
+    state: State,
+    agent: Agent,
+    instruction: Instruction,
+    source: Memory,
+    given: tuple[Operand, ...],
+    lane: Lanes,
+    tensor: bool,
+) -> tuple[str, int | None]:
+    """The box's name and the bytes of a copy; None where they are not known."""
+    if tensor:
+        name = box_name(operands.address(state, agent, source), source)
+        return name, state.setting.boxes.get(name)
+    size = take(operands.value(state, agent, given[2]), lane)
+    if isinstance(size, int):
+        if size % _UNIT:
+            state.tell(
+                "smem-alignment",
+                agent,
+                instruction,
+                f"{size} bytes are no multiple of {_UNIT}",
+                needs=f"whole {_UNIT}-byte units",
+            )
+        return "", size
+    state.gap(f"line {instruction.line}: the size of the bulk copy is not known")
+    name = f"line {instruction.line}"
+    return name, state.setting.boxes.get(name)
+
+
+def box_name(value: Value, memory: Memory) -> str:
+    """What a tensor map is called: its parameter (and offset), or the register."""
+    if isinstance(value, Linear) and len(value.terms) == 1:
+        name = value.terms[0][0]
+        if name[0] in ("param", "parameter", "symbol") and isinstance(value.constant, int):
+            more = (name[2] if len(name) > 2 else 0) + value.constant
+            return f"{name[1]}+{more}" if more else str(name[1])
+    return memory.base
+
+
+def _land(state: State, bar: Mbarrier, copy: Copy) -> None:
+    """A copy is complete."""
+    bar.flying.remove(copy)
+    bar.arrived |= copy.event.bit
+    if state.setting.guessed:
+        return
+    bar.landed += copy.size
+    if bar.landed > bar.expected and not bar.pending:
+        return  # told as a deadlock
+    phases.try_complete(state, bar)
+
+
+def land(state: State) -> bool:
+    """Nothing can run: whatever is in flight lands. Whether something did."""
+    moved = False
+    for bar in list(state.mbarriers.values()):
+        if state.setting.solve and bar.flying:
+            moved |= _land_to_solve(state, bar)
+            continue
+        waiting = list(bar.flying)
+        for copy in waiting:
+            _land(state, bar, copy)
+            moved = True
+        if waiting and state.setting.guessed and not bar.pending:
+            bar.landed = bar.expected
+            phases.try_complete(state, bar)
+        if not moved and state.setting.cluster and phases.from_outside(state, bar):
+            moved = True
+    return moved
+
+
+def _land_to_solve(state: State, bar: Mbarrier) -> bool:
+    """The boxes of a phase bring what it expects: an equation."""
+    if bar.pending:
+        return False
+    names = tuple(copy.box for copy in bar.flying if not copy.size)
+    if names:
+        known = sum(copy.size for copy in bar.flying) + bar.landed
+        at = bar.expects[-1] if bar.expects else bar.init.instruction
+        state.seen.equations.append((bar.expected - known, names, at))
+    for copy in bar.flying:
+        bar.arrived |= copy.event.bit
+    bar.flying = []
+    bar.landed = bar.expected
+    phases.try_complete(state, bar)
+    return True
+
+
+def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
+    """cp.async.bulk out of shared memory, and cp.reduce.async.bulk."""
+    source = next((o for o in instruction.operands[1:] if isinstance(o, Memory)), None)
+    if source is None:
+        return
+    tensor = "tensor" in instruction.parts
+    for lane in lanes:
+        one = np.array([lane])
+        thread = int(agent.threads[lane])
+        event = state.event(instruction, f"the bulk store at line {instruction.line}")
+        agent.bulk.open.append(event)
+        address = operands.shared_address(state, agent, source, one)
+        if address is None:
+            state.gap_address(instruction)
+            continue
+        start = int(np.asarray(address).ravel()[0])
+        size = _stored(state, agent, instruction, one, start, tensor)
+        if size and state.inside(agent, instruction, start, size):
+            state.aligned(agent, instruction, start, _TENSOR_ALIGN if tensor else _PLAIN_ALIGN)
+            where = slice(start // CELL, -(-(start + size) // CELL))
+            flow.read(state, agent, event, where, single=thread)
+            clashes = state.memory.read_range(
+                start, size, event, agent.knowledge(1 << thread, thread)
+            )
+            state.tell_clashes(agent, instruction, "the bulk store", clashes)
+
+
+def _stored(
+    state: State, agent: Agent, instruction: Instruction, one: Lanes, start: int, tensor: bool
+) -> int:
+    """Bytes that a bulk store reads."""
+    if not tensor:
+        size = take(operands.value(state, agent, instruction.operands[2]), one)
+        if isinstance(size, int):
+            return size
+        state.gap(f"line {instruction.line}: the size of the bulk store is not known")
+        return state.memory.staged(start)
+    target = instruction.operands[0]
+    assert isinstance(target, Memory)
+    known = state.setting.boxes.get(box_name(operands.address(state, agent, target), target))
+    if known is not None:
+        return known
+    if not state.setting.solve:
+        state.gap(
+            f"line {instruction.line}: the box of `{target.base}` is not known; taken to be what"
+            " ordinary stores wrote from its address on"
+        )
+    return state.memory.staged(start)
+
+
+def commit(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
+    """cp.async.bulk.commit_group."""
+    agent.bulk.commit()
+
+
+def wait(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
+    """cp.async.bulk.wait_group: what is over has been read (and written, without `.read`)."""
+    pending = operands.value(state, agent, instruction.operands[0])
+    for event in agent.bulk.wait(pending if isinstance(pending, int) else 0):
+        agent.learn(event.bit, 0)

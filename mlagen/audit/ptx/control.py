@@ -1,0 +1,170 @@
+"""Arithmetic and branches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlagen.audit.ptx import operands
+from mlagen.audit.ptx.agent import Agent
+from mlagen.audit.ptx.arithmetic import bits_of, compiled, evaluate, set_predicate
+from mlagen.audit.ptx.lanes import split
+from mlagen.audit.ptx.state import State
+from mlagen.audit.ptx.syntax import Instruction, Memory, Vector
+from mlagen.audit.ptx.values import (
+    UNKNOWN,
+    Compare,
+    Lanes,
+    Linear,
+    Logic,
+    Value,
+    add,
+    is_number,
+    key_of,
+    plain,
+    scale,
+)
+
+# Not modelled as arithmetic: their results are data.
+_DATA = frozenset(("atom", "mapa", "createpolicy", "activemask", "isspacep", "getctarank"))
+
+
+def compute(state: State, agent: Agent, instruction: Instruction) -> None:
+    """An instruction that only writes registers."""
+    results = state.program.graph.writes[instruction.index]
+    if not results:
+        return
+    values = _results(state, agent, instruction, len(results))
+    lanes: int | Lanes = 1
+    if instruction.guard:
+        guard = agent.registers.get(instruction.guard.register, UNKNOWN)
+        if isinstance(guard, (Compare, Logic)):
+            guard = operands.decide(state, guard)
+        if not is_number(guard):
+            values = [UNKNOWN] * len(results)
+        else:
+            lanes = plain(1 - guard if instruction.guard.negated else guard)  # type: ignore[assignment,operator]
+    if isinstance(lanes, int) and not lanes:
+        return
+    # A size and a lane's number in one predicate: lanes that part keep the decision.
+    values = [
+        operands.decide(state, value) if isinstance(value, Logic) and _by_lane(value) else value
+        for value in values
+    ]
+    for name, value in zip(results, values, strict=True):
+        if isinstance(lanes, np.ndarray):
+            old = agent.registers.get(name, UNKNOWN)
+            known = is_number(old) and is_number(value)
+            value = plain(np.where(lanes != 0, value, old)) if known else UNKNOWN  # type: ignore[arg-type]
+        agent.registers[name] = plain(value) if isinstance(value, np.ndarray) else value
+
+
+def _results(state: State, agent: Agent, instruction: Instruction, count: int) -> list[Value]:
+    name, parts, given = instruction.name, instruction.parts, instruction.operands
+    if name == "ld":
+        return _loaded(state, agent, instruction, count)
+    if name == "setp":
+        found = set_predicate(parts, [operands.value(state, agent, x) for x in given[1:]])
+        return [found, evaluate(("not", "pred"), [found])][:count]
+    if name == "mov" and isinstance(given[0], Vector):
+        return _unpacked(operands.value(state, agent, given[1]), parts, given[0])
+    if name == "mov" and isinstance(given[1], Vector):
+        return [_packed(state, agent, parts, given[1])]
+    if name in _DATA:
+        return [UNKNOWN] * count
+    args = [operands.value(state, agent, x) for x in given[1:]]
+    if name == "selp" and isinstance(args[2], (Compare, Logic)):
+        args[2] = operands.decide(state, args[2])
+    function = state.program.compiled.get(instruction.index)
+    if function is None:
+        function = state.program.compiled[instruction.index] = compiled(parts)
+    try:
+        found = function(args)
+    except (OverflowError, TypeError, ValueError, IndexError):
+        found = UNKNOWN  # numbers beyond 64 bits, or operands that arithmetic does not take
+    return [found] if count == 1 else [found, *[UNKNOWN] * (count - 1)]
+
+
+def _unpacked(whole: Value, parts: tuple[str, ...], target: Vector) -> list[Value]:
+    width = bits_of(parts)[1] // max(len(target.items), 1)
+    mask = (1 << width) - 1
+    return [
+        (whole >> (at * width)) & mask if is_number(whole) else UNKNOWN  # type: ignore[operator]
+        for at, item in enumerate(target.items)
+        if item != "_"
+    ]
+
+
+def _packed(state: State, agent: Agent, parts: tuple[str, ...], source: Vector) -> Value:
+    width = bits_of(parts)[1] // max(len(source.items), 1)
+    total: Value = 0
+    for at, part in enumerate(source.items):
+        piece = operands.value(state, agent, part)
+        if not is_number(piece):
+            return UNKNOWN
+        low = piece & ((1 << width) - 1)  # type: ignore[operator]
+        total = add(total, scale(low, 1 << (at * width)))
+    return total
+
+
+def _loaded(state: State, agent: Agent, instruction: Instruction, count: int) -> list[Value]:
+    """Parameters and constant global memory have names; other data is unknown."""
+    parts, memory = instruction.parts, instruction.operands[1]
+    if not isinstance(memory, Memory):
+        return [UNKNOWN] * count
+    size = bits_of(parts)[1] // 8
+    spaces = {part.partition("::")[0] for part in parts}
+    if "param" in spaces and memory.base in state.program.sizes:
+        return [
+            operands.unknown(state, "param", memory.base, memory.offset + i * size)
+            if memory.offset or count > 1
+            else operands.unknown(state, "param", memory.base)
+            for i in range(count)
+        ]
+    fixed = not {"volatile", "relaxed", "acquire", "mmio"} & spaces
+    address = operands.address(state, agent, memory)
+    if fixed and {"global", "const"} & spaces and isinstance(plain(address), Linear):
+        constant = address.constant if isinstance(address, Linear) else None
+        if isinstance(constant, int):
+            return [operands.unknown(state, "global", key_of(address), i) for i in range(count)]
+    return [UNKNOWN] * count
+
+
+def branch(state: State, agent: Agent, instruction: Instruction) -> None:
+    """Goes where the branch goes; threads that go different ways are split."""
+    if instruction.guard is None:
+        agent.pc = instruction.target
+        return
+    value: Value = agent.registers.get(instruction.guard.register, UNKNOWN)
+    if isinstance(value, (Compare, Logic)):
+        quiet = state.program.quiet(instruction.index)
+        value = UNKNOWN if quiet else operands.decide(state, value)
+    if not is_number(value):
+        if state.program.quiet(instruction.index):
+            _skip(state, agent, instruction)
+            return
+        taken = operands.guess(state, agent, instruction)
+        agent.pc = instruction.target if taken else instruction.index + 1
+        return
+    if instruction.guard.negated:
+        value = 1 - value  # type: ignore[operator]
+    value = plain(value)
+    if isinstance(value, np.ndarray):
+        yes, no = split(state, agent, value != 0)
+        yes.pc, no.pc = instruction.target, instruction.index + 1
+        return
+    agent.pc = instruction.target if value else instruction.index + 1
+
+
+def _skip(state: State, agent: Agent, instruction: Instruction) -> None:
+    """Goes to where both ways of a branch meet; what either computes is unknown there."""
+    graph = state.program.graph
+    for node in graph.skipped(instruction.index):
+        for name in graph.writes[node]:
+            agent.registers[name] = UNKNOWN
+    agent.pc = graph.post_dominator[instruction.index]
+
+
+def _by_lane(value: Value) -> bool:
+    if isinstance(value, Logic):
+        return any(_by_lane(arg) for arg in value.args)
+    return isinstance(value, np.ndarray)

@@ -1,0 +1,225 @@
+"""All paths of a block, as a tree: a run is copied at each decision that can go both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from mlagen.audit.ptx.cta import Cta
+from mlagen.audit.ptx.effects import PROTOCOL
+from mlagen.audit.ptx.paths import Fork, Path, Stuck, told
+from mlagen.audit.ptx.program import Program, Setting
+from mlagen.audit.ptx.report import Notes
+from mlagen.audit.ptx.state import Seen, State
+from mlagen.audit.ptx.values import Term
+
+MAX_RUNS = 400
+_ROUNDS = 4  # of a loop of unknown length, at least
+_MOST_ROUNDS = 24  # where code behind a loop is not reached with fewer
+_PILOT = (False,) * 8  # a long path: meets most of what can go wrong, and the ring's slots
+_PILOT_TRIPS = 10
+_MASK = (1 << 64) - 1
+
+
+@dataclass(slots=True)
+class Explored:
+    """What the paths showed."""
+
+    seen: Seen = field(default_factory=Seen)
+    runs: int = 0
+    rounds: int = 0
+    truncated: bool = False
+    impossible: int = 0
+    blind: bool = False  # some access was not followed
+    flow: int = 0
+    complete: bool = True  # all paths were followed
+
+    def gaps(self, notes: Notes) -> None:
+        """Tells what was not followed."""
+        if not self.complete:
+            notes.gap(f"there are more paths than the {self.runs} that were followed")
+        if self.impossible:
+            notes.gap(
+                f"{self.impossible} combinations of branches were left out: no values of the"
+                " parameters were found that lead to them"
+            )
+        if self.truncated:
+            notes.gap(
+                f"loops of unknown length were followed for up to {self.rounds} rounds; beyond,"
+                " slots and parities are taken to repeat"
+            )
+
+
+def explore(
+    program: Program, setting: Setting, trips: int, notes: Notes, *, first: bool
+) -> Explored:
+    """Follows every path twice: with copies that land at once and the warps in ascending order,
+    and with copies that land as late as they can and the warps in descending order. `first`: one
+    path with a finding is enough."""
+    found = Explored()
+    settings = [replace(setting, late=late, reverse=late) for late in (False, True)]
+    for one in settings[: 2 if first else 1]:
+        _Walk(program, one, notes, found, first).pilot()
+        if (first and notes.found) or not found.complete:
+            found.gaps(notes)
+            return found
+    found.rounds = max(trips or _rounds(found.seen), 1)
+    reached = -1
+    while True:
+        walk = _again(found)
+        _Walk(program, settings[0], notes, walk, first).run()
+        if first and notes.found:
+            return walk
+        more = 0 if trips else _more_rounds(program, walk, reached)
+        if not more:
+            break
+        # The ring is longer than was thought, or code behind the loop wants more rounds.
+        reached, found = len(walk.seen.reached), walk
+        found.rounds = more
+    _Walk(program, settings[1], notes, walk, first).run()
+    walk.gaps(notes)
+    _unreached(program, walk, notes)
+    return walk
+
+
+def _more_rounds(program: Program, walk: Explored, reached: int) -> int:
+    """How many rounds to begin again with, or 0: as long as that leads to more of the code."""
+    if _rounds(walk.seen) > walk.rounds:
+        return _rounds(walk.seen)
+    wanting = walk.truncated and walk.complete and bool(unreached(program, walk.seen))
+    if wanting and len(walk.seen.reached) > reached and walk.rounds < _MOST_ROUNDS:
+        return walk.rounds + _ROUNDS
+    return 0
+
+
+def unreached(program: Program, seen: Seen) -> list[int]:
+    """Lines of synchronisations and accesses that no path led to."""
+    graph = program.graph
+    return sorted(
+        {
+            program.entry.instructions[i].line
+            for i, kind in enumerate(graph.kinds)
+            if kind in PROTOCOL and i not in seen.reached and i in graph.reachable
+        }
+    )
+
+
+def _unreached(program: Program, walk: Explored, notes: Notes) -> None:
+    lines = unreached(program, walk.seen)
+    if lines:
+        shown = ", ".join(map(str, lines[:8])) + (", …" if len(lines) > 8 else "")
+        notes.gap(
+            f"{len(lines)} lines with synchronisations or accesses are on no path that was"
+            f" followed: {shown}"
+        )
+
+
+def _again(found: Explored) -> Explored:
+    return Explored(seen=found.seen, rounds=found.rounds)
+
+
+def _rounds(seen: Seen) -> int:
+    """Twice round the longest ring, and two more."""
+    ring = max((len(found) for found in seen.slots.values()), default=0)
+    return max(2 * ring + 2, _ROUNDS)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A depth-first walk over the paths of one setting."""
+
+    program: Program
+    setting: Setting
+    notes: Notes
+    found: Explored
+    first: bool
+
+    def pilot(self) -> None:
+        """One long path."""
+        cta = self._begin(Path(_PILOT, _PILOT_TRIPS))
+        self._finish(cta)
+        self._leaf(cta.state)
+
+    def run(self) -> None:
+        """All paths."""
+        stack = [self._begin(Path((), self.found.rounds, forking=True))]
+        runs = 0
+        while stack:
+            cta = stack.pop()
+            path = cta.state.path
+            try:
+                cta.run()
+            except Fork as fork:
+                if not path.possible():
+                    self.found.impossible += 1
+                    continue
+                if self.first and cta.state.findings and not path.unresolved:
+                    self._leaf(cta.state)
+                    return
+                other = cta.clone()
+                path.choose(fork.first)
+                other.state.path.choose(not fork.first)
+                stack += [other, cta]
+                continue
+            except Stuck:
+                self._too_long(cta.state)
+                self._leaf(cta.state)
+                return
+            if runs >= MAX_RUNS:
+                self.found.complete = False
+                return
+            runs += 1
+            self._leaf(cta.state)
+            if self.first and self.notes.found:
+                return
+
+    def _begin(self, path: Path) -> Cta:
+        return Cta.begin(self.program, self.setting, path, self.found.seen)
+
+    def _finish(self, cta: Cta) -> None:
+        try:
+            cta.run()
+        except Stuck:
+            self._too_long(cta.state)
+
+    def _too_long(self, state: State) -> None:
+        self.found.complete = False
+        state.blind = True
+        state.gap("a path did not end within the steps that are followed")
+
+    def _leaf(self, state: State) -> None:
+        """The end of a path; its findings are told if some parameters take it."""
+        path = state.path
+        self.found.runs += 1
+        self.found.truncated |= path.truncated
+        if not path.possible():
+            self.found.impossible += 1
+            return
+        if not state.findings and not path.unresolved:
+            self._take(state)
+            return
+        values = path.witnesses()
+        for run, value in self._resolved(state, values):
+            self._take(run)
+            for finding in run.findings:
+                self.notes.add(replace(finding, when=told(value)))
+
+    def _resolved(
+        self, state: State, values: list[dict[Term, int]]
+    ) -> Iterator[tuple[State, dict[Term, int]]]:
+        """The path itself, or runs of it with numbers for what was left open."""
+        if not state.path.unresolved:
+            yield state, values[0]
+            return
+        for value in values:
+            cta = self._begin(Path((), self.found.rounds or _PILOT_TRIPS, fixed=value))
+            self._finish(cta)
+            self.found.runs += 1
+            yield cta.state, value
+
+    def _take(self, state: State) -> None:
+        self.notes.unchecked.update(state.gaps)
+        self.found.seen.reached |= state.reached
+        self.found.blind |= state.blind
+        name = (tuple(state.path.taken), tuple(sorted(state.path.fixed.items(), key=repr)))
+        self.found.flow = (self.found.flow + hash((name, state.flow))) & _MASK

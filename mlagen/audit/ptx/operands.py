@@ -1,0 +1,163 @@
+"""What operands hold: registers, symbols, special registers, shared-memory addresses, guards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mlagen.audit.ptx.agent import LANES, Agent
+from mlagen.audit.ptx.arithmetic import evaluate
+from mlagen.audit.ptx.effects import Kind
+from mlagen.audit.ptx.state import State
+from mlagen.audit.ptx.syntax import Instruction, Memory, Operand
+from mlagen.audit.ptx.values import (
+    GENERIC_SHARED,
+    UNKNOWN,
+    Compare,
+    Lanes,
+    Linear,
+    Logic,
+    Unknown,
+    Value,
+    add,
+    is_number,
+    logic,
+    plain,
+    take,
+    term,
+)
+
+# Special registers that differ between blocks or launches.
+_OF_THE_LAUNCH = frozenset(
+    f"%{name}"
+    for name in (
+        "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctarank", "cluster_nctarank",
+        "cluster_ctaid", "cluster_nctaid", "smid", "nsmid", "dynamic_smem_size", "total_smem_size",
+    )
+)  # fmt: skip
+
+
+def value(state: State, agent: Agent, operand: Operand) -> Value:
+    """The value of an operand."""
+    if isinstance(operand, str):
+        found = agent.registers.get(operand)
+        if found is not None:
+            return found
+        if operand.startswith("!"):
+            return evaluate(("not", "pred"), [value(state, agent, operand[1:])])
+        return _named(state, agent, operand)
+    if isinstance(operand, int):
+        return operand
+    if isinstance(operand, Memory):
+        return address(state, agent, operand)
+    return UNKNOWN
+
+
+def unknown(state: State, *name: Any) -> Value:
+    """A value with a name, unless the path gives it a number."""
+    return state.path.fixed[name] if name in state.path.fixed else term(*name)
+
+
+def _named(state: State, agent: Agent, name: str) -> Value:
+    """A symbol or special register."""
+    if name in state.setting.symbols:
+        return state.setting.symbols[name]
+    if name in state.program.sizes:
+        return unknown(state, "parameter", name)
+    if name.startswith("%"):
+        return _special(state, agent, name)
+    if name == "WARP_SZ":
+        return LANES
+    return UNKNOWN if name.isdigit() or "@" in name else unknown(state, "symbol", name)
+
+
+def _special(state: State, agent: Agent, name: str) -> Value:
+    block = (*state.program.entry.block, 1, 1, 1)[:3]
+    if not state.program.entry.block:
+        block = (state.setting.threads, 1, 1)
+    register, _, axis = name.partition(".")
+    if register == "%tid":
+        x, y, _ = block
+        by_axis = {
+            "x": agent.threads % x,
+            "y": agent.threads // x % y,
+            "z": agent.threads // (x * y),
+        }
+        return plain(by_axis[axis]) if axis in by_axis else UNKNOWN
+    if register == "%ntid":
+        return dict(zip("xyz", block, strict=True)).get(axis, UNKNOWN)
+    if register == "%laneid":
+        return plain(agent.threads % LANES)
+    if register == "%warpid":
+        return plain(agent.threads // LANES)
+    if register in ("%cluster_ctarank", "%cluster_ctaid") and not state.setting.cluster:
+        return 0
+    if register in _OF_THE_LAUNCH:
+        return unknown(state, "special", name.lstrip("%"))
+    return UNKNOWN
+
+
+def address(state: State, agent: Agent, memory: Memory) -> Value:
+    """`base + offset`."""
+    base: Value = value(state, agent, memory.base) if memory.base else 0
+    return add(base, memory.offset)
+
+
+def shared_address(state: State, agent: Agent, memory: Memory, lanes: Lanes) -> int | Lanes | None:
+    """Byte address in the block's shared memory of each active thread; None: not known, or
+    elsewhere."""
+    found = take(address(state, agent, memory), lanes)
+    if not is_number(found):
+        if isinstance(found, Linear):
+            state.path.leave_open(found.terms)
+        return None
+    if np.all(np.asarray(found) >= GENERIC_SHARED):
+        found = found - GENERIC_SHARED  # type: ignore[operator]
+    return found  # type: ignore[return-value]
+
+
+def each(found: int | Lanes, lanes: Lanes) -> Lanes:
+    """One number for each active thread."""
+    return np.broadcast_to(np.asarray(found), lanes.shape)
+
+
+def guard(state: State, agent: Agent, instruction: Instruction) -> int | Lanes:
+    """The guard, for each thread or for all; unknown ones are decided."""
+    assert instruction.guard is not None
+    found = agent.registers.get(instruction.guard.register, UNKNOWN)
+    if isinstance(found, (Compare, Logic)):
+        found = decide(state, found)
+    if isinstance(found, (Unknown, Linear)):
+        kind = state.program.graph.kinds[instruction.index]
+        if kind in (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ASYNC_COPY):
+            return 1  # whether data moves changes no wait; taken to move
+        return int(guess(state, agent, instruction))
+    assert is_number(found)
+    if instruction.guard.negated:
+        found = 1 - found  # type: ignore[operator]
+    return plain(found)  # type: ignore[return-value]
+
+
+def decide(state: State, predicate: Value) -> Value:
+    """A predicate with its unknown sizes decided; UNKNOWN where data decides."""
+    if isinstance(predicate, Compare):
+        if isinstance(predicate.value.constant, np.ndarray):
+            state.path.leave_open(predicate.value.terms)
+            return UNKNOWN
+        return int(state.path.decide(predicate))
+    if isinstance(predicate, Logic):
+        return logic(predicate.op, *(decide(state, arg) for arg in predicate.args))
+    return predicate
+
+
+def guess(state: State, agent: Agent, instruction: Instruction) -> bool:
+    """Which way a branch on data goes."""
+    state.gap(
+        f"line {instruction.line}: `{instruction.text}` depends on data; both ways were tried"
+        " for the first two times, all warps alike"
+    )
+    seen = agent.guesses.get(instruction.index, 0)
+    chosen = state.path.guess(instruction.index, seen, state.program.way_out(instruction.index))
+    agent.guesses[instruction.index] = seen + 1
+    return chosen

@@ -1,0 +1,206 @@
+"""All that changes while a block is followed along a path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mlagen.audit.ptx.agent import Agent
+from mlagen.audit.ptx.barriers import Mbarrier, NamedBarrier, WgmmaOperation
+from mlagen.audit.ptx.paths import Path
+from mlagen.audit.ptx.program import Program, Setting
+from mlagen.audit.ptx.report import Finding
+from mlagen.audit.ptx.shared import Clash, Event, SharedMemory
+from mlagen.audit.ptx.syntax import Instruction
+
+_NEEDS = {
+    "smem-raw": "a wait for it before this read",
+    "smem-war": "a release by the readers, and a wait for it, before this write",
+    "smem-waw": "an order between the two writes",
+    "proxy-fence": "fence.proxy.async between the write and the synchronisation",
+}
+
+
+@dataclass(slots=True, eq=False)
+class Seen:
+    """What the paths have shown, for judging mutants and the length of rings."""
+
+    slots: dict[int, set[int]] = field(default_factory=dict)  # wait -> mbarriers it was seen on
+    reached: set[int] = field(default_factory=set)  # instructions, on paths that were possible
+    arrived: set[int] = field(default_factory=set)  # lines of arrivals
+    useful: set[int] = field(default_factory=set)  # lines of arrivals that a wait was for
+    fences: set[int] = field(default_factory=set)  # lines of proxy fences
+    effective: set[int] = field(default_factory=set)  # of those, which made something visible
+    equations: list[tuple[int, tuple[str, ...], Instruction]] = field(default_factory=list)
+    targets: dict[str, set[int]] = field(default_factory=dict)  # where copies through a box go
+    barriers: set[int] = field(default_factory=set)  # addresses of mbarriers
+
+
+@dataclass(eq=False)
+class State:
+    """Threads, barriers, memory and what was found, at one moment of one path."""
+
+    program: Program
+    setting: Setting
+    path: Path
+    seen: Seen  # of the kernel as a whole, over all paths
+    agents: list[Agent] = field(default_factory=list)
+    finished: list[Agent] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    memory: SharedMemory = field(init=False)
+    mbarriers: dict[int, Mbarrier] = field(default_factory=dict)
+    bars: dict[int, NamedBarrier] = field(default_factory=dict)
+    wgmma: dict[int, list[WgmmaOperation]] = field(default_factory=dict)  # by warpgroup
+    generic: int = 0  # events that are ordinary writes, a set
+    loads: list[Event] = field(default_factory=list)
+    registers: dict[int, int] = field(default_factory=dict)  # a thread's, by warp
+    pool: int = 0  # registers that setmaxnreg.dec gave back
+    register_trace: dict[int, list[int]] = field(default_factory=dict)  # by warp
+    findings: list[Finding] = field(default_factory=list)
+    gaps: dict[str, None] = field(default_factory=dict)  # what could not be decided
+    blind: bool = False  # some access could not be followed
+    reached: set[int] = field(default_factory=set)  # instructions other than arithmetic
+    steps: int = 0
+    moved: bool = False
+    flow: int = 0  # fingerprint of which write each read sees
+    counts: dict[tuple[int, int], int] = field(default_factory=dict)  # by line and warp
+    names: dict[int, dict[int, int]] = field(default_factory=dict)  # event -> warp -> fingerprint
+
+    def __post_init__(self) -> None:
+        self.memory = SharedMemory.of(self.setting.shared_bytes, self.events)
+
+    def clone(self) -> State:
+        """An independent copy at the same moment."""
+        other = State.__new__(State)
+        other.program, other.setting = self.program, self.setting
+        other.seen = self.seen
+        other.path = self.path.clone()
+        other.agents = [agent.clone() for agent in self.agents]
+        other.finished = list(self.finished)
+        other.events = list(self.events)
+        other.memory = self.memory.clone(other.events)
+        other.mbarriers = {at: bar.clone() for at, bar in self.mbarriers.items()}
+        other.bars = {number: bar.clone() for number, bar in self.bars.items()}
+        other.wgmma = {
+            group: [operation.clone() for operation in operations]
+            for group, operations in self.wgmma.items()
+        }
+        other.generic, other.loads = self.generic, list(self.loads)
+        other.registers = dict(self.registers)
+        other.pool = self.pool
+        other.register_trace = {warp: list(trace) for warp, trace in self.register_trace.items()}
+        other.findings, other.gaps = list(self.findings), dict(self.gaps)
+        other.blind, other.reached = self.blind, set(self.reached)
+        other.steps, other.moved = self.steps, self.moved
+        other.flow = self.flow
+        other.counts = dict(self.counts)
+        other.names = dict(self.names)
+        return other
+
+    def event(
+        self, instruction: Instruction, what: str, threads: int = 0, *, generic: bool = False
+    ) -> Event:
+        """A new event."""
+        event = Event(len(self.events), instruction, what, threads, generic)
+        self.events.append(event)
+        if generic:
+            self.generic |= event.bit
+        return event
+
+    def tell(
+        self,
+        rule: str,
+        agent: Agent | None,
+        instruction: Instruction,
+        message: str,
+        *,
+        other: Instruction | None = None,
+        needs: str = "",
+    ) -> None:
+        """Notes a finding of this path."""
+        if self.setting.solve:
+            return
+        self.findings.append(
+            Finding(
+                rule=rule,
+                function=self.program.entry.name,
+                line=instruction.line,
+                text=instruction.text,
+                message=message,
+                other_line=other.line if other else 0,
+                other_text=other.text if other else "",
+                needs=needs,
+                who=agent.who if agent else "",
+            )
+        )
+
+    def tell_clashes(
+        self, agent: Agent, instruction: Instruction, what: str, found: list[Clash]
+    ) -> None:
+        """Notes accesses that are not ordered."""
+        for clash in found:
+            earlier, at = clash.earlier, f"shared memory at {clash.address:#x}"
+            message = {
+                "smem-raw": f"{what} reads {at}, which {earlier.what} may still be writing",
+                "smem-war": f"{what} overwrites {at}, which {earlier.what} may still be reading",
+                "smem-waw": f"{what} overwrites {at}, which {earlier.what} may still be writing",
+                "proxy-fence": (
+                    f"{what} accesses {at}, written by {earlier.what} without a proxy fence"
+                ),
+            }[clash.kind]
+            self.tell(
+                clash.kind,
+                agent,
+                instruction,
+                message,
+                other=earlier.instruction,
+                needs=_NEEDS[clash.kind],
+            )
+
+    def inside(self, agent: Agent, instruction: Instruction, start: int, size: int) -> bool:
+        """Whether bytes are inside the block's shared memory; if not, that is told."""
+        if start >= 0 and start + size <= self.setting.shared_bytes:
+            return True
+        self.tell(
+            "smem-bounds",
+            agent,
+            instruction,
+            f"bytes {start:#x}..{start + size - 1:#x} are outside the block's"
+            f" {self.setting.shared_bytes} bytes of shared memory",
+        )
+        return False
+
+    def aligned(self, agent: Agent, instruction: Instruction, start: int, align: int) -> None:
+        """Tells an address that is not aligned."""
+        if start % align:
+            self.tell(
+                "smem-alignment",
+                agent,
+                instruction,
+                f"shared-memory address {start:#x} is no multiple of {align}",
+                needs=f"{align}-byte alignment",
+            )
+
+    def written(self, agent: Agent, instruction: Instruction, start: int, size: int) -> None:
+        """Tells data that is written over an mbarrier in use."""
+        for address, bar in self.mbarriers.items():
+            if start < address + 8 and address < start + size:
+                self.tell(
+                    "mbarrier-overwritten",
+                    agent,
+                    instruction,
+                    f"bytes {start:#x}..{start + size - 1:#x} hold the mbarrier at {address:#x}",
+                    other=bar.init.instruction,
+                    needs="another place, or mbarrier.inval before",
+                )
+
+    def gap(self, text: str) -> None:
+        """Something that could not be decided."""
+        self.gaps[text] = None
+
+    def gap_address(self, instruction: Instruction) -> None:
+        """An access that is checked against none."""
+        self.blind = True
+        self.gap(
+            f"line {instruction.line}: the shared-memory address of `{instruction.text}` is not"
+            " known, so this access is checked against none"
+        )

@@ -1,0 +1,142 @@
+"""Instructions whose operands are not what the PTX ISA says: refused with their line.
+
+Only what the audit relies on is looked at; whether a file is valid PTX is the assembler's to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from mlagen.audit.ptx.effects import Kind, has_result, kind_of, names_in
+from mlagen.audit.ptx.syntax import Entry, Instruction, Memory, Operand, Vector
+from mlagen.errors import UnsupportedError
+
+_SHAPE = re.compile(r"m\d+n\d+k\d+$")
+_LARGEST = 1 << 64  # numbers are of 64 bits at most
+_MODIFIED = frozenset(("mbarrier", "wgmma", "cp", "setp", "fence"))  # meaningless without one
+_LEAST = {"setp": 3, "mov": 2, "ld": 2, "selp": 4, "shfl": 4, "vote": 3, "elect": 2, "bra": 1}
+
+_Form = tuple[type[Any] | tuple[type[Any], ...], ...]
+_ANY = (str, int, float, Memory, Vector)
+_VALUE = (str, int)
+
+# The operands that the audit reads, from the first one on.
+_FORMS: dict[Kind, _Form] = {
+    Kind.MBARRIER_INIT: (Memory, _VALUE),
+    Kind.MBARRIER_INVALIDATE: (Memory,),
+    Kind.MBARRIER_EXPECT: (Memory, _VALUE),
+    Kind.MBARRIER_COMPLETE: (Memory, _VALUE),
+    Kind.MBARRIER_WAIT: ((str, Vector), Memory, _VALUE),
+    Kind.ASYNC_COPY: (Memory, Memory, _VALUE),
+    Kind.ASYNC_ARRIVE: (Memory,),
+    Kind.WGMMA: (Vector, (str, int, Vector), _VALUE),
+    Kind.WGMMA_WAIT: (int,),
+    Kind.BULK_WAIT: (int,),
+    Kind.REGISTERS: (_VALUE,),
+    Kind.BARRIER: (_VALUE,),
+    Kind.WARP_BARRIER: (_VALUE,),
+    Kind.SHARED_LOAD: (_ANY, Memory),
+    Kind.GENERIC_LOAD: (_ANY, Memory),
+    Kind.SHARED_STORE: (Memory,),
+    Kind.GENERIC_STORE: (Memory,),
+    Kind.COLLECTIVE: ((str, Vector), _ANY),
+}
+
+
+def check(entry: Entry) -> None:
+    """Raises UnsupportedError at the first instruction that is not understood."""
+    for instruction in entry.instructions:
+        why = _why(instruction)
+        if why:
+            raise UnsupportedError(f"line {instruction.line}: {why}: {instruction.text[:80]}")
+
+
+def _why(instruction: Instruction) -> str:
+    name, parts, given = instruction.name, instruction.parts, instruction.operands
+    if name in _MODIFIED and len(parts) < 2:
+        return f"{name} without a modifier"
+    if len(given) < _LEAST.get(name, 0):
+        return f"{name} takes {_LEAST[name]} operands or more"
+    if any(not -_LARGEST < number < _LARGEST for operand in given for number in _numbers(operand)):
+        return "a number of more than 64 bits"
+    kind = kind_of(instruction)
+    if has_result(instruction) and given and kind is not Kind.WGMMA:
+        bad = not isinstance(given[0], (str, Vector))
+        if bad and kind is not Kind.OPAQUE:
+            return "the result is no register"
+    special = _SPECIAL.get(kind)
+    if special:
+        return special(instruction)
+    form = _FORMS.get(kind, ())
+    return "" if _fits(given, form) else "operands that this instruction does not take"
+
+
+def _fits(given: tuple[Operand, ...], form: _Form) -> bool:
+    return len(given) >= len(form) and all(
+        isinstance(operand, kinds) for operand, kinds in zip(given, form, strict=False)
+    )
+
+
+def _numbers(operand: Operand) -> list[int]:
+    if isinstance(operand, int):
+        return [operand]
+    if isinstance(operand, Memory):
+        return [operand.offset, *(n for item in operand.coordinates for n in _numbers(item))]
+    if isinstance(operand, Vector):
+        return [number for item in operand.items for number in _numbers(item)]
+    return []
+
+
+def _wait(instruction: Instruction) -> str:
+    if not _fits(instruction.operands, _FORMS[Kind.MBARRIER_WAIT]):
+        return "a wait takes a predicate, an mbarrier and a parity or state"
+    return "" if any(names_in(instruction.operands[0])) else "a wait whose result goes nowhere"
+
+
+def _arrive(instruction: Instruction) -> str:
+    given = instruction.operands
+    if given and not isinstance(given[0], Memory):
+        given = given[1:]
+    least = 2 if "expect_tx" in instruction.parts else 1
+    fits = len(given) >= least and isinstance(given[0], Memory)
+    return "" if fits else "an arrival takes an mbarrier, and expect_tx its bytes"
+
+
+def _bulk_load(instruction: Instruction) -> str:
+    tensor = "tensor" in instruction.parts
+    form: _Form = (Memory, Memory, Memory) if tensor else (Memory, Memory, _VALUE, Memory)
+    return "" if _fits(instruction.operands, form) else "a bulk copy names target, source, mbarrier"
+
+
+def _bulk_store(instruction: Instruction) -> str:
+    form: _Form = (Memory, Memory) if "tensor" in instruction.parts else (Memory, Memory, _VALUE)
+    return "" if _fits(instruction.operands, form) else "a bulk store names target and source"
+
+
+def _async_wait(instruction: Instruction) -> str:
+    whole = "wait_all" in instruction.parts or _fits(instruction.operands, (int,))
+    return "" if whole else "wait_group takes a number"
+
+
+def _wgmma(instruction: Instruction) -> str:
+    at = next((i for i, part in enumerate(instruction.parts) if _SHAPE.match(part)), None)
+    if at is None or len(instruction.parts) < at + 3:
+        return "a wgmma without its shape and types"
+    return "" if _fits(instruction.operands, _FORMS[Kind.WGMMA]) else "operands of a wgmma"
+
+
+def _branch(instruction: Instruction) -> str:
+    return "" if instruction.target >= 0 else "a branch to nowhere"
+
+
+_SPECIAL: dict[Kind, Callable[[Instruction], str]] = {
+    Kind.MBARRIER_WAIT: _wait,
+    Kind.MBARRIER_ARRIVE: _arrive,
+    Kind.BULK_LOAD: _bulk_load,
+    Kind.BULK_STORE: _bulk_store,
+    Kind.ASYNC_WAIT: _async_wait,
+    Kind.WGMMA: _wgmma,
+    Kind.BRANCH: _branch,
+}

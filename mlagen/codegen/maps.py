@@ -1,0 +1,118 @@
+"""What an artifact's manifest tells of the kernel's inside: roles, registers, memory, hand-offs."""
+
+from __future__ import annotations
+
+from mlagen.artifact import HandoffMap, KernelMap, MemoryMap, RegisterMap, RoleMap
+from mlagen.dsl import PipelineSchedule, Schedule
+
+
+def kernel_map(schedule: Schedule) -> KernelMap:
+    """The map of a schedule whose roles share one program (gfx950)."""
+    registers = schedule.registers
+    vector = tuple(
+        RegisterMap(
+            name=block.symbol(slot),
+            file="v",
+            count=block.count,
+            first=block.first + slot * block.count,
+            bank=block.bank,
+            block=block.name,
+            comment=block.comment,
+        )
+        for block in registers.blocks.values()
+        for slot in range(block.slots)
+    )
+    scalar = tuple(
+        RegisterMap(regs.name, "s", regs.count, regs.first, comment=regs.comment)
+        for regs in registers.scalars.values()
+    )
+    return KernelMap(
+        roles=tuple(
+            RoleMap(role.name, role.waves.start, role.waves.stop - 1, role.stagger)
+            for role in schedule.roles.members
+        ),
+        registers=vector + scalar,
+        memory=tuple(
+            MemoryMap(
+                name=ring.name,
+                kind="ring",
+                base=ring.base,
+                slots=ring.slots,
+                slot_bytes=ring.layout.size,
+                layout=ring.layout.describe(),
+                comment=ring.comment,
+                cycles=ring.plan.cycles,
+                ideal=ring.plan.ideal_cycles,
+            )
+            for ring in schedule.lds.rings.values()
+        ),
+    )
+
+
+def pipeline_map(schedule: PipelineSchedule) -> KernelMap:
+    """The map of a schedule whose roles are programs of their own (sm_90a)."""
+    smem = schedule.smem
+    areas = [
+        MemoryMap(
+            name=tile.name,
+            kind="tile",
+            base=tile.base,
+            slots=tile.slots,
+            slot_bytes=tile.bytes,
+            layout=f"{tile.rows} rows x {tile.row_bytes} bytes, {tile.row_bytes}-byte swizzle",
+            comment=f"filled from {tile.tensor}",
+        )
+        for tile in smem.tiles.values()
+    ]
+    areas += [
+        MemoryMap(name, "buffer", base, 1, size) for name, (base, size) in smem.buffers.items()
+    ]
+    areas += [
+        MemoryMap(message.name, "message", message.base, 1, message.bytes)
+        for message in smem.messages.values()
+    ]
+    handoffs = [
+        HandoffMap(
+            name=handoff.name,
+            producer=handoff.producer,
+            consumers=handoff.consumers,
+            depth=handoff.depth,
+            bytes=handoff.bytes,
+            areas=tuple(tile.name for tile in handoff.tiles),
+            full=handoff.full,
+            empty=handoff.empty if handoff.releases else -1,
+            releases=handoff.releases,
+            resident=handoff.resident,
+        )
+        for handoff in smem.handoffs.values()
+    ]
+    handoffs += [
+        HandoffMap(
+            name=message.name,
+            producer=message.producer,
+            consumers=(message.consumer,),
+            depth=1,
+            bytes=message.bytes,
+            areas=(message.name,),
+            named=message.barrier,
+        )
+        for message in smem.messages.values()
+    ]
+    return KernelMap(
+        roles=tuple(
+            RoleMap(
+                stream.role.name,
+                stream.role.warps.start,
+                stream.role.warps.stop - 1,
+                registers=stream.role.registers,
+                threads=1 if stream.role.single else 32 * len(stream.role.warps),
+            )
+            for stream in schedule.streams
+        ),
+        registers=tuple(
+            RegisterMap(regs.name, regs.type, regs.count, comment=regs.comment)
+            for regs in schedule.registers
+        ),
+        memory=tuple(areas),
+        handoffs=tuple(handoffs),
+    )

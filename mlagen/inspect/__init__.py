@@ -1,0 +1,14 @@
+"""Looking into a kernel: what each cluster does, its registers, LDS, waits and instructions.
+
+    from mlagen.inspect import inspect_path
+    for cluster in inspect_path("kernel.co").clusters:
+        print(cluster.label, cluster.kind)
+
+It reads artifacts and machine code, never schedules or the generator.
+"""
+
+from mlagen.inspect.compare import Comparison, compare
+from mlagen.inspect.model import Cluster, Inspection
+from mlagen.inspect.read import inspect_path
+
+__all__ = ["Cluster", "Comparison", "Inspection", "compare", "inspect_path"]

@@ -1,0 +1,197 @@
+"""Inspecting an sm_90a artifact: its `.ptx` with the manifest's line map.
+
+A cluster here is one step of a role: an operation with the waits before it and the signals behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlagen.artifact import Artifact, KernelMap, SourceLine
+from mlagen.inspect.facts import artifact_facts, artifact_resources
+from mlagen.inspect.model import (
+    Cluster,
+    CodeLine,
+    Handoff,
+    Inspection,
+    Loop,
+    MemoryArea,
+    Role,
+    Timeline,
+    Wait,
+)
+from mlagen.inspect.pipes import kind_of, mix_of, ptx_pipe_of
+from mlagen.inspect.ptx_blocks import ptx_blocks
+from mlagen.targets import SM_90A
+
+_LABEL = re.compile(r"^[A-Za-z_$][\w$]*:\s*(?=\S)")
+# Derived operations that belong to the step after them, or to the one before.
+_AHEAD = ("pipeline/wait", "pipeline/sync", "pipeline/acquire")
+_BEHIND = ("pipeline/signal", "pipeline/advance")
+_MBARRIER = SM_90A.mbarrier_bytes
+
+
+@dataclass
+class _Step:
+    """One cluster while it is collected."""
+
+    role: str
+    section: str
+    name: str
+    rows: list[tuple[SourceLine, str]] = field(default_factory=list)
+
+
+def inspect_ptx(path: Path, artifact: Artifact) -> Inspection:
+    """Everything about an sm_90a artifact."""
+    manifest = artifact.manifest
+    text = artifact.text.splitlines()
+    steps = _steps(manifest.source, text)
+    clusters = tuple(_cluster(f"c{number}", step) for number, step in enumerate(steps))
+    known = manifest.map
+    return Inspection(
+        name=manifest.kernel,
+        path=str(path),
+        origin="artifact",
+        target=manifest.target,
+        facts=artifact_facts(artifact),
+        resources=artifact_resources(artifact),
+        roles=_roles(known, clusters),
+        loops=tuple(_loops(clusters)),
+        clusters=clusters,
+        timeline=Timeline(0, why="roles on this target meet at mbarriers, not all at one barrier"),
+        blocks=ptx_blocks(text, clusters, known.registers),
+        memory=tuple(_memory(known)),
+        memory_bytes=manifest.resources.lds_bytes,
+        lds=(),
+        handoffs=tuple(_handoff(known, index) for index in range(len(known.handoffs))),
+        limits=(
+            "registers are what the .ptx names; ptxas chooses the machine's",
+            "bank phases of shared memory are not counted: wgmma and TMA undo each other's swizzle",
+        ),
+        code_sha256=manifest.code_sha256,
+        schedule_file=manifest.schedule_file,
+    )
+
+
+def _steps(source: Sequence[SourceLine], text: Sequence[str]) -> list[_Step]:
+    steps: list[_Step] = []
+    ahead: list[tuple[SourceLine, str]] = []
+    for line in source:
+        raw = _LABEL.sub("", text[line.asm_line - 1].partition("//")[0].strip().rstrip(";"))
+        if not raw or raw.startswith((".", "{", "}")) or raw.endswith(":"):
+            continue
+        row = (line, raw)
+        here = (line.role, line.section)
+        last = steps[-1] if steps and (steps[-1].role, steps[-1].section) == here else None
+        if ahead and (ahead[0][0].role, ahead[0][0].section) != here:
+            steps.append(_Step(ahead[0][0].role, ahead[0][0].section, "waits", ahead))
+            ahead, last = [], None
+        if line.template.startswith(_BEHIND) and last is not None and not ahead:
+            last.rows.append(row)
+        elif line.template.startswith((*_AHEAD, *_BEHIND)) or ptx_pipe_of(raw) == "wait":
+            ahead.append(row)
+        elif last is not None and last.name == line.operation:
+            last.rows += [*ahead, row]
+            ahead = []
+        else:
+            name = line.operation or "control flow"
+            steps.append(_Step(line.role, line.section, name, [*ahead, row]))
+            ahead = []
+    if ahead:
+        steps.append(_Step(ahead[0][0].role, ahead[0][0].section, "waits", ahead))
+    return steps
+
+
+def _cluster(id: str, step: _Step) -> Cluster:
+    lines = tuple(
+        CodeLine(
+            at=line.asm_line,
+            text=raw,
+            pipe=ptx_pipe_of(raw),
+            operation=line.operation,
+            template=line.template,
+            template_line=line.template_line,
+            schedule_line=line.schedule_line,
+        )
+        for line, raw in step.rows
+    )
+    mix = mix_of(lines)
+    waits = []
+    for index, (line, raw) in enumerate(step.rows):
+        if lines[index].pipe != "wait" and not raw.startswith(("bar.sync", "barrier.sync")):
+            continue
+        placed = not line.template or line.template.startswith("pipeline/")
+        after = next((x.text for x in lines[index + 1 :] if x.pipe not in ("wait", "branch")), "")
+        waits.append(
+            Wait(
+                line.asm_line,
+                raw.partition(" ")[2] if raw.startswith("@") else raw,
+                "derived" if placed else "explicit",
+                needed=raw if placed else "",
+                before=after,
+            )
+        )
+    return Cluster(
+        id=id,
+        name=step.name,
+        section=step.section or "role entry and ends",
+        roles=(step.role,) if step.role else (),
+        loop=f"{step.role} loop" if step.section == "loop" else "",
+        kind=kind_of(mix),
+        end="",
+        mix=mix,
+        waits=tuple(waits),
+        lines=lines,
+    )
+
+
+def _roles(known: KernelMap, clusters: Sequence[Cluster]) -> tuple[Role, ...]:
+    if known.roles:
+        return tuple(
+            Role(r.name, r.first, r.last, "warp", r.stagger, r.registers,
+                 "one thread" if r.threads == 1 else f"{r.threads} threads")
+            for r in known.roles
+        )  # fmt: skip
+    names = dict.fromkeys(name for cluster in clusters for name in cluster.roles)
+    return tuple(Role(name, 0, 0, "warp") for name in names)
+
+
+def _loops(clusters: Sequence[Cluster]) -> list[Loop]:
+    held: dict[str, list[Cluster]] = {}
+    for cluster in clusters:
+        if cluster.loop:
+            held.setdefault(cluster.loop, []).append(cluster)
+    return [
+        Loop(name, min(line.at for c in group for line in c.lines),
+             max(line.at for c in group for line in c.lines), "", group[0].roles, None)
+        for name, group in held.items()
+    ]  # fmt: skip
+
+
+def _memory(known: KernelMap) -> list[MemoryArea]:
+    areas = [
+        MemoryArea(a.name, a.kind, a.base, a.slots, a.slot_bytes, a.layout, a.comment)
+        for a in known.memory
+    ]
+    for handoff in known.handoffs:
+        for what, base in (("full", handoff.full), ("empty", handoff.empty)):
+            if base >= 0:
+                areas.append(MemoryArea(f"{handoff.name} {what}", "mbarriers", base, handoff.depth,
+                                        _MBARRIER, note=f"of hand-off {handoff.name}"))  # fmt: skip
+    return sorted(areas, key=lambda area: (area.base, area.name))
+
+
+def _handoff(known: KernelMap, index: int) -> Handoff:
+    handoff = known.handoffs[index]
+    if handoff.named >= 0:
+        barrier = f"named barrier {handoff.named}"
+    else:
+        barrier = f"mbarriers full at {handoff.full:#x}"
+        if handoff.empty >= 0:
+            barrier += f", empty at {handoff.empty:#x} ({handoff.releases} arrivals)"
+    note = "resident" if handoff.resident else ""
+    return Handoff(handoff.name, handoff.producer, handoff.consumers, handoff.depth, handoff.bytes,
+                   barrier, note)  # fmt: skip

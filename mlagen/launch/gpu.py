@@ -1,0 +1,313 @@
+"""What the launchers of GPUs share: the checks before a launch, streams, and packed arguments.
+
+A maker's own part is its driver and what its code objects ask for: `cuda.py` and `hip.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from mlagen.artifact import Arg, Artifact, Manifest
+from mlagen.errors import ConfigError
+from mlagen.launch.device_tensor import (
+    DeviceTensor,
+    Platform,
+    device_tensor,
+    interface_streams,
+    is_on_gpu,
+    is_torch,
+    platform_of,
+)
+from mlagen.launch.launcher import (
+    LaunchRefused,
+    LaunchReport,
+    check_names,
+    require_proof,
+    require_target,
+    scalar_value,
+)
+
+
+class GpuDevice(Protocol):
+    """One GPU, as far as every launcher knows it."""
+
+    @property
+    def ordinal(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+
+
+Device = TypeVar("Device", bound=GpuDevice)
+DriverDevice = TypeVar("DriverDevice", bound=GpuDevice, covariant=True)
+
+
+class GpuDriver(Protocol[DriverDevice]):
+    """What every launcher asks of its driver."""
+
+    def device(self, ordinal: int) -> DriverDevice:
+        """GPU `ordinal`. MissingError: there is none of that number."""
+        ...
+
+    def pointer_device(self, name: str, pointer: int) -> int:
+        """The GPU whose memory `pointer` is in, which belongs to the tensor `name`."""
+        ...
+
+
+class Kernargs:
+    """A kernel's arguments as bytes in the host's memory, each at its offset, at a multiple of
+    `align`. `address` is where they begin; they live as long as this does."""
+
+    __slots__ = ("_buffer", "address", "size")
+
+    def __init__(self, size: int, arguments: Iterable[tuple[Arg, bytes]], align: int) -> None:
+        self._buffer = ctypes.create_string_buffer(size + align)
+        self.address = -(-ctypes.addressof(self._buffer) // align) * align
+        self.size = size
+        for arg, data in arguments:
+            ctypes.memmove(self.address + arg.offset, data, len(data))
+
+
+class PreparedLaunch(ABC):
+    """One launch with all its arguments; calling it enqueues the kernel and returns at once.
+
+    It keeps the tensors alive. Their contents may change between calls, their place may not.
+    """
+
+    __slots__ = ("_kernargs", "_owners", "_stream", "block", "grid")
+
+    def __init__(
+        self,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        kernargs: Kernargs,
+        stream: Callable[[], int],
+        owners: list[Any],
+    ) -> None:
+        self.grid, self.block = grid, block
+        self._kernargs, self._stream, self._owners = kernargs, stream, owners
+
+    @abstractmethod
+    def __call__(self) -> None:
+        """Enqueues the kernel in the stream. LaunchFailed: the driver refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Device]):
+    """One launch, past all checks that do not ask the code itself."""
+
+    artifact: Artifact
+    device: Device
+    grid: tuple[int, int, int]
+    tensors: dict[str, DeviceTensor]
+    numbers: dict[str, bytes]  # value arguments, as they are passed
+    sizes: Mapping[str, int]
+    stream: Callable[[], int]  # says which stream a launch goes to, at the time of the launch
+
+    @property
+    def owners(self) -> list[Any]:
+        return [view.owner for view in self.tensors.values()]
+
+
+class GpuLauncher(ABC, Generic[Device]):
+    """A Launcher on a GPU.
+
+    `device` is the GPU's number; without it the tensors' own is taken. `stream` is a handle, or a
+    stream object of torch, CuPy or the maker's own bindings. Without it the launch goes to torch's
+    current stream where torch tensors are given, else to the one that the tensors' array interface
+    names, else to the default stream.
+
+    Tensors: torch's, and what has `__cuda_array_interface__` or `__dlpack__`. Modules are kept from
+    launch to launch.
+    """
+
+    kind: ClassVar[str]  # in reports
+    title: ClassVar[str]  # in messages
+    platform: ClassVar[Platform]
+    targets: ClassVar[tuple[str, ...]]
+
+    def __init__(self, device: int | None = None, stream: Any = None) -> None:
+        self.device = device
+        self.stream = None if stream is None else stream_handle(stream)
+        self._devices: dict[int, Device] = {}
+
+    @property
+    @abstractmethod
+    def driver(self) -> GpuDriver[Device]:
+        """The driver, started at the first use. MissingError where there is none."""
+
+    @abstractmethod
+    def _check_grid(self, manifest: Manifest, grid: tuple[int, int, int]) -> None:
+        """Raises ConfigError for a grid that no GPU of this maker takes."""
+
+    @abstractmethod
+    def _check_machine(self, manifest: Manifest, device: Device) -> None:
+        """Raises LaunchRefused for a GPU that the code does not run on."""
+
+    def _align(self, arg: Arg) -> int:
+        """Bytes that the place of an argument's tensor must be a multiple of."""
+        return arg.align
+
+    def _interface_stream(self, named: int) -> int:
+        """The handle of a stream that a tensor's array interface names."""
+        return named
+
+    @abstractmethod
+    def _bind(self, call: Call[Device]) -> PreparedLaunch:
+        """Loads the code and packs its arguments."""
+
+    def launch(
+        self,
+        artifact: Artifact,
+        *,
+        tensors: Mapping[str, Any],
+        scalars: Mapping[str, int | float],
+        sizes: Mapping[str, int],
+    ) -> LaunchReport:
+        """Enqueues the kernel once; see `Launcher.launch`. Does not wait for it."""
+        started = time.perf_counter()
+        prepared = self.prepare(artifact, tensors=tensors, scalars=scalars, sizes=sizes)
+        prepared()
+        seconds = time.perf_counter() - started
+        return LaunchReport(self.kind, prepared.grid, prepared.block, seconds)
+
+    def prepare(
+        self,
+        artifact: Artifact,
+        *,
+        tensors: Mapping[str, Any],
+        scalars: Mapping[str, int | float],
+        sizes: Mapping[str, int],
+    ) -> PreparedLaunch:
+        """Checks everything, loads the kernel and packs its arguments; nothing is launched.
+
+        Raises LaunchRefused for an unproved artifact and for a GPU that its code does not run on;
+        ConfigError for tensors that are not on the GPU, on another one, of another dtype, not
+        contiguous or misaligned, and for numbers and sizes that do not fit; MissingError without a
+        driver, or with one that is too old; LaunchFailed where the driver refuses the code.
+        """
+        manifest = artifact.manifest
+        require_proof(manifest)
+        require_target(manifest, self.targets, self.title)
+        check_names(manifest, tensors, scalars)
+        for name, value in tensors.items():
+            self._check_platform(manifest, name, value)
+        numbers = {
+            arg.name: scalar_value(manifest, arg, scalars[arg.name]).tobytes()
+            for arg in manifest.args
+            if not arg.tensor
+        }
+        grid = manifest.grid_for(sizes)
+        self._check_grid(manifest, grid)
+        _ = self.driver
+        stream = self._stream_of(tensors)
+        views = {name: device_tensor(name, value, stream()) for name, value in tensors.items()}
+        device = self._device_of(manifest, views)
+        self._check_machine(manifest, device)
+        for arg in manifest.args:
+            if arg.tensor:
+                check_tensor(manifest, arg, views[arg.tensor], self._align(arg))
+        return self._bind(Call(artifact, device, grid, views, numbers, sizes, stream))
+
+    def _check_platform(self, manifest: Manifest, name: str, value: Any) -> None:
+        if not is_on_gpu(value):
+            device_tensor(name, value, 0)  # raises, and says what it is instead
+        theirs = platform_of(value)
+        if theirs not in ("", self.platform):
+            raise ConfigError(
+                f"{manifest.kernel}: {name} is a tensor of {theirs}; {self.title} takes those of "
+                f"{self.platform}"
+            )
+
+    def _stream_of(self, tensors: Mapping[str, Any]) -> Callable[[], int]:
+        """Says which stream a launch goes to, at the time of the launch."""
+        if self.stream is not None:
+            chosen = self.stream
+            return lambda: chosen
+        for value in tensors.values():
+            if is_torch(value):
+                current, ordinal = sys.modules["torch"].cuda.current_stream, value.device.index
+                return lambda: int(current(ordinal).cuda_stream)
+        found = interface_streams(tensors.values())
+        if len(found) > 1:
+            raise ConfigError(
+                f"the tensors are ready in {len(found)} different streams",
+                hint=f"{type(self).__name__}(stream=...) says which one to use",
+            )
+        named = self._interface_stream(found.pop()) if found else 0
+        return lambda: named
+
+    def _device_of(self, manifest: Manifest, views: Mapping[str, DeviceTensor]) -> Device:
+        """The GPU that all tensors are on, which must be the launcher's own where it has one."""
+        ordinals = {}
+        for name, view in views.items():
+            if not view.elements:
+                raise ConfigError(f"{manifest.kernel}: {name} has no elements: shape {view.shape}")
+            ordinals[name] = (
+                self.driver.pointer_device(name, view.pointer)
+                if view.device is None
+                else view.device
+            )
+        wanted = next(iter(ordinals.values()), 0) if self.device is None else self.device
+        for name, ordinal in ordinals.items():
+            if ordinal != wanted:
+                whose = "the other tensors are" if self.device is None else "the launcher is"
+                raise ConfigError(
+                    f"{manifest.kernel}: {name} is on GPU {ordinal}, {whose} on GPU {wanted}"
+                )
+        if wanted not in self._devices:
+            self._devices[wanted] = self.driver.device(wanted)
+        return self._devices[wanted]
+
+
+def check_threads(manifest: Manifest, most: int) -> None:
+    """Raises LaunchRefused for a block of more threads than the loaded code allows."""
+    x, y, z = manifest.block
+    if x * y * z > most:
+        raise LaunchRefused(
+            f"{manifest.kernel}: blocks of {x * y * z} threads; its code allows {most}"
+        )
+
+
+def check_tensor(manifest: Manifest, arg: Arg, view: DeviceTensor, align: int) -> None:
+    """Raises ConfigError for another dtype, gaps, a read-only output, or a place that is not a
+    multiple of `align` bytes."""
+    what = f"{manifest.kernel}: {view.name}"
+    dtype = arg.tensor_map.dtype if arg.tensor_map else arg.dtype
+    if dtype and view.dtype != dtype:
+        raise ConfigError(f"{what} is {view.dtype}, the kernel takes {dtype}")
+    if not view.contiguous:
+        raise ConfigError(
+            f"{what} is not contiguous (shape {view.shape}, strides {view.strides})",
+            hint="torch: tensor.contiguous() makes a copy that is",
+        )
+    if arg.access == "write" and not view.writable:
+        raise ConfigError(f"{what} is written to, but it is read-only")
+    if view.pointer % align:
+        raise ConfigError(
+            f"{what} starts at {view.pointer:#x}; the kernel needs a multiple of {align} bytes",
+            hint="a slice that starts in the middle of a tensor: .clone() moves it",
+        )
+
+
+def stream_handle(stream: Any) -> int:
+    """The handle of a stream: an integer, or an object of torch, CuPy, cuda.core or hip-python."""
+    if isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for attribute in ("cuda_stream", "ptr"):
+        if hasattr(stream, attribute):
+            return int(getattr(stream, attribute))
+    if hasattr(stream, "as_c_void_p"):  # hip-python's pointers
+        return int(stream)
+    raise ConfigError(
+        f"a {type(stream).__name__} is no stream of a GPU",
+        hint="a handle, torch.cuda.Stream, cupy.cuda.Stream, an object with __cuda_stream__, or "
+        "what hip-python's hipStreamCreate returns",
+    )

@@ -1,0 +1,129 @@
+"""An MHA call on numpy arrays: what a launcher is given, and the outputs it writes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.errors import ConfigError
+from mlagen.problem import MhaConfig, MhaInputs
+from mlagen.problem.formats import scale_log2e
+from mlagen.problem.mha_inputs import ELEMENT_TYPES, check_tensor
+
+U32 = 2**32  # buffer resources hold sizes, and kernels offsets and row numbers, in 32 bits
+GRID_MOST = 65535  # workgroups in y and in z
+
+Array = npt.NDArray[Any]
+ARRAYS = ("q_offsets", "kv_offsets", "kv_lengths", "page_table", "sinks")  # of MhaInputs
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """One call, checked: `launcher.launch(artifact, tensors=.., scalars=.., sizes=..)`. The outputs
+    are among the tensors, filled with NaN; `lse` is None where the kernel writes none."""
+
+    tensors: dict[str, Array]
+    scalars: dict[str, int | float]
+    sizes: dict[str, int]
+    output: Array
+    lse: Array | None
+
+
+def host_call(inputs: MhaInputs, out: Array | None, lse: Array | None) -> HostCall:
+    """Raises ConfigError for extents that the kernel does not reach, arrays that are not
+    contiguous, and outputs that do not fit or that overlap anything."""
+    config = inputs.config
+    dense = not config.by_sequence
+    if dense and inputs.keys != inputs.k.shape[1]:
+        raise ConfigError(
+            f"num_keys={inputs.keys} of {inputs.k.shape[1]} rows: the kernel takes all rows of k "
+            f"and v as keys",
+            hint="pass contiguous k and v that hold the keys only",
+        )
+    check_extents(config, batch=inputs.batch, seq_len=inputs.seq_len, num_keys=inputs.keys)
+    tensors = {"q": inputs.q, "k": inputs.k, "v": inputs.v}
+    for name in ARRAYS:
+        if getattr(inputs, name) is not None:
+            tensors[name] = getattr(inputs, name)
+    if isinstance(inputs.start_pos, np.ndarray):
+        tensors["start_positions"] = inputs.start_pos
+    for name, tensor in tensors.items():
+        _require_contiguous("start_pos" if name == "start_positions" else name, tensor)
+    output = _written("out", out, inputs.q.shape, config.output_dtype, tensors)
+    tensors["o"] = output
+    if config.lse:
+        lse = _written("lse", lse, inputs.lse_shape, "fp32", tensors)
+        tensors["lse"] = lse
+    elif lse is not None:
+        raise ConfigError("lse is given, but the kernel does not write it", hint="lse=true")
+    sizes = {"num_heads": config.num_heads, "seq_len": inputs.seq_len, "batch": inputs.batch}
+    scalars: dict[str, int | float] = {
+        "seq_len": inputs.seq_len,
+        "batch": inputs.batch,
+        "scale_log2e": scale_log2e(inputs.scale),
+    }
+    if not isinstance(inputs.start_pos, np.ndarray):
+        scalars |= {"num_keys": inputs.keys, "start_pos": inputs.start_pos}
+    if inputs.page_table is not None:
+        scalars["max_pages"] = inputs.page_table.shape[1]
+    return HostCall(tensors, scalars, sizes, output, lse)
+
+
+def check_extents(config: MhaConfig, *, batch: int, seq_len: int, num_keys: int) -> None:
+    """Raises ConfigError for tensors that 32-bit sizes and offsets do not reach.
+
+    `seq_len` and `num_keys` are those of the longest sequence. Pages are reached by 64-bit offsets.
+    """
+    kv_bytes = config.kv_row_stride * config.element_bytes
+    q_bytes = config.q_row_stride * config.element_bytes
+    o_bytes = config.q_row_stride * config.output_bytes
+    # K and V are fetched in whole tiles: the offsets of a tile's missing rows must not wrap round.
+    limits = [("q", seq_len, q_bytes, 1), ("out", seq_len, o_bytes, 1)]
+    if not config.page_size:
+        limits.insert(0, ("k and v", num_keys, kv_bytes, config.kv_block))
+    for name, rows, row_bytes, step in limits:
+        most = (U32 - 1) // (row_bytes * step) * step
+        if rows > most:
+            raise ConfigError(
+                f"{name}: {rows} rows of {row_bytes} bytes in a batch entry are "
+                f"{rows * row_bytes} bytes; buffer offsets are 32 bits",
+                hint=f"at most {most} rows",
+            )
+    if not config.by_sequence:
+        for name, rows in (("query rows", batch * seq_len), ("keys", batch * num_keys)):
+            if rows >= U32:
+                raise ConfigError(f"{rows} {name} in all batch entries: row numbers are 32 bits")
+    for name, count in (("query tiles", config.q_tiles(seq_len)), ("batch entries", batch)):
+        if count > GRID_MOST:
+            raise ConfigError(f"{count} {name}: a grid has at most {GRID_MOST} in this dimension")
+
+
+def _written(
+    label: str, given: Array | None, shape: tuple[int, ...], dtype: str, others: dict[str, Array]
+) -> Array:
+    """An output, made where it is not given, filled with NaN."""
+    if given is None:
+        given = np.empty(shape, ELEMENT_TYPES[dtype])
+    else:
+        empty = shape.index(0) if 0 in shape else None
+        check_tensor(label, given, shape, dtype, rows=empty)
+        _require_contiguous(label, given)
+        if not given.flags.writeable:
+            raise ConfigError(f"{label} is read-only")
+        for name, tensor in others.items():
+            if np.may_share_memory(given, tensor):  # exact: both are contiguous
+                other = {"o": "out", "start_positions": "start_pos"}.get(name, name)
+                raise ConfigError(f"{label} overlaps {other} in memory", hint="pass another array")
+    given.fill(np.nan)
+    return given
+
+
+def _require_contiguous(name: str, array: Array) -> None:
+    if not array.flags.c_contiguous:
+        raise ConfigError(
+            f"{name} is not C-contiguous (strides {array.strides})",
+            hint=f"np.ascontiguousarray({name}) makes a copy that is",
+        )

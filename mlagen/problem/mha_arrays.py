@@ -1,0 +1,142 @@
+"""The arrays beside Q, K and V of an MHA call: what is legal in them, checked entry by entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.errors import ConfigError
+from mlagen.problem.formats import scale_log2e
+from mlagen.problem.mha import MhaConfig
+
+INT32 = np.dtype(np.int32)
+SINK_TYPES = (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16))
+
+Ints = npt.NDArray[np.int32]
+
+
+def check_int32(name: str, array: Any, shape: tuple[int | None, ...]) -> None:
+    """Raises ConfigError unless `array` is an int32 ndarray of this shape (None: any extent)."""
+    if not isinstance(array, np.ndarray):
+        raise ConfigError(f"{name} is a {type(array).__name__}, not a numpy array")
+    if array.dtype != INT32:
+        raise ConfigError(
+            f"{name} has dtype {array.dtype}, the kernel wants int32",
+            hint=f"{name}.astype(np.int32)",
+        )
+    wanted = ", ".join("*" if extent is None else str(extent) for extent in shape)
+    if array.ndim != len(shape) or any(
+        extent is not None and extent != given
+        for extent, given in zip(shape, array.shape, strict=True)
+    ):
+        raise ConfigError(f"{name} has shape {array.shape}, the kernel wants ({wanted})")
+
+
+def check_offsets(name: str, offsets: Ints, rows: int, of: str) -> None:
+    """Raises ConfigError unless `offsets` lead from 0 to `rows`, the rows of `of`, without falling.
+
+    One entry more than there are sequences, and at least one sequence.
+    """
+    if len(offsets) < 2:
+        raise ConfigError(
+            f"{name} has {len(offsets)} entries: one a sequence and one more are needed",
+            hint="at least one sequence, which may be empty",
+        )
+    if offsets[0] != 0:
+        raise ConfigError(f"{name}[0]={offsets[0]}: offsets start at 0")
+    falls = np.flatnonzero(np.diff(offsets.astype(np.int64)) < 0)
+    if falls.size:
+        at = int(falls[0])
+        raise ConfigError(
+            f"{name}[{at + 1}]={offsets[at + 1]} is below {name}[{at}]={offsets[at]}: offsets must "
+            f"not fall",
+            hint="an empty sequence has equal offsets",
+        )
+    if offsets[-1] != rows:
+        raise ConfigError(
+            f"{name}[{len(offsets) - 1}]={offsets[-1]}: the last offset is the number of rows of "
+            f"{of}, {rows}"
+        )
+
+
+def check_page_table(config: MhaConfig, table: Ints, lengths: Ints, pages: int) -> None:
+    """Raises ConfigError for a length that is negative or that its table row cannot hold, and for a
+    used page that the pool of `pages` pages does not have.
+
+    Entries behind a sequence's pages are not looked at.
+    """
+    max_pages = table.shape[1]
+    most = max_pages * config.page_size
+    wrong = np.flatnonzero((lengths < 0) | (lengths > most))
+    if wrong.size:
+        first = int(wrong[0])
+        raise ConfigError(
+            f"kv_lengths[{first}]={lengths[first]} is not in 0 .. {most}: page_table has "
+            f"{max_pages} pages of {config.page_size} keys a sequence"
+        )
+    used = np.arange(max_pages) < -(-lengths.astype(np.int64) // config.page_size)[:, None]
+    bad = np.argwhere(used & ((table < 0) | (table >= pages)))
+    if bad.size:
+        sequence, page = (int(index) for index in bad[0])
+        raise ConfigError(
+            f"page_table[{sequence}, {page}]={table[sequence, page]} is not in 0 .. {pages - 1}, "
+            f"the pool's pages; sequence {sequence} has {lengths[sequence]} keys in "
+            f"{config.pages(int(lengths[sequence]))} pages"
+        )
+
+
+def checked_start_positions(start_pos: Any, batch: int) -> Ints:
+    """The position of each sequence's first row, int32 [batch]; one number stands for all.
+
+    Raises ConfigError for what is neither, and for a position below 0.
+    """
+    if not isinstance(start_pos, np.ndarray):
+        if isinstance(start_pos, bool) or not isinstance(start_pos, int | np.integer):
+            raise ConfigError(
+                f"start_pos={start_pos!r} is neither an integer nor an int32 array of one position "
+                f"a sequence"
+            )
+        if not 0 <= start_pos < 2**31:
+            raise ConfigError(f"start_pos={start_pos} is not in 0 .. {2**31 - 1}")
+        return np.full(batch, start_pos, np.int32)
+    check_int32("start_pos", start_pos, (batch,))
+    wrong = np.flatnonzero(start_pos < 0)
+    if wrong.size:
+        first = int(wrong[0])
+        raise ConfigError(f"start_pos[{first}]={start_pos[first]} must not be negative")
+    return start_pos
+
+
+def checked_sinks(config: MhaConfig, sinks: Any) -> npt.NDArray[np.float32]:
+    """The sinks as fp32 [num_heads]; bf16 is widened, which is exact.
+
+    Raises ConfigError for another type or shape, and for NaN, +inf, and a sink that is infinite in
+    log2 units in fp32. -inf is legal: no sink.
+    """
+    if not isinstance(sinks, np.ndarray):
+        raise ConfigError(f"sinks is a {type(sinks).__name__}, not a numpy array")
+    if sinks.dtype not in SINK_TYPES:
+        raise ConfigError(
+            f"sinks has dtype {sinks.dtype}, the kernel wants fp32 (bf16 is widened to it)",
+            hint="sinks.astype(np.float32)",
+        )
+    if sinks.shape != (config.num_heads,):
+        raise ConfigError(
+            f"sinks has shape {sinks.shape}, the kernel wants ({config.num_heads},): one a query "
+            f"head"
+        )
+    widened = np.ascontiguousarray(sinks, np.float32)
+    most = float(np.finfo(np.float32).max) / scale_log2e(1.0)
+    legal = np.isneginf(widened) | (np.abs(widened.astype(np.float64)) <= most)
+    wrong = np.flatnonzero(~legal)
+    if wrong.size:
+        first = int(wrong[0])
+        raise ConfigError(
+            f"sinks[{first}]={widened[first]}: a sink is -inf (none) or a number whose product "
+            f"with log2(e) is finite in fp32",
+            hint=f"at most {most:.6g} in magnitude",
+        )
+    return widened

@@ -1,0 +1,36 @@
+"""A workgroup would end inside the tile loop."""
+
+from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
+from mlagen.kernels.mha_prefill import Attention, key_ring, value_ring
+from mlagen.problem import MhaConfig
+
+
+@schedule(problem=MhaConfig, target="gfx950")
+def late_exit(k, s):
+    """mha_prefill_v2 that looks at its sequence in every tile."""
+    K = key_ring(s, k, slots=2, swizzle="8-9 into 4-5")
+    V = value_ring(s, k, slots=2)
+    attention = Attention(k, s, K, V)
+    waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
+    with prologue():
+        attention.setup()
+        attention.load_queries()
+    for i in tiles(waves):
+        with cluster("A"):
+            weave(attention.qk(i), attention.tail_softmax(i - 1))
+        with cluster("B"):
+            copy(K, i + 2)
+            read(V, i - 1)
+            attention.mask(i)
+        with cluster("C", priority=1):
+            weave(attention.pv(i - 1), attention.partial_softmax(i))
+            attention.rescale(i)
+        with cluster("D"):
+            copy(V, i + 1)
+            read(K, i + 1)
+            attention.prescale(i + 1)
+            attention.setup()
+    with epilogue():
+        attention.no_tiles()
+        attention.normalise()
+        attention.store()

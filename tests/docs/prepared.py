@@ -1,0 +1,84 @@
+"""What pages take for granted: the artifacts they speak of, and commands that run differently here."""
+
+from __future__ import annotations
+
+# Commands (as a page's reader would type them) that make what the page speaks of.
+SMALL = "--set num_heads=1 --set num_kv_heads=1"
+PREPARE: dict[str, tuple[str, ...]] = {
+    "inspect.md": (
+        f"mlagen build mha_prefill_v2 {SMALL} -o out/k",
+        f"mlagen build mha_prefill_v2 {SMALL} --knob k_swizzle='9-8 into 4-5' -o out/theirs",
+        "cp out/theirs/kernel.co theirs.co",
+    ),
+    "mutation.md": (f"mlagen build mha_prefill_v2 {SMALL} -o out/artifact",),
+    "ptx_audit.md": (
+        "mlagen build examples/gemm_bf16.py --target sm_90a --set m_tile=128 -o out/artifact",
+        "cp $ROOT/tests/audit/kernels/handoff.ptx kernel.ptx",
+    ),
+}
+
+# Python that defines what the snippets of a page use.
+MHA_TENSORS = """
+import ml_dtypes, numpy as np
+q = np.ones((1, 32, 8, 128), ml_dtypes.bfloat16)
+k = v = np.ones((1, 64, 2, 128), ml_dtypes.bfloat16)
+buffer = np.empty_like(q)
+"""
+DECODED = """
+import ml_dtypes, numpy as np
+from mlagen.problem import MlaDecodeConfig
+from mlagen.problem.mla_decode_inputs import mla_decode_inputs
+inputs = mla_decode_inputs(MlaDecodeConfig(num_heads=64))
+from mlagen.problem.mla_decode_exact import exact as _exact
+_found = _exact(inputs)
+o = _found.output.values.astype(ml_dtypes.bfloat16)
+lse = _found.lse.values.astype(np.float32)
+"""
+NAMES: dict[str, str] = {"launching.md": MHA_TENSORS, "oracles_mla_decode.md": DECODED}
+
+# A page's command -> the shorter one that is run in its place.
+SHORTER: dict[tuple[str, str], str] = {
+    (
+        "mutation.md",
+        "mlagen mutate mha_prefill_v2 --set num_heads=1 --set num_kv_heads=1 --set mask=null -o out/m",
+    ): f"mlagen mutate mha_prefill_v2 {SMALL} --set mask=null --sample 2 -o out/m",
+    (
+        "mutation.md",
+        "mlagen mutate mha_prefill_v2 --set num_heads=8 --set num_kv_heads=2 --set mask=causal "
+        "--sample 50 --seed 1",
+    ): "mlagen mutate mha_prefill_v2 --set num_heads=8 --set num_kv_heads=2 --set mask=causal "
+    "--sample 2 --seed 1",
+    (
+        "mutation.md",
+        "mlagen mutate out/artifact --class waits --class nops --json",
+    ): "mlagen mutate out/artifact --class waits --class nops --sample 2 --json",
+    (
+        "ptx_audit.md",
+        "mlagen audit kernel.ptx --mutate",
+    ): "mlagen audit kernel.ptx --mutate --sample 10",
+    (
+        "ptx_audit.md",
+        "mlagen audit kernel.ptx --mutate --sample 100 --seed 1",
+    ): "mlagen audit kernel.ptx --mutate --sample 10 --seed 1",
+}
+
+# A page's command, or the first line of its snippet -> where it is run instead of here.
+ELSEWHERE: dict[tuple[str, str], str] = {
+    ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
+    (
+        "hazards.md",
+        "python tests/hazards/hazard_report.py --write",
+    ): "tests/hazards holds the page against the report",
+    (
+        "launching.md",
+        "made = kernel.arguments(q, k, v)      # checked, the output made; q_offsets=, page_table=, .. too",
+    ): "needs a GPU: tests/launch does it with a stand-in of its runtime",
+    (
+        "launching.md",
+        "graph = torch.cuda.CUDAGraph()",
+    ): "needs a GPU: tests/launch, tests/gpu",
+    (
+        "ptx_audit.md",
+        "python tests/audit/audit_report.py --write out/gemm_bf16 out/mla_decode_sm90",
+    ): "it writes the page; tests/audit holds the page against its figures",
+}
