@@ -98,7 +98,7 @@ def mha_inputs(
         q, k, v = (array[0].astype(element) for array in KINDS[data](rng, shapes))
         made.append((q[:r], k[:n], v[:n]))
     queries, key_rows, value_rows = ([entry[part] for entry in made] for part in range(3))
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"sinks": _sinks(rng, config)}  # before the pages: the same without them
     if config.ragged:
         more["q_offsets"] = np.cumsum([0, *rows], dtype=np.int32)
     if config.page_size:
@@ -114,7 +114,6 @@ def mha_inputs(
         v,
         scale,
         np.array(starts, np.int32),
-        sinks=_sinks(rng, config),
         **more,
     )
 
@@ -146,22 +145,15 @@ def _dense(
     if start_pos < 0:
         raise ConfigError(f"start_pos={start_pos} must not be negative")
     keys = start_pos + seq_len if num_keys is None else num_keys
-    for name, value in (("batch", batch), ("seq_len", seq_len), ("num_keys", keys)):
+    for name, value in (("batch", batch), ("seq_len", seq_len)):
         if value < 1:
             raise ConfigError(f"{name}={value} must be at least 1")
-    shapes = _Shapes(config, batch, seq_len, keys, start_pos, scale)
-    q, k, v = KINDS[data](rng, shapes)
-    element = ELEMENT_TYPES[config.dtype]
+    if keys < 0:
+        raise ConfigError(f"num_keys={keys} must not be negative")
+    shapes = _Shapes(config, batch, seq_len, max(keys, 1), start_pos, scale)
+    q, k, v = (array.astype(ELEMENT_TYPES[config.dtype]) for array in KINDS[data](rng, shapes))
     sinks = _sinks(rng, config)
-    return MhaInputs(
-        config,
-        q.astype(element),
-        k.astype(element),
-        v.astype(element),
-        scale,
-        start_pos,
-        sinks=sinks,
-    )
+    return MhaInputs(config, q, k[:, :keys], v[:, :keys], scale, start_pos, sinks=sinks)
 
 
 def _rows(

@@ -41,6 +41,21 @@ def test_the_json_twin_says_the_same(mlagen, built: Path) -> None:
     assert report["runs"][0]["findings"] == []
 
 
+def test_a_sample_says_so(mlagen, built: Path) -> None:
+    done = mlagen("verify", built, "--shape", "seq_len=600", "--sample", "1", "--mode", "latest")
+    assert done.code == 0
+    assert "1 of 3 workgroups were run" in done.out
+
+
+def test_a_ragged_paged_kernel_passes(mlagen) -> None:
+    fields = [f"--set={field}" for field in ("ragged=true", "page_size=16", "sink=yes", "lse=1")]
+    shape = ["--shape", "lengths=70,0,1", "--shape", "num_keys=100,5,64", "--mode", "latest"]
+    done = mlagen("verify", "mha_prefill_v2", *ONE_HEAD, *fields, *shape)
+    assert (done.code, done.err) == (0, "")
+    for part in ("lengths 70,0,1", "num_keys 100,5,64", "rounding LSE", "passed"):
+        assert part in done.out
+
+
 def test_a_kernel_name_is_built_first(mlagen) -> None:
     done = mlagen("verify", "mha_prefill_v2", *ONE_HEAD, *SMALL, "--mode", "latest")
     assert done.code == 0
@@ -107,7 +122,10 @@ def test_max_limits_what_is_spelled_out(mlagen) -> None:
         (["--shape", "seqlen=4"], 2, ["unknown size 'seqlen'", "did you mean 'seq_len'?"]),
         (["--shape", "seq_len=four"], 2, ["seq_len='four' is not an integer"]),
         (["--shape", "seq_len=-4"], 2, ["seq_len"]),
-        (["--shape", "num_keys=0"], 2, ["num_keys"]),
+        (["--shape", "num_keys=-1"], 2, ["num_keys"]),
+        (["--shape", "lengths=4,5"], 2, ["lengths=4,5", "dense"]),
+        (["--shape", "num_keys=4,5"], 2, ["num_keys=4,5", "one number"]),
+        (["--sample", "0"], 2, ["sample=0"]),
         (["--shape", "start_pos=-1"], 2, ["start_pos"]),
         (["--data", "imaginary"], 2, ["imaginary", "realistic"]),
         (["--mode", "sometimes"], 2, ["sometimes", "latest"]),

@@ -92,7 +92,7 @@ def _block(language: str, body: list[str], line: int, caption: str) -> list[Item
             if shown.startswith(("$ ", *(f"{program} " for program in PROGRAMS))):
                 raise PageError(f"line {line + offset}: a command in a block of text: {shown}")
         return [Item("text", line, text)]
-    raise PageError(f"line {line - 1}: a block of {language or 'no language'!r} is not run")
+    raise PageError(f"line {line - 1}: a block of {language or 'no language'} is not run")
 
 
 def _console(body: list[str], line: int) -> list[Item]:
@@ -118,13 +118,20 @@ def _console(body: list[str], line: int) -> list[Item]:
 def _indented(body: list[str], line: int) -> list[Item]:
     if body[0].startswith(("import ", "from ")):
         return [Item("python", line, "\n".join(body).rstrip() + "\n")]
-    found = []
-    for offset, shown in enumerate(body):
+    found: list[Item] = []
+    n = 0
+    while n < len(body):
+        start, shown = n, body[n]
+        while shown.endswith("\\") and n + 1 < len(body):
+            n += 1
+            shown = shown[:-1] + body[n].lstrip()
+        n += 1
         if not shown.strip():
             continue
         if not shown.startswith(PROGRAMS):
-            raise PageError(f"line {line + offset}: an indented line is no command: {shown}")
-        found.append(Item("command", line + offset, re.sub(r"\s{2,}.*$", "", shown).rstrip()))
+            raise PageError(f"line {line + start}: an indented line is no command: {shown}")
+        command = re.sub(r"\s{2,}.*$", "", shown).rstrip()
+        found.append(Item("command", line + start, command))
     return found
 
 

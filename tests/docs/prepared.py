@@ -27,12 +27,12 @@ buffer = np.empty_like(q)
 DECODED = """
 import ml_dtypes, numpy as np
 from mlagen.problem import MlaDecodeConfig
-from mlagen.problem.mla_decode_inputs import mla_decode_inputs
-inputs = mla_decode_inputs(MlaDecodeConfig(num_heads=64))
+from mlagen.testdata import mla_decode_inputs
+inputs = mla_decode_inputs(MlaDecodeConfig(num_heads=128), lengths=[70, 0])
 from mlagen.problem.mla_decode_exact import exact as _exact
 _found = _exact(inputs)
 o = _found.output.values.astype(ml_dtypes.bfloat16)
-lse = _found.lse.values.astype(np.float32)
+lse = _found.lse.values[..., 0].transpose(0, 2, 1).astype(np.float32)
 """
 NAMES: dict[str, str] = {"launching.md": MHA_TENSORS, "oracles_mla_decode.md": DECODED}
 
@@ -41,17 +41,17 @@ SHORTER: dict[tuple[str, str], str] = {
     (
         "mutation.md",
         "mlagen mutate mha_prefill_v2 --set num_heads=1 --set num_kv_heads=1 --set mask=null -o out/m",
-    ): f"mlagen mutate mha_prefill_v2 {SMALL} --set mask=null --sample 2 -o out/m",
+    ): f"mlagen mutate mha_prefill_v2 {SMALL} --set mask=null --sample 1 -o out/m",
     (
         "mutation.md",
         "mlagen mutate mha_prefill_v2 --set num_heads=8 --set num_kv_heads=2 --set mask=causal "
         "--sample 50 --seed 1",
     ): "mlagen mutate mha_prefill_v2 --set num_heads=8 --set num_kv_heads=2 --set mask=causal "
-    "--sample 2 --seed 1",
+    "--sample 1 --seed 1",
     (
         "mutation.md",
         "mlagen mutate out/artifact --class waits --class nops --json",
-    ): "mlagen mutate out/artifact --class waits --class nops --sample 2 --json",
+    ): "mlagen mutate out/artifact --class waits --class nops --sample 1 --json",
     (
         "ptx_audit.md",
         "mlagen audit kernel.ptx --mutate",

@@ -38,7 +38,7 @@ class Reader:
         return f"docs/{self.page}:{item.line}"
 
     def read(self, items: list[Item]) -> None:
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for n, item in enumerate(items):
             if item.what == "file":
                 path = Path(item.path)
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ class Reader:
                 if not item.text.startswith("$ "):
                     compile(item.text, self.at(item), "exec")
             elif item.what == "command":
-                self.command(item, following)
+                self.command(item, items[n + 1] if n + 1 < len(items) else None)
 
     def command(self, item: Item, following: Item | None) -> None:
         key = self.page, item.text
@@ -171,7 +171,7 @@ def test_links_lead_somewhere(page: str) -> None:
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ("```sh\nmlagen list\n```", "a block of 'sh' is not run"),
+        ("```sh\nmlagen list\n```", "a block of sh is not run"),
         ("```\nmlagen list\n```", "a block of no language is not run"),
         ("```text\n$ mlagen list\n```", "a command in a block of text"),
         ("```text\nmlagen list\n```", "a command in a block of text"),

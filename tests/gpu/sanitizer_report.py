@@ -33,6 +33,14 @@ def without(pattern: str, text: str, *, count: int = 0) -> str:
     return made
 
 
+def meets(text: str) -> str:
+    """The right warpgroup meets before it arrives with its maximum and its sums."""
+    made, found = re.subn(r"(?m)^(\s*)(bar\.arrive [68], 256;)", r"\1bar.sync 2, 128;\n\1\2", text)
+    if not found:
+        raise SystemExit("no arrival of the right warpgroup")
+    return made
+
+
 def fences(text: str) -> str:
     """Without the proxy fences before P is handed over."""
     made, found = re.subn(
@@ -45,11 +53,12 @@ def fences(text: str) -> str:
 
 DECODE: dict[str, Callable[[str], str]] = {
     "as generated": lambda text: text,
+    "none; the right warpgroup meets before it arrives": meets,
     "no proxy fence before P is handed over": fences,
     "the row maximum is read without a barrier": lambda text: without(
         r"bar\.(sync|arrive) 5, 256;", text
     ),
-    "columns 0..63 of K are not waited for": lambda text: re.sub(
+    "three tiles of K are not waited for": lambda text: re.sub(
         r"@!%ready bra WAIT;", "", text, count=3
     ),
     "a warpgroup refills K without meeting": lambda text: without(r"bar\.sync 1, 128;", text),

@@ -342,3 +342,20 @@ def test_the_real_kernel_computes_every_form(fields):
         assert compare(expected.output, inputs.output_view(out)).passed
         if lse is not None:
             assert compare(expected.lse, inputs.lse_view(lse)).passed
+
+
+@pytest.mark.parametrize("mask", ["null", "causal", "chunked_causal[5]"])
+def test_no_keys_at_all(mask):
+    import mlagen
+
+    kernel = mlagen.build(
+        "mha_prefill_v2", num_heads=4, num_kv_heads=2, mask=mask, sink=True, lse=True
+    )
+    q, k, v = tensors(seq_len=41, num_keys=0)
+    sinks = np.array([0, 1, -np.inf, 3], np.float32)
+    out, lse = kernel(q + np.array(1, BF16), k, v, sinks=sinks)
+    assert (out == 0).all()
+    assert (lse[:, 2] == -np.inf).all()
+    np.testing.assert_allclose(
+        lse[:, [0, 1, 3]], np.broadcast_to([[[0], [1], [3]]], (2, 3, 41)), rtol=1e-6
+    )

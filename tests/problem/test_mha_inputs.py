@@ -50,7 +50,7 @@ def test_what_does_not_fit_is_refused(change, words):
     [
         ({"batch": 0}, "batch=0"),
         ({"seq_len": -5}, "seq_len=-5"),
-        ({"num_keys": 0}, "num_keys=0"),
+        ({"num_keys": -1}, "num_keys=-1"),
         ({"start_pos": -64}, "start_pos=-64"),
         ({"data": "zeros"}, "unknown data 'zeros'"),
         ({"scale": -1.0}, "scale=-1.0"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 
 import numpy as np
 
@@ -32,6 +33,7 @@ class _Equation:
 def solve(program: Program, setting: Setting, notes: Notes) -> Setting:
     """The setting with every box known. What solves no box is told as a finding."""
     found, seen = _equations(program, setting)
+    setting = _of_stores(setting, seen, notes)
     unknown = sorted({name for one in found for name in one.names})
     if not unknown:
         return setting
@@ -49,6 +51,22 @@ def solve(program: Program, setting: Setting, notes: Notes) -> Setting:
         f" kernel expects: {shown}"
     )
     return replace(setting, boxes={**setting.boxes, **boxes}, guessed=bool(wrong))
+
+
+def _of_stores(setting: Setting, seen: Seen, notes: Notes) -> Setting:
+    """The setting with boxes of maps that several stores use: they lie next to each other."""
+    boxes = {
+        name: min(b - a for a, b in pairwise(sorted(starts)))
+        for name, starts in seen.sources.items()
+        if len(starts) > 1 and name not in setting.boxes
+    }
+    if boxes:
+        shown = ", ".join(f"{name} = {size}" for name, size in sorted(boxes.items()))
+        notes.gap(
+            "byte counts of the tensor stores: PTX does not tell a box's size. Taken from the"
+            f" distance of neighbouring ones: {shown}"
+        )
+    return replace(setting, boxes={**setting.boxes, **boxes})
 
 
 def _equations(program: Program, setting: Setting) -> tuple[list[_Equation], Seen]:

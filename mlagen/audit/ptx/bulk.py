@@ -195,9 +195,11 @@ def _stored(
         return state.memory.staged(start)
     target = instruction.operands[0]
     assert isinstance(target, Memory)
-    known = state.setting.boxes.get(box_name(operands.address(state, agent, target), target))
+    name = box_name(operands.address(state, agent, target), target)
+    known = state.setting.boxes.get(name)
     if known is not None:
         return known
+    state.seen.sources.setdefault(name, set()).add(start)
     if not state.setting.solve:
         state.gap(
             f"line {instruction.line}: the box of `{target.base}` is not known; taken to be what"

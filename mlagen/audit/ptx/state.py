@@ -32,6 +32,7 @@ class Seen:
     effective: set[int] = field(default_factory=set)  # of those, which made something visible
     equations: list[tuple[int, tuple[str, ...], Instruction]] = field(default_factory=list)
     targets: dict[str, set[int]] = field(default_factory=dict)  # where copies through a box go
+    sources: dict[str, set[int]] = field(default_factory=dict)  # where stores of a box come from
     barriers: set[int] = field(default_factory=set)  # addresses of mbarriers
 
 

@@ -25,7 +25,7 @@ from mlagen.codegen.sm_90a.clocks import Access, Clock, NamedBarrier, Region, jo
 from mlagen.codegen.sm_90a.derive import Loop, offset, section
 from mlagen.dsl import Operation
 from mlagen.dsl.pipeline import PipelineSchedule
-from mlagen.dsl.smem import Handoff
+from mlagen.dsl.smem import Handoff, Message, Scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,7 +504,7 @@ def _regions(schedule: PipelineSchedule) -> dict[str, Region]:
         for tile in smem.tiles.values()
         for slot in range(tile.slots)
     ]
-    loose = (*smem.messages.values(), *smem.scratches.values())
+    loose: list[Message | Scratch] = [*smem.messages.values(), *smem.scratches.values()]
     regions += [Region(buffer.name, buffer.base, buffer.bytes) for buffer in loose]
     for region in regions:
         region.over = tuple(o for o in regions if o is not region and region.overlaps(o))
