@@ -236,13 +236,16 @@ def _paged(
 
 
 def _sinks(rng: np.random.Generator, config: MhaConfig) -> npt.NDArray[np.float32] | None:
-    """Natural units: the kinds' row maxima lie between -5 and 30 for most rows."""
+    """Natural units, from below most rows' log-sum-exp to above them, in random order."""
     if not config.sink:
         return None
-    sinks = rng.uniform(-4.0, 14.0, config.num_heads).astype(np.float32)
-    if config.num_heads > 1:
-        sinks[1] = -np.inf
-    return sinks
+    heads = config.num_heads
+    finite = max(heads - 1, 1)
+    levels = np.linspace(-4.0, 14.0, finite) if finite > 1 else np.full(1, 6.0)
+    levels = rng.permutation(levels) + rng.uniform(-1.0, 1.0, finite)
+    if heads > 1:
+        levels = np.insert(levels, 1, -np.inf)
+    return levels.astype(np.float32)
 
 
 class _Shapes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 # Commands (as a page's reader would type them) that make what the page speaks of.
 SMALL = "--set num_heads=1 --set num_kv_heads=1"
 PREPARE: dict[str, tuple[str, ...]] = {
@@ -36,32 +38,6 @@ lse = _found.lse.values[..., 0].transpose(0, 2, 1).astype(np.float32)
 """
 NAMES: dict[str, str] = {"launching.md": MHA_TENSORS, "oracles_mla_decode.md": DECODED}
 
-# A page's command -> the shorter one that is run in its place.
-SHORTER: dict[tuple[str, str], str] = {
-    (
-        "mutation.md",
-        "mlagen mutate mha_prefill_v2 --set num_heads=1 --set num_kv_heads=1 --set mask=null -o out/m",
-    ): f"mlagen mutate mha_prefill_v2 {SMALL} --set mask=null --sample 1 -o out/m",
-    (
-        "mutation.md",
-        "mlagen mutate mha_prefill_v2 --set num_heads=8 --set num_kv_heads=2 --set mask=causal "
-        "--sample 50 --seed 1",
-    ): "mlagen mutate mha_prefill_v2 --set num_heads=8 --set num_kv_heads=2 --set mask=causal "
-    "--sample 1 --seed 1",
-    (
-        "mutation.md",
-        "mlagen mutate out/artifact --class waits --class nops --json",
-    ): "mlagen mutate out/artifact --class waits --class nops --sample 1 --json",
-    (
-        "ptx_audit.md",
-        "mlagen audit kernel.ptx --mutate",
-    ): "mlagen audit kernel.ptx --mutate --sample 10",
-    (
-        "ptx_audit.md",
-        "mlagen audit kernel.ptx --mutate --sample 100 --seed 1",
-    ): "mlagen audit kernel.ptx --mutate --sample 10 --seed 1",
-}
-
 # A page's command, or the first line of its snippet -> where it is run instead of here.
 ELSEWHERE: dict[tuple[str, str], str] = {
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
@@ -82,3 +58,11 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "python tests/audit/audit_report.py --write out/gemm_bf16 out/mla_decode_sm90",
     ): "it writes the page; tests/audit holds the page against its figures",
 }
+
+
+def shorter(command: str) -> str:
+    """The command as it is run here: campaigns of mutants take minutes, a sample of them seconds."""
+    if re.match(r"mlagen mutate\b|mlagen audit\b.* --mutate\b", command):
+        sample = "1" if command.startswith("mlagen mutate") else "10"
+        return f"{re.sub(r' --sample [0-9]+', '', command)} --sample {sample}"
+    return command

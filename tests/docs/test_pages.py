@@ -61,7 +61,7 @@ class Reader:
         if item.text == "echo $?":
             printed = f"{self.code}\n"
         else:
-            printed = self.typed(prepared.SHORTER.get(key, item.text))
+            printed = self.typed(prepared.shorter(item.text))
             asked = following is not None and following.text == "echo $?"
             assert asked or self.code == 0, f"{self.at(item)} ends with {self.code}:\n{printed}"
         if item.output is not None:
@@ -149,7 +149,7 @@ def test_what_is_said_of_pages_is_about_pages() -> None:
         for page in PAGES
         for item in read_page((DOCS / page).read_text())
     }
-    assert set(prepared.ELSEWHERE) | set(prepared.SHORTER) <= shown
+    assert set(prepared.ELSEWHERE) <= shown
     assert set(prepared.PREPARE) | set(prepared.NAMES) <= set(PAGES)
 
 
@@ -163,6 +163,16 @@ def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", (DOCS / page).read_text()):
         if "://" not in target:
             assert (DOCS / target).exists(), f"docs/{page} links to {target}"
+
+
+def test_campaigns_are_cut_short() -> None:
+    for shown, run_as in (
+        ("mlagen mutate k --set a=1", "mlagen mutate k --set a=1 --sample 1"),
+        ("mlagen mutate k --sample 50 --seed 1", "mlagen mutate k --seed 1 --sample 1"),
+        ("mlagen audit k.ptx --mutate --sample 90", "mlagen audit k.ptx --mutate --sample 10"),
+        ("mlagen audit k.ptx --trips 8", "mlagen audit k.ptx --trips 8"),
+    ):
+        assert prepared.shorter(shown) == run_as
 
 
 # ---- the reader itself --------------------------------------------------------------------------

@@ -138,6 +138,7 @@ sequences = st.lists(
     phases=(Phase.generate,),
     suppress_health_check=[HealthCheck.too_slow],
 )
+@pytest.mark.filterwarnings("ignore:The recursion limit will not be reset")  # the emulator's JIT
 @given(configs, sequences, st.sampled_from(DATA), st.integers(0, 999))
 def test_a_draw_of_all_the_rest(config, rows, data, seed):
     lengths, keys, starts = (list(column) for column in zip(*rows, strict=True))

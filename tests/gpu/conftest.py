@@ -1,4 +1,5 @@
-"""Tests here need a Hopper GPU; the GEMM is a user's file beside its modules."""
+"""Tests here need a Hopper GPU; some use the launcher's small kernel, and the GEMM is a user's file
+beside its modules."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples"))
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "launch")]
 
 from hopper import why_not  # noqa: E402
 

@@ -132,7 +132,7 @@ def test_swapped_pages_exceed_both_bounds(form, data):
 
 @pytest.mark.parametrize("wrong", [2.0, 1.0 / math.log(2.0), None])
 def test_a_log_sum_exp_in_other_units_or_without_its_sink_exceeds_both_bounds(wrong):
-    inputs, *both = made("dense", "causal")
+    inputs, *both = made("dense", "causal", "randn")
     output, lse = simulate_inputs(inputs)
     if wrong is None:
         _, without = simulate_inputs(inputs, fault="sink ignored")

@@ -10,30 +10,9 @@ from tma_kernel import ARGS, TEXT, make_tma_artifact
 
 from mlagen.artifact import Arg, Artifact, Resources
 from mlagen.codegen.ptxas import assemble_ptx, find_ptxas
-from mlagen.errors import ConfigError, MissingError
+from mlagen.errors import ConfigError
 from mlagen.launch import CudaLauncher, LaunchRefused
 from mlagen.targets import SM_90A
-
-
-def why_not() -> str:
-    try:
-        import torch
-    except ImportError:
-        return "torch is not installed"
-    if not torch.cuda.is_available():
-        return "torch finds no NVIDIA GPU"
-    if torch.cuda.get_device_capability() != SM_90A.compute_capability:
-        return f"{torch.cuda.get_device_name()} is not of compute capability 9.0"
-    try:
-        find_ptxas("sm_90a")
-        _ = CudaLauncher().driver
-    except MissingError as error:
-        return error.message
-    return ""
-
-
-REASON = why_not()
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(REASON), reason=REASON)]
 
 
 @pytest.fixture(scope="module")

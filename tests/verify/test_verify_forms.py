@@ -165,7 +165,8 @@ def test_a_sample_of_nothing_and_a_sample_elsewhere_are_refused(make_artifact, i
 def test_large_shapes_are_checked_by_a_sample(built):
     """All 1,024 workgroups of 8,192 rows would take minutes."""
     config = MhaConfig(32, 8, lse=True)
-    large = verify(build("mha_prefill_v2", config), seq_len=8192, sample=2, modes=["latest"])
+    kernel = build("mha_prefill_v2", config)
+    large = verify(kernel, seq_len=8192, sample=1, modes=["latest"], data="randn")
     assert large.passed
     assert large.sample.of == 1024
 
