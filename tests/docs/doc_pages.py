@@ -2,12 +2,12 @@
 
 How a page says what a block is:
 
-* ```` ```console ````: lines with `$ ` are commands, those under them what they print. A line `…` stands for
-  any lines, `…` inside a line for any text. A command ends with exit code 0, unless the next one is
-  `echo $?`.
+* ```` ```console ````: lines with `$ ` are commands, those under them what they print. A line `…`
+  stands for any lines, `…` inside a line for any text. A command ends with exit code 0, unless the
+  next one is `echo $?`.
 * ```` ```python ````: a snippet; those of a page share their names.
-* any language under a line that ends in `` `path`: ``: a file to write; under `` From `path`: `` an excerpt
-  of a file of the repository, in which `...` stands for lines that are left out.
+* any language under a line that ends in `` `path`: ``: a file to write; under `` From `path`: `` an
+  excerpt of a file of the repository, in which `...` stands for lines that are left out.
 * ```` ```console-gpu ```` and ```` ```python-gpu ````: needs a GPU, and is not run.
 * ```` ```text ````: no commands.
 * indented blocks: one command a line with a remark behind it, or a Python snippet.

@@ -1,4 +1,4 @@
-"""What pages take for granted: the artifacts they speak of, and commands that run differently here."""
+"""What pages take for granted: the artifacts they speak of, and commands that are run elsewhere."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import re
 # Commands (as a page's reader would type them) that make what the page speaks of.
 SMALL = "--set num_heads=1 --set num_kv_heads=1"
 PREPARE: dict[str, tuple[str, ...]] = {
+    "../README.md": (
+        f"mlagen build mha_prefill_v2 {SMALL} -o out/other",
+        "cp $ROOT/tests/audit/kernels/handoff.ptx kernel.ptx",
+    ),
     "inspect.md": (
         f"mlagen build mha_prefill_v2 {SMALL} -o out/k",
         f"mlagen build mha_prefill_v2 {SMALL} --knob k_swizzle='9-8 into 4-5' -o out/theirs",
@@ -40,6 +44,10 @@ NAMES: dict[str, str] = {"launching.md": MHA_TENSORS, "oracles_mla_decode.md": D
 
 # A page's command, or the first line of its snippet -> where it is run instead of here.
 ELSEWHERE: dict[tuple[str, str], str] = {
+    (
+        "hopper_checks.md",
+        "python tests/gpu/sanitizer_report.py",
+    ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
         "hazards.md",
@@ -47,7 +55,8 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "tests/hazards holds the page against the report",
     (
         "launching.md",
-        "made = kernel.arguments(q, k, v)      # checked, the output made; q_offsets=, page_table=, .. too",
+        "made = kernel.arguments(q, k, v)      # checked, the output made; "
+        "q_offsets=, page_table=, .. too",
     ): "needs a GPU: tests/launch does it with a stand-in of its runtime",
     (
         "launching.md",
@@ -61,7 +70,7 @@ ELSEWHERE: dict[tuple[str, str], str] = {
 
 
 def shorter(command: str) -> str:
-    """The command as it is run here: campaigns of mutants take minutes, a sample of them seconds."""
+    """The command as it is run here: a campaign of mutants takes minutes, a sample seconds."""
     if re.match(r"mlagen mutate\b|mlagen audit\b.* --mutate\b", command):
         sample = "1" if command.startswith("mlagen mutate") else "10"
         return f"{re.sub(r' --sample [0-9]+', '', command)} --sample {sample}"

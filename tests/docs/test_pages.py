@@ -37,6 +37,13 @@ class Reader:
     def at(self, item: Item) -> str:
         return f"docs/{self.page}:{item.line}"
 
+    def prepare(self) -> None:
+        """Make what the page speaks of as if it were there."""
+        for command in prepared.PREPARE.get(self.page, ()):
+            printed = self.typed(command)
+            assert self.code == 0, f"{command} prints:\n{printed}"
+        exec(prepared.NAMES.get(self.page, ""), self.names)
+
     def read(self, items: list[Item]) -> None:
         for n, item in enumerate(items):
             if item.what == "file":
@@ -128,9 +135,7 @@ def _modules_in(folder: Path) -> dict[str, object]:
 @pytest.mark.parametrize("page", PAGES)
 def test_page(page: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reader = Reader(page, capsys)
-    for command in prepared.PREPARE.get(page, ()):
-        assert (reader.typed(command), reader.code)[1] == 0, command
-    exec(prepared.NAMES.get(page, ""), reader.names)
+    reader.prepare()
     reader.read(read_page((DOCS / page).read_text()))
 
 
@@ -139,7 +144,9 @@ def test_the_readme_is_read(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     items = read_page((ROOT / "README.md").read_text())
     commands = [x for x in items if x.what == "command" and not x.text.startswith("make ")]
     assert commands
-    Reader("../README.md", capsys).read(commands)
+    reader = Reader("../README.md", capsys)
+    reader.prepare()
+    reader.read(commands)
 
 
 def test_what_is_said_of_pages_is_about_pages() -> None:
@@ -150,7 +157,7 @@ def test_what_is_said_of_pages_is_about_pages() -> None:
         for item in read_page((DOCS / page).read_text())
     }
     assert set(prepared.ELSEWHERE) <= shown
-    assert set(prepared.PREPARE) | set(prepared.NAMES) <= set(PAGES)
+    assert set(prepared.PREPARE) | set(prepared.NAMES) <= {*PAGES, "../README.md"}
 
 
 def test_the_index_lists_every_page_once() -> None:
@@ -273,7 +280,9 @@ def test_a_page_that_shows_the_wrong_thing_fails(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reader = Reader("x.md", capsys)
-    reader.read(read_page("```console\n$ mlagen build none\nerror: …\n  hint: …\n$ echo $?\n2\n```\n"))
+    reader.read(
+        read_page("```console\n$ mlagen build none\nerror: …\n  hint: …\n$ echo $?\n2\n```\n")
+    )
     for page, message in (
         ("```console\n$ mlagen build none\n```\n", "ends with 2"),
         ("```console\n$ mlagen --version\nmlagen, version 9\n```\n", "prints"),
