@@ -99,6 +99,8 @@ def _execute(path: Path) -> ModuleType:
         raise ScheduleError(f"{path} cannot be read as a Python module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    _forget_neighbours_elsewhere(path.parent)
+    before = set(sys.modules)
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
@@ -112,7 +114,20 @@ def _execute(path: Path) -> ModuleType:
         raise ScheduleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(path.parent))
+        _neighbours.update(dict.fromkeys(set(sys.modules) - before, path.parent))
     return module
+
+
+_neighbours: dict[str, Path] = {}  # modules that schedule files imported: the file's folder
+
+
+def _forget_neighbours_elsewhere(folder: Path) -> None:
+    """Let a file import its own neighbours where one in another folder had some of these names.
+    Whoever imported those keeps them."""
+    for name, owner in list(_neighbours.items()):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if owner != folder and file is not None and owner in Path(file).resolve().parents:
+            del sys.modules[name], _neighbours[name]
 
 
 def _pick(module: ModuleType, wanted: str, target: str | None, where: str) -> ScheduleFunction:

@@ -404,3 +404,26 @@ def test_fields_are_read_by_their_type_without_postponed_annotations(mine):
         assert made.manifest.problem == {"absolute": value}
     with pytest.raises(ConfigError, match="absolute='maybe' is not true or false"):
         build_artifact(str(mine / FOR_GFX950), {"absolute": "maybe"}, {})
+
+
+def test_each_schedule_file_has_neighbours_of_its_own(tmp_path):
+    """Two files in one process, with modules of the same name beside them."""
+    from mlagen.codegen.schedules import load
+
+    text = """
+import numbers_beside
+from mlagen.dsl import schedule
+
+@schedule(problem=int, target="sm_90a")
+def mine(k, s):
+    pass
+
+mine.function.number = numbers_beside.NUMBER
+"""
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "numbers_beside.py").write_text(f"NUMBER = {number}\n")
+        (folder / "mine.py").write_text(text)
+    made = [load(str(tmp_path / folder / "mine.py")) for folder in ("1", "2", "1")]
+    assert [function.function.number for function in made] == [1, 2, 1]

@@ -196,7 +196,9 @@ class Emitter:
     def _operation(
         self, stream: Stream, op: Operation, cursor: Cursor | None, where: str, at: Binding
     ) -> None:
-        context: dict[str, Any] = {"smem": "%smem", "tiles": "%tiles", **op.context(at)}
+        context: dict[str, Any] = {
+            "smem": "%smem", "tiles": "%tiles", "own": stream.role, **op.context(at)
+        }  # fmt: skip
         if cursor is not None:
             context |= {"slot": cursor.slot, "phase": cursor.phase}
         self._render(stream, op.template, context, where, op)
