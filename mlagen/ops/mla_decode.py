@@ -14,8 +14,9 @@ from mlagen.errors import ConfigError
 from mlagen.launch import CudaLauncher, Launcher, LaunchReport
 from mlagen.launch.device_tensor import is_torch
 from mlagen.problem import MlaDecodeConfig
+from mlagen.problem.arrays import check_shape
 from mlagen.problem.formats import scale_log2e
-from mlagen.problem.mla_decode_inputs import check_pages, check_scale, check_shape
+from mlagen.problem.mla_decode_inputs import check_pages, check_scale
 
 # What tensors call the types that the kernel takes (torch's names carry a prefix more).
 TYPE_NAMES = {"bf16": "bfloat16", "int32": "int32", "fp32": "float32"}

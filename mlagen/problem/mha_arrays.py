@@ -9,30 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
+from mlagen.problem.arrays import check_int32
 from mlagen.problem.formats import scale_log2e
 from mlagen.problem.mha import MhaConfig
 
-INT32 = np.dtype(np.int32)
 SINK_TYPES = (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16))
 
 Ints = npt.NDArray[np.int32]
-
-
-def check_int32(name: str, array: Any, shape: tuple[int | None, ...]) -> None:
-    """Raises ConfigError unless `array` is an int32 ndarray of this shape (None: any extent)."""
-    if not isinstance(array, np.ndarray):
-        raise ConfigError(f"{name} is a {type(array).__name__}, not a numpy array")
-    if array.dtype != INT32:
-        raise ConfigError(
-            f"{name} has dtype {array.dtype}, the kernel wants int32",
-            hint=f"{name}.astype(np.int32)",
-        )
-    wanted = ", ".join("*" if extent is None else str(extent) for extent in shape)
-    if array.ndim != len(shape) or any(
-        extent is not None and extent != given
-        for extent, given in zip(shape, array.shape, strict=True)
-    ):
-        raise ConfigError(f"{name} has shape {array.shape}, the kernel wants ({wanted})")
 
 
 def check_offsets(name: str, offsets: Ints, rows: int, of: str) -> None:

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
+from mlagen.problem.arrays import check_int32, check_shape, check_type
 from mlagen.problem.fields import integer
 from mlagen.problem.formats import SMALLEST_NORMAL
 from mlagen.problem.masks import MAX_POSITION
 from mlagen.problem.mha import MhaConfig
 from mlagen.problem.mha_arrays import (
     Ints,
-    check_int32,
     check_offsets,
     check_page_table,
     checked_sinks,
@@ -317,19 +317,9 @@ def check_tensor(
 
     `rows`: the axis that may be 0 too.
     """
-    if not isinstance(array, np.ndarray):
-        raise ConfigError(f"{name} is a {type(array).__name__}, not a numpy array")
-    if array.dtype != ELEMENT_TYPES[dtype]:
-        raise ConfigError(
-            f"{name} has dtype {array.dtype}, the kernel wants {dtype}",
-            hint=f"{name}.astype({_spelling(dtype)})",
-        )
+    check_type(name, array, ELEMENT_TYPES[dtype], dtype, _spelling(dtype))
+    check_shape(name, array.shape, shape, least=0)
     wanted = ", ".join("*" if extent is None else str(extent) for extent in shape)
-    if array.ndim != len(shape) or any(
-        extent is not None and extent != given
-        for extent, given in zip(shape, array.shape, strict=True)
-    ):
-        raise ConfigError(f"{name} has shape {array.shape}, the kernel wants ({wanted})")
     if any(extent == 0 and axis != rows for axis, extent in enumerate(array.shape)):
         raise ConfigError(
             f"{name} has shape {array.shape}: every extent must be at least 1",

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
+from mlagen.problem.arrays import check_int32
 from mlagen.problem.formats import SMALLEST_NORMAL, Floats
 from mlagen.problem.mha_inputs import check_tensor
 from mlagen.problem.mla_decode import MlaDecodeConfig
@@ -18,8 +19,6 @@ from mlagen.problem.mla_decode import MlaDecodeConfig
 # Of models with 128 + 64 columns a head before absorption (DeepSeek-V2, -V3, -R1). The width of the
 # absorbed row, 576, has no part in it.
 MODEL_SCALE = 192**-0.5
-
-INT32 = np.dtype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +47,8 @@ class MlaDecodeInputs:
         check_tensor("q", self.q, (None, config.q_len, config.num_heads, config.d_qk), config.dtype)
         pool = (None, config.page_size, config.num_kv_heads, config.d_qk)
         check_tensor("cache", self.cache, pool, config.dtype)
-        check_integers("block_table", self.block_table, (self.batch, None))
-        check_integers("cache_lengths", self.cache_lengths, (self.batch,))
+        check_int32("block_table", self.block_table, (self.batch, None), least=1)
+        check_int32("cache_lengths", self.cache_lengths, (self.batch,))
         object.__setattr__(self, "scale", check_scale(self.scale))
         check_pages(config, self.block_table, self.cache_lengths, self.num_blocks)
 
@@ -109,32 +108,6 @@ def check_scale(scale: float) -> float:
     if not SMALLEST_NORMAL <= number <= float(np.finfo(np.float32).max) / math.log2(math.e):
         raise ConfigError(f"scale={scale} must be positive and finite in fp32", hint=usual)
     return number
-
-
-def check_integers(name: str, array: Any, shape: tuple[int | None, ...]) -> None:
-    """Raises ConfigError unless `array` is an int32 ndarray of this shape (see `check_shape`)."""
-    if not isinstance(array, np.ndarray):
-        raise ConfigError(f"{name} is a {type(array).__name__}, not a numpy array")
-    if array.dtype != INT32:
-        raise ConfigError(
-            f"{name} has dtype {array.dtype}, the kernel wants int32",
-            hint=f"{name}.astype(np.int32)",
-        )
-    check_shape(name, array.shape, shape)
-
-
-def check_shape(name: str, given: tuple[int, ...], shape: tuple[int | None, ...]) -> None:
-    """Raises ConfigError unless `given` is `shape` (None: any extent of at least 1)."""
-    wanted = ", ".join("*" if extent is None else str(extent) for extent in shape)
-    fits = len(given) == len(shape) and all(
-        extent == have or (extent is None and have >= 1)
-        for extent, have in zip(shape, given, strict=True)
-    )
-    if not fits:
-        raise ConfigError(
-            f"{name} has shape {given}, the kernel wants ({wanted})",
-            hint="*: any extent of at least 1" if None in shape else None,
-        )
 
 
 def check_pages(
