@@ -65,7 +65,8 @@ def pipeline_map(schedule: PipelineSchedule) -> KernelMap:
         for tile in smem.tiles.values()
     ]
     areas += [
-        MemoryMap(name, "buffer", base, 1, size) for name, (base, size) in smem.buffers.items()
+        MemoryMap(scratch.name, "buffer", scratch.base, 1, scratch.bytes)
+        for scratch in smem.scratches.values()
     ]
     areas += [
         MemoryMap(message.name, "message", message.base, 1, message.bytes)

@@ -127,7 +127,6 @@ class Smem:
     barriers: int = 1  # named barriers taken; 0 is the whole block's
     tiles: dict[str, TmaTile] = field(default_factory=dict)
     handoffs: dict[str, Handoff] = field(default_factory=dict)
-    buffers: dict[str, tuple[int, int]] = field(default_factory=dict)  # name: (base, bytes)
     used: int = 0
 
     def tile(self, name: str, tensor: str, *, rows: int, row_bytes: int, slots: int) -> TmaTile:
@@ -137,13 +136,6 @@ class Smem:
         self._claim(name, base, tile.bytes * slots)
         self.tiles[name] = tile
         return tile
-
-    def buffer(self, name: str, size: int, *, align: int = 16) -> int:
-        """Declare plain SMEM that one role writes and reads; returns its address."""
-        base = -(-self.used // align) * align
-        self._claim(name, base, size)
-        self.buffers[name] = (base, size)
-        return base
 
     def handoff(
         self,
@@ -223,7 +215,7 @@ class Smem:
         return self.barriers - 1
 
     def _claim(self, name: str, base: int, size: int) -> None:
-        names = (*self.tiles, *self.handoffs, *self.buffers, *self.messages, *self.scratches)
+        names = (*self.tiles, *self.handoffs, *self.messages, *self.scratches)
         if name in names:
             raise ScheduleError(f"{name!r} is declared twice")
         if base + size > self.capacity:

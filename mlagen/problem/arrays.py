@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mlagen.errors import ConfigError
 
@@ -27,6 +28,43 @@ def check_int32(name: str, array: Any, shape: tuple[int | None, ...], *, least: 
     """Raises ConfigError unless `array` is an int32 ndarray of this shape (see `check_shape`)."""
     check_type(name, array, INT32, "int32", "np.int32")
     check_shape(name, array.shape, shape, least=least)
+
+
+def check_pages(
+    names: tuple[str, str, str],
+    table: npt.NDArray[Any],
+    lengths: npt.NDArray[Any],
+    *,
+    page_size: int,
+    pool: int,
+    of: str,
+) -> None:
+    """Raises ConfigError for a length that is negative or that its table row cannot hold, and for a
+    used page that the pool of `pool` pages does not have.
+
+    Entries behind a sequence's pages are not looked at. `names`: of the lengths, of the table, and
+    what the table is called; `of`: what pages hold.
+    """
+    of_lengths, of_table, called = names
+    max_pages = table.shape[1]
+    most = max_pages * page_size
+    wrong = np.flatnonzero((lengths < 0) | (lengths > most))
+    if wrong.size:
+        first = int(wrong[0])
+        raise ConfigError(
+            f"{of_lengths}[{first}]={lengths[first]} is not in 0 .. {most}: {called} has "
+            f"{max_pages} pages of {page_size} {of} a sequence"
+        )
+    taken = -(-lengths.astype(np.int64) // page_size)
+    used = np.arange(max_pages) < taken[:, None]
+    bad = np.argwhere(used & ((table < 0) | (table >= pool)))
+    if bad.size:
+        sequence, page = (int(index) for index in bad[0])
+        raise ConfigError(
+            f"{of_table}[{sequence}, {page}]={table[sequence, page]} is not in 0 .. {pool - 1}, "
+            f"the pool's pages; sequence {sequence} has {lengths[sequence]} {of} in "
+            f"{taken[sequence]} pages"
+        )
 
 
 def check_shape(

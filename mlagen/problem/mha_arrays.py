@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
-from mlagen.problem.arrays import check_int32
+from mlagen.problem.arrays import check_int32, check_pages
 from mlagen.problem.formats import scale_log2e
 from mlagen.problem.mha import MhaConfig
 
@@ -51,24 +51,10 @@ def check_page_table(config: MhaConfig, table: Ints, lengths: Ints, pages: int) 
 
     Entries behind a sequence's pages are not looked at.
     """
-    max_pages = table.shape[1]
-    most = max_pages * config.page_size
-    wrong = np.flatnonzero((lengths < 0) | (lengths > most))
-    if wrong.size:
-        first = int(wrong[0])
-        raise ConfigError(
-            f"kv_lengths[{first}]={lengths[first]} is not in 0 .. {most}: page_table has "
-            f"{max_pages} pages of {config.page_size} keys a sequence"
-        )
-    used = np.arange(max_pages) < -(-lengths.astype(np.int64) // config.page_size)[:, None]
-    bad = np.argwhere(used & ((table < 0) | (table >= pages)))
-    if bad.size:
-        sequence, page = (int(index) for index in bad[0])
-        raise ConfigError(
-            f"page_table[{sequence}, {page}]={table[sequence, page]} is not in 0 .. {pages - 1}, "
-            f"the pool's pages; sequence {sequence} has {lengths[sequence]} keys in "
-            f"{config.pages(int(lengths[sequence]))} pages"
-        )
+    check_pages(
+        ("kv_lengths", "page_table", "page_table"), table, lengths,
+        page_size=config.page_size, pool=pages, of="keys",
+    )  # fmt: skip
 
 
 def checked_start_positions(start_pos: Any, batch: int) -> Ints:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
+from mlagen.problem import arrays
 from mlagen.problem.arrays import check_int32
 from mlagen.problem.formats import SMALLEST_NORMAL, Floats
 from mlagen.problem.mha_inputs import check_tensor
@@ -119,21 +120,7 @@ def check_pages(
     """Raises ConfigError for a length that the table cannot hold, and for a used page that the
     pool does not have. Entries behind a sequence's pages are not looked at.
     """
-    max_pages = block_table.shape[1]
-    most = max_pages * config.page_size
-    wrong = np.flatnonzero((cache_lengths < 0) | (cache_lengths > most))
-    if wrong.size:
-        first = int(wrong[0])
-        raise ConfigError(
-            f"cache_lengths[{first}]={cache_lengths[first]} is not in 0 .. {most}: the block table "
-            f"has {max_pages} pages of {config.page_size} rows a sequence"
-        )
-    used = np.arange(max_pages) < -(-cache_lengths // config.page_size)[:, None]
-    bad = np.argwhere(used & ((block_table < 0) | (block_table >= num_blocks)))
-    if bad.size:
-        sequence, page = (int(index) for index in bad[0])
-        raise ConfigError(
-            f"block_table[{sequence}, {page}]={block_table[sequence, page]} is not in 0 .. "
-            f"{num_blocks - 1}, the pool's pages; sequence {sequence} has "
-            f"{cache_lengths[sequence]} rows in {config.pages(int(cache_lengths[sequence]))} pages"
-        )
+    arrays.check_pages(
+        ("cache_lengths", "block_table", "the block table"), block_table, cache_lengths,
+        page_size=config.page_size, pool=num_blocks, of="rows",
+    )  # fmt: skip

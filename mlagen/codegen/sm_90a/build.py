@@ -19,7 +19,6 @@ from mlagen.codegen.maps import pipeline_map
 from mlagen.codegen.ptxas import assemble_ptx, ptxas_flags, ptxas_versions
 from mlagen.codegen.render import Templates
 from mlagen.codegen.sm_90a.derive import check_handoffs
-from mlagen.codegen.sm_90a.proof import prove_handoffs
 from mlagen.codegen.sm_90a.text import render_pipeline
 from mlagen.codegen.sm_90a.thin import plan
 from mlagen.dsl.pipeline import PipelineSchedule
@@ -38,8 +37,7 @@ def build_pipeline(
     """The artifact of a pipeline schedule; `problem`: its fields as plain values, `header`: what
     the title lines show. Raises like `mlagen.codegen.build`."""
     check_handoffs(schedule)
-    loops = plan(schedule)
-    proof = prove_handoffs(schedule, loops)
+    loops, proof = plan(schedule)
     if proof.violations and not allow_unproved:
         raise ProofError("\n".join(proof.violations[:4]))
     text, source = render_pipeline(schedule, templates, loops, header)

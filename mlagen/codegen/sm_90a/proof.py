@@ -405,7 +405,7 @@ class _Run:
                 verbs += [(name, f"{name} releases") for name in handoff.consumers]
             for role, verb in verbs:
                 tiles = self.order.get((handoff.name, verb), [])
-                if tiles != list(range(self.n)) and sorted(tiles) != list(range(self.n)):
+                if sorted(tiles) != list(range(self.n)):
                     self.problems[
                         f"role {role} {verb.rpartition(' ')[2]} {handoff.name!r} for tiles "
                         f"{tiles} of {self.n}"

@@ -102,8 +102,6 @@ def _smem_map(schedule: PipelineSchedule) -> list[str]:
         for tile in schedule.smem.tiles.values()
         for slot in range(tile.slots)
     ]
-    for name, (base, size) in schedule.smem.buffers.items():
-        lines.append(f"{base:#07x}..{base + size - 1:#07x}  {name}")
     for message in schedule.smem.messages.values():
         last = message.base + message.bytes - 1
         lines.append(

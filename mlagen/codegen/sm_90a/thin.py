@@ -8,18 +8,18 @@ tried from the last to the first: out goes what the proof holds without.
 from __future__ import annotations
 
 from mlagen.codegen.sm_90a.derive import Loop, derive, looped
-from mlagen.codegen.sm_90a.proof import prove_handoffs
+from mlagen.codegen.sm_90a.proof import HandoffProof, prove_handoffs
 from mlagen.dsl.pipeline import PipelineSchedule
 
 OPTIONAL = ("wait_full", "sync")
 
 
-def plan(schedule: PipelineSchedule) -> list[Loop]:
-    """The streams with the waits they need. What is wrong with a schedule stays wrong: nothing is
-    left out of one that the proof refuses."""
-    whole = loops = [derive(schedule, stream) for stream in schedule.streams]
-    if prove_handoffs(schedule, loops, quick=True).violations:
-        return whole
+def plan(schedule: PipelineSchedule) -> tuple[list[Loop], HandoffProof]:
+    """The streams with the waits they need, and their proof. What is wrong with a schedule stays
+    wrong: nothing is left out of one that the proof refuses."""
+    whole = [derive(schedule, stream) for stream in schedule.streams]
+    if prove_handoffs(schedule, whole, quick=True).violations:
+        return whole, prove_handoffs(schedule, whole)
     loops = list(whole)
     for at, loop in enumerate(loops):
         steps = list(loop.cluster.operations())
@@ -29,4 +29,5 @@ def plan(schedule: PipelineSchedule) -> list[Loop]:
             others = [*loops[:at], tried, *loops[at + 1 :]]
             if not prove_handoffs(schedule, others, quick=True).violations:
                 steps, loops[at] = fewer, tried
-    return whole if prove_handoffs(schedule, loops).violations else loops
+    proof = prove_handoffs(schedule, loops)
+    return (whole, prove_handoffs(schedule, whole)) if proof.violations else (loops, proof)
