@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlagen.binary.effects import is_lds_dma
+from mlagen.binary.flow import Flow
 from mlagen.binary.instruction import Instruction
-from mlagen.inspect.flow import Flow
 from mlagen.inspect.model import LdsUse, MemoryArea
 from mlagen.inspect.values import Lanes, WaveView, dma_bytes
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from mlagen.artifact import RegisterMap
-from mlagen.inspect.flow import Flow
+from mlagen.binary.flow import Flow
 from mlagen.inspect.lifting import Lifted
 from mlagen.inspect.liveness import ADDRESSABLE, SCALAR, Liveness
 from mlagen.inspect.model import RegisterBlock, Touch

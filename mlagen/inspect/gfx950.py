@@ -8,11 +8,11 @@ from pathlib import Path
 
 from mlagen.artifact import Artifact, MemoryMap, SourceLine, sha256
 from mlagen.binary import CodeObject, KernelCode
+from mlagen.binary.flow import Flow, read_flow
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.text import waitcnt_fields, waitcnt_text
 from mlagen.inspect import banks, blocks
 from mlagen.inspect.facts import artifact_facts, artifact_resources
-from mlagen.inspect.flow import Flow, read_flow
 from mlagen.inspect.lifting import Lifted, end_of, find_roles, lift, loops_of, timeline
 from mlagen.inspect.liveness import read_liveness
 from mlagen.inspect.model import (

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlagen.binary.effects import is_matrix
+from mlagen.binary.flow import Flow
 from mlagen.binary.instruction import Instruction
-from mlagen.inspect.flow import Flow
 from mlagen.inspect.model import Loop, Role, Timeline
 from mlagen.inspect.values import WaveView
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mlagen.binary.effects import Access, effects
-from mlagen.inspect.flow import Flow
+from mlagen.binary.flow import Flow
 from mlagen.targets import GFX950
 
 SCALAR = GFX950.vgprs_per_simd_lane  # bit of s0

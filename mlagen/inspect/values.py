@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.binary.effects import effects, is_lds_dma
+from mlagen.binary.flow import Flow
 from mlagen.binary.instruction import EXEC, M0, SCC, VCC, Instruction, Operand
-from mlagen.inspect.flow import Flow
 from mlagen.targets import GFX950
 
 Lanes = npt.NDArray[np.uint32]

@@ -7,8 +7,8 @@ import pytest
 from gfx950_assembler import assemble
 
 from mlagen.binary import load_code_object
+from mlagen.binary.flow import read_flow
 from mlagen.emulator import Argument, Buffer, emulate
-from mlagen.inspect.flow import read_flow
 from mlagen.inspect.values import view
 
 WAVES = 2

@@ -1,0 +1,45 @@
+"""What an audit of machine code says of one pair of instructions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["error", "advice"]
+
+# Rule -> what it demands. The list in docs/audit.md is held to this one by a test.
+RULES: dict[str, str] = {
+    "missing-wait": "a register that a load fills is used only after a wait that covers it",
+    "overwrite-in-flight": "a register that a load fills is not written while it is on its way",
+    "smem-order": "only lgkmcnt(0) covers a scalar load: they return in any order",
+    "lds-raw": "LDS is read only after a wait, for other waves a barrier, covers its write",
+    "lds-war": "LDS is overwritten only after a wait and a barrier cover the reads of it",
+    "lds-waw": "two writes of the same LDS are ordered",
+    "lds-bounds": "LDS accesses stay inside what the kernel asks for",
+    "wait-states": "instructions whose results need wait states are that far from their uses",
+    "barrier-unequal": "all waves of a workgroup pass the same number of barriers",
+    "counter-capacity": "no more operations are outstanding than the counter can count",
+    "stricter-wait": "a wait asks for no more than what follows it needs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One broken rule, shown by a pair of instructions on some path.
+
+    `pc`, `other_pc`: byte offsets from the kernel's entry (`other_pc` None where one instruction
+    is enough). `resource`: the registers or LDS bytes. `needs`: what would repair it, or would be
+    enough ("vmcnt(4)", "s_nop 3"). `severity`: "advice" costs speed or says what could not be
+    shown to matter, "error" is a defect on the path that the message tells.
+    """
+
+    rule: str
+    severity: Severity
+    kernel: str
+    pc: int
+    asm: str
+    other_pc: int | None
+    other_asm: str
+    resource: str
+    needs: str
+    message: str
