@@ -1,46 +1,49 @@
-"""`mlagen audit`: static checks of PTX text, on all paths, without running it."""
+"""`mlagen audit`: static checks of PTX text or gfx950 machine code, on all paths, not run."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_facts, print_json, print_table, progress_bar
-from mlagen.errors import ConfigError, FindingsError, MissingError
-
-if TYPE_CHECKING:
-    from mlagen.audit.ptx import MutationReport, Report
+from mlagen.errors import ConfigError, MissingError
 
 
 @click.command("audit")
-@click.argument("file", metavar="FILE.ptx|ARTIFACT")
+@click.argument("files", metavar="FILE.co|FILE.ptx|ARTIFACT…", nargs=-1, required=True)
+@click.option("--kernel", metavar="NAME", help="Which kernel of a code object with several.")
+@click.option("--threads", default=0, help="Threads of a workgroup, where the code does not say.")
+@click.option("--advice", is_flag=True, help="Code objects: also what costs speed only.")
+@click.option("--jobs", default=1, show_default=True, help="Code objects audited side by side.")
 @click.option(
     "--box",
     "boxes",
     multiple=True,
     metavar="NAME=BYTES",
-    help="Bytes that one copy through a tensor map moves, by the map's parameter.",
+    help="PTX: bytes that one copy through a tensor map moves, by the map's parameter.",
 )
-@click.option("--smem", default=0, metavar="BYTES", help="The launch's dynamic shared memory.")
-@click.option("--threads", default=0, help="Threads of a block, where the entry does not say.")
-@click.option("--trips", default=0, help="Rounds of unknown loops; derived from the ring if 0.")
-@click.option("--manifest", metavar="FILE", help="Default: manifest.json beside the file.")
+@click.option("--smem", default=0, metavar="BYTES", help="PTX: the launch's dynamic shared memory.")
+@click.option("--trips", default=0, help="PTX: rounds of unknown loops; from the ring if 0.")
+@click.option("--manifest", metavar="FILE", help="PTX: default manifest.json beside the file.")
 @click.option(
-    "--mutate", "mutated", is_flag=True, help="Remove and alter each synchronisation; see if told."
+    "--mutate",
+    "mutated",
+    is_flag=True,
+    help="PTX: remove and alter each synchronisation; see if told.",
 )
-@click.option("--sample", default=0, help="Mutants to take at random; all by default.")
+@click.option("--sample", default=0, help="PTX mutants to take at random; all by default.")
 @click.option("--seed", default=0, show_default=True, help="Of the sample.")
 @click.option("--max", "shown", default=10, show_default=True, help="Findings spelled out.")
 @json_option
 def command(
-    file: str,
+    files: tuple[str, ...],
+    kernel: str | None,
+    threads: int,
+    advice: bool,
+    jobs: int,
     boxes: tuple[str, ...],
     smem: int,
-    threads: int,
     trips: int,
     manifest: str | None,
     mutated: bool,
@@ -49,104 +52,45 @@ def command(
     shown: int,
     as_json: bool,
 ) -> None:
-    """Audit the kernels of a PTX file or an artifact's folder: wgmma, mbarriers, shared memory,
-    fences, named barriers, registers. docs/ptx_audit.md has the rules."""
-    from mlagen.audit.ptx import Beside, audit_ptx, mutate, read_manifest
+    """Audit gfx950 code objects, PTX files or artifacts' folders, without running them.
 
-    path = Path(file)
-    if path.is_dir():
-        path = path / "kernel.ptx"
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise MissingError(f"{path} cannot be read: {error}") from error
-    beside_path = Path(manifest) if manifest else path.with_name("manifest.json")
-    beside = read_manifest(beside_path) if manifest or beside_path.is_file() else Beside()
-    given: dict[str, Any] = {
-        "boxes": _boxes(boxes),
-        "shared_bytes": smem,
-        "threads": threads,
-        "trips": trips,
-        "beside": beside,
-    }
-    if not mutated and (sample or seed):
-        raise ConfigError("--sample and --seed choose mutants", hint="add --mutate")
-    if mutated:
-        with progress_bar("mutants") as progress:
-            mutants = mutate(text, **given, sample=sample, seed=seed, progress=progress)
-        _print_mutants(file, mutants, as_json)
-        if mutants.missed:
-            raise FindingsError(mutants.summary())
+    Code objects: waits, LDS order, barriers, wait states (docs/audit.md). PTX: wgmma, mbarriers,
+    shared memory, fences, named barriers, registers (docs/ptx_audit.md).
+    """
+    paths = [_code_in(Path(file)) for file in files]
+    ptx = [path for path in paths if path.suffix == ".ptx"]
+    if not ptx:
+        asked = {"--box": boxes, "--smem": smem, "--trips": trips, "--manifest": manifest}
+        asked |= {"--mutate": mutated, "--sample": sample, "--seed": seed}
+        _refuse(asked, "code object", "--kernel, --threads, --advice and --jobs apply to it")
+        from mlagen.cli.audit_gfx950 import audit_files
+
+        audit_files(paths, kernel, threads, advice, jobs, shown, as_json)
         return
-    report = audit_ptx(text, **given)
-    if as_json:
-        told = asdict(report)
-        for entry in told["entries"]:
-            del entry["evidence"]
-        print_json("audit.ptx", {"file": file, **told})
-    else:
-        _print(file, report, shown)
-    if report.findings:
-        first = report.findings[0]
-        raise FindingsError(
-            f"{len(report.findings)} findings in {file}, first: {first.rule} at line {first.line}"
-        )
+    if len(paths) > 1:
+        raise ConfigError(f"{len(paths)} files, PTX among them: PTX is audited one file at a time")
+    _refuse({"--kernel": kernel, "--advice": advice}, "PTX file", "its entries are all audited")
+    from mlagen.cli.audit_ptx import audit_file
 
-
-def _boxes(given: tuple[str, ...]) -> dict[str, int]:
-    """`NAME=BYTES`, commas too."""
-    found: dict[str, int] = {}
-    for item in (piece for text in given for piece in text.split(",")):
-        name, equals, size = item.partition("=")
-        if not equals or not name or not size.isdigit():
-            raise ConfigError(f"--box {item!r} is not NAME=BYTES", hint="--box map_a=16384")
-        found[name.strip()] = int(size)
-    return found
-
-
-def _print(file: str, report: Report, shown: int) -> None:
-    findings = report.findings
-    for finding in findings[:shown]:
-        click.echo(finding.render())
-        click.echo()
-    if len(findings) > shown:
-        click.echo(f"… and {len(findings) - shown} more (--max {len(findings)})\n")
-    for gap in report.unchecked:
-        click.echo(f"unchecked: {gap}")
-    if report.unchecked:
-        click.echo()
-    print_facts(
-        [
-            ("file", file),
-            ("target", f"{report.target}, PTX {report.version}"),
-            *(
-                (entry.function, f"{entry.threads} threads, {entry.facts.get('paths', 0)} paths")
-                for entry in report.entries
-            ),
-            ("findings", str(len(findings))),
-            ("unchecked", str(len(report.unchecked))),
-        ]
+    audit_file(
+        paths[0], boxes, smem, threads, trips, manifest, mutated, sample, seed, shown, as_json
     )
 
 
-def _print_mutants(file: str, report: MutationReport, as_json: bool) -> None:
-    if as_json:
-        rows = [{**asdict(mutant), "outcome": mutant.outcome} for mutant in report.mutants]
-        print_json("audit.ptx.mutants", {"file": file, "mutants": rows})
-        return
-    print_table(
-        "mutants",
-        ("line", "instruction", "change", "outcome"),
-        [
-            (
-                str(mutant.line),
-                mutant.before.partition(" ")[0].partition(".mbarrier::")[0]
-                if not mutant.before.startswith("@")
-                else mutant.before.split(" ")[1],
-                mutant.change,
-                ", ".join(mutant.rules) or f"{mutant.outcome} {mutant.excuse}".strip(),
-            )
-            for mutant in report.mutants
-        ],
+def _code_in(path: Path) -> Path:
+    """The code of an artifact's folder, or the file itself."""
+    if not path.is_dir():
+        return path
+    for name in ("kernel.ptx", "kernel.co"):
+        if (path / name).is_file():
+            return path / name
+    raise MissingError(
+        f"{path} cannot be read: it has neither kernel.co nor kernel.ptx",
+        hint="name a code object, a PTX file, or the folder of an artifact",
     )
-    click.echo(f"\n{report.summary()}")
+
+
+def _refuse(asked: dict[str, object], kind: str, hint: str) -> None:
+    given = [name for name, value in asked.items() if value]
+    if given:
+        raise ConfigError(f"{', '.join(given)}: not an option for a {kind}", hint=hint)

@@ -21,7 +21,7 @@ from mlagen.errors import MlagenError
 VERBS = {
     "list": "Kernels, targets, fields and knobs.",
     "build": "Build a kernel: .co, .s and manifest.",
-    "audit": "Check a PTX file's waits, barriers, fences and registers on all paths.",
+    "audit": "Check waits, barriers and registers of machine code or PTX on all paths.",
     "mutate": "Put defects into a kernel and count those the emulator notices.",
     "verify": "Run a kernel in the emulator against its oracles.",
     "inspect": "Clusters, registers, LDS, waits and instructions of a kernel.",

@@ -18,7 +18,7 @@ RULES: dict[str, str] = {
     "lds-bounds": "LDS accesses stay inside what the kernel asks for",
     "wait-states": "instructions whose results need wait states are that far from their uses",
     "barrier-unequal": "all waves of a workgroup pass the same number of barriers",
-    "counter-capacity": "no more operations are outstanding than the counter can count",
+    "counter-capacity": "no wait is left out because more is outstanding than a counter counts",
     "stricter-wait": "a wait asks for no more than what follows it needs",
 }
 

@@ -1,0 +1,144 @@
+"""The audit of a code object: every check over every kernel of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlagen.audit.gfx950.findings import Finding
+from mlagen.audit.gfx950.registers import close_pairs, missing_waits, strict_waits
+from mlagen.audit.gfx950.states import check_states
+from mlagen.audit.gfx950.steps import Step, read_steps
+from mlagen.audit.gfx950.waits import WaitReport, check_waits
+from mlagen.binary import CodeObject, KernelCode, load_code_object
+from mlagen.binary.flow import Flow, read_flow
+from mlagen.errors import ConfigError
+from mlagen.targets import GFX950
+
+
+@dataclass(frozen=True, slots=True)
+class WaitSlack:
+    """An s_waitcnt: the counts it asks for (None: not at all), and the weakest ones that would do
+    while all other waits stay (None: nothing relies on it). What could not be told apart, such as
+    LDS that a barrier may publish, counts as needed."""
+
+    pc: int
+    vmcnt: int | None
+    lgkmcnt: int | None
+    enough_vmcnt: int | None
+    enough_lgkmcnt: int | None
+
+
+@dataclass(frozen=True)
+class KernelAudit:
+    """What the audit says of one kernel. `threads`: of a workgroup, as they were taken."""
+
+    kernel: str
+    threads: int
+    instructions: int
+    vgprs: int
+    accum_offset: int
+    sgprs: int
+    lds_bytes: int
+    scratch_bytes: int
+    waves_per_simd: int
+    findings: tuple[Finding, ...]
+    unchecked: tuple[str, ...]
+    waits: tuple[WaitSlack, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.severity == "error")
+
+    @property
+    def advice(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.severity == "advice")
+
+
+@dataclass(frozen=True)
+class Report:
+    """All kernels of one code object."""
+
+    kernels: tuple[KernelAudit, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(finding for kernel in self.kernels for finding in kernel.findings)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for kernel in self.kernels for finding in kernel.errors)
+
+
+def audit_code_object(
+    code: bytes | CodeObject, *, kernel: str | None = None, threads: int = 0
+) -> Report:
+    """Check the kernels of a gfx950 code object on all paths, without inputs.
+
+    `kernel`: only this one. `threads`: of a workgroup; 0 takes what the metadata allows at most.
+    Raises BinaryError for code that cannot be read, ConfigError for a workgroup that cannot be.
+    """
+    loaded = code if isinstance(code, CodeObject) else load_code_object(code)
+    if not 0 <= threads <= GFX950.max_workgroup_threads:
+        raise ConfigError(
+            f"a workgroup of {threads} threads; gfx950 has at most {GFX950.max_workgroup_threads}"
+        )
+    chosen = list(loaded.kernels.values()) if kernel is None else [loaded.kernel(kernel)]
+    return Report(tuple(audit_kernel(one, threads) for one in chosen))
+
+
+def audit_kernel(kernel: KernelCode, threads: int = 0) -> KernelAudit:
+    """Check one kernel; see `audit_code_object`."""
+    steps, flow = read_steps(kernel), read_flow(kernel.instructions)
+    declared = kernel.info.max_workgroup_threads if kernel.info else 0
+    threads = threads or declared or GFX950.wave_size
+    waits = check_waits(steps, flow)
+    findings = missing_waits(kernel, steps, flow, waits)
+    findings += close_pairs(kernel, steps, check_states(steps, flow))
+    findings += strict_waits(kernel, steps, waits)
+    descriptor = kernel.descriptor
+    return KernelAudit(
+        kernel=kernel.name,
+        threads=threads,
+        instructions=len(steps),
+        vgprs=descriptor.vgprs,
+        accum_offset=descriptor.accum_offset,
+        sgprs=descriptor.sgprs,
+        lds_bytes=descriptor.lds_bytes,
+        scratch_bytes=descriptor.scratch_bytes,
+        waves_per_simd=GFX950.waves_per_simd(descriptor.vgprs),
+        findings=tuple(sorted(findings, key=lambda f: (f.severity != "error", f.pc, f.rule))),
+        unchecked=tuple(_unchecked(steps, flow)),
+        waits=_slack(steps, waits),
+    )
+
+
+def _unchecked(steps: tuple[Step, ...], flow: Flow) -> list[str]:
+    told = []
+    indexed = [step for step in steps if step.indexed]
+    if indexed:
+        told.append(
+            f"{len(indexed)} instructions from {indexed[0].ins.offset:#x} on name their registers "
+            "by M0 (s_set_gpr_idx_on): which ones is not known"
+        )
+    if flow.indirect:
+        places = ", ".join(f"{pc:#x}" for pc in flow.indirect)
+        told.append(f"indirect jumps at {places}: what follows them is not audited")
+    return told
+
+
+def _slack(steps: tuple[Step, ...], waits: WaitReport) -> tuple[WaitSlack, ...]:
+    rows = []
+    for index, use in sorted(waits.uses.items()):
+        step = steps[index]
+        assert step.wait is not None
+        vm, lgkm = step.wait
+        rows.append(
+            WaitSlack(
+                step.ins.offset,
+                vm if vm < GFX950.vmcnt_max else None,
+                lgkm if lgkm < GFX950.lgkmcnt_max else None,
+                use.vm if vm < GFX950.vmcnt_max else None,
+                use.lgkm if lgkm < GFX950.lgkmcnt_max else None,
+            )
+        )
+    return tuple(rows)

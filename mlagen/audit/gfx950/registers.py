@@ -1,0 +1,168 @@
+"""Findings on registers, worded: missing waits, waits stricter than needed, wait states."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from mlagen.audit.gfx950.findings import Finding
+from mlagen.audit.gfx950.states import TooClose
+from mlagen.audit.gfx950.steps import Queue, Step, names_of
+from mlagen.audit.gfx950.waits import CAPACITY, Unwaited, WaitReport
+from mlagen.audit.gfx950.witness import find_witness
+from mlagen.binary import KernelCode
+from mlagen.binary.flow import Flow
+
+_COUNTER = {"vm": "vmcnt", "lds": "lgkmcnt", "smem": "lgkmcnt"}
+
+
+def missing_waits(
+    kernel: KernelCode, steps: tuple[Step, ...], flow: Flow, report: WaitReport
+) -> list[Finding]:
+    """One finding for each instruction that uses results in flight."""
+    uses: dict[tuple[int, Queue, bool], list[Unwaited]] = defaultdict(list)
+    for one in report.unwaited.values():
+        uses[one.step, steps[one.load].queue, one.overwrites].append(one)
+    return [
+        _missing(kernel, steps, flow, found, overwrites)
+        for (_, _, overwrites), found in sorted(uses.items())
+    ]
+
+
+def _missing(
+    kernel: KernelCode,
+    steps: tuple[Step, ...],
+    flow: Flow,
+    found: list[Unwaited],
+    overwrites: bool,
+) -> Finding:
+    found = sorted(found, key=lambda one: (one.newer, one.load))
+    nearest = found[0]
+    load, use = steps[nearest.load], steps[nearest.step]
+    mask = 0
+    for one in found:
+        mask |= one.mask
+    names = names_of(mask, _accumulators_from(kernel, steps))
+    needs = needed_wait(load.queue, nearest.newer)
+    witness = find_witness(steps, flow, nearest.load, nearest.step)
+    full = CAPACITY.get(load.queue)
+    crowded = full is not None and nearest.newer >= full
+    rule = "overwrite-in-flight" if overwrites else "missing-wait"
+    if crowded:
+        rule = "counter-capacity"
+    elif load.queue == "smem" and witness is not None and witness.weak_waits:
+        rule = "smem-order"
+    verb = "overwrites" if overwrites else "uses"
+    others = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    message = (
+        f"{use.ins} at {use.ins.offset:#x} {verb} {names}, which {load.ins} at "
+        f"{load.ins.offset:#x}{others} may still be filling"
+    )
+    if witness is not None:
+        message += f": it is reached {witness}"
+    if crowded:
+        message += (
+            f"; {nearest.newer} later operations are outstanding, more than {needs.split('(')[0]} "
+            f"counts, and a full counter is not known to hold a wave back"
+        )
+    return Finding(
+        rule=rule,
+        severity="error",
+        kernel=kernel.name,
+        pc=use.ins.offset,
+        asm=str(use.ins),
+        other_pc=load.ins.offset,
+        other_asm=str(load.ins),
+        resource=names,
+        needs=needs,
+        message=message,
+    )
+
+
+def needed_wait(queue: Queue, newer: int) -> str:
+    """The weakest wait for a result with so many later operations. The highest count of a field
+    asks for nothing, so one less is the most a wait can say."""
+    count = 0 if queue == "smem" else min(newer, CAPACITY[queue] - 1)
+    return f"{_COUNTER[queue]}({count})"
+
+
+def _accumulators_from(kernel: KernelCode, steps: tuple[Step, ...]) -> int:
+    """First register to be called aN; out of reach for code that names none."""
+    named = any(op.kind == "a" for step in steps for _, op in step.ins.operands)
+    return kernel.descriptor.accum_offset if named else 1 << 16
+
+
+def strict_waits(kernel: KernelCode, steps: tuple[Step, ...], report: WaitReport) -> list[Finding]:
+    """One piece of advice for each s_waitcnt that could be weaker, alone."""
+    found = []
+    for index, use in sorted(report.uses.items()):
+        step = steps[index]
+        assert step.wait is not None
+        vm, lgkm = step.wait
+        parts, weaker = [], []
+        for name, given, full, enough in (
+            ("vmcnt", vm, CAPACITY["vm"], use.vm),
+            ("lgkmcnt", lgkm, CAPACITY["lds"], use.lgkm),
+        ):
+            if given >= full or (enough is not None and enough <= given):
+                continue
+            counter = "vm" if name == "vmcnt" else "lgkm"
+            if enough is None or enough >= full:
+                why = (
+                    "another wait covers it too, or nothing uses it"
+                    if counter in use.covered
+                    else "nothing outstanding that it would cover"
+                )
+                parts.append(f"{name}({given}) is not needed ({why})")
+                weaker.append(f"no {name}")
+            else:
+                parts.append(f"{name}({given}) could be {name}({enough}), {enough - given} weaker")
+                weaker.append(f"{name}({enough})")
+        if parts:
+            found.append(
+                Finding(
+                    rule="stricter-wait",
+                    severity="advice",
+                    kernel=kernel.name,
+                    pc=step.ins.offset,
+                    asm=str(step.ins),
+                    other_pc=None,
+                    other_asm="",
+                    resource="",
+                    needs=" ".join(weaker),
+                    message=f"{step.ins} at {step.ins.offset:#x}: {'; '.join(parts)}",
+                )
+            )
+    return found
+
+
+def close_pairs(
+    kernel: KernelCode,
+    steps: tuple[Step, ...],
+    found: dict[tuple[int, int], TooClose],
+) -> list[Finding]:
+    """One finding for each pair of instructions that wants wait states."""
+    base = _accumulators_from(kernel, steps)
+    return [_close(kernel, steps, one, base) for _, one in sorted(found.items())]
+
+
+def _close(kernel: KernelCode, steps: tuple[Step, ...], one: TooClose, base: int) -> Finding:
+    first, second = steps[one.producer].ins, steps[one.consumer].ins
+    names = names_of(one.mask, base)
+    message = (
+        f"{second} at {second.offset:#x} comes {one.have} wait states after {first} at "
+        f"{first.offset:#x}; {names} needs {one.need}"
+    )
+    if one.shipped_without:
+        message += " by LLVM's table, though AMD ships kernels without"
+    return Finding(
+        rule="wait-states",
+        severity="advice" if one.shipped_without else "error",
+        kernel=kernel.name,
+        pc=second.offset,
+        asm=str(second),
+        other_pc=first.offset,
+        other_asm=str(first),
+        resource=names,
+        needs=f"s_nop {one.need - one.have - 1}",
+        message=message,
+    )

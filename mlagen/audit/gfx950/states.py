@@ -1,0 +1,170 @@
+"""Wait states: pairs of instructions that stand too close on some path.
+
+A dataflow over the code. The state holds the recent instructions whose results, or operands, still
+need distance, with the fewest wait states that have passed since on any path. The rules are those
+of `mlagen.binary.hazards`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlagen.audit.gfx950.steps import Classed, Step
+from mlagen.binary.effects import is_matrix
+from mlagen.binary.flow import Flow
+from mlagen.binary.hazards import REQUIRED, SHIPPED_WITHOUT
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """`passed`: wait states since; `made`, `held`: the registers that still hold its result, or
+    that still must not be overwritten."""
+
+    passed: int
+    made: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class TooClose:
+    """`need` wait states must lie between `producer` and `consumer` (indices); `have` do on the
+    worst path. `pair`: the classes that the rule speaks of."""
+
+    producer: int
+    consumer: int
+    mask: int
+    need: int
+    have: int
+    pair: Pair
+
+    @property
+    def shipped_without(self) -> bool:
+        """LLVM pads this pair, AMD's hand-written kernels do not."""
+        return self.pair in SHIPPED_WITHOUT
+
+
+State = dict[int, Recent]
+
+
+def _longest() -> dict[str, int]:
+    longest: dict[str, int] = {}
+    for (producer, _), states in REQUIRED.items():
+        longest[producer] = max(longest.get(producer, 0), states)
+    return longest
+
+
+_LONGEST = _longest()
+
+
+def check_states(steps: tuple[Step, ...], flow: Flow) -> dict[tuple[int, int], TooClose]:
+    """All pairs (producer, consumer) that are too close, the strictest rule of each."""
+    reach = [max((_LONGEST.get(k, 0) for _, k in (*s.made, *s.held)), default=0) for s in steps]
+    states: dict[int, State] = {0: {}}
+    position = {block: rank for rank, block in enumerate(flow.order)}
+    found: dict[tuple[int, int], TooClose] = {}
+    work = {0}
+    while work:
+        at = min(work, key=position.__getitem__)
+        work.discard(at)
+        after = _run(steps, reach, flow, at, states[at], found)
+        for following in flow.blocks[at].successors:
+            known = states.get(following)
+            if known is None:
+                states[following] = dict(after)
+                work.add(following)
+            elif _merge(known, after):
+                work.add(following)
+    return found
+
+
+def _merge(known: State, new: State) -> bool:
+    changed = False
+    for index, one in new.items():
+        old = known.get(index)
+        merged = one
+        if old is not None:
+            merged = Recent(min(old.passed, one.passed), old.made | one.made, old.held | one.held)
+        if merged != old:
+            known[index] = merged
+            changed = True
+    return changed
+
+
+def _run(
+    steps: tuple[Step, ...],
+    reach: list[int],
+    flow: Flow,
+    block: int,
+    start: State,
+    found: dict[tuple[int, int], TooClose],
+) -> State:
+    state = dict(start)
+    one = flow.blocks[block]
+    for index in range(one.first, one.last + 1):
+        step = steps[index]
+        touched = step.reads | step.writes
+        kept: State = {}
+        for producer, recent in state.items():
+            if recent.made & touched or recent.held & step.writes:
+                close = _closest(steps[producer], step, recent)
+                if close is not None:
+                    old = found.get((producer, index))
+                    if old is None or close.need - close.have > old.need - old.have:
+                        found[producer, index] = close
+            passed = recent.passed + step.states
+            made, held = recent.made & ~step.writes, recent.held & ~step.writes
+            if passed < reach[producer] and made | held:
+                kept[producer] = Recent(passed, made, held)
+        if reach[index]:
+            kept[index] = Recent(0, _needing(step.made), _needing(step.held))
+        state = kept
+    return state
+
+
+def _needing(classed: tuple[Classed, ...]) -> int:
+    mask = 0
+    for registers, kind in classed:
+        if _LONGEST.get(kind):
+            mask |= registers
+    return mask
+
+
+def _closest(producer: Step, consumer: Step, recent: Recent) -> TooClose | None:
+    """The strictest broken rule between two instructions, None when none is broken."""
+    worst: TooClose | None = None
+
+    def consider(mask: int, made: str, used: str) -> None:
+        nonlocal worst
+        need = REQUIRED.get((made, used), 0)
+        if need > recent.passed and (worst is None or need > worst.need):
+            worst = TooClose(
+                producer.index, consumer.index, mask, need, recent.passed, (made, used)
+            )
+
+    for made_mask, made in producer.made:
+        made_mask &= recent.made
+        if not made_mask:
+            continue
+        for used_mask, used in consumer.used:
+            if made_mask & used_mask and not _forwarded(producer, consumer, used_mask, used):
+                consider(made_mask & used_mask, made, used)
+        for over_mask, over in consumer.over:
+            if made_mask & over_mask:
+                consider(made_mask & over_mask, made, over)
+    for held_mask, held in producer.held:
+        for over_mask, over in consumer.over:
+            if held_mask & recent.held & over_mask:
+                consider(held_mask & recent.held & over_mask, held, over)
+    return worst
+
+
+def _forwarded(producer: Step, consumer: Step, used_mask: int, used: str) -> bool:
+    """One matrix opcode accumulating onto exactly the same registers needs no distance."""
+    return (
+        used == "mfma_c"
+        and is_matrix(producer.ins)
+        and producer.ins.mnemonic == consumer.ins.mnemonic
+        and any(mask == used_mask for mask, _ in producer.made)
+    )

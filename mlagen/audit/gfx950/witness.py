@@ -1,0 +1,108 @@
+"""A path that shows a missing wait: from the load to the use, past no wait that covers it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+
+from mlagen.audit.gfx950.steps import Step
+from mlagen.binary.effects import is_matrix
+from mlagen.binary.flow import Flow
+from mlagen.binary.hazards import passes_of
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """The shortest such path.
+
+    `branches`: (byte offset, taken) of the conditional branches on it. `instructions` and
+    `barriers` between the two. `matrix_cycles`: the cycles that the matrix instructions between
+    them take at least (4 a pass), which is time the load has to come back. `weak_waits`: a wait on
+    its counter stands between, but asks for too little.
+    """
+
+    branches: tuple[tuple[int, bool], ...]
+    instructions: int
+    barriers: int
+    matrix_cycles: int
+    weak_waits: bool
+
+    def __str__(self) -> str:
+        ways = [f"{pc:#x} {'taken' if taken else 'not taken'}" for pc, taken in self.branches]
+        path = f"past the branches at {', '.join(ways)}" if ways else "with no branch between them"
+        return (
+            f"{path}, {self.instructions} instructions ({self.barriers} barriers, at least "
+            f"{self.matrix_cycles} cycles of matrix instructions) later"
+        )
+
+
+def find_witness(steps: tuple[Step, ...], flow: Flow, load: int, use: int) -> Witness | None:
+    """Search breadth first. Registers that a newer load fills are not followed further."""
+    queue = steps[load].queue
+    block_of = _block_of(flow)
+    came: dict[int, int] = {load: -1}
+    newer = {load: 0}
+    work = deque([load])
+    while work:
+        at = work.popleft()
+        for following in _after(flow, block_of, at):
+            if following == use:
+                return _told(steps, came, at, use, queue)
+            if following in came or _ends(steps[following], queue, newer[at], steps[load]):
+                continue
+            came[following] = at
+            newer[following] = newer[at] + (steps[following].queue == queue)
+            work.append(following)
+    return None
+
+
+def _ends(step: Step, queue: str, newer: int, load: Step) -> bool:
+    """Whether the load is covered, or issued again, at this step."""
+    if step.index == load.index:
+        return True
+    if step.wait is None:
+        return False
+    vm, lgkm = step.wait
+    if queue == "smem":
+        return lgkm == 0
+    limit, full = (vm, 63) if queue == "vm" else (lgkm, 15)
+    return limit <= newer and limit < full
+
+
+def _block_of(flow: Flow) -> list[int]:
+    found = [0] * len(flow.instructions)
+    for block in flow.blocks:
+        found[block.first : block.last + 1] = [block.index] * (block.last + 1 - block.first)
+    return found
+
+
+def _after(flow: Flow, block_of: list[int], at: int) -> list[int]:
+    block = flow.blocks[block_of[at]]
+    if at < block.last:
+        return [at + 1]
+    return [flow.blocks[number].first for number in block.successors]
+
+
+def _told(
+    steps: tuple[Step, ...], came: dict[int, int], last: int, use: int, queue: str
+) -> Witness:
+    path = [use]
+    at = last
+    while at != -1:
+        path.append(at)
+        at = came[at]
+    path.reverse()
+    branches = []
+    for here, there in pairwise(path):
+        ins = steps[here].ins
+        if ins.mnemonic.startswith("s_cbranch"):
+            branches.append((ins.offset, there != here + 1))
+    between = [steps[index] for index in path[1:-1]]
+    return Witness(
+        tuple(branches),
+        len(between),
+        sum(step.is_barrier for step in between),
+        sum(4 * passes_of(step.ins) for step in between if is_matrix(step.ins)),
+        any(step.wait is not None and step.wait[queue != "vm"] < 15 for step in between),
+    )

@@ -1,0 +1,185 @@
+"""`mlagen audit FILE.co…`: what it prints of gfx950 code objects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from mlagen.cli.report import print_facts, print_table, progress_bar
+from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError
+
+if TYPE_CHECKING:
+    from mlagen.audit.gfx950 import Finding, KernelAudit
+
+SCHEMA = "mlagen.audit.gfx950/1"
+_AROUND = 2  # instructions shown before and after the two of a finding
+
+
+@dataclass(frozen=True)
+class Audited:
+    """One file's kernels, each with its disassembly by offset; or why it could not be read."""
+
+    file: str
+    kernels: tuple[tuple[KernelAudit, dict[int, str]], ...]
+    error: MlagenError | None = None
+
+
+def audit_files(
+    paths: Sequence[Path],
+    kernel: str | None,
+    threads: int,
+    advice: bool,
+    jobs: int,
+    shown: int,
+    as_json: bool,
+) -> None:
+    """Audit every file; raises FindingsError when one of them has an error."""
+    if jobs < 1:
+        raise ConfigError(f"--jobs {jobs}: at least one process audits")
+    from mlagen.audit.gfx950 import RULES
+
+    counts: Counter[tuple[str, str]] = Counter()
+    first = ""
+    for done in _audited(paths, kernel, threads, jobs):
+        if done.error is not None:
+            if len(paths) == 1:
+                raise done.error
+            click.echo(f"{done.file}: {done.error.message}", err=True)
+            first = first or f"{done.file} could not be read"
+        for audit, listing in done.kernels:
+            for finding in audit.findings:
+                counts[finding.rule, finding.severity] += 1
+            if audit.errors and not first:
+                worst = audit.errors[0]
+                first = f"{worst.rule} at {worst.pc:#x} of {audit.kernel}"
+            if as_json:
+                _print_lines(done.file, audit, listing)
+            elif len(paths) == 1:
+                _print(audit, listing, advice, shown)
+            else:
+                _print_line(done.file, audit)
+    if not as_json and len(paths) > 1:
+        rows = [(rule, sev, str(n), RULES[rule]) for (rule, sev), n in sorted(counts.items())]
+        print_table("rules", ("rule", "severity", "findings", "demands"), rows)
+    errors = sum(number for (_, severity), number in counts.items() if severity == "error")
+    if first:
+        raise FindingsError(f"{errors} findings in {len(paths)} files, first: {first}")
+
+
+def _audited(
+    paths: Sequence[Path], kernel: str | None, threads: int, jobs: int
+) -> Iterator[Audited]:
+    """The files one after the other, in the order given."""
+    work = [(str(path), kernel, threads) for path in paths]
+    if jobs == 1 or len(work) == 1:
+        yield from map(_audit, work)
+        return
+    with ProcessPoolExecutor(min(jobs, len(work))) as pool, progress_bar("files") as progress:
+        for number, done in enumerate(pool.map(_audit, work)):
+            if progress:
+                progress(number + 1, len(work))
+            yield done
+
+
+def _audit(work: tuple[str, str | None, int]) -> Audited:
+    from mlagen.audit.gfx950 import audit_kernel
+    from mlagen.binary import load_code_object
+
+    file, kernel, threads = work
+    try:
+        try:
+            loaded = load_code_object(Path(file).read_bytes())
+        except OSError as error:
+            raise MissingError(f"{file} cannot be read: {error.strerror}") from error
+        chosen = list(loaded.kernels.values()) if kernel is None else [loaded.kernel(kernel)]
+        found = []
+        for one in chosen:
+            listing = {ins.offset: str(ins) for ins in one.instructions}
+            found.append((audit_kernel(one, threads), listing))
+        return Audited(file, tuple(found))
+    except MlagenError as error:
+        return Audited(file, (), error)
+
+
+def _around(listing: dict[int, str], *places: int | None) -> list[tuple[int, str, bool]]:
+    """Offset, text and whether it is one of `places`, for the instructions near them."""
+    offsets = list(listing)
+    index_of = {offset: index for index, offset in enumerate(offsets)}
+    wanted = set()
+    for place in places:
+        if place is not None:
+            at = index_of[place]
+            wanted |= set(range(max(0, at - _AROUND), min(len(offsets), at + _AROUND + 1)))
+    return [(offsets[i], listing[offsets[i]], offsets[i] in places) for i in sorted(wanted)]
+
+
+def _print(audit: KernelAudit, listing: dict[int, str], advice: bool, shown: int) -> None:
+    wanted = audit.findings if advice else audit.errors
+    for finding in wanted[:shown]:
+        click.echo(f"{finding.severity}[{finding.rule}] {finding.kernel}: {finding.message}.")
+        if finding.needs:
+            click.echo(f"  {'needs' if finding.severity == 'error' else 'enough'}: {finding.needs}")
+        last = None
+        for offset, text, is_place in _around(listing, finding.pc, finding.other_pc):
+            if last is not None and offset not in (last + 4, last + 8, last + 12, last + 16):
+                click.echo("           …")
+            click.echo(f"  {'>' if is_place else ' '} {offset:#07x}  {text}")
+            last = offset
+        click.echo()
+    if len(wanted) > shown:
+        click.echo(f"… and {len(wanted) - shown} more (--max {len(wanted)})\n")
+    for gap in audit.unchecked:
+        click.echo(f"unchecked: {gap}")
+    if audit.unchecked:
+        click.echo()
+    print_facts(_facts(audit))
+
+
+def _facts(audit: KernelAudit) -> list[tuple[str, str]]:
+    by_rule: Counter[str] = Counter(f.rule for f in audit.findings)
+    rules = ", ".join(f"{number} {rule}" for rule, number in sorted(by_rule.items()))
+    return [
+        ("kernel", audit.kernel),
+        ("workgroup", f"{audit.threads} threads"),
+        ("instructions", str(audit.instructions)),
+        ("registers", f"{audit.vgprs} VGPR (a0 is {audit.accum_offset}), {audit.sgprs} SGPR"),
+        ("waves a SIMD", str(audit.waves_per_simd)),
+        ("LDS", f"{audit.lds_bytes} bytes"),
+        ("scratch", f"{audit.scratch_bytes} bytes"),
+        ("waits", str(len(audit.waits))),
+        ("findings", f"{len(audit.errors)} errors, {len(audit.advice)} pieces of advice"),
+        ("by rule", rules or "none"),
+        ("unchecked", str(len(audit.unchecked))),
+    ]
+
+
+def _print_line(file: str, audit: KernelAudit) -> None:
+    rules: Counter[str] = Counter(f.rule for f in audit.errors)
+    told = ", ".join(f"{number} {rule}" for rule, number in sorted(rules.items())) or "clean"
+    click.echo(f"{file}: {told}; {len(audit.advice)} advice, {len(audit.unchecked)} unchecked")
+
+
+def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None:
+    """JSON lines: the kernel, then one line for each finding, each with the schema's name."""
+    facts = asdict(audit)
+    findings: list[Finding] = list(audit.findings)
+    del facts["findings"]
+    facts |= {"errors": len(audit.errors), "advice": len(audit.advice)}
+    _line({"type": "kernel", "file": file, **facts})
+    for finding in findings:
+        around = [
+            {"pc": offset, "asm": text, "here": here}
+            for offset, text, here in _around(listing, finding.pc, finding.other_pc)
+        ]
+        _line({"type": "finding", "file": file, **asdict(finding), "around": around})
+
+
+def _line(fields: dict[str, Any]) -> None:
+    click.echo(msgspec.json.encode({"schema": SCHEMA, **fields}).decode())

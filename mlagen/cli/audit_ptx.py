@@ -1,0 +1,129 @@
+"""`mlagen audit FILE.ptx`: what it prints of PTX text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mlagen.cli.report import print_facts, print_json, print_table, progress_bar
+from mlagen.errors import ConfigError, FindingsError, MissingError
+
+if TYPE_CHECKING:
+    from mlagen.audit.ptx import MutationReport, Report
+
+
+def audit_file(
+    path: Path,
+    boxes: tuple[str, ...],
+    smem: int,
+    threads: int,
+    trips: int,
+    manifest: str | None,
+    mutated: bool,
+    sample: int,
+    seed: int,
+    shown: int,
+    as_json: bool,
+) -> None:
+    """Audit the kernels of a PTX file: wgmma, mbarriers, shared memory, fences, named barriers,
+    registers. docs/ptx_audit.md has the rules."""
+    from mlagen.audit.ptx import Beside, audit_ptx, mutate, read_manifest
+
+    file = str(path)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MissingError(f"{path} cannot be read: {error}") from error
+    beside_path = Path(manifest) if manifest else path.with_name("manifest.json")
+    beside = read_manifest(beside_path) if manifest or beside_path.is_file() else Beside()
+    given: dict[str, Any] = {
+        "boxes": _boxes(boxes),
+        "shared_bytes": smem,
+        "threads": threads,
+        "trips": trips,
+        "beside": beside,
+    }
+    if not mutated and (sample or seed):
+        raise ConfigError("--sample and --seed choose mutants", hint="add --mutate")
+    if mutated:
+        with progress_bar("mutants") as progress:
+            mutants = mutate(text, **given, sample=sample, seed=seed, progress=progress)
+        _print_mutants(file, mutants, as_json)
+        if mutants.missed:
+            raise FindingsError(mutants.summary())
+        return
+    report = audit_ptx(text, **given)
+    if as_json:
+        told = asdict(report)
+        for entry in told["entries"]:
+            del entry["evidence"]
+        print_json("audit.ptx", {"file": file, **told})
+    else:
+        _print(file, report, shown)
+    if report.findings:
+        first = report.findings[0]
+        raise FindingsError(
+            f"{len(report.findings)} findings in {file}, first: {first.rule} at line {first.line}"
+        )
+
+
+def _boxes(given: tuple[str, ...]) -> dict[str, int]:
+    """`NAME=BYTES`, commas too."""
+    found: dict[str, int] = {}
+    for item in (piece for text in given for piece in text.split(",")):
+        name, equals, size = item.partition("=")
+        if not equals or not name or not size.isdigit():
+            raise ConfigError(f"--box {item!r} is not NAME=BYTES", hint="--box map_a=16384")
+        found[name.strip()] = int(size)
+    return found
+
+
+def _print(file: str, report: Report, shown: int) -> None:
+    findings = report.findings
+    for finding in findings[:shown]:
+        click.echo(finding.render())
+        click.echo()
+    if len(findings) > shown:
+        click.echo(f"… and {len(findings) - shown} more (--max {len(findings)})\n")
+    for gap in report.unchecked:
+        click.echo(f"unchecked: {gap}")
+    if report.unchecked:
+        click.echo()
+    print_facts(
+        [
+            ("file", file),
+            ("target", f"{report.target}, PTX {report.version}"),
+            *(
+                (entry.function, f"{entry.threads} threads, {entry.facts.get('paths', 0)} paths")
+                for entry in report.entries
+            ),
+            ("findings", str(len(findings))),
+            ("unchecked", str(len(report.unchecked))),
+        ]
+    )
+
+
+def _print_mutants(file: str, report: MutationReport, as_json: bool) -> None:
+    if as_json:
+        rows = [{**asdict(mutant), "outcome": mutant.outcome} for mutant in report.mutants]
+        print_json("audit.ptx.mutants", {"file": file, "mutants": rows})
+        return
+    print_table(
+        "mutants",
+        ("line", "instruction", "change", "outcome"),
+        [
+            (
+                str(mutant.line),
+                mutant.before.partition(" ")[0].partition(".mbarrier::")[0]
+                if not mutant.before.startswith("@")
+                else mutant.before.split(" ")[1],
+                mutant.change,
+                ", ".join(mutant.rules) or f"{mutant.outcome} {mutant.excuse}".strip(),
+            )
+            for mutant in report.mutants
+        ],
+    )
+    click.echo(f"\n{report.summary()}")
