@@ -22,10 +22,11 @@ def missing_waits(
     uses: dict[tuple[int, Queue, bool], list[Unwaited]] = defaultdict(list)
     for one in report.unwaited.values():
         uses[one.step, steps[one.load].queue, one.overwrites].append(one)
-    return [
+    findings = [
         _missing(kernel, steps, flow, found, overwrites)
         for (_, _, overwrites), found in sorted(uses.items())
     ]
+    return [finding for finding in findings if finding is not None]
 
 
 def _missing(
@@ -34,7 +35,7 @@ def _missing(
     flow: Flow,
     found: list[Unwaited],
     overwrites: bool,
-) -> Finding:
+) -> Finding | None:
     found = sorted(found, key=lambda one: (one.newer, one.load))
     nearest = found[0]
     load, use = steps[nearest.load], steps[nearest.step]
@@ -44,21 +45,21 @@ def _missing(
     names = names_of(mask, _accumulators_from(kernel, steps))
     needs = needed_wait(load.queue, nearest.newer)
     witness = find_witness(steps, flow, nearest.load, nearest.step)
+    if witness is None:
+        return None  # only where paths were merged: no single path shows it
     full = CAPACITY.get(load.queue)
     crowded = full is not None and nearest.newer >= full
     rule = "overwrite-in-flight" if overwrites else "missing-wait"
     if crowded:
         rule = "counter-capacity"
-    elif load.queue == "smem" and witness is not None and witness.weak_waits:
+    elif load.queue == "smem" and witness.weak_waits:
         rule = "smem-order"
     verb = "overwrites" if overwrites else "uses"
     others = f" and {len(found) - 1} more" if len(found) > 1 else ""
     message = (
         f"{use.ins} at {use.ins.offset:#x} {verb} {names}, which {load.ins} at "
-        f"{load.ins.offset:#x}{others} may still be filling"
+        f"{load.ins.offset:#x}{others} may still be filling: it is reached {witness}"
     )
-    if witness is not None:
-        message += f": it is reached {witness}"
     if crowded:
         message += (
             f"; {nearest.newer} later operations are outstanding, more than {needs.split('(')[0]} "
