@@ -30,9 +30,9 @@ from mlagen.errors import ConfigError, MissingError
     "--mutate",
     "mutated",
     is_flag=True,
-    help="PTX: remove and alter each synchronisation; see if told.",
+    help="Remove and weaken each synchronisation, one at a time; see if it is told.",
 )
-@click.option("--sample", default=0, help="PTX mutants to take at random; all by default.")
+@click.option("--sample", default=0, help="Mutants to take at random; all by default.")
 @click.option("--seed", default=0, show_default=True, help="Of the sample.")
 @click.option("--max", "shown", default=10, show_default=True, help="Findings spelled out.")
 @json_option
@@ -57,14 +57,20 @@ def command(
     Code objects: waits, LDS order, barriers, wait states (docs/audit.md). PTX: wgmma, mbarriers,
     shared memory, fences, named barriers, registers (docs/ptx_audit.md).
     """
+    if not mutated and (sample or seed):
+        raise ConfigError("--sample and --seed choose mutants", hint="add --mutate")
     paths = [_code_in(Path(file)) for file in files]
     ptx = [path for path in paths if path.suffix == ".ptx"]
     if not ptx:
         asked = {"--box": boxes, "--smem": smem, "--trips": trips, "--manifest": manifest}
-        asked |= {"--mutate": mutated, "--sample": sample, "--seed": seed}
         _refuse(asked, "code object", "--kernel, --threads, --advice and --jobs apply to it")
-        from mlagen.cli.audit_gfx950 import audit_files
+        from mlagen.cli.audit_gfx950 import audit_files, mutate_file
 
+        if mutated:
+            if len(paths) > 1:
+                raise ConfigError(f"--mutate takes one code object, not {len(paths)}")
+            mutate_file(paths[0], kernel, threads, sample, seed, as_json)
+            return
         audit_files(paths, kernel, threads, advice, jobs, shown, as_json)
         return
     if len(paths) > 1:

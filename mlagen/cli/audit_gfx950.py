@@ -73,6 +73,51 @@ def audit_files(
         raise FindingsError(f"{errors} findings in {len(paths)} files, first: {first}")
 
 
+def mutate_file(
+    path: Path, kernel: str | None, threads: int, sample: int, seed: int, as_json: bool
+) -> None:
+    """Audit the mutants of one kernel; raises FindingsError when one is not told."""
+    from mlagen.audit.gfx950 import audit_mutants
+    from mlagen.binary import load_code_object
+
+    code = load_code_object(_bytes_of(str(path))).kernel(kernel)
+    with progress_bar("mutants") as progress:
+        judged = audit_mutants(code, threads=threads, sample=sample, seed=seed, progress=progress)
+    if as_json:
+        for one in judged:
+            told = [asdict(finding) for finding in one.told]
+            _line({"type": "mutant", "file": str(path), **asdict(one.mutant), "told": told})
+    counts: Counter[tuple[str, str]] = Counter()
+    silent: Counter[tuple[str, str]] = Counter()
+    for one in judged:
+        counts[one.mutant.kind, one.mutant.operator] += 1
+        silent[one.mutant.kind, one.mutant.operator] += not one.told
+    if not as_json:
+        rows = [
+            (kind, operator, str(n), str(n - silent[kind, operator]))
+            for (kind, operator), n in sorted(counts.items())
+        ]
+        print_table("mutants", ("kind", "operator", "made", "told"), rows)
+        for one in judged:
+            if not one.told:
+                click.echo(
+                    f"not told: {one.mutant.pc:#07x}  {one.mutant.before}: {one.mutant.what}"
+                )
+    missed = sum(silent.values())
+    if missed:
+        raise FindingsError(
+            f"{missed} of {len(judged)} mutants are not told",
+            hint="a wait may be stricter than needed (--advice), a barrier may be one too many",
+        )
+
+
+def _bytes_of(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise MissingError(f"{file} cannot be read: {error.strerror}") from error
+
+
 def _audited(
     paths: Sequence[Path], kernel: str | None, threads: int, jobs: int
 ) -> Iterator[Audited]:
@@ -94,10 +139,7 @@ def _audit(work: tuple[str, str | None, int]) -> Audited:
 
     file, kernel, threads = work
     try:
-        try:
-            loaded = load_code_object(Path(file).read_bytes())
-        except OSError as error:
-            raise MissingError(f"{file} cannot be read: {error.strerror}") from error
+        loaded = load_code_object(_bytes_of(file))
         chosen = list(loaded.kernels.values()) if kernel is None else [loaded.kernel(kernel)]
         found = []
         for one in chosen:

@@ -46,8 +46,6 @@ def audit_file(
         "trips": trips,
         "beside": beside,
     }
-    if not mutated and (sample or seed):
-        raise ConfigError("--sample and --seed choose mutants", hint="add --mutate")
     if mutated:
         with progress_bar("mutants") as progress:
             mutants = mutate(text, **given, sample=sample, seed=seed, progress=progress)

@@ -78,16 +78,16 @@ def audit_code_object(
     Raises BinaryError for code that cannot be read, ConfigError for a workgroup that cannot be.
     """
     loaded = code if isinstance(code, CodeObject) else load_code_object(code)
-    if not 0 <= threads <= GFX950.max_workgroup_threads:
-        raise ConfigError(
-            f"a workgroup of {threads} threads; gfx950 has at most {GFX950.max_workgroup_threads}"
-        )
     chosen = list(loaded.kernels.values()) if kernel is None else [loaded.kernel(kernel)]
     return Report(tuple(audit_kernel(one, threads) for one in chosen))
 
 
 def audit_kernel(kernel: KernelCode, threads: int = 0) -> KernelAudit:
     """Check one kernel; see `audit_code_object`."""
+    if not 0 <= threads <= GFX950.max_workgroup_threads:
+        raise ConfigError(
+            f"a workgroup of {threads} threads; gfx950 has at most {GFX950.max_workgroup_threads}"
+        )
     steps, flow = read_steps(kernel), read_flow(kernel.instructions)
     declared = kernel.info.max_workgroup_threads if kernel.info else 0
     threads = threads or declared or GFX950.wave_size

@@ -1,0 +1,102 @@
+"""`mlagen audit FILE.co`: what it prints, its exit codes, what it refuses."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ziglang", reason="the assembler wheel (mlagen[amd]) is not installed")
+pytest.importorskip("tinygrad", reason="the decoder (mlagen[emulator]) is not installed")
+
+from gfx950_assembler import assemble
+
+from mlagen.audit.gfx950 import RULES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+GOOD = "global_load_dword v1, v0, s[0:1]\ns_waitcnt vmcnt(0)\nv_mov_b32 v2, v1\ns_endpgm"
+BROKEN = GOOD.replace("s_waitcnt vmcnt(0)", "s_nop 3")
+
+
+def audit(*arguments):
+    command = [sys.executable, "-m", "mlagen", "audit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("objects")
+    for name, body in {"good": GOOD, "broken": BROKEN}.items():
+        (folder / f"{name}.co").write_bytes(assemble(body))
+    (folder / "nothing.co").write_bytes(b"no object")
+    return folder
+
+
+def test_the_page_has_every_rule():
+    rows = PAGE.split("<!-- rules: begin -->")[1].split("<!-- rules: end -->")[0]
+    found = re.findall(r"^\| `([\w-]+)` \| [\w, ]+ \| (.+) \|$", rows, re.MULTILINE)
+    assert dict(found) == RULES
+
+
+def test_a_clean_object(files):
+    done = audit(files / "good.co")
+    assert done.returncode == 0 and "0 errors" in done.stdout
+
+
+def test_a_finding_shows_both_instructions(files):
+    done = audit(files / "broken.co")
+    assert done.returncode == 4
+    assert "error[missing-wait]" in done.stdout and "needs: vmcnt(0)" in done.stdout
+    assert re.search(r"> 0x00000  global_load_dword v1", done.stdout)
+    assert re.search(r"> 0x0000c  v_mov_b32 v2, v1", done.stdout)
+
+
+def test_json_lines_carry_the_schema(files):
+    done = audit(files / "broken.co", "--json")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {line["schema"] for line in lines} == {"mlagen.audit.gfx950/1"}
+    kernel, finding = lines
+    assert kernel["type"] == "kernel" and kernel["errors"] == 1 and kernel["waits"] == []
+    assert finding["kernel"] == "k" and finding["pc"] == 12 and finding["other_pc"] == 0
+    assert [line["asm"] for line in finding["around"] if line["here"]]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_many_files(files, jobs):
+    done = audit(files / "good.co", files / "broken.co", files / "nothing.co", "--jobs", jobs)
+    assert done.returncode == 4
+    assert "good.co: clean" in done.stdout and "broken.co: 1 missing-wait" in done.stdout
+    assert "nothing.co: not a code object" in done.stderr
+
+
+def test_mutants(files):
+    done = audit(files / "good.co", "--mutate")
+    assert done.returncode == 0
+    assert re.search(r"waits +removed +1 +1", done.stdout)
+    assert re.search(r"waits +count \+ 1 +1 +1", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--box", "a=1"), "--box: not an option for a code object"),
+        (("--threads", "2000"), "at most 1024"),
+        (("--sample", "3"), "add --mutate"),
+        (("--jobs", "0"), "at least one process"),
+    ],
+)
+def test_refusals(files, options, told):
+    done = audit(files / "good.co", *options)
+    assert done.returncode == 2 and told in done.stdout + done.stderr
+
+
+def test_a_kernel_that_is_not_there(files):
+    done = audit(files / "good.co", "--kernel", "other")
+    assert done.returncode == 5 and "it has: k" in done.stderr
+
+
+def test_a_folder_without_code(tmp_path):
+    done = audit(tmp_path)
+    assert done.returncode == 5 and "neither kernel.co nor kernel.ptx" in done.stderr
