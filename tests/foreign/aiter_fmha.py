@@ -7,7 +7,7 @@ poison, and what a launch must not write has to keep it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 from aiter import Case, Error, Outcome, object_file
-from foreign_oracle import BF16, E4M3, Answer, Attention, attend, expected
+from foreign_oracle import BF16, E4M3, Answer, Attention, Pattern, attend, expected
 
 from mlagen.emulator import Argument, Buffer, EmulationResult, emulate
 from mlagen.emulator.api import Mode
@@ -25,7 +25,9 @@ FP8 = np.dtype(ml_dtypes.float8_e4m3fn)
 BFLOAT = np.dtype(ml_dtypes.bfloat16)
 O_POISON, LSE_POISON = 0x7FD3, 0x7FC1D2E3  # NaNs that no instruction makes
 PAD = 16  # elements between the end of one token's heads and the next token
-LOG2E = 1.4426950408889634
+# The hd256 objects: the magic number 0x4e7de250 is 2^23 (127 - shift); used where a whole tile of a
+# wave has P <= 2^-3.5 of the row sum so far (one more factor of 2^0.5 for what is itself inexact).
+PATTERN = Pattern(127.0 - float(np.uint32(0x4E7DE250).view(np.float32)) / 2**23, 2.0**-3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +127,7 @@ def tensors(p: Problem) -> Tensors:
     random = np.random.default_rng(p.seed + 1)
     dtype = FP8 if t.fp8 else BFLOAT
     starts, logical = (
-        tuple(
-            np.cumsum([0, *(pair[side] for pair in of)], dtype=np.int32) for side in (0, 1)
-        )
+        tuple(np.cumsum([0, *(pair[side] for pair in of)], dtype=np.int32) for side in (0, 1))
         for of in (p.rows, p.lengths)
     )
 
@@ -256,6 +256,7 @@ def sequence(p: Problem, index: int, head: int, drop: int | None = None) -> Atte
         v_descale,
         E4M3 if t.fp8 else BF16,
         t.tile[1],
+        PATTERN if t.depth == 256 else None,
     )
 
 
@@ -269,9 +270,7 @@ def answers(p: Problem, drop: int | None = None) -> tuple[tuple[Answer, ...], ..
     )
 
 
-def judge(
-    p: Problem, o: np.ndarray, lse: np.ndarray, drop: int | None = None
-) -> tuple[Error, ...]:
+def judge(p: Problem, o: np.ndarray, lse: np.ndarray, drop: int | None = None) -> tuple[Error, ...]:
     """O and LSE against the oracle, and that nothing else was written."""
     t, data = p.traits, tensors(p)
     width = p.heads * t.v_depth
@@ -319,6 +318,38 @@ def case(p: Problem) -> Case:
     return Case(p.path, p.label, runner)
 
 
-def problems(paths: Sequence[str], *options: Problem) -> list[Problem]:
-    """The same problems for several objects."""
-    return [replace(option, path=path) for path in paths for option in options]
+NAMES = tuple(
+    f"fwd_{shape}{causal}{group}"
+    for shape in ("hd128_bf16", "hd192_hd128_bf16", "hd128_fp8", "hd256_fp8")
+    for causal in ("", "_causal")
+    for group in ("", "_group")
+)
+
+
+def _problems() -> list[Problem]:
+    """What the tests and the report launch: every object, ragged in every way."""
+    batch = (
+        Problem("", ((200, 300),)),
+        Problem("", ((600, 520),), heads=2),  # several query tiles; two heads share keys
+        Problem("", ((130, 65), (130, 65)), heads=2, kv_heads=2, option=0),
+        Problem("", ((1, 300),), lse=False),
+        Problem("", ((100, 1),)),
+        Problem("", ((300, 100),)),  # more queries than keys
+    )
+    causal = (Problem("", ((700, 700),), heads=8, kv_heads=8),)  # option 5; the others take 3
+    grouped = (
+        Problem("", ((300, 257), (1, 70), (129, 400)), heads=2),
+        Problem("", ((300, 257), (40, 70)), heads=2, padded=((310, 260), (64, 80))),
+        Problem("", ((100, 257), (30, 0), (0, 40), (20, 30))),  # nothing to see, nobody to look
+        Problem("", ((300, 100), (50, 60)), option=0),
+    )
+    made = []
+    for name in NAMES:
+        path = f"fmha_v3_fwd/{name}.co"
+        chosen = grouped if "group" in name else (*batch, *(causal if "causal" in name else ()))
+        made += [replace(p, path=path) for p in chosen]
+    return made
+
+
+PROBLEMS = _problems()
+CASES = [case(p) for p in PROBLEMS]

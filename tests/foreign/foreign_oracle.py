@@ -39,6 +39,27 @@ class Rounding:
 BF16 = Rounding(U_BF16, SMALLEST_NORMAL, 16)
 E4M3 = Rounding(2.0**-4, 2.0**-10, 64)
 
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """2^x as the fp32 whose bits are `round(2^23 (x + 127 - shift))`: (1 + f - shift) / 2^f of 2^x,
+    f the fraction of x. Used for weights of at most `weight`."""
+
+    shift: float
+    weight: float
+
+    @property
+    def mean(self) -> float:
+        """Of the relative error, f being evenly spread."""
+        return ((1.0 - self.shift) / 2.0 + (1.0 - (1.0 + LN2) / 2.0) / LN2) / LN2 - 1.0
+
+    @property
+    def worst(self) -> tuple[float, float]:
+        """The smallest and the largest relative error: at f = 0, and where the ratio is flat."""
+        flat = 1.0 / LN2 - 1.0 + self.shift
+        return -self.shift, (1.0 + flat - self.shift) / 2.0**flat - 1.0
+
+
 # fp32 roundings on the way from a score to its exponent: the factor scale * log2(e) (with two
 # descales: four products), the scaled score, the scaled maximum and their difference.
 FACTOR, SCALED = 4, 2
@@ -58,6 +79,7 @@ class Attention:
     v_scale: float
     rounding: Rounding
     kv_tile: int
+    pattern: Pattern | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +127,10 @@ def attend(a: Attention, elements: int) -> Answer:
     of_p = np.where(near, np.maximum(a.rounding.relative * weights, small), 0.0)
     spread = np.sqrt((of_p * of_p) @ (a.v * a.v))
     bound += np.minimum(of_p @ np.abs(a.v), factor * spread)
+    of_pattern: Floats | float = 0.0
+    if a.pattern is not None:
+        bound += _pattern(a.pattern, weights, a.v, output, factor)
+        of_pattern = _pattern(a.pattern, weights, np.ones((len(a.v), 1)), 0.0, factor)
     rescales = tiles * U_FP32
     bound += (accumulated(count, factor) + rescales) * magnitude
     of_sum = accumulated(np.minimum(count, keys), factor) + rescales
@@ -115,7 +141,7 @@ def attend(a: Attention, elements: int) -> Answer:
 
     with np.errstate(divide="ignore"):
         log2_sum = np.where(empty, 0.0, np.log2(np.where(empty, 1.0, total)))
-    off = moved + of_sum
+    off = moved + of_sum + of_pattern
     lse_bound = off / (1.0 - off) + lse_error(np.abs(top), log2_sum)
     lse_bound += LN2 * U_FP32 * (FACTOR + SCALED) * np.abs(top)
     return Answer(
@@ -124,6 +150,23 @@ def attend(a: Attention, elements: int) -> Answer:
         np.where(empty, -np.inf, LN2 * (top + log2_sum)),
         np.where(empty, 0.0, lse_bound),
     )
+
+
+def _pattern(
+    pattern: Pattern, weights: Floats, v: Floats, output: Floats | float, factor: float
+) -> Floats:
+    """What the errors of small weights move, Σ w e (v - output), [rows, depth]: their mean, and
+    the smaller of worst case and Hoeffding's bound."""
+    small = np.where(weights <= pattern.weight, weights, 0.0)
+    total = small.sum(axis=1, keepdims=True)
+    mean = abs(pattern.mean) * np.abs(small @ v - output * total)
+    low, high = pattern.worst
+    squares = small * small
+    variance = squares @ (v * v) - 2.0 * output * (squares @ v)
+    variance += np.square(output) * squares.sum(axis=1, keepdims=True)
+    spread = (high - low) / 2.0 * np.sqrt(np.maximum(variance, 0.0))
+    worst = max(-low, high) * (small @ np.abs(v) + np.abs(output) * total)
+    return np.asarray(np.minimum(worst, mean + factor * spread))
 
 
 def expected(name: str, values: Floats, bounds: Floats) -> Expected:

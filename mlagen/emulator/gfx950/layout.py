@@ -183,7 +183,7 @@ B_ACCESS: Final = 3
 B_SIZE: Final = 4
 
 # Findings.
-MAX_FINDINGS: Final = 512
+MAX_FINDINGS: Final = 2048
 F_KIND: Final = 0
 F_ROW: Final = 1
 F_OTHER: Final = 2  # program row of the other instruction, -1 for none
