@@ -45,7 +45,7 @@ class EmulationResult:
 
     `findings`: deduplicated by (kind, pc, other_pc). `wave_instructions`: executed, all waves.
     `counts`: executed per mnemonic. `seconds`: wall time of the execution itself.
-    `dropped_findings`: occurrences not recorded because a workgroup had more than 512 different
+    `dropped_findings`: occurrences not recorded because a workgroup had more than 2048 different
     findings.
     """
 

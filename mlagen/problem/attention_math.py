@@ -126,13 +126,14 @@ def lse_error(maximum: Floats, log2_sum: Floats) -> Floats:
     return LN2 * (TRANSCENDENTAL * np.maximum(1.0, size) + 3 * U_FP32 * (np.abs(maximum) + size))
 
 
-def score_error(q: Floats, k: Floats, factor: float) -> Floats:
+def score_error(q: Floats, k: Floats, factor: float, products: int = MFMA_K) -> Floats:
     """Bound of the fp32 error of the scores `q @ k.T`, [rows, keys], in the scores' units.
 
-    The kernel adds products of bf16 numbers, which fp32 holds exactly, in depth // 16 steps (one
-    MFMA each) in ascending order; the order inside a step is not published, so any is allowed. Each
-    of a step's 16 roundings is at most u times the largest partial sum that any order can reach:
-    the accumulator with all the step's positive or all its negative products.
+    The kernel adds products of bf16 numbers (or narrower), which fp32 holds exactly, in steps of
+    one MFMA each (`products`: 16 for bf16) in ascending order; the order inside a step is not
+    published, so any is allowed. Each of a step's roundings is at most u times the largest partial
+    sum that any order can reach: the accumulator with all the step's positive or all its negative
+    products.
 
     Evaluated in fp32, hence the last factor: its own error is far below one part in a thousand.
     """
@@ -141,8 +142,8 @@ def score_error(q: Floats, k: Floats, factor: float) -> Floats:
     total = np.zeros(shape, np.float32)  # of the accumulator, after the steps so far
     worst, squares = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
     abs_q, abs_k = np.abs(q32), np.abs(k32)
-    for step in range(0, q.shape[1], MFMA_K):
-        part = slice(step, step + MFMA_K)
+    for step in range(0, q.shape[1], products):
+        part = slice(step, step + products)
         half = (q32[:, part] @ k32[:, part].T) / 2
         # largest of |total + positive products| and |total + negative products|
         partial = abs_q[:, part] @ abs_k[:, part].T
@@ -153,7 +154,7 @@ def score_error(q: Floats, k: Floats, factor: float) -> Floats:
         worst += partial
         partial *= partial
         squares += partial
-    worst *= MFMA_K
+    worst *= products
     np.sqrt(squares, out=squares)
-    squares *= factor * MFMA_K**0.5
+    squares *= factor * products**0.5
     return np.minimum(worst, squares).astype(np.float64) * (U_FP32 * 1.001)

@@ -93,8 +93,7 @@ Q_LDS: Final = 1
 Q_SMEM: Final = 2
 QUEUES: Final = 3
 QUEUE_SLOTS: Final = 64
-VM_MAX: Final = 63  # outstanding operations before issue stalls (6-bit counter)
-LGKM_MAX: Final = 15  # 4-bit counter
+IN_FLIGHT: Final = 63  # operations of a queue; another one retires the oldest
 # Queue entry fields (int64 each).
 E_KIND: Final = 0
 E_ROW: Final = 1  # program row that issued it
@@ -184,7 +183,7 @@ B_ACCESS: Final = 3
 B_SIZE: Final = 4
 
 # Findings.
-MAX_FINDINGS: Final = 512
+MAX_FINDINGS: Final = 2048
 F_KIND: Final = 0
 F_ROW: Final = 1
 F_OTHER: Final = 2  # program row of the other instruction, -1 for none

@@ -40,26 +40,15 @@ from mlagen.emulator.gfx950.state import (
 def open_entry(
     context: int, wave: int, queue: int, kind: int, row: int, register: int, dwords: int
 ) -> int:
-    """Append an entry, stalling (retiring the oldest) when the counter is full; returns its slot.
+    """Append an entry; returns its slot.
 
+    A counter that is full (15 of lgkmcnt) is not taken for a wait: what may be in flight is bounded
+    only by `s_waitcnt`, and by what a queue here can hold.
     `register`: unified number of the destination, -1 for none. Destinations are marked pending.
     """
     control = wave_base(context, wave)
-    if queue == y.Q_VM:
-        while load_i64(control, y.W_TAIL) - load_i64(control, y.W_HEAD) >= y.VM_MAX:
-            retire(context, wave, queue)
-    else:
-        while (
-            load_i64(control, y.W_TAIL + 1)
-            - load_i64(control, y.W_HEAD + 1)
-            + load_i64(control, y.W_TAIL + 2)
-            - load_i64(control, y.W_HEAD + 2)
-            >= y.LGKM_MAX
-        ):
-            if load_i64(control, y.W_TAIL + 1) > load_i64(control, y.W_HEAD + 1):
-                retire(context, wave, y.Q_LDS)
-            else:
-                retire(context, wave, y.Q_SMEM)
+    while load_i64(control, y.W_TAIL + queue) - load_i64(control, y.W_HEAD + queue) >= y.IN_FLIGHT:
+        retire(context, wave, queue)
     sequence = load_i64(control, y.W_TAIL + queue)
     store_i64(control, y.W_TAIL + queue, sequence + 1)
     slot = queue_slot(wave, queue, sequence)
