@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from mlagen.audit.gfx950.lds.expressions import Model, Node, evaluate
 from mlagen.binary.integers import MASK, signed
 
-_SMALL = (0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 192, 255, 256, 257,
-          320, 384, 512, 640, 768, 1024, 1 << 30, MASK)  # fmt: skip
+_SMALL = (0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 192,
+          255, 256, 257, 320, 384, 512, 640, 768, 1024, 1 << 30, MASK)  # fmt: skip
 _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -40,22 +40,32 @@ class Decisions:
         return holds
 
     def _steer(self, condition: Node, want: bool) -> bool:
-        """Change the value of one leaf so that the condition, and all decided ones, come out."""
-        leaves = sorted(
-            condition.leaves, key=lambda leaf: (len(self._about.get(leaf, ())), str(leaf.args))
-        )
-        for leaf in leaves:
-            old = evaluate(leaf, self.model, self._memo)
-            for value in self._candidates(condition, leaf, old):
-                trial = {**self.model, leaf: value}
-                memo: dict[Node, int] = {}
-                if bool(evaluate(condition, trial, memo)) == want and all(
-                    bool(evaluate(other, trial, memo)) == self.made[other]
-                    for other in self._about.get(leaf, ())
-                ):
-                    self.model, self._memo = trial, {}
+        """Change the value of one leaf so that the condition, and all decided ones, come out.
+
+        Sizes are not negative, and what a counter is compared with stands on the right: such
+        changes are tried first.
+        """
+        right = condition.args[-1].leaves if isinstance(condition.args[-1], Node) else frozenset()
+        leaves = sorted(condition.leaves, key=lambda leaf: (leaf not in right, str(leaf.args)))
+        tries = [
+            (leaf, value)
+            for leaf in leaves
+            for value in self._candidates(condition, leaf, evaluate(leaf, self.model, self._memo))
+        ]
+        for negative in (False, True):
+            for leaf, value in tries:
+                if (value > MASK >> 1) == negative and self._fits(condition, want, leaf, value):
+                    self.model, self._memo = {**self.model, leaf: value}, {}
                     return True
         return False
+
+    def _fits(self, condition: Node, want: bool, leaf: Node, value: int) -> bool:
+        trial = {**self.model, leaf: value}
+        memo: dict[Node, int] = {}
+        return bool(evaluate(condition, trial, memo)) == want and all(
+            bool(evaluate(other, trial, memo)) == self.made[other]
+            for other in self._about.get(leaf, ())
+        )
 
     def _candidates(self, condition: Node, leaf: Node, old: int) -> Iterator[int]:
         """Values to try: where the two sides meet if they are linear in the leaf, then others."""

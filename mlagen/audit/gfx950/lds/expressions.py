@@ -118,17 +118,22 @@ class Expressions:
 
 
 def evaluate(value: Any, model: Model, memo: dict[Node, int]) -> int:
-    """The value under a model; leaves that it does not name are 1, workgroup numbers 0."""
+    """The value under a model. Leaves that it does not name: see `_default`."""
     if not isinstance(value, Node):
         return int(value)
     known = memo.get(value)
     if known is not None:
         return known
     if value.op in (LEAF, OPAQUE):
-        result = model.get(value, 0 if value.args[0] == "workgroup" else 1)
+        result = model.get(value, _default(value))
     elif value.op == LANES:
         result = int(value.args[1])
     else:
         result = int(_OPERATIONS[value.op](*(evaluate(a, model, memo) for a in value.args))) & MASK
     memo[value] = result
     return result
+
+
+def _default(leaf: Node) -> int:
+    """Arguments are 1 (sizes, ratios), whatever lies in memory is 0 (starts, indices)."""
+    return 0 if leaf.args[0] in ("workgroup", "memory") else 1

@@ -75,5 +75,3 @@ def relevant(flow: Flow, accum: int) -> set[int]:
                     waiting.add(before)
                     work.append(before)
     return found
-
-
