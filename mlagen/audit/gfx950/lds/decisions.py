@@ -46,7 +46,7 @@ class Decisions:
         changes are tried first.
         """
         right = condition.args[-1].leaves if isinstance(condition.args[-1], Node) else frozenset()
-        leaves = sorted(condition.leaves, key=lambda leaf: (leaf not in right, str(leaf.args)))
+        leaves = sorted(condition.leaves, key=lambda leaf: (leaf not in right, leaf.serial))
         tries = [
             (leaf, value)
             for leaf in leaves

@@ -21,11 +21,13 @@ Lanes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """`op` of `args` (nodes, ints, or what names a leaf). `leaves`: all leaves under it."""
+    """`op` of `args` (nodes, ints, or what names a leaf). `leaves`: all leaves under it.
+    `serial`: counts the nodes as they are made."""
 
     op: str
-    args: tuple[Any, ...]
+    args: tuple[Any, ...] = field(repr=False)
     leaves: frozenset[Node] = field(repr=False)
+    serial: int
 
 
 Scalar = int | Node
@@ -108,11 +110,11 @@ class Expressions:
         found = self._known.get(key)
         if found is None:
             if op in (LEAF, OPAQUE):
-                found = Node(op, args, frozenset())
+                found = Node(op, args, frozenset(), len(self._known))
                 object.__setattr__(found, "leaves", frozenset((found,)))
             else:
                 below = [a.leaves for a in args if isinstance(a, Node)]
-                found = Node(op, args, frozenset().union(*below))
+                found = Node(op, args, frozenset().union(*below), len(self._known))
             self._known[key] = found
         return found
 

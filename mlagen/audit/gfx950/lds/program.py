@@ -18,6 +18,7 @@ from mlagen.binary.effects import effects, is_lds_dma
 from mlagen.binary.flow import Flow, read_flow
 from mlagen.binary.instruction import EXEC, M0, SCC, VCC, Instruction
 
+_NO_VM, _NO_LGKM = 63, 15
 _EMPTY = Footprint(0, 0, 0)
 
 
@@ -220,12 +221,15 @@ def _barrier(w: Wave) -> None:
 
 
 def _wait(ins: Instruction) -> Step:
-    """s_waitcnt: vmcnt in bits 3:0 and 15:14, lgkmcnt in 11:8 (CDNA4 ISA guide, SOPP)."""
+    """s_waitcnt: vmcnt in bits 3:0 and 15:14, lgkmcnt in 11:8 (CDNA4 ISA guide, SOPP). All bits
+    set waits for nothing."""
     bits = ins.modifier("simm16")
     vm, lgkm = bits & 15 | (bits >> 14 & 3) << 4, bits >> 8 & 15
 
     def step(w: Wave) -> None:
-        w.wait_vm(vm)
-        w.wait_ds(lgkm)
+        if vm != _NO_VM:
+            w.wait_vm(vm)
+        if lgkm != _NO_LGKM:
+            w.wait_ds(lgkm)
 
     return step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from mlagen.binary.effects import Access, effects
+from mlagen.binary.effects import Access, effects, is_matrix
 from mlagen.binary.flow import Flow
 from mlagen.binary.instruction import EXEC, SCALARS, Instruction
 
@@ -41,6 +41,8 @@ def _use(ins: Instruction, accum: int) -> tuple[int, int, int, bool]:
         writes |= _bits(access)
     if ins.mnemonic.startswith("s_cbranch"):
         seeds = reads
+    if is_matrix(ins):
+        reads = 0  # what tiles hold is not followed
     return seeds, reads, writes, not ins.mnemonic.startswith("s_")
 
 

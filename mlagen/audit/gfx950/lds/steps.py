@@ -9,7 +9,7 @@ import numpy as np
 
 from mlagen.audit.gfx950.lds.expressions import Node, Scalar
 from mlagen.audit.gfx950.lds.wave import LANES, Wave
-from mlagen.binary.effects import effects
+from mlagen.binary.effects import effects, is_matrix
 from mlagen.binary.instruction import EXEC, SCC, VCC, Instruction, Operand
 from mlagen.binary.integers import MASK, RELATIONS, SCALAR, SHORT, VECTOR, signed
 
@@ -490,9 +490,9 @@ def _unknown(ins: Instruction, accum: int) -> Step:
     reads = [(a.file, a.base + i) for a in found.reads if a.role != "exec" for i in range(a.count)]
     writes = [(a.file, a.base + i) for a in found.writes for i in range(a.count)]
     label = (ins.mnemonic, ins.modifiers, *(str(o) for _, o in ins.operands if not o.is_register))
-    fresh = ins.encoding == "DS" or "atomic" in ins.mnemonic or "time" in ins.mnemonic
-    # Scalar sources that do not vary over lanes, and lanes of each wave, are both in the name.
-    fresh = fresh or "getreg" in ins.mnemonic
+    # What these give is not the same when asked again, or not followed: a new name each time.
+    fresh = ins.encoding == "DS" or is_matrix(ins)
+    fresh = fresh or any(word in ins.mnemonic for word in ("atomic", "time", "getreg"))
 
     def step(w: Wave) -> None:
         values: tuple[Any, ...] = ()

@@ -17,7 +17,6 @@ from mlagen.targets import GFX950
 
 LANES = GFX950.wave_size
 VECTOR_REGISTERS = 512
-VM_CAPACITY, LGKM_CAPACITY = 63, 15  # 6 and 4 bits of s_waitcnt (CDNA4 ISA guide)
 NEVER = 1 << 60  # done in no epoch
 
 
@@ -54,7 +53,11 @@ class Masked:
 
 @dataclass
 class Wave:
-    """Registers, counters and history. `s`: by encoded number; `v`: physical registers."""
+    """Registers, counters and history. `s`: by encoded number; `v`: physical registers.
+
+    `vm`, `ds`: what is in flight, oldest first; None for what does not touch LDS. A full counter
+    is not taken for a wait. Scalar loads may end before any DS instruction: they cover nothing.
+    """
 
     number: int
     expressions: Expressions
@@ -115,13 +118,9 @@ class Wave:
 
     def count_vm(self, operation: Operation | None) -> None:
         self.vm.append(operation)
-        if len(self.vm) > VM_CAPACITY:
-            self.wait_vm(VM_CAPACITY)
 
     def count_ds(self, operation: Operation | None) -> None:
         self.ds.append(operation)
-        if len(self.ds) > LGKM_CAPACITY:
-            self.wait_ds(LGKM_CAPACITY)
 
     def wait_vm(self, left: int) -> None:
         changed = False
