@@ -47,7 +47,7 @@ def check_lds(kernel: KernelCode, waves: int, options: LdsOptions | None = None)
     explorer = Explorer(program, waves, block, options.max_blocks)
     told = _Told(program)
     number, quiet = 0, 0
-    while number < options.runs and (quiet < 2 or number < _DONE_RUNS):
+    while number < options.runs and (quiet < 3 or number < _DONE_RUNS):
         before = len(explorer.edges)
         told.add(number, explorer.run(number))
         quiet = quiet + 1 if len(explorer.edges) == before else 0
@@ -194,7 +194,7 @@ def _report(
             unchecked.append(f"{site.pc:#x}: {site.ins}: LDS address not known")
         if seen.masked:
             unchecked.append(f"{site.pc:#x}: {site.ins}: active lanes not known")
-    missed = [b for b in flow.order if b not in explorer.reached]
+    missed = [b for b in flow.order if b not in explorer.reached and b not in program.silent]
     for block in missed:
         first = flow.instructions[flow.blocks[block].first]
         unchecked.append(f"{first.offset:#x}: no path that was followed gets here")

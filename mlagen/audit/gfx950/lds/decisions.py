@@ -7,23 +7,28 @@ test the same value, or related ones (i + 64 < n after i < n), never contradict 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from mlagen.audit.gfx950.lds.expressions import Model, Node, evaluate
+from mlagen.audit.gfx950.lds.expressions import Model, Node, Values
 from mlagen.binary.integers import MASK, signed
 
 _SMALL = (0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 192,
           255, 256, 257, 320, 384, 512, 640, 768, 1024, 1 << 30, MASK)  # fmt: skip
+_USUAL = 0xFFFF
+_LARGE = 4096
+_SIZES = (64, 65, 128, 129, 192, 193, 256, 257, 320, 321, 384, 512, 640, 768, 1024, _LARGE)
 _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class Decisions:
-    """The decisions of one run over all waves of a workgroup."""
+    """The decisions of one run over all waves of a workgroup. `large_first`: which of the values
+    that fit are taken, so that one run starts from little work and the next from much."""
 
-    def __init__(self) -> None:
+    def __init__(self, large_first: bool = False) -> None:
+        self._large_first = large_first
         self.model: Model = {}
         self.made: dict[Node, bool] = {}
-        self._memo: dict[Node, int] = {}
+        self._values = Values(self.model)
         self._about: dict[Node, list[Node]] = {}  # leaf -> conditions decided that depend on it
 
     def decide(self, condition: Node, want: bool | None) -> bool:
@@ -31,7 +36,7 @@ class Decisions:
         known = self.made.get(condition)
         if known is not None:
             return known
-        holds = bool(evaluate(condition, self.model, self._memo))
+        holds = bool(self._values.of(condition))
         if want is not None and holds != want and self._steer(condition, want):
             holds = want
         self.made[condition] = holds
@@ -47,23 +52,41 @@ class Decisions:
         """
         right = condition.args[-1].leaves if isinstance(condition.args[-1], Node) else frozenset()
         leaves = sorted(condition.leaves, key=lambda leaf: (leaf not in right, leaf.serial))
-        tries = [
+        tries = dict.fromkeys(
             (leaf, value)
             for leaf in leaves
-            for value in self._candidates(condition, leaf, evaluate(leaf, self.model, self._memo))
-        ]
+            for value in self._candidates(condition, leaf, self._values.of(leaf))
+        )
+        order = list(tries)
+        if self._large_first:
+            order.sort(key=lambda pair: (pair[0] not in right, -(pair[1] & _USUAL)))
         for negative in (False, True):
-            for leaf, value in tries:
-                if (value > MASK >> 1) == negative and self._fits(condition, want, leaf, value):
-                    self.model, self._memo = {**self.model, leaf: value}, {}
-                    return True
+            for leaf, value in order:
+                if (value > MASK >> 1) == negative:
+                    trial = self._with(leaf, value)
+                    if self._fits(condition, want, trial, (leaf,)):
+                        return self._take({leaf: value})
+        # The least of several sizes does not grow with one of them.
+        raised = dict.fromkeys(leaves, _LARGE)
+        for leaf in leaves:
+            for value in _SIZES:
+                changed = {**raised, leaf: value}
+                if self._fits(condition, want, Values({**self.model, **changed}), leaves):
+                    return self._take(changed)
         return False
 
-    def _fits(self, condition: Node, want: bool, leaf: Node, value: int) -> bool:
-        trial = {**self.model, leaf: value}
-        memo: dict[Node, int] = {}
-        return bool(evaluate(condition, trial, memo)) == want and all(
-            bool(evaluate(other, trial, memo)) == self.made[other]
+    def _take(self, changed: Model) -> bool:
+        self.model = {**self.model, **changed}
+        self._values = Values(self.model)
+        return True
+
+    def _with(self, leaf: Node, value: int) -> Values:
+        return Values({**self.model, leaf: value & MASK}, self._values, leaf)
+
+    def _fits(self, condition: Node, want: bool, trial: Values, leaves: Iterable[Node]) -> bool:
+        return bool(trial.of(condition)) == want and all(
+            bool(trial.of(other)) == self.made[other]
+            for leaf in leaves
             for other in self._about.get(leaf, ())
         )
 
@@ -72,9 +95,8 @@ class Decisions:
         if len(condition.args) == 2:
 
             def difference(value: int) -> int:
-                trial = {**self.model, leaf: value & MASK}
-                memo: dict[Node, int] = {}
-                a, b = (evaluate(side, trial, memo) for side in condition.args)
+                trial = self._with(leaf, value)
+                a, b = (trial.of(side) for side in condition.args)
                 return int(signed(a) - signed(b))
 
             here = difference(old)

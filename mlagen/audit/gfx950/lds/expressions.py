@@ -119,21 +119,36 @@ class Expressions:
         return found
 
 
-def evaluate(value: Any, model: Model, memo: dict[Node, int]) -> int:
-    """The value under a model. Leaves that it does not name: see `_default`."""
-    if not isinstance(value, Node):
-        return int(value)
-    known = memo.get(value)
-    if known is not None:
-        return known
-    if value.op in (LEAF, OPAQUE):
-        result = model.get(value, _default(value))
-    elif value.op == LANES:
-        result = int(value.args[1])
-    else:
-        result = int(_OPERATIONS[value.op](*(evaluate(a, model, memo) for a in value.args))) & MASK
-    memo[value] = result
-    return result
+class Values:
+    """The values of nodes under a model. Leaves that it does not name: see `_default`.
+
+    `parent`: values under a model that differs in `leaf` only; what does not depend on the leaf is
+    taken from there.
+    """
+
+    def __init__(
+        self, model: Model, parent: Values | None = None, leaf: Node | None = None
+    ) -> None:
+        self._model = model
+        self._known: dict[Node, int] = {}
+        self._parent, self._leaf = parent, leaf
+
+    def of(self, value: int | Node) -> int:
+        if isinstance(value, int):
+            return value
+        known = self._known.get(value)
+        if known is not None:
+            return known
+        if self._parent is not None and self._leaf not in value.leaves:
+            return self._parent.of(value)
+        if value.op in (LEAF, OPAQUE):
+            result = self._model.get(value, _default(value))
+        elif value.op == LANES:
+            result = int(value.args[1])
+        else:
+            result = int(_OPERATIONS[value.op](*[self.of(a) for a in value.args])) & MASK
+        self._known[value] = result
+        return result
 
 
 def _default(leaf: Node) -> int:

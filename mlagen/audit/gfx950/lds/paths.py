@@ -12,6 +12,8 @@ from mlagen.audit.gfx950.lds.wave import Wave, new_wave
 
 _COUNTS = (2, 1, 3, 4, 0, 5)
 """How often loops go round, over the runs: rings of up to four buffers come round again."""
+_COVERING = 3
+"""Runs from this one on turn where nobody went before, the sooner the better."""
 
 
 @dataclass
@@ -34,10 +36,11 @@ class Explorer:
     max_blocks: int
     edges: Counter[tuple[int, int]] = field(default_factory=Counter)
     reached: set[int] = field(default_factory=set)
+    _taken: int = 0  # `edges` as bits
 
     def run(self, number: int) -> Run:
         """Follow every wave once; `number` varies the loop counts."""
-        decisions = Decisions()
+        decisions = Decisions(large_first=number % 2 == 1)
         result = Run([], decisions, [])
         for wave in range(self.waves):
             state = new_wave(
@@ -65,6 +68,7 @@ class Explorer:
                 w.finish()
                 return True
             self.edges[at, after] += 1
+            self._taken |= 1 << program.edge_number[at, after]
             for index in list(rounds):
                 if after not in flow.loops[index].body:
                     del rounds[index]
@@ -121,10 +125,20 @@ class Explorer:
         if loop is not None:
             stay = rounds.get(loop, 0) < self._rounds(loop, number)
             return (target in loops[loop].body) == stay
-        a, b = self.edges[at, target], self.edges[at, through]
-        if a != b:
-            return a < b
-        return self.program.reach[target] >= self.program.reach[through]
+        first = [(at, way) not in self.edges for way in (target, through)]
+        if number >= _COVERING and first[0] != first[1]:
+            return first[0]
+        if number % 3 == 2:
+            return self.edges[at, target] < self.edges[at, through]
+        news = [self._news(at, way) for way in (target, through)]
+        if news[0] != news[1]:
+            return news[0] > news[1]
+        return self.program.to_end[target] > self.program.to_end[through]
+
+    def _news(self, at: int, way: int) -> int:
+        """How many edges that no path took yet can follow."""
+        fresh = self.program.edges_from[way] & ~self._taken
+        return fresh.bit_count() + ((at, way) not in self.edges)
 
     def _rounds(self, loop: int, number: int) -> int:
         loops = self.program.flow.loops

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mlagen.audit.gfx950.lds.expressions import Expressions, Node, Scalar
+from mlagen.audit.gfx950.lds.expressions import Expressions, Lanes, Node, Scalar, Vector
 from mlagen.audit.gfx950.lds.footprints import Footprint, Footprints
 from mlagen.audit.gfx950.lds.relevant import is_lds_memory, relevant
 from mlagen.audit.gfx950.lds.sites import Site, read_site
@@ -26,7 +26,7 @@ _EMPTY = Footprint(0, 0, 0)
 class Seen:
     """What was seen of one LDS instruction on any path."""
 
-    addresses: dict[bytes, np.ndarray] = field(default_factory=dict)  # type: ignore[type-arg]
+    addresses: dict[bytes, Lanes] = field(default_factory=dict)
     unknown: int = 0
     masked: int = 0
     start: int | None = None
@@ -59,18 +59,57 @@ class Program:
         ]
 
     @cached_property
-    def reach(self) -> tuple[int, ...]:
-        """How many blocks can follow each block: an early exit has few."""
-        found = []
-        for start in range(len(self.flow.blocks)):
-            met, work = {start}, [start]
-            while work:
-                for after in self.flow.blocks[work.pop()].successors:
-                    if after not in met:
-                        met.add(after)
-                        work.append(after)
-            found.append(len(met))
+    def edge_number(self) -> dict[tuple[int, int], int]:
+        """All edges of the flow, numbered."""
+        edges = [(b.index, after) for b in self.flow.blocks for after in b.successors]
+        return {edge: number for number, edge in enumerate(edges)}
+
+    @cached_property
+    def edges_from(self) -> tuple[int, ...]:
+        """For each block, the edges that can follow it, as bits."""
+        found = [
+            sum(1 << self.edge_number[b.index, after] for after in b.successors)
+            for b in self.flow.blocks
+        ]
+        changed = True
+        while changed:
+            changed = False
+            for at in reversed(self.flow.order):
+                bits = found[at]
+                for after in self.flow.blocks[at].successors:
+                    bits |= found[after]
+                changed |= bits != found[at]
+                found[at] = bits
         return tuple(found)
+
+    @cached_property
+    def to_end(self) -> tuple[int, ...]:
+        """The fewest instructions from the start of each block to the end of the program."""
+        blocks = self.flow.blocks
+        far = len(self.flow.instructions) + 1
+        found = [far] * len(blocks)
+        changed = True
+        while changed:
+            changed = False
+            for at in reversed(self.flow.order):
+                block = blocks[at]
+                size = block.last - block.first + 1
+                best = min((found[after] for after in block.successors), default=0) + size
+                changed |= best < found[at]
+                found[at] = min(found[at], best)
+        return tuple(found)
+
+    @cached_property
+    def silent(self) -> frozenset[int]:
+        """Blocks that neither touch LDS nor wait: nothing is missed where they are not reached."""
+        return frozenset(
+            block.index
+            for block in self.flow.blocks
+            if not any(
+                i.encoding == "DS" or is_lds_dma(i) or i.mnemonic in ("s_barrier", "s_waitcnt")
+                for i in self.flow.instructions[block.first : block.last + 1]
+            )
+        )
 
     @cached_property
     def stretch(self) -> dict[int, int]:
@@ -159,7 +198,7 @@ class Program:
 
         def step(w: Wave) -> None:
             base = w.s[M0]
-            value = base if isinstance(base, Node) else lanes + base
+            value: Vector = base if isinstance(base, Node) else lanes + base
             footprint = self._footprint(w, seen, site, value)
             w.place += 1
             if footprint is None:
@@ -169,14 +208,16 @@ class Program:
 
         return step
 
-    def _footprint(self, w: Wave, seen: Seen, site: Site, value: object) -> Footprint | None:
+    def _footprint(self, w: Wave, seen: Seen, site: Site, value: Vector) -> Footprint | None:
         if isinstance(value, Node):
             seen.unknown += 1
             return None
         full = w.full
         if full and seen.last is not None and seen.last[0] is value:
             return seen.last[1]
-        addresses = np.broadcast_to(np.asarray(value, dtype=np.int64), (LANES,))
+        if isinstance(value, int):
+            value = np.full(LANES, value, dtype=np.int64)
+        addresses = value
         if not full:
             low, high = w.s[EXEC], w.s[EXEC + 1]
             if isinstance(low, Node) or isinstance(high, Node):

@@ -15,8 +15,8 @@ class LdsOptions:
 
     block: tuple[int, int, int] | None = None
     dynamic_lds: int = 0
-    runs: int = 12
-    max_blocks: int = 20_000
+    runs: int = 24
+    max_blocks: int = 4_000
 
 
 @dataclass(frozen=True, slots=True)

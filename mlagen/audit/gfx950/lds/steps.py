@@ -458,6 +458,35 @@ def _move_wide(ins: Instruction, accum: int) -> Step | None:
     return constant
 
 
+def _exchange(ins: Instruction, accum: int) -> Step | None:
+    """v_swap_b32, and the swaps of halves or rows: the upper 32 lanes of the destination against
+    the lower 32 of the source, or odd rows of 16 lanes against even ones (CDNA4 ISA guide)."""
+    target, source = _destination(ins), ins.operand("vsrc0") or ins.operand("src0")
+    assert source is not None, ins
+    first = target.index + (accum if target.kind == "a" else 0)
+    second = source.index + (accum if source.kind == "a" else 0)
+    size = {"v_permlane16_swap_b32": 16, "v_permlane32_swap_b32": 32}.get(ins.mnemonic, 0)
+    lane = np.arange(LANES)
+    upper = (lane & size) != 0
+    partner = lane ^ size
+
+    def step(w: Wave) -> None:
+        a, b = w.read(first), w.read(second)
+        if isinstance(a, Node) or isinstance(b, Node) or not w.full:
+            w.write(first, w.expressions.opaque(ins.mnemonic, 0, a, b))
+            w.write(second, w.expressions.opaque(ins.mnemonic, 1, a, b))
+            return
+        if not size:
+            w.write(first, b)
+            w.write(second, a)
+            return
+        one, other = np.broadcast_to(a, (LANES,)), np.broadcast_to(b, (LANES,))
+        w.write(first, np.where(upper, other[partner], one))
+        w.write(second, np.where(upper, other, one[partner]))
+
+    return step
+
+
 def _load(ins: Instruction) -> Step:
     """Scalar loads: words of memory, the same for equal addresses."""
     target, base = ins.operand("sdata"), ins.operand("sbase")
@@ -527,4 +556,7 @@ _OTHERS: dict[str, Callable[[Instruction, int], Step | None]] = {
     "v_cmp": _compare_lanes,
     "v_cndmask": _conditional_mask,
     "v_mov_b64": _move_wide,
+    "v_permlane16_swap": _exchange,
+    "v_permlane32_swap": _exchange,
+    "v_swap_b32": _exchange,
 }
