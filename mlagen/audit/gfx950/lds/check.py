@@ -15,8 +15,11 @@ from mlagen.binary.code_object import KernelCode
 from mlagen.errors import ConfigError
 from mlagen.targets import GFX950
 
-_DONE_RUNS = 6
-"""Sets of paths that are followed even when all edges are covered: the loop counts of `paths`."""
+_LEAST_RUNS = 6
+"""Sets of paths that are followed in any case: all the loop counts of `paths`."""
+_QUIET, _PATIENT = 3, 12
+"""Runs without a new edge after which no more is expected: where every block that matters was
+reached, and where some was not."""
 
 
 def check_lds(kernel: KernelCode, waves: int, options: LdsOptions | None = None) -> LdsReport:
@@ -47,7 +50,9 @@ def check_lds(kernel: KernelCode, waves: int, options: LdsOptions | None = None)
     explorer = Explorer(program, waves, block, options.max_blocks)
     told = _Told(program)
     number, quiet = 0, 0
-    while number < options.runs and (quiet < 3 or number < _DONE_RUNS):
+    while number < options.runs and (
+        number < _LEAST_RUNS or quiet < (_PATIENT if explorer.missed() else _QUIET)
+    ):
         before = len(explorer.edges)
         told.add(number, explorer.run(number))
         quiet = quiet + 1 if len(explorer.edges) == before else 0
@@ -194,8 +199,7 @@ def _report(
             unchecked.append(f"{site.pc:#x}: {site.ins}: LDS address not known")
         if seen.masked:
             unchecked.append(f"{site.pc:#x}: {site.ins}: active lanes not known")
-    missed = [b for b in flow.order if b not in explorer.reached and b not in program.silent]
-    for block in missed:
+    for block in explorer.missed():
         first = flow.instructions[flow.blocks[block].first]
         unchecked.append(f"{first.offset:#x}: no path that was followed gets here")
     edges = {(b.index, after) for b in flow.blocks for after in b.successors}

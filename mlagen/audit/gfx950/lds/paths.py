@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -37,11 +38,13 @@ class Explorer:
     edges: Counter[tuple[int, int]] = field(default_factory=Counter)
     reached: set[int] = field(default_factory=set)
     _taken: int = 0  # `edges` as bits
+    _lots: random.Random = field(default_factory=random.Random)
 
     def run(self, number: int) -> Run:
         """Follow every wave once; `number` varies the loop counts."""
         decisions = Decisions(large_first=number % 2 == 1)
         result = Run([], decisions, [])
+        self._lots.seed(number)
         for wave in range(self.waves):
             state = new_wave(
                 wave, self.block, self.program.entry_scalars(), self.program.expressions
@@ -54,6 +57,13 @@ class Explorer:
                 result.stopped = f"wave {wave} did not end within {self.max_blocks} blocks"
                 break
         return result
+
+    def missed(self) -> list[int]:
+        """Blocks that matter to LDS and that no path got to."""
+        program = self.program
+        return [
+            at for at in program.flow.order if at not in self.reached and at not in program.silent
+        ]
 
     def _follow(self, w: Wave, decisions: Decisions, asked: set[Node], number: int) -> bool:
         program, flow = self.program, self.program.flow
@@ -128,8 +138,12 @@ class Explorer:
         first = [(at, way) not in self.edges for way in (target, through)]
         if number >= _COVERING and first[0] != first[1]:
             return first[0]
-        if number % 3 == 2:
+        if number == 2:
             return self.edges[at, target] < self.edges[at, through]
+        if number >= _COVERING and number % 3:
+            # What attracts the other runs may be out of reach for good: draw lots.
+            ahead = [self.program.edges_from[way].bit_count() + 1 for way in (target, through)]
+            return self._lots.random() * sum(ahead) < ahead[0]
         news = [self._news(at, way) for way in (target, through)]
         if news[0] != news[1]:
             return news[0] > news[1]

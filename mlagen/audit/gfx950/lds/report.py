@@ -15,7 +15,7 @@ class LdsOptions:
 
     block: tuple[int, int, int] | None = None
     dynamic_lds: int = 0
-    runs: int = 24
+    runs: int = 40
     max_blocks: int = 4_000
 
 
