@@ -4,8 +4,9 @@ Constant propagation over the code of one wave. A scalar register holds a number
 64 of them, or nothing is known. Branches on known values are taken one way, which tells the parts
 of the code that only some waves reach; the addresses of LDS accesses come out lane by lane.
 
-Only integer instructions are evaluated; whatever another instruction writes is unknown. The lanes
-that EXEC switches off are left out of account: a vector write counts for all lanes.
+Only integer instructions (`mlagen.binary.integers`) are evaluated; whatever another instruction
+writes is unknown. The lanes that EXEC switches off are left out of account: a vector write counts
+for all lanes.
 """
 
 from __future__ import annotations
@@ -17,19 +18,18 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.binary.banks import Lanes, dma_bytes
 from mlagen.binary.effects import effects, is_lds_dma
 from mlagen.binary.flow import Flow
 from mlagen.binary.instruction import EXEC, M0, SCC, VCC, Instruction, Operand
+from mlagen.binary.integers import MASK, RELATIONS, SCALAR, SHORT, VECTOR, Wide
+from mlagen.binary.integers import signed as as_signed
 from mlagen.targets import GFX950
 
-Lanes = npt.NDArray[np.uint32]
-Wide = int | npt.NDArray[np.int64]  # on the way to a result
 Value = int | Lanes
 Key = tuple[str, int]  # ("s", number) or ("v", physical number)
 State = dict[Key, Value]  # a register that is missing is unknown
 
-_MASK = 0xFFFFFFFF
-_ALL = 0xFFFFFFFFFFFFFFFF
 LANES = GFX950.wave_size
 
 
@@ -78,7 +78,7 @@ def _entry(wave: int, block: tuple[int, int, int]) -> State:
     thread = np.arange(LANES, dtype=np.uint32) + np.uint32(wave * LANES)
     x, y, _ = block
     packed = thread % x | (thread // x % y) << 10 | (thread // (x * y)) << 20
-    return {("v", 0): packed.astype(np.uint32), ("s", EXEC): _MASK, ("s", EXEC + 1): _MASK}
+    return {("v", 0): packed.astype(np.uint32), ("s", EXEC): MASK, ("s", EXEC + 1): MASK}
 
 
 def _merge(first: State, second: State) -> State:
@@ -91,15 +91,6 @@ def _same(first: Value, second: Value | None) -> bool:
     if isinstance(first, int) and isinstance(second, int):
         return first == second
     return bool(np.array_equal(first, second))
-
-
-def dma_bytes(ins: Instruction) -> int:
-    """Bytes a lane of an LDS DMA moves."""
-    return next(
-        size
-        for suffix, size in (("dwordx4", 16), ("dwordx3", 12), ("dword", 4), ("short", 2), ("", 1))
-        if suffix in ins.mnemonic
-    )
 
 
 @cache
@@ -213,9 +204,9 @@ def _plain(function: Callable[..., Wide], *, scc: str = "") -> Step:
         wide = [np.asarray(s, dtype=np.int64) if vector else int(s) for s in sources]
         result = function(*wide)
         if vector:
-            lanes = np.broadcast_to(np.asarray(result) & _MASK, (LANES,)).astype(np.uint32)
+            lanes = np.broadcast_to(np.asarray(result) & MASK, (LANES,)).astype(np.uint32)
             return {_key(target, accum): lanes}
-        value = int(result) & _MASK
+        value = int(result) & MASK
         new: State = {_key(target, accum): value}
         if scc == "nonzero":
             new["s", SCC] = int(value != 0)
@@ -224,21 +215,12 @@ def _plain(function: Callable[..., Wide], *, scc: str = "") -> Step:
     return step
 
 
-def _signed(value: int) -> int:
-    return value - (1 << 32) if value & 0x80000000 else value
-
-
-def _low24(value: Wide) -> Wide:
-    """The low 24 bits, signed."""
-    return ((value & 0xFFFFFF) ^ 0x800000) - 0x800000
-
-
 def _compare(relation: Callable[[int, int], bool], *, signed: bool) -> Step:
     def step(ins: Instruction, state: State, accum: int) -> State | None:
         sources = _sources(ins, state, accum)
         if sources is None or not all(isinstance(s, int) for s in sources):
             return None
-        a, b = (_signed(int(s)) if signed else int(s) for s in sources)
+        a, b = (as_signed(int(s)) if signed else int(s) for s in sources)
         return {("s", SCC): int(relation(a, b))}
 
     return step
@@ -254,7 +236,7 @@ def _compare_short(relation: Callable[[int, int], bool], *, signed: bool) -> Ste
         constant = ins.modifier("simm16")
         if signed and constant & 0x8000:
             constant -= 0x10000
-        return {("s", SCC): int(relation(_signed(value) if signed else value, constant))}
+        return {("s", SCC): int(relation(as_signed(value) if signed else value, constant))}
 
     return step
 
@@ -272,7 +254,7 @@ def _compare_lanes(relation: Callable[..., npt.NDArray[np.bool_]], *, signed: bo
         bits = sum(1 << lane for lane in np.flatnonzero(relation(a, b)).tolist())
         target = ins.operand("vdst") or ins.operand("sdst")
         number = target.index if target is not None else VCC
-        return {("s", number): bits & _MASK, ("s", number + 1): bits >> 32}
+        return {("s", number): bits & MASK, ("s", number + 1): bits >> 32}
 
     return step
 
@@ -298,7 +280,7 @@ def _move_pair(ins: Instruction, state: State, accum: int) -> State | None:
             low = state.get(("s", operand.index))
             high = state.get(("s", operand.index + 1))
         else:
-            low, high = operand.bits, _MASK if operand.bits & 0x80000000 else 0
+            low, high = operand.bits, MASK if operand.bits & 0x80000000 else 0
         if not isinstance(low, int) or not isinstance(high, int):
             return None
         values.append(low | high << 32)
@@ -321,7 +303,7 @@ def _move_pair(ins: Instruction, state: State, accum: int) -> State | None:
 
 
 def _pair(number: int, value: int) -> State:
-    return {("s", number): value & _MASK, ("s", number + 1): value >> 32 & _MASK}
+    return {("s", number): value & MASK, ("s", number + 1): value >> 32 & MASK}
 
 
 def _short(function: Callable[[int, int], int]) -> Step:
@@ -336,7 +318,7 @@ def _short(function: Callable[[int, int], int]) -> Step:
         value = state.get(("s", target.index), 0 if ins.mnemonic == "s_movk_i32" else None)
         if not isinstance(value, int):
             return None
-        return {("s", target.index): function(value, constant) & _MASK}
+        return {("s", target.index): function(value, constant) & MASK}
 
     return step
 
@@ -353,80 +335,27 @@ def _mbcnt(shift: int) -> Step:
             (mask & (1 << max(0, min(lane - shift, 32))) - 1).bit_count() for lane in range(LANES)
         ]
         target = _destination(ins)
-        total = (np.array(below, dtype=np.int64) + np.asarray(sources[1], np.int64)) & _MASK
+        total = (np.array(below, dtype=np.int64) + np.asarray(sources[1], np.int64)) & MASK
         return {_key(target, accum): total.astype(np.uint32)}
 
     return step
 
 
 def _install() -> None:
-    """Fill the table (semantics: CDNA4 ISA guide, SOP1 .. VOP3 instruction lists)."""
-
-    def shift(count: Wide) -> Wide:
-        return count & 31
-
-    add = _plain(lambda a, b: a + b)
-    both: dict[str, Step] = {
-        "v_mov_b32": _plain(lambda a: a),
-        "v_add_u32": add,
-        "v_sub_u32": _plain(lambda a, b: a - b),
-        "v_subrev_u32": _plain(lambda a, b: b - a),
-        "v_lshlrev_b32": _plain(lambda a, b: b << shift(a)),
-        "v_lshrrev_b32": _plain(lambda a, b: b >> shift(a)),
-        "v_and_b32": _plain(lambda a, b: a & b),
-        "v_or_b32": _plain(lambda a, b: a | b),
-        "v_xor_b32": _plain(lambda a, b: a ^ b),
-        "v_not_b32": _plain(lambda a: ~a),
-        "v_mul_u32_u24": _plain(lambda a, b: (a & 0xFFFFFF) * (b & 0xFFFFFF)),
-        "v_mul_i32_i24": _plain(lambda a, b: _low24(a) * _low24(b)),
-        "v_mul_lo_u32": _plain(lambda a, b: (a * (b & 0xFFFF)) + ((a * (b >> 16) & 0xFFFF) << 16)),
-        "v_mad_u32_u24": _plain(lambda a, b, c: (a & 0xFFFFFF) * (b & 0xFFFFFF) + c),
-        "v_add3_u32": _plain(lambda a, b, c: a + b + c),
-        "v_lshl_add_u32": _plain(lambda a, b, c: (a << shift(b)) + c),
-        "v_add_lshl_u32": _plain(lambda a, b, c: (a + b & _MASK) << shift(c)),
-        "v_lshl_or_b32": _plain(lambda a, b, c: a << shift(b) | c),
-        "v_and_or_b32": _plain(lambda a, b, c: a & b | c),
-        "v_or3_b32": _plain(lambda a, b, c: a | b | c),
-        "v_xad_u32": _plain(lambda a, b, c: (a ^ b) + c),
-        "v_bfe_u32": _plain(lambda a, b, c: a >> shift(b) & (1 << shift(c)) - 1),
-        "v_readfirstlane_b32": _first_lane,
-        "v_mbcnt_lo_u32_b32": _mbcnt(0),
-        "v_mbcnt_hi_u32_b32": _mbcnt(32),
-        "s_mov_b32": _plain(lambda a: a),
-        "s_add_u32": add,
-        "s_add_i32": add,
-        "s_sub_u32": _plain(lambda a, b: a - b),
-        "s_sub_i32": _plain(lambda a, b: a - b),
-        "s_mul_i32": _plain(lambda a, b: a * b),
-        "s_lshl_b32": _plain(lambda a, b: a << shift(b), scc="nonzero"),
-        "s_lshr_b32": _plain(lambda a, b: a >> shift(b), scc="nonzero"),
-        "s_and_b32": _plain(lambda a, b: a & b, scc="nonzero"),
-        "s_or_b32": _plain(lambda a, b: a | b, scc="nonzero"),
-        "s_xor_b32": _plain(lambda a, b: a ^ b, scc="nonzero"),
-        "s_mov_b64": _move_pair,
-        "s_and_b64": _move_pair,
-        "s_or_b64": _move_pair,
-        "s_and_saveexec_b64": _move_pair,
-        "s_movk_i32": _short(lambda a, b: b),
-        "s_addk_i32": _short(lambda a, b: a + b),
-        "s_mulk_i32": _short(lambda a, b: a * b),
-    }
-    _STEPS.update(both)
-    relations: dict[str, Callable[..., bool]] = {
-        "eq": lambda a, b: a == b,
-        "lg": lambda a, b: a != b,
-        "ne": lambda a, b: a != b,
-        "gt": lambda a, b: a > b,
-        "ge": lambda a, b: a >= b,
-        "lt": lambda a, b: a < b,
-        "le": lambda a, b: a <= b,
-    }
-    for name, relation in relations.items():
+    for name, integer in {**VECTOR, **SCALAR}.items():
+        _STEPS[name] = _plain(integer.function, scc=integer.scc)
+    for name in SHORT:
+        _STEPS[name] = _short(SHORT[name])
+    _STEPS["v_readfirstlane_b32"] = _first_lane
+    _STEPS["v_mbcnt_lo_u32_b32"] = _mbcnt(0)
+    _STEPS["v_mbcnt_hi_u32_b32"] = _mbcnt(32)
+    for name in ("s_mov_b64", "s_and_b64", "s_or_b64", "s_and_saveexec_b64"):
+        _STEPS[name] = _move_pair
+    for name, relation in RELATIONS.items():
         for kind in ("i32", "u32"):
             _STEPS[f"s_cmp_{name}_{kind}"] = _compare(relation, signed=kind == "i32")
             _STEPS[f"s_cmpk_{name}_{kind}"] = _compare_short(relation, signed=kind == "i32")
-            lanes: Callable[..., npt.NDArray[np.bool_]] = relation  # type: ignore[assignment]
-            _STEPS[f"v_cmp_{name}_{kind}"] = _compare_lanes(lanes, signed=kind == "i32")
+            _STEPS[f"v_cmp_{name}_{kind}"] = _compare_lanes(relation, signed=kind == "i32")
 
 
 _install()

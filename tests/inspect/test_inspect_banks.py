@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from mlagen.binary.banks import PHASES, cycles, served
 from mlagen.dsl.layout import bank_cycles
-from mlagen.inspect.banks import PHASES, cycles, served
 
 
 @pytest.mark.parametrize("name", PHASES)

@@ -1,0 +1,133 @@
+"""Which way unknown branches go: a model of the unknown values, steered as far as it allows.
+
+Every path that is followed has a model that takes it: numbers for kernel arguments, loaded words
+and workgroup numbers. A decision once made is kept for the whole workgroup, so that waves which
+test the same value, or related ones (i + 64 < n after i < n), never contradict one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from mlagen.audit.gfx950.lds.expressions import Model, Node, Values
+from mlagen.binary.integers import MASK, signed
+
+_SMALL = (0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 192,
+          255, 256, 257, 320, 384, 512, 640, 768, 1024, 1 << 30, MASK)  # fmt: skip
+_USUAL = 0xFFFF
+_LARGE = 4096
+_SIZES = (64, 65, 128, 129, 192, 193, 256, 257, 320, 321, 384, 512, 640, 768, 1024, _LARGE)
+_STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+class Decisions:
+    """The decisions of one run over all waves of a workgroup. `large_first`: which of the values
+    that fit are taken, so that one run starts from little work and the next from much."""
+
+    def __init__(self, large_first: bool = False) -> None:
+        self._large_first = large_first
+        self.model: Model = {}
+        self.made: dict[Node, bool] = {}
+        self._values = Values(self.model)
+        self._about: dict[Node, list[Node]] = {}  # leaf -> conditions decided that depend on it
+
+    def decide(self, condition: Node, want: bool | None) -> bool:
+        """Whether the condition holds: `want` if the earlier decisions leave it open."""
+        known = self.made.get(condition)
+        if known is not None:
+            return known
+        holds = bool(self._values.of(condition))
+        if want is not None and holds != want and self._steer(condition, want):
+            holds = want
+        self.made[condition] = holds
+        for leaf in condition.leaves:
+            self._about.setdefault(leaf, []).append(condition)
+        return holds
+
+    def _steer(self, condition: Node, want: bool) -> bool:
+        """Change the value of one leaf so that the condition, and all decided ones, come out.
+
+        Sizes are not negative, and what a counter is compared with stands on the right: such
+        changes are tried first.
+        """
+        right = condition.args[-1].leaves if isinstance(condition.args[-1], Node) else frozenset()
+        leaves = sorted(condition.leaves, key=lambda leaf: (leaf not in right, leaf.serial))
+        tries = dict.fromkeys(
+            (leaf, value)
+            for leaf in leaves
+            for value in self._candidates(condition, leaf, self._values.of(leaf))
+        )
+        order = list(tries)
+        if self._large_first:
+            order.sort(key=lambda pair: (pair[0] not in right, -(pair[1] & _USUAL)))
+        for negative in (False, True):
+            for leaf, value in order:
+                if (value > MASK >> 1) == negative:
+                    trial = self._with(leaf, value)
+                    if self._fits(condition, want, trial, (leaf,)):
+                        return self._take({leaf: value})
+        # The least of several sizes does not grow with one of them.
+        raised = dict.fromkeys(leaves, _LARGE)
+        for leaf in leaves:
+            for value in _SIZES:
+                changed = {**raised, leaf: value}
+                if self._fits(condition, want, Values({**self.model, **changed}), leaves):
+                    return self._take(changed)
+        return False
+
+    def _take(self, changed: Model) -> bool:
+        self.model = {**self.model, **changed}
+        self._values = Values(self.model)
+        return True
+
+    def _with(self, leaf: Node, value: int) -> Values:
+        return Values({**self.model, leaf: value & MASK}, self._values, leaf)
+
+    def _fits(self, condition: Node, want: bool, trial: Values, leaves: Iterable[Node]) -> bool:
+        return bool(trial.of(condition)) == want and all(
+            bool(trial.of(other)) == self.made[other]
+            for leaf in leaves
+            for other in self._about.get(leaf, ())
+        )
+
+    def _candidates(self, condition: Node, leaf: Node, old: int) -> Iterator[int]:
+        """Values to try: where the two sides meet if they are linear in the leaf, then others."""
+        if len(condition.args) == 2:
+
+            def difference(value: int) -> int:
+                trial = self._with(leaf, value)
+                a, b = (trial.of(side) for side in condition.args)
+                return int(signed(a) - signed(b))
+
+            here = difference(old)
+            for step in (1, 64, 128):
+                slope = difference(old + step) - here
+                if slope:
+                    meet = signed(old) - here * step // slope
+                    for near in (0, 1, -1, 2, -2, step, -step):
+                        yield int(meet + near) & MASK
+        for step in _STEPS:
+            yield (old + step) & MASK
+            yield (old - step) & MASK
+        yield from _SMALL
+
+    def says(self, limit: int = 6) -> str:
+        """The model in words: what the arguments and loaded values must be for this path."""
+        told = [
+            f"{_name(leaf)} = {signed(value)}"
+            for leaf, value in self.model.items()
+            if leaf in self._about
+        ]
+        more = f" and {len(told) - limit} more" if len(told) > limit else ""
+        return ", ".join(told[:limit]) + more
+
+
+def _name(leaf: Node) -> str:
+    kind, *rest = leaf.args
+    if kind == "kernarg":
+        return f"argument dword {rest[0]:#x}"
+    if kind == "workgroup":
+        return f"workgroup {'xyz'[rest[0]]}"
+    if kind == "memory":
+        return "a loaded word"
+    return f"a value of {kind}"

@@ -1,0 +1,156 @@
+"""Values that code computes from what an audit does not know: hash-consed expressions.
+
+A register holds a number (an int, or an int64 array of 64 lanes) or a `Node`. Equal computations
+give the same node, whichever wave or copy of a loop made them: that is what keeps the decisions of
+several waves consistent. A node of a vector register stands for its lanes and evaluates to lane 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.binary.integers import MASK, RELATIONS, SCALAR, VECTOR, signed
+
+Lanes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """`op` of `args` (nodes, ints, or what names a leaf). `leaves`: all leaves under it.
+    `serial`: counts the nodes as they are made."""
+
+    op: str
+    args: tuple[Any, ...] = field(repr=False)
+    leaves: frozenset[Node] = field(repr=False)
+    serial: int
+
+
+Scalar = int | Node
+Vector = int | Lanes | Node
+Model = dict[Node, int]  # leaf -> its value
+
+LEAF, OPAQUE, LANES = "leaf", "opaque", "lanes"
+
+
+def _relation(name: str, kind: str) -> Callable[..., int]:
+    relation = RELATIONS[name]
+    if kind == "i32":
+        return lambda a, b: int(relation(signed(a), signed(b)))
+    return lambda a, b: int(relation(a, b))
+
+
+def _wide(relation: str) -> Callable[..., int]:
+    test = RELATIONS[relation]
+    return lambda a, b, c, d: int(test(a | b << 32, c | d << 32))
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    **{name: integer.function for name, integer in (*VECTOR.items(), *SCALAR.items())},
+    **{f"{r}_{k}": _relation(r, k) for r in RELATIONS for k in ("i32", "u32")},
+    **{f"{r}_u64": _wide(r) for r in RELATIONS},
+    "select": lambda condition, a, b: a if condition else b,
+    "carry": lambda a, b, c: int(a + b + c > MASK),
+    "borrow": lambda a, b, c: int(a - b - c < 0),
+    "bit": lambda a, b: a >> (b & 31) & 1,
+}
+_SUMS = ("v_add_u32", "v_add_i32", "s_add_u32", "s_add_i32")
+_DIFFERENCES = ("v_sub_u32", "v_sub_i32", "s_sub_u32", "s_sub_i32")
+
+
+class Expressions:
+    """Makes nodes, each distinct one once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], Node] = {}
+
+    def leaf(self, *name: Any) -> Node:
+        """A value from outside; equal names are equal values."""
+        return self._node(LEAF, name)
+
+    def opaque(self, name: str, *args: Any) -> Node:
+        """A value that code computes in a way that is not evaluated: a leaf of its own."""
+        return self._node(OPAQUE, (name, *(self._plain(a) for a in args)))
+
+    def of(self, op: str, *args: Any) -> Scalar:
+        """An operation on values of which at least one is a node."""
+        if op in _SUMS:
+            return self._sum(args[0], args[1], 1)
+        if op in _DIFFERENCES and not isinstance(args[1], Node):
+            return self._sum(args[0], args[1], -1)
+        if op in ("v_mov_b32", "s_mov_b32", "v_accvgpr_read_b32", "v_accvgpr_write_b32"):
+            return args[0]  # type: ignore[no-any-return]
+        return self._node(op, tuple(self._plain(a) for a in args))
+
+    def _sum(self, a: Any, b: Any, sign: int) -> Scalar:
+        """Constants are collected, so that a counter after n steps stays one small node."""
+        if isinstance(a, int):
+            a, b = b, a  # a sum: a difference has a node first
+        if isinstance(b, int) and isinstance(a, Node):
+            constant = sign * b
+            if a.op == "s_add_u32" and isinstance(a.args[1], int):
+                a, constant = a.args[0], a.args[1] + constant
+            constant &= MASK
+            return self._node("s_add_u32", (a, constant)) if constant else a  # type: ignore[return-value]
+        if sign < 0:
+            return self._node("s_sub_u32", (self._plain(a), self._plain(b)))
+        return self._node("s_add_u32", (self._plain(a), self._plain(b)))
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return self._node(LANES, (value.tobytes(), int(value[0])))
+        return value
+
+    def _node(self, op: str, args: tuple[Any, ...]) -> Node:
+        key = (op, args)
+        found = self._known.get(key)
+        if found is None:
+            if op in (LEAF, OPAQUE):
+                found = Node(op, args, frozenset(), len(self._known))
+                object.__setattr__(found, "leaves", frozenset((found,)))
+            else:
+                below = [a.leaves for a in args if isinstance(a, Node)]
+                found = Node(op, args, frozenset().union(*below), len(self._known))
+            self._known[key] = found
+        return found
+
+
+class Values:
+    """The values of nodes under a model. Leaves that it does not name: see `_default`.
+
+    `parent`: values under a model that differs in `leaf` only; what does not depend on the leaf is
+    taken from there.
+    """
+
+    def __init__(
+        self, model: Model, parent: Values | None = None, leaf: Node | None = None
+    ) -> None:
+        self._model = model
+        self._known: dict[Node, int] = {}
+        self._parent, self._leaf = parent, leaf
+
+    def of(self, value: int | Node) -> int:
+        if isinstance(value, int):
+            return value
+        known = self._known.get(value)
+        if known is not None:
+            return known
+        if self._parent is not None and self._leaf not in value.leaves:
+            return self._parent.of(value)
+        if value.op in (LEAF, OPAQUE):
+            result = self._model.get(value, _default(value))
+        elif value.op == LANES:
+            result = int(value.args[1])
+        else:
+            result = int(_OPERATIONS[value.op](*[self.of(a) for a in value.args])) & MASK
+        self._known[value] = result
+        return result
+
+
+def _default(leaf: Node) -> int:
+    """Arguments are 1 (sizes, ratios), whatever lies in memory is 0 (starts, indices)."""
+    return 0 if leaf.args[0] in ("workgroup", "memory") else 1

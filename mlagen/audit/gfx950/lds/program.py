@@ -1,0 +1,276 @@
+"""A kernel ready to be followed: its blocks as steps on a wave, its branches, its LDS sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from mlagen.audit.gfx950.lds.expressions import Expressions, Lanes, Node, Scalar, Vector
+from mlagen.audit.gfx950.lds.footprints import Footprint, Footprints
+from mlagen.audit.gfx950.lds.relevant import is_lds_memory, relevant
+from mlagen.audit.gfx950.lds.sites import Site, read_site
+from mlagen.audit.gfx950.lds.steps import Step, compile_step, relate
+from mlagen.audit.gfx950.lds.wave import LANES, Operation, Wave, lanes_of
+from mlagen.binary.code_object import KernelCode
+from mlagen.binary.effects import effects, is_lds_dma
+from mlagen.binary.flow import Flow, read_flow
+from mlagen.binary.instruction import EXEC, M0, SCC, VCC, Instruction
+
+_NO_VM, _NO_LGKM = 63, 15
+_EMPTY = Footprint(0, 0, 0)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was seen of one LDS instruction on any path."""
+
+    addresses: dict[bytes, Lanes] = field(default_factory=dict)
+    unknown: int = 0
+    masked: int = 0
+    start: int | None = None
+    end: int = 0
+    last: tuple[object, Footprint] | None = None
+
+
+class Program:
+    """`blocks[i]`: steps of block i. `seen`: by LDS site, filled while waves are followed."""
+
+    def __init__(self, kernel: KernelCode) -> None:
+        self.kernel = kernel
+        self.flow: Flow = read_flow(kernel.instructions)
+        self.accum = kernel.descriptor.accum_offset
+        self.expressions = Expressions()
+        self.seen: dict[Site, Seen] = {}
+        self.undescribed: dict[int, str] = {}  # pc -> LDS instruction that no site describes
+        self.other: dict[int, str] = {}  # pc -> what else is not followed
+        wanted = relevant(self.flow, self.accum)
+        sites = self._sites()
+        narrow = any(w % 4 or offset % 4 for s in sites.values() for offset, w in s.parts)
+        self.footprints = Footprints(1 if narrow else 4)
+        self.blocks: list[tuple[Step, ...]] = [
+            tuple(
+                step
+                for index in range(block.first, block.last + 1)
+                for step in self._compile(index, sites.get(index), index in wanted)
+            )
+            for block in self.flow.blocks
+        ]
+
+    @cached_property
+    def edge_number(self) -> dict[tuple[int, int], int]:
+        """All edges of the flow, numbered."""
+        edges = [(b.index, after) for b in self.flow.blocks for after in b.successors]
+        return {edge: number for number, edge in enumerate(edges)}
+
+    @cached_property
+    def edges_from(self) -> tuple[int, ...]:
+        """For each block, the edges that can follow it, as bits."""
+        found = [
+            sum(1 << self.edge_number[b.index, after] for after in b.successors)
+            for b in self.flow.blocks
+        ]
+        changed = True
+        while changed:
+            changed = False
+            for at in reversed(self.flow.order):
+                bits = found[at]
+                for after in self.flow.blocks[at].successors:
+                    bits |= found[after]
+                changed |= bits != found[at]
+                found[at] = bits
+        return tuple(found)
+
+    @cached_property
+    def to_end(self) -> tuple[int, ...]:
+        """The fewest instructions from the start of each block to the end of the program."""
+        blocks = self.flow.blocks
+        far = len(self.flow.instructions) + 1
+        found = [far] * len(blocks)
+        changed = True
+        while changed:
+            changed = False
+            for at in reversed(self.flow.order):
+                block = blocks[at]
+                size = block.last - block.first + 1
+                best = min((found[after] for after in block.successors), default=0) + size
+                changed |= best < found[at]
+                found[at] = min(found[at], best)
+        return tuple(found)
+
+    @cached_property
+    def silent(self) -> frozenset[int]:
+        """Blocks that neither touch LDS nor wait: nothing is missed where they are not reached."""
+        return frozenset(
+            block.index
+            for block in self.flow.blocks
+            if not any(
+                i.encoding == "DS" or is_lds_dma(i) or i.mnemonic in ("s_barrier", "s_waitcnt")
+                for i in self.flow.instructions[block.first : block.last + 1]
+            )
+        )
+
+    @cached_property
+    def stretch(self) -> dict[int, int]:
+        """By byte offset: the number of the stretch of code between barriers, blocks apart."""
+        found, number = {}, 0
+        for block in self.flow.blocks:
+            number += 1
+            for ins in self.flow.instructions[block.first : block.last + 1]:
+                number += ins.mnemonic == "s_barrier"
+                found[ins.offset] = number
+        return found
+
+    def entry_scalars(self) -> dict[int, Scalar]:
+        """What the loader puts into scalar registers (LLVM AMDGPUUsage, initial kernel state)."""
+        found: dict[int, Scalar] = {}
+        at = 0
+        descriptor, leaf = self.kernel.descriptor, self.expressions.leaf
+        for name, count in descriptor.user_sgprs:
+            for part in range(count):
+                if name == "kernarg_segment_ptr":
+                    found[at + part] = leaf("kernarg pointer", part)
+                elif name == "kernarg_preload":
+                    found[at + part] = leaf("kernarg", 4 * part)
+                else:
+                    found[at + part] = leaf(name, part)
+            at += count
+        for axis, enabled in enumerate(descriptor.workgroup_ids):
+            if enabled:
+                found[at] = leaf("workgroup", axis)
+                at += 1
+        if descriptor.workgroup_info:
+            found[at] = leaf("workgroup info")
+        return found
+
+    def _sites(self) -> dict[int, Site]:
+        found: dict[int, Site] = {}
+        for index, ins in enumerate(self.flow.instructions):
+            if not is_lds_dma(ins) and not is_lds_memory(ins):
+                continue
+            site = read_site(ins, self.accum)
+            if site is None:
+                self.undescribed[ins.offset] = str(ins)
+            else:
+                found[index] = site
+                self.seen[site] = Seen()
+        return found
+
+    def _compile(self, index: int, site: Site | None, wanted: bool) -> list[Step]:
+        ins = self.flow.instructions[index]
+        name = ins.mnemonic
+        if name == "s_waitcnt":
+            return [_wait(ins)]
+        if name == "s_barrier":
+            return [_barrier]
+        steps: list[Step] = []
+        if site is not None:
+            steps.append(self._dma(site) if site.kind == "dma" else self._ds(site))
+        elif ins.encoding == "DS":
+            steps.append(lambda w: w.count_ds(None))
+        elif effects(ins, self.accum).counter == "vm":
+            steps.append(lambda w: w.count_vm(None))
+        if name.startswith("s_set_gpr_idx") and name != "s_set_gpr_idx_off":
+            if ins.modifier("simm8", ins.modifier("imm", 0)) & 0b1000:
+                self.other[ins.offset] = "registers are written by index"
+        elif wanted and not name.startswith(("s_cbranch", "s_branch")):
+            steps.append(compile_step(ins, self.accum))
+        return steps
+
+    def _ds(self, site: Site) -> Step:
+        register, seen = site.register, self.seen[site]
+
+        def step(w: Wave) -> None:
+            footprint = self._footprint(w, seen, site, w.read(register))
+            w.place += 1
+            if footprint is None:
+                w.count_ds(None)
+            else:
+                w.issue_ds(Operation(site, footprint, w.epoch, w.place))
+
+        return step
+
+    def _dma(self, site: Site) -> Step:
+        """LDS address of a lane: M0 + immediate + lane * bytes (CDNA4 ISA guide, MUBUF to LDS)."""
+        seen = self.seen[site]
+        lanes = np.arange(LANES, dtype=np.int64) * site.parts[0][1]
+
+        def step(w: Wave) -> None:
+            base = w.s[M0]
+            value: Vector = base if isinstance(base, Node) else lanes + base
+            footprint = self._footprint(w, seen, site, value)
+            w.place += 1
+            if footprint is None:
+                w.count_vm(None)
+            else:
+                w.issue_dma(Operation(site, footprint, w.epoch, w.place))
+
+        return step
+
+    def _footprint(self, w: Wave, seen: Seen, site: Site, value: Vector) -> Footprint | None:
+        if isinstance(value, Node):
+            seen.unknown += 1
+            return None
+        full = w.full
+        if full and seen.last is not None and seen.last[0] is value:
+            return seen.last[1]
+        if isinstance(value, int):
+            value = np.full(LANES, value, dtype=np.int64)
+        addresses = value
+        if not full:
+            low, high = w.s[EXEC], w.s[EXEC + 1]
+            if isinstance(low, Node) or isinstance(high, Node):
+                seen.masked += 1
+                return None
+            addresses = addresses[lanes_of(low, high)]
+            if not len(addresses):
+                return _EMPTY
+        footprint = self.footprints.of(addresses, site.parts)
+        if full:
+            seen.addresses.setdefault(addresses.tobytes(), addresses)
+            seen.last = (value, footprint)
+        seen.start = footprint.start if seen.start is None else min(seen.start, footprint.start)
+        seen.end = max(seen.end, footprint.end)
+        return footprint
+
+    def condition(self, w: Wave, ins: Instruction) -> Scalar:
+        """Whether a conditional branch is taken, as a value or an expression."""
+        name = ins.mnemonic
+        if name.endswith(("scc0", "scc1")):
+            scc = w.s[SCC]
+            if isinstance(scc, int):
+                return int(bool(scc) == name.endswith("1"))
+            return scc
+        number = VCC if "vcc" in name else EXEC
+        low, high = w.s[number], w.s[number + 1]
+        if isinstance(low, int) and isinstance(high, int):
+            zero = not low and not high
+            return int(zero if name.endswith(("vccz", "execz")) else not zero)
+        if low == 0 or high == 0:
+            return relate(w, "lg", "u32", low if high == 0 else high, 0)
+        return w.expressions.of("lg_u64", low, high, 0, 0)
+
+    @staticmethod
+    def inverted(ins: Instruction) -> bool:
+        """Whether the branch is taken when its expression is false."""
+        return ins.mnemonic.endswith(("scc0", "vccz", "execz"))
+
+
+def _barrier(w: Wave) -> None:
+    w.epoch += 1
+
+
+def _wait(ins: Instruction) -> Step:
+    """s_waitcnt: vmcnt in bits 3:0 and 15:14, lgkmcnt in 11:8 (CDNA4 ISA guide, SOPP). All bits
+    set waits for nothing."""
+    bits = ins.modifier("simm16")
+    vm, lgkm = bits & 15 | (bits >> 14 & 3) << 4, bits >> 8 & 15
+
+    def step(w: Wave) -> None:
+        if vm != _NO_VM:
+            w.wait_vm(vm)
+        if lgkm != _NO_LGKM:
+            w.wait_ds(lgkm)
+
+    return step

@@ -1,0 +1,62 @@
+"""What the LDS part of an audit says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlagen.audit.gfx950.findings import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class LdsOptions:
+    """`block`: threads of a workgroup in x, y, z (default: all in x). `dynamic_lds`: bytes asked
+    for at launch beyond the descriptor's. `runs`: sets of paths at most. `max_blocks`: basic
+    blocks that a wave may pass on one path."""
+
+    block: tuple[int, int, int] | None = None
+    dynamic_lds: int = 0
+    runs: int = 40
+    max_blocks: int = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class LdsAccess:
+    """One LDS instruction. `addresses`: "known", "unknown" (on some path), or "not reached".
+    `lane_bytes`: bytes a lane moves. `start`, `end`: bytes touched, known ones (`end` exclusive).
+    `cycles`, `ideal`: LDS cycles of its bank phases, at worst and without conflicts; None where
+    phases are not published (`phases` says why)."""
+
+    pc: int
+    asm: str
+    kind: str
+    addresses: str
+    lane_bytes: int
+    start: int | None
+    end: int | None
+    cycles: int | None
+    ideal: int | None
+    phases: str
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierTotal:
+    """Barriers that waves of a workgroup passed on one set of paths."""
+
+    waves: tuple[int, ...]
+    barriers: int
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class LdsReport:
+    """Findings, and how far they reach: `unchecked` names what was not decided, and why.
+    `runs`: sets of paths followed; `blocks`: (reached, of all) basic blocks; `edges` likewise."""
+
+    findings: tuple[Finding, ...]
+    unchecked: tuple[str, ...]
+    accesses: tuple[LdsAccess, ...]
+    barriers: tuple[BarrierTotal, ...]
+    lds_bytes_used: int
+    runs: int
+    blocks: tuple[int, int]
+    edges: tuple[int, int]

@@ -1,0 +1,68 @@
+"""What each LDS instruction touches and costs, over all paths that were followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mlagen.audit.gfx950.findings import Finding
+from mlagen.audit.gfx950.lds.program import Program, Seen
+from mlagen.audit.gfx950.lds.report import LdsAccess
+from mlagen.audit.gfx950.lds.sites import Site
+from mlagen.binary.banks import BANK_BYTES, PHASES, cycles, served
+
+
+def bounds(program: Program, asked: int) -> Iterator[Finding]:
+    """Accesses beyond the LDS that the descriptor (and the launch) asks for."""
+    for site, seen in program.seen.items():
+        if seen.start is not None and seen.end > asked:
+            yield Finding(
+                rule="lds-bounds",
+                severity="error",
+                kernel=program.kernel.name,
+                pc=site.pc,
+                asm=str(site.ins),
+                other_pc=None,
+                other_asm="",
+                resource=f"LDS bytes {seen.start:#x}..{seen.end - 1:#x}",
+                needs=f"{seen.end} bytes of LDS",
+                message=f"the kernel has {asked} bytes of LDS",
+            )
+
+
+def accesses(program: Program) -> tuple[LdsAccess, ...]:
+    """All LDS instructions, by position."""
+    known: dict[tuple[str, bytes], int] = {}
+    found = [_access(site, seen, known) for site, seen in program.seen.items()]
+    return tuple(sorted(found, key=lambda access: access.pc))
+
+
+def _access(site: Site, seen: Seen, known: dict[tuple[str, bytes], int]) -> LdsAccess:
+    phases = PHASES.get(site.ins.mnemonic)
+    worst = None
+    if phases is not None:
+        for lanes in seen.addresses.values():
+            # A shift by whole dwords turns the banks round, no more.
+            shape = lanes - lanes[0] // BANK_BYTES * BANK_BYTES
+            key = (site.ins.mnemonic, shape.tobytes())
+            if key not in known:
+                moved = (shape - shape.min() // BANK_BYTES * BANK_BYTES).astype(np.uint32)
+                known[key] = cycles(served(moved, phases))
+            worst = max(worst or 0, known[key])
+    state = "unknown" if seen.unknown or seen.masked else "known" if seen.start is not None else ""
+    why = "written in lane order" if site.kind == "dma" else "phases not published"
+    if phases is not None:
+        why = "phases assumed" if phases.assumed else ""
+    return LdsAccess(
+        pc=site.pc,
+        asm=str(site.ins),
+        kind=site.kind,
+        addresses=state or "not reached",
+        lane_bytes=sum(width for _, width in site.parts),
+        start=seen.start,
+        end=seen.end if seen.start is not None else None,
+        cycles=worst,
+        ideal=len(phases.lanes) if phases is not None and worst is not None else None,
+        phases=why,
+    )
