@@ -55,7 +55,9 @@ PERMLANE = frozenset({"v_permlane16_swap_b32", "v_permlane32_swap_b32"})
 LANE_READS = frozenset({"v_readfirstlane_b32", "v_readlane_b32"})
 _SWAPS = PERMLANE | {"v_swap_b32"}
 _READ_DESTINATION = frozenset({"v_fmac_f32", "v_fmac_f64", "v_mac_f32", "v_pk_fmac_f16"})
-_READ_DESTINATION |= {"v_writelane_b32", "v_fmac_f16", "v_fmac_dx9_zero_f32"}
+_READ_DESTINATION |= {"v_writelane_b32", "v_fmac_f16", "v_fmac_dx9_zero_f32", "v_mac_f16"}
+_READ_DESTINATION |= {"v_dot2c_f32_f16", "v_dot2c_f32_bf16", "v_dot2c_i32_i16", "v_dot4c_i32_i8"}
+_READ_DESTINATION |= {"v_dot8c_i32_i4"}
 _CARRY_OUT = frozenset(f"v_{n}_co_u32" for n in ["add", "sub", "subrev", "addc", "subb", "subbrev"])
 _CARRY_IN = frozenset(f"v_{n}_co_u32" for n in ["addc", "subb", "subbrev"])
 _HALF_WRITES = frozenset(
@@ -127,7 +129,7 @@ def _scalar(ins: Instruction) -> Effects:
     for field, operand in ins.operands:
         if not operand.is_register:
             continue
-        if field.startswith("ssrc") or (ins.encoding == "SOPK" and name.startswith("s_cmpk")):
+        if field.startswith("ssrc") or name.startswith(("s_cmpk", "s_setreg", "s_cbranch_i_fork")):
             reads.append(_access(operand, 0, "salu"))
         else:
             writes.append(_access(operand, 0, "salu"))
@@ -226,7 +228,8 @@ def _source_role(ins: Instruction, field: str) -> str:
     if is_matrix(ins):
         if field.startswith("scale"):
             return "mfma_scale"
-        return "mfma_c" if field == "src2" else "mfma_ab"
+        # The third source of a sparse instruction is its index; it accumulates onto vdst.
+        return "mfma_c" if field == "src2" and "smfmac" not in name else "mfma_ab"
     if name in PERMLANE:
         return "permlane"
     if name in LANE_READS:
@@ -267,6 +270,8 @@ def _vector(ins: Instruction, accum: int) -> Effects:
             reads.append(_access(destination, accum, role))
             writes.append(_access(other, accum, role))
     if destination is not None and destination.kind != "s":
+        if "smfmac" in name:
+            reads.append(_access(destination, accum, "mfma_c"))
         if name in _READ_DESTINATION:
             reads.append(_access(destination, accum, "valu"))
         elif name in _HALF_WRITES or _keeps_part(ins):
