@@ -68,7 +68,7 @@ v_cvt_pk_fp8_f32 v1, v2, v3 op_sel:[0,0,1]
 v_cvt_pk_f32_fp8_sdwa v[2:3], v4 src0_sel:WORD_1
 v_cvt_scalef32_pk_bf16_fp8 v1, v2, v3 op_sel:[1,0,0]
 v_add_u32_sdwa v1, v2, s3 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_3 src1_sel:WORD_1
-v_or_b32_sdwa v1, v2, sext(v3) dst_sel:WORD_1 dst_unused:UNUSED_PRESERVE src0_sel:BYTE_3 src1_sel:WORD_1
+v_or_b32_sdwa v1, v2, sext(v3) dst_sel:WORD_1 dst_unused:UNUSED_SEXT src0_sel:BYTE_3 src1_sel:BYTE_1
 v_cmp_eq_u32_sdwa vcc, v2, v3 src0_sel:DWORD src1_sel:BYTE_0
 v_cmp_lt_i32_sdwa s[4:5], v2, s3 src0_sel:WORD_1 src1_sel:DWORD
 v_fmamk_f32 v1, v2, 0x3f123456, v3

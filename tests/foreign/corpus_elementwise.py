@@ -142,9 +142,7 @@ def _brain_floats(rng: np.random.Generator) -> Case:
     a = rng.standard_normal(256).astype(_BF16)
     b = rng.standard_normal(256).astype(np.float32)
     expected = (a.astype(np.float32) + b).astype(_BF16).view(np.uint16)
-    return Case(
-        (a.view(np.uint16), b, blank(256, np.uint16)), {2: Expected(expected)}, (4, 1, 1)
-    )
+    return Case((a.view(np.uint16), b, blank(256, np.uint16)), {2: Expected(expected)}, (4, 1, 1))
 
 
 def _small_floats(rng: np.random.Generator) -> Case:

@@ -74,9 +74,7 @@ def _work(name: str, seed: int, first: int, count: int) -> None:
         print(json.dumps([number, outcome, failure]), flush=True)
 
 
-def run_apart(
-    name: str, seed: int, first: int, count: int, tally: Tally, patience: float
-) -> None:
+def run_apart(name: str, seed: int, first: int, count: int, tally: Tally, patience: float) -> None:
     """Cases in processes that are replaced when one crashes or hangs."""
     end = first + count
     while first < end:
@@ -92,7 +90,9 @@ def run_apart(
             code = process.wait()
             errors.seek(0)
             said = errors.read().decode(errors="replace")[-600:]
-        tally.failures.append(f"{name}/{seed}/{first}\nthe process ended or hung (exit {code}): {said}")
+        tally.failures.append(
+            f"{name}/{seed}/{first}\nthe process ended or hung (exit {code}): {said}"
+        )
         first += 1
 
 

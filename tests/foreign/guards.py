@@ -41,7 +41,8 @@ class Zones:
         inside = raw[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
         if filled:
             inside[...] = array
-        self._held += [(f"before {name}", raw[:first]), (f"after {name}", raw[first + array.nbytes :])]
+        self._held.append((f"before {name}", raw[:first]))
+        self._held.append((f"after {name}", raw[first + array.nbytes :]))
         return inside
 
     def check(self) -> None:

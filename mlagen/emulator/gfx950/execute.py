@@ -391,7 +391,7 @@ def multiply_add(context: int, wave: int, p: int, low: int, high: int) -> None:
         if signed:
             product = signed32(x) * signed32(y_value)
             value = product + z
-            # The sum of equal signs keeps that sign in bit 64; of different ones it cannot overflow.
+            # Equal signs keep theirs in bit 64; the sum of different ones cannot overflow.
             carry = product < 0 if (product < 0) == (z < 0) else value < 0
         else:
             value = int64(uint64(x) * uint64(y_value)) + z

@@ -35,6 +35,8 @@ _QUEUES = {"vm": y.Q_VM, "lds": y.Q_LDS, "smem": y.Q_SMEM}
 _CONSUMER_NUMBER = {name: number for number, name in enumerate(CONSUMERS)}
 _PRODUCER_NUMBER = {name: number for number, name in enumerate(PRODUCERS)}
 _ENDS = ("s_endpgm", "s_branch")
+# Reads that may meet undefined lanes: what they keep, or pick, is not known here.
+_UNCHECKED = frozenset({"merge", "dpp_old", "exec", "lane", "mask"})
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def _note_effects(
     out[y.P_READS] = len(reads)
     for number, access in enumerate(reads):
         consumer = _CONSUMER_NUMBER[consumer_class(ins, access)]
-        unchecked = access.role in ("merge", "exec", "lane")
+        unchecked = access.role in _UNCHECKED
         base = y.P_READ + number * y.READ_SIZE
         out[base] = access.base + (y.VECTOR_ROWS if access.file == "s" else 0)
         out[base + 1] = access.count

@@ -18,11 +18,11 @@ from mlagen.emulator.gfx950.numeric import (
     count_bits,
     e4m3_of,
     e5m2_of,
-    f16_of,
-    f32_of_f16,
     exp2_f32,
+    f16_of,
     f32_from,
     f32_of_e4m3,
+    f32_of_f16,
     first_high,
     first_low,
     flush_bits,
@@ -132,7 +132,8 @@ def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
     elif op == o.V_FRACT_F32:
         for i in range(64):
             x = read_f32(a, i, keep)
-            write_f32(t, i, min_f32(x - np.floor(x), f32_from(0x3F7FFFFF)), keep)
+            value = float32(x - np.floor(x))
+            write_f32(t, i, min_f32(value, f32_from(0x3F7FFFFF)) if value == value else value, keep)
     elif op == o.V_TRUNC_F32:
         for i in range(64):
             write_f32(t, i, np.trunc(read_f32(a, i, keep)), keep)

@@ -38,7 +38,7 @@ KERNEL(64) lane_reads(GLOBAL const int *a, GLOBAL int *c, int chosen) {
   int other = __builtin_amdgcn_readlane(v, chosen & 63);
   int again = __builtin_amdgcn_readlane(v, first & 63);
   int w = v;
-  __asm__("v_writelane_b32 %0, %1, 37" : "+v"(w) : "s"(other));
+  __asm__("s_nop 1\n\tv_writelane_b32 %0, %1, 37" : "+v"(w) : "s"(other));
   c[GROUP * 64 + LANE] = w + first * again;
 }
 
