@@ -28,12 +28,20 @@ _ORDER = {
     for rank, name in enumerate(
         words(
             "vdst sdst sdata vdata vaddr addr sbase srsrc data data0 data1 vsrc0 src0 ssrc0 vsrc1 "
-            "src1 ssrc1 src2 saddr soffset scale_src0 scale_src1"
+            "src1 ssrc1 src2 saddr soffset scale_src0 scale_src1 simm32"
         )
     )
 }
 _SCALAR_RESULTS = {"v_readfirstlane_b32", "v_readlane_b32"}  # VDST names an SGPR
-_HIDDEN = {"encoding", "op", "seg", "literal", "x2encoding"}
+_HIDDEN = {"encoding", "op", "seg", "literal", "x2encoding", "sd", "s0", "s1"}
+_OWN_CONSTANT = {  # instructions with a literal that no source names: places it is from the end
+    "v_fmamk_f32": 1,
+    "v_fmaak_f32": 0,
+    "v_madmk_f16": 1,
+    "v_madak_f16": 0,
+    "s_setreg_imm32_b32": 0,
+}
+_SDWA_SCALAR = {"vsrc0": "s0", "vsrc1": "s1"}  # the source is an SGPR when this bit is set
 _ENCODING_NAMES = {
     "VOP1_DPP16": "VOP1_DPP",
     "VOP2_DPP16": "VOP2_DPP",
@@ -106,8 +114,12 @@ def _plain(
         if "src0" in widths:
             widths = {**widths, "vsrc0": widths["src0"]}
             known = known | {"vsrc0"}
-    if encoding == "VOPC_SDWA" and not fields.get("sd"):
-        fields = {field: value for field, value in fields.items() if field != "sdst"}
+    if encoding == "VOPC_SDWA":
+        # SD set: the mask goes to SDST instead of VCC (CDNA4 ISA guide, SDWAB format).
+        if fields.get("sd"):
+            known, widths = known | {"sdst"}, {**widths, "sdst": 2}
+        else:
+            fields = {field: value for field, value in fields.items() if field != "sdst"}
     if encoding == "SMEM" and not fields["soffset_en"] and not fields["imm"]:
         # The older form: OFFSET holds the number of the SGPR (CDNA4 ISA guide, SMEM format).
         fields = {**fields, "soffset": fields["offset"] & 0x7F, "offset": 0}
@@ -125,12 +137,17 @@ def _plain(
             width = widths.get(field, 1)
             if field == "vdst" and mnemonic in _SCALAR_RESULTS:
                 operand = Operand("s", value, 1)
+            elif fields.get(_SDWA_SCALAR.get(field, ""), 0):
+                operand = _operand(encoding, form, "src0", value, width, None)
             else:
                 operand = _operand(encoding, form, field, value, width, literal)
             operands.append((field, operand))
         elif value:
             modifiers.append((field, value))
     operands.sort(key=lambda item: _ORDER[item[0]])
+    if literal is not None and mnemonic in _OWN_CONSTANT:
+        place = len(operands) - _OWN_CONSTANT[mnemonic]
+        operands.insert(place, ("simm32", Operand("literal", literal)))
     if encoding in ("DS", "MUBUF", "GLOBAL", "FLAT", "VOP3P", "VOP3PX2") or "accvgpr" in mnemonic:
         # The accumulator bits are part of the operands' kind from here on.
         modifiers = [item for item in modifiers if item[0] not in ("acc", "acc_cd")]

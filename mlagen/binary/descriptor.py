@@ -41,6 +41,8 @@ class Descriptor:
     ieee: bool
     fp16_overflow_clamp: bool
     kernarg_preload: int
+    kernarg_preload_offset: int
+    """Both in dwords of the argument segment."""
     tg_split: bool
 
 
@@ -95,5 +97,6 @@ def read_descriptor(data: bytes, name: str) -> Descriptor:
         ieee=bool(rsrc1 >> 23 & 1),
         fp16_overflow_clamp=bool(rsrc1 >> 26 & 1),
         kernarg_preload=preload_dwords,
+        kernarg_preload_offset=preload >> 7,
         tg_split=bool(rsrc3 >> 16 & 1),
     )

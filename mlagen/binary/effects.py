@@ -10,7 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mlagen.binary.instruction import EXEC, M0, SCC, VCC, Instruction, Operand, words
+from mlagen.binary.instruction import (
+    EXEC,
+    HARDWARE,
+    M0,
+    SCC,
+    VCC,
+    Instruction,
+    Operand,
+    words,
+)
 
 File = Literal["v", "s"]
 Counter = Literal["", "vm", "lds", "smem"]
@@ -23,10 +32,13 @@ class Access:
 
     `role` says how the register is used; wait-state rules are written over roles.
     Reads: valu, const (scalar source of a vector instruction), carry (mask or carry in), lane
-    (source of a lane read), lane_select, dpp, trans, permlane, merge (kept part of a
-    destination), mfma_ab, mfma_c, mfma_scale, vmem_address, vmem_data, vmem_scalar, lds_address,
-    lds_data, smem, salu, m0_lds, exec.
-    Writes: valu, trans, permlane, half, mfma, vmem, lds, smem, salu, valu_scalar.
+    (source of a lane read), lane_select, dpp, dpp_old (what a DPP instruction keeps of its
+    destination), trans, permlane, merge (kept part of a
+    destination), mfma_ab, mfma_c, mfma_scale, dot_c, vmem_address, vmem_data, vmem_scalar,
+    lds_address, lds_data, smem, salu, mask (a lane mask combined with EXEC: what the bits of
+    inactive lanes hold does not matter), div_mask (VCC of v_div_fmas), m0_lds, m0_use, hardware,
+    exec.
+    Writes: valu, trans, permlane, half, mfma, dot, vmem, lds, smem, salu, valu_scalar, hardware.
     """
 
     file: File
@@ -55,7 +67,9 @@ PERMLANE = frozenset({"v_permlane16_swap_b32", "v_permlane32_swap_b32"})
 LANE_READS = frozenset({"v_readfirstlane_b32", "v_readlane_b32"})
 _SWAPS = PERMLANE | {"v_swap_b32"}
 _READ_DESTINATION = frozenset({"v_fmac_f32", "v_fmac_f64", "v_mac_f32", "v_pk_fmac_f16"})
-_READ_DESTINATION |= {"v_writelane_b32", "v_fmac_f16", "v_fmac_dx9_zero_f32"}
+_READ_DESTINATION |= {"v_writelane_b32", "v_fmac_f16", "v_fmac_dx9_zero_f32", "v_mac_f16"}
+_READ_DESTINATION |= {"v_dot2c_f32_f16", "v_dot2c_f32_bf16", "v_dot2c_i32_i16", "v_dot4c_i32_i8"}
+_READ_DESTINATION |= {"v_dot8c_i32_i4"}
 _CARRY_OUT = frozenset(f"v_{n}_co_u32" for n in ["add", "sub", "subrev", "addc", "subb", "subbrev"])
 _CARRY_IN = frozenset(f"v_{n}_co_u32" for n in ["addc", "subb", "subbrev"])
 _HALF_WRITES = frozenset(
@@ -113,6 +127,10 @@ def is_matrix(ins: Instruction) -> bool:
     return "mfma" in ins.mnemonic or "smfmac" in ins.mnemonic
 
 
+def is_dot(ins: Instruction) -> bool:
+    return ins.mnemonic.startswith("v_dot")
+
+
 def _access(operand: Operand, accum_offset: int, role: str) -> Access:
     if operand.kind == "s":
         return Access("s", operand.index, operand.count, role)
@@ -127,7 +145,9 @@ def _scalar(ins: Instruction) -> Effects:
     for field, operand in ins.operands:
         if not operand.is_register:
             continue
-        if field.startswith("ssrc") or (ins.encoding == "SOPK" and name.startswith("s_cmpk")):
+        if field.startswith("ssrc") and name in _MASK_MERGES and _with_exec(ins):
+            reads.append(_access(operand, 0, "salu" if operand.index == EXEC else "mask"))
+        elif field.startswith("ssrc") or name.startswith(("s_cmpk", "s_setreg")):
             reads.append(_access(operand, 0, "salu"))
         else:
             writes.append(_access(operand, 0, "salu"))
@@ -142,12 +162,27 @@ def _scalar(ins: Instruction) -> Effects:
     if "saveexec" in name or "wrexec" in name:
         reads.append(Access("s", EXEC, 2, "salu"))
         writes.append(Access("s", EXEC, 2, "salu"))
+    if name.startswith(("s_sendmsg", "s_movrel")):
+        reads.append(Access("s", M0, 1, "m0_use"))
+    if name.startswith(("s_getreg", "s_setreg")):
+        number = ins.modifier("simm16") & 63  # which register; the rest is a bit field
+        register = Access("s", HARDWARE + number, 1, "hardware")
+        (reads if name.startswith("s_getreg") else writes).append(register)
     if name == "s_set_gpr_idx_on":
         reads.append(Access("s", M0, 1, "merge"))
         writes.append(Access("s", M0, 1, "salu"))
     if _sets_scc(ins):
         writes.append(Access("s", SCC, 1, "salu"))
     return Effects(tuple(reads), tuple(writes))
+
+
+# Compilers merge lane masks under EXEC onto registers that need not be defined: inactive lanes'
+# bits are replaced, or never looked at, later on.
+_MASK_MERGES = frozenset({"s_or_b64", "s_and_b64", "s_andn2_b64", "s_orn2_b64"})
+
+
+def _with_exec(ins: Instruction) -> bool:
+    return any(operand.kind == "s" and operand.index == EXEC for _, operand in ins.operands)
 
 
 def _sets_scc(ins: Instruction) -> bool:
@@ -226,7 +261,10 @@ def _source_role(ins: Instruction, field: str) -> str:
     if is_matrix(ins):
         if field.startswith("scale"):
             return "mfma_scale"
-        return "mfma_c" if field == "src2" else "mfma_ab"
+        # The third source of a sparse instruction is its index; it accumulates onto vdst.
+        return "mfma_c" if field == "src2" and "smfmac" not in name else "mfma_ab"
+    if is_dot(ins) and field == "src2":
+        return "dot_c"
     if name in PERMLANE:
         return "permlane"
     if name in LANE_READS:
@@ -258,7 +296,7 @@ def _vector(ins: Instruction, accum: int) -> Effects:
             carry = field == "src2" and (name in _CARRY_IN or name == "v_cndmask_b32")
             if role != "lane_select":
                 role = "carry" if carry else "const"
-        reads.append(_access(operand, accum, role))
+        reads.append(_narrowed(ins, field, _access(operand, accum, role)))
     destination = ins.operand("vdst")
     if name in _SWAPS:
         role = "permlane" if name in PERMLANE else "valu"
@@ -267,10 +305,13 @@ def _vector(ins: Instruction, accum: int) -> Effects:
             reads.append(_access(destination, accum, role))
             writes.append(_access(other, accum, role))
     if destination is not None and destination.kind != "s":
+        if "smfmac" in name:
+            reads.append(_access(destination, accum, "mfma_c"))
         if name in _READ_DESTINATION:
-            reads.append(_access(destination, accum, "valu"))
+            reads.append(_access(destination, accum, "dot_c" if is_dot(ins) else "valu"))
         elif name in _HALF_WRITES or _keeps_part(ins):
-            reads.append(_access(destination, accum, "merge"))
+            role = "dpp_old" if ins.encoding.endswith("_DPP") else "merge"
+            reads.append(_access(destination, accum, role))
     if compare and not any(field in ("vdst", "sdst") for field, _ in ins.operands):
         writes.append(Access("s", VCC, 2, "valu_scalar"))
     if name.startswith("v_cmpx"):
@@ -281,10 +322,26 @@ def _vector(ins: Instruction, accum: int) -> Effects:
         if name in _CARRY_IN or name == "v_cndmask_b32":
             reads.append(_VCC_CARRY)
     if name.startswith("v_div_fmas"):
-        reads.append(_VCC_CARRY)
+        reads.append(Access("s", VCC, 2, "div_mask"))
     if name not in ("v_readlane_b32", "v_writelane_b32"):
         reads.append(_EXEC)
     return Effects(tuple(reads), tuple(writes))
+
+
+_PACKED_PAIRS = frozenset(f"v_pk_{n}_f32" for n in ("fma", "mul", "add"))
+_SOURCE_NUMBER = {"src0": 0, "src1": 1, "src2": 2}
+
+
+def _narrowed(ins: Instruction, field: str, access: Access) -> Access:
+    """The dword that a packed f32 instruction reads when both halves select the same one."""
+    if ins.mnemonic not in _PACKED_PAIRS or access.count != 2 or field not in _SOURCE_NUMBER:
+        return access
+    number = _SOURCE_NUMBER[field]
+    high = ins.modifier("opsel_hi") | ins.modifier("opsel_hi2") << 2
+    first, second = ins.modifier("opsel") >> number & 1, high >> number & 1
+    if first != second:
+        return access
+    return Access(access.file, access.base + first, 1, access.role)
 
 
 def _result_role(ins: Instruction, operand: Operand) -> str:
@@ -292,6 +349,8 @@ def _result_role(ins: Instruction, operand: Operand) -> str:
         return "valu_scalar"
     if is_matrix(ins):
         return "mfma"
+    if is_dot(ins):
+        return "dot"
     if ins.mnemonic in PERMLANE:
         return "permlane"
     if ins.mnemonic in TRANSCENDENTAL:

@@ -10,34 +10,22 @@ write-after-read) a register last saw, consumer classes how an instruction reads
 
 from __future__ import annotations
 
+import re
+
 from mlagen.binary.effects import (
     LANE_READS,
     PERMLANE,
     Access,
     Effects,
     effects,
+    is_dot,
     is_matrix,
     is_vector_alu,
 )
 from mlagen.binary.instruction import Instruction
 
-PASSES = {  # matrix instructions by pass count (LLVM SISchedule, AMD CDNA4 matrix-core blog)
-    "v_mfma_f32_32x32x16_bf16": 8,
-    "v_mfma_f32_32x32x16_f16": 8,
-    "v_mfma_f32_16x16x32_bf16": 4,
-    "v_mfma_f32_16x16x32_f16": 4,
-    "v_mfma_f32_32x32x8_bf16": 8,
-    "v_mfma_f32_32x32x8_bf16_1k": 8,
-    "v_mfma_f32_32x32x8_f16": 8,
-    "v_mfma_f32_16x16x16_bf16": 4,
-    "v_mfma_f32_16x16x16_bf16_1k": 4,
-    "v_mfma_f32_16x16x16_f16": 4,
-    "v_mfma_f32_32x32x2_f32": 16,
-    "v_mfma_f32_16x16x4_f32": 8,
-    **{f"v_mfma_f32_32x32x16_{a}_{b}": 8 for a in ("fp8", "bf8") for b in ("fp8", "bf8")},
-    **{f"v_mfma_f32_16x16x32_{a}_{b}": 4 for a in ("fp8", "bf8") for b in ("fp8", "bf8")},
-}
 _F8F6F4 = {"32x32x64": (16, 8), "16x16x128": (8, 4)}  # passes with / without an 8-bit operand
+_F32_PRODUCT = re.compile(r"_\d+x\d+x\d+(_\d+b)?_f32$")
 
 PRODUCERS = (
     "none",
@@ -46,14 +34,21 @@ PRODUCERS = (
     "trans",
     "half",
     "permlane",
+    "dot",
+    "xdl2",
     "xdl4",
     "xdl8",
     "xdl16",
+    "mfma2",
     "mfma4",
     "mfma8",
     "mfma16",
+    "f64_small",
+    "f64_large",
     "salu",
+    "hardware",
     "memory",
+    "read_c2",
     "read_c4",
     "read_c8",
     "read_c16",
@@ -64,19 +59,27 @@ CONSUMERS = (
     "valu",
     "trans",
     "dpp",
+    "dpp_old",
     "permlane",
     "lane",
     "lane_select",
     "const",
     "carry",
+    "div_mask",
+    "dot_c",
     "mfma_ab",
     "mfma_c",
+    "mfma_c_plain",
+    "mfma_c_same",
     "vmem",
     "lds",
     "vmem_scalar",
     "smem",
     "salu",
+    "mask",
     "m0_lds",
+    "m0_use",
+    "hardware",
     "exec",
     "exec_mfma",
     "exec_dpp",
@@ -86,9 +89,11 @@ CONSUMERS = (
     "over_mfma",
     "over_memory",
     "over_scalar",
+    "over_hardware",
 )
 
-_VECTOR_READS = ("valu", "trans", "dpp", "permlane", "lane", "vmem", "lds")
+_VECTOR_READS = ("valu", "trans", "dpp", "dpp_old", "permlane", "lane", "vmem", "lds")
+_MEMORY_READS = ("vmem", "lds")
 
 
 def _rules() -> dict[tuple[str, str], int]:
@@ -96,30 +101,51 @@ def _rules() -> dict[tuple[str, str], int]:
     table: dict[tuple[str, str], int] = {}
     for producer in ("valu", "trans", "half", "permlane"):
         table[producer, "mfma_ab"] = table[producer, "mfma_c"] = 2
+        table[producer, "mfma_c_plain"] = 2
         table[producer, "permlane"] = 2
-        table[producer, "dpp"] = 2
+        table[producer, "dpp"] = table[producer, "dpp_old"] = 2
         table[producer, "lane"] = 1
     for producer in ("trans", "half"):
-        table[producer, "valu"] = 1
+        table[producer, "valu"] = table[producer, "dot_c"] = 1
     table["half", "trans"] = 1
     table["valu_scalar", "const"] = table["valu_scalar", "carry"] = 2
-    table["valu_scalar", "lane_select"] = 4
+    table["valu_scalar", "lane_select"] = table["valu_scalar", "div_mask"] = 4
     table["valu_scalar", "vmem_scalar"] = table["valu_scalar", "m0_lds"] = 5
     table["valu_scalar", "exec_mfma"] = table["valu_scalar", "exec_permlane"] = 4
     table["valu_scalar", "exec_lane"] = 4
     table["valu_scalar", "exec_dpp"] = 5
-    table["salu", "m0_lds"] = 1
+    table["salu", "m0_lds"] = table["salu", "m0_use"] = 1
+    table["hardware", "hardware"] = table["hardware", "over_hardware"] = 2
+    for consumer in (*_VECTOR_READS, "dot_c", "over_valu"):
+        table["dot", consumer] = 3
+    table["read_store", "over_valu"] = table["read_store", "over_mfma"] = 2
+    return table | _matrix_rules()
+
+
+def _matrix_rules() -> dict[tuple[str, str], int]:
+    """Results of matrix instructions, and what they still read."""
+    table: dict[tuple[str, str], int] = {}
+
+    def result(producer: str, used: int, memory: int, c: int, c_plain: int) -> None:
+        for consumer in (*_VECTOR_READS, "dot_c", "mfma_ab", "over_valu", "over_memory"):
+            table[producer, consumer] = used
+        for consumer in _MEMORY_READS:
+            table[producer, consumer] = memory
+        table[producer, "mfma_c"], table[producer, "mfma_c_plain"] = c, c_plain
+
+    result("xdl2", 5, 5, 4, 3)
+    result("mfma2", 4, 4, 2, 2)
+    table["xdl2", "mfma_c_same"] = table["mfma2", "mfma_c_same"] = 2
     for passes in (4, 8, 16):
-        xdl, plain = f"xdl{passes}", f"mfma{passes}"
-        for consumer in (*_VECTOR_READS, "mfma_ab", "over_valu"):
-            table[xdl, consumer] = passes + 4
-            table[plain, consumer] = passes + 2
-        table[xdl, "mfma_c"] = passes + 2
-        table[plain, "mfma_c"] = passes
-        table[xdl, "over_memory"] = passes + 4
-        table[plain, "over_memory"] = passes + 2
+        result(f"xdl{passes}", passes + 4, passes + 4, passes + 2, passes + 2)
+        result(f"mfma{passes}", passes + 2, passes + 2, 0, passes)
+    result("f64_small", 6, 9, 4, 4)
+    result("f64_large", 19, 18, 17, 17)
+    table["f64_small", "mfma_c_same"] = 4
+    for passes in (2, 4, 8, 16):
+        # Only the reduced-precision pipe reads its accumulator so late.
         table[f"read_c{passes}", "over_valu"] = passes - 1
-    table["read_store", "over_valu"] = 2
+        table[f"read_c{passes}", "over_memory"] = passes - 1
     return table
 
 
@@ -127,12 +153,25 @@ REQUIRED = _rules()
 
 
 def passes_of(ins: Instruction) -> int:
-    """Passes (of 4 cycles) of a matrix instruction."""
+    """Passes (of 4 cycles) of a matrix instruction, by its shape (measured on LLVM's padding)."""
+    name = ins.mnemonic
     for shape, (with_8_bit, without) in _F8F6F4.items():
-        if shape in ins.mnemonic and "f8f6f4" in ins.mnemonic:
+        if shape in name and "f8f6f4" in name:
             small = ins.modifier("cbsz") > 1 and ins.modifier("blgp") > 1
             return without if small else with_8_bit
-    return PASSES.get(ins.mnemonic, 16)
+    if "_4x4x" in name:
+        return 4 if name.endswith("_f64") else 2
+    if name.endswith("_f64") or "_2b_" in name:
+        return 16
+    large = "_32x32x" in name
+    if _F32_PRODUCT.search(name) or "_4b_" in name:
+        return 16 if large else 8
+    return 8 if large else 4
+
+
+def _is_plain(ins: Instruction) -> bool:
+    """Products of f32 and f64: not on the reduced-precision (XDL) pipe (LLVM isXDL)."""
+    return ins.mnemonic.endswith("_f64") or bool(_F32_PRODUCT.search(ins.mnemonic))
 
 
 def producer_class(ins: Instruction, access: Access) -> str:
@@ -148,21 +187,24 @@ def producer_class(ins: Instruction, access: Access) -> str:
 
 
 def _matrix_class(ins: Instruction) -> str:
-    # f32 x f32 products do not run on the reduced-precision (XDL) pipe (LLVM isXDL).
-    prefix = "mfma" if ins.mnemonic.endswith(("x2_f32", "x4_f32")) else "xdl"
-    return f"{prefix}{passes_of(ins)}"
+    if ins.mnemonic.endswith("_f64"):
+        return "f64_small" if "_4x4x" in ins.mnemonic else "f64_large"
+    return f"{'mfma' if _is_plain(ins) else 'xdl'}{passes_of(ins)}"
 
 
 def read_producer_class(ins: Instruction, access: Access, effect: Effects) -> str:
     """Class of a read after which an overwrite has to wait; "none" for all others."""
     if access.role == "mfma_c":
-        written = effect.writes[0]
-        return "none" if written.base == access.base else f"read_c{passes_of(ins)}"
+        own = effect.writes[0].base == access.base
+        return "none" if own or _is_plain(ins) else f"read_c{passes_of(ins)}"
     if access.role == "vmem_data" and access.count > 2 and "store" in ins.mnemonic:
         soffset = ins.operand("soffset")
         guarded = ins.encoding == "MUBUF" and soffset is not None and soffset.kind == "s"
         return "none" if guarded else "read_store"
     return "none"
+
+
+_SAME_AS = {"merge": "valu", "mfma_scale": "mfma_ab"}
 
 
 def consumer_class(ins: Instruction, access: Access) -> str:
@@ -176,8 +218,10 @@ def consumer_class(ins: Instruction, access: Access) -> str:
         if ins.mnemonic in PERMLANE:
             return "exec_permlane"
         return "exec_lane" if ins.mnemonic in LANE_READS else "exec"
-    if role in ("merge", "mfma_scale"):
-        return "mfma_ab" if role == "mfma_scale" else "valu"
+    if role == "mfma_c" and _is_plain(ins):
+        return "mfma_c_plain"
+    if role in _SAME_AS:
+        return _SAME_AS[role]
     if role in ("vmem_address", "vmem_data"):
         return "vmem"
     if role in ("lds_address", "lds_data"):
@@ -190,7 +234,7 @@ def consumer_class(ins: Instruction, access: Access) -> str:
 def overwrite_class(ins: Instruction, access: Access) -> str:
     """Class of a write in its role as an overwrite."""
     if access.file == "s":
-        return "over_scalar"
+        return "over_hardware" if access.role == "hardware" else "over_scalar"
     if is_matrix(ins):
         return "over_mfma"
     return "over_valu" if is_vector_alu(ins) else "over_memory"
@@ -201,6 +245,7 @@ SHIPPED_WITHOUT = frozenset(
         ("valu_scalar", "carry"),
         ("salu", "m0_lds"),
         ("permlane", "permlane"),
+        ("valu", "dpp_old"),
     }
 )
 """Pairs that LLVM pads but AMD's hand-written attention kernels for gfx950 run without."""
@@ -222,42 +267,54 @@ def strictest_pair(
     """(required wait states, producer class, consumer class) of the strictest rule that applies."""
     first, second = effects(producer, accum_offset), effects(consumer, accum_offset)
     pairs = [(0, "none", "none")]
+
+    def consider(made: str, used: str, same: bool) -> None:
+        used = forwarded(producer, consumer, used, same)
+        pairs.append((REQUIRED.get((made, used), 0), made, used))
+
     for write in first.writes:
         made = producer_class(producer, write)
         for read in second.reads:
-            if _overlap(write, read) and not _chained(producer, consumer, write, read):
-                used = consumer_class(consumer, read)
-                pairs.append((REQUIRED.get((made, used), 0), made, used))
+            if _overlap(write, read):
+                same = (write.base, write.count) == (read.base, read.count)
+                consider(made, consumer_class(consumer, read), same)
         for over in second.writes:
             if _overlap(write, over):
-                used = overwrite_class(consumer, over)
-                pairs.append((REQUIRED.get((made, used), 0), made, used))
+                consider(made, overwrite_class(consumer, over), False)
     for read in first.reads:
         held = read_producer_class(producer, read, first)
         for over in second.writes:
             if _overlap(read, over):
-                used = overwrite_class(consumer, over)
-                pairs.append((REQUIRED.get((held, used), 0), held, used))
+                consider(held, overwrite_class(consumer, over), False)
     return max(pairs)
+
+
+def forwarded(producer: Instruction, consumer: Instruction, used: str, same: bool) -> str:
+    """The consumer's class where the hardware forwards within one opcode; else `used` as it is.
+
+    `same`: it reads exactly the registers that were written. A matrix instruction forwards its
+    accumulator to the same opcode then; a dot product to the same opcode always.
+    """
+    if producer.mnemonic != consumer.mnemonic:
+        return used
+    if same and used.startswith("mfma_c") and is_matrix(producer):
+        return "mfma_c_same"
+    if used in ("dot_c", "over_valu") and is_dot(producer):
+        return "none"
+    return used
 
 
 def _overlap(a: Access, b: Access) -> bool:
     return a.file == b.file and a.base < b.base + b.count and b.base < a.base + a.count
 
 
-def _chained(producer: Instruction, consumer: Instruction, write: Access, read: Access) -> bool:
-    """The same matrix opcode accumulating onto exactly the same registers is forwarded."""
-    same = producer.mnemonic == consumer.mnemonic and is_matrix(producer)
-    return same and read.role == "mfma_c" and (write.base, write.count) == (read.base, read.count)
-
-
 __all__ = [
     "CONSUMERS",
-    "PASSES",
     "PRODUCERS",
     "REQUIRED",
     "SHIPPED_WITHOUT",
     "consumer_class",
+    "forwarded",
     "overwrite_class",
     "passes_of",
     "producer_class",

@@ -10,7 +10,8 @@ OperandKind = Literal["v", "a", "s", "inline", "literal", "off"]
 # Scalar operand numbers as encoded (CDNA4 ISA guide, scalar operand table).
 FLAT_SCRATCH, XNACK_MASK, VCC, TTMP, M0, EXEC = 102, 104, 106, 108, 124, 126
 SCC = 128  # no encoding of its own; the first number after the addressable scalars
-SCALARS = 129  # size of the scalar number space, SCC included
+HARDWARE = 129  # the 64 registers of s_getreg and s_setreg follow
+SCALARS = 193  # size of the scalar number space, SCC and hardware registers included
 
 _INLINE_FLOATS = {  # operand code: (text, f32 bits) (CDNA4 ISA guide, scalar operand table)
     240: ("0.5", 0x3F000000),

@@ -42,6 +42,7 @@ def _vector(ins: Instruction) -> tuple[list[str], list[str]]:
             elif field in ("vsrc0", "vsrc1"):
                 mark = "src0" if field == "vsrc0" else "src1"
                 text = _signed(text, ins.modifier(f"{mark}_neg"), ins.modifier(f"{mark}_abs"))
+                text = f"sext({text})" if ins.modifier(f"{mark}_sext") else text
             position += 1
         parts.append(text)
         if ins.encoding.startswith("VOP2") and field == "vdst" and ins.mnemonic in _CARRY:
@@ -49,7 +50,7 @@ def _vector(ins: Instruction) -> tuple[list[str], list[str]]:
     if ins.encoding.startswith("VOP2") and ins.mnemonic in _CARRY_IN:
         parts.append("vcc")
     tail = []
-    if ins.mnemonic == "v_bitop3_b32":
+    if ins.mnemonic.startswith("v_bitop3_"):
         return _operands(ins), [f"bitop3:{truth_table(ins):#x}"]
     opsel = ins.modifier("opsel")
     if opsel and ins.encoding == "VOP3":

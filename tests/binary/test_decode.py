@@ -67,6 +67,23 @@ v_cvt_pk_fp8_f32 v1, v2, v3
 v_cvt_pk_fp8_f32 v1, v2, v3 op_sel:[0,0,1]
 v_cvt_pk_f32_fp8_sdwa v[2:3], v4 src0_sel:WORD_1
 v_cvt_scalef32_pk_bf16_fp8 v1, v2, v3 op_sel:[1,0,0]
+v_add_u32_sdwa v1, v2, s3 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_3 src1_sel:WORD_1
+v_or_b32_sdwa v1, v2, sext(v3) dst_sel:WORD_1 dst_unused:UNUSED_SEXT src0_sel:BYTE_3 src1_sel:BYTE_1
+v_cmp_eq_u32_sdwa vcc, v2, v3 src0_sel:DWORD src1_sel:BYTE_0
+v_cmp_lt_i32_sdwa s[4:5], v2, s3 src0_sel:WORD_1 src1_sel:DWORD
+v_fmamk_f32 v1, v2, 0x3f123456, v3
+v_fmaak_f32 v1, v2, v3, 0x3f123456
+v_fmamk_f32 v1, 0x3f123456, 0x3f123456, v3
+v_div_scale_f32 v1, vcc, v2, v3, v2
+v_div_fmas_f32 v1, v2, v3, v4
+v_div_fixup_f32 v1, v2, v3, v4
+v_mad_u64_u32 v[2:3], s[4:5], v6, s7, v[8:9]
+v_mad_i64_i32 v[2:3], vcc, v6, v7, 0
+v_cvt_f16_f32 v1, v2
+v_lshlrev_b16 v1, 3, v2
+v_bitop3_b16 v1, v2, v3, v4 bitop3:0x6c
+v_cmp_ne_u16 vcc, v2, v3
+v_mfma_f32_32x32x16_f16 v[0:15], v[16:19], v[20:23], v[0:15]
 v_pk_fma_f32 v[2:3], v[4:5], v[6:7], v[8:9]
 v_pk_fma_f32 v[2:3], v[4:5], s[6:7], v[8:9] op_sel_hi:[1,0,1]
 v_pk_mul_f32 v[2:3], v[4:5], v[6:7] op_sel:[0,1] op_sel_hi:[1,0]

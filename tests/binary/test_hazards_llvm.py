@@ -31,6 +31,9 @@ declare i32 @llvm.amdgcn.cvt.pk.fp8.f32(float, float, i32, i1 immarg)
 declare void @llvm.amdgcn.raw.ptr.buffer.load.lds(ptr addrspace(8), ptr addrspace(3), i32 immarg, i32, i32, i32 immarg, i32 immarg)
 declare void @llvm.amdgcn.raw.ptr.buffer.store.v4i32(<4 x i32>, ptr addrspace(8), i32, i32, i32 immarg)
 declare i32 @llvm.amdgcn.raw.ptr.buffer.load.i32(ptr addrspace(8), i32, i32, i32 immarg)
+declare <4 x double> @llvm.amdgcn.mfma.f64.16x16x4f64(double, double, <4 x double>, i32 immarg, i32 immarg, i32 immarg)
+declare double @llvm.amdgcn.mfma.f64.4x4x4f64(double, double, double, i32 immarg, i32 immarg, i32 immarg)
+declare <4 x float> @llvm.amdgcn.smfmac.f32.16x16x32.bf16(<4 x i16>, <8 x i16>, <4 x float>, i32, i32 immarg, i32 immarg)
 @lds = internal addrspace(3) global [1024 x i32] undef, align 16
 """
 _LOADS = """
@@ -109,6 +112,37 @@ def _fp8(result, old, upper):
     return (
         f"  {result} = call i32 @llvm.amdgcn.cvt.pk.fp8.f32(float %f0, float %f1, i32 {old}, "
         f"i1 {upper})\n"
+    )
+
+
+_DOUBLES = """
+  %dp = getelementptr double, ptr addrspace(1) %p, i32 %t
+  %u = load double, ptr addrspace(1) %dp
+  %dq = getelementptr double, ptr addrspace(1) %q, i32 %t
+  %v = load double, ptr addrspace(1) %dq
+  %dr = getelementptr <4 x double>, ptr addrspace(1) %r, i32 %t
+  %w = load <4 x double>, ptr addrspace(1) %dr
+"""
+
+
+def _f64(result, a="%u", c="%w"):
+    return (
+        f"  {result} = call <4 x double> @llvm.amdgcn.mfma.f64.16x16x4f64(double {a}, double %v, "
+        f"<4 x double> {c}, i32 0, i32 0, i32 0)\n"
+    )
+
+
+def _f64_small(result, a="%u", c="%v"):
+    return (
+        f"  {result} = call double @llvm.amdgcn.mfma.f64.4x4x4f64(double {a}, double %v, "
+        f"double {c}, i32 0, i32 0, i32 0)\n"
+    )
+
+
+def _sparse(result, c):
+    return (
+        f"  {result} = call {_V4} @llvm.amdgcn.smfmac.f32.16x16x32.bf16(<4 x i16> %sa, "
+        f"<8 x i16> %sb, {_V4} {c}, i32 %i0, i32 0, i32 0)\n"
     )
 
 
@@ -194,6 +228,35 @@ PROBES = {
     + _fp8("%h", "%g", "true")
     + "  %x = mul i32 %h, 77\n"
     + _store("i32"),
+    "f64 mfma -> valu": _DOUBLES
+    + _f64("%d")
+    + "  %x = fadd <4 x double> %d, %w\n"
+    + _store("<4 x double>"),
+    "f64 mfma -> store": _DOUBLES + _f64("%x") + _store("<4 x double>"),
+    "f64 mfma -> same accumulator": _DOUBLES
+    + _f64("%d")
+    + _f64("%x", c="%d")
+    + _store("<4 x double>"),
+    "f64 mfma -> mfma A, mfma C": _DOUBLES
+    + _f64("%d")
+    + "  %e1 = extractelement <4 x double> %d, i32 1\n"
+    + _f64_small("%y", c="%e1")
+    + _f64_small("%x", a="%y", c="%e1")
+    + _store("double"),
+    "small f64 mfma -> valu": _DOUBLES
+    + _f64_small("%d")
+    + "  %x = fadd double %d, %u\n"
+    + _store("double"),
+    "small f64 mfma -> same accumulator -> store": _DOUBLES
+    + _f64_small("%d")
+    + _f64_small("%x", c="%d")
+    + _store("double"),
+    "sparse mfma -> same accumulator -> valu": "  %sb = bitcast <8 x bfloat> %a to <8 x i16>\n"
+    "  %sa = shufflevector <8 x i16> %sb, <8 x i16> undef, <4 x i32> <i32 0, i32 1, i32 2, i32 3>\n"
+    + _sparse("%d", "%c4")
+    + _sparse("%y", "%d")
+    + f"  %x = fadd {_V4} %y, %c4\n"
+    + _store(_V4),
     "half write -> store": _fp8("%g", "0", "false") + _fp8("%x", "%g", "true") + _store("i32"),
 }
 _BUFFERS = {

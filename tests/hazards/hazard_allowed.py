@@ -8,11 +8,7 @@ from hazard_llvm import Measurement
 from hazard_probes import (
     DOT_TABLE,
     F32_2,
-    F32_8,
-    F32_16,
-    M4X4,
     MATRIX_TABLE,
-    SCALAR_TABLE,
     STORE_TABLE,
     STREAM_TABLE,
     VECTOR_TABLE,
@@ -89,65 +85,18 @@ GENERATOR: tuple[Allowed, ...] = (
     ),
 )
 
-_TWO_PASS = "the checkers know no two-pass matrix instruction and take it for 16 passes"
-_NOT_MODELLED = "the checkers' table has no row for it: no kernel in reach uses it"
-
-# The checkers' table against LLVM.
+# The checkers' table against LLVM: on the strict side in the same places.
 CHECKER: tuple[Allowed, ...] = (
-    Allowed(_TWO_PASS, MATRIX_TABLE, rows=(M4X4.row, F32_2.row)),
-    Allowed(
-        _TWO_PASS,
-        MATRIX_TABLE,
-        rows=(M4X4.row, F32_2.row),
-        columns=("same opcode, SrcC = D",),
-        gap=True,
-    ),
     Allowed(
         "as the generator's table: forwarding between opcodes is undocumented",
         MATRIX_TABLE,
         columns=("other opcode, SrcC = D", "other f32 opcode, SrcC = D"),
     ),
     Allowed(
-        "f32 matrix instructions are held to the rules of the others",
+        "as the generator's table: a two-pass f32 result read by another kind of instruction",
         MATRIX_TABLE,
-        rows=(F32_8.row, F32_16.row),
-        columns=("VALU overwrites SrcC", "MFMA SrcC overlaps D"),
-    ),
-    Allowed(
-        "a load overwriting SrcC; LLVM asks passes - 1, the checkers nothing",
-        MATRIX_TABLE,
-        columns=("ds_read overwrites SrcC", "global_load overwrites SrcC"),
-        gap=True,
-    ),
-    Allowed(
-        "the old value that a DPP instruction keeps is no DPP read for the checkers",
-        VECTOR_TABLE,
-        columns=("DPP old value",),
-        gap=True,
-    ),
-    Allowed(
-        "a matrix instruction overwriting the data of a wide store; LLVM and the guide ask 2",
-        STORE_TABLE,
-        columns=("MFMA",),
-        gap=True,
-    ),
-    Allowed(
-        _NOT_MODELLED,
-        SCALAR_TABLE,
-        columns=(
-            "v_div_fmas",
-            "s_sendmsg",
-            "s_getreg, same register",
-            "s_setreg, same register",
-        ),
-        gap=True,
-    ),
-    Allowed(_NOT_MODELLED, DOT_TABLE, gap=True),
-    Allowed(
-        "the checkers take a dot product for any vector instruction, LLVM leaves out matrix "
-        "instructions that read one",
-        DOT_TABLE,
-        columns=("MFMA SrcA",),
+        rows=(F32_2.row,),
+        columns=("MFMA SrcC overlaps D",),
     ),
 )
 

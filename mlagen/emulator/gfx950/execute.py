@@ -5,8 +5,16 @@ from __future__ import annotations
 from mlagen.binary.instruction import EXEC, M0, SCC, VCC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
+from mlagen.emulator.gfx950.division import div_fixup, div_fmas, div_scale
 from mlagen.emulator.gfx950.matrix import multiply
-from mlagen.emulator.gfx950.numeric import compiled, f32_of_e4m3, f32_of_e5m2, max_f32, min_f32
+from mlagen.emulator.gfx950.numeric import (
+    compiled,
+    f32_of_e4m3,
+    f32_of_e5m2,
+    max_f32,
+    min_f32,
+    signed32,
+)
 from mlagen.emulator.gfx950.raw import (
     bits_of,
     f32_of,
@@ -21,6 +29,7 @@ from mlagen.emulator.gfx950.raw import (
 )
 from mlagen.emulator.gfx950.scalar import get32, get64, put32, put64, scalar_alu
 from mlagen.emulator.gfx950.state import report, scalar_base, vector_row
+from mlagen.emulator.gfx950.sub_dword import place_part, select_part
 from mlagen.emulator.gfx950.vector import (
     add_carry,
     alu_convert,
@@ -205,6 +214,10 @@ def run_valu(context: int, wave: int, p: int) -> None:
     t = vector_row(context, wave, y.VECTOR_ROWS + 3)
     keep = load_i64(context, y.C_FLUSH)
     dst = vector_row(context, wave, load_i64(p, y.P_DST))
+    sdwa = load_i64(p, y.P_AUX + 1)
+    if sdwa:
+        a = select_part(a, vector_row(context, wave, y.VECTOR_ROWS + 4), sdwa)
+        b = select_part(b, vector_row(context, wave, y.VECTOR_ROWS + 5), sdwa >> 4)
     if (
         (op >= o.V_ADD_F32 and op <= o.V_MED3_F32)
         or (op >= o.V_FRACT_F32 and op <= o.V_SQRT_F32)
@@ -216,7 +229,11 @@ def run_valu(context: int, wave: int, p: int) -> None:
         value = load_i64(p, y.P_KIND + 5)
         mask = get64(scalar_base(context, wave), value) if kind == y.S_SCALAR else value
         select(t, a, b, mask)
-    elif (op >= o.V_CVT_F32_I32 and op <= o.V_CVT_I32_F32) or op >= o.V_CVT_F32_UBYTE0:
+    elif op >= o.V_DIV_SCALE_F32:
+        run_division(context, wave, p, t, a, b, c)
+    elif (op >= o.V_CVT_F32_I32 and op <= o.V_CVT_I32_F32) or (
+        op >= o.V_CVT_F32_UBYTE0 and op <= o.V_CVT_F32_F16
+    ):
         alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP), load_i64(p, y.P_AUX))
     elif op >= o.V_CVT_PK_BF16_F32 and op <= o.V_CVT_PK_BF8_F32:
         alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP), load_i64(p, y.P_AUX))
@@ -232,7 +249,24 @@ def run_valu(context: int, wave: int, p: int) -> None:
     omod = load_i64(p, y.P_OMOD)
     if omod:
         finish_float(t, omod, load_i64(context, y.C_CLAMP_NAN))
+    if sdwa:
+        place_part(t, dst, sdwa)
     commit(dst, t, lanes)
+
+
+@compiled
+def run_division(context: int, wave: int, p: int, t: int, a: int, b: int, c: int) -> None:
+    """v_div_scale (which also writes a lane mask), v_div_fmas, v_div_fixup."""
+    op = load_i64(p, y.P_OP)
+    keep = load_i64(context, y.C_FLUSH)
+    scalars = scalar_base(context, wave)
+    if op == o.V_DIV_SCALE_F32:
+        mask = div_scale(t, a, b, c, keep) & get64(scalars, EXEC)
+        put64(scalars, load_i64(p, y.P_SDST), mask)
+    elif op == o.V_DIV_FMAS_F32:
+        div_fmas(t, a, b, c, get64(scalars, VCC), keep)
+    else:
+        div_fixup(t, a, b, c, keep)
 
 
 @compiled
@@ -284,7 +318,9 @@ def run_wide(context: int, wave: int, p: int) -> None:
     a = source_row(context, wave, p, 0, 0)
     low = vector_row(context, wave, y.VECTOR_ROWS + 5)
     high = vector_row(context, wave, y.VECTOR_ROWS + 6)
-    if op == o.WIDE_CVT_FP8:
+    if op >= o.WIDE_MAD_U64:
+        multiply_add(context, wave, p, low, high)
+    elif op == o.WIDE_CVT_FP8:
         aux = load_i64(p, y.P_AUX)  # bit 0: e5m2, bit 1: upper half of the source
         for i in range(64):
             word = int64(load_u32(a, i)) >> (8 * (aux & 2))
@@ -336,6 +372,38 @@ def run_wide(context: int, wave: int, p: int) -> None:
 
 
 @compiled
+def multiply_add(context: int, wave: int, p: int, low: int, high: int) -> None:
+    """v_mad_u64_u32, v_mad_i64_i32: rows low, high = a * b + c; bit 64 of the sums to a mask."""
+    signed = load_i64(p, y.P_OP) == o.WIDE_MAD_I64
+    flip = -0x8000000000000000
+    scalars = scalar_base(context, wave)
+    a = source_row(context, wave, p, 0, 0)
+    b = source_row(context, wave, p, 1, 0)
+    c = source_row(context, wave, p, 2, 0)
+    for i in range(64):
+        store_u32(low, i, load_u32(c, i))
+    c = source_row(context, wave, p, 2, 1)
+    out = 0
+    for i in range(64):
+        z = int64(load_u32(low, i)) | int64(load_u32(c, i)) << 32
+        x = int64(load_u32(a, i))
+        y_value = int64(load_u32(b, i))
+        if signed:
+            product = signed32(x) * signed32(y_value)
+            value = product + z
+            # Equal signs keep theirs in bit 64; the sum of different ones cannot overflow.
+            carry = product < 0 if (product < 0) == (z < 0) else value < 0
+        else:
+            value = int64(uint64(x) * uint64(y_value)) + z
+            carry = (value ^ flip) < (z ^ flip)
+        if carry:
+            out |= 1 << i
+        store_u32(low, i, uint32(value))
+        store_u32(high, i, uint32(value >> 32))
+    put64(scalars, load_i64(p, y.P_SDST), out & get64(scalars, EXEC))
+
+
+@compiled
 def run_compare(context: int, wave: int, p: int) -> None:
     """Vector compares: the mask of active lanes goes to an SGPR pair (and to EXEC for cmpx)."""
     op = load_i64(p, y.P_OP)
@@ -345,7 +413,7 @@ def run_compare(context: int, wave: int, p: int) -> None:
     b = source_row(context, wave, p, 1, 0)
     a_high = a
     b_high = b
-    if op >> 4 >= o.CMP_I64 and op != o.CMP_CLASS:
+    if op >> 4 == o.CMP_I64 or op >> 4 == o.CMP_U64:
         if load_i64(p, y.P_KIND) == y.S_VECTOR:
             a_high = source_row(context, wave, p, 0, 1)
         else:
@@ -360,6 +428,10 @@ def run_compare(context: int, wave: int, p: int) -> None:
     if mod & 63:
         a = signed_row(context, wave, a, 0, mod & 1, (mod >> 3) & 1)
         b = signed_row(context, wave, b, 1, (mod >> 1) & 1, (mod >> 4) & 1)
+    sdwa = load_i64(p, y.P_AUX + 1)
+    if sdwa:
+        a = select_part(a, vector_row(context, wave, y.VECTOR_ROWS + 5), sdwa)
+        b = select_part(b, vector_row(context, wave, y.VECTOR_ROWS + 6), sdwa >> 4)
     mask = compare(op, a, b, a_high, b_high, load_i64(context, y.C_FLUSH)) & lanes
     put64(scalars, load_i64(p, y.P_SDST), mask)
     if load_i64(p, y.P_FLAGS):

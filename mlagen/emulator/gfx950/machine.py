@@ -149,6 +149,9 @@ def _check_launch(launch: Launch) -> None:
         refused.append("rounding other than to nearest even")
     if descriptor.denormals_f32 not in (0, 3):
         refused.append(f"f32 denormal mode {descriptor.denormals_f32}")
+    preloaded = 4 * (descriptor.kernarg_preload_offset + descriptor.kernarg_preload)
+    if preloaded > kernel.kernarg_bytes:
+        refused.append(f"{preloaded} preloaded bytes of {kernel.kernarg_bytes} bytes of arguments")
     if descriptor.workgroup_info:
         refused.append("the workgroup info SGPR")
     if refused:
@@ -299,7 +302,8 @@ class Machine:
                 scalars[first] = self._kernarg & 0xFFFFFFFF
                 scalars[first + 1] = self._kernarg >> 32
             else:
-                raw = self._kernarg_bytes[: 4 * count].copy().view(np.uint32)
+                start = 4 * descriptor.kernarg_preload_offset
+                raw = self._kernarg_bytes[start : start + 4 * count].copy().view(np.uint32)
                 scalars[first : first + count] = raw
             for register in range(first, first + count):
                 self._define(wave, y.VECTOR_ROWS + register)

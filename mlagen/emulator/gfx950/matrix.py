@@ -9,8 +9,9 @@ accumulator with one rounding (f32), k ascending; f32 denormals are kept whateve
 from __future__ import annotations
 
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.numeric import compiled
+from mlagen.emulator.gfx950.numeric import compiled, f32_of_f16
 from mlagen.emulator.gfx950.raw import (
+    bits_of,
     dot_rows_16x4,
     dot_rows_32x2,
     int64,
@@ -30,6 +31,18 @@ def unpack_bf16(plane: int, rows: int, registers: int, lanes: int) -> None:
             place = (2 * registers * group + 2 * register) * lanes + lane - group * lanes
             store_u32(plane, place, uint32(word << 16))
             store_u32(plane, place + lanes, uint32(word & 0xFFFF0000))
+
+
+@compiled
+def unpack_f16(plane: int, rows: int, registers: int, lanes: int) -> None:
+    """The same for f16, dealt like bf16."""
+    for register in range(registers):
+        for lane in range(64):
+            word = int64(load_u32(rows, register * 64 + lane))
+            group = lane // lanes
+            place = (2 * registers * group + 2 * register) * lanes + lane - group * lanes
+            store_u32(plane, place, bits_of(f32_of_f16(word & 0xFFFF)))
+            store_u32(plane, place + lanes, bits_of(f32_of_f16(word >> 16)))
 
 
 @compiled
@@ -101,6 +114,22 @@ def multiply(op: int, dst: int, a: int, b: int, c: int, c_step: int, temp: int, 
         unpack_f8(temp, a, 2, 16, values_a, 8)
         unpack_f8(plane_b, b, 2, 16, values_b, 8)
         dot16(dst, temp, plane_b, c, c_step, 32)
+    elif op == o.M_32X32X16_F16:
+        unpack_f16(temp, a, 4, 32)
+        unpack_f16(plane_b, b, 4, 32)
+        dot32(dst, temp, plane_b, c, c_step, 16)
+    elif op == o.M_16X16X32_F16:
+        unpack_f16(temp, a, 4, 16)
+        unpack_f16(plane_b, b, 4, 16)
+        dot16(dst, temp, plane_b, c, c_step, 32)
+    elif op == o.M_32X32X8_F16:
+        unpack_f16(temp, a, 2, 32)
+        unpack_f16(plane_b, b, 2, 32)
+        dot32(dst, temp, plane_b, c, c_step, 8)
+    elif op == o.M_16X16X16_F16:
+        unpack_f16(temp, a, 2, 16)
+        unpack_f16(plane_b, b, 2, 16)
+        dot16(dst, temp, plane_b, c, c_step, 16)
     elif op == o.M_32X32X2_F32:
         unpack_f32(temp, a)
         unpack_f32(plane_b, b)

@@ -13,12 +13,13 @@ import numpy as np
 
 from mlagen.emulator.api import Argument, Buffer
 from mlagen.emulator.gfx950 import layout as y
-from mlagen.errors import ConfigError
+from mlagen.errors import ConfigError, UnsupportedError
 
 _FIRST_ADDRESS = 0x1000_0000_0000
 _SPACING = 1 << 33
 _ADDRESS_LIMIT = 1 << 47
 _ARENA_ALIGN = 256
+_LARGEST_KERNARG = 1 << 20
 _ACCESS = {"read": 1, "write": 3, "readwrite": 3}
 
 
@@ -81,7 +82,13 @@ def build_memory(arguments: Sequence[Argument], kernarg_bytes: int) -> Memory:
         raise ConfigError(
             f"an argument ends at byte {needed} of an argument segment of {kernarg_bytes} bytes"
         )
-    kernarg = np.full(max(needed, 8), 0x7F, dtype=np.uint8)
+    if needed > _LARGEST_KERNARG:
+        raise UnsupportedError(
+            f"the kernel declares {needed} bytes of arguments; the emulator passes at most "
+            f"{_LARGEST_KERNARG}"
+        )
+    # The segment is 16-byte aligned memory, and compilers load whole 16 bytes at its end.
+    kernarg = np.full(-(-max(needed, 8) // 16) * 16, 0x7F, dtype=np.uint8)
     for argument in arguments:
         value = argument.value
         if isinstance(value, Buffer):

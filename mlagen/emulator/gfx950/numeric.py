@@ -90,7 +90,7 @@ def bf16_of(bits: int) -> int:
 
 @compiled
 def small_float(bits: int, mantissa: int, bias: int, largest: int, overflow: int) -> int:
-    """Round f32 bits to an 8-bit float of `mantissa` bits, to nearest even.
+    """Round f32 bits to a float of `mantissa` bits with a smaller exponent, to nearest even.
 
     `largest` is the biggest finite code, `overflow` the code of everything that rounds beyond it.
     Returns the code without sign; NaN is the caller's.
@@ -159,6 +159,36 @@ def f32_of_e5m2(code: int) -> float:
     if exponent == 0:
         return float32(sign * fraction * 0.0000152587890625)
     return f32_of(uint32((code & 0x80) << 24 | (exponent + 112) << 23 | fraction << 21))
+
+
+@compiled
+def f16_of(bits: int, clamp: int) -> int:
+    """Round f32 bits to f16, to nearest even; finite overflow is 65504 when clamping, else inf."""
+    sign = (bits >> 16) & 0x8000
+    magnitude = bits & 0x7FFFFFFF
+    if magnitude > 0x7F800000:
+        return sign | 0x7E00 | ((magnitude >> 13) & 0x3FF)
+    if magnitude == 0x7F800000:
+        return sign | 0x7C00
+    return sign | small_float(bits, 10, 15, 0x7BFF, 0x7BFF if clamp else 0x7C00)
+
+
+@compiled
+def f32_of_f16(code: int) -> float:
+    """f16 to f32, denormals kept."""
+    sign = -1.0 if code & 0x8000 else 1.0
+    exponent = (code >> 10) & 31
+    fraction = code & 0x3FF
+    if exponent == 31:
+        return f32_of(uint32((code & 0x8000) << 16 | 0x7F800000 | fraction << 13))
+    if exponent == 0:
+        return float32(sign * fraction * 5.9604644775390625e-08)
+    return f32_of(uint32((code & 0x8000) << 16 | (exponent + 112) << 23 | fraction << 13))
+
+
+@compiled
+def signed16(x: int) -> int:
+    return ((x & 0xFFFF) ^ 0x8000) - 0x8000
 
 
 @compiled

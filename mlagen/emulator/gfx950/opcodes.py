@@ -91,6 +91,26 @@ V_CVT_F32_UBYTE1: Final = 82
 V_CVT_F32_UBYTE2: Final = 83
 V_CVT_F32_UBYTE3: Final = 84
 V_CVT_SCALEF32_PK_BF16_FP8: Final = 85
+V_CVT_F16_F32: Final = 86
+V_CVT_F32_F16: Final = 87
+# Halfword integers; the upper half of the result is zero.
+V_ADD_U16: Final = 88
+V_SUB_U16: Final = 89
+V_SUBREV_U16: Final = 90
+V_MUL_LO_U16: Final = 91
+V_MAD_LEGACY_U16: Final = 92
+V_LSHLREV_B16: Final = 93
+V_LSHRREV_B16: Final = 94
+V_ASHRREV_I16: Final = 95
+V_MIN_U16: Final = 96
+V_MAX_U16: Final = 97
+V_MIN_I16: Final = 98
+V_MAX_I16: Final = 99
+V_BITOP3_B16: Final = 100  # what it leaves in the upper half is not documented: poison here
+# Steps of an f32 division.
+V_DIV_SCALE_F32: Final = 101
+V_DIV_FMAS_F32: Final = 102
+V_DIV_FIXUP_F32: Final = 103
 
 # Scalar operations.
 S_MOV_B32: Final = 0
@@ -186,6 +206,8 @@ CMP_U32: Final = 2
 CMP_I64: Final = 3
 CMP_U64: Final = 4
 CMP_CLASS: Final = 80
+CMP_I16: Final = 6
+CMP_U16: Final = 7
 RELATIONS_F: Final = ("f", "lt", "eq", "le", "gt", "lg", "ge", "o", "u", "nge", "nlg", "ngt")
 RELATIONS_F2: Final = ("nle", "neq", "nlt", "tru")
 RELATIONS_I: Final = ("f", "lt", "eq", "le", "gt", "ne", "ge", "t")
@@ -201,6 +223,8 @@ WIDE_LSHRREV: Final = 2
 WIDE_LSHL_ADD: Final = 3
 WIDE_ASHRREV: Final = 4
 WIDE_CVT_FP8: Final = 5
+WIDE_MAD_U64: Final = 6
+WIDE_MAD_I64: Final = 7
 
 # Adds with carry: bit 0 subtracts, bit 1 reverses the operands, bit 2 takes a carry in.
 CARRY_SUB: Final = 1
@@ -226,6 +250,10 @@ M_32X32X16_FP8: Final = 6
 M_16X16X32_FP8: Final = 7
 M_32X32X2_F32: Final = 8
 M_16X16X4_F32: Final = 9
+M_32X32X16_F16: Final = 10
+M_16X16X32_F16: Final = 11
+M_32X32X8_F16: Final = 12
+M_16X16X16_F16: Final = 13
 
 # Branches.
 BR_ALWAYS: Final = 0

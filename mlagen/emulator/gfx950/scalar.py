@@ -146,10 +146,10 @@ def scalar_shift(op: int, a: int, b: int) -> int:
         return signed32(a) >> (b & 31)
     if op == o.S_BFE_U32 or op == o.S_BFE_I32:
         offset = b & 31
-        width = (b >> 16) & 0x7F
+        width = min((b >> 16) & 0x7F, 32)
         if width == 0:
             return 0
-        value = (a >> offset) & ((1 << min(width, 32)) - 1)
+        value = (a >> offset) & ((1 << width) - 1)
         if op == o.S_BFE_I32 and (value >> (width - 1)) & 1:
             value -= 1 << width
         return value

@@ -31,7 +31,7 @@ class Entry:
 _FLOAT_OPS = frozenset(
     words(
         "fract trunc ceil rndne floor exp log rcp rsq sqrt add sub subrev mul fma fmac max "
-        "min max3 min3 med3 ldexp"
+        "min max3 min3 med3 ldexp div_scale div_fmas div_fixup"
     )
 )
 
@@ -46,6 +46,8 @@ def _vector_entries() -> dict[str, Entry]:
             floats = floats or stem.startswith("cvt_")
             table[f"v_{stem}"] = Entry(y.X_VALU, op, is_float=floats)
     table["v_rcp_iflag_f32"] = Entry(y.X_VALU, o.V_RCP_F32, is_float=True)
+    table["v_fmamk_f32"] = Entry(y.X_VALU, o.V_FMA_F32, is_float=True)
+    table["v_fmaak_f32"] = Entry(y.X_VALU, o.V_FMA_F32, is_float=True)
     table["v_add_i32"] = Entry(y.X_VALU, o.V_ADD_U32)
     table["v_sub_i32"] = Entry(y.X_VALU, o.V_SUB_U32)
     table["v_accvgpr_read_b32"] = Entry(y.X_VALU, o.V_MOV_B32)
@@ -78,6 +80,8 @@ def _compare_entries() -> dict[str, Entry]:
         "u32": (o.CMP_U32, o.RELATIONS_I),
         "i64": (o.CMP_I64, o.RELATIONS_I),
         "u64": (o.CMP_U64, o.RELATIONS_I),
+        "i16": (o.CMP_I16, o.RELATIONS_I),
+        "u16": (o.CMP_U16, o.RELATIONS_I),
     }
     for suffix, (kind, names) in relations.items():
         for number, relation in enumerate(names):
@@ -145,6 +149,10 @@ def _matrix_entries() -> dict[str, Entry]:
         "v_mfma_f32_16x16x128_f8f6f4": Entry(y.X_MATRIX, o.M_16X16X128_F8, accumulators=4),
         "v_mfma_f32_32x32x2_f32": Entry(y.X_MATRIX, o.M_32X32X2_F32, accumulators=16),
         "v_mfma_f32_16x16x4_f32": Entry(y.X_MATRIX, o.M_16X16X4_F32, accumulators=4),
+        "v_mfma_f32_32x32x16_f16": Entry(y.X_MATRIX, o.M_32X32X16_F16, accumulators=16),
+        "v_mfma_f32_16x16x32_f16": Entry(y.X_MATRIX, o.M_16X16X32_F16, accumulators=4),
+        "v_mfma_f32_32x32x8_f16": Entry(y.X_MATRIX, o.M_32X32X8_F16, accumulators=16),
+        "v_mfma_f32_16x16x16_f16": Entry(y.X_MATRIX, o.M_16X16X16_F16, accumulators=4),
     }
     for a, name_a in enumerate(("fp8", "bf8")):
         for b, name_b in enumerate(("fp8", "bf8")):
@@ -198,6 +206,8 @@ def _other_entries() -> dict[str, Entry]:
         "v_lshrrev_b64": Entry(wide, o.WIDE_LSHRREV),
         "v_ashrrev_i64": Entry(wide, o.WIDE_ASHRREV),
         "v_lshl_add_u64": Entry(wide, o.WIDE_LSHL_ADD),
+        "v_mad_u64_u32": Entry(wide, o.WIDE_MAD_U64),
+        "v_mad_i64_i32": Entry(wide, o.WIDE_MAD_I64),
         "v_cvt_pk_f32_fp8": Entry(wide, o.WIDE_CVT_FP8),
         "v_cvt_pk_f32_bf8": Entry(wide, o.WIDE_CVT_FP8),
     }

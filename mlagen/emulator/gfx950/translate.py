@@ -26,6 +26,7 @@ from mlagen.binary.instruction import EXEC, VCC
 from mlagen.binary.text import truth_table, waitcnt_fields
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
+from mlagen.emulator.gfx950 import sub_dword
 from mlagen.emulator.gfx950.tables import ENTRIES, Entry
 from mlagen.errors import UnsupportedError
 from mlagen.targets import GFX950
@@ -34,6 +35,8 @@ _QUEUES = {"vm": y.Q_VM, "lds": y.Q_LDS, "smem": y.Q_SMEM}
 _CONSUMER_NUMBER = {name: number for number, name in enumerate(CONSUMERS)}
 _PRODUCER_NUMBER = {name: number for number, name in enumerate(PRODUCERS)}
 _ENDS = ("s_endpgm", "s_branch")
+# Reads that may meet undefined lanes: what they keep, or pick, is not known here.
+_UNCHECKED = frozenset({"merge", "dpp_old", "exec", "lane", "mask"})
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ def _note_effects(
     out[y.P_READS] = len(reads)
     for number, access in enumerate(reads):
         consumer = _CONSUMER_NUMBER[consumer_class(ins, access)]
-        unchecked = access.role in ("merge", "exec", "lane")
+        unchecked = access.role in _UNCHECKED
         base = y.P_READ + number * y.READ_SIZE
         out[base] = access.base + (y.VECTOR_ROWS if access.file == "s" else 0)
         out[base + 1] = access.count
@@ -165,7 +168,7 @@ def _translate_one(
     out[y.P_PC] = ins.offset
     out[y.P_NOPS] = ins.modifier("simm16") + 1 if ins.mnemonic == "s_nop" else 1
     if ins.encoding.endswith("_SDWA"):
-        _sub_dword(ins, entry, out)
+        _sub_dword(kernel, ins, entry, out)
         return
     translator = _TRANSLATORS.get(entry.kind)
     if translator is not None:
@@ -208,7 +211,9 @@ def _sources(ins: Instruction) -> list[Operand | None]:
     """Vector sources in order: src0 (or the DPP / SDWA source), src1, src2."""
     first = ins.operand("vsrc0") or ins.operand("src0")
     second = ins.operand("vsrc1") or ins.operand("src1")
-    return [first, second, ins.operand("src2")]
+    if ins.mnemonic == "v_fmamk_f32":
+        return [first, ins.operand("simm32"), second]
+    return [first, second, ins.operand("src2") or ins.operand("simm32")]
 
 
 def _modifiers(ins: Instruction, entry: Entry, out: np.ndarray) -> None:
@@ -224,8 +229,12 @@ def _modifiers(ins: Instruction, entry: Entry, out: np.ndarray) -> None:
             raise _Unmodelled(f"DPP control {control:#x}")
     if (neg or absolute) and not entry.is_float:
         raise _Unmodelled("a sign modifier on integers")
+    if (neg or absolute) and ins.mnemonic == "v_cvt_f32_f16":
+        raise _Unmodelled("a sign modifier on f16")
     out[y.P_MOD] = neg | absolute << 3 | ins.modifier("opsel") << 6
     out[y.P_OMOD] = ins.modifier("omod") | ins.modifier("clmp") << 2
+    if out[y.P_OMOD] and ins.mnemonic == "v_cvt_f16_f32":
+        raise _Unmodelled("an output modifier on f16")
     if out[y.P_OMOD] and not entry.is_float:
         raise _Unmodelled("clamping of integers")
 
@@ -245,7 +254,13 @@ def _valu(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -
         _set_source(kernel, out, which, operand)
     destination = _required(ins, "vdst")
     out[y.P_DST] = _physical(kernel, destination)
-    if ins.mnemonic == "v_bitop3_b32":
+    if "f16" in ins.mnemonic and kernel.descriptor.denormals_f16_64 != 3:
+        raise _Unmodelled(f"f16 under denormal mode {kernel.descriptor.denormals_f16_64}")
+    if ins.mnemonic == "v_div_scale_f32":
+        out[y.P_SDST] = _required(ins, "sdst").index
+    if ins.mnemonic in ("v_bitop3_b32", "v_bitop3_b16"):
+        if ins.modifier("opsel"):
+            raise _Unmodelled("op_sel")
         out[y.P_AUX] = truth_table(ins)  # it lies in the fields of the modifiers
         return
     _modifiers(ins, entry, out)
@@ -293,12 +308,30 @@ def _wide(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -
     out[y.P_DST] = _physical(kernel, _required(ins, "vdst"))
     if entry.op == o.WIDE_CVT_FP8:
         out[y.P_AUX] = int(ins.mnemonic.endswith("bf8"))
+    if entry.op in (o.WIDE_MAD_U64, o.WIDE_MAD_I64):
+        out[y.P_SDST] = _required(ins, "sdst").index
 
 
-def _sub_dword(ins: Instruction, entry: Entry, out: np.ndarray) -> None:
-    """SDWA: only the source half of a packed fp8 conversion is modelled."""
+_SDWA_SIGNS = ("src0_neg", "src0_abs", "src1_neg", "src1_abs", "clmp", "omod")
+
+
+def _sub_dword(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+    """SDWA on 32-bit results and compares, and on the source of packed fp8 conversions."""
     source = ins.operand("vsrc0")
     select = ins.modifier("src0_sel")
+    if any(ins.modifier(name) for name in _SDWA_SIGNS):
+        raise _Unmodelled("a sign or output modifier with SDWA")
+    if entry.kind in (y.X_VALU, y.X_COMPARE):
+        if max(select, ins.modifier("src1_sel"), ins.modifier("dst_sel")) > sub_dword.DWORD:
+            raise _Unmodelled("this SDWA selection")
+        _TRANSLATORS[entry.kind](kernel, ins, entry, out)
+        first = select | ins.modifier("src0_sext") << 3
+        second = ins.modifier("src1_sel") | ins.modifier("src1_sext") << 3
+        result = ins.modifier("dst_sel") | ins.modifier("dst_unused") << 3
+        if entry.kind == y.X_COMPARE:
+            result = sub_dword.DWORD
+        out[y.P_AUX + 1] = first | second << 4 | result << 8 | sub_dword.PRESENT
+        return
     if entry.op != o.WIDE_CVT_FP8 or entry.kind != y.X_WIDE or source is None:
         raise _Unmodelled("SDWA")
     if select not in (4, 5) or source.kind != "v":

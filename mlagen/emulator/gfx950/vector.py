@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from mlagen.emulator.gfx950 import opcodes as o
+from mlagen.emulator.gfx950.layout import POISON
 from mlagen.emulator.gfx950.numeric import (
     bf16_of,
     compiled,
@@ -18,8 +19,10 @@ from mlagen.emulator.gfx950.numeric import (
     e4m3_of,
     e5m2_of,
     exp2_f32,
+    f16_of,
     f32_from,
     f32_of_e4m3,
+    f32_of_f16,
     first_high,
     first_low,
     flush_bits,
@@ -30,6 +33,7 @@ from mlagen.emulator.gfx950.numeric import (
     permute_byte,
     reverse_bits,
     round_even,
+    signed16,
     signed24,
     signed32,
     u32_of_f32,
@@ -128,7 +132,8 @@ def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
     elif op == o.V_FRACT_F32:
         for i in range(64):
             x = read_f32(a, i, keep)
-            write_f32(t, i, min(x - float32(math.floor(x)), f32_from(0x3F7FFFFF)), keep)
+            value = float32(x - np.floor(x))
+            write_f32(t, i, min_f32(value, f32_from(0x3F7FFFFF)) if value == value else value, keep)
     elif op == o.V_TRUNC_F32:
         for i in range(64):
             write_f32(t, i, np.trunc(read_f32(a, i, keep)), keep)
@@ -183,6 +188,12 @@ def alu_convert(op: int, t: int, a: int, b: int, keep: int, clamp8: int, upper: 
             high = math.ldexp(float64(f32_of_e4m3((word >> 8) & 0xFF)), exponent)
             value = bf16_of(int64(bits_of(float32(low))))
             write_int(t, i, value | bf16_of(int64(bits_of(float32(high)))) << 16)
+    elif op == o.V_CVT_F16_F32:
+        for i in range(64):
+            write_int(t, i, f16_of(flush_bits(read_int(a, i), keep), clamp8))
+    elif op == o.V_CVT_F32_F16:
+        for i in range(64):
+            write_f32(t, i, f32_of_f16(read_int(a, i) & 0xFFFF), keep)
     else:  # V_CVT_F32_UBYTE0 .. 3
         shift = 8 * (op - o.V_CVT_F32_UBYTE0)
         for i in range(64):
@@ -249,7 +260,7 @@ def alu_integer(op: int, t: int, a: int, b: int, c: int, aux: int) -> None:
     elif op == o.V_XAD_U32:
         for i in range(64):
             write_int(t, i, (read_int(a, i) ^ read_int(b, i)) + read_int(c, i))
-    elif op == o.V_BITOP3_B32:
+    elif op == o.V_BITOP3_B32 or op == o.V_BITOP3_B16:
         for i in range(64):
             x = read_int(a, i)
             y = read_int(b, i)
@@ -261,6 +272,8 @@ def alu_integer(op: int, t: int, a: int, b: int, c: int, aux: int) -> None:
                     term &= y if bit & 2 else ~y
                     term &= z if bit & 1 else ~z
                     value |= term
+            if op == o.V_BITOP3_B16:
+                value = (value & 0xFFFF) | (POISON & 0xFFFF0000)
             write_int(t, i, value)
     elif op == o.V_BFE_U32:
         for i in range(64):
@@ -301,8 +314,43 @@ def alu_integer(op: int, t: int, a: int, b: int, c: int, aux: int) -> None:
             for byte in range(4):
                 value |= permute_byte(high, low, (select >> (8 * byte)) & 0xFF) << (8 * byte)
             write_int(t, i, value)
+    elif op >= o.V_ADD_U16:
+        alu_halfword(op, t, a, b, c)
     else:
         alu_integer_rare(op, t, a, b, c)
+
+
+@compiled
+def alu_halfword(op: int, t: int, a: int, b: int, c: int) -> None:
+    """16-bit integers in the lower halves; the upper half of the result is zero."""
+    for i in range(64):
+        x = read_int(a, i) & 0xFFFF
+        y = read_int(b, i) & 0xFFFF
+        if op == o.V_ADD_U16:
+            value = x + y
+        elif op == o.V_SUB_U16:
+            value = x - y
+        elif op == o.V_SUBREV_U16:
+            value = y - x
+        elif op == o.V_MUL_LO_U16:
+            value = x * y
+        elif op == o.V_MAD_LEGACY_U16:
+            value = x * y + read_int(c, i)
+        elif op == o.V_LSHLREV_B16:
+            value = y << (x & 15)
+        elif op == o.V_LSHRREV_B16:
+            value = y >> (x & 15)
+        elif op == o.V_ASHRREV_I16:
+            value = signed16(y) >> (x & 15)
+        elif op == o.V_MIN_U16:
+            value = min(x, y)
+        elif op == o.V_MAX_U16:
+            value = max(x, y)
+        elif op == o.V_MIN_I16:
+            value = min(signed16(x), signed16(y))
+        else:  # V_MAX_I16
+            value = max(signed16(x), signed16(y))
+        write_int(t, i, value & 0xFFFF)
 
 
 @compiled
@@ -496,6 +544,14 @@ def compare(op: int, a: int, b: int, a_high: int, b_high: int, keep: int) -> int
     elif kind == o.CMP_U32:
         for i in range(64):
             if _holds_int(relation, read_int(a, i), read_int(b, i)):
+                out |= 1 << i
+    elif kind == o.CMP_I16:
+        for i in range(64):
+            if _holds_int(relation, signed16(read_int(a, i)), signed16(read_int(b, i))):
+                out |= 1 << i
+    elif kind == o.CMP_U16:
+        for i in range(64):
+            if _holds_int(relation, read_int(a, i) & 0xFFFF, read_int(b, i) & 0xFFFF):
                 out |= 1 << i
     else:
         flip = -0x8000000000000000 if kind == o.CMP_U64 else 0

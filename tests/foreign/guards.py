@@ -1,0 +1,101 @@
+"""Guard zones around every array that the emulator's compiled code reaches by address.
+
+Under `guarded()` the state of each workgroup lies between bytes of a known pattern; after every
+run, ended or refused, a changed one raises `Overrun`. What it cannot see: writes that stay inside
+the same array, writes beyond a guard zone (those usually end the process), reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from mlagen.emulator.gfx950 import layout as y
+from mlagen.emulator.gfx950 import machine
+from mlagen.emulator.gfx950.memory import Memory, build_memory
+
+ZONE = 1 << 14  # bytes on either side
+PATTERN = 0xC5
+_FILLED = (y.C_PROGRAM, y.C_ARENA, y.C_BUFFERS, y.C_HAZARD, y.C_LONGEST, y.C_TEMP)
+
+
+class Overrun(Exception):
+    """Compiled code wrote outside an array."""
+
+
+class Zones:
+    """Arrays between guard zones."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[str, np.ndarray]] = []
+
+    def house(self, name: str, array: np.ndarray, filled: bool) -> np.ndarray:
+        """A copy of `array` (zeros unless `filled`) with a guard zone before and after it."""
+        raw = np.zeros(array.nbytes + 2 * ZONE + 64, np.uint8)
+        first = -raw.ctypes.data % 64 + ZONE
+        raw[:first] = PATTERN
+        raw[first + array.nbytes :] = PATTERN
+        inside = raw[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+        if filled:
+            inside[...] = array
+        self._held.append((f"before {name}", raw[:first]))
+        self._held.append((f"after {name}", raw[first + array.nbytes :]))
+        return inside
+
+    def check(self) -> None:
+        for name, zone in self._held:
+            if (zone != PATTERN).any():
+                place = int(np.argmax(zone != PATTERN))
+                zone[:] = PATTERN
+                raise Overrun(f"byte {place} of {zone.size} {name} was written")
+
+
+_NAMES = {value: name for name, value in vars(y).items() if name.startswith("C_")}
+
+
+class GuardedMachine(machine.Machine):
+    """The machine with all arrays moved between guard zones."""
+
+    def __init__(self, launch: Any, program: Any, memory: Memory) -> None:
+        super().__init__(launch, program, memory)
+        self.zones = Zones()
+        for slot, array in self._arrays.items():
+            if slot in (y.C_ARENA, y.C_BUFFERS):
+                continue  # shared by all machines of a run: see _guarded_memory
+            housed = self.zones.house(_NAMES[slot], array, slot in _FILLED)
+            self._arrays[slot] = housed
+            self.context[slot] = housed.ctypes.data
+        self.context = self.zones.house("context", self.context, True)
+
+    def run(self, group: tuple[int, int, int]) -> machine.Outcome:
+        try:
+            return super().run(group)
+        finally:
+            self.zones.check()
+            _shared.check()
+
+
+_shared = Zones()
+
+
+def _guarded_memory(*arguments: Any) -> Memory:
+    global _shared
+    _shared = Zones()
+    memory = build_memory(*arguments)
+    arena = _shared.house("arena", memory.arena, True)
+    table = _shared.house("buffer table", memory.table, True)
+    return Memory(arena, table, memory.buffers, memory.kernarg_address)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Every launch inside runs between guard zones."""
+    plain = machine.Machine, machine.build_memory
+    machine.Machine, machine.build_memory = GuardedMachine, _guarded_memory  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        machine.Machine, machine.build_memory = plain  # type: ignore[misc]
