@@ -77,7 +77,7 @@ def _scalars(argument: ArgumentInfo) -> list[str]:
             "[[arguments]]",
             f"offset = {offset}",
             f'name = "{argument.name}"',
-            f'type = "{part}"',
+            f'type = "{part}"  # of {argument.size} bytes; f32, bf16 … where it is a float',
             "value = 0",
         ]
     return lines
