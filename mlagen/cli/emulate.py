@@ -228,10 +228,15 @@ def _print_nonfinite(run: LaunchRun, shown: int) -> None:
         click.echo(str(output))
     if result.nonfinite_outputs:
         click.echo()
-    for origin in result.nonfinite[:shown]:
+    # The code's own infinities are masks as a rule; what is left is what went wrong.
+    constants = [origin for origin in result.nonfinite if origin.kind == "constant"]
+    origins = [origin for origin in result.nonfinite if origin.kind != "constant"]
+    for origin in origins[:shown] or constants[:1]:
         click.echo(str(origin))
         click.echo("".join(f"    {line}\n" for line in around(run.kernel, origin.pc)))
-    if len(result.nonfinite) > shown:
-        click.echo(f"… and {len(result.nonfinite) - shown} more origins of NaN and Inf\n")
+    if len(origins) > shown:
+        click.echo(f"… and {len(origins) - shown} more origins of NaN and Inf\n")
+    if constants:
+        click.echo(f"{len(constants)} places take in infinities of the code itself (masks)\n")
     if not result.nonfinite and not result.nonfinite_outputs:
         click.echo("no NaN or Inf\n")

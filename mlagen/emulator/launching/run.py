@@ -141,6 +141,8 @@ def _placed(kernel: KernelCode, launch: LaunchFile) -> list[tuple[int, ArgumentS
     result = []
     for spec in launch.arguments:
         offset = spec.offset if spec.offset is not None else _named(kernel, spec.name or "")
+        if spec.type is not None and spec.value is not None:
+            scalar(spec.label, spec.type, spec.value)  # a wrong value before a wrong size
         result.append((offset, spec))
     limit = kernel.kernarg_bytes
     ends: list[tuple[int, int, ArgumentSpec]] = []
@@ -164,12 +166,7 @@ def _placed(kernel: KernelCode, launch: LaunchFile) -> list[tuple[int, ArgumentS
 def _size(spec: ArgumentSpec) -> int:
     if spec.buffer is not None:
         return 8
-    kind = spec.type or ""
-    if kind not in SCALARS:
-        raise ConfigError(
-            f"{spec.label}: unknown type {kind!r} of a scalar", hint="one of: " + ", ".join(SCALARS)
-        )
-    return DTYPES[kind].itemsize
+    return DTYPES[spec.type or ""].itemsize
 
 
 def _named(kernel: KernelCode, name: str) -> int:
