@@ -384,6 +384,135 @@ def test_tracing_changes_no_result():
     assert outs[0] == outs[1]
 
 
+def one_zero(lane=40):
+    data = np.ones(64, F32)
+    data[lane] = 0.0
+    return data
+
+
+def test_a_transposing_read_keeps_the_origin():
+    body = (
+        load_rows(1, 1)
+        + """  v_rcp_f32 v2, v1
+  v_lshlrev_b32 v10, 2, v0
+  v_lshlrev_b32 v11, 3, v0
+  v_mov_b32 v3, 0
+  ds_write_b32 v10, v2
+  ds_write_b32 v10, v3 offset:256
+  s_waitcnt lgkmcnt(0)
+  ds_read_b64_tr_b16 v[12:13], v11
+  s_waitcnt lgkmcnt(0)
+  v_and_b32 v14, 0xffff0000, v12
+  v_add_f32 v14, v14, v14
+  v_and_b32 v15, 0xffff0000, v13
+  v_add_f32 v15, v15, v15
+  v_lshlrev_b32 v16, 16, v12
+  v_add_f32 v16, v16, v16
+  v_lshlrev_b32 v17, 16, v13
+  v_add_f32 v17, v17, v17
+"""
+    )
+    origins, outputs, out = trace(body + store_rows(14, 4), one_zero(), rows=4, lds=1024)
+    (origin,) = origins
+    assert (origin.kind, origin.asm, origin.lane) == ("made", "v_rcp_f32 v2, v1", 40)
+    assert np.isinf(out).sum() == 1
+    assert outputs[0].origin == origin
+
+
+def test_a_load_to_lds_names_the_buffer():
+    data = np.ones(64, F32)
+    data[9] = np.nan
+    body = """  s_mov_b32 m0, 256
+  v_lshlrev_b32 v63, 2, v0
+  s_nop 1
+  global_load_lds_dword v63, s[4:5]
+  s_waitcnt vmcnt(0)
+  ds_read_b32 v2, v63 offset:256
+  s_waitcnt lgkmcnt(0)
+  v_add_f32 v3, v2, v2
+"""
+    origins, _, _ = trace(body + store_rows(3, 1), data, lds=1024)
+    (origin,) = origins
+    assert (origin.kind, origin.lane) == ("input", 9)
+    assert culprit(origin).provenance == "source[9]"
+
+
+def test_a_scalar_load_is_an_input():
+    data = np.full(64, np.inf, F32)
+    body = """  s_load_dword s20, s[4:5], 0x0
+  s_waitcnt lgkmcnt(0)
+  v_mov_b32 v1, 1.0
+  v_mul_f32 v2, s20, v1
+"""
+    origins, _, _ = trace(body + store_rows(2, 1), data)
+    (origin,) = origins
+    assert origin.kind == "input"
+    assert (culprit(origin).register, culprit(origin).values) == ("s20", (math.inf,))
+    assert culprit(origin).writer_asm.startswith("s_load_dword s20")
+
+
+def test_indexed_registers_swaps_and_lane_writes_keep_the_origin():
+    body = (
+        load_rows(1, 1)
+        + """  v_rcp_f32 v2, v1
+  v_mov_b32 v4, 0
+  s_mov_b32 s20, 1
+  s_set_gpr_idx_on s20, gpr_idx(SRC0)
+  v_mov_b32 v3, v1
+  s_set_gpr_idx_off
+  v_swap_b32 v3, v4
+  s_nop 1
+  v_readlane_b32 s21, v4, 40
+  v_mov_b32 v5, 0
+  s_nop 3
+  v_writelane_b32 v5, s21, 7
+  v_add_f32 v6, 1.0, v5
+"""
+    )
+    origins, outputs, out = trace(body + store_rows(6, 1), one_zero())
+    (origin,) = origins
+    assert origin.asm == "v_rcp_f32 v2, v1"
+    assert np.flatnonzero(np.isinf(out)).tolist() == [7]
+    assert outputs[0].origin == origin
+
+
+def test_one_byte_of_fp8_concerns_one_result():
+    data = np.zeros((64, 4), ml_dtypes.float8_e4m3fn)
+    data[:, 1] = np.nan
+    body = load_rows(1, 1) + "  v_cvt_pk_f32_fp8 v[2:3], v1\n"
+    origins, _, out = trace(body + store_rows(2, 2), data.view(np.uint32), rows=2)
+    (origin,) = origins
+    assert (origin.kind, origin.register, origin.count) == ("input", "v3", 64)
+    assert np.isnan(out).tolist() == [False] * 64 + [True] * 64
+
+
+@pytest.mark.parametrize("mode", ["latest", "earliest"])
+def test_a_load_in_flight_is_told_apart(mode):
+    body = """  v_lshlrev_b32 v63, 2, v0
+  global_load_dword v1, v63, s[4:5]
+  v_add_f32 v2, v1, v1
+  s_waitcnt vmcnt(0)
+"""
+    result = emulate(
+        assemble(f"{POINTERS}{body}{store_rows(2, 1)}  s_endpgm\n"),
+        grid=(1, 1, 1),
+        block=(64, 1, 1),
+        arguments=[
+            Argument(0, Buffer("source", np.ones(64, F32), "read")),
+            Argument(8, Buffer("out", np.zeros(64, F32))),
+        ],
+        mode=mode,
+        trace_nonfinite=True,
+    )
+    assert [finding.kind for finding in result.findings] == ["missing-wait"]
+    if mode == "earliest":  # the value was there in time
+        assert result.nonfinite == ()
+        return
+    (origin,) = result.nonfinite
+    assert origin.kind == "undefined"
+    assert culprit(origin).provenance == "a load that is still in flight"
+
+
 # ---- formats ----------------------------------------------------------------------------------
 
 
