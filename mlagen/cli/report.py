@@ -49,20 +49,37 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         click.echo(f"  {line}".rstrip())
 
 
+class ProgressBar:
+    """A callback (done, total); `count(n)` where nobody knows how many there will be."""
+
+    def __init__(self, bar: Any, task: Any) -> None:
+        self._bar, self._task = bar, task
+
+    def __call__(self, done: int, total: int) -> None:
+        self._bar.update(self._task, completed=done, total=total)
+
+    def count(self, executed: int) -> None:
+        """So many wave-instructions were executed."""
+        self._bar.update(self._task, count=f"{executed / 1e6:.1f} M wave-instructions")
+
+
 @contextmanager
-def progress_bar(title: str) -> Iterator[Progress | None]:
-    """A progress callback (done, total) on a terminal; None anywhere else."""
+def progress_bar(title: str) -> Iterator[ProgressBar | None]:
+    """A progress callback (done, total) on a terminal, with the time left; None anywhere else."""
     if not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
-
-        def advance(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield advance
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[count]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield ProgressBar(bar, bar.add_task(title, total=None, count=""))

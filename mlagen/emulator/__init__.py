@@ -9,5 +9,15 @@ for finding in result.findings:
 
 from mlagen.emulator.api import Argument, Buffer, EmulationResult, emulate
 from mlagen.emulator.findings import Finding
+from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput, NonfiniteSource
 
-__all__ = ["Argument", "Buffer", "EmulationResult", "Finding", "emulate"]
+__all__ = [
+    "Argument",
+    "Buffer",
+    "EmulationResult",
+    "Finding",
+    "NonfiniteOrigin",
+    "NonfiniteOutput",
+    "NonfiniteSource",
+    "emulate",
+]

@@ -10,6 +10,7 @@ import numpy as np
 
 from mlagen.binary import CodeObject, load_code_object
 from mlagen.emulator.findings import Finding
+from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
 
 Mode = Literal["latest", "earliest", "random"]
@@ -33,10 +34,14 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class Argument:
-    """A kernel argument at a byte offset: a Buffer (its address is passed) or a numpy scalar."""
+    """A kernel argument at a byte offset: a Buffer (its address is passed) or a numpy scalar.
+
+    `buffer_offset`: bytes added to a Buffer's address.
+    """
 
     offset: int
     value: Buffer | np.generic
+    buffer_offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,9 @@ class EmulationResult:
     `findings`: deduplicated by (kind, pc, other_pc). `wave_instructions`: executed, all waves.
     `counts`: executed per mnemonic. `seconds`: wall time of the execution itself.
     `dropped_findings`: occurrences not recorded because a workgroup had more than 2048 different
-    findings.
+    findings. `nonfinite`: where NaN and Inf appeared first, in execution order within a workgroup;
+    `nonfinite_outputs`: those that buffers hold after the run, with their origins. Both are empty
+    without `trace_nonfinite`.
     """
 
     findings: tuple[Finding, ...]
@@ -54,6 +61,8 @@ class EmulationResult:
     counts: Mapping[str, int]
     seconds: float
     dropped_findings: int = 0
+    nonfinite: tuple[NonfiniteOrigin, ...] = ()
+    nonfinite_outputs: tuple[NonfiniteOutput, ...] = ()
 
 
 def emulate(
@@ -63,6 +72,7 @@ def emulate(
     grid: tuple[int, int, int],
     block: tuple[int, int, int],
     arguments: Sequence[Argument],
+    buffers: Sequence[Buffer] = (),
     sanitize: bool = True,
     mode: Mode = "latest",
     seed: int = 0,
@@ -71,15 +81,21 @@ def emulate(
     progress: Callable[[int, int], None] | None = None,
     dynamic_lds_bytes: int = 0,
     max_instructions: int | None = None,
+    trace_nonfinite: bool = False,
+    executed: Callable[[int], None] | None = None,
 ) -> EmulationResult:
     """Execute a kernel of a gfx950 code object.
 
     `grid`: workgroups in x, y, z; `block`: work-items in x, y, z. `workgroups`: run only these
-    (default: all). `mode`: when asynchronous results land - as late as the waits allow, at once,
-    or at random legal moments with random interleaving of waves (from `seed`). `threads`: host
-    threads over workgroups (default: up to the host's cores). `progress(done, total)` is called as
-    workgroups finish. `dynamic_lds_bytes` adds to the LDS that the descriptor asks for.
-    `max_instructions` bounds the wave-instructions of one workgroup.
+    (default: all). `buffers`: memory beside that of the arguments, reached through pointers that
+    other memory holds (so with an address of its own). `mode`: when asynchronous results land - as
+    late as the waits allow, at once, or at random legal moments with random interleaving of waves
+    (from `seed`). `threads`: host threads over workgroups (default: up to the host's cores).
+    `progress(done, total)` is called as workgroups finish, `executed(count)` every half a million
+    wave-instructions of a workgroup with its count so far. `dynamic_lds_bytes` adds to the LDS that
+    the descriptor asks for. `max_instructions` bounds the wave-instructions of one workgroup.
+    `trace_nonfinite` follows NaN and Inf from the instruction that made them to the buffers they
+    reach; such a run is slower.
 
     Raises UnsupportedError before anything runs when the kernel uses what is not modelled,
     ConfigError for arguments that cannot be, BinaryError for code that cannot be read.
@@ -109,12 +125,15 @@ def emulate(
         grid=grid,
         block=block,
         arguments=tuple(arguments),
+        buffers=tuple(buffers),
         sanitize=sanitize,
         mode=mode,
         seed=seed,
         workgroups=tuple(chosen),
         dynamic_lds_bytes=dynamic_lds_bytes,
         max_instructions=max_instructions,
+        trace_nonfinite=trace_nonfinite,
+        executed=executed,
     )
     return run_launch(launch, threads, progress)
 

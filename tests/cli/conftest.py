@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 
 from mlagen import env
 from mlagen.cli.main import run
+
+for _folder in ("binary", "emulator"):  # small kernels that tests there share
+    sys.path.insert(0, str(Path(__file__).parent.parent / _folder))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ PREPARE: dict[str, tuple[str, ...]] = {
         f"mlagen build mha_prefill_v2 {SMALL} -o out/other",
         "cp $ROOT/tests/audit/kernels/handoff.ptx kernel.ptx",
     ),
+    "emulate.md": (f"mlagen build mha_prefill_v2 {SMALL} -o out/k",),
     "inspect.md": (
         f"mlagen build mha_prefill_v2 {SMALL} -o out/k",
         f"mlagen build mha_prefill_v2 {SMALL} --knob k_swizzle='9-8 into 4-5' -o out/theirs",

@@ -40,6 +40,7 @@ from mlagen.emulator.gfx950.state import (
     report,
     wave_base,
 )
+from mlagen.emulator.gfx950.trace_hooks import trace_after, trace_before
 
 _TURN = 16  # instructions a wave runs before the next one's turn in "earliest" mode
 
@@ -102,6 +103,9 @@ def step(context: int, wave: int, row: int) -> int:
         p = indexed(context, wave, row, p)
     if load_i64(context, y.C_SANITIZE):
         check_registers(context, wave, row, p)
+    traced = load_i64(context, y.C_TRACE) != 0
+    if traced:
+        trace_before(context, wave, p)
     following = row + 1
     if kind == y.X_VALU:
         run_valu(context, wave, p)
@@ -135,6 +139,8 @@ def step(context: int, wave: int, row: int) -> int:
         store_i64(control, y.W_STATE, y.WAITING)
     elif kind == y.X_END:
         end_wave(context, wave)
+    if traced:
+        trace_after(context, wave, row, p)
     store_i64(control, y.W_CLOCK, load_i64(control, y.W_CLOCK) + load_i64(p, y.P_NOPS))
     return following
 
@@ -193,13 +199,18 @@ def check_barriers(context: int) -> None:
             return
 
 
+# Sources that only Python runs; all others go into the compiled code.
+_PYTHON = {"machine.py", "memory.py", "report.py", "tables.py", "translate.py"}
+
+
 def _stamp() -> int:
     """A number that changes with any source of the engine: numba's cache watches one file only."""
     import hashlib
 
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
+        if path.name not in _PYTHON:
+            digest.update(path.read_bytes())
     return int.from_bytes(digest.digest()[:6], "little")
 
 

@@ -67,6 +67,7 @@ C_FAULT: Final = 52  # program row at which a run had to stop
 C_VGPRS: Final = 54
 C_DROPPED: Final = 55  # findings beyond the table's room
 C_HINT: Final = 53  # buffer that the last access fell into
+C_TRACE: Final = 60  # the tracer's context (see trace_layout), 0 without one
 C_SIZE: Final = 64
 
 LATEST: Final = 0

@@ -15,12 +15,15 @@ import numpy as np
 from mlagen.binary import KernelCode
 from mlagen.binary.hazards import CONSUMERS, PRODUCERS, REQUIRED
 from mlagen.binary.instruction import EXEC
-from mlagen.emulator.api import Argument, EmulationResult
+from mlagen.emulator.api import Argument, Buffer, EmulationResult
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.engine import run_slice
 from mlagen.emulator.gfx950.memory import Memory, build_memory
 from mlagen.emulator.gfx950.report import describe, merge
 from mlagen.emulator.gfx950.translate import Program, executed_by_mnemonic, translate
+from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
+from mlagen.emulator.tracing.report import Describer
+from mlagen.emulator.tracing.tables import Shadow, Tracer, make_shadow
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.targets import GFX950
 
@@ -37,12 +40,15 @@ class Launch:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     arguments: tuple[Argument, ...]
+    buffers: tuple[Buffer, ...]
     sanitize: bool
     mode: str
     seed: int
     workgroups: tuple[tuple[int, int, int], ...]
     dynamic_lds_bytes: int
     max_instructions: int | None
+    trace_nonfinite: bool
+    executed: Callable[[int], None] | None
 
     @property
     def waves(self) -> int:
@@ -63,14 +69,15 @@ def run_launch(
     """Translate, check, run all chosen workgroups, write results back."""
     _check_launch(launch)
     program = translate(launch.kernel)
-    memory = build_memory(launch.arguments, launch.kernel.kernarg_bytes)
+    memory = build_memory(launch.arguments, launch.kernel.kernarg_bytes, launch.buffers)
+    shadow = make_shadow(program, memory) if launch.trace_nonfinite else None
     started = time.perf_counter()
     workers = min(threads or os.cpu_count() or 1, len(launch.workgroups)) or 1
     local = threading.local()
 
     def work(number: int) -> Outcome:
         if not hasattr(local, "machine"):
-            local.machine = Machine(launch, program, memory)
+            local.machine = Machine(launch, program, memory, shadow)
         machine: Machine = local.machine
         return machine.run(launch.workgroups[number])
 
@@ -87,12 +94,20 @@ def run_launch(
     seconds = time.perf_counter() - started
     counts = sum((o.counts for o in outcomes), np.zeros(len(program.rows), dtype=np.int64))
     raw = merge([o.findings for o in outcomes])
+    origins: tuple[NonfiniteOrigin, ...] = ()
+    outputs: tuple[NonfiniteOutput, ...] = ()
+    if shadow is not None:
+        describer = Describer(program, memory, shadow, launch.grid)
+        found = describer.origins([(o.workgroup, o.nonfinite) for o in outcomes])
+        origins, outputs = tuple(found.origins), describer.outputs(found)
     return EmulationResult(
         findings=tuple(describe(row, program, memory, launch.grid) for row in raw),
         wave_instructions=int(counts.sum()),
         counts=executed_by_mnemonic(program.instructions, counts),
         seconds=seconds,
         dropped_findings=sum(outcome.dropped for outcome in outcomes),
+        nonfinite=origins,
+        nonfinite_outputs=outputs,
     )
 
 
@@ -122,11 +137,16 @@ def _run_pool(
 
 @dataclass(frozen=True)
 class Outcome:
-    """Raw findings (rows of layout.F_*) and executions a program row of one workgroup."""
+    """Raw findings (rows of layout.F_*) and executions a program row of one workgroup.
+
+    `workgroup`: its number in the grid; `nonfinite`: rows of trace_layout.R_*.
+    """
 
     findings: np.ndarray
     counts: np.ndarray
     dropped: int
+    workgroup: int
+    nonfinite: np.ndarray
 
 
 def _check_launch(launch: Launch) -> None:
@@ -163,7 +183,9 @@ def _check_launch(launch: Launch) -> None:
 class Machine:
     """State arrays of one workgroup at a time; each host thread has its own."""
 
-    def __init__(self, launch: Launch, program: Program, memory: Memory) -> None:
+    def __init__(
+        self, launch: Launch, program: Program, memory: Memory, shadow: Shadow | None
+    ) -> None:
         self.launch = launch
         self.program = program
         waves = launch.waves
@@ -214,6 +236,8 @@ class Machine:
         context[y.C_CLAMP_NAN] = int(descriptor.dx10_clamp)
         context[y.C_FP8_CLAMP] = int(descriptor.fp16_overflow_clamp)
         context[y.C_BUFFER_COUNT] = len(memory.table)
+        self._tracer = Tracer(shadow, waves) if shadow is not None else None
+        context[y.C_TRACE] = self._tracer.address if self._tracer else 0
         self._kernarg = memory.kernarg_address
         self._kernarg_bytes = memory.arena[int(memory.table[-1, y.B_ARENA]) :]
 
@@ -235,6 +259,8 @@ class Machine:
                     "does not model"
                 )
             executed = int(self.context[y.C_EXECUTED])
+            if self.launch.executed is not None:
+                self.launch.executed(executed)
             if limit is not None and executed > limit:
                 raise UnsupportedError(
                     f"workgroup {group} has not ended after {executed} wave-instructions; the "
@@ -251,6 +277,8 @@ class Machine:
             findings=self._arrays[y.C_FIND][:found].copy(),
             counts=self._arrays[y.C_COUNT].copy(),
             dropped=int(self.context[y.C_DROPPED]),
+            workgroup=int(self.context[y.C_WORKGROUP]),
+            nonfinite=self._tracer.records() if self._tracer else np.zeros((0, 0), np.int64),
         )
 
     def _note_cut(self) -> None:
@@ -271,6 +299,8 @@ class Machine:
             arrays[slot].fill(0)
         for slot in (y.C_WAVE, y.C_SHADOW_W, y.C_SHADOW_R, y.C_COUNT):
             arrays[slot].fill(0)
+        if self._tracer:
+            self._tracer.reset()
         arrays[y.C_VECTOR].fill(y.POISON)
         arrays[y.C_SCALAR].fill(y.POISON)
         arrays[y.C_LDS].fill(y.POISON)

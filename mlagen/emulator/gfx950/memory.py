@@ -64,13 +64,16 @@ class Memory:
         return f"address {address:#x}"
 
 
-def build_memory(arguments: Sequence[Argument], kernarg_bytes: int) -> Memory:
+def build_memory(
+    arguments: Sequence[Argument], kernarg_bytes: int, others: Sequence[Buffer] = ()
+) -> Memory:
     """Lay out buffers and the argument segment. ConfigError for what cannot be passed."""
     buffers: list[Buffer] = []
-    for argument in arguments:
-        if isinstance(argument.value, Buffer) and argument.value not in buffers:
-            _check_buffer(argument.value)
-            buffers.append(argument.value)
+    passed = [argument.value for argument in arguments]
+    for value in (*passed, *others):
+        if isinstance(value, Buffer) and value not in buffers:
+            _check_buffer(value)
+            buffers.append(value)
     addresses = _assign(buffers)
     needed = kernarg_bytes
     for argument in arguments:
@@ -92,7 +95,8 @@ def build_memory(arguments: Sequence[Argument], kernarg_bytes: int) -> Memory:
     for argument in arguments:
         value = argument.value
         if isinstance(value, Buffer):
-            raw = np.uint64(addresses[buffers.index(value)]).tobytes()
+            place = addresses[buffers.index(value)] + argument.buffer_offset
+            raw = np.uint64(place).tobytes()
         else:
             raw = value.tobytes()
         kernarg[argument.offset : argument.offset + len(raw)] = np.frombuffer(raw, np.uint8)

@@ -58,14 +58,13 @@ def describe(
     other = program.instructions[row[y.F_OTHER]] if row[y.F_OTHER] >= 0 else None
     wave, other_wave = row[y.F_WAVE], row[y.F_OTHER_WAVE]
     message, resource, needs = _text(row, ins, other, program, memory)
-    linear = row[y.F_WORKGROUP]
     return Finding(
         kind=_KINDS[row[y.F_KIND]],
         message=message,
         pc=ins.offset,
         asm=str(ins),
         wave=wave,
-        workgroup=(linear % grid[0], linear // grid[0] % grid[1], linear // (grid[0] * grid[1])),
+        workgroup=workgroup_of(row[y.F_WORKGROUP], grid),
         other_pc=other.offset if other is not None else None,
         other_asm=str(other) if other is not None else "",
         other_wave=other_wave if other is not None else None,
@@ -75,7 +74,12 @@ def describe(
     )
 
 
-def _register(program: Program, number: int, users: Sequence[Instruction | None]) -> str:
+def workgroup_of(linear: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Position in the grid of a workgroup's number."""
+    return (linear % grid[0], linear // grid[0] % grid[1], linear // (grid[0] * grid[1]))
+
+
+def register_text(program: Program, number: int, users: Sequence[Instruction | None]) -> str:
     """Name of a unified register number, an a-register when an instruction names it so."""
     if number >= y.VECTOR_ROWS:
         return register_name("s", number - y.VECTOR_ROWS)
@@ -111,7 +115,7 @@ def _text(
             needs,
         )
     if kind in (y.MISSING_WAIT, y.OVERWRITE):
-        name = _register(program, a, (ins, other))
+        name = register_text(program, a, (ins, other))
         needs = _counter(b, c)
         verb = "uses" if kind == y.MISSING_WAIT else "overwrites"
         return (
@@ -123,7 +127,7 @@ def _text(
     if kind in (y.RACE_RAW, y.RACE_WAR, y.RACE_WAW):
         return _race(row, here, there)
     if kind == y.WAIT_STATES:
-        name = _register(program, a, (ins, other))
+        name = register_text(program, a, (ins, other))
         needs = f"s_nop {b - c - 1}"
         doubt = ""
         if other is not None:
@@ -137,7 +141,7 @@ def _text(
             needs,
         )
     if kind == y.UNDEFINED_REGISTER:
-        name = _register(program, a, (ins,))
+        name = register_text(program, a, (ins,))
         return f"wave {wave}: {here} reads {name}, which was never written", name, "a write"
     if kind == y.UNDEFINED_LDS:
         place = _lds(a)

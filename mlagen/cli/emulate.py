@@ -1,0 +1,242 @@
+"""`mlagen emulate`: run a kernel of any gfx950 code object as a launch file says."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mlagen.cli.options import json_option
+from mlagen.cli.report import Progress, print_facts, print_json, print_table, progress_bar
+from mlagen.errors import ConfigError, FindingsError, MissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mlagen.emulator import Finding
+    from mlagen.emulator.launching import LaunchFile, LaunchRun
+
+
+@click.command("emulate")
+@click.argument("file", metavar="FILE.co")
+@click.option("--launch", "launch_path", metavar="FILE.toml", help="Grid, block, arguments, data.")
+@click.option("--template", "wants_template", is_flag=True, help="Print a launch file to fill in.")
+@click.option("--kernel", metavar="NAME", help="Which kernel, for --template.")
+@click.option(
+    "--mode",
+    type=click.Choice(["latest", "earliest", "random"]),
+    default="latest",
+    show_default=True,
+    help="When asynchronous transfers complete.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of --mode random.")
+@click.option("--no-sanitizer", is_flag=True, help="Execute only; no checks, no findings.")
+@click.option("--trace-nan", is_flag=True, help="Tell where NaN and Inf come from.")
+@click.option("--threads", type=click.IntRange(1), help="Default: one a core.")
+@click.option(
+    "--workgroups",
+    "workgroups",
+    multiple=True,
+    metavar="X,Y,Z",
+    help="Run this workgroup only; may be repeated.",
+)
+@click.option(
+    "--max-instructions",
+    type=click.IntRange(1),
+    help="Most wave-instructions of a workgroup; without it a loop without end runs on.",
+)
+@click.option("--out", metavar="DIR", help="Where outputs go. Default: the launch file's folder.")
+@click.option("--max", "shown", default=10, show_default=True, help="Findings spelled out.")
+@json_option
+def command(
+    file: str,
+    launch_path: str | None,
+    wants_template: bool,
+    kernel: str | None,
+    mode: Any,
+    seed: int,
+    no_sanitizer: bool,
+    trace_nan: bool,
+    threads: int | None,
+    workgroups: tuple[str, ...],
+    max_instructions: int | None,
+    out: str | None,
+    shown: int,
+    as_json: bool,
+) -> None:
+    """Execute a kernel with its memory and a sanitizer; no GPU. docs/emulate.md has the format."""
+    from mlagen.binary import load_code_object
+    from mlagen.emulator.launching import read_launch_file, run_launch, template
+
+    try:
+        code = load_code_object(Path(file).read_bytes())
+    except OSError as why:
+        raise MissingError(f"{file} cannot be read: {why.strerror or why}") from None
+    if wants_template:
+        click.echo(template(code.kernel(kernel)), nl=False)
+        return
+    if kernel is not None:
+        raise ConfigError("--kernel goes with --template", hint="kernel = in the launch file")
+    if launch_path is None:
+        raise ConfigError("--launch is missing", hint="--template prints a launch file to fill in")
+    launch = read_launch_file(launch_path)
+    groups = [_workgroup(text) for text in workgroups]
+    with _progress(launch, len(groups)) as (progress, executed):
+        run = run_launch(
+            code,
+            launch,
+            mode=mode,
+            seed=seed,
+            sanitize=not no_sanitizer,
+            threads=threads,
+            workgroups=groups or None,
+            max_instructions=max_instructions,
+            trace_nonfinite=trace_nan,
+            progress=progress,
+            executed=executed,
+            out=out,
+            write=True,
+        )
+    if as_json:
+        print_json("emulate", _report(run))
+    else:
+        _print(run, shown, trace_nan)
+    wrong = len(run.result.findings) + len(run.damage)
+    if wrong:
+        raise FindingsError(f"the sanitizer found {wrong} defects" if wrong > 1 else "one defect")
+
+
+def _workgroup(text: str) -> tuple[int, int, int]:
+    try:
+        parts = [int(part) for part in text.split(",")]
+    except ValueError:
+        parts = []
+    if not 1 <= len(parts) <= 3:
+        raise ConfigError(f"--workgroups {text} is no workgroup", hint="X,Y,Z, such as 3,0,1")
+    x, y, z = (*parts, 0, 0)[:3]
+    return x, y, z
+
+
+@contextmanager
+def _progress(
+    launch: LaunchFile, chosen: int
+) -> Iterator[tuple[Progress | None, Callable[[int], None] | None]]:
+    """Callbacks for workgroups done, or for instructions where there is one workgroup only."""
+    x, y, z = launch.grid
+    total = chosen or (len(launch.workgroups) if launch.workgroups is not None else x * y * z)
+    with progress_bar("emulating") as advance:
+        if advance is None or total != 1:
+            yield advance, None
+        else:
+            yield None, advance.count
+
+
+def _report(run: LaunchRun) -> dict[str, Any]:
+    result = run.result
+    return {
+        "kernel": run.kernel.name,
+        "workgroups": run.workgroups,
+        "wave_instructions": result.wave_instructions,
+        "seconds": result.seconds,
+        "counts": dict(result.counts),
+        "unset_arguments": run.unset,
+        "findings": [asdict(finding) for finding in result.findings],
+        "dropped_findings": result.dropped_findings,
+        "guard_damage": [asdict(damage) for damage in run.damage],
+        "outputs": [asdict(output) for output in run.outputs],
+        "nonfinite": [_plain(asdict(origin)) for origin in result.nonfinite],
+        "nonfinite_outputs": [_plain(asdict(output)) for output in result.nonfinite_outputs],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they are told as text."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and (value != value or abs(value) == float("inf")):
+        return str(value)
+    return value
+
+
+def _print(run: LaunchRun, shown: int, traced: bool) -> None:
+    result = run.result
+    for finding in result.findings[:shown]:
+        _print_finding(run, finding)
+    if len(result.findings) > shown:
+        click.echo(
+            f"… and {len(result.findings) - shown} more findings (--max {len(result.findings)})\n"
+        )
+    for damage in run.damage:
+        click.echo(f"{damage}\n")
+    if traced:
+        _print_nonfinite(run, shown)
+    if run.outputs:
+        columns = ("name", "dtype", "shape", "NaN", "Inf", "min", "max", "unwritten", "file")
+        rows = [
+            (
+                o.name,
+                o.dtype,
+                "x".join(map(str, o.shape)),
+                str(o.nans),
+                str(o.infs),
+                "-" if o.minimum is None else f"{o.minimum:.6g}",
+                "-" if o.maximum is None else f"{o.maximum:.6g}",
+                str(o.unwritten),
+                o.path,
+            )
+            for o in run.outputs
+        ]
+        print_table("outputs", columns, rows)
+        click.echo()
+    counts = sorted(result.counts.items(), key=lambda item: -item[1])
+    print_table("executed", ("mnemonic", "count"), [(name, str(count)) for name, count in counts])
+    click.echo()
+    facts = [
+        ("kernel", run.kernel.name),
+        ("workgroups", str(run.workgroups)),
+        ("executed", f"{result.wave_instructions} wave-instructions in {result.seconds:.2f} s"),
+    ]
+    if run.unset:
+        facts.append(("unset", ", ".join(run.unset)))
+    facts.append(("findings", str(len(result.findings) + len(run.damage))))
+    print_facts(facts)
+
+
+def _print_finding(run: LaunchRun, finding: Finding) -> None:
+    from mlagen.emulator.launching.listing import around
+
+    click.echo(str(finding))
+    times = f", {finding.count} times" if finding.count > 1 else ""
+    click.echo(f"  first in workgroup {finding.workgroup}{times}")
+    places = [finding.pc]
+    if finding.other_pc is not None and finding.other_pc != finding.pc:
+        places.append(finding.other_pc)
+    for place in sorted(places):
+        click.echo("".join(f"    {line}\n" for line in around(run.kernel, place)))
+
+
+def _print_nonfinite(run: LaunchRun, shown: int) -> None:
+    from mlagen.emulator.launching.listing import around
+
+    result = run.result
+    for output in result.nonfinite_outputs[:shown]:
+        click.echo(str(output))
+    if result.nonfinite_outputs:
+        click.echo()
+    # The code's own infinities are masks as a rule; what is left is what went wrong.
+    constants = [origin for origin in result.nonfinite if origin.kind == "constant"]
+    origins = [origin for origin in result.nonfinite if origin.kind != "constant"]
+    for origin in origins[:shown] or constants[:1]:
+        click.echo(str(origin))
+        click.echo("".join(f"    {line}\n" for line in around(run.kernel, origin.pc)))
+    if len(origins) > shown:
+        click.echo(f"… and {len(origins) - shown} more origins of NaN and Inf\n")
+    if constants:
+        click.echo(f"{len(constants)} places take in infinities of the code itself (masks)\n")
+    if not result.nonfinite and not result.nonfinite_outputs:
+        click.echo("no NaN or Inf\n")

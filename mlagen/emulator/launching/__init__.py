@@ -1,0 +1,30 @@
+"""Launches described by files: kernels of anybody's code objects, with arrays in and out.
+
+from mlagen.emulator.launching import read_launch_file, run_launch
+run = run_launch(open("kernel.co", "rb").read(), read_launch_file("launch.toml"))
+run.arrays["out"]
+"""
+
+from mlagen.emulator.launching.buffers import OutputReport
+from mlagen.emulator.launching.launch_file import (
+    ArgumentSpec,
+    BufferSpec,
+    LaunchFile,
+    parse_launch,
+    read_launch_file,
+)
+from mlagen.emulator.launching.run import GuardDamage, LaunchRun, run_launch
+from mlagen.emulator.launching.template import template
+
+__all__ = [
+    "ArgumentSpec",
+    "BufferSpec",
+    "GuardDamage",
+    "LaunchFile",
+    "LaunchRun",
+    "OutputReport",
+    "parse_launch",
+    "read_launch_file",
+    "run_launch",
+    "template",
+]

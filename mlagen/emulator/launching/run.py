@@ -1,0 +1,261 @@
+"""Running a launch file: arguments against the object's metadata, the emulator, the outputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mlagen.binary import ArgumentInfo, CodeObject, KernelCode, load_code_object
+from mlagen.emulator.api import Argument, EmulationResult, Mode, emulate
+from mlagen.emulator.launching.buffers import (
+    OutputReport,
+    Prepared,
+    prepare_buffer,
+    report_output,
+    save,
+)
+from mlagen.emulator.launching.launch_file import ArgumentSpec, LaunchFile, Triple
+from mlagen.emulator.launching.scalars import DTYPES, SCALARS, scalar
+from mlagen.errors import ConfigError
+
+_FILLER = re.compile(r"_*(pad|hidden_).*")  # arguments that nobody has to set
+
+
+@dataclass(frozen=True)
+class GuardDamage:
+    """Bytes of a guard zone that the kernel wrote. `side`: before or after the buffer.
+
+    `distance`: of the nearest one from the buffer's edge; `count`: how many bytes differ.
+    """
+
+    buffer: str
+    side: str
+    distance: int
+    count: int
+
+    def __str__(self) -> str:
+        return (
+            f"guard-zone: {self.count} bytes {self.side} buffer {self.buffer} were written, the "
+            f"nearest {self.distance} bytes from it"
+        )
+
+
+@dataclass(frozen=True)
+class LaunchRun:
+    """A run of a launch file. `arrays`: every buffer after it, by name, without guard zones."""
+
+    kernel: KernelCode
+    result: EmulationResult
+    arrays: Mapping[str, np.ndarray]
+    outputs: tuple[OutputReport, ...]
+    damage: tuple[GuardDamage, ...]
+    unset: tuple[str, ...]
+    workgroups: int
+
+
+def run_launch(
+    code: bytes | CodeObject,
+    launch: LaunchFile,
+    *,
+    mode: Mode = "latest",
+    seed: int = 0,
+    sanitize: bool = True,
+    threads: int | None = None,
+    workgroups: Sequence[Triple] | None = None,
+    max_instructions: int | None = None,
+    trace_nonfinite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    executed: Callable[[int], None] | None = None,
+    out: str | Path | None = None,
+    write: bool = False,
+) -> LaunchRun:
+    """Run a kernel of a gfx950 code object as a launch file says; the options are `emulate`'s.
+
+    `workgroups` replaces the file's. With `write` the outputs that the file names are written when
+    the kernel has run, each whole or not at all, `out` standing for the file's folder.
+    Before anything runs: ConfigError for what cannot be had, MissingError for files.
+    """
+    loaded = code if isinstance(code, CodeObject) else load_code_object(code)
+    kernel = loaded.kernel(launch.kernel)
+    if launch.dynamic_lds < 0:
+        raise ConfigError(f"dynamic_lds is {launch.dynamic_lds}; it is a number of bytes from 0 on")
+    placed = _placed(kernel, launch)
+    unset = _check_against_metadata(kernel, launch, placed)
+    paths = _output_paths(launch, Path(out) if out is not None else None)
+    folder = Path(launch.folder)
+    buffers = {name: prepare_buffer(name, spec, folder) for name, spec in launch.buffers.items()}
+    arguments = [_argument(offset, spec, buffers) for offset, spec in placed]
+    used = {spec.buffer for _, spec in placed}
+    idle = [b for name, b in buffers.items() if name not in used and b.spec.address is None]
+    if idle:
+        raise ConfigError(
+            f"buffer {idle[0].name} is passed to no argument and has no address",
+            hint="buffer = in [[arguments]], or address = for what only pointers in memory reach",
+        )
+    groups = list(workgroups) if workgroups else launch.workgroups
+    result = emulate(
+        loaded,
+        kernel=kernel.name,
+        grid=launch.grid,
+        block=launch.block,
+        arguments=arguments,
+        buffers=[b.buffer for name, b in buffers.items() if name not in used],
+        sanitize=sanitize,
+        mode=mode,
+        seed=seed,
+        workgroups=groups,
+        threads=threads,
+        progress=progress,
+        dynamic_lds_bytes=launch.dynamic_lds,
+        max_instructions=max_instructions,
+        trace_nonfinite=trace_nonfinite,
+        executed=executed,
+    )
+    if write:
+        for name, path in paths.items():
+            save(buffers[name].array, path)
+    x, y, z = launch.grid
+    return LaunchRun(
+        kernel=kernel,
+        result=result,
+        arrays={name: prepared.array for name, prepared in buffers.items()},
+        outputs=tuple(
+            report_output(buffers[name], str(path) if write else "") for name, path in paths.items()
+        ),
+        damage=tuple(
+            GuardDamage(name, side, distance, count)
+            for name, prepared in buffers.items()
+            for side, distance, count in prepared.damage()
+        ),
+        unset=unset,
+        workgroups=len(groups) if groups is not None else x * y * z,
+    )
+
+
+def _placed(kernel: KernelCode, launch: LaunchFile) -> list[tuple[int, ArgumentSpec]]:
+    """Arguments with their byte offsets, none over another, all inside the segment."""
+    result = []
+    for spec in launch.arguments:
+        offset = spec.offset if spec.offset is not None else _named(kernel, spec.name or "")
+        if spec.type is not None and spec.value is not None:
+            scalar(spec.label, spec.type, spec.value)  # a wrong value before a wrong size
+        result.append((offset, spec))
+    limit = kernel.kernarg_bytes
+    ends: list[tuple[int, int, ArgumentSpec]] = []
+    for offset, spec in result:
+        end = offset + _size(spec)
+        if limit and end > limit:
+            raise ConfigError(
+                f"{spec.label}: bytes {offset}..{end - 1} lie outside the kernel's argument "
+                f"segment of {limit} bytes"
+            )
+        for first, last, other in ends:
+            if offset < last and first < end:
+                raise ConfigError(
+                    f"{spec.label} (bytes {offset}..{end - 1}) overlaps {other.label} (bytes "
+                    f"{first}..{last - 1})"
+                )
+        ends.append((offset, end, spec))
+    return result
+
+
+def _size(spec: ArgumentSpec) -> int:
+    if spec.buffer is not None:
+        return 8
+    return DTYPES[spec.type or ""].itemsize
+
+
+def _named(kernel: KernelCode, name: str) -> int:
+    declared = kernel.info.arguments if kernel.info else ()
+    found = [argument.offset for argument in declared if argument.name == name]
+    if len(found) == 1:
+        return found[0]
+    if not declared:
+        raise ConfigError(f"argument {name} has no offset, and the object declares no arguments")
+    known = ", ".join(dict.fromkeys(a.name for a in declared if not _FILLER.fullmatch(a.name)))
+    count = "no argument" if not found else f"{len(found)} arguments"
+    raise ConfigError(f"kernel {kernel.name} has {count} called {name}", hint=f"it has: {known}")
+
+
+def _check_against_metadata(
+    kernel: KernelCode, launch: LaunchFile, placed: Sequence[tuple[int, ArgumentSpec]]
+) -> tuple[str, ...]:
+    """Each argument lies in one that the metadata declares; the names of those left unset."""
+    declared = kernel.info.arguments if kernel.info else ()
+    if not declared:
+        return ()
+    covered: set[int] = set()
+    for offset, spec in placed:
+        size = _size(spec)
+        covered.update(range(offset, offset + size))
+        home = next((a for a in declared if a.offset <= offset < a.offset + a.size), None)
+        if home is None or offset + size > home.offset + home.size:
+            _refuse_place(kernel, spec, offset, size, home)
+        pointer = home is not None and home.kind == "global_buffer"
+        if pointer and spec.buffer is None and (spec.type not in ("u64", "i64")):
+            assert home is not None
+            raise ConfigError(
+                f"{spec.label}: {home.name} is a pointer, not a {spec.type}",
+                hint="buffer = NAME, or type u64 for an address",
+            )
+    unset = tuple(
+        f"{a.name} (offset {a.offset}, {a.size} bytes)"
+        for a in declared
+        if not _FILLER.fullmatch(a.name)
+        and not a.kind.startswith("hidden_")
+        and not covered.issuperset(range(a.offset, a.offset + a.size))
+    )
+    if unset and not launch.allow_unset:
+        raise ConfigError(
+            f"arguments of kernel {kernel.name} that the launch file does not set: "
+            + ", ".join(unset),
+            hint="set them, or allow_unset = true leaves 0x7f in their bytes",
+        )
+    return unset
+
+
+def _refuse_place(
+    kernel: KernelCode, spec: ArgumentSpec, offset: int, size: int, home: ArgumentInfo | None
+) -> None:
+    if home is None:
+        raise ConfigError(
+            f"{spec.label}: kernel {kernel.name} declares no argument at byte {offset}"
+        )
+    room = home.offset + home.size - offset
+    fits = [name for name in SCALARS if DTYPES[name].itemsize <= room]
+    raise ConfigError(
+        f"{spec.label}: {size} bytes at {offset}, but {home.name} has {home.size} bytes at "
+        f"{home.offset}",
+        hint="types that fit: " + ", ".join(fits),
+    )
+
+
+def _argument(offset: int, spec: ArgumentSpec, buffers: Mapping[str, Prepared]) -> Argument:
+    if spec.buffer is None:
+        assert spec.type is not None and spec.value is not None
+        return Argument(offset, scalar(spec.label, spec.type, spec.value))
+    prepared = buffers[spec.buffer]
+    if not 0 <= spec.buffer_offset <= prepared.array.nbytes:
+        raise ConfigError(
+            f"{spec.label}: buffer_offset {spec.buffer_offset} lies outside buffer {spec.buffer} "
+            f"of {prepared.array.nbytes} bytes"
+        )
+    return Argument(offset, prepared.buffer, prepared.guard + spec.buffer_offset)
+
+
+def _output_paths(launch: LaunchFile, out: Path | None) -> dict[str, Path]:
+    folder = out if out is not None else Path(launch.folder)
+    paths: dict[str, Path] = {}
+    for name, spec in launch.buffers.items():
+        if spec.output is None:
+            continue
+        path = folder / spec.output
+        for other, taken in paths.items():
+            if taken == path:
+                raise ConfigError(f"buffers {other} and {name} have the same output {spec.output}")
+        paths[name] = path
+    return paths
