@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlagen.audit.gfx950.findings import Finding
+from mlagen.audit.gfx950.lds import LdsReport, check_lds
 from mlagen.audit.gfx950.registers import close_pairs, missing_waits, strict_waits
 from mlagen.audit.gfx950.states import check_states
 from mlagen.audit.gfx950.steps import Step, read_steps
@@ -30,7 +31,8 @@ class WaitSlack:
 
 @dataclass(frozen=True)
 class KernelAudit:
-    """What the audit says of one kernel. `threads`: of a workgroup, as they were taken."""
+    """What the audit says of one kernel. `threads`: of a workgroup, as they were taken. `lds`:
+    how far the LDS part went, None where the workgroup is no whole number of waves."""
 
     kernel: str
     threads: int
@@ -44,6 +46,7 @@ class KernelAudit:
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]
     waits: tuple[WaitSlack, ...]
+    lds: LdsReport | None
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -95,6 +98,14 @@ def audit_kernel(kernel: KernelCode, threads: int = 0) -> KernelAudit:
     findings = missing_waits(kernel, steps, flow, waits)
     findings += close_pairs(kernel, steps, check_states(steps, flow))
     findings += strict_waits(kernel, steps, waits)
+    unchecked = _unchecked(steps, flow)
+    lds = None
+    if threads % GFX950.wave_size:
+        unchecked.append(f"LDS: {threads} threads are no whole number of waves")
+    else:
+        lds = check_lds(kernel, threads // GFX950.wave_size)
+        findings += lds.findings
+        unchecked += lds.unchecked
     descriptor = kernel.descriptor
     return KernelAudit(
         kernel=kernel.name,
@@ -107,8 +118,9 @@ def audit_kernel(kernel: KernelCode, threads: int = 0) -> KernelAudit:
         scratch_bytes=descriptor.scratch_bytes,
         waves_per_simd=GFX950.waves_per_simd(descriptor.vgprs),
         findings=tuple(sorted(findings, key=lambda f: (f.severity != "error", f.pc, f.rule))),
-        unchecked=tuple(_unchecked(steps, flow)),
+        unchecked=tuple(unchecked),
         waits=_slack(steps, waits),
+        lds=lds,
     )
 
 
