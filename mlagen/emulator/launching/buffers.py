@@ -66,10 +66,13 @@ class OutputReport:
 def prepare_buffer(name: str, spec: BufferSpec, folder: Path) -> Prepared:
     """Make the array that a buffer's table asks for. MissingError for files, ConfigError else."""
     place = f"buffers.{name}"
-    content = _content(place, spec, folder)
-    inner = content.nbytes
-    # The address of the first element keeps an alignment of 16: guards are multiples of it.
-    memory = np.empty(inner + 2 * spec.guard, np.uint8)
+    try:
+        content = _content(place, spec, folder)
+        inner = content.nbytes
+        # The address of the first element keeps an alignment of 16: guards are multiples of it.
+        memory = np.empty(inner + 2 * spec.guard, np.uint8)
+    except (MemoryError, OverflowError):
+        raise ConfigError(f"{place} is larger than this machine's memory") from None
     if spec.guard:
         zone = poison(np.dtype(np.uint64), spec.guard // 8).view(np.uint8)
         memory[: spec.guard] = zone

@@ -22,6 +22,7 @@ from mlagen.emulator.launching.launch_file import ArgumentSpec, LaunchFile, Trip
 from mlagen.emulator.launching.scalars import DTYPES, SCALARS, scalar
 from mlagen.errors import ConfigError
 
+_LONGEST = 1 << 16  # bytes of arguments, where the object does not say
 _FILLER = re.compile(r"_*(pad|hidden_).*")  # arguments that nobody has to set
 
 
@@ -144,11 +145,11 @@ def _placed(kernel: KernelCode, launch: LaunchFile) -> list[tuple[int, ArgumentS
         if spec.type is not None and spec.value is not None:
             scalar(spec.label, spec.type, spec.value)  # a wrong value before a wrong size
         result.append((offset, spec))
-    limit = kernel.kernarg_bytes
+    limit = kernel.kernarg_bytes or _LONGEST
     ends: list[tuple[int, int, ArgumentSpec]] = []
     for offset, spec in result:
         end = offset + _size(spec)
-        if limit and end > limit:
+        if end > limit:
             raise ConfigError(
                 f"{spec.label}: bytes {offset}..{end - 1} lie outside the kernel's argument "
                 f"segment of {limit} bytes"
