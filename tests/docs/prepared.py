@@ -49,6 +49,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "hopper_checks.md",
         "python tests/gpu/sanitizer_report.py",
     ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
+    (
+        "fuzzing.md",
+        "python tests/foreign/fuzz.py --cases 100000 --seed 1",
+    ): "it takes many minutes; tests/foreign runs a slice",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
         "hazards.md",

@@ -89,8 +89,9 @@ def test_wide_multiply_add_and_its_mask(pair, signed):
     name = "v_mad_i64_i32" if signed else "v_mad_u64_u32"
     body = f"""  v_mov_b32 v6, v1
   v_mov_b32 v7, v2
-  {name} v[3:4], s[12:13], v1, v2, v[6:7]
-  s_nop 1
+  {name} v[8:9], s[12:13], v1, v2, v[6:7]
+  v_mov_b32 v3, v8
+  v_mov_b32 v4, v9
   v_cndmask_b32_e64 v5, 0, 1, s[12:13]
 """
     low, high, mask = _run(body, pair, 3)

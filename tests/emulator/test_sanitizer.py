@@ -514,7 +514,7 @@ def test_findings_of_workgroups_are_merged():
     [
         ("v_sin_f32 v1, v0", "v_sin_f32 (at 0x"),
         ("v_mfma_f32_32x32x64_f8f6f4 v[0:15], v[16:19], v[24:31], v[0:15] cbsz:4", "cbsz:4"),
-        ("v_add_f32_sdwa v1, v0, v0 src0_sel:WORD_1", "SDWA"),
+        ("v_add_f32_sdwa v1, -v0, v0 src0_sel:WORD_1", "SDWA"),
         ("s_setpc_b64 s[4:5]", "s_setpc_b64"),
         ("v_mfma_f32_16x16x32_bf16 v[0:3], v[16:19], v[24:27], v[2:5]", "partly overlaps"),
         ("v_mov_b32 v80, v0", "register 80 of 64"),

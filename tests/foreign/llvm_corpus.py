@@ -19,7 +19,13 @@ from mlagen.binary import CodeObject, load_code_object
 from mlagen.emulator import Argument, Buffer, EmulationResult, emulate
 
 SOURCES = Path(__file__).parent / "llvm"
-LEVELS = ("-O1", "-O2", "-O3")
+LEVELS = {
+    "-O1": ("-O1",),
+    "-O2": ("-O2",),
+    "-O3": ("-O3",),
+    "-Os": ("-Os",),
+    "preloaded": ("-O2", "-mllvm", "-amdgpu-kernarg-preload-count=8"),  # arguments in SGPRs
+}
 FILES = ("elementwise", "control", "shared", "wave", "matrix", "dma")
 
 
@@ -30,7 +36,7 @@ def build(name: str, level: str) -> bytes:
         directory = Path(folder)
         for file in (SOURCES / f"{name}.c", SOURCES / "corpus.h"):
             (directory / file.name).write_text(file.read_text())
-        return link(directory, ["-nogpulib", "-std=gnu11", level], f"{name}.c")
+        return link(directory, ["-nogpulib", "-std=gnu11", *LEVELS[level]], f"{name}.c")
 
 
 def code_object(name: str, level: str) -> CodeObject:
