@@ -48,6 +48,14 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "hopper_checks.md",
         "python tests/gpu/sanitizer_report.py",
     ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
+    (
+        "foreign_kernels.md",
+        "python tests/foreign/foreign_report.py aiter_fmha --mode earliest --summary",
+    ): "needs AITER's objects: tests/foreign runs these launches",
+    (
+        "foreign_kernels.md",
+        "python tests/foreign/fmha_verdicts.py",
+    ): "needs AITER's objects: tests/foreign asks for a verdict on every finding",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
         "hazards.md",

@@ -9,7 +9,7 @@ counts the pairs of instructions of each class, over three launches in each mode
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from aiter import MODES, object_file
 from aiter_fmha import NAMES, Problem, Traits, launch
@@ -65,7 +65,8 @@ def verdict(path: str, kernel: KernelCode, finding: Finding) -> str | None:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints the table, and which wait states are fewer."""
+    tight: Counter[tuple[str, str]] = Counter()
     print("| object |", " | ".join(VERDICTS), "|")
     print("| --- " * (len(VERDICTS) + 1) + "|")
     for name in NAMES:
@@ -80,7 +81,14 @@ def main() -> None:
                     pairs[verdict(path, kernel, f)].add((f.kind, f.pc, f.other_pc))
         if None in pairs:
             raise SystemExit(f"{name}: {len(pairs[None])} pairs without a verdict")
+        places = {ins.offset: ins for ins in kernel.instructions}
+        for _, pc, other in pairs[TIGHT]:
+            if other is not None:
+                both = places[other], places[pc]
+                tight[strictest_pair(*both, kernel.descriptor.accum_offset)[1:]] += 1
         print(f"| `{name}` |", " | ".join(str(len(pairs[v])) for v in VERDICTS), "|", flush=True)
+    for (first, second), count in tight.most_common():
+        print(f"{count} pairs: {first}, {second}")
 
 
 if __name__ == "__main__":
