@@ -53,6 +53,14 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "fuzzing.md",
         "python tests/foreign/fuzz.py --cases 100000 --seed 1",
     ): "it takes many minutes; tests/foreign runs a slice",
+    (
+        "foreign_kernels.md",
+        "python tests/foreign/foreign_report.py aiter_fmha --mode earliest --summary",
+    ): "needs AITER's objects: tests/foreign runs these launches",
+    (
+        "foreign_kernels.md",
+        "python tests/foreign/fmha_verdicts.py",
+    ): "needs AITER's objects: tests/foreign asks for a verdict on every finding",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
         "hazards.md",

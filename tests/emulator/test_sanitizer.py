@@ -64,6 +64,26 @@ def test_stores_count_in_vmcnt():
     np.testing.assert_array_equal(out, data)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_full_counter_is_no_wait(mode):
+    """16 DS reads after the one in question: lgkmcnt counts to 15, but nothing waited for it."""
+    reads = "".join(f"  ds_read_b32 v{10 + i}, v1 offset:{4 * i}\n" for i in range(17))
+    write = "".join(f"  ds_write_b32 v1, v0 offset:{4 * i}\n" for i in range(17))
+    body = f"""  v_mov_b32 v1, 0
+{write}  s_waitcnt lgkmcnt(0)
+{reads}  {{wait}}
+  v_add_u32 v2, v10, v10
+  s_waitcnt lgkmcnt(0)
+"""
+    data = np.zeros(64, np.uint32)
+    _, result = execute(body.format(wait="s_nop 0"), data, lds=256, mode=mode)
+    finding = only(result)
+    assert (finding.kind, finding.resource) == ("missing-wait", "v10")
+    assert finding.needs == "lgkmcnt(14)"  # 16 are newer, but lgkmcnt(15) waits for nothing
+    _, result = execute(body.format(wait="s_waitcnt lgkmcnt(14)"), data, lds=256, mode=mode)
+    assert not result.findings
+
+
 def test_scalar_loads_need_lgkmcnt_zero():
     body = """  s_load_dword s10, s[4:5], 0x0
   s_load_dword s11, s[4:5], 0x4

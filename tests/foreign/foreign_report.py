@@ -1,10 +1,11 @@
 """Runs AITER's objects on the emulator and prints a Markdown table of errors and findings.
 
     MLAGEN_AITER=.../hsa/gfx950 python tests/foreign/foreign_report.py aiter_fmha
-        [--match TEXT] [--mode latest|earliest|random|all] [--seed N] [--findings]
+        [--match TEXT] [--mode latest|earliest|random|all] [--seed N] [--findings] [--summary]
 
 A module such as `aiter_fmha` has its launches in `CASES`. `--findings` lists every finding below
-the table, with the instructions around both of its places.
+the table, with the instructions around both of its places; `--summary` gives one row an object and
+mode instead of one a launch.
 """
 
 from __future__ import annotations
@@ -47,6 +48,26 @@ def row(case: Case, mode: str, outcome: Outcome) -> tuple[str, ...]:
     )
 
 
+SUMMARY = ("object", "mode", "launches", "right", "worst error / bound", "wave-instructions",
+           "seconds")  # fmt: skip
+
+
+def summary(path: str, mode: str, outcomes: list[Outcome]) -> tuple[str, ...]:
+    """The row of all launches of an object in one mode."""
+    worst: dict[str, float] = {}
+    for error in (e for o in outcomes for e in o.errors):
+        worst[error.output] = max(worst.get(error.output, 0.0), error.ratio)
+    return (
+        f"`{Path(path).stem}`",
+        mode,
+        str(len(outcomes)),
+        str(sum(o.right for o in outcomes)),
+        ", ".join(f"{name} {ratio:.2f}" for name, ratio in worst.items()),
+        f"{sum(o.wave_instructions for o in outcomes):,}",
+        f"{sum(o.seconds for o in outcomes):.1f}",
+    )
+
+
 def around(instructions: tuple[Instruction, ...], pc: int, width: int = 3) -> list[str]:
     """The instructions around a place, which is marked."""
     at = next(i for i, ins in enumerate(instructions) if ins.offset == pc)
@@ -79,13 +100,16 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--mode", default="all", choices=(*MODES, "all"))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--findings", action="store_true")
+    parser.add_argument("--summary", action="store_true")
     options = parser.parse_args(arguments)
     why = missing()
     if why is not None:
         sys.exit(why)
     cases: list[Case] = [c for m in options.modules for c in importlib.import_module(m).CASES]
-    print(_line(COLUMNS), _line(tuple("---" for _ in COLUMNS)), sep="\n")
+    columns = SUMMARY if options.summary else COLUMNS
+    print(_line(columns), _line(tuple("---" for _ in columns)), sep="\n")
     details: list[str] = []
+    done: dict[tuple[str, str], list[Outcome]] = {}
     for case in cases:
         if options.match not in case.name:
             continue
@@ -98,10 +122,15 @@ def main(arguments: list[str]) -> None:
                 print(_line((f"`{Path(case.path).stem}`", case.label, mode, f"refused: {error}",
                              "", "", "")), flush=True)  # fmt: skip
                 continue
-            print(_line(row(case, mode, outcome)), flush=True)
+            done.setdefault((case.path, mode), []).append(outcome)
+            if not options.summary:
+                print(_line(row(case, mode, outcome)), flush=True)
             if options.findings and outcome.findings:
                 details += ["", f"### {case.name}, {mode}", ""]
                 details += listing(object_file(case.path), outcome.findings)
+    if options.summary:
+        for (path, mode), outcomes in done.items():
+            print(_line(summary(path, mode, outcomes)))
     print("\n".join(details))
 
 

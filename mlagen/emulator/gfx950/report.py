@@ -45,9 +45,11 @@ def merge(tables: Sequence[np.ndarray]) -> list[list[int]]:
 
 
 def _counter(queue: int, newer: int) -> str:
+    """The wait that leaves `newer` operations; a field's largest number, 63 or 15, waits for
+    nothing."""
     if queue == y.Q_VM:
-        return f"vmcnt({newer})"
-    return f"lgkmcnt({newer if queue == y.Q_LDS else 0})"
+        return f"vmcnt({min(newer, 62)})"
+    return f"lgkmcnt({min(newer, 14) if queue == y.Q_LDS else 0})"
 
 
 def describe(
@@ -184,7 +186,7 @@ def _race_wait(code: int) -> str:
     newer, dma = code % 1000 - 1, code >= 1000
     if newer < 0:
         return ""
-    return f"vmcnt({newer})" if dma else f"lgkmcnt({newer})"
+    return _counter(y.Q_VM if dma else y.Q_LDS, newer)
 
 
 def _race(row: list[int], here: str, there: str) -> tuple[str, str, str]:
