@@ -1,0 +1,109 @@
+"""Runs AITER's objects on the emulator and prints a Markdown table of errors and findings.
+
+    MLAGEN_AITER=.../hsa/gfx950 python tests/foreign/foreign_report.py aiter_fmha
+        [--match TEXT] [--mode latest|earliest|random|all] [--seed N] [--findings]
+
+A module such as `aiter_fmha` has its launches in `CASES`. `--findings` lists every finding below
+the table, with the instructions around both of its places.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from aiter import MODES, Case, Outcome, missing, object_file
+
+from mlagen.binary import Instruction, load_code_object
+from mlagen.emulator import Finding
+from mlagen.errors import MlagenError
+
+COLUMNS = ("object", "launch", "mode", "output: max error (of its bound)", "findings",
+           "wave-instructions", "seconds")  # fmt: skip
+
+
+def row(case: Case, mode: str, outcome: Outcome) -> tuple[str, ...]:
+    """The table's row of one run."""
+    errors = "; ".join(
+        f"{e.output}: {e.error:.2g} ({e.ratio:.2f}){f', {e.nans} NaN' if e.nans else ''}"
+        for e in outcome.errors
+    )
+    kinds = Counter(f.kind for f in outcome.findings)
+    found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
+    verdict = "" if outcome.right else "**wrong** "
+    return (
+        f"`{Path(case.path).stem}`",
+        case.label,
+        mode,
+        verdict + errors,
+        found,
+        f"{outcome.wave_instructions:,}",
+        f"{outcome.seconds:.1f}",
+    )
+
+
+def around(instructions: tuple[Instruction, ...], pc: int, width: int = 3) -> list[str]:
+    """The instructions around a place, which is marked."""
+    at = next(i for i, ins in enumerate(instructions) if ins.offset == pc)
+    return [
+        f"{'>' if ins.offset == pc else ' '} {ins.offset:#07x}  {ins}"
+        for ins in instructions[max(0, at - width) : at + width + 1]
+    ]
+
+
+def listing(file: Path, findings: tuple[Finding, ...]) -> list[str]:
+    """Every finding with its disassembly."""
+    instructions = tuple(load_code_object(file.read_bytes()).kernel().instructions)
+    lines: list[str] = []
+    for finding in findings:
+        lines += [f"* {finding} ({finding.count} times)", "", "```"]
+        if finding.other_pc is not None:
+            lines += [*around(instructions, finding.other_pc), "..."]
+        lines += [*around(instructions, finding.pc), "```", ""]
+    return lines
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("modules", nargs="+")
+    parser.add_argument("--match", default="")
+    parser.add_argument("--mode", default="all", choices=(*MODES, "all"))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--findings", action="store_true")
+    options = parser.parse_args(arguments)
+    why = missing()
+    if why is not None:
+        sys.exit(why)
+    cases: list[Case] = [c for m in options.modules for c in importlib.import_module(m).CASES]
+    print(_line(COLUMNS), _line(tuple("---" for _ in COLUMNS)), sep="\n")
+    details: list[str] = []
+    for case in cases:
+        if options.match not in case.name:
+            continue
+        for mode in MODES:
+            if options.mode not in (mode, "all"):
+                continue
+            try:
+                outcome = case.run(mode, options.seed)
+            except MlagenError as error:
+                print(_line((f"`{Path(case.path).stem}`", case.label, mode, f"refused: {error}",
+                             "", "", "")), flush=True)  # fmt: skip
+                continue
+            print(_line(row(case, mode, outcome)), flush=True)
+            if options.findings and outcome.findings:
+                details += ["", f"### {case.name}, {mode}", ""]
+                details += listing(object_file(case.path), outcome.findings)
+    print("\n".join(details))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
