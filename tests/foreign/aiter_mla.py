@@ -1,231 +1,24 @@
-"""Launches of AITER's mla objects: prefill (`mla_pfl_qh192...`) and the decode kernels.
+"""Launches of AITER's mla decode objects, and the cases of the report.
 
-Offsets and meanings of the arguments are those of AITER's launchers (`csrc/py_itfs_cu/asm_mla.cu`).
-Every output starts as NaN, as do all pages that no table names and the rows past a last page's end.
+Offsets and meanings of the arguments are those of AITER's launcher (`csrc/py_itfs_cu/asm_mla.cu`).
+Every output starts as NaN.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
-from aiter import Error, Outcome
-from mla_oracle import Format, Rows, attention, merged, of_merged
+from aiter import Case, Outcome, object_file
+from mla_kernels import KERNELS, Kernel
+from mla_oracle import merged, of_merged
+from mla_problem import D_QK, D_V, Array, Decode, Item, work_tables
+from mla_results import check, outcome
 
 from mlagen.binary import load_code_object
 from mlagen.emulator import Argument, Buffer, EmulationResult, emulate
 from mlagen.emulator.api import Mode
-from mlagen.problem.expected import Expected, compare
 from mlagen.problem.formats import BF16
-
-E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
-DTYPES: dict[Format, np.dtype[Any]] = {"bf16": BF16, "e4m3": E4M3}
-D_QK, D_V = 576, 512
-Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One piece of work of a persistent kernel.
-
-    Query tokens [qo_start, qo_end) of a sequence over entries [kv_start, kv_end) of the page list;
-    `kv_offset` keys of the sequence lie behind these. `partial`: -1 writes the final output, else
-    the row of the partial buffers. `head` is read by the prefill kernels only.
-    """
-
-    sequence: int
-    partial: int
-    qo_start: int
-    qo_end: int
-    kv_start: int
-    kv_end: int
-    kv_offset: int = 0
-    head: int = 0
-
-    def words(self) -> list[int]:
-        return [
-            self.sequence,
-            self.partial,
-            self.qo_start,
-            self.qo_end,
-            self.kv_start,
-            self.kv_end,
-            self.kv_offset,
-            self.head | (self.head + 1) << 16,
-        ]
-
-
-def work_tables(groups: Sequence[Sequence[Item]]) -> tuple[Array, Array]:
-    """`work_indptr` [groups + 1] and `work_info` [items, 8] of each workgroup's items."""
-    counts = np.cumsum([0, *(len(group) for group in groups)])
-    info = [item.words() for group in groups for item in group]
-    return counts.astype(np.int32), np.array(info, np.int32).reshape(-1, 8)
-
-
-@dataclass(frozen=True)
-class Decode:
-    """A decode problem: `lengths` keys a sequence, `tokens` queries each, over a paged cache.
-
-    `dyadic`: scores are whole numbers of log2 units, where no P is rounded (`mla_oracle`).
-    `world`, `rank`: of a cache dealt out by token (context parallel); `lengths` are then global and
-    this rank's are those at rank, rank + world, ...
-    """
-
-    heads: int
-    lengths: tuple[int, ...]
-    tokens: int = 1
-    q_format: Format = "bf16"
-    kv_format: Format = "bf16"
-    causal: bool = True
-    page_size: int = 1
-    dyadic: bool = False
-    q_scale: float = 1.0
-    kv_scale: float = 1.0
-    world: int = 1
-    rank: int = 0
-    seed: int = 0
-    spread: float = 1.0  # of the scores, in natural units
-    spare_pages: int = field(default=5)
-
-    @property
-    def sequences(self) -> int:
-        return len(self.lengths)
-
-    def local(self, sequence: int) -> int:
-        """Keys of a sequence that lie in this rank's cache."""
-        return len(range(self.rank, self.lengths[sequence], self.world))
-
-    @cached_property
-    def kv_indptr(self) -> Array:
-        pages = [-(-self.local(b) // self.page_size) for b in range(self.sequences)]
-        return np.cumsum([0, *pages]).astype(np.int32)
-
-    @cached_property
-    def last_page(self) -> Array:
-        counts = [self.local(b) for b in range(self.sequences)]
-        return np.array([(n - 1) % self.page_size + 1 if n else 0 for n in counts], np.int32)
-
-    @cached_property
-    def qo_indptr(self) -> Array:
-        return (np.arange(self.sequences + 1) * self.tokens).astype(np.int32)
-
-    @cached_property
-    def scale(self) -> float:
-        """The softmax scale that the kernel is handed (without those of q and kv)."""
-        if self.dyadic:
-            return float(np.log(2.0)) / (self.q_scale * self.kv_scale)
-        return float(np.float32(self.spread * D_QK**-0.5 / (self.q_scale * self.kv_scale)))
-
-    @cached_property
-    def pages(self) -> Array:
-        """The page list: a random choice of the cache's pages, in random order."""
-        rng = np.random.default_rng((self.seed, 1))
-        used = int(self.kv_indptr[-1])
-        return rng.permutation(used + self.spare_pages)[:used].astype(np.int32)
-
-    @cached_property
-    def q(self) -> Array:
-        """[sequences * tokens, heads, 576]."""
-        rng = np.random.default_rng((self.seed, 2))
-        shape = (self.sequences * self.tokens, self.heads, D_QK)
-        if not self.dyadic:
-            return rng.standard_normal(shape, np.float32).astype(DTYPES[self.q_format])
-        # Four columns of each row count, of all parts of the depth; k is -1, 0 or 1 everywhere.
-        q = np.zeros(shape, np.float32)
-        at = np.argsort(rng.random(shape), axis=-1)[..., :4]
-        np.put_along_axis(q, at, rng.choice([-1.0, 1.0], at.shape).astype(np.float32), axis=-1)
-        return q.astype(DTYPES[self.q_format])
-
-    @cached_property
-    def keys(self) -> tuple[Array, ...]:
-        """Each sequence's rows of this rank, [local, 576]."""
-        rng = np.random.default_rng((self.seed, 3))
-        rows = []
-        for b in range(self.sequences):
-            shape = (self.local(b), D_QK)
-            plain = rng.standard_normal(shape, np.float32)
-            if self.dyadic:
-                plain = rng.integers(-1, 2, shape).astype(np.float32)
-            rows.append(plain.astype(DTYPES[self.kv_format]))
-        return tuple(rows)
-
-    @cached_property
-    def cache(self) -> Array:
-        """[pages, page_size, 576]; NaN wherever no key lies."""
-        total = len(self.pages) + self.spare_pages
-        cache = np.full((total, self.page_size, D_QK), np.nan, DTYPES[self.kv_format])
-        for b, rows in enumerate(self.keys):
-            for i, row in enumerate(rows):
-                page = self.pages[self.kv_indptr[b] + i // self.page_size]
-                cache[page, i % self.page_size] = row
-        return cache
-
-    def visible(self, sequence: int, tokens: range, keys: range) -> npt.NDArray[np.bool_]:
-        """[tokens, keys]: which of this rank's keys the tokens (of the sequence's) see."""
-        place = np.array(keys) * self.world + self.rank
-        length = self.lengths[sequence]
-        last = np.full(len(tokens), length)
-        if self.causal:
-            last = length - self.tokens + np.array(tokens) + 1
-        return place[None, :] < last[:, None]
-
-    def expected(self, sequence: int, tokens: range, keys: range, p_format: Format) -> Rows:
-        """Rows (token, head) over a range of this rank's keys."""
-        start = sequence * self.tokens
-        q = self.q[start + tokens.start : start + tokens.stop].astype(np.float64)
-        k = self.keys[sequence][keys.start : keys.stop].astype(np.float64)
-        visible = np.repeat(self.visible(sequence, tokens, keys), self.heads, axis=0)
-        return attention(
-            q.reshape(-1, D_QK),
-            k,
-            k[:, :D_V],
-            visible,
-            scale=float(np.float32(self.scale)) * self.q_scale * self.kv_scale,
-            p_format=p_format,
-            v_scale=self.kv_scale,
-        )
-
-
-def check(output: str, rows: Rows, got_o: Array, got_lse: Array | None) -> list[Error]:
-    """Rows' O [rows, d_v], and their LSE [rows], against the expectation."""
-    errors = [_check(f"{output}O", rows.o, rows.o_bound, got_o)]
-    if got_lse is not None:
-        bound = rows.lse_bound[:, None]
-        errors.append(_check(f"{output}LSE", rows.lse[:, None], bound, got_lse[:, None]))
-    return errors
-
-
-def _check(output: str, values: Array, bounds: Array, got: Array) -> Error:
-    expected = Expected(
-        oracle="exact",
-        values=values[None, :, None],
-        bounds=bounds[None, :, None],
-        rows=np.arange(len(values)),
-        heads=np.array([0]),
-        output=output,
-    )
-    found = compare(expected, got[None, :, None])
-    return Error(output, found.max_error, found.max_ratio, found.nans)
-
-
-def worst(errors: Sequence[Error]) -> tuple[Error, ...]:
-    """One error an output: the worst ratio, the largest error, all NaNs."""
-    names = dict.fromkeys(e.output for e in errors)
-    of = {name: [e for e in errors if e.output == name] for name in names}
-    return tuple(
-        Error(
-            name,
-            float(np.nanmax([e.error for e in some])),
-            max(e.ratio for e in some),
-            sum(e.nans for e in some),
-        )
-        for name, some in of.items()
-    )
 
 
 def decode_arguments(
@@ -237,8 +30,10 @@ def decode_arguments(
     final_lse: Array | None,
     splits: int,
     mqa: int,
-    work: Buffer | None,
-    persistent: bool,
+    work: Buffer | None = None,
+    persistent: bool = False,
+    legacy_flag: bool = False,
+    prefill: bool = False,
 ) -> list[Argument]:
     """The 368 bytes that all decode kernels share, of which each reads its own part."""
     none = np.uint64(0)
@@ -250,7 +45,8 @@ def decode_arguments(
         return none if array is None else Buffer(name, array, "write")
 
     kv_bytes = problem.cache.dtype.itemsize * D_QK * problem.page_size
-    q_bytes = problem.q.dtype.itemsize * D_QK * problem.heads * problem.tokens
+    q_bytes = problem.q.dtype.itemsize * D_QK * problem.heads
+    q_bytes *= 1 if prefill else problem.tokens
     split_indptr = (np.arange(problem.sequences + 1) * splits).astype(np.int32)
     global_indptr = np.cumsum([0, *problem.lengths]).astype(np.int32)
     values: dict[int, Buffer | np.generic] = {
@@ -269,7 +65,7 @@ def decode_arguments(
         0xC0: np.uint32(problem.page_size.bit_length() - 1),
         0xD0: read("qo_indptr", problem.qo_indptr),
         0xE0: work if work is not None else read("num_kv_splits_indptr", split_indptr),
-        0xF0: write("output", final),
+        0xF0: np.uint32(splits == 1) if legacy_flag else write("output", final),
         0x100: read("q_scale", np.array([problem.q_scale], np.float32)),
         0x110: read("kv_scale", np.array([problem.kv_scale], np.float32)),
         0x120: np.uint32(splits if persistent else splits == 1),
@@ -285,32 +81,6 @@ def decode_arguments(
     return [Argument(offset, value) for offset, value in values.items()]
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """What one decode object is for: AITER's `mla_asm.csv`, and the choices of its launcher.
-
-    `rows`: of the query block [tokens * heads] that one workgroup takes. `mqa`: the argument at
-    0x80. `single`: the format of R when there is one split; with more it is fp32.
-    """
-
-    path: str
-    heads: int
-    tokens: int
-    q_format: Format
-    kv_format: Format
-    persistent: bool = False
-    causal: bool = True
-    lse: bool = False
-    round_robin: bool = False
-    rows: int = 128
-    mqa: int | None = None
-    single: Format | None = "bf16"
-
-    @property
-    def p_format(self) -> Format:
-        return "e4m3" if self.q_format == "e4m3" else "bf16"
-
-
 SPLIT_POISON = np.uint32(0xFFFFFFFF)  # a NaN in fp32 and, twice, in bf16
 
 
@@ -321,21 +91,22 @@ def launch_split(
     total, heads = problem.sequences * problem.tokens, problem.heads
     raw = np.full((total, splits, heads, D_V), SPLIT_POISON, np.uint32)
     lse = np.full((total, splits, heads), np.nan, np.float32)
-    final_lse = np.full((total, heads), np.nan, np.float32)
-    mqa = kernel.mqa or heads * problem.tokens
+    final = np.full((total, heads, D_V), np.nan, BF16) if kernel.final_single else None
     arguments = decode_arguments(
-        problem, r=raw, lse=lse, final=None, final_lse=final_lse, splits=splits, mqa=mqa,
-        work=None, persistent=False,
+        problem, r=raw, lse=lse, final=final, final_lse=np.full((total, heads), np.nan, np.float32),
+        splits=splits, mqa=kernel.mqa or heads * problem.tokens, legacy_flag=kernel.legacy_flag,
+        prefill=kernel.prefill,
     )  # fmt: skip
     grid = (-(-heads * problem.tokens // kernel.rows), problem.sequences, splits)
     result = _emulate(code, grid, arguments, mode, seed)
+    if splits == 1 and kernel.single is not None and final is None:
+        final = raw.view(BF16).reshape(-1)[: total * heads * D_V].reshape(total, heads, D_V)
     errors = []
     for b in range(problem.sequences):
         keys, at = range(problem.local(b)), slice(b * problem.tokens, (b + 1) * problem.tokens)
         rows = problem.expected(b, range(problem.tokens), keys, kernel.p_format)
-        if splits == 1 and kernel.single is not None:
-            o = raw.view(BF16).reshape(-1)[: total * heads * D_V].reshape(total, heads, D_V)[at]
-            errors += check("", rows, o.reshape(-1, D_V), None)
+        if splits == 1 and final is not None:
+            errors += check("", rows, final[at].reshape(-1, D_V), None)
             continue
         o, part = (x[at].swapaxes(0, 1) for x in (raw.view(np.float32), lse))
         both = merged(o.reshape(splits, -1, D_V), part.reshape(splits, -1))
@@ -376,13 +147,14 @@ def launch_persistent(
     result = _emulate(code, (len(groups), 1, 1), arguments, mode, seed)
     errors = []
     for item in items:
-        b, first = item.sequence, problem.kv_indptr[item.sequence]
+        b, first = item.sequence, int(problem.kv_indptr[item.sequence])
         start = item.sequence * problem.tokens
         tokens = range(item.qo_start - start, item.qo_end - start)
-        pages = (int(item.kv_start - first), int(item.kv_end - first))
-        keys = range(
-            pages[0] * problem.page_size, min(pages[1] * problem.page_size, problem.local(b))
-        )
+        if kernel.token_items:
+            ends = [x - first * problem.page_size for x in (item.kv_start, item.kv_end)]
+        else:
+            ends = [(x - first) * problem.page_size for x in (item.kv_start, item.kv_end)]
+        keys = range(*(min(end, problem.local(b)) for end in ends))
         rows = problem.expected(b, tokens, keys, kernel.p_format)
         if item.partial < 0:
             own = slice(item.qo_start, item.qo_end)
@@ -405,10 +177,6 @@ def launch_persistent(
     return outcome(errors, result)
 
 
-def outcome(errors: Sequence[Error], result: EmulationResult) -> Outcome:
-    return Outcome(worst(errors), result.findings, result.wave_instructions, result.seconds)
-
-
 def _emulate(
     code: bytes, grid: tuple[int, int, int], arguments: list[Argument], mode: Mode, seed: int
 ) -> EmulationResult:
@@ -416,3 +184,78 @@ def _emulate(
     end = loaded.kernel().kernarg_bytes
     known = [a for a in arguments if a.offset + 8 <= end or a.offset + 4 == end]
     return emulate(loaded, grid=grid, block=(256, 1, 1), arguments=known, mode=mode, seed=seed)
+
+
+def problem(kernel: Kernel, lengths: tuple[int, ...], **other: object) -> Decode:
+    """A problem that a kernel is for, with `lengths` keys (of this rank)."""
+    fp8 = {"q_scale": 0.5, "kv_scale": 1.5} if kernel.q_format == "e4m3" else {}
+    if kernel.kv_format != kernel.q_format:
+        fp8 = {"kv_scale": 1.5}
+    share = {"world": 2, "rank": 1} if kernel.round_robin else {}
+    return Decode(**{  # type: ignore[arg-type]
+        "heads": kernel.heads, "tokens": kernel.tokens, "q_format": kernel.q_format,
+        "kv_format": kernel.kv_format, "causal": kernel.causal, "page_size": kernel.page_size,
+        "lengths": tuple(2 * n for n in lengths) if share else lengths, "spread": 2.0,
+        **fp8, **share, **other,
+    })  # fmt: skip
+
+
+def whole(kernel: Kernel, of: Decode, sequence: int) -> Item:
+    """All keys of a sequence, final."""
+    unit = of.page_size if kernel.token_items else 1
+    first = int(of.kv_indptr[sequence]) * unit
+    end = first + of.local(sequence) if kernel.token_items else int(of.kv_indptr[sequence + 1])
+    qo = sequence * of.tokens
+    return Item(sequence, -1, qo, qo + of.tokens, first, end)
+
+
+def halves(kernel: Kernel, of: Decode, sequence: int, keys: int, partial: int) -> tuple[Item, Item]:
+    """A sequence cut after `keys` keys: parts at rows `partial` and behind."""
+    item = whole(kernel, of, sequence)
+    cut = item.kv_start + (keys if kernel.token_items else keys // of.page_size)
+    places = (item.sequence, item.qo_start, item.qo_end)
+    first = Item(places[0], partial, *places[1:], item.kv_start, cut, of.local(sequence) - keys)
+    return first, Item(places[0], partial + of.tokens, *places[1:], cut, item.kv_end)
+
+
+def run(name: str, label: str, mode: Mode, seed: int) -> Outcome:
+    """One of the launches that every object gets: see `LABELS`."""
+    kernel = KERNELS[name]
+    code = object_file(f"mla/{name}.co").read_bytes()
+    of = problem(kernel, (150, 61), dyadic=label.endswith("dyadic"), seed=seed)
+    if not kernel.persistent:
+        return launch_split(code, kernel, of, int(label[0]), mode, seed)
+    groups: list[list[Item]] = [[whole(kernel, of, 0)], [whole(kernel, of, 1)]]
+    if label.startswith("parts"):
+        first, second = halves(kernel, of, 0, 128, 0)
+        groups = [[first, whole(kernel, of, 1)], [second]]
+    return launch_persistent(code, kernel, of, groups, mode, seed)
+
+
+def labels(kernel: Kernel) -> tuple[str, ...]:
+    """Launches of two sequences, of 150 and 61 keys: whole or with the keys of the first in two."""
+    if kernel.persistent:
+        return ("whole", "parts, dyadic")
+    return ("1 split", "2 splits, dyadic") if kernel.splits > 1 else ("1 split", "1 split, dyadic")
+
+
+CASES = [
+    Case(f"mla/{name}.co", label, partial_run)
+    for name, kernel in KERNELS.items()
+    for label in labels(kernel)
+    for partial_run in [lambda mode, seed, n=name, t=label: run(n, t, mode, seed)]
+]
+
+
+def short_tail(code: bytes, mode: Mode, seed: int, *, launcher: str = "2026-08") -> Outcome:
+    """`mla_a8w8_qh32_qseqlen4_gqaratio32_ps` on 129 keys and four tokens, one final work item.
+
+    Tiles of 64 keys: the causal mask of the first tokens begins in the second tile, and one key is
+    left for a third. AITER's pull request 2106 is about such tails. Launchers before 2026-06 pass
+    tokens * heads at 0x80, later ones heads.
+    """
+    heads = 32
+    mqa = heads if launcher >= "2026-06" else 4 * heads
+    kernel = Kernel(heads, 4, "e4m3", "e4m3", persistent=True, mqa=mqa)
+    of = Decode(heads, (129,), 4, "e4m3", "e4m3", spread=4.0)
+    return launch_persistent(code, kernel, of, [[whole(kernel, of, 0)]], mode, seed)
