@@ -191,6 +191,8 @@ def problem(kernel: Kernel, lengths: tuple[int, ...], **other: object) -> Decode
     fp8 = {"q_scale": 0.5, "kv_scale": 1.5} if kernel.q_format == "e4m3" else {}
     if kernel.kv_format != kernel.q_format:
         fp8 = {"kv_scale": 1.5}
+    if kernel.unit_kv_scale:
+        fp8 = {"q_scale": 0.5}
     share = {"world": 2, "rank": 1} if kernel.round_robin else {}
     return Decode(**{  # type: ignore[arg-type]
         "heads": kernel.heads, "tokens": kernel.tokens, "q_format": kernel.q_format,

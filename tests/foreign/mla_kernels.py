@@ -18,7 +18,7 @@ class Kernel:
     most that it can have. `legacy_flag`: the flag for bf16 output lies at 0xF0, as in AITER's
     launcher of 2025, and not at 0x120. `final_single`: one split writes to the pointer at 0xF0.
     `token_items`: work items count keys where others count pages. `prefill`: the stride at 0xA0 is
-    a token's and not that of all tokens of a sequence.
+    a token's and not that of all tokens of a sequence. `unit_kv_scale`: O lacks the scale of kv.
     """
 
     heads: int
@@ -38,6 +38,7 @@ class Kernel:
     token_items: bool = False
     page_size: int = 1
     prefill: bool = False
+    unit_kv_scale: bool = False
 
     @property
     def p_format(self) -> Format:
@@ -75,7 +76,9 @@ def _kernels() -> dict[str, Kernel]:
         "mla_a8w8_qh16_qseqlen2_gqaratio16": fp8(16, 2),
         "mla_a8w8_qh16_qseqlen2_gqaratio16_ps": ps8(16, 2),
         "mla_a8w8_qh16_qseqlen2_gqaratio16_ps_page": ps8(16, 2, token_items=True, page_size=64),
-        "mla_a8w8_qh16_qseqlen4_gqaratio16_ps_page": ps8(16, 4, token_items=True, page_size=16),
+        "mla_a8w8_qh16_qseqlen4_gqaratio16_ps_page": ps8(
+            16, 4, token_items=True, page_size=16, unit_kv_scale=True
+        ),
         "mla_a8w8_qh16_qseqlen4_gqaratio16": fp8(16, 4, splits=1),
         "mla_a8w8_qh16_qseqlen4_gqaratio16_msk0": fp8(16, 4, splits=1, causal=False),
         "mla_a8w8_qh16_qseqlen4_gqaratio16_ps": ps8(16, 4),
