@@ -41,7 +41,7 @@ from mlagen.emulator.gfx950.state import (
     wave_base,
 )
 
-_TURN = 1  # instructions a wave runs before the next one's turn in "earliest" mode
+_TURN = 1  # instructions a wave runs before the next one's turn in "earliest" mode: side by side
 
 
 @compiled
