@@ -48,6 +48,18 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "hopper_checks.md",
         "python tests/gpu/sanitizer_report.py",
     ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
+    (
+        "foreign_kernels_mla.md",
+        "pytest tests/foreign/test_aiter_mla.py",
+    ): "it is a part of the test suite",
+    (
+        "foreign_kernels_mla.md",
+        "python tests/foreign/foreign_report.py aiter_mla aiter_mla_prefill --mode earliest",
+    ): "needs AITER's objects: tests/foreign runs these launches",
+    (
+        "foreign_kernels_mla.md",
+        "python tests/foreign/mla_verdicts.py",
+    ): "needs AITER's objects: tests/foreign asks for a verdict on every finding",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
         "hazards.md",

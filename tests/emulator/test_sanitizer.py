@@ -212,7 +212,9 @@ def test_waves_of_earliest_are_side_by_side():
   s_cmp_eq_u32 s8, 0
   s_cbranch_scc0 writer
 """
-    body += "  s_nop 0\n" * 8 + """  ds_read_b32 v4, v2
+    body += (
+        "  s_nop 0\n" * 8
+        + """  ds_read_b32 v4, v2
   s_waitcnt lgkmcnt(0)
   v_lshlrev_b32 v5, 2, v0
   global_store_dword v5, v4, s[6:7]
@@ -221,10 +223,10 @@ writer:
   ds_write_b32 v2, v3
   s_waitcnt lgkmcnt(0)
 """
+    )
     out, result = execute(body, waves=2, lds=256, mode="earliest")
     assert (out == 42).all()
     assert kinds(result) == ["race-raw"]  # right by luck, and said to be
-
 
 
 _TWO_COPIES = """  v_lshlrev_b32 v1, 2, v0

@@ -168,7 +168,9 @@ def launch_persistent(
         own_parts = [i for i in parts if (i.sequence, i.qo_start) == (b, first_token)]
         count = end - first_token
         o, part = (
-            np.stack([x[i.partial : i.partial + count].reshape(count * heads, -1) for i in own_parts])
+            np.stack(
+                [x[i.partial : i.partial + count].reshape(count * heads, -1) for i in own_parts]
+            )
             for x in (r, lse)
         )
         tokens = range(first_token - b * problem.tokens, end - b * problem.tokens)

@@ -150,7 +150,7 @@ def launch(
         ("work_indptr", indptr, "read"), ("work_info", info, "read"),
         ("qo_indptr", problem.qo_indptr, "read"), ("kv_indptr", problem.kv_indptr, "read"),
         ("kv_page_indices", problem.pages, "read"),
-        *((f"{n}_scale", np.array([s], np.float32), "read") for n, s in zip("qkv", scales)),
+        *((f"{n}_scale", np.array([s], np.float32), "read") for n, s in zip("qkv", scales, strict=True)),
     ]  # fmt: skip
     counts = (len(q), problem.heads, len(k), len(problem.pages))
     arguments = [
@@ -159,9 +159,7 @@ def launch(
         *(Argument(0xF0 + 16 * i, np.uint32(count)) for i, count in enumerate(counts)),
     ]
     grid = (len(groups), 1, 1)
-    result = emulate(
-        code, grid=grid, block=(512, 1, 1), arguments=arguments, mode=mode, seed=seed
-    )
+    result = emulate(code, grid=grid, block=(512, 1, 1), arguments=arguments, mode=mode, seed=seed)
     errors: list[Error] = []
     for item in items:
         if item.partial < 0:

@@ -105,7 +105,10 @@ def _kernels() -> dict[str, Kernel]:
                     (f"mla_a8w8_qh16_qseqlen4_gqaratio16{end}_v3_ps", ps8(16, 4, mqa=16, **rest)),
                     (f"mla_a8w8_qh32_qseqlen4_gqaratio32{end}_ps", ps8(32, 4, mqa=32, **rest)),
                     (f"mla_a16w16_qh32_qseqlen4_gqaratio32{end}_ps", ps16(32, 4, mqa=32, **rest)),
-                    (f"mla_a16w16_qh64_qseqlen1_gqaratio64{end}_v3_ps", ps16(64, 1, mqa=64, **rest)),
+                    (
+                        f"mla_a16w16_qh64_qseqlen1_gqaratio64{end}_v3_ps",
+                        ps16(64, 1, mqa=64, **rest),
+                    ),
                 ):
                     found[name] = kernel
     return found

@@ -114,9 +114,7 @@ def attention(
     return Rows(v_scale * o, v_scale * bound, lse, lse_bound, v_scale * magnitude, part)
 
 
-def _p_error(
-    p: Floats, scores: Floats, visible: npt.NDArray[np.bool_], p_format: Format
-) -> Floats:
+def _p_error(p: Floats, scores: Floats, visible: npt.NDArray[np.bool_], p_format: Format) -> Floats:
     """The largest error of rounding each P, relative to the last maximum, [rows, keys]."""
     if p_format == "bf16":
         error, smallest = U_BF16 * p, SMALLEST_NORMAL
@@ -145,7 +143,7 @@ def merged(parts_o: Floats, parts_lse: Floats) -> tuple[Floats, Floats]:
 
 
 def of_merged(rows: Rows) -> Rows:
-    """The expectation of parts merged in fp64: their LSE weigh them, and have errors of their own."""
+    """The expectation of parts merged in fp64: the LSE that weigh them have errors too."""
     weights = (2.0 * rows.part)[:, None]
     extra = weights * (rows.magnitude + np.abs(rows.o)) + 2 * U_FP32 * rows.magnitude
     return Rows(rows.o, rows.o_bound + extra, rows.lse, rows.part, rows.magnitude, rows.part)

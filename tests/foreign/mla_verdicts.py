@@ -1,4 +1,4 @@
-"""What each sanitizer finding in AITER's mla objects is: the classes of docs/foreign_kernels_mla.md.
+"""What each sanitizer finding in AITER's mla objects is: see docs/foreign_kernels_mla.md.
 
 A finding outside them has no verdict yet, and a test fails.
 """
@@ -60,10 +60,49 @@ def verdict(kernel: KernelCode, finding: Finding) -> str | None:
         if finding.wave == finding.other_wave:
             return REFILL_OWN
         return REFILL if kind == "race-war" else FILL_READ_EARLY
-    if kind == "undefined-register" and mine.startswith(("s_mov_b32 s10,", "s_mul_i32 s56,", "v_cnd")):
+    if kind == "undefined-register" and mine.startswith(
+        ("s_mov_b32 s10,", "s_mul_i32 s56,", "v_cnd")
+    ):
         return UNUSED
     if kind == "undefined-lds":
         return PADDING_ROWS
     if kind == "global-bounds" and "lds" in mine:
         return OVERREAD if "s[16:19]" in mine else POISON_INDEX
     return None
+
+
+VERDICTS = {
+    "W": TIGHT, "w": SHORT, "O": LATE_OPERAND, "I": LATE_INDEX, "S": LATE_SCALE, "R": REFILL,
+    "r": REFILL_OWN, "F": FILL_READ_EARLY, "X": EXCHANGE, "D": SCRATCH, "T": TWICE,
+    "P": PADDING_ROWS, "U": UNUSED, "Q": OVERREAD, "A": POISON_INDEX,
+}  # fmt: skip
+
+
+def main() -> None:
+    """Prints, for each object, how many pairs of instructions of each class all modes show."""
+    import aiter_mla
+    import aiter_mla_prefill
+    from aiter import MODES, object_file
+
+    from mlagen.binary import load_code_object
+
+    cases = [*aiter_mla.CASES, *aiter_mla_prefill.CASES]
+    for path in dict.fromkeys(case.path for case in cases):
+        kernel = load_code_object(object_file(path).read_bytes()).kernel()
+        own = [case for case in cases if case.path == path]
+        runs = [(mode, case.run(mode, 1)) for case in own for mode in MODES]
+        pairs = {
+            (f.kind, f.pc, f.other_pc): verdict(kernel, f) for _, o in runs for f in o.findings
+        }
+        found = list(pairs.values())
+        classes = " ".join(f"{k}{found.count(v)}" for k, v in VERDICTS.items() if v in found)
+        right = [sum(o.right for m, o in runs if m == mode) for mode in MODES]
+        ratio = max(e.ratio for m, o in runs if m == "earliest" for e in o.errors)
+        executed = sum(o.wave_instructions for m, o in runs if m == "earliest")
+        name = path.removeprefix("mla/").removesuffix(".co")
+        counts = " / ".join(str(count) for count in (right[1], right[0], right[2]))
+        print(f"| `{name}` | {len(own)} | {counts} | {ratio:.2f} | {executed:,} | {classes} |")
+
+
+if __name__ == "__main__":
+    main()
