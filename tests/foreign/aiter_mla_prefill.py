@@ -150,7 +150,8 @@ def launch(
         ("work_indptr", indptr, "read"), ("work_info", info, "read"),
         ("qo_indptr", problem.qo_indptr, "read"), ("kv_indptr", problem.kv_indptr, "read"),
         ("kv_page_indices", problem.pages, "read"),
-        *((f"{n}_scale", np.array([s], np.float32), "read") for n, s in zip("qkv", scales, strict=True)),
+        *((f"{name}_scale", np.array([scale], np.float32), "read")
+          for name, scale in zip("qkv", scales, strict=True)),
     ]  # fmt: skip
     counts = (len(q), problem.heads, len(k), len(problem.pages))
     arguments = [
