@@ -61,6 +61,18 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "foreign_kernels.md",
         "python tests/foreign/fmha_verdicts.py",
     ): "needs AITER's objects: tests/foreign asks for a verdict on every finding",
+    (
+        "foreign_kernels_mla.md",
+        "pytest tests/foreign/test_aiter_mla.py",
+    ): "it is a part of the test suite",
+    (
+        "foreign_kernels_mla.md",
+        "python tests/foreign/foreign_report.py aiter_mla aiter_mla_prefill --mode earliest",
+    ): "needs AITER's objects: tests/foreign runs these launches",
+    (
+        "foreign_kernels_mla.md",
+        "python tests/foreign/mla_verdicts.py",
+    ): "needs AITER's objects: tests/foreign asks for a verdict on every finding",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
         "hazards.md",

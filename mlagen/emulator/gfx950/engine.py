@@ -42,7 +42,7 @@ from mlagen.emulator.gfx950.state import (
 )
 from mlagen.emulator.gfx950.trace_hooks import trace_after, trace_before
 
-_TURN = 16  # instructions a wave runs before the next one's turn in "earliest" mode
+_TURN = 1  # instructions a wave runs before the next one's turn in "earliest" mode: side by side
 
 
 @compiled
