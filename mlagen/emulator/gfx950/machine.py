@@ -9,7 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 
 from mlagen.binary import KernelCode
@@ -195,7 +194,7 @@ class Machine:
             y.C_HAZARD: hazard_matrix(),
             y.C_LONGEST: longest_waits(),
             y.C_PATCHED: np.zeros(y.P_SIZE, dtype=np.int64),
-            y.C_TEMP: np.concatenate([np.zeros(2 * 4096, np.float32), _small_floats()]),
+            y.C_TEMP: np.zeros(2 * 4096, np.float32),
         }
         for slot, array in self._arrays.items():
             self.context[slot] = array.ctypes.data
@@ -329,13 +328,6 @@ class Machine:
         index = wave * y.REGISTERS + register
         self._arrays[y.C_DEFINED].reshape(-1)[index] = -1
         self._arrays[y.C_UNTIL][index] = 0
-
-
-def _small_floats() -> np.ndarray:
-    """The f32 values of all e4m3, then all e5m2 codes."""
-    codes = np.arange(256, dtype=np.uint8)
-    tables = [codes.view(ml_dtypes.float8_e4m3fn), codes.view(ml_dtypes.float8_e5m2)]
-    return np.concatenate([table.astype(np.float32) for table in tables])
 
 
 def hazard_matrix() -> np.ndarray:

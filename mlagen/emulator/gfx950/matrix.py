@@ -10,26 +10,26 @@ from __future__ import annotations
 
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.numeric import compiled
-from mlagen.emulator.gfx950.raw import (
+from mlagen.emulator.gfx950.planes import (
+    SPAN,
     dot_rows_16x4,
     dot_rows_32x2,
-    int64,
-    load_u32,
-    store_u32,
-    uint32,
+    spread_bf16,
+    spread_e4m3,
+    spread_e5m2,
 )
+from mlagen.emulator.gfx950.raw import load_u32, store_u32
 
 
 @compiled
 def unpack_bf16(plane: int, rows: int, registers: int, lanes: int) -> None:
     """[k][row] f32 plane from `registers` dwords a lane: k = 2*registers*(lane/lanes) + e."""
     for register in range(registers):
-        for lane in range(64):
-            word = int64(load_u32(rows, register * 64 + lane))
-            group = lane // lanes
-            place = (2 * registers * group + 2 * register) * lanes + lane - group * lanes
-            store_u32(plane, place, uint32(word << 16))
-            store_u32(plane, place + lanes, uint32(word & 0xFFFF0000))
+        for first in range(0, 64, SPAN):
+            group = first // lanes
+            k = 2 * registers * group + 2 * register
+            place = k * lanes + first - group * lanes
+            spread_bf16(plane + 4 * place, 4 * lanes, rows + 4 * (register * 64 + first))
 
 
 @compiled
@@ -40,35 +40,36 @@ def unpack_f32(plane: int, rows: int) -> None:
 
 
 @compiled
-def unpack_f8(plane: int, rows: int, registers: int, lanes: int, values: int, chunk: int) -> None:
+def unpack_f8(plane: int, rows: int, registers: int, lanes: int, e5m2: int, chunk: int) -> None:
     """[k][row] plane of 8-bit floats dealt in chunks of `chunk` k values over the lane groups.
 
-    `values`: address of the 256 f32 values of the format. Byte e of a lane in group g:
-    k = (e / chunk) * chunk * groups + g * chunk + e % chunk.
+    Byte e of a lane in group g: k = (e / chunk) * chunk * groups + g * chunk + e % chunk. A chunk
+    is a multiple of 4 values, so the bytes of a dword have consecutive k.
     """
     groups = 64 // lanes
     for register in range(registers):
-        for byte in range(4):
-            e = 4 * register + byte
-            first = (e // chunk) * chunk * groups + e % chunk
-            for group in range(groups):
-                place = (first + group * chunk) * lanes
-                for i in range(lanes):
-                    word = int64(load_u32(rows, register * 64 + group * lanes + i))
-                    code = (word >> (8 * byte)) & 0xFF
-                    store_u32(plane, place + i, load_u32(values, code))
+        e = 4 * register
+        for first in range(0, 64, SPAN):
+            group = first // lanes
+            k = (e // chunk) * chunk * groups + group * chunk + e % chunk
+            out = plane + 4 * (k * lanes + first - group * lanes)
+            source = rows + 4 * (register * 64 + first)
+            if e5m2:
+                spread_e5m2(out, 4 * lanes, source)
+            else:
+                spread_e4m3(out, 4 * lanes, source)
 
 
 @compiled
 def multiply(op: int, dst: int, a: int, b: int, c: int, c_step: int, temp: int, kinds: int) -> None:
     """D = A*B + C. a, b, c, dst: row addresses; c_step: bytes between rows of C (0 for a constant).
 
-    `temp` is work space for two planes of 4096 floats, followed by the values of e4m3 and of e5m2;
-    `kinds` holds the 8-bit formats of A and B in bits 0 and 1 (set: e5m2).
+    `temp` is work space for two planes of 4096 floats; `kinds` holds the 8-bit formats of A and B in
+    bits 0 and 1 (set: e5m2).
     """
     plane_b = temp + 4 * 4096
-    values_a = temp + 4 * (8192 + 256 * (kinds & 1))
-    values_b = temp + 4 * (8192 + 256 * (kinds >> 1))
+    format_a = kinds & 1
+    format_b = kinds >> 1
     if op == o.M_32X32X16_BF16:
         unpack_bf16(temp, a, 4, 32)
         unpack_bf16(plane_b, b, 4, 32)
@@ -86,20 +87,20 @@ def multiply(op: int, dst: int, a: int, b: int, c: int, c_step: int, temp: int, 
         unpack_bf16(plane_b, b, 2, 16)
         dot16(dst, temp, plane_b, c, c_step, 16)
     elif op == o.M_32X32X64_F8:
-        unpack_f8(temp, a, 8, 32, values_a, 16)
-        unpack_f8(plane_b, b, 8, 32, values_b, 16)
+        unpack_f8(temp, a, 8, 32, format_a, 16)
+        unpack_f8(plane_b, b, 8, 32, format_b, 16)
         dot32(dst, temp, plane_b, c, c_step, 64)
     elif op == o.M_16X16X128_F8:
-        unpack_f8(temp, a, 8, 16, values_a, 16)
-        unpack_f8(plane_b, b, 8, 16, values_b, 16)
+        unpack_f8(temp, a, 8, 16, format_a, 16)
+        unpack_f8(plane_b, b, 8, 16, format_b, 16)
         dot16(dst, temp, plane_b, c, c_step, 128)
     elif op == o.M_32X32X16_FP8:
-        unpack_f8(temp, a, 2, 32, values_a, 8)
-        unpack_f8(plane_b, b, 2, 32, values_b, 8)
+        unpack_f8(temp, a, 2, 32, format_a, 8)
+        unpack_f8(plane_b, b, 2, 32, format_b, 8)
         dot32(dst, temp, plane_b, c, c_step, 16)
     elif op == o.M_16X16X32_FP8:
-        unpack_f8(temp, a, 2, 16, values_a, 8)
-        unpack_f8(plane_b, b, 2, 16, values_b, 8)
+        unpack_f8(temp, a, 2, 16, format_a, 8)
+        unpack_f8(plane_b, b, 2, 16, format_b, 8)
         dot16(dst, temp, plane_b, c, c_step, 32)
     elif op == o.M_32X32X2_F32:
         unpack_f32(temp, a)
