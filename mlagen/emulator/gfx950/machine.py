@@ -184,10 +184,11 @@ class Machine:
             y.C_QADDR: np.zeros((slots, y.LANES), dtype=np.int64),
             y.C_QDATA: np.zeros((slots, y.QDATA_ROWS, y.LANES), dtype=np.uint32),
             y.C_LDS: np.zeros(dwords + 4, dtype=np.uint32),
-            y.C_SHADOW_W: np.zeros(dwords + 4, dtype=np.uint32),
-            y.C_SHADOW_R: np.zeros((dwords + 4, waves), dtype=np.uint32),
+            y.C_SHADOW_W: np.zeros(y.SHADOW_DWORDS, dtype=np.uint32),
+            y.C_SHADOW_R: np.zeros((waves, y.SHADOW_DWORDS), dtype=np.uint32),
             y.C_OPS: np.zeros((y.OPS_RING, y.O_SIZE), dtype=np.int64),
             y.C_FIND: np.zeros((y.MAX_FINDINGS, y.F_SIZE), dtype=np.int64),
+            y.C_FIND_INDEX: np.zeros(y.FIND_SLOTS, dtype=np.int64),
             y.C_COUNT: np.zeros(len(program.rows), dtype=np.int64),
             y.C_ARENA: memory.arena,
             y.C_BUFFERS: memory.table,
@@ -265,7 +266,7 @@ class Machine:
         launch, arrays, context = self.launch, self._arrays, self.context
         for slot in (y.C_UNTIL, y.C_WUNTIL, y.C_DEFINED, y.C_PENDING, y.C_WINFO, y.C_RINFO):
             arrays[slot].fill(0)
-        for slot in (y.C_WAVE, y.C_SHADOW_W, y.C_SHADOW_R, y.C_COUNT):
+        for slot in (y.C_WAVE, y.C_SHADOW_W, y.C_SHADOW_R, y.C_COUNT, y.C_FIND_INDEX):
             arrays[slot].fill(0)
         arrays[y.C_VECTOR].fill(y.POISON)
         arrays[y.C_SCALAR].fill(y.POISON)
