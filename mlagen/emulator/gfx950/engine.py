@@ -30,6 +30,7 @@ from mlagen.emulator.gfx950.issue import (
     issue_scalar_memory,
     issue_vector_memory,
 )
+from mlagen.emulator.gfx950.numeric import inlined
 from mlagen.emulator.gfx950.queues import land_next, land_some, wait_for
 from mlagen.emulator.gfx950.raw import load_i64, store_i64
 from mlagen.emulator.gfx950.state import (
@@ -39,10 +40,6 @@ from mlagen.emulator.gfx950.state import (
     report,
     wave_base,
 )
-
-# Compiled into its caller alone: every function compiled by itself is optimised again, with all
-# that it calls, in each of its callers.
-inlined: Any = njit(error_model="numpy", nogil=True, inline="always")
 
 _TURN = 16  # instructions a wave runs before the next one's turn in "earliest" mode
 

@@ -13,7 +13,13 @@ from mlagen.emulator.gfx950.lanes import (
     row_signs,
 )
 from mlagen.emulator.gfx950.matrix import multiply
-from mlagen.emulator.gfx950.numeric import compiled, f32_of_e4m3, f32_of_e5m2, max_f32, min_f32
+from mlagen.emulator.gfx950.numeric import (
+    compiled,
+    f32_of_e4m3,
+    f32_of_e5m2,
+    max_f32,
+    min_f32,
+)
 from mlagen.emulator.gfx950.raw import (
     bits_of,
     f32_of,

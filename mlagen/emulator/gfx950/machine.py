@@ -17,6 +17,7 @@ from mlagen.binary.instruction import EXEC
 from mlagen.emulator.api import Argument, EmulationResult
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.engine import run_slice
+from mlagen.emulator.gfx950.matrix import WORK
 from mlagen.emulator.gfx950.memory import Memory, build_memory
 from mlagen.emulator.gfx950.report import describe, merge
 from mlagen.emulator.gfx950.translate import Program, executed_by_mnemonic, translate
@@ -195,7 +196,7 @@ class Machine:
             y.C_HAZARD: hazard_matrix(),
             y.C_LONGEST: longest_waits(),
             y.C_PATCHED: np.zeros(y.P_SIZE, dtype=np.int64),
-            y.C_TEMP: np.zeros(2 * 4096, np.float32),
+            y.C_TEMP: np.zeros(WORK, dtype=np.float32),
         }
         for slot, array in self._arrays.items():
             self.context[slot] = array.ctypes.data
@@ -266,8 +267,11 @@ class Machine:
         launch, arrays, context = self.launch, self._arrays, self.context
         for slot in (y.C_UNTIL, y.C_WUNTIL, y.C_DEFINED, y.C_PENDING, y.C_WINFO, y.C_RINFO):
             arrays[slot].fill(0)
-        for slot in (y.C_WAVE, y.C_SHADOW_W, y.C_SHADOW_R, y.C_COUNT, y.C_FIND_INDEX):
+        for slot in (y.C_WAVE, y.C_COUNT, y.C_FIND_INDEX):
             arrays[slot].fill(0)
+        if launch.sanitize:
+            arrays[y.C_SHADOW_W].fill(0)
+            arrays[y.C_SHADOW_R].fill(0)
         arrays[y.C_VECTOR].fill(y.POISON)
         arrays[y.C_SCALAR].fill(y.POISON)
         arrays[y.C_LDS].fill(y.POISON)

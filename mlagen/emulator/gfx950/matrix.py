@@ -14,11 +14,17 @@ from mlagen.emulator.gfx950.planes import (
     SPAN,
     dot_rows_16x4,
     dot_rows_32x2,
+    same_dwords,
     spread_bf16,
     spread_e4m3,
     spread_e5m2,
 )
-from mlagen.emulator.gfx950.raw import load_u32, store_u32
+from mlagen.emulator.gfx950.raw import load_i64, load_u32, store_i64, store_u32
+
+PLANE = 2048  # floats of the largest operand
+RAW = 512  # dwords of the largest operand's registers
+KEPT = 32  # planes of B that are kept
+WORK = PLANE + KEPT * (PLANE + RAW + 16)  # floats of work space
 
 
 @compiled
@@ -30,13 +36,6 @@ def unpack_bf16(plane: int, rows: int, registers: int, lanes: int) -> None:
             k = 2 * registers * group + 2 * register
             place = k * lanes + first - group * lanes
             spread_bf16(plane + 4 * place, 4 * lanes, rows + 4 * (register * 64 + first))
-
-
-@compiled
-def unpack_f32(plane: int, rows: int) -> None:
-    """[k][row] plane of a one-register f32 operand, k = lane / M: the register itself."""
-    for lane in range(64):
-        store_u32(plane, lane, load_u32(rows, lane))
 
 
 @compiled
@@ -61,55 +60,77 @@ def unpack_f8(plane: int, rows: int, registers: int, lanes: int, e5m2: int, chun
 
 
 @compiled
-def multiply(op: int, dst: int, a: int, b: int, c: int, c_step: int, temp: int, kinds: int) -> None:
-    """D = A*B + C. a, b, c, dst: row addresses; c_step: bytes between rows of C (0 for a constant).
+def unpack(shape: int, plane: int, rows: int, registers: int, lanes: int, e5m2: int) -> None:
+    """One operand to its plane; `shape`: 0 bf16, else the chunk of 8-bit floats."""
+    if shape == 0:
+        unpack_bf16(plane, rows, registers, lanes)
+    else:
+        unpack_f8(plane, rows, registers, lanes, e5m2, shape)
 
-    `temp` is work space for two planes of 4096 floats; `kinds` holds the 8-bit formats of A and B in
-    bits 0 and 1 (set: e5m2).
+
+@compiled
+def plane_of_b(temp: int, rows: int, registers: int, shape: int, lanes: int, e5m2: int) -> int:
+    """The plane of an operand that often is the same for several instructions: Q, P.
+
+    Planes are kept with a copy of the registers they were made from, by register number; they are
+    made again when the registers hold something else now.
     """
-    plane_b = temp + 4 * 4096
-    format_a = kinds & 1
-    format_b = kinds >> 1
-    if op == o.M_32X32X16_BF16:
-        unpack_bf16(temp, a, 4, 32)
-        unpack_bf16(plane_b, b, 4, 32)
-        dot32(dst, temp, plane_b, c, c_step, 16)
-    elif op == o.M_16X16X32_BF16:
-        unpack_bf16(temp, a, 4, 16)
-        unpack_bf16(plane_b, b, 4, 16)
-        dot16(dst, temp, plane_b, c, c_step, 32)
-    elif op == o.M_32X32X8_BF16:
-        unpack_bf16(temp, a, 2, 32)
-        unpack_bf16(plane_b, b, 2, 32)
-        dot32(dst, temp, plane_b, c, c_step, 8)
-    elif op == o.M_16X16X16_BF16:
-        unpack_bf16(temp, a, 2, 16)
-        unpack_bf16(plane_b, b, 2, 16)
-        dot16(dst, temp, plane_b, c, c_step, 16)
-    elif op == o.M_32X32X64_F8:
-        unpack_f8(temp, a, 8, 32, format_a, 16)
-        unpack_f8(plane_b, b, 8, 32, format_b, 16)
-        dot32(dst, temp, plane_b, c, c_step, 64)
-    elif op == o.M_16X16X128_F8:
-        unpack_f8(temp, a, 8, 16, format_a, 16)
-        unpack_f8(plane_b, b, 8, 16, format_b, 16)
-        dot16(dst, temp, plane_b, c, c_step, 128)
-    elif op == o.M_32X32X16_FP8:
-        unpack_f8(temp, a, 2, 32, format_a, 8)
-        unpack_f8(plane_b, b, 2, 32, format_b, 8)
-        dot32(dst, temp, plane_b, c, c_step, 16)
-    elif op == o.M_16X16X32_FP8:
-        unpack_f8(temp, a, 2, 16, format_a, 8)
-        unpack_f8(plane_b, b, 2, 16, format_b, 8)
-        dot16(dst, temp, plane_b, c, c_step, 32)
-    elif op == o.M_32X32X2_F32:
-        unpack_f32(temp, a)
-        unpack_f32(plane_b, b)
-        dot32(dst, temp, plane_b, c, c_step, 2)
-    else:  # M_16X16X4_F32
-        unpack_f32(temp, a)
-        unpack_f32(plane_b, b)
-        dot16(dst, temp, plane_b, c, c_step, 4)
+    entry = (
+        temp + 4 * PLANE + (((rows >> 8) + (rows >> 11)) & (KEPT - 1)) * (4 * (PLANE + RAW + 16))
+    )
+    raw = entry + 4 * PLANE
+    key = raw + 4 * RAW
+    kind = (shape << 16) | (lanes << 8) | (registers << 1) | e5m2
+    if load_i64(key, 0) == kind and same_dwords(raw, rows, 4 * registers):
+        return entry
+    unpack(shape, entry, rows, registers, lanes, e5m2)
+    for i in range(64 * registers):
+        store_u32(raw, i, load_u32(rows, i))
+    store_i64(key, 0, kind)
+    return entry
+
+
+@compiled
+def multiply(op: int, dst: int, a: int, b: int, c: int, c_step: int, temp: int, kinds: int) -> None:
+    """D = A*B + C; a, b, c, dst: row addresses; c_step: bytes between rows of C, 0 for a constant.
+
+    `temp` is work space of WORK floats, zeros at first; `kinds` holds the 8-bit formats of A and B
+    in bits 0 and 1 (set: e5m2).
+    """
+    if op == o.M_32X32X2_F32 or op == o.M_16X16X4_F32:
+        for lane in range(64):  # one register an operand, k = lane / M: a plane as it is
+            store_u32(temp, lane, load_u32(a, lane))
+            store_u32(temp, 64 + lane, load_u32(b, lane))
+        if op == o.M_32X32X2_F32:
+            dot32(dst, temp, temp + 256, c, c_step, 2)
+        else:
+            dot16(dst, temp, temp + 256, c, c_step, 4)
+        return
+    registers = 4
+    shape = 0
+    lanes = 32
+    if op == o.M_32X32X8_BF16 or op == o.M_16X16X16_BF16:
+        registers = 2
+    elif op == o.M_32X32X64_F8 or op == o.M_16X16X128_F8:
+        registers = 8
+        shape = 16
+    elif op == o.M_32X32X16_FP8 or op == o.M_16X16X32_FP8:
+        registers = 2
+        shape = 8
+    if (
+        op == o.M_16X16X32_BF16
+        or op == o.M_16X16X16_BF16
+        or op == o.M_16X16X128_F8
+        or op == o.M_16X16X32_FP8
+    ):
+        lanes = 16
+    unpack(shape, temp, a, registers, lanes, kinds & 1)
+    plane_b = plane_of_b(temp, b, registers, shape, lanes, kinds >> 1)
+    depth = (64 // lanes) * registers * (2 if shape == 0 else 4)
+    if lanes == 32:
+        dot32(dst, temp, plane_b, c, c_step, depth)
+    else:
+        dot16(dst, temp, plane_b, c, c_step, depth)
 
 
 @compiled

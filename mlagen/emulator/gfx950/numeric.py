@@ -25,6 +25,9 @@ from mlagen.emulator.gfx950.raw import (
 )
 
 compiled: Any = njit(error_model="numpy", nogil=True)
+# Compiled into its caller alone. A function compiled by itself is optimised again, with all that it
+# calls, in each of its callers: for the few at the top of the tree this is cheaper.
+inlined: Any = njit(error_model="numpy", nogil=True, inline="always")
 
 _LN2 = math.log(2.0)
 _E2 = [_LN2**n / math.factorial(n) for n in range(14)]

@@ -18,19 +18,24 @@ _I32 = ir.IntType(32)
 _I64 = ir.IntType(64)
 _INTS = ir.VectorType(_I32, SPAN)
 _SHORTS = ir.VectorType(_I16, SPAN)
+_PAIRS = ir.VectorType(_I16, 2 * SPAN)
 _HALVES = ir.VectorType(ir.HalfType(), SPAN)
 _FLOATS = ir.VectorType(_F32, SPAN)
 
 
-def _splat(value: Any, kind: Any = _INTS) -> Any:
-    return ir.Constant(kind, [value] * SPAN)
+def _splat(value: int) -> Any:
+    return ir.Constant(_INTS, [value] * SPAN)
+
+
+def _splat2(value: int) -> Any:
+    return ir.Constant(_PAIRS, [value] * (2 * SPAN))
 
 
 def _at(builder: Any, address: Any, offset: Any, kind: Any) -> Any:
     return builder.inttoptr(builder.add(address, offset), kind.as_pointer())
 
 
-def _spread(width: int, decode: Callable[[Any, Any, int], Any]) -> Any:
+def _spread(width: int, decode: Callable[[Any, Any], list[Any]]) -> Any:
     """An intrinsic f(out, step, source): SPAN dwords of `width`-bit values to f32.
 
     Value e of dword i goes to float i at the address out + e * step.
@@ -40,10 +45,10 @@ def _spread(width: int, decode: Callable[[Any, Any, int], Any]) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             out_address, step_bytes, source_address = args
             words = builder.load(builder.inttoptr(source_address, _INTS.as_pointer()), align=4)
-            for e in range(32 // width):
+            for e, values in enumerate(decode(builder, words)):
                 place = builder.mul(step_bytes, ir.Constant(_I64, e))
                 target = _at(builder, out_address, place, _FLOATS)
-                builder.store(decode(builder, words, e), target, align=4)
+                builder.store(values, target, align=4)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 3), generate
@@ -51,50 +56,71 @@ def _spread(width: int, decode: Callable[[Any, Any, int], Any]) -> Any:
     return intrinsic(typing)
 
 
-def _bf16(builder: Any, words: Any, e: int) -> Any:
-    kept = builder.shl(words, _splat(16)) if e == 0 else builder.and_(words, _splat(-0x10000))
-    return builder.bitcast(kept, _FLOATS)
+def _bf16(builder: Any, words: Any) -> list[Any]:
+    halves = (builder.shl(words, _splat(16)), builder.and_(words, _splat(-0x10000)))
+    return [builder.bitcast(half, _FLOATS) for half in halves]
 
 
-def _through_half(builder: Any, codes: Any, shift: int) -> Any:
-    """8-bit floats as f16 of the same sign and exponent field, widened to f32.
+def _through_half(builder: Any, words: Any, shift: int, last: int) -> list[Any]:
+    """The four 8-bit floats of each dword as f16 of the same sign and exponent field, as f32.
 
-    `codes`: dwords whose low byte counts. Denormals of the format are denormals of f16.
+    `shift`: from a byte's place in the lower half of 16 bits to that of the f16's magnitude;
+    `last`: the largest magnitude code that is no NaN. Denormals of the format are denormals of f16.
     """
-    low = builder.trunc(codes, _SHORTS)
-    sign = builder.shl(builder.and_(low, _splat(0x80, _SHORTS)), _splat(8, _SHORTS))
-    rest = builder.shl(builder.and_(low, _splat(0x7F, _SHORTS)), _splat(shift, _SHORTS))
-    return builder.fpext(builder.bitcast(builder.or_(sign, rest), _HALVES), _FLOATS)
+    pairs = builder.bitcast(words, _PAIRS)
+    upper = builder.lshr(pairs, _splat2(8))
+    codes = []
+    for byte in (pairs, upper):
+        magnitude = builder.and_(byte, _splat2(0x7F))
+        sign = builder.shl(builder.and_(byte, _splat2(0x80)), _splat2(8))
+        nan = builder.icmp_unsigned(">", magnitude, _splat2(last))
+        magnitude = builder.select(nan, _splat2(0x7E00), builder.shl(magnitude, _splat2(shift)))
+        codes.append(builder.bitcast(builder.or_(sign, magnitude), _INTS))
+    values = []
+    for e in range(4):
+        word = builder.lshr(codes[e & 1], _splat(16)) if e & 2 else codes[e & 1]
+        half = builder.bitcast(builder.trunc(word, _SHORTS), _HALVES)
+        values.append(builder.fpext(half, _FLOATS))
+    return values
 
 
-def _nan_of(builder: Any, codes: Any) -> Any:
-    """A quiet NaN with the sign of the code."""
-    sign = builder.shl(builder.and_(codes, _splat(0x80)), _splat(24))
-    return builder.bitcast(builder.or_(sign, _splat(0x7FC00000)), _FLOATS)
-
-
-def _e4m3(builder: Any, words: Any, e: int) -> Any:
+def _e4m3(builder: Any, words: Any) -> list[Any]:
     """OCP e4m3: an f16 of the same bits is 2^8 times smaller; code 0x7F is the only NaN."""
-    codes = builder.lshr(words, _splat(8 * e))
-    small = _through_half(builder, codes, 7)
-    value = builder.fmul(small, ir.Constant(_FLOATS, [256.0] * SPAN))
-    magnitude = builder.and_(codes, _splat(0x7F))
-    is_nan = builder.icmp_unsigned("==", magnitude, _splat(0x7F))
-    return builder.select(is_nan, _nan_of(builder, codes), value)
+    small = _through_half(builder, words, 7, 0x7E)
+    return [builder.fmul(value, ir.Constant(_FLOATS, [256.0] * SPAN)) for value in small]
 
 
-def _e5m2(builder: Any, words: Any, e: int) -> Any:
+def _e5m2(builder: Any, words: Any) -> list[Any]:
     """OCP e5m2: the upper byte of an f16."""
-    codes = builder.lshr(words, _splat(8 * e))
-    value = _through_half(builder, codes, 8)
-    magnitude = builder.and_(codes, _splat(0x7F))
-    is_nan = builder.icmp_unsigned(">", magnitude, _splat(0x7C))
-    return builder.select(is_nan, _nan_of(builder, codes), value)
+    return _through_half(builder, words, 8, 0x7C)
+
+
+def _same(context: Any, x: Any, y: Any, chunks: Any) -> Any:
+    """Whether 16 * chunks dwords are equal; the first difference ends the comparison."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x_address, y_address, count = args
+        equal = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(1), 1))
+        with cgutils.for_range(builder, count) as loop:
+            offset = builder.mul(loop.index, ir.Constant(_I64, 4 * SPAN))
+            parts = [
+                builder.load(_at(builder, address, offset, _INTS), align=4)
+                for address in (x_address, y_address)
+            ]
+            bits = builder.bitcast(builder.icmp_unsigned("!=", *parts), _I16)
+            differs = builder.icmp_unsigned("!=", bits, ir.Constant(_I16, 0))
+            with builder.if_then(differs, likely=False):
+                builder.store(ir.Constant(ir.IntType(1), 0), equal)
+                loop.do_break()
+        return builder.load(equal)
+
+    return types.boolean(*[types.int64] * 3), generate
 
 
 spread_bf16 = _spread(16, _bf16)
 spread_e4m3 = _spread(8, _e4m3)
 spread_e5m2 = _spread(8, _e5m2)
+same_dwords: Any = intrinsic(_same)
 
 
 def _dot_rows(width: int, rows: int) -> Callable[..., Any]:

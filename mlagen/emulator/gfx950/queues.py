@@ -118,10 +118,10 @@ def owns(context: int, wave: int, queue: int, sequence: int, register: int) -> b
 def owns_all(
     context: int, wave: int, queue: int, sequence: int, register: int, dwords: int
 ) -> bool:
+    owned = 0
     for i in range(dwords):
-        if not owns(context, wave, queue, sequence, register + i):
-            return False
-    return True
+        owned += 1 if owns(context, wave, queue, sequence, register + i) else 0
+    return owned == dwords
 
 
 @compiled
@@ -337,6 +337,13 @@ def land_lds_write(context: int, slot: int) -> None:
     size = min(load_i64(entries, base + y.E_BYTES), 4)
     addresses = load_i64(context, y.C_QADDR) + slot * 512
     data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+    if load_i64(entries, base + y.E_WHOLE):
+        lds = load_i64(context, y.C_LDS)
+        for lane in range(64):
+            place = lds + load_i64(addresses, lane)
+            for i in range(dwords):
+                store_u32(place, i, load_u32(data, i * 64 + lane))
+        return
     for lane in range(64):
         if (lanes >> lane) & 1:
             word = load_i64(addresses, lane)

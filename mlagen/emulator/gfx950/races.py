@@ -160,9 +160,7 @@ def quiet_span(context: int, number: int, byte: int, chunks: int, waves: int) ->
 
 
 @compiled
-def note_read(
-    context: int, wave: int, row: int, number: int, byte: int, dwords: int
-) -> None:
+def note_read(context: int, wave: int, row: int, number: int, byte: int, dwords: int) -> None:
     """Check and record a DS read of `dwords` dwords from a dword-aligned byte address."""
     writers = load_i64(context, y.C_SHADOW_W)
     readers = shadow_of_readers(context, wave)

@@ -119,7 +119,7 @@ def _offsets(context: Any, row: Any, offset: Any, addresses: Any) -> Any:
 
 
 def _gather(dwords: int) -> Any:
-    """An intrinsic f(out, base, addresses, shift): `dwords` dwords of each lane to register rows."""
+    """An intrinsic f(out, base, addresses, shift): `dwords` dwords a lane to register rows."""
 
     def typing(context: Any, out: Any, base: Any, addresses: Any, shift: Any) -> Any:
         def build(builder: Any, out: Any, base: Any, addresses: Any, shift: Any) -> None:
