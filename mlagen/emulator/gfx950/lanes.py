@@ -3,7 +3,11 @@
 Each is an intrinsic `f(out, a, b, c, keep, aux)` on row addresses. A chunk of lanes is read whole
 before it is written, so `out` may be any of the sources, but not overlap one shifted. f32 operands
 and results are flushed as `keep` says: 0x80000000 makes denormals signed zeros, all ones keeps
-them. What each computes is defined by `numeric`, value for value.
+them.
+
+exp2 goes through a polynomial of degree 13 in double precision and is rounded once more, to f32: so
+it is correctly rounded but for about one case in 2^27; rcp is always. Conversions round to nearest
+even.
 """
 
 from __future__ import annotations
@@ -113,8 +117,8 @@ def _rows(body: Body) -> Any:
             chunk = Chunk(builder, keep_word)
             extra = chunk.splat(builder.trunc(aux_word, _I32))
             with cgutils.for_range(builder, ir.Constant(_I64, 64 // WIDTH)) as loop:
-                operands = [_load(builder, row, loop.index) for row in rows]
-                _store(builder, out_row, loop.index, body(chunk, *operands, extra))
+                first, second, third = (_load(builder, row, loop.index) for row in rows)
+                _store(builder, out_row, loop.index, body(chunk, first, second, third, extra))
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 6), generate
@@ -164,7 +168,6 @@ def _rcp(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
 
 
 def _exp2(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
-    """Through a degree-13 polynomial in double precision, see `numeric`."""
     build = t.builder
     x = t.floats(a)
     wide = build.fpext(x, _DOUBLES)
@@ -243,7 +246,10 @@ def _signed24(t: Chunk, x: Any) -> Any:
 
 
 def _perm(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
-    """v_perm_b32: four times permute_byte of `numeric`."""
+    """v_perm_b32: each byte of `c` picks one of the eight of a:b, a sign or a constant.
+
+    0..7: a byte; 8..11: the sign of a 16-bit half; 12: zero; 13 and above: 0xFF (ISA guide).
+    """
     build = t.builder
     value = t.const(0)
     for byte in range(4):

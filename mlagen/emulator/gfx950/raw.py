@@ -87,25 +87,5 @@ def _bits_of(context: Any, value: Any) -> Any:
     return types.uint32(types.float32), generate
 
 
-def _f64_of(context: Any, value: Any) -> Any:
-    """The double whose bits are `value`."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return types.float64(types.int64), generate
-
-
-def _fma_f32(context: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c with one rounding."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fma(*args)
-
-    return types.float32(types.float32, types.float32, types.float32), generate
-
-
 f32_of: Any = intrinsic(_f32_of)
 bits_of: Any = intrinsic(_bits_of)
-f64_of: Any = intrinsic(_f64_of)
-fma_f32: Any = intrinsic(_fma_f32)
