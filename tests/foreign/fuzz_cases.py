@@ -114,6 +114,13 @@ def _word(source: random.Random) -> bytes:
             return raw[: ins.size]
 
 
+@functools.cache
+def _pool(number: int) -> list[bytes]:
+    """Random words, made once: finding one takes several tries."""
+    source = random.Random(f"pool/{number}")
+    return [_word(source) for _ in range(250)]
+
+
 def _turned(piece: bytes, source: random.Random, bits: int) -> bytes:
     """The piece with some bits changed, still an instruction that the engine executes."""
     for _ in range(8):
@@ -208,7 +215,13 @@ def pieces(source: random.Random) -> CodeObject:
 
 def words(source: random.Random) -> CodeObject:
     """Random words of which each could run alone: every field has any value."""
-    return _kernel_of(_stream(source, lambda: _word(source), source.randint(1, 6)), source)
+
+    def word() -> bytes:
+        if source.random() < 0.1:
+            return _word(source)
+        return source.choice(_pool(source.randrange(8)))
+
+    return _kernel_of(_stream(source, word, source.randint(1, 6)), source)
 
 
 CLASSES: dict[str, Callable[[random.Random], bytes | CodeObject]] = {

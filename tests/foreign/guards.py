@@ -19,6 +19,7 @@ from mlagen.emulator.gfx950.memory import Memory, build_memory
 
 ZONE = 1 << 14  # bytes on either side
 PATTERN = 0xC5
+_SMALL = 1 << 16  # elements; larger arrays start as zeros
 _FILLED = (y.C_PROGRAM, y.C_ARENA, y.C_BUFFERS, y.C_HAZARD, y.C_LONGEST, y.C_TEMP)
 
 
@@ -65,7 +66,8 @@ class GuardedMachine(machine.Machine):
         for slot, array in self._arrays.items():
             if slot in (y.C_ARENA, y.C_BUFFERS):
                 continue  # shared by all machines of a run: see _guarded_memory
-            housed = self.zones.house(_NAMES[slot], array, slot in _FILLED)
+            filled = slot in _FILLED or (array.size < _SMALL and bool(array.any()))
+            housed = self.zones.house(_NAMES[slot], array, filled)
             self._arrays[slot] = housed
             self.context[slot] = housed.ctypes.data
         self.context = self.zones.house("context", self.context, True)

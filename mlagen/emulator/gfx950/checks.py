@@ -137,7 +137,8 @@ def check_registers(context: int, wave: int, row: int, p: int) -> None:
             if load_i64(wuntil, register) > clock:
                 consumer = load_i64(p, access + 2)
                 examine_write(context, wave, row, register, consumer, clock, queue)
-    note_forbidding_reads(context, wave, row, p, clock)
+    if load_i64(p, y.P_FORBIDS):
+        note_forbidding_reads(context, wave, row, p, clock)
     longest = load_i64(context, y.C_LONGEST)
     defined = load_i64(context, y.C_DEFINED) + wave * (8 * y.REGISTERS)
     info = load_i64(context, y.C_WINFO) + wave * (8 * y.REGISTERS)
@@ -148,12 +149,15 @@ def check_registers(context: int, wave: int, row: int, p: int) -> None:
         producer = load_i64(p, access + 3)
         read_end = clock + 1 + load_i64(longest, 2 * producer)
         write_end = clock + 1 + load_i64(longest, 2 * producer + 1)
+        written = lanes if first < y.VECTOR_ROWS else -1  # a scalar has no lanes
         for register in range(first, first + load_i64(p, access + 1)):
-            mask = -1
-            if register < y.VECTOR_ROWS:
-                mask = load_i64(defined, register) | lanes
-            store_i64(defined, register, mask)
-            store_i64(until, register, read_end if mask == -1 else y.HUGE)
+            if written == -1:
+                store_i64(defined, register, -1)
+                store_i64(until, register, read_end)
+            else:
+                mask = load_i64(defined, register) | written
+                store_i64(defined, register, mask)
+                store_i64(until, register, read_end if mask == -1 else y.HUGE)
             store_i64(wuntil, register, write_end)
             store_i64(info, register, clock << 8 | producer)
             store_i64(places, register, row)

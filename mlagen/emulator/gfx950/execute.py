@@ -6,6 +6,13 @@ from mlagen.binary.instruction import EXEC, M0, SCC, VCC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.division import div_fixup, div_fmas, div_scale
+from mlagen.emulator.gfx950.lanes import (
+    row_high_halves,
+    row_low_halves,
+    row_mov,
+    row_select,
+    row_signs,
+)
 from mlagen.emulator.gfx950.matrix import multiply
 from mlagen.emulator.gfx950.numeric import (
     compiled,
@@ -36,7 +43,6 @@ from mlagen.emulator.gfx950.vector import (
     alu_float,
     alu_integer,
     compare,
-    select,
 )
 
 
@@ -72,8 +78,7 @@ def signed_row(context: int, wave: int, row: int, which: int, neg: int, absolute
     out = vector_row(context, wave, y.VECTOR_ROWS + which)
     clear = 0x7FFFFFFF if absolute else 0xFFFFFFFF
     flip = 0x80000000 if neg else 0
-    for i in range(64):
-        store_u32(out, i, uint32((int64(load_u32(row, i)) & clear) ^ flip))
+    row_signs(out, row, row, row, clear, flip)
     return out
 
 
@@ -132,12 +137,9 @@ def dpp_row(context: int, wave: int, row: int, dpp: int, lanes: int) -> int:
 def commit(row: int, result: int, lanes: int) -> None:
     """Copy a result row to a register under a lane mask."""
     if lanes == -1:
-        for i in range(64):
-            store_u32(row, i, load_u32(result, i))
+        row_mov(row, result, result, result, 0, 0)
     else:
-        for i in range(64):
-            if (lanes >> i) & 1:
-                store_u32(row, i, load_u32(result, i))
+        row_select(row, row, result, lanes)
 
 
 @compiled
@@ -211,13 +213,17 @@ def run_valu(context: int, wave: int, p: int) -> None:
         a = signed_row(context, wave, a, 0, mod & 1, (mod >> 3) & 1)
         b = signed_row(context, wave, b, 1, (mod >> 1) & 1, (mod >> 4) & 1)
         c = signed_row(context, wave, c, 2, (mod >> 2) & 1, (mod >> 5) & 1)
-    t = vector_row(context, wave, y.VECTOR_ROWS + 3)
     keep = load_i64(context, y.C_FLUSH)
     dst = vector_row(context, wave, load_i64(p, y.P_DST))
     sdwa = load_i64(p, y.P_AUX + 1)
     if sdwa:
         a = select_part(a, vector_row(context, wave, y.VECTOR_ROWS + 4), sdwa)
         b = select_part(b, vector_row(context, wave, y.VECTOR_ROWS + 5), sdwa >> 4)
+    omod = load_i64(p, y.P_OMOD)
+    fp8 = op == o.V_CVT_PK_FP8_F32 or op == o.V_CVT_PK_BF8_F32
+    t = vector_row(context, wave, y.VECTOR_ROWS + 3)
+    if lanes == -1 and omod == 0 and sdwa == 0 and not fp8:
+        t = dst
     if (
         (op >= o.V_ADD_F32 and op <= o.V_MED3_F32)
         or (op >= o.V_FRACT_F32 and op <= o.V_SQRT_F32)
@@ -228,7 +234,7 @@ def run_valu(context: int, wave: int, p: int) -> None:
         kind = load_i64(p, y.P_KIND + 4)
         value = load_i64(p, y.P_KIND + 5)
         mask = get64(scalar_base(context, wave), value) if kind == y.S_SCALAR else value
-        select(t, a, b, mask)
+        row_select(t, a, b, mask)
     elif op >= o.V_DIV_SCALE_F32:
         run_division(context, wave, p, t, a, b, c)
     elif (op >= o.V_CVT_F32_I32 and op <= o.V_CVT_I32_F32) or (
@@ -237,21 +243,19 @@ def run_valu(context: int, wave: int, p: int) -> None:
         alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP), load_i64(p, y.P_AUX))
     elif op >= o.V_CVT_PK_BF16_F32 and op <= o.V_CVT_PK_BF8_F32:
         alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP), load_i64(p, y.P_AUX))
-        if op != o.V_CVT_PK_BF16_F32:
-            high = mod & (8 << 6)
-            for i in range(64):
-                old = int64(load_u32(dst, i))
-                new = int64(load_u32(t, i))
-                value = (old & 0xFFFF) | new << 16 if high else (old & 0xFFFF0000) | new
-                store_u32(t, i, uint32(value))
+        if fp8:
+            if mod & (8 << 6):
+                row_high_halves(t, dst, t, t, 0, 0)
+            else:
+                row_low_halves(t, dst, t, t, 0, 0)
     else:
         alu_integer(op, t, a, b, c, load_i64(p, y.P_AUX))
-    omod = load_i64(p, y.P_OMOD)
     if omod:
         finish_float(t, omod, load_i64(context, y.C_CLAMP_NAN))
     if sdwa:
         place_part(t, dst, sdwa)
-    commit(dst, t, lanes)
+    if t != dst:
+        commit(dst, t, lanes)
 
 
 @compiled
@@ -289,8 +293,7 @@ def run_packed(context: int, wave: int, p: int) -> None:
         if op == o.PK_MOV:
             # The low result comes from source 0, the high one from source 1.
             a = source_row(context, wave, p, half, (mod >> (6 + half)) & 1)
-            for i in range(64):
-                store_u32(t, i, load_u32(a, i))
+            row_mov(t, a, a, a, 0, 0)
             continue
         a = source_row(context, wave, p, 0, select_bits & 1)
         a = signed_row(context, wave, a, 0, neg & 1, 0)

@@ -12,9 +12,17 @@ from mlagen.emulator.gfx950.queues import (
     poison_registers,
     read_arena,
 )
-from mlagen.emulator.gfx950.races import new_operation, note_read, note_write
+from mlagen.emulator.gfx950.races import (
+    new_operation,
+    note_read,
+    note_write,
+    quiet_read,
+    quiet_span,
+    quiet_write,
+)
 from mlagen.emulator.gfx950.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 from mlagen.emulator.gfx950.scalar import get32, get64
+from mlagen.emulator.gfx950.spans import fill_range, form_offsets
 from mlagen.emulator.gfx950.state import (
     program_row,
     report,
@@ -94,6 +102,36 @@ def locate(
 
 
 @compiled
+def locate_whole(
+    context: int,
+    addresses: int,
+    row: int,
+    base: int,
+    records: int,
+    offset: int,
+    size: int,
+    access: int,
+) -> bool:
+    """Translate a whole wave's access (see `locate`) if all of it lies in one buffer.
+
+    `row`: 32-bit offsets a lane; `offset` is added to them, and the sum is checked against
+    `records` bytes from `base`. False: nothing was reported, look at each lane.
+    """
+    largest = (form_offsets(row, offset, addresses) >> 32) & 0xFFFFFFFF
+    if largest + size > records:
+        return False
+    buffer = find_buffer(context, base, largest + size, access, load_i64(context, y.C_HINT))
+    if buffer < 0:
+        return False
+    store_i64(context, y.C_HINT, buffer)
+    place = place_of(context, buffer, base)
+    mask = (1 << (size // 4)) - 1
+    for lane in range(64):
+        store_i64(addresses, lane, (load_i64(addresses, lane) + place) << 8 | mask)
+    return True
+
+
+@compiled
 def issue_vector_memory(context: int, wave: int, row: int) -> bool:
     """buffer_* and global_*: loads, stores and loads to LDS. False: an unmodelled descriptor.
 
@@ -140,7 +178,13 @@ def issue_vector_memory(context: int, wave: int, row: int) -> bool:
     store_i64(entries, slot * y.E_SIZE + y.E_BYTES, size)
     store_i64(entries, slot * y.E_SIZE + y.E_VARIANT, load_i64(p, y.P_AUX + 2))
     addresses = load_i64(context, y.C_QADDR) + slot * 512
-    for lane in range(64):
+    whole = False
+    if flags & 7 == 3 and lanes == -1 and size == 4 * dwords and dwords != 3:
+        whole = locate_whole(
+            context, addresses, address_row, base + soffset, records - soffset, offset, size, access
+        )
+        store_i64(entries, slot * y.E_SIZE + y.E_WHOLE, 1 if whole else 0)
+    for lane in range(0 if whole else 64):
         word = 0
         if (lanes >> lane) & 1:
             if flags & 1:
@@ -198,7 +242,10 @@ def issue_dma(
     if place & 3:
         report(context, y.LDS_ALIGNMENT, row, -1, wave, -1, place, 4, 0)
         place &= ~3
-    for lane in range(64):
+    whole = lanes == -1 and place >= 0 and place + 256 * dwords <= limit
+    if not whole or dwords == 3:
+        store_i64(entries, slot * y.E_SIZE + y.E_WHOLE, 0)
+    for lane in range(0 if whole else 64):
         if (lanes >> lane) & 1:
             first = place + lane * 4 * dwords
             if first < 0 or first + 4 * dwords > limit:
@@ -210,11 +257,16 @@ def issue_dma(
         number = new_operation(context, wave, row, 1)
         store_i64(entries, slot * y.E_SIZE + y.E_OP, number)
         waves = load_i64(context, y.C_WAVES)
+        if whole and quiet_span(context, number, place, 4 * dwords, waves):
+            kept = 0
         for lane in range(64):
             if (kept >> lane) & 1:
                 first = place + lane * 4 * dwords
                 note_write(context, wave, row, number, 1, first, dwords, waves)
     lds = load_i64(context, y.C_LDS)
+    if whole:
+        fill_range(lds + place, 4 * dwords, y.POISON)
+        return
     for lane in range(64):
         if (kept >> lane) & 1:
             for i in range(dwords):
@@ -266,17 +318,31 @@ def issue_lds(context: int, wave: int, row: int) -> None:
     source = vector_row(context, wave, load_i64(p, y.P_KIND + 1))
     part = size // 2 if two else size
     words = max(part // 4, 1)
-    for lane in range(64):
+    offset = load_i64(p, y.P_IMM)
+    whole = lanes == -1 and not two and size >= 4
+    if whole:
+        span = form_offsets(source, offset, addresses)
+        largest = (span >> 32) & 0xFFFFFFFF
+        whole = largest + size <= load_i64(context, y.C_LDS_BYTES)
+        whole = whole and span & (align - 1) == 0 and words != 3
+        store_i64(entries, slot * y.E_SIZE + y.E_WHOLE, 1 if whole else 0)
+    quiet = whole
+    if whole and sanitize:
+        if writes:
+            quiet = quiet_write(context, number, addresses, words, waves)
+        else:
+            quiet = quiet_read(context, wave, number, addresses, words)
+    for lane in range(0 if quiet else 64):
         word = 0
         if (lanes >> lane) & 1:
-            first = (int64(load_u32(source, lane)) + load_i64(p, y.P_IMM)) & 0xFFFFFFFF
+            first = (int64(load_u32(source, lane)) + offset) & 0xFFFFFFFF
             word = first
             fits = check_lds_address(context, wave, row, first, part, align)
             if sanitize and fits:
                 if writes:
                     note_write(context, wave, row, number, 0, first, words, waves)
                 else:
-                    note_read(context, wave, row, number, first, words, waves)
+                    note_read(context, wave, row, number, first, words)
             if two:
                 second = (int64(load_u32(source, lane)) + load_i64(p, y.P_SDST)) & 0xFFFFFFFF
                 word |= second << 32
@@ -285,7 +351,7 @@ def issue_lds(context: int, wave: int, row: int) -> None:
                     if writes:
                         note_write(context, wave, row, number, 0, second, words, waves)
                     else:
-                        note_read(context, wave, row, number, second, words, waves)
+                        note_read(context, wave, row, number, second, words)
         store_i64(addresses, lane, word)
     if writes:
         data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)

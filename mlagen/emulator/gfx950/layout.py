@@ -35,7 +35,7 @@ C_QADDR: Final = 13
 C_QDATA: Final = 14
 C_LDS: Final = 15
 C_SHADOW_W: Final = 16  # last writing operation of each LDS dword
-C_SHADOW_R: Final = 17  # last reading operation of each LDS dword and wave
+C_SHADOW_R: Final = 17  # last reading operation: SHADOW_DWORDS for each wave
 C_OPS: Final = 18  # ring of LDS operations
 C_FIND: Final = 19
 C_COUNT: Final = 20  # executions of each program row
@@ -45,6 +45,7 @@ C_HAZARD: Final = 23  # wait states: producer class * HAZARD_CLASSES + consumer 
 C_LONGEST: Final = 24  # the most that any read, any overwrite of a producer class needs (pairs)
 C_PATCHED: Final = 26  # room for one program row with indexed registers
 C_TEMP: Final = 25  # f32 work space of the matrix instructions
+C_FIND_INDEX: Final = 27  # hash table over the findings: number + 1, 0 for a free slot
 # Context slots: scalars.
 C_WAVES: Final = 32
 C_ROWS_PROGRAM: Final = 33
@@ -104,7 +105,8 @@ E_OP: Final = 4  # LDS operation number, 0 for none
 E_EXEC: Final = 5
 E_BYTES: Final = 6  # bytes a lane for sub-dword accesses, else 4 * dwords
 E_VARIANT: Final = 7
-E_SIZE: Final = 8
+E_WHOLE: Final = 8  # 1: all lanes active, every access inside its memory and aligned
+E_SIZE: Final = 9
 K_LOAD: Final = 1  # memory to registers
 K_STORE: Final = 2  # registers to memory
 K_DMA: Final = 3  # memory to LDS
@@ -141,7 +143,8 @@ P_NOPS: Final = 67  # wait states the instruction itself provides
 P_EXACT: Final = 68  # identity of a matrix opcode, for exact accumulator chaining; 0 for others
 P_QUEUE: Final = 69  # queue its results come back on, -1 for none
 P_ALL_LANES: Final = 70  # 1: reads and writes all lanes whatever EXEC holds
-P_SIZE: Final = 71
+P_FORBIDS: Final = 71  # 1: some read forbids overwriting its register for a while
+P_SIZE: Final = 72
 
 # Source kinds.
 S_NONE: Final = 0
@@ -167,6 +170,8 @@ X_LDS: Final = 13
 X_VMEM: Final = 14
 X_WIDE: Final = 15
 
+SHADOW_DWORDS: Final = 160 * 256 + 16  # dwords of LDS, padded
+
 # LDS operation records: (wave, program row, completion epoch).
 OPS_RING: Final = 1 << 17
 O_WAVE: Final = 0
@@ -185,6 +190,7 @@ B_SIZE: Final = 4
 
 # Findings.
 MAX_FINDINGS: Final = 2048
+FIND_SLOTS: Final = 8192  # of the hash table, a power of two
 F_KIND: Final = 0
 F_ROW: Final = 1
 F_OTHER: Final = 2  # program row of the other instruction, -1 for none

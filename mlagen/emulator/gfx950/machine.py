@@ -9,7 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 
 from mlagen.binary import KernelCode
@@ -18,6 +17,7 @@ from mlagen.binary.instruction import EXEC
 from mlagen.emulator.api import Argument, Buffer, EmulationResult
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.engine import run_slice
+from mlagen.emulator.gfx950.matrix import WORK
 from mlagen.emulator.gfx950.memory import Memory, build_memory
 from mlagen.emulator.gfx950.report import describe, merge
 from mlagen.emulator.gfx950.translate import Program, executed_by_mnemonic, translate
@@ -210,17 +210,18 @@ class Machine:
             y.C_QADDR: np.zeros((slots, y.LANES), dtype=np.int64),
             y.C_QDATA: np.zeros((slots, y.QDATA_ROWS, y.LANES), dtype=np.uint32),
             y.C_LDS: np.zeros(dwords + 4, dtype=np.uint32),
-            y.C_SHADOW_W: np.zeros(dwords + 4, dtype=np.uint32),
-            y.C_SHADOW_R: np.zeros((dwords + 4, waves), dtype=np.uint32),
+            y.C_SHADOW_W: np.zeros(y.SHADOW_DWORDS, dtype=np.uint32),
+            y.C_SHADOW_R: np.zeros((waves, y.SHADOW_DWORDS), dtype=np.uint32),
             y.C_OPS: np.zeros((y.OPS_RING, y.O_SIZE), dtype=np.int64),
             y.C_FIND: np.zeros((y.MAX_FINDINGS, y.F_SIZE), dtype=np.int64),
+            y.C_FIND_INDEX: np.zeros(y.FIND_SLOTS, dtype=np.int64),
             y.C_COUNT: np.zeros(len(program.rows), dtype=np.int64),
             y.C_ARENA: memory.arena,
             y.C_BUFFERS: memory.table,
             y.C_HAZARD: hazard_matrix(),
             y.C_LONGEST: longest_waits(),
             y.C_PATCHED: np.zeros(y.P_SIZE, dtype=np.int64),
-            y.C_TEMP: np.concatenate([np.zeros(2 * 4096, np.float32), _small_floats()]),
+            y.C_TEMP: np.zeros(WORK, dtype=np.float32),
         }
         for slot, array in self._arrays.items():
             self.context[slot] = array.ctypes.data
@@ -297,10 +298,13 @@ class Machine:
         launch, arrays, context = self.launch, self._arrays, self.context
         for slot in (y.C_UNTIL, y.C_WUNTIL, y.C_DEFINED, y.C_PENDING, y.C_WINFO, y.C_RINFO):
             arrays[slot].fill(0)
-        for slot in (y.C_WAVE, y.C_SHADOW_W, y.C_SHADOW_R, y.C_COUNT):
+        for slot in (y.C_WAVE, y.C_COUNT, y.C_FIND_INDEX):
             arrays[slot].fill(0)
         if self._tracer:
             self._tracer.reset()
+        if launch.sanitize:
+            arrays[y.C_SHADOW_W].fill(0)
+            arrays[y.C_SHADOW_R].fill(0)
         arrays[y.C_VECTOR].fill(y.POISON)
         arrays[y.C_SCALAR].fill(y.POISON)
         arrays[y.C_LDS].fill(y.POISON)
@@ -363,13 +367,6 @@ class Machine:
         index = wave * y.REGISTERS + register
         self._arrays[y.C_DEFINED].reshape(-1)[index] = -1
         self._arrays[y.C_UNTIL][index] = 0
-
-
-def _small_floats() -> np.ndarray:
-    """The f32 values of all e4m3, then all e5m2 codes."""
-    codes = np.arange(256, dtype=np.uint8)
-    tables = [codes.view(ml_dtypes.float8_e4m3fn), codes.view(ml_dtypes.float8_e5m2)]
-    return np.concatenate([table.astype(np.float32) for table in tables])
 
 
 def hazard_matrix() -> np.ndarray:

@@ -9,135 +9,141 @@ accumulator with one rounding (f32), k ascending; f32 denormals are kept whateve
 from __future__ import annotations
 
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.numeric import compiled, f32_of_f16
-from mlagen.emulator.gfx950.raw import (
-    bits_of,
+from mlagen.emulator.gfx950.numeric import compiled
+from mlagen.emulator.gfx950.planes import (
+    SPAN,
     dot_rows_16x4,
     dot_rows_32x2,
-    int64,
-    load_u32,
-    store_u32,
-    uint32,
+    same_dwords,
+    spread_bf16,
+    spread_e4m3,
+    spread_e5m2,
+    spread_f16,
 )
+from mlagen.emulator.gfx950.raw import load_i64, load_u32, store_i64, store_u32
+
+PLANE = 2048  # floats of the largest operand
+RAW = 512  # dwords of the largest operand's registers
+F16 = 1  # the "shape" of f16; 0 is bf16, others are chunks of 8-bit floats
+KEPT = 32  # planes of B that are kept
+WORK = PLANE + KEPT * (PLANE + RAW + 16)  # floats of work space
 
 
 @compiled
-def unpack_bf16(plane: int, rows: int, registers: int, lanes: int) -> None:
+def unpack_halves(plane: int, rows: int, registers: int, lanes: int, shape: int) -> None:
     """[k][row] f32 plane from `registers` dwords a lane: k = 2*registers*(lane/lanes) + e."""
     for register in range(registers):
-        for lane in range(64):
-            word = int64(load_u32(rows, register * 64 + lane))
-            group = lane // lanes
-            place = (2 * registers * group + 2 * register) * lanes + lane - group * lanes
-            store_u32(plane, place, uint32(word << 16))
-            store_u32(plane, place + lanes, uint32(word & 0xFFFF0000))
+        for first in range(0, 64, SPAN):
+            group = first // lanes
+            k = 2 * registers * group + 2 * register
+            place = k * lanes + first - group * lanes
+            source = rows + 4 * (register * 64 + first)
+            if shape == F16:
+                spread_f16(plane + 4 * place, 4 * lanes, source)
+            else:
+                spread_bf16(plane + 4 * place, 4 * lanes, source)
 
 
 @compiled
-def unpack_f16(plane: int, rows: int, registers: int, lanes: int) -> None:
-    """The same for f16, dealt like bf16."""
-    for register in range(registers):
-        for lane in range(64):
-            word = int64(load_u32(rows, register * 64 + lane))
-            group = lane // lanes
-            place = (2 * registers * group + 2 * register) * lanes + lane - group * lanes
-            store_u32(plane, place, bits_of(f32_of_f16(word & 0xFFFF)))
-            store_u32(plane, place + lanes, bits_of(f32_of_f16(word >> 16)))
-
-
-@compiled
-def unpack_f32(plane: int, rows: int) -> None:
-    """[k][row] plane of a one-register f32 operand, k = lane / M: the register itself."""
-    for lane in range(64):
-        store_u32(plane, lane, load_u32(rows, lane))
-
-
-@compiled
-def unpack_f8(plane: int, rows: int, registers: int, lanes: int, values: int, chunk: int) -> None:
+def unpack_f8(plane: int, rows: int, registers: int, lanes: int, e5m2: int, chunk: int) -> None:
     """[k][row] plane of 8-bit floats dealt in chunks of `chunk` k values over the lane groups.
 
-    `values`: address of the 256 f32 values of the format. Byte e of a lane in group g:
-    k = (e / chunk) * chunk * groups + g * chunk + e % chunk.
+    Byte e of a lane in group g: k = (e / chunk) * chunk * groups + g * chunk + e % chunk. A chunk
+    is a multiple of 4 values, so the bytes of a dword have consecutive k.
     """
     groups = 64 // lanes
     for register in range(registers):
-        for byte in range(4):
-            e = 4 * register + byte
-            first = (e // chunk) * chunk * groups + e % chunk
-            for group in range(groups):
-                place = (first + group * chunk) * lanes
-                for i in range(lanes):
-                    word = int64(load_u32(rows, register * 64 + group * lanes + i))
-                    code = (word >> (8 * byte)) & 0xFF
-                    store_u32(plane, place + i, load_u32(values, code))
+        e = 4 * register
+        for first in range(0, 64, SPAN):
+            group = first // lanes
+            k = (e // chunk) * chunk * groups + group * chunk + e % chunk
+            out = plane + 4 * (k * lanes + first - group * lanes)
+            source = rows + 4 * (register * 64 + first)
+            if e5m2:
+                spread_e5m2(out, 4 * lanes, source)
+            else:
+                spread_e4m3(out, 4 * lanes, source)
+
+
+@compiled
+def unpack(shape: int, plane: int, rows: int, registers: int, lanes: int, e5m2: int) -> None:
+    """One operand to its plane; `shape`: 0 bf16, 1 f16, else the chunk of 8-bit floats."""
+    if shape <= F16:
+        unpack_halves(plane, rows, registers, lanes, shape)
+    else:
+        unpack_f8(plane, rows, registers, lanes, e5m2, shape)
+
+
+@compiled
+def plane_of_b(temp: int, rows: int, registers: int, shape: int, lanes: int, e5m2: int) -> int:
+    """The plane of an operand that often is the same for several instructions: Q, P.
+
+    Planes are kept with a copy of the registers they were made from, by register number; they are
+    made again when the registers hold something else now.
+    """
+    entry = (
+        temp + 4 * PLANE + (((rows >> 8) + (rows >> 11)) & (KEPT - 1)) * (4 * (PLANE + RAW + 16))
+    )
+    raw = entry + 4 * PLANE
+    key = raw + 4 * RAW
+    kind = (shape << 16) | (lanes << 8) | (registers << 1) | e5m2
+    if load_i64(key, 0) == kind and same_dwords(raw, rows, 4 * registers):
+        return entry
+    unpack(shape, entry, rows, registers, lanes, e5m2)
+    for i in range(64 * registers):
+        store_u32(raw, i, load_u32(rows, i))
+    store_i64(key, 0, kind)
+    return entry
 
 
 @compiled
 def multiply(op: int, dst: int, a: int, b: int, c: int, c_step: int, temp: int, kinds: int) -> None:
-    """D = A*B + C. a, b, c, dst: row addresses; c_step: bytes between rows of C (0 for a constant).
+    """D = A*B + C; a, b, c, dst: row addresses; c_step: bytes between rows of C, 0 for a constant.
 
-    `temp` is work space for two planes of 4096 floats, followed by the values of e4m3 and of e5m2;
-    `kinds` holds the 8-bit formats of A and B in bits 0 and 1 (set: e5m2).
+    `temp` is work space of WORK floats, zeros at first; `kinds` holds the 8-bit formats of A and B
+    in bits 0 and 1 (set: e5m2).
     """
-    plane_b = temp + 4 * 4096
-    values_a = temp + 4 * (8192 + 256 * (kinds & 1))
-    values_b = temp + 4 * (8192 + 256 * (kinds >> 1))
-    if op == o.M_32X32X16_BF16:
-        unpack_bf16(temp, a, 4, 32)
-        unpack_bf16(plane_b, b, 4, 32)
-        dot32(dst, temp, plane_b, c, c_step, 16)
-    elif op == o.M_16X16X32_BF16:
-        unpack_bf16(temp, a, 4, 16)
-        unpack_bf16(plane_b, b, 4, 16)
-        dot16(dst, temp, plane_b, c, c_step, 32)
-    elif op == o.M_32X32X8_BF16:
-        unpack_bf16(temp, a, 2, 32)
-        unpack_bf16(plane_b, b, 2, 32)
-        dot32(dst, temp, plane_b, c, c_step, 8)
-    elif op == o.M_16X16X16_BF16:
-        unpack_bf16(temp, a, 2, 16)
-        unpack_bf16(plane_b, b, 2, 16)
-        dot16(dst, temp, plane_b, c, c_step, 16)
-    elif op == o.M_32X32X64_F8:
-        unpack_f8(temp, a, 8, 32, values_a, 16)
-        unpack_f8(plane_b, b, 8, 32, values_b, 16)
-        dot32(dst, temp, plane_b, c, c_step, 64)
-    elif op == o.M_16X16X128_F8:
-        unpack_f8(temp, a, 8, 16, values_a, 16)
-        unpack_f8(plane_b, b, 8, 16, values_b, 16)
-        dot16(dst, temp, plane_b, c, c_step, 128)
-    elif op == o.M_32X32X16_FP8:
-        unpack_f8(temp, a, 2, 32, values_a, 8)
-        unpack_f8(plane_b, b, 2, 32, values_b, 8)
-        dot32(dst, temp, plane_b, c, c_step, 16)
-    elif op == o.M_16X16X32_FP8:
-        unpack_f8(temp, a, 2, 16, values_a, 8)
-        unpack_f8(plane_b, b, 2, 16, values_b, 8)
-        dot16(dst, temp, plane_b, c, c_step, 32)
-    elif op == o.M_32X32X16_F16:
-        unpack_f16(temp, a, 4, 32)
-        unpack_f16(plane_b, b, 4, 32)
-        dot32(dst, temp, plane_b, c, c_step, 16)
-    elif op == o.M_16X16X32_F16:
-        unpack_f16(temp, a, 4, 16)
-        unpack_f16(plane_b, b, 4, 16)
-        dot16(dst, temp, plane_b, c, c_step, 32)
-    elif op == o.M_32X32X8_F16:
-        unpack_f16(temp, a, 2, 32)
-        unpack_f16(plane_b, b, 2, 32)
-        dot32(dst, temp, plane_b, c, c_step, 8)
-    elif op == o.M_16X16X16_F16:
-        unpack_f16(temp, a, 2, 16)
-        unpack_f16(plane_b, b, 2, 16)
-        dot16(dst, temp, plane_b, c, c_step, 16)
-    elif op == o.M_32X32X2_F32:
-        unpack_f32(temp, a)
-        unpack_f32(plane_b, b)
-        dot32(dst, temp, plane_b, c, c_step, 2)
-    else:  # M_16X16X4_F32
-        unpack_f32(temp, a)
-        unpack_f32(plane_b, b)
-        dot16(dst, temp, plane_b, c, c_step, 4)
+    if op == o.M_32X32X2_F32 or op == o.M_16X16X4_F32:
+        for lane in range(64):  # one register an operand, k = lane / M: a plane as it is
+            store_u32(temp, lane, load_u32(a, lane))
+            store_u32(temp, 64 + lane, load_u32(b, lane))
+        if op == o.M_32X32X2_F32:
+            dot32(dst, temp, temp + 256, c, c_step, 2)
+        else:
+            dot16(dst, temp, temp + 256, c, c_step, 4)
+        return
+    registers = 4
+    shape = 0
+    lanes = 32
+    if op == o.M_32X32X8_BF16 or op == o.M_16X16X16_BF16:
+        registers = 2
+    elif op == o.M_32X32X64_F8 or op == o.M_16X16X128_F8:
+        registers = 8
+        shape = 16
+    elif op == o.M_32X32X16_FP8 or op == o.M_16X16X32_FP8:
+        registers = 2
+        shape = 8
+    elif op == o.M_32X32X16_F16 or op == o.M_16X16X32_F16:
+        shape = F16
+    elif op == o.M_32X32X8_F16 or op == o.M_16X16X16_F16:
+        registers = 2
+        shape = F16
+    if (
+        op == o.M_16X16X32_BF16
+        or op == o.M_16X16X16_BF16
+        or op == o.M_16X16X128_F8
+        or op == o.M_16X16X32_FP8
+        or op == o.M_16X16X32_F16
+        or op == o.M_16X16X16_F16
+    ):
+        lanes = 16
+    unpack(shape, temp, a, registers, lanes, kinds & 1)
+    plane_b = plane_of_b(temp, b, registers, shape, lanes, kinds >> 1)
+    depth = (64 // lanes) * registers * (2 if shape <= F16 else 4)
+    if lanes == 32:
+        dot32(dst, temp, plane_b, c, c_step, depth)
+    else:
+        dot16(dst, temp, plane_b, c, c_step, depth)
 
 
 @compiled

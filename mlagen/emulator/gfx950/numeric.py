@@ -1,7 +1,7 @@
 """Conversions and functions of single values, as the vector ALU defines them.
 
-exp2, log2 and rcp round the exact value correctly but for double-rounding cases (about one in
-2^27); the hardware promises about 1 ulp. Sources: CDNA4 ISA guide, OCP 8-bit floating point
+log2 rounds the exact value correctly but for double-rounding cases (about one in 2^27), as exp2 in
+`lanes` does; the hardware promises about 1 ulp. Sources: CDNA4 ISA guide, OCP 8-bit floating point
 specification; evidence and gaps: docs/fidelity.md.
 """
 
@@ -16,7 +16,6 @@ from numba import njit
 from mlagen.emulator.gfx950.raw import (
     bits_of,
     f32_of,
-    f64_of,
     float32,
     float64,
     int32,
@@ -25,10 +24,9 @@ from mlagen.emulator.gfx950.raw import (
 )
 
 compiled: Any = njit(error_model="numpy", nogil=True)
-
-_LN2 = math.log(2.0)
-_E2 = [_LN2**n / math.factorial(n) for n in range(14)]
-(_C0, _C1, _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13) = _E2
+# Compiled into its caller alone. A function compiled by itself is optimised again, with all that it
+# calls, in each of its callers: for the few at the top of the tree this is cheaper.
+inlined: Any = njit(error_model="numpy", nogil=True, inline="always")
 
 
 @compiled
@@ -40,32 +38,6 @@ def flush_bits(bits: int, keep: int) -> int:
 @compiled
 def f32_from(bits: int) -> float:
     return f32_of(uint32(bits))
-
-
-@compiled
-def exp2_f32(x: float) -> float:
-    """2**x of an f32, through a degree-13 polynomial in double precision."""
-    wide = float64(x)
-    clipped = min(max(wide, -200.0), 200.0)
-    whole = np.floor(clipped + 0.5)
-    r = clipped - whole
-    p = _C13
-    p = p * r + _C12
-    p = p * r + _C11
-    p = p * r + _C10
-    p = p * r + _C9
-    p = p * r + _C8
-    p = p * r + _C7
-    p = p * r + _C6
-    p = p * r + _C5
-    p = p * r + _C4
-    p = p * r + _C3
-    p = p * r + _C2
-    p = p * r + _C1
-    p = p * r + _C0
-    scale = f64_of((int64(int32(whole)) + 1023) << 52)
-    result = float32(p * scale)
-    return result if wide == wide else x
 
 
 @compiled
@@ -111,17 +83,6 @@ def small_float(bits: int, mantissa: int, bias: int, largest: int, overflow: int
     rounded = (fraction + (1 << (shift - 1)) - 1 + ((fraction >> shift) & 1)) >> shift
     code = (e << mantissa) + rounded - (1 << mantissa)
     return code if code <= largest else overflow
-
-
-@compiled
-def e4m3_of(bits: int, clamp: int) -> int:
-    """f32 bits to OCP e4m3 (no infinities): overflow is NaN, or 448 when clamping."""
-    sign = (bits >> 24) & 0x80
-    if (bits & 0x7FFFFFFF) > 0x7F800000:
-        return sign | 0x7F
-    if (bits & 0x7FFFFFFF) == 0x7F800000:
-        return sign | (0x7E if clamp else 0x7F)
-    return sign | small_float(bits, 3, 7, 0x7E, 0x7E if clamp else 0x7F)
 
 
 @compiled
@@ -242,20 +203,6 @@ def signed32(x: int) -> int:
 @compiled
 def signed24(x: int) -> int:
     return ((x & 0xFFFFFF) ^ 0x800000) - 0x800000
-
-
-@compiled
-def permute_byte(high: int, low: int, select: int) -> int:
-    """One byte of v_perm_b32: `select` picks from the eight bytes high:low (ISA guide, V_PERM)."""
-    if select >= 13:
-        return 0xFF
-    if select == 12:
-        return 0
-    if select >= 8:
-        word = high if select >= 10 else low
-        return 0xFF if (word >> (31 if select & 1 else 15)) & 1 else 0
-    word = high if select >= 4 else low
-    return (word >> (8 * (select & 3))) & 0xFF
 
 
 @compiled

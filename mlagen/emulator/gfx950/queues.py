@@ -26,6 +26,15 @@ from mlagen.emulator.gfx950.raw import (
     uint8,
     uint32,
 )
+from mlagen.emulator.gfx950.spans import (
+    copy_b32,
+    copy_b128,
+    fill_range,
+    gather_b64,
+    gather_b128,
+    transpose_b8,
+    transpose_b16,
+)
 from mlagen.emulator.gfx950.state import (
     next_random,
     queue_slot,
@@ -61,6 +70,7 @@ def open_entry(
     store_i64(entries, base + y.E_OP, 0)
     store_i64(entries, base + y.E_BYTES, 4 * dwords)
     store_i64(entries, base + y.E_VARIANT, 0)
+    store_i64(entries, base + y.E_WHOLE, 0)
     if register >= 0:
         pending = load_i64(context, y.C_PENDING)
         until = load_i64(context, y.C_UNTIL)
@@ -78,6 +88,9 @@ def poison_registers(context: int, wave: int, register: int, dwords: int, lanes:
     """Fill vector registers that a load is on its way to."""
     for i in range(dwords):
         row = vector_row(context, wave, register + i)
+        if lanes == -1:
+            fill_range(row, 4, y.POISON)
+            continue
         for lane in range(64):
             if (lanes >> lane) & 1:
                 store_u32(row, lane, uint32(y.POISON))
@@ -88,6 +101,44 @@ def owns(context: int, wave: int, queue: int, sequence: int, register: int) -> b
     """Whether the entry is still the newest load on its way to the register."""
     pending = load_i64(context, y.C_PENDING)
     return load_i64(pending, register_slot(wave, register)) == (queue << 40) + sequence + 1
+
+
+@compiled
+def owns_all(
+    context: int, wave: int, queue: int, sequence: int, register: int, dwords: int
+) -> bool:
+    owned = 0
+    for i in range(dwords):
+        owned += 1 if owns(context, wave, queue, sequence, register + i) else 0
+    return owned == dwords
+
+
+@compiled
+def land_whole(
+    context: int, wave: int, queue: int, sequence: int, slot: int, base: int, shift: int
+) -> bool:
+    """A whole wave's load from LDS or memory at `base` to registers; False when not done here."""
+    entries = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
+    dwords = load_i64(entries, y.E_DWORDS)
+    register = load_i64(entries, y.E_REG)
+    if load_i64(entries, y.E_WHOLE) == 0:
+        return False
+    if not owns_all(context, wave, queue, sequence, register, dwords):
+        return False
+    out = vector_row(context, wave, register)
+    addresses = load_i64(context, y.C_QADDR) + slot * 512
+    variant = load_i64(entries, y.E_VARIANT) if queue == y.Q_LDS else o.D_READ
+    if variant == o.D_READ_TR8:
+        transpose_b8(out, base, addresses, shift)
+    elif variant == o.D_READ_TR16:
+        transpose_b16(out, base, addresses, shift)
+    elif dwords == 4:
+        gather_b128(out, base, addresses, shift)
+    elif dwords == 2:
+        gather_b64(out, base, addresses, shift)
+    else:
+        copy_b32(out, base, addresses, shift)
+    return True
 
 
 @compiled
@@ -135,6 +186,15 @@ def land_memory(context: int, wave: int, queue: int, sequence: int, slot: int) -
     addresses = load_i64(context, y.C_QADDR) + slot * 512
     data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
     lds = load_i64(context, y.C_LDS)
+    arena = load_i64(context, y.C_ARENA)
+    if kind == y.K_LOAD and land_whole(context, wave, queue, sequence, slot, arena, 8):
+        return
+    if kind == y.K_DMA and load_i64(entries, base + y.E_WHOLE):
+        if dwords == 4:
+            copy_b128(lds + variant, arena, addresses, 8)
+        else:
+            copy_b32(lds + variant, arena, addresses, 8)
+        return
     for i in range(dwords):
         if kind == y.K_LOAD:
             if not owns(context, wave, queue, sequence, register + i):
@@ -195,6 +255,8 @@ def write_lds(context: int, byte: int, size: int, value: int) -> None:
 @compiled
 def land_lds_read(context: int, wave: int, queue: int, sequence: int, slot: int) -> None:
     """A DS read samples LDS and its registers get their values."""
+    if land_whole(context, wave, queue, sequence, slot, load_i64(context, y.C_LDS), 0):
+        return
     base = slot * y.E_SIZE
     entries = load_i64(context, y.C_QUEUE)
     dwords = load_i64(entries, base + y.E_DWORDS)
@@ -264,6 +326,13 @@ def land_lds_write(context: int, slot: int) -> None:
     size = min(load_i64(entries, base + y.E_BYTES), 4)
     addresses = load_i64(context, y.C_QADDR) + slot * 512
     data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+    if load_i64(entries, base + y.E_WHOLE):
+        lds = load_i64(context, y.C_LDS)
+        for lane in range(64):
+            place = lds + load_i64(addresses, lane)
+            for i in range(dwords):
+                store_u32(place, i, load_u32(data, i * 64 + lane))
+        return
     for lane in range(64):
         if (lanes >> lane) & 1:
             word = load_i64(addresses, lane)

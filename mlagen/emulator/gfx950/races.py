@@ -12,7 +12,17 @@ from __future__ import annotations
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.numeric import compiled
 from mlagen.emulator.gfx950.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
-from mlagen.emulator.gfx950.state import queue_slot, report, wave_base
+from mlagen.emulator.gfx950.spans import (
+    fill_range,
+    mark_b32,
+    mark_b64,
+    mark_b128,
+    scan_b32,
+    scan_b64,
+    scan_b128,
+    scan_range,
+)
+from mlagen.emulator.gfx950.state import finding_slot, queue_slot, repeated, report, wave_base
 
 
 @compiled
@@ -58,6 +68,12 @@ def report_race(
     ops = load_i64(context, y.C_OPS)
     base = (earlier & (y.OPS_RING - 1)) * y.O_SIZE
     other = load_i64(ops, base + y.O_WAVE)
+    mine = kind
+    if kind == y.RACE_RAW and other == wave:
+        mine = y.MISSING_WAIT
+    other_row = load_i64(ops, base + y.O_ROW)
+    if repeated(context, finding_slot(context, mine, row, other_row)):
+        return
     newer = -1  # its wait was reached: only the barrier is missing
     if load_i64(ops, base + y.O_DONE) == y.NOT_DONE:
         queue = y.Q_VM if load_i64(ops, base + y.O_KIND) == 1 else y.Q_LDS
@@ -72,21 +88,82 @@ def report_race(
                 mark = load_i64(control, y.W_MARK + queue)
                 end = mark if other != wave and sequence < mark else tail
                 newer = end - sequence - 1
-    mine = kind
-    if kind == y.RACE_RAW and other == wave:
-        mine = y.MISSING_WAIT
     place = y.HUGE + byte if mine == y.MISSING_WAIT else byte
     code = load_i64(ops, base + y.O_KIND) * 1000 + newer + 1
-    report(context, mine, row, load_i64(ops, base + y.O_ROW), wave, other, place, dwords, code)
+    report(context, mine, row, other_row, wave, other, place, dwords, code)
 
 
 @compiled
-def note_read(
-    context: int, wave: int, row: int, number: int, byte: int, dwords: int, waves: int
-) -> None:
+def scan(shadow: int, addresses: int, dwords: int, bias: int) -> int:
+    """The largest shadow value, less `bias` mod 2^32, of a whole wave's accesses."""
+    if dwords == 4:
+        return scan_b128(shadow, addresses, bias)
+    if dwords == 2:
+        return scan_b64(shadow, addresses, bias)
+    return scan_b32(shadow, addresses, bias)
+
+
+@compiled
+def mark(shadow: int, addresses: int, dwords: int, number: int) -> None:
+    if dwords == 4:
+        mark_b128(shadow, addresses, number)
+    elif dwords == 2:
+        mark_b64(shadow, addresses, number)
+    else:
+        mark_b32(shadow, addresses, number)
+
+
+@compiled
+def shadow_of_readers(context: int, wave: int) -> int:
+    return load_i64(context, y.C_SHADOW_R) + wave * (4 * y.SHADOW_DWORDS)
+
+
+@compiled
+def quiet_read(context: int, wave: int, number: int, addresses: int, dwords: int) -> bool:
+    """Record a whole wave's DS read of 1, 2 or 4 dwords a lane if there is nothing to report.
+
+    That is so when everything it reads was written in an earlier epoch: 1 <= writer < safe.
+    """
+    safe = load_i64(context, y.C_SAFE_OP)
+    if scan(load_i64(context, y.C_SHADOW_W), addresses, dwords, 1) >= safe - 1:
+        return False
+    mark(shadow_of_readers(context, wave), addresses, dwords, number)
+    return True
+
+
+@compiled
+def quiet_write(context: int, number: int, addresses: int, dwords: int, waves: int) -> bool:
+    """Record a whole wave's DS write if all accesses to its bytes were in earlier epochs."""
+    safe = load_i64(context, y.C_SAFE_OP)
+    writers = load_i64(context, y.C_SHADOW_W)
+    if scan(writers, addresses, dwords, 0) >= safe:
+        return False
+    for wave in range(waves):
+        if scan(shadow_of_readers(context, wave), addresses, dwords, 0) >= safe:
+            return False
+    mark(writers, addresses, dwords, number)
+    return True
+
+
+@compiled
+def quiet_span(context: int, number: int, byte: int, chunks: int, waves: int) -> bool:
+    """The same for a write of 16 * `chunks` dwords from `byte` (a load to LDS)."""
+    safe = load_i64(context, y.C_SAFE_OP)
+    writers = load_i64(context, y.C_SHADOW_W)
+    if scan_range(writers + byte, chunks) >= safe:
+        return False
+    for wave in range(waves):
+        if scan_range(shadow_of_readers(context, wave) + byte, chunks) >= safe:
+            return False
+    fill_range(writers + byte, chunks, number)
+    return True
+
+
+@compiled
+def note_read(context: int, wave: int, row: int, number: int, byte: int, dwords: int) -> None:
     """Check and record a DS read of `dwords` dwords from a dword-aligned byte address."""
     writers = load_i64(context, y.C_SHADOW_W)
-    readers = load_i64(context, y.C_SHADOW_R)
+    readers = shadow_of_readers(context, wave)
     safe = load_i64(context, y.C_SAFE_OP)
     first = byte >> 2
     for dword in range(first, first + dwords):
@@ -95,7 +172,7 @@ def note_read(
             report(context, y.UNDEFINED_LDS, row, -1, wave, -1, dword * 4, 4, 0)
         elif writer >= safe and unordered(context, wave, 0, writer):
             report_race(context, y.RACE_RAW, row, wave, writer, dword * 4, 1)
-        store_u32(readers, dword * waves + wave, uint32(number))
+        store_u32(readers, dword, uint32(number))
 
 
 @compiled
@@ -112,7 +189,7 @@ def note_write(
         if writer >= safe and writer != 0 and unordered(context, wave, kind, writer):
             report_race(context, y.RACE_WAW, row, wave, writer, dword * 4, 1)
         for other in range(waves):
-            reader = int64(load_u32(readers, dword * waves + other))
+            reader = int64(load_u32(readers, other * y.SHADOW_DWORDS + dword))
             if reader >= safe and reader != 0 and unordered(context, wave, kind, reader):
                 report_race(context, y.RACE_WAR, row, wave, reader, dword * 4, 1)
         store_u32(writers, dword, uint32(number))

@@ -44,6 +44,36 @@ def queue_slot(wave: int, queue: int, sequence: int) -> int:
 
 
 @compiled
+def finding_slot(context: int, kind: int, row: int, other: int) -> int:
+    """Slot of the hash table for a kind and a pair of instructions: its own or a free one."""
+    index = load_i64(context, y.C_FIND_INDEX)
+    table = load_i64(context, y.C_FIND)
+    slot = (row * 31 + other * 7919 + kind * 101) & (y.FIND_SLOTS - 1)
+    while True:
+        number = load_i64(index, slot)
+        base = (number - 1) * y.F_SIZE
+        if number == 0 or (
+            load_i64(table, base + y.F_KIND) == kind
+            and load_i64(table, base + y.F_ROW) == row
+            and load_i64(table, base + y.F_OTHER) == other
+        ):
+            return slot
+        slot = (slot + 1) & (y.FIND_SLOTS - 1)
+
+
+@compiled
+def repeated(context: int, slot: int) -> bool:
+    """Count one more occurrence of a finding that was made before; False when it is new."""
+    number = load_i64(load_i64(context, y.C_FIND_INDEX), slot)
+    if number == 0:
+        return False
+    table = load_i64(context, y.C_FIND)
+    base = (number - 1) * y.F_SIZE
+    store_i64(table, base + y.F_COUNT, load_i64(table, base + y.F_COUNT) + 1)
+    return True
+
+
+@compiled
 def report(
     context: int,
     kind: int,
@@ -56,20 +86,15 @@ def report(
     c: int,
 ) -> None:
     """Record a finding, or count it when the same pair of instructions was found before."""
+    slot = finding_slot(context, kind, row, other)
+    if repeated(context, slot):
+        return
     table = load_i64(context, y.C_FIND)
     count = load_i64(context, y.C_FIND_COUNT)
-    for i in range(count):
-        base = i * y.F_SIZE
-        if (
-            load_i64(table, base + y.F_KIND) == kind
-            and load_i64(table, base + y.F_ROW) == row
-            and load_i64(table, base + y.F_OTHER) == other
-        ):
-            store_i64(table, base + y.F_COUNT, load_i64(table, base + y.F_COUNT) + 1)
-            return
     if count >= y.MAX_FINDINGS:
         store_i64(context, y.C_DROPPED, load_i64(context, y.C_DROPPED) + 1)
         return
+    store_i64(load_i64(context, y.C_FIND_INDEX), slot, count + 1)
     base = count * y.F_SIZE
     store_i64(table, base + y.F_KIND, kind)
     store_i64(table, base + y.F_ROW, row)

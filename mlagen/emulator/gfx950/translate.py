@@ -149,6 +149,7 @@ def _note_effects(
         out[base + 1] = access.count
         out[base + 2] = -consumer - 1 if unchecked else consumer
         out[base + 3] = _PRODUCER_NUMBER[read_producer_class(ins, access, effect)]
+        out[y.P_FORBIDS] |= out[base + 3] != 0
     out[y.P_WRITES] = len(effect.writes)
     for number, access in enumerate(effect.writes):
         base = y.P_WRITE + number * y.WRITE_SIZE

@@ -11,14 +11,48 @@ import math
 import numpy as np
 
 from mlagen.emulator.gfx950 import opcodes as o
+from mlagen.emulator.gfx950.lanes import (
+    lanes_f32,
+    lanes_i32,
+    lanes_u32,
+    row_add,
+    row_add3,
+    row_add_carry,
+    row_add_shift,
+    row_add_u32,
+    row_and,
+    row_and_or,
+    row_exp2,
+    row_fma,
+    row_max,
+    row_max3,
+    row_min,
+    row_min3,
+    row_mov,
+    row_mul,
+    row_mul_i24,
+    row_mul_lo,
+    row_or,
+    row_pack_bf16,
+    row_pack_e4m3,
+    row_perm,
+    row_rcp,
+    row_shift_add,
+    row_shift_arithmetic,
+    row_shift_left,
+    row_shift_or,
+    row_shift_right,
+    row_sub,
+    row_sub_borrow,
+    row_sub_u32,
+    row_xor,
+)
 from mlagen.emulator.gfx950.layout import POISON
 from mlagen.emulator.gfx950.numeric import (
     bf16_of,
     compiled,
     count_bits,
-    e4m3_of,
     e5m2_of,
-    exp2_f32,
     f16_of,
     f32_from,
     f32_of_e4m3,
@@ -30,7 +64,6 @@ from mlagen.emulator.gfx950.numeric import (
     log2_f32,
     max_f32,
     min_f32,
-    permute_byte,
     reverse_bits,
     round_even,
     signed16,
@@ -42,7 +75,6 @@ from mlagen.emulator.gfx950.raw import (
     bits_of,
     float32,
     float64,
-    fma_f32,
     int64,
     load_u32,
     store_u32,
@@ -75,38 +107,25 @@ def write_f32(row: int, lane: int, value: float, keep: int) -> None:
 def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
     """f32 arithmetic: t = op(a, b, c) on 64 lanes, denormals treated as `keep` says."""
     if op == o.V_MUL_F32:
-        for i in range(64):
-            write_f32(t, i, read_f32(a, i, keep) * read_f32(b, i, keep), keep)
+        row_mul(t, a, b, c, keep, 0)
     elif op == o.V_ADD_F32:
-        for i in range(64):
-            write_f32(t, i, read_f32(a, i, keep) + read_f32(b, i, keep), keep)
+        row_add(t, a, b, c, keep, 0)
     elif op == o.V_SUB_F32:
-        for i in range(64):
-            write_f32(t, i, read_f32(a, i, keep) - read_f32(b, i, keep), keep)
+        row_sub(t, a, b, c, keep, 0)
     elif op == o.V_SUBREV_F32:
-        for i in range(64):
-            write_f32(t, i, read_f32(b, i, keep) - read_f32(a, i, keep), keep)
+        row_sub(t, b, a, c, keep, 0)
     elif op == o.V_FMA_F32 or op == o.V_FMAC_F32:
-        for i in range(64):
-            value = fma_f32(read_f32(a, i, keep), read_f32(b, i, keep), read_f32(c, i, keep))
-            write_f32(t, i, value, keep)
+        row_fma(t, a, b, c, keep, 0)
     elif op == o.V_EXP_F32:
-        for i in range(64):
-            write_f32(t, i, exp2_f32(read_f32(a, i, keep)), keep)
+        row_exp2(t, a, b, c, keep, 0)
     elif op == o.V_MAX_F32:
-        for i in range(64):
-            write_f32(t, i, max_f32(read_f32(a, i, keep), read_f32(b, i, keep)), keep)
+        row_max(t, a, b, c, keep, 0)
     elif op == o.V_MIN_F32:
-        for i in range(64):
-            write_f32(t, i, min_f32(read_f32(a, i, keep), read_f32(b, i, keep)), keep)
+        row_min(t, a, b, c, keep, 0)
     elif op == o.V_MAX3_F32:
-        for i in range(64):
-            two = max_f32(read_f32(a, i, keep), read_f32(b, i, keep))
-            write_f32(t, i, max_f32(two, read_f32(c, i, keep)), keep)
+        row_max3(t, a, b, c, keep, 0)
     elif op == o.V_MIN3_F32:
-        for i in range(64):
-            two = min_f32(read_f32(a, i, keep), read_f32(b, i, keep))
-            write_f32(t, i, min_f32(two, read_f32(c, i, keep)), keep)
+        row_min3(t, a, b, c, keep, 0)
     elif op == o.V_MED3_F32:
         for i in range(64):
             x = read_f32(a, i, keep)
@@ -118,8 +137,7 @@ def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
                 value = max_f32(min_f32(x, y), min_f32(max_f32(x, y), z))
             write_f32(t, i, value, keep)
     elif op == o.V_RCP_F32:
-        for i in range(64):
-            write_f32(t, i, float32(1.0) / read_f32(a, i, keep), keep)
+        row_rcp(t, a, b, c, keep, 0)
     elif op == o.V_LOG_F32:
         for i in range(64):
             write_f32(t, i, log2_f32(read_f32(a, i, keep)), keep)
@@ -156,14 +174,9 @@ def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
 def alu_convert(op: int, t: int, a: int, b: int, keep: int, clamp8: int, upper: int) -> None:
     """Conversions between f32, integers and small floats; `upper` picks a source's upper half."""
     if op == o.V_CVT_PK_BF16_F32:
-        for i in range(64):
-            low = bf16_of(flush_bits(read_int(a, i), keep))
-            high = bf16_of(flush_bits(read_int(b, i), keep))
-            write_int(t, i, low | high << 16)
+        row_pack_bf16(t, a, b, a, keep, 0)
     elif op == o.V_CVT_PK_FP8_F32:
-        for i in range(64):
-            low = e4m3_of(flush_bits(read_int(a, i), keep), clamp8)
-            write_int(t, i, low | e4m3_of(flush_bits(read_int(b, i), keep), clamp8) << 8)
+        row_pack_e4m3(t, a, b, a, keep, clamp8)
     elif op == o.V_CVT_PK_BF8_F32:
         for i in range(64):
             low = e5m2_of(flush_bits(read_int(a, i), keep), clamp8)
@@ -204,29 +217,21 @@ def alu_convert(op: int, t: int, a: int, b: int, keep: int, clamp8: int, upper: 
 def alu_integer(op: int, t: int, a: int, b: int, c: int, aux: int) -> None:
     """32-bit integer operations; `aux` is the truth table of v_bitop3."""
     if op == o.V_MOV_B32:
-        for i in range(64):
-            write_int(t, i, read_int(a, i))
+        row_mov(t, a, b, c, 0, 0)
     elif op == o.V_ADD_U32:
-        for i in range(64):
-            write_int(t, i, read_int(a, i) + read_int(b, i))
+        row_add_u32(t, a, b, c, 0, 0)
     elif op == o.V_SUB_U32:
-        for i in range(64):
-            write_int(t, i, read_int(a, i) - read_int(b, i))
+        row_sub_u32(t, a, b, c, 0, 0)
     elif op == o.V_SUBREV_U32:
-        for i in range(64):
-            write_int(t, i, read_int(b, i) - read_int(a, i))
+        row_sub_u32(t, b, a, c, 0, 0)
     elif op == o.V_ADD3_U32:
-        for i in range(64):
-            write_int(t, i, read_int(a, i) + read_int(b, i) + read_int(c, i))
+        row_add3(t, a, b, c, 0, 0)
     elif op == o.V_AND_B32:
-        for i in range(64):
-            write_int(t, i, read_int(a, i) & read_int(b, i))
+        row_and(t, a, b, c, 0, 0)
     elif op == o.V_OR_B32:
-        for i in range(64):
-            write_int(t, i, read_int(a, i) | read_int(b, i))
+        row_or(t, a, b, c, 0, 0)
     elif op == o.V_XOR_B32:
-        for i in range(64):
-            write_int(t, i, read_int(a, i) ^ read_int(b, i))
+        row_xor(t, a, b, c, 0, 0)
     elif op == o.V_XNOR_B32:
         for i in range(64):
             write_int(t, i, ~(read_int(a, i) ^ read_int(b, i)))
@@ -234,32 +239,27 @@ def alu_integer(op: int, t: int, a: int, b: int, c: int, aux: int) -> None:
         for i in range(64):
             write_int(t, i, ~read_int(a, i))
     elif op == o.V_LSHLREV_B32:
-        for i in range(64):
-            write_int(t, i, read_int(b, i) << (read_int(a, i) & 31))
+        row_shift_left(t, a, b, c, 0, 0)
     elif op == o.V_LSHRREV_B32:
-        for i in range(64):
-            write_int(t, i, read_int(b, i) >> (read_int(a, i) & 31))
+        row_shift_right(t, a, b, c, 0, 0)
     elif op == o.V_ASHRREV_I32:
-        for i in range(64):
-            write_int(t, i, signed32(read_int(b, i)) >> (read_int(a, i) & 31))
+        row_shift_arithmetic(t, a, b, c, 0, 0)
     elif op == o.V_LSHL_ADD_U32:
-        for i in range(64):
-            write_int(t, i, (read_int(a, i) << (read_int(b, i) & 31)) + read_int(c, i))
+        row_shift_add(t, a, b, c, 0, 0)
     elif op == o.V_ADD_LSHL_U32:
-        for i in range(64):
-            write_int(t, i, (read_int(a, i) + read_int(b, i)) << (read_int(c, i) & 31))
+        row_add_shift(t, a, b, c, 0, 0)
     elif op == o.V_LSHL_OR_B32:
-        for i in range(64):
-            write_int(t, i, (read_int(a, i) << (read_int(b, i) & 31)) | read_int(c, i))
+        row_shift_or(t, a, b, c, 0, 0)
     elif op == o.V_AND_OR_B32:
-        for i in range(64):
-            write_int(t, i, (read_int(a, i) & read_int(b, i)) | read_int(c, i))
+        row_and_or(t, a, b, c, 0, 0)
     elif op == o.V_OR3_B32:
         for i in range(64):
             write_int(t, i, read_int(a, i) | read_int(b, i) | read_int(c, i))
     elif op == o.V_XAD_U32:
         for i in range(64):
             write_int(t, i, (read_int(a, i) ^ read_int(b, i)) + read_int(c, i))
+    elif op == o.V_PERM_B32:
+        row_perm(t, a, b, c, 0, 0)
     elif op == o.V_BITOP3_B32 or op == o.V_BITOP3_B16:
         for i in range(64):
             x = read_int(a, i)
@@ -305,15 +305,6 @@ def alu_integer(op: int, t: int, a: int, b: int, c: int, aux: int) -> None:
             shift = 8 * (read_int(c, i) & 3)
             value = read_int(b, i) >> shift | read_int(a, i) << (32 - shift)
             write_int(t, i, value)
-    elif op == o.V_PERM_B32:
-        for i in range(64):
-            high = read_int(a, i)
-            low = read_int(b, i)
-            select = read_int(c, i)
-            value = 0
-            for byte in range(4):
-                value |= permute_byte(high, low, (select >> (8 * byte)) & 0xFF) << (8 * byte)
-            write_int(t, i, value)
     elif op >= o.V_ADD_U16:
         alu_halfword(op, t, a, b, c)
     else:
@@ -357,8 +348,7 @@ def alu_halfword(op: int, t: int, a: int, b: int, c: int) -> None:
 def alu_integer_rare(op: int, t: int, a: int, b: int, c: int) -> None:
     """Multiplies, extrema and bit counts."""
     if op == o.V_MUL_I32_I24:
-        for i in range(64):
-            write_int(t, i, signed24(read_int(a, i)) * signed24(read_int(b, i)))
+        row_mul_i24(t, a, b, c, 0, 0)
     elif op == o.V_MUL_U32_U24:
         for i in range(64):
             write_int(t, i, (read_int(a, i) & 0xFFFFFF) * (read_int(b, i) & 0xFFFFFF))
@@ -374,8 +364,7 @@ def alu_integer_rare(op: int, t: int, a: int, b: int, c: int) -> None:
             product = signed24(read_int(a, i)) * signed24(read_int(b, i))
             write_int(t, i, product + read_int(c, i))
     elif op == o.V_MUL_LO_U32:
-        for i in range(64):
-            write_int(t, i, read_int(a, i) * read_int(b, i))
+        row_mul_lo(t, a, b, c, 0, 0)
     elif op == o.V_MUL_HI_U32:
         for i in range(64):
             product = uint64(read_int(a, i)) * uint64(read_int(b, i))
@@ -440,51 +429,14 @@ def alu_integer_rare(op: int, t: int, a: int, b: int, c: int) -> None:
 
 
 @compiled
-def select(t: int, a: int, b: int, mask: int) -> None:
-    """v_cndmask: b where the mask bit is set, a elsewhere."""
-    for i in range(64):
-        write_int(t, i, read_int(b, i) if (mask >> i) & 1 else read_int(a, i))
-
-
-@compiled
 def add_carry(op: int, t: int, a: int, b: int, mask: int) -> int:
     """Adds and subtracts with carry; the lane mask of carries (borrows) out is returned."""
-    out = 0
-    for i in range(64):
-        x = read_int(a, i)
-        y = read_int(b, i)
-        if op & o.CARRY_REVERSE:
-            x, y = y, x
-        carry = (mask >> i) & 1 if op & o.CARRY_IN else 0
-        value = x - y - carry if op & o.CARRY_SUB else x + y + carry
-        write_int(t, i, value)
-        out |= ((value >> 32) & 1) << i
-    return out
-
-
-@compiled
-def _holds_float(relation: int, x: float, y: float) -> bool:
-    unordered = x != x or y != y
-    # The upper eight relations are complements of the lower eight, reversed (ISA guide, V_CMP).
-    negated = relation >= 8
-    r = 15 - relation if negated else relation
-    if r == 0:
-        value = False
-    elif r == 1:
-        value = x < y
-    elif r == 2:
-        value = x == y
-    elif r == 3:
-        value = x <= y
-    elif r == 4:
-        value = x > y
-    elif r == 5:
-        value = (x < y) or (x > y)
-    elif r == 6:
-        value = x >= y
-    else:
-        value = not unordered
-    return (not value) if negated else value
+    carry = mask if op & o.CARRY_IN else 0
+    if op & o.CARRY_REVERSE:
+        a, b = b, a
+    if op & o.CARRY_SUB:
+        return row_sub_borrow(t, a, b, carry)
+    return row_add_carry(t, a, b, carry)
 
 
 @compiled
@@ -525,7 +477,10 @@ def class_of_f32(bits: int) -> int:
 
 @compiled
 def compare(op: int, a: int, b: int, a_high: int, b_high: int, keep: int) -> int:
-    """Lane mask of a compare; the high rows matter for 64-bit integers only."""
+    """Lane mask of a compare; the high rows matter for 64-bit integers only.
+
+    A relation is a set of outcomes: less (bit 0), equal (bit 1), greater (bit 2).
+    """
     out = 0
     kind = op >> 4
     relation = op & 15
@@ -534,17 +489,14 @@ def compare(op: int, a: int, b: int, a_high: int, b_high: int, keep: int) -> int
             if class_of_f32(read_int(a, i)) & read_int(b, i):
                 out |= 1 << i
     elif kind == o.CMP_F32:
-        for i in range(64):
-            if _holds_float(relation, read_f32(a, i, keep), read_f32(b, i, keep)):
-                out |= 1 << i
+        # The upper eight relations are complements of the lower eight, reversed (ISA guide, V_CMP).
+        if relation < 8:
+            return lanes_f32(a, b, relation, keep)
+        return ~lanes_f32(a, b, 15 - relation, keep)
     elif kind == o.CMP_I32:
-        for i in range(64):
-            if _holds_int(relation, signed32(read_int(a, i)), signed32(read_int(b, i))):
-                out |= 1 << i
+        return lanes_i32(a, b, relation, keep)
     elif kind == o.CMP_U32:
-        for i in range(64):
-            if _holds_int(relation, read_int(a, i), read_int(b, i)):
-                out |= 1 << i
+        return lanes_u32(a, b, relation, keep)
     elif kind == o.CMP_I16:
         for i in range(64):
             if _holds_int(relation, signed16(read_int(a, i)), signed16(read_int(b, i))):
