@@ -167,6 +167,7 @@ def measure(case: Case, sanitize: bool, threads: int, mode: str, repeat: int) ->
         "wall s": best,
         "CPU s, launch included": cpu,
         "wave instructions/s": result.wave_instructions / best,
+        "wave instructions/CPU s": result.wave_instructions / cpu,
         "largest error": error,
         "findings": len(result.findings),
     }

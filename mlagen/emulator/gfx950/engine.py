@@ -73,6 +73,7 @@ def release_barrier(context: int) -> bool:
     if live == 0:
         return False
     safe = min(load_i64(context, y.C_NEXT_OP), load_i64(context, y.C_ORPHAN))
+    safe_read = safe
     entries = load_i64(context, y.C_QUEUE)
     for wave in range(waves):
         control = wave_base(context, wave)
@@ -89,7 +90,10 @@ def release_barrier(context: int) -> bool:
                 number = load_i64(entries, slot * y.E_SIZE + y.E_OP)
                 if number != 0:
                     safe = min(safe, number)
+                    if queue == y.Q_LDS:
+                        safe_read = min(safe_read, number)
     store_i64(context, y.C_SAFE_OP, safe)
+    store_i64(context, y.C_SAFE_READ, safe_read)
     return True
 
 

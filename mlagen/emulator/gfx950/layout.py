@@ -56,6 +56,7 @@ C_RANDOM: Final = 37
 C_FLUSH: Final = 38  # and-mask for f32 denormals: 0x80000000 flushes, 0xffffffff keeps
 C_NEXT_OP: Final = 39
 C_SAFE_OP: Final = 40  # operations below this number are ordered before the current epoch
+C_SAFE_READ: Final = 56  # the same for DS instructions: loads to LDS stay in flight for long
 C_BUFFER_COUNT: Final = 41
 C_FIND_COUNT: Final = 42
 C_WORKGROUP: Final = 43

@@ -312,6 +312,7 @@ class Machine:
         linear = group[0] + grid[0] * (group[1] + grid[1] * group[2])
         context[y.C_NEXT_OP] = 1
         context[y.C_SAFE_OP] = 1
+        context[y.C_SAFE_READ] = 1
         context[y.C_FIND_COUNT] = 0
         context[y.C_DROPPED] = 0
         context[y.C_WORKGROUP] = linear

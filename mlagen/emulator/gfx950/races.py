@@ -138,6 +138,7 @@ def quiet_write(context: int, number: int, addresses: int, dwords: int, waves: i
     writers = load_i64(context, y.C_SHADOW_W)
     if scan(writers, addresses, dwords, 0) >= safe:
         return False
+    safe = load_i64(context, y.C_SAFE_READ)
     for wave in range(waves):
         if scan(shadow_of_readers(context, wave), addresses, dwords, 0) >= safe:
             return False
@@ -152,6 +153,7 @@ def quiet_span(context: int, number: int, byte: int, chunks: int, waves: int) ->
     writers = load_i64(context, y.C_SHADOW_W)
     if scan_range(writers + byte, chunks) >= safe:
         return False
+    safe = load_i64(context, y.C_SAFE_READ)
     for wave in range(waves):
         if scan_range(shadow_of_readers(context, wave) + byte, chunks) >= safe:
             return False
@@ -183,6 +185,7 @@ def note_write(
     writers = load_i64(context, y.C_SHADOW_W)
     readers = load_i64(context, y.C_SHADOW_R)
     safe = load_i64(context, y.C_SAFE_OP)
+    safe_read = load_i64(context, y.C_SAFE_READ)
     first = byte >> 2
     for dword in range(first, first + dwords):
         writer = int64(load_u32(writers, dword))
@@ -190,6 +193,6 @@ def note_write(
             report_race(context, y.RACE_WAW, row, wave, writer, dword * 4, 1)
         for other in range(waves):
             reader = int64(load_u32(readers, other * y.SHADOW_DWORDS + dword))
-            if reader >= safe and reader != 0 and unordered(context, wave, kind, reader):
+            if reader >= safe_read and reader != 0 and unordered(context, wave, kind, reader):
                 report_race(context, y.RACE_WAR, row, wave, reader, dword * 4, 1)
         store_u32(writers, dword, uint32(number))
