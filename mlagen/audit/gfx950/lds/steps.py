@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mlagen.audit.gfx950.lds.expressions import Node, Scalar
+from mlagen.audit.gfx950.lds.division import DIVISION
+from mlagen.audit.gfx950.lds.expressions import DATA, Node, Scalar
 from mlagen.audit.gfx950.lds.wave import LANES, Wave
 from mlagen.binary.effects import effects, is_matrix
 from mlagen.binary.instruction import EXEC, SCC, VCC, Instruction, Operand
@@ -29,7 +30,9 @@ def compile_step(ins: Instruction, accum: int) -> Step:
     if name in SHORT:
         return _short(ins)
     if name in VECTOR:
-        return _vector(ins, accum)
+        return _vector(ins, accum, VECTOR[name].function)
+    if name in DIVISION:
+        return _vector(ins, accum, DIVISION[name])
     for prefix, make in _OTHERS.items():
         if name.startswith(prefix):
             step = make(ins, accum)
@@ -147,8 +150,8 @@ def signed_short(ins: Instruction) -> int:
     return constant - 0x10000 if constant & 0x8000 else constant
 
 
-def _vector(ins: Instruction, accum: int) -> Step:
-    name, function = ins.mnemonic, VECTOR[ins.mnemonic].function
+def _vector(ins: Instruction, accum: int, function: Callable[..., Any]) -> Step:
+    name = ins.mnemonic
     target, sources = _destination(ins), _sources(ins, accum)
     register = target.index + (accum if target.kind == "a" else 0)
 
@@ -189,7 +192,7 @@ def _compare(ins: Instruction, accum: int) -> Step | None:
         wide = [_pair(operand) for key, operand in ins.operands if "src" in key]
 
         def step64(w: Wave) -> None:
-            parts = [part for read in wide for part in read(w)]
+            parts: list[Any] = [part for read in wide for part in read(w)]
             if all(isinstance(part, int) for part in parts):
                 a, b, c, d = parts
                 w.s[SCC] = int(RELATIONS[relation](a | b << 32, c | d << 32))
@@ -248,7 +251,7 @@ def _wide(ins: Instruction, accum: int) -> Step | None:
     def step(w: Wave) -> None:
         first = sources[0](w)
         second = (w.s[EXEC], w.s[EXEC + 1]) if save else sources[1](w)
-        result = []
+        result: list[Scalar] = []
         for a, b in zip(first, second, strict=True):
             if isinstance(a, int) and isinstance(b, int):
                 result.append(function(a, b))
@@ -397,6 +400,8 @@ def _compare_lanes(ins: Instruction, accum: int) -> Step | None:
     def step(w: Wave) -> None:
         a, b = (read(w) for read in sources)
         active = w.s[EXEC], w.s[EXEC + 1]
+        low: Scalar
+        high: Scalar
         known = not isinstance(a, Node) and not isinstance(b, Node)
         if known and isinstance(active[0], int) and isinstance(active[1], int):
             if kind == "i32":
@@ -404,8 +409,11 @@ def _compare_lanes(ins: Instruction, accum: int) -> Step | None:
             holds = np.broadcast_to(np.asarray(test(a, b)), (LANES,))
             bits = sum(1 << lane for lane in np.flatnonzero(holds).tolist())
             low, high = bits & active[0], bits >> 32 & active[1]
+        elif w.full:
+            low = high = w.expressions.of(f"v_cmp_{relation}_{kind}", a, b)
         else:
-            low, high = (w.expressions.opaque(ins.mnemonic, half, a, b, *active) for half in (0, 1))
+            low = w.expressions.opaque(ins.mnemonic, 0, a, b, *active)
+            high = w.expressions.opaque(ins.mnemonic, 1, a, b, *active)
         w.s[number], w.s[number + 1] = low, high
         if prefix == "cmpx":
             w.s[EXEC], w.s[EXEC + 1] = low, high
@@ -427,9 +435,9 @@ def _conditional_mask(ins: Instruction, accum: int) -> Step | None:
         if known and isinstance(low, int) and isinstance(high, int):
             bits = low | high << 32
             chosen = np.array([bits >> lane & 1 for lane in range(LANES)], dtype=bool)
-            w.write(register, np.where(chosen, b, a))
+            w.write(register, np.asarray(np.where(chosen, b, a)))
         else:
-            w.write(register, w.expressions.opaque(ins.mnemonic, a, b, low, high))
+            w.write(register, w.expressions.of("v_cndmask_b32", a, b, low))
 
     return step
 
@@ -481,8 +489,8 @@ def _exchange(ins: Instruction, accum: int) -> Step | None:
             w.write(second, a)
             return
         one, other = np.broadcast_to(a, (LANES,)), np.broadcast_to(b, (LANES,))
-        w.write(first, np.where(upper, other[partner], one))
-        w.write(second, np.where(upper, other, one[partner]))
+        w.write(first, np.asarray(np.where(upper, other[partner], one)))
+        w.write(second, np.asarray(np.where(upper, other, one[partner])))
 
     return step
 
@@ -531,7 +539,7 @@ def _unknown(ins: Instruction, accum: int) -> Step:
         else:
             values = tuple(w.read(n) if file == "v" else w.s[n] for file, n in reads)
         for part, (file, number) in enumerate(writes):
-            node = w.expressions.opaque("LDS" if fresh else str(label), part, *values)
+            node = w.expressions.opaque(DATA if fresh else str(label), part, *values)
             if file == "v":
                 w.write(number, node)
             else:
