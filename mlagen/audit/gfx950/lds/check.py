@@ -47,7 +47,7 @@ def check_lds(kernel: KernelCode, waves: int, options: LdsOptions | None = None)
         barriers = any(i.mnemonic == "s_barrier" for i in kernel.instructions)
         if not barriers:
             return LdsReport((), (), (), (), 0, 0, (0, len(program.flow.blocks)), (0, 0))
-    explorer = Explorer(program, waves, block, options.max_blocks)
+    explorer = Explorer(program, waves, block, options.max_steps)
     told = _Told(program)
     number, quiet = 0, 0
     while number < options.runs and (
@@ -74,12 +74,18 @@ class _Told:
     def add(self, number: int, run: Run) -> None:
         if run.stopped:
             self._say(f"a path was given up: {run.stopped}")
+        met: set[tuple[object, ...]] = set()
         for race in races(run.waves):
             earlier, later = race.earlier.site.pc, race.later.site.pc
             between = (self.program.stretch[earlier], self.program.stretch[later])
             key = (race.rule, race.newer >= 0, *between)
-            if key not in self.findings:
-                self.findings[key] = self._finding(race, run)
+            known = self.findings.get(key)
+            if known is None or (known.severity == "advice" and key not in met):
+                # One that nothing speaks against tells more.
+                found = self._finding(race, run)
+                if known is None or found.severity == "error":
+                    self.findings[key] = found
+                met.add(key)
             self.pairs.setdefault(key, set()).add((earlier, later))
         if not run.stopped:
             self._count_barriers(number, run)
@@ -159,9 +165,10 @@ class _Told:
                 if done >= race.later.issued
                 else "nothing orders them"
             )
+        doubts = _doubts(race, run)
         return Finding(
             rule=race.rule,
-            severity="error",
+            severity="advice" if doubts else "error",
             kernel=self.program.kernel.name,
             pc=later.pc,
             asm=str(later.ins),
@@ -169,8 +176,22 @@ class _Told:
             other_asm=str(earlier.ins),
             resource=resource,
             needs=needs,
-            message=f"{why}{_witness(run)}",
+            message=f"{why}{doubts}{_witness(run)}",
         )
+
+
+def _doubts(race: Race, run: Run) -> str:
+    """Why a race may not matter, "" where nothing speaks against it."""
+    loose = run.decisions.loose()
+    if loose:
+        return f"; the path rests on values that are not followed ({loose})"
+    overtaken = race.earlier.site.kind == "read" and race.later.site.kind == "dma"
+    if overtaken and race.earlier.issued < race.later.issued:
+        return (
+            "; the read was issued before that barrier and only waited for after it: it is safe "
+            "as far as it is faster than a load from memory"
+        )
+    return ""
 
 
 def _witness(run: Run) -> str:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from mlagen.audit.gfx950.lds.expressions import Model, Node, Values
+from mlagen.audit.gfx950.lds.expressions import OPAQUE, Model, Node, Values
 from mlagen.binary.integers import MASK, signed
 
 _SMALL = (0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 192,
           255, 256, 257, 320, 384, 512, 640, 768, 1024, 1 << 30, MASK)  # fmt: skip
 _USUAL = 0xFFFF
 _LARGE = 4096
+_TRIALS = 4000
+"""Models that are tried in one run: after that, branches go as the values have it."""
 _SIZES = (64, 65, 128, 129, 192, 193, 256, 257, 320, 321, 384, 512, 640, 768, 1024, _LARGE)
 _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -26,6 +28,7 @@ class Decisions:
 
     def __init__(self, large_first: bool = False) -> None:
         self._large_first = large_first
+        self._trials = _TRIALS
         self.model: Model = {}
         self.made: dict[Node, bool] = {}
         self._values = Values(self.model)
@@ -37,7 +40,7 @@ class Decisions:
         if known is not None:
             return known
         holds = bool(self._values.of(condition))
-        if want is not None and holds != want and self._steer(condition, want):
+        if want is not None and holds != want and self._trials > 0 and self._steer(condition, want):
             holds = want
         self.made[condition] = holds
         for leaf in condition.leaves:
@@ -84,6 +87,7 @@ class Decisions:
         return Values({**self.model, leaf: value & MASK}, self._values, leaf)
 
     def _fits(self, condition: Node, want: bool, trial: Values, leaves: Iterable[Node]) -> bool:
+        self._trials -= 1
         return bool(trial.of(condition)) == want and all(
             bool(trial.of(other)) == self.made[other]
             for leaf in leaves
@@ -110,6 +114,15 @@ class Decisions:
             yield (old + step) & MASK
             yield (old - step) & MASK
         yield from _SMALL
+
+    def loose(self) -> str:
+        """Decisions by values that code computes from known ones in ways that are not evaluated:
+        the path need not exist. What data decides may go either way."""
+        return ", ".join(
+            sorted(
+                {str(leaf.args[0]) for leaf in self._about if leaf.op == OPAQUE and not leaf.data}
+            )
+        )
 
     def says(self, limit: int = 6) -> str:
         """The model in words: what the arguments and loaded values must be for this path."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.audit.gfx950.lds.division import DIVISION
 from mlagen.binary.integers import MASK, RELATIONS, SCALAR, VECTOR, signed
 
 Lanes = npt.NDArray[np.int64]
@@ -22,12 +23,13 @@ Lanes = npt.NDArray[np.int64]
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """`op` of `args` (nodes, ints, or what names a leaf). `leaves`: all leaves under it.
-    `serial`: counts the nodes as they are made."""
+    `serial`: counts the nodes as they are made. `data`: it depends on what LDS or tiles hold."""
 
     op: str
     args: tuple[Any, ...] = field(repr=False)
     leaves: frozenset[Node] = field(repr=False)
     serial: int
+    data: bool = False
 
 
 Scalar = int | Node
@@ -35,6 +37,7 @@ Vector = int | Lanes | Node
 Model = dict[Node, int]  # leaf -> its value
 
 LEAF, OPAQUE, LANES = "leaf", "opaque", "lanes"
+DATA = "data"  # the name of opaque values that LDS or a tile held
 
 
 def _relation(name: str, kind: str) -> Callable[..., int]:
@@ -42,6 +45,12 @@ def _relation(name: str, kind: str) -> Callable[..., int]:
     if kind == "i32":
         return lambda a, b: int(relation(signed(a), signed(b)))
     return lambda a, b: int(relation(a, b))
+
+
+def _mask(name: str, kind: str) -> Callable[..., int]:
+    """Half of what v_cmp gives, if all lanes are like lane 0."""
+    holds = _relation(name, kind)
+    return lambda a, b: MASK if holds(a, b) else 0
 
 
 def _wide(relation: str) -> Callable[..., int]:
@@ -52,11 +61,14 @@ def _wide(relation: str) -> Callable[..., int]:
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: integer.function for name, integer in (*VECTOR.items(), *SCALAR.items())},
     **{f"{r}_{k}": _relation(r, k) for r in RELATIONS for k in ("i32", "u32")},
+    **{f"v_cmp_{r}_{k}": _mask(r, k) for r in RELATIONS for k in ("i32", "u32")},
     **{f"{r}_u64": _wide(r) for r in RELATIONS},
     "select": lambda condition, a, b: a if condition else b,
     "carry": lambda a, b, c: int(a + b + c > MASK),
     "borrow": lambda a, b, c: int(a - b - c < 0),
     "bit": lambda a, b: a >> (b & 31) & 1,
+    "v_cndmask_b32": lambda a, b, mask: b if mask & 1 else a,
+    **DIVISION,
 }
 _SUMS = ("v_add_u32", "v_add_i32", "s_add_u32", "s_add_i32")
 _DIFFERENCES = ("v_sub_u32", "v_sub_i32", "s_sub_u32", "s_sub_i32")
@@ -83,7 +95,7 @@ class Expressions:
         if op in _DIFFERENCES and not isinstance(args[1], Node):
             return self._sum(args[0], args[1], -1)
         if op in ("v_mov_b32", "s_mov_b32", "v_accvgpr_read_b32", "v_accvgpr_write_b32"):
-            return args[0]  # type: ignore[no-any-return]
+            return cast(Scalar, args[0])
         return self._node(op, tuple(self._plain(a) for a in args))
 
     def _sum(self, a: Any, b: Any, sign: int) -> Scalar:
@@ -95,7 +107,7 @@ class Expressions:
             if a.op == "s_add_u32" and isinstance(a.args[1], int):
                 a, constant = a.args[0], a.args[1] + constant
             constant &= MASK
-            return self._node("s_add_u32", (a, constant)) if constant else a  # type: ignore[return-value]
+            return self._node("s_add_u32", (a, constant)) if constant else a
         if sign < 0:
             return self._node("s_sub_u32", (self._plain(a), self._plain(b)))
         return self._node("s_add_u32", (self._plain(a), self._plain(b)))
@@ -109,12 +121,15 @@ class Expressions:
         key = (op, args)
         found = self._known.get(key)
         if found is None:
+            below = [a for a in args if isinstance(a, Node)]
+            data = args[0] == DATA or any(a.data for a in below)
+            serial = len(self._known)
             if op in (LEAF, OPAQUE):
-                found = Node(op, args, frozenset(), len(self._known))
+                found = Node(op, args, frozenset(), serial, data)
                 object.__setattr__(found, "leaves", frozenset((found,)))
             else:
-                below = [a.leaves for a in args if isinstance(a, Node)]
-                found = Node(op, args, frozenset().union(*below), len(self._known))
+                leaves = frozenset[Node]().union(*(a.leaves for a in below))
+                found = Node(op, args, leaves, serial, data)
             self._known[key] = found
         return found
 

@@ -34,7 +34,7 @@ class Explorer:
     program: Program
     waves: int
     block: tuple[int, int, int]
-    max_blocks: int
+    max_steps: int
     edges: Counter[tuple[int, int]] = field(default_factory=Counter)
     reached: set[int] = field(default_factory=set)
     _taken: int = 0  # `edges` as bits
@@ -54,7 +54,7 @@ class Explorer:
             result.waves.append(state)
             result.asked.append(frozenset(asked))
             if not ended:
-                result.stopped = f"wave {wave} did not end within {self.max_blocks} blocks"
+                result.stopped = f"wave {wave} did not end within {self.max_steps} steps"
                 break
         return result
 
@@ -69,7 +69,9 @@ class Explorer:
         program, flow = self.program, self.program.flow
         rounds: dict[int, int] = {}  # loop -> decisions to stay in it since it was entered
         at = 0
-        for _ in range(self.max_blocks):
+        passed = 0
+        while passed < self.max_steps:
+            passed += len(program.blocks[at]) + 1
             self.reached.add(at)
             for step in program.blocks[at]:
                 step(w)

@@ -9,9 +9,10 @@ import numpy as np
 
 from mlagen.audit.gfx950.lds.expressions import Expressions, Lanes, Node, Scalar, Vector
 from mlagen.audit.gfx950.lds.footprints import Footprint, Footprints
+from mlagen.audit.gfx950.lds.operands import Step, relate
 from mlagen.audit.gfx950.lds.relevant import is_lds_memory, relevant
 from mlagen.audit.gfx950.lds.sites import Site, read_site
-from mlagen.audit.gfx950.lds.steps import Step, compile_step, relate
+from mlagen.audit.gfx950.lds.steps import compile_step
 from mlagen.audit.gfx950.lds.wave import LANES, Operation, Wave, lanes_of
 from mlagen.binary.code_object import KernelCode
 from mlagen.binary.effects import effects, is_lds_dma

@@ -10,13 +10,13 @@ from mlagen.audit.gfx950.findings import Finding
 @dataclass(frozen=True, slots=True)
 class LdsOptions:
     """`block`: threads of a workgroup in x, y, z (default: all in x). `dynamic_lds`: bytes asked
-    for at launch beyond the descriptor's. `runs`: sets of paths at most. `max_blocks`: basic
-    blocks that a wave may pass on one path."""
+    for at launch beyond the descriptor's. `runs`: sets of paths at most. `max_steps`:
+    instructions that matter, and branches, which a wave may pass on one path."""
 
     block: tuple[int, int, int] | None = None
     dynamic_lds: int = 0
     runs: int = 40
-    max_blocks: int = 4_000
+    max_steps: int = 40_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -82,7 +82,7 @@ class Wave:
             if value.mask == (self.s[EXEC], self.s[EXEC + 1]):
                 return value.value
             return self.expressions.opaque("masked", self.number, register, value.value)
-        return value  # type: ignore[no-any-return]
+        return cast(Vector, value)
 
     def write(self, register: int, value: Vector) -> None:
         """A vector write as EXEC allows it."""
@@ -91,11 +91,16 @@ class Wave:
             return
         mask = (self.s[EXEC], self.s[EXEC + 1])
         old = self.v[register]
-        known = not isinstance(value, Node) and not isinstance(old, Node | Masked)
-        if known and isinstance(mask[0], int) and isinstance(mask[1], int):
-            self.v[register] = np.where(lanes_of(mask[0], mask[1]), value, old)
-        else:
+        low, high = mask
+        if (
+            isinstance(value, Node)
+            or isinstance(low, Node)
+            or isinstance(high, Node)
+            or isinstance(old, Node | Masked)
+        ):
             self.v[register] = Masked(value, mask)
+        else:
+            self.v[register] = np.where(lanes_of(low, high), value, old)
 
     def issue_dma(self, operation: Operation) -> None:
         """Count a load to LDS and look for operations of this wave that it overtakes."""
