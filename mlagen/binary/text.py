@@ -158,6 +158,8 @@ def _data_share(ins: Instruction) -> tuple[list[str], list[str]]:
 
 def _buffer(ins: Instruction) -> tuple[list[str], list[str]]:
     shown = dict(ins.operands)
+    if "srsrc" not in shown:  # cache maintenance: buffer_inv, buffer_wbl2
+        return [], [name for name in ("sc0", "nt", "sc1") if ins.modifier(name)]
     parts = [str(shown["vdata"])] if "vdata" in shown else []
     parts.append(str(shown.get("vaddr", "off")))
     parts += [str(shown["srsrc"]), str(shown["soffset"])]

@@ -156,6 +156,8 @@ buffer_load_dwordx4 a[0:3], v4, s[8:11], 0 idxen sc0 nt sc1
 buffer_load_dword v0, v[4:5], s[8:11], 0 idxen offen
 buffer_store_dwordx4 v[0:3], v4, s[8:11], 0 offen
 buffer_store_short v0, v4, s[8:11], 0 offen
+buffer_inv sc1
+buffer_wbl2 sc0 sc1
 global_load_dword v0, v[4:5], off
 global_load_dwordx4 v[0:3], v4, s[2:3] offset:-16
 global_load_ubyte v0, v4, s[2:3]
