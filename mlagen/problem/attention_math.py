@@ -19,8 +19,8 @@ from mlagen.problem.formats import (
     Floats,
     scale_log2e,
 )
-from mlagen.problem.mha import MhaConfig
-from mlagen.problem.mha_inputs import MhaInputs, MhaSequence
+from mlagen.problem.prefill import PrefillConfig
+from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence
 
 SCORES = 2**21  # a block's: a matrix of them in fp64 is 16 MiB
 MFMA_K = 16  # products that one v_mfma_f32_32x32x16_bf16 adds to each accumulator
@@ -34,9 +34,9 @@ Ints = npt.NDArray[np.int64]
 class HeadData:
     """The keys and values of one sequence and K/V head, in fp64.
 
-    `k`, `v`: [keys, depth]. `v` has zeros where the data is not finite, and `bad_v` is 1 there
-    (None where all is finite): a hidden key must not matter, whatever lies in it. `largest_v`
-    [depth]: of the magnitudes.
+    `k` [keys, qk_width]; `v` [keys, v_width], multiplied with its scale `unit`. `v` has zeros where
+    the data is not finite, and `bad_v` is 1 there (None where all is finite): a hidden key must not
+    matter, whatever lies in it. `largest_v` [v_width]: of the magnitudes.
     """
 
     k: Floats
@@ -44,15 +44,16 @@ class HeadData:
     abs_v: Floats
     bad_v: Floats | None
     largest_v: Floats
+    unit: float
 
     @staticmethod
-    def of(inputs: MhaInputs, sequence: MhaSequence, kv_head: int) -> HeadData:
+    def of(inputs: PrefillInputs, sequence: PrefillSequence, kv_head: int) -> HeadData:
         k, v = (array.astype(np.float64) for array in inputs.key_rows(sequence, kv_head))
         finite = np.isfinite(v)
         bad = None if finite.all() else (~finite).astype(np.float64)
-        v = np.where(finite, v, 0.0)
+        v = np.where(finite, v, 0.0) * inputs.value_scale
         abs_v = np.abs(v)
-        return HeadData(k, v, abs_v, bad, abs_v.max(axis=0, initial=0.0))
+        return HeadData(k, v, abs_v, bad, abs_v.max(axis=0, initial=0.0), inputs.value_scale)
 
     def weighted(self, weights: Floats, keys: slice) -> Floats:
         """`weights @ v` over `keys`; NaN where a weight is not 0 on a V that is not finite."""
@@ -65,12 +66,12 @@ class HeadData:
         """What a row may lose to numbers below the normal range, [rows, depth], from the keys it
         sees [rows, 1]: of every P, of every product with a V, and of their sums. The row sum is at
         least 1."""
-        lost = SMALLEST_NORMAL * (count + 1) * (1.0 + self.largest_v)
+        lost = SMALLEST_NORMAL * (count + 1) * (self.unit + self.largest_v)
         return np.where(count > 0, lost, 0.0)
 
 
 def row_blocks(
-    config: MhaConfig, sequence: MhaSequence, rows: Ints
+    config: PrefillConfig, sequence: PrefillSequence, rows: Ints
 ) -> Iterator[tuple[slice, slice]]:
     """Local `rows` (ascending) in blocks: where the block lies in `rows`, and the keys it sees."""
     size = max(1, min(256, SCORES // max(sequence.keys, 1)))
@@ -82,7 +83,7 @@ def row_blocks(
         yield block, slice(seen.start, seen.stop)
 
 
-def visible(config: MhaConfig, sequence: MhaSequence, rows: Ints, keys: slice) -> Bools:
+def visible(config: PrefillConfig, sequence: PrefillSequence, rows: Ints, keys: slice) -> Bools:
     """[rows, keys]: which of the keys each row sees."""
     q = (sequence.start_pos + rows)[:, None]
     k = np.arange(keys.start, keys.stop)[None, :]
@@ -126,13 +127,14 @@ def lse_error(maximum: Floats, log2_sum: Floats) -> Floats:
     return LN2 * (TRANSCENDENTAL * np.maximum(1.0, size) + 3 * U_FP32 * (np.abs(maximum) + size))
 
 
-def score_error(q: Floats, k: Floats, factor: float) -> Floats:
+def score_error(q: Floats, k: Floats, factor: float, products: int = MFMA_K) -> Floats:
     """Bound of the fp32 error of the scores `q @ k.T`, [rows, keys], in the scores' units.
 
-    The kernel adds products of bf16 numbers, which fp32 holds exactly, in depth // 16 steps (one
-    MFMA each) in ascending order; the order inside a step is not published, so any is allowed. Each
-    of a step's 16 roundings is at most u times the largest partial sum that any order can reach:
-    the accumulator with all the step's positive or all its negative products.
+    The kernel adds products of bf16 numbers (or narrower), which fp32 holds exactly, in steps of
+    one MFMA each (`products`: 16 for bf16) in ascending order; the order inside a step is not
+    published, so any is allowed. Each of a step's roundings is at most u times the largest partial
+    sum that any order can reach: the accumulator with all the step's positive or all its negative
+    products.
 
     Evaluated in fp32, hence the last factor: its own error is far below one part in a thousand.
     """
@@ -141,8 +143,8 @@ def score_error(q: Floats, k: Floats, factor: float) -> Floats:
     total = np.zeros(shape, np.float32)  # of the accumulator, after the steps so far
     worst, squares = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
     abs_q, abs_k = np.abs(q32), np.abs(k32)
-    for step in range(0, q.shape[1], MFMA_K):
-        part = slice(step, step + MFMA_K)
+    for step in range(0, q.shape[1], products):
+        part = slice(step, step + products)
         half = (q32[:, part] @ k32[:, part].T) / 2
         # largest of |total + positive products| and |total + negative products|
         partial = abs_q[:, part] @ abs_k[:, part].T
@@ -153,7 +155,7 @@ def score_error(q: Floats, k: Floats, factor: float) -> Floats:
         worst += partial
         partial *= partial
         squares += partial
-    worst *= MFMA_K
+    worst *= products
     np.sqrt(squares, out=squares)
-    squares *= factor * MFMA_K**0.5
+    squares *= factor * products**0.5
     return np.minimum(worst, squares).astype(np.float64) * (U_FP32 * 1.001)
