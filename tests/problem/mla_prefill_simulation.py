@@ -2,7 +2,7 @@
 
 Not written from the oracles: it walks pages and tiles the way a kernel does and rounds by casting.
 `style`: "fused" rounds c * m to fp32 and computes P from one fused c * dot - M; "unfused" keeps m
-as it is and multiplies the difference by c, as AITER's kernel does, and adds up the other way round.
+as it is and multiplies the difference by c, as AITER's kernel does, and adds up in another order.
 """
 
 from __future__ import annotations
