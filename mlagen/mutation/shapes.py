@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mlagen.mutation.listing import Listing
 from mlagen.problem import MhaConfig, MhaInputs, default_scale
-from mlagen.problem.mha_inputs import ELEMENT_TYPES
+from mlagen.problem.prefill_inputs import ELEMENT_TYPES
 
 _STEP = 12.0  # log2 units that the maxima of climbing rows grow by from tile to tile
 _ALONG = 4.0  # a climbing query's part along the direction of the climb

@@ -22,7 +22,7 @@ from mlagen.launch.device_tensor import DeviceTensor, device_tensor, is_torch
 from mlagen.problem import MhaConfig, MhaInputs
 from mlagen.problem.formats import scale_log2e
 from mlagen.problem.masks import MAX_POSITION
-from mlagen.problem.mha_inputs import ELEMENT_TYPES, check_scale
+from mlagen.problem.prefill_inputs import ELEMENT_TYPES, check_scale
 
 # What torch calls the types that are made here.
 _TORCH_NAMES = {

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from mlagen.errors import ConfigError
 from mlagen.problem import MhaConfig, MhaInputs
 from mlagen.problem.formats import scale_log2e
-from mlagen.problem.mha_inputs import ELEMENT_TYPES, check_tensor
+from mlagen.problem.prefill_inputs import ELEMENT_TYPES, check_tensor
 
 U32 = 2**32  # buffer resources hold sizes, and kernels offsets and row numbers, in 32 bits
 GRID_MOST = 65535  # workgroups in y and in z

@@ -5,7 +5,8 @@ from mlagen.problem import MhaConfig, MhaInputs, exact, rounded, compare
 expected = exact(inputs)  # or rounded(inputs)
 compare(expected.output, inputs.output_view(o)), compare(expected.lse, inputs.lse_view(lse))
 
-The oracles of MLA decode are `mla_decode_exact.exact` and `mla_decode_rounded.rounded`.
+`exact` and `rounded` are for MHA and for MLA prefill. The oracles of MLA decode are
+`mla_decode_exact.exact` and `mla_decode_rounded.rounded`.
 """
 
 from mlagen.problem.expected import Comparison, Expected, HeadErrors, Worst, compare
@@ -19,12 +20,15 @@ from mlagen.problem.masks import (
 )
 from mlagen.problem.mha import MhaConfig
 from mlagen.problem.mha_exact import exact
-from mlagen.problem.mha_expected import MhaExpected
-from mlagen.problem.mha_inputs import MhaInputs, MhaSequence, default_scale
+from mlagen.problem.mha_expected import PrefillExpected
+from mlagen.problem.mha_inputs import MhaInputs
 from mlagen.problem.mha_rounded import rounded
+from mlagen.problem.mla import MlaConfig
 from mlagen.problem.mla_decode import MlaDecodeConfig
 from mlagen.problem.mla_decode_expected import MlaDecodeExpected, compare_lse
 from mlagen.problem.mla_decode_inputs import MODEL_SCALE, MlaDecodeInputs
+from mlagen.problem.mla_prefill_inputs import MlaPrefillInputs
+from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence, default_scale
 
 __all__ = [
     "MODEL_SCALE",
@@ -35,13 +39,16 @@ __all__ = [
     "HeadErrors",
     "Mask",
     "MhaConfig",
-    "MhaExpected",
     "MhaInputs",
-    "MhaSequence",
+    "MlaConfig",
     "MlaDecodeConfig",
     "MlaDecodeExpected",
     "MlaDecodeInputs",
+    "MlaPrefillInputs",
     "Null",
+    "PrefillExpected",
+    "PrefillInputs",
+    "PrefillSequence",
     "SlidingWindowCausal",
     "TileStatus",
     "Worst",

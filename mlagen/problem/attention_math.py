@@ -19,8 +19,8 @@ from mlagen.problem.formats import (
     Floats,
     scale_log2e,
 )
-from mlagen.problem.mha import MhaConfig
-from mlagen.problem.mha_inputs import MhaInputs, MhaSequence
+from mlagen.problem.prefill import PrefillConfig
+from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence
 
 SCORES = 2**21  # a block's: a matrix of them in fp64 is 16 MiB
 MFMA_K = 16  # products that one v_mfma_f32_32x32x16_bf16 adds to each accumulator
@@ -34,9 +34,9 @@ Ints = npt.NDArray[np.int64]
 class HeadData:
     """The keys and values of one sequence and K/V head, in fp64.
 
-    `k`, `v`: [keys, depth]. `v` has zeros where the data is not finite, and `bad_v` is 1 there
-    (None where all is finite): a hidden key must not matter, whatever lies in it. `largest_v`
-    [depth]: of the magnitudes.
+    `k` [keys, qk_width]; `v` [keys, v_width], multiplied with its scale `unit`. `v` has zeros where
+    the data is not finite, and `bad_v` is 1 there (None where all is finite): a hidden key must not
+    matter, whatever lies in it. `largest_v` [v_width]: of the magnitudes.
     """
 
     k: Floats
@@ -44,15 +44,16 @@ class HeadData:
     abs_v: Floats
     bad_v: Floats | None
     largest_v: Floats
+    unit: float
 
     @staticmethod
-    def of(inputs: MhaInputs, sequence: MhaSequence, kv_head: int) -> HeadData:
+    def of(inputs: PrefillInputs, sequence: PrefillSequence, kv_head: int) -> HeadData:
         k, v = (array.astype(np.float64) for array in inputs.key_rows(sequence, kv_head))
         finite = np.isfinite(v)
         bad = None if finite.all() else (~finite).astype(np.float64)
-        v = np.where(finite, v, 0.0)
+        v = np.where(finite, v, 0.0) * inputs.value_scale
         abs_v = np.abs(v)
-        return HeadData(k, v, abs_v, bad, abs_v.max(axis=0, initial=0.0))
+        return HeadData(k, v, abs_v, bad, abs_v.max(axis=0, initial=0.0), inputs.value_scale)
 
     def weighted(self, weights: Floats, keys: slice) -> Floats:
         """`weights @ v` over `keys`; NaN where a weight is not 0 on a V that is not finite."""
@@ -65,12 +66,12 @@ class HeadData:
         """What a row may lose to numbers below the normal range, [rows, depth], from the keys it
         sees [rows, 1]: of every P, of every product with a V, and of their sums. The row sum is at
         least 1."""
-        lost = SMALLEST_NORMAL * (count + 1) * (1.0 + self.largest_v)
+        lost = SMALLEST_NORMAL * (count + 1) * (self.unit + self.largest_v)
         return np.where(count > 0, lost, 0.0)
 
 
 def row_blocks(
-    config: MhaConfig, sequence: MhaSequence, rows: Ints
+    config: PrefillConfig, sequence: PrefillSequence, rows: Ints
 ) -> Iterator[tuple[slice, slice]]:
     """Local `rows` (ascending) in blocks: where the block lies in `rows`, and the keys it sees."""
     size = max(1, min(256, SCORES // max(sequence.keys, 1)))
@@ -82,7 +83,7 @@ def row_blocks(
         yield block, slice(seen.start, seen.stop)
 
 
-def visible(config: MhaConfig, sequence: MhaSequence, rows: Ints, keys: slice) -> Bools:
+def visible(config: PrefillConfig, sequence: PrefillSequence, rows: Ints, keys: slice) -> Bools:
     """[rows, keys]: which of the keys each row sees."""
     q = (sequence.start_pos + rows)[:, None]
     k = np.arange(keys.start, keys.stop)[None, :]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mlagen.errors import ConfigError
 from mlagen.problem.formats import BF16_BITS, Floats, rounds_from
-from mlagen.problem.mha_inputs import ELEMENT_TYPES
+from mlagen.problem.prefill_inputs import ELEMENT_TYPES
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,11 +25,14 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
+E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 FP32 = np.dtype(np.float32)
 
-BF16_BITS, FP32_BITS = 8, 24  # of the significand, the implicit one included
+E4M3_BITS, BF16_BITS, FP32_BITS = 4, 8, 24  # of the significand, the implicit one included
 # Half of the spacing at 1: the largest relative error of one rounding.
-U_BF16, U_FP32 = 2.0**-BF16_BITS, 2.0**-FP32_BITS
+U_E4M3, U_BF16, U_FP32 = 2.0**-E4M3_BITS, 2.0**-BF16_BITS, 2.0**-FP32_BITS
+# e4m3fn (OCP 8-bit floating point 1.0): largest, smallest normal, spacing below that.
+E4M3_MAX, E4M3_NORMAL, E4M3_STEP = 448.0, 2.0**-6, 2.0**-9
 SMALLEST_NORMAL = 2.0**-126  # of fp32 and of bf16; what is smaller is flushed
 
 # v_exp_f32 and v_rcp_f32 are accurate to 1 ulp (AMD's ISA documents), at most 2^-23 of the result.
@@ -62,6 +65,17 @@ def round_bf16(x: Floats) -> Floats:
     """
     shifted = x * (2.0 ** (53 - BF16_BITS) + 1.0)
     return shifted - (shifted - x)
+
+
+def round_e4m3(x: Floats) -> Floats:
+    """`x` rounded to e4m3fn, denormals included, without a detour through fp32.
+
+    NaN where the rounded number is above 448, as `v_cvt_pk_fp8_f32` makes it without clamping.
+    """
+    _, exponent = np.frexp(np.maximum(np.abs(x), E4M3_NORMAL))
+    step = np.ldexp(1.0, exponent - E4M3_BITS)
+    made = np.rint(x / step) * step
+    return np.where(np.abs(made) > E4M3_MAX, np.nan, made)
 
 
 def prescaled(q: npt.NDArray[Any], scale: float) -> Floats:

@@ -12,6 +12,7 @@ from mlagen.errors import ConfigError
 from mlagen.problem.arrays import check_int32, check_pages
 from mlagen.problem.formats import scale_log2e
 from mlagen.problem.mha import MhaConfig
+from mlagen.problem.prefill import PrefillConfig
 
 SINK_TYPES = (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16))
 
@@ -45,7 +46,7 @@ def check_offsets(name: str, offsets: Ints, rows: int, of: str) -> None:
         )
 
 
-def check_page_table(config: MhaConfig, table: Ints, lengths: Ints, pages: int) -> None:
+def check_page_table(config: PrefillConfig, table: Ints, lengths: Ints, pages: int) -> None:
     """Raises ConfigError for a length that is negative or that its table row cannot hold, and for a
     used page that the pool of `pages` pages does not have.
 

@@ -1,4 +1,4 @@
-"""What an oracle of MHA says: the output and the log-sum-exp, each with its bounds."""
+"""What an oracle of prefill says: the output and the log-sum-exp, each with its bounds."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlagen.errors import ConfigError
 from mlagen.problem.attention_math import LN2, lse_error, sink_error
 from mlagen.problem.expected import Alternative, Expected
 from mlagen.problem.formats import Floats, scale_log2e
-from mlagen.problem.mha_inputs import MhaInputs
 from mlagen.problem.mha_selection import Selection
+from mlagen.problem.prefill_inputs import PrefillInputs
 
 
 @dataclass(frozen=True, eq=False)
-class MhaExpected:
+class PrefillExpected:
     """An oracle's answer. `output` is for `compare` with `inputs.output_view(o)`; `lse`, whose
     depth is 1, for `compare` with `inputs.lse_view(lse)`: natural logarithm, the sink included,
     -inf for a row that has neither key nor sink."""
@@ -27,10 +26,10 @@ class MhaExpected:
 class Answer:
     """The arrays that an oracle fills. They start as those of rows that see no key."""
 
-    def __init__(self, inputs: MhaInputs, selection: Selection) -> None:
+    def __init__(self, inputs: PrefillInputs, selection: Selection) -> None:
         shape = selection.shape
         self.selection = selection
-        self.values = np.zeros((*shape, inputs.config.depth))
+        self.values = np.zeros((*shape, inputs.config.v_width))
         self.bounds = np.zeros(self.values.shape)
         self.lse = np.full((*shape, 1), -np.inf)
         self.lse_bounds = np.zeros(self.lse.shape)
@@ -55,10 +54,10 @@ class Answer:
         alternatives: tuple[Alternative, ...] = (),
         lse_alternatives: tuple[Alternative, ...] = (),
         undecided: int = 0,
-    ) -> MhaExpected:
+    ) -> PrefillExpected:
         """The answer under the oracle's name."""
         of = self.selection.expected()
-        return MhaExpected(
+        return PrefillExpected(
             Expected(
                 oracle,
                 self.values,
@@ -76,13 +75,4 @@ class Answer:
                 output="lse",
                 **of,
             ),
-        )
-
-
-def require_bf16(inputs: MhaInputs) -> None:
-    """Raises ConfigError unless the roundings of the oracles are those of the problem."""
-    if inputs.config.dtype != "bf16":
-        raise ConfigError(
-            f"dtype={inputs.config.dtype}: the oracles know the roundings of bf16 kernels only",
-            hint="dtype=bf16",
         )

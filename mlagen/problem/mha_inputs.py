@@ -1,65 +1,27 @@
-"""One call's data: the tensors of an MHA problem with its run-time numbers, checked once."""
+"""One call's data of an MHA problem: its tensors with their run-time numbers, checked once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
-from mlagen.problem.arrays import check_int32, check_shape, check_type
-from mlagen.problem.fields import integer
-from mlagen.problem.formats import SMALLEST_NORMAL
-from mlagen.problem.masks import MAX_POSITION
+from mlagen.problem.arithmetic import BF16_PRESCALED, Arithmetic
 from mlagen.problem.mha import MhaConfig
-from mlagen.problem.mha_arrays import (
-    Ints,
-    check_offsets,
-    check_page_table,
-    checked_sinks,
-    checked_start_positions,
-)
-
-ELEMENT_TYPES = {
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "fp32": np.dtype(np.float32),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class MhaSequence:
-    """One sequence of a call: its query rows, where they stand, and how many keys it has."""
-
-    index: int
-    first_row: int  # of the packed rows, where rows are packed
-    rows: int
-    start_pos: int  # position of its first row
-    keys: int
+from mlagen.problem.mha_arrays import Ints, checked_sinks
+from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence, check_scale
 
 
 @dataclass(frozen=True, eq=False)
-class MhaInputs:
-    """Q, K, V and the run-time numbers of one call of an MHA kernel.
+class MhaInputs(PrefillInputs):
+    """Q, K, V and the run-time numbers of one call of an MHA kernel; see `PrefillInputs`.
 
-    `q`, `k` and `v` have the problem's dtype and the shapes of its form (see `problem.mha`). Query
-    row i of a sequence stands at position `start_pos + i`; key j at position j. `scale` multiplies
-    the dot products.
-
-    Dense and contiguous: `start_pos` is one number. The first `num_keys` rows of `k` and `v` are
-    keys (None: all rows); what lies behind them has no meaning.
-
-    Ragged or paged: `start_pos` is int32 [batch], or one number for all sequences. Ragged:
-    `q_offsets` int32 [batch + 1], from 0 to the rows of q; contiguous keys: `kv_offsets` likewise,
-    for k and v. Paged: `kv_lengths` int32 [batch] and `page_table` int32 [batch, max_pages]; rows
-    behind a length, pages that no sequence uses and table entries behind a sequence's pages have no
-    meaning. Sequences may be empty, of queries and of keys.
+    `q`, `k` and `v` have the shapes of the problem's form (see `problem.mha`).
 
     With a sink: `sinks` [num_heads], fp32 (or bf16, which is widened), natural units; -inf is none.
 
@@ -81,261 +43,36 @@ class MhaInputs:
     sinks: npt.NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
-        config, set_field = self.config, object.__setattr__
-        self._check_what_is_given()
-        row = (config.num_heads, config.depth)
-        if not config.ragged:
-            check_tensor("q", self.q, (None, None, *row), config.dtype)
-        else:
-            check_tensor("q", self.q, (None, *row), config.dtype, rows=0)
-            check_int32("q_offsets", self.q_offsets, (None,))
-            check_offsets("q_offsets", self._q_offsets, self.q.shape[0], "q")
-        row = (config.num_kv_heads, config.depth)
-        for name in ("k", "v"):
-            rows = None if config.page_size else len(self._kv_shape(row)) - 3
-            check_tensor(name, getattr(self, name), self._kv_shape(row), config.dtype, rows=rows)
-        if self.k.shape != self.v.shape:
-            raise ConfigError(f"k has shape {self.k.shape}, but v has {self.v.shape}")
-        set_field(self, "scale", check_scale(config, self.scale))
-        if config.sink:
-            set_field(self, "sinks", checked_sinks(config, self.sinks))
-        if config.by_sequence:
-            set_field(self, "start_pos", checked_start_positions(self.start_pos, self.batch))
-            self._check_keys()
-        else:
-            self._check_dense()
-        for sequence in self.sequences:
-            # Whole query tiles have positions, also those rows of the last that do not exist.
-            end = sequence.start_pos + config.q_tiles(sequence.rows) * config.q_tile
-            if end - 1 > MAX_POSITION:
-                which = f"[{sequence.index}]" if config.by_sequence else ""
-                raise ConfigError(
-                    f"start_pos{which}={sequence.start_pos} with {sequence.rows} rows: positions "
-                    f"must stay within 0 .. {MAX_POSITION}"
-                )
-
-    def _check_what_is_given(self) -> None:
-        """ConfigError for an array that the form needs and has not, or has and does not take."""
-        config = self.config
-        needs = {
-            "q_offsets": config.ragged,
-            "kv_offsets": config.ragged and not config.page_size,
-            "kv_lengths": config.page_size > 0,
-            "page_table": config.page_size > 0,
-            "sinks": config.sink,
-        }
-        form = f"ragged={config.ragged}, page_size={config.page_size}, sink={config.sink}"
-        for name, needed in needs.items():
-            given = getattr(self, name) is not None
-            if needed and not given:
-                raise ConfigError(f"{name} is missing: the kernel is built for {form}")
-            if given and not needed:
-                takes = [other for other, wanted in needs.items() if wanted]
-                raise ConfigError(
-                    f"{name} is given, but the kernel does not take it: it is built for {form}",
-                    hint=f"it takes {', '.join(takes) or 'none of these arrays'}",
-                )
-        if config.by_sequence and self.num_keys is not None:
-            raise ConfigError(
-                f"num_keys={self.num_keys} is given, but the kernel is built for {form}",
-                hint=f"{'kv_lengths' if config.page_size else 'kv_offsets'} tells each sequence's "
-                f"keys",
-            )
-
-    def _kv_shape(self, row: tuple[int, int]) -> tuple[int | None, ...]:
-        if self.config.page_size:
-            return (None, self.config.page_size, *row)
-        return (None, *row) if self.config.ragged else (self.batch, None, *row)
-
-    def _check_keys(self) -> None:
-        if self.config.page_size:
-            check_int32("kv_lengths", self.kv_lengths, (self.batch,))
-            check_int32("page_table", self.page_table, (self.batch, None))
-            check_page_table(self.config, self._page_table, self._kv_lengths, self.k.shape[0])
-        else:
-            check_int32("kv_offsets", self.kv_offsets, (self.batch + 1,))
-            check_offsets("kv_offsets", self._kv_offsets, self.k.shape[0], "k and v")
-
-    def _check_dense(self) -> None:
-        if isinstance(self.start_pos, np.ndarray):
-            raise ConfigError(
-                "start_pos is an array, but all sequences of a dense, contiguous kernel start at "
-                "one position",
-                hint="ragged=true or a page_size makes a kernel that takes one a sequence",
-            )
-        object.__setattr__(self, "start_pos", integer("start_pos", self.start_pos))
-        if not 0 <= self.start_pos <= MAX_POSITION:
-            raise ConfigError(f"start_pos={self.start_pos} is not in 0 .. {MAX_POSITION}")
-        if self.num_keys is None:
-            object.__setattr__(self, "num_keys", self.k.shape[1])
-        if not 0 <= self.keys <= self.k.shape[1]:
-            raise ConfigError(f"num_keys={self.keys} is not in 0 .. {self.k.shape[1]}, k's rows")
-
-    # ---- what a call is made of -------------------------------------------------------------
+        object.__setattr__(self, "scale", check_scale(self.config, self.scale))
+        self._check_form({"sinks": self.config.sink})
+        if self.config.sink:
+            object.__setattr__(self, "sinks", checked_sinks(self.config, self.sinks))
 
     @property
-    def batch(self) -> int:
-        """Sequences."""
-        return len(self._q_offsets) - 1 if self.config.ragged else int(self.q.shape[0])
+    def options(self) -> Mapping[str, Any]:
+        """What decides, besides the form, which arrays the kernel takes."""
+        return {"sink": self.config.sink}
 
-    @property
-    def seq_len(self) -> int:
-        """Query rows a sequence; of the longest, where they differ."""
-        if self.config.ragged:
-            return int(np.diff(self._q_offsets).max())
-        return int(self.q.shape[1])
+    def key_tensors(self) -> Mapping[str, tuple[npt.NDArray[Any], tuple[int, ...]]]:
+        """k and v."""
+        key = (self.config.num_kv_heads, self.config.depth)
+        return {"k": (self.k, key), "v": (self.v, key)}
 
-    @property
-    def keys(self) -> int:
-        """Keys a sequence; of the longest, where they differ."""
-        if self.config.page_size:
-            return int(self._kv_lengths.max())
-        if self.config.ragged:
-            return int(np.diff(self._kv_offsets).max())
-        return self.k.shape[1] if self.num_keys is None else self.num_keys
-
-    @cached_property
-    def sequences(self) -> tuple[MhaSequence, ...]:
-        """All sequences, in their order."""
-        batch = range(self.batch)
-        if not isinstance(self.start_pos, np.ndarray):
-            return tuple(
-                MhaSequence(index, 0, self.seq_len, self.start_pos, self.keys) for index in batch
-            )
-        offsets = self._q_offsets if self.config.ragged else np.zeros(self.batch + 1, np.int32)
-        rows = np.diff(offsets) if self.config.ragged else np.full(self.batch, self.seq_len)
-        keys = self._kv_lengths if self.config.page_size else np.diff(self._kv_offsets)
-        return tuple(
-            MhaSequence(b, int(offsets[b]), int(rows[b]), int(self.start_pos[b]), int(keys[b]))
-            for b in batch
-        )
-
-    def queries(self, sequence: MhaSequence, rows: npt.NDArray[np.int64], head: int) -> Any:
-        """[rows, depth]: some local rows of a sequence."""
-        if self.config.ragged:
-            return self.q[sequence.first_row + rows, head]
-        return self.q[sequence.index, rows, head]
-
-    def key_rows(self, sequence: MhaSequence, kv_head: int) -> tuple[Any, Any]:
+    def key_rows(self, sequence: PrefillSequence, kv_head: int) -> tuple[Any, Any]:
         """The keys and the values of a sequence, [keys, depth] each, in their order."""
-        if self.config.page_size:
-            pages = self._page_table[sequence.index, : self.config.pages(sequence.keys)]
-            rows = (sequence.keys, self.config.depth)
-            k, v = (
-                pool[pages, :, kv_head].reshape(-1, rows[1])[: rows[0]] for pool in (self.k, self.v)
+        k, v = (self.gathered(sequence, tensor)[:, kv_head] for tensor in (self.k, self.v))
+        return k, v
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """What the kernel computes with. ConfigError: no bf16 problem."""
+        if self.config.dtype != "bf16":
+            raise ConfigError(
+                f"dtype={self.config.dtype}: the oracles know the roundings of bf16 kernels only",
+                hint="dtype=bf16",
             )
-            return k, v
-        if self.config.ragged:
-            first = int(self._kv_offsets[sequence.index])
-            packed = slice(first, first + sequence.keys)
-            return self.k[packed, kv_head], self.v[packed, kv_head]
-        at = (sequence.index, slice(0, sequence.keys), kv_head)
-        return self.k[at], self.v[at]
+        return BF16_PRESCALED
 
     def sink_of(self, head: int) -> float:
         """The head's sink in natural units; -inf where there is none."""
         return -math.inf if self.sinks is None else float(self.sinks[head])
-
-    # ---- outputs ----------------------------------------------------------------------------
-
-    @property
-    def lse_shape(self) -> tuple[int, ...]:
-        """[batch, num_heads, seq_len], or [num_heads, rows] where ragged."""
-        heads = self.config.num_heads
-        if self.config.ragged:
-            return (heads, int(self.q.shape[0]))
-        return (self.batch, heads, self.seq_len)
-
-    def output_view(self, output: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """An output as oracles see it: [batch, rows, heads, depth], packed rows as one entry."""
-        return output[None] if self.config.ragged else output
-
-    def lse_view(self, lse: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """An LSE as oracles see it: [batch, rows, heads, 1], packed rows as one entry."""
-        if lse.shape != self.lse_shape or lse.dtype != np.float32:
-            raise ConfigError(
-                f"lse has shape {lse.shape} and dtype {lse.dtype}, not {self.lse_shape} of float32"
-            )
-        return (lse[None] if self.config.ragged else lse).transpose(0, 2, 1)[..., None]
-
-    # ---- choices ----------------------------------------------------------------------------
-
-    def rows(self, rows: Sequence[int] | None) -> npt.NDArray[np.int64]:
-        """Query rows, ascending and without repeats; None: all. Rows of each sequence, or packed
-        rows where ragged. ConfigError: no such row."""
-        return _chosen("row", rows, self.q.shape[0] if self.config.ragged else self.seq_len)
-
-    def heads(self, heads: Sequence[int] | None) -> npt.NDArray[np.int64]:
-        """Query heads, ascending and without repeats; None: all. ConfigError: no such head."""
-        return _chosen("head", heads, self.config.num_heads)
-
-    # The form decides which arrays there are; these say so to readers and to mypy.
-
-    @property
-    def _q_offsets(self) -> Ints:
-        assert self.q_offsets is not None
-        return self.q_offsets
-
-    @property
-    def _kv_offsets(self) -> Ints:
-        assert self.kv_offsets is not None
-        return self.kv_offsets
-
-    @property
-    def _kv_lengths(self) -> Ints:
-        assert self.kv_lengths is not None
-        return self.kv_lengths
-
-    @property
-    def _page_table(self) -> Ints:
-        assert self.page_table is not None
-        return self.page_table
-
-
-def default_scale(config: MhaConfig) -> float:
-    """The softmax scale where none is given: 1 / sqrt(depth)."""
-    return 1.0 / math.sqrt(config.depth)
-
-
-def check_scale(config: MhaConfig, scale: float) -> float:
-    """`scale` as a float. Raises ConfigError unless it is positive and finite, in fp32 too."""
-    usual = f"1 / sqrt(depth) = {default_scale(config):.6g} is usual"
-    try:
-        number = float(scale)
-    except (TypeError, ValueError):
-        raise ConfigError(f"scale={scale!r} is not a number", hint=usual) from None
-    # The kernel is handed scale * log2(e) as fp32, which must be a normal number.
-    if not SMALLEST_NORMAL <= number * math.log2(math.e) <= float(np.finfo(np.float32).max):
-        raise ConfigError(f"scale={scale} must be positive and finite in fp32", hint=usual)
-    return number
-
-
-def check_tensor(
-    name: str, array: Any, shape: tuple[int | None, ...], dtype: str, *, rows: int | None = None
-) -> None:
-    """Raises ConfigError unless `array` is an ndarray of this shape (None: any, at least 1).
-
-    `rows`: the axis that may be 0 too.
-    """
-    check_type(name, array, ELEMENT_TYPES[dtype], dtype, _spelling(dtype))
-    check_shape(name, array.shape, shape, least=0)
-    wanted = ", ".join("*" if extent is None else str(extent) for extent in shape)
-    if any(extent == 0 and axis != rows for axis, extent in enumerate(array.shape)):
-        raise ConfigError(
-            f"{name} has shape {array.shape}: every extent must be at least 1",
-            hint=f"the kernel wants ({wanted})",
-        )
-
-
-def _spelling(dtype: str) -> str:
-    name = ELEMENT_TYPES[dtype].name
-    return f"np.{name}" if dtype == "fp32" else f"ml_dtypes.{name}"
-
-
-def _chosen(what: str, chosen: Sequence[int] | None, count: int) -> npt.NDArray[np.int64]:
-    if chosen is None:
-        return np.arange(count)
-    unique = np.unique(np.asarray(chosen, dtype=np.int64))
-    if unique.size == 0 or unique[0] < 0 or unique[-1] >= count:
-        raise ConfigError(f"{what}s {list(chosen)} are not all in 0 .. {count - 1}")
-    return unique

@@ -1,21 +1,21 @@
-"""The rounding oracle of MHA / GQA: rounds where the kernel rounds, and is exact in between.
+"""The rounding oracle of prefill: rounds where the kernel rounds, and is exact in between.
 
 What it follows:
 
-* Q' = bf16(fp32(Q) * fp32(c)), S = Q' K^T in log2 units, tile by tile of `kv_block` keys, from the
-  first tile that any row of the workgroup sees.
+* bf16: Q' = bf16(fp32(Q) * fp32(c)), S = Q' K^T in log2 units; fp8: S = c (Q K^T). Tile by tile of
+  `kv_block` keys, from the first tile that any row of the workgroup sees.
 * A wave of 32 query rows keeps a lagging maximum M per row. The first tile sets it, to the sink if
   that is larger. At every later tile, if max(M, tile maximum) - M exceeds `rescale_threshold` in
   any row of the wave, all its rows take their new maximum, and O and the row sum are multiplied by
   exp2(M_old - M_new); the P of the tile before is already in O by then. Otherwise M stays. Rows
   beyond the sequence's end are zeros.
-* P = bf16(exp2(S - M)); the row sum adds P before the rounding, and exp2(sink - M); O = Σ P v / row
-  sum; LSE = (M + log2(row sum)) ln 2.
+* P = bf16(exp2(S - M)), or e4m3(…) without a scale; the row sum adds P before the rounding, and
+  exp2(sink - M); O = Σ P v / row sum; LSE = (M + log2(row sum)) ln 2.
 
 What is left between this and a right kernel is fp32 accumulation. The bound is its sum:
 
-* P whose fp32 error interval holds a boundary between two bf16 numbers may be either of them: that
-  difference times |v|. The interval comes from the errors of S, M, S - M and exp2.
+* P whose fp32 error interval holds a boundary between two numbers of its format may be either of
+  them: that difference times |v|. The interval comes from the errors of S, M, S - M and exp2.
 * a tile that is rescaled carries exp2 of the difference of two maxima, each with its score error;
 * the row sum carries the score errors of its keys and that of the last maximum;
 * accumulation of O and of the row sum, reciprocal, last product, the products of rescaling.
@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mlagen.problem.arithmetic import Arithmetic
 from mlagen.problem.attention_math import (
     LN2,
     SCORES,
@@ -54,37 +55,34 @@ from mlagen.problem.formats import (
     Floats,
     accumulated,
     confidence,
-    prescaled,
-    round_bf16,
     scale_log2e,
 )
 from mlagen.problem.mha_exact import Pair, with_data
-from mlagen.problem.mha_expected import Answer, MhaExpected, require_bf16
-from mlagen.problem.mha_inputs import MhaInputs
+from mlagen.problem.mha_expected import Answer, PrefillExpected
 from mlagen.problem.mha_selection import Part, Selection, Workgroup
+from mlagen.problem.prefill_inputs import PrefillInputs
 
 MAX_PATHS = 16  # ways to decide the close votes of one wave that are followed
 
 
 def rounded(
-    inputs: MhaInputs,
+    inputs: PrefillInputs,
     *,
     rows: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     workgroups: Sequence[Workgroup] | None = None,
-) -> MhaExpected:
+) -> PrefillExpected:
     """What the kernel should compute from `inputs`, for some rows and heads or for all, or for the
     rows of some workgroups of the grid.
 
     A row that sees no key is 0, exactly. ConfigError: no bf16 problem.
     """
-    require_bf16(inputs)
     selection = Selection.of(inputs, rows, heads, workgroups)
     answer = Answer(inputs, selection)
     alternatives: list[Alternative] = []
     of_lse: list[Alternative] = []
     undecided = 0
-    factor = confidence(selection.counted * (inputs.keys + inputs.config.depth))
+    factor = confidence(selection.counted * (inputs.keys + inputs.config.v_width))
     for part, data in with_data(inputs, selection):
         for waves, tiles in _wave_blocks(inputs, part):
             block = _Block.of(inputs, part, waves)
@@ -109,7 +107,7 @@ def rounded(
     return answer.expected("rounding", tuple(alternatives), tuple(of_lse), undecided)
 
 
-def _wave_blocks(inputs: MhaInputs, part: Part) -> Iterator[tuple[Ints, range]]:
+def _wave_blocks(inputs: PrefillInputs, part: Part) -> Iterator[tuple[Ints, range]]:
     """The waves that compute the part's rows, some of one workgroup at a time, with the tiles that
     their workgroup walks; nothing where it walks none. Votes are a wave's: whole waves."""
     config, sequence = inputs.config, part.sequence
@@ -138,20 +136,21 @@ class _Block:
 
     rows: Ints
     q: Floats
+    unit: float
     kept: Bools
     at: slice
 
     @staticmethod
-    def of(inputs: MhaInputs, part: Part, waves: Ints) -> _Block:
+    def of(inputs: PrefillInputs, part: Part, waves: Ints) -> _Block:
         size = inputs.config.q_block_size
         rows = (waves[:, None] * size + np.arange(size)).ravel()
-        q = np.zeros((len(rows), inputs.config.depth))
+        q = np.zeros((len(rows), inputs.config.qk_width))
         exist = rows < part.sequence.rows
         raw = inputs.queries(part.sequence, rows[exist], part.head)
-        q[exist] = prescaled(raw, inputs.scale)
+        q[exist], unit = inputs.arithmetic.scaled(raw, inputs.score_scale)
         kept = np.isin(rows, part.rows)
         first, end = np.searchsorted(part.rows, [rows[0], rows[-1] + 1]).tolist()
-        return _Block(rows, q, kept, slice(first, end))
+        return _Block(rows, q, unit, kept, slice(first, end))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,6 +179,7 @@ class _Scores:
     scores: Floats
     errors: Floats
     keys: slice
+    arithmetic: Arithmetic
     threshold: float
     wave_rows: int
     sink: float
@@ -187,7 +187,7 @@ class _Scores:
 
     @staticmethod
     def of(
-        inputs: MhaInputs,
+        inputs: PrefillInputs,
         part: Part,
         data: HeadData,
         block: _Block,
@@ -203,14 +203,17 @@ class _Scores:
         k = data.k[inside]
         scores = np.full((len(block.rows), last - first), -np.inf)
         errors = np.zeros(scores.shape)
-        scores[:, : end - first] = np.where(seen, block.q @ k.T, -np.inf)
-        errors[:, : end - first] = np.where(seen, score_error(block.q, k, factor), 0.0)
+        arithmetic = inputs.arithmetic
+        of_dots = block.unit * score_error(block.q, k, factor, arithmetic.products)
+        scores[:, : end - first] = np.where(seen, block.unit * (block.q @ k.T), -np.inf)
+        errors[:, : end - first] = np.where(seen, of_dots, 0.0)
         shape = (len(block.rows), -1, tile)
         sink = inputs.sink_of(part.head)
         return _Scores(
             scores.reshape(shape),
             errors.reshape(shape),
             inside,
+            arithmetic,
             config.rescale_threshold,
             config.q_block_size,
             scale_log2e(sink),
@@ -226,8 +229,11 @@ class _Scores:
         rows, tiles, _ = self.scores.shape
         waves = rows // self.wave_rows
         top = self.scores.max(axis=2)
-        low = (self.scores - self.errors).max(axis=2)
-        high = (self.scores + self.errors).max(axis=2)
+        # M may be rounded on its own.
+        own = self.arithmetic.maximum_ulps * U_FP32 * np.where(np.isneginf(top), 0.0, np.abs(top))
+        low = (self.scores - self.errors).max(axis=2) - own
+        high = (self.scores + self.errors).max(axis=2) + own
+        of_growth = self.arithmetic.distance_ulps * U_FP32
         maximum, error = np.empty((rows, tiles)), np.empty((rows, tiles))
         moved = np.zeros((waves, tiles), np.bool_)
         close = np.zeros((waves, tiles), np.bool_)
@@ -244,8 +250,8 @@ class _Scores:
                     np.maximum(now[2], high[:, tile]),
                 )
                 # The kernel subtracts in fp32.
-                least = _growth(now[2], low[:, tile]) * (1 - U_FP32)
-                most = _growth(now[1], high[:, tile]) * (1 + U_FP32)
+                least = _growth(now[2], low[:, tile]) * (1 - of_growth)
+                most = _growth(now[1], high[:, tile]) * (1 + of_growth)
                 surely = self._any_row(least > self.threshold)
                 maybe = self._any_row(most > self.threshold)
                 vote = self._any_row(_growth(now[0], top[:, tile]) > self.threshold)
@@ -285,7 +291,7 @@ class _Scores:
 
     def finish(self, data: HeadData, path: _Path, factor: float) -> tuple[Pair, Pair]:
         """O with its bound [rows, depth] and the LSE with its bound [rows, 1], along one path."""
-        tiles = self.scores.shape[1]
+        tiles, arithmetic = self.scores.shape[1], self.arithmetic
         some = ~np.isneginf(path.maximum)
         base = np.where(some, path.maximum, 0.0)
         last = base[:, -1:]
@@ -294,18 +300,19 @@ class _Scores:
         # fp32: the score's error, the maximum's, that of the subtraction, exp2's.
         hidden = np.isneginf(self.scores)
         far = p == 0.0  # hidden, or below anything that fp32 holds
-        subtraction = np.where(far, 0.0, U_FP32 * np.abs(distance))
+        subtraction = np.where(far, 0.0, arithmetic.distance_ulps * U_FP32 * np.abs(distance))
         eta = relative(self.errors + path.error[:, :, None] + subtraction) + TRANSCENDENTAL
-        stored = round_bf16(p)
+        stored = arithmetic.round_p(p)
         flip = np.maximum(
-            round_bf16(p * (1.0 + eta)) - stored, stored - round_bf16(p * (1.0 - eta))
+            arithmetic.round_p(p * (1.0 + eta)) - stored,
+            stored - arithmetic.round_p(p * (1.0 - eta)),
         )
         # What a tile's part of O is multiplied by after it: all later moves of M.
         carried = np.where(some, np.exp2(base - last), 0.0)
         later: Ints = np.cumsum(path.moved[:, ::-1], axis=1)[:, ::-1] - path.moved
         moves: Ints = np.repeat(later, self.wave_rows, axis=0)
         of_moves = moves * (TRANSCENDENTAL + U_FP32)
-        of_moves = of_moves + LN2 * U_FP32 * (last - base)
+        of_moves = of_moves + LN2 * arithmetic.distance_ulps * U_FP32 * (last - base)
         last_error = path.error[:, -1:]
         of_maxima = np.where(moves > 0, relative(path.error + last_error), 0.0)
 
@@ -315,7 +322,9 @@ class _Scores:
         safe = np.where(total == 0.0, 1.0, total)
         # Of the row sum's terms, in units of the row sum: relative to exact scores, in which the
         # maxima cancel; and relative to the last maximum.
-        rounding = subtraction + self.errors
+        # An M that is rounded on its own may be another in P than in what rescales O.
+        of_rounding = 2 * arithmetic.maximum_ulps * U_FP32 * np.abs(base).max(axis=1)
+        rounding = subtraction + self.errors + np.where(far, 0.0, of_rounding[:, None, None])
         of_terms = relative(rounding) + TRANSCENDENTAL + of_moves[:, :, None]
         off = (unrounded * of_terms).sum(axis=(1, 2))[:, None] / safe
         of_terms += relative(rounding + last_error[:, :, None]) - relative(rounding)
@@ -331,7 +340,7 @@ class _Scores:
         additions = accumulated(self.scores.shape[2] + tiles + 1, factor)
         count = (~hidden).sum(axis=(1, 2))[:, None]
         off += additions
-        of_sum += additions + TRANSCENDENTAL + U_FP32
+        of_sum += additions + TRANSCENDENTAL + (1 + arithmetic.output_ulps) * U_FP32
 
         scaled = (carried / safe)[:, :, None]
         of_tile = (of_maxima + of_moves + accumulated(count, factor))[:, :, None]
@@ -347,6 +356,8 @@ class _Scores:
         log_sum = np.log2(safe)
         lse = np.where(empty, -np.inf, LN2 * (last + log_sum))
         lse_bound = off / (1.0 - off) + of_level + lse_error(last, log_sum)
+        of_last = (arithmetic.scale_ulps + arithmetic.maximum_ulps) * U_FP32 * np.abs(last)
+        lse_bound += LN2 * of_last
         lse_bound = np.where(empty, 0.0, lse_bound)
         return (output, bound), (lse, lse_bound)
 

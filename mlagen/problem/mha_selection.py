@@ -1,4 +1,4 @@
-"""Which rows of an MHA call an oracle answers for: rows times heads, or those of some workgroups.
+"""Which rows of a prefill call an oracle answers for: rows x heads, or those of some workgroups.
 
 Large problems are checked by some of their workgroups: the work is that of their rows alone.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from mlagen.errors import ConfigError
 from mlagen.problem.attention_math import Ints
 from mlagen.problem.expected import Lines
-from mlagen.problem.mha_inputs import MhaInputs, MhaSequence
+from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence
 
 Workgroup = tuple[int, int, int]  # grid x, y, z: head (remapped), query tile, sequence
 
@@ -23,7 +23,7 @@ Workgroup = tuple[int, int, int]  # grid x, y, z: head (remapped), query tile, s
 class Part:
     """Rows of one sequence and one query head. `at` selects them in arrays [batch, rows, heads]."""
 
-    sequence: MhaSequence
+    sequence: PrefillSequence
     head: int
     rows: Ints  # local, ascending
     batch_at: int
@@ -51,7 +51,7 @@ class Selection:
 
     @staticmethod
     def of(
-        inputs: MhaInputs,
+        inputs: PrefillInputs,
         rows: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
         workgroups: Sequence[Workgroup] | None = None,
@@ -76,7 +76,7 @@ class Selection:
         return {"rows": self.rows, "heads": self.heads, "lines": self.lines}
 
 
-def workgroup_rows(inputs: MhaInputs, workgroup: Workgroup) -> Ints:
+def workgroup_rows(inputs: PrefillInputs, workgroup: Workgroup) -> Ints:
     """The local rows that a workgroup computes; none where its tile lies behind the sequence."""
     grid = inputs.config.grid(inputs.seq_len, inputs.batch)
     if not all(0 <= index < count for index, count in zip(workgroup, grid, strict=True)):
@@ -86,7 +86,7 @@ def workgroup_rows(inputs: MhaInputs, workgroup: Workgroup) -> Ints:
     return np.arange(first, max(first, end))
 
 
-def _product(inputs: MhaInputs, rows: Ints, heads: Ints) -> Selection:
+def _product(inputs: PrefillInputs, rows: Ints, heads: Ints) -> Selection:
     parts = []
     ragged = inputs.config.ragged
     for sequence in inputs.sequences:
@@ -106,7 +106,7 @@ def _product(inputs: MhaInputs, rows: Ints, heads: Ints) -> Selection:
     return Selection(tuple(parts), (batches, len(rows), len(heads)), rows, heads, None)
 
 
-def _of_workgroups(inputs: MhaInputs, workgroups: Sequence[Workgroup]) -> Selection:
+def _of_workgroups(inputs: PrefillInputs, workgroups: Sequence[Workgroup]) -> Selection:
     parts: list[Part] = []
     lines: list[Ints] = []  # of each part: [3, rows]
     count = 0

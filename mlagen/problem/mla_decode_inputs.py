@@ -14,8 +14,8 @@ from mlagen.errors import ConfigError
 from mlagen.problem import arrays
 from mlagen.problem.arrays import check_int32
 from mlagen.problem.formats import SMALLEST_NORMAL, Floats
-from mlagen.problem.mha_inputs import check_tensor
 from mlagen.problem.mla_decode import MlaDecodeConfig
+from mlagen.problem.prefill_inputs import check_tensor
 
 # Of models with 128 + 64 columns a head before absorption (DeepSeek-V2, -V3, -R1). The width of the
 # absorbed row, 576, has no part in it.

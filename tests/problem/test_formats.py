@@ -59,3 +59,19 @@ def test_confidence_is_hoeffdings():
     # 2 exp(-t² / 2) = the failure probability of one of 1000 elements
     t = formats.confidence(1000)
     assert 2 * np.exp(-t * t / 2) * 1000 == pytest.approx(formats.FAILURE_PROBABILITY)
+
+
+def test_e4m3_rounding_is_the_nearest_code_ties_to_even():
+    codes = np.arange(128, dtype=np.uint8)
+    values = codes.view(ml_dtypes.float8_e4m3fn).astype(float)[:127]  # the last is NaN
+    between = (values[1:] + values[:-1]) / 2
+    even = np.where(codes[1:127] % 2 == 0, values[1:], values[:-1])
+    for sign in (1.0, -1.0):
+        np.testing.assert_array_equal(formats.round_e4m3(sign * values), sign * values)
+        np.testing.assert_array_equal(formats.round_e4m3(sign * between), sign * even)
+        above, below = between * (1 + 1e-12), between * (1 - 1e-12)
+        np.testing.assert_array_equal(formats.round_e4m3(sign * above), sign * values[1:])
+        np.testing.assert_array_equal(formats.round_e4m3(sign * below), sign * values[:-1])
+    assert values[-1] == formats.E4M3_MAX
+    assert formats.round_e4m3(np.array([464.0])) == 448.0  # a tie of 448 and what would be 480
+    assert np.isnan(formats.round_e4m3(np.array([464.1, -1e9, np.nan]))).all()

@@ -1,0 +1,161 @@
+"""Made-up inputs of MLA decode: see `mlagen.testdata`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from mlagen.errors import ConfigError
+from mlagen.problem import MODEL_SCALE, MlaDecodeConfig, MlaDecodeInputs
+from mlagen.problem.prefill_inputs import ELEMENT_TYPES
+from mlagen.testdata.common import (
+    NO_PAGE,
+    OUTLIER_CHANNELS,
+    SINK_EVERY,
+    STEP,
+    TOPICS,
+    Array,
+    require_kind,
+)
+
+
+def mla_decode_inputs(
+    config: MlaDecodeConfig,
+    *,
+    batch: int = 4,
+    max_length: int = 5000,
+    lengths: Sequence[int] | None = None,
+    data: str = "realistic",
+    seed: int = 0,
+    scale: float = MODEL_SCALE,
+) -> MlaDecodeInputs:
+    """Inputs of an MLA decode problem with a shuffled, poisoned cache.
+
+    `lengths`: rows of each sequence; without them `batch` of them are drawn, 1 .. `max_length`,
+    short ones as likely as long ones. Pages lie in the pool in random order, among others that no
+    sequence uses. All that is no key is NaN: unused pages, and rows behind a sequence's end. Table
+    entries behind a sequence's pages name an unused page or one that does not exist.
+
+    Raises ConfigError for a number below 1, an unknown kind of data, and what MlaDecodeInputs
+    refuses.
+    """
+    for name, value in (("batch", batch), ("max_length", max_length)):
+        if value < 1:
+            raise ConfigError(f"{name}={value} must be at least 1")
+    require_kind(data, MLA_DECODE_KINDS)
+    rng = np.random.default_rng([seed, *data.encode()])
+    if lengths is None:
+        lengths = np.exp(rng.uniform(0.0, math.log(max_length + 1), batch)).astype(int).tolist()
+    if not len(lengths) or min(lengths) < 0:
+        raise ConfigError(f"lengths {list(lengths)} must be one or more, none negative")
+
+    element = ELEMENT_TYPES[config.dtype]
+    shared = _Model(rng, config, scale)
+    needed = [config.pages(length) for length in lengths]
+    spare = 2 + sum(needed) // 4
+    order = rng.permutation(sum(needed) + spare)
+    cache = np.full((len(order), config.page_size, 1, config.d_qk), np.nan, element)
+    table = np.full((len(lengths), max(needed) + 2), NO_PAGE, np.int32)
+    table[:, 1::2] = order[-1]  # of the spare pages
+    q = np.empty((len(lengths), config.q_len, config.num_heads, config.d_qk), element)
+    taken = 0
+    for sequence, length in enumerate(lengths):
+        q[sequence], rows = MLA_DECODE_KINDS[data](rng, shared, length)
+        pages = order[taken : taken + needed[sequence]]
+        taken += len(pages)
+        table[sequence, : len(pages)] = pages
+        for index, page in enumerate(pages):
+            part = rows[index * config.page_size : (index + 1) * config.page_size]
+            cache[page, : len(part), 0] = part
+    return MlaDecodeInputs(config, q, cache, table, np.array(lengths, np.int32), scale)
+
+
+class _Model:
+    """What all sequences of one MLA model have in common."""
+
+    def __init__(self, rng: np.random.Generator, config: MlaDecodeConfig, scale: float) -> None:
+        self.config, self.scale = config, scale
+        heads, latent, rope = config.num_heads, config.d_v, config.d_rope
+        self.q = (config.q_len, heads, config.d_qk)
+        # Latent channels: gains of the normalisation, topics, a few outliers of a common sign.
+        self.gain = np.exp(0.3 * rng.standard_normal(latent))
+        self.basis = rng.standard_normal((TOPICS, latent)) / math.sqrt(TOPICS)
+        self.offset = np.zeros(latent)
+        outliers = rng.choice(latent, OUTLIER_CHANNELS, replace=False)
+        self.offset[outliers] = rng.choice([-1.0, 1.0], OUTLIER_CHANNELS) * rng.uniform(
+            5.0, 12.0, OUTLIER_CHANNELS
+        )
+        self.temperature = rng.uniform(0.5, 1.2, (heads, 1))
+        self.along = rng.uniform(0.2, 0.5, (heads, 1))  # some heads look at sinks more than others
+        # Rotary columns: pairs, each turning at its own frequency from a common start.
+        self.frequency = 10000.0 ** -(np.arange(rope // 2) / (rope // 2))
+        self.start = rng.uniform(0.5, 2.0, rope // 2) * np.exp(
+            2j * math.pi * rng.uniform(size=rope // 2)
+        )
+        # One direction of the rotary columns for the scores' levels: values do not know of them.
+        self.direction = rng.standard_normal(rope)
+        self.direction /= np.linalg.norm(self.direction)
+
+    def rotary(self, positions: Array) -> Array:
+        """[positions, d_rope]: the start vector, turned."""
+        turned = self.start * np.exp(1j * positions[:, None] * self.frequency)
+        pairs = np.stack([turned.real, turned.imag], axis=-1)
+        return pairs.reshape(len(positions), self.config.d_rope)
+
+
+def _mla_randn(rng: np.random.Generator, m: _Model, length: int) -> tuple[Array, Array]:
+    return rng.standard_normal(m.q), rng.standard_normal((length, m.config.d_qk))
+
+
+def _mla_realistic(rng: np.random.Generator, m: _Model, length: int) -> tuple[Array, Array]:
+    latent = m.config.d_v
+    q, rows = _mla_randn(rng, m, length)
+    c, rope = rows[:, :latent], rows[:, latent:]
+
+    # Topics: slow random walks over the positions.
+    walk = rng.standard_normal((length + m.config.q_len, TOPICS))
+    for position in range(1, len(walk)):
+        walk[position] = 0.98 * walk[position - 1] + 0.2 * walk[position]
+    c += walk[:length] @ m.basis
+    q[..., :latent] += (walk[length:] @ m.basis)[:, None] / 8
+    c /= np.sqrt(np.square(c).mean(axis=1, keepdims=True)) / m.gain
+    c *= 1.0 + 0.2 * np.abs(rng.standard_t(4, c.shape))
+
+    rope *= 0.5
+    rope += m.rotary(np.arange(length, dtype=float))
+    now = length - m.config.q_len + np.arange(m.config.q_len, dtype=float)
+    q[..., latent:] += m.rotary(now)[:, None]
+    q *= m.temperature
+
+    # Sinks: small latents, but far along the queries' common direction, some 3 to 10 (natural)
+    # above most others.
+    c[::SINK_EVERY] *= 0.05
+    lift = rng.uniform(7.5, 10.0) / (0.35 * m.scale)
+    c[::SINK_EVERY] += m.offset * lift / np.square(m.offset).sum()
+    c += m.offset
+    q[..., :latent] += m.along * m.offset
+    return q, rows
+
+
+def _mla_stairs(sign: float) -> Callable[[np.random.Generator, _Model, int], tuple[Array, Array]]:
+    def stairs(rng: np.random.Generator, m: _Model, length: int) -> tuple[Array, Array]:
+        q, rows = _mla_randn(rng, m, length)
+        q_rope, rope = q[..., m.config.d_v :], rows[:, m.config.d_v :]
+        q_rope += (4.0 - q_rope @ m.direction)[..., None] * m.direction
+        # A step in every second eighth of the keys, at a place that is not a tile's.
+        eighth = np.arange(length) * 8 // max(length, 1)
+        level = sign * STEP * ((eighth + 1) // 2) + rng.uniform(-0.5, 0.5, length)
+        rope += (level / (4.0 * m.scale * math.log2(math.e)))[:, None] * m.direction
+        return q, rows
+
+    return stairs
+
+
+MLA_DECODE_KINDS: dict[str, Callable[[np.random.Generator, _Model, int], tuple[Array, Array]]] = {
+    "realistic": _mla_realistic,
+    "randn": _mla_randn,
+    "late_max": _mla_stairs(1.0),
+    "falling": _mla_stairs(-1.0),
+}

@@ -1,0 +1,74 @@
+"""Prints the tables of docs/oracles_mla_prefill.md: what fp8 costs, and how sharp the bounds are.
+
+python tests/problem/mla_prefill_oracle_report.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from mla_prefill_simulation import FAULTS, simulate
+
+from mlagen.problem import MlaConfig, compare, exact, rounded
+from mlagen.testdata import mla_prefill_inputs
+
+SHAPE = {"seq_len": 256, "num_keys": 1024, "start_pos": 768}
+
+
+def decibels(error: np.ndarray, signal: np.ndarray) -> str:
+    """Signal to noise; infinite where there is no error."""
+    noise = float(np.square(error).sum())
+    return f"{10 * np.log10(np.square(signal).sum() / noise):.1f}" if noise else "inf"
+
+
+def budget(data: str) -> str:
+    """Rounding the inputs, rounding P, and both, in dB of the exact output of unrounded inputs.
+
+    "Unrounded" is bf16, which the same numbers are given in.
+    """
+    fine = mla_prefill_inputs(MlaConfig(2, 2), data=data, **SHAPE)
+    config = replace(fine.config, dtype="fp8_e4m3")
+    coarse = mla_prefill_inputs(config, data=data, quantise=True, **SHAPE)
+    signal = exact(fine).output.values
+    inputs = exact(coarse).output.values
+    p = rounded(coarse).output.values
+    shown = [decibels(inputs - signal, signal), decibels(p - inputs, inputs)]
+    shown += [decibels(p - signal, signal)]
+    bound = exact(coarse).output.bounds
+    shown.append(f"{np.abs(p - inputs).max() / np.abs(inputs).max():.2g}")
+    shown.append(f"{np.median(bound) / np.sqrt(np.square(inputs).mean()):.2g}")
+    return f"| {' | '.join([data, *shown])} |"
+
+
+def sharpness(data: str, name: str, **options: str) -> str:
+    """One line of errors over bounds."""
+    config = MlaConfig(2, 2, dtype="fp8_e4m3", lse=True)
+    shape = {"seq_len": 200, "num_keys": 300, "start_pos": 100}
+    inputs = mla_prefill_inputs(config, data=data, quantise=True, **shape)
+    out, lse = simulate(inputs, **options)
+    found = []
+    for view, which in ((inputs.output_view(out), "output"), (inputs.lse_view(lse), "lse")):
+        for oracle in (exact, rounded):
+            found.append(compare(getattr(oracle(inputs), which), view).max_ratio)
+    shown = [f"{r:.2g}" if r < 10 else f"{r:.0f}" for r in found]
+    return f"| {' | '.join([data, name, *shown])} |"
+
+
+def main() -> None:
+    print("| data | inputs, dB | P, dB | both, dB | P, largest / largest O | bound / rms O |")
+    print("|---|---|---|---|---|---|")
+    for data in ("half", "randn", "peaked", "realistic", "constant"):
+        print(budget(data))
+    print()
+    print("| data | kernel | O, exact | O, rounding | LSE, exact | LSE, rounding |")
+    print("|---|---|---|---|---|---|")
+    for data in ("half", "randn", "realistic", "late_max", "jumps"):
+        print(sharpness(data, "honest"))
+        print(sharpness(data, "honest, unfused", style="unfused"))
+    for fault in FAULTS:
+        print(sharpness("late_max" if fault == "stale rescale" else "randn", fault, fault=fault))
+
+
+if __name__ == "__main__":
+    main()
