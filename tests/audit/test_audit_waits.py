@@ -88,6 +88,13 @@ def test_branches_that_agree_are_told_apart_by_the_reader_only():
     assert "not taken" in finding.message
 
 
+def test_no_wave_is_empty_where_nothing_writes_exec():
+    body = LOADS + "s_cbranch_execz L\ns_waitcnt vmcnt(0)\nL:\nv_mov_b32 v3, v1\ns_endpgm"
+    assert not rules(body)
+    assert rules(body.replace("execz", "execnz")) == ["missing-wait"]
+    assert rules("s_mov_b64 exec, s[4:5]\n" + body) == ["missing-wait"]
+
+
 def strictness(body, **options):
     return [f.needs for f in audit(body, **options).advice if f.rule == "stricter-wait"]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mlagen.audit.gfx950.findings import Finding
 from mlagen.audit.gfx950.lds import LdsReport, check_lds
+from mlagen.audit.gfx950.reachable import without_empty_waves
 from mlagen.audit.gfx950.registers import close_pairs, missing_waits, strict_waits
 from mlagen.audit.gfx950.states import check_states
 from mlagen.audit.gfx950.steps import Step, read_steps
@@ -91,7 +92,8 @@ def audit_kernel(kernel: KernelCode, threads: int = 0) -> KernelAudit:
         raise ConfigError(
             f"a workgroup of {threads} threads; gfx950 has at most {GFX950.max_workgroup_threads}"
         )
-    steps, flow = read_steps(kernel), read_flow(kernel.instructions)
+    steps = read_steps(kernel)
+    flow = without_empty_waves(steps, read_flow(kernel.instructions))
     declared = kernel.info.max_workgroup_threads if kernel.info else 0
     threads = threads or declared or GFX950.wave_size
     waits = check_waits(steps, flow)

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlagen.audit.gfx950.steps import Classed, Step
-from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import Flow
-from mlagen.binary.hazards import REQUIRED, SHIPPED_WITHOUT
+from mlagen.binary.hazards import REQUIRED, SHIPPED_WITHOUT, forwarded
 
 Pair = tuple[str, str]
 
@@ -148,23 +147,16 @@ def _closest(producer: Step, consumer: Step, recent: Recent) -> TooClose | None:
         if not made_mask:
             continue
         for used_mask, used in consumer.used:
-            if made_mask & used_mask and not _forwarded(producer, consumer, used_mask, used):
-                consider(made_mask & used_mask, made, used)
+            if made_mask & used_mask:
+                same = any(mask == used_mask for mask, _ in producer.made)
+                kind = forwarded(producer.ins, consumer.ins, used, same)
+                consider(made_mask & used_mask, made, kind)
         for over_mask, over in consumer.over:
             if made_mask & over_mask:
-                consider(made_mask & over_mask, made, over)
+                kind = forwarded(producer.ins, consumer.ins, over, False)
+                consider(made_mask & over_mask, made, kind)
     for held_mask, held in producer.held:
         for over_mask, over in consumer.over:
             if held_mask & recent.held & over_mask:
                 consider(held_mask & recent.held & over_mask, held, over)
     return worst
-
-
-def _forwarded(producer: Step, consumer: Step, used_mask: int, used: str) -> bool:
-    """One matrix opcode accumulating onto exactly the same registers needs no distance."""
-    return (
-        used == "mfma_c"
-        and is_matrix(producer.ins)
-        and producer.ins.mnemonic == consumer.ins.mnemonic
-        and any(mask == used_mask for mask, _ in producer.made)
-    )

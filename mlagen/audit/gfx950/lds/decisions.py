@@ -18,6 +18,9 @@ _USUAL = 0xFFFF
 _LARGE = 4096
 _TRIALS = 4000
 """Models that are tried in one run: after that, branches go as the values have it."""
+_WIDE = 32
+"""Unknowns beyond which a condition is not evaluated: a mask that a loop narrows by data each round
+grows without end. It goes as the path wants it, and the path need not exist."""
 _SIZES = (64, 65, 128, 129, 192, 193, 256, 257, 320, 321, 384, 512, 640, 768, 1024, _LARGE)
 _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -29,6 +32,7 @@ class Decisions:
     def __init__(self, large_first: bool = False) -> None:
         self._large_first = large_first
         self._trials = _TRIALS
+        self._wide = False
         self.model: Model = {}
         self.made: dict[Node, bool] = {}
         self._values = Values(self.model)
@@ -39,6 +43,10 @@ class Decisions:
         known = self.made.get(condition)
         if known is not None:
             return known
+        if len(condition.leaves) > _WIDE and want is not None:
+            self.made[condition] = want
+            self._wide = True
+            return want
         holds = bool(self._values.of(condition))
         if want is not None and holds != want and self._trials > 0 and self._steer(condition, want):
             holds = want
@@ -118,11 +126,10 @@ class Decisions:
     def loose(self) -> str:
         """Decisions by values that code computes from known ones in ways that are not evaluated:
         the path need not exist. What data decides may go either way."""
-        return ", ".join(
-            sorted(
-                {str(leaf.args[0]) for leaf in self._about if leaf.op == OPAQUE and not leaf.data}
-            )
-        )
+        named = {str(leaf.args[0]) for leaf in self._about if leaf.op == OPAQUE and not leaf.data}
+        if self._wide:
+            named.add(f"conditions on more than {_WIDE} values")
+        return ", ".join(sorted(named))
 
     def says(self, limit: int = 6) -> str:
         """The model in words: what the arguments and loaded values must be for this path."""
