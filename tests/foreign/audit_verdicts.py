@@ -5,8 +5,8 @@ An error outside them has no verdict yet, and a test fails.
     MLAGEN_AITER=.../hsa/gfx950 python tests/foreign/audit_verdicts.py [--match TEXT] [--jobs N]
         [--launch] [--seen FILE]
 
-counts the errors of each class, object by object. `--launch` also runs the launches of the objects
-on the emulator, in every mode, and counts how many of the errors a run shows as well; the pairs of
+counts the errors of each class, object by object. `--launch` also runs the objects on the emulator
+(see `launched`) and counts how many of the errors a run shows as well; the pairs of
 instructions that runs found are kept in the file that `--seen` names, and taken from there.
 """
 
@@ -17,7 +17,7 @@ import json
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +33,7 @@ from mlagen.audit.gfx950.lds.program import Program
 from mlagen.binary import KernelCode, load_code_object
 from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import read_flow
+from mlagen.emulator import Finding as Seen
 
 FOLDERS = ("fmha_v3_fwd", "mla", "mla_v4")
 
@@ -40,7 +41,7 @@ OPERAND = "an operand from LDS is used before its wait"
 FULL = "an operand from LDS is used behind a full counter"
 INDEX = "a page index is used before its wait"
 SCALE = "a scale is used before its wait"
-STALE_INDEX = "a register is written while a page index that nobody needs is on its way to it"
+STALE_INDEX = "a register is used for LSE while a page index that nobody needs is on its way"
 BEHIND_MATRIX = "fewer wait states than LLVM pads, a matrix instruction between"
 SHORT = "fewer wait states than LLVM pads"
 REFILL = "a buffer in LDS is refilled without a barrier"
@@ -144,25 +145,46 @@ def judge(path: str) -> Judged:
     return Judged(path, kernel, audit, classes, seconds)
 
 
+LENGTHS = (32, 64, 100, 128, 160, 260)
+"""Keys of the launches below: whole tiles, which leave loops where the launches of test_aiter_mla
+do not, and others."""
+
+
 def launched(path: str) -> set[Pair]:
-    """The pairs that the launches of an object show, over all modes."""
+    """The pairs that the launches of an object show: those of its tests in all modes, and of the
+    mla objects more numbers of keys in "latest"."""
+    outcomes = _fmha(path) if path.startswith("fmha") else _mla(path)
+    return {(f.kind, f.pc, f.other_pc) for found in outcomes for f in found}
+
+
+def _fmha(path: str) -> Iterator[tuple[Seen, ...]]:
     import aiter_fmha
-    import aiter_mla
+
+    code = object_file(path).read_bytes()
+    for lengths in (((300, 700),), ((700, 300),), ((200, 300),)):
+        for mode in MODES:
+            yield aiter_fmha.launch(aiter_fmha.Problem(path, lengths), code, mode, 3)[0].findings
+
+
+def _mla(path: str) -> Iterator[tuple[Seen, ...]]:
+    import aiter_mla as mla
     import aiter_mla_prefill
 
-    found: set[Pair] = set()
-    if path.startswith("fmha"):
-        code = object_file(path).read_bytes()
-        for lengths in (((300, 700),), ((700, 300),), ((200, 300),)):
-            for mode in MODES:
-                problem = aiter_fmha.Problem(path, lengths)
-                result = aiter_fmha.launch(problem, code, mode, 3)[0]
-                found |= {(f.kind, f.pc, f.other_pc) for f in result.findings}
-    for case in (*aiter_mla.CASES, *aiter_mla_prefill.CASES):
+    for case in (*mla.CASES, *aiter_mla_prefill.CASES):
         if case.path == path:
             for mode in MODES:
-                found |= {(f.kind, f.pc, f.other_pc) for f in case.run(mode, 1).findings}
-    return found
+                yield case.run(mode, 1).findings
+    kernel, code = mla.KERNELS.get(Path(path).stem), object_file(path).read_bytes()
+    for keys in LENGTHS if kernel is not None else ():
+        of = mla.problem(kernel, (keys,))
+        if not kernel.persistent:
+            yield mla.launch_split(code, kernel, of, 1, "latest", 1).findings
+            continue
+        items = [[mla.whole(kernel, of, 0)]]
+        yield mla.launch_persistent(code, kernel, of, items, "latest", 1).findings
+        if keys == 128:
+            items = [list(mla.halves(kernel, of, 0, 64, 0))]
+            yield mla.launch_persistent(code, kernel, of, items, "latest", 1).findings
 
 
 def confirmed(judged: Judged, seen: Iterable[Pair]) -> set[Finding]:
