@@ -26,7 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from aiter import MODES, missing, object_file, objects
-from mla_verdicts import _dma as to_lds
+from mla_verdicts import to_lds
 
 from mlagen.audit.gfx950 import Finding, KernelAudit, audit_kernel
 from mlagen.audit.gfx950.lds.program import Program
@@ -101,7 +101,7 @@ def _order(error: Finding) -> str:
 
 
 def matrix_between(kernel: KernelCode, error: Finding) -> bool:
-    """Whether every shortest way from the one to the other passes a matrix instruction.
+    """Whether every way from the one to the other passes a matrix instruction.
 
     It occupies the same pipe, and cannot start before the one before it leaves the first stage.
     """
@@ -114,7 +114,9 @@ def matrix_between(kernel: KernelCode, error: Finding) -> bool:
     while work:
         here = work.popleft()
         block = last.get(here)
-        following = [here + 1] if block is None else [flow.blocks[b].first for b in block.successors]
+        following = (
+            [here + 1] if block is None else [flow.blocks[b].first for b in block.successors]
+        )
         for number in following:
             if number == goal:
                 return False

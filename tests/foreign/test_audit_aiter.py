@@ -1,5 +1,6 @@
 """The static audit on AITER's objects: known bugs are named, every error has a verdict."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_the_fix_of_f1077c48c7(name):
     places = [e.pc for e in sorted(old, key=lambda e: e.pc)]
     runs = [places[i : i + 4] for i in range(0, 16, 4)]
     assert all(run[-1] - run[0] < 0x100 for run in runs)
-    assert all(b[0] - a[-1] > 0x100 for a, b in zip(runs, runs[1:], strict=False))
+    assert all(b[0] - a[-1] > 0x100 for a, b in pairwise(runs))
 
 
 def test_a_run_shows_what_only_the_audit_had_told():
