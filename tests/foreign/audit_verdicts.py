@@ -72,14 +72,16 @@ def verdict(kernel: KernelCode, error: Finding) -> str | None:
     if rule in ("missing-wait", "counter-capacity", "smem-order"):
         if other.startswith("ds_read") and mine.startswith("v_mfma"):
             return FULL if rule == "counter-capacity" else OPERAND
-        if other.startswith("buffer_load_dword v") and mine.startswith("v_mul"):
+        if other.startswith("buffer_load_dword v") and mine.startswith(("v_mul", "v_mov_b32_dpp")):
             return INDEX
         scale = other.startswith("s_load_dword s") and mine.startswith(("v_mov", "v_mul_f32"))
         return SCALE if scale else None
     if rule == "overwrite-in-flight":
         return STALE_INDEX if other.startswith("buffer_load_dword v") else None
     if rule == "wait-states":
-        if other.startswith("v_mfma") and mine.startswith(("v_max3", "v_mov_b32")):
+        maximum = other.startswith("v_mfma") and mine.startswith(("v_max3", "v_mov_b32"))
+        rescaled = other.startswith("v_mul_f32") and mine.startswith("v_mfma")
+        if maximum or rescaled:
             return BEHIND_MATRIX if matrix_between(kernel, error) else SHORT
         return SHORT if other.startswith("v_cvt_pk_fp8") and "permlane" in mine else None
     if rule in ("lds-raw", "lds-war", "lds-waw"):

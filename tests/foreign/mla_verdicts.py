@@ -42,7 +42,7 @@ def verdict(kernel: KernelCode, finding: Finding) -> str | None:
         pair = strictest_pair(places[finding.other_pc], places[finding.pc], accum)
         if pair[1:] in SHIPPED_WITHOUT:
             return TIGHT
-        short = other.startswith("v_mfma") and mine.startswith("v_max3")
+        short = other.startswith("v_mfma") and mine.startswith(("v_max3", "v_mov_b32"))
         return SHORT if short or "permlane" in mine else None
     if kind == "missing-wait":
         if other.startswith("ds_read") and mine.startswith("v_mfma"):
