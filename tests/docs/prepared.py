@@ -7,6 +7,10 @@ import re
 # Commands (as a page's reader would type them) that make what the page speaks of.
 SMALL = "--set num_heads=1 --set num_kv_heads=1"
 PREPARE: dict[str, tuple[str, ...]] = {
+    "audit.md": (
+        f"mlagen build mha_prefill_v2 {SMALL} -o out/artifact",
+        "cp out/artifact/kernel.co kernel.co",
+    ),
     "../README.md": (
         f"mlagen build mha_prefill_v2 {SMALL} -o out/other",
         "cp $ROOT/tests/audit/kernels/handoff.ptx kernel.ptx",
@@ -73,6 +77,18 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "foreign_kernels_mla.md",
         "python tests/foreign/mla_verdicts.py",
     ): "needs AITER's objects: tests/foreign asks for a verdict on every finding",
+    (
+        "audit.md",
+        "python tests/foreign/recall_report.py out/mha_prefill_v2 --sample 150 --write",
+    ): "needs AITER's objects, and many minutes",
+    (
+        "foreign_audit.md",
+        "pytest tests/foreign/test_audit_aiter.py",
+    ): "it is a part of the test suite",
+    (
+        "foreign_audit.md",
+        "python tests/foreign/audit_verdicts.py --launch --jobs 2",
+    ): "needs AITER's objects: tests/foreign asks for a verdict on every error",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
         "hazards.md",

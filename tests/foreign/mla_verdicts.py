@@ -26,7 +26,8 @@ OVERREAD = "Q is read behind its end"
 POISON_INDEX = "an address from a page index that had not arrived"
 
 
-def _dma(asm: str) -> bool:
+def to_lds(asm: str) -> bool:
+    """Whether an instruction loads from memory to LDS."""
     return asm.endswith(" lds") or asm.startswith("global_load_lds")
 
 
@@ -41,7 +42,7 @@ def verdict(kernel: KernelCode, finding: Finding) -> str | None:
         pair = strictest_pair(places[finding.other_pc], places[finding.pc], accum)
         if pair[1:] in SHIPPED_WITHOUT:
             return TIGHT
-        short = other.startswith("v_mfma") and mine.startswith("v_max3")
+        short = other.startswith("v_mfma") and mine.startswith(("v_max3", "v_mov_b32"))
         return SHORT if short or "permlane" in mine else None
     if kind == "missing-wait":
         if other.startswith("ds_read") and mine.startswith("v_mfma"):
@@ -50,7 +51,7 @@ def verdict(kernel: KernelCode, finding: Finding) -> str | None:
             return LATE_INDEX
         return LATE_SCALE if other.startswith("s_load_dword") else None
     if kind.startswith("race-"):
-        dma = (_dma(mine), _dma(other))
+        dma = (to_lds(mine), to_lds(other))
         if all(dma):
             return TWICE
         if not any(dma):
