@@ -79,6 +79,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs AITER's objects: tests/foreign asks for a verdict on every finding",
     (
         "audit.md",
+        "mlagen audit kernel.co --mutate --sample 50",
+    ): "it ends with 4 where a mutant is not told: tests/audit runs it",
+    (
+        "audit.md",
         "python tests/foreign/recall_report.py out/mha_prefill_v2 --sample 150 --write",
     ): "needs AITER's objects, and many minutes",
     (
