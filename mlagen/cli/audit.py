@@ -79,7 +79,18 @@ def command(
     from mlagen.cli.audit_ptx import audit_file
 
     audit_file(
-        paths[0], boxes, smem, threads, trips, manifest, mutated, sample, seed, shown, as_json
+        paths[0],
+        files[0],
+        boxes,
+        smem,
+        threads,
+        trips,
+        manifest,
+        mutated,
+        sample,
+        seed,
+        shown,
+        as_json,
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def audit_file(
     path: Path,
+    file: str,
     boxes: tuple[str, ...],
     smem: int,
     threads: int,
@@ -28,11 +29,10 @@ def audit_file(
     shown: int,
     as_json: bool,
 ) -> None:
-    """Audit the kernels of a PTX file: wgmma, mbarriers, shared memory, fences, named barriers,
+    """Audit the kernels of a PTX file, named as `file`: wgmma, mbarriers, shared memory, fences, named barriers,
     registers. docs/ptx_audit.md has the rules."""
     from mlagen.audit.ptx import Beside, audit_ptx, mutate, read_manifest
 
-    file = str(path)
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -49,6 +49,15 @@ def decoded(accesses):
     return {(a.file, a.base + n) for a in accesses for n in range(a.count)} - EXEC
 
 
+def whole_pairs(ours, theirs, a, b):
+    """Packed f32 may read one dword of a pair only (op_sel). The generator takes it for the whole
+    pair, which asks for more at most; nothing else of the two may differ."""
+    if not ours.mnemonic.startswith("v_pk_") or "op_sel" not in ours.text or not b < a:
+        return False
+    read = {("v", o.index + n) for _, o in theirs.operands if o.kind == "v" for n in range(o.count)}
+    return a - b <= read
+
+
 def test_the_code_object_holds_what_was_printed(streams):
     printed, binary, _ = streams
     assert [x.mnemonic for x in printed] == [x.mnemonic for x in binary]
@@ -65,6 +74,6 @@ def test_both_tables_agree_on_every_instruction(streams):
             ("counter", ours.counter, {"lds": "lgkm", "smem": "lgkm"}.get(effect.counter,
                                                                          effect.counter)),
         ):  # fmt: skip
-            if a != b:
+            if a != b and not (what == "reads" and whole_pairs(ours, theirs, a, b)):
                 differences.setdefault((ours.mnemonic, what), (ours.text, a, b))
     assert not differences, "\n".join(f"{k}: {v}" for k, v in differences.items())

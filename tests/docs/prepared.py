@@ -14,6 +14,7 @@ PREPARE: dict[str, tuple[str, ...]] = {
     "../README.md": (
         f"mlagen build mha_prefill_v2 {SMALL} -o out/other",
         "cp $ROOT/tests/audit/kernels/handoff.ptx kernel.ptx",
+        "cp out/other/kernel.co kernel.co",
     ),
     "emulate.md": (f"mlagen build mha_prefill_v2 {SMALL} -o out/k",),
     "inspect.md": (

@@ -60,8 +60,8 @@ _NAMES = {value: name for name, value in vars(y).items() if name.startswith("C_"
 class GuardedMachine(machine.Machine):
     """The machine with all arrays moved between guard zones."""
 
-    def __init__(self, launch: Any, program: Any, memory: Memory) -> None:
-        super().__init__(launch, program, memory)
+    def __init__(self, launch: Any, program: Any, memory: Memory, shadow: Any) -> None:
+        super().__init__(launch, program, memory, shadow)
         self.zones = Zones()
         for slot, array in self._arrays.items():
             if slot in (y.C_ARENA, y.C_BUFFERS):
