@@ -29,7 +29,7 @@ def audit_file(
     shown: int,
     as_json: bool,
 ) -> None:
-    """Audit the kernels of a PTX file, called `file` in messages; docs/ptx_audit.md has the rules."""
+    """Audit a PTX file, called `file` in messages; docs/ptx_audit.md has the rules."""
     from mlagen.audit.ptx import Beside, audit_ptx, mutate, read_manifest
 
     try:
