@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlagen.audit.gfx950.fixpoint import follow
 from mlagen.audit.gfx950.steps import Classed, Step
 from mlagen.binary.flow import Flow
 from mlagen.binary.hazards import REQUIRED, SHIPPED_WITHOUT, forwarded
@@ -60,21 +61,8 @@ _LONGEST = _longest()
 def check_states(steps: tuple[Step, ...], flow: Flow) -> dict[tuple[int, int], TooClose]:
     """All pairs (producer, consumer) that are too close, the strictest rule of each."""
     reach = [max((_LONGEST.get(k, 0) for _, k in (*s.made, *s.held)), default=0) for s in steps]
-    states: dict[int, State] = {0: {}}
-    position = {block: rank for rank, block in enumerate(flow.order)}
     found: dict[tuple[int, int], TooClose] = {}
-    work = {0}
-    while work:
-        at = min(work, key=position.__getitem__)
-        work.discard(at)
-        after = _run(steps, reach, flow, at, states[at], found)
-        for following in flow.blocks[at].successors:
-            known = states.get(following)
-            if known is None:
-                states[following] = dict(after)
-                work.add(following)
-            elif _merge(known, after):
-                work.add(following)
+    follow(flow, lambda at, state: _run(steps, reach, flow, at, state, found), _merge)
     return found
 
 

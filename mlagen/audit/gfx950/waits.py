@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mlagen.audit.gfx950.fixpoint import follow
 from mlagen.audit.gfx950.steps import MEMORY, Queue, Step
 from mlagen.binary.flow import Flow
 from mlagen.targets import GFX950
@@ -82,20 +83,7 @@ State = dict[Key, Entry]
 
 def check_waits(steps: tuple[Step, ...], flow: Flow) -> WaitReport:
     """Follow all paths from the entry until nothing changes, then report."""
-    states: dict[int, State] = {0: {}}
-    position = {block: rank for rank, block in enumerate(flow.order)}
-    work = {0}
-    while work:
-        at = min(work, key=position.__getitem__)
-        work.discard(at)
-        after = _Walk(steps, states[at], None).run(flow, at)
-        for following in flow.blocks[at].successors:
-            known = states.get(following)
-            if known is None:
-                states[following] = dict(after)
-                work.add(following)
-            elif _merge(known, after):
-                work.add(following)
+    states = follow(flow, lambda at, state: _Walk(steps, state, None).run(flow, at), _merge)
     report = WaitReport()
     for step in steps:
         if step.wait is not None:
