@@ -24,7 +24,8 @@ _AROUND = 2  # instructions shown before and after the two of a finding
 
 @dataclass(frozen=True)
 class Audited:
-    """One file's kernels, each with its disassembly by offset; or why it could not be read."""
+    """One file's kernels, each with its disassembly by offset where that is printed; or why it
+    could not be read."""
 
     file: str
     kernels: tuple[tuple[KernelAudit, dict[int, str]], ...]
@@ -47,7 +48,7 @@ def audit_files(
 
     counts: Counter[tuple[str, str]] = Counter()
     first = ""
-    for done in _audited(paths, kernel, threads, jobs):
+    for done in _audited(paths, kernel, threads, jobs, listed=as_json or len(paths) == 1):
         if done.error is not None:
             if len(paths) == 1:
                 raise done.error
@@ -119,10 +120,10 @@ def _bytes_of(file: str) -> bytes:
 
 
 def _audited(
-    paths: Sequence[Path], kernel: str | None, threads: int, jobs: int
+    paths: Sequence[Path], kernel: str | None, threads: int, jobs: int, *, listed: bool
 ) -> Iterator[Audited]:
     """The files one after the other, in the order given."""
-    work = [(str(path), kernel, threads) for path in paths]
+    work = [(str(path), kernel, threads, listed) for path in paths]
     if jobs == 1 or len(work) == 1:
         yield from map(_audit, work)
         return
@@ -133,17 +134,17 @@ def _audited(
             yield done
 
 
-def _audit(work: tuple[str, str | None, int]) -> Audited:
+def _audit(work: tuple[str, str | None, int, bool]) -> Audited:
     from mlagen.audit.gfx950 import audit_kernel
     from mlagen.binary import load_code_object
 
-    file, kernel, threads = work
+    file, kernel, threads, listed = work
     try:
         loaded = load_code_object(_bytes_of(file))
         chosen = list(loaded.kernels.values()) if kernel is None else [loaded.kernel(kernel)]
         found = []
         for one in chosen:
-            listing = {ins.offset: str(ins) for ins in one.instructions}
+            listing = {ins.offset: str(ins) for ins in one.instructions} if listed else {}
             found.append((audit_kernel(one, threads), listing))
         return Audited(file, tuple(found))
     except MlagenError as error:

@@ -23,6 +23,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.problem.attention_math import LN2
 from mlagen.problem.formats import (
     SMALLEST_NORMAL,
     TRANSCENDENTAL,
@@ -34,7 +35,6 @@ from mlagen.problem.formats import (
     scale_log2e,
 )
 
-LN2 = float(np.log(2.0))
 U_E4M3, HALF_STEP_E4M3 = 2.0**-4, 2.0**-10  # half of a unit in the last place at 1 and below 2^-6
 ROUNDINGS = 8  # of the factor (four), of c s, of c m, of their difference, of the last product
 SMALLEST_TILE = 16  # keys; m moves once a tile at most

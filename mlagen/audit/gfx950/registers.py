@@ -6,8 +6,8 @@ from collections import defaultdict
 
 from mlagen.audit.gfx950.findings import Finding
 from mlagen.audit.gfx950.states import TooClose
-from mlagen.audit.gfx950.steps import Queue, Step, names_of
-from mlagen.audit.gfx950.waits import CAPACITY, Unwaited, WaitReport
+from mlagen.audit.gfx950.steps import CAPACITY, Queue, Step, names_of
+from mlagen.audit.gfx950.waits import Unwaited, WaitReport
 from mlagen.audit.gfx950.witness import find_witness
 from mlagen.binary import KernelCode
 from mlagen.binary.flow import Flow

@@ -26,6 +26,7 @@ from mlagen.targets import GFX950
 SCALARS_FROM = GFX950.vgprs_per_simd_lane
 MEMORY = 1 << 1000
 Queue = Literal["", "vm", "lds", "smem"]
+CAPACITY: dict[str, int] = {"vm": GFX950.vmcnt_max, "lds": GFX950.lgkmcnt_max}
 Classed = tuple[int, str]  # registers, and their class in the table of wait states
 
 _STORES = ("store", "atomic", "write")
@@ -83,6 +84,16 @@ def _facts(ins: Instruction, accum: int) -> tuple[Queue, tuple[tuple[Classed, ..
     over = tuple((mask_of(w), overwrite_class(ins, w)) for w in effect.writes)
     later = tuple((mask_of(w), w.role) for w in effect.writes if w.role in ("vmem", "lds", "smem"))
     return effect.counter, (made, held, used, over, later)
+
+
+def covers(wait: tuple[int, int], queue: Queue, newer: int) -> bool:
+    """Whether an s_waitcnt (vmcnt, lgkmcnt) covers an operation of a queue with so many later ones.
+    Scalar loads return in any order; the highest count of a field asks for nothing."""
+    vm, lgkm = wait
+    if queue == "smem":
+        return lgkm == 0
+    limit = vm if queue == "vm" else lgkm
+    return limit <= newer and limit < CAPACITY[queue]
 
 
 def _step(index: int, ins: Instruction, accum: int, indexed: bool) -> Step:

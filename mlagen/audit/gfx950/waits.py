@@ -17,11 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mlagen.audit.gfx950.fixpoint import follow
-from mlagen.audit.gfx950.steps import MEMORY, Queue, Step
+from mlagen.audit.gfx950.steps import MEMORY, Queue, Step, covers
 from mlagen.binary.flow import Flow
-from mlagen.targets import GFX950
 
-CAPACITY: dict[str, int] = {"vm": GFX950.vmcnt_max, "lds": GFX950.lgkmcnt_max}
 _FAR = 64  # more later operations than any counter can count
 
 Key = tuple[int, int]  # the load's index, and the wait that covered it, or PENDING
@@ -131,7 +129,7 @@ class _Walk:
             if step.memory or step.is_barrier:
                 self._touch_memory(step)
             if step.wait is not None:
-                self._wait(step, *step.wait)
+                self._wait(step, step.wait)
                 watched = self._watched()
             elif step.queue:
                 self._issue(step)
@@ -200,17 +198,13 @@ class _Walk:
         else:
             self.state.pop(key, None)
 
-    def _wait(self, step: Step, vm: int, lgkm: int) -> None:
+    def _wait(self, step: Step, wait: tuple[int, int]) -> None:
         for key, entry in list(self.state.items()):
             queue = self.steps[key[0]].queue
             newer = self._newer(key, entry)
-            if queue == "smem":
-                covers, margin = lgkm == 0, 0
-            else:
-                limit = vm if queue == "vm" else lgkm
-                covers, margin = limit <= newer and limit < CAPACITY[queue], newer
-            if not covers:
+            if not covers(wait, queue, newer):
                 continue
+            margin = 0 if queue == "smem" else newer
             if key[1] == PENDING:
                 del self.state[key]
                 self._cover((key[0], step.index), Entry(entry.stamp, margin, entry.mask))

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mlagen.audit.gfx950.steps import Step
+from mlagen.audit.gfx950.steps import Step, covers
 from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import Flow
 from mlagen.binary.hazards import passes_of
@@ -49,7 +49,7 @@ def find_witness(steps: tuple[Step, ...], flow: Flow, load: int, use: int) -> Wi
         for following in _after(flow, block_of, at):
             if following == use:
                 return _told(steps, came, at, use, queue)
-            if following in came or _ends(steps[following], queue, newer[at], steps[load]):
+            if following in came or _ends(steps[following], steps[load], newer[at]):
                 continue
             came[following] = at
             newer[following] = newer[at] + (steps[following].queue == queue)
@@ -57,17 +57,11 @@ def find_witness(steps: tuple[Step, ...], flow: Flow, load: int, use: int) -> Wi
     return None
 
 
-def _ends(step: Step, queue: str, newer: int, load: Step) -> bool:
+def _ends(step: Step, load: Step, newer: int) -> bool:
     """Whether the load is covered, or issued again, at this step."""
     if step.index == load.index:
         return True
-    if step.wait is None:
-        return False
-    vm, lgkm = step.wait
-    if queue == "smem":
-        return lgkm == 0
-    limit, full = (vm, 63) if queue == "vm" else (lgkm, 15)
-    return limit <= newer and limit < full
+    return step.wait is not None and covers(step.wait, load.queue, newer)
 
 
 def _block_of(flow: Flow) -> list[int]:
