@@ -188,7 +188,7 @@ class Padded:
                 f"{self.rows} rows do not divide into {self.spread} blocks of {self.block_rows}"
             )
         if self.stride < DMA_BLOCK or self.stride % 16:
-            raise ScheduleError(f"a stride of {self.stride} is below {DMA_BLOCK} or no multiple of 16")
+            raise ScheduleError(f"a stride of {self.stride} is not {DMA_BLOCK} + a multiple of 16")
 
     @property
     def block_rows(self) -> int:
@@ -227,9 +227,7 @@ class Padded:
         return (group * self.block_rows + place) * self.spread + row, byte
 
     def describe(self) -> str:
-        return (
-            f"blocks of {self.block_rows} rows, {self.spread} apart, every {self.stride} bytes"
-        )
+        return f"blocks of {self.block_rows} rows, {self.spread} apart, every {self.stride} bytes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class PrefillConfig:
     fp8_mma_k_128: bool
     ragged: bool
     page_size: int
+    lse: bool  # also the logarithm of the row sum
 
     @property
     def qk_width(self) -> int:
