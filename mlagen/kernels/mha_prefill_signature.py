@@ -10,10 +10,7 @@ from mlagen.problem import MhaConfig
 
 def signature(k: MhaConfig) -> Signature:
     """Pointers first, then numbers, as `prefill_signature` lays them out; shapes are those of
-    `MhaConfig`.
-
-    `scale_log2e` is the softmax scale times log2(e).
-    """
+    `MhaConfig`."""
     tensors = [
         ("q", "pointer", "read", True),
         ("k", "pointer", "read", True),
@@ -22,9 +19,7 @@ def signature(k: MhaConfig) -> Signature:
         ("lse", "pointer:fp32", "write", k.lse),
         ("sinks", "pointer:fp32", "read", k.sink),
     ]
-    return prefill_signature(
-        k, [(name, kind, access) for name, kind, access, there in tensors if there], ["scale_log2e"]
-    )
+    return prefill_signature(k, tensors)
 
 
 def refuse_unsupported(k: MhaConfig) -> None:

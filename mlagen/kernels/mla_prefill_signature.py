@@ -9,12 +9,7 @@ from mlagen.problem import MlaConfig
 
 def signature(k: MlaConfig) -> Signature:
     """Pointers first, then numbers, as `prefill_signature` lays them out; shapes are those of
-    `MlaConfig`.
-
-    `scale_log2e` takes dot products of the stored Q and K to log2 units: the softmax scale times
-    q_scale, k_scale and log2(e). `out_scale`, fp8 only, is v_scale.
-    """
-    fp8 = k.dtype == "fp8_e4m3"
+    `MlaConfig`."""
     tensors = [
         ("q", "pointer", "read", True),
         ("k", "pointer", "read", True),
@@ -23,11 +18,7 @@ def signature(k: MlaConfig) -> Signature:
         ("o", "pointer", "write", True),
         ("lse", "pointer:fp32", "write", k.lse),
     ]
-    return prefill_signature(
-        k,
-        [(name, kind, access) for name, kind, access, there in tensors if there],
-        ["scale_log2e", "out_scale"] if fp8 else ["scale_log2e"],
-    )
+    return prefill_signature(k, tensors)
 
 
 def refuse_unsupported(k: MlaConfig) -> None:

@@ -12,17 +12,18 @@ from mlagen.problem.prefill import PrefillConfig
 U32_MOST = 2**32 - 1
 
 
-def prefill_signature(
-    k: PrefillConfig, tensors: Iterable[tuple[str, str, str]], scales: Iterable[str]
-) -> Signature:
-    """`tensors` (name, kind, access), then where rows and keys lie, the sizes, the f32 `scales`.
+def prefill_signature(k: PrefillConfig, tensors: Iterable[tuple[str, str, str, bool]]) -> Signature:
+    """`tensors` (name, kind, access, whether the problem needs it), then where rows and keys lie,
+    the sizes and the scales. An argument exists only where the problem needs it.
 
-    An argument exists only where the problem needs it. `seq_len`: query rows of every batch entry;
-    where they are ragged, of the longest sequence. `max_pages`: entries of a row of the page table.
-    A workgroup computes `q_tile` query rows of one head.
+    `seq_len`: query rows of every batch entry; where they are ragged, of the longest sequence.
+    `max_pages`: entries of a row of the page table. `scale_log2e` takes dot products of the stored
+    Q and K to log2 units: the softmax scale times log2(e) and the scales of Q and K, which fp8
+    has. `out_scale`, fp8 only, is that of V. A workgroup computes `q_tile` query rows of one head.
     """
     paged = k.page_size > 0
-    more = [
+    arguments = [
+        *tensors,
         ("q_offsets", "pointer:int32", "read", k.ragged),
         ("kv_offsets", "pointer:int32", "read", k.ragged and not paged),
         ("kv_lengths", "pointer:int32", "read", paged),
@@ -33,13 +34,11 @@ def prefill_signature(
         ("start_pos", "u32", "value", not k.by_sequence),
         ("batch", "u32", "value", True),
         ("max_pages", "u32", "value", paged),
+        ("scale_log2e", "f32", "value", True),
+        ("out_scale", "f32", "value", k.dtype == "fp8_e4m3"),
     ]
     return Signature(
-        pack(
-            *tensors,
-            *((name, kind, access) for name, kind, access, there in more if there),
-            *((name, "f32", "value") for name in scales),
-        ),
+        pack(*((name, kind, access) for name, kind, access, there in arguments if there)),
         grid=(("num_heads", 1), ("seq_len", k.q_tile), ("batch", 1)),
         block=(k.threads, 1, 1),
     )

@@ -27,7 +27,7 @@ from mlagen.launch.launcher import LaunchReport, bind
 from mlagen.mutation.listing import Listing, read_listing
 from mlagen.mutation.mutant import Mutant, apply, original_line
 from mlagen.mutation.shapes import Shape, make_inputs, shapes_for
-from mlagen.ops.mha import MhaKernel, config_of
+from mlagen.ops.mha import MhaKernel
 
 RANDOM_RUNS = 100  # random legal interleavings a number of tiles, for a mutant that survives
 _ENDLESS = 4  # times the original's instructions, after which a mutant does not end
@@ -73,7 +73,7 @@ class Judge:
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
-        self.config = config_of(artifact)
+        self.config = MhaKernel(artifact).config
         self.listing: Listing = read_listing(artifact.text, artifact.manifest.symbol)
         self._code = load_code_object(artifact.code)
         self._originals: dict[Shape, _Run] = {}

@@ -3,15 +3,21 @@
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import Launcher
-from mlagen.ops.mha import MhaKernel, MhaRun
+from mlagen.ops.mha import MhaKernel
 from mlagen.ops.mla_decode import MlaDecodeArguments, MlaDecodeKernel, MlaDecodeRun
+from mlagen.ops.mla_prefill import MlaPrefillKernel
+from mlagen.ops.prefill import PrefillKernel, PrefillRun
 
 
-def kernel_of(artifact: Artifact, launcher: Launcher | None = None) -> MhaKernel | MlaDecodeKernel:
+def kernel_of(
+    artifact: Artifact, launcher: Launcher | None = None
+) -> MhaKernel | MlaPrefillKernel | MlaDecodeKernel:
     """The artifact as a callable. ConfigError for a problem that only its own file knows."""
     match artifact.manifest.problem_type:
         case "MhaConfig":
             return MhaKernel(artifact, launcher)
+        case "MlaConfig":
+            return MlaPrefillKernel(artifact, launcher)
         case "MlaDecodeConfig":
             return MlaDecodeKernel(artifact, launcher)
         case other:
@@ -23,9 +29,11 @@ def kernel_of(artifact: Artifact, launcher: Launcher | None = None) -> MhaKernel
 
 __all__ = [
     "MhaKernel",
-    "MhaRun",
     "MlaDecodeArguments",
     "MlaDecodeKernel",
     "MlaDecodeRun",
+    "MlaPrefillKernel",
+    "PrefillKernel",
+    "PrefillRun",
     "kernel_of",
 ]

@@ -24,6 +24,7 @@ where there is none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mlagen.errors import ConfigError
@@ -118,6 +119,17 @@ class MhaConfig(PrefillConfig):
     def v_width(self) -> int:
         """Columns of a head of V and O."""
         return self.depth
+
+    @property
+    def key_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """k and v."""
+        key = (self.num_kv_heads, self.depth)
+        return {"k": key, "v": key}
+
+    @property
+    def form(self) -> str:
+        """What decides which arrays a kernel takes, in words."""
+        return f"{super().form}, sink={self.sink}"
 
     @property
     def q_row_stride(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,16 +46,6 @@ class MhaInputs(PrefillInputs):
         self._check_form({"sinks": self.config.sink})
         if self.config.sink:
             object.__setattr__(self, "sinks", checked_sinks(self.config, self.sinks))
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """What decides, besides the form, which arrays the kernel takes."""
-        return {"sink": self.config.sink}
-
-    def key_tensors(self) -> Mapping[str, tuple[npt.NDArray[Any], tuple[int, ...]]]:
-        """k and v."""
-        key = (self.config.num_kv_heads, self.config.depth)
-        return {"k": (self.k, key), "v": (self.v, key)}
 
     def key_rows(self, sequence: PrefillSequence, kv_head: int) -> tuple[Any, Any]:
         """The keys and the values of a sequence, [keys, depth] each, in their order."""

@@ -21,6 +21,7 @@ that sees no key has O = 0 and LSE = -inf.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mlagen.errors import ConfigError
@@ -198,6 +199,21 @@ class MlaConfig(PrefillConfig):
         """Columns of a head of the k tensor: 192, 128 (`nope_rope`) or `cache_depth`."""
         widths = {"k_and_v": self.d_qk, "nope_rope": self.depth, "latent": self.cache_depth}
         return widths[self.kv_form]
+
+    @property
+    def key_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """k, and what the form has besides."""
+        shapes: dict[str, tuple[int, ...]] = {"k": (self.num_kv_heads, self.k_width)}
+        if self.kv_form != "latent":
+            shapes["v"] = (self.num_kv_heads, self.depth)
+        if self.kv_form == "nope_rope":
+            shapes["k_rope"] = (self.d_rope,)
+        return shapes
+
+    @property
+    def form(self) -> str:
+        """What decides which arrays a kernel takes, in words."""
+        return f"{super().form}, kv_form={self.kv_form}"
 
     @property
     def q_row_stride(self) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,54 @@ from mlagen.problem.formats import SMALLEST_NORMAL
 from mlagen.problem.mha_arrays import Ints
 from mlagen.problem.mla import MlaConfig
 from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence, check_scale
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """The softmax scale of a call, and those of its tensors."""
+
+    scale: float
+    q_scale: float = 1.0
+    k_scale: float = 1.0
+    v_scale: float = 1.0
+
+    @property
+    def score_scale(self) -> float:
+        """What takes dot products of the stored Q and K to natural units."""
+        return self.scale * self.q_scale * self.k_scale
+
+
+def checked_scales(
+    config: MlaConfig, scale: float, q_scale: float, k_scale: float, v_scale: float
+) -> Scales:
+    """The scales as the kernel is handed them: those of tensors as fp32 numbers.
+
+    Raises ConfigError for a scale that is not positive and finite, and for scales of bf16 tensors.
+    """
+    made = Scales(
+        check_scale(config, scale),
+        _tensor_scale(config, "q_scale", q_scale),
+        _tensor_scale(config, "k_scale", k_scale),
+        _tensor_scale(config, "v_scale", v_scale),
+    )
+    check_scale(config, made.score_scale, "scale * q_scale * k_scale")
+    return made
+
+
+def _tensor_scale(config: MlaConfig, name: str, value: float) -> float:
+    with np.errstate(over="ignore"):
+        given = float(np.float32(number(name, value)))
+    if not (given >= SMALLEST_NORMAL and np.isfinite(given)):
+        raise ConfigError(
+            f"{name}={value} must be positive and finite in fp32",
+            hint="the largest magnitude of the tensor / 448 is usual",
+        )
+    if config.dtype == "bf16" and given != 1.0:
+        raise ConfigError(
+            f"{name}={given:g}: a kernel of dtype=bf16 takes no scales of its tensors",
+            hint="dtype=fp8_e4m3 does; fold others into scale and the output",
+        )
+    return given
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,44 +98,11 @@ class MlaPrefillInputs(PrefillInputs):
     v_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", check_scale(self.config, self.scale))
-        for name in ("q_scale", "k_scale", "v_scale"):
-            object.__setattr__(self, name, self._checked_tensor_scale(name))
-        check_scale(self.config, self.score_scale, "scale * q_scale * k_scale")
+        given = (self.scale, self.q_scale, self.k_scale, self.v_scale)
+        for name, value in asdict(checked_scales(self.config, *given)).items():
+            object.__setattr__(self, name, value)
         form = self.config.kv_form
         self._check_form({"v": form != "latent", "k_rope": form == "nope_rope"})
-
-    def _checked_tensor_scale(self, name: str) -> float:
-        """The scale of a tensor as the fp32 number that the kernel is handed."""
-        with np.errstate(over="ignore"):
-            given = float(np.float32(number(name, getattr(self, name))))
-        if not (given >= SMALLEST_NORMAL and np.isfinite(given)):
-            raise ConfigError(
-                f"{name}={getattr(self, name)} must be positive and finite in fp32",
-                hint="the largest magnitude of the tensor / 448 is usual",
-            )
-        if self.config.dtype == "bf16" and given != 1.0:
-            raise ConfigError(
-                f"{name}={given:g}: a kernel of dtype=bf16 takes no scales of its tensors",
-                hint="dtype=fp8_e4m3 does; fold others into scale and the output",
-            )
-        return given
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """What decides, besides the form, which arrays the kernel takes."""
-        return {"kv_form": self.config.kv_form}
-
-    def key_tensors(self) -> Mapping[str, tuple[npt.NDArray[Any], tuple[int, ...]]]:
-        """k, and what the form has besides."""
-        config = self.config
-        found: dict[str, tuple[npt.NDArray[Any], tuple[int, ...]]] = {}
-        found["k"] = (self.k, (config.num_kv_heads, config.k_width))
-        if self.v is not None:
-            found["v"] = (self.v, (config.num_kv_heads, config.depth))
-        if self.k_rope is not None:
-            found["k_rope"] = (self.k_rope, (config.d_rope,))
-        return found
 
     def key_rows(self, sequence: PrefillSequence, kv_head: int) -> tuple[Any, Any]:
         """The keys [keys, 192] and the values [keys, 128] of a sequence, in their order."""
@@ -111,7 +125,7 @@ class MlaPrefillInputs(PrefillInputs):
     @property
     def score_scale(self) -> float:
         """What takes dot products of the stored Q and K to natural units."""
-        return self.scale * self.q_scale * self.k_scale
+        return Scales(self.scale, self.q_scale, self.k_scale, self.v_scale).score_scale
 
     @property
     def value_scale(self) -> float:

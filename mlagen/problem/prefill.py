@@ -43,7 +43,8 @@ class PrefillConfig:
     fp8_mma_k_128: bool
     ragged: bool
     page_size: int
-    lse: bool  # also the logarithm of the row sum
+    lse: bool
+    sink: bool = False  # a field of those that may have one
 
     @property
     def qk_width(self) -> int:
@@ -54,6 +55,16 @@ class PrefillConfig:
     def v_width(self) -> int:
         """Columns of a head of V and O."""
         raise NotImplementedError
+
+    @property
+    def key_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The tensors that hold keys and values, by name, each with the shape of a key in it."""
+        raise NotImplementedError
+
+    @property
+    def form(self) -> str:
+        """What decides which arrays a kernel takes, in words."""
+        return f"ragged={self.ragged}, page_size={self.page_size}"
 
     # ---- limits -----------------------------------------------------------------------------
 

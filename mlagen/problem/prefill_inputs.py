@@ -71,6 +71,7 @@ class PrefillInputs:
     kv_offsets: Ints | None
     kv_lengths: Ints | None
     page_table: Ints | None
+    sinks: npt.NDArray[np.float32] | None = None  # of kernels that have sinks
 
     def _check_form(self, more: Mapping[str, bool]) -> None:
         """ConfigError for tensors, offsets, tables and positions that do not fit the form.
@@ -87,8 +88,8 @@ class PrefillInputs:
             check_int32("q_offsets", self.q_offsets, (None,))
             check_offsets("q_offsets", self._q_offsets, self.q.shape[0], "q")
         leading = len(self._kv_shape)
-        for name, (array, key) in self.key_tensors().items():
-            shape = (*self._kv_shape, *key)
+        for name, array in self.key_tensors().items():
+            shape = (*self._kv_shape, *config.key_shapes[name])
             rows = None if config.page_size else leading - 1
             check_tensor(name, array, shape, config.dtype, rows=rows)
             if array.shape[:leading] != self.k.shape[:leading]:
@@ -123,8 +124,7 @@ class PrefillInputs:
             "page_table": config.page_size > 0,
             **more,
         }
-        form = f"ragged={config.ragged}, page_size={config.page_size}"
-        form += "".join(f", {name}={wanted}" for name, wanted in self.options.items())
+        form = config.form
         for name, needed in needs.items():
             given = getattr(self, name) is not None
             if needed and not given:
@@ -234,14 +234,9 @@ class PrefillInputs:
         order."""
         raise NotImplementedError
 
-    def key_tensors(self) -> Mapping[str, tuple[npt.NDArray[Any], tuple[int, ...]]]:
-        """The tensors that hold keys and values, by name, each with the shape of a key in it."""
-        raise NotImplementedError
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """What decides, besides the form, which arrays the kernel takes."""
-        return {}
+    def key_tensors(self) -> Mapping[str, npt.NDArray[Any]]:
+        """The tensors that hold keys and values, by name."""
+        return {name: getattr(self, name) for name in self.config.key_shapes}
 
     @property
     def arithmetic(self) -> Arithmetic:

@@ -8,7 +8,7 @@ its oracles, what its sizes are called) comes from the `Kind` that is registered
     report = verify(artifact, seq_len=512, data="realistic")
 """
 
-from mlagen.verify import mha as mha  # registers MhaConfig
+from mlagen.verify import prefill as prefill  # registers MhaConfig and MlaConfig
 from mlagen.verify.kinds import Kind, Trial, kind_of, register
 from mlagen.verify.report import SCHEMA, ModeReport, VerifyReport
 from mlagen.verify.run import MODES, Mode, verify, verify_inputs

@@ -1,6 +1,6 @@
 """Kinds of problems that can be verified, by the name of their problem class.
 
-A kind is what a problem brings to be judged by. The shipped one is `mlagen.verify.mha`; a
+A kind is what a problem brings to be judged by. The shipped ones are in `mlagen.verify.prefill`; a
 schedule's own file registers its own with `register(MyProblem, MyKind())`.
 """
 

@@ -17,7 +17,7 @@ from mlagen.codegen import build
 from mlagen.launch import EmulatedLauncher
 from mlagen.problem import MhaConfig, compare
 from mlagen.testdata import mha_inputs
-from mlagen.verify.mha import MhaTrial
+from mlagen.verify.prefill import PrefillTrial
 
 FULL = "MLAGEN_ACCEPTANCE" in os.environ
 HEADS = (32, 8) if FULL else (8, 2)
@@ -53,7 +53,7 @@ def accepted(config, published, **shape):
     """Runs a sample of the workgroups, judged by `published(got, reference)` and by both oracles;
     the trial and its outputs, NaN beside the sample's rows."""
     inputs = mha_inputs(config, **shape)
-    trial = MhaTrial(inputs).sampled(WORKGROUPS, seed=0)
+    trial = PrefillTrial(inputs).sampled(WORKGROUPS, seed=0)
     outputs, report = trial.run(built(config), EmulatedLauncher(workgroups=trial.workgroups))
     assert not report.emulation.findings
     for oracle in trial.oracles():
@@ -95,7 +95,7 @@ def test_a5_ragged_and_paged(mask, lengths, num_keys, sink):
         if page_size or FULL:
             trial, outputs = accepted(config, within(2e-2, 2e-2), **shape)
         else:  # the same numbers as the paged run's, whose oracles have spoken
-            trial = MhaTrial(mha_inputs(config, **shape)).sampled(WORKGROUPS, seed=0)
+            trial = PrefillTrial(mha_inputs(config, **shape)).sampled(WORKGROUPS, seed=0)
             launcher = EmulatedLauncher(workgroups=trial.workgroups)
             outputs, _ = trial.run(built(config), launcher)
         results.append((trial.workgroups, outputs))

@@ -16,7 +16,7 @@ from mlagen.mutation.addresses import evaluate
 from mlagen.mutation.barriers import require_free_scc
 from mlagen.mutation.mutant import original_line
 from mlagen.mutation.shapes import make_inputs, shapes_for
-from mlagen.ops.mha import config_of
+from mlagen.ops.mha import MhaKernel
 
 MUTANTS = make_mutants(LISTING, 512)
 
@@ -192,7 +192,7 @@ def test_each_section_runs_with_its_numbers_of_tiles() -> None:
 
 
 def test_inputs_move_the_maximum_in_some_waves_and_not_in_others() -> None:
-    config = config_of(prefill())
+    config = MhaKernel(prefill()).config
     (shape,) = [s for s in shapes_for(LISTING, ["N = 3"]) if not s.missing]
     inputs = make_inputs(config, shape)
     q, k = (x[0, :, 0].astype(np.float64) for x in (inputs.q, inputs.k))

@@ -12,7 +12,7 @@ from mlagen.errors import ConfigError, FindingsError
 from mlagen.launch import EmulatedLauncher, LaunchReport
 from mlagen.launch.launcher import LaunchRefused
 from mlagen.ops import MhaKernel
-from mlagen.ops.mha import check_extents
+from mlagen.ops.prefill_host import check_extents
 from mlagen.problem import MhaConfig, MhaInputs, compare, exact, rounded
 from mlagen.testdata import mha_inputs
 

@@ -1,15 +1,15 @@
-"""An MHA call on tensors of a GPU: shapes, types and numbers checked, contents not looked at.
+"""A prefill call on tensors of a GPU: shapes, types and numbers checked, contents not looked at.
 
 Reading a length or an offset would wait for the GPU. What the host cannot know it is told:
-`max_seq_len`. Offsets, lengths, start positions and page tables must be what `MhaInputs` asks for;
-nothing here can check it.
+`max_seq_len`. Offsets, lengths, start positions and page tables must be what `PrefillInputs` asks
+for; nothing here can check it.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,11 @@ import numpy.typing as npt
 from mlagen.artifact import DTYPE_BYTES
 from mlagen.errors import ConfigError
 from mlagen.launch.device_tensor import DeviceTensor, device_tensor, is_torch
-from mlagen.problem import MhaConfig, MhaInputs
-from mlagen.problem.formats import scale_log2e
+from mlagen.ops.prefill_host import scales
+from mlagen.problem import PrefillInputs
 from mlagen.problem.masks import MAX_POSITION
-from mlagen.problem.prefill_inputs import ELEMENT_TYPES, check_scale
+from mlagen.problem.prefill import PrefillConfig
+from mlagen.problem.prefill_inputs import ELEMENT_TYPES
 
 # What torch calls the types that are made here.
 _TORCH_NAMES = {
@@ -37,7 +38,7 @@ Shape = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class MhaArguments:
+class PrefillArguments:
     """What a launcher is given for one call: `launcher.launch(artifact, tensors=.., ..)`."""
 
     tensors: dict[str, Any]
@@ -46,16 +47,19 @@ class MhaArguments:
 
 
 def gpu_arguments(
-    config: MhaConfig,
+    inputs_type: Callable[..., PrefillInputs],
+    config: PrefillConfig,
     tensors: Mapping[str, Any],
     *,
-    scale: float,
+    score_scale: float,
+    value_scale: float,
     start_pos: Any,
     max_seq_len: int | None,
     out: Any,
     lse: Any,
-) -> MhaArguments:
-    """Checks one call. `tensors`: q, k, v and those of MhaInputs' arrays that are given (not None).
+) -> PrefillArguments:
+    """Checks one call. `tensors`: q and what else of the arrays of `inputs_type`, the class of such
+    calls on the host, is given (not None). The scales are checked already.
 
     `start_pos` is one number or, where sequences have their own, int32 [batch]. `max_seq_len` is
     the query rows of the longest sequence, for ragged kernels. `out` and `lse` are written to;
@@ -82,9 +86,8 @@ def gpu_arguments(
     forms = _forms(config, batch, seq_len, views)
     for name, view in views.items():
         _check(view, *forms[name])
-    number = check_scale(config, scale)
     if not config.by_sequence:
-        _check_dense(config, views, number, start_pos)
+        _check_dense(inputs_type, config, views, score_scale, start_pos)
     elif "start_positions" not in given:
         given["start_positions"] = _filled(start_pos, batch, given["q"])
     for name, label, buffer in (("o", "out", out), ("lse", "lse", lse)):
@@ -93,33 +96,35 @@ def gpu_arguments(
         elif buffer is not None:
             raise ConfigError("lse is given, but the kernel does not write it", hint="lse=true")
     scalars: dict[str, int | float] = {
-        "seq_len": seq_len, "batch": batch, "scale_log2e": scale_log2e(number)
+        "seq_len": seq_len, "batch": batch, **scales(config, score_scale, value_scale)
     }  # fmt: skip
     if not config.by_sequence:
         scalars |= {"num_keys": views["k"].shape[1], "start_pos": start_pos}
     if config.page_size:
         scalars["max_pages"] = views["page_table"].shape[1]
     sizes = {"num_heads": config.num_heads, "seq_len": seq_len, "batch": batch}
-    return MhaArguments(given, scalars, sizes)
+    return PrefillArguments(given, scalars, sizes)
 
 
 def _forms(
-    config: MhaConfig,
+    config: PrefillConfig,
     batch: int | None = None,
     seq_len: int | None = None,
     views: Mapping[str, DeviceTensor] | None = None,
 ) -> dict[str, tuple[Shape, str]]:
     """Shape and type of each tensor that the kernel takes or writes, as far as is known. None: any
     extent."""
-    q_row, kv_row = (config.num_heads, config.depth), (config.num_kv_heads, config.depth)
     rows = views["q"].shape[0] if views and config.ragged else None
-    q: Shape = (rows, *q_row) if config.ragged else (batch, seq_len, *q_row)
-    kv: Shape = (batch, None, *kv_row)
+    leading: Shape = (rows,) if config.ragged else (batch, seq_len)
+    of_keys: Shape = (batch, None)
     if config.page_size:
-        kv = (None, config.page_size, *kv_row)
+        of_keys = (None, config.page_size)
     elif config.ragged:
-        kv = (None, *kv_row)
-    found = {"q": (q, config.dtype), "k": (kv, config.dtype), "v": (kv, config.dtype)}
+        of_keys = (None,)
+    found: dict[str, tuple[Shape, str]] = {
+        "q": ((*leading, config.num_heads, config.qk_width), config.dtype),
+        **{name: ((*of_keys, *key), config.dtype) for name, key in config.key_shapes.items()},
+    }
     offsets = None if batch is None else batch + 1
     if config.ragged:
         found["q_offsets"] = ((offsets,), "int32")
@@ -132,22 +137,21 @@ def _forms(
         found["start_positions"] = ((batch,), "int32")
     if config.sink:
         found["sinks"] = ((config.num_heads,), "fp32")
-    found["o"] = (q, config.output_dtype)
+    found["o"] = ((*leading, config.num_heads, config.v_width), config.output_dtype)
     if config.lse:
         heads = config.num_heads
         found["lse"] = ((heads, rows) if config.ragged else (batch, heads, seq_len), "fp32")
     return found
 
 
-def _check_names(config: MhaConfig, forms: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _check_names(config: PrefillConfig, forms: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """ConfigError for an array that the kernel needs and has not, or has and does not take."""
-    form = f"ragged={config.ragged}, page_size={config.page_size}, sink={config.sink}"
     needed = forms.keys() - {"o", "lse", "start_positions"}
     for name in sorted(needed - given.keys()):
-        raise ConfigError(f"{name} is missing: the kernel is built for {form}")
+        raise ConfigError(f"{name} is missing: the kernel is built for {config.form}")
     for name in sorted(given.keys() - forms.keys()):
         raise ConfigError(
-            f"{name} is given, but the kernel does not take it: it is built for {form}"
+            f"{name} is given, but the kernel does not take it: it is built for {config.form}"
         )
 
 
@@ -166,11 +170,13 @@ def _check(view: DeviceTensor, shape: Shape, dtype: str) -> None:
 
 
 def _extents(
-    config: MhaConfig, views: Mapping[str, DeviceTensor], max_seq_len: int | None
+    config: PrefillConfig, views: Mapping[str, DeviceTensor], max_seq_len: int | None
 ) -> tuple[int, int]:
     """Sequences, and query rows of the longest."""
-    if views["k"].shape != views["v"].shape:
-        raise ConfigError(f"k has shape {views['k'].shape}, but v has {views['v'].shape}")
+    leading = len(views["k"].shape) - len(config.key_shapes["k"])
+    for name in config.key_shapes:
+        if views[name].shape[:leading] != views["k"].shape[:leading]:
+            raise ConfigError(f"k has shape {views['k'].shape}, but {name} has {views[name].shape}")
     if not config.ragged:
         if max_seq_len is not None:
             raise ConfigError(
@@ -195,23 +201,20 @@ def _extents(
 
 
 def _check_dense(
-    config: MhaConfig, views: Mapping[str, DeviceTensor], scale: float, start_pos: int
+    inputs_type: Callable[..., PrefillInputs],
+    config: PrefillConfig,
+    views: Mapping[str, DeviceTensor],
+    scale: float,
+    start_pos: int,
 ) -> None:
-    """The checks of MhaInputs on numbers, with arrays of the same shapes that take no memory."""
+    """`inputs_type` checks the numbers, on arrays of the same shapes that take no memory."""
 
     def likeness(name: str) -> npt.NDArray[Any]:
         view = views[name]
         return np.broadcast_to(np.zeros((), ELEMENT_TYPES[view.dtype]), view.shape)
 
-    MhaInputs(
-        config,
-        likeness("q"),
-        likeness("k"),
-        likeness("v"),
-        scale,
-        start_pos,
-        sinks=likeness("sinks") if config.sink else None,
-    )
+    arrays = {"v": None, **{name: likeness(name) for name in views}}
+    inputs_type(config=config, scale=scale, start_pos=start_pos, **arrays)
 
 
 def _filled(value: int, batch: int, like: Any) -> Any:

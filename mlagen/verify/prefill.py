@@ -1,4 +1,4 @@
-"""Multi-head attention as a kind of problem that can be verified."""
+"""MHA and MLA prefill as kinds of problems that can be verified."""
 
 from __future__ import annotations
 
@@ -12,18 +12,28 @@ import numpy.typing as npt
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import Launcher, LaunchReport
-from mlagen.ops.mha import MhaKernel
-from mlagen.problem import Expected, MhaConfig, MhaInputs, Worst, exact, rounded
+from mlagen.ops import PrefillKernel, kernel_of
+from mlagen.problem import (
+    Expected,
+    MhaConfig,
+    MhaInputs,
+    MlaConfig,
+    MlaPrefillInputs,
+    PrefillInputs,
+    Worst,
+    exact,
+    rounded,
+)
 from mlagen.problem.mha_selection import Workgroup
-from mlagen.testdata import mha_inputs
+from mlagen.testdata import mha_inputs, mla_prefill_inputs
 from mlagen.verify.kinds import Sample, Size, Trial, register
 
 
 @dataclass(frozen=True)
-class MhaTrial:
-    """A call of an MHA kernel. `workgroups`: those that run and are compared; None: all."""
+class PrefillTrial:
+    """A call of a prefill kernel. `workgroups`: those that run and are compared; None: all."""
 
-    inputs: MhaInputs
+    inputs: PrefillInputs
     workgroups: tuple[Workgroup, ...] | None = None
 
     @property
@@ -48,7 +58,11 @@ class MhaTrial:
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        return {"scale": self.inputs.scale}
+        inputs = self.inputs
+        found = {"scale": inputs.scale}
+        if isinstance(inputs, MlaPrefillInputs) and inputs.config.dtype == "fp8_e4m3":
+            found |= {name: getattr(inputs, name) for name in ("q_scale", "k_scale", "v_scale")}
+        return found
 
     @property
     def sample(self) -> Sample | None:
@@ -56,7 +70,7 @@ class MhaTrial:
             return None
         return Sample(len(self.workgroups), len(self._with_rows()))
 
-    def sampled(self, count: int, seed: int) -> MhaTrial:
+    def sampled(self, count: int, seed: int) -> PrefillTrial:
         """Some workgroups that have rows, drawn from `seed`; the last query tile of the longest
         sequence, which may be partial, is always among them. All, where there are no more."""
         if count < 1:
@@ -96,7 +110,9 @@ class MhaTrial:
     def run(
         self, artifact: Artifact, launcher: Launcher
     ) -> tuple[Mapping[str, npt.NDArray[Any]], LaunchReport]:
-        run = MhaKernel(artifact, launcher).run(self.inputs)
+        kernel = kernel_of(artifact, launcher)
+        assert isinstance(kernel, PrefillKernel)
+        run = kernel.run(self.inputs)
         if run.report is None:
             raise ConfigError("no sequence has a query row: there is nothing to verify")
         outputs = {"o": self.inputs.output_view(run.output)}
@@ -131,7 +147,26 @@ class MhaKind:
         return mha_inputs(MhaConfig.from_fields(problem), data=data, seed=seed, **shape)
 
     def trial(self, inputs: MhaInputs) -> Trial:
-        return MhaTrial(inputs)
+        return PrefillTrial(inputs)
+
+
+class MlaPrefillKind:
+    """As `MhaKind`. Tensors of fp8 are quantised: divided by scales that are not 1."""
+
+    sizes, lists = MhaKind.sizes, MhaKind.lists
+
+    def inputs(
+        self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
+    ) -> MlaPrefillInputs:
+        if isinstance(shape.get("lengths"), int):
+            shape["lengths"] = [shape["lengths"]]
+        config = MlaConfig.from_fields(problem)
+        shape.setdefault("quantise", config.dtype == "fp8_e4m3")
+        return mla_prefill_inputs(config, data=data, seed=seed, **shape)
+
+    def trial(self, inputs: MlaPrefillInputs) -> Trial:
+        return PrefillTrial(inputs)
 
 
 register(MhaConfig, MhaKind())
+register(MlaConfig, MlaPrefillKind())

@@ -1,7 +1,8 @@
-"""An MHA call on numpy arrays: what a launcher is given, and the outputs it writes to."""
+"""A prefill call on numpy arrays: what a launcher is given, and the outputs it writes to."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
-from mlagen.problem import MhaConfig, MhaInputs
+from mlagen.problem import PrefillInputs
 from mlagen.problem.formats import scale_log2e
+from mlagen.problem.prefill import PrefillConfig
 from mlagen.problem.prefill_inputs import ELEMENT_TYPES, check_tensor
 
 U32 = 2**32  # buffer resources hold sizes, and kernels offsets and row numbers, in 32 bits
 GRID_MOST = 65535  # workgroups in y and in z
 
 Array = npt.NDArray[Any]
-ARRAYS = ("q_offsets", "kv_offsets", "kv_lengths", "page_table", "sinks")  # of MhaInputs
+ARRAYS = ("q_offsets", "kv_offsets", "kv_lengths", "page_table", "sinks")  # of a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +34,21 @@ class HostCall:
     lse: Array | None
 
 
-def host_call(inputs: MhaInputs, out: Array | None, lse: Array | None) -> HostCall:
+def host_call(inputs: PrefillInputs, out: Array | None, lse: Array | None) -> HostCall:
     """Raises ConfigError for extents that the kernel does not reach, arrays that are not
     contiguous, and outputs that do not fit or that overlap anything."""
     config = inputs.config
     dense = not config.by_sequence
+    keys = inputs.key_tensors()
     if dense and inputs.keys != inputs.k.shape[1]:
+        names = " and ".join(keys)
         raise ConfigError(
-            f"num_keys={inputs.keys} of {inputs.k.shape[1]} rows: the kernel takes all rows of k "
-            f"and v as keys",
-            hint="pass contiguous k and v that hold the keys only",
+            f"num_keys={inputs.keys} of {inputs.k.shape[1]} rows: the kernel takes all rows of "
+            f"{names} as keys",
+            hint=f"pass contiguous {names} with the keys only",
         )
     check_extents(config, batch=inputs.batch, seq_len=inputs.seq_len, num_keys=inputs.keys)
-    tensors = {"q": inputs.q, "k": inputs.k, "v": inputs.v}
+    tensors = {"q": inputs.q, **keys}
     for name in ARRAYS:
         if getattr(inputs, name) is not None:
             tensors[name] = getattr(inputs, name)
@@ -52,7 +56,9 @@ def host_call(inputs: MhaInputs, out: Array | None, lse: Array | None) -> HostCa
         tensors["start_positions"] = inputs.start_pos
     for name, tensor in tensors.items():
         _require_contiguous("start_pos" if name == "start_positions" else name, tensor)
-    output = _written("out", out, inputs.q.shape, config.output_dtype, tensors)
+    output = _written(
+        "out", out, (*inputs.q.shape[:-1], config.v_width), config.output_dtype, tensors
+    )
     tensors["o"] = output
     if config.lse:
         lse = _written("lse", lse, inputs.lse_shape, "fp32", tensors)
@@ -63,7 +69,7 @@ def host_call(inputs: MhaInputs, out: Array | None, lse: Array | None) -> HostCa
     scalars: dict[str, int | float] = {
         "seq_len": inputs.seq_len,
         "batch": inputs.batch,
-        "scale_log2e": scale_log2e(inputs.scale),
+        **scales(config, inputs.score_scale, inputs.value_scale),
     }
     if not isinstance(inputs.start_pos, np.ndarray):
         scalars |= {"num_keys": inputs.keys, "start_pos": inputs.start_pos}
@@ -72,18 +78,32 @@ def host_call(inputs: MhaInputs, out: Array | None, lse: Array | None) -> HostCa
     return HostCall(tensors, scalars, sizes, output, lse)
 
 
-def check_extents(config: MhaConfig, *, batch: int, seq_len: int, num_keys: int) -> None:
+def scales(config: PrefillConfig, score_scale: float, value_scale: float) -> dict[str, float]:
+    """The scales that a kernel takes: an fp8 kernel also that of its values."""
+    found = {"scale_log2e": scale_log2e(score_scale)}
+    if config.dtype == "fp8_e4m3":
+        found["out_scale"] = value_scale
+    return found
+
+
+def check_extents(config: PrefillConfig, *, batch: int, seq_len: int, num_keys: int) -> None:
     """Raises ConfigError for tensors that 32-bit sizes and offsets do not reach.
 
     `seq_len` and `num_keys` are those of the longest sequence. Pages are reached by 64-bit offsets.
     """
-    kv_bytes = config.kv_row_stride * config.element_bytes
-    q_bytes = config.q_row_stride * config.element_bytes
-    o_bytes = config.q_row_stride * config.output_bytes
-    # K and V are fetched in whole tiles: the offsets of a tile's missing rows must not wrap round.
+    q_bytes = config.num_heads * config.qk_width * config.element_bytes
+    o_bytes = config.num_heads * config.v_width * config.output_bytes
     limits = [("q", seq_len, q_bytes, 1), ("out", seq_len, o_bytes, 1)]
     if not config.page_size:
-        limits.insert(0, ("k and v", num_keys, kv_bytes, config.kv_block))
+        # Fetched in whole tiles: the offsets of a tile's missing rows must not wrap round.
+        alike: dict[tuple[int, ...], list[str]] = {}
+        for name, key in config.key_shapes.items():
+            alike.setdefault(key, []).append(name)
+        of_keys = [
+            (" and ".join(names), num_keys, math.prod(key) * config.element_bytes, config.kv_block)
+            for key, names in alike.items()
+        ]
+        limits = of_keys + limits
     for name, rows, row_bytes, step in limits:
         most = (U32 - 1) // (row_bytes * step) * step
         if rows > most:
