@@ -28,6 +28,7 @@ from mlagen.problem.mla_decode import MlaDecodeConfig
 from mlagen.problem.mla_decode_expected import MlaDecodeExpected, compare_lse
 from mlagen.problem.mla_decode_inputs import MODEL_SCALE, MlaDecodeInputs
 from mlagen.problem.mla_prefill_inputs import MlaPrefillInputs
+from mlagen.problem.mla_reduce import MlaReduceConfig
 from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence, default_scale
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "MlaDecodeExpected",
     "MlaDecodeInputs",
     "MlaPrefillInputs",
+    "MlaReduceConfig",
     "Null",
     "PrefillExpected",
     "PrefillInputs",
