@@ -5,12 +5,12 @@ and lie behind one another, so the lines of a group are one run of memory in eve
 merges 8 of them, whatever heads they are, and keeps running maximum, row sum and O of each in
 registers.
 
-| cluster | vector                                             | memory                             |
-|---------|----------------------------------------------------|------------------------------------|
-| merge   | M' = max(M, LSE(i)), L and O rescaled and added to | O and LSE of i + a; row of i + a+1 |
+| cluster | vector                                    | memory                                     |
+|---------|-------------------------------------------|--------------------------------------------|
+| merge   | M = max(M, LSE(i)); rescale, add to L, O  | row of i + ahead + 1; O, LSE of i + ahead  |
 
-The merge is bound by bandwidth: it reads 516 bytes a line and partial and does some 30 vector
-instructions with 4096 of them. So: half a wave reads a whole line, 16 bytes a lane, in whole cache
+The merge is bound by bandwidth: a wave reads 4128 bytes of a partial and spends 76 vector
+instructions on them. So: half a wave reads a whole line, 16 bytes a lane, in whole cache
 lines; the loads of `ahead` partials are in flight while one is merged, and small waves of few
 registers leave room for many more of them on a CU. No LDS: no lane needs what another one read. A
 workgroup is one wave by default, whose barrier costs nothing.

@@ -221,9 +221,7 @@ class Merge:
                 "log2e": hex_float(LOG2E),
             }
 
-        self._record(
-            "add", tile, context, uses=(self.partial.at(tile), self.weight.at(tile))
-        )
+        self._record("add", tile, context, uses=(self.partial.at(tile), self.weight.at(tile)))
 
     def _record(self, name: str, tile: Tile | None, context: Any, **more: Any) -> Operation:
         supply = context if callable(context) else lambda at: context

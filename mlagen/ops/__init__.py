@@ -5,15 +5,20 @@ from mlagen.errors import ConfigError
 from mlagen.launch import Launcher
 from mlagen.ops.mha import MhaKernel, MhaRun
 from mlagen.ops.mla_decode import MlaDecodeArguments, MlaDecodeKernel, MlaDecodeRun
+from mlagen.ops.mla_reduce import MlaReduceKernel, MlaReduceRun
+
+Kernel = MhaKernel | MlaDecodeKernel | MlaReduceKernel
 
 
-def kernel_of(artifact: Artifact, launcher: Launcher | None = None) -> MhaKernel | MlaDecodeKernel:
+def kernel_of(artifact: Artifact, launcher: Launcher | None = None) -> Kernel:
     """The artifact as a callable. ConfigError for a problem that only its own file knows."""
     match artifact.manifest.problem_type:
         case "MhaConfig":
             return MhaKernel(artifact, launcher)
         case "MlaDecodeConfig":
             return MlaDecodeKernel(artifact, launcher)
+        case "MlaReduceConfig":
+            return MlaReduceKernel(artifact, launcher)
         case other:
             raise ConfigError(
                 f"{artifact.manifest.kernel} solves a {other}, which mlagen has no callable for",
@@ -22,10 +27,13 @@ def kernel_of(artifact: Artifact, launcher: Launcher | None = None) -> MhaKernel
 
 
 __all__ = [
+    "Kernel",
     "MhaKernel",
     "MhaRun",
     "MlaDecodeArguments",
     "MlaDecodeKernel",
     "MlaDecodeRun",
+    "MlaReduceKernel",
+    "MlaReduceRun",
     "kernel_of",
 ]

@@ -9,6 +9,7 @@ its oracles, what its sizes are called) comes from the `Kind` that is registered
 """
 
 from mlagen.verify import mha as mha  # registers MhaConfig
+from mlagen.verify import mla_reduce as mla_reduce  # registers MlaReduceConfig
 from mlagen.verify.kinds import Kind, Trial, kind_of, register
 from mlagen.verify.report import SCHEMA, ModeReport, VerifyReport
 from mlagen.verify.run import MODES, Mode, verify, verify_inputs
