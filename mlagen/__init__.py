@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mlagen.launch import Launcher
-    from mlagen.ops import MhaKernel, MlaDecodeKernel, MlaPrefillKernel
+    from mlagen.ops import Kernel
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "build"]
@@ -27,7 +27,7 @@ def build(
     templates: Path | str | None = None,
     launcher: Launcher | None = None,
     **fields: Any,
-) -> MhaKernel | MlaPrefillKernel | MlaDecodeKernel:
+) -> Kernel:
     """Builds a kernel and returns it as a callable: on numpy arrays for gfx950, which is emulated,
     on tensors of the GPU for sm_90a.
 

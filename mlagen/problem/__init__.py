@@ -6,7 +6,8 @@ expected = exact(inputs)  # or rounded(inputs)
 compare(expected.output, inputs.output_view(o)), compare(expected.lse, inputs.lse_view(lse))
 
 `exact` and `rounded` are for MHA and for MLA prefill. The oracles of MLA decode are
-`mla_decode_exact.exact` and `mla_decode_rounded.rounded`.
+`mla_decode_exact.exact` and `mla_decode_rounded.rounded`, that of merging split MLA prefill work is
+`mla_reduce_exact.exact`.
 """
 
 from mlagen.problem.expected import Comparison, Expected, HeadErrors, Worst, compare
@@ -28,6 +29,8 @@ from mlagen.problem.mla_decode import MlaDecodeConfig
 from mlagen.problem.mla_decode_expected import MlaDecodeExpected, compare_lse
 from mlagen.problem.mla_decode_inputs import MODEL_SCALE, MlaDecodeInputs
 from mlagen.problem.mla_prefill_inputs import MlaPrefillInputs
+from mlagen.problem.mla_reduce import MlaReduceConfig
+from mlagen.problem.mla_reduce_inputs import MlaReduceInputs
 from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence, default_scale
 
 __all__ = [
@@ -45,6 +48,8 @@ __all__ = [
     "MlaDecodeExpected",
     "MlaDecodeInputs",
     "MlaPrefillInputs",
+    "MlaReduceConfig",
+    "MlaReduceInputs",
     "Null",
     "PrefillExpected",
     "PrefillInputs",

@@ -14,6 +14,10 @@
 MLA prefill has three more: `half`, standard normal numbers times 0.5; `peaked`, queries times 8, so
 that few keys matter; `constant`, one key repeated, so that O is a mean.
 
+Partial results of split MLA prefill work (`mla_reduce_inputs`) have the first four kinds, of their
+LSEs, and two more: `unseen`, partials that saw no key, of some lines all; `far`, weights over the
+whole range of exponents.
+
 MLA decode has the first four kinds; its latent rows are normalised, its sinks have small latents,
 and its rotary columns turn with the position.
 
@@ -28,15 +32,19 @@ from mlagen.testdata.common import NO_PAGE, SINK_EVERY, STEP
 from mlagen.testdata.mha import KINDS, mha_inputs
 from mlagen.testdata.mla_decode import MLA_DECODE_KINDS, mla_decode_inputs
 from mlagen.testdata.mla_prefill import MLA_PREFILL_KINDS, mla_prefill_inputs
+from mlagen.testdata.mla_reduce import MLA_REDUCE_KINDS, mla_reduce_inputs, planned_inputs
 
 __all__ = [
     "KINDS",
     "MLA_DECODE_KINDS",
     "MLA_PREFILL_KINDS",
+    "MLA_REDUCE_KINDS",
     "NO_PAGE",
     "SINK_EVERY",
     "STEP",
     "mha_inputs",
     "mla_decode_inputs",
     "mla_prefill_inputs",
+    "mla_reduce_inputs",
+    "planned_inputs",
 ]

@@ -8,6 +8,7 @@ its oracles, what its sizes are called) comes from the `Kind` that is registered
     report = verify(artifact, seq_len=512, data="realistic")
 """
 
+from mlagen.verify import mla_reduce as mla_reduce  # registers MlaReduceConfig
 from mlagen.verify import prefill as prefill  # registers MhaConfig and MlaConfig
 from mlagen.verify.kinds import Kind, Trial, kind_of, register
 from mlagen.verify.report import SCHEMA, ModeReport, VerifyReport

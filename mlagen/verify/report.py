@@ -109,6 +109,8 @@ class VerifyReport:
     def facts(self) -> list[tuple[str, str]]:
         """Name and value, one a line."""
         instructions = self.runs[0].wave_instructions
+        oracles = {c.oracle.removesuffix(" LSE") for c in self.runs[0].comparisons}
+        judges = "both oracles" if len(oracles) > 1 else f"the {oracles.pop()} oracle"
         numbers = "".join(f", {name} {value:.6g}" for name, value in self.numbers.items())
         seconds = ", ".join(f"{run.mode} {run.seconds:.2f} s" for run in self.runs)
         return [
@@ -121,7 +123,7 @@ class VerifyReport:
             ("executed", f"{instructions} wave instructions in each run"),
             ("emulated", seconds),
             ("oracles", f"{self.oracle_seconds:.2f} s"),
-            ("outputs", f"{'right' if self.right else 'WRONG'} by both oracles"),
+            ("outputs", f"{'right' if self.right else 'WRONG'} by {judges}"),
             ("sanitizer", self._sanitizer()),
             ("verdict", "passed" if self.passed else "FAILED"),
         ]

@@ -1,0 +1,81 @@
+"""Merging split MLA prefill work as a kind of problem that can be verified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from mlagen.artifact import Artifact
+from mlagen.errors import ConfigError
+from mlagen.launch import Launcher, LaunchReport
+from mlagen.ops.mla_reduce import MlaReduceKernel
+from mlagen.problem import Expected, MlaReduceConfig, MlaReduceInputs, Worst
+from mlagen.problem.mla_reduce_exact import exact
+from mlagen.testdata import mla_reduce_inputs
+from mlagen.verify.kinds import Size, Trial, register
+
+
+@dataclass(frozen=True)
+class MlaReduceTrial:
+    """A call of a reduce kernel. One oracle: partial results are given as they are, so that all
+    that a kernel rounds is fp32, and the exact one's bound holds nothing else."""
+
+    inputs: MlaReduceInputs
+
+    @property
+    def sizes(self) -> Mapping[str, Size]:
+        groups = self.inputs.groups
+        return {
+            "rows": tuple(group.end - group.first for group in groups),
+            "partials": tuple(len(group.slots) for group in groups),
+        }
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        return {}
+
+    def oracles(self) -> tuple[Expected, ...]:
+        expected = exact(self.inputs)
+        both = (expected.output, expected.lse)
+        return both if self.inputs.config.lse else both[:1]
+
+    def run(
+        self, artifact: Artifact, launcher: Launcher
+    ) -> tuple[Mapping[str, npt.NDArray[Any]], LaunchReport]:
+        run = MlaReduceKernel(artifact, launcher).run(self.inputs)
+        if run.report is None:
+            raise ConfigError("no group has a partial: there is nothing to verify")
+        outputs = {"o": run.output[None]}
+        if run.lse is not None:
+            outputs["lse"] = run.lse[None, ..., None]
+        return outputs, run.report
+
+    def place(self, worst: Worst) -> str:
+        group = next(g for g in self.inputs.groups if g.first <= worst.row < g.end)
+        where = f"group {group.index} of {len(group.slots)} partials, row {worst.row}"
+        if worst.output == "lse":
+            return f"LSE of {where}, head {worst.head}"
+        return f"{where}, head {worst.head}, depth {worst.depth}"
+
+
+class MlaReduceKind:
+    """Inputs from `mlagen.testdata`: partial results of the plan for some sequences."""
+
+    sizes = ("seq_len", "num_keys", "workgroups", "tile_q")
+    lists = ("seq_len", "num_keys")  # one number, or one a sequence: 300,513
+
+    def inputs(
+        self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
+    ) -> MlaReduceInputs:
+        return mla_reduce_inputs(
+            MlaReduceConfig.from_fields(problem), data=data, seed=seed, **shape
+        )
+
+    def trial(self, inputs: MlaReduceInputs) -> Trial:
+        return MlaReduceTrial(inputs)
+
+
+register(MlaReduceConfig, MlaReduceKind())

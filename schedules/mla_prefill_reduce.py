@@ -1,0 +1,45 @@
+"""Merging the partial results of split MLA prefill work on gfx950.
+
+A line is one row of one head: 512 bytes of partial O and one LSE. All heads of a row merge alike
+and lie behind one another, so the lines of a group are one run of memory in every partial; a wave
+merges 8 of them, whatever heads they are, and keeps running maximum, row sum and O of each in
+registers.
+
+| cluster | vector                                    | memory                                     |
+|---------|-------------------------------------------|--------------------------------------------|
+| merge   | M = max(M, LSE(i)); rescale, add to L, O  | row of i + ahead + 1; O, LSE of i + ahead  |
+
+The merge is bound by bandwidth: a wave reads 4128 bytes of a partial and spends 76 vector
+instructions on them. So: half a wave reads a whole line, 16 bytes a lane, in whole cache
+lines; the loads of `ahead` partials are in flight while one is merged, and small waves of few
+registers leave room for many more of them on a CU. No LDS: no lane needs what another one read. A
+workgroup is one wave by default, whose barrier costs nothing.
+
+The number of partials is that of the group, at run time. A group without partials is left alone.
+"""
+
+from mlagen.dsl import cluster, epilogue, prologue, roles, schedule, tiles
+from mlagen.kernels.mla_prefill_reduce import Merge
+from mlagen.problem import MlaReduceConfig
+
+
+@schedule(problem=MlaReduceConfig, target="gfx950")
+def mla_prefill_reduce(k, s):
+    ahead = s.choice("ahead", 1, 2, 3, comment="partials in flight behind the one that is merged")
+    waves = s.choice("waves", 1, 2, 4, 8, comment="waves of a workgroup, 8 lines each")
+
+    merge = Merge(k, s, ahead=ahead, waves=waves)
+    workers = roles(all=range(waves))
+
+    with prologue():
+        merge.setup()
+
+    for i in tiles(workers):
+        with cluster("merge"):
+            merge.load(i + ahead)
+            merge.find(i + ahead + 1)
+            merge.add(i)
+
+    with epilogue():
+        merge.normalise()
+        merge.store()
