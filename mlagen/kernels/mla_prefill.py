@@ -34,7 +34,7 @@ class StreamedAttention:
 
     `band`: fragments of K, and of V, in registers at a time. `early`: scores whose exp2 is taken
     with the maximum, the others with the row sum. `eager`: the maximum moves on every tile.
-    `fetchers`: the first wave that fetches each ring, by the name of the role that does.
+    `fetch`: the ring that each role fetches, roles in the order of their waves.
     """
 
     def __init__(
@@ -47,16 +47,14 @@ class StreamedAttention:
         band: int,
         early: int,
         eager: bool,
-        fetchers: Mapping[str, tuple[Ring, int]],
+        fetch: Mapping[str, Ring],
     ) -> None:
         refuse_unsupported(k)
         self.k, self.keys, self.values = k, keys, values
         self.held = operands(k)
-        self.early, self.eager, self.fetchers = early, eager, fetchers
+        self.early, self.eager, self.fetch = early, eager, fetch
         s.signature = signature(k)
-        self.regs = StreamedRegisters(
-            k, s, s.signature, self.held, keys, values, band=band, apart=bool(fetchers)
-        )
+        self.regs = StreamedRegisters(k, s, s.signature, self.held, keys, values, band=band)
         self.windowed = k.mask.name in WINDOWED
         self.key_stream = Stream(self.regs, keys, self.held.keys)
         self.value_stream = Stream(self.regs, values, ())
@@ -302,38 +300,26 @@ class StreamedAttention:
 
     def _lanes(self, at: Binding) -> Lanes:
         regs = self.regs
-        rings = (self.keys, self.values)
-        fetched = [ring for ring in rings if self._fetches(at, ring)]
-        fetches = []
-        for ring in fetched:
-            columns = [(area.name, area.tensor, area.first_byte) for area in self.held.keys]
-            if ring is self.values:
-                columns = [("V", self.held.values, 0)]
+        ring = self.fetch[at.role]
+        columns = [(area.name, area.tensor, area.first_byte) for area in self.held.keys]
+        if ring is self.values:
+            columns = [("V", self.held.values, 0)]
+        fetches = [
+            Fetch(name, source, area.dma, tensor.row_bytes, first)
             for (name, tensor, first), area, source in zip(
-                columns, ring.areas, regs.fetching[ring.name], strict=True
-            ):
-                fetches.append(Fetch(name, source, area.dma, tensor.row_bytes, first))
-        first_wave = {ring.name: wave for ring, wave in self.fetchers.values()}
-        blocks = {
-            regs.lds_waves[ring.name]: (
-                first_wave.get(ring.name, 0),
-                ring.areas[0].dma.wave_stride,
+                columns, ring.areas, regs.sources[: len(columns)], strict=True
             )
-            for ring in fetched
-        }
+        ]
+        first_wave = ring.waves * list(self.fetch).index(at.role)
         return Lanes(
             tuple(fetches),
             tuple(
                 LdsAddress(register, base, ring.windows[window])
-                for ring in rings
+                for ring in (self.keys, self.values)
                 for (window, base), register in regs.addresses[ring.name].items()
             ),
-            tuple((register, *block) for register, block in blocks.items()),
+            ((regs.lds_wave, first_wave, ring.areas[0].dma.wave_stride),),
         )
-
-    def _fetches(self, at: Binding, ring: Ring) -> bool:
-        """Whether the waves that this code is for fetch a ring."""
-        return not self.fetchers or self.fetchers[at.role][0] is ring
 
     def _record(
         self, name: str, tile: Tile | None, context: Any, *, folder: str = "mha",
