@@ -16,14 +16,20 @@ The waits before the barriers and inside the products, the prologue and the drai
 """
 
 from mlagen.dsl import cluster, copy, epilogue, only, prologue, read, roles, schedule, tiles, weave
-from mlagen.kernels.mla_prefill import StreamedAttention, key_ring, value_layouts, value_ring
+from mlagen.kernels.mla_prefill import (
+    StreamedAttention,
+    key_ring,
+    value_layouts,
+    value_ring,
+    value_slots,
+)
 from mlagen.problem import MlaConfig
 
 
 @schedule(problem=MlaConfig, target="gfx950")
 def mla_prefill_v2(k, s):
     k_slots = s.choice("k_slots", 2, 3, comment="K tiles in LDS: how far its DMA runs ahead")
-    v_slots = s.choice("v_slots", 3, 2, 4, comment="V tiles in LDS")
+    v_slots = s.choice("v_slots", *value_slots(k), comment="V tiles in LDS")
     swizzle = s.choice("k_swizzle", "8-9 into 4-5", "9-8 into 4-5", "none", comment="K in LDS")
     v_layout = s.choice("v_layout", *value_layouts(k), comment="V in LDS")
     band = s.choice("band", 4, 3, 2, comment="fragments of K, and of V, in registers")

@@ -77,7 +77,7 @@ class Merge:
 
     def _scalars(self, s: Space) -> None:
         scalar = s.registers.scalar
-        self.arguments = argument_registers(s, s.signature)
+        self.arguments = argument_registers(s, signature(self.k))
         names = {"partial_o": "SRDP", "partial_lse": "SRDW", "o": "SRDO"}
         if self.k.lse:
             names["lse"] = "SRDLSE"
