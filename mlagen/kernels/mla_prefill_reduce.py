@@ -51,7 +51,7 @@ class Merge:
 
     def __init__(self, k: MlaReduceConfig, s: Space, *, ahead: int, waves: int) -> None:
         self.k, self.waves = k, waves
-        s.signature = signature(k, waves)
+        s.signature = self.signature = signature(k, waves)
         self.entry = s.entry("chunk of lines", "group", temporaries=2 * LANE_LINES)
         regs, columns = s.registers, 4 * LANE_LINES
         self.partial = regs.block(
@@ -77,7 +77,7 @@ class Merge:
 
     def _scalars(self, s: Space) -> None:
         scalar = s.registers.scalar
-        self.arguments = argument_registers(s, signature(self.k))
+        self.arguments = argument_registers(s, self.signature)
         names = {"partial_o": "SRDP", "partial_lse": "SRDW", "o": "SRDO"}
         if self.k.lse:
             names["lse"] = "SRDLSE"
