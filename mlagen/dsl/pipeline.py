@@ -99,6 +99,7 @@ class PipelineSchedule:
     smem: Smem
     registers: tuple[NamedRegisters, ...]
     signature: Signature
+    symbol: str  # of the entry
     line: int
 
     @property
@@ -108,12 +109,14 @@ class PipelineSchedule:
 
 @dataclass
 class PipelineSpace:
-    """What a pipeline schedule function is handed besides the problem."""
+    """What a pipeline schedule function is handed besides the problem. `symbol`: of the entry,
+    where it is not the schedule's name."""
 
     knobs: Knobs
     smem: Smem
     registers: dict[str, NamedRegisters] = field(default_factory=dict)
     signature: Signature | None = None
+    symbol: str = ""
     roles: list[WarpRole] = field(default_factory=list)
 
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
@@ -221,6 +224,7 @@ def _pipelined(
         smem=space.smem,
         registers=tuple(space.registers.values()),
         signature=space.signature,
+        symbol=space.symbol or function.name,
         line=function.line,
     )
 
