@@ -70,7 +70,9 @@ class MlaDecodeMerge:
 
     def finish(self) -> None:
         """The warps' sums, in order, as bf16 to memory; LSE = L ln 2."""
-        self._record("finish", None, uses=(Value("O"),), defines=(Value(self.sums.name),), joins=True)
+        self._record(
+            "finish", None, uses=(Value("O"),), defines=(Value(self.sums.name),), joins=True
+        )
 
     def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
         return record(

@@ -32,7 +32,10 @@ class MlaDecodeMergeConfig:
             object.__setattr__(self, name, integer(name, getattr(self, name)))
         if not 1 <= self.num_heads <= MAX_HEADS:
             raise ConfigError(f"num_heads={self.num_heads} is not in 1 .. {MAX_HEADS}")
-        for name, value, made in (("d_v", self.d_v, D_V), ("output_dtype", self.output_dtype, "bf16")):
+        for name, value, made in (
+            ("d_v", self.d_v, D_V),
+            ("output_dtype", self.output_dtype, "bf16"),
+        ):
             if value != made:
                 raise ConfigError(f"{name}={value} is not supported", hint=f"{name}={made}")
 
