@@ -338,10 +338,13 @@ class Block:
         elif i.has("try_wait"):
             p, memory, parity = i.operands
             at, phase = self.shared(memory, lanes), self.get(parity, lanes, np.uint32)
-            done = [(self.barriers[int(a)].phase - 1) % 2 == int(f) for a, f in zip(at, phase)]
+            done = [
+                (self.barriers[int(a)].phase - 1) % 2 == int(f)
+                for a, f in zip(at, phase, strict=False)
+            ]
             if not all(done):  # come again when it is
                 self.pc[lanes] -= 1
-                bars = {(int(a), int(f)) for a, f in zip(at, phase)}
+                bars = {(int(a), int(f)) for a, f in zip(at, phase, strict=False)}
                 for t in lanes.tolist():
                     self.blocked[t] = lambda: all(
                         (self.barriers[a].phase - 1) % 2 == f for a, f in bars
@@ -403,7 +406,13 @@ class Block:
         assert len(lanes) == GROUP
         shape = next(p for p in i.parts if p.startswith("m64n"))
         n = int(shape[4:].partition("k")[0])
-        target, a, b, add, *_, = i.operands
+        (
+            target,
+            a,
+            b,
+            add,
+            *_,
+        ) = i.operands
         flags = i.operands[4:]
         transposed = int(flags[-1])
         if isinstance(a, Vector):

@@ -1,6 +1,5 @@
 """The MLA decode kernels' numbers without a GPU: their PTX in an interpreter, both oracles."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
