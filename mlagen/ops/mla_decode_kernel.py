@@ -9,7 +9,7 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import CudaLauncher, Launcher, LaunchReport
-from mlagen.ops.mla_decode_plan import MlaDecodePlan, make_plan
+from mlagen.ops.mla_decode_plan import MlaDecodePlan, PlanTensors, make_plan
 from mlagen.ops.mla_decode_tensors import (
     Memory,
     TorchMemory,
@@ -162,7 +162,7 @@ class MlaDecodeKernel:
         *,
         scale: float,
         kv_scale: float = 1.0,
-        plan: MlaDecodePlan | None = None,
+        plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
         checked: bool = False,
@@ -206,7 +206,7 @@ class MlaDecodeKernel:
         *,
         scale: float,
         kv_scale: float = 1.0,
-        plan: MlaDecodePlan | None = None,
+        plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
         checked: bool = False,
@@ -234,7 +234,7 @@ class MlaDecodeKernel:
         block_table: Any,
         cache_lengths: Any,
         scales: tuple[float, float],
-        plan: MlaDecodePlan | None,
+        plan: PlanTensors | None,
         out: Any,
         lse: Any,
         checked: bool,
@@ -307,7 +307,7 @@ class MlaDecodeKernel:
 
     def _of_plan(
         self,
-        plan: MlaDecodePlan,
+        plan: PlanTensors,
         tensors: dict[str, Any],
         max_pages: int,
         num_blocks: int,
@@ -317,7 +317,7 @@ class MlaDecodeKernel:
         numbers: dict[str, int | float] = {
             "max_pages": max_pages,
             "num_blocks": num_blocks,
-            "lse_stride": plan.work.lse_stride,
+            "lse_stride": plan.lse_stride,
             "scale_log2e": scale_log2e(scales[0] * scales[1]),
             "kv_scale": scales[1],
         }
@@ -337,7 +337,7 @@ class MlaDecodeKernel:
                 Launch(
                     self._merge_artifact(),
                     {"merges": plan.merges, **work, **merged},
-                    {"lse_stride": plan.work.lse_stride},
+                    {"lse_stride": plan.lse_stride},
                     {"merges": int(plan.merges.shape[0]), "lines": rows * BLOCKS_A_ROW},
                 )
             )

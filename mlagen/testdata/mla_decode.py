@@ -20,7 +20,6 @@ from mlagen.testdata.common import (
     require_kind,
 )
 
-
 # Of an e4m3 cache: what is made up here stays below 448 times it.
 FP8_STEP = 0.125
 

@@ -81,7 +81,8 @@ def launched(
     lse = torch.full((inputs.batch, config.num_heads, config.q_len), float("nan"), device="cuda")
     kernel(
         to_gpu(inputs.q), to_gpu(inputs.cache), to_gpu(inputs.block_table),
-        to_gpu(inputs.cache_lengths), scale=inputs.scale, kv_scale=inputs.kv_scale, out=out, lse=lse, checked=True, plan=plan,
+        to_gpu(inputs.cache_lengths), scale=inputs.scale, kv_scale=inputs.kv_scale, out=out,
+        lse=lse, checked=True, plan=plan,
     )  # fmt: skip
     torch.cuda.synchronize()
     return to_host(out), to_host(lse)
