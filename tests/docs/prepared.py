@@ -96,6 +96,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs AITER's objects: tests/foreign asks for a verdict on every error",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
+        "mla_decode.md",
+        'kernel = mlagen.build("mla_decode_sm90", num_heads=128)',
+    ): "needs a GPU: tests/gpu, and tests/ops with stand-ins of its tensors",
+    (
         "hazards.md",
         "python tests/hazards/hazard_report.py --write",
     ): "tests/hazards holds the page against the report",
