@@ -105,11 +105,12 @@ def lds_map(schedule: Schedule) -> list[str]:
         for slot in range(ring.slots):
             base = ring.slot_base(slot)
             lines.append(
-                f"{base:#07x}..{base + ring.layout.size - 1:#07x}  {ring.name} slot {slot}: "
-                f"{ring.layout.describe()}"
+                f"{base:#07x}..{base + ring.slot_bytes - 1:#07x}  {ring.name} slot {slot}: "
+                f"{ring.describe()}"
             )
+        cycles, ideal = ring.cycles
         lines.append(
-            f"{'':18}  {ring.comment}; {ring.plan.cycles} LDS cycles a wave and tile, "
-            f"{ring.plan.ideal_cycles} without conflicts"
+            f"{'':18}  {ring.comment}; {cycles} LDS cycles a wave and tile, "
+            f"{ideal} without conflicts"
         )
     return lines

@@ -38,11 +38,11 @@ def kernel_map(schedule: Schedule) -> KernelMap:
                 kind="ring",
                 base=ring.base,
                 slots=ring.slots,
-                slot_bytes=ring.layout.size,
-                layout=ring.layout.describe(),
+                slot_bytes=ring.slot_bytes,
+                layout=ring.describe(),
                 comment=ring.comment,
-                cycles=ring.plan.cycles,
-                ideal=ring.plan.ideal_cycles,
+                cycles=ring.cycles[0],
+                ideal=ring.cycles[1],
             )
             for ring in schedule.lds.rings.values()
         ),

@@ -41,6 +41,10 @@ def hazard_info(x: Instruction) -> HazardInfo:
         kind = Kind.PERMLANE
     elif x.mnemonic.startswith("v_read"):
         kind = Kind.READLANE
+    elif x.mnemonic == "v_cvt_pk_fp8_f32":
+        kind = Kind.CONVERT_PART
+        if "op_sel:[0,0,1]" in x.text:
+            kind |= Kind.PARTIAL
     wide_store = x.mnemonic in ("buffer_store_dwordx3", "buffer_store_dwordx4")
     # A scalar offset register gives a buffer store the cycle it needs to read its data.
     store = x.operands[0] if wide_store and not x.operands[3] else ()

@@ -6,8 +6,8 @@ into a program.
 """
 
 from mlagen.dsl.entry import Entry
-from mlagen.dsl.layout import Subtiled, Xor
-from mlagen.dsl.lds import Lds, Ring, RingTile
+from mlagen.dsl.layout import Padded, Subtiled, TileLayout, Xor
+from mlagen.dsl.lds import Area, Lds, Ring, RingTile
 from mlagen.dsl.operation import Access, Binding, Operation, Weave
 from mlagen.dsl.pipeline import PipelineSchedule, PipelineSpace, Stream, WarpRole, release
 from mlagen.dsl.registers import Block, Registers, Regs, ScalarRegs, Value
@@ -39,6 +39,7 @@ from mlagen.dsl.wait import Wait
 
 __all__ = [
     "Access",
+    "Area",
     "Argument",
     "Binding",
     "Block",
@@ -50,6 +51,7 @@ __all__ = [
     "Lds",
     "Message",
     "Operation",
+    "Padded",
     "PipelineSchedule",
     "PipelineSpace",
     "Registers",
@@ -67,6 +69,7 @@ __all__ = [
     "Stream",
     "Subtiled",
     "Tile",
+    "TileLayout",
     "TmaTile",
     "Value",
     "Wait",

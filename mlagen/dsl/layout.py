@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from mlagen.errors import ScheduleError
 
@@ -27,6 +28,37 @@ READ_PHASES: dict[int, tuple[tuple[int, ...], ...]] = {
 }
 BANKS = 64
 BANK_BYTES = 4
+DMA_BLOCK = 1024  # bytes that one LDS-DMA instruction of a wave writes: 64 lanes x 16
+
+
+class TileLayout(Protocol):
+    """How a tile of `rows` x `row_bytes` lies in `size` bytes of LDS."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def row_bytes(self) -> int: ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of one tile, padding included."""
+
+    @property
+    def block_stride(self) -> int:
+        """Bytes from one block of 1024 that a wave fetches at once to the next."""
+
+    @property
+    def chunk_bits(self) -> int:
+        """log2 of the bytes that stay contiguous in LDS."""
+
+    def offset(self, row: int, byte: int) -> int:
+        """LDS byte offset inside the slot of byte `byte` of row `row`."""
+
+    def source(self, offset: int) -> tuple[int, int]:
+        """(row, byte) stored at LDS offset `offset` (a multiple of the contiguous chunk)."""
+
+    def describe(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +121,11 @@ class Subtiled:
         """Bytes of one tile."""
         return self.rows * self.row_bytes
 
+    @property
+    def block_stride(self) -> int:
+        """Blocks of 1024 bytes lie one after another."""
+        return DMA_BLOCK
+
     def offset(self, row: int, byte: int) -> int:
         """LDS byte offset inside the slot of byte `byte` of row `row`."""
         block = row // self.sub_rows * (self.row_bytes // self.sub_bytes) + byte // self.sub_bytes
@@ -129,30 +166,111 @@ class Subtiled:
         return f"{text}, {self.swizzle}" if self.swizzle else text
 
 
+@dataclass(frozen=True)
+class Padded:
+    """A tile of `rows` x `row_bytes` in blocks of 1024 bytes that start `stride` bytes apart.
+
+    Rows whose numbers are equal modulo `spread` share a block. Rows r and r + spread / 2 lie in
+    neighbouring blocks and rows r and r + 1 two blocks apart, so that a padding of 16 bytes moves
+    the rows of one transposing read by 32 bytes each, which is what a lane pair fetches.
+    """
+
+    rows: int
+    row_bytes: int
+    spread: int
+    stride: int
+
+    def __post_init__(self) -> None:
+        if self.row_bytes > DMA_BLOCK or DMA_BLOCK % self.row_bytes:
+            raise ScheduleError(f"rows of {self.row_bytes} bytes do not fill {DMA_BLOCK} bytes")
+        if self.rows % (self.spread * self.block_rows):
+            raise ScheduleError(
+                f"{self.rows} rows do not divide into {self.spread} blocks of {self.block_rows}"
+            )
+        if self.stride < DMA_BLOCK or self.stride % 16:
+            raise ScheduleError(f"a stride of {self.stride} is not {DMA_BLOCK} + a multiple of 16")
+
+    @property
+    def block_rows(self) -> int:
+        """Rows in a block."""
+        return DMA_BLOCK // self.row_bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of one tile, padding included."""
+        return self.rows // self.block_rows * self.stride
+
+    @property
+    def block_stride(self) -> int:
+        """Bytes from one block to the next."""
+        return self.stride
+
+    @property
+    def chunk_bits(self) -> int:
+        """log2 of the bytes that stay contiguous and aligned in LDS."""
+        return min(4, self.row_bytes.bit_length() - 1)
+
+    def offset(self, row: int, byte: int) -> int:
+        """LDS byte offset inside the slot of byte `byte` of row `row`."""
+        group, inside = divmod(row, self.spread * self.block_rows)
+        place, number = divmod(inside, self.spread)
+        half, low = divmod(number, self.spread // 2)
+        block = 2 * low + half
+        return (group * self.spread + block) * self.stride + place * self.row_bytes + byte
+
+    def source(self, offset: int) -> tuple[int, int]:
+        """(row, byte) stored at LDS offset `offset` (padding holds nothing)."""
+        number, inside = divmod(offset, self.stride)
+        group, block = divmod(number, self.spread)
+        place, byte = divmod(inside, self.row_bytes)
+        row = block // 2 + block % 2 * (self.spread // 2)
+        return (group * self.block_rows + place) * self.spread + row, byte
+
+    def describe(self) -> str:
+        return f"blocks of {self.block_rows} rows, {self.spread} apart, every {self.stride} bytes"
+
+
 @dataclass(frozen=True, slots=True)
 class BitMap:
     """A function that is linear over bits: XOR of `images[k]` over the set bits k of its input,
-    XOR `constant`."""
+    XOR `constant`; with `additive` their sum."""
 
     images: tuple[int, ...]
     constant: int = 0
+    additive: bool = False
 
     @classmethod
     def of(cls, function: Callable[[int], int], bits: int, *, what: str = "map") -> BitMap:
-        """The map equal to `function` on 0..2**bits-1; ScheduleError if it is not linear."""
+        """The map equal to `function` on 0..2**bits-1; ScheduleError if neither an XOR nor a sum
+        over the bits is."""
         constant = function(0)
-        result = cls(tuple(function(1 << bit) ^ constant for bit in range(bits)), constant)
-        for value in range(1 << bits):
-            if result(value) != function(value):
-                raise ScheduleError(f"{what} is not linear over bits at {value}")
-        return result
+        values = [function(1 << bit) for bit in range(bits)]
+        xor = cls(tuple(value ^ constant for value in values), constant)
+        wrong = xor._differs(function)
+        if wrong is None:
+            return xor
+        if all(value >= constant for value in values):
+            total = cls(tuple(value - constant for value in values), constant, additive=True)
+            if total._differs(function) is None:
+                return total
+        raise ScheduleError(f"{what} is not linear over bits at {wrong}")
+
+    def _differs(self, function: Callable[[int], int]) -> int | None:
+        """The first value at which it is not `function`."""
+        values = range(1 << len(self.images))
+        return next((value for value in values if self(value) != function(value)), None)
 
     def __call__(self, value: int) -> int:
         result = self.constant
         for bit, image in enumerate(self.images):
             if value >> bit & 1:
-                result ^= image
+                result = result + image if self.additive else result ^ image
         return result
+
+    @property
+    def operation(self) -> str:
+        """The vector instruction that joins its fields."""
+        return "v_add_u32" if self.additive else "v_xor_b32"
 
     @property
     def span(self) -> int:
@@ -163,7 +281,8 @@ class BitMap:
         return result
 
     def moves(self) -> tuple[tuple[int, int], ...]:
-        """The map as a XOR of shifted fields: (input mask, left shift; negative = right)."""
+        """The map as shifted fields, joined by its operation: (input mask, left shift; negative =
+        right)."""
         fields: dict[int, int] = {}
         for bit, image in enumerate(self.images):
             for target in range(image.bit_length()):

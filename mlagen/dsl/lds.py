@@ -7,16 +7,18 @@ order, and which LDS address each lane reads for each fragment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
-from mlagen.dsl.layout import BitMap, Subtiled, bank_cycles
+from mlagen.dsl.layout import DMA_BLOCK, BitMap, TileLayout, bank_cycles
 from mlagen.dsl.registers import Value
 from mlagen.dsl.tile import Tile
 from mlagen.errors import CapacityError, ScheduleError
 
 DMA_BYTES = 16  # buffer_load_dwordx4 ... lds moves 16 bytes a lane (CDNA4 ISA, MUBUF LDS loads)
 LANES = 64
+Fragment = Callable[[int], tuple[int, int]]  # lane -> (row, byte) that it reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,16 @@ class DmaPlan:
     """One tile, fetched by `waves` waves with `len(row_offsets)` DMA instructions each.
 
     Lane `l` of wave `w` fetches 16 bytes at row `row(l | w << 6) + row_offsets[j]`, byte
-    `byte(l | w << 6)`; instruction `j` lands at slot offset `lds_offsets[j] + wave * 1024`.
+    `byte(l | w << 6) + byte_offsets[j]`; instruction `j` lands at offset `lds_offsets[j] + w *
+    wave_stride`. Waves are counted from the first of those that fetch.
     """
 
     row: BitMap
     byte: BitMap
     row_offsets: tuple[int, ...]
+    byte_offsets: tuple[int, ...]
     lds_offsets: tuple[int, ...]
+    wave_stride: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +62,68 @@ class ReadPlan:
 
 
 @dataclass(frozen=True)
+class Area:
+    """A part of a ring's tile with a layout of its own, at byte `start` of the slot: columns that
+    lie apart in global memory. DMA lands and reads start there."""
+
+    layout: TileLayout
+    start: int
+    dma: DmaPlan
+    plan: ReadPlan
+
+
+@dataclass(frozen=True)
 class Ring:
-    """`slots` tiles of one operand in LDS, at byte `base`."""
+    """`slots` tiles of one operand in LDS, at byte `base`, fetched by `waves` waves."""
 
     name: str
-    layout: Subtiled
+    areas: tuple[Area, ...]
     slots: int
     base: int
     waves: int
-    dma: DmaPlan
-    plan: ReadPlan
     windows: tuple[int, ...]  # LDS addresses that address registers start from
     comment: str
 
+    @property
+    def only(self) -> Area:
+        """The area of a ring that has one."""
+        (area,) = self.areas
+        return area
+
+    @property
+    def layout(self) -> TileLayout:
+        """The layout of a ring of one area."""
+        return self.only.layout
+
+    @property
+    def dma(self) -> DmaPlan:
+        """The DMA of a ring of one area."""
+        return self.only.dma
+
+    @property
+    def plan(self) -> ReadPlan:
+        """The reads of a ring of one area."""
+        return self.only.plan
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one tile."""
+        return sum(area.layout.size for area in self.areas)
+
+    @property
+    def cycles(self) -> tuple[int, int]:
+        """LDS cycles of reading a whole tile, and without conflicts."""
+        return (
+            sum(area.plan.cycles for area in self.areas),
+            sum(area.plan.ideal_cycles for area in self.areas),
+        )
+
+    def describe(self) -> str:
+        """Its areas' layouts."""
+        return "; ".join(area.layout.describe() for area in self.areas)
+
     def slot_base(self, slot: int) -> int:
-        return self.base + slot % self.slots * self.layout.size
+        return self.base + slot % self.slots * self.slot_bytes
 
     def window(self, slot: int) -> int:
         """Index of the window that the immediate offsets of a slot's reads count from."""
@@ -84,7 +136,7 @@ class Ring:
     @property
     def whole_tile(self) -> tuple[str, int, str]:
         """Register request for a whole tile, for `registers.share`."""
-        registers = len(self.plan.reads) * self.plan.width // 4
+        registers = sum(len(area.plan.reads) * area.plan.width // 4 for area in self.areas)
         return self.name, registers, f"one whole {self.name} tile as MFMA operand"
 
     def register_value(self, tile: Tile) -> Value:
@@ -105,77 +157,108 @@ class Lds:
         self,
         name: str,
         *,
-        layout: Subtiled,
         slots: int,
         waves: int,
-        fragments: Sequence[Callable[[int], tuple[int, int]]],
         width: int,
+        layout: TileLayout | Sequence[TileLayout],
+        fragments: Sequence[Fragment] | Sequence[Sequence[Fragment]],
         readers: int = LANES,
         comment: str = "",
     ) -> Ring:
-        """Declare a ring. `fragments[f](lane)` is the (row, byte) that lane reads, `width` bytes
-        of it, for fragment f; they become the register tile in this order. With `readers` = 64
-        every wave reads the same; with 64 * waves `lane` is the thread of the workgroup, and each
-        wave may read a part of its own."""
+        """Declare a ring that `waves` waves fetch. `fragments[f](lane)` is the (row, byte) that
+        lane reads, `width` bytes of it, for fragment f; they become the register tile in this
+        order. With `readers` = 64 every wave reads the same; with 64 * waves `lane` is the thread
+        of the workgroup, and each wave may read a part of its own. A tile of several areas has a
+        sequence of layouts, and of fragments for each."""
         if name in self.rings:
             raise ScheduleError(f"ring {name!r} is declared twice")
-        base, end = self.used, self.used + layout.size * slots
+        areas: list[Area] = []
+        start = 0
+        for part, reads in _parts(layout, fragments):
+            plan = plan_reads(part, reads, width, readers)
+            areas.append(Area(part, start, plan_dma(part, waves), plan))
+            start += part.size
+        base, end = self.used, self.used + start * slots
         if end > self.capacity:
             held = ", ".join(
-                f"{ring.name} {ring.slots} x {ring.layout.size}" for ring in self.rings.values()
+                f"{ring.name} {ring.slots} x {ring.slot_bytes}" for ring in self.rings.values()
             )
             raise CapacityError(
-                f"LDS ran out: ring {name!r} wants {slots} x {layout.size} bytes on top of {base}, "
+                f"LDS ran out: ring {name!r} wants {slots} x {start} bytes on top of {base}, "
                 f"{end} of {self.capacity}",
                 hint=f"held so far: {held or 'nothing'}; fewer slots or a smaller tile would fit",
             )
-        plan = plan_reads(layout, fragments, width, readers)
-        reach = max(offset for _, offset in plan.reads)
-        windows = [0]
-        for slot in range(base, end, layout.size):
-            if slot + reach - windows[-1] >= 1 << self.offset_bits:
+        reach = max(area.start + offset for area in areas for _, offset in area.plan.reads)
+        windows: list[int] = []
+        for slot in range(base, end, start):
+            if not windows and slot + reach < 1 << self.offset_bits:
+                windows.append(0)
+            elif not windows or slot + reach - windows[-1] >= 1 << self.offset_bits:
                 windows.append(slot)
-        dma = plan_dma(layout, waves)
-        ring = Ring(name, layout, slots, base, waves, dma, plan, tuple(windows), comment)
+        ring = Ring(name, tuple(areas), slots, base, waves, tuple(windows), comment)
         self.rings[name] = ring
         self.used = end
         return ring
 
 
-def plan_dma(layout: Subtiled, waves: int) -> DmaPlan:
+def _parts(
+    layout: TileLayout | Sequence[TileLayout],
+    fragments: Sequence[Fragment] | Sequence[Sequence[Fragment]],
+) -> Iterator[tuple[TileLayout, Sequence[Fragment]]]:
+    """Each area's layout with its fragments."""
+    if isinstance(layout, Sequence):
+        yield from zip(layout, cast("Sequence[Sequence[Fragment]]", fragments), strict=True)
+    else:
+        yield layout, cast("Sequence[Fragment]", fragments)
+
+
+def plan_dma(layout: TileLayout, waves: int) -> DmaPlan:
     """The DMA plan of one tile; ScheduleError when the layout cannot be filled that way."""
-    pass_bytes = waves * LANES * DMA_BYTES
-    if layout.size % pass_bytes:
+    pass_bytes = waves * DMA_BLOCK
+    tile_bytes = layout.rows * layout.row_bytes
+    if tile_bytes % pass_bytes:
         raise ScheduleError(
-            f"a tile of {layout.size} bytes is no multiple of the {pass_bytes} bytes that "
+            f"a tile of {tile_bytes} bytes is no multiple of the {pass_bytes} bytes that "
             f"{waves} waves fetch at once"
         )
     if 1 << layout.chunk_bits < DMA_BYTES:
-        raise ScheduleError(f"swizzle {layout.swizzle} splits the {DMA_BYTES} bytes a lane moves")
+        raise ScheduleError(f"{layout.describe()} splits the {DMA_BYTES} bytes a lane moves")
     bits = (waves * LANES).bit_length() - 1
     if 1 << bits != waves * LANES:
         raise ScheduleError(f"{waves} waves: the DMA split needs a power of two")
 
-    def part(index: int, which: int) -> Callable[[int], int]:
-        return lambda thread: layout.source(index * pass_bytes + thread * DMA_BYTES)[which]
+    def fetched(index: int, thread: int) -> tuple[int, int]:
+        """(row, byte) that a thread fetches in a pass."""
+        wave, lane = divmod(thread, LANES)
+        block = (index * waves + wave) * layout.block_stride
+        return layout.source(block + lane * DMA_BYTES)
 
-    row = BitMap.of(part(0, 0), bits, what="DMA row")
-    byte = BitMap.of(part(0, 1), bits, what="DMA byte")
-    row_offsets = []
-    for index in range(layout.size // pass_bytes):
-        deltas = {part(index, 0)(thread) - row(thread) for thread in range(1 << bits)}
-        same = all(part(index, 1)(thread) == byte(thread) for thread in range(1 << bits))
-        if len(deltas) != 1 or not same:
-            raise ScheduleError("DMA passes differ by more than a row offset in this layout")
-        row_offsets.append(deltas.pop())
+    row = BitMap.of(lambda thread: fetched(0, thread)[0], bits, what="DMA row")
+    byte = BitMap.of(lambda thread: fetched(0, thread)[1], bits, what="DMA byte")
+    passes = tile_bytes // pass_bytes
+    offsets: list[tuple[int, int]] = []
+    for index in range(passes):
+        apart = {
+            (there[0] - row(thread), there[1] - byte(thread))
+            for thread in range(1 << bits)
+            for there in (fetched(index, thread),)
+        }
+        if len(apart) != 1:
+            raise ScheduleError("DMA passes differ by more than an offset in this layout")
+        offsets.append(apart.pop())
     return DmaPlan(
-        row, byte, tuple(row_offsets), tuple(i * pass_bytes for i in range(len(row_offsets)))
+        row,
+        byte,
+        tuple(rows for rows, _ in offsets),
+        tuple(columns for _, columns in offsets),
+        tuple(index * waves * layout.block_stride for index in range(passes)),
+        layout.block_stride,
     )
 
 
 def plan_reads(
-    layout: Subtiled,
-    fragments: Sequence[Callable[[int], tuple[int, int]]],
+    layout: TileLayout,
+    fragments: Sequence[Fragment],
     width: int,
     readers: int = LANES,
 ) -> ReadPlan:
@@ -186,15 +269,17 @@ def plan_reads(
     cycles = ideal = 0
     for fragment in fragments:
 
-        def address(lane: int, fragment: Callable[[int], tuple[int, int]] = fragment) -> int:
+        def address(lane: int, fragment: Fragment = fragment) -> int:
             return layout.offset(*fragment(lane))
 
         linear = BitMap.of(address, readers.bit_length() - 1, what="LDS read address")
-        # Constant bits the lane also drives stay in the register (XOR); the rest is an immediate.
-        base = BitMap(linear.images, linear.constant & linear.span)
+        # Constant bits that a XOR of the lane also drives stay in the register; the rest is an
+        # immediate.
+        kept = 0 if linear.additive else linear.constant & linear.span
+        base = BitMap(linear.images, kept, linear.additive)
         if base not in bases:
             bases.append(base)
-        reads.append((bases.index(base), linear.constant & ~linear.span))
+        reads.append((bases.index(base), linear.constant - kept))
         waves = [range(first, first + LANES) for first in range(0, readers, LANES)]
         took, least = max(bank_cycles([address(lane) for lane in wave], width) for wave in waves)
         cycles, ideal = cycles + took, ideal + least

@@ -7,7 +7,7 @@ share registers must never be alive at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from mlagen.dsl.tile import Tile
@@ -40,6 +40,9 @@ class Regs:
 
     def __len__(self) -> int:
         return self.count
+
+    def __iter__(self) -> Iterator[Regs]:
+        return (self[index] for index in range(self.count))
 
     def __str__(self) -> str:
         first = f"{self.symbol}+{self.start}" if self.start else self.symbol

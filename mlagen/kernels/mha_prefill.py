@@ -28,14 +28,22 @@ from mlagen.dsl import (
     bind,
     record,
 )
-from mlagen.kernels.fragments import MFMA_K, MFMA_ROWS, accumulator_row
+from mlagen.kernels.float_literals import LN2, LOWEST, hex_float
+from mlagen.kernels.fragments import BF16, MFMA_K, MFMA_ROWS, accumulator_row
 from mlagen.kernels.mha_prefill_moves import Mover, page_value
-from mlagen.kernels.mha_prefill_numbers import LN2, LOWEST, hex_float
-from mlagen.kernels.mha_prefill_pages import Pages
-from mlagen.kernels.mha_prefill_registers import WINDOWED, PrefillRegisters
+from mlagen.kernels.mha_prefill_registers import PrefillRegisters
 from mlagen.kernels.mha_prefill_rings import SWIZZLES, key_ring, value_ring
-from mlagen.kernels.mha_prefill_setup import setup_operations
 from mlagen.kernels.mha_prefill_signature import refuse_unsupported, signature
+from mlagen.kernels.prefill_pages import Pages
+from mlagen.kernels.prefill_registers import WINDOWED
+from mlagen.kernels.prefill_setup import (
+    Fetch,
+    Lanes,
+    LdsAddress,
+    PrefillTensors,
+    RowTensor,
+    setup_operations,
+)
 from mlagen.problem import MhaConfig
 
 __all__ = ["SWIZZLES", "Attention", "key_ring", "value_ring"]
@@ -62,8 +70,11 @@ class Attention:
     def setup(self) -> None:
         """Arguments, head remap, the sequence's rows and keys, tiles to walk, buffer resources and
         lane addresses. A workgroup without a row ends here."""
-        rings = (self.keys, self.values)
-        for name, context in setup_operations(self.k, self.regs, rings, self.pages):
+        rows = [(self.regs.row_offset, self.k.q_row_stride * BF16, 4)]
+        lanes = self._lanes()
+        for name, context in setup_operations(
+            self.k, self.regs, self._tensors(), lambda at: lanes, rows, self.pages
+        ):
             leaves = name == "sequence" and self.k.ragged
             self._record(name, None, context, leaves=leaves)
 
@@ -73,7 +84,10 @@ class Attention:
             "load_queries",
             None,
             {
-                "Q": self.regs.queries,
+                "loads": [
+                    (self.regs.queries.part(step, 4), 2 * MFMA_K * step)
+                    for step in range(self.k.depth // MFMA_K)
+                ],
                 "offset": self.regs.row_offset,
                 "buffer": self.regs.buffers["Q"],
             },
@@ -99,7 +113,12 @@ class Attention:
         self._record(
             "normalise",
             None,
-            {"O": self.regs.output, "row_sum": self.regs.row_sum, "temp": self.regs.temp},
+            {
+                "O": self.regs.output,
+                "row_sum": self.regs.row_sum,
+                "temp": self.regs.temp,
+                "out_scale": None,
+            },
         )
 
     def store(self) -> None:
@@ -126,6 +145,7 @@ class Attention:
                 "offset": self.regs.row_offset,
                 "buffer": self.regs.buffers["O"],
                 "temp": self.regs.temp,
+                "of_bf16_rows": True,
             },
         )
 
@@ -241,6 +261,9 @@ class Attention:
                 "floored": self.floored,
                 "sink": self.k.sink,
                 "row_sum": self.regs.row_sum,
+                "scale": None,
+                "eager": False,
+                "early": self.k.kv_block // 4,
             },
             uses=(self.regs.scores.at(tile),),
             first_differs=True,
@@ -258,6 +281,7 @@ class Attention:
                 "previous": self.regs.previous_max,
                 "grown": self.regs.grown,
                 "temp": self.regs.temp,
+                "eager": False,
             },
             domain="rest",
             guarded=True,
@@ -272,11 +296,48 @@ class Attention:
                 "S": self._scores(tile, at),
                 "row_sum": self.regs.row_sum,
                 "temp": self.regs.temp,
+                "early": self.k.kv_block // 4,
+                "fp8": False,
             },
             uses=(self.regs.scores.at(tile),),
         )
 
     # ---- spelling ---------------------------------------------------------------------------
+
+    def _tensors(self) -> PrefillTensors:
+        k = self.k
+        head = k.depth * BF16
+        queries = k.q_row_stride * BF16
+        output = k.num_heads * k.depth * k.output_bytes
+        return PrefillTensors(
+            RowTensor("Q", "q", queries, head),
+            RowTensor("O", "o", output, k.depth * k.output_bytes),
+            tuple(
+                RowTensor(name, name.lower(), k.kv_row_stride * BF16, head) for name in ("K", "V")
+            ),
+        )
+
+    def _lanes(self) -> Lanes:
+        rings = (self.keys, self.values)
+        return Lanes(
+            tuple(
+                Fetch(
+                    ring.name,
+                    self.regs.sources[ring.name],
+                    ring.dma,
+                    self.k.kv_row_stride * BF16,
+                    pages=self.pages.rings[ring.name] if self.pages else None,
+                )
+                for ring in rings
+            ),
+            tuple(
+                LdsAddress(self.regs.address(ring, window, index), base, start)
+                for ring in rings
+                for window, start in enumerate(ring.windows)
+                for index, base in enumerate(ring.plan.bases)
+            ),
+            ((self.regs.lds_wave, 0, self.keys.dma.wave_stride),),
+        )
 
     def _scores(self, tile: Tile, at: Binding) -> Regs:
         return self.regs.scores.regs(at.phase)

@@ -7,8 +7,8 @@ from typing import Any, Literal
 from mlagen.dsl import Access, Binding, Operation, Regs, Ring, Tile, Value
 from mlagen.errors import ScheduleError
 from mlagen.kernels.fragments import BF16
-from mlagen.kernels.mha_prefill_pages import Pages
 from mlagen.kernels.mha_prefill_registers import PrefillRegisters
+from mlagen.kernels.prefill_pages import Pages
 from mlagen.problem import MhaConfig
 
 
@@ -40,11 +40,15 @@ class Mover:
     def _copy(self, at: Binding) -> dict[str, Any]:
         name = self.ring.name
         return {
-            "passes": self._passes(at),
-            "source": self.regs.sources[name],
-            "buffer": self.regs.buffers[name],
-            "tile_offset": self.regs.tile_offsets[name],
-            "tile_bytes": self.k.kv_block * self.row_bytes,
+            "parts": [
+                {
+                    "passes": self._passes(at),
+                    "source": self.regs.sources[name],
+                    "buffer": self.regs.buffers[name],
+                    "tile_offset": self.regs.tile_offsets[name],
+                }
+            ],
+            "advance": [(self.regs.tile_offsets[name], self.k.kv_block * self.row_bytes)],
             "lds_wave": self.regs.lds_wave,
             "scratch": self.regs.scratch,
         }

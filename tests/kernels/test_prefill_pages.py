@@ -11,7 +11,7 @@ from mlagen.dsl import Subtiled
 from mlagen.dsl.lds import Lds
 from mlagen.emulator import Argument, Buffer, emulate
 from mlagen.errors import ConfigError, ScheduleError
-from mlagen.kernels.mha_prefill_pages import split_rows
+from mlagen.kernels.prefill_pages import split_rows
 from mlagen.problem import MhaConfig
 from mlagen.problem.formats import scale_log2e
 

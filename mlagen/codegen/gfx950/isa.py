@@ -88,11 +88,20 @@ def _table() -> dict[str, Spec]:
             for kind in ("f32", "i32", "u32")
         ),
     )
+    # Writes one half of its register, which op_sel picks, and keeps the other.
+    add("vector", "b r r", "v_cvt_pk_fp8_f32")
     add("vector", "b b", "v_permlane32_swap_b32 v_permlane16_swap_b32")
     add("transcendental", "w r", "v_exp_f32 v_log_f32 v_rcp_f32 v_sqrt_f32")
     add("matrix", "w r r r", "v_mfma_f32_32x32x16_bf16", passes=8)
     add("matrix", "w r r r", "v_mfma_f32_16x16x32_bf16", passes=4)
-    add("lds", "w r", "ds_read_b32 ds_read_b64 ds_read_b128 ds_read_b64_tr_b16", "lgkm")
+    # 16 passes where an operand has 8-bit elements, which these have: cbsz and blgp are 0 (e4m3).
+    add("matrix", "w r r r", "v_mfma_f32_32x32x64_f8f6f4", passes=16)
+    add(
+        "lds",
+        "w r",
+        "ds_read_b32 ds_read_b64 ds_read_b128 ds_read_b64_tr_b16 ds_read_b64_tr_b8",
+        "lgkm",
+    )
     add("lds", "r r", "ds_write_b32 ds_write_b64 ds_write_b128", "lgkm")
     add("vmem", "w r r r", "buffer_load_dword buffer_load_dwordx2 buffer_load_dwordx4", "vm")
     add(

@@ -1,0 +1,343 @@
+"""Streamed prefill on gfx950 (MLA, and MHA in fp8): the operations a schedule arranges.
+
+Dataflow, 32 query rows a wave (S^T = K Q^T, O^T += V^T P), as in `mha_prefill`, but with tiles of
+128 keys: K and V do not fit as whole tiles beside one fp32 score tile of 64 registers, so their
+fragments pass through small bands of registers, read from LDS a few products ahead.
+
+fp8 is not prescaled: c = scale * q_scale * k_scale * log2(e) is applied to the fp32 scores in one
+fused c S - M, and V's scale to O at the end. bf16 prescales Q. The running maximum lags (see
+`mha_prefill`): with fp8, P reaches 2^threshold, which e4m3 holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlagen.dsl import Binding, Operation, Regs, Ring, Space, Tile, Value, bind, record
+from mlagen.kernels.float_literals import LN2, LOWEST, hex_float
+from mlagen.kernels.fragments import MFMA_ROWS, accumulator_row
+from mlagen.kernels.mla_prefill_moves import Stream
+from mlagen.kernels.mla_prefill_operands import operands
+from mlagen.kernels.mla_prefill_registers import StreamedRegisters
+from mlagen.kernels.mla_prefill_rings import V_LAYOUTS, key_ring, value_ring
+from mlagen.kernels.mla_prefill_signature import refuse_unsupported, signature
+from mlagen.kernels.prefill_registers import WINDOWED
+from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, setup_operations
+from mlagen.problem import MlaConfig
+
+__all__ = ["V_LAYOUTS", "StreamedAttention", "key_ring", "value_ring"]
+
+
+class StreamedAttention:
+    """The operations of one streamed prefill kernel over its rings and registers.
+
+    `band`: fragments of K, and of V, in registers at a time. `early`: scores whose exp2 is taken
+    with the maximum, the others with the row sum. `eager`: the maximum moves on every tile.
+    `fetchers`: the first wave that fetches each ring, by the name of the role that does.
+    """
+
+    def __init__(
+        self,
+        k: MlaConfig,
+        s: Space,
+        keys: Ring,
+        values: Ring,
+        *,
+        band: int,
+        early: int,
+        eager: bool,
+        fetchers: Mapping[str, tuple[Ring, int]],
+    ) -> None:
+        refuse_unsupported(k)
+        self.k, self.keys, self.values = k, keys, values
+        self.held = operands(k)
+        self.early, self.eager, self.fetchers = early, eager, fetchers
+        s.signature = signature(k)
+        self.regs = StreamedRegisters(
+            k, s, s.signature, self.held, keys, values, band=band, apart=bool(fetchers)
+        )
+        self.windowed = k.mask.name in WINDOWED
+        self.key_stream = Stream(self.regs, keys, self.held.keys)
+        self.value_stream = Stream(self.regs, values, ())
+        bind(keys, self.key_stream)
+        bind(values, self.value_stream)
+
+    @property
+    def fp8(self) -> bool:
+        return self.k.dtype == "fp8_e4m3"
+
+    # ---- once a workgroup -------------------------------------------------------------------
+
+    def setup(self) -> None:
+        """Arguments, head remap, the sequence's rows and keys, tiles to walk, buffer resources and
+        lane addresses. A workgroup without a row ends here."""
+        tensors, regs = self.held.tensors, self.regs
+        half = (self.held.form.lane_bytes).bit_length() - 1  # a half-wave's part of a step
+        rows = [
+            (regs.row_offset, tensors.q.row_bytes, half),
+            (regs.output_offset, tensors.o.row_bytes, 4),
+        ]
+        for name, context in setup_operations(self.k, regs, tensors, self._lanes, rows, None):
+            leaves = name == "sequence" and self.k.ragged
+            self._record(name, None, context, leaves=leaves)
+        if self.fp8:
+            context = {"pair": regs.scale, "scale": regs.arguments["scale_log2e"]}
+            self._record("scale", None, context, folder="mla")
+
+    def load_queries(self) -> None:
+        """Global to registers: this wave's 32 query rows as MFMA B operand."""
+        form, regs = self.held.form, self.regs
+        step_bytes = form.k * form.element_bytes
+        loads = [
+            (regs.queries.part(step, form.registers).part(part, 4), step_bytes * step + 16 * part)
+            for step in range(self.held.qk_steps)
+            for part in range(form.registers // 4)
+        ]
+        context = {"loads": loads, "offset": regs.row_offset, "buffer": regs.buffers["Q"]}
+        self._record("load_queries", None, context, defines=(Value("Q raw"),))
+
+    def prescale(self, tile: Tile) -> None:
+        """bf16: Q = bf16(fp32(Q) * c), once, when the first tile is on its way."""
+        if self.fp8:
+            return
+        context = {
+            "Q": self.regs.queries,
+            "scale": self.regs.arguments["scale_log2e"],
+            "temp": self.regs.temp,
+        }
+        self._record("prescale", tile, context, domain="first", uses=(Value("Q raw"),))
+
+    def normalise(self) -> None:
+        """O *= v_scale / l; a row without a visible key gets 0."""
+        context = {
+            "O": self.regs.output,
+            "row_sum": self.regs.row_sum,
+            "temp": self.regs.temp,
+            "out_scale": self.regs.arguments["out_scale"] if self.fp8 else None,
+        }
+        self._record("normalise", None, context)
+
+    def store(self) -> None:
+        """O^T accumulators and the LSE to global memory; rows beyond the sequence are dropped by
+        the range check."""
+        regs = self.regs
+        if self.k.lse:
+            context = {
+                "row_sum": regs.row_sum,
+                "maximum": regs.maximum,
+                "ln2": hex_float(LN2),
+                "offset": regs.lse_offset,
+                "buffer": regs.buffers["LSE"],
+                "temp": regs.temp,
+            }
+            self._record("store_lse", None, context)
+        context = {
+            "O": regs.output,
+            "offset": regs.output_offset,
+            "buffer": regs.buffers["O"],
+            "temp": regs.temp,
+            "of_bf16_rows": False,
+        }
+        self._record(f"store_{self.k.output_dtype}", None, context)
+
+    def no_tiles(self) -> None:
+        """What the epilogue needs when there is no tile at all: O = 0."""
+        context = {
+            "O": self.regs.output,
+            "sink": False,
+            "lse": self.k.lse,
+            "floored": self.windowed,
+            "maximum": self.regs.maximum,
+            "lowest": hex_float(LOWEST),
+        }
+        self._record("no_tiles", None, context, domain="empty")
+
+    # ---- once a tile ------------------------------------------------------------------------
+
+    def qk(self, tile: Tile) -> Operation:
+        """S = K Q^T, a block of 32 keys at a time."""
+        form, steps = self.held.form, self.held.qk_steps
+        stream = self.key_stream
+
+        def product(at: Binding, fragment: int) -> dict[str, Any]:
+            block, step = divmod(fragment, steps)
+            target = self._scores.part(block, 16)
+            return {
+                "target": target,
+                "a": self.regs.part(self.keys, fragment),
+                "b": self.regs.queries.part(step, form.registers),
+                "c": target if step else 0,
+            }
+
+        return self._products("qk", tile, stream, product, defines=(self._score_value(tile),))
+
+    def pv(self, tile: Tile) -> Operation:
+        """O += V^T P, a step of keys at a time."""
+        form, blocks = self.held.form, self.held.depth // MFMA_ROWS
+
+        def product(at: Binding, fragment: int) -> dict[str, Any]:
+            step, block = divmod(fragment, blocks)
+            target = self.regs.output.part(block, 16)
+            return {
+                "target": target,
+                "a": self.regs.part(self.values, fragment),
+                "b": self._scores.part(step, form.registers),
+                "c": 0 if at.first and step == 0 else target,
+            }
+
+        return self._products(
+            "pv", tile, self.value_stream, product, uses=(self._score_value(tile),),
+            first_differs=True,
+        )  # fmt: skip
+
+    def mask(self, tile: Tile) -> None:
+        """Scores of keys that the row does not see become -inf: behind its last key, and before
+        its first where a mask has such. Each side is skipped on tiles that it does not cut."""
+        regs = self.regs
+        context = {
+            "S": self._scores,
+            "rows": [
+                MFMA_ROWS * (r // 16) + accumulator_row(r % 16) for r in range(len(self._scores))
+            ],
+            "kv_block": self.k.kv_block,
+            "mask_end": regs.mask_end,
+            "visible": regs.visible,
+            "limit": regs.limit,
+            "all_start": regs.all_start,
+            "start": regs.start,
+            "masked": regs.masked,
+            "compare": regs.compare,
+            "temp": regs.temp,
+        }
+        for name in ("mask", "mask_start") if self.windowed else ("mask",):
+            self._record(name, tile, context, uses=(self._score_value(tile),), guarded=True)
+
+    def partial_softmax(self, tile: Tile) -> Operation:
+        """Row maximum with the lagging running maximum, c S - M, exp2 of the first `early`."""
+        regs = self.regs
+        return self._record(
+            "partial_softmax",
+            tile,
+            lambda at: {
+                "S": self._scores,
+                "maximum": regs.maximum,
+                "state": Regs(regs.maximum.symbol, 0, 2),
+                "previous": regs.previous_max,
+                "grown": regs.grown,
+                "threshold": hex_float(self.k.rescale_threshold),
+                "temp": regs.temp,
+                "first": at.first,
+                "floored": self.windowed,
+                "sink": False,
+                "scale": regs.scale if self.fp8 else None,
+                "eager": self.eager,
+                "early": self.early,
+            },
+            uses=(self._score_value(tile),),
+            first_differs=True,
+        )
+
+    def rescale(self, tile: Tile) -> Operation:
+        """O and l follow the maximum where it moved; skipped where it did not."""
+        context = {
+            "O": self.regs.output,
+            "row_sum": self.regs.row_sum,
+            "maximum": self.regs.maximum,
+            "previous": self.regs.previous_max,
+            "grown": self.regs.grown,
+            "temp": self.regs.temp,
+            "eager": self.eager,
+        }
+        return self._record("rescale", tile, context, domain="rest", guarded=not self.eager)
+
+    def tail_softmax(self, tile: Tile) -> Operation:
+        """exp2 of the other scores, row sum of the fp32 P, packed in place."""
+        context = {
+            "S": self._scores,
+            "row_sum": self.regs.row_sum,
+            "temp": self.regs.temp,
+            "early": self.early,
+            "fp8": self.fp8,
+        }
+        return self._record("tail_softmax", tile, context, uses=(self._score_value(tile),))
+
+    # ---- spelling ---------------------------------------------------------------------------
+
+    @property
+    def _scores(self) -> Regs:
+        return self.regs.scores.regs()
+
+    def _score_value(self, tile: Tile) -> Value:
+        return self.regs.scores.at(tile)
+
+    def _products(
+        self, name: str, tile: Tile, stream: Stream, product: Any, *,
+        uses: tuple[Value, ...] = (), **more: Any,
+    ) -> Operation:  # fmt: skip
+        """The products of a tile's fragments, each followed by the read of the fragment that takes
+        its registers."""
+
+        def context(at: Binding) -> dict[str, Any]:
+            ahead = self.regs.band
+            return {
+                "mfma": self.held.form.mfma,
+                "mnemonic": stream.mnemonic,
+                "products": [
+                    product(at, fragment)
+                    | {
+                        "refill": stream.reads(at, fragment + ahead)
+                        if fragment + ahead < stream.fragments
+                        else ()
+                    }
+                    for fragment in range(stream.fragments)
+                ],
+            }
+
+        access = stream("read", tile).access
+        return self._record(
+            name, tile, context, folder="mla", template="products", access=access,
+            uses=(*uses, stream.band(tile)), **more,
+        )  # fmt: skip
+
+    def _lanes(self, at: Binding) -> Lanes:
+        regs = self.regs
+        rings = (self.keys, self.values)
+        fetched = [ring for ring in rings if self._fetches(at, ring)]
+        fetches = []
+        for ring in fetched:
+            columns = [(area.name, area.tensor, area.first_byte) for area in self.held.keys]
+            if ring is self.values:
+                columns = [("V", self.held.values, 0)]
+            for (name, tensor, first), area, source in zip(
+                columns, ring.areas, regs.fetching[ring.name], strict=True
+            ):
+                fetches.append(Fetch(name, source, area.dma, tensor.row_bytes, first))
+        first_wave = {ring.name: wave for ring, wave in self.fetchers.values()}
+        blocks = {
+            regs.lds_waves[ring.name]: (
+                first_wave.get(ring.name, 0),
+                ring.areas[0].dma.wave_stride,
+            )
+            for ring in fetched
+        }
+        return Lanes(
+            tuple(fetches),
+            tuple(
+                LdsAddress(register, base, ring.windows[window])
+                for ring in rings
+                for (window, base), register in regs.addresses[ring.name].items()
+            ),
+            tuple((register, *block) for register, block in blocks.items()),
+        )
+
+    def _fetches(self, at: Binding, ring: Ring) -> bool:
+        """Whether the waves that this code is for fetch a ring."""
+        return not self.fetchers or self.fetchers[at.role][0] is ring
+
+    def _record(
+        self, name: str, tile: Tile | None, context: Any, *, folder: str = "mha",
+        template: str = "", **more: Any,
+    ) -> Operation:  # fmt: skip
+        supply = context if callable(context) else lambda at: context
+        return record(Operation(name, f"{folder}/{template or name}.s.j2", tile, supply, **more))

@@ -1,0 +1,98 @@
+"""The registers of streamed prefill on gfx950: one score tile, and bands for fragments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlagen.dsl import Regs, Ring, Signature, Space
+from mlagen.kernels.mla_prefill_operands import Operands
+from mlagen.kernels.prefill_registers import PrefillState
+from mlagen.problem import MhaConfig, MlaConfig
+
+
+class StreamedRegisters(PrefillState):
+    """Register tiles: Q (B operand, resident), S (one score tile; P is packed in place over its
+    first quarter, or half for bf16), O (accumulator). K and V pass through bands of `band`
+    fragments each: fragment f lies in part f % band until its product is done.
+
+    `fetching`: for each ring, the registers of what a lane fetches of its areas. They are shared by
+    rings that different roles fetch.
+    """
+
+    def __init__(
+        self,
+        k: MhaConfig | MlaConfig,
+        s: Space,
+        signature: Signature,
+        held: Operands,
+        keys: Ring,
+        values: Ring,
+        *,
+        band: int,
+        apart: bool,
+    ) -> None:
+        self.k, self.held, self.rings, self.band, self.apart = k, held, (keys, values), band, apart
+        names = ["Q", "O", *(tensor.name for tensor in held.tensors.key_rows)]
+        # K and V of one row are still fetched at times of their own.
+        walks = {tensor.name: tensor.row_bytes for tensor in held.tensors.key_rows}
+        walks["V"] = held.values.row_bytes
+        super().__init__(k, s, signature, names, walks)
+        self.scale = s.registers.scalar("C", 2, "c, twice", align=2)
+        strides = [ring.areas[0].dma.wave_stride for ring in self.rings]
+        self.lds_waves = {ring.name: self.lds_wave for ring in self.rings}
+        if not apart and strides[0] != strides[1]:
+            self.lds_waves[values.name] = s.registers.scalar(
+                "LDSWV", 1, "this wave's part of a DMA pass of V"
+            )
+
+    def _tiles(self, s: Space) -> None:
+        regs, form, k = s.registers, self.held.form, self.k
+        self.scores = regs.block(
+            "S", k.kv_block // 2, "scores S^T = K Q^T, then P at its start", align=4
+        )
+        self.output = regs.block(
+            "O", self.held.depth // 2, "output accumulator O^T, 32 depths x 32 queries a block",
+            align=4,
+        ).regs()  # fmt: skip
+        self.queries = regs.block(
+            "Q", self.held.qk_steps * form.registers, "queries", align=4
+        ).regs()
+        self.bands = {
+            ring.name: regs.block(
+                f"{ring.name}B", self.band * form.registers,
+                f"{ring.name}: {self.band} fragments on their way to their products", align=4,
+            ).regs()
+            for ring in self.rings
+        }  # fmt: skip
+
+    def _lanes(self, s: Space) -> None:
+        regs = s.registers
+        self.output_offset = regs.block("OOFF", 1, "byte offset of the output row", align=1).regs()
+        keys, values = self.rings
+        counts = {keys.name: len(self.held.keys), values.name: 1}
+        self.fetching: dict[str, Regs] = {}
+        if self.apart:
+            shared = regs.block(
+                "SRC", max(counts.values()),
+                "byte offsets this lane fetches of each tile that its role fetches", align=1,
+            ).regs()  # fmt: skip
+            self.fetching = {name: shared[:count] for name, count in counts.items()}
+        else:
+            for name, count in counts.items():
+                what = f"byte offsets this lane fetches of each {name} tile"
+                self.fetching[name] = regs.block(f"{name}SRC", count, what, align=1).regs()
+        self.addresses: dict[str, dict[tuple[int, Any], Regs]] = {}
+        for ring in self.rings:
+            bases = dict.fromkeys(
+                (window, base)
+                for window in range(len(ring.windows))
+                for area in ring.areas
+                for base in area.plan.bases
+            )
+            what = f"LDS address this lane reads of each {ring.name} tile"
+            block = regs.block(f"{ring.name}ADR", len(bases), what, align=1).regs()
+            self.addresses[ring.name] = dict(zip(bases, block, strict=True))
+
+    def part(self, ring: Ring, fragment: int) -> Regs:
+        """Where a fragment of a ring lies while it waits for its product."""
+        return self.bands[ring.name].part(fragment % self.band, self.held.form.registers)

@@ -1,0 +1,57 @@
+"""The K and V rings of streamed prefill on gfx950: how their tiles lie in LDS."""
+
+from __future__ import annotations
+
+from mlagen.dsl import Padded, Ring, Space, Subtiled, TileLayout, Xor
+from mlagen.errors import ScheduleError
+from mlagen.kernels.fragments import column_fragments, transposed_fragments
+from mlagen.kernels.mha_prefill_rings import SWIZZLES
+from mlagen.kernels.mla_prefill_operands import operands
+from mlagen.problem import MhaConfig, MlaConfig
+
+PADDED_STRIDE = 1040  # a block of 1024 bytes and 16 more
+V_LAYOUTS = ("padded", "swizzled", "plain")
+
+
+def key_ring(s: Space, k: MhaConfig | MlaConfig, *, slots: int, waves: int, swizzle: str) -> Ring:
+    """K in LDS: sub-blocks of 32 keys x 64 bytes, swizzled; nope and rope an area each."""
+    held = operands(k)
+    size = held.form.element_bytes
+    return s.lds.ring(
+        "K",
+        layout=[
+            Subtiled(k.kv_block, area.columns * size, 32, 64, SWIZZLES[swizzle])
+            for area in held.keys
+        ],
+        fragments=[column_fragments(held.form, k.kv_block, area.columns) for area in held.keys],
+        slots=slots,
+        waves=waves,
+        width=16,
+        comment="keys x columns, read by ds_read_b128",
+    )
+
+
+def value_ring(s: Space, k: MhaConfig | MlaConfig, *, slots: int, waves: int, layout: str) -> Ring:
+    """V in LDS, for transposing reads."""
+    held = operands(k)
+    return s.lds.ring(
+        "V",
+        layout=_value_layout(k.kv_block, held.depth * held.form.element_bytes, layout),
+        fragments=transposed_fragments(held.form, k.kv_block, held.depth),
+        slots=slots,
+        waves=waves,
+        width=8,
+        comment=f"keys x depth, read by {held.form.transposing}",
+    )
+
+
+def _value_layout(keys: int, row_bytes: int, name: str) -> TileLayout:
+    """`padded`: rows that one read takes lie in blocks 1040 bytes apart. `swizzled`: sub-blocks of
+    16 keys x 64 bytes whose halves change places with every eighth key. `plain`: 8 x 64 bytes."""
+    if name == "padded":
+        return Padded(keys, row_bytes, 8, PADDED_STRIDE)
+    if name == "swizzled":
+        return Subtiled(keys, row_bytes, 16, 64, Xor((9,), (5,)))
+    if name == "plain":
+        return Subtiled(keys, row_bytes, 8, 64)
+    raise ScheduleError(f"V layout {name!r} is not one of {', '.join(V_LAYOUTS)}")

@@ -1,0 +1,177 @@
+"""What a prefill kernel does once a workgroup before its tiles: operands of the setup's templates.
+
+They are five operations, because each is readable alone: arguments, sequence (where lengths differ
+by sequence), buffers, walk, lanes. They share scalar temporaries, in this order: head, K/V head,
+first query row, then three of no fixed meaning; and the vector temporary T, the thread's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlagen.dsl import Binding, Regs
+from mlagen.dsl.layout import BitMap
+from mlagen.dsl.lds import DmaPlan
+from mlagen.kernels.division import Divider, exact_reciprocal
+from mlagen.kernels.float_literals import LOG2E, LOWEST, hex_float
+from mlagen.kernels.prefill_pages import Pages, RingPages
+from mlagen.kernels.prefill_registers import WINDOWED, PrefillState
+from mlagen.problem.prefill import PrefillConfig
+
+
+@dataclass(frozen=True, slots=True)
+class RowTensor:
+    """A tensor of rows with `head_bytes` for each of its heads; 0: all heads share the row.
+
+    `name`: of its buffer resource; `argument`: its pointer.
+    """
+
+    name: str
+    argument: str
+    row_bytes: int
+    head_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillTensors:
+    """Q, O, and the tensors that hold a row for each key."""
+
+    q: RowTensor
+    o: RowTensor
+    key_rows: tuple[RowTensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """What a thread of the fetching waves fetches of a tile: a row and a byte of the tensor, from
+    `first_byte` of the head on, as an offset in `source`."""
+
+    name: str
+    source: Regs
+    dma: DmaPlan
+    row_bytes: int
+    first_byte: int = 0
+    pages: RingPages | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LdsAddress:
+    """A register with a lane's LDS address: a map of the thread, from LDS byte `start` on."""
+
+    register: Regs
+    base: BitMap
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """What each lane fetches and reads. `blocks`: (register, first fetching wave, bytes from one
+    wave's part of a DMA pass to the next)."""
+
+    fetches: tuple[Fetch, ...]
+    addresses: tuple[LdsAddress, ...]
+    blocks: tuple[tuple[Regs, int, int], ...]
+
+
+Context = Mapping[str, Any] | Callable[[Binding], Mapping[str, Any]]
+
+
+def setup_operations(
+    k: PrefillConfig,
+    regs: PrefillState,
+    tensors: PrefillTensors,
+    lanes: Callable[[Binding], Lanes],
+    rows: Sequence[tuple[Regs, int, int]],
+    pages: Pages | None,
+) -> Iterator[tuple[str, Context]]:
+    """(template, operands) of each operation, in order. `rows`: registers that get a lane's byte
+    offset of its query's row, with the bytes of a row and the shift of the half-wave's part."""
+    common = _common(k, regs, tensors)
+    yield "arguments", common
+    if k.by_sequence:
+        yield "sequence", common
+    yield (
+        "buffers",
+        common | {"buffers": regs.buffers, "page_buffers": pages.buffers if pages else ()},
+    )
+    yield "walk", common | _walk(k, regs) | {"row_offsets": rows}
+    of_pages = {
+        "last_entry": pages.last_entry if pages else None,
+        "page_divider": pages.divider if pages else None,
+        "page_size": k.page_size,
+    }
+    yield "lanes", lambda at: common | of_pages | {"lanes": lanes(at)}
+
+
+def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> dict[str, Any]:
+    arguments = regs.arguments.regs
+    return {
+        "arguments": arguments,
+        "argument_loads": regs.arguments.loads,
+        "kernarg": regs.kernarg,
+        "group_x": regs.group[0],
+        "group_y": regs.group[1],
+        "group_z": regs.group[2],
+        "wave": regs.wave,
+        "tiles": regs.tiles,
+        "scratch": regs.scratch,
+        "temp": regs.temp,
+        "thread": regs.temp[0],
+        "seq_len": regs.query_range[1] if k.ragged else arguments["seq_len"],
+        "query_range": regs.query_range,
+        "key_range": regs.key_range,
+        "key_count": regs.key_count,
+        "num_keys": regs.key_count,
+        "first_position": regs.first_position,
+        "start_pos": regs.first_position,
+        "mask_end": regs.mask_end,
+        "ragged": k.ragged,
+        "paged": k.page_size > 0,
+        "lse": getattr(k, "lse", False),
+        "sink": getattr(k, "sink", False),
+        "sink_logit": arguments["q"][0],  # the pointer is not needed once SRDQ is made
+        "q_tile": k.q_tile,
+        "heads": k.num_heads,
+        "group": k.group,
+        "group_magic": exact_reciprocal(k.group, k.num_heads),
+        "kv_heads": k.num_kv_heads,
+        "kv_magic": exact_reciprocal(k.group, k.num_heads),
+        "tensors": tensors,
+    }
+
+
+def _walk(k: PrefillConfig, regs: PrefillState) -> dict[str, Any]:
+    half = BitMap.of(lambda thread: thread >> 5 & 1, 9)
+    row = BitMap.of(lambda thread: (thread >> 6) * k.q_block_size + thread % 32, 9)
+    windowed = k.mask.name in WINDOWED
+    window = getattr(k.mask, "window", 0)
+    return {
+        "half": half.moves(),
+        "row_map": row.moves(),
+        "lse_offset": regs.lse_offset,
+        "limit": regs.limit,
+        "start": regs.start,
+        "visible": regs.visible,
+        "all_start": regs.all_start,
+        "tile_offsets": [
+            (regs.tile_offsets[name], row_bytes)
+            for name, row_bytes in regs.walks.items()
+            if regs.tile_offsets[name]
+        ],
+        "masked": regs.masked,
+        "maximum": regs.maximum,
+        "previous": regs.previous_max,
+        "row_sum": regs.row_sum,
+        "causal": k.mask.name != "null",
+        "windowed": windowed,
+        "mask": k.mask.name,
+        "window": window,
+        "chunks": Divider.of(window) if windowed else None,
+        "rows_per_wave": k.q_block_size,
+        "kv_block": k.kv_block,
+        "kv_shift": k.kv_block.bit_length() - 1,
+        "lowest": hex_float(LOWEST),
+        "log2e": hex_float(LOG2E),
+    }
