@@ -157,7 +157,7 @@ def measure(contestant: Contestant, inputs: Any, keys: tuple[int, int], options:
         "findings": len(runs[1].emulation.findings),
         "wave instructions": runs[1].emulation.wave_instructions,
         "tiles": tiles,
-        "executed": {**asdict(executed), "total": executed.total},
+        "executed": {**asdict(executed), "total": executed.total, "always": executed.always},
     }
 
 
@@ -172,20 +172,22 @@ def show(report: dict[str, Any], mnemonics: int) -> None:
     print(f"  {report['findings']} findings, {report['wave instructions']:,} wave-instructions")
     executed = report["executed"]
     print(f"  a tile and wave, mean of {report['tiles']} tiles: {executed['total']:.2f}")
+    print(f"    {'':16} {'mean':>8} {'always':>8}")
     for pipe, count in executed["pipes"]:
-        print(f"    {pipe:16} {count:8.2f}")
+        print(f"    {pipe:16} {count:8.2f} {executed['always'][pipe]:8.2f}")
     waits = ", ".join(f"{text} {count:.2f}" for text, count in executed["waits"].items())
     print(f"    waits that leave operations outstanding: {executed['slack']:.2f}; {waits}")
     most = list(executed["mnemonics"].items())[:mnemonics]
     print("    " + ", ".join(f"{name} {count:.2f}" for name, count in most))
     if not executed["skipped"]:
-        print("    no block of the loop is behind a branch: one path, no conditional rescale")
-    for block in executed["skipped"]:
-        mix = ", ".join(f"{pipe} {count}" for pipe, count in block["pipes"])
-        share = block["entered"] / block["reached"]
+        print("    no code that a branch skips: every tile takes one path, whatever its maxima")
+    for code in executed["skipped"]:
+        mix = ", ".join(f"{pipe} {count}" for pipe, count in code["pipes"])
+        names = ", ".join(f"{name} {count}" for name, count in code["mnemonics"][:4])
+        at = ", ".join(f"{first:#x}" for first, _ in code["places"][:2])
         print(
-            f"    {block['first']:#x} .. {block['last']:#x}, {share:.1%} of {block['reached']:.2f} "
-            f"a tile and wave, else skipped: {mix}"
+            f"    skipped or not, at {at}{', …' if len(code['places']) > 2 else ''}: entered "
+            f"{code['entered']:.3f} of {code['reached']:.2f} times; {mix} ({names})"
         )
 
 

@@ -1,13 +1,13 @@
 """What a kernel executes for one more unit of work, such as a tile of keys: from two runs' counts.
 
-The difference of two runs leaves out prologue, epilogue and the first turns of a loop. Blocks that
-a branch may skip are told apart, with how often they ran.
+The difference of two runs leaves out prologue, epilogue and the first turns of a loop. Code that a
+branch may skip is told apart, with how often it ran.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,15 +20,16 @@ _COUNTER = re.compile(r"(\w+cnt)\((\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
-class SkippedBlock:
-    """A block that a branch skips, or one of two ways: instructions at `first` .. `last` (byte
-    offsets), `entered` of `reached` times a unit, and what one execution of it has."""
+class SkippedCode:
+    """Straight code that a branch skips: `entered` of the `reached` times a unit that the branch is
+    met. `places`: first and last byte offsets of its copies, such as those of an unrolled loop.
+    `pipes`, `mnemonics`: what one execution has."""
 
-    first: int
-    last: int
+    places: tuple[tuple[int, int], ...]
     entered: float
     reached: float
     pipes: tuple[tuple[Pipe, int], ...]
+    mnemonics: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +41,21 @@ class Executed:
     mnemonics: Mapping[str, float]
     waits: Mapping[str, float]
     slack: float
-    skipped: tuple[SkippedBlock, ...]
+    skipped: tuple[SkippedCode, ...]
 
     @property
     def total(self) -> float:
+        """All instructions."""
         return sum(count for _, count in self.pipes)
 
-    def __getitem__(self, pipe: Pipe) -> float:
-        return dict(self.pipes).get(pipe, 0.0)
+    @property
+    def always(self) -> dict[Pipe, float]:
+        """By pipe, without what branches may skip."""
+        left = dict(self.pipes)
+        for code in self.skipped:
+            for pipe, count in code.pipes:
+                left[pipe] = left.get(pipe, 0.0) - code.entered * count
+        return left
 
 
 def executed_per_unit(
@@ -82,32 +90,35 @@ def executed_per_unit(
     )
 
 
-def _skipped(flow: Flow, rate: Mapping[int, float]) -> list[SkippedBlock]:
-    """Blocks behind a branch that goes both ways, or always past them, within the work counted."""
-    found = []
+def _skipped(flow: Flow, rate: Mapping[int, float]) -> list[SkippedCode]:
+    """Blocks that one branch either enters or skips, copies of the same instructions together."""
+    copies: dict[tuple[tuple[str, int], ...], list[tuple[Block, Block]]] = defaultdict(list)
     for block in flow.blocks:
         before = [flow.blocks[index] for index in flow.predecessors[block.index]]
-        if len(before) != 1 or len(before[0].successors) < 2:
+        if len(before) != 1 or not set(before[0].successors) & set(block.successors):
             continue
-        others = [flow.blocks[index] for index in before[0].successors if index != block.index]
-        if not any(_joins(flow, block, other) for other in others):
-            continue
-        entered = rate[flow.instructions[block.first].offset]
-        reached = rate[flow.instructions[before[0].last].offset]
-        if reached > 0:
-            found.append(_described(flow, block, entered, reached))
-    return found
+        if rate[flow.instructions[before[0].last].offset]:
+            names = Counter(ins.mnemonic for ins in _of(flow, block))
+            copies[tuple(names.most_common())].append((block, before[0]))
+    return [_described(flow, names, found, rate) for names, found in copies.items()]
 
 
-def _joins(flow: Flow, block: Block, other: Block) -> bool:
-    """Whether `other` is where `block` leads: without it the branch would do nothing."""
-    return other.index in block.successors and other.index > block.index
+def _described(
+    flow: Flow,
+    names: tuple[tuple[str, int], ...],
+    found: list[tuple[Block, Block]],
+    rate: Mapping[int, float],
+) -> SkippedCode:
+    blocks = [_of(flow, block) for block, _ in found]
+    counts = Counter(pipe_of(ins) for ins in blocks[0])
+    return SkippedCode(
+        tuple((block[0].offset, block[-1].offset) for block in blocks),
+        sum(rate[block[0].offset] for block in blocks),
+        sum(rate[_of(flow, before)[-1].offset] for _, before in found),
+        tuple((pipe, counts[pipe]) for pipe in PIPES if pipe in counts),
+        names,
+    )
 
 
-def _described(flow: Flow, block: Block, entered: float, reached: float) -> SkippedBlock:
-    inside = flow.instructions[block.first : block.last + 1]
-    counts: dict[Pipe, int] = defaultdict(int)
-    for ins in inside:
-        counts[pipe_of(ins)] += 1
-    mix = tuple((pipe, counts[pipe]) for pipe in PIPES if pipe in counts)
-    return SkippedBlock(inside[0].offset, inside[-1].offset, entered, reached, mix)
+def _of(flow: Flow, block: Block) -> tuple[Instruction, ...]:
+    return flow.instructions[block.first : block.last + 1]
