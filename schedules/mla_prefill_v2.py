@@ -13,7 +13,7 @@ behind waves 0..3, so that on every SIMD one wave's products run under the other
 """
 
 from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
-from mlagen.kernels.mla_prefill import StreamedAttention, key_ring, value_ring
+from mlagen.kernels.mla_prefill import StreamedAttention, key_ring, value_layouts, value_ring
 from mlagen.problem import MlaConfig
 
 
@@ -21,7 +21,7 @@ from mlagen.problem import MlaConfig
 def mla_prefill_v2(k, s):
     k_slots = s.choice("k_slots", 2, 3, comment="K tiles in LDS: how far its DMA runs ahead")
     v_slots = s.choice("v_slots", 3, 2, 4, comment="V tiles in LDS")
-    v_layout = s.choice("v_layout", "padded", "swizzled", "plain", comment="V in LDS")
+    v_layout = s.choice("v_layout", *value_layouts(k), comment="V in LDS")
     band = s.choice("band", 4, 3, 2, comment="fragments of K, and of V, in registers")
     early = s.choice("early_exp", 0, 16, 32, comment="exp2 in cluster B, of 64 a lane")
 

@@ -18,7 +18,7 @@ from mlagen.artifact import (
     sha256,
 )
 from mlagen.codegen.assemble import assemble, build_flags, tool_versions
-from mlagen.codegen.layout import LayoutBuilder
+from mlagen.codegen.layout import build_layout
 from mlagen.codegen.lifetimes import check_lifetimes
 from mlagen.codegen.listing import cluster_table, code_lines, lds_map
 from mlagen.codegen.maps import kernel_map
@@ -95,7 +95,7 @@ def generate(schedule: Schedule, templates: Templates) -> Program:
     """Schedule to proved, padded program."""
     check_lifetimes(schedule)
     lowering = Lowering(templates, schedule.registers.physical(), schedule.file)
-    layout = LayoutBuilder(schedule, lowering, schedule.name).build()
+    layout = build_layout(schedule, lowering, schedule.name)
     span = range(layout.first_looped + WAIT_SPAN * layout.period)
     waits = derive_waits(schedule, layout, span)
     slack = place(schedule, layout, waits)

@@ -8,11 +8,12 @@ the order; an empty one is a bare barrier.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import lcm
 
-from mlagen.dsl import Cluster, Operation, Schedule, Weave
-from mlagen.dsl.operation import Step
+from mlagen.dsl import Cluster, Operation, Schedule
+from mlagen.dsl.operation import Step, operations_of, steps_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,7 @@ class Instance:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        found: list[Operation] = []
-        for step in self.steps:
-            found.extend((step.first, step.second) if isinstance(step, Weave) else (step,))
-        return tuple(found)
+        return operations_of(self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +70,16 @@ def loop_bounds(loop: Sequence[Cluster], period: int, step: int = 1) -> Bounds:
     return Bounds(up, max(high), down, max(last), period, step)
 
 
-def expand(schedule: Schedule, n: int) -> list[Instance]:
-    """Every cluster that a workgroup of `n` tiles passes, in order."""
-    return expand_loop(schedule.loop, bounds(schedule), n)
+def expand(schedule: Schedule, n: int, role: str = "") -> list[Instance]:
+    """Every cluster that a workgroup of `n` tiles passes, in order. With a role's name: as its code
+    has them; the clusters are the same for all roles, in some of which one may have no step."""
+    instances = expand_loop(schedule.loop, bounds(schedule), n)
+    if not role:
+        return instances
+    return [
+        replace(x, steps=steps_of(x.steps, lambda operation: operation.belongs(role)))
+        for x in instances
+    ]
 
 
 def expand_loop(loop: Sequence[Cluster], edge: Bounds, n: int) -> list[Instance]:
@@ -84,13 +89,7 @@ def expand_loop(loop: Sequence[Cluster], edge: Bounds, n: int) -> list[Instance]
     instances: list[Instance] = []
     for i in range(edge.first, n + edge.last + 1, edge.step):
         for cluster in loop:
-            steps: list[Step] = []
-            for step in cluster.steps:
-                if isinstance(step, Weave):
-                    kept = [op for op in (step.first, step.second) if op.present(i, n)]
-                    steps += [step] if len(kept) == 2 else kept
-                elif step.present(i, n):
-                    steps.append(step)
-            instances.append(Instance(cluster, i, tuple(steps)))
+            steps = steps_of(cluster.steps, partial(Operation.present, i=i, n=n))
+            instances.append(Instance(cluster, i, steps))
     filled = [index for index, instance in enumerate(instances) if instance.steps]
     return instances[filled[0] : filled[-1] + 1]

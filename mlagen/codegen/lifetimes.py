@@ -8,9 +8,10 @@ tiles in the same slot of a register ring.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 from mlagen.codegen.expand import bounds, expand
+from mlagen.codegen.program import streams_of
 from mlagen.dsl import Operation, Schedule, Value
 from mlagen.errors import ScheduleError
 
@@ -29,13 +30,15 @@ class Lifetime:
     last_used_by: Operation
 
 
-def lifetimes(schedule: Schedule, n: int) -> list[Lifetime]:
-    """Lifetimes of all values in a workgroup of `n` tiles. ScheduleError for a use of a value that
-    nothing defined."""
+def lifetimes(schedule: Schedule, n: int, role: str = "") -> list[Lifetime]:
+    """Lifetimes of all values in a workgroup of `n` tiles, in the code of a role where they differ.
+    ScheduleError for a use of a value that nothing defined."""
     blocks = schedule.registers.blocks
     alive: dict[tuple[str, int | None], Lifetime] = {}
-    order: list[tuple[int | None, Operation]] = [(None, op) for op in schedule.prologue]
-    order += [(inst.i, op) for inst in expand(schedule, n) for op in inst.operations]
+    order: list[tuple[int | None, Operation]] = [
+        (None, op) for op in schedule.prologue if op.belongs(role)
+    ]
+    order += [(inst.i, op) for inst in expand(schedule, n, role) for op in inst.operations]
     for step, (i, operation) in enumerate(order):
 
         def key(value: Value, i: int | None = i) -> tuple[str, int | None]:
@@ -67,9 +70,10 @@ def check_lifetimes(schedule: Schedule) -> int:
     values were checked, over N = 1 .. until the loop has passed through twice."""
     edge = bounds(schedule)
     checked = 0
-    for n in range(1, edge.first_looped + 2 * edge.period + 1):
+    counts = range(1, edge.first_looped + 2 * edge.period + 1)
+    for n, stream in product(counts, streams_of(schedule)):
         groups: dict[tuple[str, int], list[Lifetime]] = {}
-        for life in lifetimes(schedule, n):
+        for life in lifetimes(schedule, n, stream.role):
             groups.setdefault((life.bank, life.slot), []).append(life)
             checked += 1
         for group in groups.values():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 
 from mlagen.artifact import SourceLine
 from mlagen.codegen.program import Instruction, Layout, Piece, Segment
-from mlagen.dsl import Schedule, Weave
+from mlagen.dsl import Operation, Schedule, Weave
 
 COMMENT_COLUMN = 88
 
@@ -22,9 +23,10 @@ class Line:
 def code_lines(schedule: Schedule, layout: Layout) -> list[Line]:
     """All segments, with headings for sections and clusters; lines are numbered from 0 here."""
     lines: list[Line] = []
-    roles = schedule.roles.names
     for segment in layout.segments:
-        lines += [Line(""), Line(f"; ==== {segment.section} " + "=" * (60 - len(segment.section)))]
+        roles = segment.role or schedule.roles.names
+        title = f"{segment.role}: {segment.section}" if segment.role else segment.section
+        lines += [Line(""), Line(f"; ==== {title} " + "=" * (60 - len(title)))]
         lines.append(Line(f"{segment.label}:"))
         lines += _instructions(segment, None, segment.head, roles, len(lines))
         for piece in segment.pieces:
@@ -86,16 +88,19 @@ def cluster_table(schedule: Schedule) -> list[str]:
     """One line a cluster, as the schedule says it."""
     table = []
     for cluster in schedule.loop:
-        steps = []
-        for step in cluster.steps:
-            if isinstance(step, Weave):
-                steps.append(f"weave({step.first}, {step.second}, {step.pattern!r})")
-            else:
-                steps.append(str(step))
+        parts = []
+        for roles, steps in groupby(cluster.steps, _limit):
+            who = f"{' and '.join(roles)}: " if roles else ""
+            parts.append(who + "; ".join(map(str, steps)))
         priority = f" priority {cluster.priority}" if cluster.priority else ""
         wait = f" wait {cluster.wait}" if cluster.wait is not None else ""
-        table.append(f"{cluster.name} (:{cluster.line}){priority}{wait}: {'; '.join(steps)}")
+        table.append(f"{cluster.name} (:{cluster.line}){priority}{wait}: {' | '.join(parts)}")
     return table
+
+
+def _limit(step: Operation | Weave) -> tuple[str, ...]:
+    """The roles that a step is limited to."""
+    return step.first.roles if isinstance(step, Weave) else step.roles
 
 
 def lds_map(schedule: Schedule) -> list[str]:

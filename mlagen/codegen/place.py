@@ -22,6 +22,9 @@ def place(schedule: Schedule, layout: Layout, waits: Mapping[WaitPoint, Counts])
             body.append(instruction)
         if piece.cluster is not None:
             body = _close(schedule, piece, piece.cluster, body, waits, slack)
+        elif WaitPoint(piece.key, len(piece.body)) in waits:
+            origin = Origin(piece.section, "", 0, schedule.line)
+            body.append(_wait(waits[WaitPoint(piece.key, len(piece.body))], origin))
         piece.body = body
     return list(dict.fromkeys(slack))
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mlagen.dsl.operation import Access
-from mlagen.dsl.schedule import Cluster
+from mlagen.dsl import Access, Cluster, Role, Roles, Schedule
 
 Pipe = Literal[
     "matrix", "vector", "transcendental", "lds", "vmem", "smem", "scalar", "branch", "wait",
@@ -91,17 +90,43 @@ class Piece:
     closed: bool  # ends in a barrier
     phase: int = 0
     iteration: str = ""
+    stagger: Literal["", "enter", "leave"] = ""  # bare barriers of the control flow behind it
+
+    def barriers_behind(self, role: Role, roles: Roles) -> int:
+        """Bare barriers that a wave of `role` passes behind the piece: those that set it behind
+        the foremost role, or those that even the totals."""
+        if self.stagger == "enter":
+            return role.stagger
+        return roles.stagger - role.stagger if self.stagger == "leave" else 0
 
 
 @dataclass
 class Segment:
-    """A labelled run of pieces. `head` and `tail` hold the control flow around them."""
+    """A labelled run of pieces. `head` and `tail` hold the control flow around them. `role`: whose
+    code it is; "" where all roles share it."""
 
     label: str
     section: str
     pieces: list[Piece]
     head: list[Instruction] = field(default_factory=list)
     tail: list[Instruction] = field(default_factory=list)
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Roles that run the same code. `role`: the name of the only one; "" where all share it."""
+
+    role: str
+    members: tuple[Role, ...]
+
+
+def streams_of(schedule: Schedule) -> tuple[Stream, ...]:
+    """The streams of a schedule: one for all roles, or one each."""
+    members = schedule.roles.members
+    if not schedule.apart:
+        return (Stream("", members),)
+    return tuple(Stream(role.name, (role,)) for role in members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +139,7 @@ class Step:
 
 @dataclass
 class Layout:
-    """All segments in print order, and for each N the pieces a workgroup runs.
+    """All segments in print order, and for each N the pieces that each stream runs.
 
     `first_looped`: the smallest N that runs through the loop form; smaller ones are straight line.
     `steady_from`, `steady_to`: iteration i of N tiles is steady for steady_from <= i <
@@ -122,11 +147,16 @@ class Layout:
     """
 
     segments: list[Segment]
+    streams: tuple[Stream, ...]
     period: int
     first_looped: int
     steady_from: int
     steady_to: int
-    paths: Callable[[int], list[Step]]
+    ways: Mapping[str, Callable[[int], list[Step]]]
+
+    def paths(self, n: int, role: str = "") -> list[Step]:
+        """The pieces that the stream of `role` runs for `n` tiles."""
+        return self.ways[role](n)
 
     def pieces(self) -> Iterator[Piece]:
         for segment in self.segments:

@@ -13,8 +13,7 @@ import re
 from collections import deque
 from dataclasses import dataclass
 
-from mlagen.codegen.program import Instruction, Layout
-from mlagen.codegen.waits import closing_deadline
+from mlagen.codegen.program import Instruction, Layout, Stream
 from mlagen.dsl import Role, Schedule
 from mlagen.errors import ProofError
 
@@ -82,7 +81,11 @@ def prove(schedule: Schedule, layout: Layout) -> ProofResult:
     largest = layout.first_looped + (repeats + 1) * layout.period + layout.period - 1
     pairs = 0
     for n in range(1, largest + 1):
-        walks = [_walk(schedule, layout, role, n) for role in schedule.roles.members]
+        walkers = _walkers(schedule, layout, n)
+        uneven = _uneven(schedule, walkers, n)
+        if uneven is not None:
+            return ProofResult((uneven,), pairs, n, repeats)
+        walks = [list(walker.events.values()) for walker in walkers]
         for a, first_role in enumerate(schedule.roles.members):
             for b, second_role in enumerate(schedule.roles.members):
                 count, problems = _check_pair(
@@ -94,8 +97,9 @@ def prove(schedule: Schedule, layout: Layout) -> ProofResult:
                     known = found.get(key)
                     if known is None or (known.n, known.deadline) > (n, violation.deadline):
                         found[key] = violation
-        for key, violation in _check_registers(schedule, layout, n):
-            found.setdefault(key, violation)
+        for stream in layout.streams:
+            for key, violation in _check_registers(schedule, layout, stream, n):
+                found.setdefault(key, violation)
     violations = sorted(found.values(), key=lambda violation: violation.n)
     return ProofResult(tuple(violations), pairs, largest, repeats)
 
@@ -108,27 +112,47 @@ def require(schedule: Schedule, result: ProofResult) -> None:
         raise ProofError("\n".join(texts[:4]) + more)
 
 
-def _walk(schedule: Schedule, layout: Layout, role: Role, n: int) -> list[Event]:
-    """Accesses of one wave of `role`, in program order."""
-    return _Walker(schedule, layout, role).run(n)
+def _walkers(schedule: Schedule, layout: Layout, n: int) -> list[_Walker]:
+    """One wave of each role, behind its way through `n` tiles."""
+    walkers = [
+        _Walker(schedule, layout, stream, role)
+        for stream in layout.streams
+        for role in stream.members
+    ]
+    for walker in walkers:
+        walker.run(n)
+    return walkers
+
+
+def _uneven(schedule: Schedule, walkers: list[_Walker], n: int) -> Violation | None:
+    """Roles that do not pass the same barriers: one would wait for ever."""
+    first = walkers[0]
+    for other in walkers[1:]:
+        if other.epoch != first.epoch:
+            text = (
+                f"error[barriers] {schedule.file}:{schedule.line} role {first.role.name} passes "
+                f"{first.epoch} barriers, role {other.role.name} {other.epoch}, N = {n}"
+            )
+            return Violation("barriers", text, n)
+    return None
 
 
 class _Walker:
     """Follows one wave through the program."""
 
-    def __init__(self, schedule: Schedule, layout: Layout, role: Role) -> None:
-        self.schedule, self.layout = schedule, layout
+    def __init__(self, schedule: Schedule, layout: Layout, stream: Stream, role: Role) -> None:
+        self.schedule, self.layout, self.stream, self.role = schedule, layout, stream, role
         self.pieces = layout.by_key()
-        self.epoch = role.stagger
+        self.epoch = 0
         self.order = 0
         self.queues: dict[str, deque[Event | None]] = {"vm": deque(), "lgkm": deque()}
         self.scalar_loads = 0  # in flight; they return out of order
         self.events: dict[tuple[int, str, str, int], Event] = {}
         self.heads: list[tuple[object, ...]] = []  # state at each steady iteration of phase `low`
 
-    def run(self, n: int) -> list[Event]:
+    def run(self, n: int) -> None:
         ordinal = -1
-        for step in self.layout.paths(n):
+        for step in self.layout.paths(n, self.stream.role):
             piece = self.pieces[step.piece]
             ordinal += piece.cluster is not None
             if piece.cluster is not None and piece.cluster is self.schedule.loop[0]:
@@ -143,7 +167,7 @@ class _Walker:
                     self.scalar_loads += instruction.pipe == "smem"
                     event = self._event(instruction, step.i, ordinal, piece.cluster)
                     self.queues[instruction.counter].append(event)
-        return list(self.events.values())
+            self.epoch += piece.barriers_behind(self.role, self.schedule.roles)
 
     def _event(self, x: Instruction, i: int, ordinal: int, cluster: object) -> Event | None:
         if x.access is None:
@@ -206,9 +230,7 @@ def _state_repeats(schedule: Schedule, layout: Layout) -> int | None:
     changing."""
     n = layout.first_looped + PASSES * layout.period
     needed = 0
-    for role in schedule.roles.members:
-        walker = _Walker(schedule, layout, role)
-        walker.run(n)
+    for walker in _walkers(schedule, layout, n):
         heads = walker.heads
         same = [k for k in range(1, len(heads)) if heads[k] == heads[k - 1]]
         if not same:
@@ -254,6 +276,12 @@ def _check_pair(
     return count, problems
 
 
+def _deadline(first: Role, second: Role, ordinal: int) -> int:
+    """Cluster at whose closing barrier a wait by the first role still orders its access before the
+    second role's access in cluster `ordinal`. Below the first access's cluster: no wait can."""
+    return ordinal + second.stagger - first.stagger - 1
+
+
 def _violation(
     schedule: Schedule,
     x: Event,
@@ -264,7 +292,7 @@ def _violation(
     n: int,
 ) -> Violation:
     """The diagnostic of one unordered pair."""
-    deadline = closing_deadline(x_role.stagger, y.ordinal, y_role.stagger)
+    deadline = _deadline(x_role, y_role, y.ordinal)
     clusters = [cluster.name for cluster in schedule.loop]
     at = clusters.index(x.cluster) if x.cluster in clusters else 0
     closing = clusters[(at + deadline - x.ordinal) % len(clusters)]
@@ -303,7 +331,7 @@ def _hazard(x: Event, y: Event) -> str:
 
 
 def _check_registers(
-    schedule: Schedule, layout: Layout, n: int
+    schedule: Schedule, layout: Layout, stream: Stream, n: int
 ) -> list[tuple[tuple[str, str], Violation]]:
     """Registers used while a load into them may still be in flight (one wave's program order)."""
     pieces = layout.by_key()
@@ -325,7 +353,8 @@ def _check_registers(
         if counter == "lgkm" and count == 0:
             scalar_loads = 0
 
-    for step in layout.paths(n):
+    who = f" of role {stream.role}" if stream.role else ""
+    for step in layout.paths(n, stream.role):
         for instruction in pieces[step.piece].body:
             if instruction.pipe == "wait":
                 for name, count in _COUNT.findall(instruction.text):
@@ -341,8 +370,8 @@ def _check_registers(
                     key = (load.origin.operation, instruction.origin.operation)
                     text = (
                         f"error[wait-missing] {schedule.file}:{instruction.origin.schedule_line} "
-                        f"{instruction.origin.operation}: `{instruction.text}` uses a register "
-                        f"that `{load.text}` of {load.origin.operation} "
+                        f"{instruction.origin.operation}{who}: `{instruction.text}` uses a "
+                        f"register that `{load.text}` of {load.origin.operation} "
                         f"(:{load.origin.schedule_line}) may still be loading. "
                         f"Needs {counter}({newer}) before it. First at N = {n}."
                     )

@@ -122,11 +122,12 @@ class Lowering:
         self.templates = templates
         self.parser = Parser(symbols)
         self.schedule = schedule
-        self._cache: dict[tuple[int, int, bool], list[Instruction]] = {}
+        self._cache: dict[tuple[int, str, int, bool], list[Instruction]] = {}
 
     def lower(self, operation: Operation, binding: Binding) -> list[Instruction]:
         """The instructions of `operation` for a concrete tile phase."""
-        key = (id(operation), binding.phase, binding.first and operation.first_differs)
+        first = binding.first and operation.first_differs
+        key = (id(operation), binding.role, binding.phase, first)
         if key not in self._cache:
             self._cache[key] = self._render(operation, binding)
         return self._cache[key]

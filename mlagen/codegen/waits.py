@@ -4,37 +4,20 @@ ticket it needs; the wait is issued tickets minus needed ticket.
 Two kinds of use. A register is used by the wave that loaded it: the wait stands before that
 instruction. An LDS slot is used by all waves of the workgroup: whoever filled it (or still reads
 it) waits before the last barrier that the other wave passes ahead of its access, counted with the
-stagger between their roles. A wait is never left out because enough time has passed.
+stagger between their roles. Only who issued a transfer can wait for it, so where roles have code of
+their own each gets its own waits. A wait is never left out because enough time has passed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mlagen.codegen.program import Counts, Instruction, Layout, WaitPoint
-from mlagen.dsl import Schedule
-from mlagen.errors import ProofError
+from mlagen.codegen.program import Counts, Layout, Step, Stream, WaitPoint
+from mlagen.codegen.uses import conflicts, slot_uses
+from mlagen.dsl import Role, Schedule
 from mlagen.targets import Gfx950
-
-
-@dataclass(frozen=True, slots=True)
-class SlotUse:
-    """One operation's accesses to one LDS slot on a path."""
-
-    kind: str  # "copy" | "read"
-    ring: str
-    slot: int
-    tile: int
-    ordinal: int  # cluster on the path
-    ticket: int  # last ticket of its counter
-    instruction: Instruction
-
-
-def closing_deadline(stagger_first: int, second: int, stagger_second: int) -> int:
-    """Cluster at whose closing barrier a wait by the first role still orders its access before the
-    second role's access in cluster `second`. Below the first access's cluster: no wait can."""
-    return second + stagger_second - stagger_first - 1
 
 
 def derive_waits(
@@ -45,94 +28,80 @@ def derive_waits(
     ProofError when a read finds another tile in its slot. A pair that no wait can order gets the
     earliest wait there is, and the proof names it.
     """
-    counts = list(tiles)
+    due = {n: _deadlines(schedule, layout, n) for n in tiles}
     ends = {WaitPoint(piece.key, len(piece.body)) for piece in layout.pieces()}
     # What one tile count needs at a closing barrier stands there for all others too, and may
     # spare them waits of their own: derive those again with it in place.
-    closing = {p: c for p, c in _strictest(schedule, layout, counts, {}).items() if p in ends}
-    return _strictest(schedule, layout, counts, closing)
+    closing = {p: c for p, c in _strictest(schedule, layout, due, {}).items() if p in ends}
+    return _strictest(schedule, layout, due, closing)
 
 
 def _strictest(
-    schedule: Schedule, layout: Layout, tiles: list[int], given: Mapping[WaitPoint, Counts]
+    schedule: Schedule,
+    layout: Layout,
+    due: Mapping[int, Mapping[str, Mapping[int, Mapping[str, int]]]],
+    given: Mapping[WaitPoint, Counts],
 ) -> dict[WaitPoint, Counts]:
     result = dict(given)
-    for n in tiles:
-        for point, counts in _derive(schedule, layout, n, given).items():
-            result[point] = result.get(point, Counts()).stricter(counts)
+    for n, by_stream in due.items():
+        for role, wanted in by_stream.items():
+            path = layout.paths(n, role)
+            for point, counts in _derive(schedule, layout, path, wanted, given).items():
+                result[point] = result.get(point, Counts()).stricter(counts)
     return result
 
 
-def slot_uses(schedule: Schedule, layout: Layout, n: int) -> tuple[list[SlotUse], int]:
-    """All LDS slot uses on the path of `n` tiles, one per operation, and the clusters passed."""
+def _deadlines(schedule: Schedule, layout: Layout, n: int) -> dict[str, dict[int, dict[str, int]]]:
+    """By stream: tickets that must be complete at the end of a piece of its path, by counter."""
+    clocks = {role: clock for stream in layout.streams
+              for role, clock in _clocks(schedule, layout, stream, n)}  # fmt: skip
+    uses = [use for stream in layout.streams for use in slot_uses(schedule, layout, stream, n)]
+    due: dict[str, dict[int, dict[str, int]]] = {stream.role: {} for stream in layout.streams}
+    for first, second in conflicts(uses, schedule.file):
+        # A wave's accesses before barrier number b are ordered before another's behind it.
+        last = min(clocks[role].begin[second.step] for role in second.stream.members)
+        barrier = last + second.barriers - 1
+        ends = (clocks[role].end for role in first.stream.members)
+        at = min(bisect_right(end, barrier) - 1 for end in ends)
+        wanted = due[first.stream.role].setdefault(max(at, first.step), {})
+        counter = "vm" if first.kind == "copy" else "lgkm"
+        wanted[counter] = max(wanted.get(counter, 0), first.ticket)
+    return due
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Barriers that a wave has passed at the begin of each piece of its path, and at its end ahead
+    of what closes it."""
+
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+
+
+def _clocks(
+    schedule: Schedule, layout: Layout, stream: Stream, n: int
+) -> Iterator[tuple[Role, Clock]]:
     pieces = layout.by_key()
-    uses: list[SlotUse] = []
-    issued = {"vm": 0, "lgkm": 0}
-    ordinal = -1
-    for step in layout.paths(n):
-        piece = pieces[step.piece]
-        ordinal += piece.cluster is not None
-        latest: dict[str, SlotUse] = {}
-        for instruction in piece.body:
-            if instruction.counter:
-                issued[instruction.counter] += 1
-            access = instruction.access
-            if access is None:
-                continue
-            ring = schedule.lds.rings[access.target.ring]
-            tile = step.i + access.target.tile.offset
-            name = f"{access.kind}{ring.name}{tile}"
-            latest[name] = SlotUse(
-                access.kind, ring.name, tile % ring.slots, tile, ordinal,
-                issued[instruction.counter], instruction,
-            )  # fmt: skip
-        uses += latest.values()
-    return uses, ordinal + 1
-
-
-def conflicts(uses: list[SlotUse], file: str = "") -> Iterable[tuple[SlotUse, SlotUse]]:
-    """Pairs (earlier, later) of slot uses that must be ordered: copy then read, read then copy,
-    copy then copy. ProofError where a read finds another tile in its slot; `file` is the
-    schedule's, for its message."""
-    holder: dict[tuple[str, int], SlotUse] = {}
-    readers: dict[tuple[str, int], list[SlotUse]] = {}
-    for use in uses:
-        key = (use.ring, use.slot)
-        last = holder.get(key)
-        if use.kind == "read":
-            if last is None or last.tile != use.tile:
-                held = "nothing" if last is None else f"tile {last.tile}"
-                origin = use.instruction.origin
-                raise ProofError(
-                    f"error[stale-slot] {file}:{origin.schedule_line if origin else 0} "
-                    f"{origin.operation if origin else use.kind}: tile {use.tile} is read, but its "
-                    f"slot {use.slot} of {use.ring} holds {held}",
-                    hint="copy the tile before it is read, or give the ring more slots",
-                )
-            yield last, use
-            readers.setdefault(key, []).append(use)
-        else:
-            if last is not None:
-                yield last, use
-            for reader in readers.pop(key, []):
-                yield reader, use
-            holder[key] = use
+    path = [pieces[step.piece] for step in layout.paths(n, stream.role)]
+    inside = [sum(x.pipe == "barrier" for x in piece.body) for piece in path]
+    for role in stream.members:
+        begin, end, passed = [], [], 0
+        for piece, barriers in zip(path, inside, strict=True):
+            begin.append(passed)
+            end.append(passed + barriers)
+            passed += barriers + piece.closed + piece.barriers_behind(role, schedule.roles)
+        yield role, Clock(tuple(begin), tuple(end))
 
 
 def _derive(
-    schedule: Schedule, layout: Layout, n: int, given: Mapping[WaitPoint, Counts]
+    schedule: Schedule,
+    layout: Layout,
+    path: Sequence[Step],
+    due: Mapping[int, Mapping[str, int]],
+    given: Mapping[WaitPoint, Counts],
 ) -> dict[WaitPoint, Counts]:
-    """Waits that the path of `n` tiles needs on top of the given ones."""
+    """Waits that one stream's path needs on top of the given ones."""
     target: Gfx950 = schedule.target
-    uses, _ = slot_uses(schedule, layout, n)
-    staggers = [role.stagger for role in schedule.roles.members]
-    # Tickets that must be complete when a cluster closes.
-    due: dict[int, dict[str, int]] = {}
-    for first, second in conflicts(uses, schedule.file):
-        deadline = min(closing_deadline(a, second.ordinal, b) for a in staggers for b in staggers)
-        wanted = due.setdefault(max(deadline, first.ordinal), {})
-        counter = "vm" if first.kind == "copy" else "lgkm"
-        wanted[counter] = max(wanted.get(counter, 0), first.ticket)
     result: dict[WaitPoint, Counts] = {}
     pieces = layout.by_key()
     issued = {"vm": 0, "lgkm": 0}
@@ -158,10 +127,8 @@ def _derive(
         wait = Counts(vm=count) if counter == "vm" else Counts(lgkm=count)
         result[point] = result.get(point, Counts()).stricter(wait)
 
-    ordinal = -1
-    for step in layout.paths(n):
+    for at, step in enumerate(path):
         piece = pieces[step.piece]
-        ordinal += piece.cluster is not None
         for index, instruction in enumerate(piece.body):
             for register in (*instruction.reads, *instruction.writes):
                 load = flying.pop(register, None)
@@ -173,17 +140,15 @@ def _derive(
                     scalar_ticket = issued["lgkm"]
                 for register in instruction.writes:
                     flying[register] = (instruction.counter, issued[instruction.counter])
-        if piece.cluster is None:
-            continue
         covered = dict(done)
         end = WaitPoint(piece.key, len(piece.body))
         for counter in done:
             count = getattr(given.get(end), counter, None)
             if count is not None:
                 done[counter] = reached(counter, count)
-        for counter, ticket in sorted(due.get(ordinal, {}).items()):
+        for counter, ticket in sorted(due.get(at, {}).items()):
             need(end, counter, ticket)
-        if piece.cluster.wait is not None:
+        if piece.cluster is not None and piece.cluster.wait is not None:
             # Only what the hand-placed wait covers may be relied on from here.
             for counter in done:
                 count = getattr(piece.cluster.wait, counter)

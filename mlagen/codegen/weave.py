@@ -12,21 +12,55 @@ _GROUP = re.compile(r"^(\d+)x(\d+):(\d+)$")
 
 
 def weave(
-    first: Sequence[Instruction], second: Sequence[Instruction], pattern: str, where: str
+    first: Sequence[Instruction],
+    second: Sequence[Instruction],
+    pattern: str,
+    where: str,
+    *,
+    ordered: bool = False,
 ) -> list[Instruction]:
     """`first` and `second` interleaved by `pattern` ("even" or "6x1:3 10x1:5").
 
-    ScheduleError when the streams touch each other's registers: then their order would matter.
+    ScheduleError when the streams touch each other's registers: then their order would matter. With
+    `ordered` it is kept instead: an instruction of `second` stands behind all of `first` that write
+    what it touches or read what it writes, and a slot it cannot take yet goes to `first`.
     """
-    check_independent(first, second, where)
+    if ordered:
+        behind = _behind(first, second)
+    else:
+        check_independent(first, second, where)
+        behind = [0] * len(second)
     result: list[Instruction] = []
     a = b = 0
     for take_first, take_second in _groups(pattern, len(first), len(second), where):
         result += first[a : a + take_first]
-        a += take_first
-        result += second[b : b + take_second]
-        b += take_second
+        a = min(a + take_first, len(first))
+        for _ in range(min(take_second, len(second) - b)):
+            if behind[b] <= a:
+                result.append(second[b])
+                b += 1
+            else:
+                result.append(first[a])
+                a += 1
     return result + list(first[a:]) + list(second[b:])
+
+
+def _behind(first: Sequence[Instruction], second: Sequence[Instruction]) -> list[int]:
+    """How many instructions of `first` must be out before each of `second`."""
+    written: dict[int, int] = {}  # register: behind its last write
+    touched: dict[int, int] = {}  # register: behind its last read or write
+    for index, x in enumerate(first, 1):
+        for register in (*x.reads, *x.writes):
+            touched[register] = index
+        for register in x.writes:
+            written[register] = index
+    return [
+        max(
+            (*(written.get(r, 0) for r in x.reads), *(touched.get(r, 0) for r in x.writes)),
+            default=0,
+        )
+        for x in second
+    ]
 
 
 def _groups(pattern: str, n: int, m: int, where: str) -> list[tuple[int, int]]:
@@ -67,5 +101,5 @@ def check_independent(
         )
         raise ScheduleError(
             f"{where}: woven streams touch register {guilty} in both: {', '.join(names)}",
-            hint="streams are woven only when their order does not matter",
+            hint="streams are woven only when their order does not matter; ordered=True keeps it",
         )

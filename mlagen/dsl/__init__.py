@@ -11,12 +11,11 @@ from mlagen.dsl.lds import Area, Lds, Ring, RingTile
 from mlagen.dsl.operation import Access, Binding, Operation, Weave
 from mlagen.dsl.pipeline import PipelineSchedule, PipelineSpace, Stream, WarpRole, release
 from mlagen.dsl.registers import Block, Registers, Regs, ScalarRegs, Value
+from mlagen.dsl.roles import Role, Roles
 from mlagen.dsl.schedule import (
     Cluster,
     Knob,
     Knobs,
-    Role,
-    Roles,
     Schedule,
     ScheduleFunction,
     Space,
@@ -24,6 +23,7 @@ from mlagen.dsl.schedule import (
     cluster,
     copy,
     epilogue,
+    only,
     prologue,
     read,
     record,
@@ -80,6 +80,7 @@ __all__ = [
     "cluster",
     "copy",
     "epilogue",
+    "only",
     "prologue",
     "read",
     "record",

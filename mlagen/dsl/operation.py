@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mlagen.dsl.lds import RingTile
@@ -23,11 +23,13 @@ class Access:
 class Binding:
     """The concrete tile an operation is rendered for.
 
-    `phase` is the tile number modulo every ring period; `first` says it is tile 0.
+    `phase` is the tile number modulo every ring period; `first` says it is tile 0. `role` is the
+    role whose code it is, "" where all roles share theirs.
     """
 
     phase: int
     first: bool
+    role: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Operation:
     `leaves`: the template may branch to `{{ exit }}`, where the workgroup ends; in a prologue.
     `asynchronous`: it issues one group of matrix instructions that completes later.
     `joins`: its role's warps meet at a barrier before it, and behind what it wrote.
+    `roles`: names of the roles whose code it is in; empty: all of them.
     """
 
     name: str
@@ -56,7 +59,12 @@ class Operation:
     leaves: bool = False
     asynchronous: bool = False
     joins: bool = False
+    roles: tuple[str, ...] = ()
     line: int = 0
+
+    def belongs(self, role: str) -> bool:
+        """Whether the operation stands in the code of `role` ("": code that all roles share)."""
+        return not self.roles or role in self.roles
 
     def present(self, i: int, n: int) -> bool:
         """Whether the operation exists in iteration `i` of a loop over `n` tiles."""
@@ -74,17 +82,56 @@ class Operation:
 
 @dataclass(frozen=True)
 class Weave:
-    """Two streams of instructions interleaved; order inside each stream is kept.
+    """Two streams of instructions interleaved; order inside each stream is kept. The first stream
+    is one operation, the second is the `rest`, one after another.
 
     `pattern` is read left to right: "6x1:3 10x1:5" takes six times one instruction of `first` and
-    three of `second`, then ten times one and five; what is left follows. "even" spreads `second`
-    evenly over `first`.
+    three of the second stream, then ten times one and five; what is left follows. "even" spreads
+    the second evenly over the first.
+
+    The streams may not touch each other's registers, unless `ordered`: then they mean `first` and
+    behind it the `rest`, and an instruction of the second stream is held back until all of `first`
+    that it must follow are out. A slot of the pattern that would be its turn goes to `first`.
     """
 
     first: Operation
-    second: Operation
+    rest: tuple[Operation, ...]
     pattern: str
+    ordered: bool = False
     line: int = 0
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        return (self.first, *self.rest)
+
+    def __str__(self) -> str:
+        words = [
+            f"{x} [{', '.join(x.roles)}]" if x.roles != self.first.roles else str(x)
+            for x in self.operations
+        ]
+        words.append(repr(self.pattern))
+        return f"weave({', '.join(words)}{', ordered' if self.ordered else ''})"
 
 
 Step = Operation | Weave
+
+
+def operations_of(steps: Iterable[Step]) -> tuple[Operation, ...]:
+    """All operations of some steps, in the order of the schedule."""
+    found: list[Operation] = []
+    for step in steps:
+        found.extend(step.operations if isinstance(step, Weave) else (step,))
+    return tuple(found)
+
+
+def steps_of(steps: Iterable[Step], keep: Callable[[Operation], bool]) -> tuple[Step, ...]:
+    """The steps with the kept operations. A weave that one stream is left of is plain order."""
+    found: list[Step] = []
+    for step in steps:
+        held = step.operations if isinstance(step, Weave) else (step,)
+        kept = tuple(operation for operation in held if keep(operation))
+        if isinstance(step, Weave) and len(kept) > 1 and kept[0] is step.first:
+            found.append(replace(step, rest=kept[1:]))
+        else:
+            found += kept
+    return tuple(found)

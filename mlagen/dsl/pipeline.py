@@ -169,6 +169,12 @@ class PipelineBuilder(Builder):
     def leave(self) -> None:
         self.open = None
 
+    def enter_only(self, members: tuple[Any, ...]) -> None:
+        raise ScheduleError(
+            f"{self.file}:{self.line()}: only() is for targets whose roles share one tile loop",
+            hint="here every role has a loop of its own: `for i in tiles(ROLE)`",
+        )
+
     def add(self, step: Step) -> None:
         if self.open is None or not isinstance(step, Operation):
             raise ScheduleError(

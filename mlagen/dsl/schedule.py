@@ -16,8 +16,9 @@ from typing import Any, Literal, Protocol
 
 from mlagen.dsl.entry import Entry, declare_entry
 from mlagen.dsl.lds import Lds, Ring
-from mlagen.dsl.operation import Operation, Step, Weave
+from mlagen.dsl.operation import Operation, Step, Weave, operations_of
 from mlagen.dsl.registers import Registers
+from mlagen.dsl.roles import Role, Roles
 from mlagen.dsl.signature import Signature
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.wait import Wait
@@ -26,35 +27,6 @@ from mlagen.targets import GFX950, Gfx950
 
 AccessKind = Literal["copy", "read", "release"]
 Mover = Callable[[AccessKind, Tile], Operation]
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """Waves that run the same stream, `stagger` barriers behind the foremost role."""
-
-    name: str
-    waves: range
-    stagger: int
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """The roles of a workgroup, in wave order."""
-
-    members: tuple[Role, ...]
-
-    @property
-    def names(self) -> str:
-        return "+".join(role.name for role in self.members)
-
-    @property
-    def waves(self) -> int:
-        return sum(len(role.waves) for role in self.members)
-
-    @property
-    def stagger(self) -> int:
-        """Barriers between the foremost and the last role."""
-        return max(role.stagger for role in self.members)
 
 
 @dataclass(frozen=True)
@@ -68,10 +40,7 @@ class Cluster:
     line: int
 
     def operations(self) -> tuple[Operation, ...]:
-        found: list[Operation] = []
-        for step in self.steps:
-            found.extend((step.first, step.second) if isinstance(step, Weave) else (step,))
-        return tuple(found)
+        return operations_of(self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +97,13 @@ class Schedule:
     signature: Signature
     line: int
 
+    @property
+    def apart(self) -> bool:
+        """Whether each role has code of its own: it is asked for, or some operation is limited."""
+        once = (*self.prologue, *self.epilogue)
+        looped = (operation for cluster in self.loop for operation in cluster.operations())
+        return self.roles.apart or any(operation.roles for operation in (*once, *looped))
+
 
 class Named(Protocol):
     """Anything with the name of a ring or hand-off."""
@@ -147,6 +123,7 @@ class Builder:
         self.steps: list[Step] | None = None
         self.section: str | None = None
         self.movers: dict[str, Mover] = {}
+        self.limit: tuple[str, ...] = ()  # names of the roles that `only` names
 
     def enter_loop(self, waves: Any, step: int) -> None:
         """The tile loop begins."""
@@ -160,12 +137,56 @@ class Builder:
     def enter_section(self, name: Literal["prologue", "epilogue"], role: Any) -> None:
         """Operations before or after the loop begin."""
         if role is not None:
-            raise ScheduleError(f"{self.file}:{self.line()}: all roles share one {name} here")
+            raise ScheduleError(
+                f"{self.file}:{self.line()}: {name}() takes no role here",
+                hint=f"`with only(ROLE)` inside it limits operations of the {name} to a role",
+            )
         self.section = name
 
     def leave(self) -> None:
         """A loop or section ends."""
         self.section = None
+
+    def enter_only(self, members: tuple[Any, ...]) -> None:
+        """What follows is for these roles alone."""
+        where = f"{self.file}:{self.line()}"
+        known = self.roles.members if self.roles is not None else ()
+        if not members or any(member not in known for member in members):
+            raise ScheduleError(
+                f"{where}: only() takes roles of this schedule",
+                hint='`waves = roles(...)` declares them; waves["NAME"] is one',
+            )
+        if self.limit:
+            raise ScheduleError(f"{where}: only() stands inside another only()")
+        if self.steps is None and self.section is None:
+            raise ScheduleError(
+                f"{where}: only() stands inside a cluster, a prologue or an epilogue",
+                hint="all roles pass all clusters; in one, a role may have nothing to do",
+            )
+        self.limit = tuple(member.name for member in members)
+
+    def leave_only(self) -> None:
+        """What follows is for all roles again."""
+        self.limit = ()
+
+    def limited(self, operation: Operation) -> Operation:
+        """The operation as it is recorded here: for the roles that `only` and its maker name."""
+        known = {role.name for role in self.roles.members} if self.roles is not None else set()
+        unknown = sorted(set(operation.roles) - known)
+        if unknown:
+            raise ScheduleError(
+                f"{self.file}:{self.line()}: {operation} is for role {unknown[0]!r}, which is none",
+                hint="roles: " + (", ".join(sorted(known)) or "none declared before it"),
+            )
+        if not self.limit:
+            return operation
+        kept = tuple(name for name in self.limit if operation.belongs(name))
+        if not kept:
+            raise ScheduleError(
+                f"{self.file}:{self.line()}: {operation} is for {', '.join(operation.roles)}, "
+                f"not for {', '.join(self.limit)}"
+            )
+        return replace(operation, roles=kept)
 
     def line(self) -> int:
         """Line of the schedule file that is being executed."""
@@ -198,14 +219,15 @@ def _builder() -> Builder:
 def record(operation: Operation) -> Operation:
     """Add an operation to the open cluster, with the schedule line that called it."""
     builder = _builder()
-    operation = replace(operation, line=builder.line())
+    operation = replace(builder.limited(operation), line=builder.line())
     builder.add(operation)
     return operation
 
 
-def roles(*, stagger: int = 0, **groups: range) -> Roles:
+def roles(*, stagger: int = 0, apart: bool = False, **groups: range) -> Roles:
     """The workgroup's roles: `roles(lower=range(0, 4), upper=range(4, 8), stagger=1)`. Each group
-    runs `stagger` barriers behind the one before it."""
+    runs `stagger` barriers behind the one before it. `apart`: each gets code of its own, also where
+    no operation is limited to one (see `only`)."""
     builder = _builder()
     expected = 0
     members = []
@@ -216,8 +238,21 @@ def roles(*, stagger: int = 0, **groups: range) -> Roles:
         members.append(Role(name, waves, index * stagger))
     if not members or stagger < 0:
         raise ScheduleError("roles() needs at least one group of waves and a stagger >= 0")
-    builder.roles = Roles(tuple(members))
+    builder.roles = Roles(tuple(members), apart)
     return builder.roles
+
+
+@contextmanager
+def only(*members: Role) -> Iterator[None]:
+    """Inside a cluster, prologue or epilogue: what is called here belongs to these roles alone, got
+    by `waves["lower"]`. Each role has code of its own then; the clusters and their barriers stay
+    for all."""
+    builder = _builder()
+    builder.enter_only(members)
+    try:
+        yield
+    finally:
+        builder.leave_only()
 
 
 def tiles(waves: Any, *, step: int = 1) -> Iterator[Tile]:
@@ -266,16 +301,21 @@ def epilogue(role: Any = None) -> Any:
     return _section("epilogue", role)
 
 
-def weave(first: Operation, second: Operation, *, pattern: str = "even") -> None:
-    """Interleave the two operations just called (see `Weave`)."""
+def weave(first: Operation, *rest: Operation, pattern: str = "even", ordered: bool = False) -> None:
+    """Interleave the operations just called: the first with the others, which follow each other
+    (see `Weave`). `ordered`: they may touch each other's registers; what comes of it is what the
+    operations one after another would give."""
     builder = _builder()
-    steps = builder.steps
-    if steps is None or len(steps) < 2 or steps[-2:] != [first, second]:
-        raise ScheduleError("weave() takes the two operations it is given, called in place")
-    for operation in (first, second):
+    steps, operations = builder.steps, (first, *rest)
+    count = len(operations)
+    if steps is None or count < 2 or steps[-count:] != [*operations]:
+        raise ScheduleError(
+            "weave() takes the operations it is given, two or more, called in place"
+        )
+    for operation in operations:
         if operation.guarded:
             raise ScheduleError(f"{operation} branches around itself and cannot be woven")
-    steps[-2:] = [Weave(first, second, pattern, builder.line())]
+    steps[-count:] = [Weave(first, rest, pattern, ordered, builder.line())]
 
 
 def copy(ring: Named, tile: Tile) -> Operation:

@@ -20,13 +20,13 @@ from mlagen.kernels.fragments import MFMA_ROWS, accumulator_row
 from mlagen.kernels.mla_prefill_moves import Stream
 from mlagen.kernels.mla_prefill_operands import operands
 from mlagen.kernels.mla_prefill_registers import StreamedRegisters
-from mlagen.kernels.mla_prefill_rings import V_LAYOUTS, key_ring, value_ring
+from mlagen.kernels.mla_prefill_rings import key_ring, value_layouts, value_ring
 from mlagen.kernels.mla_prefill_signature import refuse_unsupported, signature
 from mlagen.kernels.prefill_registers import WINDOWED
 from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, setup_operations
 from mlagen.problem import MlaConfig
 
-__all__ = ["V_LAYOUTS", "StreamedAttention", "key_ring", "value_ring"]
+__all__ = ["StreamedAttention", "key_ring", "value_layouts", "value_ring"]
 
 
 class StreamedAttention:

@@ -10,7 +10,12 @@ from mlagen.kernels.mla_prefill_operands import operands
 from mlagen.problem import MhaConfig, MlaConfig
 
 PADDED_STRIDE = 1040  # a block of 1024 bytes and 16 more
-V_LAYOUTS = ("padded", "swizzled", "plain")
+
+
+def value_layouts(k: MhaConfig | MlaConfig) -> tuple[str, ...]:
+    """The layouts of V that fit the problem, best first. Transposing reads of bf16 take rows that
+    `plain` keeps on different banks; those of fp8 need padding, or a swizzle."""
+    return ("plain",) if k.dtype == "bf16" else ("padded", "swizzled", "plain")
 
 
 def key_ring(s: Space, k: MhaConfig | MlaConfig, *, slots: int, waves: int, swizzle: str) -> Ring:
@@ -54,4 +59,4 @@ def _value_layout(keys: int, row_bytes: int, name: str) -> TileLayout:
         return Subtiled(keys, row_bytes, 16, 64, Xor((9,), (5,)))
     if name == "plain":
         return Subtiled(keys, row_bytes, 8, 64)
-    raise ScheduleError(f"V layout {name!r} is not one of {', '.join(V_LAYOUTS)}")
+    raise ScheduleError(f"V layout {name!r} is not one of padded, swizzled, plain")

@@ -9,7 +9,7 @@ from mlagen.codegen.build import generate
 from mlagen.codegen.expand import expand
 from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
-from mlagen.codegen.waits import conflicts, slot_uses
+from mlagen.codegen.uses import conflicts, slot_uses
 from mlagen.problem import MhaConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "waits.md").read_text()
@@ -104,10 +104,10 @@ def test_every_difference_names_its_pair(built):
     pairs = {row: (first, second) for row, first, second in found}
     assert set(pairs) == differing
     n = 9
-    order = [(x.cluster.name, x.i) for x in expand(schedule, n)]
-    uses, _ = slot_uses(schedule, layout, n)
+    order = [("setup", 0), *((x.cluster.name, x.i) for x in expand(schedule, n))]
+    uses = slot_uses(schedule, layout, layout.streams[0], n)
     ordered = {
-        (f.kind, f.ring, f.tile, order[f.ordinal], s.kind, s.ring, s.tile, order[s.ordinal])
+        (f.kind, f.ring, f.tile, order[f.step], s.kind, s.ring, s.tile, order[s.step])
         for f, s in conflicts(uses)
     }
     for row, (first, second) in pairs.items():

@@ -191,3 +191,8 @@ def test_a_kept_operand_is_decoded_again_when_its_registers_change():
     again = product(kept)
     np.testing.assert_array_equal(again, product(np.zeros(WORK, np.float32)))
     assert (again != first).any()
+
+
+def test_python_cannot_call_a_part_of_the_engine():
+    with pytest.raises(TypeError, match="only the engine's compiled code can call multiply"):
+        multiply(0, 0, 0, 0, 0, 0, 0, 0)

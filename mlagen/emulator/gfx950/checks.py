@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from mlagen.binary.instruction import EXEC
 from mlagen.emulator.gfx950 import layout as y
-from mlagen.emulator.gfx950.numeric import compiled
+from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.raw import load_i64, store_i64
 from mlagen.emulator.gfx950.scalar import get64
 from mlagen.emulator.gfx950.state import (

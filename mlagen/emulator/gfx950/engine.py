@@ -13,6 +13,7 @@ from numba import njit
 
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.checks import check_registers
+from mlagen.emulator.gfx950.compiling import OPTIONS, compiled
 from mlagen.emulator.gfx950.execute import (
     branch_taken,
     indexed,
@@ -30,7 +31,6 @@ from mlagen.emulator.gfx950.issue import (
     issue_scalar_memory,
     issue_vector_memory,
 )
-from mlagen.emulator.gfx950.numeric import inlined
 from mlagen.emulator.gfx950.queues import land_next, land_some, wait_for
 from mlagen.emulator.gfx950.raw import load_i64, store_i64
 from mlagen.emulator.gfx950.state import (
@@ -45,7 +45,7 @@ from mlagen.emulator.gfx950.trace_hooks import trace_after, trace_before
 _TURN = 1  # instructions a wave runs before the next one's turn in "earliest" mode: side by side
 
 
-@inlined
+@compiled
 def end_wave(context: int, wave: int) -> None:
     """s_endpgm: what is outstanding still happens, but no wait ever covers it."""
     control = wave_base(context, wave)
@@ -62,7 +62,7 @@ def end_wave(context: int, wave: int) -> None:
     store_i64(control, y.W_STATE, y.ENDED)
 
 
-@inlined
+@compiled
 def release_barrier(context: int) -> bool:
     """When every live wave waits, start the next epoch; False when no wave is live."""
     waves = load_i64(context, y.C_WAVES)
@@ -97,7 +97,7 @@ def release_barrier(context: int) -> bool:
     return True
 
 
-@inlined
+@compiled
 def step(context: int, wave: int, row: int) -> int:
     """Execute one program row; the next row, or -1 when an unmodelled descriptor is met."""
     p = program_row(context, row)
@@ -149,7 +149,7 @@ def step(context: int, wave: int, row: int) -> int:
     return following
 
 
-@inlined
+@compiled
 def run_wave(context: int, wave: int, limit: int) -> int:
     """Run a wave until it waits, ends, or `limit` instructions are done; how many, or -1."""
     control = wave_base(context, wave)
@@ -171,7 +171,7 @@ def run_wave(context: int, wave: int, limit: int) -> int:
     return done
 
 
-@inlined
+@compiled
 def pick_wave(context: int) -> int:
     """The wave to run next, -1 for none.
 
@@ -189,7 +189,7 @@ def pick_wave(context: int) -> int:
     return -1
 
 
-@inlined
+@compiled
 def check_barriers(context: int) -> None:
     """All waves have ended: unequal barrier totals are reported."""
     first = load_i64(wave_base(context, 0), y.W_EPOCH)
@@ -219,7 +219,7 @@ def _stamp() -> int:
 
 
 def _make(stamp: int) -> Any:
-    @njit(error_model="numpy", nogil=True, cache=True)
+    @njit(cache=True, **OPTIONS)
     def run_slice(context: int, budget: int) -> int:
         """Run the workgroup in `context` for about `budget` instructions; an R_ code."""
         if stamp < 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlagen.binary.instruction import EXEC, M0, SCC, VCC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
+from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.division import div_fixup, div_fmas, div_scale
 from mlagen.emulator.gfx950.lanes import (
     row_high_halves,
@@ -15,7 +16,6 @@ from mlagen.emulator.gfx950.lanes import (
 )
 from mlagen.emulator.gfx950.matrix import multiply
 from mlagen.emulator.gfx950.numeric import (
-    compiled,
     f32_of_e4m3,
     f32_of_e5m2,
     max_f32,

@@ -9,7 +9,7 @@ accumulator with one rounding (f32), k ascending; f32 denormals are kept whateve
 from __future__ import annotations
 
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.numeric import compiled
+from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.planes import (
     SPAN,
     dot_rows_16x4,

@@ -8,11 +8,10 @@ specification; evidence and gaps: docs/fidelity.md.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numba import njit
 
+from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.raw import (
     bits_of,
     f32_of,
@@ -22,11 +21,6 @@ from mlagen.emulator.gfx950.raw import (
     int64,
     uint32,
 )
-
-compiled: Any = njit(error_model="numpy", nogil=True)
-# Compiled into its caller alone. A function compiled by itself is optimised again, with all that it
-# calls, in each of its callers: for the few at the top of the tree this is cheaper.
-inlined: Any = njit(error_model="numpy", nogil=True, inline="always")
 
 
 @compiled

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.numeric import compiled
+from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.races import complete_operation
 from mlagen.emulator.gfx950.raw import (
     int64,

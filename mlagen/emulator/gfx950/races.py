@@ -10,7 +10,7 @@ Y of its own wave iff a wait covered X, or both are DS instructions (which execu
 from __future__ import annotations
 
 from mlagen.emulator.gfx950 import layout as y
-from mlagen.emulator.gfx950.numeric import compiled
+from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 from mlagen.emulator.gfx950.spans import (
     fill_range,

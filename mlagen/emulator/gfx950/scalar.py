@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mlagen.binary.instruction import EXEC, M0, SCC
 from mlagen.emulator.gfx950 import opcodes as o
+from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.numeric import (
-    compiled,
     count_bits,
     first_high,
     first_low,

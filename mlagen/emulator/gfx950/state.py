@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlagen.emulator.gfx950 import layout as y
-from mlagen.emulator.gfx950.numeric import compiled
+from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.raw import load_i64, store_i64
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import trace_layout as t
+from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.execute import dpp_lane
-from mlagen.emulator.gfx950.numeric import compiled
 from mlagen.emulator.gfx950.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.gfx950.state import vector_row
 from mlagen.emulator.gfx950.trace_values import (

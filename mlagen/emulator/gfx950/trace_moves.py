@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950 import trace_layout as t
-from mlagen.emulator.gfx950.numeric import compiled
+from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.gfx950.state import queue_slot, vector_row, wave_base
 from mlagen.emulator.gfx950.trace_floats import written_lanes

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from mlagen.emulator.gfx950 import opcodes as o
+from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.lanes import (
     lanes_f32,
     lanes_i32,
@@ -50,7 +51,6 @@ from mlagen.emulator.gfx950.lanes import (
 from mlagen.emulator.gfx950.layout import POISON
 from mlagen.emulator.gfx950.numeric import (
     bf16_of,
-    compiled,
     count_bits,
     e5m2_of,
     f16_of,
