@@ -142,11 +142,18 @@ class StreamedAttention:
                 "maximum": regs.maximum,
                 "ln2": hex_float(LN2),
                 "temp": regs.temp,
-                "location": location,
+                "scratch": regs.scratch,
+                "words": regs.words,
+                "q_tile": self.k.q_tile,
+                "heads": self.k.num_heads,
+                "row_bytes": self.k.num_heads * self._partial_bytes,
+                "head_bytes": self._partial_bytes,
+                "pointer": regs.arguments["partial_o"],
+                "lse_pointer": regs.arguments["partial_lse"],
                 "offset": regs.partial_offset,
                 "lse_offset": regs.partial_lse_offset,
-                "buffer": regs.buffers["PO"],
-                "lse_buffer": regs.buffers["PL"],
+                "buffer": regs.buffers["K"],
+                "lse_buffer": regs.buffers["Q"],
             }
             self._record("store_partial", None, context, folder="mla", guarded=True)
         if self.k.lse:
@@ -294,6 +301,11 @@ class StreamedAttention:
     # ---- spelling ---------------------------------------------------------------------------
 
     @property
+    def _partial_bytes(self) -> int:
+        """Bytes of a head's partial O, which is fp32."""
+        return self.held.depth * 4
+
+    @property
     def _setup(self) -> Setup:
         return Setup(self.k, self.regs, self.held.tensors)
 
@@ -308,16 +320,13 @@ class StreamedAttention:
 
     def _of_work(self, common: Mapping[str, Any]) -> dict[str, Any]:
         """Operands of what begins a workgroup, and a work item, of a persistent kernel."""
-        head_bytes = self.held.depth * 4  # a partial O is fp32
         return dict(common) | {
-            "buffers": self.regs.buffers,
             "items": self.regs.items,
             "item": self.regs.item,
             "words": self.regs.words,
             "partial_offset": self.regs.partial_offset,
             "partial_lse_offset": self.regs.partial_lse_offset,
-            "partial_head_bytes": head_bytes,
-            "partial_row_bytes": self.k.num_heads * head_bytes,
+            "partial_row_bytes": self.k.num_heads * self._partial_bytes,
         }
 
     @property

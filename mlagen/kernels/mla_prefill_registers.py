@@ -35,8 +35,6 @@ class StreamedRegisters(PrefillState):
         # K and V of one row are still fetched at times of their own.
         walks = {tensor.name: tensor.row_bytes for tensor in held.tensors.key_rows}
         walks["V"] = held.values.row_bytes
-        if persistent:
-            names += ["PO", "PL"]
         super().__init__(k, s, signature, names, walks, persistent=persistent)
         self.scale = s.registers.scalar("C", 2, "c, twice", align=2)
         if persistent:
