@@ -177,7 +177,7 @@ def test_a_kept_operand_is_decoded_again_when_its_registers_change():
     rng = np.random.default_rng(4)
     a, b = (rng.integers(0, 256, (8, 256), dtype=np.uint8) & 0xBF for _ in range(2))
     zero = np.zeros((16, 64), np.float32)
-    call = njit(lambda d, x, y, c, w: multiply(o.M_32X32X64_F8, d, x, y, c, 256, w, 0))
+    call = njit(lambda d, x, y, c, w: multiply(o.M_32X32X64_F8, d, x, y, c, 256, w, 0, 1, 0))
 
     def product(work):
         out = np.zeros((16, 64), np.float32)
@@ -195,4 +195,4 @@ def test_a_kept_operand_is_decoded_again_when_its_registers_change():
 
 def test_python_cannot_call_a_part_of_the_engine():
     with pytest.raises(TypeError, match="only the engine's compiled code can call multiply"):
-        multiply(0, 0, 0, 0, 0, 0, 0, 0)
+        multiply(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
