@@ -18,7 +18,7 @@ from mlagen.emulator.gfx950.lanes import (
     row_perm,
     row_sub_borrow,
 )
-from mlagen.emulator.gfx950.matrix import WORK, multiply
+from mlagen.emulator.gfx950.matrix import multiply, work_space
 from mlagen.emulator.gfx950.planes import spread_e4m3, spread_e5m2
 
 KEEP, FLUSH = 0xFFFFFFFF, 0x80000000
@@ -184,12 +184,12 @@ def test_a_kept_operand_is_decoded_again_when_its_registers_change():
         call(*(x.ctypes.data for x in (out, a, b, zero, work)))
         return out
 
-    kept = np.zeros(WORK, np.float32)
+    kept = work_space()
     first = product(kept)
     np.testing.assert_array_equal(product(kept), first)
     b[7, 255] ^= 0x11  # the last byte of the last register
     again = product(kept)
-    np.testing.assert_array_equal(again, product(np.zeros(WORK, np.float32)))
+    np.testing.assert_array_equal(again, product(work_space()))
     assert (again != first).any()
 
 

@@ -221,7 +221,7 @@ def pick_wave(context: int) -> int:
 
 @compiled
 def run_some(context: int, limit: int) -> int:
-    """Run waves for a while, at most `limit` instructions; how many, 0 if none runs, -1: a fault."""
+    """Run waves for at most `limit` instructions; how many, 0 when no wave runs, or -1."""
     mode = load_i64(context, y.C_MODE)
     if mode == y.EARLIEST:
         return run_abreast(context, limit)

@@ -8,6 +8,8 @@ accumulator with one rounding (f32), k ascending; f32 denormals are kept whateve
 
 from __future__ import annotations
 
+import numpy as np
+
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.planes import (
@@ -30,6 +32,13 @@ F16 = 1  # the "shape" of f16; 0 is bf16, others are chunks of 8-bit floats
 KEPT_A = 64  # planes that are kept
 KEPT_B = 128
 WORK = FLAT + (KEPT_A + KEPT_B) * ROOM  # floats of work space
+
+
+def work_space() -> np.ndarray:
+    """WORK floats in which no plane is kept yet: kind 0 is none."""
+    work = np.empty(WORK, dtype=np.float32)
+    work[FLAT:].reshape(-1, ROOM)[:, PLANE + RAW :] = 0
+    return work
 
 
 @compiled
@@ -126,7 +135,7 @@ def multiply(
 ) -> None:
     """D = A*B + C; a, b, c, dst: row addresses; c_step: bytes between rows of C, 0 for a constant.
 
-    `temp` is work space of WORK floats, zeros at first, with a slot for the plane of each operand;
+    `temp` is a `work_space` with a slot for the plane of each operand;
     `kinds` holds the 8-bit formats of A and B in bits 0 and 1 (set: e5m2).
     """
     if op == o.M_32X32X2_F32 or op == o.M_16X16X4_F32:
