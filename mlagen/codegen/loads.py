@@ -75,7 +75,8 @@ class _Loads:
                     for counter, count in waited(x):
                         self._settle(counter, count)
                     continue
-                if self.flying:
+                loading = self.flying.keys()
+                if not (loading.isdisjoint(x.reads) and loading.isdisjoint(x.writes)):
                     yield from self._use(x, n)
                 if x.counter:
                     self.queues[x.counter].append(x)
