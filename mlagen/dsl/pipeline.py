@@ -30,7 +30,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mlagen.dsl.operation import Operation, Step
-from mlagen.dsl.schedule import MAKERS, Builder, Knob, Knobs, Named, ScheduleFunction, moved
+from mlagen.dsl.schedule import (
+    MAKERS,
+    Builder,
+    Knob,
+    Knobs,
+    Named,
+    ScheduleFunction,
+    display_path,
+    moved,
+)
 from mlagen.dsl.signature import Signature
 from mlagen.dsl.smem import Smem
 from mlagen.dsl.tile import Tile
@@ -145,8 +154,8 @@ class PipelineSpace:
 class PipelineBuilder(Builder):
     """Collects one stream a role."""
 
-    def __init__(self, file: str) -> None:
-        super().__init__(file)
+    def __init__(self, author: ScheduleFunction) -> None:
+        super().__init__(author)
         self.streams: dict[str, Stream] = {}
         self.open: tuple[WarpRole, Literal["prologue", "loop", "epilogue"]] | None = None
         self.steps_of: dict[str, int] = {}
@@ -195,11 +204,11 @@ def release(handoff: Named, tile: Tile) -> Operation:
 
 
 def _pipelined(
-    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], file: str
+    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any]
 ) -> PipelineSchedule:
     """A schedule whose roles are streams of their own."""
     chosen = Knobs(dict(knobs))
-    builder = PipelineBuilder(function.source)
+    builder = PipelineBuilder(function)
     space = PipelineSpace(chosen, Smem(SM_90A.smem_bytes))
     function.run(builder, space, problem)
     if not builder.streams or space.signature is None:
@@ -211,7 +220,7 @@ def _pipelined(
         raise ScheduleError(f"{function.name}: role {idle[0]!r} does nothing")
     return PipelineSchedule(
         name=function.name,
-        file=file,
+        file=display_path(builder.author.path),
         doc=function.doc,
         target=SM_90A,
         problem=problem,
@@ -221,7 +230,7 @@ def _pipelined(
         smem=space.smem,
         registers=tuple(space.registers.values()),
         signature=space.signature,
-        line=function.line,
+        line=builder.author.line,
     )
 
 

@@ -15,16 +15,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlagen.dsl import Binding, Operation, Regs, Ring, Space, Tile, Value, bind, record
+from mlagen.errors import ConfigError
+from mlagen.kernels import mha_prefill_signature, mla_prefill_signature
 from mlagen.kernels.float_literals import LN2, LOWEST, hex_float
 from mlagen.kernels.fragments import MFMA_ROWS, accumulator_row
 from mlagen.kernels.mla_prefill_moves import Stream
 from mlagen.kernels.mla_prefill_operands import operands
 from mlagen.kernels.mla_prefill_registers import StreamedRegisters
 from mlagen.kernels.mla_prefill_rings import key_ring, value_layouts, value_ring
-from mlagen.kernels.mla_prefill_signature import refuse_unsupported, signature
 from mlagen.kernels.prefill_registers import WINDOWED
 from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, setup_operations
-from mlagen.problem import MlaConfig
+from mlagen.problem import MhaConfig, MlaConfig
 
 __all__ = ["StreamedAttention", "key_ring", "value_layouts", "value_ring"]
 
@@ -39,7 +40,7 @@ class StreamedAttention:
 
     def __init__(
         self,
-        k: MlaConfig,
+        k: MhaConfig | MlaConfig,
         s: Space,
         keys: Ring,
         values: Ring,
@@ -49,15 +50,26 @@ class StreamedAttention:
         eager: bool,
         fetchers: Mapping[str, tuple[Ring, int]],
     ) -> None:
-        refuse_unsupported(k)
+        if isinstance(k, MhaConfig):
+            if k.page_size:
+                raise ConfigError(
+                    f"page_size={k.page_size} with dtype={k.dtype}: pages of keys are not looked "
+                    f"up by these operations",
+                    hint="page_size=0; dtype=bf16 is generated with pages",
+                )
+            mha_prefill_signature.refuse_unsupported(k)
+            s.signature = mha_prefill_signature.signature(k)
+        else:
+            mla_prefill_signature.refuse_unsupported(k)
+            s.signature = mla_prefill_signature.signature(k)
         self.k, self.keys, self.values = k, keys, values
         self.held = operands(k)
         self.early, self.eager, self.fetchers = early, eager, fetchers
-        s.signature = signature(k)
         self.regs = StreamedRegisters(
             k, s, s.signature, self.held, keys, values, band=band, apart=bool(fetchers)
         )
         self.windowed = k.mask.name in WINDOWED
+        self.floored = self.windowed or k.sink  # M starts at a number
         self.key_stream = Stream(self.regs, keys, self.held.keys)
         self.value_stream = Stream(self.regs, values, ())
         bind(keys, self.key_stream)
@@ -145,10 +157,13 @@ class StreamedAttention:
         """What the epilogue needs when there is no tile at all: O = 0."""
         context = {
             "O": self.regs.output,
-            "sink": False,
+            "sink": self.k.sink,
             "lse": self.k.lse,
-            "floored": self.windowed,
+            "floored": self.floored,
             "maximum": self.regs.maximum,
+            "previous": self.regs.previous_max,
+            "row_sum": self.regs.row_sum,
+            "temp": self.regs.temp,
             "lowest": hex_float(LOWEST),
         }
         self._record("no_tiles", None, context, domain="empty")
@@ -228,8 +243,9 @@ class StreamedAttention:
                 "threshold": hex_float(self.k.rescale_threshold),
                 "temp": regs.temp,
                 "first": at.first,
-                "floored": self.windowed,
-                "sink": False,
+                "floored": self.floored,
+                "sink": self.k.sink,
+                "row_sum": regs.row_sum,
                 "scale": regs.scale if self.fp8 else None,
                 "eager": self.eager,
                 "early": self.early,
