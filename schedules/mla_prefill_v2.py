@@ -2,42 +2,62 @@
 
 One fp32 score tile a wave, collapsed in place to P; K and V pass through small bands of registers.
 Within a wave the products and the softmax of a tile follow each other; waves 4..7 run half a tile
-behind waves 0..3, so that on every SIMD one wave's products run under the other's softmax.
+behind waves 0..3, so that on every SIMD one wave's products run under the other's softmax. Each
+half has a stream of its own: the lower fetches K, the upper V.
 
-| cluster | matrix | vector / transcendental             | memory                                |
-|---------|--------|-------------------------------------|---------------------------------------|
-| A       | QK(i)  |                                     | DMA K(i+1), V(i+2); rest of K(i)      |
-| B       |        | mask(i), maximum, c S - M           | first fragments of V(i)               |
-| C       |        | rescale O, exp2, row sum, pack P(i) |                                       |
-| D       | PV(i)  |                                     | rest of V(i); first fragments of K(i+1) |
+| cluster | matrix | vector / transcendental          | memory                                    |
+|---------|--------|----------------------------------|-------------------------------------------|
+| A       | QK(i)  |                                  | rest of K(i); DMA: K ahead, or V ahead    |
+| B       |        | mask(i), maximum, c S - M, exp2  | first fragments of V(i)                   |
+| C       |        | rescale O, exp2, row sum, P(i)   |                                           |
+| D       | PV(i)  |                                  | rest of V(i); first fragments of K(i + 1) |
+
+The waits before the barriers and inside the products, the prologue and the drain are derived.
 """
 
-from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
-from mlagen.kernels.mla_prefill import StreamedAttention, key_ring, value_layouts, value_ring
+from mlagen.dsl import cluster, copy, epilogue, only, prologue, read, roles, schedule, tiles, weave
+from mlagen.kernels.mla_prefill import (
+    StreamedAttention,
+    key_ring,
+    value_layouts,
+    value_ring,
+    value_slots,
+)
 from mlagen.problem import MlaConfig
 
 
 @schedule(problem=MlaConfig, target="gfx950")
 def mla_prefill_v2(k, s):
     k_slots = s.choice("k_slots", 2, 3, comment="K tiles in LDS: how far its DMA runs ahead")
-    v_slots = s.choice("v_slots", 3, 2, 4, comment="V tiles in LDS")
+    v_slots = s.choice("v_slots", *value_slots(k), comment="V tiles in LDS")
+    swizzle = s.choice("k_swizzle", "8-9 into 4-5", "9-8 into 4-5", "none", comment="K in LDS")
     v_layout = s.choice("v_layout", *value_layouts(k), comment="V in LDS")
     band = s.choice("band", 4, 3, 2, comment="fragments of K, and of V, in registers")
-    early = s.choice("early_exp", 0, 16, 32, comment="exp2 in cluster B, of 64 a lane")
+    early = s.choice("early_exp", 16, 0, 24, 32, 48, comment="exp2 in cluster B, of 64 a lane")
+    stagger = s.choice("stagger", 2, 1, 3, comment="clusters that the upper half is behind")
+    rescale = s.choice("rescale", "lazy", "eager", comment="O follows a maximum that moved, or all")
+    qk_pattern = s.choice("qk_pattern", "even", "8x2:2", "12x1:1", comment="DMA under QK")
+    pv_pattern = s.choice("pv_pattern", "20x1:0 4x1:2", "even", "24x1:0", comment="K under PV")
+    priority = s.choice("priority", 1, 0, 2, 3, comment="s_setprio of clusters A and D")
 
-    K = key_ring(s, k, slots=k_slots, waves=8, swizzle="8-9 into 4-5")
-    V = value_ring(s, k, slots=v_slots, waves=8, layout=v_layout)
-    attention = StreamedAttention(k, s, K, V, band=band, early=early, eager=False, fetchers={})
-    waves = roles(lower=range(4), upper=range(4, 8), stagger=2)
+    K = key_ring(s, k, slots=k_slots, waves=4, swizzle=swizzle)
+    V = value_ring(s, k, slots=v_slots, waves=4, layout=v_layout)
+    attention = StreamedAttention(
+        k, s, K, V, band=band, early=early, eager=rescale == "eager", fetch={"lower": K, "upper": V}
+    )
+    waves = roles(lower=range(4), upper=range(4, 8), stagger=stagger)
+    lower, upper = waves["lower"], waves["upper"]
 
     with prologue():
         attention.setup()
         attention.load_queries()
 
     for i in tiles(waves):
-        with cluster("A", priority=1):
-            weave(attention.qk(i), copy(K, i + k_slots - 1), pattern="even")
-            copy(V, i + v_slots - 2)
+        with cluster("A", priority=priority):
+            with only(lower):
+                weave(attention.qk(i), copy(K, i + k_slots - 1), pattern=qk_pattern)
+            with only(upper):
+                weave(attention.qk(i), copy(V, i + v_slots - 1), pattern=qk_pattern)
         with cluster("B"):
             read(V, i)
             attention.mask(i)
@@ -45,9 +65,8 @@ def mla_prefill_v2(k, s):
         with cluster("C"):
             attention.rescale(i)
             attention.tail_softmax(i)
-        with cluster("D", priority=1):
-            attention.pv(i)
-            read(K, i + 1)
+        with cluster("D", priority=priority):
+            weave(attention.pv(i), read(K, i + 1), pattern=pv_pattern)
             attention.prescale(i + 1)
 
     with epilogue():

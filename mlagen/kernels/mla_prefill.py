@@ -22,12 +22,12 @@ from mlagen.kernels.fragments import MFMA_ROWS, accumulator_row
 from mlagen.kernels.mla_prefill_moves import Stream
 from mlagen.kernels.mla_prefill_operands import operands
 from mlagen.kernels.mla_prefill_registers import StreamedRegisters
-from mlagen.kernels.mla_prefill_rings import key_ring, value_layouts, value_ring
+from mlagen.kernels.mla_prefill_rings import key_ring, value_layouts, value_ring, value_slots
 from mlagen.kernels.prefill_registers import WINDOWED
 from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, setup_operations
 from mlagen.problem import MhaConfig, MlaConfig
 
-__all__ = ["StreamedAttention", "key_ring", "value_layouts", "value_ring"]
+__all__ = ["StreamedAttention", "key_ring", "value_layouts", "value_ring", "value_slots"]
 
 
 class StreamedAttention:
@@ -35,7 +35,7 @@ class StreamedAttention:
 
     `band`: fragments of K, and of V, in registers at a time. `early`: scores whose exp2 is taken
     with the maximum, the others with the row sum. `eager`: the maximum moves on every tile.
-    `fetchers`: the first wave that fetches each ring, by the name of the role that does.
+    `fetch`: the ring that each role fetches, roles in the order of their waves.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class StreamedAttention:
         band: int,
         early: int,
         eager: bool,
-        fetchers: Mapping[str, tuple[Ring, int]],
+        fetch: Mapping[str, Ring],
     ) -> None:
         if isinstance(k, MhaConfig):
             if k.page_size:
@@ -64,10 +64,8 @@ class StreamedAttention:
             s.signature = mla_prefill_signature.signature(k)
         self.k, self.keys, self.values = k, keys, values
         self.held = operands(k)
-        self.early, self.eager, self.fetchers = early, eager, fetchers
-        self.regs = StreamedRegisters(
-            k, s, s.signature, self.held, keys, values, band=band, apart=bool(fetchers)
-        )
+        self.early, self.eager, self.fetch = early, eager, fetch
+        self.regs = StreamedRegisters(k, s, s.signature, self.held, keys, values, band=band)
         self.windowed = k.mask.name in WINDOWED
         self.floored = self.windowed or k.sink  # M starts at a number
         self.key_stream = Stream(self.regs, keys, self.held.keys)
@@ -318,38 +316,26 @@ class StreamedAttention:
 
     def _lanes(self, at: Binding) -> Lanes:
         regs = self.regs
-        rings = (self.keys, self.values)
-        fetched = [ring for ring in rings if self._fetches(at, ring)]
-        fetches = []
-        for ring in fetched:
-            columns = [(area.name, area.tensor, area.first_byte) for area in self.held.keys]
-            if ring is self.values:
-                columns = [("V", self.held.values, 0)]
+        ring = self.fetch[at.role]
+        columns = [(area.name, area.tensor, area.first_byte) for area in self.held.keys]
+        if ring is self.values:
+            columns = [("V", self.held.values, 0)]
+        fetches = [
+            Fetch(name, source, area.dma, tensor.row_bytes, first)
             for (name, tensor, first), area, source in zip(
-                columns, ring.areas, regs.fetching[ring.name], strict=True
-            ):
-                fetches.append(Fetch(name, source, area.dma, tensor.row_bytes, first))
-        first_wave = {ring.name: wave for ring, wave in self.fetchers.values()}
-        blocks = {
-            regs.lds_waves[ring.name]: (
-                first_wave.get(ring.name, 0),
-                ring.areas[0].dma.wave_stride,
+                columns, ring.areas, regs.sources[: len(columns)], strict=True
             )
-            for ring in fetched
-        }
+        ]
+        first_wave = ring.waves * list(self.fetch).index(at.role)
         return Lanes(
             tuple(fetches),
             tuple(
                 LdsAddress(register, base, ring.windows[window])
-                for ring in rings
+                for ring in (self.keys, self.values)
                 for (window, base), register in regs.addresses[ring.name].items()
             ),
-            tuple((register, *block) for register, block in blocks.items()),
+            ((regs.lds_wave, first_wave, ring.areas[0].dma.wave_stride),),
         )
-
-    def _fetches(self, at: Binding, ring: Ring) -> bool:
-        """Whether the waves that this code is for fetch a ring."""
-        return not self.fetchers or self.fetchers[at.role][0] is ring
 
     def _record(
         self, name: str, tile: Tile | None, context: Any, *, folder: str = "mha",

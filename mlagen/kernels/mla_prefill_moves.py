@@ -91,7 +91,7 @@ class Stream:
         walks = [area.tensor.name for area in self.areas] or ["V"]
         parts = []
         for area, tensor, walk, source in zip(
-            self.ring.areas, tensors, walks, regs.fetching[self.ring.name], strict=True
+            self.ring.areas, tensors, walks, regs.sources[: len(walks)], strict=True
         ):
             passes = [
                 (base + area.start + lds, rows * tensor.row_bytes + columns)
@@ -114,7 +114,7 @@ class Stream:
         return {
             "parts": parts,
             "advance": list(advance.values()),
-            "lds_wave": regs.lds_waves[self.ring.name],
+            "lds_wave": regs.lds_wave,
             "scratch": regs.scratch,
         }
 

@@ -54,8 +54,8 @@ def operands(k: MhaConfig | MlaConfig) -> Operands:
             RowTensor("K", "k", heads * head, head),
             RowTensor("V", "v", heads * head, head),
         )
-        areas = (KeyArea("K", k.depth, keys, 0),)
-        return Operands(form, PrefillTensors(q, o, (keys, values)), areas, values, k.depth)
+        whole = KeyArea("K", k.depth, keys, 0)
+        return Operands(form, PrefillTensors(q, o, (keys, values)), (whole,), values, k.depth)
     keys = RowTensor("K", "k", k.k_row_stride * size, k.k_width * size)
     rope, rope_byte = keys, k.depth * size
     if k.kv_form == "nope_rope":

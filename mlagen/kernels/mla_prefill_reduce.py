@@ -17,8 +17,8 @@ from typing import Any
 
 from mlagen.dsl import Binding, Operation, Signature, Space, Tile, Value, record
 from mlagen.dsl.signature import pack
-from mlagen.kernels.mha_prefill_arguments import argument_registers
-from mlagen.kernels.mha_prefill_numbers import LN2, LOG2E, LOWEST, hex_float
+from mlagen.kernels.float_literals import LN2, LOG2E, LOWEST, hex_float
+from mlagen.kernels.prefill_arguments import argument_registers
 from mlagen.problem import MlaReduceConfig
 
 LANE_LINES = 4  # lines of a lane: their LSEs are one load of 16 bytes
@@ -51,7 +51,7 @@ class Merge:
 
     def __init__(self, k: MlaReduceConfig, s: Space, *, ahead: int, waves: int) -> None:
         self.k, self.waves = k, waves
-        s.signature = signature(k, waves)
+        s.signature = self.signature = signature(k, waves)
         self.entry = s.entry("chunk of lines", "group", temporaries=2 * LANE_LINES)
         regs, columns = s.registers, 4 * LANE_LINES
         self.partial = regs.block(
@@ -77,7 +77,7 @@ class Merge:
 
     def _scalars(self, s: Space) -> None:
         scalar = s.registers.scalar
-        self.arguments = argument_registers(s, s.signature)  # type: ignore[arg-type]
+        self.arguments = argument_registers(s, self.signature)
         names = {"partial_o": "SRDP", "partial_lse": "SRDW", "o": "SRDO"}
         if self.k.lse:
             names["lse"] = "SRDLSE"

@@ -15,8 +15,7 @@ class StreamedRegisters(PrefillState):
     first quarter, or half for bf16), O (accumulator). K and V pass through bands of `band`
     fragments each: fragment f lies in part f % band until its product is done.
 
-    `fetching`: for each ring, the registers of what a lane fetches of its areas. They are shared by
-    rings that different roles fetch.
+    `sources`: what a lane fetches of each area of the ring that its role fetches.
     """
 
     def __init__(
@@ -29,21 +28,14 @@ class StreamedRegisters(PrefillState):
         values: Ring,
         *,
         band: int,
-        apart: bool,
     ) -> None:
-        self.k, self.held, self.rings, self.band, self.apart = k, held, (keys, values), band, apart
+        self.k, self.held, self.rings, self.band = k, held, (keys, values), band
         names = ["Q", "O", *(tensor.name for tensor in held.tensors.key_rows)]
         # K and V of one row are still fetched at times of their own.
         walks = {tensor.name: tensor.row_bytes for tensor in held.tensors.key_rows}
         walks["V"] = held.values.row_bytes
         super().__init__(k, s, signature, names, walks)
         self.scale = s.registers.scalar("C", 2, "c, twice", align=2)
-        strides = [ring.areas[0].dma.wave_stride for ring in self.rings]
-        self.lds_waves = {ring.name: self.lds_wave for ring in self.rings}
-        if not apart and strides[0] != strides[1]:
-            self.lds_waves[values.name] = s.registers.scalar(
-                "LDSWV", 1, "this wave's part of a DMA pass of V"
-            )
 
     def _tiles(self, s: Space) -> None:
         regs, form, k = s.registers, self.held.form, self.k
@@ -68,19 +60,9 @@ class StreamedRegisters(PrefillState):
     def _lanes(self, s: Space) -> None:
         regs = s.registers
         self.output_offset = regs.block("OOFF", 1, "byte offset of the output row", align=1).regs()
-        keys, values = self.rings
-        counts = {keys.name: len(self.held.keys), values.name: 1}
-        self.fetching: dict[str, Regs] = {}
-        if self.apart:
-            shared = regs.block(
-                "SRC", max(counts.values()),
-                "byte offsets this lane fetches of each tile that its role fetches", align=1,
-            ).regs()  # fmt: skip
-            self.fetching = {name: shared[:count] for name, count in counts.items()}
-        else:
-            for name, count in counts.items():
-                what = f"byte offsets this lane fetches of each {name} tile"
-                self.fetching[name] = regs.block(f"{name}SRC", count, what, align=1).regs()
+        areas = max(len(ring.areas) for ring in self.rings)
+        what = "byte offsets this lane fetches of each tile that its role fetches"
+        self.sources = regs.block("SRC", areas, what, align=1).regs()
         self.addresses: dict[str, dict[tuple[int, Any], Regs]] = {}
         for ring in self.rings:
             bases = dict.fromkeys(

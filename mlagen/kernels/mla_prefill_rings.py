@@ -18,6 +18,11 @@ def value_layouts(k: MhaConfig | MlaConfig) -> tuple[str, ...]:
     return ("plain",) if k.dtype == "bf16" else ("padded", "swizzled", "plain")
 
 
+def value_slots(k: MhaConfig | MlaConfig) -> tuple[int, ...]:
+    """Numbers of V tiles in LDS, best first. Two tiles of 128 bf16 keys fill what K leaves."""
+    return (2,) if k.kv_block * k.element_bytes > 128 else (3, 2, 4)
+
+
 def key_ring(s: Space, k: MhaConfig | MlaConfig, *, slots: int, waves: int, swizzle: str) -> Ring:
     """K in LDS: sub-blocks of 32 keys x 64 bytes, swizzled; nope and rope an area each."""
     held = operands(k)

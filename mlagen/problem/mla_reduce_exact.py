@@ -92,7 +92,7 @@ def _merged(parts: Floats, logs: Floats) -> tuple[Floats, Floats, Floats, Floats
     bound += magnitude * (sums + TRANSCENDENTAL + U_FP32)
     bound *= (1.0 + eta.max(axis=0, initial=0.0))[..., None] ** 2
     bound += 4 * count * count * SMALLEST_NORMAL * (1.0 + parts.sum(axis=0))
-    bound = np.where(any_seen[..., None], bound, 0.0)
+    bound = np.where(np.asarray(any_seen)[..., None], bound, 0.0)
 
     log_sum = np.where(any_seen, lse - top, 0.0)
     relative = off + sums

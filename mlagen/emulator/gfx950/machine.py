@@ -20,7 +20,12 @@ from mlagen.emulator.gfx950.engine import run_slice
 from mlagen.emulator.gfx950.matrix import WORK
 from mlagen.emulator.gfx950.memory import Memory, build_memory
 from mlagen.emulator.gfx950.report import describe, merge
-from mlagen.emulator.gfx950.translate import Program, executed_by_mnemonic, translate
+from mlagen.emulator.gfx950.translate import (
+    Program,
+    executed_by_mnemonic,
+    executed_by_offset,
+    translate,
+)
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
 from mlagen.emulator.tracing.report import Describer
 from mlagen.emulator.tracing.tables import Shadow, Tracer, make_shadow
@@ -108,6 +113,7 @@ def run_launch(
         dropped_findings=sum(outcome.dropped for outcome in outcomes),
         nonfinite=origins,
         nonfinite_outputs=outputs,
+        executions=executed_by_offset(program.instructions, counts),
     )
 
 

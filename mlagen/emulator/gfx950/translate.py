@@ -526,6 +526,13 @@ _TRANSLATORS = {
 }
 
 
+def executed_by_offset(instructions: Sequence[Instruction], counts: np.ndarray) -> dict[int, int]:
+    """Executions of each program row that ran, by its instruction's byte offset."""
+    return {
+        ins.offset: count for ins, count in zip(instructions, counts.tolist(), strict=True) if count
+    }
+
+
 def executed_by_mnemonic(instructions: Sequence[Instruction], counts: np.ndarray) -> dict[str, int]:
     """Sum the executions of program rows by mnemonic."""
     result: dict[str, int] = {}
