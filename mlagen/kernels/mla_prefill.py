@@ -33,9 +33,9 @@ __all__ = ["StreamedAttention", "key_ring", "value_layouts", "value_ring", "valu
 class StreamedAttention:
     """The operations of one streamed prefill kernel over its rings and registers.
 
-    `band`: fragments of K, and of V, in registers at a time. `early`: scores whose exp2 is taken
-    with the maximum, the others with the row sum. `eager`: the maximum moves on every tile.
-    `fetch`: the ring that each role fetches, roles in the order of their waves.
+    `band`: fragments of K, and of V, in registers at a time. `early`: 64ths of a lane's scores
+    whose exp2 is taken with the maximum, the others' with the row sum. `eager`: the maximum moves
+    on every tile. `fetch`: the ring that each role fetches, roles in the order of their waves.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class StreamedAttention:
             s.signature = mla_prefill_signature.signature(k)
         self.k, self.keys, self.values = k, keys, values
         self.held = operands(k)
-        self.early, self.eager, self.fetch = early, eager, fetch
+        self.early, self.eager, self.fetch = early * k.kv_block // 128, eager, fetch
         self.regs = StreamedRegisters(k, s, s.signature, self.held, keys, values, band=band)
         self.windowed = k.mask.name in WINDOWED
         self.floored = self.windowed or k.sink  # M starts at a number
