@@ -15,14 +15,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlagen.dsl import Binding, Operation, Regs, Ring, Space, Tile, Value, bind, record
-from mlagen.errors import ConfigError
-from mlagen.kernels import mha_prefill_signature, mla_prefill_signature
 from mlagen.kernels.float_literals import LN2, LOWEST, hex_float
 from mlagen.kernels.fragments import MFMA_ROWS, accumulator_row
 from mlagen.kernels.mla_prefill_moves import Stream
 from mlagen.kernels.mla_prefill_operands import operands
 from mlagen.kernels.mla_prefill_registers import StreamedRegisters
 from mlagen.kernels.mla_prefill_rings import key_ring, value_layouts, value_ring, value_slots
+from mlagen.kernels.mla_prefill_signature import refuse_unsupported, signature
 from mlagen.kernels.prefill_registers import WINDOWED
 from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, setup_operations
 from mlagen.problem import MhaConfig, MlaConfig
@@ -50,20 +49,10 @@ class StreamedAttention:
         eager: bool,
         fetch: Mapping[str, Ring],
     ) -> None:
-        if isinstance(k, MhaConfig):
-            if k.page_size:
-                raise ConfigError(
-                    f"page_size={k.page_size} with dtype={k.dtype}: pages of keys are not looked "
-                    f"up by these operations",
-                    hint="page_size=0; dtype=bf16 is generated with pages",
-                )
-            mha_prefill_signature.refuse_unsupported(k)
-            s.signature = mha_prefill_signature.signature(k)
-        else:
-            mla_prefill_signature.refuse_unsupported(k)
-            s.signature = mla_prefill_signature.signature(k)
+        refuse_unsupported(k)
         self.k, self.keys, self.values = k, keys, values
         self.held = operands(k)
+        s.signature = signature(k)
         self.early, self.eager, self.fetch = early * k.kv_block // 128, eager, fetch
         self.regs = StreamedRegisters(k, s, s.signature, self.held, keys, values, band=band)
         self.windowed = k.mask.name in WINDOWED
