@@ -37,13 +37,14 @@ from mlagen.dsl.schedule import (
     Knobs,
     Named,
     ScheduleFunction,
+    Section,
     display_path,
     moved,
 )
 from mlagen.dsl.signature import Signature
 from mlagen.dsl.smem import Smem
 from mlagen.dsl.tile import Tile
-from mlagen.errors import ScheduleError
+from mlagen.errors import ScheduleError, UnsupportedError
 from mlagen.targets import SM_90A
 
 WARPGROUP = 4  # warps; wgmma and setmaxnreg act on whole warpgroups (PTX ISA)
@@ -170,7 +171,12 @@ class PipelineBuilder(Builder):
         self.steps_of[waves.name] = step
         self.open = (waves, "loop")
 
-    def enter_section(self, name: Literal["prologue", "epilogue"], role: Any) -> None:
+    def enter_section(self, name: Section, role: Any) -> None:
+        if name == "item":
+            raise UnsupportedError(
+                f"{self.file}:{self.line()}: each_item() has no code generator for this target",
+                hint="gfx950 has persistent kernels",
+            )
         if not isinstance(role, WarpRole):
             raise ScheduleError(f"{self.file}:{self.line()}: {name}() takes a role here")
         self.open = (role, name)
