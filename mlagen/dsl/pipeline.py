@@ -38,6 +38,7 @@ from mlagen.dsl.schedule import (
     Named,
     ScheduleFunction,
     Section,
+    display_path,
     moved,
 )
 from mlagen.dsl.signature import Signature
@@ -154,8 +155,8 @@ class PipelineSpace:
 class PipelineBuilder(Builder):
     """Collects one stream a role."""
 
-    def __init__(self, file: str) -> None:
-        super().__init__(file)
+    def __init__(self, author: ScheduleFunction) -> None:
+        super().__init__(author)
         self.streams: dict[str, Stream] = {}
         self.open: tuple[WarpRole, Literal["prologue", "loop", "epilogue"]] | None = None
         self.steps_of: dict[str, int] = {}
@@ -209,11 +210,11 @@ def release(handoff: Named, tile: Tile) -> Operation:
 
 
 def _pipelined(
-    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], file: str
+    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any]
 ) -> PipelineSchedule:
     """A schedule whose roles are streams of their own."""
     chosen = Knobs(dict(knobs))
-    builder = PipelineBuilder(function.source)
+    builder = PipelineBuilder(function)
     space = PipelineSpace(chosen, Smem(SM_90A.smem_bytes))
     function.run(builder, space, problem)
     if not builder.streams or space.signature is None:
@@ -225,7 +226,7 @@ def _pipelined(
         raise ScheduleError(f"{function.name}: role {idle[0]!r} does nothing")
     return PipelineSchedule(
         name=function.name,
-        file=file,
+        file=display_path(builder.author.path),
         doc=function.doc,
         target=SM_90A,
         problem=problem,
@@ -235,7 +236,7 @@ def _pipelined(
         smem=space.smem,
         registers=tuple(space.registers.values()),
         signature=space.signature,
-        line=function.line,
+        line=builder.author.line,
     )
 
 

@@ -24,7 +24,7 @@ from mlagen.kernels.mla_prefill_rings import key_ring, value_layouts, value_ring
 from mlagen.kernels.mla_prefill_signature import refuse_persistent, refuse_unsupported, signature
 from mlagen.kernels.prefill_registers import WINDOWED
 from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, Setup
-from mlagen.problem import MlaConfig
+from mlagen.problem import MhaConfig, MlaConfig
 
 __all__ = ["StreamedAttention", "key_ring", "value_layouts", "value_ring", "value_slots"]
 
@@ -32,15 +32,15 @@ __all__ = ["StreamedAttention", "key_ring", "value_layouts", "value_ring", "valu
 class StreamedAttention:
     """The operations of one streamed prefill kernel over its rings and registers.
 
-    `band`: fragments of K, and of V, in registers at a time. `early`: scores whose exp2 is taken
-    with the maximum, the others with the row sum. `eager`: the maximum moves on every tile.
-    `fetch`: the ring that each role fetches, roles in the order of their waves. `persistent`: a
-    workgroup walks work items; otherwise it is one query tile.
+    `band`: fragments of K, and of V, in registers at a time. `early`: 64ths of a lane's scores
+    whose exp2 is taken with the maximum, the others' with the row sum. `eager`: the maximum moves
+    on every tile. `fetch`: the ring that each role fetches, roles in the order of their waves.
+    `persistent`: a workgroup walks work items; otherwise it is one query tile.
     """
 
     def __init__(
         self,
-        k: MlaConfig,
+        k: MhaConfig | MlaConfig,
         s: Space,
         keys: Ring,
         values: Ring,
@@ -56,14 +56,15 @@ class StreamedAttention:
             refuse_persistent(k)
         self.k, self.keys, self.values = k, keys, values
         self.held = operands(k)
-        self.early, self.eager, self.fetch = early, eager, fetch
+        self.early, self.eager, self.fetch = early * k.kv_block // 128, eager, fetch
         s.signature = signature(k, persistent=persistent)
         self.persistent = persistent
         self.regs = StreamedRegisters(
             k, s, s.signature, self.held, keys, values, band=band, persistent=persistent
         )
         self.windowed = k.mask.name in WINDOWED
-        self.floored = self.windowed or persistent  # a part of a tile may be hidden from a row
+        # M starts at a number: with a sink, and where a part of a tile may be hidden from a row.
+        self.floored = self.windowed or k.sink or persistent
         self.key_stream = Stream(self.regs, keys, self.held.keys)
         self.value_stream = Stream(self.regs, values, ())
         bind(keys, self.key_stream)
@@ -181,10 +182,13 @@ class StreamedAttention:
         """What the epilogue needs when there is no tile at all: O = 0."""
         context = {
             "O": self.regs.output,
-            "sink": False,
+            "sink": self.k.sink,
             "lse": self.k.lse or self.persistent,
             "floored": self.floored,
             "maximum": self.regs.maximum,
+            "previous": self.regs.previous_max,
+            "row_sum": self.regs.row_sum,
+            "temp": self.regs.temp,
             "lowest": hex_float(LOWEST),
         }
         self._record("no_tiles", None, context, domain="empty")
@@ -265,7 +269,8 @@ class StreamedAttention:
                 "temp": regs.temp,
                 "first": at.first,
                 "floored": self.floored,
-                "sink": False,
+                "sink": self.k.sink,
+                "row_sum": regs.row_sum,
                 "scale": regs.scale if self.fp8 else None,
                 "eager": self.eager,
                 "early": self.early,
