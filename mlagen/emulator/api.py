@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -50,7 +50,8 @@ class EmulationResult:
     """What a run found and did.
 
     `findings`: deduplicated by (kind, pc, other_pc). `wave_instructions`: executed, all waves.
-    `counts`: executed per mnemonic. `seconds`: wall time of the execution itself.
+    `counts`: executed per mnemonic; `executions`: per instruction, by its byte offset. `seconds`:
+    wall time of the execution itself.
     `dropped_findings`: occurrences not recorded because a workgroup had more than 2048 different
     findings. `nonfinite`: where NaN and Inf appeared first, in execution order within a workgroup;
     `nonfinite_outputs`: those that buffers hold after the run, with their origins. Both are empty
@@ -65,6 +66,7 @@ class EmulationResult:
     nonfinite: tuple[NonfiniteOrigin, ...] = ()
     nonfinite_outputs: tuple[NonfiniteOutput, ...] = ()
     streams: tuple[Stream, ...] = ()
+    executions: Mapping[int, int] = field(default_factory=dict)
 
 
 def emulate(

@@ -42,7 +42,7 @@ from mlagen.kernels.prefill_setup import (
     LdsAddress,
     PrefillTensors,
     RowTensor,
-    setup_operations,
+    Setup,
 )
 from mlagen.problem import MhaConfig
 
@@ -70,10 +70,12 @@ class Attention:
     def setup(self) -> None:
         """Arguments, head remap, the sequence's rows and keys, tiles to walk, buffer resources and
         lane addresses. A workgroup without a row ends here."""
-        rows = [(self.regs.row_offset, self.k.q_row_stride * BF16, 4)]
         lanes = self._lanes()
-        for name, context in setup_operations(
-            self.k, self.regs, self._tensors(), lambda at: lanes, rows, self.pages
+        setup = Setup(self.k, self.regs, self._tensors(), self.pages)
+        for name, context in (
+            *setup.first(),
+            *setup.tile([(self.regs.row_offset, self.k.q_row_stride * BF16, 4)]),
+            ("lanes", setup.lanes(lambda at: lanes)),
         ):
             leaves = name == "sequence" and self.k.ragged
             self._record(name, None, context, leaves=leaves)
@@ -135,6 +137,7 @@ class Attention:
                     "offset": self.regs.lse_offset,
                     "buffer": self.regs.buffers["LSE"],
                     "temp": self.regs.temp,
+                    "partial": None,
                 },
             )
         self._record(
@@ -146,6 +149,7 @@ class Attention:
                 "buffer": self.regs.buffers["O"],
                 "temp": self.regs.temp,
                 "of_bf16_rows": True,
+                "partial": None,
             },
         )
 

@@ -78,36 +78,50 @@ class Lanes:
 Context = Mapping[str, Any] | Callable[[Binding], Mapping[str, Any]]
 
 
-def setup_operations(
-    k: PrefillConfig,
-    regs: PrefillState,
-    tensors: PrefillTensors,
-    lanes: Callable[[Binding], Lanes],
-    rows: Sequence[tuple[Regs, int, int]],
-    pages: Pages | None,
-) -> Iterator[tuple[str, Context]]:
-    """(template, operands) of each operation, in order. `rows`: registers that get a lane's byte
-    offset of its query's row, with the bytes of a row and the shift of the half-wave's part."""
-    common = _common(k, regs, tensors)
-    yield "arguments", common
-    if k.by_sequence:
-        yield "sequence", common
-    yield (
-        "buffers",
-        common | {"buffers": regs.buffers, "page_buffers": pages.buffers if pages else ()},
-    )
-    yield "walk", common | _walk(k, regs) | {"row_offsets": rows}
-    of_pages = {
-        "last_entry": pages.last_entry if pages else None,
-        "page_divider": pages.divider if pages else None,
-        "page_size": k.page_size,
-    }
-    yield "lanes", lambda at: common | of_pages | {"lanes": lanes(at)}
+class Setup:
+    """Operands of the setup's templates, in their order: `first` (what is done where a workgroup
+    is one query tile), `tile` (what depends on the query tile), `lanes`."""
+
+    def __init__(
+        self,
+        k: PrefillConfig,
+        regs: PrefillState,
+        tensors: PrefillTensors,
+        pages: Pages | None = None,
+    ) -> None:
+        self.k, self.regs, self.pages = k, regs, pages
+        self.common = _common(k, regs, tensors)
+
+    def first(self) -> Iterator[tuple[str, Context]]:
+        """Arguments, head, first query row; rows and keys of the sequence."""
+        yield "arguments", self.common
+        if self.k.by_sequence:
+            yield "sequence", self.common
+
+    def tile(self, rows: Sequence[tuple[Regs, int, int]]) -> Iterator[tuple[str, Context]]:
+        """Buffer resources, tiles to walk. `rows`: registers that get a lane's byte offset of its
+        query's row, with the bytes of a row and the shift of the half-wave's part."""
+        page_buffers = self.pages.buffers if self.pages else ()
+        yield "buffers", self.common | {"buffers": self.regs.buffers, "page_buffers": page_buffers}
+        yield "walk", self.common | _walk(self.k, self.regs) | {"row_offsets": rows}
+
+    def lanes(self, lanes: Callable[[Binding], Lanes]) -> Context:
+        """What each lane fetches and reads."""
+        context = self.common | {
+            "last_entry": self.pages.last_entry if self.pages else None,
+            "page_divider": self.pages.divider if self.pages else None,
+            "page_size": self.k.page_size,
+        }
+        return lambda at: context | {"lanes": lanes(at)}
 
 
 def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> dict[str, Any]:
     arguments = regs.arguments.regs
+    half = BitMap.of(lambda thread: thread >> 5 & 1, 9)
+    row = BitMap.of(lambda thread: (thread >> 6) * k.q_block_size + thread % 32, 9)
     return {
+        "half": half.moves(),
+        "row_map": row.moves(),
         "arguments": arguments,
         "argument_loads": regs.arguments.loads,
         "kernarg": regs.kernarg,
@@ -118,7 +132,8 @@ def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> di
         "tiles": regs.tiles,
         "scratch": regs.scratch,
         "temp": regs.temp,
-        "thread": regs.temp[0],
+        "thread": regs.thread,
+        "by_item": regs.item is not None,
         "seq_len": regs.query_range[1] if k.ragged else arguments["seq_len"],
         "query_range": regs.query_range,
         "key_range": regs.key_range,
@@ -143,13 +158,9 @@ def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> di
 
 
 def _walk(k: PrefillConfig, regs: PrefillState) -> dict[str, Any]:
-    half = BitMap.of(lambda thread: thread >> 5 & 1, 9)
-    row = BitMap.of(lambda thread: (thread >> 6) * k.q_block_size + thread % 32, 9)
     windowed = k.mask.name in WINDOWED
     window = getattr(k.mask, "window", 0)
     return {
-        "half": half.moves(),
-        "row_map": row.moves(),
         "lse_offset": regs.lse_offset,
         "limit": regs.limit,
         "start": regs.start,
@@ -166,6 +177,7 @@ def _walk(k: PrefillConfig, regs: PrefillState) -> dict[str, Any]:
         "row_sum": regs.row_sum,
         "causal": k.mask.name != "null",
         "windowed": windowed,
+        "floored": windowed or regs.item is not None,
         "mask": k.mask.name,
         "window": window,
         "chunks": Divider.of(window) if windowed else None,

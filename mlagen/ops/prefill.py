@@ -68,9 +68,7 @@ class PrefillKernel:
         lse: npt.NDArray[Any] | None = None,
     ) -> PrefillRun:
         """Like a call, but findings are left in the report. For checkers."""
-        config = self.config
-        if inputs.config != config:
-            raise ConfigError(f"the inputs are those of {inputs.config}, the kernel's is {config}")
+        self._require_own(inputs)
         call = host_call(inputs, out, lse)
         report = None
         if inputs.seq_len:  # no rows: nothing to write
@@ -78,6 +76,13 @@ class PrefillKernel:
                 self.artifact, tensors=call.tensors, scalars=call.scalars, sizes=call.sizes
             )
         return PrefillRun(call.output, call.lse, report)
+
+    def _require_own(self, inputs: PrefillInputs) -> None:
+        """ConfigError for inputs of another problem."""
+        if inputs.config != self.config:
+            raise ConfigError(
+                f"the inputs are those of {inputs.config}, the kernel's is {self.config}"
+            )
 
     def _call(
         self,

@@ -44,6 +44,15 @@ def _phase_cycles(addresses, lanes, first, banks, dwords):  # type: ignore[no-un
     held = np.zeros(banks, dtype=np.int64)
     for access in range(count):
         total = 0
+        if access > 0:  # most accesses repeat the one of the iteration before
+            same = True
+            for lane in range(64):
+                if addresses[access, lane] != addresses[access - 1, lane]:
+                    same = False
+                    break
+            if same:
+                result[access] = result[access - 1]
+                continue
         for phase in range(len(first) - 1):
             held[:] = 0
             worst = 0
@@ -103,7 +112,7 @@ def phases_of(ins: Instruction, machine: Machine) -> tuple[Phases, bool]:
     known = PHASES.get(ins.mnemonic)
     if known is not None and not known.assumed:
         return known, False
-    size = max(access_bytes(ins), 4)
+    size = 8 if ins.mnemonic.endswith("2_b64") else max(access_bytes(ins), 4)
     each = 64 // machine.tr_phases if known is not None else min(64, 256 // size)
     lanes = tuple(tuple(range(a, a + each)) for a in range(0, 64, each))
     return Phases(size, 64, lanes, True), True
@@ -114,11 +123,12 @@ def access_costs(stream: Stream, kernel: KernelCode, machine: Machine) -> Costs:
     count = len(stream.addresses)
     costs = Costs(*(np.zeros(count, dtype=np.int64) for _ in range(4)), {})
     steps = np.flatnonzero(stream.access >= 0)
-    rows = stream.row[steps]
-    accesses = stream.access[steps]
-    for row in np.unique(rows):
-        mine = accesses[rows == row]
-        ins = kernel.instructions[row]
+    steps = steps[np.argsort(stream.row[steps], kind="stable")]
+    rows, accesses = stream.row[steps], stream.access[steps]
+    starts = np.flatnonzero(np.diff(rows, prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+        mine = accesses[start:end]
+        ins = kernel.instructions[rows[start]]
         addresses = stream.addresses[mine]
         if ins.encoding == "DS":
             _lds_costs(ins, addresses, mine, costs, machine)
@@ -141,15 +151,14 @@ def _lds_costs(
         costs.lds[mine] = costs.ideal[mine] = 2
         return
     dwords = -(-phases.bytes // 4)
-    unique, back = np.unique(addresses, axis=0, return_inverse=True)
-    low = np.where(unique >= 0, unique & _HALF, -1)
+    low = np.where(addresses >= 0, addresses & _HALF, -1)
     found = _phase_cycles(low, lanes, first, phases.banks, dwords)
     ideal = len(phases.lanes)
     if "read2" in ins.mnemonic or "write2" in ins.mnemonic:
-        high = np.where(unique >= 0, unique >> 32, -1)
+        high = np.where(addresses >= 0, addresses >> 32, -1)
         found = found + _phase_cycles(high, lanes, first, phases.banks, dwords)
         ideal *= 2
-    costs.lds[mine] = found[back.reshape(-1)]
+    costs.lds[mine] = found
     costs.ideal[mine] = ideal
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -78,26 +79,34 @@ class Program:
 def read_program(kernel: KernelCode, machine: Machine) -> Program:
     """Rows of all instructions. UnsupportedError for a matrix instruction of unknown length and
     for formats with no timing entry."""
-    accum = kernel.descriptor.accum_offset
+    places, ranges = _registers(kernel)
     rows = np.zeros((len(kernel.instructions), COLUMNS), dtype=np.int64)
-    ranges: list[tuple[int, int, int]] = []
+    rows[:, READS : WRITE_COUNT + 1] = places
     assumed: Counter[str] = Counter()
     for out, ins in zip(rows, kernel.instructions, strict=True):
         _time(kernel, ins, out, machine, assumed)
+    return Program(kernel, rows, ranges, dict(assumed))
+
+
+@lru_cache(maxsize=4)
+def _registers(kernel: KernelCode) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Columns READS .. WRITE_COUNT of every row, and the ranges that they point into."""
+    accum = kernel.descriptor.accum_offset
+    places, ranges = [], []
+    for ins in kernel.instructions:
         effect = effects(ins, accum)
-        out[READS] = len(ranges)
+        read = len(ranges)
         for access in effect.reads:
             if access.role not in ("exec", "merge", "dpp_old"):
                 first = access.base + (VECTORS if access.file == "s" else 0)
                 ranges.append((first, access.count, int(access.role == "mfma_c")))
-        out[READ_COUNT] = len(ranges) - out[READS]
-        out[WRITES] = len(ranges)
+        write = len(ranges)
         for access in effect.writes:
             if effect.counter == "":  # what comes back on a counter is waited for by counter
                 first = access.base + (VECTORS if access.file == "s" else 0)
                 ranges.append((first, access.count, 0))
-        out[WRITE_COUNT] = len(ranges) - out[WRITES]
-    return Program(kernel, rows, np.array(ranges or [(0, 0, 0)], dtype=np.int64), dict(assumed))
+        places.append((read, write - read, write, len(ranges) - write))
+    return np.array(places, dtype=np.int64), np.array(ranges or [(0, 0, 0)], dtype=np.int64)
 
 
 def _time(

@@ -112,6 +112,12 @@ class PrefillTrial:
     ) -> tuple[Mapping[str, npt.NDArray[Any]], LaunchReport]:
         kernel = kernel_of(artifact, launcher)
         assert isinstance(kernel, PrefillKernel)
+        if self.workgroups is not None and getattr(kernel, "persistent", False):
+            raise ConfigError(
+                f"{artifact.manifest.kernel} is persistent: a workgroup computes rows of many "
+                f"query tiles, and parts of some",
+                hint="leave out the sample: all workgroups are run",
+            )
         run = kernel.run(self.inputs)
         if run.report is None:
             raise ConfigError("no sequence has a query row: there is nothing to verify")
