@@ -133,7 +133,7 @@ def access_costs(stream: Stream, kernel: KernelCode, machine: Machine) -> Costs:
         if ins.encoding == "DS":
             _lds_costs(ins, addresses, mine, costs, machine)
         else:
-            size = dma_bytes(ins) if is_lds_dma(ins) else _width(ins)
+            size = memory_bytes(ins)
             costs.bytes[mine] = size * (addresses >= 0).sum(axis=1)
             costs.lines[mine] = _count_lines(addresses, size, LINE)
     return costs
@@ -162,7 +162,12 @@ def _lds_costs(
     costs.ideal[mine] = ideal
 
 
-def _width(ins: Instruction) -> int:
+def memory_bytes(ins: Instruction) -> int:
+    """Bytes that a lane of a load or store moves, 0 for all other instructions."""
+    if ins.encoding not in ("MUBUF", "GLOBAL", "FLAT", "MTBUF"):
+        return 0
+    if is_lds_dma(ins):
+        return dma_bytes(ins)
     for suffix, size in (("dwordx4", 16), ("dwordx3", 12), ("dwordx2", 8), ("dword", 4),
                          ("short", 2), ("byte", 1), ("x2", 8)):  # fmt: skip
         if suffix in ins.mnemonic:

@@ -60,7 +60,6 @@ B_SIZE: Final = 5
 
 SIMDS: Final = 4
 _RING: Final = 128
-_BLOCKED: Final = 1 << 60
 
 
 @njit(cache=True)
@@ -175,10 +174,12 @@ def simulate(  # type: ignore[no-untyped-def]
             row = step_row[step]
             unit = rows[row, p.UNIT]
             if waiting[wave] == 1:
-                stalls[row, BARRIER] += slot
+                stalls[step_row[step - 1], BARRIER] += slot
                 continue
             if at[wave] > t:
-                stalls[row, why[wave]] += slot
+                behind = why[wave] == BARRIER or why[wave] == NOPS or why[wave] == FETCH
+                blamed = step_row[step - 1] if behind and step > first[wave] else row
+                stalls[blamed, why[wave]] += slot
                 continue
             # Ports of the SIMD.
             server = 0

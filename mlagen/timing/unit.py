@@ -21,12 +21,14 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class WaveTimes:
-    """A wave's instructions: rows of the program and the cycles in which they were issued."""
+    """A wave's instructions: rows of the program, the cycles in which they were issued, and the
+    cycles for which they keep the LDS."""
 
     wave: int
     workgroup: int
     rows: Ints
     issued: Ints
+    lds: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +98,9 @@ def time_unit(
     when = np.zeros(len(rows), dtype=np.int64)
     stalls = np.zeros((len(program.rows), len(engine.REASONS)), dtype=np.int64)
     busy = np.zeros(engine.B_SIZE, dtype=np.int64)
+    lds = by_step(costs.lds)
     cycles = engine.simulate(
-        program.rows, program.ranges, _numbers(machine, reuse), first, rows, by_step(costs.lds),
+        program.rows, program.ranges, _numbers(machine, reuse), first, rows, lds,
         by_step(costs.bytes), by_step(costs.lines), group, simd, np.zeros_like(group), when,
         stalls, busy,
     )  # fmt: skip
@@ -109,6 +112,7 @@ def time_unit(
             wave // stream.waves,
             rows[first[wave] : first[wave + 1]],
             when[first[wave] : first[wave + 1]],
+            lds[first[wave] : first[wave + 1]] * 256 // machine.lds_bytes,
         )
         for wave in range(len(first) - 1)
     )
