@@ -127,8 +127,12 @@ class Machine:
         """Another machine. ConfigError for a name that is no constant, or a value below zero."""
         for name, value in values.items():
             if name not in BY_NAME:
-                raise ConfigError(f"unknown constant {name!r}", hint="they are: " + ", ".join(BY_NAME))
-            if value < 0 or (name in ("max_clock", "sustain", "cus", "exp", "lds_bytes") and value == 0):
+                raise ConfigError(
+                    f"unknown constant {name!r}", hint="they are: " + ", ".join(BY_NAME)
+                )
+            if value < 0 or (
+                name in ("max_clock", "sustain", "cus", "exp", "lds_bytes") and value == 0
+            ):
                 raise ConfigError(f"constant {name}={value} is out of range")
         kinds = {field.name: field.type for field in fields(self)}
         cast = {name: value if kinds[name] == "float" else int(value)

@@ -44,7 +44,9 @@ class Point:
 _LENGTHS = (1024, 2048, 4096, 8192, 16384)
 
 
-def _hipkittens(kernel: str, heads: int, values: tuple[float, ...], calibrates: int = 0) -> list[Point]:
+def _hipkittens(
+    kernel: str, heads: int, values: tuple[float, ...], calibrates: int = 0
+) -> list[Point]:
     return [
         Point(Shape(kernel, 15 if heads == 64 and n == 16384 else 16, heads, n), (value,),
               "HipKittens", calibrates=n == calibrates)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mlagen.binary import KernelCode
 from mlagen.binary.effects import is_lds_dma
 from mlagen.targets import GFX950
 from mlagen.timing import engine, program
@@ -143,7 +142,5 @@ def stall_lines(unit: UnitTimes, rows: np.ndarray, place: Place | None) -> tuple
             if cycles:
                 ins = kernel.instructions[row]
                 where = (place(ins.offset) if place else "") or f"{ins.offset:#x}"
-                found.append(
-                    StallLine(where, ins.offset, str(ins), engine.REASONS[reason], cycles)
-                )
+                found.append(StallLine(where, ins.offset, str(ins), engine.REASONS[reason], cycles))
     return tuple(sorted(found, key=lambda line: -line.cycles))

@@ -177,9 +177,7 @@ def _corners(job: Job, base: Machine, seconds: float) -> tuple[CornerResult, ...
 
 def _result(corner: Corner, on: Machine, timed: Timed, seconds: float) -> CornerResult:
     ratio = timed.seconds(on) / seconds
-    return CornerResult(
-        corner.name, timed.cycles, on.clock, corner.misfit, corner.plausible, ratio
-    )
+    return CornerResult(corner.name, timed.cycles, on.clock, corner.misfit, corner.plausible, ratio)
 
 
 def _warnings(job: Job, unit: UnitTimes) -> list[str]:

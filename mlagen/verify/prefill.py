@@ -17,6 +17,7 @@ from mlagen.problem import (
     Expected,
     MhaConfig,
     MlaConfig,
+    MlaPrefillInputs,
     PrefillInputs,
     Worst,
     exact,
