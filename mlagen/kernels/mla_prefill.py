@@ -20,13 +20,27 @@ from mlagen.kernels.fragments import MFMA_ROWS, accumulator_row
 from mlagen.kernels.mla_prefill_moves import Stream
 from mlagen.kernels.mla_prefill_operands import operands
 from mlagen.kernels.mla_prefill_registers import StreamedRegisters
-from mlagen.kernels.mla_prefill_rings import key_ring, value_layouts, value_ring, value_slots
+from mlagen.kernels.mla_prefill_rings import (
+    key_ring,
+    key_slots,
+    value_layouts,
+    value_ring,
+    value_slots,
+)
 from mlagen.kernels.mla_prefill_signature import refuse_unsupported, signature
+from mlagen.kernels.prefill_pages import Paged, Pages, page_value
 from mlagen.kernels.prefill_registers import WINDOWED
 from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, setup_operations
 from mlagen.problem import MlaConfig
 
-__all__ = ["StreamedAttention", "key_ring", "value_layouts", "value_ring", "value_slots"]
+__all__ = [
+    "StreamedAttention",
+    "key_ring",
+    "key_slots",
+    "value_layouts",
+    "value_ring",
+    "value_slots",
+]
 
 
 class StreamedAttention:
@@ -56,8 +70,9 @@ class StreamedAttention:
         s.signature = signature(k)
         self.regs = StreamedRegisters(k, s, s.signature, self.held, keys, values, band=band)
         self.windowed = k.mask.name in WINDOWED
-        self.key_stream = Stream(self.regs, keys, self.held.keys)
-        self.value_stream = Stream(self.regs, values, ())
+        self.pages = self._pages(s) if k.page_size else None
+        self.key_stream = Stream(self.regs, keys, self.held.keys, self.pages)
+        self.value_stream = Stream(self.regs, values, (), self.pages)
         bind(keys, self.key_stream)
         bind(values, self.value_stream)
 
@@ -76,7 +91,7 @@ class StreamedAttention:
             (regs.row_offset, tensors.q.row_bytes, half),
             (regs.output_offset, tensors.o.row_bytes, 4),
         ]
-        for name, context in setup_operations(self.k, regs, tensors, self._lanes, rows, None):
+        for name, context in setup_operations(self.k, regs, tensors, self._lanes, rows, self.pages):
             leaves = name == "sequence" and self.k.ragged
             self._record(name, None, context, leaves=leaves)
         if self.fp8:
@@ -152,6 +167,18 @@ class StreamedAttention:
         self._record("no_tiles", None, context, domain="empty")
 
     # ---- once a tile ------------------------------------------------------------------------
+
+    def find_pages(self, ring: Ring, tile: Tile) -> None:
+        """Look up the pages of a tile ahead of its copy; nothing where K and V are contiguous. For
+        the role that copies it."""
+        if self.pages is None:
+            return
+        rows = self.pages.by_lane
+        self._record(
+            f"find_{ring.name}_pages", tile, self.pages.lookup(ring),
+            folder="mla" if rows else "mha", template="find_rows" if rows else "find_pages",
+            defines=(page_value(ring, tile),),
+        )  # fmt: skip
 
     def qk(self, tile: Tile) -> Operation:
         """S = K Q^T, a block of 32 keys at a time."""
@@ -305,11 +332,14 @@ class StreamedAttention:
         if ring is self.values:
             columns = [("V", self.held.values, 0)]
         fetches = [
-            Fetch(name, source, area.dma, tensor.row_bytes, first)
+            Fetch(name, source, area.dma.row, area.dma.byte, tensor.row_bytes, first)
             for (name, tensor, first), area, source in zip(
-                columns, ring.areas, regs.sources[: len(columns)], strict=True
+                columns, ring.areas, regs.sources, strict=False
             )
         ]
+        if self.pages is not None:
+            areas = self.pages.areas(ring)
+            fetches = [x.of_pages(area) for x, area in zip(fetches, areas, strict=True)]
         first_wave = ring.waves * list(self.fetch).index(at.role)
         return Lanes(
             tuple(fetches),
@@ -320,6 +350,17 @@ class StreamedAttention:
             ),
             ((regs.lds_wave, first_wave, ring.areas[0].dma.wave_stride),),
         )
+
+    def _pages(self, s: Space) -> Pages:
+        """Look-ups whose registers K and V share, as each role fetches one of them."""
+        regs = self.regs
+        tensors = {
+            self.keys: tuple(area.tensor for area in self.held.keys),
+            self.values: (self.held.values,),
+        }
+        paged = [Paged(ring, of, tuple(regs.sources[: len(of)])) for ring, of in tensors.items()]
+        buffers = {ring.name: regs.buffers["PAGE"] for ring in tensors if "PAGE" in regs.buffers}
+        return Pages(self.k, s, regs, paged, buffers, shared=True)
 
     def _record(
         self, name: str, tile: Tile | None, context: Any, *, folder: str = "mha",

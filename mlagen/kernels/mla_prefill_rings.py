@@ -14,8 +14,20 @@ PADDED_STRIDE = 1040  # a block of 1024 bytes and 16 more
 
 def value_layouts(k: MhaConfig | MlaConfig) -> tuple[str, ...]:
     """The layouts of V that fit the problem, best first. Transposing reads of bf16 take rows that
-    `plain` keeps on different banks; those of fp8 need padding, or a swizzle."""
-    return ("plain",) if k.dtype == "bf16" else ("padded", "swizzled", "plain")
+    `plain` keeps on different banks; those of fp8 need padding, or a swizzle. `padded` has rows of
+    64 keys in a block, which lie in several pages where those are smaller, and of more than one."""
+    if k.dtype == "bf16":
+        return ("plain",)
+    if 1 < k.page_size < 64:
+        return ("swizzled", "plain")
+    return ("padded", "swizzled", "plain")
+
+
+def key_slots(k: MhaConfig | MlaConfig) -> tuple[int, ...]:
+    """Numbers of K tiles in LDS, best first. A page is looked up an iteration ahead of its DMA, and
+    every number of tiles modulo all slots drains in code of its own: as many slots as V has keep
+    that within a branch's reach."""
+    return (3, 2) if k.page_size and value_slots(k)[0] == 3 else (2, 3)
 
 
 def value_slots(k: MhaConfig | MlaConfig) -> tuple[int, ...]:
