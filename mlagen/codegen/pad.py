@@ -35,7 +35,7 @@ def hazard_info(x: Instruction) -> HazardInfo:
     kind = Kind.OTHER if x.mnemonic in _NO_HAZARD else _KINDS.get(x.pipe, Kind.OTHER)
     if not kind:
         return HazardInfo(Kind.OTHER)
-    if x.pipe == "vmem" and x.text.endswith(" lds"):
+    if x.pipe == "vmem" and (x.text.endswith(" lds") or "_load_lds_" in x.mnemonic):
         kind = Kind.LDS_DMA
     elif x.mnemonic.startswith("v_permlane"):
         kind = Kind.PERMLANE
