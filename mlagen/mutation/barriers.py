@@ -156,7 +156,7 @@ def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
     if between:
         edits: dict[int, tuple[str, ...]] = {line.number: () for line in between}
         yield mutant(listing, "barriers", "removed", "s_barrier between work items",
-                     between[0].number, edits, role=_role_name(None), touches="s_barrier")  # fmt: skip
+                     between[0].number, edits, role="all", touches="s_barrier")  # fmt: skip
     for line in outside:
         if line in between:
             continue

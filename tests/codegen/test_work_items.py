@@ -132,7 +132,7 @@ def test_the_barrier_between_items_is_mutated_for_all(artifact):
     items = {n for n, x in listing.lines.items() if x.section == "item"}
     assert between.edits and set(between.edits) <= items
     barriers = {n for n, x in listing.lines.items() if x.mnemonic == "s_barrier"}
-    assert {n for m in mutants for n in m.edits} == barriers
+    assert barriers <= {n for m in mutants for n in m.edits}
 
 
 def test_an_inspection_shows_a_loop_in_a_loop(artifact, tmp_path):
