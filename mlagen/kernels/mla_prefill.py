@@ -71,7 +71,7 @@ class StreamedAttention:
         self.k, self.keys, self.values = k, keys, values
         self.held = operands(k)
         self.early, self.eager, self.fetch = early * k.kv_block // 128, eager, fetch
-        s.signature = signature(k, persistent=persistent)
+        s.signature = self.signature = signature(k, persistent=persistent)
         self.persistent = persistent
         self.regs = StreamedRegisters(
             k, s, s.signature, self.held, keys, values, band=band, persistent=persistent
@@ -152,8 +152,18 @@ class StreamedAttention:
         """O^T accumulators and the LSE to global memory; rows beyond the sequence are dropped by
         the range check."""
         regs = self.regs
-        location = regs.words[1] if self.persistent else None
+        location = regs.place[1] if self.persistent else None
         if location is not None:
+            pointers = regs.grown, regs.scratch[4:6]  # free by then
+            offsets = {a.name: a.offset for a in self.signature.arguments}
+            context = {
+                "kernarg": regs.kernarg,
+                "pointer": pointers[0],
+                "lse_pointer": pointers[1],
+                "offset": offsets["partial_o"],
+                "lse_offset": offsets["partial_lse"],
+            }
+            self._record("partial_pointers", None, context, folder="mla")
             context = {
                 "O": regs.output,
                 "row_sum": regs.row_sum,
@@ -161,16 +171,17 @@ class StreamedAttention:
                 "ln2": hex_float(LN2),
                 "temp": regs.temp,
                 "scratch": regs.scratch,
-                "words": regs.words,
+                "location": location,
+                "heads_word": regs.heads,
                 "q_tile": self.k.q_tile,
                 "heads": self.k.num_heads,
                 "row_bytes": self.k.num_heads * self._partial_bytes,
                 "head_bytes": self._partial_bytes,
-                "pointer": regs.arguments["partial_o"],
-                "lse_pointer": regs.arguments["partial_lse"],
+                "pointer": pointers[0],
+                "lse_pointer": pointers[1],
                 "offset": regs.partial_offset,
                 "lse_offset": regs.partial_lse_offset,
-                "buffer": regs.buffers["K"],
+                "buffer": regs.compare[4:8],
                 "lse_buffer": regs.buffers["Q"],
             }
             self._record("store_partial", None, context, folder="mla", guarded=True)
@@ -357,7 +368,11 @@ class StreamedAttention:
         return dict(common) | {
             "items": self.regs.items,
             "item": self.regs.item,
-            "words": self.regs.words,
+            "first_item": self.regs.first_item,
+            "page_size": self.k.page_size,
+            "place": self.regs.place,
+            "blocks": self.regs.blocks,
+            "heads_word": self.regs.heads,
             "partial_offset": self.regs.partial_offset,
             "partial_lse_offset": self.regs.partial_lse_offset,
             "partial_row_bytes": self.k.num_heads * self._partial_bytes,
