@@ -53,6 +53,7 @@ class StreamedRegisters(PrefillState):
         self.partial_offset = one("POFF", "byte offset of the row in a partial output")
         self.partial_lse_offset = one("PLOFF", "byte offset of the row's LSE in a partial output")
         scalar = s.registers.scalar
+        self.own_keys = self.grown  # free while an item is set up
         self.first_item = scalar("FIRSTITEM", 1, "number of its first work item")
         self.place = scalar("PLACE", 2, "the work item's sequence, and partial_o_loc", align=2)
         self.heads = scalar("HEADS", 1, "the work item's heads, as the host wrote them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mlagen.dsl import Argument, Regs, Signature, Space
@@ -11,7 +12,7 @@ _LOADS = {8: "s_load_dwordx8", 4: "s_load_dwordx4", 2: "s_load_dwordx2", 1: "s_l
 _ALIGNMENT = {1: 1, 2: 2, 3: 2}
 _MOST_ALIGNED = 4
 # Pointers beyond the first four that a tile loop needs too.
-_LASTING = ("k_rope", "page_table")
+_LASTING = ("k_rope", "page_table", "page_list")
 ONCE = "PTRS"
 
 
@@ -57,8 +58,23 @@ def argument_registers(s: Space, signature: Signature) -> Arguments:
         for argument in held:
             regs[argument.name] = block[at : at + argument.size // 4]
             at += argument.size // 4
-        loads += _chunks(block, held[0].offset)
+        at = 0
+        for run in _runs(held):
+            words = sum(argument.size for argument in run) // 4
+            loads += _chunks(block[at : at + words], run[0].offset)
+            at += words
     return Arguments(regs, once, tuple(loads))
+
+
+def _runs(held: Sequence[Argument]) -> Iterator[list[Argument]]:
+    """Arguments that lie one behind another."""
+    run: list[Argument] = []
+    for argument in held:
+        if run and argument.offset != run[-1].offset + run[-1].size:
+            yield run
+            run = []
+        run.append(argument)
+    yield run
 
 
 def _chunks(block: Regs, offset: int) -> list[tuple[str, Regs, str]]:

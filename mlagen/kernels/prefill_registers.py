@@ -82,6 +82,8 @@ class PrefillState:
     ) -> None:
         scalar = s.registers.scalar
         self.arguments = argument_registers(s, signature)
+        given = self.arguments.regs
+        self.page_table = given.get("page_table", given.get("page_list"))
         self.buffers = {
             name: scalar(f"SRD{name}", 4, f"buffer resource of {name}", align=4) for name in buffers
         }
