@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import Launcher, LaunchReport
-from mlagen.ops import PrefillKernel, kernel_of
+from mlagen.ops import MlaPrefillKernel, PrefillKernel, kernel_of
 from mlagen.problem import (
     Expected,
     MhaConfig,
@@ -25,8 +25,11 @@ from mlagen.problem import (
     rounded,
 )
 from mlagen.problem.mha_selection import Workgroup
+from mlagen.problem.mla_prefill_call import whole_tiles
 from mlagen.testdata import mha_inputs, mla_prefill_inputs
 from mlagen.verify.kinds import Sample, Size, Trial, register
+
+WORKGROUPS = 6  # that share the query tiles where a kernel is persistent
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,14 @@ class PrefillTrial:
                 f"query tiles, and parts of some",
                 hint="leave out the sample: all workgroups are run",
             )
-        run = kernel.run(self.inputs)
+        more: dict[str, Any] = {}
+        if isinstance(kernel, MlaPrefillKernel) and kernel.persistent:
+            # Whole tiles: the rounding oracle knows one running maximum a row, and each part of a
+            # split tile has its own.
+            assert isinstance(self.inputs, MlaPrefillInputs)
+            listed = kernel.takes_aiters_arguments
+            more["plan"] = whole_tiles(self.inputs, WORKGROUPS, listed=listed)
+        run = kernel.run(self.inputs, **more)
         if run.report is None:
             raise ConfigError("no sequence has a query row: there is nothing to verify")
         outputs = {"o": self.inputs.output_view(run.output)}
