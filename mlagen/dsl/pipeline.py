@@ -109,6 +109,7 @@ class PipelineSchedule:
     smem: Smem
     registers: tuple[NamedRegisters, ...]
     signature: Signature
+    symbol: str  # of the entry
     line: int
 
     @property
@@ -118,12 +119,14 @@ class PipelineSchedule:
 
 @dataclass
 class PipelineSpace:
-    """What a pipeline schedule function is handed besides the problem."""
+    """What a pipeline schedule function is handed besides the problem. `symbol`: of the entry,
+    where it is not the schedule's name."""
 
     knobs: Knobs
     smem: Smem
     registers: dict[str, NamedRegisters] = field(default_factory=dict)
     signature: Signature | None = None
+    symbol: str = ""
     roles: list[WarpRole] = field(default_factory=list)
 
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
@@ -236,6 +239,7 @@ def _pipelined(
         smem=space.smem,
         registers=tuple(space.registers.values()),
         signature=space.signature,
+        symbol=space.symbol or builder.author.name,
         line=builder.author.line,
     )
 

@@ -20,13 +20,27 @@ from mlagen.kernels.fragments import MFMA_ROWS, accumulator_row
 from mlagen.kernels.mla_prefill_moves import Stream
 from mlagen.kernels.mla_prefill_operands import operands
 from mlagen.kernels.mla_prefill_registers import StreamedRegisters
-from mlagen.kernels.mla_prefill_rings import key_ring, value_layouts, value_ring, value_slots
+from mlagen.kernels.mla_prefill_rings import (
+    key_ring,
+    key_slots,
+    value_layouts,
+    value_ring,
+    value_slots,
+)
 from mlagen.kernels.mla_prefill_signature import refuse_persistent, refuse_unsupported, signature
+from mlagen.kernels.prefill_pages import Paged, Pages, page_value
 from mlagen.kernels.prefill_registers import WINDOWED
 from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, Setup
 from mlagen.problem import MhaConfig, MlaConfig
 
-__all__ = ["StreamedAttention", "key_ring", "value_layouts", "value_ring", "value_slots"]
+__all__ = [
+    "StreamedAttention",
+    "key_ring",
+    "key_slots",
+    "value_layouts",
+    "value_ring",
+    "value_slots",
+]
 
 
 class StreamedAttention:
@@ -65,8 +79,9 @@ class StreamedAttention:
         self.windowed = k.mask.name in WINDOWED
         # M starts at a number: with a sink, and where a part of a tile may be hidden from a row.
         self.floored = self.windowed or k.sink or persistent
-        self.key_stream = Stream(self.regs, keys, self.held.keys)
-        self.value_stream = Stream(self.regs, values, ())
+        self.pages = self._pages(s) if k.page_size else None
+        self.key_stream = Stream(self.regs, keys, self.held.keys, self.pages)
+        self.value_stream = Stream(self.regs, values, (), self.pages)
         bind(keys, self.key_stream)
         bind(values, self.value_stream)
 
@@ -77,8 +92,8 @@ class StreamedAttention:
     # ---- once a workgroup -------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Once a workgroup: arguments, lane addresses; where it is one query tile, that tile's head
-        and sequence. A workgroup without a row ends here."""
+        """Once a workgroup: arguments; where it is one query tile, that tile's head and sequence. A
+        workgroup without a row ends here."""
         setup = self._setup
         if self.persistent:
             self._record("work", None, self._of_work(setup.common), folder="mla")
@@ -86,17 +101,19 @@ class StreamedAttention:
             for name, context in setup.first():
                 leaves = name == "sequence" and self.k.ragged
                 self._record(name, None, context, leaves=leaves)
-        self._record("lanes", None, setup.lanes(self._lanes))
         if self.fp8:
             scale = {"pair": self.regs.scale, "scale": self.regs.arguments["scale_log2e"]}
             self._record("scale", None, scale, folder="mla")
 
     def begin(self) -> None:
-        """Once a query tile: a work item's head, rows and keys; buffer resources, tiles to walk."""
+        """Once a query tile: a work item's head, rows and keys; buffer resources, tiles to walk,
+        lane addresses."""
+        setup = self._setup
         if self.persistent:
-            self._record("item", None, self._of_work(self._setup.common), folder="mla")
-        for name, context in self._setup.tile(self._rows):
+            self._record("item", None, self._of_work(setup.common), folder="mla")
+        for name, context in setup.tile(self._rows):
             self._record(name, None, context)
+        self._record("lanes", None, setup.lanes(self._lanes))
 
     def load_queries(self) -> None:
         """Global to registers: this wave's 32 query rows as MFMA B operand."""
@@ -194,6 +211,18 @@ class StreamedAttention:
         self._record("no_tiles", None, context, domain="empty")
 
     # ---- once a tile ------------------------------------------------------------------------
+
+    def find_pages(self, ring: Ring, tile: Tile) -> None:
+        """Look up the pages of a tile ahead of its copy; nothing where K and V are contiguous. For
+        the role that copies it."""
+        if self.pages is None:
+            return
+        rows = self.pages.by_lane
+        self._record(
+            f"find_{ring.name}_pages", tile, self.pages.lookup(ring),
+            folder="mla" if rows else "mha", template="find_rows" if rows else "find_pages",
+            defines=(page_value(ring, tile),),
+        )  # fmt: skip
 
     def qk(self, tile: Tile) -> Operation:
         """S = K Q^T, a block of 32 keys at a time."""
@@ -312,7 +341,7 @@ class StreamedAttention:
 
     @property
     def _setup(self) -> Setup:
-        return Setup(self.k, self.regs, self.held.tensors)
+        return Setup(self.k, self.regs, self.held.tensors, self.pages)
 
     @property
     def _rows(self) -> list[tuple[Regs, int, int]]:
@@ -377,11 +406,14 @@ class StreamedAttention:
         if ring is self.values:
             columns = [("V", self.held.values, 0)]
         fetches = [
-            Fetch(name, source, area.dma, tensor.row_bytes, first)
+            Fetch(name, source, area.dma.row, area.dma.byte, tensor.row_bytes, first)
             for (name, tensor, first), area, source in zip(
-                columns, ring.areas, regs.sources[: len(columns)], strict=True
+                columns, ring.areas, regs.sources, strict=False
             )
         ]
+        if self.pages is not None:
+            areas = self.pages.areas(ring)
+            fetches = [x.of_pages(area) for x, area in zip(fetches, areas, strict=True)]
         first_wave = ring.waves * list(self.fetch).index(at.role)
         return Lanes(
             tuple(fetches),
@@ -392,6 +424,17 @@ class StreamedAttention:
             ),
             ((regs.lds_wave, first_wave, ring.areas[0].dma.wave_stride),),
         )
+
+    def _pages(self, s: Space) -> Pages:
+        """Look-ups whose registers K and V share, as each role fetches one of them."""
+        regs = self.regs
+        tensors = {
+            self.keys: tuple(area.tensor for area in self.held.keys),
+            self.values: (self.held.values,),
+        }
+        paged = [Paged(ring, of, tuple(regs.sources[: len(of)])) for ring, of in tensors.items()]
+        buffers = {ring.name: regs.buffers["PAGE"] for ring in tensors if "PAGE" in regs.buffers}
+        return Pages(self.k, s, regs, paged, buffers, shared=True)
 
     def _record(
         self, name: str, tile: Tile | None, context: Any, *, folder: str = "mha",

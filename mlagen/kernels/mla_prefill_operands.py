@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlagen.kernels.fragments import FORMATS, MatrixFormat
-from mlagen.kernels.prefill_setup import PrefillTensors, RowTensor
+from mlagen.kernels.prefill_tensors import PrefillTensors, RowTensor
 from mlagen.problem import MhaConfig, MlaConfig
 
 

@@ -15,13 +15,22 @@ PADDED_BLOCKS, PADDED_BLOCK, PADDED_STRIDE = 8, 1024, 1040
 
 def value_layouts(k: MhaConfig | MlaConfig) -> tuple[str, ...]:
     """The layouts of V that fit the problem, best first. Transposing reads of bf16 take rows that
-    `plain` keeps on different banks; those of fp8 need padding, or a swizzle, where the tile has no
-    8 blocks to pad."""
+    `plain` keeps on different banks; those of fp8 need padding, or a swizzle. `padded` has rows of
+    64 keys in a block, which lie in several pages where those are smaller, and of more than one; a
+    tile of less than 8 blocks has none to pad."""
     if k.dtype == "bf16":
         return ("plain",)
     tile_bytes = k.kv_block * k.v_width * k.element_bytes
-    padded = () if tile_bytes % (PADDED_BLOCKS * PADDED_BLOCK) else ("padded",)
-    return (*padded, "swizzled", "plain")
+    if 1 < k.page_size < 64 or tile_bytes % (PADDED_BLOCKS * PADDED_BLOCK):
+        return ("swizzled", "plain")
+    return ("padded", "swizzled", "plain")
+
+
+def key_slots(k: MhaConfig | MlaConfig) -> tuple[int, ...]:
+    """Numbers of K tiles in LDS, best first. A page is looked up an iteration ahead of its DMA, and
+    every number of tiles modulo all slots drains in code of its own: as many slots as V has keep
+    that within a branch's reach."""
+    return (3, 2) if k.page_size and value_slots(k)[0] == 3 else (2, 3)
 
 
 def value_slots(k: MhaConfig | MlaConfig) -> tuple[int, ...]:

@@ -12,28 +12,44 @@ import numpy.typing as npt
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import Launcher, LaunchReport
-from mlagen.ops import PrefillKernel, kernel_of
+from mlagen.ops import MlaPrefillKernel, PrefillKernel, kernel_of
 from mlagen.problem import (
     Expected,
     MhaConfig,
     MlaConfig,
+    MlaPrefillInputs,
     PrefillInputs,
     Worst,
     exact,
     rounded,
 )
 from mlagen.problem.mha_selection import Workgroup
+from mlagen.problem.mla_prefill_call import plan_inputs
+from mlagen.problem.mla_prefill_plan import WorkPlan
 from mlagen.problem.prefill import PrefillConfig
 from mlagen.testdata import mha_inputs, mla_prefill_inputs
 from mlagen.verify.kinds import Sample, Size, Trial, register
 
+PLANNED_WORKGROUPS = 5
+
 
 @dataclass(frozen=True)
 class PrefillTrial:
-    """A call of a prefill kernel. `workgroups`: those that run and are compared; None: all."""
+    """A call of a prefill kernel. `workgroups`: those that run and are compared; None: all.
+    `plan`: the work of a persistent kernel."""
 
     inputs: PrefillInputs
     workgroups: tuple[Workgroup, ...] | None = None
+    plan: WorkPlan | None = None
+
+    def planned(self, artifact: Artifact) -> PrefillTrial:
+        """With the work of a persistent kernel divided over a few workgroups, so that each walks
+        several items and some tiles are cut."""
+        names = {arg.name for arg in artifact.manifest.args}
+        if "work_indptr" not in names or not isinstance(self.inputs, MlaPrefillInputs):
+            return self
+        plan = plan_inputs(self.inputs, PLANNED_WORKGROUPS, listed="page_list" in names)
+        return replace(self, plan=plan)
 
     @property
     def sizes(self) -> Mapping[str, Size]:
@@ -100,7 +116,10 @@ class PrefillTrial:
         return np.concatenate([groups.reshape(-1, 3) for groups in per_sequence])
 
     def oracles(self) -> tuple[Expected, ...]:
-        found = [oracle(self.inputs, workgroups=self.workgroups) for oracle in (exact, rounded)]
+        found = [
+            exact(self.inputs, workgroups=self.workgroups),
+            rounded(self.inputs, workgroups=self.workgroups, plan=self.plan),
+        ]
         outputs = tuple(expected.output for expected in found)
         if self.inputs.config.lse:
             return outputs + tuple(expected.lse for expected in found)
@@ -117,7 +136,11 @@ class PrefillTrial:
                 f"query tiles, and parts of some",
                 hint="leave out the sample: all workgroups are run",
             )
-        run = kernel.run(self.inputs)
+        if self.plan is None:
+            run = kernel.run(self.inputs)
+        else:
+            assert isinstance(kernel, MlaPrefillKernel)
+            run = kernel.run(self.inputs, plan=self.plan)
         if run.report is None:
             raise ConfigError("no sequence has a query row: there is nothing to verify")
         outputs = {"o": self.inputs.output_view(run.output)}
