@@ -15,7 +15,19 @@ half has a stream of its own: the lower fetches K, the upper V.
 The waits before the barriers and inside the products, the prologue and the drain are derived.
 """
 
-from mlagen.dsl import cluster, copy, epilogue, only, prologue, read, roles, schedule, tiles, weave
+from mlagen.dsl import (
+    cluster,
+    copy,
+    each_item,
+    epilogue,
+    only,
+    prologue,
+    read,
+    roles,
+    schedule,
+    tiles,
+    weave,
+)
 from mlagen.kernels.mla_prefill import (
     StreamedAttention,
     key_ring,
@@ -41,18 +53,22 @@ def mla_prefill_v2(k, s):
     rescale = s.choice("rescale", "lazy", "eager", comment="O follows a maximum that moved, or all")
     qk_pattern = s.choice("qk_pattern", "even", "8x2:2", "12x1:1", comment="DMA under QK")
     pv_pattern = s.choice("pv_pattern", "20x1:0 4x1:2", "even", "24x1:0", comment="K under PV")
+    grid = s.choice("grid", "static", "persistent", comment="a workgroup is a tile, or walks items")
     priority = s.choice("priority", 1, 0, 2, 3, comment="s_setprio of clusters A and D")
 
     K = key_ring(s, k, slots=k_slots, waves=4, swizzle=swizzle)
     V = value_ring(s, k, slots=v_slots, waves=4, layout=v_layout)
     attention = StreamedAttention(
-        k, s, K, V, band=band, early=early, eager=rescale == "eager", fetch={"lower": K, "upper": V}
-    )
+        k, s, K, V, band=band, early=early, eager=rescale == "eager",
+        fetch={"lower": K, "upper": V}, persistent=grid == "persistent",
+    )  # fmt: skip
     waves = roles(lower=range(4), upper=range(4, 8), stagger=stagger)
     lower, upper = waves["lower"], waves["upper"]
 
     with prologue():
         attention.setup()
+    with each_item() if grid == "persistent" else prologue():
+        attention.begin()
         attention.load_queries()
 
     for i in tiles(waves):

@@ -91,6 +91,7 @@ class Piece:
     phase: int = 0
     iteration: str = ""
     stagger: Literal["", "enter", "leave"] = ""  # bare barriers of the control flow behind it
+    control: list[Instruction] = field(default_factory=list)  # that code, where it reads registers
 
     def barriers_behind(self, role: Role, roles: Roles) -> int:
         """Bare barriers that a wave of `role` passes behind the piece: those that set it behind
@@ -153,9 +154,15 @@ class Layout:
     steady_from: int
     steady_to: int
     ways: Mapping[str, Callable[[int], list[Step]]]
+    once: Mapping[str, list[Step]]  # of a persistent kernel: what runs ahead of all items
+
+    @property
+    def persistent(self) -> bool:
+        return bool(self.once)
 
     def paths(self, n: int, role: str = "") -> list[Step]:
-        """The pieces that the stream of `role` runs for `n` tiles."""
+        """The pieces that the stream of `role` runs for `n` tiles: all of them, or those of one
+        work item."""
         return self.ways[role](n)
 
     def pieces(self) -> Iterator[Piece]:

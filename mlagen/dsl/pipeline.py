@@ -30,11 +30,20 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mlagen.dsl.operation import Operation, Step
-from mlagen.dsl.schedule import MAKERS, Builder, Knob, Knobs, Named, ScheduleFunction, moved
+from mlagen.dsl.schedule import (
+    MAKERS,
+    Builder,
+    Knob,
+    Knobs,
+    Named,
+    ScheduleFunction,
+    Section,
+    moved,
+)
 from mlagen.dsl.signature import Signature
 from mlagen.dsl.smem import Smem
 from mlagen.dsl.tile import Tile
-from mlagen.errors import ScheduleError
+from mlagen.errors import ScheduleError, UnsupportedError
 from mlagen.targets import SM_90A
 
 WARPGROUP = 4  # warps; wgmma and setmaxnreg act on whole warpgroups (PTX ISA)
@@ -161,7 +170,12 @@ class PipelineBuilder(Builder):
         self.steps_of[waves.name] = step
         self.open = (waves, "loop")
 
-    def enter_section(self, name: Literal["prologue", "epilogue"], role: Any) -> None:
+    def enter_section(self, name: Section, role: Any) -> None:
+        if name == "item":
+            raise UnsupportedError(
+                f"{self.file}:{self.line()}: each_item() has no code generator for this target",
+                hint="gfx950 has persistent kernels",
+            )
         if not isinstance(role, WarpRole):
             raise ScheduleError(f"{self.file}:{self.line()}: {name}() takes a role here")
         self.open = (role, name)

@@ -27,6 +27,7 @@ from mlagen.targets import GFX950, Gfx950
 
 AccessKind = Literal["copy", "read", "release"]
 Mover = Callable[[AccessKind, Tile], Operation]
+Section = Literal["prologue", "item", "epilogue"]
 
 
 @dataclass(frozen=True)
@@ -92,17 +93,27 @@ class Schedule:
     lds: Lds
     registers: Registers
     prologue: tuple[Operation, ...]
+    items: tuple[Operation, ...]  # at the head of every work item; none: not persistent
     loop: tuple[Cluster, ...]
     epilogue: tuple[Operation, ...]
     signature: Signature
     line: int
 
     @property
+    def operations(self) -> tuple[Operation, ...]:
+        """All operations, in the order of the text."""
+        looped = operations_of(step for cluster in self.loop for step in cluster.steps)
+        return (*self.prologue, *self.items, *looped, *self.epilogue)
+
+    @property
     def apart(self) -> bool:
         """Whether each role has code of its own: it is asked for, or some operation is limited."""
-        once = (*self.prologue, *self.epilogue)
-        looped = (operation for cluster in self.loop for operation in cluster.operations())
-        return self.roles.apart or any(operation.roles for operation in (*once, *looped))
+        return self.roles.apart or any(operation.roles for operation in self.operations)
+
+    @property
+    def persistent(self) -> bool:
+        """Whether a workgroup does one work item after another."""
+        return bool(self.items)
 
 
 class Named(Protocol):
@@ -119,7 +130,7 @@ class Builder:
         self.file = file
         self.roles: Roles | None = None
         self.clusters: list[Cluster] = []
-        self.sections: dict[str, list[Operation]] = {"prologue": [], "epilogue": []}
+        self.sections: dict[str, list[Operation]] = {"prologue": [], "item": [], "epilogue": []}
         self.steps: list[Step] | None = None
         self.section: str | None = None
         self.movers: dict[str, Mover] = {}
@@ -134,7 +145,7 @@ class Builder:
         if self.clusters:
             raise ScheduleError(f"{self.file}: a second tile loop in one schedule")
 
-    def enter_section(self, name: Literal["prologue", "epilogue"], role: Any) -> None:
+    def enter_section(self, name: Section, role: Any) -> None:
         """Operations before or after the loop begin."""
         if role is not None:
             raise ScheduleError(
@@ -160,7 +171,7 @@ class Builder:
             raise ScheduleError(f"{where}: only() stands inside another only()")
         if self.steps is None and self.section is None:
             raise ScheduleError(
-                f"{where}: only() stands inside a cluster, a prologue or an epilogue",
+                f"{where}: only() stands inside a cluster, prologue, item or epilogue",
                 hint="all roles pass all clusters; in one, a role may have nothing to do",
             )
         self.limit = tuple(member.name for member in members)
@@ -203,7 +214,8 @@ class Builder:
         else:
             raise ScheduleError(
                 f"{self.file}:{self.line()}: {step} stands outside any cluster",
-                hint="put it inside `with cluster(...)`, `with prologue()` or `with epilogue()`",
+                hint="put it inside `with cluster(...)`, `with prologue()`, `with each_item()` or "
+                "`with epilogue()`",
             )
 
 
@@ -244,9 +256,9 @@ def roles(*, stagger: int = 0, apart: bool = False, **groups: range) -> Roles:
 
 @contextmanager
 def only(*members: Role) -> Iterator[None]:
-    """Inside a cluster, prologue or epilogue: what is called here belongs to these roles alone, got
-    by `waves["lower"]`. Each role has code of its own then; the clusters and their barriers stay
-    for all."""
+    """Inside a cluster, prologue, item or epilogue: what is called here belongs to these roles
+    alone, got by `waves["lower"]`. Each role has code of its own then; the clusters and their
+    barriers stay for all."""
     builder = _builder()
     builder.enter_only(members)
     try:
@@ -282,7 +294,7 @@ def cluster(name: str, *, priority: int = 0, wait: Wait | None = None) -> Iterat
 
 
 @contextmanager
-def _section(name: Literal["prologue", "epilogue"], role: Any) -> Iterator[None]:
+def _section(name: Section, role: Any) -> Iterator[None]:
     builder = _builder()
     builder.enter_section(name, role)
     try:
@@ -296,8 +308,17 @@ def prologue(role: Any = None) -> Any:
     return _section("prologue", role)
 
 
+def each_item() -> Any:
+    """Operations at the head of every work item of a persistent kernel: between the prologue, which
+    then runs once and sets `items` of `entry(items=True)`, and the tile loop, of whose tiles they
+    set the number. All waves meet before them, and LDS is free again. Loop and epilogue follow for
+    the item, then the next one comes."""
+    return _section("item", None)
+
+
 def epilogue(role: Any = None) -> Any:
-    """Operations after the tile loop, once a workgroup; of one role where roles differ."""
+    """Operations after the tile loop, once a workgroup or work item; of one role where roles
+    differ."""
     return _section("epilogue", role)
 
 
@@ -413,10 +434,12 @@ class Space:
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
         return self.knobs.choice(name, *choices, comment=comment)
 
-    def entry(self, x: str, y: str = "one", z: str = "one", *, temporaries: int = 4) -> Entry:
+    def entry(
+        self, x: str, y: str = "one", z: str = "one", *, temporaries: int = 4, items: bool = False
+    ) -> Entry:
         """Declare the registers that a kernel starts with, before all others. `x`, `y`, `z`: what
-        the workgroup ids count."""
-        return declare_entry(self.registers, (x, y, z), temporaries)
+        the workgroup ids count. `items`: of a persistent kernel too (see `each_item`)."""
+        return declare_entry(self.registers, (x, y, z), temporaries, items=items)
 
 
 def _clustered(
@@ -435,6 +458,11 @@ def _clustered(
         raise ScheduleError(
             f"{function.name}: a schedule needs roles(), a tile loop and a kernel signature"
         )
+    if ("ITEMS" in space.registers.scalars) != bool(builder.sections["item"]):
+        raise ScheduleError(
+            f"{function.name}: a persistent kernel declares entry(items=True) and says in "
+            "`with each_item()` what begins a work item; here is one without the other"
+        )
     # Only the roles say how many waves share a SIMD's registers.
     space.registers.limit(target.vgpr_budget(builder.roles.waves))
     return Schedule(
@@ -449,6 +477,7 @@ def _clustered(
         lds=space.lds,
         registers=space.registers,
         prologue=tuple(builder.sections["prologue"]),
+        items=tuple(builder.sections["item"]),
         loop=tuple(builder.clusters),
         epilogue=tuple(builder.sections["epilogue"]),
         signature=space.signature,

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlagen.dsl import Binding, Operation, Regs, Ring, Space, Tile, Value, bind, record
+from mlagen.errors import UnsupportedError
 from mlagen.kernels.float_literals import LN2, LOWEST, hex_float
 from mlagen.kernels.fragments import MFMA_ROWS, accumulator_row
 from mlagen.kernels.mla_prefill_moves import Stream
@@ -27,10 +28,10 @@ from mlagen.kernels.mla_prefill_rings import (
     value_ring,
     value_slots,
 )
-from mlagen.kernels.mla_prefill_signature import refuse_unsupported, signature
-from mlagen.kernels.prefill_pages import Paged, Pages, page_value
+from mlagen.kernels.mla_prefill_signature import refuse_persistent, refuse_unsupported, signature
+from mlagen.kernels.prefill_pages import Paged, PagedArea, Pages, page_value
 from mlagen.kernels.prefill_registers import WINDOWED
-from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, setup_operations
+from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, Setup
 from mlagen.problem import MlaConfig
 
 __all__ = [
@@ -48,7 +49,8 @@ class StreamedAttention:
 
     `band`: fragments of K, and of V, in registers at a time. `early`: scores whose exp2 is taken
     with the maximum, the others with the row sum. `eager`: the maximum moves on every tile.
-    `fetch`: the ring that each role fetches, roles in the order of their waves.
+    `fetch`: the ring that each role fetches, roles in the order of their waves. `persistent`: a
+    workgroup walks work items; otherwise it is one query tile.
     """
 
     def __init__(
@@ -62,14 +64,26 @@ class StreamedAttention:
         early: int,
         eager: bool,
         fetch: Mapping[str, Ring],
+        persistent: bool = False,
     ) -> None:
         refuse_unsupported(k)
+        if persistent:
+            refuse_persistent(k)
+        if persistent and k.page_size:
+            raise UnsupportedError(
+                f"grid=persistent, page_size={k.page_size}: work items over pages are not built",
+                hint="grid=static, or page_size=0",
+            )
         self.k, self.keys, self.values = k, keys, values
         self.held = operands(k)
         self.early, self.eager, self.fetch = early, eager, fetch
-        s.signature = signature(k)
-        self.regs = StreamedRegisters(k, s, s.signature, self.held, keys, values, band=band)
+        s.signature = signature(k, persistent=persistent)
+        self.persistent = persistent
+        self.regs = StreamedRegisters(
+            k, s, s.signature, self.held, keys, values, band=band, persistent=persistent
+        )
         self.windowed = k.mask.name in WINDOWED
+        self.floored = self.windowed or persistent  # a part of a tile may be hidden from a row
         self.pages = self._pages(s) if k.page_size else None
         self.key_stream = Stream(self.regs, keys, self.held.keys, self.pages)
         self.value_stream = Stream(self.regs, values, (), self.pages)
@@ -83,20 +97,28 @@ class StreamedAttention:
     # ---- once a workgroup -------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Arguments, head remap, the sequence's rows and keys, tiles to walk, buffer resources and
-        lane addresses. A workgroup without a row ends here."""
-        tensors, regs = self.held.tensors, self.regs
-        half = (self.held.form.lane_bytes).bit_length() - 1  # a half-wave's part of a step
-        rows = [
-            (regs.row_offset, tensors.q.row_bytes, half),
-            (regs.output_offset, tensors.o.row_bytes, 4),
-        ]
-        for name, context in setup_operations(self.k, regs, tensors, self._lanes, rows, self.pages):
-            leaves = name == "sequence" and self.k.ragged
-            self._record(name, None, context, leaves=leaves)
+        """Once a workgroup: arguments, lane addresses; where it is one query tile, that tile's head
+        and sequence. A workgroup without a row ends here."""
+        setup = self._setup
+        if self.persistent:
+            self._record("work", None, self._of_work(setup.common), folder="mla")
+        else:
+            for name, context in setup.first():
+                leaves = name == "sequence" and self.k.ragged
+                self._record(name, None, context, leaves=leaves)
+        self._record("lanes", None, setup.lanes(self._lanes))
         if self.fp8:
-            context = {"pair": regs.scale, "scale": regs.arguments["scale_log2e"]}
-            self._record("scale", None, context, folder="mla")
+            scale = {"pair": self.regs.scale, "scale": self.regs.arguments["scale_log2e"]}
+            self._record("scale", None, scale, folder="mla")
+
+    def begin(self) -> None:
+        """Once a query tile: a work item's head, rows and keys; buffer resources, tiles to walk."""
+        if self.persistent:
+            self._record("item", None, self._of_work(self._setup.common), folder="mla")
+        for name, context in self._setup.tile(self._rows):
+            self._record(name, None, context)
+        for name, context in self._setup.begin_pages(lambda at: (self.fetch[at.role],)):
+            self._record(name, None, context)
 
     def load_queries(self) -> None:
         """Global to registers: this wave's 32 query rows as MFMA B operand."""
@@ -135,6 +157,28 @@ class StreamedAttention:
         """O^T accumulators and the LSE to global memory; rows beyond the sequence are dropped by
         the range check."""
         regs = self.regs
+        location = regs.words[1] if self.persistent else None
+        if location is not None:
+            context = {
+                "O": regs.output,
+                "row_sum": regs.row_sum,
+                "maximum": regs.maximum,
+                "ln2": hex_float(LN2),
+                "temp": regs.temp,
+                "scratch": regs.scratch,
+                "words": regs.words,
+                "q_tile": self.k.q_tile,
+                "heads": self.k.num_heads,
+                "row_bytes": self.k.num_heads * self._partial_bytes,
+                "head_bytes": self._partial_bytes,
+                "pointer": regs.arguments["partial_o"],
+                "lse_pointer": regs.arguments["partial_lse"],
+                "offset": regs.partial_offset,
+                "lse_offset": regs.partial_lse_offset,
+                "buffer": regs.buffers["K"],
+                "lse_buffer": regs.buffers["Q"],
+            }
+            self._record("store_partial", None, context, folder="mla", guarded=True)
         if self.k.lse:
             context = {
                 "row_sum": regs.row_sum,
@@ -143,24 +187,26 @@ class StreamedAttention:
                 "offset": regs.lse_offset,
                 "buffer": regs.buffers["LSE"],
                 "temp": regs.temp,
+                "partial": location,
             }
-            self._record("store_lse", None, context)
+            self._record("store_lse", None, context, guarded=self.persistent)
         context = {
             "O": regs.output,
             "offset": regs.output_offset,
             "buffer": regs.buffers["O"],
             "temp": regs.temp,
             "of_bf16_rows": False,
+            "partial": location,
         }
-        self._record(f"store_{self.k.output_dtype}", None, context)
+        self._record(f"store_{self.k.output_dtype}", None, context, guarded=self.persistent)
 
     def no_tiles(self) -> None:
         """What the epilogue needs when there is no tile at all: O = 0."""
         context = {
             "O": self.regs.output,
             "sink": False,
-            "lse": self.k.lse,
-            "floored": self.windowed,
+            "lse": self.k.lse or self.persistent,
+            "floored": self.floored,
             "maximum": self.regs.maximum,
             "lowest": hex_float(LOWEST),
         }
@@ -253,7 +299,7 @@ class StreamedAttention:
                 "threshold": hex_float(self.k.rescale_threshold),
                 "temp": regs.temp,
                 "first": at.first,
-                "floored": self.windowed,
+                "floored": self.floored,
                 "sink": False,
                 "scale": regs.scale if self.fp8 else None,
                 "eager": self.eager,
@@ -288,6 +334,35 @@ class StreamedAttention:
         return self._record("tail_softmax", tile, context, uses=(self._score_value(tile),))
 
     # ---- spelling ---------------------------------------------------------------------------
+
+    @property
+    def _partial_bytes(self) -> int:
+        """Bytes of a head's partial O, which is fp32."""
+        return self.held.depth * 4
+
+    @property
+    def _setup(self) -> Setup:
+        return Setup(self.k, self.regs, self.held.tensors, self.pages)
+
+    @property
+    def _rows(self) -> list[tuple[Regs, int, int]]:
+        """Lane offsets of the query's and the output's row; a half-wave has its part of a step."""
+        tensors, half = self.held.tensors, self.held.form.lane_bytes.bit_length() - 1
+        return [
+            (self.regs.row_offset, tensors.q.row_bytes, half),
+            (self.regs.output_offset, tensors.o.row_bytes, 4),
+        ]
+
+    def _of_work(self, common: Mapping[str, Any]) -> dict[str, Any]:
+        """Operands of what begins a workgroup, and a work item, of a persistent kernel."""
+        return dict(common) | {
+            "items": self.regs.items,
+            "item": self.regs.item,
+            "words": self.regs.words,
+            "partial_offset": self.regs.partial_offset,
+            "partial_lse_offset": self.regs.partial_lse_offset,
+            "partial_row_bytes": self.k.num_heads * self._partial_bytes,
+        }
 
     @property
     def _scores(self) -> Regs:
@@ -331,15 +406,16 @@ class StreamedAttention:
         columns = [(area.name, area.tensor, area.first_byte) for area in self.held.keys]
         if ring is self.values:
             columns = [("V", self.held.values, 0)]
-        fetches = [
-            Fetch(name, source, area.dma.row, area.dma.byte, tensor.row_bytes, first)
-            for (name, tensor, first), area, source in zip(
-                columns, ring.areas, regs.sources, strict=False
-            )
-        ]
+        rows = [area.dma.row for area in ring.areas]
         if self.pages is not None:
-            areas = self.pages.areas(ring)
-            fetches = [x.of_pages(area) for x, area in zip(fetches, areas, strict=True)]
+            rows = [area.lane_row for area in self.pages.plans[ring.name].areas]
+        fetches = [
+            Fetch(name, source, row, area.dma.byte, tensor.row_bytes, first)
+            for (name, tensor, first), row, area, source in zip(
+                columns, rows, ring.areas, regs.sources, strict=False
+            )
+            if self.pages is None or not self.pages.by_lane
+        ]
         first_wave = ring.waves * list(self.fetch).index(at.role)
         return Lanes(
             tuple(fetches),
@@ -354,13 +430,23 @@ class StreamedAttention:
     def _pages(self, s: Space) -> Pages:
         """Look-ups whose registers K and V share, as each role fetches one of them."""
         regs = self.regs
-        tensors = {
-            self.keys: tuple(area.tensor for area in self.held.keys),
-            self.values: (self.held.values,),
+        buffer = regs.buffers.get("PAGE")
+        columns = {
+            self.keys: [(area.tensor, area.first_byte) for area in self.held.keys],
+            self.values: [(self.held.values, 0)],
         }
-        paged = [Paged(ring, of, tuple(regs.sources[: len(of)])) for ring, of in tensors.items()]
-        buffers = {ring.name: regs.buffers["PAGE"] for ring in tensors if "PAGE" in regs.buffers}
-        return Pages(self.k, s, regs, paged, buffers, shared=True)
+        paged = [
+            Paged(
+                ring,
+                tuple(
+                    PagedArea(tensor, source, first)
+                    for (tensor, first), source in zip(of, regs.sources, strict=False)
+                ),
+                buffer,
+            )
+            for ring, of in columns.items()
+        ]
+        return Pages(self.k, s, regs, paged, shared=True)
 
     def _record(
         self, name: str, tile: Tile | None, context: Any, *, folder: str = "mha",

@@ -28,6 +28,7 @@ class StreamedRegisters(PrefillState):
         values: Ring,
         *,
         band: int,
+        persistent: bool,
     ) -> None:
         self.k, self.held, self.rings, self.band = k, held, (keys, values), band
         # The resource of a page is made anew for each; pages of one key have none.
@@ -37,8 +38,21 @@ class StreamedRegisters(PrefillState):
         # K and V of one row are still fetched at times of their own.
         walks = {tensor.name: tensor.row_bytes for tensor in held.tensors.key_rows}
         walks["V"] = held.values.row_bytes
-        super().__init__(k, s, signature, names, walks)
+        super().__init__(k, s, signature, names, walks, persistent=persistent)
         self.scale = s.registers.scalar("C", 2, "c, twice", align=2)
+        if persistent:
+            self._work(s)
+
+    def _work(self, s: Space) -> None:
+        """What a kernel that walks work items has besides."""
+
+        def one(name: str, comment: str) -> Regs:
+            return s.registers.block(name, 1, comment, align=1).regs()
+
+        self.thread = one("TID", "thread of the workgroup")
+        self.partial_offset = one("POFF", "byte offset of the row in a partial output")
+        self.partial_lse_offset = one("PLOFF", "byte offset of the row's LSE in a partial output")
+        self.words = s.registers.scalar("WORK", 8, "the work item as the host wrote it", align=4)
 
     def _tiles(self, s: Space) -> None:
         regs, form, k = s.registers, self.held.form, self.k

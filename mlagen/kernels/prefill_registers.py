@@ -31,9 +31,17 @@ class PrefillState:
         signature: Signature,
         buffers: Sequence[str],
         walks: Mapping[str, int],
+        *,
+        persistent: bool = False,
     ) -> None:
         self.walks = walks
-        entry = s.entry("head", "query tile", "batch")
+        if persistent:
+            entry = s.entry("workgroup", items=True)
+        else:
+            entry = s.entry("head", "query tile", "batch")
+        self.items, self.item = entry.items, entry.item
+        # The thread's number; a temporary, which lasts until the first tile.
+        self.thread = entry.temp[0]
         self.temp, self.kernarg, self.group = entry.temp, entry.kernarg, entry.group
         self.wave, self.tiles = entry.wave, entry.tiles
         self._tiles(s)

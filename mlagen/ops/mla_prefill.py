@@ -12,6 +12,7 @@ from mlagen.errors import ConfigError
 from mlagen.launch import Launcher
 from mlagen.ops.mla_prefill_aiter import aiter_arguments
 from mlagen.ops.mla_prefill_work import merge, work_call
+from mlagen.ops.mla_reduce import MlaReduceKernel
 from mlagen.ops.prefill import PrefillKernel, PrefillRun
 from mlagen.ops.prefill_gpu import PrefillArguments
 from mlagen.ops.prefill_host import host_call
@@ -27,7 +28,8 @@ COMPUTE_UNITS = 256  # of an MI350X or MI355X: a persistent kernel has a workgro
 class MlaPrefillKernel(PrefillKernel):
     """A built MLA prefill kernel. `kernel(q, k, v)` runs it, in the emulator unless told otherwise.
 
-    A persistent kernel's work is planned for `workgroups`, and parts of it are merged on the host.
+    A persistent kernel's work is planned for `workgroups`. Its partial outputs are merged by the
+    kernel `reduce`, or in fp64 on the host where there is none.
 
     Raises ConfigError for an artifact of another kind of problem.
     """
@@ -42,9 +44,11 @@ class MlaPrefillKernel(PrefillKernel):
         launcher: Launcher | None = None,
         *,
         workgroups: int = COMPUTE_UNITS,
+        reduce: MlaReduceKernel | None = None,
     ) -> None:
         super().__init__(artifact, launcher)
         self.workgroups = workgroups
+        self.reduce = reduce
         names = {arg.name for arg in artifact.manifest.args}
         self.persistent = "work_indptr" in names
         self.takes_aiters_arguments = "page_list" in names
@@ -137,7 +141,7 @@ class MlaPrefillKernel(PrefillKernel):
             scalars=scalars,
             sizes={"workgroups": work.workgroups},
         )
-        merge(inputs, work, call.output, call.lse)
+        merge(inputs, work, call.output, call.lse, self.reduce)
         return PrefillRun(call.output, call.lse, report)
 
     def arguments(

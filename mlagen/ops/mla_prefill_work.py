@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
+from mlagen.ops.mla_reduce import MlaReduceKernel
 from mlagen.problem import MlaPrefillInputs
 from mlagen.problem.mla_prefill_call import work_shape
 from mlagen.problem.mla_prefill_plan import WorkPlan
@@ -67,22 +68,43 @@ def work_call(
 
 
 def merge(
-    inputs: MlaPrefillInputs, call: WorkCall, output: Array, lse: Array | None = None
+    inputs: MlaPrefillInputs,
+    call: WorkCall,
+    output: Array,
+    lse: Array | None = None,
+    kernel: MlaReduceKernel | None = None,
 ) -> None:
-    """Merges the partial outputs into `output` and `lse`, in fp64 on the host."""
-    config, shape = inputs.config, call.plan.shape
-    parts = call.tensors["partial_o"], call.tensors["partial_lse"]
-    rows_of = output.reshape(-1, config.num_heads, config.depth)
-    for (first, end), (o, log_sum) in reduce_work(call.plan, *parts).items():
+    """Merges the partial outputs into `output` and `lse`: by `kernel`, or in fp64 on the host.
+
+    FindingsError when the emulator's sanitizer found a defect in the reduce kernel's run.
+    """
+    rows_of = output.reshape(-1, inputs.config.num_heads, inputs.config.depth)
+    for (first, end), (o, log_sum) in _merged(call, len(rows_of), kernel).items():
         rows_of[first:end] = o.astype(output.dtype)
         if lse is None:
             continue
-        if config.ragged:
+        if inputs.config.ragged:
             lse[:, first:end] = log_sum.T
             continue
-        sequence = next(b for b, at in enumerate(shape.qo_indptr[1:]) if first < at)
-        start = shape.qo_indptr[sequence]
-        lse[sequence, :, first - start : end - start] = log_sum.T
+        sequence, row = divmod(first, inputs.seq_len)
+        lse[sequence, :, row : row + end - first] = log_sum.T
+
+
+def _merged(
+    call: WorkCall, rows: int, kernel: MlaReduceKernel | None
+) -> dict[tuple[int, int], tuple[Array, Array]]:
+    """O [rows, heads, depth] and LSE [rows, heads] of all split tiles, by their rows."""
+    plan = call.plan
+    parts = call.tensors["partial_o"], call.tensors["partial_lse"]
+    if kernel is None:
+        return dict(reduce_work(plan, *parts))
+    if not kernel.config.lse:
+        raise ConfigError("the reduce kernel writes no log-sum-exp", hint="lse=true")
+    o, log_sum = kernel(
+        *parts, plan.reduce_indptr, plan.reduce_final_map, plan.reduce_partial_map, rows=rows
+    )
+    ranges = [(int(first), int(end)) for first, end in plan.reduce_final_map]
+    return {(first, end): (o[first:end], log_sum[first:end]) for first, end in ranges}
 
 
 def _checked(name: str, array: Array, row: tuple[int, ...]) -> Array:

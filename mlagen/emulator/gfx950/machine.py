@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from mlagen.binary.instruction import EXEC
 from mlagen.emulator.api import Argument, Buffer, EmulationResult
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.engine import run_slice
-from mlagen.emulator.gfx950.matrix import WORK
+from mlagen.emulator.gfx950.matrix import work_space
 from mlagen.emulator.gfx950.memory import Memory, build_memory
 from mlagen.emulator.gfx950.report import describe, merge
 from mlagen.emulator.gfx950.translate import (
@@ -199,9 +200,10 @@ class Machine:
         slots = waves * y.QUEUES * y.QUEUE_SLOTS
         registers = waves * y.REGISTERS
         dwords = GFX950.lds_bytes // 4
+        # Those that are not zeros are filled for each workgroup, or written before they are read.
         self._arrays: dict[int, np.ndarray] = {
             y.C_PROGRAM: program.rows,
-            y.C_VECTOR: np.zeros((waves, y.ROWS, y.LANES), dtype=np.uint32),
+            y.C_VECTOR: np.empty((waves, y.ROWS, y.LANES), dtype=np.uint32),
             y.C_SCALAR: np.zeros((waves, y.SCALAR_SLOTS), dtype=np.uint32),
             y.C_WAVE: np.zeros((waves, y.W_SIZE), dtype=np.int64),
             y.C_UNTIL: np.zeros(registers, dtype=np.int64),
@@ -215,10 +217,10 @@ class Machine:
             y.C_QUEUE: np.zeros((slots, y.E_SIZE), dtype=np.int64),
             y.C_QADDR: np.zeros((slots, y.LANES), dtype=np.int64),
             y.C_QDATA: np.zeros((slots, y.QDATA_ROWS, y.LANES), dtype=np.uint32),
-            y.C_LDS: np.zeros(dwords + 4, dtype=np.uint32),
-            y.C_SHADOW_W: np.zeros(y.SHADOW_DWORDS, dtype=np.uint32),
-            y.C_SHADOW_R: np.zeros((waves, y.SHADOW_DWORDS), dtype=np.uint32),
-            y.C_OPS: np.zeros((y.OPS_RING, y.O_SIZE), dtype=np.int64),
+            y.C_LDS: np.empty(dwords + 4, dtype=np.uint32),
+            y.C_SHADOW_W: np.empty(y.SHADOW_DWORDS, dtype=np.uint32),
+            y.C_SHADOW_R: np.empty((waves, y.SHADOW_DWORDS), dtype=np.uint32),
+            y.C_OPS: np.empty((y.OPS_RING, y.O_SIZE), dtype=np.int64),
             y.C_FIND: np.zeros((y.MAX_FINDINGS, y.F_SIZE), dtype=np.int64),
             y.C_FIND_INDEX: np.zeros(y.FIND_SLOTS, dtype=np.int64),
             y.C_COUNT: np.zeros(len(program.rows), dtype=np.int64),
@@ -227,7 +229,7 @@ class Machine:
             y.C_HAZARD: hazard_matrix(),
             y.C_LONGEST: longest_waits(),
             y.C_PATCHED: np.zeros(y.P_SIZE, dtype=np.int64),
-            y.C_TEMP: np.zeros(WORK, dtype=np.float32),
+            y.C_TEMP: work_space(),
         }
         for slot, array in self._arrays.items():
             self.context[slot] = array.ctypes.data
@@ -364,9 +366,7 @@ class Machine:
             packed = packed | (items // (x_size * y_size)) << 20
         vectors[0] = packed.astype(np.uint32)
         self._define(wave, 0)
-        mask = sum(1 << lane for lane in range(y.LANES) if live[lane])
-        scalars[EXEC] = mask & 0xFFFFFFFF
-        scalars[EXEC + 1] = mask >> 32
+        scalars[EXEC : EXEC + 2] = np.packbits(live, bitorder="little").view(np.uint32)
         self._define(wave, y.VECTOR_ROWS + EXEC)
         self._define(wave, y.VECTOR_ROWS + EXEC + 1)
 
@@ -376,6 +376,7 @@ class Machine:
         self._arrays[y.C_UNTIL][index] = 0
 
 
+@cache
 def hazard_matrix() -> np.ndarray:
     """Required wait states by class numbers, from the checkers' table."""
     matrix = np.zeros((y.HAZARD_CLASSES, y.HAZARD_CLASSES), dtype=np.int64)
@@ -384,6 +385,7 @@ def hazard_matrix() -> np.ndarray:
     return matrix
 
 
+@cache
 def longest_waits() -> np.ndarray:
     """Per producer class: the most wait states any read, and any overwrite, can need."""
     result = np.zeros((y.HAZARD_CLASSES, 2), dtype=np.int64)

@@ -89,6 +89,8 @@ def translate(kernel: KernelCode) -> Program:
                 f"kernel {kernel.name}, {ins.offset:#x}: {ins}: {why}, which the emulator does not "
                 "model"
             ) from None
+    matrices = np.flatnonzero(rows[:, y.P_CLASS] == y.X_MATRIX)
+    rows[matrices, y.P_IMM] = np.arange(len(matrices))
     return Program(kernel, instructions, rows)
 
 
