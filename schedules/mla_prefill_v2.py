@@ -48,7 +48,7 @@ def mla_prefill_v2(k, s):
     swizzle = s.choice("k_swizzle", "8-9 into 4-5", "9-8 into 4-5", "none", comment="K in LDS")
     v_layout = s.choice("v_layout", *value_layouts(k), comment="V in LDS")
     band = s.choice("band", 4, 3, 2, comment="fragments of K, and of V, in registers")
-    early = s.choice("early_exp", 16, 0, 24, 32, 48, comment="exp2 in cluster B, of 64 a lane")
+    early = s.choice("early_exp", 16, 0, 24, 32, 48, comment="exp2 in cluster B, 64ths")
     stagger = s.choice("stagger", 2, 1, 3, comment="clusters that the upper half is behind")
     rescale = s.choice("rescale", "lazy", "eager", comment="O follows a maximum that moved, or all")
     qk_pattern = s.choice("qk_pattern", "even", "8x2:2", "12x1:1", comment="DMA under QK")

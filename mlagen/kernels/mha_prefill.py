@@ -28,6 +28,7 @@ from mlagen.dsl import (
     bind,
     record,
 )
+from mlagen.errors import ConfigError
 from mlagen.kernels.float_literals import LN2, LOWEST, hex_float
 from mlagen.kernels.fragments import BF16, MFMA_K, MFMA_ROWS, accumulator_row
 from mlagen.kernels.mha_prefill_moves import Mover
@@ -49,6 +50,11 @@ class Attention:
     def __init__(
         self, k: MhaConfig, s: Space, keys: Ring, values: Ring, *, share_kv: bool = True
     ) -> None:
+        if k.dtype != "bf16":
+            raise ConfigError(
+                f"dtype={k.dtype}: these operations multiply bf16",
+                hint="those of StreamedAttention, mlagen.kernels.mla_prefill, multiply fp8 as well",
+            )
         refuse_unsupported(k)
         self.k, self.keys, self.values = k, keys, values
         self.regs = PrefillRegisters(k, s, keys, values, share_kv=share_kv)

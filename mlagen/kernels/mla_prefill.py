@@ -32,7 +32,7 @@ from mlagen.kernels.mla_prefill_signature import refuse_persistent, refuse_unsup
 from mlagen.kernels.prefill_pages import Paged, PagedArea, Pages, page_value
 from mlagen.kernels.prefill_registers import WINDOWED
 from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, Setup
-from mlagen.problem import MlaConfig
+from mlagen.problem import MhaConfig, MlaConfig
 
 __all__ = [
     "StreamedAttention",
@@ -47,15 +47,15 @@ __all__ = [
 class StreamedAttention:
     """The operations of one streamed prefill kernel over its rings and registers.
 
-    `band`: fragments of K, and of V, in registers at a time. `early`: scores whose exp2 is taken
-    with the maximum, the others with the row sum. `eager`: the maximum moves on every tile.
-    `fetch`: the ring that each role fetches, roles in the order of their waves. `persistent`: a
-    workgroup walks work items; otherwise it is one query tile.
+    `band`: fragments of K, and of V, in registers at a time. `early`: 64ths of a lane's scores
+    whose exp2 is taken with the maximum, the others' with the row sum. `eager`: the maximum moves
+    on every tile. `fetch`: the ring that each role fetches, roles in the order of their waves.
+    `persistent`: a workgroup walks work items; otherwise it is one query tile.
     """
 
     def __init__(
         self,
-        k: MlaConfig,
+        k: MhaConfig | MlaConfig,
         s: Space,
         keys: Ring,
         values: Ring,
@@ -76,14 +76,15 @@ class StreamedAttention:
             )
         self.k, self.keys, self.values = k, keys, values
         self.held = operands(k)
-        self.early, self.eager, self.fetch = early, eager, fetch
+        self.early, self.eager, self.fetch = early * k.kv_block // 128, eager, fetch
         s.signature = signature(k, persistent=persistent)
         self.persistent = persistent
         self.regs = StreamedRegisters(
             k, s, s.signature, self.held, keys, values, band=band, persistent=persistent
         )
         self.windowed = k.mask.name in WINDOWED
-        self.floored = self.windowed or persistent  # a part of a tile may be hidden from a row
+        # M starts at a number: with a sink, and where a part of a tile may be hidden from a row.
+        self.floored = self.windowed or k.sink or persistent
         self.pages = self._pages(s) if k.page_size else None
         self.key_stream = Stream(self.regs, keys, self.held.keys, self.pages)
         self.value_stream = Stream(self.regs, values, (), self.pages)
@@ -112,12 +113,14 @@ class StreamedAttention:
             self._record("scale", None, scale, folder="mla")
 
     def begin(self) -> None:
-        """Once a query tile: a work item's head, rows and keys; buffer resources, tiles to walk."""
+        """Once a query tile: a work item's head, rows and keys; buffer resources, tiles to walk,
+        pages."""
+        setup = self._setup
         if self.persistent:
-            self._record("item", None, self._of_work(self._setup.common), folder="mla")
-        for name, context in self._setup.tile(self._rows):
+            self._record("item", None, self._of_work(setup.common), folder="mla")
+        for name, context in setup.tile(self._rows):
             self._record(name, None, context)
-        for name, context in self._setup.begin_pages(lambda at: (self.fetch[at.role],)):
+        for name, context in setup.begin_pages(lambda at: (self.fetch[at.role],)):
             self._record(name, None, context)
 
     def load_queries(self) -> None:
@@ -204,10 +207,13 @@ class StreamedAttention:
         """What the epilogue needs when there is no tile at all: O = 0."""
         context = {
             "O": self.regs.output,
-            "sink": False,
+            "sink": self.k.sink,
             "lse": self.k.lse or self.persistent,
             "floored": self.floored,
             "maximum": self.regs.maximum,
+            "previous": self.regs.previous_max,
+            "row_sum": self.regs.row_sum,
+            "temp": self.regs.temp,
             "lowest": hex_float(LOWEST),
         }
         self._record("no_tiles", None, context, domain="empty")
@@ -300,7 +306,8 @@ class StreamedAttention:
                 "temp": regs.temp,
                 "first": at.first,
                 "floored": self.floored,
-                "sink": False,
+                "sink": self.k.sink,
+                "row_sum": regs.row_sum,
                 "scale": regs.scale if self.fp8 else None,
                 "eager": self.eager,
                 "early": self.early,

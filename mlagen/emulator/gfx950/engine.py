@@ -33,6 +33,7 @@ from mlagen.emulator.gfx950.issue import (
 )
 from mlagen.emulator.gfx950.queues import land_next, land_some, wait_for
 from mlagen.emulator.gfx950.raw import load_i64, store_i64
+from mlagen.emulator.gfx950.recording import note_step
 from mlagen.emulator.gfx950.state import (
     next_random,
     program_row,
@@ -153,6 +154,7 @@ def run_wave(context: int, wave: int, limit: int) -> int:
     control = wave_base(context, wave)
     counts = load_i64(context, y.C_COUNT)
     randomly = load_i64(context, y.C_MODE) == y.RANDOM
+    recorded = load_i64(context, y.C_RECORD) != 0
     row = load_i64(control, y.W_PC)
     done = 0
     while done < limit and load_i64(control, y.W_STATE) == y.RUNNING:
@@ -163,6 +165,8 @@ def run_wave(context: int, wave: int, limit: int) -> int:
         if following < 0:
             store_i64(context, y.C_FAULT, row)
             return -1
+        if recorded:
+            note_step(context, wave, row)
         row = following
         done += 1
     store_i64(control, y.W_PC, row)

@@ -70,6 +70,7 @@ C_VGPRS: Final = 54
 C_DROPPED: Final = 55  # findings beyond the table's room
 C_HINT: Final = 53  # buffer that the last access fell into
 C_TRACE: Final = 60  # the tracer's context (see trace_layout), 0 without one
+C_RECORD: Final = 61  # what is executed (see recording), 0: nobody asks
 C_SIZE: Final = 64
 
 LATEST: Final = 0

@@ -20,6 +20,7 @@ from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.engine import run_slice
 from mlagen.emulator.gfx950.matrix import work_space
 from mlagen.emulator.gfx950.memory import Memory, build_memory
+from mlagen.emulator.gfx950.recording import ROOM, Recorder
 from mlagen.emulator.gfx950.report import describe, merge
 from mlagen.emulator.gfx950.translate import (
     Program,
@@ -28,6 +29,7 @@ from mlagen.emulator.gfx950.translate import (
     translate,
 )
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
+from mlagen.emulator.streams import Stream
 from mlagen.emulator.tracing.report import Describer
 from mlagen.emulator.tracing.tables import Shadow, Tracer, make_shadow
 from mlagen.errors import ConfigError, UnsupportedError
@@ -55,6 +57,7 @@ class Launch:
     max_instructions: int | None
     trace_nonfinite: bool
     executed: Callable[[int], None] | None
+    record: bool = False
 
     @property
     def waves(self) -> int:
@@ -114,6 +117,7 @@ def run_launch(
         dropped_findings=sum(outcome.dropped for outcome in outcomes),
         nonfinite=origins,
         nonfinite_outputs=outputs,
+        streams=tuple(o.stream for o in outcomes if o.stream is not None),
         executions=executed_by_offset(program.instructions, counts),
     )
 
@@ -146,7 +150,8 @@ def _run_pool(
 class Outcome:
     """Raw findings (rows of layout.F_*) and executions a program row of one workgroup.
 
-    `workgroup`: its number in the grid; `nonfinite`: rows of trace_layout.R_*.
+    `workgroup`: its number in the grid; `nonfinite`: rows of trace_layout.R_*. `stream`: what it
+    executed, where that was asked for.
     """
 
     findings: np.ndarray
@@ -154,6 +159,7 @@ class Outcome:
     dropped: int
     workgroup: int
     nonfinite: np.ndarray
+    stream: Stream | None = None
 
 
 def _check_launch(launch: Launch) -> None:
@@ -247,6 +253,8 @@ class Machine:
         context[y.C_BUFFER_COUNT] = len(memory.table)
         self._tracer = Tracer(shadow, waves) if shadow is not None else None
         context[y.C_TRACE] = self._tracer.address if self._tracer else 0
+        self._recorder = Recorder() if launch.record else None
+        context[y.C_RECORD] = self._recorder.address if self._recorder else 0
         self._kernarg = memory.kernarg_address
         self._kernarg_bytes = memory.arena[int(memory.table[-1, y.B_ARENA]) :]
 
@@ -254,10 +262,13 @@ class Machine:
         """Execute one workgroup to its end."""
         self._reset(group)
         limit = self.launch.max_instructions
-        budget = _SLICE if limit is None else min(_SLICE, limit + 1)
+        longest = ROOM if self._recorder else _SLICE
+        budget = longest if limit is None else min(longest, limit + 1)
         ends: int | None = None
         while True:
             code = run_slice(self.context.ctypes.data, budget)
+            if self._recorder:
+                self._recorder.empty()
             if code == y.R_DONE:
                 break
             if code == y.R_UNMODELLED:
@@ -282,12 +293,15 @@ class Machine:
                     self._note_cut()
                     break
         found = int(self.context[y.C_FIND_COUNT])
+        linear = int(self.context[y.C_WORKGROUP])
+        stream = self._recorder.stream(linear, self.launch.waves) if self._recorder else None
         return Outcome(
             findings=self._arrays[y.C_FIND][:found].copy(),
             counts=self._arrays[y.C_COUNT].copy(),
             dropped=int(self.context[y.C_DROPPED]),
-            workgroup=int(self.context[y.C_WORKGROUP]),
+            workgroup=linear,
             nonfinite=self._tracer.records() if self._tracer else np.zeros((0, 0), np.int64),
+            stream=stream,
         )
 
     def _note_cut(self) -> None:
@@ -310,6 +324,8 @@ class Machine:
             arrays[slot].fill(0)
         if self._tracer:
             self._tracer.reset()
+        if self._recorder:
+            self._recorder.reset()
         if launch.sanitize:
             arrays[y.C_SHADOW_W].fill(0)
             arrays[y.C_SHADOW_R].fill(0)

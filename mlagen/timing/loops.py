@@ -1,0 +1,127 @@
+"""The hot loop of a wave, found in what it executed, and the tiles that an iteration does."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.binary import Instruction, KernelCode
+from mlagen.binary.effects import TRANSCENDENTAL, is_matrix
+from mlagen.errors import UnsupportedError
+from mlagen.timing.unit import WaveTimes
+
+_FEWEST = 3  # iterations
+_SHARE = 0.35  # of the largest loop's instructions: an inner loop with that many is the hot one
+_SHAPE = re.compile(r"_(\d+)x(\d+)x(\d+)")
+
+
+@dataclass(frozen=True, eq=False)
+class HotLoop:
+    """A wave's hot loop. `head`: row of its first instruction; `starts`: steps at which alike
+    iterations begin, one run of them without a break; `ends`: the step after the last.
+    `iteration`: rows of one of them. `tiles`: alike parts of it (an unrolled loop has several)."""
+
+    wave: int
+    head: int
+    starts: npt.NDArray[np.int64]
+    ends: int
+    iteration: npt.NDArray[np.int64]
+    tiles: int
+
+    @property
+    def steady(self) -> slice:
+        """Iterations that count: without the first ones (cold) and the last (it drains)."""
+        count = len(self.starts)
+        return slice(min(2, count // 3), max(count - 1, 2))
+
+    def cycles(self, issued: npt.NDArray[np.int64]) -> float:
+        """Cycles of an iteration in the steady state."""
+        at = issued[self.starts[self.steady]]
+        return float(at[-1] - at[0]) / (len(at) - 1)
+
+
+def flops_of(ins: Instruction) -> int:
+    """Floating-point operations of a matrix instruction of a wave, 0 for all others."""
+    if not is_matrix(ins):
+        return 0
+    shape = _SHAPE.search(ins.mnemonic)
+    if shape is None:
+        return 0
+    m, n, k = map(int, shape.groups())
+    blocks = re.search(r"_(\d+)b_", ins.mnemonic)
+    if blocks is None and (m, n) == (4, 4):
+        return 2 * m * n * k * 16
+    return 2 * m * n * k * (int(blocks[1]) if blocks else 1)
+
+
+def find_loop(kernel: KernelCode, wave: WaveTimes, tiles: int | None = None) -> HotLoop:
+    """The hot loop of a wave: the innermost of the loops in which it spends its instructions.
+
+    `tiles`: of an iteration, where the caller knows it. UnsupportedError when nothing repeats at
+    least three times.
+    """
+    rows = wave.rows
+    heads = np.unique(rows[1:][np.diff(rows) < 0])
+    found: list[tuple[int, int, int]] = []  # length, instructions in alike iterations, head
+    for head in heads:
+        at = np.flatnonzero(rows == head)
+        if len(at) <= _FEWEST:
+            continue
+        lengths, counts = np.unique(np.diff(at), return_counts=True)
+        best = int(np.argmax(counts * lengths))
+        if counts[best] >= _FEWEST:
+            found.append((int(lengths[best]), int(lengths[best] * counts[best]), int(head)))
+    if not found:
+        raise UnsupportedError(
+            f"kernel {kernel.name}: wave {wave.wave} executed no loop of {_FEWEST} alike iterations",
+            hint="launch it on longer sequences",
+        )
+    most = max(total for _, total, _ in found)
+    length, _, head = min(entry for entry in found if entry[1] >= _SHARE * most)
+    at = np.flatnonzero(rows == head)
+    alike = np.diff(at) == length
+    runs = np.split(np.arange(len(alike)), np.flatnonzero(~alike))
+    run = max((r[alike[r]] for r in runs), key=len)
+    starts = at[run]
+    iteration = rows[starts[0] : starts[0] + length]
+    parts = tiles or _parts(kernel, iteration)
+    return HotLoop(wave.wave, head, starts, int(starts[-1]) + length, iteration, parts)
+
+
+def _parts(kernel: KernelCode, iteration: npt.NDArray[np.int64]) -> int:
+    """Into how many parts with the same matrix, LDS, transcendental and barrier instructions an
+    iteration can be cut."""
+    instructions = [kernel.instructions[row] for row in iteration]
+    matrix = [i for i, ins in enumerate(instructions) if is_matrix(ins)]
+    for parts in (8, 6, 4, 3, 2):
+        if len(matrix) % parts or not matrix:
+            continue
+        each = len(matrix) // parts
+        cuts = [matrix[i * each] for i in range(parts)]
+        turned = instructions[cuts[0] :] + instructions[: cuts[0]]
+        places = [cut - cuts[0] for cut in cuts] + [len(turned)]
+        mixes = [_mix(turned[a:b]) for a, b in zip(places, places[1:], strict=False)]
+        if all(_alike(mixes[0], mix) for mix in mixes[1:]):
+            return parts
+    return 1
+
+
+def _mix(instructions: list[Instruction]) -> Counter[str]:
+    mix: Counter[str] = Counter()
+    for ins in instructions:
+        if is_matrix(ins) or ins.encoding == "DS" or ins.mnemonic == "s_barrier":
+            mix[ins.mnemonic] += 1
+        elif ins.mnemonic in TRANSCENDENTAL:
+            mix["transcendental"] += 1
+        elif ins.encoding in ("MUBUF", "GLOBAL"):
+            mix["memory"] += 1
+    return mix
+
+
+def _alike(a: Counter[str], b: Counter[str]) -> bool:
+    """The same up to what hand-scheduling shifts over a cut: an eighth, or two."""
+    return all(abs(a[key] - b[key]) <= max(2, max(a[key], b[key]) // 8) for key in a | b)
