@@ -34,7 +34,7 @@ from mlagen.kernels.mla_prefill_signature import (
     refuse_unsupported,
     signature,
 )
-from mlagen.kernels.prefill_pages import Paged, Pages, page_value
+from mlagen.kernels.prefill_pages import Paged, PagedArea, Pages, page_value
 from mlagen.kernels.prefill_registers import WINDOWED
 from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, Setup
 from mlagen.problem import MhaConfig, MlaConfig
@@ -114,8 +114,8 @@ class StreamedAttention:
     # ---- once a workgroup -------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Once a workgroup: arguments; where it is one query tile, that tile's head and sequence. A
-        workgroup without a row ends here."""
+        """Once a workgroup: arguments, lane addresses; where it is one query tile, that tile's head
+        and sequence. A workgroup without a row ends here."""
         setup = self._setup
         if self.persistent:
             self._record("work", None, self._of_work(setup.common), folder="mla")
@@ -123,6 +123,7 @@ class StreamedAttention:
             for name, context in setup.first():
                 leaves = name == "sequence" and self.k.ragged
                 self._record(name, None, context, leaves=leaves)
+        self._record("lanes", None, setup.lanes(self._lanes))
         if self.aiter:
             scales = setup.common | {
                 "pair": self.regs.scale,
@@ -136,13 +137,14 @@ class StreamedAttention:
 
     def begin(self) -> None:
         """Once a query tile: a work item's head, rows and keys; buffer resources, tiles to walk,
-        lane addresses."""
+        pages."""
         setup = self._setup
         if self.persistent:
             self._record("item", None, self._of_work(setup.common), folder="mla")
         for name, context in setup.tile(self._rows):
             self._record(name, None, context)
-        self._record("lanes", None, setup.lanes(self._lanes))
+        for name, context in setup.begin_pages(lambda at: (self.fetch[at.role],)):
+            self._record(name, None, context)
 
     def load_queries(self) -> None:
         """Global to registers: this wave's 32 query rows as MFMA B operand."""
@@ -451,15 +453,16 @@ class StreamedAttention:
         columns = [(area.name, area.tensor, area.first_byte) for area in self.held.keys]
         if ring is self.values:
             columns = [("V", self.held.values, 0)]
-        fetches = [
-            Fetch(name, source, area.dma.row, area.dma.byte, tensor.row_bytes, first)
-            for (name, tensor, first), area, source in zip(
-                columns, ring.areas, regs.sources, strict=False
-            )
-        ]
+        rows = [area.dma.row for area in ring.areas]
         if self.pages is not None:
-            areas = self.pages.areas(ring)
-            fetches = [x.of_pages(area) for x, area in zip(fetches, areas, strict=True)]
+            rows = [area.lane_row for area in self.pages.plans[ring.name].areas]
+        fetches = [
+            Fetch(name, source, row, area.dma.byte, tensor.row_bytes, first)
+            for (name, tensor, first), row, area, source in zip(
+                columns, rows, ring.areas, regs.sources, strict=False
+            )
+            if self.pages is None or not self.pages.by_lane
+        ]
         first_wave = ring.waves * list(self.fetch).index(at.role)
         return Lanes(
             tuple(fetches),
@@ -474,13 +477,23 @@ class StreamedAttention:
     def _pages(self, s: Space) -> Pages:
         """Look-ups whose registers K and V share, as each role fetches one of them."""
         regs = self.regs
-        tensors = {
-            self.keys: tuple(area.tensor for area in self.held.keys),
-            self.values: (self.held.values,),
+        buffer = regs.buffers.get("PAGE")
+        columns = {
+            self.keys: [(area.tensor, area.first_byte) for area in self.held.keys],
+            self.values: [(self.held.values, 0)],
         }
-        paged = [Paged(ring, of, tuple(regs.sources[: len(of)])) for ring, of in tensors.items()]
-        buffers = {ring.name: regs.buffers["PAGE"] for ring in tensors if "PAGE" in regs.buffers}
-        return Pages(self.k, s, regs, paged, buffers, shared=True)
+        paged = [
+            Paged(
+                ring,
+                tuple(
+                    PagedArea(tensor, source, first)
+                    for (tensor, first), source in zip(of, regs.sources, strict=False)
+                ),
+                buffer,
+            )
+            for ring, of in columns.items()
+        ]
+        return Pages(self.k, s, regs, paged, shared=True)
 
     def _record(
         self, name: str, tile: Tile | None, context: Any, *, folder: str = "mha",
