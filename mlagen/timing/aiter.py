@@ -108,9 +108,7 @@ def _rows(rows: int, depth: int, fp8: bool, seed: int) -> np.ndarray:
     )
 
 
-def _fmha_arguments(
-    kernel: Prefill, length: int
-) -> tuple[list[Argument], tuple[int, int, int]]:
+def _fmha_arguments(kernel: Prefill, length: int) -> tuple[list[Argument], tuple[int, int, int]]:
     depth, v_depth = kernel.depth
     size = 1 if kernel.fp8 else 2
     buffers = {

@@ -72,7 +72,7 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("branch_not_taken", 8, 4, 16, "cycles", "assumed"),
     # Chip.
     Constant("max_clock", 2.4, 2.4, 2.4, "GHz", "AMD: MI355X at 1400 W; MI350X: 2.2"),
-    Constant("sustain", 0.733, 0.65, 0.87, "of max_clock",
+    Constant("sustain", 0.761, 0.65, 0.87, "of max_clock",
              "clock under load: fitted to the calibration points, so it also takes in what the "
              "model leaves out; a bf16 MFMA loop reaches 0.87 (rocm-systems PR 3837)"),
     Constant("cus", 256, 256, 256, "CUs", "AMD: 8 XCDs of 32"),
@@ -127,8 +127,12 @@ class Machine:
         """Another machine. ConfigError for a name that is no constant, or a value below zero."""
         for name, value in values.items():
             if name not in BY_NAME:
-                raise ConfigError(f"unknown constant {name!r}", hint="they are: " + ", ".join(BY_NAME))
-            if value < 0 or (name in ("max_clock", "sustain", "cus", "exp", "lds_bytes") and value == 0):
+                raise ConfigError(
+                    f"unknown constant {name!r}", hint="they are: " + ", ".join(BY_NAME)
+                )
+            if value < 0 or (
+                name in ("max_clock", "sustain", "cus", "exp", "lds_bytes") and value == 0
+            ):
                 raise ConfigError(f"constant {name}={value} is out of range")
         kinds = {field.name: field.type for field in fields(self)}
         cast = {name: value if kinds[name] == "float" else int(value)

@@ -111,8 +111,20 @@ def _look(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def simulate(  # type: ignore[no-untyped-def]
-    rows, ranges, numbers, first, step_row, step_lds, step_bytes, step_lines, group, simd, started,
-    when, stalls, busy
+    rows,
+    ranges,
+    numbers,
+    first,
+    step_row,
+    step_lds,
+    step_bytes,
+    step_lines,
+    group,
+    simd,
+    started,
+    when,
+    stalls,
+    busy,
 ):
     """Issue every step of every wave; the cycle after the last, or -1 when nothing can go on.
 
@@ -300,15 +312,35 @@ def simulate(  # type: ignore[no-untyped-def]
                         if group[other] == group[wave] and waiting[other] == 1:
                             waiting[other] = 0
                             later, reason = _look(
-                                other, step_row[place[other]], t + int(numbers[K_BARRIER]), rows,
-                                ranges, ready, origin, vm, vm_tail, lgkm, lgkm_tail, numbers
+                                other,
+                                step_row[place[other]],
+                                t + int(numbers[K_BARRIER]),
+                                rows,
+                                ranges,
+                                ready,
+                                origin,
+                                vm,
+                                vm_tail,
+                                lgkm,
+                                lgkm_tail,
+                                numbers,
                             )
                             at[other] = later
                             why[other] = reason if reason != ISSUED else BARRIER
             if waiting[wave] == 0 and unit != p.BARRIER:
                 at[wave], reason = _look(
-                    wave, step_row[step + 1], resume, rows, ranges, ready, origin, vm, vm_tail,
-                    lgkm, lgkm_tail, numbers
+                    wave,
+                    step_row[step + 1],
+                    resume,
+                    rows,
+                    ranges,
+                    ready,
+                    origin,
+                    vm,
+                    vm_tail,
+                    lgkm,
+                    lgkm_tail,
+                    numbers,
                 )
                 why[wave] = reason if reason != ISSUED else resume_why
             if unit == p.PRIORITY:

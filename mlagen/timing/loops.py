@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +78,7 @@ def find_loop(kernel: KernelCode, wave: WaveTimes, tiles: int | None = None) -> 
             found.append((int(lengths[best]), int(lengths[best] * counts[best]), int(head)))
     if not found:
         raise UnsupportedError(
-            f"kernel {kernel.name}: wave {wave.wave} executed no loop of {_FEWEST} alike iterations",
+            f"kernel {kernel.name}: wave {wave.wave} has no loop of {_FEWEST} alike iterations",
             hint="launch it on longer sequences",
         )
     most = max(total for _, total, _ in found)
@@ -104,7 +105,7 @@ def _parts(kernel: KernelCode, iteration: npt.NDArray[np.int64]) -> int:
         cuts = [matrix[i * each] for i in range(parts)]
         turned = instructions[cuts[0] :] + instructions[: cuts[0]]
         places = [cut - cuts[0] for cut in cuts] + [len(turned)]
-        mixes = [_mix(turned[a:b]) for a, b in zip(places, places[1:], strict=False)]
+        mixes = [_mix(turned[a:b]) for a, b in pairwise(places)]
         if all(_alike(mixes[0], mix) for mix in mixes[1:]):
             return parts
     return 1

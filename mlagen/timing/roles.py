@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
-from mlagen.binary import KernelCode
 from mlagen.binary.effects import is_lds_dma
 from mlagen.targets import GFX950
 from mlagen.timing import engine, program
@@ -61,7 +61,7 @@ def _clusters(unit: UnitTimes, loop: HotLoop, place: Place | None) -> list[Clust
     starts = loop.starts[loop.steady]
     executed = executions(unit)
     found = []
-    for number, (first, after) in enumerate(zip(cuts, cuts[1:], strict=False)):
+    for number, (first, after) in enumerate(pairwise(cuts)):
         begin = issued[starts[:-1] + first]
         end = issued[starts[:-1] + after] if after < length else issued[starts[1:]]
         mine = loop.iteration[first:after]
@@ -143,7 +143,5 @@ def stall_lines(unit: UnitTimes, rows: np.ndarray, place: Place | None) -> tuple
             if cycles:
                 ins = kernel.instructions[row]
                 where = (place(ins.offset) if place else "") or f"{ins.offset:#x}"
-                found.append(
-                    StallLine(where, ins.offset, str(ins), engine.REASONS[reason], cycles)
-                )
+                found.append(StallLine(where, ins.offset, str(ins), engine.REASONS[reason], cycles))
     return tuple(sorted(found, key=lambda line: -line.cycles))

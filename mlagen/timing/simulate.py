@@ -118,7 +118,7 @@ def simulate(job: Job, on: Machine | None = None, *, grid: bool = True) -> Simul
     base = on or machine()
     started = time.perf_counter()
     timed = time_job(job, base)
-    unit = timed.units[0]
+    unit = max(timed.units, key=lambda one: one.instructions)  # of a causal grid the longest
     try:
         loops = hot_loops(unit, job.tiles)
     except UnsupportedError as why:
@@ -177,9 +177,7 @@ def _corners(job: Job, base: Machine, seconds: float) -> tuple[CornerResult, ...
 
 def _result(corner: Corner, on: Machine, timed: Timed, seconds: float) -> CornerResult:
     ratio = timed.seconds(on) / seconds
-    return CornerResult(
-        corner.name, timed.cycles, on.clock, corner.misfit, corner.plausible, ratio
-    )
+    return CornerResult(corner.name, timed.cycles, on.clock, corner.misfit, corner.plausible, ratio)
 
 
 def _warnings(job: Job, unit: UnitTimes) -> list[str]:

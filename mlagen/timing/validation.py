@@ -81,27 +81,50 @@ class KernelRow:
 
 
 class Library:
-    """Kernels of a folder, recorded when they are asked for."""
+    """Kernels of a folder, recorded when they are asked for.
 
-    def __init__(self, folder: str | Path, progress: Callable[[str], None] | None = None) -> None:
+    `history`: a folder with `<commit>/hsa/gfx950/…` of older objects; where it lacks the object of
+    a commit, the folder's own stands in (`substitutes` names them).
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        history: str | Path | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
         self.folder = Path(folder)
+        self.history = Path(history) if history is not None else None
         self.progress = progress
-        self._held: dict[str, Recorded] = {}
+        self.substitutes: set[tuple[str, str]] = set()
+        self._held: dict[Path, Recorded] = {}
 
-    def recorded(self, name: str) -> Recorded:
+    def _place(self, kernel: Prefill, commit: str | None) -> Path:
+        if commit is None:
+            return self.folder
+        if self.history is not None:
+            place = self.history / commit / "hsa" / "gfx950"
+            if (place / kernel.path).is_file():
+                return place
+        self.substitutes.add((kernel.name, commit))
+        return self.folder
+
+    def recorded(self, name: str, commit: str | None = None) -> Recorded:
         """The kernel's streams. MissingError where its object is not in the folder."""
-        if name not in self._held:
+        kernel = KERNELS[name]
+        place = self._place(kernel, commit)
+        key = place / kernel.path
+        if key not in self._held:
             if self.progress:
-                self.progress(name)
-            kernel = KERNELS[name]
-            code = load(self.folder, kernel)
+                self.progress(str(key))
+            code = load(place, kernel)
             streams = {n: record(code, kernel, n) for n in (128 * _SHORT, 256 * _SHORT)}
-            self._held[name] = Recorded(kernel, code.kernel(), streams)
-        return self._held[name]
+            self._held[key] = Recorded(kernel, code.kernel(), streams)
+        return self._held[key]
 
-    def growth(self, name: str, on: Machine) -> Growth:
+    def growth(self, name: str, on: Machine, commit: str | None = None) -> Growth:
         """Cycles of a workgroup by length, from two of them."""
-        mine = self.recorded(name)
+        mine = self.recorded(name, commit)
         (short, long), cycles = (
             sorted(mine.streams),
             {n: time_unit(s, mine.code, on).cycles for n, s in mine.streams.items()},
@@ -140,7 +163,9 @@ def predict(library: Library, point: Point, on: Machine) -> float:
     """TFLOP/s of a point."""
     chip = on.changed(max_clock=point.max_clock)
     kernel = KERNELS[point.shape.kernel]
-    seconds = launch_seconds(library.growth(kernel.name, on), kernel, point.shape, chip)
+    seconds = launch_seconds(
+        library.growth(kernel.name, on, point.commit), kernel, point.shape, chip
+    )
     return point.shape.flops(kernel.depth, kernel.causal) / seconds / 1e12
 
 
@@ -161,12 +186,12 @@ def fit_corners(library: Library) -> list[tuple[Corner, float, float]]:
 
 def verdicts(library: Library, on: Machine) -> list[Verdict]:
     """All points."""
-    growths = cache(lambda name: library.growth(name, on))
+    growths = cache(lambda name, commit: library.growth(name, on, commit))
     found = []
     for point in POINTS:
         kernel = KERNELS[point.shape.kernel]
         chip = on.changed(max_clock=point.max_clock)
-        seconds = launch_seconds(growths(kernel.name), kernel, point.shape, chip)
+        seconds = launch_seconds(growths(kernel.name, point.commit), kernel, point.shape, chip)
         flops = point.shape.flops(kernel.depth, kernel.causal)
         found.append(Verdict(point, flops / seconds / 1e12))
     return found

@@ -1,0 +1,130 @@
+"""`mlagen simulate`: how fast a gfx950 binary will be, and where its time goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mlagen.cli.options import build_options, json_option
+from mlagen.cli.report import print_facts, print_json, print_table
+from mlagen.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mlagen.timing import Job, Machine
+
+
+@click.command("simulate")
+@click.argument("path", metavar="FILE.co|ARTIFACT|KERNEL", required=False)
+@build_options
+@click.option("--launch", "launch_path", metavar="FILE.toml", help="Grid, arguments of a FILE.co.")
+@click.option("--kernel", metavar="NAME", help="Which kernel of a code object with several.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZE",
+              help="A size of an artifact's call, as for verify.")  # fmt: skip
+@click.option("--workgroups", multiple=True, metavar="X,Y,Z",
+              help="Simulate this one; may be repeated. Default: three of the grid.")  # fmt: skip
+@click.option("--constant", "constants", multiple=True, metavar="NAME=VALUE",
+              help="Another value of a constant of the model; --constants lists them.")  # fmt: skip
+@click.option("--constants", "list_constants", is_flag=True, help="Print the table of constants.")
+@click.option("--tiles", type=click.IntRange(1), help="Tiles that a loop iteration does.")
+@click.option("--no-grid", is_flag=True, help="Leave out the sensitivity grid.")
+@click.option("--lines", default=12, show_default=True, help="Stalls spelled out.")
+@json_option
+def command(
+    path: str | None,
+    target: str | None,
+    fields: tuple[str, ...],
+    knobs: tuple[str, ...],
+    templates: str | None,
+    allow_unproved: bool,
+    launch_path: str | None,
+    kernel: str | None,
+    shapes: tuple[str, ...],
+    workgroups: tuple[str, ...],
+    constants: tuple[str, ...],
+    list_constants: bool,
+    tiles: int | None,
+    no_grid: bool,
+    lines: int,
+    as_json: bool,
+) -> None:
+    """Predict time, cycles per tile and stalls of a gfx950 kernel. docs/timing.md has the errors.
+
+    A code object needs a launch file; an artifact, or a KERNEL to build, the sizes of a call.
+    """
+    from mlagen.timing import simulate
+    from mlagen.timing.text import facts, tables
+
+    if list_constants:
+        _print_constants(as_json)
+        return
+    if path is None:
+        raise ConfigError("nothing to simulate", hint="name a code object, an artifact or a kernel")
+    build = (fields, knobs, target, templates, allow_unproved)
+    job = _job(path, build, launch_path, kernel, shapes, workgroups, tiles)
+    report = simulate(job, _machine(constants), grid=not no_grid)
+    if as_json:
+        print_json("simulate", report)
+        return
+    print_facts(facts(report))
+    for table in tables(report, lines=lines):
+        click.echo()
+        print_table(table.title, table.columns, table.rows)
+    for warning in report.warnings:
+        click.echo(f"\nassumed: {warning}")
+
+
+def _machine(constants: tuple[str, ...]) -> Machine:
+    from mlagen.request import assignments
+    from mlagen.timing import machine
+
+    values = {}
+    for name, text in assignments("--constant", constants).items():
+        try:
+            values[name] = float(text)
+        except ValueError:
+            raise ConfigError(f"--constant {name}={text!r} is not a number") from None
+    return machine().changed(**values)
+
+
+def _job(
+    path: str,
+    build: tuple[tuple[str, ...], tuple[str, ...], str | None, str | None, bool],
+    launch_path: str | None,
+    kernel: str | None,
+    shapes: tuple[str, ...],
+    workgroups: tuple[str, ...],
+    tiles: int | None,
+) -> Job:
+    from mlagen.cli.emulate import parse_workgroup
+    from mlagen.judging import job_of_artifact, job_of_launch, sizes_of
+    from mlagen.request import artifact_of
+
+    groups = [parse_workgroup(text) for text in workgroups]
+    fields, knobs, target, templates, allow_unproved = build
+    if Path(path).is_file() and Path(path).suffix != ".py":
+        if launch_path is None:
+            raise ConfigError("--launch is missing",
+                              hint="mlagen emulate FILE.co --template prints one")  # fmt: skip
+        for option, given in (("--set", fields), ("--knob", knobs), ("--shape", shapes)):
+            if given:
+                raise ConfigError(f"{option} is for artifacts; {path} is a code object")
+        return job_of_launch(path, launch_path, groups=groups, kernel=kernel, tiles=tiles)
+    if launch_path is not None:
+        raise ConfigError("--launch is for a code object", hint="--shape sizes an artifact's call")
+    artifact = artifact_of(path, fields, knobs, target=target, templates=templates,
+                           allow_unproved=allow_unproved)  # fmt: skip
+    return job_of_artifact(artifact, sizes_of(artifact, shapes), groups=groups, tiles=tiles)
+
+
+def _print_constants(as_json: bool) -> None:
+    from mlagen.timing import CONSTANTS
+
+    if as_json:
+        print_json("constants", {"constants": CONSTANTS})
+        return
+    columns = ("name", "value", "low", "high", "unit", "source")
+    rows = [(c.name, f"{c.value:g}", f"{c.low:g}", f"{c.high:g}", c.unit, c.source)
+            for c in CONSTANTS]  # fmt: skip
+    print_table("constants of the cycle model", columns, rows)
