@@ -120,21 +120,28 @@ def tiles_of(inputs: Any) -> int:
 
 
 def errors(contestant: Contestant, inputs: Any, run: Run) -> list[dict[str, Any]]:
-    """The output against both oracles. `ratio` is in units of the bound."""
+    """The output against both oracles. `ratio` is in units of the bound; `dB`: signal over noise in
+    the mean square."""
     from mlagen.problem import compare, exact, rounded
 
     of = contestant.problem(inputs)
-    found = [compare(oracle(of).output, of.output_view(run.output)) for oracle in (exact, rounded)]
-    return [
-        {
-            "oracle": c.oracle,
-            "error": c.max_error,
-            "ratio": c.max_ratio,
-            "failures": c.failures,
-            "nans": c.nans,
-        }
-        for c in found
-    ]
+    made = of.output_view(run.output)
+    found = []
+    for oracle in (exact, rounded):
+        expected = oracle(of).output
+        c = compare(expected, made)
+        noise = np.square(made.astype(np.float64) - expected.values).mean()
+        found.append(
+            {
+                "oracle": c.oracle,
+                "error": c.max_error,
+                "ratio": c.max_ratio,
+                "dB": float(10 * np.log10(np.square(expected.values).mean() / noise)),
+                "failures": c.failures,
+                "nans": c.nans,
+            }
+        )
+    return found
 
 
 def measure(contestant: Contestant, inputs: Any, keys: tuple[int, int], options: Any) -> Any:
@@ -167,7 +174,7 @@ def show(report: dict[str, Any], mnemonics: int) -> None:
     for error in report["errors"]:
         print(
             f"  {error['oracle']:9} largest error {error['error']:.3g}, {error['ratio']:.3g} of "
-            f"its bound, {error['failures']} failures, {error['nans']} NaN"
+            f"its bound, {error['dB']:.1f} dB, {error['failures']} failures, {error['nans']} NaN"
         )
     print(f"  {report['findings']} findings, {report['wave instructions']:,} wave-instructions")
     executed = report["executed"]

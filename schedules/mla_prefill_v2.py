@@ -9,7 +9,7 @@ half has a stream of its own: the lower fetches K, the upper V.
 |---------|--------|----------------------------------|-------------------------------------------|
 | A       | QK(i)  |                                  | rest of K(i); DMA: K ahead, or V ahead    |
 | B       |        | mask(i), maximum, c S - M, exp2  | first fragments of V(i)                   |
-| C       |        | rescale O, exp2, row sum, P(i)   |                                           |
+| C       |        | rescale O, exp2, row sum, P(i)   | pages of the next DMA, where paged        |
 | D       | PV(i)  |                                  | rest of V(i); first fragments of K(i + 1) |
 
 The waits before the barriers and inside the products, the prologue and the drain are derived.
@@ -31,6 +31,7 @@ from mlagen.dsl import (
 from mlagen.kernels.mla_prefill import (
     StreamedAttention,
     key_ring,
+    key_slots,
     value_layouts,
     value_ring,
     value_slots,
@@ -40,12 +41,14 @@ from mlagen.problem import MlaConfig
 
 @schedule(problem=MlaConfig, target="gfx950")
 def mla_prefill_v2(k, s):
-    k_slots = s.choice("k_slots", 2, 3, comment="K tiles in LDS: how far its DMA runs ahead")
+    k_slots = s.choice(
+        "k_slots", *key_slots(k), comment="K tiles in LDS: how far its DMA runs ahead"
+    )
     v_slots = s.choice("v_slots", *value_slots(k), comment="V tiles in LDS")
     swizzle = s.choice("k_swizzle", "8-9 into 4-5", "9-8 into 4-5", "none", comment="K in LDS")
     v_layout = s.choice("v_layout", *value_layouts(k), comment="V in LDS")
     band = s.choice("band", 4, 3, 2, comment="fragments of K, and of V, in registers")
-    early = s.choice("early_exp", 16, 0, 24, 32, 48, comment="exp2 in cluster B, of 64 a lane")
+    early = s.choice("early_exp", 16, 0, 24, 32, 48, comment="exp2 in cluster B, 64ths")
     stagger = s.choice("stagger", 2, 1, 3, comment="clusters that the upper half is behind")
     rescale = s.choice("rescale", "lazy", "eager", comment="O follows a maximum that moved, or all")
     qk_pattern = s.choice("qk_pattern", "even", "8x2:2", "12x1:1", comment="DMA under QK")
@@ -79,6 +82,10 @@ def mla_prefill_v2(k, s):
             attention.mask(i)
             attention.partial_softmax(i)
         with cluster("C"):
+            with only(lower):
+                attention.find_pages(K, i + k_slots)
+            with only(upper):
+                attention.find_pages(V, i + v_slots)
             attention.rescale(i)
             attention.tail_softmax(i)
         with cluster("D", priority=priority):

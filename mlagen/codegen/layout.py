@@ -273,6 +273,12 @@ class StreamBuilder:
                     f"{self.schedule.file}:{operation.line} {operation} may end the workgroup",
                     hint="that stands in the prologue, ahead of every barrier",
                 )
+            if operation.roles and len(operation.roles) < len(self.schedule.roles.members):
+                raise ScheduleError(
+                    f"{self.schedule.file}:{operation.line} {operation} of role "
+                    f"{' and '.join(operation.roles)} alone may end the workgroup",
+                    hint="the other waves would wait for it at their next barrier",
+                )
             place = self.control.label(EXIT)
             body = [
                 replace(x, text=x.text.replace(EXIT, place), target=place) if x.target == EXIT

@@ -8,6 +8,7 @@ with all tile counts, so every sequence of items is covered.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -50,6 +51,13 @@ def check_loads(
     return problems, any(state.scalar for state in seen)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Issued:
+    """An operation on its way. The same instruction may be so several times."""
+
+    load: Instruction | None
+
+
 class _Loads:
     """Follows one wave of a stream."""
 
@@ -58,15 +66,12 @@ class _Loads:
     ) -> None:
         self.schedule, self.pieces = schedule, layout.by_key()
         self.who = f" of role {stream.role}" if stream.role else ""
-        self.queues = {"vm": list(before.vm), "lgkm": list(before.lgkm)}
         self.scalar = before.scalar
-        self.flying = {
-            register: load
-            for queue in self.queues.values()
-            for load in queue
-            if load is not None
-            for register in load.writes
-        }
+        self.queues: dict[str, deque[_Issued]] = {"vm": deque(), "lgkm": deque()}
+        self.flying: dict[int, _Issued] = {}
+        for counter, queue in (("vm", before.vm), ("lgkm", before.lgkm)):
+            for load in queue:
+                self._issue(counter, load)
 
     def run(self, path: Sequence[Step], n: int) -> Iterator[Found]:
         for step in path:
@@ -75,13 +80,12 @@ class _Loads:
                     for counter, count in waited(x):
                         self._settle(counter, count)
                     continue
-                if self.flying:
+                loading = self.flying.keys()
+                if not (loading.isdisjoint(x.reads) and loading.isdisjoint(x.writes)):
                     yield from self._use(x, n)
                 if x.counter:
-                    self.queues[x.counter].append(x)
                     self.scalar |= x.pipe == "smem"
-                    for register in x.writes:
-                        self.flying[register] = x
+                    self._issue(x.counter, x)
             for x in self.pieces[step.piece].control:
                 yield from self._use(x, n)
 
@@ -91,23 +95,27 @@ class _Loads:
         return InFlight(self._queue("vm"), self._queue("lgkm"), self.scalar)
 
     def _queue(self, counter: str) -> Queue:
-        entries = [
-            x if x is not None and any(self.flying.get(r) is x for r in x.writes) else None
-            for x in self.queues[counter]
-        ]
+        flying = set(self.flying.values())
+        entries = [(x.load if x in flying else None) for x in self.queues[counter]]
         old, new = entries[:-KEPT], entries[-KEPT:]
         kept = [*(x for x in old if x is not None), *new]
         while kept and kept[0] is None:
             del kept[0]
         return tuple(kept)
 
+    def _issue(self, counter: str, load: Instruction | None) -> None:
+        issued = _Issued(load)
+        self.queues[counter].append(issued)
+        for register in load.writes if load is not None else ():
+            self.flying[register] = issued
+
     def _settle(self, counter: str, count: int) -> None:
         queue = self.queues[counter]
         if counter == "lgkm" and self.scalar and count:
             return  # scalar loads return out of order: only 0 says anything
         while len(queue) > count:
-            done = queue.pop(0)
-            for register in done.writes if done is not None else ():
+            done = queue.popleft()
+            for register in done.load.writes if done.load is not None else ():
                 if self.flying.get(register) is done:
                     del self.flying[register]
         if counter == "lgkm" and count == 0:
@@ -115,15 +123,16 @@ class _Loads:
 
     def _use(self, x: Instruction, n: int) -> Iterator[Found]:
         for register in (*x.reads, *x.writes):
-            load = self.flying.get(register)
-            if load is None or load.origin is None or x.origin is None:
+            issued = self.flying.get(register)
+            load = issued.load if issued is not None else None
+            if load is None or issued is None or load.origin is None or x.origin is None:
                 continue
             queue = self.queues[load.counter]
             text = (
                 f"error[wait-missing] {self.schedule.file}:{x.origin.schedule_line} "
                 f"{x.origin.operation}{self.who}: `{x.text}` uses a register that `{load.text}` of "
                 f"{load.origin.operation} (:{load.origin.schedule_line}) may still be loading. "
-                f"Needs {load.counter}cnt({len(queue) - 1 - queue.index(load)}) before it. "
+                f"Needs {load.counter}cnt({len(queue) - 1 - queue.index(issued)}) before it. "
                 f"First at N = {n}."
             )
             yield (load.origin.operation, x.origin.operation), Violation("wait-missing", text, n)

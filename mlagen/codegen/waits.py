@@ -146,6 +146,7 @@ def _derive(
     # Last scalar load: they return out of order, so only lgkmcnt(0) is a wait.
     scalar_ticket = 0 if before.scalar else done["lgkm"]
     flying = {register: (counter, -age) for register, counter, age in before.registers}
+    loading = flying.keys()
 
     def reached(counter: str, count: int) -> int:
         """The last ticket that is complete behind a wait for `count`."""
@@ -166,10 +167,13 @@ def _derive(
     for at, step in enumerate(path):
         piece = pieces[step.piece]
         for index, instruction in enumerate(piece.body):
-            for register in (*instruction.reads, *instruction.writes):
-                load = flying.pop(register, None)
-                if load is not None:
-                    need(WaitPoint(piece.key, index), *load)
+            if not (
+                loading.isdisjoint(instruction.reads) and loading.isdisjoint(instruction.writes)
+            ):
+                for register in (*instruction.reads, *instruction.writes):
+                    load = flying.pop(register, None)
+                    if load is not None:
+                        need(WaitPoint(piece.key, index), *load)
             if instruction.counter:
                 issued[instruction.counter] += 1
                 if instruction.pipe == "smem":

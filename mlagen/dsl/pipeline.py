@@ -38,6 +38,7 @@ from mlagen.dsl.schedule import (
     Named,
     ScheduleFunction,
     Section,
+    display_path,
     moved,
 )
 from mlagen.dsl.signature import Signature
@@ -108,6 +109,7 @@ class PipelineSchedule:
     smem: Smem
     registers: tuple[NamedRegisters, ...]
     signature: Signature
+    symbol: str  # of the entry
     line: int
 
     @property
@@ -117,12 +119,14 @@ class PipelineSchedule:
 
 @dataclass
 class PipelineSpace:
-    """What a pipeline schedule function is handed besides the problem."""
+    """What a pipeline schedule function is handed besides the problem. `symbol`: of the entry,
+    where it is not the schedule's name."""
 
     knobs: Knobs
     smem: Smem
     registers: dict[str, NamedRegisters] = field(default_factory=dict)
     signature: Signature | None = None
+    symbol: str = ""
     roles: list[WarpRole] = field(default_factory=list)
 
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
@@ -154,8 +158,8 @@ class PipelineSpace:
 class PipelineBuilder(Builder):
     """Collects one stream a role."""
 
-    def __init__(self, file: str) -> None:
-        super().__init__(file)
+    def __init__(self, author: ScheduleFunction) -> None:
+        super().__init__(author)
         self.streams: dict[str, Stream] = {}
         self.open: tuple[WarpRole, Literal["prologue", "loop", "epilogue"]] | None = None
         self.steps_of: dict[str, int] = {}
@@ -209,11 +213,11 @@ def release(handoff: Named, tile: Tile) -> Operation:
 
 
 def _pipelined(
-    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], file: str
+    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any]
 ) -> PipelineSchedule:
     """A schedule whose roles are streams of their own."""
     chosen = Knobs(dict(knobs))
-    builder = PipelineBuilder(function.source)
+    builder = PipelineBuilder(function)
     space = PipelineSpace(chosen, Smem(SM_90A.smem_bytes))
     function.run(builder, space, problem)
     if not builder.streams or space.signature is None:
@@ -225,7 +229,7 @@ def _pipelined(
         raise ScheduleError(f"{function.name}: role {idle[0]!r} does nothing")
     return PipelineSchedule(
         name=function.name,
-        file=file,
+        file=display_path(builder.author.path),
         doc=function.doc,
         target=SM_90A,
         problem=problem,
@@ -235,7 +239,8 @@ def _pipelined(
         smem=space.smem,
         registers=tuple(space.registers.values()),
         signature=space.signature,
-        line=function.line,
+        symbol=space.symbol or builder.author.name,
+        line=builder.author.line,
     )
 
 

@@ -126,8 +126,8 @@ class Named(Protocol):
 class Builder:
     """Collects the steps of the schedule that is being written."""
 
-    def __init__(self, file: str) -> None:
-        self.file = file
+    def __init__(self, author: ScheduleFunction) -> None:
+        self.author = author  # whose table it is; another's, where it was handed on
         self.roles: Roles | None = None
         self.clusters: list[Cluster] = []
         self.sections: dict[str, list[Operation]] = {"prologue": [], "item": [], "epilogue": []}
@@ -135,6 +135,11 @@ class Builder:
         self.section: str | None = None
         self.movers: dict[str, Mover] = {}
         self.limit: tuple[str, ...] = ()  # names of the roles that `only` names
+
+    @property
+    def file(self) -> str:
+        """Whose lines operations are told by."""
+        return self.author.source
 
     def enter_loop(self, waves: Any, step: int) -> None:
         """The tile loop begins."""
@@ -374,9 +379,30 @@ class ScheduleFunction:
     doc: str
     templates: Path | None = None  # folder of templates that go before the shipped ones
 
-    def build(self, problem: Any, knobs: Mapping[str, Any], *, file: str | None = None) -> Any:
+    def build(self, problem: Any, knobs: Mapping[str, Any]) -> Any:
         """Run the function for one problem and one choice of knobs: the schedule as a value."""
-        return MAKERS[self.target](self, problem, knobs, file or display_path(self.path))
+        return MAKERS[self.target](self, problem, knobs)
+
+    def __call__(self, problem: Any, space: Any) -> None:
+        """Inside another schedule function: hand its problem on to this schedule, to its table and
+        its knobs. The lines and the file of what is made are then this one's; the name stays.
+
+        ScheduleError: not inside a schedule function, another target, or templates of its own."""
+        builder = _builder()
+        first = builder.author
+        if self.target != first.target:
+            raise ScheduleError(
+                f"{first.name} is for {first.target} and hands its problem on to {self.name}, "
+                f"which is for {self.target}"
+            )
+        if self.templates not in (None, first.templates):
+            raise ScheduleError(
+                f"{first.name} hands its problem on to {self.name}, which has templates of its "
+                f"own: {self.templates}",
+                hint=f"give {first.name} that folder",
+            )
+        builder.author = self
+        self.function(problem, space)
 
     @property
     def source(self) -> str:
@@ -442,12 +468,10 @@ class Space:
         return declare_entry(self.registers, (x, y, z), temporaries, items=items)
 
 
-def _clustered(
-    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], file: str
-) -> Schedule:
+def _clustered(function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any]) -> Schedule:
     """A schedule whose roles share one stream of clusters."""
     target = GFX950
-    builder, chosen = Builder(function.source), Knobs(dict(knobs))
+    builder, chosen = Builder(function), Knobs(dict(knobs))
     space = Space(
         chosen,
         Lds(target.lds_bytes, target.lds_offset_bits),
@@ -467,7 +491,7 @@ def _clustered(
     space.registers.limit(target.vgpr_budget(builder.roles.waves))
     return Schedule(
         name=function.name,
-        file=file,
+        file=display_path(builder.author.path),
         doc=function.doc,
         target=target,
         problem=problem,
@@ -481,12 +505,12 @@ def _clustered(
         loop=tuple(builder.clusters),
         epilogue=tuple(builder.sections["epilogue"]),
         signature=space.signature,
-        line=function.line,
+        line=builder.author.line,
     )
 
 
-# How a target's schedule functions become values: (function, problem, knobs, shown file).
-Maker = Callable[["ScheduleFunction", Any, Mapping[str, Any], str], Any]
+# How a target's schedule functions become values: (function, problem, knobs).
+Maker = Callable[["ScheduleFunction", Any, Mapping[str, Any]], Any]
 MAKERS: dict[str, Maker] = {"gfx950": _clustered}
 
 

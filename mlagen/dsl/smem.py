@@ -110,7 +110,8 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """`bytes` at `base` that one role writes and reads, in place of tiles that are done with."""
+    """`bytes` at `base` that one role writes and reads: its own, or in place of tiles that are done
+    with."""
 
     name: str
     base: int
@@ -201,6 +202,13 @@ class Smem:
             names = ", ".join(tile.name for tile in over)
             raise ScheduleError(f"scratch {name!r}: {names} do not follow each other in SMEM")
         self._claim(name, base, 0)
+        self.scratches[name] = Scratch(name, base, size)
+        return self.scratches[name]
+
+    def room(self, name: str, size: int) -> Scratch:
+        """Declare `size` bytes that one role writes and reads."""
+        base = -(-self.used // 16) * 16
+        self._claim(name, base, size)
         self.scratches[name] = Scratch(name, base, size)
         return self.scratches[name]
 

@@ -28,22 +28,17 @@ from mlagen.dsl import (
     bind,
     record,
 )
+from mlagen.errors import ConfigError
 from mlagen.kernels.float_literals import LN2, LOWEST, hex_float
 from mlagen.kernels.fragments import BF16, MFMA_K, MFMA_ROWS, accumulator_row
-from mlagen.kernels.mha_prefill_moves import Mover, page_value
+from mlagen.kernels.mha_prefill_moves import Mover
 from mlagen.kernels.mha_prefill_registers import PrefillRegisters
 from mlagen.kernels.mha_prefill_rings import SWIZZLES, key_ring, value_ring
 from mlagen.kernels.mha_prefill_signature import refuse_unsupported, signature
-from mlagen.kernels.prefill_pages import Pages
+from mlagen.kernels.prefill_pages import Paged, Pages, page_value
 from mlagen.kernels.prefill_registers import WINDOWED
-from mlagen.kernels.prefill_setup import (
-    Fetch,
-    Lanes,
-    LdsAddress,
-    PrefillTensors,
-    RowTensor,
-    Setup,
-)
+from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, Setup
+from mlagen.kernels.prefill_tensors import PrefillTensors, RowTensor
 from mlagen.problem import MhaConfig
 
 __all__ = ["SWIZZLES", "Attention", "key_ring", "value_ring"]
@@ -55,10 +50,21 @@ class Attention:
     def __init__(
         self, k: MhaConfig, s: Space, keys: Ring, values: Ring, *, share_kv: bool = True
     ) -> None:
+        if k.dtype != "bf16":
+            raise ConfigError(
+                f"dtype={k.dtype}: these operations multiply bf16",
+                hint="those of StreamedAttention, mlagen.kernels.mla_prefill, multiply fp8 as well",
+            )
         refuse_unsupported(k)
         self.k, self.keys, self.values = k, keys, values
         self.regs = PrefillRegisters(k, s, keys, values, share_kv=share_kv)
-        self.pages = Pages(k, s, (keys, values), self.regs.buffers) if k.page_size else None
+        tensors = self._tensors()
+        paged = [
+            Paged(ring, (tensor,), (self.regs.sources[ring.name],))
+            for ring, tensor in zip((keys, values), tensors.key_rows, strict=True)
+        ]
+        buffers = {ring.name: self.regs.buffers[ring.name] for ring in (keys, values)}
+        self.pages = Pages(k, s, self.regs, paged, buffers) if k.page_size else None
         self.windowed = k.mask.name in WINDOWED
         self.floored = self.windowed or k.sink  # M starts at a number
         s.signature = signature(k)
@@ -213,12 +219,10 @@ class Attention:
         """Look up the pages of a tile ahead of its copy; nothing where K and V are contiguous."""
         if self.pages is None:
             return
-        regs = self.regs
-        context = self.pages.lookup(ring, regs.arguments["page_table"], regs.scratch)
         self._record(
             f"find_{ring.name}_pages",
             tile,
-            context,
+            self.pages.lookup(ring),
             template="find_pages",
             defines=(page_value(ring, tile),),
         )
@@ -323,17 +327,16 @@ class Attention:
 
     def _lanes(self) -> Lanes:
         rings = (self.keys, self.values)
+        row_bytes = self.k.kv_row_stride * BF16
+        fetches = [
+            Fetch(ring.name, self.regs.sources[ring.name], ring.dma.row, ring.dma.byte, row_bytes)
+            for ring in rings
+        ]
+        if self.pages is not None:
+            areas = [area for ring in rings for area in self.pages.areas(ring)]
+            fetches = [x.of_pages(area) for x, area in zip(fetches, areas, strict=True)]
         return Lanes(
-            tuple(
-                Fetch(
-                    ring.name,
-                    self.regs.sources[ring.name],
-                    ring.dma,
-                    self.k.kv_row_stride * BF16,
-                    pages=self.pages.rings[ring.name] if self.pages else None,
-                )
-                for ring in rings
-            ),
+            tuple(fetches),
             tuple(
                 LdsAddress(self.regs.address(ring, window, index), base, start)
                 for ring in rings

@@ -1,7 +1,9 @@
 """MLA decode on Hopper in the absorbed form: the operations a schedule arranges.
 
-One block computes 64 heads of one sequence. S = Q K^T over 576 columns, O += P V over the first 512
-columns of the same rows. Two math warpgroups take turns: the left one has the scores of even tiles
+One block computes a work item: up to 64 query rows of one sequence (heads, or heads of several new
+tokens) over a range of its keys. S = Q K^T over 576 columns, O += P V over the first 512 columns of
+the same rows. An item that has all keys of its rows writes O and LSE; one that has a part of them
+writes both in fp32, for the merge kernel. Two math warpgroups take turns: the left one has the scores of even tiles
 and output columns 0..255, the right one those of odd tiles and columns 256..511. Each multiplies
 its own P from registers and the other's from SMEM, so a pair of tiles is four products of P V, and
 while one warpgroup is at its softmax the other keeps the matrix pipe busy.
@@ -11,7 +13,8 @@ one, which finds it after the odd tile and tells it back.
 
 Softmax in base 2: P = exp2(c * S - c * M) with c = scale * log2(e). P is rounded to bf16 for the
 products; for the right columns an even tile's P is rounded after it has followed the odd tile's
-maximum. The row sum adds the unrounded values.
+maximum. The row sum adds the unrounded values. M starts at the lowest finite number: a tile that a
+row sees nothing of leaves M, and its P is 0.
 """
 
 from __future__ import annotations
@@ -24,20 +27,25 @@ from mlagen.dsl import (
     Operation,
     PipelineSpace,
     RingTile,
-    Signature,
     Tile,
     Value,
     WarpRole,
     bind,
     record,
 )
-from mlagen.dsl.signature import TensorMap, pack
 from mlagen.dsl.smem import Message
-from mlagen.errors import ConfigError
+from mlagen.kernels.mla_decode_feed import Feed
+from mlagen.kernels.mla_decode_signature import (
+    COLUMNS,
+    ROWS,
+    SYMBOL,
+    refuse_unsupported,
+    signature,
+)
 from mlagen.problem import MlaDecodeConfig
+from mlagen.problem.mla_decode import TILE
+from mlagen.problem.mla_decode_plan import ITEM_BYTES
 
-HEADS = 64  # query rows a block: one wgmma M
-COLUMNS = 64  # bf16 columns of a 128-byte tile
 SLOTS = 2  # the even and the odd tile
 FLOAT = 4  # bytes
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
@@ -57,23 +65,25 @@ class MlaDecode:
         self, k: MlaDecodeConfig, s: PipelineSpace, left: WarpRole, right: WarpRole, *, boxes: int
     ) -> None:
         refuse_unsupported(k)
-        self.k, self.roles = k, (left, right)
+        self.k, self.roles, self.feed = k, (left, right), Feed.of(k.page_size)
+        # Whether rows of a block see different keys: those of several tokens.
+        self.slanted = k.causal and k.q_len > 1
         self.parts, self.value_parts = k.d_qk // COLUMNS, k.d_v // COLUMNS
         self._tiles(s, boxes)
         self._messages(s)
         self._registers(s)
-        s.signature = signature(k, right.warps.stop * 32)
+        s.signature, s.symbol = signature(k, right.warps.stop * 32), SYMBOL
         for handoff in (*self.left, *self.right):
             bind(handoff, self._mover(handoff))
 
     def _tiles(self, s: PipelineSpace, boxes: int) -> None:
-        k, row = self.k, 2 * COLUMNS
+        row = 2 * COLUMNS
         names = tuple(role.name for role in self.roles)
         self.queries = [
-            s.smem.tile(f"Q{j}", "q", rows=HEADS, row_bytes=row, slots=1) for j in range(self.parts)
+            s.smem.tile(f"Q{j}", "q", rows=ROWS, row_bytes=row, slots=1) for j in range(self.parts)
         ]
         self.keys = [
-            s.smem.tile(f"K{j}", "cache", rows=k.page_size, row_bytes=row, slots=SLOTS)
+            s.smem.tile(f"K{j}", "cache", rows=TILE, row_bytes=row, slots=SLOTS)
             for j in range(self.parts)
         ]
         *latent, rope = self.queries
@@ -92,7 +102,7 @@ class MlaDecode:
             tuple(
                 s.smem.handoff(
                     f"cache {first}", *self.keys[first : min(first + boxes, stop)],
-                    producer=role.name, consumer=names,
+                    producer=role.name, consumer=names, gatherers=self.feed.gatherers,
                 )
                 for first in range(start, stop, boxes)
             )
@@ -103,24 +113,24 @@ class MlaDecode:
 
     def _messages(self, s: PipelineSpace) -> None:
         left, right = (role.name for role in self.roles)
-        size = HEADS * self.k.page_size * 2
+        size = ROWS * TILE * 2
         self.p_left = s.smem.message("P left", size, producer=left, consumer=right)
         # By then the rotary part of Q is in registers.
         self.p_right = s.smem.message(
             "P right", size, producer=right, consumer=left, over=self.queries[-1]
         )
-        rows = HEADS * FLOAT
+        rows = ROWS * FLOAT
         self.max_left = s.smem.message("M left", rows, producer=left, consumer=right)
         self.max_right = s.smem.message("M right", rows, producer=right, consumer=left)
         self.sum_left = s.smem.message("l left", rows, producer=left, consumer=right)
         self.sum_right = s.smem.message("l right", rows, producer=right, consumer=left)
 
     def _registers(self, s: PipelineSpace) -> None:
-        k = self.k
+        k, feed = self.k, self.feed
         self.supply: dict[str, Any] = {
-            "o": s.named("o", ".f32", k.d_v // 4, "O: 64 heads x half of d_v"),
-            "s": s.named("s", ".f32", k.page_size // 2, "S, then P: 64 heads x a page"),
-            "p": s.named("p", ".b32", k.page_size // 4, "P as bf16, operand A of P V"),
+            "o": s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v"),
+            "s": s.named("s", ".f32", TILE // 2, "S, then P: 64 rows x a tile"),
+            "p": s.named("p", ".b32", TILE // 4, "P as bf16, operand A of P V"),
             "qr": s.named("qr", ".b32", COLUMNS // 4, "rotary part of Q, operand A of Q K^T"),
         }
         for name, why in (
@@ -129,51 +139,64 @@ class MlaDecode:
             ("alpha", "what the last maxima do to O and l"),
         ):
             self.supply[name] = s.named(name, ".f32", 2, why)
-        self.supply["pages"] = s.named("page", ".b32", SLOTS, "pages of the next two copies")
-        self.supply["tables"] = s.named("table", ".b64", SLOTS, "entries of the two after them")
-        for name, type, why in (
-            ("batch", ".b32", "sequence of this block"),
-            ("head", ".b32", "first head of this block"),
-            ("length", ".b32", "keys of the sequence"),
+        what = "pages" if feed.kind == "rows" else "first rows in the pool"
+        pages = s.named("page", ".b32", SLOTS * feed.lookups, f"{what} of the next two copies")
+        self.supply["pages"] = [
+            pages[slot * feed.lookups : (slot + 1) * feed.lookups] for slot in range(SLOTS)
+        ]
+        self.supply["ahead"] = s.named("ahead", ".b32", SLOTS, "tiles to look up next")
+        singles = [
+            ("item", ".b64", "work item of this block"),
+            ("query_row", ".b32", "first query row of this block"),
             ("valid", ".b32", "keys left from this warpgroup's next tile on"),
             ("row", ".b32", "first of this thread's two rows"),
             ("fragment", ".b32", "row and 16-byte column that this lane moves of an operand A"),
             ("c", ".f32", "scale * log2(e)"),
             ("row_major", ".b64", "descriptor of SMEM read along its rows (K-major)"),
             ("column_major", ".b64", "descriptor of SMEM read across its rows (MN-major)"),
-            ("table_end", ".b64", "end of this sequence's entries of the block table"),
+            ("table", ".b64", "this sequence's row of the block table"),
+            ("entries", ".b32", "entries of that row which the sequence uses"),
             ("map_q", ".b64", "tensor map of q"),
-            ("map_cache", ".b64", "tensor map of the cache"),
-            ("map_o", ".b64", "tensor map of o"),
-        ):
+            ("cache", ".b64", "the cache, this KV head's columns of a thread" if feed.gatherers
+             else "tensor map of the cache"),
+        ]  # fmt: skip
+        if k.num_kv_heads > 1 and not feed.gatherers:
+            singles.append(("kv_column", ".b32", "first column of this block's KV head"))
+        if self.slanted:
+            singles.append(("slack", ".b32", "keys that this block's first row does not see"))
+            self.supply["unseen"] = s.named(
+                "unseen", ".b32", 2, "keys at the end that this thread's two rows do not see"
+            )
+        for name, type, why in singles:
             self.supply[name] = s.named(name, type, 1, why)[0]
+        self.supply |= {"k": k, "feed": feed, "slanted": self.slanted, "tile_rows": TILE}
 
     # ---- before the loop --------------------------------------------------------------------
 
     def place(self, role: WarpRole) -> None:
-        """Which sequence and heads this block has, how many tiles, and its first two pages."""
+        """Which work item this block has, how many tiles, and where its first two tiles are."""
         self._record(
-            "place", None, role=role, page_shift=self.k.page_size.bit_length() - 1, heads=HEADS,
+            "place", None, role=role, item_bytes=ITEM_BYTES,
             # `maximum` counts down before it looks.
-            count_from=(SLOTS - self.roles.index(role)) * self.k.page_size,
+            count_from=(SLOTS - self.roles.index(role)) * TILE,
             row_major_bits=hex(ROW_MAJOR),
             column_major_bits=hex(COLUMN_MAJOR | self._apart // 16 << 16),
         )  # fmt: skip
 
     def load_queries(self, tile: Tile, role: WarpRole) -> None:
-        """The block's 64 heads of Q, once, with the first tile."""
+        """The block's 64 rows of Q, once, with the first tile. Rows behind the item's own are of
+        others, or zero where there are none."""
         self._record(
             "load_queries", tile, role=role, domain="first",
             loads=[
                 (handoff, [(tile, COLUMNS * self.queries.index(tile)) for tile in handoff.tiles])
                 for handoff in (self.query, self.query_rope)
             ],
-            num_heads=self.k.num_heads,
             defines=(Value(self.query.name), Value(self.query_rope.name)),
         )  # fmt: skip
 
     def clear(self) -> None:
-        """O = 0, l = 0, M = -inf: what an empty sequence leaves."""
+        """O = 0, l = 0, M at the lowest finite number: what a sequence without keys leaves."""
         self._record("clear", None, defines=(Value("O"),))
 
     def keep_rope(self, tile: Tile) -> None:
@@ -209,8 +232,7 @@ class MlaDecode:
     def maximum(self, tile: Tile, message: Message, *, fresh: bool) -> None:
         """Mask, row maximum, alpha; the maximum goes to the other warpgroup. `fresh`: alpha starts
         here, otherwise it already holds what the other's maximum does."""
-        self._record("maximum", tile, message=message, page=self.k.page_size, fresh=fresh,
-                     stride=SLOTS * self.k.page_size,
+        self._record("maximum", tile, message=message, fresh=fresh, stride=SLOTS * TILE,
                      uses=(Value("S"),),
                      defines=(Value("S"), Value("alpha"), Value(message.name, tile)))  # fmt: skip
 
@@ -226,11 +248,13 @@ class MlaDecode:
     # ---- products ---------------------------------------------------------------------------
 
     def clean(self, tile: Tile, role: WarpRole) -> None:
-        """Rows behind the sequence's end become 0 in SMEM: P is 0 there, but 0 * NaN is not."""
+        """Rows behind the sequence's end become 0 in SMEM: P is 0 there, but 0 * NaN is not. Where
+        rows are fetched one by one, what does not exist arrived as 0."""
+        if self.feed.kind == "rows":
+            return
         names = [h.name for h in (*self.left, *self.right)]
         self._record(
-            "clean", tile, keys=self.keys[: self.value_parts], page=self.k.page_size,
-            role=role,
+            "clean", tile, keys=self.keys[: self.value_parts], role=role,
             uses=tuple(Value(name, tile) for name in names),
             defines=tuple(Value(name, tile) for name in names),
             joins=True, guarded=True,
@@ -252,13 +276,13 @@ class MlaDecode:
         self._record(
             "pv", tile, message=message, values=held, columns=COLUMNS * len(held),
             o=self.supply["o"][each * first : each * (first + len(held))],
-            steps=self.k.page_size // 16,
+            steps=TILE // 16,
             uses=(source, *(Value(h.name, tile) for h in half if set(h.tiles) & set(held))),
             defines=(Value("O"),), asynchronous=True,
         )  # fmt: skip
 
     def next_page(self, tile: Tile) -> None:
-        """Look up the page that is copied a pass after that of `tile`."""
+        """Look up where the tile lies that is copied a pass after `tile`."""
         self._record("next_page", tile, index=tile.offset % SLOTS)
 
     # ---- after the loop ---------------------------------------------------------------------
@@ -268,17 +292,14 @@ class MlaDecode:
         self._record("give_sum", None, message=message, defines=(Value(message.name),))
 
     def finish(self, message: Message, role: WarpRole) -> None:
-        """O / l to memory by way of SMEM, this warpgroup's columns; LSE by the left one."""
+        """O / l to memory, this warpgroup's columns, and LSE by the left one: O in bf16 by way of
+        SMEM, so that a warp writes a row at a time, or a part of it in fp32."""
         index = self.roles.index(role)
         staged, columns = self.staged[index], self.k.d_v // 2
         self._record(
             "finish", None, message=message, left=index == 0, role=role, staged=staged,
-            boxes=[
-                (staged.base + self.queries[0].bytes * box, index * columns + COLUMNS * box)
-                for box in range(columns // COLUMNS)
-            ],
-            num_heads=self.k.num_heads, uses=(Value(message.name), Value("O")),
-            defines=(Value(staged.name),), joins=True,
+            box_bytes=self.queries[0].bytes, first_column=index * columns,
+            uses=(Value(message.name), Value("O")), defines=(Value(staged.name),), joins=True,
         )  # fmt: skip
 
     # ---- spelling ---------------------------------------------------------------------------
@@ -294,9 +315,11 @@ class MlaDecode:
         def mover(kind: str, tile: Tile) -> Operation:
             return self._operation(
                 "copy", tile, access=Access("copy", RingTile(handoff.name, tile)),
-                handoff=handoff, role=role, page=self.k.page_size,
+                template="gather" if self.feed.gatherers else "copy",
+                handoff=handoff, role=role,
                 boxes=[(t, COLUMNS * self.keys.index(t)) for t in handoff.tiles],
-                page_id=self.supply["pages"][tile.offset % SLOTS],
+                places=self.supply["pages"][tile.offset % SLOTS],
+                later=self.supply["ahead"][tile.offset % SLOTS],
             )  # fmt: skip
 
         return mover
@@ -325,39 +348,3 @@ class MlaDecode:
             defines=defines, uses=uses, access=access, asynchronous=asynchronous, joins=joins,
             guarded=guarded, domain=domain,
         )  # fmt: skip
-
-
-def signature(k: MlaDecodeConfig, threads: int) -> Signature:
-    """q: [B, H, 576], cache: [blocks, page, 576] and o: [B, H, 512] by tensor map; lse: [B, H]."""
-    return Signature(
-        pack(
-            ("q", TensorMap("q", k.dtype, k.d_qk, COLUMNS, HEADS), "read"),
-            ("cache", TensorMap("cache", k.dtype, k.d_qk, COLUMNS, k.page_size), "read"),
-            ("block_table", "pointer:int32", "read"),
-            ("cache_lengths", "pointer:int32", "read"),
-            ("o", TensorMap("o", k.output_dtype, k.d_v, COLUMNS, HEADS), "write"),
-            ("lse", "pointer:fp32", "write"),
-            ("max_pages", "u32", "value"),
-            ("scale_log2e", "f32", "value"),
-            ("scale", "f32", "value"),
-        ),
-        grid=(("num_heads", HEADS), ("batch", 1)),
-        block=(threads, 1, 1),
-    )
-
-
-def refuse_unsupported(k: MlaDecodeConfig) -> None:
-    """ConfigError for a valid problem that this kernel is not generated for, naming what it is."""
-    for name, value, made in (
-        ("num_heads", k.num_heads % HEADS, f"multiples of {HEADS}"),
-        ("page_size", k.page_size != 64, "64"),
-        ("q_len", k.q_len != 1, "1"),
-        ("dtype", k.dtype != "bf16", "bf16"),
-        ("output_dtype", k.output_dtype != "bf16", "bf16"),
-    ):
-        if value:
-            raise ConfigError(
-                f"{name}={getattr(k, name)} is a valid MlaDecodeConfig, but mla_decode_sm90 does "
-                f"not make it",
-                hint=f"{name} generated: {made}",
-            )

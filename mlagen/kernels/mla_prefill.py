@@ -20,27 +20,41 @@ from mlagen.kernels.fragments import MFMA_ROWS, accumulator_row
 from mlagen.kernels.mla_prefill_moves import Stream
 from mlagen.kernels.mla_prefill_operands import operands
 from mlagen.kernels.mla_prefill_registers import StreamedRegisters
-from mlagen.kernels.mla_prefill_rings import key_ring, value_layouts, value_ring, value_slots
+from mlagen.kernels.mla_prefill_rings import (
+    key_ring,
+    key_slots,
+    value_layouts,
+    value_ring,
+    value_slots,
+)
 from mlagen.kernels.mla_prefill_signature import refuse_persistent, refuse_unsupported, signature
+from mlagen.kernels.prefill_pages import Paged, Pages, page_value
 from mlagen.kernels.prefill_registers import WINDOWED
 from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, Setup
-from mlagen.problem import MlaConfig
+from mlagen.problem import MhaConfig, MlaConfig
 
-__all__ = ["StreamedAttention", "key_ring", "value_layouts", "value_ring", "value_slots"]
+__all__ = [
+    "StreamedAttention",
+    "key_ring",
+    "key_slots",
+    "value_layouts",
+    "value_ring",
+    "value_slots",
+]
 
 
 class StreamedAttention:
     """The operations of one streamed prefill kernel over its rings and registers.
 
-    `band`: fragments of K, and of V, in registers at a time. `early`: scores whose exp2 is taken
-    with the maximum, the others with the row sum. `eager`: the maximum moves on every tile.
-    `fetch`: the ring that each role fetches, roles in the order of their waves. `persistent`: a
-    workgroup walks work items; otherwise it is one query tile.
+    `band`: fragments of K, and of V, in registers at a time. `early`: 64ths of a lane's scores
+    whose exp2 is taken with the maximum, the others' with the row sum. `eager`: the maximum moves
+    on every tile. `fetch`: the ring that each role fetches, roles in the order of their waves.
+    `persistent`: a workgroup walks work items; otherwise it is one query tile.
     """
 
     def __init__(
         self,
-        k: MlaConfig,
+        k: MhaConfig | MlaConfig,
         s: Space,
         keys: Ring,
         values: Ring,
@@ -56,16 +70,18 @@ class StreamedAttention:
             refuse_persistent(k)
         self.k, self.keys, self.values = k, keys, values
         self.held = operands(k)
-        self.early, self.eager, self.fetch = early, eager, fetch
+        self.early, self.eager, self.fetch = early * k.kv_block // 128, eager, fetch
         s.signature = signature(k, persistent=persistent)
         self.persistent = persistent
         self.regs = StreamedRegisters(
             k, s, s.signature, self.held, keys, values, band=band, persistent=persistent
         )
         self.windowed = k.mask.name in WINDOWED
-        self.floored = self.windowed or persistent  # a part of a tile may be hidden from a row
-        self.key_stream = Stream(self.regs, keys, self.held.keys)
-        self.value_stream = Stream(self.regs, values, ())
+        # M starts at a number: with a sink, and where a part of a tile may be hidden from a row.
+        self.floored = self.windowed or k.sink or persistent
+        self.pages = self._pages(s) if k.page_size else None
+        self.key_stream = Stream(self.regs, keys, self.held.keys, self.pages)
+        self.value_stream = Stream(self.regs, values, (), self.pages)
         bind(keys, self.key_stream)
         bind(values, self.value_stream)
 
@@ -76,8 +92,8 @@ class StreamedAttention:
     # ---- once a workgroup -------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Once a workgroup: arguments, lane addresses; where it is one query tile, that tile's head
-        and sequence. A workgroup without a row ends here."""
+        """Once a workgroup: arguments; where it is one query tile, that tile's head and sequence. A
+        workgroup without a row ends here."""
         setup = self._setup
         if self.persistent:
             self._record("work", None, self._of_work(setup.common), folder="mla")
@@ -85,17 +101,19 @@ class StreamedAttention:
             for name, context in setup.first():
                 leaves = name == "sequence" and self.k.ragged
                 self._record(name, None, context, leaves=leaves)
-        self._record("lanes", None, setup.lanes(self._lanes))
         if self.fp8:
             scale = {"pair": self.regs.scale, "scale": self.regs.arguments["scale_log2e"]}
             self._record("scale", None, scale, folder="mla")
 
     def begin(self) -> None:
-        """Once a query tile: a work item's head, rows and keys; buffer resources, tiles to walk."""
+        """Once a query tile: a work item's head, rows and keys; buffer resources, tiles to walk,
+        lane addresses."""
+        setup = self._setup
         if self.persistent:
-            self._record("item", None, self._of_work(self._setup.common), folder="mla")
-        for name, context in self._setup.tile(self._rows):
+            self._record("item", None, self._of_work(setup.common), folder="mla")
+        for name, context in setup.tile(self._rows):
             self._record(name, None, context)
+        self._record("lanes", None, setup.lanes(self._lanes))
 
     def load_queries(self) -> None:
         """Global to registers: this wave's 32 query rows as MFMA B operand."""
@@ -181,15 +199,30 @@ class StreamedAttention:
         """What the epilogue needs when there is no tile at all: O = 0."""
         context = {
             "O": self.regs.output,
-            "sink": False,
+            "sink": self.k.sink,
             "lse": self.k.lse or self.persistent,
             "floored": self.floored,
             "maximum": self.regs.maximum,
+            "previous": self.regs.previous_max,
+            "row_sum": self.regs.row_sum,
+            "temp": self.regs.temp,
             "lowest": hex_float(LOWEST),
         }
         self._record("no_tiles", None, context, domain="empty")
 
     # ---- once a tile ------------------------------------------------------------------------
+
+    def find_pages(self, ring: Ring, tile: Tile) -> None:
+        """Look up the pages of a tile ahead of its copy; nothing where K and V are contiguous. For
+        the role that copies it."""
+        if self.pages is None:
+            return
+        rows = self.pages.by_lane
+        self._record(
+            f"find_{ring.name}_pages", tile, self.pages.lookup(ring),
+            folder="mla" if rows else "mha", template="find_rows" if rows else "find_pages",
+            defines=(page_value(ring, tile),),
+        )  # fmt: skip
 
     def qk(self, tile: Tile) -> Operation:
         """S = K Q^T, a block of 32 keys at a time."""
@@ -265,7 +298,8 @@ class StreamedAttention:
                 "temp": regs.temp,
                 "first": at.first,
                 "floored": self.floored,
-                "sink": False,
+                "sink": self.k.sink,
+                "row_sum": regs.row_sum,
                 "scale": regs.scale if self.fp8 else None,
                 "eager": self.eager,
                 "early": self.early,
@@ -307,7 +341,7 @@ class StreamedAttention:
 
     @property
     def _setup(self) -> Setup:
-        return Setup(self.k, self.regs, self.held.tensors)
+        return Setup(self.k, self.regs, self.held.tensors, self.pages)
 
     @property
     def _rows(self) -> list[tuple[Regs, int, int]]:
@@ -372,11 +406,14 @@ class StreamedAttention:
         if ring is self.values:
             columns = [("V", self.held.values, 0)]
         fetches = [
-            Fetch(name, source, area.dma, tensor.row_bytes, first)
+            Fetch(name, source, area.dma.row, area.dma.byte, tensor.row_bytes, first)
             for (name, tensor, first), area, source in zip(
-                columns, ring.areas, regs.sources[: len(columns)], strict=True
+                columns, ring.areas, regs.sources, strict=False
             )
         ]
+        if self.pages is not None:
+            areas = self.pages.areas(ring)
+            fetches = [x.of_pages(area) for x, area in zip(fetches, areas, strict=True)]
         first_wave = ring.waves * list(self.fetch).index(at.role)
         return Lanes(
             tuple(fetches),
@@ -387,6 +424,17 @@ class StreamedAttention:
             ),
             ((regs.lds_wave, first_wave, ring.areas[0].dma.wave_stride),),
         )
+
+    def _pages(self, s: Space) -> Pages:
+        """Look-ups whose registers K and V share, as each role fetches one of them."""
+        regs = self.regs
+        tensors = {
+            self.keys: tuple(area.tensor for area in self.held.keys),
+            self.values: (self.held.values,),
+        }
+        paged = [Paged(ring, of, tuple(regs.sources[: len(of)])) for ring, of in tensors.items()]
+        buffers = {ring.name: regs.buffers["PAGE"] for ring in tensors if "PAGE" in regs.buffers}
+        return Pages(self.k, s, regs, paged, buffers, shared=True)
 
     def _record(
         self, name: str, tile: Tile | None, context: Any, *, folder: str = "mha",

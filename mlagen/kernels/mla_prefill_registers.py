@@ -31,7 +31,10 @@ class StreamedRegisters(PrefillState):
         persistent: bool,
     ) -> None:
         self.k, self.held, self.rings, self.band = k, held, (keys, values), band
-        names = ["Q", "O", *(tensor.name for tensor in held.tensors.key_rows)]
+        # The resource of a page is made anew for each; pages of one key have none.
+        pages = ["PAGE"] if k.page_size > 1 else []
+        rows = pages if k.page_size else [tensor.name for tensor in held.tensors.key_rows]
+        names = ["Q", "O", *rows]
         # K and V of one row are still fetched at times of their own.
         walks = {tensor.name: tensor.row_bytes for tensor in held.tensors.key_rows}
         walks["V"] = held.values.row_bytes
@@ -76,7 +79,11 @@ class StreamedRegisters(PrefillState):
         self.output_offset = regs.block("OOFF", 1, "byte offset of the output row", align=1).regs()
         areas = max(len(ring.areas) for ring in self.rings)
         what = "byte offsets this lane fetches of each tile that its role fetches"
-        self.sources = regs.block("SRC", areas, what, align=1).regs()
+        width = 1
+        if self.k.page_size == 1:
+            what, width = "addresses that what this lane fetches of a page counts from", 2
+        block = regs.block("SRC", width * areas, what, align=width).regs()
+        self.sources = [block.part(area, width) for area in range(areas)]
         self.addresses: dict[str, dict[tuple[int, Any], Regs]] = {}
         for ring in self.rings:
             bases = dict.fromkeys(

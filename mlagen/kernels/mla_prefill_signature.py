@@ -1,4 +1,4 @@
-"""What an MLA prefill kernel takes, in each of its forms, and what it is not generated for."""
+"""What a streamed prefill kernel takes, in each of its forms, and what it is not generated for."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from dataclasses import replace
 from mlagen.dsl import Argument, Signature
 from mlagen.dsl.signature import Kind
 from mlagen.errors import ConfigError
+from mlagen.kernels import mha_prefill_signature
 from mlagen.kernels.prefill_signature import prefill_signature, refuse_wide_pages
-from mlagen.problem import MlaConfig
+from mlagen.problem import MhaConfig, MlaConfig
 from mlagen.problem.mla_prefill_call import require_plain_mask
 
 AITER_SLOT = 16  # bytes an argument of AITER's launchers takes, whatever its type
 
 
-def signature(k: MlaConfig, *, persistent: bool = False) -> Signature:
+def signature(k: MhaConfig | MlaConfig, *, persistent: bool = False) -> Signature:
     """Pointers first, then numbers, as `prefill_signature` lays them out; shapes are those of
-    `MlaConfig`.
+    the config. MHA has the arguments of its other kernels.
 
     A persistent kernel has a grid of `workgroups` and takes their work besides: `work_indptr`
     and `work_info`, laid out as in `problem.mla_prefill_work`, with rows and blocks numbered as
     in `problem.mla_prefill_call`, and `partial_o` and `partial_lse`.
     """
+    if isinstance(k, MhaConfig):
+        return mha_prefill_signature.signature(k)
     tensors = [
         ("q", "pointer", "read", True),
         ("k", "pointer", "read", True),
@@ -38,13 +41,27 @@ def signature(k: MlaConfig, *, persistent: bool = False) -> Signature:
     return replace(made, grid=(("workgroups", 1),)) if persistent else made
 
 
-def refuse_unsupported(k: MlaConfig) -> None:
-    """ConfigError for a valid problem that no MLA prefill kernel is generated for."""
+def refuse_unsupported(k: MhaConfig | MlaConfig) -> None:
+    """ConfigError for a valid problem that no streamed prefill kernel is generated for."""
+    if isinstance(k, MhaConfig):
+        if k.page_size:
+            raise ConfigError(
+                f"page_size={k.page_size} with dtype={k.dtype}: the operations of fp8 do not look "
+                f"pages of keys up",
+                hint="page_size=0, or dtype=bf16",
+            )
+        mha_prefill_signature.refuse_unsupported(k)
+        return
     refuse_wide_pages(k, max(k.k_row_stride, k.v_row_stride))
 
 
-def refuse_persistent(k: MlaConfig) -> None:
+def refuse_persistent(k: MhaConfig | MlaConfig) -> None:
     """ConfigError for a problem that the persistent kernel is not generated for."""
+    if isinstance(k, MhaConfig):
+        raise ConfigError(
+            "grid=persistent: work items are planned for MlaConfig, not for MhaConfig",
+            hint="grid=static",
+        )
     require_plain_mask(k.mask)
 
 

@@ -8,52 +8,38 @@ first query row, then three of no fixed meaning; and the vector temporary T, the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlagen.dsl import Binding, Regs
 from mlagen.dsl.layout import BitMap
-from mlagen.dsl.lds import DmaPlan
 from mlagen.kernels.division import Divider, exact_reciprocal
 from mlagen.kernels.float_literals import LOG2E, LOWEST, hex_float
-from mlagen.kernels.prefill_pages import Pages, RingPages
+from mlagen.kernels.prefill_pages import PagedArea, Pages, Walk
 from mlagen.kernels.prefill_registers import WINDOWED, PrefillState
+from mlagen.kernels.prefill_tensors import PrefillTensors
 from mlagen.problem.prefill import PrefillConfig
-
-
-@dataclass(frozen=True, slots=True)
-class RowTensor:
-    """A tensor of rows with `head_bytes` for each of its heads; 0: all heads share the row.
-
-    `name`: of its buffer resource; `argument`: its pointer.
-    """
-
-    name: str
-    argument: str
-    row_bytes: int
-    head_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillTensors:
-    """Q, O, and the tensors that hold a row for each key."""
-
-    q: RowTensor
-    o: RowTensor
-    key_rows: tuple[RowTensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
     """What a thread of the fetching waves fetches of a tile: a row and a byte of the tensor, from
-    `first_byte` of the head on, as an offset in `source`."""
+    `first_byte` of the head on, as an offset in `source`. Of pages, the row is one of a page, and
+    `walk` is where the page look-ups begin, at the first fetch that needs them. With `pool`,
+    `source` is an address: the offset counts from the pool."""
 
     name: str
     source: Regs
-    dma: DmaPlan
+    row: BitMap
+    byte: BitMap
     row_bytes: int
     first_byte: int = 0
-    pages: RingPages | None = None
+    walk: Walk | None = None
+    pool: Regs | None = None
+
+    def of_pages(self, area: PagedArea) -> Fetch:
+        """The same from pages."""
+        return replace(self, row=area.lane_row, walk=area.walk, pool=area.pool)
 
 
 @dataclass(frozen=True, slots=True)

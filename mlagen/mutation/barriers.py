@@ -149,10 +149,16 @@ def _junctions(listing: Listing) -> Iterator[_Junction]:
 
 
 def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
-    """The barriers outside of clusters: one role alone executes them, behind a branch or in code
-    of its own."""
-    for line in listing.lines.values():
-        if line.mnemonic != "s_barrier" or line.block >= 0:
+    """The barriers outside of clusters. Those between work items are removed for all waves; the
+    others one role alone executes, behind a branch or in code of its own."""
+    outside = [x for x in listing.lines.values() if x.mnemonic == "s_barrier" and x.block < 0]
+    between = [line for line in outside if _begins_item(listing, line)]
+    if between:
+        edits: dict[int, tuple[str, ...]] = {line.number: () for line in between}
+        yield mutant(listing, "barriers", "removed", "s_barrier between work items",
+                     between[0].number, edits, role="all", touches="s_barrier")  # fmt: skip
+    for line in outside:
+        if line in between:
             continue
         role = _executing(listing, line)
         yield mutant(
@@ -171,7 +177,7 @@ def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
         for operator, given in (("next", after), ("previous", before)):
             if not given:
                 continue
-            edits: dict[int, tuple[str, ...]] = {line.number: ()}
+            edits = {line.number: ()}
             for block in given:
                 edits[block.end] = (
                     *_extra(listing, block.end, role),
@@ -187,6 +193,14 @@ def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
                 role=_role_name(role),
                 touches="s_barrier",
             )
+
+
+def _begins_item(listing: Listing, line: Line) -> bool:
+    """Whether a barrier stands directly behind the question if a work item is left."""
+    order = list(listing.lines)
+    at = order.index(line.number)
+    compare = listing.lines[order[at - 2]].code if at > 1 else ""
+    return line.section == "item" and compare == "s_cmp_ge_u32 s[ITEM], s[ITEMS]"
 
 
 def _executing(listing: Listing, line: Line) -> Role:

@@ -16,9 +16,8 @@ from mlagen.ops.mla_reduce import MlaReduceKernel
 from mlagen.ops.prefill import PrefillKernel, PrefillRun
 from mlagen.ops.prefill_gpu import PrefillArguments
 from mlagen.ops.prefill_host import host_call
-from mlagen.problem import MlaConfig, MlaPrefillInputs, PrefillInputs, default_scale
+from mlagen.problem import MlaConfig, MlaPrefillInputs, PrefillInputs
 from mlagen.problem.mla_prefill_call import plan_inputs
-from mlagen.problem.mla_prefill_inputs import checked_scales
 from mlagen.problem.mla_prefill_plan import WorkPlan
 from mlagen.problem.prefill import PrefillConfig
 
@@ -172,16 +171,6 @@ class MlaPrefillKernel(PrefillKernel):
             max_seq_len=max_seq_len,
         )
 
-    def _scales(
-        self, scale: float | None, q_scale: float, k_scale: float, v_scale: float
-    ) -> dict[str, float]:
-        return {
-            "scale": default_scale(self.config) if scale is None else scale,
-            "q_scale": q_scale,
-            "k_scale": k_scale,
-            "v_scale": v_scale,
-        }
-
     def _checked_scales(self, scales: Mapping[str, float]) -> tuple[float, float]:
         if self.persistent:
             raise ConfigError(
@@ -189,5 +178,4 @@ class MlaPrefillKernel(PrefillKernel):
                 f"that are on the host, and these are tensors of a GPU",
                 hint="a static grid needs no plan; or launch it through mlagen.launch with a plan",
             )
-        made = checked_scales(self.config, **scales)
-        return made.score_scale, made.v_scale
+        return super()._checked_scales(scales)

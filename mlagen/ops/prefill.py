@@ -15,8 +15,9 @@ from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
 from mlagen.ops.findings import findings_error, findings_of
 from mlagen.ops.prefill_gpu import PrefillArguments, gpu_arguments
 from mlagen.ops.prefill_host import check_extents, host_call
-from mlagen.problem import PrefillInputs
+from mlagen.problem import PrefillInputs, default_scale
 from mlagen.problem.prefill import PrefillConfig
+from mlagen.problem.prefill_scales import checked_scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,20 @@ class PrefillKernel:
     def _returned(self, output: Any, lse: Any) -> Any:
         return (output, lse) if self.config.lse else output
 
+    def _scales(
+        self, scale: float | None, q_scale: float, k_scale: float, v_scale: float
+    ) -> dict[str, float]:
+        return {
+            "scale": default_scale(self.config) if scale is None else scale,
+            "q_scale": q_scale,
+            "k_scale": k_scale,
+            "v_scale": v_scale,
+        }
+
     def _checked_scales(self, scales: Mapping[str, float]) -> tuple[float, float]:
         """The score scale and the value scale of a call's numbers. ConfigError: one is illegal."""
-        raise NotImplementedError
+        made = checked_scales(self.config, **scales)
+        return made.score_scale, made.v_scale
 
     def _arguments(
         self,

@@ -28,10 +28,13 @@ from mlagen.problem.mla import MlaConfig
 from mlagen.problem.mla_decode import MlaDecodeConfig
 from mlagen.problem.mla_decode_expected import MlaDecodeExpected, compare_lse
 from mlagen.problem.mla_decode_inputs import MODEL_SCALE, MlaDecodeInputs
+from mlagen.problem.mla_decode_merge import MlaDecodeMergeConfig
+from mlagen.problem.mla_decode_plan import MlaDecodeWork, plan_work
 from mlagen.problem.mla_prefill_inputs import MlaPrefillInputs
 from mlagen.problem.mla_reduce import MlaReduceConfig
 from mlagen.problem.mla_reduce_inputs import MlaReduceInputs
-from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence, default_scale
+from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence
+from mlagen.problem.prefill_scales import default_scale
 
 __all__ = [
     "MODEL_SCALE",
@@ -47,6 +50,8 @@ __all__ = [
     "MlaDecodeConfig",
     "MlaDecodeExpected",
     "MlaDecodeInputs",
+    "MlaDecodeMergeConfig",
+    "MlaDecodeWork",
     "MlaPrefillInputs",
     "MlaReduceConfig",
     "MlaReduceInputs",
@@ -61,5 +66,6 @@ __all__ = [
     "compare_lse",
     "default_scale",
     "exact",
+    "plan_work",
     "rounded",
 ]

@@ -1,9 +1,9 @@
 """The MLA decode problem in the absorbed form: its fields, their limits, its arithmetic.
 
-Every query head attends to the same cache of latent rows: a row's 576 columns are the key, its
-first 512 are the value as well, and the last 64 carry the rotary part. The cache is a pool of pages
-`[num_blocks, page_size, 1, 576]`; a table says which pages a sequence owns. Lengths, the batch and
-the softmax scale are given at run time.
+Query heads attend to a cache of latent rows: a row's 576 columns are the key, its first 512 are the
+value as well, and the last 64 carry the rotary part. The cache is a pool of pages `[num_blocks,
+page_size, num_kv_heads, 576]`, one KV head as a rule; a table says which pages a sequence owns.
+Lengths, the batch and the softmax scale are given at run time.
 
 The log-sum-exp of every row is an output too: fp32, natural logarithm, -inf for a row without keys.
 """
@@ -17,10 +17,12 @@ from typing import Any
 
 from mlagen.errors import ConfigError
 from mlagen.problem.fields import from_fields, integer, listed
+from mlagen.problem.masks import CAUSAL, ChunkedCausal, Mask, SlidingWindowCausal
 
 D_QK, D_V = 576, 512
 DTYPES = ("bf16",)
 MAX_HEADS = 128
+MAX_KV_HEADS = 8
 MAX_Q_LEN = 8
 TILE = 64  # keys a tile: a running maximum is taken once for each
 SMALL_PAGES = (1, 16, 32)  # besides whole tiles
@@ -30,18 +32,19 @@ SMALL_PAGES = (1, 16, 32)  # besides whole tiles
 class MlaDecodeConfig:
     """One MLA decode kernel. Raises ConfigError for a value that no kernel can have.
 
-    Of a sequence's `q_len` new tokens the last one sees all its keys, each one before it one less:
-    the cache holds the new tokens' rows already, and its lengths count them.
+    The cache holds the new tokens' rows already, and its lengths count them: with the causal mask
+    the last of a sequence's `q_len` new tokens sees all its keys, each one before it one less.
     """
 
     num_heads: int
-    num_kv_heads: int = 1  # the latent row is shared by all heads
+    num_kv_heads: int = 1  # query heads h * G .. h * G + G - 1 share KV head h, G of them each
     d_qk: int = D_QK  # columns of a query and of a cache row
     d_v: int = D_V  # leading columns of a cache row that are its value; columns of the output
     page_size: int = 64  # rows a page
-    q_len: int = 1  # new tokens a sequence
+    q_len: int = 1  # new tokens a sequence; the most of them where their number varies
     dtype: str = "bf16"  # of the queries and the cache
     output_dtype: str = "bf16"
+    mask: str = str(CAUSAL)  # null, causal or sliding_window_causal[W]
 
     def __post_init__(self) -> None:
         for name in ("num_heads", "num_kv_heads", "d_qk", "d_v", "page_size", "q_len"):
@@ -55,6 +58,13 @@ class MlaDecodeConfig:
                     f"{name}={getattr(self, name)} is not supported",
                     hint=f"{name} is {listed(DTYPES)}",
                 )
+        mask = Mask.parse(self.mask)
+        if isinstance(mask, ChunkedCausal):
+            raise ConfigError(
+                f"mask={self.mask} is not supported in decoding",
+                hint="masks of decoding: null, causal, sliding_window_causal[W]",
+            )
+        object.__setattr__(self, "mask", str(mask))
 
     def _check_widths(self) -> None:
         if (self.d_qk, self.d_v) != (D_QK, D_V):
@@ -70,11 +80,12 @@ class MlaDecodeConfig:
                 f"num_heads={self.num_heads} is not in 1 .. {MAX_HEADS}",
                 hint="heads on this device: with tensor parallelism its share of the model's",
             )
-        if self.num_kv_heads != 1:
+        if not 1 <= self.num_kv_heads <= MAX_KV_HEADS or self.num_heads % self.num_kv_heads:
+            fits = [n for n in range(1, MAX_KV_HEADS + 1) if not self.num_heads % n]
             raise ConfigError(
-                f"num_kv_heads={self.num_kv_heads}: the absorbed form has one latent row a token, "
-                f"which all heads read",
-                hint="num_kv_heads=1",
+                f"num_kv_heads={self.num_kv_heads} does not fit num_heads={self.num_heads}",
+                hint=f"num_kv_heads is {listed(fits)}: a divisor of num_heads, at most "
+                f"{MAX_KV_HEADS}; models have one latent row a token, num_kv_heads=1",
             )
         if not 1 <= self.q_len <= MAX_Q_LEN:
             raise ConfigError(
@@ -126,9 +137,31 @@ class MlaDecodeConfig:
         """Pages that `length` rows take."""
         return -(-length // self.page_size)
 
-    def visible(self, length: int) -> tuple[int, ...]:
-        """How many of a sequence's `length` keys each of its new tokens sees, oldest token first.
+    @property
+    def group(self) -> int:
+        """Query heads that share a KV head."""
+        return self.num_heads // self.num_kv_heads
 
-        0 for a token that sees none: its output is 0, its log-sum-exp -inf.
+    @property
+    def window(self) -> int:
+        """Keys that a query sees at most; 0: no limit."""
+        mask = Mask.parse(self.mask)
+        return mask.window if isinstance(mask, SlidingWindowCausal) else 0
+
+    @property
+    def causal(self) -> bool:
+        """Whether an older token of a sequence sees fewer keys than its last one."""
+        return Mask.parse(self.mask).end_key(0) is not None
+
+    def visible(self, length: int) -> tuple[range, ...]:
+        """Which of a sequence's `length` keys each of its new tokens sees, oldest token first.
+
+        Empty for a token that sees none: its output is 0, its log-sum-exp -inf.
         """
-        return tuple(max(length - behind, 0) for behind in reversed(range(self.q_len)))
+        mask = Mask.parse(self.mask)
+        if not self.causal:
+            return (range(length),) * self.q_len
+        return tuple(
+            mask.keys(length - behind, 1, length) if length >= behind else range(0)
+            for behind in range(self.q_len, 0, -1)
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import numpy.typing as npt
 from mlagen.errors import ConfigError
 from mlagen.problem.expected import Comparison, Expected, compare
 from mlagen.problem.formats import Floats, confidence
+from mlagen.problem.mla_decode import TILE
 from mlagen.problem.mla_decode_inputs import MlaDecodeInputs
 from mlagen.problem.mla_decode_math import Rows, sequence_keys, sequence_rows
+from mlagen.problem.mla_decode_splits import merged
 
 Ints = npt.NDArray[np.int64]
 F32 = np.float32
@@ -81,10 +84,14 @@ Block = Callable[
 
 
 def evaluate(
-    name: str, inputs: MlaDecodeInputs, heads: Sequence[int] | None, block: Block
+    name: str,
+    inputs: MlaDecodeInputs,
+    heads: Sequence[int] | None,
+    block: Block,
+    splits: Sequence[Sequence[int]] | None,
 ) -> MlaDecodeExpected:
     """The oracle `name` for some heads or for all, block of rows by block; rows that see no key
-    have O = 0 and LSE = -inf."""
+    have O = 0 and LSE = -inf. `splits`: the first tile of each split of each sequence."""
     chosen = inputs.heads(heads)
     rows = inputs.config.q_len * len(chosen)
     values = np.zeros((inputs.batch, rows, inputs.config.d_v))
@@ -93,9 +100,31 @@ def evaluate(
     lse_bounds = np.zeros(lse.shape)
     factor = confidence(lse.size * (int(inputs.cache_lengths.max()) + inputs.config.d_v))
     for sequence in range(inputs.batch):
-        keys = sequence_keys(inputs, sequence)
-        for part in sequence_rows(inputs, sequence, chosen):
-            if part.seen.max() > 0:
+        pieces = key_ranges(inputs, sequence, splits[sequence] if splits is not None else (0,))
+        for kv_head, part in sequence_rows(inputs, sequence, chosen):
+            keys = sequence_keys(inputs, sequence, kv_head)
+            partials = [
+                block(inputs, part.within(start, stop), keys[start:stop], factor)
+                for start, stop in pieces
+            ]
+            if partials:
                 at = (sequence, part.at)
-                values[at], bounds[at], lse[at], lse_bounds[at] = block(inputs, part, keys, factor)
+                values[at], bounds[at], lse[at], lse_bounds[at] = merged(partials)
     return MlaDecodeExpected.of(name, inputs, chosen, (values, bounds), (lse, lse_bounds))
+
+
+def key_ranges(
+    inputs: MlaDecodeInputs, sequence: int, starts: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Keys of each split of a sequence that has any, from the splits' first tiles.
+
+    ConfigError unless `starts` begin with 0 and ascend.
+    """
+    if not len(starts) or starts[0] != 0 or any(np.diff(starts) <= 0):
+        raise ConfigError(f"splits {list(starts)} of sequence {sequence}: they ascend from 0")
+    length = int(inputs.cache_lengths[sequence])
+    seen = [keys.start for keys in inputs.config.visible(length) if keys]
+    low = min(seen, default=0) // TILE * TILE
+    edges = [*(int(start) * TILE for start in starts), length]
+    ranges = [(max(start, low), min(stop, length)) for start, stop in pairwise(edges)]
+    return [(start, stop) for start, stop in ranges if start < stop]

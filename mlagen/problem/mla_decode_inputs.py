@@ -26,7 +26,8 @@ MODEL_SCALE = 192**-0.5
 class MlaDecodeInputs:
     """Queries, cache and run-time numbers of one call of an MLA decode kernel.
 
-    `q` [batch, q_len, num_heads, 576]; `cache` [num_blocks, page_size, 1, 576], the pool of pages;
+    `q` [batch, q_len, num_heads, 576]; `cache` [num_blocks, page_size, num_kv_heads, 576], the pool
+    of pages;
     `block_table` int32 [batch, max_pages]: sequence b's row r lies in page `block_table[b, r //
     page_size]`; `cache_lengths` int32 [batch], rows of each sequence, 0 allowed. Rows behind a
     length, pages that no sequence uses and table entries behind a sequence's pages have no meaning.
@@ -68,11 +69,11 @@ class MlaDecodeInputs:
         """Table entries a sequence."""
         return int(self.block_table.shape[1])
 
-    def rows(self, sequence: int) -> Floats:
-        """The cache rows of a sequence in their order, [length, 576], in fp64."""
+    def rows(self, sequence: int, kv_head: int = 0) -> Floats:
+        """The cache rows of a sequence in their order, [length, 576], of one KV head, in fp64."""
         length = int(self.cache_lengths[sequence])
         pages = self.block_table[sequence, : self.config.pages(length)]
-        rows = self.cache[pages, :, 0].reshape(-1, self.config.d_qk)
+        rows = self.cache[pages, :, kv_head].reshape(-1, self.config.d_qk)
         return rows[:length].astype(np.float64)
 
     def part(self, sequences: Sequence[int]) -> MlaDecodeInputs:

@@ -11,7 +11,7 @@ order; an odd tile's begin with column 256 and end with column 255.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -73,28 +73,44 @@ def score_error(q: Floats, k: Floats, first_column: int = 0) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Some query rows of one sequence: `q` [rows, 576], and how many keys each of them sees."""
+    """Some query rows of one sequence: `q` [rows, 576], and the keys `first .. seen - 1` that each
+    of them sees, [rows]."""
 
-    at: slice  # in [q_len * heads], flattened
+    at: Ints  # in [q_len * heads], flattened
     q: Floats
+    first: Ints
     seen: Ints
 
+    def within(self, start: int, stop: int) -> Rows:
+        """The same rows over the keys `start .. stop - 1`, counted from `start`."""
+        first, seen = (np.clip(ends, start, stop) - start for ends in (self.first, self.seen))
+        return replace(self, first=first, seen=np.where(seen > first, seen, 0))
 
-def sequence_rows(inputs: MlaDecodeInputs, sequence: int, heads: Ints) -> Iterator[Rows]:
-    """The query rows of a sequence, [q_len, heads] flattened, in blocks."""
-    q = inputs.q[sequence][:, heads].astype(np.float64).reshape(-1, inputs.config.d_qk)
-    length = int(inputs.cache_lengths[sequence])
-    seen = np.repeat(np.array(inputs.config.visible(length), dtype=np.int64), len(heads))
+
+def sequence_rows(
+    inputs: MlaDecodeInputs, sequence: int, heads: Ints
+) -> Iterator[tuple[int, Rows]]:
+    """The query rows of a sequence with their KV head, [q_len, heads] flattened, in blocks."""
+    config = inputs.config
+    q = inputs.q[sequence][:, heads].astype(np.float64).reshape(-1, config.d_qk)
+    seen = config.visible(int(inputs.cache_lengths[sequence]))
+    first, end = (
+        np.repeat(np.array([getattr(keys, name) for keys in seen], dtype=np.int64), len(heads))
+        for name in ("start", "stop")
+    )
     if not np.isfinite(q).all():
         raise ConfigError(f"q of sequence {sequence} is not finite: nothing is expected of it")
-    for start in range(0, len(q), ROWS):
-        at = slice(start, min(start + ROWS, len(q)))
-        yield Rows(at, q[at], seen[at])
+    of_head = np.tile(heads // config.group, config.q_len)
+    for kv_head in np.unique(of_head).tolist():
+        rows = np.flatnonzero(of_head == kv_head)
+        for start in range(0, len(rows), ROWS):
+            at = rows[start : start + ROWS]
+            yield kv_head, Rows(at, q[at], first[at], end[at])
 
 
-def sequence_keys(inputs: MlaDecodeInputs, sequence: int) -> Floats:
+def sequence_keys(inputs: MlaDecodeInputs, sequence: int, kv_head: int) -> Floats:
     """The keys of a sequence, [length, 576]. ConfigError where one is not finite."""
-    keys = inputs.rows(sequence)
+    keys = inputs.rows(sequence, kv_head)
     bad = np.flatnonzero(~np.isfinite(keys).all(axis=1))
     if bad.size:
         raise ConfigError(
@@ -128,7 +144,8 @@ class Walk:
         """The walk of `rows` over `keys` with the factor `c` from dot products to log2 units."""
         count = len(rows.q)
         tiles = -(-len(keys) // TILE)
-        seen = np.arange(len(keys)) < rows.seen[:, None]
+        index = np.arange(len(keys))
+        seen = (index < rows.seen[:, None]) & (index >= rows.first[:, None])
         scores = np.full((count, tiles, TILE), -np.inf)
         errors = np.zeros(scores.shape)
         scores.reshape(count, -1)[:, : len(keys)] = np.where(seen, c * (rows.q @ keys.T), -np.inf)

@@ -48,13 +48,19 @@ from mlagen.problem.mla_decode_math import (
 )
 
 
-def rounded(inputs: MlaDecodeInputs, *, heads: Sequence[int] | None = None) -> MlaDecodeExpected:
+def rounded(
+    inputs: MlaDecodeInputs,
+    *,
+    heads: Sequence[int] | None = None,
+    splits: Sequence[Sequence[int]] | None = None,
+) -> MlaDecodeExpected:
     """What the kernel should compute from `inputs`, for some heads or for all.
 
-    A row that sees no key has O = 0 and LSE = -inf, exactly. ConfigError: no such head, a key or a
-    query that is not finite.
+    `splits`: the first tile of 64 keys of each split of each sequence, where a kernel splits them;
+    the splits' results are merged (`mla_decode_splits`). A row that sees no key has O = 0 and LSE =
+    -inf, exactly. ConfigError: no such head, a key or a query that is not finite.
     """
-    return evaluate("rounding", inputs, heads, _block)
+    return evaluate("rounding", inputs, heads, _block, splits)
 
 
 def _block(

@@ -56,19 +56,24 @@ def mla_decode_inputs(
     needed = [config.pages(length) for length in lengths]
     spare = 2 + sum(needed) // 4
     order = rng.permutation(sum(needed) + spare)
-    cache = np.full((len(order), config.page_size, 1, config.d_qk), np.nan, element)
+    cache = np.full(
+        (len(order), config.page_size, config.num_kv_heads, config.d_qk), np.nan, element
+    )
     table = np.full((len(lengths), max(needed) + 2), NO_PAGE, np.int32)
     table[:, 1::2] = order[-1]  # of the spare pages
     q = np.empty((len(lengths), config.q_len, config.num_heads, config.d_qk), element)
     taken = 0
     for sequence, length in enumerate(lengths):
-        q[sequence], rows = MLA_DECODE_KINDS[data](rng, shared, length)
         pages = order[taken : taken + needed[sequence]]
         taken += len(pages)
         table[sequence, : len(pages)] = pages
-        for index, page in enumerate(pages):
-            part = rows[index * config.page_size : (index + 1) * config.page_size]
-            cache[page, : len(part), 0] = part
+        for kv_head in range(config.num_kv_heads):
+            heads = slice(kv_head * config.group, (kv_head + 1) * config.group)
+            queries, rows = MLA_DECODE_KINDS[data](rng, shared, length)
+            q[sequence, :, heads] = queries[:, heads]
+            for index, page in enumerate(pages):
+                part = rows[index * config.page_size : (index + 1) * config.page_size]
+                cache[page, : len(part), kv_head] = part
     return MlaDecodeInputs(config, q, cache, table, np.array(lengths, np.int32), scale)
 
 

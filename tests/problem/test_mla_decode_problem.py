@@ -44,7 +44,10 @@ def test_legal_heads_and_pages(heads, page):
         ({"num_heads": 129}, ["num_heads=129", "1 .. 128"]),
         ({"num_heads": 64.0}, ["num_heads=64.0", "integer"]),
         ({"num_heads": True}, ["num_heads=True", "integer"]),
-        ({"num_kv_heads": 2}, ["num_kv_heads=2", "one latent row", "num_kv_heads=1"]),
+        ({"num_kv_heads": 3}, ["num_kv_heads=3", "1, 2, 4 or 8", "one latent row"]),
+        ({"num_kv_heads": 16}, ["num_kv_heads=16", "at most 8"]),
+        ({"mask": "chunked_causal[8]"}, ["chunked_causal[8]", "sliding_window_causal[W]"]),
+        ({"mask": "diagonal"}, ["unknown mask 'diagonal'"]),
         ({"d_qk": 192, "d_v": 128}, ["d_qk=192, d_v=128", "d_qk=576, d_v=512"]),
         ({"d_v": 576}, ["d_v=576", "512 latent columns and 64 rotary"]),
         ({"d_qk": 320, "d_v": 256}, ["d_qk=320", "d_qk=576, d_v=512"]),
@@ -98,9 +101,14 @@ def test_configs_are_values():
 def test_pages_and_visible_keys():
     config = MlaDecodeConfig(64, q_len=3)
     assert [config.pages(n) for n in (0, 1, 64, 65)] == [0, 1, 1, 2]
-    assert config.visible(10) == (8, 9, 10)
-    assert config.visible(1) == (0, 0, 1)
-    assert config.visible(0) == (0, 0, 0)
+    assert config.visible(10) == (range(8), range(9), range(10))
+    assert config.visible(1) == (range(0), range(0), range(1))
+    assert config.visible(0) == (range(0),) * 3
+    null = MlaDecodeConfig(64, q_len=3, mask="null")
+    assert null.visible(2) == (range(2),) * 3 and not null.causal
+    window = MlaDecodeConfig(64, q_len=3, mask="sliding_window_causal[4]")
+    assert window.visible(6) == (range(4), range(1, 5), range(2, 6))
+    assert window.visible(1) == (range(0), range(0), range(1)) and window.window == 4
 
 
 # ---- one call's inputs ---------------------------------------------------------------------------

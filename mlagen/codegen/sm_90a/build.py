@@ -52,7 +52,7 @@ def build_pipeline(
     signature = schedule.signature
     manifest = Manifest(
         kernel=schedule.name,
-        symbol=schedule.name,
+        symbol=schedule.symbol,
         target=target,
         problem_type=type(schedule.problem).__name__,
         problem=dict(problem),

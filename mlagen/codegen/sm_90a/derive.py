@@ -2,7 +2,8 @@
 
 * A role waits for a tile to be full before its first use of it. With an empty barrier, the producer
   waits for it before it fills the slot; without, the warps of a role that copies meet first, so
-  that the one thread that issues the copy speaks for all of them.
+  that whoever copies, the one thread that issues it or each of those that gather, speaks for all
+  of them.
 * The writer of a message arrives at its named barrier behind what it wrote, with a proxy fence if
   a matrix instruction reads it; the reader waits before the first use.
 * Matrix groups complete in order, so the wait before a release, a copy, or ordinary code that
@@ -119,7 +120,7 @@ def _before_copies(
         if op in copies:
             if handoff.releases:
                 out.append(_wait(op, handoff, "empty"))
-            elif stream.role.threads > 1 and not handoff.gatherers:
+            elif stream.role.threads > 1:
                 out.append(
                     _derived(op, "sync", handoff.name,
                              {"barrier": stream.role.barrier, "threads": stream.role.threads})

@@ -38,7 +38,7 @@ def render_pipeline(
         "kernel.ptx.j2",
         {
             **header,
-            "symbol": schedule.name,
+            "symbol": schedule.symbol,
             "target": schedule.target.name,
             "schedule_file": schedule.file,
             "roles": _roles(schedule),
@@ -110,7 +110,9 @@ def _smem_map(schedule: PipelineSchedule) -> list[str]:
         )
     for scratch in schedule.smem.scratches.values():
         last = scratch.base + scratch.bytes - 1
-        lines.append(f"{scratch.base:#07x}..{last:#07x}  {scratch.name}, when all else is done")
+        lines.append(
+            f"{scratch.base:#07x}..{last:#07x}  {scratch.name}, written and read by one role"
+        )
     for handoff in schedule.smem.handoffs.values():
         what = f"{handoff.depth} full barrier{'s' if handoff.depth > 1 else ''}"
         what += ", resident" if handoff.resident else ""

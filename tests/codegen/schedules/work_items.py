@@ -78,7 +78,8 @@ class Blocks:
         )
 
     def operation(self, name, tile=None, **more):
-        return record(Operation(name, f"work_items/{name}.s.j2", tile, self.operands, **more))
+        folder = "two_roles" if name in ("leave", "store") else "work_items"
+        return record(Operation(name, f"{folder}/{name}.s.j2", tile, self.operands, **more))
 
     def operands(self, at):
         return {**vars(self), "rows": ROWS, "columns": COLUMNS}
@@ -97,7 +98,9 @@ def work_items(k, s):
         if fault == "copy ahead of items":
             copy(X, Tile(0))
     with each_item():
-        blocks.operation("item", leaves=fault == "late exit")
+        blocks.operation("item")
+        if fault == "late exit":
+            blocks.operation("leave", leaves=True)
         if streams == "apart":
             with only(waves["upper"]):
                 blocks.operation("pause")

@@ -1,0 +1,62 @@
+"""What the host passes to the MLA decode kernel, and which problems it is generated for."""
+
+from __future__ import annotations
+
+from mlagen.dsl import Signature
+from mlagen.dsl.signature import TensorMap, pack
+from mlagen.errors import ConfigError
+from mlagen.kernels.mla_decode_feed import Feed
+from mlagen.problem import MlaDecodeConfig
+
+ROWS = 64  # query rows a block: one wgmma M
+COLUMNS = 64  # bf16 columns of a 128-byte tile
+# Tools find FlashMLA's kernel in a profile by this part of its name.
+SYMBOL = "mlagen_flash_fwd_splitkv_mla_kernel_sm90"
+
+
+def signature(k: MlaDecodeConfig, threads: int) -> Signature:
+    """One block a work item (`mlagen.problem.mla_decode_plan`).
+
+    q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map; o
+    [tokens * H, 512]; partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64], log2 units,
+    of items that are a part of their sequence. `lse_stride`: elements of lse from head to head.
+    """
+    feed = Feed.of(k.page_size)
+    width = k.num_kv_heads * k.d_qk
+    if feed.gatherers:
+        cache = (("cache", f"pointer:{k.dtype}", "read"), ("num_blocks", "u32", "value"))
+    else:
+        box = TensorMap("cache", k.dtype, width, COLUMNS, feed.box_rows)
+        cache = (("cache", box, "read"),)
+    return Signature(
+        pack(
+            ("q", TensorMap("q", k.dtype, k.d_qk, COLUMNS, ROWS), "read"),
+            *cache,
+            ("items", "pointer:int32", "read"),
+            ("block_table", "pointer:int32", "read"),
+            ("cache_lengths", "pointer:int32", "read"),
+            ("o", f"pointer:{k.output_dtype}", "write"),
+            ("lse", "pointer:fp32", "write"),
+            ("partial_o", "pointer:fp32", "write"),
+            ("partial_lse", "pointer:fp32", "write"),
+            ("max_pages", "u32", "value"),
+            ("lse_stride", "u32", "value"),
+            ("scale_log2e", "f32", "value"),
+        ),
+        grid=(("items", 1),),
+        block=(threads, 1, 1),
+    )
+
+
+def refuse_unsupported(k: MlaDecodeConfig) -> None:
+    """ConfigError for a valid problem that this kernel is not generated for, naming what it is."""
+    for name, value, made in (
+        ("dtype", k.dtype != "bf16", "bf16"),
+        ("output_dtype", k.output_dtype != "bf16", "bf16"),
+    ):
+        if value:
+            raise ConfigError(
+                f"{name}={getattr(k, name)} is a valid MlaDecodeConfig, but mla_decode_sm90 does "
+                f"not make it",
+                hint=f"{name} generated: {made}",
+            )

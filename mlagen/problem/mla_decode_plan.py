@@ -1,0 +1,224 @@
+"""How the work of one MLA decode call is dealt out: work items, their splits, and what is merged.
+
+A *row block* is up to 64 query rows of a sequence: with one KV head rows are heads of one token
+after the other, so that several new tokens share a block; with more, a block has heads of one KV
+head and one token. Its keys, in tiles of 64, may be split. A *work item* is a row block and a range
+of tiles, and takes one block of threads. Items that are a part of their row block leave partial
+results in *slots*, which a merge adds up.
+
+Items are in descending order of their work, row blocks of the same keys side by side: blocks are
+started in this order as others end, which deals the work out evenly (longest first).
+
+The last split of a sequence has no end: a plan is right for any lengths, whatever those that it was
+made for. Only how even it is depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.errors import ConfigError
+from mlagen.problem.mla_decode import TILE, MlaDecodeConfig
+
+Ints = npt.NDArray[np.int64]
+Ints32 = npt.NDArray[np.int32]
+
+BLOCK_ROWS = 64
+# Columns of an item: sequence, first row in q seen as [tokens * H, 576], rows, first row in the
+# sequence, tokens of the sequence before its last, first tile, end tile, slot or -1, index in lse of
+# the sequence's head 0 and token 0, KV head; two unused.
+ITEM_INTS, ITEM_BYTES = 12, 48
+# Columns of a merge: first slot, slots, first row in q, rows, first row in the sequence, index in
+# lse as in an item; two unused.
+MERGE_INTS, MERGE_BYTES = 8, 32
+OPEN_END = 2**31 - 1
+# Costs in tiles: of beginning and ending a block, of a partial result's fp32, of a merge kernel.
+# FlashMLA's scheduler counts 5 for the first.
+FIXED, PARTIAL, MERGING = 5, 2, 3
+GAIN = 0.98  # more splits must be faster by this factor
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Query rows that one block of threads computes."""
+
+    sequence: int
+    kv_head: int
+    query_row: int  # in q seen as [tokens * H, 576]
+    rows: int
+    above: int  # rows of the sequence before the first
+    behind: int  # tokens of the sequence before its last, those that a causal mask tells apart
+    lse_at: int
+
+
+@dataclass(frozen=True, eq=False)
+class MlaDecodeWork:
+    """The work of one call: `items` int32 [items, 12], `merges` int32 [merges, 8], the number of
+    slots, and of each sequence the first tile of each split. `lse_stride`: from head to head."""
+
+    items: Ints32
+    merges: Ints32
+    slots: int
+    splits: tuple[tuple[int, ...], ...]
+    lse_stride: int
+
+
+def plan_work(
+    config: MlaDecodeConfig,
+    lengths: Sequence[int] | npt.NDArray[Any],
+    *,
+    q_lens: Sequence[int] | npt.NDArray[Any] | None = None,
+    blocks: int = 132,
+    split_keys: int | None = None,
+) -> MlaDecodeWork:
+    """The work of a call for sequences of `lengths` keys.
+
+    `q_lens`: new tokens of each sequence, 0 .. q_len, where q is packed as [tokens, H, 576] (and lse
+    as [H, tokens]); without them each has q_len. `blocks`: blocks of threads that run at once, one an
+    SM. `split_keys`: split every so many keys, a multiple of 64, instead of evenly: the same row then
+    gets the same bits whatever else is in the batch.
+
+    Raises ConfigError for lengths, tokens and numbers that do not fit.
+    """
+    keys = _counts("lengths", lengths, 0, OPEN_END)
+    tokens = (
+        np.full(len(keys), config.q_len)
+        if q_lens is None
+        else _counts("q_lens", q_lens, 0, config.q_len)
+    )
+    if len(tokens) != len(keys):
+        raise ConfigError(f"{len(keys)} lengths, but q_lens of {len(tokens)} sequences")
+    if blocks < 1:
+        raise ConfigError(f"blocks={blocks} is not at least 1")
+    splits = _splits(config, keys, tokens, blocks, split_keys)
+    starts = np.concatenate([[0], np.cumsum(tokens)])
+    packed = q_lens is not None
+    groups: list[tuple[int, list[list[int]]]] = []  # work and items that belong side by side
+    merges: list[list[int]] = []
+    slots = 0
+    for sequence, own in enumerate(splits):
+        ends = [*own[1:], OPEN_END]
+        tiles = -(-int(keys[sequence]) // TILE)
+        of_split: list[list[list[int]]] = [[] for _ in own]
+        for block in _row_blocks(config, sequence, starts, packed):
+            head = [block.sequence, block.query_row, block.rows, block.above, block.behind]
+            for index, (first, end) in enumerate(zip(own, ends, strict=True)):
+                slot = slots + index if len(own) > 1 else -1
+                of_split[index].append([*head, first, end, slot, block.lse_at, block.kv_head, 0, 0])
+            if len(own) > 1:
+                merges.append(
+                    [slots, len(own), block.query_row, block.rows, block.above, block.lse_at, 0, 0]
+                )
+                slots += len(own)
+        for first, end, items in zip(own, ends, of_split, strict=True):
+            groups.append((max(min(end, tiles) - first, 0), items))
+    groups.sort(key=lambda group: -group[0])
+    rows = [item for _, items in groups for item in items]
+    return MlaDecodeWork(
+        np.array(rows, np.int32).reshape(-1, ITEM_INTS),
+        np.array(merges, np.int32).reshape(-1, MERGE_INTS),
+        slots,
+        splits,
+        int(starts[-1]) if packed else config.q_len,
+    )
+
+
+def _counts(name: str, values: Any, least: int, most: int) -> Ints:
+    found = np.asarray(values)
+    if found.ndim != 1 or (found.size and not np.issubdtype(found.dtype, np.integer)):
+        raise ConfigError(f"{name} is no list of integers")
+    found = found.astype(np.int64)
+    wrong = np.flatnonzero((found < least) | (found > most))
+    if wrong.size:
+        raise ConfigError(f"{name}[{wrong[0]}]={found[wrong[0]]} is not in {least} .. {most}")
+    return found
+
+
+def _row_blocks(
+    config: MlaDecodeConfig, sequence: int, starts: Ints, packed: bool
+) -> Iterator[RowBlock]:
+    """The row blocks of a sequence whose tokens in q are `starts[sequence] ..`."""
+    first, tokens = int(starts[sequence]), int(starts[sequence + 1] - starts[sequence])
+    heads = config.num_heads
+    lse_at = first if packed else sequence * heads * config.q_len
+    if config.num_kv_heads == 1:
+        runs = [(0, 0, tokens * heads)]
+    else:
+        runs = [
+            (kv_head, token * heads + kv_head * config.group, config.group)
+            for kv_head in range(config.num_kv_heads)
+            for token in range(tokens)
+        ]
+    for kv_head, above, count in runs:
+        for at in range(0, count, BLOCK_ROWS):
+            yield RowBlock(
+                sequence, kv_head, first * heads + above + at, min(count - at, BLOCK_ROWS),
+                above + at, tokens - 1, lse_at,
+            )  # fmt: skip
+
+
+def _splits(
+    config: MlaDecodeConfig, keys: Ints, tokens: Ints, blocks: int, split_keys: int | None
+) -> tuple[tuple[int, ...], ...]:
+    """The first tile of each split of each sequence."""
+    low = np.zeros(len(keys), np.int64)  # tiles that a window hides
+    if config.window:
+        low = np.maximum(keys - (tokens - 1) - config.window, 0) // TILE
+    tiles = np.maximum(-(-keys // TILE) - low, 0)
+    if split_keys is not None:
+        if split_keys < TILE or split_keys % TILE:
+            raise ConfigError(
+                f"split_keys={split_keys} is no positive multiple of {TILE}",
+                hint=f"tiles of {TILE} keys are not cut; 2048 is usual",
+            )
+        step = split_keys // TILE
+        ends = low + tiles
+        return tuple(
+            (0, *range((int(a) // step + 1) * step, int(b), step))
+            for a, b in zip(low, ends, strict=True)
+        )
+    per_sequence = np.array(
+        [sum(1 for _ in _row_blocks(config, 0, np.array([0, n]), False)) for n in tokens], np.int64
+    )
+    counts = _even_counts(tiles, per_sequence, blocks)
+    return tuple(
+        (0, *(int(a + i * n // count) for i in range(1, count)))
+        for a, n, count in zip(low.tolist(), tiles.tolist(), counts.tolist(), strict=True)
+    )
+
+
+def _even_counts(tiles: Ints, row_blocks: Ints, blocks: int) -> Ints:
+    """Splits of each sequence: those of the tried ones that are estimated to end first."""
+    total = int((tiles * row_blocks).sum())
+    best = np.ones(len(tiles), np.int64)
+    if not total:
+        return best
+    longest, started = int(tiles.max()), max(int(row_blocks.sum()), 1)
+    most = min(max(-(-4 * blocks // started), 4), max(longest // 2, 1), 2 * blocks)
+    tried = {-(-longest // count) for count in range(1, most + 1)}
+    tried |= {max(round(total / blocks * share), 1) for share in (0.25, 1 / 3, 0.5, 2 / 3, 1, 2)}
+    cost = None
+    for size in sorted(tried, reverse=True):
+        counts = np.maximum(-(-tiles // size), 1)
+        estimated = _makespan(tiles, row_blocks, counts, blocks)
+        if cost is None or estimated < cost * GAIN:
+            best, cost = counts, estimated
+    return best
+
+
+def _makespan(tiles: Ints, row_blocks: Ints, counts: Ints, blocks: int) -> float:
+    """Estimated time of all items, longest first on `blocks` at once, in tiles: no block ends before
+    the average, nor before the items that must follow each other on one."""
+    split = counts > 1
+    each = -(-tiles // counts) + FIXED + PARTIAL * split
+    work = np.sort(np.repeat(each, counts * row_blocks))[::-1]
+    if not len(work):
+        return 0.0
+    rounds = work[::blocks] * np.arange(1, -(-len(work) // blocks) + 1)
+    merging = MERGING if bool(split.any()) else 0
+    return float(max(work.sum() / blocks, int(rounds.max()))) + merging
