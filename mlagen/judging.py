@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mlagen.emulator.api import EmulationResult
     from mlagen.launch import LaunchReport
     from mlagen.timing import Job
+    from mlagen.timing.ladder import Ladder
 
 Group = tuple[int, int, int]
 _SAMPLE = 3  # workgroups of a grid that are simulated unless the caller names some
@@ -161,3 +162,31 @@ def sizes_of(artifact: Artifact, shapes: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             raise ConfigError(f"--shape {name}={text!r} is not an integer") from None
     return found
+
+
+OWN_PREFILL = ("mha_prefill_v2", "mla_prefill_v2")
+_LENGTHS = (1024, 2048)  # tokens of the two runs of a ladder
+
+
+def own_ladder(kernel: str, knobs: Mapping[str, Any] | None = None) -> Ladder:
+    """One of mlagen's prefill kernels at two lengths: one head, nothing masked."""
+    from mlagen.request import build_artifact
+    from mlagen.timing.ladder import Ladder
+
+    fields = {"num_heads": 1, "num_kv_heads": 1, "mask": "null"}
+    artifact = build_artifact(kernel, fields, knobs or {}, target="gfx950")
+    streams = {}
+    for length in _LENGTHS:
+        shape = {"batch": 1, "seq_len": length, "num_keys": length}
+        job = job_of_artifact(artifact, shape, groups=[(0, 0, 0)], tiles=None)
+        streams[length] = job.streams[0]
+    problem = artifact.manifest.problem
+    depth = int(problem["depth"])
+    rows = int(problem["q_block_size"]) * int(problem["num_warps"])
+    return Ladder(
+        kernel,
+        job.kernel,
+        streams,
+        (rows, int(problem["kv_block"])),
+        (int(problem.get("d_qk", depth)), depth),
+    )

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
               help="Another value of a constant of the model; --constants lists them.")  # fmt: skip
 @click.option("--constants", "list_constants", is_flag=True, help="Print the table of constants.")
 @click.option("--tiles", type=click.IntRange(1), help="Tiles that a loop iteration does.")
+@click.option("--validate", "folder", metavar="FOLDER",
+              help="Hold the model against measurements of AITER's kernels; FOLDER has its "
+              "fmha_v3_fwd/ and mla/.")  # fmt: skip
+@click.option("--history", metavar="FOLDER",
+              help="With --validate: COMMIT/hsa/gfx950 of the objects that were measured.")  # fmt: skip
+@click.option("--fit", is_flag=True, help="With --validate: fit the clock of every corner again.")
 @click.option("--no-grid", is_flag=True, help="Leave out the sensitivity grid.")
 @click.option("--lines", default=12, show_default=True, help="Stalls spelled out.")
 @json_option
@@ -45,6 +51,9 @@ def command(
     constants: tuple[str, ...],
     list_constants: bool,
     tiles: int | None,
+    folder: str | None,
+    history: str | None,
+    fit: bool,
     no_grid: bool,
     lines: int,
     as_json: bool,
@@ -59,6 +68,15 @@ def command(
     if list_constants:
         _print_constants(as_json)
         return
+    if folder is not None:
+        if path is not None:
+            raise ConfigError(
+                "--validate takes its kernels from the folder", hint=f"without {path}"
+            )
+        _validate(folder, history, fit, _machine(constants), as_json)
+        return
+    if history is not None or fit:
+        raise ConfigError("--history and --fit go with --validate")
     if path is None:
         raise ConfigError("nothing to simulate", hint="name a code object, an artifact or a kernel")
     build = (fields, knobs, target, templates, allow_unproved)
@@ -73,6 +91,34 @@ def command(
         print_table(table.title, table.columns, table.rows)
     for warning in report.warnings:
         click.echo(f"\nassumed: {warning}")
+
+
+def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_json: bool) -> None:
+    from mlagen.judging import OWN_PREFILL, own_ladder
+    from mlagen.timing import validation as v
+    from mlagen.timing import validation_text as text
+    from mlagen.timing.aiter import KERNELS
+    from mlagen.timing.ladder import Shape
+
+    library = v.Library(folder, history, lambda name: click.echo(f"recording {name}", err=True))
+    found = v.verdicts(library, machine)
+    pairs = v.ratios(found)
+    shape = Shape("", 16, 64, 8192)
+    ladders = [library.ladder(name) for name, kernel in KERNELS.items() if not kernel.causal]
+    ladders += [own_ladder(name) for name in OWN_PREFILL]
+    kernels = [ladder.row(shape, machine) for ladder in ladders]
+    fitted = v.fit_corners(library) if fit else []
+    if as_json:
+        report = {"points": found, "ratios": pairs, "kernels": kernels, "fit": fitted,
+                  "substitutes": sorted(library.substitutes)}  # fmt: skip
+        print_json("simulate-validation", report)
+        return
+    print_facts(text.facts(found, pairs))
+    made = [text.points_table(found, library.substitutes), text.ratios_table(pairs),
+            text.kernels_table(kernels, shape)]  # fmt: skip
+    for table in (*made, *([text.fit_table(fitted)] if fit else [])):
+        click.echo()
+        print_table(table.title, table.columns, table.rows)
 
 
 def _machine(constants: tuple[str, ...]) -> Machine:

@@ -37,7 +37,8 @@ class HotLoop:
     def steady(self) -> slice:
         """Iterations that count: without the first ones (cold) and the last (it drains)."""
         count = len(self.starts)
-        return slice(min(2, count // 3), max(count - 1, 2))
+        first = min(2, count // 3)
+        return slice(first, max(count - 1, first + 2))
 
     def cycles(self, issued: npt.NDArray[np.int64]) -> float:
         """Cycles of an iteration in the steady state."""

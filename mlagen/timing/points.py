@@ -3,28 +3,14 @@
 Sources: HipKittens' repository (MI355X, 500 warm-up and 100 measured runs); AITER pull requests
 3390 (MI355X, reference and re-measured) and 4205; FlyDSL pull requests 629 and 711 (the latter on
 MI350X at 2.2 GHz). AITER's objects change: `commit` is the one that brought the object which was
-current when the measurement was published. Operations: 4·B·H·N²·D, or
-2·B·H·N²·(D + D_v), half of it under a mask.
+current when the measurement was published.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A launch: batch, query heads, tokens of queries and keys. `kernel`: of `aiter.KERNELS`."""
-
-    kernel: str
-    batch: int
-    heads: int
-    length: int
-
-    def flops(self, depth: tuple[int, int], causal: bool) -> float:
-        """Useful operations."""
-        whole = 2.0 * self.batch * self.heads * self.length**2 * sum(depth)
-        return whole / 2 if causal else whole
+from mlagen.timing.ladder import Shape
 
 
 @dataclass(frozen=True, slots=True)
