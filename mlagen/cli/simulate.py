@@ -28,11 +28,18 @@ if TYPE_CHECKING:
               help="Another value of a constant of the model; --constants lists them.")  # fmt: skip
 @click.option("--constants", "list_constants", is_flag=True, help="Print the table of constants.")
 @click.option("--tiles", type=click.IntRange(1), help="Tiles that a loop iteration does.")
+@click.option("--against", metavar="FILE.co|ARTIFACT",
+              help="Compare with this one, in every corner of the grid.")  # fmt: skip
+@click.option("--against-launch", metavar="FILE.toml", help="Default: the same launch file.")
+@click.option("--timeline", metavar="FILE.html", help="Write a page with what each wave does.")
+@click.option("--trace", metavar="FILE.json", help="Write a trace for ui.perfetto.dev.")
+@click.option("--window", metavar="FIRST:LAST",
+              help="Cycles of --timeline and --trace. Default: two iterations; all.")  # fmt: skip
 @click.option("--validate", "folder", metavar="FOLDER",
               help="Hold the model against measurements of AITER's kernels; FOLDER has its "
               "fmha_v3_fwd/ and mla/.")  # fmt: skip
 @click.option("--history", metavar="FOLDER",
-              help="With --validate: COMMIT/hsa/gfx950 of the objects that were measured.")  # fmt: skip
+              help="With --validate: has COMMIT/hsa/gfx950 of older objects.")  # fmt: skip
 @click.option("--fit", is_flag=True, help="With --validate: fit the clock of every corner again.")
 @click.option("--no-grid", is_flag=True, help="Leave out the sensitivity grid.")
 @click.option("--lines", default=12, show_default=True, help="Stalls spelled out.")
@@ -51,6 +58,11 @@ def command(
     constants: tuple[str, ...],
     list_constants: bool,
     tiles: int | None,
+    against: str | None,
+    against_launch: str | None,
+    timeline: str | None,
+    trace: str | None,
+    window: str | None,
     folder: str | None,
     history: str | None,
     fit: bool,
@@ -81,7 +93,18 @@ def command(
         raise ConfigError("nothing to simulate", hint="name a code object, an artifact or a kernel")
     build = (fields, knobs, target, templates, allow_unproved)
     job = _job(path, build, launch_path, kernel, shapes, workgroups, tiles)
-    report = simulate(job, _machine(constants), grid=not no_grid)
+    machine = _machine(constants)
+    if against is not None:
+        other_launch = against_launch or launch_path
+        other = _job(against, ((), (), target, None, allow_unproved),
+                     other_launch if Path(against).is_file() else None, None, shapes, workgroups,
+                     tiles)  # fmt: skip
+        _compare(job, other, machine, as_json)
+        return
+    if against_launch is not None:
+        raise ConfigError("--against-launch goes with --against")
+    report = simulate(job, machine, grid=not no_grid)
+    written = _write(job, machine, timeline, trace, window)
     if as_json:
         print_json("simulate", report)
         return
@@ -91,6 +114,48 @@ def command(
         print_table(table.title, table.columns, table.rows)
     for warning in report.warnings:
         click.echo(f"\nassumed: {warning}")
+    for line in written:
+        click.echo(f"\n{line}")
+
+
+def _write(
+    job: Job, machine: Machine, timeline: str | None, trace: str | None, window: str | None
+) -> list[str]:
+    if timeline is None and trace is None:
+        if window is not None:
+            raise ConfigError("--window goes with --timeline and --trace")
+        return []
+    from mlagen.timing.events import parse_window, steady_window
+    from mlagen.timing.roles import hot_loops
+    from mlagen.timing.simulate import longest, time_job
+    from mlagen.timing.trace import write_page, write_trace
+
+    given = parse_window(window) if window is not None else None
+    unit = longest(time_job(job, machine))
+    lines = []
+    if timeline is not None:
+        chosen = given or steady_window(unit, hot_loops(unit, job.tiles)[0])
+        title = f"{job.kernel.name}, cycles {chosen[0]} to {chosen[1]}"
+        count = write_page(unit, chosen, timeline, title, job.place)
+        lines.append(f"timeline: {timeline}, {count} events, cycles {chosen[0]} to {chosen[1]}")
+    if trace is not None:
+        count = write_trace(unit, given or (0, unit.cycles), trace, job.place)
+        lines.append(f"trace: {trace}, {count} events")
+    return lines
+
+
+def _compare(first: Job, second: Job, machine: Machine, as_json: bool) -> None:
+    from mlagen.timing.compare import compare
+    from mlagen.timing.text import comparison_facts, comparison_table
+
+    found = compare(first, second, machine)
+    if as_json:
+        print_json("simulate-comparison", found)
+        return
+    print_facts(comparison_facts(found))
+    table = comparison_table(found)
+    click.echo()
+    print_table(table.title, table.columns, table.rows)
 
 
 def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_json: bool) -> None:

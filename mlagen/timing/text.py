@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mlagen.timing.compare import Comparison
 from mlagen.timing.model import Interval, Simulation
 
 
@@ -129,3 +130,30 @@ def _corners(report: Simulation) -> list[Table]:
     )  # fmt: skip
     columns = ("corner", "cycles", "GHz", "time, relative", "misfit", "")
     return [Table("sensitivity: each corner with the clock that fits it best", columns, rows)]
+
+
+def comparison_facts(found: Comparison) -> list[tuple[str, str]]:
+    """Who is faster, and whether that counts."""
+    if found.counts:
+        verdict = "in every plausible corner, by more than the error of ratios"
+    elif found.same_sign:
+        verdict = "in every plausible corner, but not by more than the error of ratios"
+    else:
+        verdict = "no: the plausible corners disagree"
+    return [
+        ("first", f"{found.first}: {found.seconds[0] * 1e6:.1f} us"),
+        ("second", f"{found.second}: {found.seconds[1] * 1e6:.1f} us"),
+        ("gain", f"the first is {found.gain:.3f} times as fast ({found.low:.3f} to "
+                 f"{found.high:.3f})"),
+        ("counts", f"{verdict} ({found.ratio_error:.1%})"),
+    ]  # fmt: skip
+
+
+def comparison_table(found: Comparison) -> Table:
+    """Both in every corner."""
+    rows = tuple(
+        (pair.name, f"{pair.first * 1e6:.1f}", f"{pair.second * 1e6:.1f}", f"{pair.gain:.3f}",
+         "" if pair.plausible else "does not explain what was measured")
+        for pair in found.corners
+    )  # fmt: skip
+    return Table("corners", ("corner", "first, us", "second, us", "gain", ""), rows)
