@@ -124,6 +124,8 @@ def access_costs(stream: Stream, kernel: KernelCode, machine: Machine) -> Costs:
     lds, ideal, moved, lines = (np.zeros(count, dtype=np.int64) for _ in range(4))
     costs = Costs(lds, ideal, moved, lines, {})
     steps = np.flatnonzero(stream.access >= 0)
+    if not len(steps):
+        return costs
     steps = steps[np.argsort(stream.row[steps], kind="stable")]
     rows, accesses = stream.row[steps], stream.access[steps]
     starts = np.flatnonzero(np.diff(rows, prepend=-1))

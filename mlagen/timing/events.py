@@ -50,11 +50,12 @@ def events(unit: UnitTimes, window: tuple[int, int], limit: int) -> list[Event]:
     ]
     total = sum(len(steps) for steps in chosen)
     if total > limit:
-        cycles = (window[1] - window[0]) * limit // total
+        pairs = zip(unit.waves, chosen, strict=True)
+        at = np.sort(np.concatenate([wave.issued[steps] for wave, steps in pairs]))
         raise ConfigError(
             f"cycles {window[0]} to {window[1]} hold {total} instructions; a browser is given at "
             f"most {limit}",
-            hint=f"--window {window[0]}:{window[0] + cycles}",
+            hint=f"--window {window[0]}:{int(at[limit])}",
         )
     found = []
     for number, (wave, steps) in enumerate(zip(unit.waves, chosen, strict=True)):
