@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlagen.dsl import Binding, Operation, Regs, Ring, Space, Tile, Value, bind, record
-from mlagen.errors import UnsupportedError
-from mlagen.kernels.float_literals import LN2, LOWEST, hex_float
+from mlagen.errors import ConfigError
+from mlagen.kernels.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.kernels.fragments import MFMA_ROWS, accumulator_row
 from mlagen.kernels.mla_prefill_moves import Stream
 from mlagen.kernels.mla_prefill_operands import operands
@@ -28,7 +28,12 @@ from mlagen.kernels.mla_prefill_rings import (
     value_ring,
     value_slots,
 )
-from mlagen.kernels.mla_prefill_signature import refuse_persistent, refuse_unsupported, signature
+from mlagen.kernels.mla_prefill_signature import (
+    aiter_signature,
+    refuse_persistent,
+    refuse_unsupported,
+    signature,
+)
 from mlagen.kernels.prefill_pages import Paged, PagedArea, Pages, page_value
 from mlagen.kernels.prefill_registers import WINDOWED
 from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, Setup
@@ -65,23 +70,34 @@ class StreamedAttention:
         eager: bool,
         fetch: Mapping[str, Ring],
         persistent: bool = False,
+        aiter: bool = False,
     ) -> None:
         refuse_unsupported(k)
         if persistent:
             refuse_persistent(k)
-        if persistent and k.page_size:
-            raise UnsupportedError(
-                f"grid=persistent, page_size={k.page_size}: work items over pages are not built",
-                hint="grid=static, or page_size=0",
+        if aiter and (not persistent or not isinstance(k, MlaConfig)):
+            raise ConfigError(
+                "arguments=aiter: AITER's arguments are those of its persistent MLA prefill",
+                hint="a MlaConfig and grid=persistent; or arguments=mlagen",
             )
         self.k, self.keys, self.values = k, keys, values
         self.held = operands(k)
         self.early, self.eager, self.fetch = early * k.kv_block // 128, eager, fetch
-        s.signature = signature(k, persistent=persistent)
+        self.aiter = aiter
+        s.signature = self.signature = (
+            aiter_signature(k)
+            if aiter and isinstance(k, MlaConfig)
+            else signature(k, persistent=persistent)
+        )
         self.persistent = persistent
         self.regs = StreamedRegisters(
             k, s, s.signature, self.held, keys, values, band=band, persistent=persistent
         )
+        self.out_scale = None
+        if aiter:
+            self.out_scale = s.registers.scalar("OUTSCALE", 1, "V's scale")
+        elif self.fp8:
+            self.out_scale = self.regs.arguments["out_scale"]
         self.windowed = k.mask.name in WINDOWED
         # M starts at a number: with a sink, and where a part of a tile may be hidden from a row.
         self.floored = self.windowed or k.sink or persistent
@@ -108,7 +124,14 @@ class StreamedAttention:
                 leaves = name == "sequence" and self.k.ragged
                 self._record(name, None, context, leaves=leaves)
         self._record("lanes", None, setup.lanes(self._lanes))
-        if self.fp8:
+        if self.aiter:
+            scales = setup.common | {
+                "pair": self.regs.scale,
+                "out_scale": self.out_scale,
+                "log2e": hex_float(LOG2E),
+            }
+            self._record("scales", None, scales, folder="mla")
+        elif self.fp8:
             scale = {"pair": self.regs.scale, "scale": self.regs.arguments["scale_log2e"]}
             self._record("scale", None, scale, folder="mla")
 
@@ -152,7 +175,7 @@ class StreamedAttention:
             "O": self.regs.output,
             "row_sum": self.regs.row_sum,
             "temp": self.regs.temp,
-            "out_scale": self.regs.arguments["out_scale"] if self.fp8 else None,
+            "out_scale": self.out_scale,
         }
         self._record("normalise", None, context)
 
@@ -160,8 +183,18 @@ class StreamedAttention:
         """O^T accumulators and the LSE to global memory; rows beyond the sequence are dropped by
         the range check."""
         regs = self.regs
-        location = regs.words[1] if self.persistent else None
+        location = regs.place[1] if self.persistent else None
         if location is not None:
+            pointers = regs.grown, regs.scratch[4:6]  # free by then
+            offsets = {a.name: a.offset for a in self.signature.arguments}
+            context = {
+                "kernarg": regs.kernarg,
+                "pointer": pointers[0],
+                "lse_pointer": pointers[1],
+                "offset": offsets["partial_o"],
+                "lse_offset": offsets["partial_lse"],
+            }
+            self._record("partial_pointers", None, context, folder="mla")
             context = {
                 "O": regs.output,
                 "row_sum": regs.row_sum,
@@ -169,16 +202,17 @@ class StreamedAttention:
                 "ln2": hex_float(LN2),
                 "temp": regs.temp,
                 "scratch": regs.scratch,
-                "words": regs.words,
+                "location": location,
+                "heads_word": regs.heads,
                 "q_tile": self.k.q_tile,
                 "heads": self.k.num_heads,
                 "row_bytes": self.k.num_heads * self._partial_bytes,
                 "head_bytes": self._partial_bytes,
-                "pointer": regs.arguments["partial_o"],
-                "lse_pointer": regs.arguments["partial_lse"],
+                "pointer": pointers[0],
+                "lse_pointer": pointers[1],
                 "offset": regs.partial_offset,
                 "lse_offset": regs.partial_lse_offset,
-                "buffer": regs.buffers["K"],
+                "buffer": regs.compare[4:8],
                 "lse_buffer": regs.buffers["Q"],
             }
             self._record("store_partial", None, context, folder="mla", guarded=True)
@@ -365,7 +399,13 @@ class StreamedAttention:
         return dict(common) | {
             "items": self.regs.items,
             "item": self.regs.item,
-            "words": self.regs.words,
+            "first_item": self.regs.first_item,
+            "page_size": self.k.page_size,
+            "place": self.regs.place,
+            "listed": self.aiter,
+            "own_keys": self.regs.own_keys,
+            "blocks": self.regs.blocks,
+            "heads_word": self.regs.heads,
             "partial_offset": self.regs.partial_offset,
             "partial_lse_offset": self.regs.partial_lse_offset,
             "partial_row_bytes": self.k.num_heads * self._partial_bytes,

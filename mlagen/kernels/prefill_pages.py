@@ -162,7 +162,7 @@ class Pages:
             "page_size": self.k.page_size,
             "page_divider": self.divider if self.divided else None,
             "kv_block": self.k.kv_block,
-            "table": self.regs.arguments["page_table"],
+            "table": self.regs.page_table,
             "scratch": self.regs.scratch,
         }
 

@@ -116,6 +116,8 @@ def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> di
         "temp": regs.temp,
         "thread": regs.thread,
         "by_item": regs.item is not None,
+        "page_table": regs.page_table,
+        "first_block": regs.blocks[0] if regs.blocks else None,
         "seq_len": regs.query_range[1] if k.ragged else arguments["seq_len"],
         "query_range": regs.query_range,
         "key_range": regs.key_range,
