@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def _clusters(unit: UnitTimes, loop: HotLoop, place: Place | None) -> list[Clust
     starts = loop.starts[loop.steady]
     executed = executions(unit)
     found = []
-    for number, (first, after) in enumerate(zip(cuts, cuts[1:], strict=False)):
+    for number, (first, after) in enumerate(pairwise(cuts)):
         begin = issued[starts[:-1] + first]
         end = issued[starts[:-1] + after] if after < length else issued[starts[1:]]
         mine = loop.iteration[first:after]
