@@ -202,6 +202,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--aiter", type=Path, metavar="FOLDER", help="folder with mla/*.co")
     parser.add_argument("--kernel", metavar="NAME|FILE.py", help="a schedule of ours")
+    parser.add_argument("--threshold", type=float, default=8.0, help="rescale_threshold of ours")
     parser.add_argument("--knob", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--mask", choices=["null", "causal"], default="null")
     parser.add_argument("--data", default="realistic")
@@ -229,6 +230,7 @@ def main() -> None:
         dtype="fp8_e4m3",
         output_dtype="bf16",
         ragged=True,
+        rescale_threshold=options.threshold,
     )
     inputs = mla_prefill_inputs(
         config,

@@ -54,13 +54,14 @@ def mla_prefill_v2(k, s):
     qk_pattern = s.choice("qk_pattern", "even", "8x2:2", "12x1:1", comment="DMA under QK")
     pv_pattern = s.choice("pv_pattern", "20x1:0 4x1:2", "even", "24x1:0", comment="K under PV")
     grid = s.choice("grid", "static", "persistent", comment="a workgroup is a tile, or walks items")
+    arguments = s.choice("arguments", "mlagen", "aiter", comment="whose: for host code of AITER's")
     priority = s.choice("priority", 1, 0, 2, 3, comment="s_setprio of clusters A and D")
 
     K = key_ring(s, k, slots=k_slots, waves=4, swizzle=swizzle)
     V = value_ring(s, k, slots=v_slots, waves=4, layout=v_layout)
     attention = StreamedAttention(
         k, s, K, V, band=band, early=early, eager=rescale == "eager",
-        fetch={"lower": K, "upper": V}, persistent=grid == "persistent",
+        fetch={"lower": K, "upper": V}, persistent=grid == "persistent", aiter=arguments == "aiter",
     )  # fmt: skip
     waves = roles(lower=range(4), upper=range(4, 8), stagger=stagger)
     lower, upper = waves["lower"], waves["upper"]

@@ -35,7 +35,7 @@ from mlagen.kernels.mha_prefill_moves import Mover
 from mlagen.kernels.mha_prefill_registers import PrefillRegisters
 from mlagen.kernels.mha_prefill_rings import SWIZZLES, key_ring, value_ring
 from mlagen.kernels.mha_prefill_signature import refuse_unsupported, signature
-from mlagen.kernels.prefill_pages import Paged, Pages, page_value
+from mlagen.kernels.prefill_pages import Paged, PagedArea, Pages, page_value
 from mlagen.kernels.prefill_registers import WINDOWED
 from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, Setup
 from mlagen.kernels.prefill_tensors import PrefillTensors, RowTensor
@@ -58,13 +58,15 @@ class Attention:
         refuse_unsupported(k)
         self.k, self.keys, self.values = k, keys, values
         self.regs = PrefillRegisters(k, s, keys, values, share_kv=share_kv)
-        tensors = self._tensors()
         paged = [
-            Paged(ring, (tensor,), (self.regs.sources[ring.name],))
-            for ring, tensor in zip((keys, values), tensors.key_rows, strict=True)
+            Paged(
+                ring,
+                (PagedArea(tensor, self.regs.sources[ring.name], 0),),
+                self.regs.buffers[ring.name],
+            )
+            for ring, tensor in zip((keys, values), self._tensors().key_rows, strict=True)
         ]
-        buffers = {ring.name: self.regs.buffers[ring.name] for ring in (keys, values)}
-        self.pages = Pages(k, s, self.regs, paged, buffers) if k.page_size else None
+        self.pages = Pages(k, s, self.regs, paged) if k.page_size else None
         self.windowed = k.mask.name in WINDOWED
         self.floored = self.windowed or k.sink  # M starts at a number
         s.signature = signature(k)
@@ -82,6 +84,7 @@ class Attention:
             *setup.first(),
             *setup.tile([(self.regs.row_offset, self.k.q_row_stride * BF16, 4)]),
             ("lanes", setup.lanes(lambda at: lanes)),
+            *setup.begin_pages(lambda at: (self.keys, self.values)),
         ):
             leaves = name == "sequence" and self.k.ragged
             self._record(name, None, context, leaves=leaves)
@@ -328,13 +331,14 @@ class Attention:
     def _lanes(self) -> Lanes:
         rings = (self.keys, self.values)
         row_bytes = self.k.kv_row_stride * BF16
-        fetches = [
-            Fetch(ring.name, self.regs.sources[ring.name], ring.dma.row, ring.dma.byte, row_bytes)
+        rows = [
+            self.pages.plans[ring.name].areas[0].lane_row if self.pages else ring.dma.row
             for ring in rings
         ]
-        if self.pages is not None:
-            areas = [area for ring in rings for area in self.pages.areas(ring)]
-            fetches = [x.of_pages(area) for x, area in zip(fetches, areas, strict=True)]
+        fetches = [
+            Fetch(ring.name, self.regs.sources[ring.name], row, ring.dma.byte, row_bytes)
+            for ring, row in zip(rings, rows, strict=True)
+        ]
         return Lanes(
             tuple(fetches),
             tuple(

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlagen.dsl import Binding, Operation, Regs, Ring, Space, Tile, Value, bind, record
-from mlagen.kernels.float_literals import LN2, LOWEST, hex_float
+from mlagen.errors import ConfigError
+from mlagen.kernels.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.kernels.fragments import MFMA_ROWS, accumulator_row
 from mlagen.kernels.mla_prefill_moves import Stream
 from mlagen.kernels.mla_prefill_operands import operands
@@ -27,8 +28,13 @@ from mlagen.kernels.mla_prefill_rings import (
     value_ring,
     value_slots,
 )
-from mlagen.kernels.mla_prefill_signature import refuse_persistent, refuse_unsupported, signature
-from mlagen.kernels.prefill_pages import Paged, Pages, page_value
+from mlagen.kernels.mla_prefill_signature import (
+    aiter_signature,
+    refuse_persistent,
+    refuse_unsupported,
+    signature,
+)
+from mlagen.kernels.prefill_pages import Paged, PagedArea, Pages, page_value
 from mlagen.kernels.prefill_registers import WINDOWED
 from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, Setup
 from mlagen.problem import MhaConfig, MlaConfig
@@ -64,18 +70,34 @@ class StreamedAttention:
         eager: bool,
         fetch: Mapping[str, Ring],
         persistent: bool = False,
+        aiter: bool = False,
     ) -> None:
         refuse_unsupported(k)
         if persistent:
             refuse_persistent(k)
+        if aiter and (not persistent or not isinstance(k, MlaConfig)):
+            raise ConfigError(
+                "arguments=aiter: AITER's arguments are those of its persistent MLA prefill",
+                hint="a MlaConfig and grid=persistent; or arguments=mlagen",
+            )
         self.k, self.keys, self.values = k, keys, values
         self.held = operands(k)
         self.early, self.eager, self.fetch = early * k.kv_block // 128, eager, fetch
-        s.signature = signature(k, persistent=persistent)
+        self.aiter = aiter
+        s.signature = self.signature = (
+            aiter_signature(k)
+            if aiter and isinstance(k, MlaConfig)
+            else signature(k, persistent=persistent)
+        )
         self.persistent = persistent
         self.regs = StreamedRegisters(
             k, s, s.signature, self.held, keys, values, band=band, persistent=persistent
         )
+        self.out_scale = None
+        if aiter:
+            self.out_scale = s.registers.scalar("OUTSCALE", 1, "V's scale")
+        elif self.fp8:
+            self.out_scale = self.regs.arguments["out_scale"]
         self.windowed = k.mask.name in WINDOWED
         # M starts at a number: with a sink, and where a part of a tile may be hidden from a row.
         self.floored = self.windowed or k.sink or persistent
@@ -92,8 +114,8 @@ class StreamedAttention:
     # ---- once a workgroup -------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Once a workgroup: arguments; where it is one query tile, that tile's head and sequence. A
-        workgroup without a row ends here."""
+        """Once a workgroup: arguments, lane addresses; where it is one query tile, that tile's head
+        and sequence. A workgroup without a row ends here."""
         setup = self._setup
         if self.persistent:
             self._record("work", None, self._of_work(setup.common), folder="mla")
@@ -101,19 +123,28 @@ class StreamedAttention:
             for name, context in setup.first():
                 leaves = name == "sequence" and self.k.ragged
                 self._record(name, None, context, leaves=leaves)
-        if self.fp8:
+        self._record("lanes", None, setup.lanes(self._lanes))
+        if self.aiter:
+            scales = setup.common | {
+                "pair": self.regs.scale,
+                "out_scale": self.out_scale,
+                "log2e": hex_float(LOG2E),
+            }
+            self._record("scales", None, scales, folder="mla")
+        elif self.fp8:
             scale = {"pair": self.regs.scale, "scale": self.regs.arguments["scale_log2e"]}
             self._record("scale", None, scale, folder="mla")
 
     def begin(self) -> None:
         """Once a query tile: a work item's head, rows and keys; buffer resources, tiles to walk,
-        lane addresses."""
+        pages."""
         setup = self._setup
         if self.persistent:
             self._record("item", None, self._of_work(setup.common), folder="mla")
         for name, context in setup.tile(self._rows):
             self._record(name, None, context)
-        self._record("lanes", None, setup.lanes(self._lanes))
+        for name, context in setup.begin_pages(lambda at: (self.fetch[at.role],)):
+            self._record(name, None, context)
 
     def load_queries(self) -> None:
         """Global to registers: this wave's 32 query rows as MFMA B operand."""
@@ -144,7 +175,7 @@ class StreamedAttention:
             "O": self.regs.output,
             "row_sum": self.regs.row_sum,
             "temp": self.regs.temp,
-            "out_scale": self.regs.arguments["out_scale"] if self.fp8 else None,
+            "out_scale": self.out_scale,
         }
         self._record("normalise", None, context)
 
@@ -152,8 +183,18 @@ class StreamedAttention:
         """O^T accumulators and the LSE to global memory; rows beyond the sequence are dropped by
         the range check."""
         regs = self.regs
-        location = regs.words[1] if self.persistent else None
+        location = regs.place[1] if self.persistent else None
         if location is not None:
+            pointers = regs.grown, regs.scratch[4:6]  # free by then
+            offsets = {a.name: a.offset for a in self.signature.arguments}
+            context = {
+                "kernarg": regs.kernarg,
+                "pointer": pointers[0],
+                "lse_pointer": pointers[1],
+                "offset": offsets["partial_o"],
+                "lse_offset": offsets["partial_lse"],
+            }
+            self._record("partial_pointers", None, context, folder="mla")
             context = {
                 "O": regs.output,
                 "row_sum": regs.row_sum,
@@ -161,16 +202,17 @@ class StreamedAttention:
                 "ln2": hex_float(LN2),
                 "temp": regs.temp,
                 "scratch": regs.scratch,
-                "words": regs.words,
+                "location": location,
+                "heads_word": regs.heads,
                 "q_tile": self.k.q_tile,
                 "heads": self.k.num_heads,
                 "row_bytes": self.k.num_heads * self._partial_bytes,
                 "head_bytes": self._partial_bytes,
-                "pointer": regs.arguments["partial_o"],
-                "lse_pointer": regs.arguments["partial_lse"],
+                "pointer": pointers[0],
+                "lse_pointer": pointers[1],
                 "offset": regs.partial_offset,
                 "lse_offset": regs.partial_lse_offset,
-                "buffer": regs.buffers["K"],
+                "buffer": regs.compare[4:8],
                 "lse_buffer": regs.buffers["Q"],
             }
             self._record("store_partial", None, context, folder="mla", guarded=True)
@@ -357,7 +399,13 @@ class StreamedAttention:
         return dict(common) | {
             "items": self.regs.items,
             "item": self.regs.item,
-            "words": self.regs.words,
+            "first_item": self.regs.first_item,
+            "page_size": self.k.page_size,
+            "place": self.regs.place,
+            "listed": self.aiter,
+            "own_keys": self.regs.own_keys,
+            "blocks": self.regs.blocks,
+            "heads_word": self.regs.heads,
             "partial_offset": self.regs.partial_offset,
             "partial_lse_offset": self.regs.partial_lse_offset,
             "partial_row_bytes": self.k.num_heads * self._partial_bytes,
@@ -405,15 +453,16 @@ class StreamedAttention:
         columns = [(area.name, area.tensor, area.first_byte) for area in self.held.keys]
         if ring is self.values:
             columns = [("V", self.held.values, 0)]
-        fetches = [
-            Fetch(name, source, area.dma.row, area.dma.byte, tensor.row_bytes, first)
-            for (name, tensor, first), area, source in zip(
-                columns, ring.areas, regs.sources, strict=False
-            )
-        ]
+        rows = [area.dma.row for area in ring.areas]
         if self.pages is not None:
-            areas = self.pages.areas(ring)
-            fetches = [x.of_pages(area) for x, area in zip(fetches, areas, strict=True)]
+            rows = [area.lane_row for area in self.pages.plans[ring.name].areas]
+        fetches = [
+            Fetch(name, source, row, area.dma.byte, tensor.row_bytes, first)
+            for (name, tensor, first), row, area, source in zip(
+                columns, rows, ring.areas, regs.sources, strict=False
+            )
+            if self.pages is None or not self.pages.by_lane
+        ]
         first_wave = ring.waves * list(self.fetch).index(at.role)
         return Lanes(
             tuple(fetches),
@@ -428,13 +477,23 @@ class StreamedAttention:
     def _pages(self, s: Space) -> Pages:
         """Look-ups whose registers K and V share, as each role fetches one of them."""
         regs = self.regs
-        tensors = {
-            self.keys: tuple(area.tensor for area in self.held.keys),
-            self.values: (self.held.values,),
+        buffer = regs.buffers.get("PAGE")
+        columns = {
+            self.keys: [(area.tensor, area.first_byte) for area in self.held.keys],
+            self.values: [(self.held.values, 0)],
         }
-        paged = [Paged(ring, of, tuple(regs.sources[: len(of)])) for ring, of in tensors.items()]
-        buffers = {ring.name: regs.buffers["PAGE"] for ring in tensors if "PAGE" in regs.buffers}
-        return Pages(self.k, s, regs, paged, buffers, shared=True)
+        paged = [
+            Paged(
+                ring,
+                tuple(
+                    PagedArea(tensor, source, first)
+                    for (tensor, first), source in zip(of, regs.sources, strict=False)
+                ),
+                buffer,
+            )
+            for ring, of in columns.items()
+        ]
+        return Pages(self.k, s, regs, paged, shared=True)
 
     def _record(
         self, name: str, tile: Tile | None, context: Any, *, folder: str = "mha",

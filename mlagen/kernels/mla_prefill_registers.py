@@ -52,7 +52,14 @@ class StreamedRegisters(PrefillState):
         self.thread = one("TID", "thread of the workgroup")
         self.partial_offset = one("POFF", "byte offset of the row in a partial output")
         self.partial_lse_offset = one("PLOFF", "byte offset of the row's LSE in a partial output")
-        self.words = s.registers.scalar("WORK", 8, "the work item as the host wrote it", align=4)
+        scalar = s.registers.scalar
+        self.own_keys = self.grown  # free while an item is set up
+        self.first_item = scalar("FIRSTITEM", 1, "number of its first work item")
+        self.place = scalar("PLACE", 2, "the work item's sequence, and partial_o_loc", align=2)
+        self.heads = scalar("HEADS", 1, "the work item's heads, as the host wrote them")
+        self.blocks = self.key_range or scalar(
+            "BLOCKS", 2, "the work item's first and last + 1 page", align=2
+        )
 
     def _tiles(self, s: Space) -> None:
         regs, form, k = s.registers, self.held.form, self.k

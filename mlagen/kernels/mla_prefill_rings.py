@@ -7,6 +7,7 @@ from mlagen.errors import ScheduleError
 from mlagen.kernels.fragments import column_fragments, transposed_fragments
 from mlagen.kernels.mha_prefill_rings import SWIZZLES
 from mlagen.kernels.mla_prefill_operands import operands
+from mlagen.kernels.prefill_page_plan import unit_of
 from mlagen.problem import MhaConfig, MlaConfig
 
 # A read takes 8 rows of fp8, each of another block: of 1024 bytes, and 16 more.
@@ -15,13 +16,14 @@ PADDED_BLOCKS, PADDED_BLOCK, PADDED_STRIDE = 8, 1024, 1040
 
 def value_layouts(k: MhaConfig | MlaConfig) -> tuple[str, ...]:
     """The layouts of V that fit the problem, best first. Transposing reads of bf16 take rows that
-    `plain` keeps on different banks; those of fp8 need padding, or a swizzle. `padded` has rows of
-    64 keys in a block, which lie in several pages where those are smaller, and of more than one; a
-    tile of less than 8 blocks has none to pad."""
+    `plain` keeps on different banks; those of fp8 need padding, or a swizzle. `padded` spreads
+    8 blocks over as many consecutive keys as fill them: a tile must divide into those, and what a
+    page look-up serves, which is what one block's DMA fetches from."""
     if k.dtype == "bf16":
         return ("plain",)
-    tile_bytes = k.kv_block * k.v_width * k.element_bytes
-    if 1 < k.page_size < 64 or tile_bytes % (PADDED_BLOCKS * PADDED_BLOCK):
+    spread = PADDED_BLOCKS * PADDED_BLOCK // (k.v_width * k.element_bytes)
+    unit = unit_of(k)
+    if k.kv_block % spread or (unit > 1 and unit % spread):
         return ("swizzled", "plain")
     return ("padded", "swizzled", "plain")
 

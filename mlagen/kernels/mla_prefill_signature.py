@@ -44,12 +44,6 @@ def signature(k: MhaConfig | MlaConfig, *, persistent: bool = False) -> Signatur
 def refuse_unsupported(k: MhaConfig | MlaConfig) -> None:
     """ConfigError for a valid problem that no streamed prefill kernel is generated for."""
     if isinstance(k, MhaConfig):
-        if k.page_size:
-            raise ConfigError(
-                f"page_size={k.page_size} with dtype={k.dtype}: the operations of fp8 do not look "
-                f"pages of keys up",
-                hint="page_size=0, or dtype=bf16",
-            )
         mha_prefill_signature.refuse_unsupported(k)
         return
     refuse_wide_pages(k, max(k.k_row_stride, k.v_row_stride))

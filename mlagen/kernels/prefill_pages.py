@@ -12,7 +12,7 @@ checks a range there: behind the last key of the sequence that key stands in, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,28 +53,29 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Paged:
-    """A ring whose tiles come from pages: the tensor of each area, and the register of what a lane
-    fetches of it (for pages of one key: of the address that the area's rows count from)."""
+class PagedArea:
+    """Where an area's columns lie: in heads of `tensor` from `first_byte` on. `source`: register of
+    the byte offset that a lane fetches of a page; for pages of one key, of the address that its
+    bytes count from in the pool."""
 
-    ring: Ring
-    tensors: tuple[RowTensor, ...]
-    sources: tuple[Regs, ...]
+    tensor: RowTensor
+    source: Regs
+    first_byte: int
 
 
 @dataclass(frozen=True, slots=True)
-class PagedArea:
-    """The row of a page, or of a look-up's part of it, that a thread fetches of an area; the walk,
-    at the first area that needs it; the pool that addresses count from, for pages of one key."""
+class Paged:
+    """A ring whose tiles come from pages, and the buffer resource that they are fetched through;
+    none for pages of one key."""
 
-    lane_row: BitMap
-    walk: Walk | None
-    pool: Regs | None
+    ring: Ring
+    areas: tuple[PagedArea, ...]
+    buffer: Regs | None
 
 
 class Pages:
-    """Page look-ups of some rings. `buffers`: the resource that each ring is fetched through.
-    `shared`: different waves fetch the rings, which share the registers then.
+    """Page look-ups of some rings. `shared`: different waves fetch the rings, which share the
+    registers then.
 
     Raises ScheduleError where an instruction would need two pages.
     """
@@ -85,7 +86,6 @@ class Pages:
         s: Space,
         regs: PrefillState,
         rings: Sequence[Paged],
-        buffers: Mapping[str, Regs],
         *,
         shared: bool = False,
     ) -> None:
@@ -93,7 +93,6 @@ class Pages:
         self.divider = Divider.of(k.page_size)
         self.paged = {paged.ring.name: paged for paged in rings}
         self.plans = {paged.ring.name: plan_pages(paged.ring, self.unit) for paged in rings}
-        self._buffers = buffers
         self.last_entry = (
             s.registers.scalar("LASTPAGE", 1, "byte offset of the last page in the table's row")
             if self.small
@@ -132,19 +131,28 @@ class Pages:
     @property
     def buffers(self) -> tuple[Regs, ...]:
         """Every resource that pages are fetched through."""
-        return () if self.by_lane else tuple(dict.fromkeys(self._buffers.values()))
+        found = (paged.buffer for paged in self.paged.values())
+        return tuple(dict.fromkeys(buffer for buffer in found if buffer is not None))
 
-    def areas(self, ring: Ring) -> Iterator[PagedArea]:
-        """What a thread fetches of each area of a ring."""
-        begun: set[int] = set()
-        paged, plan = self.paged[ring.name], self.plans[ring.name]
-        for area, tensor in zip(plan.areas, paged.tensors, strict=True):
-            yield PagedArea(
-                area.lane_row,
-                None if area.walk in begun else self.walks[ring.name][area.walk],
-                self.regs.arguments[tensor.argument] if self.by_lane else None,
-            )
-            begun.add(area.walk)
+    def begin(self, rings: Sequence[Ring]) -> dict[str, Any]:
+        """Operands of `mha/begin_pages` for rings that a wave fetches."""
+        addresses = [
+            {
+                "source": of.source,
+                "byte": area.dma.byte,
+                "first_byte": of.first_byte,
+                "pool": self.regs.arguments[of.tensor.argument],
+            }
+            for ring in rings
+            for area, of in zip(ring.areas, self.paged[ring.name].areas, strict=True)
+        ]
+        return {
+            "walks": [walk for ring in rings for walk in self.walks[ring.name]],
+            "addresses": addresses if self.by_lane else (),
+            "last_entry": self.last_entry,
+            "page_divider": self.divider,
+            "page_size": self.k.page_size,
+        }
 
     def lookup(self, ring: Ring) -> dict[str, Any]:
         """Operands of `mha/find_pages`, or `mla/find_rows` for pages of one key."""
@@ -154,7 +162,7 @@ class Pages:
             "page_size": self.k.page_size,
             "page_divider": self.divider if self.divided else None,
             "kv_block": self.k.kv_block,
-            "table": self.regs.arguments["page_table"],
+            "table": self.regs.page_table,
             "scratch": self.regs.scratch,
         }
 
@@ -167,7 +175,7 @@ class Pages:
             "key_count": self.regs.key_count,
             "page_size": self.k.page_size,
             "kv_block": self.k.kv_block,
-            "buffer": self._buffers.get(ring.name),
+            "buffer": self.paged[ring.name].buffer,
             "address": self.address,
             "lds_wave": self.regs.lds_wave,
             "scratch": self.regs.scratch,
@@ -179,26 +187,24 @@ class Pages:
         paged, plan, walks = self.paged[ring.name], self.plans[ring.name], self.walks[ring.name]
         slot = ring.slot_base(at.phase)
         found: dict[tuple[int, int, RowTensor], list[tuple[int, int, Regs]]] = {}
-        for area, planned, tensor, source in zip(
-            ring.areas, plan.areas, paged.tensors, paged.sources, strict=True
-        ):
+        for area, planned, of in zip(ring.areas, plan.areas, paged.areas, strict=True):
             for lookup, rows, lds, columns in zip(
                 planned.lookups, planned.rows, area.dma.lds_offsets, area.dma.byte_offsets,
                 strict=True,
             ):  # fmt: skip
-                offset = rows * tensor.row_bytes + columns
-                passes = found.setdefault((planned.walk, lookup, tensor), [])
-                passes.append((slot + area.start + lds, offset, source))
+                offset = rows * of.tensor.row_bytes + columns
+                passes = found.setdefault((planned.walk, lookup, of.tensor), [])
+                passes.append((slot + area.start + lds, offset, of.source))
         parts = []
         for (number, lookup, tensor), passes in found.items():
             walk = walks[number]
-            of = walk.lookups[lookup]
+            looked_up = walk.lookups[lookup]
             parts.append(
                 self._operands(tensor)
                 | {
-                    "row": of.row,
-                    "page": of.page,
-                    "inside": of.inside or walk.inside,
+                    "row": looked_up.row,
+                    "page": looked_up.page,
+                    "inside": looked_up.inside or walk.inside,
                     "next_key": walk.next_key,
                     "page_bytes": self.k.page_size * tensor.row_bytes,
                     "passes": passes,
@@ -211,9 +217,7 @@ class Pages:
         rows."""
         paged, plan, walks = self.paged[ring.name], self.plans[ring.name], self.walks[ring.name]
         slot, parts = ring.slot_base(at.phase), []
-        for area, planned, tensor, source in zip(
-            ring.areas, plan.areas, paged.tensors, paged.sources, strict=True
-        ):
+        for area, planned, of in zip(ring.areas, plan.areas, paged.areas, strict=True):
             passes: dict[int, list[tuple[int, int]]] = {}
             for lookup, lds, columns in zip(
                 planned.lookups, area.dma.lds_offsets, area.dma.byte_offsets, strict=True
@@ -227,13 +231,13 @@ class Pages:
                     )
                 passes.setdefault(lookup, []).append((base - columns, columns))
             parts += [
-                self._operands(tensor)
+                self._operands(of.tensor)
                 | {
                     "page": walks[planned.walk].lookups[lookup].page,
-                    "source": source,
-                    "passes": of,
+                    "source": of.source,
+                    "passes": fetched,
                 }
-                for lookup, of in passes.items()
+                for lookup, fetched in passes.items()
             ]
         return parts
 

@@ -1,21 +1,21 @@
 """What a prefill kernel does once a workgroup before its tiles: operands of the setup's templates.
 
-They are five operations, because each is readable alone: arguments, sequence (where lengths differ
-by sequence), buffers, walk, lanes. They share scalar temporaries, in this order: head, K/V head,
+They are operations of their own, because each is readable alone: arguments, sequence (where lengths
+differ by sequence), buffers, walk, lanes, begin_pages (where paged). They share scalar temporaries, in this order: head, K/V head,
 first query row, then three of no fixed meaning; and the vector temporary T, the thread's number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from mlagen.dsl import Binding, Regs
+from mlagen.dsl import Binding, Regs, Ring
 from mlagen.dsl.layout import BitMap
 from mlagen.kernels.division import Divider, exact_reciprocal
 from mlagen.kernels.float_literals import LOG2E, LOWEST, hex_float
-from mlagen.kernels.prefill_pages import PagedArea, Pages, Walk
+from mlagen.kernels.prefill_pages import Pages
 from mlagen.kernels.prefill_registers import WINDOWED, PrefillState
 from mlagen.kernels.prefill_tensors import PrefillTensors
 from mlagen.problem.prefill import PrefillConfig
@@ -23,10 +23,8 @@ from mlagen.problem.prefill import PrefillConfig
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """What a thread of the fetching waves fetches of a tile: a row and a byte of the tensor, from
-    `first_byte` of the head on, as an offset in `source`. Of pages, the row is one of a page, and
-    `walk` is where the page look-ups begin, at the first fetch that needs them. With `pool`,
-    `source` is an address: the offset counts from the pool."""
+    """What a thread of the fetching waves fetches of a tile: a row (of pages: one of a page) and a
+    byte of the tensor, from `first_byte` of the head on, as an offset in `source`."""
 
     name: str
     source: Regs
@@ -34,12 +32,6 @@ class Fetch:
     byte: BitMap
     row_bytes: int
     first_byte: int = 0
-    walk: Walk | None = None
-    pool: Regs | None = None
-
-    def of_pages(self, area: PagedArea) -> Fetch:
-        """The same from pages."""
-        return replace(self, row=area.lane_row, walk=area.walk, pool=area.pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +58,7 @@ Context = Mapping[str, Any] | Callable[[Binding], Mapping[str, Any]]
 
 class Setup:
     """Operands of the setup's templates, in their order: `first` (what is done where a workgroup
-    is one query tile), `tile` (what depends on the query tile), `lanes`."""
+    is one query tile), `tile` (what depends on the query tile), `lanes`, `begin_pages`."""
 
     def __init__(
         self,
@@ -93,12 +85,16 @@ class Setup:
 
     def lanes(self, lanes: Callable[[Binding], Lanes]) -> Context:
         """What each lane fetches and reads."""
-        context = self.common | {
-            "last_entry": self.pages.last_entry if self.pages else None,
-            "page_divider": self.pages.divider if self.pages else None,
-            "page_size": self.k.page_size,
-        }
-        return lambda at: context | {"lanes": lanes(at)}
+        return lambda at: self.common | {"lanes": lanes(at)}
+
+    def begin_pages(
+        self, rings: Callable[[Binding], Sequence[Ring]]
+    ) -> Iterator[tuple[str, Context]]:
+        """Where the page look-ups of the fetched rings begin, behind `tile` and `lanes`; nothing
+        where K and V are contiguous."""
+        pages = self.pages
+        if pages is not None:
+            yield "begin_pages", lambda at: self.common | pages.begin(rings(at))
 
 
 def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> dict[str, Any]:
@@ -120,6 +116,8 @@ def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> di
         "temp": regs.temp,
         "thread": regs.thread,
         "by_item": regs.item is not None,
+        "page_table": regs.page_table,
+        "first_block": regs.blocks[0] if regs.blocks else None,
         "seq_len": regs.query_range[1] if k.ragged else arguments["seq_len"],
         "query_range": regs.query_range,
         "key_range": regs.key_range,

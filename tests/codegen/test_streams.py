@@ -216,7 +216,7 @@ def test_unknown_schedule_suggests_the_nearest():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"dtype": "fp8_e4m3", "page_size": 64}, "page_size=64 with dtype=fp8_e4m3"),
+        ({"num_warps": 16, "dtype": "fp8_e4m3"}, "8 waves"),
         ({"num_warps": 16}, "8 waves"),
     ],
 )

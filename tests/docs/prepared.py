@@ -67,6 +67,11 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "python tests/foreign/fmha_verdicts.py",
     ): "needs AITER's objects: tests/foreign asks for a verdict on every finding",
     (
+        "mla_prefill_vs_aiter.md",
+        "python benchmarks/mla_prefill_vs_aiter.py --aiter FOLDER --kernel mla_prefill_v2 "
+        "--data realistic",
+    ): "needs AITER's objects: tests/foreign holds its counts",
+    (
         "foreign_kernels_mla.md",
         "pytest tests/foreign/test_aiter_mla.py",
     ): "it is a part of the test suite",

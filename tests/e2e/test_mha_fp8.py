@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -29,6 +30,7 @@ MASKS = (
     "null", "causal", "sliding_window_causal[1]", "sliding_window_causal[64]",
     "sliding_window_causal[200]", "chunked_causal[1]", "chunked_causal[128]", "chunked_causal[77]",
 )  # fmt: skip
+PAGES = (0, 16, 32, 64, 128, 192)
 LENGTHS, KEYS, STARTS = [300, 0, 1, 256, 33], [300, 70, 0, 129, 64], [0, 3, 5, 100, 63]
 DRAWN = int(os.environ.get("MLAGEN_CROSS_PRODUCT", "12"))
 
@@ -90,6 +92,22 @@ def test_sequences_of_all_lengths(tile, mask):
     """Empty ones, single rows, whole and partial tiles; keys of their own (cross-attention)."""
     config = config_of((4, 2), tile, mask=mask, ragged=True, sink=True, lse=True)
     check(config, lengths=LENGTHS, num_keys=KEYS, start_pos=STARTS, data="late_max")
+
+
+@pytest.mark.parametrize("page_size", PAGES[1:])
+@pytest.mark.parametrize("tile", TILES)
+def test_pages(tile, page_size):
+    """Rows behind a length, pages of nobody and the table behind a sequence's pages are NaN or no
+    page at all. The same bits as without pages."""
+    config = config_of((2, 1), tile, ragged=True, page_size=page_size, sink=True, lse=True)
+    shape = {"lengths": LENGTHS, "num_keys": KEYS, "start_pos": STARTS, "data": "jumps"}
+    check(config, modes=["latest"], **shape)
+    paged = mha_inputs(config, quantise=True, **shape)
+    plain = mha_inputs(replace(config, page_size=0), quantise=True, **shape)
+    runs = [MhaKernel(built(inputs.config)).run(inputs) for inputs in (paged, plain)]
+    for name in ("output", "lse"):
+        one, other = (getattr(run, name).astype(np.float32) for run in runs)
+        assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("threshold", [0.0, 3.0, 8.8])
@@ -177,8 +195,8 @@ def test_it_is_made_by_mlas_table():
 
 
 def test_what_is_refused():
-    with pytest.raises(ConfigError, match="page_size=64 with dtype=fp8_e4m3"):
-        built(config_of(page_size=64))
+    with pytest.raises(ConfigError, match="work items are planned for MlaConfig"):
+        built(config_of(), grid="persistent")
     with pytest.raises(ConfigError, match="8 waves"):
         built(config_of(num_warps=16))
     with pytest.raises(ConfigError, match=r"rescale_threshold.*e4m3"):
@@ -193,6 +211,7 @@ configs = st.builds(
     output_dtype=st.sampled_from(("bf16", "fp32")),
     rescale_threshold=st.sampled_from((8.0, 0.0)),
     ragged=st.booleans(),
+    page_size=st.sampled_from(PAGES),
     sink=st.booleans(),
     lse=st.booleans(),
 )
@@ -223,6 +242,9 @@ def test_a_draw_of_the_product(config, rows, data, seed):
     keys = [keys_of(config.kv_block, *of) for of in tiles]
     if config.ragged:
         shape = {"lengths": lengths, "num_keys": keys, "start_pos": starts}
+    elif config.page_size:
+        rows = max(max(lengths), 1)
+        shape = {"batch": len(keys), "seq_len": rows, "num_keys": keys, "start_pos": starts}
     else:
         seq_len = max(lengths[0], 1)
         shape = {"batch": 2, "seq_len": seq_len, "num_keys": keys[0], "start_pos": starts[0]}

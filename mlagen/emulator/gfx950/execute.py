@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.binary.instruction import EXEC, M0, SCC, VCC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.compiling import compiled
+from mlagen.emulator.gfx950.compiling import compiled, spliced
 from mlagen.emulator.gfx950.division import div_fixup, div_fmas, div_scale
 from mlagen.emulator.gfx950.lanes import (
     row_high_halves,
@@ -52,7 +52,7 @@ def fill(row: int, value: int) -> None:
         store_u32(row, i, uint32(value))
 
 
-@compiled
+@spliced
 def source_row(context: int, wave: int, p: int, which: int, half: int) -> int:
     """Address of a row that holds source `which` (its dword `half` when it is wide).
 
@@ -192,7 +192,7 @@ def indexed(context: int, wave: int, row: int, p: int) -> int:
     return copy
 
 
-@compiled
+@spliced
 def run_valu(context: int, wave: int, p: int) -> None:
     """One 32-bit result a lane."""
     op = load_i64(p, y.P_OP)
