@@ -16,6 +16,7 @@ from mlagen.errors import UnsupportedError
 from mlagen.timing.unit import WaveTimes
 
 _FEWEST = 3  # iterations
+_SPREAD = 0.25  # of an iteration's length: a branch inside, such as a rescaling that is not due
 _SHARE = 0.35  # of the largest loop's instructions: an inner loop with that many is the hot one
 _SHAPE = re.compile(r"_(\d+)x(\d+)x(\d+)")
 
@@ -24,7 +25,7 @@ _SHAPE = re.compile(r"_(\d+)x(\d+)x(\d+)")
 class HotLoop:
     """A wave's hot loop. `head`: row of its first instruction; `starts`: steps at which alike
     iterations begin that another one follows, in one run; `ends`: the step after the last.
-    `iteration`: rows of one of them. `tiles`: alike parts of it (an unrolled loop has several)."""
+    `iteration`: rows of a typical one. `tiles`: alike parts of it; an unrolled loop has several."""
 
     wave: int
     head: int
@@ -73,10 +74,11 @@ def find_loop(kernel: KernelCode, wave: WaveTimes, tiles: int | None = None) -> 
         at = np.flatnonzero(rows == head)
         if len(at) <= _FEWEST:
             continue
-        lengths, counts = np.unique(np.diff(at), return_counts=True)
-        best = int(np.argmax(counts * lengths))
-        if counts[best] >= _FEWEST:
-            found.append((int(lengths[best]), int(lengths[best] * counts[best]), int(head)))
+        lengths = np.diff(at)
+        common = int(np.median(lengths))
+        alike = np.abs(lengths - common) <= _SPREAD * common
+        if alike.sum() >= _FEWEST:
+            found.append((common, int(lengths[alike].sum()), int(head)))
     if not found:
         raise UnsupportedError(
             f"kernel {kernel.name}: wave {wave.wave} has no loop of {_FEWEST} alike iterations",
@@ -85,13 +87,15 @@ def find_loop(kernel: KernelCode, wave: WaveTimes, tiles: int | None = None) -> 
     most = max(total for _, total, _ in found)
     length, _, head = min(entry for entry in found if entry[1] >= _SHARE * most)
     at = np.flatnonzero(rows == head)
-    alike = np.diff(at) == length
+    lengths = np.diff(at)
+    alike = np.abs(lengths - length) <= _SPREAD * length
     runs = np.split(np.arange(len(alike)), np.flatnonzero(~alike))
     run = max((r[alike[r]] for r in runs), key=len)
     starts = at[run]
-    iteration = rows[starts[0] : starts[0] + length]
+    typical = int(run[np.argmin(np.abs(lengths[run] - np.median(lengths[run])))])
+    iteration = rows[at[typical] : at[typical + 1]]
     parts = tiles or _parts(kernel, iteration)
-    return HotLoop(wave.wave, head, starts, int(starts[-1]) + length, iteration, parts)
+    return HotLoop(wave.wave, head, starts, int(at[run[-1] + 1]), iteration, parts)
 
 
 def _parts(kernel: KernelCode, iteration: npt.NDArray[np.int64]) -> int:
@@ -113,14 +117,13 @@ def _parts(kernel: KernelCode, iteration: npt.NDArray[np.int64]) -> int:
 
 
 def _mix(instructions: list[Instruction]) -> Counter[str]:
+    """Loads are left out: lists of pages are read for several tiles at a time."""
     mix: Counter[str] = Counter()
     for ins in instructions:
         if is_matrix(ins) or ins.encoding == "DS" or ins.mnemonic == "s_barrier":
             mix[ins.mnemonic] += 1
         elif ins.mnemonic in TRANSCENDENTAL:
             mix["transcendental"] += 1
-        elif ins.encoding in ("MUBUF", "GLOBAL"):
-            mix["memory"] += 1
     return mix
 
 

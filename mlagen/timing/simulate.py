@@ -131,7 +131,7 @@ def simulate(job: Job, on: Machine | None = None, *, grid: bool = True) -> Simul
             why.message, hint="cycles per tile need a loop: launch on longer sequences"
         ) from None
     roles = roles_of(unit, loops, job.place)
-    rows = loop_rows(loops)
+    rows = loop_rows(unit, loops)
     seconds = timed.seconds(base)
     tried = _corners(job, base, seconds) if grid else ()
     flops = job.flops if job.flops is not None else matrix_flops(job)
