@@ -1,11 +1,11 @@
 """Speed of the Hopper kernels, each beside a peer on the same tensors in the same run.
 
-    python benchmarks/hopper.py [--json]
+    python benchmarks/hopper.py [--json] [--only gemm|decode]
 
 Needs a Hopper GPU, torch, cuda-bindings and a ptxas. Every kernel is checked against fp64 on the
 GPU before it is timed, and is not timed when it is wrong. Times are medians of single launches with
 the L2 cache flushed before each, interleaved with the peer, by CUDA events. GEMM: 2 M N K flop,
-peer torch.matmul. MLA decode: 2 * batch * heads * keys * (576 + 512) flop, cache bytes read once;
+peer torch.matmul. MLA decode: 2 * s_q * heads * keys * (576 + 512) flop, cache bytes read once;
 peer FlashMLA where it is installed, and always the share of the same run's 8192^3 bf16 matmul.
 """
 
@@ -83,53 +83,64 @@ def gemm(torch: Any, size: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def decode(torch: Any, batch: int, heads: int, keys: int) -> list[dict[str, Any]]:
-    """MLA decode of `batch` sequences of `keys` keys, beside a matmul and FlashMLA."""
-    from mlagen.codegen import build
-    from mlagen.launch import CudaLauncher
-    from mlagen.ops import MlaDecodeKernel
-    from mlagen.problem import MlaDecodeConfig
+def decode(
+    torch: Any,
+    batch: int,
+    heads: int,
+    keys: int,
+    *,
+    q_len: int = 1,
+    page: int = 64,
+    varied: bool = False,
+) -> list[dict[str, Any]]:
+    """MLA decode of `batch` sequences of `keys` keys, beside a matmul and FlashMLA. `varied`:
+    lengths drawn from keys / 2 .. keys."""
+    import mlagen
 
-    pages = keys // 64
-    cache = torch.randn(batch * pages, 64, 1, 576, device="cuda").bfloat16()
+    pages = keys // page
+    cache = torch.randn(batch * pages, page, 1, 576, device="cuda").bfloat16()
     table = torch.randperm(batch * pages, device="cuda").int().view(batch, pages)
-    lengths = torch.full((batch,), keys, dtype=torch.int32, device="cuda")
-    q = torch.randn(batch, 1, heads, 576, device="cuda").bfloat16()
+    drawn = torch.randint(keys // 2, keys + 1, (batch,), generator=torch.manual_seed(1))
+    lengths = (drawn if varied else torch.full((batch,), keys)).int()
+    q = torch.randn(batch, q_len, heads, 576, device="cuda").bfloat16()
     scale = 192**-0.5
-    launcher = CudaLauncher()
-    kernel = MlaDecodeKernel(build("mla_decode_sm90", MlaDecodeConfig(num_heads=heads)), launcher)
-    given = kernel.arguments(q, cache, table, lengths, scale=scale)
-    # Prepared once: what is timed is the kernel, not the checks of a first call.
-    ours = launcher.prepare(
-        kernel.artifact, tensors=given.tensors, scalars=given.scalars, sizes=given.sizes
-    )
+    kernel = mlagen.build("mla_decode_sm90", num_heads=heads, q_len=q_len, page_size=page)
+    plan = kernel.plan(lengths.tolist())
+    on_gpu = lengths.cuda()
+    # Prepared once: what is timed is the kernels, not the checks of a first call.
+    ours = kernel.prepare(q, cache, table, on_gpu, scale=scale, plan=plan)
+    ours.output.fill_(float("nan"))
     ours()
-    out = given.tensors["o"]
-    rows = cache[table[0].long()].view(keys, 576).double()
-    scores = torch.softmax(q[0, 0].double() @ rows.T * scale, -1)
+    last = batch - 1
+    own = int(lengths[last])
+    rows = cache[table[last].long()].view(keys, 576)[:own].double()
+    scores = torch.softmax(q[last, -1].double() @ rows.T * scale, -1)
     expected = scores @ rows[:, :512]
-    error = float((out[0, 0].double() - expected).norm() / expected.norm())
-    if wrong(f"mla decode {batch} x {heads} x {keys}", error, 2.0**-7):
+    error = float((ours.output[last, -1].double() - expected).norm() / expected.norm())
+    shape = f"b={batch} h={heads} s_q={q_len} keys={keys}{' varied' * varied} page={page}"
+    if wrong(f"mla decode {shape}", error, 2.0**-7):
         return []
     a, b = (torch.randn(8192, 8192, device="cuda").bfloat16() for _ in range(2))
     calls: Timed = {
         "ours": ours,
         "matmul": lambda: torch.matmul(a, b),
     }
-    try:
-        import flash_mla  # type: ignore[import-not-found,unused-ignore]
-    except ImportError:
-        pass
-    else:
-        metadata, splits = flash_mla.get_mla_metadata(lengths, heads, 1)
-        calls["flash_mla"] = lambda: flash_mla.flash_mla_with_kvcache(
-            q, cache, table, lengths, 512, metadata, splits, softmax_scale=scale
-        )
+    if page == 64:
+        try:
+            import flash_mla  # type: ignore[import-not-found,unused-ignore]
+        except ImportError:
+            pass
+        else:
+            metadata, splits = flash_mla.get_mla_metadata(on_gpu, heads * q_len, 1)
+            calls["flash_mla"] = lambda: flash_mla.flash_mla_with_kvcache(
+                q, cache, table, on_gpu, 512, metadata, splits, softmax_scale=scale, causal=True
+            )
     seconds = medians(torch, calls)
-    flop, read = 2 * batch * heads * keys * (576 + 512), batch * keys * 576 * 2
+    total = int(lengths.sum())
+    flop, read = 2 * q_len * heads * total * (576 + 512), total * 576 * 2
     tflops = flop / seconds["ours"] / 1e12
     result = {
-        "kernel": "mla_decode_sm90", "shape": f"b={batch} h={heads} keys={keys}",
+        "kernel": "mla_decode_sm90", "shape": shape, "splits": plan.work.slots,
         "us": seconds["ours"] * 1e6, "tflops": tflops, "GB/s": read / seconds["ours"] / 1e9,
         "share_of_matmul": tflops / (2 * 8192**3 / seconds["matmul"] / 1e12),
         "relative_error": error,
@@ -139,15 +150,30 @@ def decode(torch: Any, batch: int, heads: int, keys: int) -> list[dict[str, Any]
     return [result]
 
 
+DECODES: tuple[dict[str, Any], ...] = (
+    *({"batch": 128, "heads": 128, "keys": keys} for keys in (4096, 8192, 16384)),
+    {"batch": 128, "heads": 128, "keys": 8192, "q_len": 2},
+    {"batch": 128, "heads": 128, "keys": 8192, "varied": True},
+    *({"batch": 128, "heads": heads, "keys": 8192} for heads in (8, 16, 64)),
+    {"batch": 16, "heads": 128, "keys": 32768},
+    {"batch": 1, "heads": 128, "keys": 131072},
+    *({"batch": 128, "heads": 16, "keys": 8192, "page": page} for page in (32, 16, 1)),
+)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", choices=["gemm", "decode"])
     options = parser.parse_args()
     import torch
 
-    results = [*gemm(torch, 4096), *gemm(torch, 8192)]
-    for batch, heads, keys in ((128, 128, 4096), (128, 128, 8192), (128, 64, 8192)):
-        results += decode(torch, batch, heads, keys)
+    results: list[dict[str, Any]] = []
+    if options.only != "decode":
+        results += [*gemm(torch, 4096), *gemm(torch, 8192)]
+    if options.only != "gemm":
+        for shape in DECODES:
+            results += decode(torch, **shape)
     device = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     if options.json:
         print(json.dumps({"schema": SCHEMA, "device": device, "results": results}))

@@ -43,4 +43,4 @@ def build(
     artifact = build_artifact(
         kernel, fields, knobs or {}, target=target, templates=templates, allow_unproved=False
     )
-    return kernel_of(artifact, launcher)
+    return kernel_of(artifact, launcher, build=lambda name, more: build_artifact(name, more, {}))

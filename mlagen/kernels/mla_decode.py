@@ -3,10 +3,12 @@
 One block computes a work item: up to 64 query rows of one sequence (heads, or heads of several new
 tokens) over a range of its keys. S = Q K^T over 576 columns, O += P V over the first 512 columns of
 the same rows. An item that has all keys of its rows writes O and LSE; one that has a part of them
-writes both in fp32, for the merge kernel. Two math warpgroups take turns: the left one has the scores of even tiles
-and output columns 0..255, the right one those of odd tiles and columns 256..511. Each multiplies
-its own P from registers and the other's from SMEM, so a pair of tiles is four products of P V, and
-while one warpgroup is at its softmax the other keeps the matrix pipe busy.
+writes both in fp32, for the merge kernel.
+
+Two math warpgroups take turns: the left one has the scores of even tiles and output columns 0..255,
+the right one those of odd tiles and columns 256..511. Each multiplies its own P from registers and
+the other's from SMEM, so a pair of tiles is four products of P V, and while one warpgroup is at its
+softmax the other keeps the matrix pipe busy.
 
 Both follow one running maximum M: the left one finds it after the even tile and tells the right
 one, which finds it after the odd tile and tells it back.

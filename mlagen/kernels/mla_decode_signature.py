@@ -23,15 +23,14 @@ def signature(k: MlaDecodeConfig, threads: int) -> Signature:
     """
     feed = Feed.of(k.page_size)
     width = k.num_kv_heads * k.d_qk
+    box = TensorMap("cache", k.dtype, width, COLUMNS, feed.box_rows)
+    pool: tuple[tuple[str, str | TensorMap, str], ...] = (("cache", box, "read"),)
     if feed.gatherers:
-        cache = (("cache", f"pointer:{k.dtype}", "read"), ("num_blocks", "u32", "value"))
-    else:
-        box = TensorMap("cache", k.dtype, width, COLUMNS, feed.box_rows)
-        cache = (("cache", box, "read"),)
+        pool = (("cache", f"pointer:{k.dtype}", "read"), ("num_blocks", "u32", "value"))
     return Signature(
         pack(
             ("q", TensorMap("q", k.dtype, k.d_qk, COLUMNS, ROWS), "read"),
-            *cache,
+            *pool,
             ("items", "pointer:int32", "read"),
             ("block_table", "pointer:int32", "read"),
             ("cache_lengths", "pointer:int32", "read"),

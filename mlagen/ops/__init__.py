@@ -1,26 +1,40 @@
 """What users call: kernels as functions of tensors."""
 
+from collections.abc import Callable
+from functools import partial
+
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import Launcher
 from mlagen.ops.mha import MhaKernel
-from mlagen.ops.mla_decode import MlaDecodeArguments, MlaDecodeKernel, MlaDecodeRun
+from mlagen.ops.mla_decode_kernel import MlaDecodeKernel, MlaDecodeRun, PreparedMlaDecode
+from mlagen.ops.mla_decode_plan import MlaDecodePlan
 from mlagen.ops.mla_prefill import MlaPrefillKernel
 from mlagen.ops.mla_reduce import MlaReduceKernel, MlaReduceRun
 from mlagen.ops.prefill import PrefillKernel, PrefillRun
 
+MERGE_KERNEL = "mla_decode_merge_sm90"
 Kernel = MhaKernel | MlaPrefillKernel | MlaDecodeKernel | MlaReduceKernel
 
 
-def kernel_of(artifact: Artifact, launcher: Launcher | None = None) -> Kernel:
-    """The artifact as a callable. ConfigError for a problem that only its own file knows."""
+def kernel_of(
+    artifact: Artifact,
+    launcher: Launcher | None = None,
+    *,
+    build: Callable[[str, dict[str, int]], Artifact] | None = None,
+) -> Kernel:
+    """The artifact as a callable. `build`: makes the artifact of another kernel from its name and
+    fields, where a call takes a second one; without it such calls are not split. ConfigError for a
+    problem that only its own file knows."""
     match artifact.manifest.problem_type:
         case "MhaConfig":
             return MhaKernel(artifact, launcher)
         case "MlaConfig":
             return MlaPrefillKernel(artifact, launcher)
         case "MlaDecodeConfig":
-            return MlaDecodeKernel(artifact, launcher)
+            fields = {"num_heads": int(artifact.manifest.problem["num_heads"])}
+            merge = None if build is None else partial(build, MERGE_KERNEL, fields)
+            return MlaDecodeKernel(artifact, launcher, merge=merge)
         case "MlaReduceConfig":
             return MlaReduceKernel(artifact, launcher)
         case other:
@@ -33,13 +47,14 @@ def kernel_of(artifact: Artifact, launcher: Launcher | None = None) -> Kernel:
 __all__ = [
     "Kernel",
     "MhaKernel",
-    "MlaDecodeArguments",
     "MlaDecodeKernel",
+    "MlaDecodePlan",
     "MlaDecodeRun",
     "MlaPrefillKernel",
     "MlaReduceKernel",
     "MlaReduceRun",
     "PrefillKernel",
     "PrefillRun",
+    "PreparedMlaDecode",
     "kernel_of",
 ]

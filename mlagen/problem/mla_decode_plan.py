@@ -29,9 +29,10 @@ Ints = npt.NDArray[np.int64]
 Ints32 = npt.NDArray[np.int32]
 
 BLOCK_ROWS = 64
+H200_SMS = 132  # also of an H100 SXM
 # Columns of an item: sequence, first row in q seen as [tokens * H, 576], rows, first row in the
-# sequence, tokens of the sequence before its last, first tile, end tile, slot or -1, index in lse of
-# the sequence's head 0 and token 0, KV head; two unused.
+# sequence, tokens of the sequence before its last, first tile, end tile, slot or -1, index in lse
+# of the sequence's head 0 and token 0, KV head; two unused.
 ITEM_INTS, ITEM_BYTES = 12, 48
 # Columns of a merge: first slot, slots, first row in q, rows, first row in the sequence, index in
 # lse as in an item; two unused.
@@ -41,6 +42,7 @@ OPEN_END = 2**31 - 1
 # FlashMLA's scheduler counts 5 for the first.
 FIXED, PARTIAL, MERGING = 5, 2, 3
 GAIN = 0.98  # more splits must be faster by this factor
+SHORTEST = 4  # tiles of an even split
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +75,15 @@ def plan_work(
     lengths: Sequence[int] | npt.NDArray[Any],
     *,
     q_lens: Sequence[int] | npt.NDArray[Any] | None = None,
-    blocks: int = 132,
+    blocks: int = H200_SMS,
     split_keys: int | None = None,
 ) -> MlaDecodeWork:
     """The work of a call for sequences of `lengths` keys.
 
-    `q_lens`: new tokens of each sequence, 0 .. q_len, where q is packed as [tokens, H, 576] (and lse
-    as [H, tokens]); without them each has q_len. `blocks`: blocks of threads that run at once, one an
-    SM. `split_keys`: split every so many keys, a multiple of 64, instead of evenly: the same row then
-    gets the same bits whatever else is in the batch.
+    `q_lens`: new tokens of each sequence, 0 .. q_len, where q is packed as [tokens, H, 576] (and
+    lse as [H, tokens]); without them each has q_len. `blocks`: blocks of threads that run at once,
+    one an SM. `split_keys`: split every so many keys, a multiple of 64, instead of evenly: the same
+    row then gets the same bits whatever else is in the batch.
 
     Raises ConfigError for lengths, tokens and numbers that do not fit.
     """
@@ -199,11 +201,11 @@ def _even_counts(tiles: Ints, row_blocks: Ints, blocks: int) -> Ints:
     if not total:
         return best
     longest, started = int(tiles.max()), max(int(row_blocks.sum()), 1)
-    most = min(max(-(-4 * blocks // started), 4), max(longest // 2, 1), 2 * blocks)
+    most = min(max(-(-4 * blocks // started), 4), 2 * blocks)
     tried = {-(-longest // count) for count in range(1, most + 1)}
-    tried |= {max(round(total / blocks * share), 1) for share in (0.25, 1 / 3, 0.5, 2 / 3, 1, 2)}
+    tried |= {round(total / blocks * share) for share in (0.25, 1 / 3, 0.5, 2 / 3, 1, 2)}
     cost = None
-    for size in sorted(tried, reverse=True):
+    for size in sorted({max(size, SHORTEST) for size in tried}, reverse=True):
         counts = np.maximum(-(-tiles // size), 1)
         estimated = _makespan(tiles, row_blocks, counts, blocks)
         if cost is None or estimated < cost * GAIN:
@@ -212,8 +214,8 @@ def _even_counts(tiles: Ints, row_blocks: Ints, blocks: int) -> Ints:
 
 
 def _makespan(tiles: Ints, row_blocks: Ints, counts: Ints, blocks: int) -> float:
-    """Estimated time of all items, longest first on `blocks` at once, in tiles: no block ends before
-    the average, nor before the items that must follow each other on one."""
+    """Estimated time of all items, longest first on `blocks` at once, in tiles: the end is not
+    before the average, nor before that of items that must follow each other on one."""
     split = counts > 1
     each = -(-tiles // counts) + FIXED + PARTIAL * split
     work = np.sort(np.repeat(each, counts * row_blocks))[::-1]

@@ -66,9 +66,8 @@ KERNELS: dict[str, Prefill] = {
 }  # fmt: skip
 
 
-def load(folder: str | Path, kernel: Prefill) -> CodeObject:
-    """The object from a folder with `fmha_v3_fwd/` and `mla/`. MissingError where it is not."""
-    file = Path(folder) / kernel.path
+def load(file: Path) -> CodeObject:
+    """The object. MissingError where it is not there."""
     try:
         return load_code_object(file.read_bytes())
     except OSError as why:

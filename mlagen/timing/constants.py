@@ -72,7 +72,7 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("branch_not_taken", 8, 4, 16, "cycles", "assumed"),
     # Chip.
     Constant("max_clock", 2.4, 2.4, 2.4, "GHz", "AMD: MI355X at 1400 W; MI350X: 2.2"),
-    Constant("sustain", 0.733, 0.65, 0.87, "of max_clock",
+    Constant("sustain", 0.761, 0.65, 0.87, "of max_clock",
              "clock under load: fitted to the calibration points, so it also takes in what the "
              "model leaves out; a bf16 MFMA loop reaches 0.87 (rocm-systems PR 3837)"),
     Constant("cus", 256, 256, 256, "CUs", "AMD: 8 XCDs of 32"),

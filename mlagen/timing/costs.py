@@ -121,8 +121,11 @@ def phases_of(ins: Instruction, machine: Machine) -> tuple[Phases, bool]:
 def access_costs(stream: Stream, kernel: KernelCode, machine: Machine) -> Costs:
     """Costs of every access of a stream, at `machine`'s phases."""
     count = len(stream.addresses)
-    costs = Costs(*(np.zeros(count, dtype=np.int64) for _ in range(4)), {})
+    lds, ideal, moved, lines = (np.zeros(count, dtype=np.int64) for _ in range(4))
+    costs = Costs(lds, ideal, moved, lines, {})
     steps = np.flatnonzero(stream.access >= 0)
+    if not len(steps):
+        return costs
     steps = steps[np.argsort(stream.row[steps], kind="stable")]
     rows, accesses = stream.row[steps], stream.access[steps]
     starts = np.flatnonzero(np.diff(rows, prepend=-1))

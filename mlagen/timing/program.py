@@ -92,7 +92,8 @@ def read_program(kernel: KernelCode, machine: Machine) -> Program:
 def _registers(kernel: KernelCode) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Columns READS .. WRITE_COUNT of every row, and the ranges that they point into."""
     accum = kernel.descriptor.accum_offset
-    places, ranges = [], []
+    places: list[tuple[int, ...]] = []
+    ranges: list[tuple[int, int, int]] = []
     for ins in kernel.instructions:
         effect = effects(ins, accum)
         read = len(ranges)

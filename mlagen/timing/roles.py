@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -56,13 +57,10 @@ def _clusters(unit: UnitTimes, loop: HotLoop, place: Place | None) -> list[Clust
     length = len(loop.iteration)
     barriers = np.flatnonzero(rows[loop.iteration, program.UNIT] == program.BARRIER) + 1
     cuts = [0, *(int(cut) for cut in barriers if cut < length), length]
-    issued = unit.waves[loop.wave].issued
-    starts = loop.starts[loop.steady]
+    spent = _cluster_cycles(unit, loop, len(cuts) - 1)
     executed = executions(unit)
     found = []
-    for number, (first, after) in enumerate(zip(cuts, cuts[1:], strict=False)):
-        begin = issued[starts[:-1] + first]
-        end = issued[starts[:-1] + after] if after < length else issued[starts[1:]]
+    for number, (first, after) in enumerate(pairwise(cuts)):
         mine = loop.iteration[first:after]
         stalls = unit.stalls[mine] / np.maximum(executed[mine], 1)[:, None]
         by_reason = stalls.sum(axis=0)
@@ -74,7 +72,7 @@ def _clusters(unit: UnitTimes, loop: HotLoop, place: Place | None) -> list[Clust
                 last=kernel.instructions[mine[-1]].offset,
                 instructions=len(mine),
                 matrix=int((rows[mine, program.UNIT] == program.MATRIX).sum()),
-                cycles=float((end - begin).mean()),
+                cycles=float(spent[number]),
                 issuing=float(by_reason[engine.ISSUED]),
                 stalls={
                     engine.REASONS[i]: float(by_reason[i])
@@ -85,6 +83,19 @@ def _clusters(unit: UnitTimes, loop: HotLoop, place: Place | None) -> list[Clust
             )
         )
     return found
+
+
+def _cluster_cycles(unit: UnitTimes, loop: HotLoop, count: int) -> np.ndarray:
+    """Cycles of each cluster, over the steady iterations with as many barriers as the typical."""
+    wave = unit.waves[loop.wave]
+    barrier = unit.program.rows[wave.rows, program.UNIT] == program.BARRIER
+    found = []
+    for first, after in pairwise(loop.starts[loop.steady]):
+        cuts = np.flatnonzero(barrier[first:after]) + 1 + first
+        edges = [first, *cuts[cuts < after], after]
+        if len(edges) == count + 1:
+            found.append(np.diff(wave.issued[edges]))
+    return np.mean(found, axis=0) if found else np.zeros(count)
 
 
 def executions(unit: UnitTimes) -> np.ndarray:
@@ -120,9 +131,10 @@ def utilisation(unit: UnitTimes, loops: Sequence[HotLoop]) -> dict[str, float]:
     return each
 
 
-def loop_rows(loops: Sequence[HotLoop]) -> np.ndarray:
-    """Rows of all hot loops."""
-    return np.unique(np.concatenate([loop.iteration for loop in loops]))
+def loop_rows(unit: UnitTimes, loops: Sequence[HotLoop]) -> np.ndarray:
+    """Rows of all hot loops, whichever way they were gone through."""
+    each = [unit.waves[loop.wave].rows[loop.starts[0] : loop.ends] for loop in loops]
+    return np.unique(np.concatenate(each))
 
 
 def stall_parts(unit: UnitTimes, rows: np.ndarray) -> dict[str, float]:

@@ -85,6 +85,11 @@ def time_job(job: Job, on: Machine) -> Timed:
     return Timed(units, reuse, makespan(spent, job.residents, on))
 
 
+def longest(timed: Timed) -> UnitTimes:
+    """The unit with the most instructions: of a causal grid the one with the most tiles."""
+    return max(timed.units, key=lambda unit: unit.instructions)
+
+
 def _requested(job: Job) -> float:
     """Bytes that all workgroups ask for, by those that were recorded."""
     total = 0
@@ -118,7 +123,7 @@ def simulate(job: Job, on: Machine | None = None, *, grid: bool = True) -> Simul
     base = on or machine()
     started = time.perf_counter()
     timed = time_job(job, base)
-    unit = timed.units[0]
+    unit = longest(timed)
     try:
         loops = hot_loops(unit, job.tiles)
     except UnsupportedError as why:
@@ -126,7 +131,7 @@ def simulate(job: Job, on: Machine | None = None, *, grid: bool = True) -> Simul
             why.message, hint="cycles per tile need a loop: launch on longer sequences"
         ) from None
     roles = roles_of(unit, loops, job.place)
-    rows = loop_rows(loops)
+    rows = loop_rows(unit, loops)
     seconds = timed.seconds(base)
     tried = _corners(job, base, seconds) if grid else ()
     flops = job.flops if job.flops is not None else matrix_flops(job)

@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
-from mlagen.binary import KernelCode
-from mlagen.emulator.streams import Stream
 from mlagen.timing.aiter import KERNELS, Prefill, load, record
 from mlagen.timing.constants import Machine, machine
 from mlagen.timing.corners import Corner, corners
-from mlagen.timing.loops import find_loop
-from mlagen.timing.points import POINTS, Point, Shape
-from mlagen.timing.roles import hot_loops, utilisation
-from mlagen.timing.unit import time_unit
-from mlagen.timing.whole import makespan
+from mlagen.timing.ladder import Growth, Ladder
+from mlagen.timing.points import POINTS, Point
 
-_SHORT = 8  # tiles of queries of 256 rows: 2048 tokens, and half of that
-
-
-@dataclass(frozen=True, eq=False)
-class Recorded:
-    """A kernel's streams by tokens of the sequence, two lengths."""
-
-    kernel: Prefill
-    code: KernelCode
-    streams: Mapping[int, Stream]
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """Cycles of a workgroup: `base` + `slope` a token of the sequence."""
-
-    base: float
-    slope: float
-
-    def at(self, tokens: int) -> float:
-        return self.base + self.slope * tokens
+_LENGTHS = (1024, 2048)  # tokens of the two runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,85 +44,73 @@ class Ratio:
         return self.predicted / self.measured - 1
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRow:
-    """A kernel in the table: per tile of keys, at a shape."""
-
-    name: str
-    cycles_per_tile: float
-    matrix: float
-    tflops: float
-
-
 class Library:
-    """Kernels of a folder, recorded when they are asked for."""
+    """Kernels of a folder, recorded when they are asked for.
 
-    def __init__(self, folder: str | Path, progress: Callable[[str], None] | None = None) -> None:
+    `history`: a folder with `<commit>/hsa/gfx950/…` of older objects; where it lacks the object of
+    a commit, the folder's own stands in (`substitutes` names them).
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        history: str | Path | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
         self.folder = Path(folder)
+        self.history = Path(history) if history is not None else None
         self.progress = progress
-        self._held: dict[str, Recorded] = {}
+        self.substitutes: set[tuple[str, str]] = set()
+        self._held: dict[Path, Ladder] = {}
 
-    def recorded(self, name: str) -> Recorded:
-        """The kernel's streams. MissingError where its object is not in the folder."""
-        if name not in self._held:
+    def _place(self, kernel: Prefill, commit: str | None) -> Path:
+        if commit is None:
+            return self.folder
+        if self.history is not None:
+            place = self.history / commit / "hsa" / "gfx950"
+            if (place / kernel.path).is_file():
+                return place
+        self.substitutes.add((kernel.name, commit))
+        return self.folder
+
+    def ladder(self, name: str, commit: str | None = None) -> Ladder:
+        """A kernel's streams. MissingError where its object is not in the folder."""
+        kernel = KERNELS[name]
+        key = self._place(kernel, commit) / kernel.path
+        if key not in self._held:
             if self.progress:
-                self.progress(name)
-            kernel = KERNELS[name]
-            code = load(self.folder, kernel)
-            streams = {n: record(code, kernel, n) for n in (128 * _SHORT, 256 * _SHORT)}
-            self._held[name] = Recorded(kernel, code.kernel(), streams)
-        return self._held[name]
-
-    def growth(self, name: str, on: Machine) -> Growth:
-        """Cycles of a workgroup by length, from two of them."""
-        mine = self.recorded(name)
-        (short, long), cycles = (
-            sorted(mine.streams),
-            {n: time_unit(s, mine.code, on).cycles for n, s in mine.streams.items()},
-        )
-        slope = (cycles[long] - cycles[short]) / (long - short)
-        return Growth(cycles[short] - slope * short, slope)
-
-    def row(self, name: str, shape: Shape, on: Machine) -> KernelRow:
-        """What the table of kernels says."""
-        mine = self.recorded(name)
-        unit = time_unit(mine.streams[max(mine.streams)], mine.code, on)
-        loops = hot_loops(unit, None)
-        loop = find_loop(mine.code, unit.waves[0])
-        seconds = launch_seconds(self.growth(name, on), mine.kernel, shape, on)
-        return KernelRow(
-            name,
-            loop.cycles(unit.waves[0].issued) / loop.tiles,
-            utilisation(unit, loops)["matrix"],
-            shape.flops(mine.kernel.depth, mine.kernel.causal) / seconds / 1e12,
-        )
+                self.progress(str(key))
+            code = load(key)
+            self._held[key] = Ladder(
+                name,
+                code.kernel(),
+                {length: record(code, kernel, length) for length in _LENGTHS},
+                kernel.tile,
+                kernel.depth,
+                kernel.causal,
+                kernel.tiles_of_queries,
+            )
+        return self._held[key]
 
 
-def launch_seconds(growth: Growth, kernel: Prefill, shape: Shape, on: Machine) -> float:
-    """A launch of AITER's grid: every workgroup takes as long (with a mask it does a query tile
-    and its mirror image; where their number is odd, one in the middle has half)."""
-    tiles = -(-shape.length // kernel.tile[0])
-    per_head = -(-tiles // kernel.tiles_of_queries)
-    cycles = growth.at(max(shape.length, kernel.tile[1]))
-    lengths = np.full(per_head * shape.heads * shape.batch, cycles)
-    if kernel.tiles_of_queries == 2 and tiles % 2:
-        lengths[per_head - 1 :: per_head] /= 2
-    return makespan(lengths, 1, on) / (on.clock * 1e9) + on.launch * 1e-6
-
-
-def predict(library: Library, point: Point, on: Machine) -> float:
-    """TFLOP/s of a point."""
-    chip = on.changed(max_clock=point.max_clock)
-    kernel = KERNELS[point.shape.kernel]
-    seconds = launch_seconds(library.growth(kernel.name, on), kernel, point.shape, chip)
-    return point.shape.flops(kernel.depth, kernel.causal) / seconds / 1e12
+def _predict(library: Library, points: Sequence[Point], on: Machine) -> list[Verdict]:
+    growths: dict[Ladder, Growth] = {}
+    found = []
+    for point in points:
+        ladder = library.ladder(point.shape.kernel, point.commit)
+        if ladder not in growths:
+            growths[ladder] = ladder.growth(on)
+        chip = on.changed(max_clock=point.max_clock)
+        found.append(Verdict(point, ladder.tflops(growths[ladder], point.shape, chip)))
+    return found
 
 
 def fit(library: Library, on: Machine) -> tuple[float, float]:
     """(sustain, misfit): the clock that explains the calibration points best, as their geometric
     mean, and the largest error that it leaves."""
     full = on.changed(sustain=1.0)
-    ratios = [p.measured / predict(library, p, full) for p in POINTS if p.calibrates]
+    points = [point for point in POINTS if point.calibrates]
+    ratios = [v.point.measured / v.predicted for v in _predict(library, points, full)]
     sustain = float(np.exp(np.mean(np.log(ratios))))
     return sustain, max(abs(sustain / ratio - 1) for ratio in ratios)
 
@@ -161,15 +123,7 @@ def fit_corners(library: Library) -> list[tuple[Corner, float, float]]:
 
 def verdicts(library: Library, on: Machine) -> list[Verdict]:
     """All points."""
-    growths = cache(lambda name: library.growth(name, on))
-    found = []
-    for point in POINTS:
-        kernel = KERNELS[point.shape.kernel]
-        chip = on.changed(max_clock=point.max_clock)
-        seconds = launch_seconds(growths(kernel.name), kernel, point.shape, chip)
-        flops = point.shape.flops(kernel.depth, kernel.causal)
-        found.append(Verdict(point, flops / seconds / 1e12))
-    return found
+    return _predict(library, POINTS, on)
 
 
 def ratios(found: list[Verdict]) -> list[Ratio]:
@@ -182,3 +136,27 @@ def ratios(found: list[Verdict]) -> list[Ratio]:
         if same and p.source == q.source and p.shape.kernel != q.shape.kernel:
             pairs.append(Ratio(p, q, p.measured / q.measured, a.predicted / b.predicted))
     return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Errors of some predictions. `worst`: the largest in magnitude."""
+
+    count: int
+    mean: float
+    worst: float
+
+    @staticmethod
+    def of(errors: Sequence[float]) -> Score:
+        sizes = [abs(error) for error in errors]
+        return Score(len(sizes), float(np.mean(sizes)) if sizes else 0.0, max(sizes, default=0.0))
+
+
+def rank_violations(found: Sequence[Ratio]) -> list[Ratio]:
+    """Pairs that are predicted the wrong way round, though they were measured more than 2 % apart
+    (measurements of one source repeat no better)."""
+    return [
+        ratio
+        for ratio in found
+        if abs(ratio.measured - 1) > 0.02 and (ratio.measured > 1) != (ratio.predicted > 1)
+    ]

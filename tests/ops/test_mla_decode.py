@@ -1,4 +1,4 @@
-"""MlaDecodeKernel: what it passes on, and what it refuses; no GPU is needed for either."""
+"""MlaDecodeKernel and its plans: what they pass on and refuse; no GPU is needed for either."""
 
 import math
 
@@ -34,6 +34,19 @@ class Tensor:
         return self.array.copy()
 
 
+class Memory:
+    """Where plans' tensors come from here."""
+
+    def upload(self, array):
+        return Tensor(array.copy())
+
+    def empty(self, shape, dtype):
+        return Tensor(np.full(shape, np.nan, {"fp32": np.float32}[dtype]))
+
+    def write(self, tensor, array):
+        tensor.array[...] = array
+
+
 class Recorder:
     """A launcher that keeps what it was given."""
 
@@ -42,6 +55,7 @@ class Recorder:
 
     def launch(self, artifact, *, tensors, scalars, sizes):
         self.calls.append((tensors, scalars, sizes))
+        self.kernels = [*getattr(self, "kernels", ()), artifact.manifest.kernel]
         return LaunchReport("recorded", (1, 1, 1), (384, 1, 1), 0.0)
 
 
@@ -65,12 +79,22 @@ def make(make_artifact, *scalars):
     )
 
 
-ALL = (("max_pages", "u32"), ("num_heads", "u32"), ("scale_log2e", "f32"), ("scale", "f32"))
+ALL = (("max_pages", "u32"), ("lse_stride", "u32"), ("scale_log2e", "f32"))
 
 
 @pytest.fixture(scope="module")
 def artifact(make_artifact):
     return make(make_artifact, *ALL)
+
+
+@pytest.fixture(scope="module")
+def merge(make_artifact):
+    return make_artifact(kernel="merge", target="sm_90a", problem_type="MlaDecodeMergeConfig")
+
+
+def decode(artifact, launcher, merge=None):
+    made = None if merge is None else lambda: merge
+    return MlaDecodeKernel(artifact, launcher, memory=Memory(), merge=made)
 
 
 def tensors(lengths=(100, 0, 5)):
@@ -91,38 +115,100 @@ def outputs(batch=3):
 def test_what_the_launcher_is_given(artifact):
     launcher = Recorder()
     given, made = tensors(), outputs()
-    out, lse = MlaDecodeKernel(artifact, launcher)(**given, **made, scale=0.25)
+    out, lse = decode(artifact, launcher)(**given, **made, scale=0.25)
     assert out is made["out"] and lse is made["lse"]
     ((passed, scalars, sizes),) = launcher.calls
-    assert passed == {**given, "o": out, "lse": lse}
+    assert {name: passed[name] for name in given} == given
+    assert passed["o"] is out and passed["lse"] is lse
+    assert set(passed) == {*given, "o", "lse", "items", "partial_o", "partial_lse"}
     assert scalars == {
         "max_pages": 4,
-        "num_heads": 64,
-        "scale": 0.25,
+        "lse_stride": 2,
         "scale_log2e": pytest.approx(0.25 * math.log2(math.e)),
     }
-    assert sizes == {
-        "batch": 3,
-        "q_len": 2,
-        "num_heads": 64,
-        "num_blocks": given["cache"].shape[0],
-        "max_pages": 4,
-    }
+    assert sizes == {"items": 6}  # two blocks of 64 rows a sequence
 
 
 def test_only_numbers_that_the_kernel_names_are_passed(make_artifact):
     launcher = Recorder()
-    kernel = MlaDecodeKernel(make(make_artifact, ALL[0], ALL[3]), launcher)
-    kernel(**tensors(), **outputs(), scale=0.25)
-    assert launcher.calls[0][1] == {"max_pages": 4, "scale": 0.25}
+    kernel = decode(make(make_artifact, ALL[0], ("num_blocks", "u32")), launcher)
+    given = tensors()
+    kernel(**given, **outputs(), scale=0.25)
+    assert launcher.calls[0][1] == {"max_pages": 4, "num_blocks": given["cache"].shape[0]}
 
 
-def test_arguments_are_for_a_prepared_launch(artifact):
+def test_split_work_is_merged_in_a_second_launch(artifact, merge):
     launcher = Recorder()
-    given, made = tensors(), outputs()
-    arguments = MlaDecodeKernel(artifact, launcher).arguments(**given, **made, scale=0.25)
+    kernel = decode(artifact, launcher, merge)
+    plan = kernel.plan([200, 0, 5], split_keys=64)
+    assert plan.splits == ((0, 1, 2, 3), (0,), (0,))
+    made = outputs()
+    kernel(**tensors((200, 0, 5)), **made, scale=0.25, plan=plan)
+    assert launcher.kernels == ["mla_decode_sm90", "merge"]
+    (first, *_), (second, scalars, sizes) = launcher.calls
+    assert first["items"].shape == (2 * 4 + 2 + 2, 12)
+    assert second["o"] is made["out"] and second["partial_o"] is first["partial_o"]
+    assert (scalars, sizes) == ({"lse_stride": 2}, {"merges": 2, "lines": 256})
+    assert first["partial_o"].shape == (8, 64, 512)
+
+
+def test_without_a_merge_kernel_nothing_is_split(artifact):
+    kernel = decode(artifact, Recorder())
+    assert kernel.plan([100_000]).work.slots == 0
+    with pytest.raises(ConfigError, match="no merge kernel"):
+        kernel.plan([100], split_keys=64)
+
+
+def test_a_plan_is_for_its_shapes(artifact, merge):
+    launcher = Recorder()
+    kernel = decode(artifact, launcher, merge)
+    with pytest.raises(ConfigError, match="plan is for 2 sequences"):
+        kernel(**tensors(), **outputs(), scale=0.25, plan=kernel.plan([1, 2]))
+    packed = kernel.plan([1, 2, 3], q_lens=[2, 1, 0])
+    with pytest.raises(ConfigError, match=r"wants \(tokens, num_heads, 576\)"):
+        kernel(**tensors(), **outputs(), scale=0.25, plan=packed)
     assert not launcher.calls
-    assert arguments.tensors["q"] is given["q"] and arguments.tensors["o"] is made["out"]
+    for bad, words in (
+        ({"q_lens": [3, 0, 0]}, r"q_lens\[0\]=3 is not in 0 .. 2"),
+        ({"q_lens": [1, 1]}, "q_lens of 2 sequences"),
+        ({"split_keys": 100}, "split_keys=100 is no positive multiple of 64"),
+        ({"blocks": 0}, "blocks=0"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            kernel.plan([1, 2, 3], **bad)
+    with pytest.raises(ConfigError, match=r"lengths\[1\]=-1"):
+        kernel.plan([1, -1])
+
+
+def test_packed_queries(artifact, merge):
+    launcher = Recorder()
+    kernel = decode(artifact, launcher, merge)
+    given = tensors()
+    given["q"] = Tensor(np.zeros((3, 64, 576), BF16))
+    made = {
+        "out": Tensor(np.zeros((3, 64, 512), BF16)),
+        "lse": Tensor(np.zeros((64, 3), np.float32)),
+    }
+    kernel(**given, **made, scale=0.25, plan=kernel.plan([100, 0, 5], q_lens=[2, 0, 1]))
+    ((passed, scalars, sizes),) = launcher.calls
+    assert scalars["lse_stride"] == 3 and sizes == {"items": 3}
+    items = passed["items"].array
+    assert items[:, [0, 1, 8]].tolist() == [[0, 0, 0], [0, 64, 0], [2, 128, 2]]
+
+
+def test_a_plan_is_updated_in_place(artifact, merge):
+    kernel = decode(artifact, Recorder(), merge)
+    plan = kernel.plan([100, 100], split_keys=64, room=[640, 640])
+    items, shape = plan.items, plan.items.shape
+    plan.update([640, 1])
+    assert plan.items is items and items.shape == shape and len(plan.splits[0]) == 10
+    used = len(plan.work.items)
+    assert (items.array[:used] == plan.work.items).all()
+    assert (items.array[used:, 2] == 0).all() and (items.array[used:, 7] == -1).all()
+    with pytest.raises(ConfigError, match="the plan has room for"):
+        plan.update([100_000, 1])
+    with pytest.raises(ConfigError, match="1 lengths for a plan of 2 sequences"):
+        plan.update([5])
 
 
 def test_an_empty_batch_launches_nothing(artifact):
@@ -134,14 +220,14 @@ def test_an_empty_batch_launches_nothing(artifact):
         "cache_lengths": Tensor(np.zeros(0, np.int32)),
     }
     made = outputs(batch=0)
-    run = MlaDecodeKernel(artifact, launcher).run(**{**given, **none}, **made, scale=0.25)
-    assert run.output is made["out"] and run.lse is made["lse"] and run.report is None
+    run = decode(artifact, launcher).run(**{**given, **none}, **made, scale=0.25)
+    assert run.output is made["out"] and run.lse is made["lse"] and run.reports == ()
     assert not launcher.calls
 
 
 def test_checked_calls_look_at_lengths_and_pages(artifact):
     launcher = Recorder()
-    kernel = MlaDecodeKernel(artifact, launcher)
+    kernel = decode(artifact, launcher)
     kernel(**tensors(), **outputs(), scale=0.25, checked=True)
     assert len(launcher.calls) == 1
     too_long, no_page = tensors(), tensors()
@@ -231,6 +317,11 @@ def test_numpy_arrays_are_refused_with_the_reason(artifact, name):
     for word in (f"{name} lies in the host's memory", "sm_90a", "no emulator", ".to('cuda')"):
         assert word in str(caught.value)
     assert not launcher.calls
+
+
+def test_a_plan_needs_somewhere_to_be(artifact):
+    with pytest.raises(ConfigError, match="made by torch"):
+        MlaDecodeKernel(artifact, Recorder()).plan([1, 2, 3])
 
 
 def test_without_a_launcher_the_gpu_is_asked(artifact):

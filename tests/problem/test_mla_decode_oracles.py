@@ -290,3 +290,40 @@ def test_one_key_is_the_value_itself():
 def test_inputs_are_bf16_only():
     with pytest.raises(ConfigError, match="bf16"):
         MlaDecodeInputs(MlaDecodeConfig(8, dtype="fp8_e4m3"), None, None, None, None, 1.0)
+
+
+@pytest.mark.parametrize("mask", ["causal", "null", "sliding_window_causal[90]"])
+def test_splits_do_not_change_what_is_exact(mask):
+    config = MlaDecodeConfig(4, q_len=2, mask=mask)
+    inputs = mla_decode_inputs(config, lengths=[700, 0, 65, 130], data="realistic")
+    whole, parts = exact(inputs), exact(inputs, splits=[(0, 2, 3, 9)] * 4)
+    np.testing.assert_allclose(parts.output.values, whole.output.values, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(parts.lse.values, whole.lse.values, rtol=1e-12)
+    # A merge adds errors of fp32: little.
+    assert (parts.output.bounds <= 1.5 * whole.output.bounds + 1e-6).all()
+    with pytest.raises(ConfigError, match="ascend from 0"):
+        exact(inputs, splits=[(1, 2)] * 4)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_masks_and_kv_heads_are_the_textbook(kv_heads):
+    for mask, window in (("null", None), ("sliding_window_causal[40]", 40)):
+        config = MlaDecodeConfig(4, num_kv_heads=kv_heads, q_len=3, mask=mask, page_size=16)
+        inputs = mla_decode_inputs(config, lengths=[2, 129, 0], data="realistic")
+        result = exact(inputs)
+        for sequence, token, head in np.ndindex(3, 3, 4):
+            length = int(inputs.cache_lengths[sequence])
+            end = length if window is None else max(length - (2 - token), 0)
+            first = 0 if window is None else max(end - window, 0)
+            rows = inputs.rows(sequence, head * kv_heads // 4)[first:end]
+            z = inputs.scale * rows @ inputs.q[sequence, token, head].astype(float)
+            at = (sequence, token, head)
+            if not len(z):
+                assert result.lse.values[at][0] == -math.inf
+                assert not result.output.values[at].any()
+                continue
+            p = np.exp(z - z.max())
+            np.testing.assert_allclose(
+                result.output.values[at], p @ rows[:, :512] / p.sum(), rtol=1e-8, atol=1e-12
+            )
+            assert result.lse.values[at][0] == pytest.approx(z.max() + math.log(p.sum()), rel=1e-9)

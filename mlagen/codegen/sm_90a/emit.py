@@ -121,8 +121,8 @@ class Emitter:
         self._code(stream, "bra EXIT;")
 
     def _share(self) -> int:
-        """Registers a thread starts with: the launch's even share of an SM's, in eights, at most what
-        an instruction can name (CUDA guide, sm_90)."""
+        """Registers a thread starts with: the launch's even share of an SM's, in eights, at most
+        what an instruction can name (CUDA guide, sm_90)."""
         return min(65536 // self.schedule.threads // 8 * 8, 256)
 
     def _instances(

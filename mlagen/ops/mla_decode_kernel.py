@@ -1,0 +1,341 @@
+"""An MLA decode kernel as a function: tensors of a GPU in, output and log-sum-exp out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlagen.artifact import Artifact
+from mlagen.errors import ConfigError
+from mlagen.launch import CudaLauncher, Launcher, LaunchReport
+from mlagen.ops.mla_decode_plan import MlaDecodePlan, make_plan
+from mlagen.ops.mla_decode_tensors import (
+    Memory,
+    TorchMemory,
+    as_host,
+    check,
+    check_rows,
+    made,
+    on_host,
+    overlap,
+    require_device,
+)
+from mlagen.problem import MlaDecodeConfig
+from mlagen.problem.formats import scale_log2e
+from mlagen.problem.mla_decode_inputs import check_pages, check_scale
+from mlagen.problem.mla_decode_plan import BLOCK_ROWS, H200_SMS
+
+BLOCKS_A_ROW = 4  # of the merge kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a launcher is given once: `launcher.launch(artifact, tensors=.., ..)`."""
+
+    artifact: Artifact
+    tensors: dict[str, Any]
+    scalars: dict[str, int | float]
+    sizes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class MlaDecodeRun:
+    """One call's output [batch, q_len, num_heads, 512], its log-sum-exp [batch, num_heads, q_len]
+    (natural logarithm, -inf for a row without keys), and what its launches reported; none for an
+    empty batch. Where q is packed: [tokens, num_heads, 512] and [num_heads, tokens]."""
+
+    output: Any
+    lse: Any
+    reports: tuple[LaunchReport, ...]
+
+
+class PreparedMlaDecode:
+    """One call with all its arguments checked and packed. Calling it enqueues its kernels and
+    returns: nothing is allocated, copied or waited for, so that a graph can capture it."""
+
+    __slots__ = ("_launches", "lse", "output")
+
+    def __init__(self, launches: tuple[Callable[[], None], ...], output: Any, lse: Any) -> None:
+        self._launches, self.output, self.lse = launches, output, lse
+
+    def __call__(self) -> None:
+        for launch in self._launches:
+            launch()
+
+
+class MlaDecodeKernel:
+    """A built MLA decode kernel. `kernel(q, cache, block_table, cache_lengths, scale=..)` runs it,
+    on the GPU that holds the tensors unless a launcher says otherwise.
+
+    `merge` builds the kernel that merges split work, when a plan first needs it; `memory` is where
+    plans' tensors come from, torch's if nothing else. Raises ConfigError for an artifact of another
+    kind of problem.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        launcher: Launcher | None = None,
+        *,
+        merge: Callable[[], Artifact] | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        manifest = artifact.manifest
+        if manifest.problem_type != MlaDecodeConfig.__name__:
+            raise ConfigError(
+                f"{manifest.kernel} solves a {manifest.problem_type}, not an "
+                f"{MlaDecodeConfig.__name__}"
+            )
+        self.artifact = artifact
+        self.config = MlaDecodeConfig.from_fields(manifest.problem)
+        self.launcher: Launcher = launcher if launcher is not None else CudaLauncher()
+        self._build_merge, self._memory = merge, memory
+        self._merge: Artifact | None = None
+        self._plans: dict[Any, MlaDecodePlan] = {}
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value}" for name, value in self.config.to_fields().items())
+        return f"MlaDecodeKernel({self.artifact.manifest.kernel}: {fields})"
+
+    # ---- plans ------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        lengths: Sequence[int] | Any,
+        *,
+        device: Any = "cuda",
+        q_lens: Sequence[int] | None = None,
+        blocks: int = H200_SMS,
+        split_keys: int | None = None,
+        room: Sequence[int] | Any | None = None,
+    ) -> MlaDecodePlan:
+        """Deals out the work of calls with sequences of `lengths` keys and makes its tensors.
+
+        All host work of a call that depends on its shape is here. A list or array is taken as it
+        is; for a tensor of a GPU the call waits. `q_lens`: new tokens of each sequence, for a q
+        packed as [tokens, num_heads, 576]. `blocks`: SMs to fill. `split_keys`: split every so many
+        keys, a multiple of 64, instead of evenly; a row's bits are then the same whatever else is
+        in the batch. `room`: lengths that `plan.update` shall have tensors for.
+
+        Raises ConfigError for numbers that do not fit, and where split work has no merge kernel.
+        """
+        if self._build_merge is None:
+            if split_keys is not None:
+                raise ConfigError(
+                    f"split_keys={split_keys}: this kernel has no merge kernel beside it",
+                    hint="mlagen.build('mla_decode_sm90', ..) brings it",
+                )
+            blocks = 1  # where nothing runs at once, splitting never pays
+        return make_plan(
+            self.config,
+            as_host("lengths", lengths),
+            self._memory if self._memory is not None else TorchMemory(device),
+            q_lens=None if q_lens is None else as_host("q_lens", q_lens),
+            blocks=blocks,
+            split_keys=split_keys,
+            room=None if room is None else as_host("room", room),
+        )
+
+    def _usual_plan(self, q: Any, batch: int, max_pages: int) -> MlaDecodePlan:
+        """The plan of a call that brings none: as if all sequences filled their table."""
+        device = getattr(q, "device", None)
+        key = (batch, max_pages, str(device))
+        if key not in self._plans:
+            most = min(max_pages * self.config.page_size, 2**31 - 1)
+            self._plans[key] = self.plan([most] * batch, device=device)
+        return self._plans[key]
+
+    # ---- calls ------------------------------------------------------------------------------
+
+    def __call__(self, *tensors: Any, **named: Any) -> tuple[Any, Any]:
+        """Attention of `q` over the paged cache: (output, log-sum-exp). See `run`."""
+        run = self.run(*tensors, **named)
+        return run.output, run.lse
+
+    def run(
+        self,
+        q: Any,
+        cache: Any,
+        block_table: Any,
+        cache_lengths: Any,
+        *,
+        scale: float,
+        plan: MlaDecodePlan | None = None,
+        out: Any = None,
+        lse: Any = None,
+        checked: bool = False,
+    ) -> MlaDecodeRun:
+        """Attention of `q` over the paged cache.
+
+        `q` [B, q_len, H, 576], or [tokens, H, 576] with a plan that was made with `q_lens`, and
+        `cache` [num_blocks, page_size, KV heads, 576] bf16, `block_table` [B, max_pages] and
+        `cache_lengths` [B] int32, contiguous, on one GPU; see `MlaDecodeInputs`. `scale` multiplies
+        the dot products. It has no default: it is the model's (192 ** -0.5 for 128 + 64 columns a
+        head), which the width 576 does not tell.
+
+        `out` like q but 512 wide, bf16, and `lse` [B, H, q_len] (or [H, tokens]) fp32 are written
+        to and returned. They are made where they are not given, which torch tensors only allow.
+        Without a `plan` the work is dealt out as if all sequences filled their tables. `checked`
+        copies the table and the lengths to the host first, waiting for the GPU, and refuses what
+        leads out of the pool; without it the call waits for nothing, and what leads out of the pool
+        is never read.
+
+        Raises ConfigError for tensors and numbers that the kernel cannot serve, before anything is
+        launched.
+        """
+        output, log_sum, launches = self._launches(
+            q, cache, block_table, cache_lengths, scale, plan, out, lse, checked
+        )
+        reports = tuple(
+            self.launcher.launch(
+                one.artifact, tensors=one.tensors, scalars=one.scalars, sizes=one.sizes
+            )
+            for one in launches
+        )
+        return MlaDecodeRun(output, log_sum, reports)
+
+    def prepare(
+        self,
+        q: Any,
+        cache: Any,
+        block_table: Any,
+        cache_lengths: Any,
+        *,
+        scale: float,
+        plan: MlaDecodePlan | None = None,
+        out: Any = None,
+        lse: Any = None,
+        checked: bool = False,
+    ) -> PreparedMlaDecode:
+        """The same call, checked and packed but not launched."""
+        output, log_sum, launches = self._launches(
+            q, cache, block_table, cache_lengths, scale, plan, out, lse, checked
+        )
+        prepare: Any = self.launcher
+        return PreparedMlaDecode(
+            tuple(
+                prepare.prepare(
+                    one.artifact, tensors=one.tensors, scalars=one.scalars, sizes=one.sizes
+                )
+                for one in launches
+            ),
+            output,
+            log_sum,
+        )
+
+    def _launches(
+        self,
+        q: Any,
+        cache: Any,
+        block_table: Any,
+        cache_lengths: Any,
+        scale: float,
+        plan: MlaDecodePlan | None,
+        out: Any,
+        lse: Any,
+        checked: bool,
+    ) -> tuple[Any, Any, list[Launch]]:
+        """Output, LSE and what is to be launched, all checked."""
+        config, manifest = self.config, self.artifact.manifest
+        tensors = {
+            "q": q, "cache": cache, "block_table": block_table, "cache_lengths": cache_lengths
+        }  # fmt: skip
+        require_device(manifest.kernel, manifest.target, tensors)
+        packed = plan is not None and plan.tokens is not None
+        if len(q.shape) != (3 if packed else 4):
+            wants = "(tokens, num_heads, 576)" if packed else "(batch, q_len, num_heads, 576)"
+            raise ConfigError(f"q has shape {tuple(q.shape)}, the kernel wants {wants}")
+        batch = plan.batch if packed and plan is not None else int(q.shape[0])
+        rows = (plan.tokens,) if packed and plan is not None else (batch, config.q_len)
+        shapes: dict[str, tuple[int | None, ...]] = {
+            "q": (*rows, config.num_heads, config.d_qk),
+            "cache": (None, config.page_size, config.num_kv_heads, config.d_qk),
+            "block_table": (batch, None),
+            "cache_lengths": (batch,),
+            "o": (*rows, config.num_heads, config.d_v),
+            "lse": (config.num_heads, *rows) if packed
+            else (batch, config.num_heads, config.q_len),
+        }  # fmt: skip
+        types = {
+            "q": config.dtype, "cache": config.dtype, "block_table": "int32",
+            "cache_lengths": "int32", "o": config.output_dtype, "lse": "fp32",
+        }  # fmt: skip
+        for name, tensor in tensors.items():
+            check(name, tensor, shapes[name], types[name])
+        num_blocks, max_pages = int(cache.shape[0]), int(block_table.shape[1])
+        check_rows("q", int(q.shape[0]), config.num_heads * (1 if packed else config.q_len))
+        check_rows("cache", num_blocks, config.page_size)
+        if plan is not None and (plan.config != config or plan.batch != batch):
+            raise ConfigError(
+                f"the plan is for {plan.batch} sequences of {plan.config}, the call has {batch} "
+                f"of {config}",
+                hint="kernel.plan(lengths, ..) of this kernel makes one",
+            )
+        for name, label, given in (("o", "out", out), ("lse", "lse", lse)):
+            if given is None:
+                given = made(label, q, shapes[name], types[name])
+            require_device(manifest.kernel, manifest.target, {label: given})
+            check(label, given, shapes[name], types[name])
+            for other, tensor in tensors.items():
+                if overlap(given, tensor):
+                    what = "out" if other == "o" else other
+                    raise ConfigError(f"{label} overlaps {what} in memory", hint="pass another")
+            tensors[name] = given
+        number = check_scale(scale)
+        if checked and batch:
+            check_pages(
+                config,
+                on_host("block_table", block_table),
+                on_host("cache_lengths", cache_lengths),
+                num_blocks,
+            )
+        output, log_sum = tensors["o"], tensors["lse"]
+        if not batch or not int(q.shape[0]):
+            return output, log_sum, []
+        if plan is None:
+            plan = self._usual_plan(q, batch, max_pages)
+        return output, log_sum, self._of_plan(plan, tensors, max_pages, num_blocks, number)
+
+    def _of_plan(
+        self,
+        plan: MlaDecodePlan,
+        tensors: dict[str, Any],
+        max_pages: int,
+        num_blocks: int,
+        scale: float,
+    ) -> list[Launch]:
+        work = {"partial_o": plan.partial_o, "partial_lse": plan.partial_lse}
+        numbers: dict[str, int | float] = {
+            "max_pages": max_pages,
+            "num_blocks": num_blocks,
+            "lse_stride": plan.work.lse_stride,
+            "scale_log2e": scale_log2e(scale),
+        }
+        named = {arg.name for arg in self.artifact.manifest.args}
+        launches = [
+            Launch(
+                self.artifact,
+                {**tensors, "items": plan.items, **work},
+                {name: value for name, value in numbers.items() if name in named},
+                {"items": int(plan.items.shape[0])},
+            )
+        ]
+        if plan.merges is not None:
+            merged = {name: tensors[name] for name in ("o", "lse")}
+            rows = min(BLOCK_ROWS, self.config.q_len * self.config.num_heads)
+            launches.append(
+                Launch(
+                    self._merge_artifact(),
+                    {"merges": plan.merges, **work, **merged},
+                    {"lse_stride": plan.work.lse_stride},
+                    {"merges": int(plan.merges.shape[0]), "lines": rows * BLOCKS_A_ROW},
+                )
+            )
+        return launches
+
+    def _merge_artifact(self) -> Artifact:
+        if self._merge is None:
+            assert self._build_merge is not None  # a plan without it splits nothing
+            self._merge = self._build_merge()
+        return self._merge

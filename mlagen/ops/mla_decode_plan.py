@@ -1,0 +1,117 @@
+"""A plan of MLA decode calls: the work items, merges and workspaces on the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mlagen.errors import ConfigError
+from mlagen.ops.mla_decode_tensors import Memory
+from mlagen.problem import MlaDecodeConfig, MlaDecodeWork, plan_work
+from mlagen.problem.mla_decode_plan import BLOCK_ROWS, ITEM_INTS, Ints32
+
+
+@dataclass(eq=False)
+class MlaDecodePlan:
+    """All that the host decides for calls of one shape. `kernel.plan(..)` makes it.
+
+    It is right for any lengths; those it was made for decide how even the work is and, with
+    `split_keys`, where sequences are split. `update` plans anew in place, for a captured graph.
+    `tokens`: rows of a packed q, None where each sequence has q_len of them.
+    """
+
+    config: MlaDecodeConfig
+    batch: int
+    tokens: int | None
+    work: MlaDecodeWork
+    items: Any  # int32 [room, 12]
+    merges: Any  # int32 [merge room, 8]; None where no plan in this room splits
+    partial_o: Any  # fp32 [slots, 64, 512]
+    partial_lse: Any  # fp32 [slots, 64]
+    memory: Memory
+    blocks: int
+    split_keys: int | None
+    q_lens: tuple[int, ...] | None
+
+    @property
+    def splits(self) -> tuple[tuple[int, ...], ...]:
+        """The first tile of 64 keys of each split of each sequence; oracles take it."""
+        return self.work.splits
+
+    def update(self, lengths: Sequence[int] | Any) -> None:
+        """Plans for other lengths into the same tensors, in the current stream. ConfigError where
+        the plan's room does not suffice; `kernel.plan(.., room=..)` sets it."""
+        work = plan_work(
+            self.config, lengths, q_lens=self.q_lens, blocks=self.blocks,
+            split_keys=self.split_keys,
+        )  # fmt: skip
+        if len(work.splits) != self.batch:
+            raise ConfigError(f"{len(work.splits)} lengths for a plan of {self.batch} sequences")
+        for what, need, have in (
+            ("work items", len(work.items), int(self.items.shape[0])),
+            ("merges", len(work.merges), 0 if self.merges is None else int(self.merges.shape[0])),
+            ("slots", work.slots, int(self.partial_o.shape[0])),
+        ):
+            if need > have:
+                raise ConfigError(
+                    f"these lengths need {need} {what}; the plan has room for {have}",
+                    hint="plan with room= for the longest sequences, or with lengths near to them",
+                )
+        self.memory.write(self.items, padded(work.items, int(self.items.shape[0])))
+        if self.merges is not None:
+            self.memory.write(self.merges, padded(work.merges, int(self.merges.shape[0])))
+        self.work = work
+
+
+def make_plan(
+    config: MlaDecodeConfig,
+    lengths: Sequence[int] | Any,
+    memory: Memory,
+    *,
+    q_lens: Sequence[int] | None,
+    blocks: int,
+    split_keys: int | None,
+    room: Sequence[int] | Any | None,
+) -> MlaDecodePlan:
+    """The plan with its tensors; see `MlaDecodeKernel.plan`."""
+    tokens = None if q_lens is None else tuple(int(n) for n in q_lens)
+
+    def planned(keys: Any) -> MlaDecodeWork:
+        return plan_work(config, keys, q_lens=tokens, blocks=blocks, split_keys=split_keys)
+
+    work = planned(lengths)
+    items, merges, slots = len(work.items), len(work.merges), work.slots
+    if room is not None:
+        most = planned(room)
+        # Shorter sequences may be split more often: as many items as can run at once, and again.
+        spare = 2 * blocks + len(most.splits) * -(-config.q_len * config.num_heads // BLOCK_ROWS)
+        items = max(items, len(most.items) + spare)
+        merges = max(merges, len(most.merges) + spare)
+        slots = max(slots, most.slots + spare)
+    return MlaDecodePlan(
+        config=config,
+        batch=len(work.splits),
+        tokens=None if tokens is None else sum(tokens),
+        work=work,
+        items=memory.upload(padded(work.items, max(items, 1))),
+        merges=memory.upload(padded(work.merges, merges)) if merges else None,
+        partial_o=memory.empty((max(slots, 1), BLOCK_ROWS, config.d_v), "fp32"),
+        partial_lse=memory.empty((max(slots, 1), BLOCK_ROWS), "fp32"),
+        memory=memory,
+        blocks=blocks,
+        split_keys=split_keys,
+        q_lens=tokens,
+    )
+
+
+def padded(rows: Ints32, count: int) -> Ints32:
+    """The items or merges with empty ones behind them: no rows, so nothing is written."""
+    width = rows.shape[1]
+    whole = np.zeros((count, width), np.int32)
+    whole[: len(rows)] = rows
+    if width == ITEM_INTS:
+        whole[len(rows) :, 7] = -1  # no slot
+    return whole

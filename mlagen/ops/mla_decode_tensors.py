@@ -1,0 +1,135 @@
+"""What an MLA decode call asks of its tensors, and how it makes its own."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.errors import ConfigError
+from mlagen.launch.device_tensor import is_torch
+from mlagen.problem.arrays import check_shape
+
+# What tensors call the types that the kernel takes (torch's names carry a prefix more).
+TYPE_NAMES = {"bf16": "bfloat16", "int32": "int32", "fp32": "float32"}
+# TMA coordinates are signed 32-bit numbers (PTX ISA, cp.async.bulk.tensor).
+MAX_ROWS = 2**31
+
+
+class Memory(Protocol):
+    """Where a plan's own tensors come from."""
+
+    def upload(self, array: npt.NDArray[np.int32]) -> Any:
+        """A tensor on the GPU with this content."""
+        ...
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """A tensor on the GPU with any content; `dtype` as in `TYPE_NAMES`."""
+        ...
+
+    def write(self, tensor: Any, array: npt.NDArray[np.int32]) -> None:
+        """New content for a tensor of `upload`, in the current stream."""
+        ...
+
+
+class TorchMemory:
+    """Memory of a GPU through torch."""
+
+    def __init__(self, device: Any) -> None:
+        if "torch" not in sys.modules:
+            raise ConfigError(
+                "a plan's tensors are made by torch, which is not imported",
+                hint="import torch, or hand the kernel a `memory` of your own",
+            )
+        self.torch, self.device = sys.modules["torch"], device
+
+    def upload(self, array: npt.NDArray[np.int32]) -> Any:
+        return self.torch.from_numpy(array.copy()).to(self.device)
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        made = getattr(self.torch, TYPE_NAMES[dtype])
+        return self.torch.empty(shape, dtype=made, device=self.device)
+
+    def write(self, tensor: Any, array: npt.NDArray[np.int32]) -> None:
+        tensor.copy_(self.torch.from_numpy(array.copy()))
+
+
+def check(name: str, tensor: Any, shape: tuple[int | None, ...], dtype: str) -> None:
+    """Raises ConfigError for another dtype or shape. The launcher checks place and layout."""
+    given = str(tensor.dtype).removeprefix("torch.")
+    if given != TYPE_NAMES[dtype]:
+        raise ConfigError(f"{name} has dtype {given}, the kernel wants {TYPE_NAMES[dtype]}")
+    check_shape(name, tuple(int(extent) for extent in tensor.shape), shape)
+
+
+def check_rows(name: str, extent: int, rows: int) -> None:
+    """Raises ConfigError for more rows than coordinates reach: `extent` times `rows` of them."""
+    if extent * rows > MAX_ROWS:
+        raise ConfigError(
+            f"{name} has {extent * rows} rows; TMA coordinates reach {MAX_ROWS} of them",
+            hint=f"its first extent is at most {MAX_ROWS // rows}",
+        )
+
+
+def require_device(kernel: str, target: str, tensors: dict[str, Any]) -> None:
+    """ConfigError for what is no tensor, and for arrays of the host: nothing here runs them."""
+    for name, tensor in tensors.items():
+        if not hasattr(tensor, "shape") or not hasattr(tensor, "dtype"):
+            raise ConfigError(f"{name} is a {type(tensor).__name__}, no tensor")
+        if isinstance(tensor, np.ndarray) or (is_torch(tensor) and not tensor.is_cuda):
+            raise ConfigError(
+                f"{name} lies in the host's memory: {kernel} is for {target}, which no emulator "
+                f"here runs, so it takes tensors of a GPU only",
+                hint="torch: tensor.to('cuda'); a numpy array: torch.from_numpy first",
+            )
+
+
+def made(name: str, like: Any, shape: tuple[int | None, ...], dtype: str) -> Any:
+    """A new tensor beside `like`."""
+    if not is_torch(like):
+        raise ConfigError(
+            f"{name} is not given, and mlagen cannot make a {type(like).__module__} tensor",
+            hint=f"pass {name}= of shape {shape} and dtype {TYPE_NAMES[dtype]}",
+        )
+    torch = sys.modules["torch"]
+    return torch.empty(shape, dtype=getattr(torch, TYPE_NAMES[dtype]), device=like.device)
+
+
+def overlap(one: Any, other: Any) -> bool:
+    """Whether two tensors share memory, as far as their makers say where they are."""
+    spans = _span(one), _span(other)
+    if spans[0] is None or spans[1] is None:
+        return False
+    return spans[0][0] <= spans[1][1] and spans[1][0] <= spans[0][1]
+
+
+def _span(tensor: Any) -> tuple[int, int] | None:
+    """First and last address of a contiguous tensor; None where its maker does not say."""
+    if is_torch(tensor):
+        start, size = tensor.data_ptr(), tensor.element_size()
+    elif hasattr(tensor, "__cuda_array_interface__"):
+        interface = tensor.__cuda_array_interface__
+        start, size = int(interface["data"][0] or 0), int(interface["typestr"][2:])
+    else:
+        return None
+    return start, start + math.prod(int(extent) for extent in tensor.shape) * size - 1
+
+
+def as_host(name: str, values: Any) -> Any:
+    """Numbers that the host looks at: lists and arrays as they are, tensors copied."""
+    return values if isinstance(values, list | tuple | np.ndarray) else on_host(name, values)
+
+
+def on_host(name: str, tensor: Any) -> npt.NDArray[Any]:
+    """A copy in the host's memory; waits for the GPU."""
+    if is_torch(tensor):
+        return np.asarray(tensor.cpu().numpy())
+    if hasattr(tensor, "get"):  # CuPy
+        return np.asarray(tensor.get())
+    raise ConfigError(
+        f"{name} is a {type(tensor).__name__}, which mlagen cannot copy to the host",
+        hint="torch or CuPy tensors",
+    )

@@ -1,0 +1,177 @@
+"""How decode work is dealt out, against a model that looks at every row and tile."""
+
+import heapq
+import itertools
+
+import numpy as np
+import pytest
+
+from mlagen.errors import ConfigError
+from mlagen.problem import MlaDecodeConfig, plan_work
+from mlagen.problem.mla_decode import TILE
+from mlagen.problem.mla_decode_plan import FIXED, OPEN_END, PARTIAL
+
+CONFIGS = (
+    MlaDecodeConfig(128),
+    MlaDecodeConfig(12, q_len=3),
+    MlaDecodeConfig(40, q_len=8),
+    MlaDecodeConfig(24, num_kv_heads=3, q_len=2),
+    MlaDecodeConfig(16, q_len=2, mask="sliding_window_causal[200]"),
+)
+
+
+def owners(config, work, lengths, q_lens):
+    """For each row of q and tile of its sequence: which item computes it, found one by one."""
+    starts = np.concatenate([[0], np.cumsum(q_lens)]) * config.num_heads
+    found = {}
+    for number, item in enumerate(work.items.tolist()):
+        sequence, first_row, rows, above, behind, first, end, _, _, kv_head = item[:10]
+        assert 1 <= rows <= 64 and first < end
+        assert behind == q_lens[sequence] - 1
+        for row in range(first_row, first_row + rows):
+            own = row - starts[sequence]
+            assert 0 <= own < q_lens[sequence] * config.num_heads
+            assert own == above + row - first_row
+            assert own % config.num_heads // config.group == kv_head
+            for tile in range(first, min(end, -(-lengths[sequence] // TILE) + 3)):
+                assert (row, tile) not in found
+                found[row, tile] = number
+    return found
+
+
+@pytest.mark.parametrize("planned", [{}, {"blocks": 7}, {"split_keys": 128}], ids=str)
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_row_has_every_tile_once(config, planned, packed):
+    rng = np.random.default_rng(config.num_heads)
+    lengths = [0, 1, 64, 65, *rng.integers(0, 2500, 3).tolist()]
+    q_lens = rng.integers(0, config.q_len + 1, len(lengths)) if packed else None
+    work = plan_work(config, lengths, q_lens=q_lens, **planned)
+    tokens = [config.q_len] * len(lengths) if q_lens is None else q_lens.tolist()
+    found = owners(config, work, lengths, tokens)
+    rows = sum(tokens) * config.num_heads
+    tiles = {b: -(-n // TILE) + 3 for b, n in enumerate(lengths)}  # the last split has no end
+    assert len(found) == sum(tokens[b] * config.num_heads * tiles[b] for b in range(len(lengths)))
+    assert {row for row, _ in found} == set(range(rows))
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_merges_are_of_the_items_that_have_parts(config):
+    lengths = [3000, 10, 700, 0]
+    work = plan_work(config, lengths, split_keys=256)
+    assert len({merge[1] for merge in work.merges.tolist()}) > (0 if config.window else 1)
+    slots = []
+    for first, count, row, rows, above, lse_at, *_ in work.merges.tolist():
+        parts = [i for i in work.items.tolist() if first <= i[7] < first + count]
+        assert len(parts) == count > 1
+        parts.sort(key=lambda item: item[7])
+        assert all(p[1:4] == [row, rows, above] and p[8] == lse_at for p in parts)
+        assert parts[0][5] == 0 and parts[-1][6] == OPEN_END
+        assert all(a[6] == b[5] for a, b in itertools.pairwise(parts))
+        slots += range(first, first + count)
+    assert sorted(slots) == list(range(work.slots))
+    assert sorted(i[7] for i in work.items.tolist() if i[7] >= 0) == sorted(slots)
+    alone = {i[0] for i in work.items.tolist() if i[7] < 0}
+    assert alone == {b for b, own in enumerate(work.splits) if len(own) == 1} and 1 in alone
+
+
+def lse_of(config, item, row, batch, tokens):
+    """Where the kernel writes the LSE of a row of an item."""
+    stride = config.q_len if tokens is None else tokens
+    above = item[3] + row - item[1]
+    token, head = divmod(above, config.num_heads)
+    return item[8] + head * stride + token
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_lse_has_its_place(packed):
+    config = MlaDecodeConfig(24, q_len=3)
+    q_lens = [2, 0, 3, 1] if packed else None
+    work = plan_work(config, [5, 6, 7, 8], q_lens=q_lens)
+    tokens = sum(q_lens) if packed else None
+    places = [
+        lse_of(config, item, row, 4, tokens)
+        for item in work.items.tolist()
+        for row in range(item[1], item[1] + item[2])
+    ]
+    assert work.lse_stride == (tokens if packed else 3)
+    assert sorted(places) == list(range(24 * (tokens if packed else 12)))
+
+
+def test_fixed_splits_are_those_of_the_sequence_alone():
+    config = MlaDecodeConfig(16, mask="sliding_window_causal[1000]", q_len=2)
+    lengths = [5000, 300, 1024, 1025, 0]
+    together = plan_work(config, lengths, split_keys=256).splits
+    for length, own in zip(lengths, together, strict=True):
+        assert plan_work(config, [length], split_keys=256).splits == (own,)
+    assert together[0] == (0, 64, 68, 72, 76)  # from key 3999 on
+    assert plan_work(MlaDecodeConfig(16), [1025], split_keys=256).splits == ((0, 4, 8, 12, 16),)
+
+
+def ended(work, lengths, blocks):
+    """When the last item ends, each block of threads taking the next one as it becomes free."""
+    free = [0.0] * blocks
+    for item in work.items.tolist():
+        tiles = max(min(item[6], -(-lengths[item[0]] // TILE)) - item[5], 0)
+        start = heapq.heappop(free)
+        heapq.heappush(free, start + tiles + FIXED + PARTIAL * (item[7] >= 0))
+    return max(free)
+
+
+@pytest.mark.parametrize("heads", [16, 64, 128])
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [8192] * 128,
+        [131072],
+        [32768] * 16,
+        [100] * 300,
+        [65536, *[500] * 20],
+        [3000, 40, 0, 7000, 12000],
+        np.random.default_rng(0).integers(2048, 8192, 128).tolist(),
+        np.random.default_rng(1).integers(1, 20000, 33).tolist(),
+    ],
+    ids=lambda lengths: f"{len(lengths)} of {max(lengths)}",
+)
+def test_the_work_is_even(heads, lengths):
+    """Never worse than without splits, and not far from what cannot be beaten: all tiles, and one
+    beginning a row block, spread over all blocks."""
+    config = MlaDecodeConfig(heads)
+    work = plan_work(config, lengths, blocks=132)
+    time = ended(work, lengths, 132)
+    whole = ended(plan_work(config, lengths, split_keys=64 * 10**6), lengths, 132)
+    row_blocks = -(-heads // 64)
+    tiles = [row_blocks * (-(-n // TILE) + FIXED) for n in lengths]
+    ideal = max(sum(tiles) / 132, FIXED)
+    assert time <= whole + PARTIAL
+    assert time <= 1.35 * ideal + 2 * (FIXED + PARTIAL)
+
+
+def test_longest_first_and_row_blocks_side_by_side():
+    work = plan_work(MlaDecodeConfig(128), [100, 5000, 900], blocks=1)
+    assert work.items[:, 0].tolist() == [1, 1, 2, 2, 0, 0]
+    assert work.items[:2, 1].tolist() == [128, 192]
+
+
+@pytest.mark.parametrize(
+    "lengths, given, words",
+    [
+        ([1, -2], {}, ["lengths[1]=-2", "0 .. "]),
+        ([1.5], {}, ["lengths is no list of integers"]),
+        ([[1]], {}, ["lengths is no list of integers"]),
+        ([1], {"q_lens": [9]}, ["q_lens[0]=9", "0 .. 2"]),
+        ([1], {"q_lens": [1, 1]}, ["1 lengths", "2 sequences"]),
+        ([1], {"blocks": 0}, ["blocks=0"]),
+        ([1], {"split_keys": 32}, ["split_keys=32", "multiple of 64"]),
+    ],
+)
+def test_refusals(lengths, given, words):
+    with pytest.raises(ConfigError) as caught:
+        plan_work(MlaDecodeConfig(8, q_len=2), lengths, **given)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_no_sequences_no_work():
+    work = plan_work(MlaDecodeConfig(8), [])
+    assert work.items.shape == (0, 12) and work.merges.shape == (0, 8) and not work.slots

@@ -1,0 +1,93 @@
+"""The MLA decode kernels' numbers without a GPU: their PTX in an interpreter, both oracles."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from ptx_run import Map, run
+
+from mlagen.codegen import build
+from mlagen.problem import (
+    MlaDecodeConfig,
+    MlaDecodeMergeConfig,
+    compare,
+    compare_lse,
+    plan_work,
+)
+from mlagen.problem.formats import BF16, scale_log2e
+from mlagen.problem.mla_decode_exact import exact
+from mlagen.problem.mla_decode_rounded import rounded
+from mlagen.testdata import mla_decode_inputs
+
+
+@cache
+def text(name, problem):
+    return build(name, problem).text
+
+
+def launch(inputs, work, *, q=None):
+    """O and LSE as both kernels leave them, from poisoned memory."""
+    config = inputs.config
+    q = inputs.q if q is None else q
+    o = np.full((*q.shape[:-1], 512), np.nan, BF16)
+    tokens = q.size // (config.num_heads * 576)
+    lse = np.full(tokens * config.num_heads, np.nan, np.float32)
+    partial_o = np.full((max(work.slots, 1), 64, 512), np.nan, np.float32)
+    partial_lse = np.full((max(work.slots, 1), 64), np.nan, np.float32)
+    out = {"o": o, "lse": lse, "partial_o": partial_o, "partial_lse": partial_lse}
+    pool = inputs.cache
+    rows = Map(pool.reshape(-1, config.num_kv_heads * 576), min(config.page_size, 64))
+    arguments = {
+        "q": Map(q.reshape(-1, 576), 64), "cache": pool if config.page_size == 1 else rows,
+        "items": work.items, "block_table": inputs.block_table,
+        "cache_lengths": inputs.cache_lengths, **out, "max_pages": inputs.max_pages,
+        "lse_stride": work.lse_stride, "scale_log2e": np.float32(scale_log2e(inputs.scale)),
+    }  # fmt: skip
+    if config.page_size == 1:
+        arguments["num_blocks"] = inputs.num_blocks
+    run(text("mla_decode_sm90", config), (len(work.items), 1), arguments)
+    if len(work.merges):
+        merge = text("mla_decode_merge_sm90", MlaDecodeMergeConfig(config.num_heads))
+        lines = 4 * int(work.merges[:, 3].max())
+        run(
+            merge, (len(work.merges), lines),
+            {"merges": work.merges, **out, "lse_stride": work.lse_stride},
+        )  # fmt: skip
+    return o, lse
+
+
+def passes(inputs, o, lse, **named):
+    for oracle in (exact, rounded):
+        expected = oracle(inputs, **named)
+        for found in (compare(expected.output, o), compare_lse(expected.lse, lse)):
+            assert found.passed, (found.oracle, found.worst, found.nans, found.failures)
+
+
+def check(config, lengths, *, data="realistic", **planned):
+    inputs = mla_decode_inputs(config, lengths=lengths, data=data)
+    work = plan_work(config, lengths, **(planned or {"blocks": 1}))
+    o, lse = launch(inputs, work)
+    shape = (inputs.batch, config.num_heads, config.q_len)
+    passes(inputs, o, lse.reshape(shape), splits=work.splits)
+
+
+@pytest.mark.parametrize("lengths", [(0, 1, 65), (130, 200, 449)])
+def test_lengths(lengths):
+    check(MlaDecodeConfig(64), lengths)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"num_heads": 8, "page_size": 1},
+        {"num_heads": 40, "page_size": 16, "q_len": 2},
+        {"num_heads": 12, "page_size": 32},
+        {"num_heads": 24, "page_size": 192, "q_len": 3, "mask": "null"},
+        {"num_heads": 4, "num_kv_heads": 2, "q_len": 2},
+        {"num_heads": 6, "num_kv_heads": 3, "page_size": 1, "q_len": 2},
+        {"num_heads": 16, "q_len": 4, "mask": "sliding_window_causal[70]"},
+    ],
+    ids=str,
+)
+def test_variants(fields):
+    check(MlaDecodeConfig(**fields), (3, 260), split_keys=128)
