@@ -77,6 +77,12 @@ class StreamedAttention:
         refuse_unsupported(k)
         if persistent:
             refuse_persistent(k)
+        if eager and k.rescale_threshold != 0:
+            raise ConfigError(
+                f"rescale=eager: the maximum moves on every tile, and rescale_threshold="
+                f"{k.rescale_threshold:g} lets it lag",
+                hint="rescale_threshold=0, or rescale=lazy",
+            )
         if aiter and (not persistent or not isinstance(k, MlaConfig)):
             raise ConfigError(
                 "arguments=aiter: AITER's arguments are those of its persistent MLA prefill",
