@@ -63,7 +63,8 @@ def residents(kernel: KernelCode, waves: int, lds_bytes: int) -> int:
 def memory_share(machine: Machine, reuse: float) -> float:
     """Bytes a cycle that a CU gets from beyond its L1 while all CUs ask: the L2's share, or the
     HBM's times how often each of its bytes is asked for."""
-    return min(machine.l2_bytes, machine.hbm_bytes / machine.cus * max(reuse, 1.0))
+    hbm = machine.hbm / machine.clock / machine.cus
+    return min(machine.l2_bytes, hbm * max(reuse, 1.0))
 
 
 def time_unit(
