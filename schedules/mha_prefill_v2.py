@@ -20,11 +20,10 @@ is the first that some row of the workgroup sees, tile N - 1 the last. Page numb
 a cluster ahead of the copy that they are for.
 """
 
-from mlagen.schedules.mla_prefill_v2 import mla_prefill_v2
-
 from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
 from mlagen.kernels.mha_prefill import Attention, key_ring, value_ring
 from mlagen.problem import MhaConfig
+from mlagen.schedules.mla_prefill_v2 import mla_prefill_v2
 
 
 @schedule(problem=MhaConfig, target="gfx950")

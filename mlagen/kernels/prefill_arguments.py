@@ -18,8 +18,8 @@ ONCE = "PTRS"
 
 @dataclass(frozen=True)
 class Arguments:
-    """Registers of each argument by name, and (mnemonic, registers, offset) of each load. `once`: the
-    block of those that the setup alone needs."""
+    """Registers of each argument by name, and (mnemonic, registers, offset) of each load. `once`:
+    the block of those that the setup alone needs."""
 
     regs: dict[str, Regs]
     once: Regs | None

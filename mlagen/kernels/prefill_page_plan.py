@@ -56,8 +56,8 @@ class RingPlan:
 
 
 def unit_of(k: PrefillConfig) -> int:
-    """Keys that one look-up serves; a whole tile where K and V are contiguous. 1: only with pages of
-    one key."""
+    """Keys that one look-up serves; a whole tile where K and V are contiguous. 1: only with pages
+    of one key."""
     return math.gcd(k.page_size, k.kv_block)
 
 

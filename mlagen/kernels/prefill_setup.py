@@ -1,8 +1,9 @@
 """What a prefill kernel does once a workgroup before its tiles: operands of the setup's templates.
 
 They are operations of their own, because each is readable alone: arguments, sequence (where lengths
-differ by sequence), buffers, walk, lanes, begin_pages (where paged). They share scalar temporaries, in this order: head, K/V head,
-first query row, then three of no fixed meaning; and the vector temporary T, the thread's number.
+differ by sequence), buffers, walk, lanes, begin_pages (where paged). They share scalar temporaries,
+in this order: head, K/V head, first query row, then three of no fixed meaning; and the vector
+temporary T, the thread's number.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from mla_cases import KERNEL, built, check
 
 from mlagen.binary import load_code_object
 from mlagen.emulator import Argument, Buffer, emulate
-from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.errors import ConfigError
 from mlagen.ops import MlaPrefillKernel
 from mlagen.problem import MlaConfig
 from mlagen.problem.formats import scale_log2e
@@ -151,8 +151,3 @@ def test_a_pool_beyond_4_gib(page_size):
 def test_page_sizes_that_are_none():
     with pytest.raises(ConfigError, match="page_size=24: a page holds 1, 16, 32 keys, or a mult"):
         config_of(page_size=24)
-
-
-def test_work_items_over_pages_are_refused():
-    with pytest.raises(UnsupportedError, match="grid=persistent, page_size=64"):
-        built(config_of(page_size=64, lse=False), grid="persistent")

@@ -1,5 +1,5 @@
-"""Prints the tables of docs/oracles_mla_prefill.md, and that of fp8 in docs/oracles_mha.md: what fp8
-costs, and how sharp the bounds are.
+"""Prints the tables of docs/oracles_mla_prefill.md and docs/oracles_mha.md on fp8: what it costs,
+and how sharp the bounds are.
 
 python tests/problem/mla_prefill_oracle_report.py
 """
