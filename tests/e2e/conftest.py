@@ -1,5 +1,5 @@
-"""The MLA kernels' cases are many: CI runs a fifth of them, the same ones each time, and all of them
-run where MLAGEN_ACCEPTANCE=1."""
+"""The cases of the streamed kernels are many: CI runs a fifth of them, the same ones each time; all of
+them run where MLAGEN_ACCEPTANCE is set."""
 
 import os
 import sys
