@@ -1,4 +1,7 @@
-"""Long-context MHA / GQA prefill on gfx950, bf16: eight waves, 32 query rows each, 64 keys a tile.
+"""Long-context MHA / GQA prefill on gfx950: eight waves, 32 query rows each.
+
+fp8 has the table of `mla_prefill_v2`: K and V streamed through small bands of registers beside one
+score tile. This file's is that of bf16, 64 keys a tile.
 
 Two tiles are in work at any time: while the matrix pipe computes S(i) = K(i) Q^T, the vector pipe
 finishes the softmax of tile i - 1; while it computes O += V(i-1)^T P(i-1), the vector pipe starts
@@ -20,10 +23,15 @@ a cluster ahead of the copy that they are for.
 from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
 from mlagen.kernels.mha_prefill import Attention, key_ring, value_ring
 from mlagen.problem import MhaConfig
+from mlagen.schedules.mla_prefill_v2 import mla_prefill_v2
 
 
 @schedule(problem=MhaConfig, target="gfx950")
 def mha_prefill_v2(k, s):
+    if k.dtype == "fp8_e4m3":
+        mla_prefill_v2(k, s)
+        return
+
     swizzle = s.choice("k_swizzle", "8-9 into 4-5", "9-8 into 4-5", comment="K bank swizzle")
     k_slots = s.choice("k_slots", 2, 3, 4, comment="K tiles in LDS: how far its DMA runs ahead")
     v_slots = s.choice("v_slots", 2, 3, 4, 8, comment="V tiles in LDS")

@@ -9,16 +9,30 @@ half has a stream of its own: the lower fetches K, the upper V.
 |---------|--------|----------------------------------|-------------------------------------------|
 | A       | QK(i)  |                                  | rest of K(i); DMA: K ahead, or V ahead    |
 | B       |        | mask(i), maximum, c S - M, exp2  | first fragments of V(i)                   |
-| C       |        | rescale O, exp2, row sum, P(i)   |                                           |
+| C       |        | rescale O, exp2, row sum, P(i)   | pages of the next DMA, where paged        |
 | D       | PV(i)  |                                  | rest of V(i); first fragments of K(i + 1) |
 
 The waits before the barriers and inside the products, the prologue and the drain are derived.
 """
 
-from mlagen.dsl import cluster, copy, epilogue, only, prologue, read, roles, schedule, tiles, weave
+from mlagen.dsl import (
+    Wait,
+    cluster,
+    copy,
+    each_item,
+    epilogue,
+    only,
+    prologue,
+    read,
+    roles,
+    schedule,
+    tiles,
+    weave,
+)
 from mlagen.kernels.mla_prefill import (
     StreamedAttention,
     key_ring,
+    key_slots,
     value_layouts,
     value_ring,
     value_slots,
@@ -28,28 +42,38 @@ from mlagen.problem import MlaConfig
 
 @schedule(problem=MlaConfig, target="gfx950")
 def mla_prefill_v2(k, s):
-    k_slots = s.choice("k_slots", 2, 3, comment="K tiles in LDS: how far its DMA runs ahead")
+    k_slots = s.choice(
+        "k_slots", *key_slots(k), comment="K tiles in LDS: how far its DMA runs ahead"
+    )
     v_slots = s.choice("v_slots", *value_slots(k), comment="V tiles in LDS")
     swizzle = s.choice("k_swizzle", "8-9 into 4-5", "9-8 into 4-5", "none", comment="K in LDS")
     v_layout = s.choice("v_layout", *value_layouts(k), comment="V in LDS")
     band = s.choice("band", 4, 3, 2, comment="fragments of K, and of V, in registers")
-    early = s.choice("early_exp", 16, 0, 24, 32, 48, comment="exp2 in cluster B, of 64 a lane")
+    early = s.choice("early_exp", 16, 0, 24, 32, 48, comment="exp2 in cluster B, 64ths")
     stagger = s.choice("stagger", 2, 1, 3, comment="clusters that the upper half is behind")
     rescale = s.choice("rescale", "lazy", "eager", comment="O follows a maximum that moved, or all")
+    sums = s.choice("row_sums", "packed", "single", comment="additions of P")
+    all_dma = s.choice("dma_wait", "latest", "early", comment="cluster C waits for all DMA, or not")
     qk_pattern = s.choice("qk_pattern", "even", "8x2:2", "12x1:1", comment="DMA under QK")
     pv_pattern = s.choice("pv_pattern", "20x1:0 4x1:2", "even", "24x1:0", comment="K under PV")
+    grid = s.choice("grid", "static", "persistent", comment="a workgroup is a tile, or walks items")
+    arguments = s.choice("arguments", "mlagen", "aiter", comment="whose: for host code of AITER's")
     priority = s.choice("priority", 1, 0, 2, 3, comment="s_setprio of clusters A and D")
 
     K = key_ring(s, k, slots=k_slots, waves=4, swizzle=swizzle)
     V = value_ring(s, k, slots=v_slots, waves=4, layout=v_layout)
     attention = StreamedAttention(
-        k, s, K, V, band=band, early=early, eager=rescale == "eager", fetch={"lower": K, "upper": V}
-    )
+        k, s, K, V, band=band, early=early, eager=rescale == "eager",
+        packed_sums=sums == "packed",
+        fetch={"lower": K, "upper": V}, persistent=grid == "persistent", aiter=arguments == "aiter",
+    )  # fmt: skip
     waves = roles(lower=range(4), upper=range(4, 8), stagger=stagger)
     lower, upper = waves["lower"], waves["upper"]
 
     with prologue():
         attention.setup()
+    with each_item() if grid == "persistent" else prologue():
+        attention.begin()
         attention.load_queries()
 
     for i in tiles(waves):
@@ -62,7 +86,11 @@ def mla_prefill_v2(k, s):
             read(V, i)
             attention.mask(i)
             attention.partial_softmax(i)
-        with cluster("C"):
+        with cluster("C", wait=Wait(vm=0) if all_dma == "early" else None):
+            with only(lower):
+                attention.find_pages(K, i + k_slots)
+            with only(upper):
+                attention.find_pages(V, i + v_slots)
             attention.rescale(i)
             attention.tail_softmax(i)
         with cluster("D", priority=priority):

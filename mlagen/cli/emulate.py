@@ -83,7 +83,7 @@ def command(
     if launch_path is None:
         raise ConfigError("--launch is missing", hint="--template prints a launch file to fill in")
     launch = read_launch_file(launch_path)
-    groups = [_workgroup(text) for text in workgroups]
+    groups = [parse_workgroup(text) for text in workgroups]
     with _progress(launch, len(groups)) as (progress, executed):
         run = run_launch(
             code,
@@ -109,7 +109,8 @@ def command(
         raise FindingsError(f"the sanitizer found {wrong} defects" if wrong > 1 else "one defect")
 
 
-def _workgroup(text: str) -> tuple[int, int, int]:
+def parse_workgroup(text: str) -> tuple[int, int, int]:
+    """`X,Y,Z` of --workgroups. ConfigError for anything else."""
     try:
         parts = [int(part) for part in text.split(",")]
     except ValueError:

@@ -8,6 +8,7 @@ from mlagen.dsl import Schedule
 from mlagen.errors import ScheduleError
 
 NEEDED = ("N", "LEFT", "WAVE")  # scalar registers that the control flow reads
+ITEMS = ("ITEMS", "ITEM")  # and of a persistent kernel
 LANE_BITS = 6  # a wave is 64 consecutive work items
 
 
@@ -15,7 +16,8 @@ class ControlFlow:
     """Spells labels and branches of one stream ("" in `role`: the one that all roles share)."""
 
     def __init__(self, schedule: Schedule, parser: Parser, prefix: str) -> None:
-        missing = [name for name in NEEDED if name not in schedule.registers.scalars]
+        needed = NEEDED + ITEMS if schedule.persistent else NEEDED
+        missing = [name for name in needed if name not in schedule.registers.scalars]
         if missing:
             raise ScheduleError(
                 f"{schedule.file}: control flow needs the scalar register {missing[0]!r}",

@@ -5,6 +5,10 @@ the slot period, and one drain for each phase the loop can be left in:
 
     setup -> N = 0 | N = 1 | ... | prologue -> loop (phase by phase) -> drain (phase) -> epilogue
 
+A persistent kernel repeats all but the setup, for one work item after another:
+
+    setup -> item (none left: end) -> N = 0 | ... -> epilogue -> item
+
 Where roles differ, all of this stands once a role, behind an entry that tells the waves apart.
 """
 
@@ -33,7 +37,10 @@ def build_layout(schedule: Schedule, lowering: Lowering, prefix: str) -> Layout:
     for builder in builders:
         segments += builder.build()
     ways = {builder.stream.role: builder.path for builder in builders}
-    return Layout(segments, streams, edge.period, edge.first_looped, edge.low, edge.high, ways)
+    once = {x.stream.role: x.once() for x in builders} if schedule.persistent else {}
+    return Layout(
+        segments, streams, edge.period, edge.first_looped, edge.low, edge.high, ways, once
+    )
 
 
 class StreamBuilder:
@@ -46,28 +53,44 @@ class StreamBuilder:
         self.control = ControlFlow(schedule, lowering.parser, self.prefix)
         self.schedule, self.lowering, self.stream, self.edge = schedule, lowering, stream, edge
         self.labels = 0
+        for operation in schedule.prologue if schedule.persistent else ():
+            if operation.access is not None:
+                raise ScheduleError(
+                    f"{schedule.file}:{operation.line} {operation} stands ahead of the work items, "
+                    f"but LDS is free again where an item begins",
+                    hint="put it inside `with each_item()`, or in a cluster",
+                )
 
     def build(self) -> list[Segment]:
         edge = self.edge
         phases = [(edge.low + step) % edge.period for step in range(edge.period)]
         segments = [self._setup()]
+        if self.schedule.persistent:
+            segments.append(self._item())
         for n in range(1, edge.first_looped):
             segments.append(self._straight(n))
         segments.append(self._prologue())
         segments += [self._loop(phase, phases) for phase in phases]
         segments += [self._drain(phase) for phase in phases]
-        return [*segments, self._empty(), self._epilogue()]
+        segments += [self._empty(), self._epilogue()]
+        if self.schedule.persistent:
+            segments.append(self._segment("END", "end", [], tail=self.control.code("s_endpgm")))
+        return segments
 
     # ---- paths -------------------------------------------------------------------------------
 
     def path(self, n: int) -> list[Step]:
-        """The pieces of `n` tiles."""
-        steps = [Step(self._own("setup"), 0)]
+        """The pieces of `n` tiles: of a workgroup, or of one work item."""
+        steps = [Step(self._own("item"), 0)] if self.schedule.persistent else self.once()
         if n == 0:
             steps.append(Step(self._own("empty"), 0))
         for instance in self._expand(n):
             steps.append(Step(self._key(instance, n), instance.i))
         return [*steps, Step(self._own("epilogue"), 0)]
+
+    def once(self) -> list[Step]:
+        """What runs ahead of everything."""
+        return [Step(self._own("setup"), 0)]
 
     def _expand(self, n: int) -> list[Instance]:
         return expand(self.schedule, n, self.stream.role)
@@ -88,18 +111,38 @@ class StreamBuilder:
     # ---- segments ----------------------------------------------------------------------------
 
     def _setup(self) -> Segment:
-        code, label = self.control.code, self.control.label
-        prologue = self.schedule.prologue
-        piece = Piece(self._own("setup"), "setup", None, self._once(prologue), False,
-                      stagger="enter")  # fmt: skip
-        tail = self.control.stagger(self.stream, entering=True)
-        tail += code("s_cmp_eq_u32 s[N], 0", f"s_cbranch_scc1 {label('EMPTY')}")
-        for n in range(1, self.edge.first_looped):
-            tail += code(f"s_cmp_eq_u32 s[N], {n}", f"s_cbranch_scc1 {label(f'N{n}')}")
-        tail += code(f"s_branch {label('PROLOGUE')}")
+        code, label, prologue = self.control.code, self.control.label, self.schedule.prologue
+        piece = Piece(self._own("setup"), "setup", None, self._once(prologue), False)
+        if self.schedule.persistent:
+            tail = code("s_mov_b32 s[ITEM], 0") + self._to("ITEM")
+            piece.control = tail + self._more()
+        else:
+            piece.stagger = "enter"
+            piece.control = tail = self._choose()
         if any(operation.leaves for operation in prologue):
-            tail += code(f"{label(EXIT)}:", "s_endpgm")
+            tail = [*tail, *code(f"{label(EXIT)}:", "s_endpgm")]
         return self._segment("SETUP", "setup", [piece], tail=tail)
+
+    def _item(self) -> Segment:
+        """All waves meet before an item: whatever the former one had in LDS is not needed."""
+        body = self.control.code("s_barrier") + self._once(self.schedule.items)
+        piece = Piece(self._own("item"), "item", None, body, False, stagger="enter")
+        piece.control = self._choose()
+        return self._segment("ITEM", "item", [piece], head=self._more(), tail=piece.control)
+
+    def _more(self) -> list[Instruction]:
+        """The end, where no item is left."""
+        return self.control.code("s_cmp_ge_u32 s[ITEM], s[ITEMS]",
+                                 f"s_cbranch_scc1 {self.control.label('END')}")  # fmt: skip
+
+    def _choose(self) -> list[Instruction]:
+        """Roles fall behind each other; then the code for N."""
+        code, label = self.control.code, self.control.label
+        chosen = self.control.stagger(self.stream, entering=True)
+        chosen += code("s_cmp_eq_u32 s[N], 0", f"s_cbranch_scc1 {label('EMPTY')}")
+        for n in range(1, self.edge.first_looped):
+            chosen += code(f"s_cmp_eq_u32 s[N], {n}", f"s_cbranch_scc1 {label(f'N{n}')}")
+        return chosen + self._to("PROLOGUE")
 
     def _straight(self, n: int) -> Segment:
         section = f"N = {n}"
@@ -143,7 +186,11 @@ class StreamBuilder:
     def _epilogue(self) -> Segment:
         body = self._once(op for op in self.schedule.epilogue if op.domain == "every")
         piece = Piece(self._own("epilogue"), "epilogue", None, body, False, stagger="leave")
-        tail = self.control.stagger(self.stream, entering=False) + self.control.code("s_endpgm")
+        tail = self.control.stagger(self.stream, entering=False)
+        if self.schedule.persistent:
+            tail += self.control.code("s_add_u32 s[ITEM], s[ITEM], 1") + self._to("ITEM")
+        else:
+            tail += self.control.code("s_endpgm")
         return self._segment("EPILOGUE", "epilogue", [piece], tail=tail)
 
     def _segment(
@@ -225,6 +272,12 @@ class StreamBuilder:
                 raise ScheduleError(
                     f"{self.schedule.file}:{operation.line} {operation} may end the workgroup",
                     hint="that stands in the prologue, ahead of every barrier",
+                )
+            if operation.roles and len(operation.roles) < len(self.schedule.roles.members):
+                raise ScheduleError(
+                    f"{self.schedule.file}:{operation.line} {operation} of role "
+                    f"{' and '.join(operation.roles)} alone may end the workgroup",
+                    hint="the other waves would wait for it at their next barrier",
                 )
             place = self.control.label(EXIT)
             body = [

@@ -7,7 +7,7 @@ tiles in the same slot of a register ring.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
 from mlagen.codegen.expand import bounds, expand
@@ -35,9 +35,9 @@ def lifetimes(schedule: Schedule, n: int, role: str = "") -> list[Lifetime]:
     ScheduleError for a use of a value that nothing defined."""
     blocks = schedule.registers.blocks
     alive: dict[tuple[str, int | None], Lifetime] = {}
-    order: list[tuple[int | None, Operation]] = [
-        (None, op) for op in schedule.prologue if op.belongs(role)
-    ]
+    once = [op for op in schedule.prologue if op.belongs(role)]
+    order: list[tuple[int | None, Operation]] = [(None, op) for op in once]
+    order += [(None, op) for op in schedule.items if op.belongs(role)]
     order += [(inst.i, op) for inst in expand(schedule, n, role) for op in inst.operations]
     for step, (i, operation) in enumerate(order):
 
@@ -62,6 +62,12 @@ def lifetimes(schedule: Schedule, n: int, role: str = "") -> list[Lifetime]:
             alive[(name, tile)] = Lifetime(
                 name, tile, block.bank if block else name, slot, step, step, operation, operation
             )
+    if schedule.persistent:
+        # What the prologue made and an item uses, the next item uses again.
+        return [
+            replace(x, end=len(order)) if x.start < len(once) <= x.end else x
+            for x in alive.values()
+        ]
     return list(alive.values())
 
 

@@ -35,7 +35,7 @@ def hazard_info(x: Instruction) -> HazardInfo:
     kind = Kind.OTHER if x.mnemonic in _NO_HAZARD else _KINDS.get(x.pipe, Kind.OTHER)
     if not kind:
         return HazardInfo(Kind.OTHER)
-    if x.pipe == "vmem" and x.text.endswith(" lds"):
+    if x.pipe == "vmem" and (x.text.endswith(" lds") or "_load_lds_" in x.mnemonic):
         kind = Kind.LDS_DMA
     elif x.mnemonic.startswith("v_permlane"):
         kind = Kind.PERMLANE
@@ -66,7 +66,12 @@ def hazard_info(x: Instruction) -> HazardInfo:
 def pad(layout: Layout) -> int:
     """Insert the wait states that every path through the program needs; returns their sum."""
     runs = list(_runs(layout))
-    infos = [[hazard_info(x) for x in run] for run in runs]
+    known: dict[str, HazardInfo] = {}  # by text: registers have their numbers in it
+    for run in runs:
+        for x in run:
+            if x.text not in known:
+                known[x.text] = hazard_info(x)
+    infos = [[known[x.text] for x in run] for run in runs]
     at_label: dict[str, HazardTracker] = {}
     for _ in range(SWEEPS):
         changed, nops = _sweep(runs, infos, at_label)

@@ -39,6 +39,7 @@ class Instruction:
     access: Access | None = None  # LDS ring slot it copies into or reads
     target: str = ""  # label a branch goes to, or the label itself
     note: str = ""  # comment printed above it
+    skips: tuple[int, ...] = ()  # branches around a block: registers that the block touches
     passes: int = 0  # matrix instructions: passes of 4 cycles
     needed: str = ""  # a wait placed by hand: the counts that the accesses need, or "none"
 
@@ -91,6 +92,7 @@ class Piece:
     phase: int = 0
     iteration: str = ""
     stagger: Literal["", "enter", "leave"] = ""  # bare barriers of the control flow behind it
+    control: list[Instruction] = field(default_factory=list)  # that code, where it reads registers
 
     def barriers_behind(self, role: Role, roles: Roles) -> int:
         """Bare barriers that a wave of `role` passes behind the piece: those that set it behind
@@ -153,9 +155,15 @@ class Layout:
     steady_from: int
     steady_to: int
     ways: Mapping[str, Callable[[int], list[Step]]]
+    once: Mapping[str, list[Step]]  # of a persistent kernel: what runs ahead of all items
+
+    @property
+    def persistent(self) -> bool:
+        return bool(self.once)
 
     def paths(self, n: int, role: str = "") -> list[Step]:
-        """The pieces that the stream of `role` runs for `n` tiles."""
+        """The pieces that the stream of `role` runs for `n` tiles: all of them, or those of one
+        work item."""
         return self.ways[role](n)
 
     def pieces(self) -> Iterator[Piece]:

@@ -5,19 +5,26 @@ for N = 1, 2, ... Each access gets the barrier epoch in which it is issued and t
 wait completes it. An earlier access X of one wave is ordered before a later conflicting Y of
 another iff X is complete in an epoch before Y's; inside one wave, iff a wait covered X before Y.
 N grows until the state at the loop's head repeats: from there on nothing new can happen.
+
+A persistent kernel runs the path of one work item after another. Two items never meet in LDS: all
+waves pass a barrier before an item, every access of an item comes behind that barrier, and a wait
+covers every one before the next. So LDS is proved item by item; what else one item hands to the
+next is what its waits count (older operations on a counter never make a wait for the newest ones
+weaker, except scalar loads, see `pending`) and registers in flight (see `loads.py`).
 """
 
 from __future__ import annotations
 
-import re
 from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from mlagen.codegen.loads import check_loads
 from mlagen.codegen.program import Instruction, Layout, Stream
+from mlagen.codegen.violation import Violation, waited
 from mlagen.dsl import Role, Schedule
 from mlagen.errors import ProofError
 
-_COUNT = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
 NEVER = 1 << 30
 PASSES = 12  # loop passes within which a bounded schedule's state must repeat
 
@@ -45,16 +52,6 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
-    """An access pair that nothing orders, with the smallest N that shows it."""
-
-    code: str  # wait-missing | race-raw | race-war | race-waw | register-in-flight
-    text: str
-    n: int
-    deadline: int = 0  # cluster on the path at whose barrier a wait is still in time
-
-
-@dataclass(frozen=True, slots=True)
 class ProofResult:
     """`pairs`: ordered pairs checked; `tiles`: largest N expanded; `repeats`: loop passes after
     which the state repeats."""
@@ -68,7 +65,11 @@ class ProofResult:
 def prove(schedule: Schedule, layout: Layout) -> ProofResult:
     """Check all access pairs of all role pairs for every N."""
     found: dict[tuple[str, str], Violation] = {}
-    repeats = _state_repeats(schedule, layout)
+    pending = {stream.role: False for stream in layout.streams}
+    if layout.persistent:  # scalar loads that are in flight where an item begins void its waits
+        span = range(layout.first_looped + 2 * layout.period)
+        pending = {x.role: check_loads(schedule, layout, x, span)[1] for x in layout.streams}
+    repeats = _state_repeats(schedule, layout, pending)
     if repeats is None:
         # Operations pile up that nothing waits for; the pairs they break show with few tiles.
         repeats = 2
@@ -79,27 +80,29 @@ def prove(schedule: Schedule, layout: Layout) -> ProofResult:
         )
         found[("", "")] = Violation("unbounded", text, layout.first_looped + layout.period)
     largest = layout.first_looped + (repeats + 1) * layout.period + layout.period - 1
+    for stream in layout.streams:
+        problems, scalar = check_loads(schedule, layout, stream, range(largest + 1))
+        pending[stream.role] |= layout.persistent and scalar
+        for key, violation in problems:
+            found.setdefault(key, violation)
     pairs = 0
-    for n in range(1, largest + 1):
-        walkers = _walkers(schedule, layout, n)
+    for n in range(largest + 1):
+        walkers = _walkers(schedule, layout, n, pending)
         uneven = _uneven(schedule, walkers, n)
         if uneven is not None:
             return ProofResult((uneven,), pairs, n, repeats)
-        walks = [list(walker.events.values()) for walker in walkers]
-        for a, first_role in enumerate(schedule.roles.members):
-            for b, second_role in enumerate(schedule.roles.members):
-                count, problems = _check_pair(
-                    schedule, walks[a], first_role, walks[b], second_role, n
-                )
+        for first in walkers:
+            if layout.persistent:
+                for key, violation in _outside_item(schedule, first, n):
+                    found.setdefault(key, violation)
+            for second in walkers:
+                count, problems = _check_pair(schedule, first, second, n)
                 pairs += count
                 for key, violation in problems:
                     # Of several role pairs, the one that needs its wait first.
                     known = found.get(key)
                     if known is None or (known.n, known.deadline) > (n, violation.deadline):
                         found[key] = violation
-        for stream in layout.streams:
-            for key, violation in _check_registers(schedule, layout, stream, n):
-                found.setdefault(key, violation)
     violations = sorted(found.values(), key=lambda violation: violation.n)
     return ProofResult(tuple(violations), pairs, largest, repeats)
 
@@ -112,10 +115,13 @@ def require(schedule: Schedule, result: ProofResult) -> None:
         raise ProofError("\n".join(texts[:4]) + more)
 
 
-def _walkers(schedule: Schedule, layout: Layout, n: int) -> list[_Walker]:
-    """One wave of each role, behind its way through `n` tiles."""
+def _walkers(
+    schedule: Schedule, layout: Layout, n: int, pending: Mapping[str, bool]
+) -> list[_Walker]:
+    """One wave of each role, behind its way through `n` tiles. `pending`: by stream, whether scalar
+    loads may be in flight when it begins."""
     walkers = [
-        _Walker(schedule, layout, stream, role)
+        _Walker(schedule, layout, stream, role, pending[stream.role])
         for stream in layout.streams
         for role in stream.members
     ]
@@ -140,13 +146,15 @@ def _uneven(schedule: Schedule, walkers: list[_Walker], n: int) -> Violation | N
 class _Walker:
     """Follows one wave through the program."""
 
-    def __init__(self, schedule: Schedule, layout: Layout, stream: Stream, role: Role) -> None:
+    def __init__(
+        self, schedule: Schedule, layout: Layout, stream: Stream, role: Role, pending: bool
+    ) -> None:
         self.schedule, self.layout, self.stream, self.role = schedule, layout, stream, role
         self.pieces = layout.by_key()
         self.epoch = 0
         self.order = 0
         self.queues: dict[str, deque[Event | None]] = {"vm": deque(), "lgkm": deque()}
-        self.scalar_loads = 0  # in flight; they return out of order
+        self.scalar_loads = int(pending)  # in flight; they return out of order
         self.events: dict[tuple[int, str, str, int], Event] = {}
         self.heads: list[tuple[object, ...]] = []  # state at each steady iteration of phase `low`
 
@@ -191,13 +199,13 @@ class _Walker:
         return event
 
     def _wait(self, instruction: Instruction) -> None:
-        for name, count in _COUNT.findall(instruction.text):
-            if name == "lgkmcnt":
-                if self.scalar_loads and int(count):
+        for counter, count in waited(instruction):
+            if counter == "lgkm":
+                if self.scalar_loads and count:
                     continue  # any of them may be the ones that are left: only 0 says anything
                 self.scalar_loads = 0
-            queue = self.queues["vm" if name == "vmcnt" else "lgkm"]
-            while len(queue) > int(count):
+            queue = self.queues[counter]
+            while len(queue) > count:
                 event = queue.popleft()
                 if event is None:
                     continue
@@ -225,12 +233,12 @@ class _Walker:
         self.heads.append((queues, self.scalar_loads, slots))
 
 
-def _state_repeats(schedule: Schedule, layout: Layout) -> int | None:
+def _state_repeats(schedule: Schedule, layout: Layout, pending: Mapping[str, bool]) -> int | None:
     """Loop passes after which the state at the loop's head is the one before; None if it keeps
     changing."""
     n = layout.first_looped + PASSES * layout.period
     needed = 0
-    for walker in _walkers(schedule, layout, n):
+    for walker in _walkers(schedule, layout, n, pending):
         heads = walker.heads
         same = [k for k in range(1, len(heads)) if heads[k] == heads[k - 1]]
         if not same:
@@ -239,22 +247,33 @@ def _state_repeats(schedule: Schedule, layout: Layout) -> int | None:
     return needed
 
 
+def _outside_item(
+    schedule: Schedule, walker: _Walker, n: int
+) -> Iterator[tuple[tuple[str, str], Violation]]:
+    """LDS accesses of a work item that another item's may meet."""
+    for event in walker.events.values():
+        if event.issued and not event.flying:
+            continue
+        when = "be in flight when the next item begins" if event.issued else "come too early"
+        text = (
+            f"error[race-item] {schedule.file}:{event.line} {event.operation} of role "
+            f"{walker.role.name} may {when}: items are ordered by the barrier between them only. "
+            f"First at N = {n}."
+        )
+        yield (event.operation, "item"), Violation("race-item", text, n)
+
+
 def _check_pair(
-    schedule: Schedule,
-    first: list[Event],
-    first_role: Role,
-    second: list[Event],
-    second_role: Role,
-    n: int,
+    schedule: Schedule, first: _Walker, second: _Walker, n: int
 ) -> tuple[int, list[tuple[tuple[str, str], Violation]]]:
     """All conflicting (X of first, Y of second) with X earlier in tile order of their slot."""
     by_slot: dict[tuple[str, int], list[Event]] = {}
-    for event in first:
+    for event in first.events.values():
         by_slot.setdefault((event.ring, event.slot), []).append(event)
     problems = []
     count = 0
-    same_role = first_role is second_role
-    for y in second:
+    same_role = first.role is second.role
+    for y in second.events.values():
         period = schedule.lds.rings[y.ring].slots
         for x in by_slot.get((y.ring, y.slot), ()):
             # What must come before y: the copy of what it reads, or, for a copy, everything that
@@ -272,7 +291,7 @@ def _check_pair(
             if across and within:
                 continue
             key = (f"{x.operation}:{x.line}", f"{y.operation}:{y.line}")
-            problems.append((key, _violation(schedule, x, first_role, y, second_role, first, n)))
+            problems.append((key, _violation(schedule, x, first, y, second, n)))
     return count, problems
 
 
@@ -285,13 +304,13 @@ def _deadline(first: Role, second: Role, ordinal: int) -> int:
 def _violation(
     schedule: Schedule,
     x: Event,
-    x_role: Role,
+    first: _Walker,
     y: Event,
-    y_role: Role,
-    wave: list[Event],
+    second: _Walker,
     n: int,
 ) -> Violation:
     """The diagnostic of one unordered pair."""
+    x_role, y_role = first.role, second.role
     deadline = _deadline(x_role, y_role, y.ordinal)
     clusters = [cluster.name for cluster in schedule.loop]
     at = clusters.index(x.cluster) if x.cluster in clusters else 0
@@ -309,7 +328,7 @@ def _violation(
         # Operations of the same counter that may stay in flight at the deadline's barrier.
         newer = sum(
             e.parts
-            for e in wave
+            for e in first.events.values()
             if e.counter == x.counter and e.order > x.last and e.ordinal <= deadline
         )
         counter = "vmcnt" if x.counter == "vm" else "lgkmcnt"
@@ -328,58 +347,3 @@ def _hazard(x: Event, y: Event) -> str:
     if y.kind == "read":
         return "raw"
     return "war" if x.kind == "read" else "waw"
-
-
-def _check_registers(
-    schedule: Schedule, layout: Layout, stream: Stream, n: int
-) -> list[tuple[tuple[str, str], Violation]]:
-    """Registers used while a load into them may still be in flight (one wave's program order)."""
-    pieces = layout.by_key()
-    queues: dict[str, deque[Instruction]] = {"vm": deque(), "lgkm": deque()}
-    flying: dict[int, Instruction] = {}
-    problems = []
-    scalar_loads = 0
-
-    def settle(counter: str, count: int) -> None:
-        nonlocal scalar_loads
-        queue = queues[counter]
-        if counter == "lgkm" and scalar_loads and count:
-            return  # scalar loads return out of order: only 0 says anything
-        while len(queue) > count:
-            done = queue.popleft()
-            for register in done.writes:
-                if flying.get(register) is done:
-                    del flying[register]
-        if counter == "lgkm" and count == 0:
-            scalar_loads = 0
-
-    who = f" of role {stream.role}" if stream.role else ""
-    for step in layout.paths(n, stream.role):
-        for instruction in pieces[step.piece].body:
-            if instruction.pipe == "wait":
-                for name, count in _COUNT.findall(instruction.text):
-                    settle("vm" if name == "vmcnt" else "lgkm", int(count))
-                continue
-            if flying:
-                for register in (*instruction.reads, *instruction.writes):
-                    load = flying.get(register)
-                    if load is None or load.origin is None or instruction.origin is None:
-                        continue
-                    counter = "vmcnt" if load.counter == "vm" else "lgkmcnt"
-                    newer = len(queues[load.counter]) - 1 - queues[load.counter].index(load)
-                    key = (load.origin.operation, instruction.origin.operation)
-                    text = (
-                        f"error[wait-missing] {schedule.file}:{instruction.origin.schedule_line} "
-                        f"{instruction.origin.operation}{who}: `{instruction.text}` uses a "
-                        f"register that `{load.text}` of {load.origin.operation} "
-                        f"(:{load.origin.schedule_line}) may still be loading. "
-                        f"Needs {counter}({newer}) before it. First at N = {n}."
-                    )
-                    problems.append((key, Violation("wait-missing", text, n)))
-                    break
-            if instruction.counter:
-                queues[instruction.counter].append(instruction)
-                scalar_loads += instruction.pipe == "smem"
-                for register in instruction.writes:
-                    flying[register] = instruction
-    return problems

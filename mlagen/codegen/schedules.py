@@ -136,6 +136,9 @@ def _pick(module: ModuleType, wanted: str, target: str | None, where: str) -> Sc
     }
     if wanted and wanted in found:
         return found[wanted]
+    # What it only imports, to hand problems on to, is not what the file is for.
+    own = {name: value for name, value in found.items() if value.source == module.__file__}
+    found = own or found
     if not wanted and len(found) == 1:
         return next(iter(found.values()))
     fitting = [value for value in found.values() if value.target == target]

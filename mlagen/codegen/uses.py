@@ -12,7 +12,6 @@ from itertools import groupby
 
 from mlagen.codegen.program import Instruction, Layout, Stream
 from mlagen.dsl import Schedule
-from mlagen.dsl.operation import operations_of
 from mlagen.errors import ProofError
 
 
@@ -39,12 +38,8 @@ class SlotUse:
 
 def text_order(schedule: Schedule) -> dict[int, int]:
     """Position in the schedule's text of each operation that accesses LDS, by its access."""
-    operations = (
-        *schedule.prologue,
-        *operations_of(step for cluster in schedule.loop for step in cluster.steps),
-        *schedule.epilogue,
-    )
-    return {id(op.access): at for at, op in enumerate(operations) if op.access is not None}
+    operations = enumerate(schedule.operations)
+    return {id(op.access): at for at, op in operations if op.access is not None}
 
 
 def slot_uses(schedule: Schedule, layout: Layout, stream: Stream, n: int) -> list[SlotUse]:

@@ -23,7 +23,8 @@ from mlagen.targets import Gfx950
 def derive_waits(
     schedule: Schedule, layout: Layout, tiles: Iterable[int]
 ) -> dict[WaitPoint, Counts]:
-    """Wait counts for every point of the program, the strictest over all given tile counts.
+    """Wait counts for every point of the program, the strictest over all given tile counts and, of
+    a persistent kernel, over all work items that may have gone before.
 
     ProofError when a read finds another tile in its slot. A pair that no wait can order gets the
     earliest wait there is, and the proof names it.
@@ -43,12 +44,36 @@ def _strictest(
     given: Mapping[WaitPoint, Counts],
 ) -> dict[WaitPoint, Counts]:
     result = dict(given)
-    for n, by_stream in due.items():
-        for role, wanted in by_stream.items():
-            path = layout.paths(n, role)
-            for point, counts in _derive(schedule, layout, path, wanted, given).items():
-                result[point] = result.get(point, Counts()).stricter(counts)
+
+    def derive(
+        path: Sequence[Step], wanted: Mapping[int, Mapping[str, int]], before: InFlight
+    ) -> InFlight:
+        found, after = _derive(schedule, layout, path, wanted, given, before)
+        for point, counts in found.items():
+            result[point] = result.get(point, Counts()).stricter(counts)
+        return after
+
+    for role in (stream.role for stream in layout.streams):
+        start = derive(layout.once.get(role, []), {}, InFlight())
+        # What an item finds in flight is what some item left, or the setup: all there can be.
+        seen, work = {start}, [start]
+        while work:
+            before = work.pop()
+            for n, by_stream in due.items():
+                after = derive(layout.paths(n, role), by_stream[role], before)
+                if layout.persistent and after not in seen:
+                    seen.add(after)
+                    work.append(after)
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """What a wave may still be loading where a work item begins. `registers`: (register, counter,
+    tickets issued since its own), `scalar`: whether scalar loads are among it."""
+
+    registers: frozenset[tuple[int, str, int]] = frozenset()
+    scalar: bool = False
 
 
 def _deadlines(schedule: Schedule, layout: Layout, n: int) -> dict[str, dict[int, dict[str, int]]]:
@@ -66,6 +91,13 @@ def _deadlines(schedule: Schedule, layout: Layout, n: int) -> dict[str, dict[int
         wanted = due[first.stream.role].setdefault(max(at, first.step), {})
         counter = "vm" if first.kind == "copy" else "lgkm"
         wanted[counter] = max(wanted.get(counter, 0), first.ticket)
+    if layout.persistent:
+        # The next item may use every slot behind the barrier that it begins with.
+        for use in uses:
+            last = len(layout.paths(n, use.stream.role)) - 1
+            wanted = due[use.stream.role].setdefault(last, {})
+            counter = "vm" if use.kind == "copy" else "lgkm"
+            wanted[counter] = max(wanted.get(counter, 0), use.ticket)
     return due
 
 
@@ -99,17 +131,22 @@ def _derive(
     path: Sequence[Step],
     due: Mapping[int, Mapping[str, int]],
     given: Mapping[WaitPoint, Counts],
-) -> dict[WaitPoint, Counts]:
-    """Waits that one stream's path needs on top of the given ones."""
+    before: InFlight,
+) -> tuple[dict[WaitPoint, Counts], InFlight]:
+    """Waits that one stream's path needs on top of the given ones, and what it leaves in flight."""
     target: Gfx950 = schedule.target
     result: dict[WaitPoint, Counts] = {}
     pieces = layout.by_key()
-    issued = {"vm": 0, "lgkm": 0}
-    done = {"vm": 0, "lgkm": 0}
-    scalar_ticket = 0  # last scalar load: they return out of order, so only lgkmcnt(0) is a wait
-    flying: dict[int, tuple[str, int]] = {}
     # A field of all ones asks for no wait at all (CDNA4 ISA, S_WAITCNT): one below is the weakest.
     capacity = {"vm": target.vmcnt_max - 1, "lgkm": target.lgkmcnt_max - 1}
+    # Tickets of this path count from 1; what was in flight before has older ones.
+    oldest = {counter: -count - 1 for counter, count in capacity.items()}
+    issued = {"vm": 0, "lgkm": 0}
+    done = {counter: ticket - 1 for counter, ticket in oldest.items()}
+    # Last scalar load: they return out of order, so only lgkmcnt(0) is a wait.
+    scalar_ticket = 0 if before.scalar else done["lgkm"]
+    flying = {register: (counter, -age) for register, counter, age in before.registers}
+    loading = flying.keys()
 
     def reached(counter: str, count: int) -> int:
         """The last ticket that is complete behind a wait for `count`."""
@@ -130,18 +167,26 @@ def _derive(
     for at, step in enumerate(path):
         piece = pieces[step.piece]
         for index, instruction in enumerate(piece.body):
-            for register in (*instruction.reads, *instruction.writes):
-                load = flying.pop(register, None)
-                if load is not None:
-                    need(WaitPoint(piece.key, index), *load)
+            if not (
+                loading.isdisjoint(instruction.reads)
+                and loading.isdisjoint(instruction.writes)
+                and loading.isdisjoint(instruction.skips)
+            ):
+                for register in (*instruction.reads, *instruction.writes, *instruction.skips):
+                    load = flying.pop(register, None)
+                    if load is not None:
+                        need(WaitPoint(piece.key, index), *load)
             if instruction.counter:
                 issued[instruction.counter] += 1
                 if instruction.pipe == "smem":
                     scalar_ticket = issued["lgkm"]
                 for register in instruction.writes:
                     flying[register] = (instruction.counter, issued[instruction.counter])
-        covered = dict(done)
         end = WaitPoint(piece.key, len(piece.body))
+        for register in [r for x in piece.control for r in x.reads]:
+            if register in flying:
+                need(end, *flying.pop(register))
+        covered = dict(done)
         for counter in done:
             count = getattr(given.get(end), counter, None)
             if count is not None:
@@ -155,4 +200,9 @@ def _derive(
                 done[counter] = covered[counter]
                 if count is not None:
                     done[counter] = reached(counter, count)
-    return result
+    left = frozenset(
+        (register, counter, min(issued[counter] - ticket, -oldest[counter]))
+        for register, (counter, ticket) in flying.items()
+        if ticket > done[counter]
+    )
+    return result, InFlight(left, scalar_ticket > done["lgkm"])

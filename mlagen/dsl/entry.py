@@ -16,11 +16,15 @@ AXES = "XYZ"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Registers that every kernel has. The prologue must set `wave` and `tiles`.
+    """Registers that every kernel has. The prologue must set `wave` (where roles have code of their
+    own it is there already) and `tiles`; of a persistent kernel it sets `items`, and what stands in
+    `each_item` sets `tiles`. All waves of a workgroup set them alike.
 
     `temp`: vector temporaries; at entry the first holds the packed work-item id. `kernarg`: pointer
     to the kernel arguments. `group`: workgroup ids x, y, z. `wave`: number of this wave in its
-    workgroup. `tiles`: N, how many tiles this workgroup runs. `left`: written by the loop.
+    workgroup. `tiles`: N, how many tiles this workgroup runs. `left`: written by the loop. `items`:
+    how many work items this workgroup does, `item`: which of them, from 0; counted by the control
+    flow. None where the kernel is not persistent.
     """
 
     temp: Regs
@@ -29,9 +33,13 @@ class Entry:
     wave: Regs
     tiles: Regs
     left: Regs
+    items: Regs | None = None
+    item: Regs | None = None
 
 
-def declare_entry(registers: Registers, axes: tuple[str, str, str], temporaries: int) -> Entry:
+def declare_entry(
+    registers: Registers, axes: tuple[str, str, str], temporaries: int, *, items: bool = False
+) -> Entry:
     """Claim the entry registers; `axes` says what the workgroup ids count. They must come first."""
     if registers.used or registers.next_scalar:
         raise ScheduleError(
@@ -54,4 +62,6 @@ def declare_entry(registers: Registers, axes: tuple[str, str, str], temporaries:
         wave=scalar("WAVE", 1, "wave of this workgroup"),
         tiles=scalar("N", 1, "tiles of this workgroup"),
         left=scalar("LEFT", 1, "steady iterations left"),
+        items=scalar("ITEMS", 1, "work items of this workgroup") if items else None,
+        item=scalar("ITEM", 1, "work item that is done now") if items else None,
     )

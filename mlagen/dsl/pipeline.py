@@ -30,11 +30,21 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mlagen.dsl.operation import Operation, Step
-from mlagen.dsl.schedule import MAKERS, Builder, Knob, Knobs, Named, ScheduleFunction, moved
+from mlagen.dsl.schedule import (
+    MAKERS,
+    Builder,
+    Knob,
+    Knobs,
+    Named,
+    ScheduleFunction,
+    Section,
+    display_path,
+    moved,
+)
 from mlagen.dsl.signature import Signature
 from mlagen.dsl.smem import Smem
 from mlagen.dsl.tile import Tile
-from mlagen.errors import ScheduleError
+from mlagen.errors import ScheduleError, UnsupportedError
 from mlagen.targets import SM_90A
 
 WARPGROUP = 4  # warps; wgmma and setmaxnreg act on whole warpgroups (PTX ISA)
@@ -148,8 +158,8 @@ class PipelineSpace:
 class PipelineBuilder(Builder):
     """Collects one stream a role."""
 
-    def __init__(self, file: str) -> None:
-        super().__init__(file)
+    def __init__(self, author: ScheduleFunction) -> None:
+        super().__init__(author)
         self.streams: dict[str, Stream] = {}
         self.open: tuple[WarpRole, Literal["prologue", "loop", "epilogue"]] | None = None
         self.steps_of: dict[str, int] = {}
@@ -164,7 +174,12 @@ class PipelineBuilder(Builder):
         self.steps_of[waves.name] = step
         self.open = (waves, "loop")
 
-    def enter_section(self, name: Literal["prologue", "epilogue"], role: Any) -> None:
+    def enter_section(self, name: Section, role: Any) -> None:
+        if name == "item":
+            raise UnsupportedError(
+                f"{self.file}:{self.line()}: each_item() has no code generator for this target",
+                hint="gfx950 has persistent kernels",
+            )
         if not isinstance(role, WarpRole):
             raise ScheduleError(f"{self.file}:{self.line()}: {name}() takes a role here")
         self.open = (role, name)
@@ -198,11 +213,11 @@ def release(handoff: Named, tile: Tile) -> Operation:
 
 
 def _pipelined(
-    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], file: str
+    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any]
 ) -> PipelineSchedule:
     """A schedule whose roles are streams of their own."""
     chosen = Knobs(dict(knobs))
-    builder = PipelineBuilder(function.source)
+    builder = PipelineBuilder(function)
     space = PipelineSpace(chosen, Smem(SM_90A.smem_bytes))
     function.run(builder, space, problem)
     if not builder.streams or space.signature is None:
@@ -214,7 +229,7 @@ def _pipelined(
         raise ScheduleError(f"{function.name}: role {idle[0]!r} does nothing")
     return PipelineSchedule(
         name=function.name,
-        file=file,
+        file=display_path(builder.author.path),
         doc=function.doc,
         target=SM_90A,
         problem=problem,
@@ -224,8 +239,8 @@ def _pipelined(
         smem=space.smem,
         registers=tuple(space.registers.values()),
         signature=space.signature,
-        symbol=space.symbol or function.name,
-        line=function.line,
+        symbol=space.symbol or builder.author.name,
+        line=builder.author.line,
     )
 
 

@@ -126,10 +126,19 @@ class Registers:
             self._add(Block(name, first, count, 1, comment, bank)) for name, count, comment in wants
         )
 
-    def scalar(self, name: str, count: int, comment: str, *, align: int = 1) -> Regs:
-        """Declare named scalar registers."""
+    def scalar(
+        self, name: str, count: int, comment: str, *, align: int = 1, over: Regs | None = None
+    ) -> Regs:
+        """Declare named scalar registers. `over`: registers that it lies over, which nothing needs
+        from the first use of these on; that is not checked."""
         if name in self.scalars or name in self.blocks:
             raise ScheduleError(f"register name {name!r} is declared twice")
+        if over is not None:
+            first = self.scalars[over.symbol].first + over.start
+            if first % align or count > over.count:
+                raise ScheduleError(f"{name!r}: {count} registers do not lie over {over}")
+            self.scalars[name] = ScalarRegs(name, first, count, comment)
+            return Regs(name, 0, count, "s")
         first = -(-self.next_scalar // align) * align
         if first + count > self.scalar_budget:
             raise CapacityError(

@@ -27,6 +27,7 @@ from mlagen.targets import GFX950, Gfx950
 
 AccessKind = Literal["copy", "read", "release"]
 Mover = Callable[[AccessKind, Tile], Operation]
+Section = Literal["prologue", "item", "epilogue"]
 
 
 @dataclass(frozen=True)
@@ -92,17 +93,27 @@ class Schedule:
     lds: Lds
     registers: Registers
     prologue: tuple[Operation, ...]
+    items: tuple[Operation, ...]  # at the head of every work item; none: not persistent
     loop: tuple[Cluster, ...]
     epilogue: tuple[Operation, ...]
     signature: Signature
     line: int
 
     @property
+    def operations(self) -> tuple[Operation, ...]:
+        """All operations, in the order of the text."""
+        looped = operations_of(step for cluster in self.loop for step in cluster.steps)
+        return (*self.prologue, *self.items, *looped, *self.epilogue)
+
+    @property
     def apart(self) -> bool:
         """Whether each role has code of its own: it is asked for, or some operation is limited."""
-        once = (*self.prologue, *self.epilogue)
-        looped = (operation for cluster in self.loop for operation in cluster.operations())
-        return self.roles.apart or any(operation.roles for operation in (*once, *looped))
+        return self.roles.apart or any(operation.roles for operation in self.operations)
+
+    @property
+    def persistent(self) -> bool:
+        """Whether a workgroup does one work item after another."""
+        return bool(self.items)
 
 
 class Named(Protocol):
@@ -115,15 +126,20 @@ class Named(Protocol):
 class Builder:
     """Collects the steps of the schedule that is being written."""
 
-    def __init__(self, file: str) -> None:
-        self.file = file
+    def __init__(self, author: ScheduleFunction) -> None:
+        self.author = author  # whose table it is; another's, where it was handed on
         self.roles: Roles | None = None
         self.clusters: list[Cluster] = []
-        self.sections: dict[str, list[Operation]] = {"prologue": [], "epilogue": []}
+        self.sections: dict[str, list[Operation]] = {"prologue": [], "item": [], "epilogue": []}
         self.steps: list[Step] | None = None
         self.section: str | None = None
         self.movers: dict[str, Mover] = {}
         self.limit: tuple[str, ...] = ()  # names of the roles that `only` names
+
+    @property
+    def file(self) -> str:
+        """Whose lines operations are told by."""
+        return self.author.source
 
     def enter_loop(self, waves: Any, step: int) -> None:
         """The tile loop begins."""
@@ -134,7 +150,7 @@ class Builder:
         if self.clusters:
             raise ScheduleError(f"{self.file}: a second tile loop in one schedule")
 
-    def enter_section(self, name: Literal["prologue", "epilogue"], role: Any) -> None:
+    def enter_section(self, name: Section, role: Any) -> None:
         """Operations before or after the loop begin."""
         if role is not None:
             raise ScheduleError(
@@ -160,7 +176,7 @@ class Builder:
             raise ScheduleError(f"{where}: only() stands inside another only()")
         if self.steps is None and self.section is None:
             raise ScheduleError(
-                f"{where}: only() stands inside a cluster, a prologue or an epilogue",
+                f"{where}: only() stands inside a cluster, prologue, item or epilogue",
                 hint="all roles pass all clusters; in one, a role may have nothing to do",
             )
         self.limit = tuple(member.name for member in members)
@@ -203,7 +219,8 @@ class Builder:
         else:
             raise ScheduleError(
                 f"{self.file}:{self.line()}: {step} stands outside any cluster",
-                hint="put it inside `with cluster(...)`, `with prologue()` or `with epilogue()`",
+                hint="put it inside `with cluster(...)`, `with prologue()`, `with each_item()` or "
+                "`with epilogue()`",
             )
 
 
@@ -244,9 +261,9 @@ def roles(*, stagger: int = 0, apart: bool = False, **groups: range) -> Roles:
 
 @contextmanager
 def only(*members: Role) -> Iterator[None]:
-    """Inside a cluster, prologue or epilogue: what is called here belongs to these roles alone, got
-    by `waves["lower"]`. Each role has code of its own then; the clusters and their barriers stay
-    for all."""
+    """Inside a cluster, prologue, item or epilogue: what is called here belongs to these roles
+    alone, got by `waves["lower"]`. Each role has code of its own then; the clusters and their
+    barriers stay for all."""
     builder = _builder()
     builder.enter_only(members)
     try:
@@ -282,7 +299,7 @@ def cluster(name: str, *, priority: int = 0, wait: Wait | None = None) -> Iterat
 
 
 @contextmanager
-def _section(name: Literal["prologue", "epilogue"], role: Any) -> Iterator[None]:
+def _section(name: Section, role: Any) -> Iterator[None]:
     builder = _builder()
     builder.enter_section(name, role)
     try:
@@ -296,8 +313,17 @@ def prologue(role: Any = None) -> Any:
     return _section("prologue", role)
 
 
+def each_item() -> Any:
+    """Operations at the head of every work item of a persistent kernel: between the prologue, which
+    then runs once and sets `items` of `entry(items=True)`, and the tile loop, of whose tiles they
+    set the number. All waves meet before them, and LDS is free again. Loop and epilogue follow for
+    the item, then the next one comes."""
+    return _section("item", None)
+
+
 def epilogue(role: Any = None) -> Any:
-    """Operations after the tile loop, once a workgroup; of one role where roles differ."""
+    """Operations after the tile loop, once a workgroup or work item; of one role where roles
+    differ."""
     return _section("epilogue", role)
 
 
@@ -353,9 +379,30 @@ class ScheduleFunction:
     doc: str
     templates: Path | None = None  # folder of templates that go before the shipped ones
 
-    def build(self, problem: Any, knobs: Mapping[str, Any], *, file: str | None = None) -> Any:
+    def build(self, problem: Any, knobs: Mapping[str, Any]) -> Any:
         """Run the function for one problem and one choice of knobs: the schedule as a value."""
-        return MAKERS[self.target](self, problem, knobs, file or display_path(self.path))
+        return MAKERS[self.target](self, problem, knobs)
+
+    def __call__(self, problem: Any, space: Any) -> None:
+        """Inside another schedule function: hand its problem on to this schedule, to its table and
+        its knobs. The lines and the file of what is made are then this one's; the name stays.
+
+        ScheduleError: not inside a schedule function, another target, or templates of its own."""
+        builder = _builder()
+        first = builder.author
+        if self.target != first.target:
+            raise ScheduleError(
+                f"{first.name} is for {first.target} and hands its problem on to {self.name}, "
+                f"which is for {self.target}"
+            )
+        if self.templates not in (None, first.templates):
+            raise ScheduleError(
+                f"{first.name} hands its problem on to {self.name}, which has templates of its "
+                f"own: {self.templates}",
+                hint=f"give {first.name} that folder",
+            )
+        builder.author = self
+        self.function(problem, space)
 
     @property
     def source(self) -> str:
@@ -413,18 +460,18 @@ class Space:
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
         return self.knobs.choice(name, *choices, comment=comment)
 
-    def entry(self, x: str, y: str = "one", z: str = "one", *, temporaries: int = 4) -> Entry:
+    def entry(
+        self, x: str, y: str = "one", z: str = "one", *, temporaries: int = 4, items: bool = False
+    ) -> Entry:
         """Declare the registers that a kernel starts with, before all others. `x`, `y`, `z`: what
-        the workgroup ids count."""
-        return declare_entry(self.registers, (x, y, z), temporaries)
+        the workgroup ids count. `items`: of a persistent kernel too (see `each_item`)."""
+        return declare_entry(self.registers, (x, y, z), temporaries, items=items)
 
 
-def _clustered(
-    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], file: str
-) -> Schedule:
+def _clustered(function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any]) -> Schedule:
     """A schedule whose roles share one stream of clusters."""
     target = GFX950
-    builder, chosen = Builder(function.source), Knobs(dict(knobs))
+    builder, chosen = Builder(function), Knobs(dict(knobs))
     space = Space(
         chosen,
         Lds(target.lds_bytes, target.lds_offset_bits),
@@ -435,11 +482,16 @@ def _clustered(
         raise ScheduleError(
             f"{function.name}: a schedule needs roles(), a tile loop and a kernel signature"
         )
+    if ("ITEMS" in space.registers.scalars) != bool(builder.sections["item"]):
+        raise ScheduleError(
+            f"{function.name}: a persistent kernel declares entry(items=True) and says in "
+            "`with each_item()` what begins a work item; here is one without the other"
+        )
     # Only the roles say how many waves share a SIMD's registers.
     space.registers.limit(target.vgpr_budget(builder.roles.waves))
     return Schedule(
         name=function.name,
-        file=file,
+        file=display_path(builder.author.path),
         doc=function.doc,
         target=target,
         problem=problem,
@@ -449,15 +501,16 @@ def _clustered(
         lds=space.lds,
         registers=space.registers,
         prologue=tuple(builder.sections["prologue"]),
+        items=tuple(builder.sections["item"]),
         loop=tuple(builder.clusters),
         epilogue=tuple(builder.sections["epilogue"]),
         signature=space.signature,
-        line=function.line,
+        line=builder.author.line,
     )
 
 
-# How a target's schedule functions become values: (function, problem, knobs, shown file).
-Maker = Callable[["ScheduleFunction", Any, Mapping[str, Any], str], Any]
+# How a target's schedule functions become values: (function, problem, knobs).
+Maker = Callable[["ScheduleFunction", Any, Mapping[str, Any]], Any]
 MAKERS: dict[str, Maker] = {"gfx950": _clustered}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from mlagen.binary import CodeObject, load_code_object
 from mlagen.emulator.findings import Finding
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
+from mlagen.emulator.streams import Stream
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
 
 Mode = Literal["latest", "earliest", "random"]
@@ -49,11 +50,12 @@ class EmulationResult:
     """What a run found and did.
 
     `findings`: deduplicated by (kind, pc, other_pc). `wave_instructions`: executed, all waves.
-    `counts`: executed per mnemonic. `seconds`: wall time of the execution itself.
+    `counts`: executed per mnemonic; `executions`: per instruction, by its byte offset. `seconds`:
+    wall time of the execution itself.
     `dropped_findings`: occurrences not recorded because a workgroup had more than 2048 different
     findings. `nonfinite`: where NaN and Inf appeared first, in execution order within a workgroup;
     `nonfinite_outputs`: those that buffers hold after the run, with their origins. Both are empty
-    without `trace_nonfinite`.
+    without `trace_nonfinite`. `streams`: what each workgroup executed, with `record` only.
     """
 
     findings: tuple[Finding, ...]
@@ -63,6 +65,8 @@ class EmulationResult:
     dropped_findings: int = 0
     nonfinite: tuple[NonfiniteOrigin, ...] = ()
     nonfinite_outputs: tuple[NonfiniteOutput, ...] = ()
+    streams: tuple[Stream, ...] = ()
+    executions: Mapping[int, int] = field(default_factory=dict)
 
 
 def emulate(
@@ -83,6 +87,7 @@ def emulate(
     max_instructions: int | None = None,
     trace_nonfinite: bool = False,
     executed: Callable[[int], None] | None = None,
+    record: bool = False,
 ) -> EmulationResult:
     """Execute a kernel of a gfx950 code object.
 
@@ -95,7 +100,8 @@ def emulate(
     wave-instructions of a workgroup with its count so far. `dynamic_lds_bytes` adds to the LDS that
     the descriptor asks for. `max_instructions` bounds the wave-instructions of one workgroup.
     `trace_nonfinite` follows NaN and Inf from the instruction that made them to the buffers they
-    reach; such a run is slower.
+    reach; such a run is slower. `record` keeps every instruction executed and the addresses of its
+    accesses (some 100 bytes an instruction; choose the workgroups).
 
     Raises UnsupportedError before anything runs when the kernel uses what is not modelled,
     ConfigError for arguments that cannot be, BinaryError for code that cannot be read.
@@ -134,6 +140,7 @@ def emulate(
         max_instructions=max_instructions,
         trace_nonfinite=trace_nonfinite,
         executed=executed,
+        record=record,
     )
     return run_launch(launch, threads, progress)
 

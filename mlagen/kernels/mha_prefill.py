@@ -28,22 +28,17 @@ from mlagen.dsl import (
     bind,
     record,
 )
+from mlagen.errors import ConfigError
 from mlagen.kernels.float_literals import LN2, LOWEST, hex_float
 from mlagen.kernels.fragments import BF16, MFMA_K, MFMA_ROWS, accumulator_row
-from mlagen.kernels.mha_prefill_moves import Mover, page_value
+from mlagen.kernels.mha_prefill_moves import Mover
 from mlagen.kernels.mha_prefill_registers import PrefillRegisters
 from mlagen.kernels.mha_prefill_rings import SWIZZLES, key_ring, value_ring
 from mlagen.kernels.mha_prefill_signature import refuse_unsupported, signature
-from mlagen.kernels.prefill_pages import Pages
+from mlagen.kernels.prefill_pages import Paged, PagedArea, Pages, page_value
 from mlagen.kernels.prefill_registers import WINDOWED
-from mlagen.kernels.prefill_setup import (
-    Fetch,
-    Lanes,
-    LdsAddress,
-    PrefillTensors,
-    RowTensor,
-    setup_operations,
-)
+from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, Setup
+from mlagen.kernels.prefill_tensors import PrefillTensors, RowTensor
 from mlagen.problem import MhaConfig
 
 __all__ = ["SWIZZLES", "Attention", "key_ring", "value_ring"]
@@ -55,10 +50,23 @@ class Attention:
     def __init__(
         self, k: MhaConfig, s: Space, keys: Ring, values: Ring, *, share_kv: bool = True
     ) -> None:
+        if k.dtype != "bf16":
+            raise ConfigError(
+                f"dtype={k.dtype}: these operations multiply bf16",
+                hint="those of StreamedAttention, mlagen.kernels.mla_prefill, multiply fp8 as well",
+            )
         refuse_unsupported(k)
         self.k, self.keys, self.values = k, keys, values
         self.regs = PrefillRegisters(k, s, keys, values, share_kv=share_kv)
-        self.pages = Pages(k, s, (keys, values), self.regs.buffers) if k.page_size else None
+        paged = [
+            Paged(
+                ring,
+                (PagedArea(tensor, self.regs.sources[ring.name], 0),),
+                self.regs.buffers[ring.name],
+            )
+            for ring, tensor in zip((keys, values), self._tensors().key_rows, strict=True)
+        ]
+        self.pages = Pages(k, s, self.regs, paged) if k.page_size else None
         self.windowed = k.mask.name in WINDOWED
         self.floored = self.windowed or k.sink  # M starts at a number
         s.signature = signature(k)
@@ -70,10 +78,13 @@ class Attention:
     def setup(self) -> None:
         """Arguments, head remap, the sequence's rows and keys, tiles to walk, buffer resources and
         lane addresses. A workgroup without a row ends here."""
-        rows = [(self.regs.row_offset, self.k.q_row_stride * BF16, 4)]
         lanes = self._lanes()
-        for name, context in setup_operations(
-            self.k, self.regs, self._tensors(), lambda at: lanes, rows, self.pages
+        setup = Setup(self.k, self.regs, self._tensors(), self.pages)
+        for name, context in (
+            *setup.first(),
+            *setup.tile([(self.regs.row_offset, self.k.q_row_stride * BF16, 4)]),
+            ("lanes", setup.lanes(lambda at: lanes)),
+            *setup.begin_pages(lambda at: (self.keys, self.values)),
         ):
             leaves = name == "sequence" and self.k.ragged
             self._record(name, None, context, leaves=leaves)
@@ -135,6 +146,7 @@ class Attention:
                     "offset": self.regs.lse_offset,
                     "buffer": self.regs.buffers["LSE"],
                     "temp": self.regs.temp,
+                    "partial": None,
                 },
             )
         self._record(
@@ -146,6 +158,7 @@ class Attention:
                 "buffer": self.regs.buffers["O"],
                 "temp": self.regs.temp,
                 "of_bf16_rows": True,
+                "partial": None,
             },
         )
 
@@ -209,12 +222,10 @@ class Attention:
         """Look up the pages of a tile ahead of its copy; nothing where K and V are contiguous."""
         if self.pages is None:
             return
-        regs = self.regs
-        context = self.pages.lookup(ring, regs.arguments["page_table"], regs.scratch)
         self._record(
             f"find_{ring.name}_pages",
             tile,
-            context,
+            self.pages.lookup(ring),
             template="find_pages",
             defines=(page_value(ring, tile),),
         )
@@ -298,6 +309,7 @@ class Attention:
                 "temp": self.regs.temp,
                 "early": self.k.kv_block // 4,
                 "fp8": False,
+                "packed": True,
             },
             uses=(self.regs.scores.at(tile),),
         )
@@ -319,17 +331,17 @@ class Attention:
 
     def _lanes(self) -> Lanes:
         rings = (self.keys, self.values)
+        row_bytes = self.k.kv_row_stride * BF16
+        rows = [
+            self.pages.plans[ring.name].areas[0].lane_row if self.pages else ring.dma.row
+            for ring in rings
+        ]
+        fetches = [
+            Fetch(ring.name, self.regs.sources[ring.name], row, ring.dma.byte, row_bytes)
+            for ring, row in zip(rings, rows, strict=True)
+        ]
         return Lanes(
-            tuple(
-                Fetch(
-                    ring.name,
-                    self.regs.sources[ring.name],
-                    ring.dma,
-                    self.k.kv_row_stride * BF16,
-                    pages=self.pages.rings[ring.name] if self.pages else None,
-                )
-                for ring in rings
-            ),
+            tuple(fetches),
             tuple(
                 LdsAddress(self.regs.address(ring, window, index), base, start)
                 for ring in rings

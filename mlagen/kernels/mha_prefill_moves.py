@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from mlagen.dsl import Access, Binding, Operation, Regs, Ring, Tile, Value
+from mlagen.dsl import Access, Binding, Operation, Regs, Ring, Tile
 from mlagen.errors import ScheduleError
 from mlagen.kernels.fragments import BF16
 from mlagen.kernels.mha_prefill_registers import PrefillRegisters
-from mlagen.kernels.prefill_pages import Pages
+from mlagen.kernels.prefill_pages import Pages, page_value
 from mlagen.problem import MhaConfig
 
 
@@ -32,9 +32,10 @@ class Mover:
             )
         if self.pages is None:
             return Operation("copy", "mha/copy.s.j2", tile, self._copy, access=access)
+        pages = self.pages
         return Operation(
-            "copy", "mha/copy_pages.s.j2", tile, self._copy_pages, access=access,
-            uses=(page_value(self.ring, tile),),
+            "copy", "mha/copy_pages.s.j2", tile, lambda at: pages.copy(self.ring, at),
+            access=access, uses=(page_value(self.ring, tile),),
         )  # fmt: skip
 
     def _copy(self, at: Binding) -> dict[str, Any]:
@@ -49,39 +50,6 @@ class Mover:
                 }
             ],
             "advance": [(self.regs.tile_offsets[name], self.k.kv_block * self.row_bytes)],
-            "lds_wave": self.regs.lds_wave,
-            "scratch": self.regs.scratch,
-        }
-
-    def _copy_pages(self, at: Binding) -> dict[str, Any]:
-        assert self.pages is not None
-        name, passes = self.ring.name, self._passes(at)
-        found = self.pages.rings[name]
-        return {
-            "parts": [
-                {
-                    "row": part.row,
-                    "page": part.page,
-                    "buffer": part.buffer,
-                    # A part's page starts at the part's own row.
-                    "passes": [
-                        (passes[index][0], passes[index][1] - part.row * self.row_bytes)
-                        for index in part.passes
-                    ],
-                }
-                for part in found.parts
-            ],
-            "inside": found.inside,
-            "next_key": found.next_key,
-            "entry": found.entry,
-            "key_count": self.regs.key_count,
-            "small": self.pages.small,
-            "page_size": self.k.page_size,
-            "row_bytes": self.row_bytes,
-            "kv_block": self.k.kv_block,
-            "pool": self.regs.arguments[name.lower()],
-            "page_bytes": self.pages.page_bytes,
-            "source": self.regs.sources[name],
             "lds_wave": self.regs.lds_wave,
             "scratch": self.regs.scratch,
         }
@@ -108,8 +76,3 @@ class Mover:
                 for index, (base, offset) in enumerate(ring.plan.reads)
             ],
         }
-
-
-def page_value(ring: Ring, tile: Tile) -> Value:
-    """The page numbers of a ring's tile, from their lookup to its copy."""
-    return Value(f"{ring.name} page", tile)

@@ -24,12 +24,6 @@ def signature(k: MhaConfig) -> Signature:
 
 def refuse_unsupported(k: MhaConfig) -> None:
     """ConfigError for a valid problem that this kernel is not generated for, naming what it is."""
-    if k.dtype != "bf16":
-        raise ConfigError(
-            f"dtype={k.dtype} is a valid MhaConfig, but the fp8 operations (32x32x64 MFMA, "
-            f"ds_read_b64_tr_b8, in-place fp8 P) of mha_prefill_v2 are missing",
-            hint="dtype=bf16 is generated",
-        )
     if k.num_warps != 8:
         raise ConfigError(
             f"num_warps={k.num_warps} is a valid MhaConfig, but mha_prefill_v2 staggers two "

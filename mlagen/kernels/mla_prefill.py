@@ -15,31 +15,53 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlagen.dsl import Binding, Operation, Regs, Ring, Space, Tile, Value, bind, record
-from mlagen.kernels.float_literals import LN2, LOWEST, hex_float
+from mlagen.errors import ConfigError
+from mlagen.kernels.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.kernels.fragments import MFMA_ROWS, accumulator_row
 from mlagen.kernels.mla_prefill_moves import Stream
 from mlagen.kernels.mla_prefill_operands import operands
 from mlagen.kernels.mla_prefill_registers import StreamedRegisters
-from mlagen.kernels.mla_prefill_rings import key_ring, value_layouts, value_ring, value_slots
-from mlagen.kernels.mla_prefill_signature import refuse_unsupported, signature
+from mlagen.kernels.mla_prefill_rings import (
+    key_ring,
+    key_slots,
+    value_layouts,
+    value_ring,
+    value_slots,
+)
+from mlagen.kernels.mla_prefill_signature import (
+    aiter_signature,
+    refuse_persistent,
+    refuse_unsupported,
+    signature,
+)
+from mlagen.kernels.prefill_pages import Paged, PagedArea, Pages, page_value
 from mlagen.kernels.prefill_registers import WINDOWED
-from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, setup_operations
-from mlagen.problem import MlaConfig
+from mlagen.kernels.prefill_setup import Fetch, Lanes, LdsAddress, Setup
+from mlagen.problem import MhaConfig, MlaConfig
 
-__all__ = ["StreamedAttention", "key_ring", "value_layouts", "value_ring", "value_slots"]
+__all__ = [
+    "StreamedAttention",
+    "key_ring",
+    "key_slots",
+    "value_layouts",
+    "value_ring",
+    "value_slots",
+]
 
 
 class StreamedAttention:
     """The operations of one streamed prefill kernel over its rings and registers.
 
-    `band`: fragments of K, and of V, in registers at a time. `early`: scores whose exp2 is taken
-    with the maximum, the others with the row sum. `eager`: the maximum moves on every tile.
-    `fetch`: the ring that each role fetches, roles in the order of their waves.
+    `band`: fragments of K, and of V, in registers at a time. `early`: 64ths of a lane's scores
+    whose exp2 is taken with the maximum, the others' with the row sum. `packed_sums`: two
+    additions of P an instruction. `eager`: the maximum moves
+    on every tile. `fetch`: the ring that each role fetches, roles in the order of their waves.
+    `persistent`: a workgroup walks work items; otherwise it is one query tile.
     """
 
     def __init__(
         self,
-        k: MlaConfig,
+        k: MhaConfig | MlaConfig,
         s: Space,
         keys: Ring,
         values: Ring,
@@ -47,17 +69,49 @@ class StreamedAttention:
         band: int,
         early: int,
         eager: bool,
+        packed_sums: bool,
         fetch: Mapping[str, Ring],
+        persistent: bool = False,
+        aiter: bool = False,
     ) -> None:
         refuse_unsupported(k)
+        if persistent:
+            refuse_persistent(k)
+        if eager and k.rescale_threshold != 0:
+            raise ConfigError(
+                f"rescale=eager: the maximum moves on every tile, and rescale_threshold="
+                f"{k.rescale_threshold:g} lets it lag",
+                hint="rescale_threshold=0, or rescale=lazy",
+            )
+        if aiter and (not persistent or not isinstance(k, MlaConfig)):
+            raise ConfigError(
+                "arguments=aiter: AITER's arguments are those of its persistent MLA prefill",
+                hint="a MlaConfig and grid=persistent; or arguments=mlagen",
+            )
         self.k, self.keys, self.values = k, keys, values
         self.held = operands(k)
-        self.early, self.eager, self.fetch = early, eager, fetch
-        s.signature = signature(k)
-        self.regs = StreamedRegisters(k, s, s.signature, self.held, keys, values, band=band)
+        self.early, self.eager, self.fetch = early * k.kv_block // 128, eager, fetch
+        self.aiter = aiter
+        s.signature = self.signature = (
+            aiter_signature(k)
+            if aiter and isinstance(k, MlaConfig)
+            else signature(k, persistent=persistent)
+        )
+        self.persistent, self.packed_sums = persistent, packed_sums
+        self.regs = StreamedRegisters(
+            k, s, s.signature, self.held, keys, values, band=band, persistent=persistent
+        )
+        self.out_scale = None
+        if aiter:
+            self.out_scale = s.registers.scalar("OUTSCALE", 1, "V's scale")
+        elif self.fp8:
+            self.out_scale = self.regs.arguments["out_scale"]
         self.windowed = k.mask.name in WINDOWED
-        self.key_stream = Stream(self.regs, keys, self.held.keys)
-        self.value_stream = Stream(self.regs, values, ())
+        # M starts at a number: with a sink, and where a part of a tile may be hidden from a row.
+        self.floored = self.windowed or k.sink or persistent
+        self.pages = self._pages(s) if k.page_size else None
+        self.key_stream = Stream(self.regs, keys, self.held.keys, self.pages)
+        self.value_stream = Stream(self.regs, values, (), self.pages)
         bind(keys, self.key_stream)
         bind(values, self.value_stream)
 
@@ -68,20 +122,37 @@ class StreamedAttention:
     # ---- once a workgroup -------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Arguments, head remap, the sequence's rows and keys, tiles to walk, buffer resources and
-        lane addresses. A workgroup without a row ends here."""
-        tensors, regs = self.held.tensors, self.regs
-        half = (self.held.form.lane_bytes).bit_length() - 1  # a half-wave's part of a step
-        rows = [
-            (regs.row_offset, tensors.q.row_bytes, half),
-            (regs.output_offset, tensors.o.row_bytes, 4),
-        ]
-        for name, context in setup_operations(self.k, regs, tensors, self._lanes, rows, None):
-            leaves = name == "sequence" and self.k.ragged
-            self._record(name, None, context, leaves=leaves)
-        if self.fp8:
-            context = {"pair": regs.scale, "scale": regs.arguments["scale_log2e"]}
-            self._record("scale", None, context, folder="mla")
+        """Once a workgroup: arguments, lane addresses; where it is one query tile, that tile's head
+        and sequence. A workgroup without a row ends here."""
+        setup = self._setup
+        if self.persistent:
+            self._record("work", None, self._of_work(setup.common), folder="mla")
+        else:
+            for name, context in setup.first():
+                leaves = name == "sequence" and self.k.ragged
+                self._record(name, None, context, leaves=leaves)
+        self._record("lanes", None, setup.lanes(self._lanes))
+        if self.aiter:
+            scales = setup.common | {
+                "pair": self.regs.scale,
+                "out_scale": self.out_scale,
+                "log2e": hex_float(LOG2E),
+            }
+            self._record("scales", None, scales, folder="mla")
+        elif self.fp8:
+            scale = {"pair": self.regs.scale, "scale": self.regs.arguments["scale_log2e"]}
+            self._record("scale", None, scale, folder="mla")
+
+    def begin(self) -> None:
+        """Once a query tile: a work item's head, rows and keys; buffer resources, tiles to walk,
+        pages."""
+        setup = self._setup
+        if self.persistent:
+            self._record("item", None, self._of_work(setup.common), folder="mla")
+        for name, context in setup.tile(self._rows):
+            self._record(name, None, context)
+        for name, context in setup.begin_pages(lambda at: (self.fetch[at.role],)):
+            self._record(name, None, context)
 
     def load_queries(self) -> None:
         """Global to registers: this wave's 32 query rows as MFMA B operand."""
@@ -112,7 +183,7 @@ class StreamedAttention:
             "O": self.regs.output,
             "row_sum": self.regs.row_sum,
             "temp": self.regs.temp,
-            "out_scale": self.regs.arguments["out_scale"] if self.fp8 else None,
+            "out_scale": self.out_scale,
         }
         self._record("normalise", None, context)
 
@@ -120,6 +191,39 @@ class StreamedAttention:
         """O^T accumulators and the LSE to global memory; rows beyond the sequence are dropped by
         the range check."""
         regs = self.regs
+        location = regs.place[1] if self.persistent else None
+        if location is not None:
+            pointers = regs.grown, regs.scratch[4:6]  # free by then
+            offsets = {a.name: a.offset for a in self.signature.arguments}
+            context = {
+                "kernarg": regs.kernarg,
+                "pointer": pointers[0],
+                "lse_pointer": pointers[1],
+                "offset": offsets["partial_o"],
+                "lse_offset": offsets["partial_lse"],
+            }
+            self._record("partial_pointers", None, context, folder="mla")
+            context = {
+                "O": regs.output,
+                "row_sum": regs.row_sum,
+                "maximum": regs.maximum,
+                "ln2": hex_float(LN2),
+                "temp": regs.temp,
+                "scratch": regs.scratch,
+                "location": location,
+                "heads_word": regs.heads,
+                "q_tile": self.k.q_tile,
+                "heads": self.k.num_heads,
+                "row_bytes": self.k.num_heads * self._partial_bytes,
+                "head_bytes": self._partial_bytes,
+                "pointer": pointers[0],
+                "lse_pointer": pointers[1],
+                "offset": regs.partial_offset,
+                "lse_offset": regs.partial_lse_offset,
+                "buffer": regs.compare[4:8],
+                "lse_buffer": regs.buffers["Q"],
+            }
+            self._record("store_partial", None, context, folder="mla", guarded=True)
         if self.k.lse:
             context = {
                 "row_sum": regs.row_sum,
@@ -128,30 +232,47 @@ class StreamedAttention:
                 "offset": regs.lse_offset,
                 "buffer": regs.buffers["LSE"],
                 "temp": regs.temp,
+                "partial": location,
             }
-            self._record("store_lse", None, context)
+            self._record("store_lse", None, context, guarded=self.persistent)
         context = {
             "O": regs.output,
             "offset": regs.output_offset,
             "buffer": regs.buffers["O"],
             "temp": regs.temp,
             "of_bf16_rows": False,
+            "partial": location,
         }
-        self._record(f"store_{self.k.output_dtype}", None, context)
+        self._record(f"store_{self.k.output_dtype}", None, context, guarded=self.persistent)
 
     def no_tiles(self) -> None:
         """What the epilogue needs when there is no tile at all: O = 0."""
         context = {
             "O": self.regs.output,
-            "sink": False,
-            "lse": self.k.lse,
-            "floored": self.windowed,
+            "sink": self.k.sink,
+            "lse": self.k.lse or self.persistent,
+            "floored": self.floored,
             "maximum": self.regs.maximum,
+            "previous": self.regs.previous_max,
+            "row_sum": self.regs.row_sum,
+            "temp": self.regs.temp,
             "lowest": hex_float(LOWEST),
         }
         self._record("no_tiles", None, context, domain="empty")
 
     # ---- once a tile ------------------------------------------------------------------------
+
+    def find_pages(self, ring: Ring, tile: Tile) -> None:
+        """Look up the pages of a tile ahead of its copy; nothing where K and V are contiguous. For
+        the role that copies it."""
+        if self.pages is None:
+            return
+        rows = self.pages.by_lane
+        self._record(
+            f"find_{ring.name}_pages", tile, self.pages.lookup(ring),
+            folder="mla" if rows else "mha", template="find_rows" if rows else "find_pages",
+            defines=(page_value(ring, tile),),
+        )  # fmt: skip
 
     def qk(self, tile: Tile) -> Operation:
         """S = K Q^T, a block of 32 keys at a time."""
@@ -226,8 +347,9 @@ class StreamedAttention:
                 "threshold": hex_float(self.k.rescale_threshold),
                 "temp": regs.temp,
                 "first": at.first,
-                "floored": self.windowed,
-                "sink": False,
+                "floored": self.floored,
+                "sink": self.k.sink,
+                "row_sum": regs.row_sum,
                 "scale": regs.scale if self.fp8 else None,
                 "eager": self.eager,
                 "early": self.early,
@@ -257,10 +379,46 @@ class StreamedAttention:
             "temp": self.regs.temp,
             "early": self.early,
             "fp8": self.fp8,
+            "packed": self.packed_sums,
         }
         return self._record("tail_softmax", tile, context, uses=(self._score_value(tile),))
 
     # ---- spelling ---------------------------------------------------------------------------
+
+    @property
+    def _partial_bytes(self) -> int:
+        """Bytes of a head's partial O, which is fp32."""
+        return self.held.depth * 4
+
+    @property
+    def _setup(self) -> Setup:
+        return Setup(self.k, self.regs, self.held.tensors, self.pages)
+
+    @property
+    def _rows(self) -> list[tuple[Regs, int, int]]:
+        """Lane offsets of the query's and the output's row; a half-wave has its part of a step."""
+        tensors, half = self.held.tensors, self.held.form.lane_bytes.bit_length() - 1
+        return [
+            (self.regs.row_offset, tensors.q.row_bytes, half),
+            (self.regs.output_offset, tensors.o.row_bytes, 4),
+        ]
+
+    def _of_work(self, common: Mapping[str, Any]) -> dict[str, Any]:
+        """Operands of what begins a workgroup, and a work item, of a persistent kernel."""
+        return dict(common) | {
+            "items": self.regs.items,
+            "item": self.regs.item,
+            "first_item": self.regs.first_item,
+            "page_size": self.k.page_size,
+            "place": self.regs.place,
+            "listed": self.aiter,
+            "own_keys": self.regs.own_keys,
+            "blocks": self.regs.blocks,
+            "heads_word": self.regs.heads,
+            "partial_offset": self.regs.partial_offset,
+            "partial_lse_offset": self.regs.partial_lse_offset,
+            "partial_row_bytes": self.k.num_heads * self._partial_bytes,
+        }
 
     @property
     def _scores(self) -> Regs:
@@ -304,11 +462,15 @@ class StreamedAttention:
         columns = [(area.name, area.tensor, area.first_byte) for area in self.held.keys]
         if ring is self.values:
             columns = [("V", self.held.values, 0)]
+        rows = [area.dma.row for area in ring.areas]
+        if self.pages is not None:
+            rows = [area.lane_row for area in self.pages.plans[ring.name].areas]
         fetches = [
-            Fetch(name, source, area.dma, tensor.row_bytes, first)
-            for (name, tensor, first), area, source in zip(
-                columns, ring.areas, regs.sources[: len(columns)], strict=True
+            Fetch(name, source, row, area.dma.byte, tensor.row_bytes, first)
+            for (name, tensor, first), row, area, source in zip(
+                columns, rows, ring.areas, regs.sources, strict=False
             )
+            if self.pages is None or not self.pages.by_lane
         ]
         first_wave = ring.waves * list(self.fetch).index(at.role)
         return Lanes(
@@ -320,6 +482,27 @@ class StreamedAttention:
             ),
             ((regs.lds_wave, first_wave, ring.areas[0].dma.wave_stride),),
         )
+
+    def _pages(self, s: Space) -> Pages:
+        """Look-ups whose registers K and V share, as each role fetches one of them."""
+        regs = self.regs
+        buffer = regs.buffers.get("PAGE")
+        columns = {
+            self.keys: [(area.tensor, area.first_byte) for area in self.held.keys],
+            self.values: [(self.held.values, 0)],
+        }
+        paged = [
+            Paged(
+                ring,
+                tuple(
+                    PagedArea(tensor, source, first)
+                    for (tensor, first), source in zip(of, regs.sources, strict=False)
+                ),
+                buffer,
+            )
+            for ring, of in columns.items()
+        ]
+        return Pages(self.k, s, regs, paged, shared=True)
 
     def _record(
         self, name: str, tile: Tile | None, context: Any, *, folder: str = "mha",

@@ -9,6 +9,7 @@ from mlagen.dsl import Access, Binding, Operation, Regs, Ring, Tile, Value
 from mlagen.errors import ScheduleError
 from mlagen.kernels.mla_prefill_operands import KeyArea
 from mlagen.kernels.mla_prefill_registers import StreamedRegisters
+from mlagen.kernels.prefill_pages import Pages, page_value
 
 
 class Stream:
@@ -18,8 +19,14 @@ class Stream:
     products.
     """
 
-    def __init__(self, regs: StreamedRegisters, ring: Ring, areas: tuple[KeyArea, ...]) -> None:
-        self.regs, self.ring, self.areas = regs, ring, areas
+    def __init__(
+        self,
+        regs: StreamedRegisters,
+        ring: Ring,
+        areas: tuple[KeyArea, ...],
+        pages: Pages | None = None,
+    ) -> None:
+        self.regs, self.ring, self.areas, self.pages = regs, ring, areas, pages
         self.mnemonic = (
             "ds_read_b128" if ring.areas[0].plan.width == 16 else regs.held.form.transposing
         )
@@ -41,6 +48,13 @@ class Stream:
 
     def __call__(self, kind: Literal["copy", "read", "release"], tile: Tile) -> Operation:
         access = Access(kind, self.ring.at(tile))
+        pages = self.pages
+        if kind == "copy" and pages is not None:
+            template = "mla/copy_rows.s.j2" if pages.by_lane else "mha/copy_pages.s.j2"
+            return Operation(
+                "copy", template, tile, lambda at: pages.copy(self.ring, at), access=access,
+                uses=(page_value(self.ring, tile),),
+            )  # fmt: skip
         if kind == "copy":
             return Operation("copy", "mha/copy.s.j2", tile, self._copy, access=access)
         if kind == "read":
@@ -91,7 +105,7 @@ class Stream:
         walks = [area.tensor.name for area in self.areas] or ["V"]
         parts = []
         for area, tensor, walk, source in zip(
-            self.ring.areas, tensors, walks, regs.sources[: len(walks)], strict=True
+            self.ring.areas, tensors, walks, regs.sources, strict=False
         ):
             passes = [
                 (base + area.start + lds, rows * tensor.row_bytes + columns)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlagen.kernels.fragments import FORMATS, MatrixFormat
-from mlagen.kernels.prefill_setup import PrefillTensors, RowTensor
+from mlagen.kernels.prefill_tensors import PrefillTensors, RowTensor
 from mlagen.problem import MhaConfig, MlaConfig
 
 
@@ -65,6 +65,6 @@ def operands(k: MhaConfig | MlaConfig) -> Operands:
     values = keys
     if k.kv_form != "latent":
         values = RowTensor("V", "v", k.v_row_stride * size, k.depth * size)
-    areas = (KeyArea("nope", k.depth, keys, 0), KeyArea("rope", k.d_rope, rope, rope_byte))
+    parts = (KeyArea("nope", k.depth, keys, 0), KeyArea("rope", k.d_rope, rope, rope_byte))
     rows = tuple(dict.fromkeys((keys, rope, values)))
-    return Operands(form, PrefillTensors(q, o, rows), areas, values, k.depth)
+    return Operands(form, PrefillTensors(q, o, rows), parts, values, k.depth)

@@ -85,7 +85,7 @@ class Merge:
             name: scalar(symbol, 4, f"buffer resource of the group's {name}", align=4)
             for name, symbol in names.items()
         }
-        self.seen = scalar("SEEN", 2 * LANE_LINES, "lanes whose line the partial saw", align=2)
+        self.masks = scalar("MASKS", 2 * LANE_LINES, "lane masks, one a line", align=2)
         self.entries = scalar("ENTRIES", 2, "the group's entries of the partial map", align=2)
         self.rows = scalar("ROWS", 2, "the group's rows of O", align=2)
         self.found = scalar("ROW", 1, "first row of the next partial")
@@ -137,7 +137,12 @@ class Merge:
         self._record(
             "normalise",
             None,
-            {"O": self.output, "row_sum": self.row_sum, "temp": self.entry.temp},
+            {
+                "O": self.output,
+                "row_sum": self.row_sum,
+                "masks": self.masks,
+                "temp": self.entry.temp,
+            },
         )
 
     def store(self) -> None:
@@ -150,6 +155,7 @@ class Merge:
                 {
                     "row_sum": self.row_sum,
                     "maximum": self.maximum,
+                    "masks": self.masks,
                     "pick": self.pick,
                     "offset": self.final_offset,
                     "buffer": self.buffers["lse"],
@@ -215,7 +221,7 @@ class Merge:
                 "maximum": self.maximum,
                 "row_sum": self.row_sum,
                 "masked": self.masked,
-                "seen": self.seen,
+                "seen": self.masks,
                 "highest": self.entry.temp[:LANE_LINES],
                 "decay": self.entry.temp[LANE_LINES:],
                 "log2e": hex_float(LOG2E),

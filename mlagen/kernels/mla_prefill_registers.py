@@ -28,14 +28,38 @@ class StreamedRegisters(PrefillState):
         values: Ring,
         *,
         band: int,
+        persistent: bool,
     ) -> None:
         self.k, self.held, self.rings, self.band = k, held, (keys, values), band
-        names = ["Q", "O", *(tensor.name for tensor in held.tensors.key_rows)]
+        # The resource of a page is made anew for each; pages of one key have none.
+        pages = ["PAGE"] if k.page_size > 1 else []
+        rows = pages if k.page_size else [tensor.name for tensor in held.tensors.key_rows]
+        names = ["Q", "O", *rows]
         # K and V of one row are still fetched at times of their own.
         walks = {tensor.name: tensor.row_bytes for tensor in held.tensors.key_rows}
         walks["V"] = held.values.row_bytes
-        super().__init__(k, s, signature, names, walks)
+        super().__init__(k, s, signature, names, walks, persistent=persistent)
         self.scale = s.registers.scalar("C", 2, "c, twice", align=2)
+        if persistent:
+            self._work(s)
+
+    def _work(self, s: Space) -> None:
+        """What a kernel that walks work items has besides."""
+
+        def one(name: str, comment: str) -> Regs:
+            return s.registers.block(name, 1, comment, align=1).regs()
+
+        self.thread = one("TID", "thread of the workgroup")
+        self.partial_offset = one("POFF", "byte offset of the row in a partial output")
+        self.partial_lse_offset = one("PLOFF", "byte offset of the row's LSE in a partial output")
+        scalar = s.registers.scalar
+        self.own_keys = self.grown  # free while an item is set up
+        self.first_item = scalar("FIRSTITEM", 1, "number of its first work item")
+        self.place = scalar("PLACE", 2, "the work item's sequence, and partial_o_loc", align=2)
+        self.heads = scalar("HEADS", 1, "the work item's heads, as the host wrote them")
+        self.blocks = self.key_range or scalar(
+            "BLOCKS", 2, "the work item's first and last + 1 page", align=2
+        )
 
     def _tiles(self, s: Space) -> None:
         regs, form, k = s.registers, self.held.form, self.k
@@ -62,7 +86,11 @@ class StreamedRegisters(PrefillState):
         self.output_offset = regs.block("OOFF", 1, "byte offset of the output row", align=1).regs()
         areas = max(len(ring.areas) for ring in self.rings)
         what = "byte offsets this lane fetches of each tile that its role fetches"
-        self.sources = regs.block("SRC", areas, what, align=1).regs()
+        width = 1
+        if self.k.page_size == 1:
+            what, width = "addresses that what this lane fetches of a page counts from", 2
+        block = regs.block("SRC", width * areas, what, align=width).regs()
+        self.sources = [block.part(area, width) for area in range(areas)]
         self.addresses: dict[str, dict[tuple[int, Any], Regs]] = {}
         for ring in self.rings:
             bases = dict.fromkeys(

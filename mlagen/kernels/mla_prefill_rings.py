@@ -7,15 +7,32 @@ from mlagen.errors import ScheduleError
 from mlagen.kernels.fragments import column_fragments, transposed_fragments
 from mlagen.kernels.mha_prefill_rings import SWIZZLES
 from mlagen.kernels.mla_prefill_operands import operands
+from mlagen.kernels.prefill_page_plan import unit_of
 from mlagen.problem import MhaConfig, MlaConfig
 
-PADDED_STRIDE = 1040  # a block of 1024 bytes and 16 more
+# A read takes 8 rows of fp8, each of another block: of 1024 bytes, and 16 more.
+PADDED_BLOCKS, PADDED_BLOCK, PADDED_STRIDE = 8, 1024, 1040
 
 
 def value_layouts(k: MhaConfig | MlaConfig) -> tuple[str, ...]:
     """The layouts of V that fit the problem, best first. Transposing reads of bf16 take rows that
-    `plain` keeps on different banks; those of fp8 need padding, or a swizzle."""
-    return ("plain",) if k.dtype == "bf16" else ("padded", "swizzled", "plain")
+    `plain` keeps on different banks; those of fp8 need padding, or a swizzle. `padded` spreads
+    8 blocks over as many consecutive keys as fill them: a tile must divide into those, and what a
+    page look-up serves, which is what one block's DMA fetches from."""
+    if k.dtype == "bf16":
+        return ("plain",)
+    spread = PADDED_BLOCKS * PADDED_BLOCK // (k.v_width * k.element_bytes)
+    unit = unit_of(k)
+    if k.kv_block % spread or (unit > 1 and unit % spread):
+        return ("swizzled", "plain")
+    return ("padded", "swizzled", "plain")
+
+
+def key_slots(k: MhaConfig | MlaConfig) -> tuple[int, ...]:
+    """Numbers of K tiles in LDS, best first. A page is looked up an iteration ahead of its DMA, and
+    every number of tiles modulo all slots drains in code of its own: as many slots as V has keep
+    that within a branch's reach."""
+    return (3, 2) if k.page_size and value_slots(k)[0] == 3 else (2, 3)
 
 
 def value_slots(k: MhaConfig | MlaConfig) -> tuple[int, ...]:
@@ -59,7 +76,7 @@ def _value_layout(keys: int, row_bytes: int, name: str) -> TileLayout:
     """`padded`: rows that one read takes lie in blocks 1040 bytes apart. `swizzled`: sub-blocks of
     16 keys x 64 bytes whose halves change places with every eighth key. `plain`: 8 x 64 bytes."""
     if name == "padded":
-        return Padded(keys, row_bytes, 8, PADDED_STRIDE)
+        return Padded(keys, row_bytes, PADDED_BLOCKS, PADDED_STRIDE)
     if name == "swizzled":
         return Subtiled(keys, row_bytes, 16, 64, Xor((9,), (5,)))
     if name == "plain":

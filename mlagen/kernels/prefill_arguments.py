@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mlagen.dsl import Argument, Regs, Signature, Space
@@ -10,13 +11,18 @@ _LOADS = {8: "s_load_dwordx8", 4: "s_load_dwordx4", 2: "s_load_dwordx2", 1: "s_l
 # Register alignment of scalar loads (CDNA4 ISA, SMEM): pairs even, 4 dwords and more at 4.
 _ALIGNMENT = {1: 1, 2: 2, 3: 2}
 _MOST_ALIGNED = 4
+# Pointers beyond the first four that a tile loop needs too.
+_LASTING = ("k_rope", "page_table", "page_list")
+ONCE = "PTRS"
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Registers of each argument by name, and (mnemonic, registers, offset) of each load."""
+    """Registers of each argument by name, and (mnemonic, registers, offset) of each load. `once`:
+    the block of those that the setup alone needs."""
 
     regs: dict[str, Regs]
+    once: Regs | None
     loads: tuple[tuple[str, Regs, str], ...]
 
     def __getitem__(self, name: str) -> Regs:
@@ -27,14 +33,17 @@ def argument_registers(s: Space, signature: Signature) -> Arguments:
     """Blocks for q, k, v, o, for further pointers, for the sizes and for the scale, each loaded by
     as few scalar loads as its length allows."""
     arguments = signature.arguments
+    pointers = [a for a in arguments if a.kind == "pointer"]
     blocks: tuple[tuple[str, list[Argument]], ...] = (
-        ("PTR", [a for a in arguments if a.kind == "pointer"][:4]),
-        ("PTRX", [a for a in arguments if a.kind == "pointer"][4:]),
+        ("PTR", pointers[:4]),
+        (ONCE, [a for a in pointers[4:] if a.name not in _LASTING]),
+        ("PTRX", [a for a in pointers[4:] if a.name in _LASTING]),
         ("SIZE", [a for a in arguments if a.kind == "u32"]),
         ("SCALE", [a for a in arguments if a.kind == "f32"]),
     )
     regs: dict[str, Regs] = {}
     loads: list[tuple[str, Regs, str]] = []
+    once = None
     for name, held in blocks:
         if not held:
             continue
@@ -43,12 +52,29 @@ def argument_registers(s: Space, signature: Signature) -> Arguments:
         block = s.registers.scalar(
             name, words, f"arguments {names}", align=_ALIGNMENT.get(words, _MOST_ALIGNED)
         )
+        if name == ONCE:
+            once = block
         at = 0
         for argument in held:
             regs[argument.name] = block[at : at + argument.size // 4]
             at += argument.size // 4
-        loads += _chunks(block, held[0].offset)
-    return Arguments(regs, tuple(loads))
+        at = 0
+        for run in _runs(held):
+            words = sum(argument.size for argument in run) // 4
+            loads += _chunks(block[at : at + words], run[0].offset)
+            at += words
+    return Arguments(regs, once, tuple(loads))
+
+
+def _runs(held: Sequence[Argument]) -> Iterator[list[Argument]]:
+    """Arguments that lie one behind another."""
+    run: list[Argument] = []
+    for argument in held:
+        if run and argument.offset != run[-1].offset + run[-1].size:
+            yield run
+            run = []
+        run.append(argument)
+    yield run
 
 
 def _chunks(block: Regs, offset: int) -> list[tuple[str, Regs, str]]:

@@ -31,9 +31,18 @@ class PrefillState:
         signature: Signature,
         buffers: Sequence[str],
         walks: Mapping[str, int],
+        *,
+        persistent: bool = False,
     ) -> None:
         self.walks = walks
-        entry = s.entry("head", "query tile", "batch")
+        if persistent:
+            entry = s.entry("workgroup", items=True)
+        else:
+            entry = s.entry("head", "query tile", "batch")
+        self.items, self.item = entry.items, entry.item
+        self.blocks: Regs | None = None  # first and last + 1 block of keys of the work item
+        # The thread's number; a temporary, which lasts until the first tile.
+        self.thread = entry.temp[0]
         self.temp, self.kernarg, self.group = entry.temp, entry.kernarg, entry.group
         self.wave, self.tiles = entry.wave, entry.tiles
         self._tiles(s)
@@ -73,11 +82,18 @@ class PrefillState:
     ) -> None:
         scalar = s.registers.scalar
         self.arguments = argument_registers(s, signature)
+        given = self.arguments.regs
+        self.page_table = given.get("page_table", given.get("page_list"))
         self.buffers = {
             name: scalar(f"SRD{name}", 4, f"buffer resource of {name}", align=4) for name in buffers
         }
-        self.grown = scalar("GROWN", 2, "all ones: the maximum moved on this tile", align=2)
-        self.compare = scalar("CMP", 8, "lane masks of the key mask", align=2)
+        # A work item loads its arguments anew: those that only its setup needs make room.
+        once = self.arguments.once if self.item is not None else None
+        room = (once[:8], once[8:10]) if once is not None and len(once) >= 10 else (None, None)
+        self.compare = scalar("CMP", 8, "lane masks of the key mask", align=2, over=room[0])
+        self.grown = scalar(
+            "GROWN", 2, "all ones: the maximum moved on this tile", align=2, over=room[1]
+        )
         self.lds_wave = scalar("LDSW", 1, "wave * 1024, its part of a DMA pass")
         self.mask_end = scalar("MASKEND", 1, "end key of the tile that is masked next")
         self.visible = scalar("VISIBLE", 1, "keys that every query row of this wave sees")

@@ -1,8 +1,9 @@
 """What a prefill kernel does once a workgroup before its tiles: operands of the setup's templates.
 
-They are five operations, because each is readable alone: arguments, sequence (where lengths differ
-by sequence), buffers, walk, lanes. They share scalar temporaries, in this order: head, K/V head,
-first query row, then three of no fixed meaning; and the vector temporary T, the thread's number.
+They are operations of their own, because each is readable alone: arguments, sequence (where lengths
+differ by sequence), buffers, walk, lanes, begin_pages (where paged). They share scalar temporaries,
+in this order: head, K/V head, first query row, then three of no fixed meaning; and the vector
+temporary T, the thread's number.
 """
 
 from __future__ import annotations
@@ -11,49 +12,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlagen.dsl import Binding, Regs
+from mlagen.dsl import Binding, Regs, Ring
 from mlagen.dsl.layout import BitMap
-from mlagen.dsl.lds import DmaPlan
 from mlagen.kernels.division import Divider, exact_reciprocal
 from mlagen.kernels.float_literals import LOG2E, LOWEST, hex_float
-from mlagen.kernels.prefill_pages import Pages, RingPages
+from mlagen.kernels.prefill_pages import Pages
 from mlagen.kernels.prefill_registers import WINDOWED, PrefillState
+from mlagen.kernels.prefill_tensors import PrefillTensors
 from mlagen.problem.prefill import PrefillConfig
 
 
 @dataclass(frozen=True, slots=True)
-class RowTensor:
-    """A tensor of rows with `head_bytes` for each of its heads; 0: all heads share the row.
-
-    `name`: of its buffer resource; `argument`: its pointer.
-    """
-
-    name: str
-    argument: str
-    row_bytes: int
-    head_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillTensors:
-    """Q, O, and the tensors that hold a row for each key."""
-
-    q: RowTensor
-    o: RowTensor
-    key_rows: tuple[RowTensor, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Fetch:
-    """What a thread of the fetching waves fetches of a tile: a row and a byte of the tensor, from
-    `first_byte` of the head on, as an offset in `source`."""
+    """What a thread of the fetching waves fetches of a tile: a row (of pages: one of a page) and a
+    byte of the tensor, from `first_byte` of the head on, as an offset in `source`."""
 
     name: str
     source: Regs
-    dma: DmaPlan
+    row: BitMap
+    byte: BitMap
     row_bytes: int
     first_byte: int = 0
-    pages: RingPages | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,36 +57,54 @@ class Lanes:
 Context = Mapping[str, Any] | Callable[[Binding], Mapping[str, Any]]
 
 
-def setup_operations(
-    k: PrefillConfig,
-    regs: PrefillState,
-    tensors: PrefillTensors,
-    lanes: Callable[[Binding], Lanes],
-    rows: Sequence[tuple[Regs, int, int]],
-    pages: Pages | None,
-) -> Iterator[tuple[str, Context]]:
-    """(template, operands) of each operation, in order. `rows`: registers that get a lane's byte
-    offset of its query's row, with the bytes of a row and the shift of the half-wave's part."""
-    common = _common(k, regs, tensors)
-    yield "arguments", common
-    if k.by_sequence:
-        yield "sequence", common
-    yield (
-        "buffers",
-        common | {"buffers": regs.buffers, "page_buffers": pages.buffers if pages else ()},
-    )
-    yield "walk", common | _walk(k, regs) | {"row_offsets": rows}
-    of_pages = {
-        "last_entry": pages.last_entry if pages else None,
-        "page_divider": pages.divider if pages else None,
-        "page_size": k.page_size,
-    }
-    yield "lanes", lambda at: common | of_pages | {"lanes": lanes(at)}
+class Setup:
+    """Operands of the setup's templates, in their order: `first` (what is done where a workgroup
+    is one query tile), `tile` (what depends on the query tile), `lanes`, `begin_pages`."""
+
+    def __init__(
+        self,
+        k: PrefillConfig,
+        regs: PrefillState,
+        tensors: PrefillTensors,
+        pages: Pages | None = None,
+    ) -> None:
+        self.k, self.regs, self.pages = k, regs, pages
+        self.common = _common(k, regs, tensors)
+
+    def first(self) -> Iterator[tuple[str, Context]]:
+        """Arguments, head, first query row; rows and keys of the sequence."""
+        yield "arguments", self.common
+        if self.k.by_sequence:
+            yield "sequence", self.common
+
+    def tile(self, rows: Sequence[tuple[Regs, int, int]]) -> Iterator[tuple[str, Context]]:
+        """Buffer resources, tiles to walk. `rows`: registers that get a lane's byte offset of its
+        query's row, with the bytes of a row and the shift of the half-wave's part."""
+        page_buffers = self.pages.buffers if self.pages else ()
+        yield "buffers", self.common | {"buffers": self.regs.buffers, "page_buffers": page_buffers}
+        yield "walk", self.common | _walk(self.k, self.regs) | {"row_offsets": rows}
+
+    def lanes(self, lanes: Callable[[Binding], Lanes]) -> Context:
+        """What each lane fetches and reads."""
+        return lambda at: self.common | {"lanes": lanes(at)}
+
+    def begin_pages(
+        self, rings: Callable[[Binding], Sequence[Ring]]
+    ) -> Iterator[tuple[str, Context]]:
+        """Where the page look-ups of the fetched rings begin, behind `tile` and `lanes`; nothing
+        where K and V are contiguous."""
+        pages = self.pages
+        if pages is not None:
+            yield "begin_pages", lambda at: self.common | pages.begin(rings(at))
 
 
 def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> dict[str, Any]:
     arguments = regs.arguments.regs
+    half = BitMap.of(lambda thread: thread >> 5 & 1, 9)
+    row = BitMap.of(lambda thread: (thread >> 6) * k.q_block_size + thread % 32, 9)
     return {
+        "half": half.moves(),
+        "row_map": row.moves(),
         "arguments": arguments,
         "argument_loads": regs.arguments.loads,
         "kernarg": regs.kernarg,
@@ -118,7 +115,10 @@ def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> di
         "tiles": regs.tiles,
         "scratch": regs.scratch,
         "temp": regs.temp,
-        "thread": regs.temp[0],
+        "thread": regs.thread,
+        "by_item": regs.item is not None,
+        "page_table": regs.page_table,
+        "first_block": regs.blocks[0] if regs.blocks else None,
         "seq_len": regs.query_range[1] if k.ragged else arguments["seq_len"],
         "query_range": regs.query_range,
         "key_range": regs.key_range,
@@ -143,13 +143,9 @@ def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> di
 
 
 def _walk(k: PrefillConfig, regs: PrefillState) -> dict[str, Any]:
-    half = BitMap.of(lambda thread: thread >> 5 & 1, 9)
-    row = BitMap.of(lambda thread: (thread >> 6) * k.q_block_size + thread % 32, 9)
     windowed = k.mask.name in WINDOWED
     window = getattr(k.mask, "window", 0)
     return {
-        "half": half.moves(),
-        "row_map": row.moves(),
         "lse_offset": regs.lse_offset,
         "limit": regs.limit,
         "start": regs.start,
@@ -166,6 +162,7 @@ def _walk(k: PrefillConfig, regs: PrefillState) -> dict[str, Any]:
         "row_sum": regs.row_sum,
         "causal": k.mask.name != "null",
         "windowed": windowed,
+        "floored": windowed or regs.item is not None,
         "mask": k.mask.name,
         "window": window,
         "chunks": Divider.of(window) if windowed else None,

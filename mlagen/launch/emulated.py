@@ -14,6 +14,7 @@ from mlagen.launch.launcher import LaunchReport, bind, require_proof, require_ta
 
 TARGETS = ("gfx950",)
 Mode = Literal["latest", "earliest", "random"]
+Group = tuple[int, int, int]
 
 
 class EmulatedLauncher:
@@ -21,7 +22,8 @@ class EmulatedLauncher:
 
     `mode` says when an asynchronous transfer completes: as late as its wait allows, at once, or at
     a random legal moment drawn from `seed`. `workgroups` restricts the run to some of the grid.
-    Only a checker sets `allow_unproved`, to show what a missing proof lets through.
+    It may also be a function of the grid. Only a checker sets `allow_unproved`, to show what a
+    missing proof lets through. `record` keeps what is executed (see `emulate`).
     """
 
     def __init__(
@@ -30,10 +32,11 @@ class EmulatedLauncher:
         sanitize: bool = True,
         mode: Mode = "latest",
         seed: int = 0,
-        workgroups: Sequence[tuple[int, int, int]] | None = None,
+        workgroups: Sequence[Group] | Callable[[Group], Sequence[Group]] | None = None,
         threads: int | None = None,
         allow_unproved: bool = False,
         progress: Callable[[int, int], None] | None = None,
+        record: bool = False,
     ) -> None:
         self.sanitize = sanitize
         self.mode: Mode = mode
@@ -42,6 +45,7 @@ class EmulatedLauncher:
         self.threads = threads
         self.allow_unproved = allow_unproved
         self.progress = progress
+        self.record = record
 
     def launch(
         self,
@@ -86,9 +90,10 @@ class EmulatedLauncher:
             sanitize=self.sanitize,
             mode=self.mode,
             seed=self.seed,
-            workgroups=self.workgroups,
+            workgroups=self.workgroups(grid) if callable(self.workgroups) else self.workgroups,
             threads=self.threads,
             progress=self.progress,
+            record=self.record,
         )
         seconds = time.perf_counter() - started
         return LaunchReport("emulated", grid, manifest.block, seconds, result)

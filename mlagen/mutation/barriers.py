@@ -37,17 +37,27 @@ class _Junction:
 def barrier_mutants(listing: Listing) -> Iterator[Mutant]:
     """All barriers of clusters, then the extra ones that make and undo the stagger."""
     require_free_scc(listing)
-    roles: tuple[Role | None, ...] = (*listing.roles, None) if len(listing.roles) > 1 else (None,)
     for block in listing.blocks:
         if block.closed:
-            for role in roles:
+            for role in _roles(listing, block):
                 yield _removed(listing, block, role)
     for junction in _junctions(listing):
-        for role in roles:
+        for role in _roles(listing, junction.before[0]):
             yield _moved(listing, junction, role, forward=True)
             if any(block.closed for block in junction.after):
                 yield _moved(listing, junction, role, forward=False)
     yield from _stagger_mutants(listing)
+
+
+def _roles(listing: Listing, block: Block) -> Iterator[Role | None]:
+    """Whose barrier at the end of a block is mutated, each alone and (None) all together. Where
+    roles have code of their own, all together are mutated with the first one's."""
+    for at, role in enumerate(listing.roles):
+        if len(listing.roles) > 1 and block.role in ("", role.name):
+            yield role
+        if block.role == role.name and at:
+            return
+    yield None
 
 
 def require_free_scc(listing: Listing) -> None:
@@ -72,19 +82,22 @@ def require_free_scc(listing: Listing) -> None:
 
 def _removed(listing: Listing, block: Block, role: Role | None) -> Mutant:
     bare = "" if listing.moves_data(block) else "; its cluster moves no data"
+    blocks = listing.twins([block]) if role is None else (block,)
     return mutant(
         listing,
         "barriers",
         "removed",
         f"s_barrier{bare}",
         block.end,
-        {block.end: _instead(listing, block.end, role)},
+        {one.end: _instead(listing, one.end, role) for one in blocks},
         role=_role_name(role),
         touches="s_barrier",
     )
 
 
 def _moved(listing: Listing, junction: _Junction, role: Role | None, *, forward: bool) -> Mutant:
+    if role is None:
+        junction = _Junction(listing.twins(junction.before), listing.twins(junction.after))
     taken, given = junction.before, junction.after
     if not forward:
         taken, given = given, taken
@@ -136,9 +149,16 @@ def _junctions(listing: Listing) -> Iterator[_Junction]:
 
 
 def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
-    """The barriers outside of clusters stand behind a branch: one role alone executes them."""
-    for line in listing.lines.values():
-        if line.mnemonic != "s_barrier" or line.block >= 0:
+    """The barriers outside of clusters. Those between work items are removed for all waves; the
+    others one role alone executes, behind a branch or in code of its own."""
+    outside = [x for x in listing.lines.values() if x.mnemonic == "s_barrier" and x.block < 0]
+    between = [line for line in outside if _begins_item(listing, line)]
+    if between:
+        edits: dict[int, tuple[str, ...]] = {line.number: () for line in between}
+        yield mutant(listing, "barriers", "removed", "s_barrier between work items",
+                     between[0].number, edits, role="all", touches="s_barrier")  # fmt: skip
+    for line in outside:
+        if line in between:
             continue
         role = _executing(listing, line)
         yield mutant(
@@ -152,11 +172,12 @@ def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
             touches="s_barrier",
         )
         after = listing.next_blocks(line.number)
-        before = tuple(b for b in listing.blocks if not b.closed) if not after else ()
+        ends = tuple(b for b in listing.blocks if not b.closed and b.role == line.role)
+        before = ends if not after else ()
         for operator, given in (("next", after), ("previous", before)):
             if not given:
                 continue
-            edits: dict[int, tuple[str, ...]] = {line.number: ()}
+            edits = {line.number: ()}
             for block in given:
                 edits[block.end] = (
                     *_extra(listing, block.end, role),
@@ -174,8 +195,18 @@ def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
             )
 
 
+def _begins_item(listing: Listing, line: Line) -> bool:
+    """Whether a barrier stands directly behind the question if a work item is left."""
+    order = list(listing.lines)
+    at = order.index(line.number)
+    compare = listing.lines[order[at - 2]].code if at > 1 else ""
+    return line.section == "item" and compare == "s_cmp_ge_u32 s[ITEM], s[ITEMS]"
+
+
 def _executing(listing: Listing, line: Line) -> Role:
-    """The role that a stagger's barrier is for, from the branch round it."""
+    """The role that a stagger's barrier is for, from the branch round it or the code it is in."""
+    if line.role:
+        return next(role for role in listing.roles if role.name == line.role)
     order = list(listing.lines)
     at = order.index(line.number)
     compare, branch = (listing.lines[number].code for number in order[at - 2 : at])
@@ -187,7 +218,7 @@ def _executing(listing: Listing, line: Line) -> Role:
 
 def _instead(listing: Listing, number: int, role: Role | None) -> tuple[str, ...]:
     """What remains of a barrier that `role` (None: everybody) no longer executes."""
-    if role is None:
+    if role is None or listing.lines[number].role:
         return ()
     others = [other for other in listing.roles if other != role]
     return tuple(
@@ -198,7 +229,7 @@ def _instead(listing: Listing, number: int, role: Role | None) -> tuple[str, ...
 
 
 def _extra(listing: Listing, number: int, role: Role | None) -> tuple[str, ...]:
-    if role is None:
+    if role is None or listing.lines[number].role:
         return ("  s_barrier",)
     return only(listing, role, "s_barrier", f".Lmutant_{number}_extra")
 

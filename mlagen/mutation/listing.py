@@ -7,7 +7,7 @@ LDS map and roles. Line numbers are 1-based, as the assembler counts them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,7 +31,7 @@ class Line:
     """One instruction.
 
     `block`: index of its cluster in `Listing.blocks`, -1 outside of them. `operation`: what it
-    belongs to, "read(V, i-1)" and the like.
+    belongs to, "read(V, i-1)" and the like. `role`: whose code it is, "" where roles share it.
     """
 
     number: int
@@ -39,6 +39,7 @@ class Line:
     section: str
     block: int
     operation: str
+    role: str = ""
 
     @property
     def mnemonic(self) -> str:
@@ -61,6 +62,7 @@ class Block:
     first: int
     end: int
     closed: bool  # by a barrier
+    role: str = ""  # whose code it is; "" where roles share it
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +94,19 @@ class Listing:
         return {block.end: block for block in self.blocks}
 
     def place(self, number: int) -> tuple[str, str]:
-        """(section, cluster heading) of a line."""
+        """(section, cluster heading) of a line, as the text names them."""
         line = self.lines[number]
         title = self.blocks[line.block].title if line.block >= 0 else ""
-        return line.section, title
+        return f"{line.role}: {line.section}" if line.role else line.section, title
 
     def of_block(self, block: Block) -> Iterator[Line]:
         """The instructions of a cluster, its closing barrier or jump included."""
         return (line for line in self.lines.values() if line.block == block.index)
+
+    def twins(self, blocks: Iterable[Block]) -> tuple[Block, ...]:
+        """The same clusters of the same sections in the code of every role."""
+        places = [(block.section, block.title) for block in blocks]
+        return tuple(b for b in self.blocks if (b.section, b.title) in places)
 
     def moves_data(self, block: Block) -> bool:
         """Whether a cluster accesses memory or waits for that, its closing barrier aside."""
@@ -152,7 +159,7 @@ def read_listing(text: str, symbol: str) -> Listing:
     headings: list[tuple[str, str, str]] = []  # section, title, operations
     roles: list[Role] = []
     slots: dict[str, tuple[int, int]] = {}
-    section, block, inside, operation = "", -1, False, ""
+    section, block, inside, operation, role = "", -1, False, "", ""
     for number, raw in enumerate(text.split("\n"), 1):
         if not inside:
             inside = raw == f"{symbol}:"
@@ -165,7 +172,9 @@ def read_listing(text: str, symbol: str) -> Listing:
         if raw.startswith((".size", f".L{symbol}_end:")):
             break
         if heading := _SECTION.match(raw):
-            section, block = heading[1], -1
+            named, colon, rest = heading[1].partition(": ")
+            role = named if colon and any(named == known.name for known in roles) else ""
+            section, block = rest if role else heading[1], -1
         elif heading := _CLUSTER.match(raw):
             block = len(headings)
             headings.append((section, heading[1].strip(), heading[2]))
@@ -174,7 +183,7 @@ def read_listing(text: str, symbol: str) -> Listing:
         elif code := raw.partition(";")[0].strip():
             # The operation stands where it changes, and holds until it changes again.
             operation = raw.partition(";")[2].strip() or operation
-            lines[number] = Line(number, code, section, block, operation)
+            lines[number] = Line(number, code, section, block, operation, role)
     if not headings:
         raise UnsupportedError(f"the text of {symbol} shows no clusters to mutate")
     return Listing(
@@ -197,4 +206,5 @@ def _blocks(headings: list[tuple[str, str, str]], lines: dict[int, Line]) -> Ite
         barriers = [n for n in inside if lines[n].mnemonic == "s_barrier"]
         jumps = [n for n in inside if lines[n].mnemonic in _JUMPS]
         end = barriers[-1] if barriers else jumps[-1] if jumps else inside[-1]
-        yield Block(index, section, title, what, inside[0], end, bool(barriers))
+        role = lines[inside[0]].role
+        yield Block(index, section, title, what, inside[0], end, bool(barriers), role)

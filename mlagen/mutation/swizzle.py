@@ -8,7 +8,7 @@ lane addresses is flipped, or one base or offset is one slot off; the other side
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -23,30 +23,33 @@ _SETUP = "setup"
 
 def swizzle_mutants(listing: Listing, threads: int) -> Iterator[Mutant]:
     """Bits of the lane addresses, then slots of single LDS reads and DMAs."""
-    yield from _bit_mutants(listing, threads)
+    for role in dict.fromkeys(line.role for line in listing.lines.values()):
+        own = [line for line in listing.lines.values() if line.role == role]
+        yield from _bit_mutants(listing, own, threads)
     yield from _slot_mutants(listing)
 
 
 # ---- bits ---------------------------------------------------------------------------------------
 
 
-def _bit_mutants(listing: Listing, threads: int) -> Iterator[Mutant]:
-    setup = [line for line in listing.lines.values() if line.section == _SETUP]
+def _bit_mutants(listing: Listing, code: Sequence[Line], threads: int) -> Iterator[Mutant]:
+    """Of `code`: what all roles share, or that of one."""
+    setup = [line for line in code if line.section == _SETUP]
     values = evaluate(setup, threads)
-    sides = _addresses(listing)
+    sides = _addresses(code)
     made = {side: {r: values[r] for r in names if r in values} for side, names in sides.items()}
     lines = {
         side: {line for value in found.values() for line in value.lines}
         for side, found in made.items()
     }
     shared = lines["producer"] & lines["consumer"]  # a change there would move both sides
-    users = _users(listing)
+    users = _users(code)
     for side, own in lines.items():
         for line in setup:
             if line.number not in own - shared:
                 continue
-            for what, code in _variants(line):
-                after = evaluate(setup, threads, {line.number: code})
+            for what, changed in _variants(line):
+                after = evaluate(setup, threads, {line.number: changed})
                 moved = [
                     register
                     for register, value in made[side].items()
@@ -59,22 +62,22 @@ def _bit_mutants(listing: Listing, threads: int) -> Iterator[Mutant]:
                         f"bit of the {side}",
                         f"{what} for {' and '.join(moved)}",
                         line.number,
-                        {line.number: (f"  {code}",)},
+                        {line.number: (f"  {changed}",)},
                         touches=" ".join(dict.fromkeys(users[register] for register in moved)),
                     )
 
 
-def _addresses(listing: Listing) -> dict[str, tuple[str, ...]]:
+def _addresses(code: Sequence[Line]) -> dict[str, tuple[str, ...]]:
     """Registers with the lane addresses of each side."""
     sides: dict[str, dict[str, None]] = {"producer": {}, "consumer": {}}
-    for line in listing.lines.values():
+    for line in code:
         if side := _side(line):
             sides[side][_address(line)] = None
     return {side: tuple(names) for side, names in sides.items()}
 
 
-def _users(listing: Listing) -> dict[str, str]:
-    return {_address(line): line.mnemonic for line in listing.lines.values() if _side(line)}
+def _users(code: Sequence[Line]) -> dict[str, str]:
+    return {_address(line): line.mnemonic for line in code if _side(line)}
 
 
 def _side(line: Line) -> str:

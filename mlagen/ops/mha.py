@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mlagen.ops.prefill import PrefillKernel
 from mlagen.ops.prefill_gpu import PrefillArguments
-from mlagen.problem import MhaConfig, MhaInputs, default_scale
+from mlagen.problem import MhaConfig, MhaInputs
 from mlagen.problem.prefill import PrefillConfig
-from mlagen.problem.prefill_inputs import check_scale
 
 
 class MhaKernel(PrefillKernel):
@@ -29,6 +27,9 @@ class MhaKernel(PrefillKernel):
         v: Any,
         *,
         scale: float | None = None,
+        q_scale: float = 1.0,
+        k_scale: float = 1.0,
+        v_scale: float = 1.0,
         start_pos: Any = 0,
         q_offsets: Any = None,
         kv_offsets: Any = None,
@@ -41,13 +42,14 @@ class MhaKernel(PrefillKernel):
     ) -> Any:
         """Attention of `q` over `k` and `v`: O, or (O, LSE) where the kernel is built for it.
 
-        C-contiguous arrays of the problem's dtype (`ml_dtypes.bfloat16`), shapes and the arrays
-        that each form takes as in `MhaInputs`: dense q [B, S, H, D] over k, v [B, num_keys, H_kv,
-        D]; packed rows with `q_offsets`; keys packed with `kv_offsets` or in pages with
-        `page_table` and `kv_lengths`. `scale` multiplies the dot products, 1 / sqrt(D) where it is
-        not given; query row i stands at `start_pos + i`, a number or int32 [B] where lengths
-        differ by sequence. `out` and `lse` are written to and returned; they are filled with NaN
-        first, so nothing old survives.
+        C-contiguous arrays of the problem's dtype (`ml_dtypes.bfloat16` or float8_e4m3fn), shapes
+        and the arrays that each form takes as in `MhaInputs`: dense q [B, S, H, D] over k, v [B,
+        num_keys, H_kv, D]; packed rows with `q_offsets`; keys packed with `kv_offsets` or in pages
+        with `page_table` and `kv_lengths`. `scale` multiplies the dot products, 1 / sqrt(D) where
+        it is not given; fp8 tensors hold numbers divided by `q_scale`, `k_scale` and `v_scale`.
+        Query row i stands at `start_pos + i`, a number or int32 [B] where lengths differ by
+        sequence. `out` and `lse` are written to and returned; they are filled with NaN first, so
+        nothing old survives.
 
         Tensors of a GPU (torch's, or with the array interface or DLPack) run on it, in its current
         stream, and nothing waits for them; `out` is then left as it is, and torch alone makes one.
@@ -63,7 +65,7 @@ class MhaKernel(PrefillKernel):
         }  # fmt: skip
         return self._call(
             tensors,
-            self._scales(scale),
+            self._scales(scale, q_scale, k_scale, v_scale),
             start_pos=start_pos,
             out=out,
             lse=lse,
@@ -77,6 +79,9 @@ class MhaKernel(PrefillKernel):
         v: Any,
         *,
         scale: float | None = None,
+        q_scale: float = 1.0,
+        k_scale: float = 1.0,
+        v_scale: float = 1.0,
         start_pos: Any = 0,
         out: Any = None,
         lse: Any = None,
@@ -87,15 +92,9 @@ class MhaKernel(PrefillKernel):
         `kernel.gpu_launcher.prepare`. `arrays` are those of MhaInputs; see `gpu_arguments`."""
         return self._arguments(
             {"q": q, "k": k, "v": v, **arrays},
-            self._scales(scale),
+            self._scales(scale, q_scale, k_scale, v_scale),
             start_pos=start_pos,
             out=out,
             lse=lse,
             max_seq_len=max_seq_len,
         )
-
-    def _scales(self, scale: float | None) -> dict[str, float]:
-        return {"scale": default_scale(self.config) if scale is None else scale}
-
-    def _checked_scales(self, scales: Mapping[str, float]) -> tuple[float, float]:
-        return check_scale(self.config, scales["scale"]), 1.0

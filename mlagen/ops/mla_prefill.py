@@ -5,15 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from mlagen.ops.prefill import PrefillKernel
+import numpy.typing as npt
+
+from mlagen.artifact import Artifact
+from mlagen.errors import ConfigError
+from mlagen.launch import Launcher
+from mlagen.ops.mla_prefill_aiter import aiter_arguments
+from mlagen.ops.mla_prefill_work import merge, work_call
+from mlagen.ops.mla_reduce import MlaReduceKernel
+from mlagen.ops.prefill import PrefillKernel, PrefillRun
 from mlagen.ops.prefill_gpu import PrefillArguments
-from mlagen.problem import MlaConfig, MlaPrefillInputs, default_scale
-from mlagen.problem.mla_prefill_inputs import checked_scales
+from mlagen.ops.prefill_host import host_call
+from mlagen.problem import MlaConfig, MlaPrefillInputs, PrefillInputs
+from mlagen.problem.mla_prefill_call import plan_inputs
+from mlagen.problem.mla_prefill_plan import WorkPlan
 from mlagen.problem.prefill import PrefillConfig
+
+COMPUTE_UNITS = 256  # of an MI350X or MI355X: a persistent kernel has a workgroup for each
 
 
 class MlaPrefillKernel(PrefillKernel):
     """A built MLA prefill kernel. `kernel(q, k, v)` runs it, in the emulator unless told otherwise.
+
+    A persistent kernel's work is planned for `workgroups`. Its partial outputs are merged by the
+    kernel `reduce`, or in fp64 on the host where there is none.
 
     Raises ConfigError for an artifact of another kind of problem.
     """
@@ -21,6 +36,21 @@ class MlaPrefillKernel(PrefillKernel):
     config_type: ClassVar[type[PrefillConfig]] = MlaConfig
     inputs_type: ClassVar[Any] = MlaPrefillInputs
     config: MlaConfig
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        launcher: Launcher | None = None,
+        *,
+        workgroups: int = COMPUTE_UNITS,
+        reduce: MlaReduceKernel | None = None,
+    ) -> None:
+        super().__init__(artifact, launcher)
+        self.workgroups = workgroups
+        self.reduce = reduce
+        names = {arg.name for arg in artifact.manifest.args}
+        self.persistent = "work_indptr" in names
+        self.takes_aiters_arguments = "page_list" in names
 
     def __call__(
         self,
@@ -69,6 +99,50 @@ class MlaPrefillKernel(PrefillKernel):
             max_seq_len=max_seq_len,
         )
 
+    def run(
+        self,
+        inputs: PrefillInputs,
+        *,
+        out: npt.NDArray[Any] | None = None,
+        lse: npt.NDArray[Any] | None = None,
+        plan: WorkPlan | None = None,
+        partial_o: npt.NDArray[Any] | None = None,
+        partial_lse: npt.NDArray[Any] | None = None,
+    ) -> PrefillRun:
+        """Like a call, but findings are left in the report. For checkers.
+
+        A persistent kernel also takes its `plan` and the buffers of partial outputs, fp32 [rows,
+        num_heads, 128] and [rows, num_heads], which are filled with NaN; all are made where they
+        are not given.
+        """
+        if not self.persistent:
+            if not (plan is partial_o is partial_lse is None):
+                raise ConfigError(
+                    f"{self.artifact.manifest.kernel} has a workgroup for each query tile: it "
+                    f"takes neither a plan nor partial outputs"
+                )
+            return super().run(inputs, out=out, lse=lse)
+        self._require_own(inputs)
+        assert isinstance(inputs, MlaPrefillInputs)
+        call = host_call(inputs, out, lse)
+        if not inputs.seq_len:
+            return PrefillRun(call.output, call.lse, None)
+        listed = self.takes_aiters_arguments
+        if plan is None:
+            plan = plan_inputs(inputs, self.workgroups, listed=listed)
+        work = work_call(inputs, plan, partial_o, partial_lse, listed=listed)
+        tensors, scalars = {**call.tensors, **work.tensors}, call.scalars
+        if listed:
+            tensors, scalars = aiter_arguments(inputs, work, call.output)
+        report = self.launcher.launch(
+            self.artifact,
+            tensors=tensors,
+            scalars=scalars,
+            sizes={"workgroups": work.workgroups},
+        )
+        merge(inputs, work, call.output, call.lse, self.reduce)
+        return PrefillRun(call.output, call.lse, report)
+
     def arguments(
         self,
         q: Any,
@@ -86,7 +160,8 @@ class MlaPrefillKernel(PrefillKernel):
         **arrays: Any,
     ) -> PrefillArguments:
         """What a call on tensors of a GPU hands to the launcher, checked: for
-        `kernel.gpu_launcher.prepare`. `arrays` are those of MlaPrefillInputs."""
+        `kernel.gpu_launcher.prepare`. `arrays` are those of MlaPrefillInputs. ConfigError for a
+        persistent kernel, whose work is planned from lengths on the host."""
         return self._arguments(
             {"q": q, "k": k, "v": v, **arrays},
             self._scales(scale, q_scale, k_scale, v_scale),
@@ -96,16 +171,11 @@ class MlaPrefillKernel(PrefillKernel):
             max_seq_len=max_seq_len,
         )
 
-    def _scales(
-        self, scale: float | None, q_scale: float, k_scale: float, v_scale: float
-    ) -> dict[str, float]:
-        return {
-            "scale": default_scale(self.config) if scale is None else scale,
-            "q_scale": q_scale,
-            "k_scale": k_scale,
-            "v_scale": v_scale,
-        }
-
     def _checked_scales(self, scales: Mapping[str, float]) -> tuple[float, float]:
-        made = checked_scales(self.config, **scales)
-        return made.score_scale, made.v_scale
+        if self.persistent:
+            raise ConfigError(
+                f"{self.artifact.manifest.kernel} is persistent: its work is planned from lengths "
+                f"that are on the host, and these are tensors of a GPU",
+                hint="a static grid needs no plan; or launch it through mlagen.launch with a plan",
+            )
+        return super()._checked_scales(scales)

@@ -15,8 +15,9 @@ from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport, gpu_launcher
 from mlagen.ops.findings import findings_error, findings_of
 from mlagen.ops.prefill_gpu import PrefillArguments, gpu_arguments
 from mlagen.ops.prefill_host import check_extents, host_call
-from mlagen.problem import PrefillInputs
+from mlagen.problem import PrefillInputs, default_scale
 from mlagen.problem.prefill import PrefillConfig
+from mlagen.problem.prefill_scales import checked_scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,7 @@ class PrefillKernel:
         lse: npt.NDArray[Any] | None = None,
     ) -> PrefillRun:
         """Like a call, but findings are left in the report. For checkers."""
-        config = self.config
-        if inputs.config != config:
-            raise ConfigError(f"the inputs are those of {inputs.config}, the kernel's is {config}")
+        self._require_own(inputs)
         call = host_call(inputs, out, lse)
         report = None
         if inputs.seq_len:  # no rows: nothing to write
@@ -78,6 +77,13 @@ class PrefillKernel:
                 self.artifact, tensors=call.tensors, scalars=call.scalars, sizes=call.sizes
             )
         return PrefillRun(call.output, call.lse, report)
+
+    def _require_own(self, inputs: PrefillInputs) -> None:
+        """ConfigError for inputs of another problem."""
+        if inputs.config != self.config:
+            raise ConfigError(
+                f"the inputs are those of {inputs.config}, the kernel's is {self.config}"
+            )
 
     def _call(
         self,
@@ -114,9 +120,20 @@ class PrefillKernel:
     def _returned(self, output: Any, lse: Any) -> Any:
         return (output, lse) if self.config.lse else output
 
+    def _scales(
+        self, scale: float | None, q_scale: float, k_scale: float, v_scale: float
+    ) -> dict[str, float]:
+        return {
+            "scale": default_scale(self.config) if scale is None else scale,
+            "q_scale": q_scale,
+            "k_scale": k_scale,
+            "v_scale": v_scale,
+        }
+
     def _checked_scales(self, scales: Mapping[str, float]) -> tuple[float, float]:
         """The score scale and the value scale of a call's numbers. ConfigError: one is illegal."""
-        raise NotImplementedError
+        made = checked_scales(self.config, **scales)
+        return made.score_scale, made.v_scale
 
     def _arguments(
         self,

@@ -33,7 +33,8 @@ from mlagen.problem.mla_decode_plan import MlaDecodeWork, plan_work
 from mlagen.problem.mla_prefill_inputs import MlaPrefillInputs
 from mlagen.problem.mla_reduce import MlaReduceConfig
 from mlagen.problem.mla_reduce_inputs import MlaReduceInputs
-from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence, default_scale
+from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence
+from mlagen.problem.prefill_scales import default_scale
 
 __all__ = [
     "MODEL_SCALE",

@@ -1,7 +1,8 @@
 """The multi-head / grouped-query attention problem: its fields, their limits, its arithmetic.
 
-What a kernel is generated for. The softmax scale, the lengths, the start positions and the batch
-are given at run time. Tensors are contiguous. Queries and output, by `ragged`:
+What a kernel is generated for. The softmax scale, the lengths, the start positions, the batch and,
+with fp8, one scale each of Q, K and V are given at run time. Tensors are contiguous. Queries and
+output, by `ragged`:
 
 * false: q and o `[batch, seq_len, num_heads, depth]`;
 * true: packed rows, q and o `[rows, num_heads, depth]`; sequence b owns rows

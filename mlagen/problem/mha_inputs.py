@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.errors import ConfigError
-from mlagen.problem.arithmetic import BF16_PRESCALED, Arithmetic
 from mlagen.problem.mha import MhaConfig
 from mlagen.problem.mha_arrays import Ints, checked_sinks
-from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence, check_scale
+from mlagen.problem.prefill_inputs import PrefillInputs, PrefillSequence
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +38,12 @@ class MhaInputs(PrefillInputs):
     kv_lengths: Ints | None = None
     page_table: Ints | None = None
     sinks: npt.NDArray[np.float32] | None = None
+    q_scale: float = 1.0
+    k_scale: float = 1.0
+    v_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", check_scale(self.config, self.scale))
+        self._check_scales()
         self._check_form({"sinks": self.config.sink})
         if self.config.sink:
             object.__setattr__(self, "sinks", checked_sinks(self.config, self.sinks))
@@ -51,16 +52,6 @@ class MhaInputs(PrefillInputs):
         """The keys and the values of a sequence, [keys, depth] each, in their order."""
         k, v = (self.gathered(sequence, tensor)[:, kv_head] for tensor in (self.k, self.v))
         return k, v
-
-    @property
-    def arithmetic(self) -> Arithmetic:
-        """What the kernel computes with. ConfigError: no bf16 problem."""
-        if self.config.dtype != "bf16":
-            raise ConfigError(
-                f"dtype={self.config.dtype}: the oracles know the roundings of bf16 kernels only",
-                hint="dtype=bf16",
-            )
-        return BF16_PRESCALED
 
     def sink_of(self, head: int) -> float:
         """The head's sink in natural units; -inf where there is none."""

@@ -29,7 +29,9 @@ for that wave and given as alternatives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,6 +62,8 @@ from mlagen.problem.formats import (
 from mlagen.problem.mha_exact import Pair, with_data
 from mlagen.problem.mha_expected import Answer, PrefillExpected
 from mlagen.problem.mha_selection import Part, Selection, Workgroup
+from mlagen.problem.mla_prefill_pieces import Tile, joined, pieces_of
+from mlagen.problem.mla_prefill_plan import WorkPlan
 from mlagen.problem.prefill_inputs import PrefillInputs
 
 MAX_PATHS = 16  # ways to decide the close votes of one wave that are followed
@@ -71,9 +75,11 @@ def rounded(
     rows: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     workgroups: Sequence[Workgroup] | None = None,
+    plan: WorkPlan | None = None,
 ) -> PrefillExpected:
     """What the kernel should compute from `inputs`, for some rows and heads or for all, or for the
-    rows of some workgroups of the grid.
+    rows of some workgroups of the grid. With a `plan`, work items that share a query tile walk
+    keys of their own, from their first key on, and are merged.
 
     A row that sees no key is 0, exactly. ConfigError: no bf16 problem.
     """
@@ -82,24 +88,32 @@ def rounded(
     alternatives: list[Alternative] = []
     of_lse: list[Alternative] = []
     undecided = 0
+    cuts = {} if plan is None else pieces_of(plan)
     factor = confidence(selection.counted * (inputs.keys + inputs.config.v_width))
     for part, data in with_data(inputs, selection):
-        for waves, tiles in _wave_blocks(inputs, part):
+        for waves, pieces in _wave_blocks(inputs, part, cuts):
             block = _Block.of(inputs, part, waves)
-            scores = _Scores.of(inputs, part, data, block, tiles, factor)
-            path = scores.path({})
-            output, lse = scores.finish(data, path, factor)
+            walks = [_Scores.of(inputs, part, data, block, keys, factor) for keys in pieces]
+            paths = [scores.path({}) for scores in walks]
+            output, lse = joined(
+                [x.finish(data, path, factor) for x, path in zip(walks, paths, strict=True)]
+            )
             kept = block.kept
             at = part.at(block.at)
             answer.put(at, (output[0][kept], output[1][kept]), (lse[0][kept], lse[1][kept]))
-            for wave, options in scores.other_paths(path):
+            for wave, options in _other_walks(walks, paths):
                 undecided += options is None
-                lanes = slice(wave * scores.wave_rows, (wave + 1) * scores.wave_rows)
+                lanes = _lanes(walks[0], wave)
                 mine = kept[lanes]
                 first = at[1].start + int(kept[: lanes.start].sum())
                 own_rows = first + np.arange(int(mine.sum()))
                 for option in options or ():
-                    made = scores.wave(lanes).finish(data, option, factor)
+                    made = joined(
+                        [
+                            x.wave(lanes).finish(data, path, factor)
+                            for x, path in zip(walks, option, strict=True)
+                        ]
+                    )
                     for (values, bounds), found in zip(made, (alternatives, of_lse), strict=True):
                         found.append(
                             Alternative(at[0], at[2], own_rows, values[mine], bounds[mine])
@@ -107,9 +121,32 @@ def rounded(
     return answer.expected("rounding", tuple(alternatives), tuple(of_lse), undecided)
 
 
-def _wave_blocks(inputs: PrefillInputs, part: Part) -> Iterator[tuple[Ints, range]]:
-    """The waves that compute the part's rows, some of one workgroup at a time, with the tiles that
-    their workgroup walks; nothing where it walks none. Votes are a wave's: whole waves."""
+def _lanes(scores: _Scores, wave: int) -> slice:
+    """A wave's rows among those of the scores."""
+    return slice(wave * scores.wave_rows, (wave + 1) * scores.wave_rows)
+
+
+def _other_walks(
+    walks: Sequence[_Scores], paths: Sequence[_Path]
+) -> Iterator[tuple[int, list[tuple[_Path, ...]] | None]]:
+    """Every other choice of a path for each piece, for each wave that has one; None where there
+    are too many."""
+    others = [dict(x.other_paths(path)) for x, path in zip(walks, paths, strict=True)]
+    for wave in sorted({wave for other in others for wave in other}):
+        choices: list[list[_Path]] = []
+        for scores, path, other in zip(walks, paths, others, strict=True):
+            found = other.get(wave, [path.wave(wave, _lanes(scores, wave))])
+            choices.append(found if found is not None else [])
+        count = math.prod(len(found) for found in choices)
+        yield wave, list(itertools.product(*choices)) if 0 < count <= MAX_PATHS else None
+
+
+def _wave_blocks(
+    inputs: PrefillInputs, part: Part, cuts: Mapping[Tile, tuple[slice, ...]]
+) -> Iterator[tuple[Ints, tuple[slice, ...]]]:
+    """The waves that compute the part's rows, some of one workgroup at a time, with the keys that
+    their workgroup walks, or each of several does; nothing where it walks none. Votes are a
+    wave's: whole waves."""
     config, sequence = inputs.config, part.sequence
     waves = np.unique(part.rows // config.q_block_size)
     tile_of = waves // config.num_warps
@@ -120,12 +157,15 @@ def _wave_blocks(inputs: PrefillInputs, part: Part) -> Iterator[tuple[Ints, rang
             start_pos=sequence.start_pos,
             num_keys=sequence.keys,
         )
-        if not tiles:
+        size = config.kv_block
+        whole = slice(tiles.start * size, min(tiles.stop * size, sequence.keys))
+        pieces = cuts.get((sequence.index, int(q_tile), part.head), (whole,))
+        if not tiles or not pieces:
             continue
         own = waves[tile_of == q_tile]
         size = max(1, SCORES // (len(tiles) * config.kv_block * config.q_block_size))
         for start in range(0, len(own), size):
-            yield own[start : start + size], tiles
+            yield own[start : start + size], pieces
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,6 +206,11 @@ class _Path:
     moved: Bools
     close: Bools
 
+    def wave(self, wave: int, lanes: slice) -> _Path:
+        """One wave's, whose rows are `lanes`."""
+        only = slice(wave, wave + 1)
+        return _Path(self.maximum[lanes], self.error[lanes], self.moved[only], self.close[only])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Scores:
@@ -191,14 +236,13 @@ class _Scores:
         part: Part,
         data: HeadData,
         block: _Block,
-        tiles: range,
+        inside: slice,
         factor: float,
     ) -> _Scores:
         config = inputs.config
         tile = config.kv_block
-        first, last = tiles.start * tile, tiles.stop * tile
-        end = min(last, part.sequence.keys)
-        inside = slice(first, end)
+        first, end = inside.start, inside.stop
+        last = first - (first - end) // tile * tile
         seen = visible(config, part.sequence, block.rows, inside)
         k = data.k[inside]
         scores = np.full((len(block.rows), last - first), -np.inf)

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 
 from mlagen.errors import ConfigError
 from mlagen.problem.fields import listed
-from mlagen.problem.formats import E4M3_MAX
 from mlagen.problem.masks import CAUSAL, Mask
 from mlagen.problem.prefill import (
     DTYPE_BYTES,
@@ -98,7 +97,6 @@ class MlaConfig(PrefillConfig):
         self._check_mfma()
         self._check_kv_block()
         self._check_threshold()
-        self._check_p_fits()
         self._check_heads()
         self._check_q_block()
         if self.num_warps != NUM_WARPS:
@@ -167,15 +165,6 @@ class MlaConfig(PrefillConfig):
             hint=f"kv_block is {listed(legal)} for {self.dtype}"
             + ("; 64 with bf16" if self.kv_block == 64 else ""),
         )
-
-    def _check_p_fits(self) -> None:
-        if self.dtype == "fp8_e4m3" and 2.0**self.rescale_threshold > E4M3_MAX:
-            raise ConfigError(
-                f"rescale_threshold={self.rescale_threshold}: P reaches "
-                f"2^{self.rescale_threshold:g} against a maximum that lags, and e4m3 ends at "
-                f"{E4M3_MAX:g}",
-                hint="rescale_threshold is at most 8.8 for fp8_e4m3; 8 is the default",
-            )
 
     @classmethod
     def example(cls) -> MlaConfig:

@@ -83,9 +83,18 @@ def plan_work(
         tile_q,
         block_size,
     )
-    unit = max(tile_kv, block_size)
-    clusters = math.gcd(heads, workgroups)
-    own_heads = heads // clusters
+    return plan_shape(shape, workgroups, tile_kv)
+
+
+def plan_shape(shape: WorkShape, workgroups: int, tile_kv: int = 128) -> WorkPlan:
+    """Divides the work of a call, wherever its sequences' rows and blocks lie.
+
+    Raises ConfigError as `plan_work` does.
+    """
+    _check_sizes(shape.heads, workgroups, shape.tile_q, tile_kv, shape.block_size)
+    unit = max(tile_kv, shape.block_size)
+    clusters = math.gcd(shape.heads, workgroups)
+    own_heads = shape.heads // clusters
     pieces = _pieces(shape, _tiles(shape), unit, workgroups // clusters)
     groups = [
         [item.of_head(head) for head in range(cluster * own_heads, (cluster + 1) * own_heads)
@@ -143,7 +152,7 @@ def _pieces(
             batch, *rows = tiles[tile]
             last = taken == left
             whole = last and not done
-            first, end = shape.kv_indptr[batch : batch + 2]
+            first, end = shape.blocks_of(batch)
             per_unit = unit // shape.block_size
             begin = first + done * per_unit
             stop = min(begin + taken * per_unit, end)
@@ -194,6 +203,10 @@ def _check(
             )
         if min(numbers) < 0:
             raise ConfigError(f"{name}={list(numbers)} must not be negative")
+    _check_sizes(heads, workgroups, tile_q, tile_kv, block_size)
+
+
+def _check_sizes(heads: int, workgroups: int, tile_q: int, tile_kv: int, block_size: int) -> None:
     sizes = {
         "heads": heads,
         "workgroups": workgroups,

@@ -85,9 +85,9 @@ class WorkShape:
     """The call that work items are for.
 
     `qo_indptr` [batch + 1]: rows of the packed Q; `kv_indptr` [batch + 1]: blocks of keys, so that
-    sequence b owns `kv_indptr[b] .. kv_indptr[b + 1] - 1` of the page list; `kv_lengths` [batch]:
-    keys; `start_pos` [batch]: position of each sequence's first row. Where `causal`, a row sees
-    keys up to its own position.
+    sequence b has some of `kv_indptr[b] .. kv_indptr[b + 1] - 1` of the page list, the first ones;
+    `kv_lengths` [batch]: keys; `start_pos` [batch]: position of each sequence's first row. Where
+    `causal`, a row sees keys up to its own position.
     """
 
     qo_indptr: tuple[int, ...]
@@ -106,6 +106,11 @@ class WorkShape:
             return keys
         end = self.start_pos[batch] + qo_end - self.qo_indptr[batch]
         return min(end, keys)
+
+    def blocks_of(self, batch: int) -> tuple[int, int]:
+        """First and last + 1 block that hold a sequence's keys."""
+        first = self.kv_indptr[batch]
+        return first, first - (-self.kv_lengths[batch] // self.block_size)
 
     def tiles_of(self, batch: int) -> list[tuple[int, int]]:
         """First and last + 1 row of each query tile of a sequence, of the packed Q."""
@@ -154,7 +159,7 @@ def _check_item(shape: WorkShape, index: int, item: WorkItem, legal: Iterable[An
             f"sequence {item.batch}, which has rows {shape.qo_indptr[item.batch]} .. "
             f"{shape.qo_indptr[item.batch + 1] - 1} in tiles of {shape.tile_q}"
         )
-    first, end = shape.kv_indptr[item.batch : item.batch + 2]
+    first, end = shape.blocks_of(item.batch)
     if not first <= item.kv_start <= item.kv_end <= end:
         raise ConfigError(
             f"work_info[{index}]: blocks {item.kv_start} .. {item.kv_end - 1} run out of those of "

@@ -54,7 +54,7 @@ def exact(inputs: MlaReduceInputs) -> MlaReduceExpected:
     groups = inputs.merged
     if not groups:
         raise ConfigError("no group has a partial: there is nothing to merge")
-    made = [_merged(*(np.stack(parts).astype(np.float64) for parts in inputs.parts(g)))
+    made = [merged(*(np.stack(parts).astype(np.float64) for parts in inputs.parts(g)))
             for g in groups]  # fmt: skip
     rows = np.concatenate([np.arange(group.first, group.end) for group in groups])
     heads = np.arange(inputs.config.num_heads)
@@ -67,7 +67,7 @@ def exact(inputs: MlaReduceInputs) -> MlaReduceExpected:
     )
 
 
-def _merged(parts: Floats, logs: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def merged(parts: Floats, logs: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """O and its bound [rows, heads, depth], LSE and its bound [rows, heads], of partials
     [n, rows, heads, depth] and [n, rows, heads]."""
     output, lse = merge_partials(parts, logs)
@@ -75,7 +75,8 @@ def _merged(parts: Floats, logs: Floats) -> tuple[Floats, Floats, Floats, Floats
     seen = ~(np.isnan(logs) | np.isneginf(logs))
     parts = np.where(seen[..., None], np.abs(parts), 0.0)
     logs = np.where(seen, logs, -np.inf)
-    top, any_seen = logs.max(axis=0), seen.any(axis=0)
+    any_seen = np.asarray(seen.any(axis=0))
+    top = logs.max(axis=0)
     top = np.where(any_seen, top, 0.0)
     distance = np.where(seen, np.minimum(top - logs, FAR), 0.0)
     weights = np.exp(np.where(seen, logs - np.where(any_seen, lse, 0.0), -np.inf))

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from mlagen.errors import ConfigError
 from mlagen.problem.fields import from_fields, integer, listed, number
+from mlagen.problem.formats import E4M3_MAX
 from mlagen.problem.masks import Mask
 
 DTYPE_BYTES = {"bf16": 2, "fp8_e4m3": 1}
@@ -106,6 +107,13 @@ class PrefillConfig:
             raise ConfigError(
                 f"rescale_threshold={self.rescale_threshold} must be finite and not negative",
                 hint="log2 units; 8 is the default, 0 rescales whenever a row maximum grows",
+            )
+        if self.dtype == "fp8_e4m3" and self.rescale_threshold > math.log2(E4M3_MAX):
+            raise ConfigError(
+                f"rescale_threshold={self.rescale_threshold}: P reaches "
+                f"2^{self.rescale_threshold:g} against a maximum that lags, and e4m3 ends at "
+                f"{E4M3_MAX:g}",
+                hint="rescale_threshold is at most 8.8 for fp8_e4m3; 8 is the default",
             )
 
     def _check_heads(self) -> None:

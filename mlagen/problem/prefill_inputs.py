@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
-from mlagen.problem.arithmetic import Arithmetic
+from mlagen.problem.arithmetic import BF16_PRESCALED, FP8, Arithmetic
 from mlagen.problem.arrays import check_int32, check_shape, check_type
 from mlagen.problem.fields import integer
-from mlagen.problem.formats import SMALLEST_NORMAL
 from mlagen.problem.masks import MAX_POSITION
 from mlagen.problem.mha_arrays import (
     Ints,
@@ -25,6 +24,7 @@ from mlagen.problem.mha_arrays import (
     checked_start_positions,
 )
 from mlagen.problem.prefill import PrefillConfig
+from mlagen.problem.prefill_scales import Scales, checked_scales
 
 ELEMENT_TYPES = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
@@ -49,7 +49,8 @@ class PrefillInputs:
 
     `q` and the tensors of keys have the problem's dtype and the shapes of its form. Query row i of
     a sequence stands at position `start_pos + i`; key j at position j. `scale` multiplies the dot
-    products.
+    products. fp8 tensors hold numbers divided by `q_scale`, `k_scale` and `v_scale`, one fp32
+    number each; the kernel multiplies them back. For bf16 all three are 1.
 
     Dense and contiguous: `start_pos` is one number. The first `num_keys` rows of each sequence are
     keys (None: all rows); what lies behind them has no meaning.
@@ -72,6 +73,9 @@ class PrefillInputs:
     kv_lengths: Ints | None
     page_table: Ints | None
     sinks: npt.NDArray[np.float32] | None = None  # of kernels that have sinks
+    q_scale: float
+    k_scale: float
+    v_scale: float
 
     def _check_form(self, more: Mapping[str, bool]) -> None:
         """ConfigError for tensors, offsets, tables and positions that do not fit the form.
@@ -238,20 +242,26 @@ class PrefillInputs:
         """The tensors that hold keys and values, by name."""
         return {name: getattr(self, name) for name in self.config.key_shapes}
 
+    def _check_scales(self) -> None:
+        """ConfigError for scales that no kernel, or not this one, takes."""
+        given = (self.scale, self.q_scale, self.k_scale, self.v_scale)
+        for name, value in asdict(checked_scales(self.config, *given)).items():
+            object.__setattr__(self, name, value)
+
     @property
     def arithmetic(self) -> Arithmetic:
         """What the kernel computes with, for the oracles."""
-        raise NotImplementedError
+        return BF16_PRESCALED if self.config.dtype == "bf16" else FP8
 
     @property
     def score_scale(self) -> float:
         """What takes dot products of the stored Q and K to natural units."""
-        return self.scale
+        return Scales(self.scale, self.q_scale, self.k_scale, self.v_scale).score_scale
 
     @property
     def value_scale(self) -> float:
         """What the stored V is multiplied with."""
-        return 1.0
+        return self.v_scale
 
     def sink_of(self, head: int) -> float:
         """The head's sink in natural units; -inf where there is none."""
@@ -311,24 +321,6 @@ class PrefillInputs:
     def _page_table(self) -> Ints:
         assert self.page_table is not None
         return self.page_table
-
-
-def default_scale(config: PrefillConfig) -> float:
-    """The softmax scale where none is given: 1 / sqrt(qk_width), the width of a query's head."""
-    return 1.0 / math.sqrt(config.qk_width)
-
-
-def check_scale(config: PrefillConfig, scale: float, name: str = "scale") -> float:
-    """`scale` as a float. Raises ConfigError unless it is positive and finite, in fp32 too."""
-    usual = f"1 / sqrt({config.qk_width}) = {default_scale(config):.6g} is usual"
-    try:
-        number = float(scale)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{name}={scale!r} is not a number", hint=usual) from None
-    # The kernel is handed scale * log2(e) as fp32, which must be a normal number.
-    if not SMALLEST_NORMAL <= number * math.log2(math.e) <= float(np.finfo(np.float32).max):
-        raise ConfigError(f"{name}={scale} must be positive and finite in fp32", hint=usual)
-    return number
 
 
 def check_tensor(

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.problem import MhaConfig, MhaInputs, default_scale
-from mlagen.problem.prefill import PrefillConfig
-from mlagen.problem.prefill_inputs import ELEMENT_TYPES, check_scale
+from mlagen.problem.prefill_scales import check_scale
 from mlagen.testdata.common import (
     OUTLIER_CHANNELS,
     SINK_EVERY,
@@ -19,14 +18,11 @@ from mlagen.testdata.common import (
     TOPICS,
     Array,
     Numbers,
-    Sizes,
-    dense_sizes,
-    each_of,
-    paged,
     require_kind,
-    rows_of,
 )
+from mlagen.testdata.prefill import Drawn, Shapes, Tensors
 
+SCALED = {"q_scale": ("q",), "k_scale": ("k",), "v_scale": ("v",)}  # the tensors of each scale
 JUMP_DIRECTIONS = 12
 
 
@@ -41,6 +37,7 @@ def mha_inputs(
     data: str = "realistic",
     seed: int = 0,
     scale: float | None = None,
+    quantise: bool = False,
 ) -> MhaInputs:
     """Inputs of an MHA problem.
 
@@ -49,6 +46,9 @@ def mha_inputs(
     drawn, short ones as likely as long ones. `num_keys` is `start_pos` plus the rows where it is
     not given. Where sequences have their own, `num_keys` and `start_pos` may be one number for all
     or one for each, and rows and keys may be 0.
+
+    The numbers are rounded to the problem's dtype. `quantise` (fp8): each tensor is divided by its
+    largest magnitude / 448 before, and the scales say so; otherwise they are 1.
 
     With a sink: sinks from below the scores to above them, and one of -inf where there are several
     heads.
@@ -59,49 +59,18 @@ def mha_inputs(
     require_kind(data, KINDS)
     rng = np.random.default_rng([seed, *data.encode()])
     scale = check_scale(config, default_scale(config) if scale is None else scale)
-    if not config.by_sequence:
-        sizes = dense_sizes(batch, seq_len, lengths, num_keys, start_pos)
-        return _dense(config, rng, sizes, data, scale)
-    rows = rows_of(config, rng, batch, seq_len, lengths)
-    starts = each_of("start_pos", start_pos, len(rows))
-    wanted = [s + r for s, r in zip(starts, rows, strict=True)] if num_keys is None else num_keys
-    keys = each_of("num_keys", wanted, len(rows))
-    element = ELEMENT_TYPES[config.dtype]
-    made = []
-    for r, n, start in zip(rows, keys, starts, strict=True):
-        # An empty sequence is made of one row or key too, which is cut off.
-        shapes = Shapes(config, 1, max(r, 1), max(n, 1), start, scale)
-        q, k, v = (array[0].astype(element) for array in KINDS[data](rng, shapes))
-        made.append((q[:r], k[:n], v[:n]))
-    queries, key_rows, value_rows = ([entry[part] for entry in made] for part in range(3))
-    more: dict[str, Any] = {"sinks": _sinks(rng, config)}  # before the pages: the same without them
-    if config.ragged:
-        more["q_offsets"] = np.cumsum([0, *rows], dtype=np.int32)
-    if config.page_size:
-        table, (k, v) = paged(rng, config.page_size, (key_rows, value_rows))
-        more |= {"kv_lengths": np.array(keys, np.int32), "page_table": table}
-    else:
-        more["kv_offsets"] = np.cumsum([0, *keys], dtype=np.int32)
-        k, v = np.concatenate(key_rows), np.concatenate(value_rows)
-    return MhaInputs(
-        config,
-        np.concatenate(queries) if config.ragged else np.stack(queries),
-        k,
-        v,
-        scale,
-        np.array(starts, np.int32),
-        **more,
-    )
 
+    def tensors(shapes: Shapes) -> Tensors:
+        return dict(zip("qkv", KINDS[data](rng, shapes), strict=True))
 
-def _dense(
-    config: MhaConfig, rng: np.random.Generator, sizes: Sizes, data: str, scale: float
-) -> MhaInputs:
-    """Inputs of a dense, contiguous problem."""
-    shapes = Shapes(config, sizes.batch, sizes.seq_len, max(sizes.keys, 1), sizes.start_pos, scale)
-    q, k, v = (array.astype(ELEMENT_TYPES[config.dtype]) for array in KINDS[data](rng, shapes))
-    k, v = k[:, : sizes.keys], v[:, : sizes.keys]
-    return MhaInputs(config, q, k, v, scale, sizes.start_pos, sinks=_sinks(rng, config))
+    drawn = Drawn.of(
+        config, rng, tensors, scale, batch=batch, seq_len=seq_len, lengths=lengths,
+        num_keys=num_keys, start_pos=start_pos,
+    )  # fmt: skip
+    sinks = _sinks(rng, config)  # before the pages: the same without them
+    scales = drawn.quantise(SCALED) if quantise else {}
+    given = drawn.arrays(rng) | scales
+    return MhaInputs(config, scale=scale, sinks=sinks, **given)
 
 
 def _sinks(rng: np.random.Generator, config: MhaConfig) -> npt.NDArray[np.float32] | None:
@@ -115,28 +84,6 @@ def _sinks(rng: np.random.Generator, config: MhaConfig) -> npt.NDArray[np.float3
     if heads > 1:
         levels = np.insert(levels, 1, -np.inf)
     return levels.astype(np.float32)
-
-
-class Shapes:
-    """What the kinds of data need to know. `levels`: columns that may carry a key's level."""
-
-    def __init__(
-        self,
-        config: PrefillConfig,
-        batch: int,
-        seq_len: int,
-        keys: int,
-        start_pos: int,
-        scale: float,
-    ) -> None:
-        self.config, self.keys, self.start_pos, self.scale = config, keys, start_pos, scale
-        self.depth, self.levels = config.qk_width, config.v_width
-        self.q = (batch, seq_len, config.num_heads, self.depth)
-        self.kv = (batch, keys, config.num_kv_heads, self.depth)
-
-    def each_query_head(self, of_kv_head: Array) -> Array:
-        """[num_kv_heads, depth] -> [num_heads, depth]."""
-        return np.repeat(of_kv_head, self.config.group, axis=0)
 
 
 def _randn(rng: np.random.Generator, s: Shapes) -> tuple[Array, Array, Array]:

@@ -10,23 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mlagen.problem import MlaConfig, MlaPrefillInputs, default_scale
-from mlagen.problem.formats import E4M3_MAX
-from mlagen.problem.prefill_inputs import ELEMENT_TYPES, check_scale
-from mlagen.testdata.common import (
-    Array,
-    Numbers,
-    dense_sizes,
-    each_of,
-    paged,
-    require_kind,
-    rows_of,
-)
-from mlagen.testdata.mha import KINDS, Shapes
-
-Tensors = dict[str, npt.NDArray[Any]]  # q [batch, rows, ...] and those of keys [batch, keys, ...]
+from mlagen.problem.prefill_scales import check_scale
+from mlagen.testdata.common import Array, Numbers, require_kind
+from mlagen.testdata.mha import KINDS, SCALED
+from mlagen.testdata.prefill import Drawn, Shapes, Tensors
 
 
 def mla_prefill_inputs(
@@ -52,72 +41,18 @@ def mla_prefill_inputs(
     require_kind(data, MLA_PREFILL_KINDS)
     rng = np.random.default_rng([seed, *data.encode()])
     scale = check_scale(config, default_scale(config) if scale is None else scale)
-    if not config.by_sequence:
-        sizes = dense_sizes(batch, seq_len, lengths, num_keys, start_pos)
-        shapes = Shapes(
-            config, sizes.batch, sizes.seq_len, max(sizes.keys, 1), sizes.start_pos, scale
-        )
-        made = _tensors(rng, config, data, shapes)
-        of_keys = {name: array[:, : sizes.keys] for name, array in made.items() if name != "q"}
-        tensors, scales = _stored(config, {"q": made["q"], **of_keys}, quantise)
-        return _inputs(config, tensors, scale, sizes.start_pos, **scales)
-    rows = rows_of(config, rng, batch, seq_len, lengths)
-    starts = each_of("start_pos", start_pos, len(rows))
-    wanted = [s + r for s, r in zip(starts, rows, strict=True)] if num_keys is None else num_keys
-    keys = each_of("num_keys", wanted, len(rows))
-    each = []
-    for r, n, start in zip(rows, keys, starts, strict=True):
-        # An empty sequence is made of one row or key too, which is cut off.
-        made = _tensors(rng, config, data, Shapes(config, 1, max(r, 1), max(n, 1), start, scale))
-        each.append({name: a[0, : r if name == "q" else n] for name, a in made.items()})
-    lists = {name: [one[name] for one in each] for name in each[0]}
-    more: dict[str, Any] = {}
-    packed = {name: np.concatenate(parts) for name, parts in lists.items()}
-    stored, scales = _stored(config, packed, quantise)
-    if config.ragged:
-        more["q_offsets"] = np.cumsum([0, *rows], dtype=np.int32)
-    else:
-        stored["q"] = stored["q"].reshape(len(rows), -1, *stored["q"].shape[1:])
-    if config.page_size:
-        names = [name for name in stored if name != "q"]
-        cuts = np.cumsum(keys)[:-1]
-        table, pools = paged(rng, config.page_size, [np.split(stored[n], cuts) for n in names])
-        stored |= dict(zip(names, pools, strict=True))
-        more |= {"kv_lengths": np.array(keys, np.int32), "page_table": table}
-    else:
-        more["kv_offsets"] = np.cumsum([0, *keys], dtype=np.int32)
-    return _inputs(config, stored, scale, np.array(starts, np.int32), **more, **scales)
-
-
-def _inputs(
-    config: MlaConfig, tensors: Tensors, scale: float, start_pos: Any, **more: Any
-) -> MlaPrefillInputs:
-    given: dict[str, Any] = {"v": None, **tensors}
-    return MlaPrefillInputs(config, scale=scale, start_pos=start_pos, **given, **more)
-
-
-def _stored(
-    config: MlaConfig, tensors: Tensors, quantise: bool
-) -> tuple[Tensors, dict[str, float]]:
-    """The tensors in the problem's dtype, and their scales. K's rotary part has K's scale."""
-    element = ELEMENT_TYPES[config.dtype]
+    drawn = Drawn.of(
+        config, rng, lambda shapes: _tensors(rng, config, data, shapes), scale, batch=batch,
+        seq_len=seq_len, lengths=lengths, num_keys=num_keys, start_pos=start_pos,
+    )  # fmt: skip
     scales: dict[str, float] = {}
-    if quantise:
-        names = {"q_scale": ("q",), "k_scale": ("k", "k_rope"), "v_scale": ("v",)}
-        if config.kv_form == "latent":
-            names = {"q_scale": ("q",), "k_scale": ("k",)}
-        for name, of in names.items():
-            present = [tensors[one] for one in of if one in tensors]
-            most = max(float(np.nanmax(np.abs(one), initial=0.0)) for one in present)
-            scales[name] = float(np.float32((most or 1.0) / E4M3_MAX))
-            for one in of:
-                if one in tensors:
-                    # The largest may come out a hair above 448 and is 448.
-                    scaled = tensors[one] / scales[name]
-                    tensors[one] = np.clip(scaled, -E4M3_MAX, E4M3_MAX)
-        if config.kv_form == "latent":
-            scales["v_scale"] = scales["k_scale"]
-    return {name: array.astype(element) for name, array in tensors.items()}, scales
+    if quantise and config.kv_form == "latent":  # K's rows are V's
+        scales = drawn.quantise({"q_scale": ("q",), "k_scale": ("k",)})
+        scales["v_scale"] = scales["k_scale"]
+    elif quantise:
+        scales = drawn.quantise(SCALED | {"k_scale": ("k", "k_rope")})
+    given: dict[str, Any] = {"v": None, **drawn.arrays(rng), **scales}
+    return MlaPrefillInputs(config, scale=scale, **given)
 
 
 def _tensors(rng: np.random.Generator, config: MlaConfig, data: str, shapes: Shapes) -> Tensors:

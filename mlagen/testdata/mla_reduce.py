@@ -79,7 +79,7 @@ def _realistic(rng: np.random.Generator, shape: tuple[int, int, int]) -> Array:
     """Scores of rows that look at a sink in the first partial; the last one is beyond some causal
     rows, which see nothing of it."""
     lse = rng.normal(8.0, 1.0, shape)
-    lse[0] += rng.uniform(0.0, 4.0, shape[1:])
+    lse[:1] += rng.uniform(0.0, 4.0, shape[1:])
     if shape[0] > 1:
         lse[-1, : shape[1] // 4] = -np.inf
     return lse

@@ -33,7 +33,8 @@ class Trial(Protocol):
     """One call's inputs, with everything that judges what a kernel makes of them.
 
     A trial that can be run by some of its workgroups only has more: `sampled(count, seed)`, which
-    makes such a trial, its `workgroups` (grid indices; None: all), and its `sample`.
+    makes such a trial, its `workgroups` (grid indices; None: all), and its `sample`. One that
+    depends on how the artifact divides the work has `planned(artifact)`, which makes it.
     """
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,11 +12,10 @@ import numpy.typing as npt
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import Launcher, LaunchReport
-from mlagen.ops import PrefillKernel, kernel_of
+from mlagen.ops import MlaPrefillKernel, PrefillKernel, kernel_of
 from mlagen.problem import (
     Expected,
     MhaConfig,
-    MhaInputs,
     MlaConfig,
     MlaPrefillInputs,
     PrefillInputs,
@@ -25,16 +24,32 @@ from mlagen.problem import (
     rounded,
 )
 from mlagen.problem.mha_selection import Workgroup
+from mlagen.problem.mla_prefill_call import plan_inputs
+from mlagen.problem.mla_prefill_plan import WorkPlan
+from mlagen.problem.prefill import PrefillConfig
 from mlagen.testdata import mha_inputs, mla_prefill_inputs
 from mlagen.verify.kinds import Sample, Size, Trial, register
+
+PLANNED_WORKGROUPS = 5
 
 
 @dataclass(frozen=True)
 class PrefillTrial:
-    """A call of a prefill kernel. `workgroups`: those that run and are compared; None: all."""
+    """A call of a prefill kernel. `workgroups`: those that run and are compared; None: all.
+    `plan`: the work of a persistent kernel."""
 
     inputs: PrefillInputs
     workgroups: tuple[Workgroup, ...] | None = None
+    plan: WorkPlan | None = None
+
+    def planned(self, artifact: Artifact) -> PrefillTrial:
+        """With the work of a persistent kernel divided over a few workgroups, so that each walks
+        several items and some tiles are cut."""
+        names = {arg.name for arg in artifact.manifest.args}
+        if "work_indptr" not in names or not isinstance(self.inputs, MlaPrefillInputs):
+            return self
+        plan = plan_inputs(self.inputs, PLANNED_WORKGROUPS, listed="page_list" in names)
+        return replace(self, plan=plan)
 
     @property
     def sizes(self) -> Mapping[str, Size]:
@@ -60,7 +75,7 @@ class PrefillTrial:
     def numbers(self) -> Mapping[str, float]:
         inputs = self.inputs
         found = {"scale": inputs.scale}
-        if isinstance(inputs, MlaPrefillInputs) and inputs.config.dtype == "fp8_e4m3":
+        if inputs.config.dtype == "fp8_e4m3":
             found |= {name: getattr(inputs, name) for name in ("q_scale", "k_scale", "v_scale")}
         return found
 
@@ -101,7 +116,10 @@ class PrefillTrial:
         return np.concatenate([groups.reshape(-1, 3) for groups in per_sequence])
 
     def oracles(self) -> tuple[Expected, ...]:
-        found = [oracle(self.inputs, workgroups=self.workgroups) for oracle in (exact, rounded)]
+        found = [
+            exact(self.inputs, workgroups=self.workgroups),
+            rounded(self.inputs, workgroups=self.workgroups, plan=self.plan),
+        ]
         outputs = tuple(expected.output for expected in found)
         if self.inputs.config.lse:
             return outputs + tuple(expected.lse for expected in found)
@@ -112,7 +130,17 @@ class PrefillTrial:
     ) -> tuple[Mapping[str, npt.NDArray[Any]], LaunchReport]:
         kernel = kernel_of(artifact, launcher)
         assert isinstance(kernel, PrefillKernel)
-        run = kernel.run(self.inputs)
+        if self.workgroups is not None and getattr(kernel, "persistent", False):
+            raise ConfigError(
+                f"{artifact.manifest.kernel} is persistent: a workgroup computes rows of many "
+                f"query tiles, and parts of some",
+                hint="leave out the sample: all workgroups are run",
+            )
+        if self.plan is None:
+            run = kernel.run(self.inputs)
+        else:
+            assert isinstance(kernel, MlaPrefillKernel)
+            run = kernel.run(self.inputs, plan=self.plan)
         if run.report is None:
             raise ConfigError("no sequence has a query row: there is nothing to verify")
         outputs = {"o": self.inputs.output_view(run.output)}
@@ -132,41 +160,30 @@ class PrefillTrial:
         return f"{where}, head {worst.head}, depth {worst.depth}"
 
 
-class MhaKind:
+class PrefillKind:
     """Inputs from `mlagen.testdata`; `num_keys` is `start_pos` plus the rows where it is not given.
-    `lengths` are for ragged kernels."""
+    `lengths` are for ragged kernels. Tensors of fp8 are quantised: divided by scales not 1."""
 
     sizes = ("batch", "seq_len", "lengths", "num_keys", "start_pos")
     lists = ("lengths", "num_keys", "start_pos")  # one number, or one a sequence: 300,0,1
 
-    def inputs(
-        self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
-    ) -> MhaInputs:
-        if isinstance(shape.get("lengths"), int):
-            shape["lengths"] = [shape["lengths"]]
-        return mha_inputs(MhaConfig.from_fields(problem), data=data, seed=seed, **shape)
-
-    def trial(self, inputs: MhaInputs) -> Trial:
-        return PrefillTrial(inputs)
-
-
-class MlaPrefillKind:
-    """As `MhaKind`. Tensors of fp8 are quantised: divided by scales that are not 1."""
-
-    sizes, lists = MhaKind.sizes, MhaKind.lists
+    def __init__(
+        self, config_type: type[PrefillConfig], make: Callable[..., PrefillInputs]
+    ) -> None:
+        self.config_type, self.make = config_type, make
 
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
-    ) -> MlaPrefillInputs:
+    ) -> PrefillInputs:
         if isinstance(shape.get("lengths"), int):
             shape["lengths"] = [shape["lengths"]]
-        config = MlaConfig.from_fields(problem)
+        config = self.config_type.from_fields(problem)
         shape.setdefault("quantise", config.dtype == "fp8_e4m3")
-        return mla_prefill_inputs(config, data=data, seed=seed, **shape)
+        return self.make(config, data=data, seed=seed, **shape)
 
-    def trial(self, inputs: MlaPrefillInputs) -> Trial:
+    def trial(self, inputs: PrefillInputs) -> Trial:
         return PrefillTrial(inputs)
 
 
-register(MhaConfig, MhaKind())
-register(MlaConfig, MlaPrefillKind())
+register(MhaConfig, PrefillKind(MhaConfig, mha_inputs))
+register(MlaConfig, PrefillKind(MlaConfig, mla_prefill_inputs))

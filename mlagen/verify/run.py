@@ -66,6 +66,8 @@ def verify_inputs(
         raise ConfigError(f"modes {list(modes)}", hint=f"one or more of {', '.join(MODES)}")
 
     trial = kind_of(artifact).trial(inputs)
+    if hasattr(trial, "planned"):
+        trial = trial.planned(artifact)
     if sample is not None:
         trial = _sampled(trial, sample, seed, artifact)
         if launcher is not None:

@@ -1,4 +1,4 @@
-"""Acceptance of mha_prefill_v2 at production shapes: the published rows A4 (bf16), A5 and A6.
+"""Acceptance of mha_prefill_v2 at production shapes: the published rows A4, A5 and A6.
 
 Each row is judged by its published tolerance and by both oracles, which are far sharper. By default
 with a quarter of the heads (their ratio kept) and two workgroups of every case; with
@@ -71,6 +71,20 @@ def test_a4_bf16(mask):
     accepted(MhaConfig(2, 2, mask=mask), within(3e-2, 3e-2), seq_len=4096, data="randn")
 
 
+def near(got, reference, least=0.99):
+    """Cosine of the angle between each row and the reference's."""
+    lengths = np.linalg.norm(got, axis=-1) * np.linalg.norm(reference, axis=-1)
+    return ((got * reference).sum(axis=-1) >= least * lengths).all()
+
+
+@pytest.mark.parametrize("kv_block", [64, 128])
+@pytest.mark.parametrize("mask", ["null", "causal"])
+def test_a4_fp8(mask, kv_block):
+    """B1 S4096 H2 D128, randn, scales of the tensors' largest magnitudes: cosine >= 0.99."""
+    config = MhaConfig(2, 2, mask=mask, dtype="fp8_e4m3", kv_block=kv_block)
+    accepted(config, near, seq_len=4096, data="randn", quantise=True)
+
+
 A5 = [
     ("causal", [4096], None, False),
     ("causal", [4097], None, False),
@@ -116,3 +130,11 @@ def test_the_similarity_sees_a_loss_of_weight():
     rng = np.random.default_rng(0)
     reference = rng.standard_normal((256, 128))
     assert alike(reference, reference) and not alike(0.85 * reference, reference)
+
+
+def test_the_cosine_sees_one_wrong_row():
+    rng = np.random.default_rng(0)
+    reference = rng.standard_normal((256, 128))
+    wrong = reference.copy()
+    wrong[100] += 0.2 * rng.standard_normal(128)
+    assert near(0.5 * reference, reference) and not near(wrong, reference)

@@ -97,7 +97,7 @@ def test_a_schedule_file_of_ones_own_is_built(mlagen, tmp_path: Path) -> None:
         ([*KERNEL, "--target", "gfx94"], 2, ["'gfx94'", "gfx950"]),
         ([*KERNEL, "--set", "depth=96"], 2, ["depth=96", "64", "128"]),
         ([*KERNEL, "--set", "depth=wide"], 2, ["depth='wide' is not an integer"]),
-        ([*KERNEL, "--set", "dtype=fp8_e4m3"], 2, ["fp8"]),
+        ([*KERNEL, "--set", "dtype=fp8_e5m2"], 2, ["fp8_e5m2", "fp8_e4m3"]),
         ([*KERNEL, "--set", "depth"], 2, ["--set 'depth' is not NAME=VALUE"]),
         ([*KERNEL, "--set", "num_heads=4"], 2, ["--set num_heads is given twice"]),
         (["mha_prefill_v2", "--set", "num_heads=8"], 2, ["num_kv_heads"]),

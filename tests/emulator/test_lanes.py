@@ -18,7 +18,7 @@ from mlagen.emulator.gfx950.lanes import (
     row_perm,
     row_sub_borrow,
 )
-from mlagen.emulator.gfx950.matrix import WORK, multiply
+from mlagen.emulator.gfx950.matrix import multiply, work_space
 from mlagen.emulator.gfx950.planes import spread_e4m3, spread_e5m2
 
 KEEP, FLUSH = 0xFFFFFFFF, 0x80000000
@@ -177,22 +177,22 @@ def test_a_kept_operand_is_decoded_again_when_its_registers_change():
     rng = np.random.default_rng(4)
     a, b = (rng.integers(0, 256, (8, 256), dtype=np.uint8) & 0xBF for _ in range(2))
     zero = np.zeros((16, 64), np.float32)
-    call = njit(lambda d, x, y, c, w: multiply(o.M_32X32X64_F8, d, x, y, c, 256, w, 0))
+    call = njit(lambda d, x, y, c, w: multiply(o.M_32X32X64_F8, d, x, y, c, 256, w, 0, 1, 0))
 
     def product(work):
         out = np.zeros((16, 64), np.float32)
         call(*(x.ctypes.data for x in (out, a, b, zero, work)))
         return out
 
-    kept = np.zeros(WORK, np.float32)
+    kept = work_space()
     first = product(kept)
     np.testing.assert_array_equal(product(kept), first)
     b[7, 255] ^= 0x11  # the last byte of the last register
     again = product(kept)
-    np.testing.assert_array_equal(again, product(np.zeros(WORK, np.float32)))
+    np.testing.assert_array_equal(again, product(work_space()))
     assert (again != first).any()
 
 
 def test_python_cannot_call_a_part_of_the_engine():
     with pytest.raises(TypeError, match="only the engine's compiled code can call multiply"):
-        multiply(0, 0, 0, 0, 0, 0, 0, 0)
+        multiply(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)

@@ -28,6 +28,7 @@ ARROWS: dict[str, set[str]] = {
     "binary": {"targets"},
     "audit": {"binary", "targets"},
     "emulator": {"binary", "targets"},
+    "timing": {"binary", "emulator", "targets"},
     "inspect": {"artifact", "binary", "targets"},
     "launch": {"artifact", "emulator"},
     "locate": {"artifact", "binary", "emulator"},
@@ -39,7 +40,7 @@ ARROWS: dict[str, set[str]] = {
     "verify": {"launch", "problem", "ops", "artifact", "locate", "testdata"},
 }
 # The house: commands and what they call may use everything.
-HOUSE = {"__init__", "__main__", "cli", "catalogue", "doctor", "request", "summary"}
+HOUSE = {"__init__", "__main__", "cli", "catalogue", "doctor", "judging", "request", "summary"}
 ONLY_NUMPY = {"problem": {"numpy", "ml_dtypes"}, "targets": set(), "artifact": {"msgspec"}}
 
 

@@ -11,7 +11,7 @@ from mlagen.dsl import Subtiled
 from mlagen.dsl.lds import Lds
 from mlagen.emulator import Argument, Buffer, emulate
 from mlagen.errors import ConfigError, ScheduleError
-from mlagen.kernels.prefill_pages import split_rows
+from mlagen.kernels.prefill_page_plan import split_rows
 from mlagen.problem import MhaConfig
 from mlagen.problem.formats import scale_log2e
 
@@ -68,7 +68,7 @@ def test_a_layout_whose_instructions_span_pages_is_refused():
     wide = lds.ring("K", layout=Subtiled(64, 128, 64, 16), slots=1, waves=8, fragments=fragments,
                     width=16)  # fmt: skip
     with pytest.raises(ScheduleError, match="rows of more than one page of 16 keys"):
-        split_rows(wide, 16)
+        split_rows(wide.dma, 16, wide.name)
 
 
 @pytest.mark.parametrize("page_size", [16, 32])
@@ -78,7 +78,7 @@ def test_rows_of_each_instruction_lie_in_one_page(page_size, depth):
         MhaConfig(num_heads=1, num_kv_heads=1, depth=depth, page_size=page_size), {}
     )
     for ring in schedule.lds.rings.values():
-        lane_row, wave_row = split_rows(ring, page_size)
+        lane_row, wave_row = split_rows(ring.dma, page_size, ring.name)
         for offset in ring.dma.row_offsets:
             for wave in range(8):
                 rows = {ring.dma.row(wave << 6 | lane) + offset for lane in range(64)}

@@ -1,4 +1,5 @@
-"""Prints the tables of docs/oracles_mla_prefill.md: what fp8 costs, and how sharp the bounds are.
+"""Prints the tables of docs/oracles_mla_prefill.md and docs/oracles_mha.md on fp8: what it costs,
+and how sharp the bounds are.
 
 python tests/problem/mla_prefill_oracle_report.py
 """
@@ -10,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 from mla_prefill_simulation import FAULTS, simulate
 
-from mlagen.problem import MlaConfig, compare, exact, rounded
-from mlagen.testdata import mla_prefill_inputs
+from mlagen.problem import MhaConfig, MlaConfig, compare, exact, rounded
+from mlagen.testdata import mha_inputs, mla_prefill_inputs
 
 SHAPE = {"seq_len": 256, "num_keys": 1024, "start_pos": 768}
 
@@ -22,14 +23,15 @@ def decibels(error: np.ndarray, signal: np.ndarray) -> str:
     return f"{10 * np.log10(np.square(signal).sum() / noise):.1f}" if noise else "inf"
 
 
-def budget(data: str) -> str:
+def budget(data: str, bf16: MhaConfig | MlaConfig) -> str:
     """Rounding the inputs, rounding P, and both, in dB of the exact output of unrounded inputs.
 
     "Unrounded" is bf16, which the same numbers are given in.
     """
-    fine = mla_prefill_inputs(MlaConfig(2, 2), data=data, **SHAPE)
-    config = replace(fine.config, dtype="fp8_e4m3")
-    coarse = mla_prefill_inputs(config, data=data, quantise=True, **SHAPE)
+    make = mha_inputs if isinstance(bf16, MhaConfig) else mla_prefill_inputs
+    fine = make(bf16, data=data, **SHAPE)
+    config = replace(bf16, dtype="fp8_e4m3")
+    coarse = make(config, data=data, quantise=True, **SHAPE)
     signal = exact(fine).output.values
     inputs = exact(coarse).output.values
     p = rounded(coarse).output.values
@@ -56,10 +58,19 @@ def sharpness(data: str, name: str, **options: str) -> str:
 
 
 def main() -> None:
-    print("| data | inputs, dB | P, dB | both, dB | P, largest / largest O | bound / rms O |")
+    columns = "| data | inputs, dB | P, dB | both, dB | P, largest / largest O | bound / rms O |"
+    print("MLA prefill")
+    print(columns)
     print("|---|---|---|---|---|---|")
     for data in ("half", "randn", "peaked", "realistic", "constant"):
-        print(budget(data))
+        print(budget(data, MlaConfig(2, 2)))
+    print()
+    for sink in (False, True):
+        print(f"MHA, depth 128, {'with' if sink else 'without'} sinks")
+        print(columns)
+        print("|---|---|---|---|---|---|")
+        for data in ("randn", "realistic", "late_max", "jumps"):
+            print(budget(data, MhaConfig(2, 2, sink=sink)))
     print()
     print("| data | kernel | O, exact | O, rounding | LSE, exact | LSE, rounding |")
     print("|---|---|---|---|---|---|")

@@ -1,4 +1,4 @@
-"""The MLA prefill kernel's arithmetic in numpy fp32, with faults to switch on.
+"""The arithmetic of streamed prefill (MLA, MHA in fp8) in numpy fp32, with faults to switch on.
 
 Not written from the oracles: it walks pages and tiles the way a kernel does and rounds by casting.
 `style`: "fused" rounds c * m to fp32 and computes P from one fused c * dot - M; "unfused" keeps m
@@ -18,6 +18,7 @@ FAULTS = (
     "dropped key", "swapped keys", "scale off by 1 %", "stale rescale", "rope of another key",
     "value scale off by 1 %",
 )  # fmt: skip
+SINK_FAULTS = ("sink ignored", "sink mis-seeded")  # of kernels with a sink
 # What moves no row sum is no business of the LSE's.
 OUTPUT_ONLY = ("swapped keys", "stale rescale", "value scale off by 1 %")
 
@@ -32,7 +33,10 @@ def simulate(inputs, *, style="fused", fault=None):
             k, v = _rows(inputs, sequence, head // config.group, fault)
             at = slice(sequence.first_row, sequence.first_row + sequence.rows)
             q = inputs.q[at, head] if config.ragged else inputs.q[sequence.index, :, head]
-            made, log_sum = _head(inputs, sequence.start_pos, q, k, v, style, fault)
+            sink = F32(-np.inf)
+            if config.sink and fault != "sink ignored":
+                sink = inputs.sinks[head]
+            made, log_sum = _head(inputs, sequence.start_pos, q, k, v, sink, style, fault)
             if config.ragged:
                 out[at, head], lse[head, at] = made, log_sum
             else:
@@ -41,8 +45,9 @@ def simulate(inputs, *, style="fused", fault=None):
 
 
 def _rows(inputs, sequence, kv, fault):
-    """K [keys, 192] and V [keys, 128] of a head, key by key."""
+    """K [keys, qk_width] and V [keys, depth] of a head, key by key."""
     config, k, v = inputs.config, [], []
+    kv_form = getattr(config, "kv_form", "k_and_v")
     for j in range(sequence.keys):
         if config.page_size:
             page = inputs.page_table[sequence.index, j // config.page_size]
@@ -52,21 +57,21 @@ def _rows(inputs, sequence, kv, fault):
         else:
             at = (sequence.index, j)
         row = inputs.k[(*at, kv)]
-        if config.kv_form == "latent":
+        if kv_form == "latent":
             offset = config.rope_cache_offset
             k.append(np.concatenate([row[:128], row[offset : offset + 64]]))
             v.append(row[:128])
         else:
-            rope = [] if inputs.k_rope is None else [inputs.k_rope[at]]
+            rope = [inputs.k_rope[at]] if kv_form == "nope_rope" else []
             k.append(np.concatenate([row, *rope]))
             v.append(inputs.v[(*at, kv)])
-    keys = np.array(k, F32).reshape(-1, config.d_qk)
+    keys = np.array(k, F32).reshape(-1, config.qk_width)
     if fault == "rope of another key" and len(keys) > 9:
         keys[[5, 9], 128:] = keys[[9, 5], 128:]
     return keys, np.array(v, F32).reshape(-1, config.depth)
 
 
-def _head(inputs, start_pos, q, k, v, style, fault):
+def _head(inputs, start_pos, q, k, v, sink, style, fault):
     config = inputs.config
     fp8 = config.dtype == "fp8_e4m3"
     scale = inputs.scale * (1.01 if fault == "scale off by 1 %" else 1.0)
@@ -76,14 +81,15 @@ def _head(inputs, start_pos, q, k, v, style, fault):
     out, lse = np.empty((len(q), config.depth), F32), np.empty(len(q), F32)
     for first in range(0, len(q), config.q_tile):
         count = min(config.q_tile, len(q) - first)
-        rows = np.zeros((-(-count // 32) * 32, config.d_qk), F32)
+        rows = np.zeros((-(-count // 32) * 32, config.qk_width), F32)
         rows[:count] = q[first : first + count].astype(F32)
         factor = c
         if not fp8:
             rows, factor = (rows * c).astype(BF16).astype(F32), F32(1)
         positions = start_pos + first + np.arange(len(rows))
         tiles = config.mask.tiles(start_pos + first, count, len(k), config.kv_block)
-        acc, total, top = _walk(config, rows, k, v, positions, tiles, factor, style, fault)
+        level = F32(sink) * LOG2E
+        acc, total, top = _walk(config, rows, k, v, positions, tiles, factor, level, style, fault)
         with np.errstate(divide="ignore"):
             inverse = np.where(total == 0, F32(0), F32(1) / total)
             log_sum = F32(math.log(2.0)) * (top + np.log2(total))
@@ -93,12 +99,15 @@ def _head(inputs, start_pos, q, k, v, style, fault):
     return out, lse
 
 
-def _walk(config, rows, keys, values, positions, tiles, c, style, fault):
+def _walk(config, rows, keys, values, positions, tiles, c, level, style, fault):
     """O before the division, row sums, and maxima in log2 units."""
     fp8 = config.dtype == "fp8_e4m3"
     element, step = (E4M3, 64) if fp8 else (BF16, 16)
     acc = np.zeros((len(rows), config.depth), F32)
-    total, top = np.zeros(len(rows), F32), np.full(len(rows), -np.inf, F32)
+    # M starts at the sink, which is one term of the row sum.
+    c_top = F32(1) if style == "fused" else c
+    top = np.full(len(rows), level / c_top, F32)
+    total = np.full(len(rows), 0 if np.isneginf(level) else 1, F32)
     for t in tiles:
         inside = np.arange(t * config.kv_block, min((t + 1) * config.kv_block, len(keys)))
         dots = _dot(rows, keys[inside].T, step, style)
@@ -107,11 +116,13 @@ def _walk(config, rows, keys, values, positions, tiles, c, style, fault):
             seen = seen & (inside != inside[0] + 5)
         dots = np.where(seen, dots, F32(-np.inf))
         new = np.maximum(top, dots.max(axis=1) * (c if style == "fused" else F32(1)))
-        c_top = F32(1) if style == "fused" else c
         if t != tiles[0]:
             grew = _difference(new, top) * c_top
             vote = (grew > config.rescale_threshold).reshape(-1, 32).any(axis=1)
             new = np.where(np.repeat(vote, 32), new, top)
+        if t == tiles[0] and fault == "sink mis-seeded":  # it stays 1 in the row sum
+            new = dots.max(axis=1) * (c if style == "fused" else F32(1))
+        else:
             factor = np.exp2(-_difference(new, top) * c_top, dtype=F32)
             total *= factor
             if fault != "stale rescale":
@@ -131,7 +142,7 @@ def _walk(config, rows, keys, values, positions, tiles, c, style, fault):
         for strip in range(0, len(inside), step):
             part = slice(strip, strip + step)
             acc += _dot(stored[:, part], values[inside][part], step, style)
-    return acc, total, top * c_top if len(tiles) else top
+    return acc, total, top * c_top
 
 
 def _difference(new, old):

@@ -288,10 +288,3 @@ def test_bounds_are_never_zero_where_a_key_is_seen():
     _, *both = demo("realistic")
     for expected in both:
         assert (expected.bounds >= SMALLEST_NORMAL).all()
-
-
-def test_oracles_refuse_fp8():
-    inputs = mha_inputs(MhaConfig(2, 1, dtype="fp8_e4m3"), seq_len=8, data="randn")
-    for oracle in (exact, rounded):
-        with pytest.raises(ConfigError, match="dtype=fp8_e4m3"):
-            oracle(inputs)

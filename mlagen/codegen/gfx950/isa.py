@@ -88,6 +88,7 @@ def _table() -> dict[str, Spec]:
             for kind in ("f32", "i32", "u32")
         ),
     )
+    add("vector", "w w r r r", "v_mad_u64_u32")  # the second is the carry's lane mask
     # Writes one half of its register, which op_sel picks, and keeps the other.
     add("vector", "b r r", "v_cvt_pk_fp8_f32")
     add("vector", "b b", "v_permlane32_swap_b32 v_permlane16_swap_b32")
@@ -103,6 +104,8 @@ def _table() -> dict[str, Spec]:
         "lgkm",
     )
     add("lds", "r r", "ds_write_b32 ds_write_b64 ds_write_b128", "lgkm")
+    add("vmem", "w r r", "global_load_dword", "vm")  # lane's offset, scalar base
+    add("vmem", "r i > m0", "global_load_lds_dwordx4", "vm")  # lane's address, "off"
     add("vmem", "w r r r", "buffer_load_dword buffer_load_dwordx2 buffer_load_dwordx4", "vm")
     add(
         "vmem",

@@ -26,7 +26,7 @@ from numba.core.typed_passes import (
 )
 from numba.core.untyped_passes import FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
 
-OPTIONS = {"error_model": "numpy", "nogil": True}
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
 
 
 class _Part(JITCodeLibrary):
@@ -109,7 +109,22 @@ class _Inner(CPUDispatcher):
         raise TypeError(f"only the engine's compiled code can call {self.py_func.__name__}")
 
 
+def _inner(function: Any, **more: Any) -> Any:
+    options = {"nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return _Inner(
+        py_func=function, targetoptions=options | OPTIONS | more, pipeline_class=_PartCompiler
+    )
+
+
 def compiled(function: Any) -> Any:
     """Decorator of an inner function of the engine."""
-    options = {"nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **OPTIONS}
-    return _Inner(py_func=function, targetoptions=options, pipeline_class=_PartCompiler)
+    return _inner(function)
+
+
+def spliced(function: Any) -> Any:
+    """The same for a function that LLVM has to inline.
+
+    A call costs more here than elsewhere: its caller clears room for the result and for an
+    exception on entry, whether it comes to the call or not.
+    """
+    return _inner(function, forceinline=True)

@@ -33,6 +33,7 @@ from mlagen.emulator.gfx950.issue import (
 )
 from mlagen.emulator.gfx950.queues import land_next, land_some, wait_for
 from mlagen.emulator.gfx950.raw import load_i64, store_i64
+from mlagen.emulator.gfx950.recording import note_step
 from mlagen.emulator.gfx950.state import (
     next_random,
     program_row,
@@ -41,8 +42,6 @@ from mlagen.emulator.gfx950.state import (
     wave_base,
 )
 from mlagen.emulator.gfx950.trace_hooks import trace_after, trace_before
-
-_TURN = 1  # instructions a wave runs before the next one's turn in "earliest" mode: side by side
 
 
 @compiled
@@ -155,6 +154,7 @@ def run_wave(context: int, wave: int, limit: int) -> int:
     control = wave_base(context, wave)
     counts = load_i64(context, y.C_COUNT)
     randomly = load_i64(context, y.C_MODE) == y.RANDOM
+    recorded = load_i64(context, y.C_RECORD) != 0
     row = load_i64(control, y.W_PC)
     done = 0
     while done < limit and load_i64(control, y.W_STATE) == y.RUNNING:
@@ -165,9 +165,43 @@ def run_wave(context: int, wave: int, limit: int) -> int:
         if following < 0:
             store_i64(context, y.C_FAULT, row)
             return -1
+        if recorded:
+            note_step(context, wave, row)
         row = following
         done += 1
     store_i64(control, y.W_PC, row)
+    return done
+
+
+@compiled
+def run_abreast(context: int, limit: int) -> int:
+    """Mode "earliest": waves take turns of one instruction; how many in all, or -1.
+
+    Ends when no wave is running, or `limit` instructions are done.
+    """
+    waves = load_i64(context, y.C_WAVES)
+    counts = load_i64(context, y.C_COUNT)
+    wave = load_i64(context, y.C_CURRENT)
+    done = 0
+    idle = 0  # waves since the last instruction
+    while idle < waves and done < limit:
+        control = wave_base(context, wave)
+        if load_i64(control, y.W_STATE) == y.RUNNING:
+            row = load_i64(control, y.W_PC)
+            store_i64(counts, row, load_i64(counts, row) + 1)
+            following = step(context, wave, row)
+            if following < 0:
+                store_i64(context, y.C_FAULT, row)
+                return -1
+            store_i64(control, y.W_PC, following)
+            done += 1
+            idle = 0
+        else:
+            idle += 1
+        wave += 1
+        if wave == waves:
+            wave = 0
+    store_i64(context, y.C_CURRENT, wave)
     return done
 
 
@@ -176,17 +210,31 @@ def pick_wave(context: int) -> int:
     """The wave to run next, -1 for none.
 
     "latest": the lowest-numbered wave runs until it meets a barrier, which is the most uneven
-    progress barriers allow. "earliest": turns of a few instructions. "random": any running wave.
+    progress barriers allow. "random": any running wave.
     """
     waves = load_i64(context, y.C_WAVES)
-    start = load_i64(context, y.C_CURRENT)
+    start = 0
     if load_i64(context, y.C_MODE) == y.RANDOM:
         start = next_random(context) % waves
     for i in range(waves):
-        wave = (start + i) % waves
+        wave = start + i if start + i < waves else start + i - waves
         if load_i64(wave_base(context, wave), y.W_STATE) == y.RUNNING:
             return wave
     return -1
+
+
+@compiled
+def run_some(context: int, limit: int) -> int:
+    """Run waves for at most `limit` instructions; how many, 0 when no wave runs, or -1."""
+    mode = load_i64(context, y.C_MODE)
+    if mode == y.EARLIEST:
+        return run_abreast(context, limit)
+    wave = pick_wave(context)
+    if wave < 0:
+        return 0
+    if mode == y.RANDOM:
+        limit = min(limit, 1 + next_random(context) % 24)
+    return run_wave(context, wave, limit)
 
 
 @compiled
@@ -225,28 +273,17 @@ def _make(stamp: int) -> Any:
         if stamp < 0:
             return y.R_UNMODELLED
         left = budget
-        while True:
-            wave = pick_wave(context)
-            if wave < 0:
-                if release_barrier(context):
-                    continue
+        while left > 0:
+            done = run_some(context, left)
+            if done < 0:
+                return y.R_UNMODELLED
+            if done == 0 and not release_barrier(context):
                 if load_i64(context, y.C_SANITIZE):
                     check_barriers(context)
                 return y.R_DONE
-            limit = left
-            mode = load_i64(context, y.C_MODE)
-            if mode == y.RANDOM:
-                limit = min(limit, 1 + next_random(context) % 24)
-            elif mode == y.EARLIEST:
-                limit = min(limit, _TURN)
-                store_i64(context, y.C_CURRENT, wave + 1)
-            done = run_wave(context, wave, limit)
-            if done < 0:
-                return y.R_UNMODELLED
             store_i64(context, y.C_EXECUTED, load_i64(context, y.C_EXECUTED) + done)
             left -= done
-            if left <= 0:
-                return y.R_BUDGET
+        return y.R_BUDGET
 
     return run_slice
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.binary.instruction import EXEC, M0, SCC, VCC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.compiling import compiled
+from mlagen.emulator.gfx950.compiling import compiled, spliced
 from mlagen.emulator.gfx950.division import div_fixup, div_fmas, div_scale
 from mlagen.emulator.gfx950.lanes import (
     row_high_halves,
@@ -14,7 +14,7 @@ from mlagen.emulator.gfx950.lanes import (
     row_select,
     row_signs,
 )
-from mlagen.emulator.gfx950.matrix import multiply
+from mlagen.emulator.gfx950.matrix import multiply, slot_of_a, slot_of_b
 from mlagen.emulator.gfx950.numeric import (
     f32_of_e4m3,
     f32_of_e5m2,
@@ -52,7 +52,7 @@ def fill(row: int, value: int) -> None:
         store_u32(row, i, uint32(value))
 
 
-@compiled
+@spliced
 def source_row(context: int, wave: int, p: int, which: int, half: int) -> int:
     """Address of a row that holds source `which` (its dword `half` when it is wide).
 
@@ -192,7 +192,7 @@ def indexed(context: int, wave: int, row: int, p: int) -> int:
     return copy
 
 
-@compiled
+@spliced
 def run_valu(context: int, wave: int, p: int) -> None:
     """One 32-bit result a lane."""
     op = load_i64(p, y.P_OP)
@@ -508,13 +508,17 @@ def run_lane(context: int, wave: int, p: int) -> None:
 
 @compiled
 def run_matrix(context: int, wave: int, p: int) -> None:
+    """A matrix instruction; IMM: its number among the kernel's."""
+    register = load_i64(p, y.P_KIND + 3)
     a = vector_row(context, wave, load_i64(p, y.P_KIND + 1))
-    b = vector_row(context, wave, load_i64(p, y.P_KIND + 3))
+    b = vector_row(context, wave, register)
     c = source_row(context, wave, p, 2, 0)
     step = 256 if load_i64(p, y.P_KIND + 4) == y.S_VECTOR else 0
     d = vector_row(context, wave, load_i64(p, y.P_DST))
     temp = load_i64(context, y.C_TEMP)
-    multiply(load_i64(p, y.P_OP), d, a, b, c, step, temp, load_i64(p, y.P_FLAGS))
+    slot_a = slot_of_a(load_i64(p, y.P_IMM))
+    slot_b = slot_of_b(wave, register)
+    multiply(load_i64(p, y.P_OP), d, a, b, c, step, temp, slot_a, slot_b, load_i64(p, y.P_FLAGS))
 
 
 @compiled

@@ -70,6 +70,7 @@ C_VGPRS: Final = 54
 C_DROPPED: Final = 55  # findings beyond the table's room
 C_HINT: Final = 53  # buffer that the last access fell into
 C_TRACE: Final = 60  # the tracer's context (see trace_layout), 0 without one
+C_RECORD: Final = 61  # what is executed (see recording), 0: nobody asks
 C_SIZE: Final = 64
 
 LATEST: Final = 0
@@ -120,7 +121,7 @@ QDATA_ROWS: Final = 4  # dwords a lane that an entry can carry
 # Program columns (int64 each).
 P_CLASS: Final = 0
 P_OP: Final = 1
-P_PC: Final = 2
+P_PC: Final = 67
 P_DST: Final = 3
 P_KIND: Final = 4  # + 2 * i: kind of source i; + 2 * i + 1: its value
 P_MOD: Final = 10  # neg bits 0..2, abs bits 3..5, op_sel 6..9, op_sel_hi 10..12, neg_hi 13..15
@@ -140,7 +141,7 @@ P_WRITES: Final = 54
 P_WRITE: Final = 55  # WRITE_SIZE columns each: base, count, class as an overwrite, producer class
 WRITE_SIZE: Final = 4
 MAX_WRITES: Final = 3
-P_NOPS: Final = 67  # wait states the instruction itself provides
+P_NOPS: Final = 2  # wait states the instruction itself provides
 P_EXACT: Final = 68  # identity of a matrix opcode, for exact accumulator chaining; 0 for others
 P_QUEUE: Final = 69  # queue its results come back on, -1 for none
 P_ALL_LANES: Final = 70  # 1: reads and writes all lanes whatever EXEC holds

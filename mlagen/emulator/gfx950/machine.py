@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -17,11 +18,18 @@ from mlagen.binary.instruction import EXEC
 from mlagen.emulator.api import Argument, Buffer, EmulationResult
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.engine import run_slice
-from mlagen.emulator.gfx950.matrix import WORK
+from mlagen.emulator.gfx950.matrix import work_space
 from mlagen.emulator.gfx950.memory import Memory, build_memory
+from mlagen.emulator.gfx950.recording import ROOM, Recorder
 from mlagen.emulator.gfx950.report import describe, merge
-from mlagen.emulator.gfx950.translate import Program, executed_by_mnemonic, translate
+from mlagen.emulator.gfx950.translate import (
+    Program,
+    executed_by_mnemonic,
+    executed_by_offset,
+    translate,
+)
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
+from mlagen.emulator.streams import Stream
 from mlagen.emulator.tracing.report import Describer
 from mlagen.emulator.tracing.tables import Shadow, Tracer, make_shadow
 from mlagen.errors import ConfigError, UnsupportedError
@@ -49,6 +57,7 @@ class Launch:
     max_instructions: int | None
     trace_nonfinite: bool
     executed: Callable[[int], None] | None
+    record: bool = False
 
     @property
     def waves(self) -> int:
@@ -108,6 +117,8 @@ def run_launch(
         dropped_findings=sum(outcome.dropped for outcome in outcomes),
         nonfinite=origins,
         nonfinite_outputs=outputs,
+        streams=tuple(o.stream for o in outcomes if o.stream is not None),
+        executions=executed_by_offset(program.instructions, counts),
     )
 
 
@@ -139,7 +150,8 @@ def _run_pool(
 class Outcome:
     """Raw findings (rows of layout.F_*) and executions a program row of one workgroup.
 
-    `workgroup`: its number in the grid; `nonfinite`: rows of trace_layout.R_*.
+    `workgroup`: its number in the grid; `nonfinite`: rows of trace_layout.R_*. `stream`: what it
+    executed, where that was asked for.
     """
 
     findings: np.ndarray
@@ -147,6 +159,7 @@ class Outcome:
     dropped: int
     workgroup: int
     nonfinite: np.ndarray
+    stream: Stream | None = None
 
 
 def _check_launch(launch: Launch) -> None:
@@ -193,9 +206,10 @@ class Machine:
         slots = waves * y.QUEUES * y.QUEUE_SLOTS
         registers = waves * y.REGISTERS
         dwords = GFX950.lds_bytes // 4
+        # Those that are not zeros are filled for each workgroup, or written before they are read.
         self._arrays: dict[int, np.ndarray] = {
             y.C_PROGRAM: program.rows,
-            y.C_VECTOR: np.zeros((waves, y.ROWS, y.LANES), dtype=np.uint32),
+            y.C_VECTOR: np.empty((waves, y.ROWS, y.LANES), dtype=np.uint32),
             y.C_SCALAR: np.zeros((waves, y.SCALAR_SLOTS), dtype=np.uint32),
             y.C_WAVE: np.zeros((waves, y.W_SIZE), dtype=np.int64),
             y.C_UNTIL: np.zeros(registers, dtype=np.int64),
@@ -209,10 +223,10 @@ class Machine:
             y.C_QUEUE: np.zeros((slots, y.E_SIZE), dtype=np.int64),
             y.C_QADDR: np.zeros((slots, y.LANES), dtype=np.int64),
             y.C_QDATA: np.zeros((slots, y.QDATA_ROWS, y.LANES), dtype=np.uint32),
-            y.C_LDS: np.zeros(dwords + 4, dtype=np.uint32),
-            y.C_SHADOW_W: np.zeros(y.SHADOW_DWORDS, dtype=np.uint32),
-            y.C_SHADOW_R: np.zeros((waves, y.SHADOW_DWORDS), dtype=np.uint32),
-            y.C_OPS: np.zeros((y.OPS_RING, y.O_SIZE), dtype=np.int64),
+            y.C_LDS: np.empty(dwords + 4, dtype=np.uint32),
+            y.C_SHADOW_W: np.empty(y.SHADOW_DWORDS, dtype=np.uint32),
+            y.C_SHADOW_R: np.empty((waves, y.SHADOW_DWORDS), dtype=np.uint32),
+            y.C_OPS: np.empty((y.OPS_RING, y.O_SIZE), dtype=np.int64),
             y.C_FIND: np.zeros((y.MAX_FINDINGS, y.F_SIZE), dtype=np.int64),
             y.C_FIND_INDEX: np.zeros(y.FIND_SLOTS, dtype=np.int64),
             y.C_COUNT: np.zeros(len(program.rows), dtype=np.int64),
@@ -221,7 +235,7 @@ class Machine:
             y.C_HAZARD: hazard_matrix(),
             y.C_LONGEST: longest_waits(),
             y.C_PATCHED: np.zeros(y.P_SIZE, dtype=np.int64),
-            y.C_TEMP: np.zeros(WORK, dtype=np.float32),
+            y.C_TEMP: work_space(),
         }
         for slot, array in self._arrays.items():
             self.context[slot] = array.ctypes.data
@@ -239,6 +253,8 @@ class Machine:
         context[y.C_BUFFER_COUNT] = len(memory.table)
         self._tracer = Tracer(shadow, waves) if shadow is not None else None
         context[y.C_TRACE] = self._tracer.address if self._tracer else 0
+        self._recorder = Recorder() if launch.record else None
+        context[y.C_RECORD] = self._recorder.address if self._recorder else 0
         self._kernarg = memory.kernarg_address
         self._kernarg_bytes = memory.arena[int(memory.table[-1, y.B_ARENA]) :]
 
@@ -246,10 +262,13 @@ class Machine:
         """Execute one workgroup to its end."""
         self._reset(group)
         limit = self.launch.max_instructions
-        budget = _SLICE if limit is None else min(_SLICE, limit + 1)
+        longest = ROOM if self._recorder else _SLICE
+        budget = longest if limit is None else min(longest, limit + 1)
         ends: int | None = None
         while True:
             code = run_slice(self.context.ctypes.data, budget)
+            if self._recorder:
+                self._recorder.empty()
             if code == y.R_DONE:
                 break
             if code == y.R_UNMODELLED:
@@ -274,12 +293,15 @@ class Machine:
                     self._note_cut()
                     break
         found = int(self.context[y.C_FIND_COUNT])
+        linear = int(self.context[y.C_WORKGROUP])
+        stream = self._recorder.stream(linear, self.launch.waves) if self._recorder else None
         return Outcome(
             findings=self._arrays[y.C_FIND][:found].copy(),
             counts=self._arrays[y.C_COUNT].copy(),
             dropped=int(self.context[y.C_DROPPED]),
-            workgroup=int(self.context[y.C_WORKGROUP]),
+            workgroup=linear,
             nonfinite=self._tracer.records() if self._tracer else np.zeros((0, 0), np.int64),
+            stream=stream,
         )
 
     def _note_cut(self) -> None:
@@ -302,6 +324,8 @@ class Machine:
             arrays[slot].fill(0)
         if self._tracer:
             self._tracer.reset()
+        if self._recorder:
+            self._recorder.reset()
         if launch.sanitize:
             arrays[y.C_SHADOW_W].fill(0)
             arrays[y.C_SHADOW_R].fill(0)
@@ -358,9 +382,7 @@ class Machine:
             packed = packed | (items // (x_size * y_size)) << 20
         vectors[0] = packed.astype(np.uint32)
         self._define(wave, 0)
-        mask = sum(1 << lane for lane in range(y.LANES) if live[lane])
-        scalars[EXEC] = mask & 0xFFFFFFFF
-        scalars[EXEC + 1] = mask >> 32
+        scalars[EXEC : EXEC + 2] = np.packbits(live, bitorder="little").view(np.uint32)
         self._define(wave, y.VECTOR_ROWS + EXEC)
         self._define(wave, y.VECTOR_ROWS + EXEC + 1)
 
@@ -370,6 +392,7 @@ class Machine:
         self._arrays[y.C_UNTIL][index] = 0
 
 
+@cache
 def hazard_matrix() -> np.ndarray:
     """Required wait states by class numbers, from the checkers' table."""
     matrix = np.zeros((y.HAZARD_CLASSES, y.HAZARD_CLASSES), dtype=np.int64)
@@ -378,6 +401,7 @@ def hazard_matrix() -> np.ndarray:
     return matrix
 
 
+@cache
 def longest_waits() -> np.ndarray:
     """Per producer class: the most wait states any read, and any overwrite, can need."""
     result = np.zeros((y.HAZARD_CLASSES, 2), dtype=np.int64)

@@ -8,6 +8,8 @@ accumulator with one rounding (f32), k ascending; f32 denormals are kept whateve
 
 from __future__ import annotations
 
+import numpy as np
+
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.planes import (
@@ -24,9 +26,19 @@ from mlagen.emulator.gfx950.raw import load_i64, load_u32, store_i64, store_u32
 
 PLANE = 2048  # floats of the largest operand
 RAW = 512  # dwords of the largest operand's registers
+ROOM = PLANE + RAW + 16  # a plane, the registers that it was made from, what they were taken for
+FLAT = 128  # floats of two operands that are planes as they are
 F16 = 1  # the "shape" of f16; 0 is bf16, others are chunks of 8-bit floats
-KEPT = 32  # planes of B that are kept
-WORK = PLANE + KEPT * (PLANE + RAW + 16)  # floats of work space
+KEPT_A = 64  # planes that are kept
+KEPT_B = 128
+WORK = FLAT + (KEPT_A + KEPT_B) * ROOM  # floats of work space
+
+
+def work_space() -> np.ndarray:
+    """WORK floats in which no plane is kept yet: kind 0 is none."""
+    work = np.empty(WORK, dtype=np.float32)
+    work[FLAT:].reshape(-1, ROOM)[:, PLANE + RAW :] = 0
+    return work
 
 
 @compiled
@@ -75,15 +87,27 @@ def unpack(shape: int, plane: int, rows: int, registers: int, lanes: int, e5m2: 
 
 
 @compiled
-def plane_of_b(temp: int, rows: int, registers: int, shape: int, lanes: int, e5m2: int) -> int:
-    """The plane of an operand that often is the same for several instructions: Q, P.
+def slot_of_a(number: int) -> int:
+    """Where the `number`-th matrix instruction of the kernel keeps its A: K or V, the same for all
+    waves of a workgroup, so that the first one's plane serves the others."""
+    return number & (KEPT_A - 1)
 
-    Planes are kept with a copy of the registers they were made from, by register number; they are
-    made again when the registers hold something else now.
+
+@compiled
+def slot_of_b(wave: int, register: int) -> int:
+    """Where a wave keeps the plane of a register: Q or P, the B of several instructions."""
+    return KEPT_A + ((wave * 16 + ((register >> 2) + (register >> 6) & 15)) & (KEPT_B - 1))
+
+
+@compiled
+def kept_plane(
+    temp: int, slot: int, rows: int, registers: int, shape: int, lanes: int, e5m2: int
+) -> int:
+    """The plane of an operand, made again only when its slot holds one of other registers' values.
+
+    Planes are kept with a copy of the registers that they were made from.
     """
-    entry = (
-        temp + 4 * PLANE + (((rows >> 8) + (rows >> 11)) & (KEPT - 1)) * (4 * (PLANE + RAW + 16))
-    )
+    entry = temp + 4 * (FLAT + slot * ROOM)
     raw = entry + 4 * PLANE
     key = raw + 4 * RAW
     kind = (shape << 16) | (lanes << 8) | (registers << 1) | e5m2
@@ -97,11 +121,22 @@ def plane_of_b(temp: int, rows: int, registers: int, shape: int, lanes: int, e5m
 
 
 @compiled
-def multiply(op: int, dst: int, a: int, b: int, c: int, c_step: int, temp: int, kinds: int) -> None:
+def multiply(
+    op: int,
+    dst: int,
+    a: int,
+    b: int,
+    c: int,
+    c_step: int,
+    temp: int,
+    slot_a: int,
+    slot_b: int,
+    kinds: int,
+) -> None:
     """D = A*B + C; a, b, c, dst: row addresses; c_step: bytes between rows of C, 0 for a constant.
 
-    `temp` is work space of WORK floats, zeros at first; `kinds` holds the 8-bit formats of A and B
-    in bits 0 and 1 (set: e5m2).
+    `temp` is a `work_space` with a slot for the plane of each operand;
+    `kinds` holds the 8-bit formats of A and B in bits 0 and 1 (set: e5m2).
     """
     if op == o.M_32X32X2_F32 or op == o.M_16X16X4_F32:
         for lane in range(64):  # one register an operand, k = lane / M: a plane as it is
@@ -137,13 +172,13 @@ def multiply(op: int, dst: int, a: int, b: int, c: int, c_step: int, temp: int, 
         or op == o.M_16X16X16_F16
     ):
         lanes = 16
-    unpack(shape, temp, a, registers, lanes, kinds & 1)
-    plane_b = plane_of_b(temp, b, registers, shape, lanes, kinds >> 1)
+    plane_a = kept_plane(temp, slot_a, a, registers, shape, lanes, kinds & 1)
+    plane_b = kept_plane(temp, slot_b, b, registers, shape, lanes, kinds >> 1)
     depth = (64 // lanes) * registers * (2 if shape <= F16 else 4)
     if lanes == 32:
-        dot32(dst, temp, plane_b, c, c_step, depth)
+        dot32(dst, plane_a, plane_b, c, c_step, depth)
     else:
-        dot16(dst, temp, plane_b, c, c_step, depth)
+        dot16(dst, plane_a, plane_b, c, c_step, depth)
 
 
 @compiled

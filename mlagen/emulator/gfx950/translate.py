@@ -89,6 +89,8 @@ def translate(kernel: KernelCode) -> Program:
                 f"kernel {kernel.name}, {ins.offset:#x}: {ins}: {why}, which the emulator does not "
                 "model"
             ) from None
+    matrices = np.flatnonzero(rows[:, y.P_CLASS] == y.X_MATRIX)
+    rows[matrices, y.P_IMM] = np.arange(len(matrices))
     return Program(kernel, instructions, rows)
 
 
@@ -524,6 +526,13 @@ _TRANSLATORS = {
     y.X_LDS: _data_share,
     y.X_VMEM: _vector_memory,
 }
+
+
+def executed_by_offset(instructions: Sequence[Instruction], counts: np.ndarray) -> dict[int, int]:
+    """Executions of each program row that ran, by its instruction's byte offset."""
+    return {
+        ins.offset: count for ins, count in zip(instructions, counts.tolist(), strict=True) if count
+    }
 
 
 def executed_by_mnemonic(instructions: Sequence[Instruction], counts: np.ndarray) -> dict[str, int]:

@@ -73,6 +73,7 @@ def run_launch(
     executed: Callable[[int], None] | None = None,
     out: str | Path | None = None,
     write: bool = False,
+    record: bool = False,
 ) -> LaunchRun:
     """Run a kernel of a gfx950 code object as a launch file says; the options are `emulate`'s.
 
@@ -115,6 +116,7 @@ def run_launch(
         max_instructions=max_instructions,
         trace_nonfinite=trace_nonfinite,
         executed=executed,
+        record=record,
     )
     if write:
         for name, path in paths.items():

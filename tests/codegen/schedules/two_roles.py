@@ -28,7 +28,7 @@ from mlagen.dsl.signature import pack
 
 ROWS, COLUMNS, WAVES = 256, 8, 4  # a tile; a row belongs to one thread of each role
 LAYOUT = Subtiled(ROWS, 4 * COLUMNS, ROWS, 4 * COLUMNS, Xor((7,), (4,)))
-FAULTS = ("none", "early copy", "late copy", "no copy", "barrier", "weak wait")
+FAULTS = ("none", "early copy", "late copy", "no copy", "barrier", "weak wait", "leave")
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,9 @@ def two_roles(k, s):
 
     with prologue():
         rows.operation("setup")
+        if fault == "leave":
+            with only(lower):
+                rows.operation("leave", leaves=True)
     for i in tiles(waves):
         with cluster("read", wait=Wait(vm=4, lgkm=0) if fault == "weak wait" else None):
             if fault != "early copy":

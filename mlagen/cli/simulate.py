@@ -1,0 +1,241 @@
+"""`mlagen simulate`: how fast a gfx950 binary will be, and where its time goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mlagen.cli.options import build_options, json_option
+from mlagen.cli.report import print_facts, print_json, print_table
+from mlagen.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mlagen.timing import Job, Machine
+
+
+@click.command("simulate")
+@click.argument("path", metavar="FILE.co|ARTIFACT|KERNEL", required=False)
+@build_options
+@click.option("--launch", "launch_path", metavar="FILE.toml", help="Grid, arguments of a FILE.co.")
+@click.option("--kernel", metavar="NAME", help="Which kernel of a code object with several.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZE",
+              help="A size of an artifact's call, as for verify.")  # fmt: skip
+@click.option("--workgroups", multiple=True, metavar="X,Y,Z",
+              help="Simulate this one; may be repeated. Default: three of the grid.")  # fmt: skip
+@click.option("--constant", "constants", multiple=True, metavar="NAME=VALUE",
+              help="Another value of a constant of the model; --constants lists them.")  # fmt: skip
+@click.option("--constants", "list_constants", is_flag=True, help="Print the table of constants.")
+@click.option("--tiles", type=click.IntRange(1), help="Tiles that a loop iteration does.")
+@click.option("--against", metavar="FILE.co|ARTIFACT",
+              help="Compare with this one, in every corner of the grid.")  # fmt: skip
+@click.option("--against-launch", metavar="FILE.toml", help="Default: the same launch file.")
+@click.option("--timeline", metavar="FILE.html", help="Write a page with what each wave does.")
+@click.option("--trace", metavar="FILE.json", help="Write a trace for ui.perfetto.dev.")
+@click.option("--window", metavar="FIRST:LAST",
+              help="Cycles of --timeline and --trace. Default: two iterations; all.")  # fmt: skip
+@click.option("--validate", "folder", metavar="FOLDER",
+              help="Hold the model against measurements of AITER's kernels; FOLDER has its "
+              "fmha_v3_fwd/ and mla/.")  # fmt: skip
+@click.option("--history", metavar="FOLDER",
+              help="With --validate: has COMMIT/hsa/gfx950 of older objects.")  # fmt: skip
+@click.option("--fit", is_flag=True, help="With --validate: fit the clock of every corner again.")
+@click.option("--no-grid", is_flag=True, help="Leave out the sensitivity grid.")
+@click.option("--lines", default=12, show_default=True, help="Stalls spelled out.")
+@json_option
+def command(
+    path: str | None,
+    target: str | None,
+    fields: tuple[str, ...],
+    knobs: tuple[str, ...],
+    templates: str | None,
+    allow_unproved: bool,
+    launch_path: str | None,
+    kernel: str | None,
+    shapes: tuple[str, ...],
+    workgroups: tuple[str, ...],
+    constants: tuple[str, ...],
+    list_constants: bool,
+    tiles: int | None,
+    against: str | None,
+    against_launch: str | None,
+    timeline: str | None,
+    trace: str | None,
+    window: str | None,
+    folder: str | None,
+    history: str | None,
+    fit: bool,
+    no_grid: bool,
+    lines: int,
+    as_json: bool,
+) -> None:
+    """Predict time, cycles per tile and stalls of a gfx950 kernel. docs/timing.md has the errors.
+
+    A code object needs a launch file; an artifact, or a KERNEL to build, the sizes of a call.
+    """
+    from mlagen.timing import simulate
+    from mlagen.timing.text import facts, tables
+
+    if list_constants:
+        _print_constants(as_json)
+        return
+    if folder is not None:
+        if path is not None:
+            raise ConfigError(
+                "--validate takes its kernels from the folder", hint=f"without {path}"
+            )
+        _validate(folder, history, fit, _machine(constants), as_json)
+        return
+    if history is not None or fit:
+        raise ConfigError("--history and --fit go with --validate")
+    if path is None:
+        raise ConfigError("nothing to simulate", hint="name a code object, an artifact or a kernel")
+    build = (fields, knobs, target, templates, allow_unproved)
+    job = _job(path, build, launch_path, kernel, shapes, workgroups, tiles)
+    machine = _machine(constants)
+    if against is not None:
+        other_launch = against_launch or launch_path
+        other = _job(against, ((), (), target, None, allow_unproved),
+                     other_launch if Path(against).is_file() else None, None, shapes, workgroups,
+                     tiles)  # fmt: skip
+        _compare(job, other, machine, as_json)
+        return
+    if against_launch is not None:
+        raise ConfigError("--against-launch goes with --against")
+    report = simulate(job, machine, grid=not no_grid)
+    written = _write(job, machine, timeline, trace, window)
+    if as_json:
+        print_json("simulate", report)
+        return
+    print_facts(facts(report))
+    for table in tables(report, lines=lines):
+        click.echo()
+        print_table(table.title, table.columns, table.rows)
+    for warning in report.warnings:
+        click.echo(f"\nassumed: {warning}")
+    for line in written:
+        click.echo(f"\n{line}")
+
+
+def _write(
+    job: Job, machine: Machine, timeline: str | None, trace: str | None, window: str | None
+) -> list[str]:
+    if timeline is None and trace is None:
+        if window is not None:
+            raise ConfigError("--window goes with --timeline and --trace")
+        return []
+    from mlagen.timing.events import parse_window, steady_window
+    from mlagen.timing.roles import hot_loops
+    from mlagen.timing.simulate import longest, time_job
+    from mlagen.timing.trace import write_page, write_trace
+
+    given = parse_window(window) if window is not None else None
+    unit = longest(time_job(job, machine))
+    lines = []
+    if timeline is not None:
+        chosen = given or steady_window(unit, hot_loops(unit, job.tiles)[0])
+        title = f"{job.kernel.name}, cycles {chosen[0]} to {chosen[1]}"
+        count = write_page(unit, chosen, timeline, title, job.place)
+        lines.append(f"timeline: {timeline}, {count} events, cycles {chosen[0]} to {chosen[1]}")
+    if trace is not None:
+        count = write_trace(unit, given or (0, unit.cycles), trace, job.place)
+        lines.append(f"trace: {trace}, {count} events")
+    return lines
+
+
+def _compare(first: Job, second: Job, machine: Machine, as_json: bool) -> None:
+    from mlagen.timing.compare import compare
+    from mlagen.timing.text import comparison_facts, comparison_table
+
+    found = compare(first, second, machine)
+    if as_json:
+        print_json("simulate-comparison", found)
+        return
+    print_facts(comparison_facts(found))
+    table = comparison_table(found)
+    click.echo()
+    print_table(table.title, table.columns, table.rows)
+
+
+def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_json: bool) -> None:
+    from mlagen.judging import OWN_PREFILL, own_ladder
+    from mlagen.timing import validation as v
+    from mlagen.timing import validation_text as text
+    from mlagen.timing.aiter import KERNELS
+    from mlagen.timing.ladder import Shape
+
+    library = v.Library(folder, history, lambda name: click.echo(f"recording {name}", err=True))
+    found = v.verdicts(library, machine)
+    pairs = v.ratios(found)
+    shape = Shape("", 16, 64, 8192)
+    ladders = [library.ladder(name) for name, kernel in KERNELS.items() if not kernel.causal]
+    ladders += [own_ladder(name) for name in OWN_PREFILL]
+    kernels = [ladder.row(shape, machine) for ladder in ladders]
+    fitted = v.fit_corners(library) if fit else []
+    if as_json:
+        report = {"points": found, "ratios": pairs, "kernels": kernels, "fit": fitted,
+                  "substitutes": sorted(library.substitutes)}  # fmt: skip
+        print_json("simulate-validation", report)
+        return
+    print_facts(text.facts(found, pairs))
+    made = [text.points_table(found, library.substitutes), text.ratios_table(pairs),
+            text.kernels_table(kernels, shape)]  # fmt: skip
+    for table in (*made, *([text.fit_table(fitted)] if fit else [])):
+        click.echo()
+        print_table(table.title, table.columns, table.rows)
+
+
+def _machine(constants: tuple[str, ...]) -> Machine:
+    from mlagen.request import assignments
+    from mlagen.timing import machine
+
+    values = {}
+    for name, text in assignments("--constant", constants).items():
+        try:
+            values[name] = float(text)
+        except ValueError:
+            raise ConfigError(f"--constant {name}={text!r} is not a number") from None
+    return machine().changed(**values)
+
+
+def _job(
+    path: str,
+    build: tuple[tuple[str, ...], tuple[str, ...], str | None, str | None, bool],
+    launch_path: str | None,
+    kernel: str | None,
+    shapes: tuple[str, ...],
+    workgroups: tuple[str, ...],
+    tiles: int | None,
+) -> Job:
+    from mlagen.cli.emulate import parse_workgroup
+    from mlagen.judging import job_of_artifact, job_of_launch, sizes_of
+    from mlagen.request import artifact_of
+
+    groups = [parse_workgroup(text) for text in workgroups]
+    fields, knobs, target, templates, allow_unproved = build
+    if Path(path).is_file() and Path(path).suffix != ".py":
+        if launch_path is None:
+            raise ConfigError("--launch is missing",
+                              hint="mlagen emulate FILE.co --template prints one")  # fmt: skip
+        for option, given in (("--set", fields), ("--knob", knobs), ("--shape", shapes)):
+            if given:
+                raise ConfigError(f"{option} is for artifacts; {path} is a code object")
+        return job_of_launch(path, launch_path, groups=groups, kernel=kernel, tiles=tiles)
+    if launch_path is not None:
+        raise ConfigError("--launch is for a code object", hint="--shape sizes an artifact's call")
+    artifact = artifact_of(path, fields, knobs, target=target, templates=templates,
+                           allow_unproved=allow_unproved)  # fmt: skip
+    return job_of_artifact(artifact, sizes_of(artifact, shapes), groups=groups, tiles=tiles)
+
+
+def _print_constants(as_json: bool) -> None:
+    from mlagen.timing import CONSTANTS
+
+    if as_json:
+        print_json("constants", {"constants": CONSTANTS})
+        return
+    columns = ("name", "value", "low", "high", "unit", "source")
+    rows = [(c.name, f"{c.value:g}", f"{c.low:g}", f"{c.high:g}", c.unit, c.source)
+            for c in CONSTANTS]  # fmt: skip
+    print_table("constants of the cycle model", columns, rows)

@@ -1,0 +1,192 @@
+"""From what a user names to a job for the cycle model: recorded streams, sizes, sources.
+
+The cycle model knows neither artifacts nor schedules; like `locate`, this is where they meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlagen.errors import ConfigError, MissingError, UnsupportedError
+from mlagen.launch import EmulatedLauncher
+
+if TYPE_CHECKING:
+    from mlagen.artifact import Artifact
+    from mlagen.emulator.api import EmulationResult
+    from mlagen.launch import LaunchReport
+    from mlagen.timing import Job
+    from mlagen.timing.ladder import Ladder
+
+Group = tuple[int, int, int]
+_SAMPLE = 3  # workgroups of a grid that are simulated unless the caller names some
+
+
+def spread(grid: Group, count: int = _SAMPLE) -> list[Group]:
+    """Some of a grid's workgroups: the first, the last, and others at even distances."""
+    x, y, z = grid
+    total = x * y * z
+    chosen = sorted({round(i * (total - 1) / max(count - 1, 1)) for i in range(count)})
+    return [(n % x, n // x % y, n // (x * y)) for n in chosen]
+
+
+def job_of_launch(
+    path: str, launch_path: str, *, groups: Sequence[Group], kernel: str | None, tiles: int | None
+) -> Job:
+    """A job from a code object and a launch file (docs/emulate.md)."""
+    from mlagen.binary import load_code_object
+    from mlagen.emulator.launching import read_launch_file, run_launch
+    from mlagen.timing import Job
+
+    try:
+        code = load_code_object(Path(path).read_bytes())
+    except OSError as why:
+        raise MissingError(f"{path} cannot be read: {why.strerror or why}") from None
+    if code.target != "gfx950":
+        raise UnsupportedError(f"{path} is for {code.target}; the cycle model knows gfx950")
+    launch = read_launch_file(launch_path)
+    if kernel is not None:
+        launch = _with_kernel(launch, kernel)
+    chosen = list(groups) or launch.workgroups or spread(launch.grid)
+    run = run_launch(code, launch, sanitize=False, workgroups=chosen, record=True)
+    return Job(
+        run.kernel,
+        run.result.streams,
+        launch.grid,
+        run.kernel.descriptor.lds_bytes + launch.dynamic_lds,
+        footprint=sum(array.nbytes for array in run.arrays.values()),
+        tiles=tiles,
+    )
+
+
+def _with_kernel(launch: Any, kernel: str) -> Any:
+    import msgspec
+
+    return msgspec.structs.replace(launch, kernel=kernel)
+
+
+class _Recording:
+    """A launcher that records what some workgroups execute, and how large the tensors are."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self.groups = groups
+        self.grid: Group = (1, 1, 1)
+        self.footprint = 0
+        self.emulation: EmulationResult | None = None
+
+    def launch(
+        self,
+        artifact: Artifact,
+        *,
+        tensors: Mapping[str, np.ndarray],
+        scalars: Mapping[str, int | float],
+        sizes: Mapping[str, int],
+    ) -> LaunchReport:
+        emulator = EmulatedLauncher(
+            sanitize=False,
+            workgroups=lambda grid: list(self.groups) or spread(grid),
+            allow_unproved=True,
+            record=True,
+        )
+        report = emulator.launch(artifact, tensors=tensors, scalars=scalars, sizes=sizes)
+        self.grid, self.emulation = report.grid, report.emulation
+        self.footprint = sum(tensor.nbytes for tensor in tensors.values())
+        return report
+
+
+def job_of_artifact(
+    artifact: Artifact,
+    shape: Mapping[str, Any],
+    *,
+    groups: Sequence[Group],
+    tiles: int | None,
+    seed: int = 0,
+) -> Job:
+    """A job from an artifact of mlagen on made-up inputs of its kind of problem.
+
+    Results are not compared: `mlagen verify` does that.
+    """
+    from mlagen.binary import load_code_object
+    from mlagen.timing import Job
+    from mlagen.verify import kind_of
+
+    manifest = artifact.manifest
+    if manifest.target != "gfx950":
+        raise UnsupportedError(
+            f"{manifest.kernel} is for {manifest.target}; the cycle model knows gfx950"
+        )
+    kind = kind_of(artifact)
+    inputs = kind.inputs(manifest.problem, data="realistic", seed=seed, **shape)
+    launcher = _Recording(groups)
+    kind.trial(inputs).run(artifact, launcher)
+    if launcher.emulation is None or not launcher.emulation.streams:
+        raise ConfigError(f"{manifest.kernel}: no workgroup ran, there is nothing to time")
+    code = load_code_object(artifact.code)
+    kernel = code.kernel(manifest.symbol)
+    sources = {line.asm_line: line for line in manifest.source}
+
+    def place(offset: int) -> str:
+        line = sources.get(code.line_of(kernel, offset) or 0)
+        if line is None or not line.schedule_line:
+            return ""
+        where = f"{Path(manifest.schedule_file).name}:{line.schedule_line}"
+        return f"{where} {line.cluster}" if line.cluster else where
+
+    return Job(
+        kernel,
+        launcher.emulation.streams,
+        launcher.grid,
+        kernel.descriptor.lds_bytes,
+        footprint=launcher.footprint,
+        tiles=tiles,
+        place=place,
+    )
+
+
+def sizes_of(artifact: Artifact, shapes: Sequence[str]) -> dict[str, Any]:
+    """`NAME=SIZE` texts as the sizes of the artifact's kind of problem."""
+    from mlagen.request import assignments, require_name
+    from mlagen.verify import kind_of
+
+    kind = kind_of(artifact)
+    lists = getattr(kind, "lists", ())
+    found: dict[str, Any] = {}
+    for name, text in assignments("--shape", shapes).items():
+        require_name("size", name, kind.sizes)
+        try:
+            several = "," in text and name in lists
+            found[name] = [int(part) for part in text.split(",")] if several else int(text)
+        except ValueError:
+            raise ConfigError(f"--shape {name}={text!r} is not an integer") from None
+    return found
+
+
+OWN_PREFILL = ("mha_prefill_v2", "mla_prefill_v2")
+_LENGTHS = (1024, 2048)  # tokens of the two runs of a ladder
+
+
+def own_ladder(kernel: str, knobs: Mapping[str, Any] | None = None) -> Ladder:
+    """One of mlagen's prefill kernels at two lengths: one head, nothing masked."""
+    from mlagen.request import build_artifact
+    from mlagen.timing.ladder import Ladder
+
+    fields = {"num_heads": 1, "num_kv_heads": 1, "mask": "null"}
+    artifact = build_artifact(kernel, fields, knobs or {}, target="gfx950")
+    streams = {}
+    for length in _LENGTHS:
+        shape = {"batch": 1, "seq_len": length, "num_keys": length}
+        job = job_of_artifact(artifact, shape, groups=[(0, 0, 0)], tiles=None)
+        streams[length] = job.streams[0]
+    problem = artifact.manifest.problem
+    depth = int(problem["depth"])
+    rows = int(problem["q_block_size"]) * int(problem["num_warps"])
+    return Ladder(
+        kernel,
+        job.kernel,
+        streams,
+        (rows, int(problem["kv_block"])),
+        (int(problem.get("d_qk", depth)), depth),
+    )

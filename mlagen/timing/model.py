@@ -1,0 +1,118 @@
+"""What a simulation says, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StallLine:
+    """Wave-cycles in which a wave's next instruction was this one and did not issue.
+
+    `place`: the schedule's line where somebody knows it, else the instruction's offset.
+    """
+
+    place: str
+    offset: int
+    text: str
+    reason: str
+    cycles: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What stands between two barriers of a role's hot loop. Cycles of one wave an iteration:
+    from the issue of its first instruction to that of the next cluster's first."""
+
+    number: int
+    first: int  # offset
+    last: int
+    instructions: int
+    matrix: int
+    cycles: float
+    issuing: float
+    stalls: Mapping[str, float]
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Waves that share a hot loop. `loop`: offset of its head. `tiles`: of an iteration. Counts
+    are of one wave and tile; `cycles` of a tile in the steady state."""
+
+    waves: tuple[int, ...]
+    loop: int
+    iterations: int
+    instructions: float
+    tiles: int
+    cycles: float
+    matrix: float
+    matrix_cycles: float
+    flops: float
+    clusters: tuple[Cluster, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A predicted number: at the table's constants, and the least and most over the plausible
+    corners of the sensitivity grid, widened by the validation's error."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class CornerResult:
+    """One corner of the grid. `ratio`: time there, with that corner's clock, in units of the
+    prediction."""
+
+    name: str
+    cycles: float
+    clock: float
+    misfit: float
+    plausible: bool
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A whole launch. `workgroups` of which `simulated` were simulated; `residents` a compute
+    unit; `rounds`: workgroups a place takes one after the other. `flops`: of its matrix
+    instructions (tiles are whole ones: masked and padded work counts), or as the caller said."""
+
+    workgroups: int
+    simulated: int
+    residents: int
+    rounds: float
+    cycles: float
+    seconds: Interval
+    flops: float
+    tflops: Interval
+    memory_bytes: float
+    reuse: float
+    memory_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """The report of `mlagen simulate`. `utilisation`: by pipe, in the steady state of the first
+    role. `stalls`: wave-cycles by reason, in all hot loops, as a part of all their wave-cycles.
+    `warnings`: what was assumed where nothing is known."""
+
+    kernel: str
+    instructions: int
+    seconds: float
+    workgroup_cycles: float
+    cycles_per_tile: float
+    matrix_utilisation: float
+    roles: tuple[Role, ...]
+    utilisation: Mapping[str, float]
+    stalls: Mapping[str, float]
+    lines: tuple[StallLine, ...]
+    lds_conflict_cycles: float
+    estimate: Estimate
+    corners: tuple[CornerResult, ...]
+    constants: Mapping[str, float]
+    warnings: tuple[str, ...]

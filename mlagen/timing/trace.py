@@ -1,0 +1,79 @@
+"""A trace for Perfetto or chrome://tracing, and a page with the timeline.
+
+Trace format: Chrome's JSON trace events, complete events ("ph": "X"); a cycle stands for a
+microsecond there.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from mlagen.errors import MissingError
+from mlagen.timing.events import Event, Place, events, label
+from mlagen.timing.unit import UnitTimes
+
+TRACE_LIMIT: Final = 1_000_000  # events; Perfetto's page takes about as many in JSON
+PAGE_LIMIT: Final = 60_000
+
+
+def write_trace(
+    unit: UnitTimes, window: tuple[int, int], path: str | Path, place: Place | None
+) -> int:
+    """Write a trace; how many events it has. ConfigError for one too large for a browser."""
+    found = events(unit, window, TRACE_LIMIT)
+    texts: dict[int, str] = {}
+    tracks = {track: number for number, track in enumerate(dict.fromkeys(_in_order(found)))}
+    rows: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 0, "tid": number, "name": "thread_name", "args": {"name": track}}
+        for track, number in tracks.items()
+    ]
+    for event in found:
+        text = texts.setdefault(event.row, label(unit, event.row, place))
+        rows.append({
+            "ph": "X", "pid": 0, "tid": tracks[event.track], "ts": event.start,
+            "dur": event.cycles, "name": text.partition(" ")[0], "cat": event.unit,
+            "args": {"instruction": text},
+        })  # fmt: skip
+    _write(path, json.dumps({"traceEvents": rows, "otherData": {"unit": "1 us is 1 cycle"}}))
+    return len(found)
+
+
+def write_page(
+    unit: UnitTimes, window: tuple[int, int], path: str | Path, title: str, place: Place | None
+) -> int:
+    """Write a page with the timeline, nothing loaded from elsewhere; how many events it has."""
+    found = events(unit, window, PAGE_LIMIT)
+    tracks = list(dict.fromkeys(_in_order(found)))
+    units = list(dict.fromkeys(event.unit for event in found))
+    rows = sorted({event.row for event in found})
+    number = {row: i for i, row in enumerate(rows)}
+    data = {
+        "title": title,
+        "window": window,
+        "tracks": tracks,
+        "units": units,
+        "texts": [label(unit, row, place) for row in rows],
+        "events": [
+            [tracks.index(e.track), units.index(e.unit), number[e.row], e.start, e.cycles]
+            for e in found
+        ],
+    }
+    page = resources.files("mlagen.timing").joinpath("timeline.html").read_text()
+    # "</" would end the script that holds the data.
+    _write(path, page.replace("/*DATA*/null", json.dumps(data).replace("</", "<\\/")))
+    return len(found)
+
+
+def _in_order(found: list[Event]) -> list[str]:
+    """Waves first, then matrix units."""
+    return sorted({event.track for event in found}, key=lambda t: (not t.startswith("w"), t))
+
+
+def _write(path: str | Path, text: str) -> None:
+    try:
+        Path(path).write_text(text)
+    except OSError as why:
+        raise MissingError(f"{path} cannot be written: {why.strerror or why}") from None

@@ -1,0 +1,139 @@
+"""One compute unit with a workgroup's stream on it: from a stream to cycles by step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.binary import KernelCode
+from mlagen.emulator.streams import Stream
+from mlagen.errors import UnsupportedError
+from mlagen.targets import GFX950
+from mlagen.timing import engine, pipes
+from mlagen.timing.constants import Machine
+from mlagen.timing.costs import Costs, access_costs
+from mlagen.timing.program import Program, read_program
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class WaveTimes:
+    """A wave's instructions: rows of the program, the cycles in which they were issued, and the
+    cycles for which they keep the LDS."""
+
+    wave: int
+    workgroup: int
+    rows: Ints
+    issued: Ints
+    lds: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class UnitTimes:
+    """A simulated compute unit. `cycles`: until its last wave has ended. `stalls`: wave-cycles by
+    program row and `pipes.REASONS`. `busy`: cycles by pipe; the four SIMDs' add up for vector,
+    transcendental (part of vector) and matrix."""
+
+    program: Program
+    machine: Machine
+    costs: Costs
+    workgroups: int
+    cycles: int
+    waves: tuple[WaveTimes, ...]
+    stalls: Ints
+    busy: Ints
+
+    @property
+    def instructions(self) -> int:
+        return sum(len(wave.rows) for wave in self.waves)
+
+
+def residents(kernel: KernelCode, waves: int, lds_bytes: int) -> int:
+    """Workgroups of `waves` waves that a compute unit holds: registers, LDS, barriers' room."""
+    per_simd = GFX950.waves_per_simd(kernel.descriptor.vgprs)
+    slots = per_simd * GFX950.simds_per_cu
+    granule = GFX950.lds_granule_bytes
+    by_lds = GFX950.lds_bytes // (-(-lds_bytes // granule) * granule) if lds_bytes else slots
+    return max(1, min(slots // max(waves, 1), by_lds))
+
+
+def memory_share(machine: Machine, reuse: float) -> float:
+    """Bytes a cycle that a CU gets from beyond its L1 while all CUs ask: the L2's share, or the
+    HBM's times how often each of its bytes is asked for."""
+    hbm = machine.hbm / machine.clock / machine.cus
+    return min(machine.l2_bytes, hbm * max(reuse, 1.0))
+
+
+def time_unit(
+    stream: Stream,
+    kernel: KernelCode,
+    machine: Machine,
+    *,
+    workgroups: int = 1,
+    reuse: float = 1e9,
+) -> UnitTimes:
+    """Simulate `workgroups` copies of a stream side by side on one compute unit.
+
+    `reuse`: how often each byte of memory is asked for by all CUs together (L2 and HBM share).
+    UnsupportedError for instructions without timing and for waves that wait for ever.
+    """
+    program = read_program(kernel, machine)
+    costs = access_costs(stream, kernel, machine)
+    order = np.argsort(stream.wave, kind="stable")
+    counts = np.bincount(stream.wave, minlength=stream.waves)
+    rows = np.tile(stream.row[order].astype(np.int64), workgroups)
+    access = stream.access[order]
+    none = access < 0
+
+    def by_step(values: Ints) -> Ints:
+        if not len(values):
+            return np.zeros(len(access) * workgroups, dtype=np.int64)
+        return np.tile(np.where(none, 0, values[access]), workgroups)
+
+    first = np.cumsum([0, *np.tile(counts, workgroups)]).astype(np.int64)
+    group = np.repeat(np.arange(workgroups), stream.waves)
+    simd = np.arange(stream.waves * workgroups) % GFX950.simds_per_cu
+    when = np.zeros(len(rows), dtype=np.int64)
+    stalls = np.zeros((len(program.rows), len(pipes.REASONS)), dtype=np.int64)
+    busy = np.zeros(pipes.B_SIZE, dtype=np.int64)
+    lds = by_step(costs.lds)
+    cycles = engine.simulate(
+        program.rows, program.ranges, _numbers(machine, reuse), first, rows, lds,
+        by_step(costs.bytes), by_step(costs.lines), group, simd, np.zeros_like(group), when,
+        stalls, busy,
+    )  # fmt: skip
+    if cycles < 0:
+        raise UnsupportedError(f"kernel {kernel.name}: its waves wait for one another for ever")
+    waves = tuple(
+        WaveTimes(
+            wave % stream.waves,
+            wave // stream.waves,
+            rows[first[wave] : first[wave + 1]],
+            when[first[wave] : first[wave + 1]],
+            lds[first[wave] : first[wave + 1]] * 256 // machine.lds_bytes,
+        )
+        for wave in range(len(first) - 1)
+    )
+    return UnitTimes(program, machine, costs, workgroups, int(cycles), waves, stalls, busy)
+
+
+def _numbers(machine: Machine, reuse: float) -> npt.NDArray[np.float64]:
+    numbers = np.zeros(pipes.K_SIZE)
+    numbers[pipes.K_SLOT] = machine.slot
+    numbers[pipes.K_LDS_SCALE] = 256 / machine.lds_bytes
+    numbers[pipes.K_LDS_LATENCY] = machine.lds_latency
+    numbers[pipes.K_LGKM_LIMIT] = machine.lgkm_limit
+    numbers[pipes.K_TA_BYTES] = machine.ta_bytes
+    numbers[pipes.K_MEMORY_BYTES] = memory_share(machine, reuse)
+    numbers[pipes.K_MEMORY_LATENCY] = machine.l2_latency
+    numbers[pipes.K_SMEM_LATENCY] = machine.smem_latency
+    numbers[pipes.K_VM_LIMIT] = machine.vm_limit
+    numbers[pipes.K_BARRIER] = machine.barrier
+    numbers[pipes.K_TAKEN] = machine.branch_taken
+    numbers[pipes.K_NOT_TAKEN] = machine.branch_not_taken
+    numbers[pipes.K_CO_ISSUE] = machine.co_issue
+    numbers[pipes.K_DMA_BYTES] = machine.lds_dma_bytes
+    return numbers

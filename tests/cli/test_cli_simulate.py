@@ -1,0 +1,106 @@
+"""`mlagen simulate`: a launch file in, a prediction out; what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from gfx950_assembler import assemble
+
+_MFMA = "  v_mfma_f32_32x32x16_bf16 v[{r}:{e}], v[52:55], v[56:59], v[{r}:{e}]\n"
+_LOOP = (
+    "  s_mov_b32 s8, 8\nhead:\n"
+    + _MFMA.format(r=0, e=15)
+    + _MFMA.format(r=16, e=31)
+    + "  s_sub_u32 s8, s8, 1\n  s_cmp_lg_u32 s8, 0\n  s_cbranch_scc1 head\n  s_endpgm\n"
+)
+_LAUNCH = "grid = [300, 1, 1]\nblock = [256, 1, 1]\n"
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> tuple[Path, Path]:
+    code, launch = tmp_path / "k.co", tmp_path / "launch.toml"
+    code.write_bytes(assemble(_LOOP))
+    launch.write_text(_LAUNCH)
+    return code, launch
+
+
+def test_facts_tables_and_what_was_assumed(mlagen, case: tuple[Path, Path]) -> None:
+    done = mlagen("simulate", case[0], "--launch", case[1])
+    assert (done.code, done.err) == (0, "")
+    for part in ("a tile       32 cycles", "matrix units busy for 100.0%", "roles: one wave",
+                 "where waves stood longest", "sensitivity", "mfma_port 16",
+                 "300 workgroups (3 simulated)", "assumed: 3 of 300 workgroups"):  # fmt: skip
+        assert part in done.out, part
+
+
+def test_as_json(mlagen, case: tuple[Path, Path]) -> None:
+    done = mlagen("simulate", case[0], "--launch", case[1], "--json", "--workgroups", "7,0,0",
+                  "--constant", "exp=16", "--no-grid")  # fmt: skip
+    report = json.loads(done.out)
+    assert report["schema"] == "mlagen.simulate/1"
+    assert report["estimate"]["simulated"] == 1 and report["corners"] == []
+    assert report["constants"]["exp"] == 16
+    assert report["roles"][0]["cycles"] == 32.0
+
+
+def test_two_of_them(mlagen, case: tuple[Path, Path], tmp_path: Path) -> None:
+    slower = tmp_path / "slower.co"
+    slower.write_bytes(assemble(_LOOP.replace("s8, 8\n", "s8, 800\n")))
+    done = mlagen("simulate", case[0], "--launch", case[1], "--against", slower)
+    assert done.code == 0
+    assert "counts  in every plausible corner, by more than the error of ratios" in done.out
+
+
+def test_page_and_trace(mlagen, case: tuple[Path, Path], tmp_path: Path) -> None:
+    page, trace = tmp_path / "t.html", tmp_path / "t.json"
+    done = mlagen("simulate", case[0], "--launch", case[1], "--no-grid", "--timeline", page,
+                  "--trace", trace)  # fmt: skip
+    assert done.code == 0 and f"trace: {trace}" in done.out
+    assert page.stat().st_size > 3000 and json.loads(trace.read_text())["traceEvents"]
+
+
+def test_the_constants_with_their_sources(mlagen) -> None:
+    done = mlagen("simulate", "--constants")
+    assert done.code == 0 and "dependent f32 FMA chain" in done.out
+    listed = json.loads(mlagen("simulate", "--constants", "--json").out)
+    assert {c["name"] for c in listed["constants"]} >= {"exp", "sustain", "lds_bytes"}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ((), 2, "nothing to simulate"),
+        (("CODE",), 2, "--launch is missing"),
+        (("CODE", "--launch", "LAUNCH", "--shape", "batch=1"), 2, "--shape is for artifacts"),
+        (("CODE", "--launch", "LAUNCH", "--constant", "exq=1"), 2, "unknown constant 'exq'"),
+        (("CODE", "--launch", "LAUNCH", "--constant", "exp=fast"), 2, "is not a number"),
+        (("CODE", "--launch", "LAUNCH", "--workgroups", "300,0,0"), 2, "outside the grid"),
+        (("CODE", "--launch", "LAUNCH", "--window", "0:9"), 2, "--timeline and --trace"),
+        (("CODE", "--launch", "LAUNCH", "--timeline", "t.html", "--window", "9"), 2, "FIRST:LAST"),
+        (("--validate", "nowhere"), 5, "cannot be read"),
+        (("--fit",), 2, "go with --validate"),
+        (("mha_prefill_v2", "--launch", "LAUNCH"), 2, "--launch is for a code object"),
+    ],
+)
+def test_refusals(
+    mlagen, case: tuple[Path, Path], options: tuple[str, ...], code: int, message: str
+) -> None:
+    named = {"CODE": str(case[0]), "LAUNCH": str(case[1])}
+    done = mlagen("simulate", *(named.get(option, option) for option in options))
+    assert (done.code, message in done.err) == (code, True), done.err
+
+
+def test_code_for_another_gpu_is_refused(mlagen, case: tuple[Path, Path]) -> None:
+    data = bytearray(case[0].read_bytes())
+    data[0x30] = 0x4C  # e_flags: gfx942
+    case[0].write_bytes(data)
+    done = mlagen("simulate", case[0], "--launch", case[1])
+    assert done.code == 5 and "another target" in done.err
+
+
+def test_a_kernel_without_a_loop(mlagen, case: tuple[Path, Path]) -> None:
+    case[0].write_bytes(assemble("  v_nop\n  s_endpgm\n"))
+    done = mlagen("simulate", case[0], "--launch", case[1])
+    assert done.code == 5 and "no loop of 3 alike iterations" in done.err
