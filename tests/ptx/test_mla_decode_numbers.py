@@ -25,10 +25,9 @@ def text(name, problem):
     return build(name, problem).text
 
 
-def launch(inputs, work, *, q=None):
-    """O and LSE as both kernels leave them, from poisoned memory."""
-    config = inputs.config
-    q = inputs.q if q is None else q
+def launch(inputs, work, *, change=lambda text: text):
+    """O and LSE as both kernels leave them, from poisoned memory; `change` plants a defect."""
+    config, q = inputs.config, inputs.q
     o = np.full((*q.shape[:-1], 512), np.nan, BF16)
     tokens = q.size // (config.num_heads * 576)
     lse = np.full(tokens * config.num_heads, np.nan, np.float32)
@@ -48,7 +47,7 @@ def launch(inputs, work, *, q=None):
         arguments["num_blocks"] = inputs.num_blocks
     if config.cache_dtype != "bf16":
         arguments["kv_scale"] = np.float32(inputs.kv_scale)
-    run(text("mla_decode_sm90", config), (len(work.items), 1), arguments)
+    run(change(text("mla_decode_sm90", config)), (len(work.items), 1), arguments)
     if len(work.merges):
         merge = text("mla_decode_merge_sm90", MlaDecodeMergeConfig(config.num_heads))
         lines = 4 * int(work.merges[:, 3].max())
@@ -98,3 +97,24 @@ def test_lengths(lengths):
 )
 def test_variants(fields):
     check(MlaDecodeConfig(**fields), (3, 260), split_keys=128)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("selp.f32 %s0, 0fFF800000,", "selp.f32 %s0, 0fC0000000,"),  # a hidden key that counts
+        ("0f3F317218", "0f3F318000"),  # ln 2, but for its last bits
+    ],
+)
+def test_a_defect_is_seen(old, new):
+    config = MlaDecodeConfig(64)
+    inputs = mla_decode_inputs(config, lengths=(66,), data="randn")
+    work = plan_work(config, inputs.cache_lengths, blocks=1)
+
+    def change(whole):
+        assert old in whole
+        return whole.replace(old, new)
+
+    o, lse = launch(inputs, work, change=change)
+    with pytest.raises(AssertionError):
+        passes(inputs, o, lse.reshape(1, 64, 1), splits=work.splits)
