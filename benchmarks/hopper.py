@@ -92,6 +92,8 @@ def decode(
     q_len: int = 1,
     page: int = 64,
     varied: bool = False,
+    cache_dtype: str = "bf16",
+    boxes: int | None = None,
 ) -> list[dict[str, Any]]:
     """MLA decode of `batch` sequences of `keys` keys, beside a matmul and FlashMLA. `varied`:
     lengths drawn from keys / 2 .. keys."""
@@ -99,12 +101,17 @@ def decode(
 
     pages = keys // page
     cache = torch.randn(batch * pages, page, 1, 576, device="cuda").bfloat16()
+    if cache_dtype != "bf16":
+        cache = cache.to(torch.float8_e4m3fn)
     table = torch.randperm(batch * pages, device="cuda").int().view(batch, pages)
     drawn = torch.randint(keys // 2, keys + 1, (batch,), generator=torch.manual_seed(1))
     lengths = (drawn if varied else torch.full((batch,), keys)).int()
     q = torch.randn(batch, q_len, heads, 576, device="cuda").bfloat16()
     scale = 192**-0.5
-    kernel = mlagen.build("mla_decode_sm90", num_heads=heads, q_len=q_len, page_size=page)
+    kernel = mlagen.build(
+        "mla_decode_sm90", num_heads=heads, q_len=q_len, page_size=page, cache_dtype=cache_dtype,
+        knobs={} if boxes is None else {"boxes": boxes},
+    )  # fmt: skip
     plan = kernel.plan(lengths.tolist())
     on_gpu = lengths.cuda()
     # Prepared once: what is timed is the kernels, not the checks of a first call.
@@ -113,11 +120,13 @@ def decode(
     ours()
     last = batch - 1
     own = int(lengths[last])
-    rows = cache[table[last].long()].view(keys, 576)[:own].double()
+    rows = cache.view(torch.uint8 if cache_dtype != "bf16" else cache.dtype)[table[last].long()]
+    rows = rows.view(cache.dtype).view(keys, 576)[:own].double()
     scores = torch.softmax(q[last, -1].double() @ rows.T * scale, -1)
     expected = scores @ rows[:, :512]
     error = float((ours.output[last, -1].double() - expected).norm() / expected.norm())
     shape = f"b={batch} h={heads} s_q={q_len} keys={keys}{' varied' * varied} page={page}"
+    shape += f" {cache_dtype}" + (f" boxes={boxes}" if boxes else "")
     if wrong(f"mla decode {shape}", error, 2.0**-7):
         return []
     a, b = (torch.randn(8192, 8192, device="cuda").bfloat16() for _ in range(2))
@@ -125,7 +134,7 @@ def decode(
         "ours": ours,
         "matmul": lambda: torch.matmul(a, b),
     }
-    if page == 64:
+    if page == 64 and cache_dtype == "bf16":
         try:
             import flash_mla  # type: ignore[import-not-found,unused-ignore]
         except ImportError:
@@ -137,7 +146,7 @@ def decode(
             )
     seconds = medians(torch, calls)
     total = int(lengths.sum())
-    flop, read = 2 * q_len * heads * total * (576 + 512), total * 576 * 2
+    flop, read = 2 * q_len * heads * total * (576 + 512), total * 576 * cache.element_size()
     tflops = flop / seconds["ours"] / 1e12
     result = {
         "kernel": "mla_decode_sm90", "shape": shape, "splits": plan.work.slots,
@@ -158,6 +167,10 @@ DECODES: tuple[dict[str, Any], ...] = (
     {"batch": 16, "heads": 128, "keys": 32768},
     {"batch": 1, "heads": 128, "keys": 131072},
     *({"batch": 128, "heads": 16, "keys": 8192, "page": page} for page in (32, 16, 1)),
+    *(
+        {"batch": 128, "heads": heads, "keys": 8192, "cache_dtype": "fp8_e4m3", "boxes": boxes}
+        for heads, boxes in ((128, 2), (128, 4), (16, 2), (16, 4))
+    ),
 )
 
 

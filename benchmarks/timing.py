@@ -5,6 +5,7 @@
 Without `--aiter` the kernel is the one that `mha_prefill_v2` generates (bf16); FOLDER holds
 `fmha_v3_fwd/` with AITER's objects, then it is theirs of the same shape. One workgroup of 256
 queries and 2048 keys for the rate, 1024 keys for a report and for all corners of the grid.
+Seconds are CPU seconds of the process, the better guide on a busy machine.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ def ladder(folder: str | None) -> Ladder:
 
 
 def best(repeat: int, work: Callable[[], Any]) -> tuple[float, Any]:
-    """Least seconds of several runs, and a result; the first run, which compiles, is left out."""
+    """Least CPU seconds of several runs without the first, which compiles, and a result."""
     result = work()
     times = []
     for _ in range(repeat):
-        started = time.perf_counter()
+        started = time.process_time()
         result = work()
-        times.append(time.perf_counter() - started)
+        times.append(time.process_time() - started)
     return min(times), result
 
 

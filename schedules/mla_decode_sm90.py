@@ -1,6 +1,7 @@
-"""MLA decode on Hopper, absorbed form 576 / 512, bf16: 64 heads of one sequence a block.
+"""MLA decode on Hopper, absorbed form 576 / 512: 64 query rows of one sequence a block, heads or
+heads of several new tokens, over all of its keys or one split of them.
 
-Two math warpgroups and no producer, two tiles of 64 keys (pages) a pass. The left one has the
+Two math warpgroups and no producer, two tiles of 64 keys a pass. The left one has the
 scores of even tiles and output columns 0..255, the right one those of odd tiles and columns
 256..511. They follow one running maximum, hand each other their P through SMEM, and whoever used a
 tile's columns last fetches the next tile into them.
@@ -25,7 +26,11 @@ from mlagen.problem import MlaDecodeConfig
 
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
-    boxes = s.choice("boxes", 2, 1, 4, comment="boxes of 64 columns that share a barrier")
+    # Converted columns wait for their loads: the more at once, the fewer times.
+    boxes = s.choice(
+        "boxes", *((2, 1, 4) if k.cache_dtype == "bf16" else (4, 2, 1)),
+        comment="tiles of 64 columns that share a barrier",
+    )  # fmt: skip
     left = s.role("left", warpgroups=1, registers=256)
     right = s.role("right", warpgroups=1, registers=256)
     d = MlaDecode(k, s, left, right, boxes=boxes)

@@ -16,6 +16,7 @@ The waits before the barriers and inside the products, the prologue and the drai
 """
 
 from mlagen.dsl import (
+    Wait,
     cluster,
     copy,
     each_item,
@@ -51,6 +52,8 @@ def mla_prefill_v2(k, s):
     early = s.choice("early_exp", 16, 0, 24, 32, 48, comment="exp2 in cluster B, 64ths")
     stagger = s.choice("stagger", 2, 1, 3, comment="clusters that the upper half is behind")
     rescale = s.choice("rescale", "lazy", "eager", comment="O follows a maximum that moved, or all")
+    sums = s.choice("row_sums", "packed", "single", comment="additions of P")
+    all_dma = s.choice("dma_wait", "latest", "early", comment="cluster C waits for all DMA, or not")
     qk_pattern = s.choice("qk_pattern", "even", "8x2:2", "12x1:1", comment="DMA under QK")
     pv_pattern = s.choice("pv_pattern", "20x1:0 4x1:2", "even", "24x1:0", comment="K under PV")
     grid = s.choice("grid", "static", "persistent", comment="a workgroup is a tile, or walks items")
@@ -61,6 +64,7 @@ def mla_prefill_v2(k, s):
     V = value_ring(s, k, slots=v_slots, waves=4, layout=v_layout)
     attention = StreamedAttention(
         k, s, K, V, band=band, early=early, eager=rescale == "eager",
+        packed_sums=sums == "packed",
         fetch={"lower": K, "upper": V}, persistent=grid == "persistent", aiter=arguments == "aiter",
     )  # fmt: skip
     waves = roles(lower=range(4), upper=range(4, 8), stagger=stagger)
@@ -82,7 +86,7 @@ def mla_prefill_v2(k, s):
             read(V, i)
             attention.mask(i)
             attention.partial_softmax(i)
-        with cluster("C"):
+        with cluster("C", wait=Wait(vm=0) if all_dma == "early" else None):
             with only(lower):
                 attention.find_pages(K, i + k_slots)
             with only(upper):

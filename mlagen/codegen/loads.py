@@ -81,7 +81,11 @@ class _Loads:
                         self._settle(counter, count)
                     continue
                 loading = self.flying.keys()
-                if not (loading.isdisjoint(x.reads) and loading.isdisjoint(x.writes)):
+                if not (
+                    loading.isdisjoint(x.reads)
+                    and loading.isdisjoint(x.writes)
+                    and loading.isdisjoint(x.skips)
+                ):
                     yield from self._use(x, n)
                 if x.counter:
                     self.scalar |= x.pipe == "smem"
@@ -122,7 +126,7 @@ class _Loads:
             self.scalar = False
 
     def _use(self, x: Instruction, n: int) -> Iterator[Found]:
-        for register in (*x.reads, *x.writes):
+        for register in (*x.reads, *x.writes, *x.skips):
             issued = self.flying.get(register)
             load = issued.load if issued is not None else None
             if load is None or issued is None or load.origin is None or x.origin is None:

@@ -39,6 +39,7 @@ class Instruction:
     access: Access | None = None  # LDS ring slot it copies into or reads
     target: str = ""  # label a branch goes to, or the label itself
     note: str = ""  # comment printed above it
+    skips: tuple[int, ...] = ()  # branches around a block: registers that the block touches
     passes: int = 0  # matrix instructions: passes of 4 cycles
     needed: str = ""  # a wait placed by hand: the counts that the accesses need, or "none"
 

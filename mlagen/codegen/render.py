@@ -161,8 +161,8 @@ def check_guard(operation: Operation, body: list[Instruction]) -> list[Instructi
     A store that may be skipped takes no ticket. A wait that is counted without it is right on both
     ways: where the store was issued, the same count waits for more.
 
-    What is loading when the branch comes must not be waited for behind it, on one of two ways: the
-    branch counts as reading all registers that it may skip.
+    What is loading when the branch comes must not be waited for behind it, on one of two ways: it
+    is waited for ahead of a branch that may skip its use.
     """
     leaving = [x for x in body if x.pipe == "branch" and x.target == EXIT]
     if bool(leaving) != operation.leaves:
@@ -188,19 +188,17 @@ def check_guard(operation: Operation, body: list[Instruction]) -> list[Instructi
             inside = True
         elif instruction.pipe == "label":
             inside = False
-    return [
-        _reading_skipped(x, checked[at:]) if x in branches else x for at, x in enumerate(checked)
-    ]
+    return [_with_skipped(x, checked[at:]) if x in branches else x for at, x in enumerate(checked)]
 
 
-def _reading_skipped(branch: Instruction, behind: list[Instruction]) -> Instruction:
-    """The branch, reading what the instructions up to its label read and write."""
-    touched: dict[int, None] = dict.fromkeys(branch.reads)
+def _with_skipped(branch: Instruction, behind: list[Instruction]) -> Instruction:
+    """The branch with the registers that the instructions up to its label read and write."""
+    touched: dict[int, None] = {}
     for x in behind:
         if x.pipe == "label":
             break
         touched.update(dict.fromkeys((*x.reads, *x.writes)))
-    return replace(branch, reads=tuple(touched))
+    return replace(branch, skips=tuple(touched))
 
 
 def is_store(instruction: Instruction) -> bool:

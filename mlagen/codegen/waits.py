@@ -168,9 +168,11 @@ def _derive(
         piece = pieces[step.piece]
         for index, instruction in enumerate(piece.body):
             if not (
-                loading.isdisjoint(instruction.reads) and loading.isdisjoint(instruction.writes)
+                loading.isdisjoint(instruction.reads)
+                and loading.isdisjoint(instruction.writes)
+                and loading.isdisjoint(instruction.skips)
             ):
-                for register in (*instruction.reads, *instruction.writes):
+                for register in (*instruction.reads, *instruction.writes, *instruction.skips):
                     load = flying.pop(register, None)
                     if load is not None:
                         need(WaitPoint(piece.key, index), *load)

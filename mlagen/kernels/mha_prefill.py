@@ -309,6 +309,7 @@ class Attention:
                 "temp": self.regs.temp,
                 "early": self.k.kv_block // 4,
                 "fp8": False,
+                "packed": True,
             },
             uses=(self.regs.scores.at(tile),),
         )

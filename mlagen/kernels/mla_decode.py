@@ -67,7 +67,7 @@ class MlaDecode:
         self, k: MlaDecodeConfig, s: PipelineSpace, left: WarpRole, right: WarpRole, *, boxes: int
     ) -> None:
         refuse_unsupported(k)
-        self.k, self.roles, self.feed = k, (left, right), Feed.of(k.page_size)
+        self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
         # Whether rows of a block see different keys: those of several tokens.
         self.slanted = k.causal and k.q_len > 1
         self.parts, self.value_parts = k.d_qk // COLUMNS, k.d_v // COLUMNS
@@ -141,8 +141,7 @@ class MlaDecode:
             ("alpha", "what the last maxima do to O and l"),
         ):
             self.supply[name] = s.named(name, ".f32", 2, why)
-        what = "pages" if feed.kind == "rows" else "first rows in the pool"
-        pages = s.named("page", ".b32", SLOTS * feed.lookups, f"{what} of the next two copies")
+        pages = s.named("page", ".b32", SLOTS * feed.lookups, "pages of the next two copies")
         self.supply["pages"] = [
             pages[slot * feed.lookups : (slot + 1) * feed.lookups] for slot in range(SLOTS)
         ]
@@ -162,6 +161,8 @@ class MlaDecode:
             ("cache", ".b64", "the cache, this KV head's columns of a thread" if feed.gatherers
              else "tensor map of the cache"),
         ]  # fmt: skip
+        if feed.gatherers:
+            singles.append(("keys", ".b32", "keys of the sequence"))
         if k.num_kv_heads > 1 and not feed.gatherers:
             singles.append(("kv_column", ".b32", "first column of this block's KV head"))
         if self.slanted:
@@ -171,7 +172,13 @@ class MlaDecode:
             )
         for name, type, why in singles:
             self.supply[name] = s.named(name, type, 1, why)[0]
-        self.supply |= {"k": k, "feed": feed, "slanted": self.slanted, "tile_rows": TILE}
+        self.supply |= {
+            "k": k,
+            "feed": feed,
+            "slanted": self.slanted,
+            "tile_rows": TILE,
+            "cache_bytes": 1 if feed.kind == "converted" else 2,
+        }
 
     # ---- before the loop --------------------------------------------------------------------
 
@@ -252,7 +259,7 @@ class MlaDecode:
     def clean(self, tile: Tile, role: WarpRole) -> None:
         """Rows behind the sequence's end become 0 in SMEM: P is 0 there, but 0 * NaN is not. Where
         rows are fetched one by one, what does not exist arrived as 0."""
-        if self.feed.kind == "rows":
+        if self.feed.gatherers:
             return
         names = [h.name for h in (*self.left, *self.right)]
         self._record(
@@ -317,7 +324,7 @@ class MlaDecode:
         def mover(kind: str, tile: Tile) -> Operation:
             return self._operation(
                 "copy", tile, access=Access("copy", RingTile(handoff.name, tile)),
-                template="gather" if self.feed.gatherers else "copy",
+                template={"rows": "gather", "converted": "convert"}.get(self.feed.kind, "copy"),
                 handoff=handoff, role=role,
                 boxes=[(t, COLUMNS * self.keys.index(t)) for t in handoff.tiles],
                 places=self.supply["pages"][tile.offset % SLOTS],

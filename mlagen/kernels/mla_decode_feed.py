@@ -4,6 +4,8 @@
 * Parts: a tile lies in two or four pages; one box for each of them.
 * Rows: a page is one row; 128 threads fetch 16 bytes at a time with cp.async, zeros for rows that
   do not exist.
+* Converted: an e4m3 cache in pages of any size; 128 threads load 8 numbers at a time, turn them
+  into bf16 and store them as TMA would, zeros for rows that do not exist.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from mlagen.problem import MlaDecodeConfig
 from mlagen.problem.mla_decode import TILE
 
 GATHERERS = 128  # threads that fetch single rows: a role
@@ -21,19 +24,21 @@ LANES_A_ROW = 8  # 16 bytes each of a 128-byte tile row
 class Feed:
     """The way of one page size. `lookups`: table entries that a thread keeps for a tile."""
 
-    kind: Literal["whole", "parts", "rows"]
+    kind: Literal["whole", "parts", "rows", "converted"]
     page: int
 
     @staticmethod
-    def of(page_size: int) -> Feed:
-        if page_size % TILE == 0:
-            return Feed("whole", page_size)
-        return Feed("rows" if page_size == 1 else "parts", page_size)
+    def of(k: MlaDecodeConfig) -> Feed:
+        if k.cache_dtype != "bf16":
+            return Feed("converted", k.page_size)
+        if k.page_size % TILE == 0:
+            return Feed("whole", k.page_size)
+        return Feed("rows" if k.page_size == 1 else "parts", k.page_size)
 
     @property
     def lookups(self) -> int:
-        if self.kind == "rows":
-            return TILE * LANES_A_ROW // GATHERERS
+        if self.page == 1:
+            return self.passes
         return max(TILE // self.page, 1)
 
     @property
@@ -48,10 +53,19 @@ class Feed:
 
     @property
     def gatherers(self) -> int:
-        """Threads that fill a slot with cp.async; 0: TMA does."""
-        return GATHERERS if self.kind == "rows" else 0
+        """Threads that fill a slot; 0: TMA does."""
+        return GATHERERS if self.kind in ("rows", "converted") else 0
 
     @property
     def rows_apart(self) -> int:
         """Rows between the ones that a thread fetches."""
         return GATHERERS // LANES_A_ROW
+
+    @property
+    def passes(self) -> int:
+        """Rows of a tile that a thread fetches."""
+        return TILE // self.rows_apart
+
+    def lookup_of(self, row: int) -> int:
+        """Which of a thread's table entries holds its row `row`, of `passes`."""
+        return row if self.page == 1 else row * self.rows_apart // min(self.page, TILE)

@@ -20,13 +20,16 @@ def signature(k: MlaDecodeConfig, threads: int) -> Signature:
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map; o
     [tokens * H, 512]; partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64], log2 units,
     of items that are a part of their sequence. `lse_stride`: elements of lse from head to head.
+    `kv_scale`: what multiplies O where the cache holds multiples of it; `scale_log2e` has it too.
     """
-    feed = Feed.of(k.page_size)
+    feed = Feed.of(k)
     width = k.num_kv_heads * k.d_qk
     box = TensorMap("cache", k.dtype, width, COLUMNS, feed.box_rows)
     pool: tuple[tuple[str, str | TensorMap, str], ...] = (("cache", box, "read"),)
     if feed.gatherers:
-        pool = (("cache", f"pointer:{k.dtype}", "read"), ("num_blocks", "u32", "value"))
+        pool = (("cache", f"pointer:{k.cache_dtype}", "read"), ("num_blocks", "u32", "value"))
+    if k.cache_dtype != "bf16":
+        pool = (*pool, ("kv_scale", "f32", "value"))
     return Signature(
         pack(
             ("q", TensorMap("q", k.dtype, k.d_qk, COLUMNS, ROWS), "read"),

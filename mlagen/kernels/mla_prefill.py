@@ -53,7 +53,8 @@ class StreamedAttention:
     """The operations of one streamed prefill kernel over its rings and registers.
 
     `band`: fragments of K, and of V, in registers at a time. `early`: 64ths of a lane's scores
-    whose exp2 is taken with the maximum, the others' with the row sum. `eager`: the maximum moves
+    whose exp2 is taken with the maximum, the others' with the row sum. `packed_sums`: two
+    additions of P an instruction. `eager`: the maximum moves
     on every tile. `fetch`: the ring that each role fetches, roles in the order of their waves.
     `persistent`: a workgroup walks work items; otherwise it is one query tile.
     """
@@ -68,6 +69,7 @@ class StreamedAttention:
         band: int,
         early: int,
         eager: bool,
+        packed_sums: bool,
         fetch: Mapping[str, Ring],
         persistent: bool = False,
         aiter: bool = False,
@@ -75,6 +77,12 @@ class StreamedAttention:
         refuse_unsupported(k)
         if persistent:
             refuse_persistent(k)
+        if eager and k.rescale_threshold != 0:
+            raise ConfigError(
+                f"rescale=eager: the maximum moves on every tile, and rescale_threshold="
+                f"{k.rescale_threshold:g} lets it lag",
+                hint="rescale_threshold=0, or rescale=lazy",
+            )
         if aiter and (not persistent or not isinstance(k, MlaConfig)):
             raise ConfigError(
                 "arguments=aiter: AITER's arguments are those of its persistent MLA prefill",
@@ -89,7 +97,7 @@ class StreamedAttention:
             if aiter and isinstance(k, MlaConfig)
             else signature(k, persistent=persistent)
         )
-        self.persistent = persistent
+        self.persistent, self.packed_sums = persistent, packed_sums
         self.regs = StreamedRegisters(
             k, s, s.signature, self.held, keys, values, band=band, persistent=persistent
         )
@@ -371,6 +379,7 @@ class StreamedAttention:
             "temp": self.regs.temp,
             "early": self.early,
             "fp8": self.fp8,
+            "packed": self.packed_sums,
         }
         return self._record("tail_softmax", tile, context, uses=(self._score_value(tile),))
 

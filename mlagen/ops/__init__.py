@@ -1,10 +1,15 @@
-"""What users call: kernels as functions of tensors."""
+"""What users call: kernels as functions of tensors.
+
+`mla_decode` and `mla_decode_plan` are operators of torch: naming them imports it.
+"""
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
+from typing import Any
 
 from mlagen.artifact import Artifact
-from mlagen.errors import ConfigError
+from mlagen.errors import ConfigError, MissingError
 from mlagen.launch import Launcher
 from mlagen.ops.mha import MhaKernel
 from mlagen.ops.mla_decode_kernel import MlaDecodeKernel, MlaDecodeRun, PreparedMlaDecode
@@ -42,6 +47,22 @@ def kernel_of(
                 f"{artifact.manifest.kernel} solves a {other}, which mlagen has no callable for",
                 hint="launch it through mlagen.launch, or what its own file brings",
             )
+
+
+TORCH_OPERATORS = ("mla_decode", "mla_decode_plan")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in TORCH_OPERATORS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        operators = import_module("mlagen.ops.mla_decode_torch")
+    except ModuleNotFoundError as error:
+        raise MissingError(
+            f"mlagen.ops.{name} is an operator of torch, which is not installed",
+            hint="pip install torch; MlaDecodeKernel takes tensors of other libraries",
+        ) from error
+    return getattr(operators, name)
 
 
 __all__ = [

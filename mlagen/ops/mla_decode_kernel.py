@@ -9,7 +9,7 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import CudaLauncher, Launcher, LaunchReport
-from mlagen.ops.mla_decode_plan import MlaDecodePlan, make_plan
+from mlagen.ops.mla_decode_plan import MlaDecodePlan, PlanTensors, make_plan
 from mlagen.ops.mla_decode_tensors import (
     Memory,
     TorchMemory,
@@ -23,7 +23,7 @@ from mlagen.ops.mla_decode_tensors import (
 )
 from mlagen.problem import MlaDecodeConfig
 from mlagen.problem.formats import scale_log2e
-from mlagen.problem.mla_decode_inputs import check_pages, check_scale
+from mlagen.problem.mla_decode_inputs import check_kv_scale, check_pages, check_scale
 from mlagen.problem.mla_decode_plan import BLOCK_ROWS, H200_SMS
 
 BLOCKS_A_ROW = 4  # of the merge kernel
@@ -161,7 +161,8 @@ class MlaDecodeKernel:
         cache_lengths: Any,
         *,
         scale: float,
-        plan: MlaDecodePlan | None = None,
+        kv_scale: float = 1.0,
+        plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
         checked: bool = False,
@@ -169,10 +170,11 @@ class MlaDecodeKernel:
         """Attention of `q` over the paged cache.
 
         `q` [B, q_len, H, 576], or [tokens, H, 576] with a plan that was made with `q_lens`, and
-        `cache` [num_blocks, page_size, KV heads, 576] bf16, `block_table` [B, max_pages] and
+        `cache` [num_blocks, page_size, KV heads, 576], `block_table` [B, max_pages] and
         `cache_lengths` [B] int32, contiguous, on one GPU; see `MlaDecodeInputs`. `scale` multiplies
         the dot products. It has no default: it is the model's (192 ** -0.5 for 128 + 64 columns a
-        head), which the width 576 does not tell.
+        head), which the width 576 does not tell. `kv_scale`: what numbers of an e4m3 cache are
+        multiples of.
 
         `out` like q but 512 wide, bf16, and `lse` [B, H, q_len] (or [H, tokens]) fp32 are written
         to and returned. They are made where they are not given, which torch tensors only allow.
@@ -185,7 +187,7 @@ class MlaDecodeKernel:
         launched.
         """
         output, log_sum, launches = self._launches(
-            q, cache, block_table, cache_lengths, scale, plan, out, lse, checked
+            q, cache, block_table, cache_lengths, (scale, kv_scale), plan, out, lse, checked
         )
         reports = tuple(
             self.launcher.launch(
@@ -203,14 +205,15 @@ class MlaDecodeKernel:
         cache_lengths: Any,
         *,
         scale: float,
-        plan: MlaDecodePlan | None = None,
+        kv_scale: float = 1.0,
+        plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
         checked: bool = False,
     ) -> PreparedMlaDecode:
         """The same call, checked and packed but not launched."""
         output, log_sum, launches = self._launches(
-            q, cache, block_table, cache_lengths, scale, plan, out, lse, checked
+            q, cache, block_table, cache_lengths, (scale, kv_scale), plan, out, lse, checked
         )
         prepare: Any = self.launcher
         return PreparedMlaDecode(
@@ -230,8 +233,8 @@ class MlaDecodeKernel:
         cache: Any,
         block_table: Any,
         cache_lengths: Any,
-        scale: float,
-        plan: MlaDecodePlan | None,
+        scales: tuple[float, float],
+        plan: PlanTensors | None,
         out: Any,
         lse: Any,
         checked: bool,
@@ -258,7 +261,7 @@ class MlaDecodeKernel:
             else (batch, config.num_heads, config.q_len),
         }  # fmt: skip
         types = {
-            "q": config.dtype, "cache": config.dtype, "block_table": "int32",
+            "q": config.dtype, "cache": config.cache_dtype, "block_table": "int32",
             "cache_lengths": "int32", "o": config.output_dtype, "lse": "fp32",
         }  # fmt: skip
         for name, tensor in tensors.items():
@@ -282,7 +285,8 @@ class MlaDecodeKernel:
                     what = "out" if other == "o" else other
                     raise ConfigError(f"{label} overlaps {what} in memory", hint="pass another")
             tensors[name] = given
-        number = check_scale(scale)
+        number = check_scale(scales[0])
+        of_cache = check_kv_scale(config, scales[1], number)
         if checked and batch:
             check_pages(
                 config,
@@ -295,22 +299,27 @@ class MlaDecodeKernel:
             return output, log_sum, []
         if plan is None:
             plan = self._usual_plan(q, batch, max_pages)
-        return output, log_sum, self._of_plan(plan, tensors, max_pages, num_blocks, number)
+        return (
+            output,
+            log_sum,
+            self._of_plan(plan, tensors, max_pages, num_blocks, (number, of_cache)),
+        )
 
     def _of_plan(
         self,
-        plan: MlaDecodePlan,
+        plan: PlanTensors,
         tensors: dict[str, Any],
         max_pages: int,
         num_blocks: int,
-        scale: float,
+        scales: tuple[float, float],
     ) -> list[Launch]:
         work = {"partial_o": plan.partial_o, "partial_lse": plan.partial_lse}
         numbers: dict[str, int | float] = {
             "max_pages": max_pages,
             "num_blocks": num_blocks,
-            "lse_stride": plan.work.lse_stride,
-            "scale_log2e": scale_log2e(scale),
+            "lse_stride": plan.lse_stride,
+            "scale_log2e": scale_log2e(scales[0] * scales[1]),
+            "kv_scale": scales[1],
         }
         named = {arg.name for arg in self.artifact.manifest.args}
         launches = [
@@ -328,7 +337,7 @@ class MlaDecodeKernel:
                 Launch(
                     self._merge_artifact(),
                     {"merges": plan.merges, **work, **merged},
-                    {"lse_stride": plan.work.lse_stride},
+                    {"lse_stride": plan.lse_stride},
                     {"merges": int(plan.merges.shape[0]), "lines": rows * BLOCKS_A_ROW},
                 )
             )

@@ -15,22 +15,33 @@ from mlagen.problem.mla_decode_plan import BLOCK_ROWS, ITEM_INTS, Ints32
 
 
 @dataclass(eq=False)
-class MlaDecodePlan:
-    """All that the host decides for calls of one shape. `kernel.plan(..)` makes it.
-
-    It is right for any lengths; those it was made for decide how even the work is and, with
-    `split_keys`, where sequences are split. `update` plans anew in place, for a captured graph.
-    `tokens`: rows of a packed q, None where each sequence has q_len of them.
-    """
+class PlanTensors:
+    """What a launch needs of a plan. `tokens`: rows of a packed q, None where each sequence has
+    q_len of them."""
 
     config: MlaDecodeConfig
     batch: int
     tokens: int | None
-    work: MlaDecodeWork
     items: Any  # int32 [room, 12]
     merges: Any  # int32 [merge room, 8]; None where no plan in this room splits
     partial_o: Any  # fp32 [slots, 64, 512]
     partial_lse: Any  # fp32 [slots, 64]
+
+    @property
+    def lse_stride(self) -> int:
+        """Elements of lse from head to head."""
+        return self.config.q_len if self.tokens is None else self.tokens
+
+
+@dataclass(eq=False)
+class MlaDecodePlan(PlanTensors):
+    """All that the host decides for calls of one shape. `kernel.plan(..)` makes it.
+
+    It is right for any lengths; those it was made for decide how even the work is and, with
+    `split_keys`, where sequences are split. `update` plans anew in place, for a captured graph.
+    """
+
+    work: MlaDecodeWork
     memory: Memory
     blocks: int
     split_keys: int | None

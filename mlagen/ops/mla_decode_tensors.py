@@ -14,7 +14,12 @@ from mlagen.launch.device_tensor import is_torch
 from mlagen.problem.arrays import check_shape
 
 # What tensors call the types that the kernel takes (torch's names carry a prefix more).
-TYPE_NAMES = {"bf16": "bfloat16", "int32": "int32", "fp32": "float32"}
+TYPE_NAMES = {
+    "bf16": "bfloat16",
+    "fp8_e4m3": "float8_e4m3fn",
+    "int32": "int32",
+    "fp32": "float32",
+}
 # TMA coordinates are signed 32-bit numbers (PTX ISA, cp.async.bulk.tensor).
 MAX_ROWS = 2**31
 

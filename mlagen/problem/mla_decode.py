@@ -21,6 +21,7 @@ from mlagen.problem.masks import CAUSAL, ChunkedCausal, Mask, SlidingWindowCausa
 
 D_QK, D_V = 576, 512
 DTYPES = ("bf16",)
+CACHE_DTYPES = ("bf16", "fp8_e4m3")
 MAX_HEADS = 128
 MAX_KV_HEADS = 8
 MAX_Q_LEN = 8
@@ -42,9 +43,10 @@ class MlaDecodeConfig:
     d_v: int = D_V  # leading columns of a cache row that are its value; columns of the output
     page_size: int = 64  # rows a page
     q_len: int = 1  # new tokens a sequence; the most of them where their number varies
-    dtype: str = "bf16"  # of the queries and the cache
+    dtype: str = "bf16"  # of the queries
     output_dtype: str = "bf16"
     mask: str = str(CAUSAL)  # null, causal or sliding_window_causal[W]
+    cache_dtype: str = "bf16"  # fp8_e4m3: numbers of the cache are multiples of one scale
 
     def __post_init__(self) -> None:
         for name in ("num_heads", "num_kv_heads", "d_qk", "d_v", "page_size", "q_len"):
@@ -52,11 +54,12 @@ class MlaDecodeConfig:
         self._check_widths()
         self._check_heads()
         self._check_pages()
-        for name in ("dtype", "output_dtype"):
-            if getattr(self, name) not in DTYPES:
+        legal = {"dtype": DTYPES, "output_dtype": DTYPES, "cache_dtype": CACHE_DTYPES}
+        for name, types in legal.items():
+            if getattr(self, name) not in types:
                 raise ConfigError(
                     f"{name}={getattr(self, name)} is not supported",
-                    hint=f"{name} is {listed(DTYPES)}",
+                    hint=f"{name} is {listed(types)}",
                 )
         mask = Mask.parse(self.mask)
         if isinstance(mask, ChunkedCausal):

@@ -65,13 +65,13 @@ def _block(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """O and its bound, [rows, 512], the LSE and its bound, [rows]."""
     v = keys[:, : inputs.config.d_v]
-    c = fp32_factor(inputs.scale)
+    c = fp32_factor(inputs.score_scale)
     walk = Walk.of(rows, keys, c)
     count, existing = len(rows.q), len(keys)
 
     # The exact scores; c's own rounding is not bounded but known.
-    off = abs(c / scale_log2e(inputs.scale) - 1.0)
-    scores = walk.scores * (scale_log2e(inputs.scale) / c)
+    off = abs(c / scale_log2e(inputs.score_scale) - 1.0)
+    scores = walk.scores * (scale_log2e(inputs.score_scale) / c)
     top = scores.max(axis=(1, 2))
     base = np.where(rows.seen > 0, top, 0.0)
     shares = np.exp2(scores - base[:, None, None])

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from mlagen.errors import ConfigError
 from mlagen.problem.expected import Comparison, Expected, compare
-from mlagen.problem.formats import Floats, confidence
+from mlagen.problem.formats import U_FP32, Floats, confidence
 from mlagen.problem.mla_decode import TILE
 from mlagen.problem.mla_decode_inputs import MlaDecodeInputs
 from mlagen.problem.mla_decode_math import Rows, sequence_keys, sequence_rows
@@ -110,6 +110,10 @@ def evaluate(
             if partials:
                 at = (sequence, part.at)
                 values[at], bounds[at], lse[at], lse_bounds[at] = merged(partials)
+    if inputs.kv_scale != 1.0:
+        # O is of stored numbers; the factor is rounded, and 1 / l times it, and O times that.
+        values *= inputs.kv_scale
+        bounds = bounds * inputs.kv_scale + 3 * U_FP32 * np.abs(values)
     return MlaDecodeExpected.of(name, inputs, chosen, (values, bounds), (lse, lse_bounds))
 
 

@@ -33,6 +33,7 @@ class MlaDecodeInputs:
     length, pages that no sequence uses and table entries behind a sequence's pages have no meaning.
 
     `scale` multiplies the dot products. It is the model's (`MODEL_SCALE`), not 1 / sqrt(576).
+    `kv_scale`: what the cache's numbers are multiples of, 1 where the cache is bf16.
 
     Raises ConfigError for shapes, types and numbers that do not fit.
     """
@@ -43,16 +44,23 @@ class MlaDecodeInputs:
     block_table: npt.NDArray[np.int32]
     cache_lengths: npt.NDArray[np.int32]
     scale: float
+    kv_scale: float = 1.0
 
     def __post_init__(self) -> None:
         config = self.config
         check_tensor("q", self.q, (None, config.q_len, config.num_heads, config.d_qk), config.dtype)
         pool = (None, config.page_size, config.num_kv_heads, config.d_qk)
-        check_tensor("cache", self.cache, pool, config.dtype)
+        check_tensor("cache", self.cache, pool, config.cache_dtype)
         check_int32("block_table", self.block_table, (self.batch, None), least=1)
         check_int32("cache_lengths", self.cache_lengths, (self.batch,))
         object.__setattr__(self, "scale", check_scale(self.scale))
+        object.__setattr__(self, "kv_scale", check_kv_scale(config, self.kv_scale, self.scale))
         check_pages(config, self.block_table, self.cache_lengths, self.num_blocks)
+
+    @property
+    def score_scale(self) -> float:
+        """What multiplies dot products with stored rows."""
+        return self.scale * self.kv_scale
 
     @property
     def batch(self) -> int:
@@ -70,7 +78,8 @@ class MlaDecodeInputs:
         return int(self.block_table.shape[1])
 
     def rows(self, sequence: int, kv_head: int = 0) -> Floats:
-        """The cache rows of a sequence in their order, [length, 576], of one KV head, in fp64."""
+        """The cache rows of a sequence in their order, [length, 576], of one KV head, in fp64, as
+        they are stored: without `kv_scale`."""
         length = int(self.cache_lengths[sequence])
         pages = self.block_table[sequence, : self.config.pages(length)]
         rows = self.cache[pages, :, kv_head].reshape(-1, self.config.d_qk)
@@ -109,6 +118,24 @@ def check_scale(scale: float) -> float:
     # The kernel is handed scale and scale * log2(e) as fp32, which must be normal numbers.
     if not SMALLEST_NORMAL <= number <= float(np.finfo(np.float32).max) / math.log2(math.e):
         raise ConfigError(f"scale={scale} must be positive and finite in fp32", hint=usual)
+    return number
+
+
+def check_kv_scale(config: MlaDecodeConfig, kv_scale: float, scale: float) -> float:
+    """`kv_scale` as a float. Raises ConfigError unless it is positive and finite, with `scale` too,
+    and 1 for a cache that needs none."""
+    try:
+        number = float(kv_scale)
+    except (TypeError, ValueError):
+        raise ConfigError(f"kv_scale={kv_scale!r} is not a number") from None
+    if config.cache_dtype == "bf16" and number != 1.0:
+        raise ConfigError(
+            f"kv_scale={kv_scale}: a bf16 cache holds the numbers themselves",
+            hint="kv_scale goes with cache_dtype=fp8_e4m3",
+        )
+    if not SMALLEST_NORMAL <= number <= float(np.finfo(np.float32).max):
+        raise ConfigError(f"kv_scale={kv_scale} must be positive and finite in fp32")
+    check_scale(number * scale)
     return number
 
 

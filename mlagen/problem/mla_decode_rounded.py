@@ -67,7 +67,7 @@ def _block(
     inputs: MlaDecodeInputs, rows: Rows, keys: Floats, factor: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """O and its bound, [rows, 512], the LSE and its bound, [rows]."""
-    c = fp32_factor(inputs.scale)
+    c = fp32_factor(inputs.score_scale)
     walk = Walk.of(rows, keys, c)
     p = np.exp2(-walk.distance)
     unrounded = p * walk.carried[:, :, None]

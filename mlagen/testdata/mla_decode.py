@@ -20,6 +20,9 @@ from mlagen.testdata.common import (
     require_kind,
 )
 
+# Of an e4m3 cache: what is made up here stays below 448 times it.
+FP8_STEP = 0.125
+
 
 def mla_decode_inputs(
     config: MlaDecodeConfig,
@@ -51,13 +54,14 @@ def mla_decode_inputs(
     if not len(lengths) or min(lengths) < 0:
         raise ConfigError(f"lengths {list(lengths)} must be one or more, none negative")
 
-    element = ELEMENT_TYPES[config.dtype]
+    element, stored = ELEMENT_TYPES[config.dtype], ELEMENT_TYPES[config.cache_dtype]
+    kv_scale = FP8_STEP if config.cache_dtype != "bf16" else 1.0
     shared = _Model(rng, config, scale)
     needed = [config.pages(length) for length in lengths]
     spare = 2 + sum(needed) // 4
     order = rng.permutation(sum(needed) + spare)
     cache = np.full(
-        (len(order), config.page_size, config.num_kv_heads, config.d_qk), np.nan, element
+        (len(order), config.page_size, config.num_kv_heads, config.d_qk), np.nan, stored
     )
     table = np.full((len(lengths), max(needed) + 2), NO_PAGE, np.int32)
     table[:, 1::2] = order[-1]  # of the spare pages
@@ -73,8 +77,8 @@ def mla_decode_inputs(
             q[sequence, :, heads] = queries[:, heads]
             for index, page in enumerate(pages):
                 part = rows[index * config.page_size : (index + 1) * config.page_size]
-                cache[page, : len(part), kv_head] = part
-    return MlaDecodeInputs(config, q, cache, table, np.array(lengths, np.int32), scale)
+                cache[page, : len(part), kv_head] = part / kv_scale
+    return MlaDecodeInputs(config, q, cache, table, np.array(lengths, np.int32), scale, kv_scale)
 
 
 class _Model:

@@ -8,6 +8,16 @@ It reads machine code and what the emulator executed; it knows of no generator. 
 how far its predictions are from published measurements.
 """
 
+from mlagen.errors import MissingError
+
+try:
+    import numba as _numba  # noqa: F401
+except ModuleNotFoundError:
+    raise MissingError(
+        "the cycle model's compiler is not installed: numba",
+        hint="pip install 'mlagen[emulator]'",
+    ) from None
+
 from mlagen.timing.constants import CONSTANTS, Constant, Machine, machine
 from mlagen.timing.model import Simulation
 from mlagen.timing.simulate import Job, simulate

@@ -61,8 +61,7 @@ CONSTANTS: tuple[Constant, ...] = (
              "a CU's share of its XCD's L2: 16 channels of 128 B for 32 CUs, CDNA3"),
     Constant("l2_latency", 500, 300, 790, "cycles",
              "measured pointer chase from HBM 790 at 2.2 GHz (triton fork); L2 class assumed"),
-    Constant("hbm_bytes", 3333, 2700, 3333, "B/cycle",
-             "AMD: 8 TB/s at 2.4 GHz, all CUs together"),
+    Constant("hbm", 8000, 6500, 8000, "GB/s", "AMD: 8 TB/s, all CUs together"),
     Constant("smem_latency", 200, 100, 400, "cycles", "scalar cache and L2; assumed"),
     Constant("vm_limit", 63, 63, 64, "operations", "6-bit counter (CDNA4 ISA guide)"),
     # Control.
@@ -105,7 +104,7 @@ class Machine:
     ta_bytes: int
     l2_bytes: int
     l2_latency: int
-    hbm_bytes: int
+    hbm: float
     smem_latency: int
     vm_limit: int
     salu_latency: int

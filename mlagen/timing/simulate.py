@@ -13,6 +13,7 @@ from mlagen.emulator.streams import Stream
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.timing.constants import Machine, machine
 from mlagen.timing.corners import MODEL_ERROR, Corner, corners
+from mlagen.timing.costs import memory_bytes
 from mlagen.timing.loops import flops_of
 from mlagen.timing.model import CornerResult, Estimate, Interval, Simulation
 from mlagen.timing.roles import (
@@ -51,11 +52,10 @@ class Job:
         x, y, z = self.grid
         return x * y * z
 
-    @property
-    def residents(self) -> int:
+    def residents(self, on: Machine) -> int:
         """Workgroups that a compute unit holds, and gets from this grid."""
         held = residents(self.kernel, self.streams[0].waves, self.lds_bytes)
-        return max(1, min(held, -(-self.workgroups // machine().cus)))
+        return max(1, min(held, -(-self.workgroups // on.cus)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +76,13 @@ def time_job(job: Job, on: Machine) -> Timed:
     if not job.streams:
         raise ConfigError("no workgroup was recorded", hint="name some of the grid")
     reuse = _requested(job) / job.footprint if job.footprint else 1e9
+    held = job.residents(on)
     units = tuple(
-        time_unit(stream, job.kernel, on, workgroups=job.residents, reuse=reuse)
-        for stream in job.streams
+        time_unit(stream, job.kernel, on, workgroups=held, reuse=reuse) for stream in job.streams
     )
     known = {s.workgroup: float(u.cycles) for s, u in zip(job.streams, units, strict=True)}
     spent = durations(known, job.workgroups)
-    return Timed(units, reuse, makespan(spent, job.residents, on))
+    return Timed(units, reuse, makespan(spent, held, on))
 
 
 def longest(timed: Timed) -> UnitTimes:
@@ -96,16 +96,10 @@ def _requested(job: Job) -> float:
     for stream in job.streams:
         rows = stream.row[stream.access >= 0]
         accesses = stream.access[stream.access >= 0]
-        wide = np.array([_bytes(job.kernel, row) for row in range(len(job.kernel.instructions))])
+        wide = np.array([memory_bytes(ins) for ins in job.kernel.instructions])
         lanes = (stream.addresses[accesses] >= 0).sum(axis=1)
         total += int((wide[rows] * lanes).sum())
     return total / len(job.streams) * job.workgroups
-
-
-def _bytes(kernel: KernelCode, row: int) -> int:
-    from mlagen.timing.costs import memory_bytes
-
-    return memory_bytes(kernel.instructions[row])
 
 
 def matrix_flops(job: Job) -> float:
@@ -155,15 +149,15 @@ def simulate(job: Job, on: Machine | None = None, *, grid: bool = True) -> Simul
         estimate=Estimate(
             workgroups=job.workgroups,
             simulated=len(job.streams),
-            residents=job.residents,
-            rounds=job.workgroups / (base.cus * job.residents),
+            residents=job.residents(base),
+            rounds=job.workgroups / (base.cus * job.residents(base)),
             cycles=timed.cycles,
             seconds=Interval(seconds, seconds * low, seconds * high),
             flops=flops,
             tflops=Interval(*(flops / 1e12 / (seconds * x) for x in (1.0, high, low))),
             memory_bytes=requested,
             reuse=timed.reuse,
-            memory_seconds=(job.footprint or requested) / (base.hbm_bytes * base.max_clock * 1e9),
+            memory_seconds=(job.footprint or requested) / (base.hbm * 1e9),
         ),
         corners=tried,
         constants={name: float(value) for name, value in asdict(base).items()},

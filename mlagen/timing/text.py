@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlagen.timing.compare import Comparison
+from mlagen.timing.constants import BY_NAME
 from mlagen.timing.model import Interval, Simulation
 
 
@@ -28,8 +29,7 @@ def facts(report: Simulation) -> list[tuple[str, str]]:
         ("matrix work", f"{_interval(e.tflops, 1.0)} TFLOP/s ({e.flops / 1e12:.3f} TFLOP)"),
         ("a tile", f"{report.cycles_per_tile:.0f} cycles, matrix units busy for "
                    f"{report.matrix_utilisation:.1%}"),
-        ("clock", f"{report.constants['max_clock'] * report.constants['sustain']:.2f} GHz: "
-                  f"{report.constants['max_clock']} GHz x {report.constants['sustain']} (fitted)"),
+        ("clock", _clock(report)),
         ("grid", f"{e.workgroups} workgroups ({simulated}), {e.residents} a compute unit at a "
                  f"time, {e.rounds:.2f} rounds"),
         ("memory", f"{e.memory_bytes / 1e6:.1f} MB asked for; at least "
@@ -39,6 +39,16 @@ def facts(report: Simulation) -> list[tuple[str, str]]:
     if report.lds_conflict_cycles:
         found.append(("LDS", f"{report.lds_conflict_cycles:.0f} cycles of bank conflicts"))
     return found
+
+
+def _clock(report: Simulation) -> str:
+    """The clock under load, and what it would change."""
+    top, part = report.constants["max_clock"], report.constants["sustain"]
+    known = BY_NAME["sustain"]
+    return (
+        f"{top * part:.2f} GHz: {top} GHz x {part} (fitted); at {top * known.low:.2f} GHz the time "
+        f"is {part / known.low:.2f}, at {top * known.high:.2f} GHz {part / known.high:.2f} of it"
+    )
 
 
 def tables(report: Simulation, *, lines: int = 12) -> list[Table]:

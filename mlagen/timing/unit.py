@@ -11,7 +11,7 @@ from mlagen.binary import KernelCode
 from mlagen.emulator.streams import Stream
 from mlagen.errors import UnsupportedError
 from mlagen.targets import GFX950
-from mlagen.timing import engine
+from mlagen.timing import engine, pipes
 from mlagen.timing.constants import Machine
 from mlagen.timing.costs import Costs, access_costs
 from mlagen.timing.program import Program, read_program
@@ -34,7 +34,7 @@ class WaveTimes:
 @dataclass(frozen=True, eq=False)
 class UnitTimes:
     """A simulated compute unit. `cycles`: until its last wave has ended. `stalls`: wave-cycles by
-    program row and `engine.REASONS`. `busy`: cycles by pipe; the four SIMDs' add up for vector,
+    program row and `pipes.REASONS`. `busy`: cycles by pipe; the four SIMDs' add up for vector,
     transcendental (part of vector) and matrix."""
 
     program: Program
@@ -63,7 +63,8 @@ def residents(kernel: KernelCode, waves: int, lds_bytes: int) -> int:
 def memory_share(machine: Machine, reuse: float) -> float:
     """Bytes a cycle that a CU gets from beyond its L1 while all CUs ask: the L2's share, or the
     HBM's times how often each of its bytes is asked for."""
-    return min(machine.l2_bytes, machine.hbm_bytes / machine.cus * max(reuse, 1.0))
+    hbm = machine.hbm / machine.clock / machine.cus
+    return min(machine.l2_bytes, hbm * max(reuse, 1.0))
 
 
 def time_unit(
@@ -96,8 +97,8 @@ def time_unit(
     group = np.repeat(np.arange(workgroups), stream.waves)
     simd = np.arange(stream.waves * workgroups) % GFX950.simds_per_cu
     when = np.zeros(len(rows), dtype=np.int64)
-    stalls = np.zeros((len(program.rows), len(engine.REASONS)), dtype=np.int64)
-    busy = np.zeros(engine.B_SIZE, dtype=np.int64)
+    stalls = np.zeros((len(program.rows), len(pipes.REASONS)), dtype=np.int64)
+    busy = np.zeros(pipes.B_SIZE, dtype=np.int64)
     lds = by_step(costs.lds)
     cycles = engine.simulate(
         program.rows, program.ranges, _numbers(machine, reuse), first, rows, lds,
@@ -120,19 +121,19 @@ def time_unit(
 
 
 def _numbers(machine: Machine, reuse: float) -> npt.NDArray[np.float64]:
-    numbers = np.zeros(engine.K_SIZE)
-    numbers[engine.K_SLOT] = machine.slot
-    numbers[engine.K_LDS_SCALE] = 256 / machine.lds_bytes
-    numbers[engine.K_LDS_LATENCY] = machine.lds_latency
-    numbers[engine.K_LGKM_LIMIT] = machine.lgkm_limit
-    numbers[engine.K_TA_BYTES] = machine.ta_bytes
-    numbers[engine.K_MEMORY_BYTES] = memory_share(machine, reuse)
-    numbers[engine.K_MEMORY_LATENCY] = machine.l2_latency
-    numbers[engine.K_SMEM_LATENCY] = machine.smem_latency
-    numbers[engine.K_VM_LIMIT] = machine.vm_limit
-    numbers[engine.K_BARRIER] = machine.barrier
-    numbers[engine.K_TAKEN] = machine.branch_taken
-    numbers[engine.K_NOT_TAKEN] = machine.branch_not_taken
-    numbers[engine.K_CO_ISSUE] = machine.co_issue
-    numbers[engine.K_DMA_BYTES] = machine.lds_dma_bytes
+    numbers = np.zeros(pipes.K_SIZE)
+    numbers[pipes.K_SLOT] = machine.slot
+    numbers[pipes.K_LDS_SCALE] = 256 / machine.lds_bytes
+    numbers[pipes.K_LDS_LATENCY] = machine.lds_latency
+    numbers[pipes.K_LGKM_LIMIT] = machine.lgkm_limit
+    numbers[pipes.K_TA_BYTES] = machine.ta_bytes
+    numbers[pipes.K_MEMORY_BYTES] = memory_share(machine, reuse)
+    numbers[pipes.K_MEMORY_LATENCY] = machine.l2_latency
+    numbers[pipes.K_SMEM_LATENCY] = machine.smem_latency
+    numbers[pipes.K_VM_LIMIT] = machine.vm_limit
+    numbers[pipes.K_BARRIER] = machine.barrier
+    numbers[pipes.K_TAKEN] = machine.branch_taken
+    numbers[pipes.K_NOT_TAKEN] = machine.branch_not_taken
+    numbers[pipes.K_CO_ISSUE] = machine.co_issue
+    numbers[pipes.K_DMA_BYTES] = machine.lds_dma_bytes
     return numbers

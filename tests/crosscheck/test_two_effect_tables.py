@@ -9,19 +9,26 @@ from mlagen.codegen.build import build, generate
 from mlagen.codegen.gfx950.isa import SCC, SGPR
 from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
-from mlagen.problem import MhaConfig
+from mlagen.problem import MhaConfig, MlaConfig
 
 CHECKER_SCC = 128  # the checkers' number for SCC in the scalar file
 EXEC = {("s", 126), ("s", 127)}  # the lane mask, which the generator leaves implicit
 
 
-@pytest.fixture(scope="module", params=["bf16", "fp32"])
+KERNELS = {
+    "bf16": ("mha_prefill_v2", MhaConfig(6, 3, output_dtype="bf16")),
+    "fp32": ("mha_prefill_v2", MhaConfig(6, 3, output_dtype="fp32")),
+    "fp8, pages of 1": ("mla_prefill_v2", MlaConfig(2, 1, dtype="fp8_e4m3", page_size=1)),
+}
+
+
+@pytest.fixture(scope="module", params=KERNELS)
 def streams(request):
     """(generator's instructions, the same decoded from the code object, accum_offset)."""
-    config = MhaConfig(num_heads=6, num_kv_heads=3, output_dtype=request.param)
-    artifact = build("mha_prefill_v2", config)
+    name, config = KERNELS[request.param]
+    artifact = build(name, config)
     (kernel,) = load_code_object(artifact.code).kernels.values()
-    schedule = load("mha_prefill_v2").build(config, {})
+    schedule = load(name).build(config, {})
     layout = generate(schedule, Templates("gfx950")).layout
     printed = []
     for segment in layout.segments:

@@ -17,6 +17,10 @@ PREPARE: dict[str, tuple[str, ...]] = {
         "cp out/other/kernel.co kernel.co",
     ),
     "emulate.md": (f"mlagen build mha_prefill_v2 {SMALL} -o out/k",),
+    "timing.md": (
+        f"mlagen build mha_prefill_v2 {SMALL} -o out/k",
+        f"mlagen build mha_prefill_v2 {SMALL} --knob qk_pattern=even -o out/other",
+    ),
     "inspect.md": (
         f"mlagen build mha_prefill_v2 {SMALL} -o out/k",
         f"mlagen build mha_prefill_v2 {SMALL} --knob k_swizzle='9-8 into 4-5' -o out/theirs",
@@ -99,6 +103,11 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "foreign_audit.md",
         "python tests/foreign/audit_verdicts.py --launch --jobs 2",
     ): "needs AITER's objects: tests/foreign asks for a verdict on every error",
+    (
+        "timing.md",
+        "mlagen simulate --validate FOLDER --history HISTORY --fit",
+    ): "needs AITER's objects: tests/timing holds the page against it",
+    ("timing.md", "python benchmarks/timing.py"): "a benchmark",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
         "hazards.md",

@@ -33,8 +33,12 @@ def why_not() -> str:
 
 
 def to_gpu(array: npt.NDArray[Any]) -> Any:
-    """The array on the GPU; bf16 by its bits."""
+    """The array on the GPU; bf16 and e4m3 by their bits."""
     import torch
+
+    if array.dtype == np.dtype(ml_dtypes.float8_e4m3fn):
+        bits = torch.from_numpy(np.ascontiguousarray(array).view(np.uint8))
+        return bits.cuda().view(torch.float8_e4m3fn)
 
     if array.dtype == np.dtype(ml_dtypes.bfloat16):
         bits = torch.from_numpy(np.ascontiguousarray(array).view(np.int16))

@@ -36,6 +36,18 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"num_heads": 128, "q_len": 3, "mask": "null"},
     {"num_heads": 64, "mask": "sliding_window_causal[100]"},
     {"num_heads": 16, "q_len": 4, "page_size": 128, "mask": "sliding_window_causal[64]"},
+    {"num_heads": 128, "cache_dtype": "fp8_e4m3"},
+    {"num_heads": 16, "cache_dtype": "fp8_e4m3", "page_size": 1, "q_len": 2},
+    {"num_heads": 8, "num_kv_heads": 4, "cache_dtype": "fp8_e4m3", "page_size": 16},
+    {"num_heads": 64, "cache_dtype": "fp8_e4m3", "page_size": 32, "mask": "null", "q_len": 2},
+)
+
+
+# One kernel for each way that the cache's rows come.
+FEEDS: tuple[dict[str, Any], ...] = (
+    {"num_heads": 64},
+    {"num_heads": 16, "page_size": 1},
+    {"num_heads": 16, "cache_dtype": "fp8_e4m3"},
 )
 
 
@@ -69,7 +81,8 @@ def launched(
     lse = torch.full((inputs.batch, config.num_heads, config.q_len), float("nan"), device="cuda")
     kernel(
         to_gpu(inputs.q), to_gpu(inputs.cache), to_gpu(inputs.block_table),
-        to_gpu(inputs.cache_lengths), scale=inputs.scale, out=out, lse=lse, checked=True, plan=plan,
+        to_gpu(inputs.cache_lengths), scale=inputs.scale, kv_scale=inputs.kv_scale, out=out,
+        lse=lse, checked=True, plan=plan,
     )  # fmt: skip
     torch.cuda.synchronize()
     return to_host(out), to_host(lse)
@@ -177,7 +190,7 @@ def test_every_head(kernel: MlaDecodeKernel) -> None:
     assert compare(rounded(inputs).output, out).passed
 
 
-@pytest.mark.parametrize("fields", [{"num_heads": 64}, {"num_heads": 16, "page_size": 1}], ids=str)
+@pytest.mark.parametrize("fields", FEEDS, ids=str)
 def test_the_same_bits_under_load(fields: dict[str, Any]) -> None:
     """A thousand launches among matmuls on another stream, more blocks than fit at once, some of
     them splits."""
@@ -188,12 +201,13 @@ def test_the_same_bits_under_load(fields: dict[str, Any]) -> None:
     tensors = [to_gpu(a) for a in (inputs.q, inputs.cache, inputs.block_table)]
     lengths = to_gpu(inputs.cache_lengths)
     plan = kernel.plan(inputs.cache_lengths, split_keys=1024)
-    first = [t.clone() for t in kernel(*tensors, lengths, scale=inputs.scale, plan=plan)]
+    scales = {"scale": inputs.scale, "kv_scale": inputs.kv_scale}
+    first = [t.clone() for t in kernel(*tensors, lengths, **scales, plan=plan)]
     other = torch.cuda.Stream()
     a = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
     differences = torch.zeros((), device="cuda", dtype=torch.int64)
     out, lse = (torch.empty_like(t) for t in first)
-    call = kernel.prepare(*tensors, lengths, scale=inputs.scale, out=out, lse=lse, plan=plan)
+    call = kernel.prepare(*tensors, lengths, **scales, out=out, lse=lse, plan=plan)
     for round_ in range(1000):
         if round_ % 4 == 0:
             with torch.cuda.stream(other):
@@ -250,15 +264,16 @@ def test_what_leads_out_of_the_pool_is_not_read() -> None:
     """Lengths beyond the table and pages beyond the pool: some result, and no fault."""
     import torch
 
-    for fields in ({"num_heads": 16}, {"num_heads": 16, "page_size": 1}):
+    for fields in FEEDS:
         kernel = built(**fields)
         inputs = mla_decode_inputs(kernel.config, lengths=(200, 100), data="randn")
         wild = inputs.block_table.copy()
         wild[0, :2] = (2**31 - 1, -5)
         far = np.array([2**31 - 1, -7], np.int32)
         given = [to_gpu(a) for a in (inputs.q, inputs.cache)]
-        kernel(*given, to_gpu(wild), to_gpu(inputs.cache_lengths), scale=inputs.scale)
-        _, lse = kernel(*given, to_gpu(inputs.block_table), to_gpu(far), scale=inputs.scale)
+        scales = {"scale": inputs.scale, "kv_scale": inputs.kv_scale}
+        kernel(*given, to_gpu(wild), to_gpu(inputs.cache_lengths), **scales)
+        _, lse = kernel(*given, to_gpu(inputs.block_table), to_gpu(far), **scales)
         torch.cuda.synchronize()
         assert bool(torch.isneginf(lse[1]).all())
         out, lse = launched(kernel, inputs, kernel.plan((200, 100), blocks=1))

@@ -32,7 +32,9 @@ ARROWS: dict[str, set[str]] = {
     "inspect": {"artifact", "binary", "targets"},
     "launch": {"artifact", "emulator"},
     "locate": {"artifact", "binary", "emulator"},
-    "ops": {"launch", "problem", "artifact", "binary", "locate"},
+    # Operators of torch are kernels that are built when they are first called.
+    "ops": {"launch", "problem", "artifact", "binary", "locate", "request"},
+    "compat": {"ops", "problem"},
     "testdata": {"problem"},
     "mutation": {"artifact", "binary", "codegen", "emulator", "launch", "ops", "problem"},
     "verify": {"launch", "problem", "ops", "artifact", "locate", "testdata"},

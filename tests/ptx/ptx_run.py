@@ -178,12 +178,15 @@ class Block:
             "setp": self._setp, "selp": self._selp, "cvt": self._cvt, "shfl": self._shfl,
             "vote": self._vote, "wgmma": self._wgmma, "ldmatrix": self._ldmatrix,
             "stmatrix": self._stmatrix, "mbarrier": self._mbarrier, "cp": self._cp,
-            "fence": self._nothing, "mov": self._mov, "cvta": self._mov,
+            "fence": self._nothing, "prmt": self._prmt, "mov": self._mov, "cvta": self._mov,
         }  # fmt: skip
         if name in special:
             return special[name]
         if "wide" in parts:
             return self._wide
+        if parts[-1] == "bf16x2":
+            assert name == "mul"
+            return self._bf16x2
         assert name in OPERATIONS, instruction.text
         return self._arithmetic
 
@@ -218,6 +221,24 @@ class Block:
         ]
         with np.errstate(all="ignore"):
             self.put(target, lanes, np.asarray(OPERATIONS[i.name](*values), dtype))
+
+    def _prmt(self, i: Instruction, lanes: Any) -> None:
+        target, a, b, selector = i.operands
+        both = [self.get(x, lanes, np.uint32).astype(np.uint64) for x in (a, b)]
+        whole = both[0] | both[1] << np.uint64(32)
+        made = np.zeros(len(lanes), np.uint64)
+        for n in range(4):
+            byte = whole >> np.uint64(8 * (selector >> 4 * n & 7)) & np.uint64(0xFF)
+            made |= byte << np.uint64(8 * n)
+        self.put(target, lanes, made.astype(np.uint32))
+
+    def _bf16x2(self, i: Instruction, lanes: Any) -> None:
+        target, a, b = i.operands
+        a, b = (
+            np.ascontiguousarray(self.get(x, lanes, np.uint32)).view(BF16).astype(np.float32)
+            for x in (a, b)
+        )
+        self.put(target, lanes, (a * b).astype(BF16).view(np.uint32))
 
     def _wide(self, i: Instruction, lanes: Any) -> None:
         target, a, b = i.operands

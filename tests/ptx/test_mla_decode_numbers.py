@@ -36,15 +36,18 @@ def launch(inputs, work, *, q=None):
     partial_lse = np.full((max(work.slots, 1), 64), np.nan, np.float32)
     out = {"o": o, "lse": lse, "partial_o": partial_o, "partial_lse": partial_lse}
     pool = inputs.cache
+    gathered = config.page_size == 1 or config.cache_dtype != "bf16"
     rows = Map(pool.reshape(-1, config.num_kv_heads * 576), min(config.page_size, 64))
     arguments = {
-        "q": Map(q.reshape(-1, 576), 64), "cache": pool if config.page_size == 1 else rows,
+        "q": Map(q.reshape(-1, 576), 64), "cache": pool if gathered else rows,
         "items": work.items, "block_table": inputs.block_table,
         "cache_lengths": inputs.cache_lengths, **out, "max_pages": inputs.max_pages,
-        "lse_stride": work.lse_stride, "scale_log2e": np.float32(scale_log2e(inputs.scale)),
+        "lse_stride": work.lse_stride, "scale_log2e": np.float32(scale_log2e(inputs.score_scale)),
     }  # fmt: skip
-    if config.page_size == 1:
+    if gathered:
         arguments["num_blocks"] = inputs.num_blocks
+    if config.cache_dtype != "bf16":
+        arguments["kv_scale"] = np.float32(inputs.kv_scale)
     run(text("mla_decode_sm90", config), (len(work.items), 1), arguments)
     if len(work.merges):
         merge = text("mla_decode_merge_sm90", MlaDecodeMergeConfig(config.num_heads))
@@ -86,6 +89,10 @@ def test_lengths(lengths):
         {"num_heads": 4, "num_kv_heads": 2, "q_len": 2},
         {"num_heads": 6, "num_kv_heads": 3, "page_size": 1, "q_len": 2},
         {"num_heads": 16, "q_len": 4, "mask": "sliding_window_causal[70]"},
+        {"num_heads": 16, "cache_dtype": "fp8_e4m3"},
+        {"num_heads": 4, "num_kv_heads": 2, "cache_dtype": "fp8_e4m3", "page_size": 32},
+        {"num_heads": 8, "cache_dtype": "fp8_e4m3", "page_size": 1},
+        {"num_heads": 8, "cache_dtype": "fp8_e4m3", "page_size": 128},
     ],
     ids=str,
 )

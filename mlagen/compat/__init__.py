@@ -1,0 +1,1 @@
+"""Interfaces of other libraries over kernels of mlagen: what people already type."""

@@ -1,0 +1,124 @@
+"""FlashMLA's dense decoding, its names and signatures, over mlagen's kernels.
+
+    from mlagen.compat import flash_mla
+    flash_mla.install()        # `import flash_mla` finds this module from now on
+
+What differs: any number of heads up to 128, pages of 1, 16, 32 or multiples of 64, an e4m3 cache
+with one scale. A schedule once made is right for other lengths too, only less even. Sparse
+attention and its caches are refused. Importing this module imports torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch  # type: ignore[import-not-found,unused-ignore]
+
+from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.ops.mla_decode_plan import MlaDecodePlan
+from mlagen.ops.mla_decode_torch import decode_config, decode_kernel
+
+NAME = "flash_mla"
+
+
+@dataclass
+class FlashMLASchedMeta:
+    """How calls' work is dealt out, found at the first call and kept."""
+
+    have_initialized: bool = False
+    plan: MlaDecodePlan | None = field(default=None, repr=False)
+
+
+def get_mla_metadata(*args: Any, **kwargs: Any) -> tuple[FlashMLASchedMeta, None]:
+    """A schedule that its first call fills in. Arguments are those of older versions; none is
+    looked at."""
+    return FlashMLASchedMeta(), None
+
+
+def flash_mla_with_kvcache(
+    q: Any,
+    k_cache: Any,
+    block_table: Any,
+    cache_seqlens: Any,
+    head_dim_v: int,
+    tile_scheduler_metadata: FlashMLASchedMeta,
+    num_splits: Any = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    is_fp8_kvcache: bool = False,
+    indices: Any = None,
+    attn_sink: Any = None,
+    extra_k_cache: Any = None,
+    extra_indices_in_kvcache: Any = None,
+    topk_length: Any = None,
+    extra_topk_length: Any = None,
+    *,
+    descale_k: Any = None,
+) -> tuple[Any, Any]:
+    """(out [B, s_q, H, 512] bf16, lse [B, H, s_q] fp32, +inf for a row without keys) of dense
+    decoding.
+
+    `q` [B, s_q, H, 576] bf16, `k_cache` [num_blocks, page, KV heads, 576] bf16 or e4m3,
+    `block_table` [B, pages] and `cache_seqlens` [B] int32. `softmax_scale`: q.shape[-1] ** -0.5
+    where it is not given. `descale_k`: what numbers of an e4m3 cache are multiples of. The first
+    call with a schedule reads the lengths and waits for the GPU; later ones, and a graph of them,
+    do not.
+
+    Raises ConfigError for what no kernel takes, UnsupportedError for sparse attention.
+    """
+    sparse = {
+        "indices": indices, "attn_sink": attn_sink, "extra_k_cache": extra_k_cache,
+        "extra_indices_in_kvcache": extra_indices_in_kvcache, "topk_length": topk_length,
+        "extra_topk_length": extra_topk_length,
+    }  # fmt: skip
+    for name, value in sparse.items():
+        if value is not None:
+            raise UnsupportedError(f"{name} is given: only dense decoding is made here")
+    if head_dim_v != 512:
+        raise ConfigError(f"head_dim_v={head_dim_v} is not supported", hint="head_dim_v=512")
+    if not isinstance(tile_scheduler_metadata, FlashMLASchedMeta):
+        raise ConfigError(
+            f"tile_scheduler_metadata is a {type(tile_scheduler_metadata).__name__}",
+            hint="get_mla_metadata() of this module makes it",
+        )
+    if is_fp8_kvcache != (str(k_cache.dtype) == "torch.float8_e4m3fn"):
+        raise ConfigError(
+            f"is_fp8_kvcache={is_fp8_kvcache} with a cache of {k_cache.dtype}",
+            hint="dense decoding takes bfloat16, or float8_e4m3fn with is_fp8_kvcache=True",
+        )
+    if len(q.shape) != 4:
+        raise ConfigError(f"q has shape {tuple(q.shape)}, not (batch, s_q, heads, 576)")
+    mask = "causal" if causal else "null"
+    kernel = decode_kernel(decode_config(q, k_cache, mask=mask, q_len=int(q.shape[1])))
+    meta = tile_scheduler_metadata
+    if meta.plan is None:
+        if torch.cuda.is_current_stream_capturing():
+            raise ConfigError(
+                "the first call with a schedule reads the lengths, which a graph cannot capture",
+                hint="call once before the capture, as a warm-up",
+            )
+        meta.plan, meta.have_initialized = kernel.plan(cache_seqlens, device=q.device), True
+    scale = float(q.shape[-1]) ** -0.5 if softmax_scale is None else float(softmax_scale)
+    out, lse = kernel(
+        q, k_cache, block_table, cache_seqlens, scale=scale, plan=meta.plan,
+        kv_scale=1.0 if descale_k is None else float(descale_k),
+    )  # fmt: skip
+    return out, lse.masked_fill_(lse == float("-inf"), float("inf"))
+
+
+def flash_mla_sparse_fwd(*args: Any, **kwargs: Any) -> Any:
+    """UnsupportedError: sparse prefill is not made here."""
+    raise UnsupportedError("flash_mla_sparse_fwd: only dense decoding is made here")
+
+
+def install() -> None:
+    """Registers this module as `flash_mla`. ConfigError where another one is imported already."""
+    held = sys.modules.get(NAME)
+    if held is not None and held is not sys.modules[__name__]:
+        raise ConfigError(
+            "flash_mla is imported already, and it is another one",
+            hint="install() goes before the first `import flash_mla`",
+        )
+    sys.modules[NAME] = sys.modules[__name__]

@@ -1,0 +1,146 @@
+"""MLA decode as an operator of torch: `torch.ops.mlagen.mla_decode`, which torch.compile and graphs
+take. Importing this module imports torch."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch  # type: ignore[import-not-found,unused-ignore]
+
+from mlagen.errors import ConfigError
+from mlagen.ops.mla_decode_kernel import MlaDecodeKernel
+from mlagen.ops.mla_decode_plan import MlaDecodePlan, PlanTensors
+from mlagen.problem import MlaDecodeConfig
+
+CACHE_TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
+
+
+@cache
+def decode_kernel(config: MlaDecodeConfig) -> MlaDecodeKernel:
+    """The kernel of a problem, built once."""
+    from mlagen.ops import kernel_of
+    from mlagen.request import build_artifact
+
+    artifact = build_artifact("mla_decode_sm90", config.to_fields(), {})
+    kernel = kernel_of(artifact, build=lambda name, fields: build_artifact(name, fields, {}))
+    assert isinstance(kernel, MlaDecodeKernel)
+    return kernel
+
+
+def decode_config(q: Any, kv_cache: Any, *, mask: str, q_len: int) -> MlaDecodeConfig:
+    """The problem that tensors are of. ConfigError for one that no kernel solves."""
+    if len(kv_cache.shape) != 4 or len(q.shape) not in (3, 4):
+        raise ConfigError(
+            f"q has shape {tuple(q.shape)}, cache {tuple(kv_cache.shape)}",
+            hint="q [B, q_len, H, 576] or [tokens, H, 576], "
+            "cache [num_blocks, page_size, KV heads, 576]",
+        )
+    kind = CACHE_TYPES.get(str(kv_cache.dtype))
+    if kind is None:
+        raise ConfigError(
+            f"cache has dtype {kv_cache.dtype}", hint=f"dtypes: {', '.join(CACHE_TYPES)}"
+        )
+    return MlaDecodeConfig(
+        num_heads=int(q.shape[-2]),
+        num_kv_heads=int(kv_cache.shape[2]),
+        d_qk=int(q.shape[-1]),
+        page_size=int(kv_cache.shape[1]),
+        q_len=q_len,
+        mask=mask,
+        cache_dtype=kind,
+    )
+
+
+def mla_decode(
+    q: Any,
+    kv_cache: Any,
+    block_table: Any,
+    cache_lengths: Any,
+    scale: float,
+    *,
+    mask: str = "causal",
+    kv_scale: float = 1.0,
+    plan: MlaDecodePlan | None = None,
+) -> tuple[Any, Any]:
+    """Attention of `q` over a paged cache: (output, log-sum-exp); see `MlaDecodeKernel.run`.
+
+    The kernel is chosen by shapes and types and built at its first use. Without a `plan` of
+    `mla_decode_plan` the work is dealt out as if all sequences filled their tables.
+    """
+    operators: Any = torch.ops.mlagen
+    arguments = (q, kv_cache, block_table, cache_lengths)
+    if plan is None:
+        out, lse = operators.mla_decode(*arguments, scale, mask, kv_scale)
+    else:
+        out, lse = operators.mla_decode_planned(
+            *arguments, plan.items, plan.merges, plan.partial_o, plan.partial_lse,
+            plan.config.q_len, scale, plan.config.mask, kv_scale,
+        )  # fmt: skip
+    return out, lse
+
+
+def mla_decode_plan(
+    q: Any, kv_cache: Any, lengths: Any, *, mask: str = "causal", q_len: int = 1, **planned: Any
+) -> MlaDecodePlan:
+    """The plan of calls with tensors of these shapes; see `MlaDecodeKernel.plan`. `q_len`: of a
+    packed q the most tokens a sequence."""
+    tokens = int(q.shape[1]) if len(q.shape) == 4 else q_len
+    kernel = decode_kernel(decode_config(q, kv_cache, mask=mask, q_len=tokens))
+    return kernel.plan(lengths, device=q.device, **planned)
+
+
+def _decode(
+    q: Any, kv_cache: Any, table: Any, lengths: Any, scale: float, mask: str, kv_scale: float
+) -> tuple[Any, Any]:
+    if len(q.shape) != 4:
+        raise ConfigError(
+            f"q has shape {tuple(q.shape)}: packed queries need a plan",
+            hint="mla_decode_plan(.., q_lens=..) makes it",
+        )
+    kernel = decode_kernel(decode_config(q, kv_cache, mask=mask, q_len=int(q.shape[1])))
+    return kernel(q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale)
+
+
+def _planned(
+    q: Any, kv_cache: Any, table: Any, lengths: Any, items: Any, merges: Any, partial_o: Any,
+    partial_lse: Any, q_len: int, scale: float, mask: str, kv_scale: float,
+) -> tuple[Any, Any]:  # fmt: skip
+    config = decode_config(q, kv_cache, mask=mask, q_len=q_len)
+    packed = len(q.shape) == 3
+    plan = PlanTensors(
+        config=config,
+        batch=int(lengths.shape[0]),
+        tokens=int(q.shape[0]) if packed else None,
+        items=items,
+        merges=merges,
+        partial_o=partial_o,
+        partial_lse=partial_lse,
+    )
+    return decode_kernel(config)(
+        q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, plan=plan
+    )
+
+
+def _shapes(q: Any, *_: Any) -> tuple[Any, Any]:
+    *rows, heads, _ = q.shape
+    out = q.new_empty((*rows, heads, 512))
+    order = (heads, *rows) if len(rows) == 1 else (rows[0], heads, rows[1])
+    return out, q.new_empty(order, dtype=torch.float32)
+
+
+_TENSORS = "Tensor q, Tensor cache, Tensor block_table, Tensor cache_lengths"
+_NUMBERS = "float scale, str mask, float kv_scale"
+for _name, _function, _schema, _written in (
+    ("mla_decode", _decode, f"({_TENSORS}, {_NUMBERS}) -> (Tensor, Tensor)", ()),
+    (
+        "mla_decode_planned",
+        _planned,
+        f"({_TENSORS}, Tensor items, Tensor? merges, Tensor(a!) partial_o, "
+        f"Tensor(b!) partial_lse, int q_len, {_NUMBERS}) -> (Tensor, Tensor)",
+        ("partial_o", "partial_lse"),
+    ),
+):
+    torch.library.custom_op(
+        f"mlagen::{_name}", _function, mutates_args=_written, device_types="cuda", schema=_schema
+    ).register_fake(_shapes)

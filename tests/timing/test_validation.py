@@ -1,0 +1,121 @@
+"""The model against published measurements, on AITER's objects where there are some.
+
+`MLAGEN_AITER` names a folder with `fmha_v3_fwd/` and `mla/`; `MLAGEN_AITER_HISTORY` one with
+`COMMIT/hsa/gfx950/…`, the objects that were measured.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlagen.timing import machine
+from mlagen.timing.compare import RATIO_ERROR
+from mlagen.timing.corners import MODEL_ERROR, corners
+from mlagen.timing.ladder import Growth, Ladder, Shape
+from mlagen.timing.points import POINTS, Point
+from mlagen.timing.validation import (
+    Library,
+    Ratio,
+    Score,
+    Verdict,
+    fit,
+    rank_violations,
+    ratios,
+    verdicts,
+)
+
+NEEDED = ("MLAGEN_AITER", "MLAGEN_AITER_HISTORY")
+objects = pytest.mark.skipif(
+    not all(Path(os.environ.get(name, "?")).is_dir() for name in NEEDED),
+    reason=f"{' and '.join(NEEDED)} name no folders of AITER's objects",
+)
+PAGE = Path(__file__).parents[2] / "docs" / "timing.md"
+
+
+@cache
+def library() -> Library:
+    return Library(*(os.environ[name] for name in NEEDED))
+
+
+@cache
+def found() -> list[Verdict]:
+    return verdicts(library(), machine())
+
+
+@objects
+def test_every_object_that_was_measured_is_there() -> None:
+    assert found() and library().substitutes == set()
+
+
+@objects
+def test_the_clock_is_the_one_that_the_calibration_points_give() -> None:
+    sustain, misfit = fit(library(), machine())
+    assert sustain == pytest.approx(machine().sustain, abs=0.001)
+    assert misfit < 0.025
+
+
+@objects
+@pytest.mark.parametrize("index", [3, 17, 25])
+def test_corners_have_the_clocks_that_they_say(index: int) -> None:
+    corner = corners()[index]
+    sustain, misfit = fit(library(), machine().changed(**dict(corner.values)))
+    assert (sustain, misfit) == pytest.approx((corner.sustain, corner.misfit), abs=0.001)
+
+
+@objects
+def test_the_errors_are_those_that_the_page_tells() -> None:
+    held = [v for v in found() if not v.point.calibrates]
+    assert Score.of([v.error for v in held]).mean == pytest.approx(MODEL_ERROR, abs=0.001)
+    pairs = ratios(found())
+    assert Score.of([r.error for r in pairs]).worst == pytest.approx(RATIO_ERROR, abs=0.001)
+    text = PAGE.read_text()
+    for verdict in found():
+        shape = verdict.point.shape
+        row = f"| {shape.kernel} | {shape.batch} | {shape.heads} | {shape.length} |"
+        told = [line for line in text.splitlines() if line.startswith(row)]
+        assert any(f"| {verdict.predicted:.0f} | {verdict.error:+.1%}" in line for line in told)
+
+
+def test_three_points_calibrate_and_none_of_them_is_held_out() -> None:
+    names = [(p.shape.kernel, p.shape.length) for p in POINTS if p.calibrates]
+    assert names == [("hd128_bf16", 8192), ("hd192_hd128_bf16", 8192), ("hd128_fp8", 8192)]
+    assert len(POINTS) == 38
+
+
+def test_useful_operations() -> None:
+    assert Shape("", 1, 2, 1000).flops((128, 128), False) == 4 * 2 * 1000**2 * 128
+    assert Shape("", 1, 2, 1000).flops((192, 128), True) == 2 * 1000**2 * 320
+
+
+def test_a_launch_of_mirrored_tiles() -> None:
+    """Three query tiles of a head: one pair, and a workgroup with half of the work."""
+    on = machine().changed(dispatch=0, launch=0, cus=8)
+    growth = Growth(0.0, 1.0)
+
+    def cycles(length: int, heads: int) -> float:
+        ladder = Ladder("k", None, {}, (256, 64), (128, 128), True, 2)  # type: ignore[arg-type]
+        return ladder.seconds(growth, Shape("k", 1, heads, length), on) * on.clock * 1e9
+
+    assert cycles(512, 8) == pytest.approx(512)  # eight workgroups on eight units
+    assert cycles(512, 9) == pytest.approx(1024)
+    # Sixteen, every other one half: the XCDs take turns, so four of them get all of the whole ones.
+    assert cycles(768, 8) == pytest.approx(2 * 768)
+
+
+def test_ratios_pair_kernels_of_one_source_and_shape_and_order_is_checked() -> None:
+    def verdict(kernel: str, measured: float, predicted: float, source: str = "a") -> Verdict:
+        return Verdict(Point(Shape(kernel, 1, 1, 64), (measured,), source, "c"), predicted)
+
+    pairs = ratios([verdict("x", 100, 90), verdict("y", 110, 80), verdict("z", 1, 1, "b")])
+    assert [(r.first.shape.kernel, r.second.shape.kernel) for r in pairs] == [("x", "y")]
+    assert pairs[0].error == pytest.approx((90 / 80) / (100 / 110) - 1)
+    assert rank_violations(pairs) == pairs
+    near = Ratio(pairs[0].first, pairs[0].second, 1.01, 0.99)
+    assert rank_violations([near]) == []
+    assert Score.of([-0.1, 0.05]) == Score(2, pytest.approx(0.075), 0.1)
+    assert np.isfinite(Score.of([]).mean)
