@@ -110,6 +110,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("timing.md", "python benchmarks/timing.py"): "a benchmark",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
+        "mla_decode.md",
+        'kernel = mlagen.build("mla_decode_sm90", num_heads=128)',
+    ): "needs a GPU: tests/gpu, and tests/ops with stand-ins of its tensors",
+    (
         "hazards.md",
         "python tests/hazards/hazard_report.py --write",
     ): "tests/hazards holds the page against the report",
