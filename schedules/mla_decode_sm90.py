@@ -26,11 +26,7 @@ from mlagen.problem import MlaDecodeConfig
 
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
-    # Converted columns wait for their loads: the more at once, the fewer times.
-    boxes = s.choice(
-        "boxes", *((2, 1, 4) if k.cache_dtype == "bf16" else (4, 2, 1)),
-        comment="tiles of 64 columns that share a barrier",
-    )  # fmt: skip
+    boxes = s.choice("boxes", 2, 1, 4, comment="tiles of 64 columns that share a barrier")
     left = s.role("left", warpgroups=1, registers=256)
     right = s.role("right", warpgroups=1, registers=256)
     d = MlaDecode(k, s, left, right, boxes=boxes)

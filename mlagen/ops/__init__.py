@@ -1,6 +1,6 @@
 """What users call: kernels as functions of tensors.
 
-`mla_decode` and `mla_decode_plan` are operators of torch: naming them imports it.
+`mla_decode` and `plan_mla_decode` are operators of torch: naming them imports it.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def kernel_of(
             )
 
 
-TORCH_OPERATORS = ("mla_decode", "mla_decode_plan")
+TORCH_OPERATORS = ("mla_decode", "plan_mla_decode")
 
 
 def __getattr__(name: str) -> Any:

@@ -66,7 +66,7 @@ def mla_decode(
     """Attention of `q` over a paged cache: (output, log-sum-exp); see `MlaDecodeKernel.run`.
 
     The kernel is chosen by shapes and types and built at its first use. Without a `plan` of
-    `mla_decode_plan` the work is dealt out as if all sequences filled their tables.
+    `plan_mla_decode` the work is dealt out as if all sequences filled their tables.
     """
     operators: Any = torch.ops.mlagen
     arguments = (q, kv_cache, block_table, cache_lengths)
@@ -80,7 +80,7 @@ def mla_decode(
     return out, lse
 
 
-def mla_decode_plan(
+def plan_mla_decode(
     q: Any, kv_cache: Any, lengths: Any, *, mask: str = "causal", q_len: int = 1, **planned: Any
 ) -> MlaDecodePlan:
     """The plan of calls with tensors of these shapes; see `MlaDecodeKernel.plan`. `q_len`: of a
@@ -96,7 +96,7 @@ def _decode(
     if len(q.shape) != 4:
         raise ConfigError(
             f"q has shape {tuple(q.shape)}: packed queries need a plan",
-            hint="mla_decode_plan(.., q_lens=..) makes it",
+            hint="plan_mla_decode(.., q_lens=..) makes it",
         )
     kernel = decode_kernel(decode_config(q, kv_cache, mask=mask, q_len=int(q.shape[1])))
     return kernel(q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale)

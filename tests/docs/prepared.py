@@ -111,6 +111,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
         "mla_decode.md",
+        "python benchmarks/hopper.py --only decode",
+    ): "needs a GPU: its figures are in the page",
+    (
+        "mla_decode.md",
         'kernel = mlagen.build("mla_decode_sm90", num_heads=128)',
     ): "needs a GPU: tests/gpu, and tests/ops with stand-ins of its tensors",
     (

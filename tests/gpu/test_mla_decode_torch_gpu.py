@@ -39,7 +39,7 @@ def test_the_operator(fields: dict[str, Any]) -> None:
     import torch
 
     inputs, tensors = given(**fields)
-    plan = mlagen.ops.mla_decode_plan(*tensors[:2], LENGTHS, split_keys=256)
+    plan = mlagen.ops.plan_mla_decode(*tensors[:2], LENGTHS, split_keys=256)
     out, lse = mlagen.ops.mla_decode(*tensors, inputs.scale, kv_scale=inputs.kv_scale, plan=plan)
     right(inputs, out, lse, plan.splits)
     arguments = (*tensors, inputs.scale, "causal", inputs.kv_scale)
@@ -56,7 +56,7 @@ def test_compiled_and_captured() -> None:
 
     inputs, tensors = given(num_heads=16)
     decode = mlagen.ops.mla_decode
-    plan = mlagen.ops.mla_decode_plan(*tensors[:2], LENGTHS, split_keys=256)
+    plan = mlagen.ops.plan_mla_decode(*tensors[:2], LENGTHS, split_keys=256)
 
     def step(q: Any, *rest: Any) -> Any:
         out, lse = decode(q * 1.0, *rest, inputs.scale, plan=plan)
