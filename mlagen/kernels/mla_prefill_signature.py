@@ -57,6 +57,12 @@ def refuse_persistent(k: MhaConfig | MlaConfig) -> None:
             hint="grid=static",
         )
     require_plain_mask(k.mask)
+    if not k.ragged:
+        raise ConfigError(
+            "grid=persistent with ragged=false: work items number packed rows, which q_offsets "
+            "says whose they are",
+            hint="ragged=true; sequences of one length are packed too",
+        )
 
 
 # ---- AITER's arguments --------------------------------------------------------------------------

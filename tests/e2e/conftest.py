@@ -1,5 +1,7 @@
-"""The cases of the streamed kernels are many: CI runs a fifth of them, the same ones each time; all of
-them run where MLAGEN_ACCEPTANCE is set."""
+"""The cases of the streamed kernels are many: CI runs a fifth of them, the same ones each time.
+
+All of them run where MLAGEN_ACCEPTANCE is set.
+"""
 
 import os
 import sys

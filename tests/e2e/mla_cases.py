@@ -1,20 +1,13 @@
-"""mla_prefill_v2 built once a problem, and what it must pass; what it cannot build yet."""
+"""mla_prefill_v2 built once a problem, and what it must pass."""
 
 from functools import lru_cache
 
-import pytest
-
 from mlagen.codegen import build
-from mlagen.errors import MlagenError
 from mlagen.problem import MlaConfig
 from mlagen.verify import verify
 
 KERNEL = "mla_prefill_v2"
 TILE = 128
-# Forms that the kernel does not have yet. Strict: a form that is there fails until it is unlisted.
-# Wrong results are no MlagenError.
-PAGED = pytest.mark.xfail(strict=True, raises=MlagenError, reason="no pages yet")
-BF16 = pytest.mark.xfail(strict=True, raises=MlagenError, reason="bf16 does not fit the LDS yet")
 
 
 @lru_cache(maxsize=64)

@@ -19,15 +19,16 @@ MASKS = (
     "sliding_window_causal[200]", "chunked_causal[1]", "chunked_causal[128]", "chunked_causal[77]",
 )  # fmt: skip
 HEADS = ((1, 1), (4, 1), (8, 2), (6, 3))
-PAGES = (0,)  # 1, 16, 32, 64, 128, 192: when the kernel has pages
+PAGES = (0, 0, 1, 16, 32, 64, 128, 192)
 DATA = ("realistic", "randn", "late_max", "falling", "jumps", "half", "peaked", "constant")
 MODES = ("latest", "earliest", "random")
 DRAWN = int(os.environ.get("MLAGEN_CROSS_PRODUCT", "5"))
 
 configs = st.builds(
-    lambda heads, **fields: MlaConfig(*heads, dtype="fp8_e4m3", **fields),
+    lambda heads, **fields: MlaConfig(*heads, **fields),
     st.sampled_from(HEADS),
     mask=st.sampled_from(MASKS),
+    dtype=st.sampled_from(("fp8_e4m3", "bf16")),
     kv_form=st.sampled_from(("k_and_v", "nope_rope", "latent")),
     output_dtype=st.sampled_from(("bf16", "fp32")),
     rescale_threshold=st.sampled_from((8.0, 0.0)),

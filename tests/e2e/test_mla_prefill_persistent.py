@@ -10,6 +10,7 @@ import pytest
 from mla_cases import KERNEL, check
 
 from mlagen.codegen import build
+from mlagen.errors import ConfigError
 from mlagen.launch import EmulatedLauncher
 from mlagen.ops import MlaPrefillKernel, MlaReduceKernel
 from mlagen.problem import MlaConfig, MlaReduceConfig, compare, exact
@@ -77,3 +78,40 @@ def test_the_reduce_kernel_merges(artifact):
         assert compare(expected.output, inputs.output_view(run.output)).passed
         assert compare(expected.lse, inputs.lse_view(run.lse)).passed
     np.testing.assert_allclose(by_kernel.output, on_host.output, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("fields", [{"page_size": 64}, {"page_size": 1, "kv_form": "latent"}])
+def test_pages(fields):
+    config = MlaConfig(4, 2, dtype="fp8_e4m3", ragged=True, lse=True, **fields)
+    kernel = build(KERNEL, config, knobs={"grid": "persistent"})
+    check(kernel, **SHAPE)
+    inputs = inputs_of(kernel)
+    run = MlaPrefillKernel(kernel, workgroups=5).run(inputs)
+    assert not run.report.emulation.findings
+    expected = exact(inputs)
+    assert compare(expected.output, inputs.output_view(run.output)).passed
+    assert compare(expected.lse, inputs.lse_view(run.lse)).passed
+
+
+@pytest.mark.parametrize("mask", ["null", "causal"])
+def test_aiters_arguments(mask):
+    config = MlaConfig(
+        4, 4, dtype="fp8_e4m3", output_dtype="bf16", mask=mask, ragged=True, page_size=1
+    )
+    kernel = build(KERNEL, config, knobs={"grid": "persistent", "arguments": "aiter"})
+    assert [arg.offset for arg in kernel.manifest.args] == [16 * slot for slot in range(19)]
+    shape = {"lengths": [300, 21, 256], "num_keys": [333, 150, 700], "start_pos": [33, 129, 444]}
+    check(kernel, **shape)
+    inputs = mla_prefill_inputs(config, quantise=True, **shape)
+    run = MlaPrefillKernel(kernel, workgroups=10).run(inputs)
+    assert not run.report.emulation.findings
+    assert compare(exact(inputs).output, inputs.output_view(run.output)).passed
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [({}, "ragged=false"), ({"ragged": True, "mask": "chunked_causal[9]"}, "know no window")],
+)
+def test_problems_without_work_items_are_refused(fields, said):
+    with pytest.raises(ConfigError, match=said):
+        build(KERNEL, MlaConfig(1, 1, **fields), knobs={"grid": "persistent"})
