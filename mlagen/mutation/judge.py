@@ -26,8 +26,9 @@ from mlagen.errors import FindingsError, UnsupportedError
 from mlagen.launch.launcher import LaunchReport, bind
 from mlagen.mutation.listing import Listing, read_listing
 from mlagen.mutation.mutant import Mutant, apply, original_line
-from mlagen.mutation.shapes import Shape, make_inputs, shapes_for
-from mlagen.ops.mha import MhaKernel
+from mlagen.mutation.shapes import Shape, make_inputs, mutable, shapes_for
+from mlagen.ops import kernel_of
+from mlagen.ops.prefill import PrefillKernel
 
 RANDOM_RUNS = 100  # random legal interleavings a number of tiles, for a mutant that survives
 _ENDLESS = 4  # times the original's instructions, after which a mutant does not end
@@ -73,7 +74,14 @@ class Judge:
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
-        self.config = MhaKernel(artifact).config
+        kernel = kernel_of(artifact)
+        if not isinstance(kernel, PrefillKernel) or getattr(kernel, "persistent", False):
+            raise UnsupportedError(
+                f"mutants of {artifact.manifest.kernel} are not judged: it is no prefill kernel of "
+                f"gfx950 with a workgroup for each query tile",
+                hint="mha_prefill_v2, or mla_prefill_v2 with grid=static",
+            )
+        self.config = mutable(kernel.config)
         self.listing: Listing = read_listing(artifact.text, artifact.manifest.symbol)
         self._code = load_code_object(artifact.code)
         self._originals: dict[Shape, _Run] = {}
@@ -216,7 +224,9 @@ class Judge:
         """`copies` workgroups on the same inputs, each with completion times of its own."""
         launcher = _OneHead(code, mode, copies, limit)
         inputs = make_inputs(self.config, shape, copies=copies)
-        run = MhaKernel(self.artifact, launcher).run(inputs)
+        kernel = kernel_of(self.artifact, launcher)
+        assert isinstance(kernel, PrefillKernel)
+        run = kernel.run(inputs)
         assert run.report is not None and run.report.emulation is not None
         output = np.ascontiguousarray(run.output[..., 0, :])  # of the one head that was run
         return _Run(output.view(np.uint8).reshape(copies, -1), run.report.emulation)

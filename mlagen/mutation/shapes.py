@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.errors import UnsupportedError
 from mlagen.mutation.listing import Listing
-from mlagen.problem import MhaConfig, MhaInputs, default_scale
+from mlagen.problem import MhaConfig, MhaInputs, MlaConfig, MlaPrefillInputs, default_scale
 from mlagen.problem.prefill_inputs import ELEMENT_TYPES
 
 _STEP = 12.0  # log2 units that the maxima of climbing rows grow by from tile to tile
@@ -66,7 +67,26 @@ def shapes_for(listing: Listing, sections: Sequence[str]) -> tuple[Shape, ...]:
     return tuple(Shape(n, missing) for missing in (_TAIL, 0) for n in tiles)
 
 
-def make_inputs(config: MhaConfig, shape: Shape, *, copies: int = 1, seed: int = 0) -> MhaInputs:
+Config = MhaConfig | MlaConfig
+
+
+def mutable(config: Any) -> Config:
+    """The problem, if its kernels' mutants can be judged. UnsupportedError: K and V are not tensors
+    of their own, or pages are those of MLA."""
+    if isinstance(config, MhaConfig):
+        return config
+    assert isinstance(config, MlaConfig)
+    if config.kv_form != "k_and_v" or config.page_size:
+        raise UnsupportedError(
+            f"mutants of kv_form={config.kv_form}, page_size={config.page_size} are not judged",
+            hint="kv_form=k_and_v, page_size=0",
+        )
+    return config
+
+
+def make_inputs(
+    config: Config, shape: Shape, *, copies: int = 1, seed: int = 0
+) -> MhaInputs | MlaPrefillInputs:
     """Inputs of one shape; `copies` batch entries, all alike.
 
     With a partial last tile the queries stand behind all keys, and a causal mask hides none from
@@ -74,12 +94,12 @@ def make_inputs(config: MhaConfig, shape: Shape, *, copies: int = 1, seed: int =
     Either way all tiles are computed.
     """
     keys = max(0, config.kv_block * shape.tiles - shape.missing)
-    rows, depth, heads = config.q_tile, config.depth, config.num_kv_heads
+    rows, depth, heads = config.q_tile, config.qk_width, config.num_kv_heads
     rng = np.random.default_rng([seed, shape.tiles, shape.missing])
     scale = default_scale(config)
     q = rng.standard_normal((rows, config.num_heads, depth))
     k = rng.standard_normal((keys, heads, depth))
-    v = rng.standard_normal((keys, heads, depth))
+    v = rng.standard_normal((keys, heads, config.v_width))
     direction = rng.standard_normal((heads, depth))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     along = np.repeat(direction, config.group, axis=0)
@@ -110,11 +130,13 @@ def make_inputs(config: MhaConfig, shape: Shape, *, copies: int = 1, seed: int =
     else:
         k, v = (np.repeat(x[None], copies, axis=0) for x in (k, v))
     q, k, v = (x.astype(element) for x in (q, k, v))
+    if isinstance(config, MlaConfig):
+        return MlaPrefillInputs(config, q, k, v, scale, **arrays)
     return MhaInputs(config, q, k, v, scale, **arrays)
 
 
 def _paged(
-    config: MhaConfig, k: npt.NDArray[Any], v: npt.NDArray[Any], copies: int
+    config: Config, k: npt.NDArray[Any], v: npt.NDArray[Any], copies: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int32]]:
     """Pools and page table of `copies` equal sequences, which share their pages. Pages lie in
     reverse, behind one that is no sequence's; rows that are no keys are NaN."""
