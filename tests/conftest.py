@@ -18,12 +18,14 @@ from mlagen.artifact import Artifact
 # The cases of these files are many, and each builds or interprets a large kernel: one of so many is
 # run, always the same ones. All are run where MLAGEN_ACCEPTANCE is set.
 SAMPLED = {
-    "test_mla_prefill_v2.py": 5,
-    "test_mla_prefill_pages.py": 5,
-    "test_mla_prefill_persistent.py": 4,
-    "test_mha_fp8.py": 5,
-    "test_mla_decode_numbers.py": 4,
+    "test_mla_prefill_v2.py": 8,
+    "test_mla_prefill_pages.py": 8,
+    "test_mla_prefill_persistent.py": 5,
+    "test_mha_fp8.py": 8,
+    "test_mla_decode_numbers.py": 5,
     "test_audit_decode.py": 3,
+    "test_llvm_corpus.py": 4,
+    "test_mha_acceptance.py": 3,
 }
 FEW = 4  # a test with no more cases runs all of them
 

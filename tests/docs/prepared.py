@@ -107,7 +107,6 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "timing.md",
         "mlagen simulate --validate FOLDER --history HISTORY --fit",
     ): "needs AITER's objects: tests/timing holds the page against it",
-    ("timing.md", "python benchmarks/timing.py"): "a benchmark",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
         "mla_decode.md",
