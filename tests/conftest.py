@@ -18,16 +18,16 @@ from mlagen.artifact import Artifact
 # The cases of these files are many, and each builds or interprets a large kernel: one of so many is
 # run, always the same ones. All are run where MLAGEN_ACCEPTANCE is set.
 SAMPLED = {
-    "test_mla_prefill_v2.py": 8,
-    "test_mla_prefill_pages.py": 8,
+    "test_mla_prefill_v2.py": 10,
+    "test_mla_prefill_pages.py": 10,
     "test_mla_prefill_persistent.py": 5,
-    "test_mha_fp8.py": 8,
+    "test_mha_fp8.py": 10,
     "test_mla_decode_numbers.py": 5,
-    "test_audit_decode.py": 3,
+    "test_audit_decode.py": 5,
     "test_llvm_corpus.py": 4,
     "test_mha_acceptance.py": 3,
 }
-FEW = 4  # a test with no more cases runs all of them
+FEW = 2  # a test with no more cases runs all of them
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

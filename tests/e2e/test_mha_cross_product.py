@@ -28,7 +28,7 @@ LENGTHS = (0, 1, 300)
 PAGES = (0, 16, 32, 64, 128, 256)
 DATA = ("realistic", "randn", "late_max", "falling", "jumps")
 MODES = ("latest", "earliest", "random")
-DRAWN = int(os.environ.get("MLAGEN_CROSS_PRODUCT", "20"))
+DRAWN = int(os.environ.get("MLAGEN_CROSS_PRODUCT", "8"))
 
 
 @lru_cache(maxsize=32)

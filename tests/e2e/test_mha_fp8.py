@@ -32,7 +32,7 @@ MASKS = (
 )  # fmt: skip
 PAGES = (0, 16, 32, 64, 128, 192)
 LENGTHS, KEYS, STARTS = [300, 0, 1, 256, 33], [300, 70, 0, 129, 64], [0, 3, 5, 100, 63]
-DRAWN = int(os.environ.get("MLAGEN_CROSS_PRODUCT", "5"))
+DRAWN = int(os.environ.get("MLAGEN_CROSS_PRODUCT", "3"))
 
 
 @lru_cache(maxsize=64)

@@ -22,7 +22,7 @@ HEADS = ((1, 1), (4, 1), (8, 2), (6, 3))
 PAGES = (0, 0, 1, 16, 32, 64, 128, 192)
 DATA = ("realistic", "randn", "late_max", "falling", "jumps", "half", "peaked", "constant")
 MODES = ("latest", "earliest", "random")
-DRAWN = int(os.environ.get("MLAGEN_CROSS_PRODUCT", "5"))
+DRAWN = int(os.environ.get("MLAGEN_CROSS_PRODUCT", "3"))
 
 configs = st.builds(
     lambda heads, **fields: MlaConfig(*heads, **fields),
