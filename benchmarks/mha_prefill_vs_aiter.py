@@ -10,15 +10,13 @@ AITER's tiles are of 128 keys.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mla_prefill_vs_aiter import Contestant, Run, measure, show
+from side_by_side import Contestant, Run, lengths_of, measure, of_ours, options_of, sizes_of, tell
 
 SCHEMA = "mlagen.benchmark.mha_prefill_vs_aiter/1"
 OBJECT = "fmha_v3_fwd/fwd_hd128_fp8{}.co"
@@ -74,39 +72,10 @@ def of_aiter(folder: Path, causal: bool) -> Contestant:
     return Contestant(path.stem, code, problem, run)
 
 
-def of_ours(config: Any, knobs: list[str]) -> Contestant:
-    """mha_prefill_v2, built for the problem."""
-    from mlagen.launch import EmulatedLauncher
-    from mlagen.ops import MhaKernel
-    from mlagen.request import assignments, build_artifact
-
-    artifact = build_artifact("mha_prefill_v2", config.to_fields(), assignments("--knob", knobs))
-
-    def run(inputs: Any, mode: Any, seed: int) -> Run:
-        done = MhaKernel(artifact, EmulatedLauncher(mode=mode, seed=seed)).run(inputs)
-        assert done.report is not None
-        return Run(done.output, done.report.emulation)
-
-    return Contestant(artifact.manifest.kernel, artifact.code, lambda inputs: inputs, run)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--aiter", type=Path, metavar="FOLDER", help="with fmha_v3_fwd/*.co")
+    parser = options_of(__doc__, "fmha_v3_fwd/*.co")
     parser.add_argument("--kv-block", type=int, choices=[64, 128], default=128)
-    parser.add_argument("--knob", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--mask", choices=["null", "causal"], default="null")
-    parser.add_argument("--data", default="realistic")
-    parser.add_argument("--rows", type=int, default=256)
-    parser.add_argument("--keys", type=int, nargs=2, default=[512, 2560])
-    parser.add_argument("--mode", choices=["latest", "earliest", "random"], default="earliest")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--mnemonics", type=int, default=14, help="how many are printed")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    fewer, more = sorted(options.keys)
-    if not options.rows <= fewer < more:
-        raise SystemExit(f"--keys {fewer} {more}: two lengths, neither below --rows {options.rows}")
 
     from mlagen.problem import MhaConfig
     from mlagen.testdata import mha_inputs
@@ -114,29 +83,16 @@ def main() -> None:
     config = MhaConfig(
         1, 1, mask=options.mask, dtype="fp8_e4m3", kv_block=options.kv_block, ragged=True
     )
-    inputs = mha_inputs(
-        config,
-        lengths=[options.rows],
-        num_keys=more,
-        start_pos=more - options.rows,
-        data=options.data,
-        seed=options.seed,
-        quantise=True,
-    )
+    inputs = mha_inputs(config, **sizes_of(options))
+    keys = lengths_of(options)
     reports = []
     if options.aiter:
         own = replace(inputs, config=replace(config, kv_block=128))
         contestant = of_aiter(options.aiter, options.mask == "causal")
-        reports.append(measure(contestant, own, (fewer, more), options))
-    reports.append(measure(of_ours(config, options.knob), inputs, (fewer, more), options))
-    call = {name: getattr(options, name) for name in ("mask", "data", "rows", "kv_block", "seed")}
-    if options.json:
-        print(json.dumps({"schema": SCHEMA, "keys": [fewer, more], **call, "kernels": reports}))
-        return
-    shown = ", ".join(f"{name} {value}" for name, value in call.items())
-    print(f"{shown}, keys {more} (per tile: from {fewer} on), mode {options.mode}")
-    for report in reports:
-        show(report, options.mnemonics)
+        reports.append(measure(contestant, own, keys, options))
+    ours = of_ours("mha_prefill_v2", config, options.knob)
+    reports.append(measure(ours, inputs, keys, options))
+    tell(reports, options, SCHEMA, ("mask", "data", "rows", "kv_block", "seed"))
 
 
 if __name__ == "__main__":

@@ -12,36 +12,16 @@ earliest`); instruction counts do not depend on it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from side_by_side import Contestant, Run, lengths_of, measure, of_ours, options_of, sizes_of, tell
 
 SCHEMA = "mlagen.benchmark.mla_prefill_vs_aiter/1"
 OBJECT = "mla/mla_pfl_qh192_vh128_m32x8_n128x1_causal{}.co"
-
-
-@dataclass(frozen=True)
-class Run:
-    """One launch: O in the inputs' own layout, and what the emulator says."""
-
-    output: Any
-    emulation: Any
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """A kernel. `problem`: the inputs as its arithmetic has them, for the oracles."""
-
-    name: str
-    code: bytes
-    problem: Callable[[Any], Any]
-    run: Callable[[Any, str, int], Run]
 
 
 def of_aiter(folder: Path, causal: bool) -> Contestant:
@@ -81,142 +61,12 @@ def of_aiter(folder: Path, causal: bool) -> Contestant:
     return Contestant(path.stem, code, problem, run)
 
 
-def of_ours(kernel: str, config: Any, knobs: list[str]) -> Contestant:
-    """A schedule of ours, built for the problem."""
-    from mlagen.launch import EmulatedLauncher
-    from mlagen.ops.mla_prefill import MlaPrefillKernel
-    from mlagen.request import assignments, build_artifact
-
-    artifact = build_artifact(kernel, config.to_fields(), assignments("--knob", knobs))
-
-    def run(inputs: Any, mode: Any, seed: int) -> Run:
-        done = MlaPrefillKernel(artifact, EmulatedLauncher(mode=mode, seed=seed)).run(inputs)
-        assert done.report is not None
-        return Run(done.output, done.report.emulation)
-
-    return Contestant(artifact.manifest.kernel, artifact.code, lambda inputs: inputs, run)
-
-
-def cut(inputs: Any, keys: int) -> Any:
-    """The same call over its first keys. Causal rows are then those before the last key."""
-    start = np.array([keys - len(inputs.q)], np.int32)
-    return replace(
-        inputs,
-        k=inputs.k[:keys],
-        v=inputs.v[:keys],
-        kv_offsets=np.array([0, keys], np.int32),
-        start_pos=np.maximum(start, 0),
-    )
-
-
-def tiles_of(inputs: Any) -> int:
-    """Tiles of keys that the workgroups of one head walk."""
-    config, rows = inputs.config, len(inputs.q)
-    (s,) = inputs.sequences
-    return sum(
-        len(config.tiles(tile, seq_len=rows, start_pos=s.start_pos, num_keys=s.keys))
-        for tile in range(config.q_tiles(rows))
-    )
-
-
-def errors(contestant: Contestant, inputs: Any, run: Run) -> list[dict[str, Any]]:
-    """The output against both oracles. `ratio` is in units of the bound; `dB`: signal over noise in
-    the mean square."""
-    from mlagen.problem import compare, exact, rounded
-
-    of = contestant.problem(inputs)
-    made = of.output_view(run.output)
-    found = []
-    for oracle in (exact, rounded):
-        expected = oracle(of).output
-        c = compare(expected, made)
-        noise = np.square(made.astype(np.float64) - expected.values).mean()
-        found.append(
-            {
-                "oracle": c.oracle,
-                "error": c.max_error,
-                "ratio": c.max_ratio,
-                "dB": float(10 * np.log10(np.square(expected.values).mean() / noise)),
-                "failures": c.failures,
-                "nans": c.nans,
-            }
-        )
-    return found
-
-
-def measure(contestant: Contestant, inputs: Any, keys: tuple[int, int], options: Any) -> Any:
-    """Errors of the longer run, and what the tiles between the two lengths cost a wave each."""
-    from mlagen.binary import load_code_object
-    from mlagen.inspect.executed import executed_per_unit
-
-    calls = [cut(inputs, count) for count in keys]
-    runs = [contestant.run(call, options.mode, options.seed) for call in calls]
-    config = inputs.config
-    tiles = tiles_of(calls[1]) - tiles_of(calls[0])
-    units = tiles * config.num_heads * config.num_warps
-    kernel = load_code_object(contestant.code).kernel()
-    executed = executed_per_unit(
-        kernel.instructions, *(run.emulation.executions for run in runs), units
-    )
-    return {
-        "kernel": contestant.name,
-        "errors": errors(contestant, calls[1], runs[1]),
-        "findings": len(runs[1].emulation.findings),
-        "wave instructions": runs[1].emulation.wave_instructions,
-        "tiles": tiles,
-        "executed": {**asdict(executed), "total": executed.total, "always": executed.always},
-    }
-
-
-def show(report: dict[str, Any], mnemonics: int) -> None:
-    """One kernel's report as text."""
-    print(f"\n{report['kernel']}")
-    for error in report["errors"]:
-        print(
-            f"  {error['oracle']:9} largest error {error['error']:.3g}, {error['ratio']:.3g} of "
-            f"its bound, {error['dB']:.1f} dB, {error['failures']} failures, {error['nans']} NaN"
-        )
-    print(f"  {report['findings']} findings, {report['wave instructions']:,} wave-instructions")
-    executed = report["executed"]
-    print(f"  a tile and wave, mean of {report['tiles']} tiles: {executed['total']:.2f}")
-    print(f"    {'':16} {'mean':>8} {'always':>8}")
-    for pipe, count in executed["pipes"]:
-        print(f"    {pipe:16} {count:8.2f} {executed['always'][pipe]:8.2f}")
-    waits = ", ".join(f"{text} {count:.2f}" for text, count in executed["waits"].items())
-    print(f"    waits that leave operations outstanding: {executed['slack']:.2f}; {waits}")
-    most = list(executed["mnemonics"].items())[:mnemonics]
-    print("    " + ", ".join(f"{name} {count:.2f}" for name, count in most))
-    if not executed["skipped"]:
-        print("    no code that a branch skips: every tile takes one path, whatever its maxima")
-    for code in executed["skipped"]:
-        mix = ", ".join(f"{pipe} {count}" for pipe, count in code["pipes"])
-        names = ", ".join(f"{name} {count}" for name, count in code["mnemonics"][:4])
-        at = ", ".join(f"{first:#x}" for first, _ in code["places"][:2])
-        print(
-            f"    skipped or not, at {at}{', …' if len(code['places']) > 2 else ''}: entered "
-            f"{code['entered']:.3f} of {code['reached']:.2f} times; {mix} ({names})"
-        )
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--aiter", type=Path, metavar="FOLDER", help="folder with mla/*.co")
+    parser = options_of(__doc__, "mla/*.co")
     parser.add_argument("--kernel", metavar="NAME|FILE.py", help="a schedule of ours")
     parser.add_argument("--threshold", type=float, default=8.0, help="rescale_threshold of ours")
-    parser.add_argument("--knob", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--mask", choices=["null", "causal"], default="null")
-    parser.add_argument("--data", default="realistic")
-    parser.add_argument("--rows", type=int, default=256)
-    parser.add_argument("--keys", type=int, nargs=2, default=[512, 2560])
     parser.add_argument("--heads", type=int, default=1)
-    parser.add_argument("--mode", choices=["latest", "earliest", "random"], default="earliest")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--mnemonics", type=int, default=14, help="how many are printed")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    fewer, more = sorted(options.keys)
-    if not options.rows <= fewer < more:
-        raise SystemExit(f"--keys {fewer} {more}: two lengths, neither below --rows {options.rows}")
     if not options.aiter and not options.kernel:
         raise SystemExit("name --aiter FOLDER, --kernel NAME or both")
 
@@ -226,35 +76,21 @@ def main() -> None:
     config = MlaConfig(
         options.heads,
         options.heads,
-        mask=options.mask,  # type: ignore[arg-type]
+        mask=options.mask,
         dtype="fp8_e4m3",
         output_dtype="bf16",
         ragged=True,
         rescale_threshold=options.threshold,
     )
-    inputs = mla_prefill_inputs(
-        config,
-        lengths=[options.rows],
-        num_keys=more,
-        start_pos=more - options.rows,
-        data=options.data,
-        seed=options.seed,
-        quantise=True,
-    )
+    inputs = mla_prefill_inputs(config, **sizes_of(options))
     contestants = []
     if options.aiter:
         contestants.append(of_aiter(options.aiter, options.mask == "causal"))
     if options.kernel:
         contestants.append(of_ours(options.kernel, config, options.knob))
-    reports = [measure(one, inputs, (fewer, more), options) for one in contestants]
-    call = {name: getattr(options, name) for name in ("mask", "data", "rows", "heads", "seed")}
-    if options.json:
-        print(json.dumps({"schema": SCHEMA, "keys": [fewer, more], **call, "kernels": reports}))
-        return
-    shown = ", ".join(f"{name} {value}" for name, value in call.items())
-    print(f"{shown}, keys {more} (per tile: from {fewer} on), mode {options.mode}")
-    for report in reports:
-        show(report, options.mnemonics)
+    keys = lengths_of(options)
+    reports = [measure(one, inputs, keys, options) for one in contestants]
+    tell(reports, options, SCHEMA, ("mask", "data", "rows", "heads", "seed"))
 
 
 if __name__ == "__main__":

@@ -20,11 +20,6 @@ SWIZZLE_ROW_BYTES = max(SM_90A.swizzle_modes)
 SWIZZLE_ALIGN = SM_90A.swizzle_align(SWIZZLE_ROW_BYTES)
 
 
-def swizzle_128(offset: int) -> int:
-    """Where byte `offset` of a tile lies under the 128-byte swizzle: bits 4-6 ^= bits 7-9."""
-    return offset ^ (((offset >> 7) & 7) << 4)
-
-
 @dataclass(frozen=True, slots=True)
 class TmaTile:
     """`rows` rows of `row_bytes` in SMEM, filled by one TMA box of the tensor map `tensor`."""

@@ -29,14 +29,13 @@ class MatrixFormat:
     """One element type as the 32x32 MFMA takes it.
 
     `k`: products each instruction adds. `registers`: of one operand fragment a lane. `transposing`:
-    the LDS read that hands out columns. `pack`: the instruction that makes P of two scores.
+    the LDS read that hands out columns.
     """
 
     element_bytes: int
     k: int
     mfma: str
     transposing: str
-    pack: str
 
     @property
     def registers(self) -> int:
@@ -49,12 +48,8 @@ class MatrixFormat:
 
 
 FORMATS = {
-    "bf16": MatrixFormat(
-        2, 16, "v_mfma_f32_32x32x16_bf16", "ds_read_b64_tr_b16", "v_cvt_pk_bf16_f32"
-    ),
-    "fp8_e4m3": MatrixFormat(
-        1, 64, "v_mfma_f32_32x32x64_f8f6f4", "ds_read_b64_tr_b8", "v_cvt_pk_fp8_f32"
-    ),
+    "bf16": MatrixFormat(2, 16, "v_mfma_f32_32x32x16_bf16", "ds_read_b64_tr_b16"),
+    "fp8_e4m3": MatrixFormat(1, 64, "v_mfma_f32_32x32x64_f8f6f4", "ds_read_b64_tr_b8"),
 }
 
 
@@ -77,29 +72,6 @@ def key_fragments(keys: int, depth: int) -> list[Fragment]:
         fragment(step, block)
         for step in range(depth // MFMA_K)
         for block in range(keys // MFMA_ROWS)
-    ]
-
-
-def value_fragments(keys: int, depth: int) -> list[Fragment]:
-    """V^T as A operand of O^T = V^T P: rows are depth, k runs over keys in the order in which the
-    accumulators of S^T hold them, so that P needs no move between lanes.
-
-    Two ds_read_b64_tr_b16 a fragment (keys 0..3 and 8..11 of a strip of 16 for lanes 0..31, 4..7
-    and 12..15 for lanes 32..63), ordered by strip, then depth block. In a transposing read each
-    group of 16 lanes fetches 4 rows of 4 x 8 bytes; lane j of the group receives column j.
-    """
-
-    def fragment(strip: int, block: int, part: int) -> Fragment:
-        return lambda lane: (
-            MFMA_K * strip + 8 * part + 4 * (lane // 32) + lane % 16 // 4,
-            BF16 * (MFMA_ROWS * block + 16 * (lane // 16 % 2) + 4 * (lane % 4)),
-        )
-
-    return [
-        fragment(strip, block, part)
-        for strip in range(keys // MFMA_K)
-        for block in range(depth // MFMA_ROWS)
-        for part in (0, 1)
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlagen.dsl import Ring, Space, Subtiled, Xor
-from mlagen.kernels.fragments import BF16, key_fragments, value_fragments
+from mlagen.kernels.fragments import BF16, FORMATS, key_fragments, transposed_fragments
 from mlagen.problem import MhaConfig
 
 SWIZZLES = {
@@ -35,7 +35,7 @@ def value_ring(s: Space, k: MhaConfig, *, slots: int) -> Ring:
         layout=Subtiled(k.kv_block, k.depth * BF16, 8, 64),
         slots=slots,
         waves=k.num_warps,
-        fragments=value_fragments(k.kv_block, k.depth),
+        fragments=transposed_fragments(FORMATS["bf16"], k.kv_block, k.depth),
         width=8,
         comment="keys x depth, read transposed by ds_read_b64_tr_b16",
     )

@@ -12,6 +12,7 @@ fused c S - M, and V's scale to O at the end. bf16 prescales Q. The running maxi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from mlagen.dsl import Binding, Operation, Regs, Ring, Space, Tile, Value, bind, record
@@ -390,7 +391,7 @@ class StreamedAttention:
         """Bytes of a head's partial O, which is fp32."""
         return self.held.depth * 4
 
-    @property
+    @cached_property
     def _setup(self) -> Setup:
         return Setup(self.k, self.regs, self.held.tensors, self.pages)
 

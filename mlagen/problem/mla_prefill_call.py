@@ -55,11 +55,9 @@ def plan_inputs(inputs: MlaPrefillInputs, workgroups: int, *, listed: bool = Fal
     return plan_shape(work_shape(inputs, listed=listed), workgroups, inputs.config.kv_block)
 
 
-def whole_tiles(
-    inputs: MlaPrefillInputs, workgroups: int | None = None, *, listed: bool = False
-) -> WorkPlan:
-    """Query tiles of all heads, dealt out one by one to `workgroups` (None: as many as there are).
-    Nothing is cut, so each row is computed as the static grid computes it."""
+def whole_tiles(inputs: MlaPrefillInputs, *, listed: bool = False) -> WorkPlan:
+    """A workgroup for each query tile and head. Nothing is cut, so each row is computed as the
+    static grid computes it."""
     shape = work_shape(inputs, listed=listed)
     items = []
     for batch in range(inputs.batch):
@@ -71,9 +69,8 @@ def whole_tiles(
                 WorkItem(batch, FINAL, start, end, first, last, 0, head)
                 for head in range(shape.heads)
             ]
-    count = len(items) if workgroups is None else workgroups
     nothing = np.zeros(1, np.int32), np.zeros((0, 2), np.int32), np.zeros(0, np.int32)
-    return WorkPlan(shape, *work_arrays([items[at::count] for at in range(count)]), *nothing)
+    return WorkPlan(shape, *work_arrays([item] for item in items), *nothing)
 
 
 def _indptr(counts: Sequence[int]) -> tuple[int, ...]:

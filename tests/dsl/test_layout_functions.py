@@ -5,11 +5,12 @@ import pytest
 from mlagen.dsl.layout import BitMap, Subtiled, Xor, bank_cycles
 from mlagen.dsl.lds import plan_dma, plan_reads
 from mlagen.errors import ScheduleError
-from mlagen.kernels.fragments import key_fragments, value_fragments
+from mlagen.kernels.fragments import FORMATS, key_fragments, transposed_fragments
 from mlagen.kernels.mha_prefill import SWIZZLES
 
 K_LAYOUT = Subtiled(64, 256, 32, 64, Xor((8, 9), (4, 5)))
 V_LAYOUT = Subtiled(64, 256, 8, 64)
+VALUES = transposed_fragments(FORMATS["bf16"], 64, 128)
 
 
 @pytest.mark.parametrize("layout", [K_LAYOUT, V_LAYOUT], ids=["K", "V"])
@@ -34,7 +35,7 @@ def test_dma_lands_in_layout_order(layout):
 
 @pytest.mark.parametrize(
     ("layout", "fragments", "width"),
-    [(K_LAYOUT, key_fragments(64, 128), 16), (V_LAYOUT, value_fragments(64, 128), 8)],
+    [(K_LAYOUT, key_fragments(64, 128), 16), (V_LAYOUT, VALUES, 8)],
     ids=["K", "V"],
 )
 def test_read_plan_addresses_the_fragment(layout, fragments, width):
@@ -46,7 +47,7 @@ def test_read_plan_addresses_the_fragment(layout, fragments, width):
 
 def test_default_swizzles_read_without_bank_conflicts():
     keys = plan_reads(K_LAYOUT, key_fragments(64, 128), 16)
-    values = plan_reads(V_LAYOUT, value_fragments(64, 128), 8)
+    values = plan_reads(V_LAYOUT, VALUES, 8)
     assert keys.cycles == keys.ideal_cycles == 64
     assert values.cycles == values.ideal_cycles == 64
 

@@ -5,11 +5,12 @@ MLAGEN_CROSS_PRODUCT=2000 draws that many, anew each time; without it a few, the
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 
+import draws
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from draws import MODES, drawing, shape_of
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlagen.codegen import build
@@ -27,8 +28,6 @@ STARTS = (0, 1, 63, 64, 100)
 LENGTHS = (0, 1, 300)
 PAGES = (0, 16, 32, 64, 128, 256)
 DATA = ("realistic", "randn", "late_max", "falling", "jumps")
-MODES = ("latest", "earliest", "random")
-DRAWN = int(os.environ.get("MLAGEN_CROSS_PRODUCT", "8"))
 
 
 @lru_cache(maxsize=32)
@@ -37,19 +36,12 @@ def built(config):
 
 
 def keys_of(tiles, tail):
-    return 64 * tiles if tail == 0 else 64 * (tiles - 1) + tail
+    return draws.keys_of(64, tiles, tail)
 
 
 def check(config, lengths, keys, starts, data, seed):
     """`lengths`, `keys`, `starts`: of each sequence; a dense kernel takes the first of each."""
-    if config.ragged:
-        shape = {"lengths": lengths, "num_keys": keys, "start_pos": starts}
-    elif config.page_size:
-        rows = max(max(lengths), 1)
-        shape = {"batch": len(keys), "seq_len": rows, "num_keys": keys, "start_pos": starts}
-    else:
-        rows = max(lengths[0], 1)
-        shape = {"batch": 2, "seq_len": rows, "num_keys": keys[0], "start_pos": starts[0]}
+    shape = shape_of(config, lengths, keys, starts)
     report = verify(built(config), data=data, seed=seed, modes=[MODES[seed % 3]], **shape)
     assert report.passed, str(report.error())
     assert all(c.undecided == 0 for run in report.runs for c in run.comparisons)
@@ -129,15 +121,7 @@ sequences = st.lists(
 ).filter(lambda rows: any(length for length, _, _ in rows))
 
 
-@settings(
-    max_examples=DRAWN,
-    derandomize="MLAGEN_CROSS_PRODUCT" not in os.environ,
-    database=None,
-    deadline=None,
-    # A failing example is small as it is; shrinking it would build hundreds of kernels.
-    phases=(Phase.generate,),
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@drawing(8)
 @pytest.mark.filterwarnings("ignore:The recursion limit will not be reset")  # the emulator's JIT
 @given(configs, sequences, st.sampled_from(DATA), st.integers(0, 999))
 def test_a_draw_of_all_the_rest(config, rows, data, seed):

@@ -7,13 +7,13 @@ that are not 1. MLAGEN_CROSS_PRODUCT=2000 draws that many of the product, anew e
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from draws import MODES, drawing, keys_of, shape_of, verified
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlagen.codegen import build
@@ -21,7 +21,6 @@ from mlagen.errors import ConfigError
 from mlagen.ops import MhaKernel
 from mlagen.problem import MhaConfig, MhaInputs, compare, exact, rounded
 from mlagen.testdata import mha_inputs
-from mlagen.verify import verify
 
 TILES = [(128, 64), (128, 128), (64, 64), (64, 128)]  # depth, keys
 TAILS = (0, 1, 47)  # keys in the last tile; 0: it is full
@@ -32,7 +31,6 @@ MASKS = (
 )  # fmt: skip
 PAGES = (0, 16, 32, 64, 128, 192)
 LENGTHS, KEYS, STARTS = [300, 0, 1, 256, 33], [300, 70, 0, 129, 64], [0, 3, 5, 100, 63]
-DRAWN = int(os.environ.get("MLAGEN_CROSS_PRODUCT", "3"))
 
 
 @lru_cache(maxsize=64)
@@ -45,16 +43,7 @@ def config_of(heads=(1, 1), tile=(128, 128), **fields):
 
 
 def check(config, knobs=(), **shape):
-    report = verify(built(config, **dict(knobs)), **shape)
-    assert report.right, (shape, str(report.error()))
-    assert report.clean, (shape, [finding.render() for finding in report.findings])
-    assert report.proved
-    assert all(c.undecided == c.nans == 0 for run in report.runs for c in run.comparisons)
-    return report
-
-
-def keys_of(kv_block, tiles, tail):
-    return kv_block * tiles if tail == 0 else kv_block * (tiles - 1) + tail
+    return verified(built(config, **dict(knobs)), **shape)
 
 
 @pytest.mark.parametrize("n", range(1, 8))
@@ -226,27 +215,11 @@ sequences = st.lists(
 ).filter(lambda rows: any(length for length, _, _ in rows))
 
 
-@settings(
-    max_examples=DRAWN,
-    derandomize="MLAGEN_CROSS_PRODUCT" not in os.environ,
-    database=None,
-    deadline=None,
-    # A failing example is small as it is; shrinking it would build hundreds of kernels.
-    phases=(Phase.generate,),
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@drawing(3)
 @pytest.mark.filterwarnings("ignore:The recursion limit will not be reset")  # the emulator's JIT
 @given(configs, sequences, st.sampled_from(KINDS), st.integers(0, 999))
 def test_a_draw_of_the_product(config, rows, data, seed):
     lengths, tiles, starts = (list(column) for column in zip(*rows, strict=True))
     keys = [keys_of(config.kv_block, *of) for of in tiles]
-    if config.ragged:
-        shape = {"lengths": lengths, "num_keys": keys, "start_pos": starts}
-    elif config.page_size:
-        rows = max(max(lengths), 1)
-        shape = {"batch": len(keys), "seq_len": rows, "num_keys": keys, "start_pos": starts}
-    else:
-        seq_len = max(lengths[0], 1)
-        shape = {"batch": 2, "seq_len": seq_len, "num_keys": keys[0], "start_pos": starts[0]}
-    mode = ("latest", "earliest", "random")[seed % 3]
-    check(config, data=data, seed=seed, modes=[mode], **shape)
+    shape = shape_of(config, lengths, keys, starts)
+    check(config, data=data, seed=seed, modes=[MODES[seed % 3]], **shape)

@@ -5,10 +5,9 @@ MLAGEN_CROSS_PRODUCT=2000 draws that many, anew each time.
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from draws import MODES, drawing, shape_of
+from hypothesis import given
 from hypothesis import strategies as st
 from mla_cases import built, check, keys_of
 
@@ -21,8 +20,6 @@ MASKS = (
 HEADS = ((1, 1), (4, 1), (8, 2), (6, 3))
 PAGES = (0, 0, 1, 16, 32, 64, 128, 192)
 DATA = ("realistic", "randn", "late_max", "falling", "jumps", "half", "peaked", "constant")
-MODES = ("latest", "earliest", "random")
-DRAWN = int(os.environ.get("MLAGEN_CROSS_PRODUCT", "3"))
 
 configs = st.builds(
     lambda heads, **fields: MlaConfig(*heads, **fields),
@@ -47,25 +44,10 @@ sequences = st.lists(
 ).filter(lambda rows: any(length for length, _, _ in rows))
 
 
-@settings(
-    max_examples=DRAWN,
-    derandomize="MLAGEN_CROSS_PRODUCT" not in os.environ,
-    database=None,
-    deadline=None,
-    # A failing example is small as it is; shrinking it would build hundreds of kernels.
-    phases=(Phase.generate,),
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@drawing(3)
 @pytest.mark.filterwarnings("ignore:The recursion limit will not be reset")  # the emulator's JIT
 @given(configs, sequences, st.sampled_from(DATA), st.integers(0, 999))
 def test_a_draw_of_the_product(config, rows, data, seed):
     lengths, keys, starts = (list(column) for column in zip(*rows, strict=True))
-    if config.ragged:
-        shape = {"lengths": lengths, "num_keys": keys, "start_pos": starts}
-    elif config.page_size:
-        seq_len = max(max(lengths), 1)
-        shape = {"batch": len(keys), "seq_len": seq_len, "num_keys": keys, "start_pos": starts}
-    else:
-        seq_len = max(lengths[0], 1)
-        shape = {"batch": 2, "seq_len": seq_len, "num_keys": keys[0], "start_pos": starts[0]}
+    shape = shape_of(config, lengths, keys, starts)
     check(built(config), data=data, seed=seed, modes=[MODES[seed % 3]], **shape)

@@ -58,12 +58,6 @@ def place_of(context: int, buffer: int, address: int) -> int:
 
 
 @compiled
-def operand64(context: int, wave: int, kind: int, value: int) -> int:
-    """A scalar operand's 64-bit value (constants are sign- or zero-extended by the translator)."""
-    return get64(scalar_base(context, wave), value) if kind == y.S_SCALAR else value
-
-
-@compiled
 def operand32(context: int, wave: int, kind: int, value: int) -> int:
     if kind == y.S_SCALAR:
         return get32(scalar_base(context, wave), value)

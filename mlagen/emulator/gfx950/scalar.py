@@ -37,11 +37,6 @@ def put64(scalars: int, index: int, value: int) -> None:
 
 
 @compiled
-def unsigned_less(x: int, y: int) -> bool:
-    return (x ^ -0x8000000000000000) < (y ^ -0x8000000000000000)
-
-
-@compiled
 def scalar_compare(op: int, scalars: int, a: int, b: int) -> None:
     """s_cmp_*: SCC = relation. a and b are 64-bit values, zero-extended for 32-bit compares."""
     x = signed32(a)
