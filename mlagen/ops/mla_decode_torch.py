@@ -19,11 +19,9 @@ CACHE_TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
 @cache
 def _built(config: MlaDecodeConfig) -> MlaDecodeKernel:
     """The kernel of a problem, built once."""
-    from mlagen.ops import kernel_of
-    from mlagen.request import build_artifact
+    from mlagen.request import build_artifact, callable_of
 
-    artifact = build_artifact("mla_decode_sm90", config.to_fields(), {})
-    kernel = kernel_of(artifact, build=lambda name, fields: build_artifact(name, fields, {}))
+    kernel = callable_of(build_artifact("mla_decode_sm90", config.to_fields(), {}))
     assert isinstance(kernel, MlaDecodeKernel)
     return kernel
 
