@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.bench.case import Call, Case, Ours
+from mlagen.bench.timing import Clock
 from mlagen.bench.workload import Workload
 from mlagen.errors import ConfigError, MissingError
 from mlagen.ops import MlaDecodeKernel
@@ -52,13 +53,13 @@ class CudaLab:
         except ModuleNotFoundError as error:
             raise MissingError(
                 "the benchmark's tensors are torch's", hint="pip install torch"
-            ) from (error)
+            ) from error
         if not torch.cuda.is_available():
             raise MissingError(
                 "torch finds no NVIDIA GPU", hint="`mlagen doctor` shows what is there"
             )
         self.torch, self.kernel = torch, kernel
-        self.clock = TorchClock(torch)
+        self.clock: Clock = TorchClock(torch)
 
     def facts(self) -> dict[str, str]:
         properties = self.torch.cuda.get_device_properties(self.torch.cuda.current_device())

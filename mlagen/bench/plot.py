@@ -23,9 +23,9 @@ def check_path(path: Path | str) -> Path:
     try:
         import matplotlib  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
     except ModuleNotFoundError as error:
-        raise MissingError("plots are made by matplotlib", hint="pip install 'mlagen[plot]'") from (
-            error
-        )
+        raise MissingError(
+            "plots are made by matplotlib", hint="pip install 'mlagen[plot]'"
+        ) from error
     return file
 
 

@@ -120,7 +120,7 @@ class BenchReport:
 
     def table(self) -> list[tuple[str, ...]]:
         """The rows as text, in `COLUMNS`."""
-        lines = []
+        lines: list[tuple[str, ...]] = []
         for row in self.rows:
             for result in row.results:
                 error = "" if result.error is None else f"{result.error:.1e}"
