@@ -1,10 +1,11 @@
 """FlashMLA's own test of dense decoding, as it is fetched, over `mlagen.compat.flash_mla`.
 
-    python tests/gpu/flash_mla_tests.py FOLDER [--part I/N] [--only speed|results] [--jobs N]
+    python tests/gpu/flash_mla_tests.py FOLDER [--part I/N] [--only speed|results] [--jobs N] [--seconds N]
 
 FOLDER is a checkout of FlashMLA; its tests/test_flash_mla_dense_decoding.py is imported and its
 main() called. Nothing in it is changed but which of its cases a process runs: `--part` takes a
-share of them, `--jobs` starts a process for each share. Needs a Hopper GPU, torch and triton.
+share of them, `--jobs` starts a process for each share; no case is begun after `--seconds`. Needs a
+Hopper GPU, torch and triton.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 TEST = "test_flash_mla_dense_decoding"
+KEPT = ("FAILED", "RESULT")
 
 
 def share(case: Any, parts: int) -> int:
@@ -31,8 +33,8 @@ def share(case: Any, parts: int) -> int:
     return 1 + zlib.crc32(key.encode()) % (parts - 1) if parts > 1 else 0
 
 
-def run(folder: Path, part: int, parts: int, only: str | None) -> int:
-    """Runs a share of the cases; how many failed."""
+def run(folder: Path, part: int, parts: int, only: str | None, most: float) -> int:
+    """Runs a share of the cases; how many failed or were not begun."""
     import torch
 
     from mlagen.compat import flash_mla
@@ -40,14 +42,17 @@ def run(folder: Path, part: int, parts: int, only: str | None) -> int:
     flash_mla.install()
     sys.path.insert(0, str(folder / "tests"))
     module = importlib.import_module(TEST)
-    original, passed, failed = module.test_flash_mla, 0, 0
+    original, passed, failed, left = module.test_flash_mla, 0, 0, 0
     started = time.monotonic()
 
     def test(case: Any) -> None:
-        nonlocal passed, failed
+        nonlocal passed, failed, left
         if only is not None and case.test_performance != (only == "speed"):
             return
         if share(case, parts) != part:
+            return
+        if time.monotonic() - started > most:
+            left += 1
             return
         for _ in range(20):
             torch.cuda.empty_cache()
@@ -68,8 +73,9 @@ def run(folder: Path, part: int, parts: int, only: str | None) -> int:
     module.test_flash_mla = test
     module.main(torch.bfloat16)
     seconds = time.monotonic() - started
-    print(f"RESULT part {part}/{parts}: {passed} passed, {failed} failed, {seconds:.0f} s")
-    return failed
+    counts = f"{passed} passed, {failed} failed, {left} not begun"
+    print(f"RESULT part {part}/{parts}: {counts}, {seconds:.0f} s")
+    return failed + left
 
 
 def main() -> None:
@@ -78,13 +84,14 @@ def main() -> None:
     parser.add_argument("--part", default="0/1")
     parser.add_argument("--only", choices=["speed", "results"])
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     options = parser.parse_args()
     if not (options.folder / "tests" / f"{TEST}.py").is_file():
         raise SystemExit(f"{options.folder} is no checkout of FlashMLA: it has no tests/{TEST}.py")
     if options.jobs == 1:
         part, parts = map(int, options.part.split("/"))
-        raise SystemExit(bool(run(options.folder, part, parts, options.only)))
-    base = [sys.executable, __file__, str(options.folder)]
+        raise SystemExit(bool(run(options.folder, part, parts, options.only, options.seconds)))
+    base = [sys.executable, __file__, str(options.folder), "--seconds", str(options.seconds)]
     base += [] if options.only is None else ["--only", options.only]
     started = [
         subprocess.Popen([*base, "--part", f"{part}/{options.jobs}"], text=True,
@@ -93,7 +100,7 @@ def main() -> None:
     ]  # fmt: skip
     for process in started:
         text, _ = process.communicate()
-        lines = [line for line in text.splitlines() if line.startswith(("FAILED", "RESULT"))]
+        lines = [line for line in text.splitlines() if line.startswith(KEPT) or "TFLOPS" in line]
         print("\n".join(lines or text.splitlines()[-15:]), flush=True)
     raise SystemExit(any(process.returncode for process in started))
 
