@@ -1,6 +1,6 @@
 """FlashMLA's own test of dense decoding, as it is fetched, over `mlagen.compat.flash_mla`.
 
-    python tests/gpu/flash_mla_tests.py FOLDER [--part I/N] [--only speed|results] [--jobs N] [--seconds N]
+    python tests/gpu/flash_mla_tests.py FOLDER [--jobs N] [--seconds N] [--only speed|results]
 
 FOLDER is a checkout of FlashMLA; its tests/test_flash_mla_dense_decoding.py is imported and its
 main() called. Nothing in it is changed but which of its cases a process runs: `--part` takes a
@@ -81,7 +81,7 @@ def run(folder: Path, part: int, parts: int, only: str | None, most: float) -> i
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--part", default="0/1")
+    parser.add_argument("--part", default="0/1", metavar="I/N")
     parser.add_argument("--only", choices=["speed", "results"])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"))
