@@ -74,7 +74,7 @@ class Judge:
         """A relative error below `PEER_LIMIT`."""
         verdict = self._error(self._own(out))
         limit = PEER_LIMIT[self.case.workload.config.cache_dtype]
-        if verdict.error <= limit:
+        if verdict.wrong or verdict.error <= limit:
             return verdict
         return replace(verdict, wrong=f"its relative error is above {limit:.3g}")
 
