@@ -11,12 +11,14 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import CudaLauncher, Launcher, LaunchReport
-from mlagen.launch.gpu import GpuLauncher
+from mlagen.launch.device_tensor import is_torch
+from mlagen.launch.gpu import GpuLauncher, torch_stream
 from mlagen.ops.mla_decode_known import Key, KnownCalls, places
 from mlagen.ops.mla_decode_plan import MlaDecodePlan, PlanTensors, make_plan
 from mlagen.ops.mla_decode_tensors import (
     Memory,
     TorchMemory,
+    Workspace,
     as_host,
     check,
     check_rows,
@@ -101,6 +103,7 @@ class MlaDecodeKernel:
         self._build_merge, self._memory = merge, memory
         self._merge: Artifact | None = None
         self._plans: dict[Any, MlaDecodePlan] = {}
+        self._workspaces: dict[Any, Workspace] = {}
         self._known = KnownCalls()
 
     def __repr__(self) -> str:
@@ -118,6 +121,7 @@ class MlaDecodeKernel:
         blocks: int = H200_SMS,
         split_keys: int | None = None,
         room: Sequence[int] | Any | None = None,
+        memory: Memory | None = None,
     ) -> MlaDecodePlan:
         """Deals out the work of calls with sequences of `lengths` keys and makes its tensors.
 
@@ -125,7 +129,8 @@ class MlaDecodeKernel:
         is; for a tensor of a GPU the call waits. `q_lens`: new tokens of each sequence, for a q
         packed as [tokens, num_heads, 576]. `blocks`: SMs to fill. `split_keys`: split every so many
         keys, a multiple of 64, instead of evenly; a row's bits are then the same whatever else is
-        in the batch. `room`: lengths that `plan.update` shall have tensors for.
+        in the batch. `room`: lengths that `plan.update` shall have tensors for. `memory`: where its
+        tensors come from.
 
         Raises ConfigError for numbers that do not fit, and where split work has no merge kernel.
         """
@@ -136,10 +141,12 @@ class MlaDecodeKernel:
                     hint="mlagen.build('mla_decode_sm90', ..) brings it",
                 )
             blocks = 1  # where nothing runs at once, splitting never pays
+        if memory is None:
+            memory = self._memory if self._memory is not None else TorchMemory(device)
         return make_plan(
             self.config,
             as_host("lengths", lengths),
-            self._memory if self._memory is not None else TorchMemory(device),
+            memory,
             self.__call__,
             q_lens=None if q_lens is None else as_host("q_lens", q_lens),
             blocks=blocks,
@@ -148,12 +155,24 @@ class MlaDecodeKernel:
         )
 
     def _usual_plan(self, q: Any, batch: int, max_pages: int) -> MlaDecodePlan:
-        """The plan of a call that brings none: as if all sequences filled their table."""
-        device = getattr(q, "device", None)
-        key = (batch, max_pages, str(device))
+        """The plan of a call that brings none: as if all sequences filled their table, about.
+
+        Calls of one stream come one after the other and share a workspace; those of two may run at
+        once. Lengths are taken an eighth of a power of two further, so that a table that grows with
+        its sequences does not need a plan at every step.
+        """
+        device, stream = getattr(q, "device", None), _stream(q)
+        step = 1 << max(max_pages.bit_length() - 4, 0)
+        most = -(-max_pages // step) * step * self.config.page_size
+        key = (batch, most, str(device), stream)
         if key not in self._plans:
-            most = min(max_pages * self.config.page_size, 2**31 - 1)
-            self._plans[key] = self.plan([most] * batch, device=device)
+            place = key[2:]
+            if place not in self._workspaces:
+                memory = self._memory if self._memory is not None else TorchMemory(device)
+                self._workspaces[place] = Workspace(memory)
+            self._plans[key] = self.plan(
+                [min(most, 2**31 - 1)] * batch, device=device, memory=self._workspaces[place]
+            )
         return self._plans[key]
 
     # ---- calls ------------------------------------------------------------------------------
@@ -262,8 +281,8 @@ class MlaDecodeKernel:
             return None, out, lse
         if type(scales[0]) is not float or type(scales[1]) is not float:
             return None, out, lse
-        # Without a plan it is the usual one, which shapes and device determine.
-        of_plan = () if plan is None else plan.key
+        # Without a plan it is the usual one, which shapes, device and stream determine.
+        of_plan = ("usual", _stream(q)) if plan is None else plan.key
         if of_plan is None or (plan is not None and plan.config is not self.config):
             return None, out, lse
         if out is None:
@@ -423,3 +442,8 @@ class MlaDecodeKernel:
             assert self._build_merge is not None  # a plan without it splits nothing
             self._merge = self._build_merge()
         return self._merge
+
+
+def _stream(q: Any) -> int | None:
+    """torch's current stream where `q` is; None for another library's tensor."""
+    return torch_stream(sys.modules["torch"], q.device.index)() if is_torch(q) else None

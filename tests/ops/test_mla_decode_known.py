@@ -21,6 +21,7 @@ from mlagen.errors import ConfigError
 from mlagen.launch import CudaLauncher
 from mlagen.launch.cuda_driver import CudaDriver
 from mlagen.ops import MlaDecodeKernel, mla_decode_known
+from mlagen.ops.mla_decode_tensors import Workspace
 from mlagen.problem import MlaDecodeConfig
 
 CONFIG = MlaDecodeConfig(64, q_len=2)
@@ -195,6 +196,37 @@ def test_no_tensor_is_kept(kernel: MlaDecodeKernel) -> None:
     del tensors, plan, out, lse
     gc.collect()
     assert [ref() for ref in watched] == [None] * len(watched)
+
+
+def test_usual_plans_of_one_stream_share_a_workspace(
+    kernel: MlaDecodeKernel, api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def partial(stream: int, batch: int, pages: int) -> int:
+        torch = sys.modules["torch"]
+        found = SimpleNamespace(cuda_stream=stream)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: found)
+        table = Tensor((batch, pages), "int32")
+        kernel(**given(batch, block_table=table), scale=0.25)
+        assert api.launches[-1]["stream"] == stream
+        return pointers(api)["partial_o"]
+
+    first = partial(5, 3, 20)
+    assert partial(5, 3, 40) == partial(5, 7, 20) == first
+    assert partial(6, 3, 20) != first
+    plans = len(kernel._plans)
+    for pages in range(64, 80):  # a table that grows page by page
+        partial(5, 3, pages)
+    assert len(kernel._plans) <= plans + 3
+
+
+def test_a_workspace_grows() -> None:
+    space = Workspace(Memory())
+    small = space.empty((3, 64), "fp32")
+    assert space.empty((2, 64), "fp32") is small
+    large = space.empty((4, 64), "fp32")
+    assert large.shape == (6, 64)
+    assert space.empty((3, 64), "fp32") is large
+    assert space.empty((3, 512), "fp32").shape == (3, 512)
 
 
 def test_memory_has_an_end(kernel: MlaDecodeKernel, monkeypatch: pytest.MonkeyPatch) -> None:
