@@ -37,10 +37,9 @@ def build(
     ConfigError for an unknown field, knob or value, and what the build refuses (`mlagen.errors`).
     """
     # Imported here: `import mlagen.launch` runs this file and must not load the generator.
-    from mlagen.ops import kernel_of
-    from mlagen.request import build_artifact
+    from mlagen.request import build_artifact, callable_of
 
     artifact = build_artifact(
         kernel, fields, knobs or {}, target=target, templates=templates, allow_unproved=False
     )
-    return kernel_of(artifact, launcher, build=lambda name, more: build_artifact(name, more, {}))
+    return callable_of(artifact, launcher)
