@@ -163,3 +163,29 @@ def show(study: str | None, lines: int, store_path: str | None, as_json: bool) -
     print_facts(facts(found, trials, winner))
     click.echo()
     print_table("trials", TRIAL_COLUMNS, trial_rows(found, trials, lines))
+
+
+@command.command("export")
+@click.argument("studies", nargs=-1, metavar="[STUDY]..")
+@click.option("-o", "--out", required=True, metavar="FILE.json",
+              help="Winners of other questions that it holds stay.")  # fmt: skip
+@store_option
+def export(studies: tuple[str, ...], out: str, store_path: str | None) -> None:
+    """Write confirmed winners, of all studies or of those named, as a file to review."""
+    from mlagen.tune import open_store
+    from mlagen.tune.tuned_file import export_to
+
+    for line in export_to(open_store(store_path), studies, out):
+        click.echo(line)
+
+
+@command.command("import")
+@click.argument("path", metavar="FILE.json")
+@store_option
+def import_(path: str, store_path: str | None) -> None:
+    """Put the winners of an exported file into the store: launches take them from now on."""
+    from mlagen.tune import open_store
+    from mlagen.tune.tuned_file import import_from
+
+    for line in import_from(open_store(store_path), path):
+        click.echo(line)

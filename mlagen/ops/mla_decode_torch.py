@@ -20,11 +20,12 @@ CACHE_TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
 def decode_kernel(config: MlaDecodeConfig) -> MlaDecodeKernel:
     """The kernel of a problem, built once."""
     from mlagen.ops import kernel_of
-    from mlagen.request import build_artifact
+    from mlagen.request import build_artifact, build_best
 
-    artifact = build_artifact("mla_decode_sm90", config.to_fields(), {})
+    artifact, choice = build_best("mla_decode_sm90", config.to_fields())
     kernel = kernel_of(artifact, build=lambda name, fields: build_artifact(name, fields, {}))
     assert isinstance(kernel, MlaDecodeKernel)
+    kernel.choice = str(choice)
     return kernel
 
 

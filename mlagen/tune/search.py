@@ -76,7 +76,9 @@ class _Exhaustive:
 class _Sampled:
     """Optuna's samplers over an in-memory study."""
 
-    def __init__(self, space: Space, sampler: str, seed: int, first: list[dict[str, Value]]) -> None:
+    def __init__(
+        self, space: Space, sampler: str, seed: int, first: list[dict[str, Value]]
+    ) -> None:
         optuna = _optuna()
         samplers = {
             "tpe": lambda: optuna.samplers.TPESampler(
