@@ -59,6 +59,7 @@ def describe(
         problem_type: Any = schedule.problem_type
         problem = problem_type.from_fields(fields)
     cost = cost or ("predicted" if schedule.target == PREDICTS else "measured")
+    _require_cost(cost, schedule.target)
     space = space_of(schedule, problem, limits)
     artifact = build_artifact(kernel, fields, space.default, target=schedule.target)
     shape, device = _call(artifact, shapes, cost)
@@ -70,16 +71,19 @@ def describe(
                      versions(kernel, schedule.target))  # fmt: skip
 
 
+def _require_cost(cost: Cost, target: str) -> None:
+    if cost == "predicted" and target != PREDICTS:
+        raise ConfigError(
+            f"no model predicts {target}; it knows {PREDICTS}",
+            hint="--cost measured, on a machine with the GPU",
+        )
+
+
 def _call(
     artifact: Artifact, shapes: Sequence[str], cost: Cost
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The sizes of the call and the device that gives its cost."""
     if cost == "predicted":
-        if artifact.manifest.target != PREDICTS:
-            raise ConfigError(
-                f"no model predicts {artifact.manifest.target}; it knows {PREDICTS}",
-                hint="--cost measured, on a machine with the GPU",
-            )
         from mlagen.judging import sizes_of
         from mlagen.tune import predicted
 

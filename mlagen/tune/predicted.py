@@ -17,7 +17,8 @@ from mlagen.timing.corners import corners
 from mlagen.timing.simulate import time_job
 from mlagen.verify import VerifyReport, kind_of, verify
 
-_BYTES = 1 << 30  # of the tensors of a call that is emulated
+MOST_BYTES = 1 << 30  # of the tensors of a call that is emulated
+_SMALLER = "fewer heads, sequences or tokens: the hot loop is the same"
 _FEW = 2  # workgroups of a large grid that are verified
 
 
@@ -30,12 +31,18 @@ def device() -> dict[str, Any]:
 def check_shape(artifact: Artifact, shape: Mapping[str, Any]) -> None:
     """ConfigError for a call that the kernel refuses, or that is too large to be emulated."""
     kind = kind_of(artifact)
-    bytes_ = _bytes_of(kind.inputs(artifact.manifest.problem, data="realistic", seed=0, **shape))
-    if bytes_ > _BYTES:
+    try:
+        inputs = kind.inputs(artifact.manifest.problem, data="realistic", seed=0, **shape)
+    except MemoryError:
         raise ConfigError(
-            f"the tensors of this call have {bytes_ / 2**30:.1f} GiB; trials emulate calls of up "
-            f"to {_BYTES / 2**30:.0f} GiB",
-            hint="fewer heads, sequences or tokens: the hot loop is the same",
+            "the tensors of this call take more memory than there is", hint=_SMALLER
+        ) from None
+    bytes_ = _bytes_of(inputs)
+    if bytes_ > MOST_BYTES:
+        raise ConfigError(
+            f"the tensors of this call have {bytes_ >> 10} KiB; trials emulate calls of up to "
+            f"{MOST_BYTES >> 10} KiB",
+            hint=_SMALLER,
         )
 
 

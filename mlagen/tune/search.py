@@ -33,11 +33,18 @@ class Search(Protocol):
         ...
 
 
+def check_sampler(name: str) -> None:
+    """ConfigError for an unknown name, MissingError for one that needs Optuna where it is not."""
+    require_name("sampler", name, SAMPLERS)
+    if name not in ("auto", "exhaustive"):
+        _optuna()
+
+
 def make_search(
     space: Space, sampler: str, *, seed: int, first: Iterable[Knobs], budget: int | None
 ) -> Search:
     """The search of a name among SAMPLERS. `first`: variants to begin with, those of the space."""
-    require_name("sampler", sampler, SAMPLERS)
+    check_sampler(sampler)
     if sampler == "auto":
         few = space.size <= EXHAUSTIVE and (budget is None or budget >= space.size)
         sampler = "exhaustive" if few else "tpe"

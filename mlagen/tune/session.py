@@ -9,15 +9,14 @@ from pathlib import Path
 
 from mlagen.tune.judge import Described, describe, judge, warm_up
 from mlagen.tune.sandbox import Sandbox
-from mlagen.tune.search import make_search
+from mlagen.tune.search import check_sampler, make_search
 from mlagen.tune.space import Knobs, Value
 from mlagen.tune.store import Store, Study, Trial, best_of
 from mlagen.tune.tuner import Budget, Progress, Tuner, Watch
-from mlagen.tune.values import Cost, Job, Question
-from mlagen.tune.workers import LocalWorkers, Workers, judged
+from mlagen.tune.values import Cost, Question
+from mlagen.tune.workers import LocalWorkers, Workers
 
 _DESCRIBE = 300.0  # seconds: the first run on a machine compiles the emulator
-_SECOND_LOOK = ("latest", "earliest", "random")
 MakeWorkers = Callable[[Question, float], Workers]
 
 
@@ -64,6 +63,7 @@ def tune(
     `first`: variants to begin with, behind the reference. Raises what the kernel, its problem or
     the shape refuses, before the store is touched; StoreError where that cannot be written.
     """
+    check_sampler(request.sampler)
     sandbox = Sandbox()
     try:
         described: Described = sandbox.call(
@@ -72,6 +72,21 @@ def tune(
         )  # fmt: skip
     finally:
         sandbox.close()
+    make = make_workers or _local(request.jobs)
+    workers = make(described.question, request.limit)
+    return search_described(described, request, store, workers, watch=watch, first=first)
+
+
+def search_described(
+    described: Described,
+    request: Request,
+    store: Store,
+    workers: Workers,
+    *,
+    watch: Watch = lambda progress: None,
+    first: Sequence[Knobs] = (),
+) -> Result:
+    """`tune` without asking the schedule. The workers are closed when it ends."""
     question, space = described.question, described.space
     reference = described.default if space.holds(described.default) else space.default
     study = store.study(question, reference)
@@ -80,15 +95,15 @@ def tune(
     search = make_search(
         space, request.sampler, seed=request.seed, first=beginning, budget=request.trials
     )
-    workers = (make_workers or _local(request.jobs))(question, request.limit)
     tuner = Tuner(
         described, store, search, workers,
         reference=study.reference, budget=Budget(request.trials, request.seconds), watch=watch,
         seed=request.seed,
     )  # fmt: skip
     progress = tuner.run()
-    winner = _confirmed(described, store, study, request.limit)
     trials = tuple(store.trials(study, code=code))
+    best = best_of(list(trials))
+    winner = best if best is not None and best.confirmed == "yes" else None
     return Result(described, study, progress, winner, trials, search.name)
 
 
@@ -110,27 +125,6 @@ def _former(store: Store, study: Study, count: int = 3) -> list[dict[str, Value]
     costed = [trial for trial in store.trials(study) if trial.cost is not None]
     costed.sort(key=lambda trial: (trial.confirmed != "yes", trial.cost or 0.0))
     return [trial.knobs for trial in costed[:count]]
-
-
-def _confirmed(described: Described, store: Store, study: Study, limit: float) -> Trial | None:
-    """The best variant that passes a second look: other numbers, random completion times. One that
-    does not is no winner, and its record says why."""
-    code = described.versions["code"]
-    sandbox = Sandbox(warm_for(described.question))
-    try:
-        while (best := best_of(store.trials(study, code=code))) is not None:
-            if best.confirmed == "yes":
-                return best
-            job = Job(described.question, best.knobs, study.reference, described.interface,
-                      seed=1000 + best.id, modes=_SECOND_LOOK)  # fmt: skip
-            outcome = judged(sandbox, judge, job, 4 * limit)
-            if outcome.verdict == "passed":
-                store.confirm(best.id, "yes")
-            else:
-                store.confirm(best.id, outcome.message, outcome)
-        return None
-    finally:
-        sandbox.close()
 
 
 def open_store(path: Path | str | None) -> Store:

@@ -21,7 +21,7 @@ from mlagen.request import require_name
 
 Value = int | float | str | bool
 Knobs = Mapping[str, Value]
-_PATIENCE = 5.0  # seconds that a schedule may run, once
+_PATIENCE = 2.0  # seconds that a schedule may run, once
 
 
 class Dimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

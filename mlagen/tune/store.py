@@ -205,6 +205,14 @@ class Store:
         )  # fmt: skip
         return [json.loads(knobs) for knobs, owner, beat in rows if dead(owner, beat, now)]
 
+    def pending(self, study: Study, code: str) -> int:
+        """Trials that were begun and not finished, whoever has them."""
+        ((count,),) = self._rows(
+            "SELECT count(*) FROM trial WHERE study = ? AND code = ? AND state = 'running'",
+            study.id, code,
+        )  # fmt: skip
+        return int(count)
+
     def running(self, study: Study) -> int:
         """Trials that somebody is at."""
         now = time.time()

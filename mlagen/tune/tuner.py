@@ -20,6 +20,8 @@ from mlagen.tune.values import Job, Outcome
 from mlagen.tune.workers import Workers
 
 HOPELESS = 1.3  # times the best estimate, beyond which a variant is not verified
+SECOND_SEED = 1000  # of inputs, plus the trial's number
+_SECOND_LOOK = ("latest", "earliest", "random")
 _POLL, _BEAT = 0.5, 10.0  # seconds
 _WAIT = 2.0  # seconds between looks at what other tuners are at
 
@@ -83,35 +85,64 @@ class Tuner:
         self._hurdle: float | None = None
 
     def run(self) -> Progress:
-        """Judge until the budget or the space is used up. What runs then is waited for."""
-        started = last_beat = time.monotonic()
-        self._learn()
-        asked_all = False
+        """Judge until the budget or the space is used up, and look twice at the best."""
         try:
-            while True:
-                now = time.monotonic()
-                self.progress.seconds = now - started
-                spent = self._spent()
-                while not spent and not asked_all and len(self._running) < self.workers.slots:
-                    asked_all = not self._begin()
-                    spent = self._spent()
-                self.progress.running = len(self._running)
-                self.watch(self.progress)
-                if not self._running and (spent or asked_all):
-                    # A variant that another tuner holds may come back, should that one die.
-                    if spent or not self.store.running(self.study):
-                        return self.progress
-                    time.sleep(_WAIT)
-                    asked_all = not self._retry()
-                for number, outcome in self.workers.finished(_POLL):
-                    self._end(number, outcome)
-                if now - last_beat > _BEAT:
-                    self.store.beat()
-                    last_beat = now
-                self._learn()
+            self._judge()
+            self._confirm()
+            return self.progress
         finally:
             self.workers.close()
             self.store.release()
+
+    def _judge(self) -> None:
+        """Until nothing may be begun any more; what runs then is waited for."""
+        started = last_beat = time.monotonic()
+        self._learn()
+        asked_all = False
+        while True:
+            now = time.monotonic()
+            self.progress.seconds = now - started
+            spent = self._spent()
+            while not spent and not asked_all and len(self._running) < self.workers.slots:
+                asked_all = not self._begin()
+                spent = self._spent()
+            self.progress.running = len(self._running)
+            self.watch(self.progress)
+            if not self._running and (spent or asked_all):
+                # A variant that another tuner holds may come back, should that one die.
+                if spent or not self.store.pending(self.study, self.code):
+                    return
+                time.sleep(_WAIT)
+                asked_all = not self._retry()
+            for number, outcome in self.workers.finished(_POLL):
+                self._end(number, outcome)
+            if now - last_beat > _BEAT:
+                self.store.beat()
+                last_beat = now
+            self._learn()
+
+    def _confirm(self) -> None:
+        """A second look at the best: other numbers, random completion times. One that does not
+        pass is no winner, its record says why, and the next best is looked at."""
+        while True:
+            best = best_of(self.store.trials(self.study, code=self.code))
+            self.progress.best = best
+            if best is None or best.confirmed == "yes":
+                return
+            job = Job(self.described.question, best.knobs, self.study.reference,
+                      self.described.interface, seed=SECOND_SEED + best.id,
+                      modes=_SECOND_LOOK)  # fmt: skip
+            self.workers.submit(best.id, job)
+            ended: list[tuple[int, Outcome]] = []
+            while not ended:
+                ended = list(self.workers.finished(_POLL))
+            outcome = ended[0][1]
+            if outcome.verdict == "lost":
+                return  # the best stays unconfirmed: another run may look again
+            if outcome.verdict == "passed":
+                self.store.confirm(best.id, "yes")
+            else:
+                self.store.confirm(best.id, outcome.message or outcome.verdict, outcome)
 
     def _spent(self) -> bool:
         budget, begun = self.budget, self.progress.judged + len(self._running)

@@ -40,16 +40,20 @@ def test_the_space_is_what_the_schedule_declares() -> None:
 
 def test_choices_that_change_the_call_are_left_out_unless_asked_for() -> None:
     prefill, problem = load("mla_prefill_v2"), MlaConfig(num_heads=1, num_kv_heads=1)
-    space = space_of(prefill, problem, {})
+    declared = prefill.build(problem, {}).declared
+    others = {name: str(k.default) for name, k in declared.items() if name != "grid"}  # quick
+    space = space_of(prefill, problem, others)
     grid = next(d for d in space.dimensions if d.name == "grid")
     assert grid.choices == ("static",)
     assert any(line.startswith("grid=persistent") for line in space.left_out)
     with pytest.raises(ConfigError, match="ragged"):
-        space_of(prefill, problem, {"grid": "static,persistent"})
+        space_of(prefill, problem, {**others, "grid": "static,persistent"})
     ragged = MlaConfig(num_heads=1, num_kv_heads=1, ragged=True)
-    assert space_of(prefill, ragged, {"grid": "persistent"}).default["grid"] == "persistent"
+    assert (
+        space_of(prefill, ragged, {**others, "grid": "persistent"}).default["grid"] == "persistent"
+    )
     with pytest.raises(ConfigError, match="other arguments"):
-        space_of(prefill, ragged, {"grid": "static,persistent"})
+        space_of(prefill, ragged, {**others, "grid": "static,persistent"})
 
 
 @pytest.mark.parametrize(
