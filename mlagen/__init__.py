@@ -26,6 +26,7 @@ def build(
     knobs: Mapping[str, Any] | None = None,
     templates: Path | str | None = None,
     launcher: Launcher | None = None,
+    shape: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Kernel:
     """Builds a kernel and returns it as a callable: on numpy arrays for gfx950, which is emulated,
@@ -33,13 +34,25 @@ def build(
 
     `kernel` is a schedule's name or the path of a schedule file; `fields` are those of its problem
     (`num_heads`, `mask`, …), `knobs` the schedule's choices, `templates` a folder looked into
-    before the shipped ones. `target` is what the schedule is for, where it is for one. Raises
-    ConfigError for an unknown field, knob or value, and what the build refuses (`mlagen.errors`).
+    before the shipped ones. `target` is what the schedule is for, where it is for one.
+
+    Without `knobs` the best that `mlagen tune` knows are taken: this machine's winner, else a
+    shipped one, else the defaults; the callable's `choice` says which. `shape`: sizes of the calls
+    that it is for, where winners of several are known. `knobs={}` are the defaults.
+
+    Raises ConfigError for an unknown field, knob or value, and what the build refuses
+    (`mlagen.errors`).
     """
     # Imported here: `import mlagen.launch` runs this file and must not load the generator.
-    from mlagen.request import build_artifact, callable_of
+    from mlagen.request import build_artifact, build_best, callable_of
 
-    artifact = build_artifact(
-        kernel, fields, knobs or {}, target=target, templates=templates, allow_unproved=False
-    )
-    return callable_of(artifact, launcher)
+    choice: object = "given"
+    if knobs is None:
+        artifact, choice = build_best(
+            kernel, fields, target=target, templates=templates, shape=shape
+        )
+    else:
+        artifact = build_artifact(kernel, fields, knobs, target=target, templates=templates)
+    made = callable_of(artifact, launcher)
+    made.choice = str(choice)
+    return made

@@ -28,6 +28,9 @@ _PURPOSE = {
     "nvidia": "assembling without a CUDA toolkit",
     "cuda": "launching on NVIDIA GPUs",
     "hip": "launching on AMD GPUs",
+    "tune": "the samplers of mlagen tune",
+    "cluster": "mlagen tune on several machines",
+    "plot": "plots of mlagen tune",
     "dev": "running the tests",
 }
 

@@ -13,6 +13,7 @@ ROCM_PATH = "ROCM_PATH"
 PTXAS = "MLAGEN_PTXAS"
 CUDA_HOME = "CUDA_HOME"
 CUDA_PATH = "CUDA_PATH"
+TUNING = "MLAGEN_TUNING"
 
 VARIABLES = {
     CLANG: "the clang that assembles, before any other; set together with MLAGEN_LLD",
@@ -21,6 +22,7 @@ VARIABLES = {
     PTXAS: "the ptxas that assembles for NVIDIA targets, before any other",
     CUDA_HOME: "the CUDA installation to look into first",
     CUDA_PATH: "the CUDA installation to look into next",
+    TUNING: "the store of tuning results, instead of tuning.sqlite in the cache directory",
     CACHE_DIR: "where built kernels are kept instead of the platform's cache directory",
 }
 
@@ -40,3 +42,10 @@ def cache_dir() -> Path:
 def artifacts_dir() -> Path:
     """The root of the artifact store."""
     return cache_dir() / "artifacts"
+
+
+def tuning_store() -> Path:
+    """The store of tuning results. It need not exist yet."""
+    if chosen := os.environ.get(TUNING):
+        return Path(chosen).expanduser()
+    return cache_dir() / "tuning.sqlite"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mlagen.artifact import Artifact
     from mlagen.launch import Launcher
     from mlagen.ops import Kernel
+    from mlagen.tune.lookup import Choice
     from mlagen.verify import VerifyReport
 
 
@@ -116,6 +117,46 @@ def build_from_text(
         templates=templates,
         allow_unproved=allow_unproved,
     )
+
+
+def build_best(
+    kernel: str,
+    fields: Mapping[str, Any],
+    *,
+    target: str | None = None,
+    templates: Path | str | None = None,
+    shape: Mapping[str, Any] | None = None,
+) -> tuple[Artifact, Choice]:
+    """`build_artifact` with the best knobs that are known, and whose they are; see
+    `mlagen.tune.lookup`."""
+    from mlagen.codegen.schedules import load
+    from mlagen.tune.lookup import tuned_artifact
+
+    if target is not None:
+        require_name("target", target, {load(kernel, target).target})
+    if templates is not None and not Path(templates).is_dir():
+        raise MissingError(f"no template folder {templates}")
+    return tuned_artifact(kernel, fields, target=target, templates=templates, shape=shape)
+
+
+def build_best_from_text(
+    kernel: str,
+    fields: Iterable[str],
+    shapes: Iterable[str],
+    *,
+    target: str | None = None,
+    templates: str | None = None,
+) -> tuple[Artifact, Choice]:
+    """`build_best` for the command line's texts. A size may be several numbers, `300,0,1`."""
+    shape: dict[str, Any] = {}
+    for name, text in assignments("--shape", shapes).items():
+        try:
+            numbers = [int(part) for part in text.split(",")]
+        except ValueError:
+            raise ConfigError(f"--shape {name}={text!r} is not an integer") from None
+        shape[name] = numbers if len(numbers) > 1 else numbers[0]
+    given = assignments("--set", fields)
+    return build_best(kernel, given, target=target, templates=templates, shape=shape or None)
 
 
 def keep(artifact: Artifact, directory: Path | str | None) -> Path:

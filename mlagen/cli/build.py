@@ -6,11 +6,15 @@ import click
 
 from mlagen.cli.options import build_options, json_option
 from mlagen.cli.report import print_facts, print_json
+from mlagen.errors import ConfigError
 
 
 @click.command("build")
 @click.argument("kernel", metavar="KERNEL|FILE.py")
 @build_options
+@click.option("--tuned", is_flag=True, help="Take the best knobs that mlagen tune knows.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZE",
+              help="With --tuned: a size of the calls that it is for.")  # fmt: skip
 @click.option("-o", "--out", metavar="DIR", help="Write here instead of into the store.")
 @json_option
 def command(
@@ -20,21 +24,33 @@ def command(
     knobs: tuple[str, ...],
     templates: str | None,
     allow_unproved: bool,
+    tuned: bool,
+    shapes: tuple[str, ...],
     out: str | None,
     as_json: bool,
 ) -> None:
     """Build KERNEL, a schedule's name or a schedule file, and say what it takes."""
-    from mlagen.request import build_from_text, keep
+    from mlagen.request import build_best_from_text, build_from_text, keep
     from mlagen.summary import build_facts, build_summary
 
-    artifact = build_from_text(
-        kernel,
-        fields,
-        knobs,
-        target=target,
-        templates=templates,
-        allow_unproved=allow_unproved,
-    )
+    if tuned:
+        if knobs or allow_unproved:
+            raise ConfigError("--tuned takes neither --knob nor --allow-unproved")
+        artifact, choice = build_best_from_text(
+            kernel, fields, shapes, target=target, templates=templates
+        )
+        click.echo(f"knobs: {choice}", err=True)
+    else:
+        if shapes:
+            raise ConfigError("--shape goes with --tuned")
+        artifact = build_from_text(
+            kernel,
+            fields,
+            knobs,
+            target=target,
+            templates=templates,
+            allow_unproved=allow_unproved,
+        )
     directory = keep(artifact, out)
     if as_json:
         print_json("build", build_summary(artifact, directory))

@@ -70,7 +70,7 @@ def build(
     templates = Templates(function.target, directory, function.templates)
     with function.own_code():  # operations supply their templates' operands while they are rendered
         if isinstance(schedule, PipelineSchedule):
-            fields = _plain(problem)
+            fields = plain_fields(problem)
             return build_pipeline(
                 schedule,
                 templates,
@@ -129,7 +129,7 @@ def _artifact(schedule: Schedule, program: Program, templates: Templates, target
         symbol=schedule.name,
         target=target,
         problem_type=type(schedule.problem).__name__,
-        problem=_plain(schedule.problem),
+        problem=plain_fields(schedule.problem),
         schedule_file=schedule.file,
         knobs=dict(schedule.knobs),
         args=tuple(
@@ -173,7 +173,7 @@ def render(
     registers, signature = schedule.registers, schedule.signature
     used = registers.used
     context = {
-        **_header(schedule, _plain(schedule.problem)),
+        **_header(schedule, plain_fields(schedule.problem)),
         "symbol": schedule.name,
         "target": target,
         "schedule_file": schedule.file,
@@ -234,7 +234,7 @@ def _numbered(line: SourceLine, number: int) -> SourceLine:
     )
 
 
-def _plain(problem: Any) -> dict[str, Any]:
+def plain_fields(problem: Any) -> dict[str, Any]:
     """A problem's fields as JSON values; values of its own types by their text."""
     fields = asdict(problem) if is_dataclass(problem) and not isinstance(problem, type) else {}
     return {

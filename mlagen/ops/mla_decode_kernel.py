@@ -83,6 +83,8 @@ class MlaDecodeKernel:
     kind of problem.
     """
 
+    choice = "given"  # whose knobs it has: see `mlagen.build`
+
     def __init__(
         self,
         artifact: Artifact,

@@ -19,10 +19,12 @@ CACHE_TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
 @cache
 def _built(config: MlaDecodeConfig) -> MlaDecodeKernel:
     """The kernel of a problem, built once."""
-    from mlagen.request import build_artifact, callable_of
+    from mlagen.request import build_best, callable_of
 
-    kernel = callable_of(build_artifact("mla_decode_sm90", config.to_fields(), {}))
+    artifact, choice = build_best("mla_decode_sm90", config.to_fields())
+    kernel = callable_of(artifact)
     assert isinstance(kernel, MlaDecodeKernel)
+    kernel.choice = str(choice)
     return kernel
 
 

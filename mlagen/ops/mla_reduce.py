@@ -38,6 +38,8 @@ class MlaReduceKernel:
     Raises ConfigError for an artifact of another kind of problem.
     """
 
+    choice = "given"  # whose knobs it has: see `mlagen.build`
+
     def __init__(self, artifact: Artifact, launcher: Launcher | None = None) -> None:
         manifest = artifact.manifest
         if manifest.problem_type != MlaReduceConfig.__name__:

@@ -39,6 +39,7 @@ class PrefillKernel:
     config_type: ClassVar[type[PrefillConfig]]
     inputs_type: ClassVar[Any]  # of PrefillInputs; the classes differ in what they are made of
     config: PrefillConfig
+    choice = "given"  # whose knobs it has: see `mlagen.build`
 
     def __init__(self, artifact: Artifact, launcher: Launcher | None = None) -> None:
         manifest = artifact.manifest

@@ -1,0 +1,191 @@
+"""`mlagen tune`: the best variant of a kernel, and the store of what was found."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mlagen.cli.options import json_option
+from mlagen.cli.report import print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from mlagen.tune.tuner import Progress
+
+store_option = click.option(
+    "--store", "store_path", metavar="FILE", help="Default: $MLAGEN_TUNING, or in the cache."
+)
+
+
+class _Verbs(click.Group):
+    """`mlagen tune KERNEL` is `mlagen tune run KERNEL`."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        if args and args[0] not in self.commands:
+            args = ["run", *args]
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0].startswith("-") and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("tune", cls=_Verbs)
+def command() -> None:
+    """Find a kernel's best variant: mlagen tune KERNEL --set .. --shape ..
+
+    docs/tuning.md has more.
+    """
+
+
+@command.command("run")
+@click.argument("kernel", metavar="KERNEL|FILE.py")
+@click.option("--target", help="What to tune for. Default: what the schedule is for.")
+@click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE", help="A problem field.")
+@click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZE",
+              help="A size of the call, as for verify.")  # fmt: skip
+@click.option("--knob", "knobs", multiple=True, metavar="NAME=CHOICE[,CHOICE]",
+              help="Keep to these choices of a knob.")  # fmt: skip
+@click.option("--cost", type=click.Choice(["predicted", "measured"]),
+              help="Default: predicted for gfx950, measured for others.")  # fmt: skip
+@click.option("--sampler", default="auto", show_default=True,
+              help="auto, exhaustive, tpe, random or genetic.")  # fmt: skip
+@click.option("--trials", type=click.IntRange(0), help="Stop after judging so many.")
+@click.option("--minutes", type=click.FloatRange(0), help="Stop after so long.")
+@click.option("--limit", default=120.0, show_default=True, type=click.FloatRange(1),
+              help="Seconds that a trial may take.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(1), help="Trials at once. Default: one a core.")
+@click.option("--seed", default=0, show_default=True, help="Of the search and of inputs.")
+@store_option
+@json_option
+def run(
+    kernel: str,
+    target: str | None,
+    fields: tuple[str, ...],
+    shapes: tuple[str, ...],
+    knobs: tuple[str, ...],
+    cost: Any,
+    sampler: str,
+    trials: int | None,
+    minutes: float | None,
+    limit: float,
+    jobs: int | None,
+    seed: int,
+    store_path: str | None,
+    as_json: bool,
+) -> None:
+    """Search among a kernel's knobs. It may be stopped at any time and goes on where it was."""
+    from mlagen.request import assignments
+    from mlagen.tune import Request, open_store, tune
+    from mlagen.tune.text import TRIAL_COLUMNS, facts, trial_rows
+
+    request = Request(
+        kernel, assignments("--set", fields), shapes, assignments("--knob", knobs), target, cost,
+        sampler, trials, None if minutes is None else 60 * minutes, limit, jobs, seed,
+    )  # fmt: skip
+    store = open_store(store_path)
+    with _Live() as live:
+        result = tune(request, store, watch=live)
+    if as_json:
+        print_json("tune", {"study": result.study, "winner": result.winner,
+                            "trials": result.trials, "search": result.search})  # fmt: skip
+        return
+    space = result.described.space
+    for line in space.left_out:
+        click.echo(f"left out: {line}")
+    print_facts([*facts(result.study, result.trials, result.winner),
+                 ("space", f"{space.size} variants, {result.search} search")])  # fmt: skip
+    click.echo()
+    print_table("trials", TRIAL_COLUMNS, trial_rows(result.study, result.trials, 10))
+
+
+class _Live:
+    """A line with the best so far: renewed on a terminal, a new one for each gain elsewhere."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._best: int | None = None
+
+    def __enter__(self) -> _Live:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+    def __call__(self, progress: Progress) -> None:
+        from mlagen.tune.text import progress_text
+
+        reference = progress.reference.knobs if progress.reference else {}
+        line = progress_text(progress, reference)
+        if self._terminal:
+            width = shutil.get_terminal_size().columns
+            click.echo(f"\r\x1b[K{line[: width - 1]}", nl=False, err=True)
+        elif progress.best is not None and progress.best.id != self._best:
+            self._best = progress.best.id
+            click.echo(line, err=True)
+
+
+@command.command("show")
+@click.argument("study", required=False)
+@click.option("--lines", default=20, show_default=True, help="Trials spelled out.")
+@store_option
+@json_option
+def show(study: str | None, lines: int, store_path: str | None, as_json: bool) -> None:
+    """What the store holds; with STUDY (its key or the first letters), its trials."""
+    from mlagen.tune import open_store
+    from mlagen.tune.text import TRIAL_COLUMNS, facts, newest, row_of, trial_rows
+
+    store = open_store(store_path)
+    if study is None:
+        rows = [row_of(store, one) for one in store.studies()]
+        if as_json:
+            print_json("tune.show", {"studies": rows})
+            return
+        print_table(
+            "studies",
+            ("key", "what", "judged", "gain", "confirmed", "best"),
+            [
+                (row.key, row.title, str(row.judged), f"{row.gain:.4f}x" if row.gain else "-",
+                 "yes" if row.confirmed else "no", row.knobs)
+                for row in rows
+            ],
+        )  # fmt: skip
+        return
+    found = store.find(study)
+    trials, winner = newest(store.trials(found)), store.winner(found)
+    if as_json:
+        print_json("tune.study", {"study": found, "winner": winner, "trials": trials})
+        return
+    print_facts(facts(found, trials, winner))
+    click.echo()
+    print_table("trials", TRIAL_COLUMNS, trial_rows(found, trials, lines))
+
+
+@command.command("export")
+@click.argument("studies", nargs=-1, metavar="[STUDY]..")
+@click.option("-o", "--out", required=True, metavar="FILE.json",
+              help="Winners of other questions that it holds stay.")  # fmt: skip
+@store_option
+def export(studies: tuple[str, ...], out: str, store_path: str | None) -> None:
+    """Write confirmed winners, of all studies or of those named, as a file to review."""
+    from mlagen.tune import open_store
+    from mlagen.tune.tuned_file import export_to
+
+    for line in export_to(open_store(store_path), studies, out):
+        click.echo(line)
+
+
+@command.command("import")
+@click.argument("path", metavar="FILE.json")
+@store_option
+def import_(path: str, store_path: str | None) -> None:
+    """Put the winners of an exported file into the store: launches take them from now on."""
+    from mlagen.tune import open_store
+    from mlagen.tune.tuned_file import import_from
+
+    for line in import_from(open_store(store_path), path):
+        click.echo(line)

@@ -1,0 +1,200 @@
+"""One variant: built, estimated, verified, then given a cost. Runs in a trial's process."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from mlagen.artifact import Artifact
+from mlagen.errors import (
+    CapacityError,
+    ConfigError,
+    FindingsError,
+    MlagenError,
+    ProofError,
+    ScheduleError,
+    WrongResultError,
+)
+from mlagen.request import build_artifact, require_name
+from mlagen.tune.space import Space, interface, space_of
+from mlagen.tune.values import Cost, Job, Outcome, Question, Verdict
+from mlagen.tune.versions import versions
+
+PREDICTS = "gfx950"  # the target that has a cycle model and an emulator
+
+
+class Described(msgspec.Struct, frozen=True):
+    """What the tuner must know before the first trial."""
+
+    question: Question
+    space: Space
+    default: dict[str, Any]  # of the schedule, whatever the limits
+    interface: tuple[Any, ...]
+    versions: dict[str, str]
+
+
+def describe(
+    kernel: str,
+    target: str | None,
+    fields: Mapping[str, Any],
+    shapes: Sequence[str],
+    limits: Mapping[str, str],
+    cost: Cost | None,
+) -> Described:
+    """Everything that the schedule is asked, once. Raises what it, its problem or the shape
+    refuses: after this, what fails is a variant."""
+    from mlagen.codegen.build import plain_fields
+    from mlagen.codegen.schedules import load
+
+    schedule = load(kernel, target)
+    if target is not None:
+        require_name("target", target, {schedule.target})
+    with schedule.own_code():
+        problem_type: Any = schedule.problem_type
+        problem = problem_type.from_fields(fields)
+    cost = cost or ("predicted" if schedule.target == PREDICTS else "measured")
+    _require_cost(cost, schedule.target)
+    space = space_of(schedule, problem, limits)
+    artifact = build_artifact(kernel, fields, space.default, target=schedule.target)
+    shape, device = _call(artifact, shapes, cost)
+    question = Question(kernel, schedule.name, schedule.target, problem_type.__name__,
+                        plain_fields(problem), shape, cost, device)  # fmt: skip
+    made = schedule.build(problem, space.default)
+    whole = {knob.name: knob.default for knob in made.declared.values()}
+    return Described(question, space, whole, interface(made.signature),
+                     versions(kernel, schedule.target))  # fmt: skip
+
+
+def _require_cost(cost: Cost, target: str) -> None:
+    if cost == "predicted" and target != PREDICTS:
+        raise ConfigError(
+            f"no model predicts {target}; it knows {PREDICTS}",
+            hint="--cost measured, on a machine with the GPU",
+        )
+
+
+def _call(
+    artifact: Artifact, shapes: Sequence[str], cost: Cost
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The sizes of the call and the device that gives its cost."""
+    if cost == "predicted":
+        from mlagen.judging import sizes_of
+        from mlagen.tune import predicted
+
+        shape = sizes_of(artifact, shapes)
+        predicted.check_shape(artifact, shape)
+        return shape, predicted.device()
+    raise ConfigError("--cost measured is not there yet")
+
+
+@dataclass
+class _Progress:
+    """What is known of a trial when it ends, at whatever stage."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    known: dict[str, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(time.perf_counter() - started, 4)
+
+
+def judge(job: Job) -> Outcome:
+    """The outcome of a variant. Raises nothing that the variant is to blame for."""
+    progress = _Progress()
+    question = job.question
+    progress.known = {
+        "versions": versions(question.kernel, question.target),
+        "worker": platform.node(),
+        "device": question.device,
+    }
+
+    def ended(verdict: Verdict, message: str = "", **more: Any) -> Outcome:
+        found = {**progress.known, **more}
+        return Outcome(verdict, message=message, seconds=progress.seconds, **found)
+
+    try:
+        return _judge(job, progress, ended)
+    except MlagenError as error:
+        return ended(_verdict(error), error.message.partition("\n")[0])
+    except Exception as error:
+        return ended("error", f"{type(error).__name__}: {error}")
+
+
+def _judge(job: Job, progress: _Progress, ended: Callable[..., Outcome]) -> Outcome:
+    question = job.question
+    with progress.stage("build"):
+        artifact = build_artifact(
+            question.kernel, question.problem, job.knobs, target=question.target
+        )
+    text = artifact.manifest.text_sha256
+    progress.known |= {"artifact": artifact.key, "text": text}
+    if _interface(artifact) != job.interface:
+        return ended("refused", "it is called with other arguments than the reference")
+    if text in job.known:
+        return ended("passed", same_as=job.known[text])  # the tuner has that one's verdict
+    if question.cost == "predicted":
+        return _predicted(job, artifact, progress, ended)
+    raise ConfigError("--cost measured is not there yet")
+
+
+def _predicted(
+    job: Job, artifact: Artifact, progress: _Progress, ended: Callable[..., Outcome]
+) -> Outcome:
+    from mlagen.tune import predicted
+
+    shape = job.question.shape
+    with progress.stage("estimate"):
+        recorded = predicted.record(artifact, shape)
+        estimate = predicted.estimate(recorded)
+    progress.known["estimate"] = estimate
+    if job.hurdle is not None and estimate > job.hurdle:
+        return ended("slow", f"{estimate:.0f} cycles at the table's constants, far from the best")
+    with progress.stage("verify"):
+        reports = predicted.verified(artifact, shape, seed=job.seed, modes=job.modes)
+    for report in reports:
+        if error := report.error():
+            raise error
+    with progress.stage("cost"):
+        samples = predicted.by_corner(recorded)
+    return ended("passed", cost=max(cycles for (cycles,) in samples.values()), samples=samples)
+
+
+def _interface(artifact: Artifact) -> tuple[Any, ...]:
+    manifest = artifact.manifest
+    arguments = tuple((a.name, a.offset, a.kind, a.access) for a in manifest.args)
+    return arguments, tuple(dim.size for dim in manifest.grid)
+
+
+def _verdict(error: MlagenError) -> Verdict:
+    match error:
+        case WrongResultError():
+            return "wrong"
+        case FindingsError():
+            return "findings"
+        case ProofError():
+            return "unproved"
+        case CapacityError() | ConfigError() | ScheduleError():
+            return "refused"
+    return "error"
+
+
+def warm_up() -> None:
+    """Load and compile what trials for gfx950 need, before they are forked."""
+    from mlagen.tune import predicted
+
+    fields = {"num_heads": 1, "num_kv_heads": 1}
+    artifact = build_artifact("mha_prefill_v2", fields, {}, target=PREDICTS)
+    shape = {"seq_len": 77, "num_keys": 331}
+    predicted.verified(artifact, shape, seed=0, modes=("latest",))
+    predicted.estimate(predicted.record(artifact, shape))

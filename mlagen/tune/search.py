@@ -1,0 +1,175 @@
+"""Which variant is next: all of a small space, or what a sampler of Optuna's expects the most of.
+
+The store is the memory: a search is told what it holds, and forgets everything when it ends.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from mlagen.errors import ConfigError, MissingError
+from mlagen.request import require_name
+from mlagen.tune.space import Knobs, Space, Value, knobs_key
+
+EXHAUSTIVE = 500  # variants, of a space that is tried out
+SAMPLERS = ("auto", "exhaustive", "tpe", "random", "genetic")
+_REPEATS = 64  # suggestions in a row that are known already
+
+
+class Search(Protocol):
+    """Suggests variants. It is told of every one, whoever judged it."""
+
+    name: str
+
+    def ask(self) -> dict[str, Value] | None:
+        """A variant nobody was told of; None: there is no more."""
+        ...
+
+    def tell(self, knobs: Knobs, cost: float | None) -> None:
+        """A variant has this cost; None: it does not count."""
+        ...
+
+
+def check_sampler(name: str) -> None:
+    """ConfigError for an unknown name, MissingError for one that needs Optuna where it is not."""
+    require_name("sampler", name, SAMPLERS)
+    if name not in ("auto", "exhaustive"):
+        _optuna()
+
+
+def make_search(
+    space: Space, sampler: str, *, seed: int, first: Iterable[Knobs], budget: int | None
+) -> Search:
+    """The search of a name among SAMPLERS. `first`: variants to begin with, those of the space."""
+    check_sampler(sampler)
+    if sampler == "auto":
+        few = space.size <= EXHAUSTIVE and (budget is None or budget >= space.size)
+        sampler = "exhaustive" if few else "tpe"
+    beginning = [dict(knobs) for knobs in first if space.holds(knobs)]
+    if sampler == "exhaustive":
+        return _Exhaustive(space, seed, beginning)
+    return _Sampled(space, sampler, seed, beginning)
+
+
+class _Exhaustive:
+    name = "exhaustive"
+
+    def __init__(self, space: Space, seed: int, first: list[dict[str, Value]]) -> None:
+        if space.size > 10**6:
+            raise ConfigError(f"{space.size} variants cannot all be tried", hint="--sampler tpe")
+        # In a drawn order: what a budget cuts off is then no corner of the space.
+        rest = list(range(space.size))
+        random.Random(seed).shuffle(rest)
+        self._space, self._first, self._rest = space, deque(first), deque(rest)
+        self._seen: set[str] = set()
+
+    def ask(self) -> dict[str, Value] | None:
+        while self._first or self._rest:
+            knobs = (
+                self._first.popleft() if self._first else self._space.variant(self._rest.popleft())
+            )
+            if knobs_key(knobs) not in self._seen:
+                self._seen.add(knobs_key(knobs))
+                return knobs
+        return None
+
+    def tell(self, knobs: Knobs, cost: float | None) -> None:
+        self._seen.add(knobs_key(knobs))
+
+
+class _Sampled:
+    """Optuna's samplers over an in-memory study."""
+
+    def __init__(
+        self, space: Space, sampler: str, seed: int, first: list[dict[str, Value]]
+    ) -> None:
+        optuna = _optuna()
+        samplers = {
+            "tpe": lambda: optuna.samplers.TPESampler(
+                seed=seed, multivariate=True, group=False, constant_liar=True, n_startup_trials=20
+            ),
+            "random": lambda: optuna.samplers.RandomSampler(seed=seed),
+            "genetic": lambda: optuna.samplers.NSGAIISampler(seed=seed, population_size=20),
+        }
+        self.name = sampler
+        self._optuna, self._space, self._first = optuna, space, deque(first)
+        self._study = optuna.create_study(sampler=samplers[sampler]())
+        self._draw = random.Random(seed)
+        self._by_text = {
+            d.name: {str(choice): choice for choice in d.choices} for d in space.dimensions
+        }
+        self._distributions = {
+            name: optuna.distributions.CategoricalDistribution(list(texts))
+            for name, texts in self._by_text.items()
+        }
+        self._seen: dict[str, float | None] = {}
+        self._asked: dict[str, Any] = {}  # Optuna's trials that nobody has judged yet
+
+    def ask(self) -> dict[str, Value] | None:
+        while self._first:
+            knobs = self._first.popleft()
+            if knobs_key(knobs) not in self._seen and knobs_key(knobs) not in self._asked:
+                return self._asking(knobs, None)
+        if len(self._seen) + len(self._asked) >= self._space.size:
+            return None
+        for _ in range(_REPEATS):
+            trial = self._study.ask(self._distributions)
+            knobs = {name: self._by_text[name][text] for name, text in trial.params.items()}
+            key = knobs_key(knobs)
+            if key not in self._seen and key not in self._asked:
+                return self._asking(knobs, trial)
+            self._finish(trial, self._seen.get(key))
+        return self._asking(self._unseen(), None)
+
+    def _asking(self, knobs: dict[str, Value], trial: Any) -> dict[str, Value]:
+        self._asked[knobs_key(knobs)] = trial
+        return knobs
+
+    def _unseen(self) -> dict[str, Value]:
+        start = self._draw.randrange(self._space.size)
+        for step in range(self._space.size):
+            knobs = self._space.variant((start + step) % self._space.size)
+            if knobs_key(knobs) not in self._seen and knobs_key(knobs) not in self._asked:
+                return knobs
+        raise AssertionError("ask() counts them")
+
+    def tell(self, knobs: Knobs, cost: float | None) -> None:
+        key = knobs_key(knobs)
+        if key in self._seen or not self._space.holds(knobs):
+            return
+        self._seen[key] = cost
+        trial = self._asked.pop(key, None)
+        if trial is not None:
+            self._finish(trial, cost)
+            return
+        states = self._optuna.trial.TrialState
+        self._study.add_trial(
+            self._optuna.trial.create_trial(
+                params={name: str(value) for name, value in knobs.items()},
+                distributions=self._distributions,
+                value=cost,
+                state=states.PRUNED if cost is None else states.COMPLETE,
+            )
+        )
+
+    def _finish(self, trial: Any, cost: float | None) -> None:
+        """What has no cost is "pruned": the sampler takes it for worse than all others."""
+        if cost is None:
+            self._study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
+        else:
+            self._study.tell(trial, cost)
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ModuleNotFoundError:
+        raise MissingError(
+            "the samplers are Optuna's, which is not installed",
+            hint="pip install 'mlagen[tune]'; --sampler exhaustive needs nothing",
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

@@ -1,0 +1,155 @@
+"""Winners as a file to review: what ships with mlagen, and what goes between stores."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mlagen.errors import ConfigError, MissingError
+from mlagen.tune.space import Value, differing, knobs_key
+from mlagen.tune.store import Store, Study
+from mlagen.tune.values import Outcome, Question
+
+SCHEMA = "mlagen.tuned/1"
+_SHIPPED = "shipped.json"
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One winner. `text`: the hash of the kernel's text: what builds to another one is not this
+    winner. `reference`: the knobs that it was compared with; `gain`: how many times less it costs.
+    `judged`: variants that it was chosen among."""
+
+    question: Question
+    knobs: dict[str, Value]
+    reference: dict[str, Value]
+    text: str
+    artifact: str
+    cost: float
+    reference_cost: float | None
+    judged: int
+    versions: dict[str, str]
+
+    @property
+    def gain(self) -> float | None:
+        return self.reference_cost / self.cost if self.reference_cost else None
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema: str
+    winners: tuple[Entry, ...]
+
+
+def entry_of(store: Store, study: Study) -> Entry | None:
+    """The study's confirmed winner."""
+    winner = store.winner(study)
+    if winner is None or winner.cost is None:
+        return None
+    trials = store.trials(study, code=winner.code)
+    key = knobs_key(study.reference)
+    reference = next((t.cost for t in trials if knobs_key(t.knobs) == key), None)
+    outcome = winner.outcome
+    return Entry(
+        study.question, winner.knobs, study.reference, outcome.text, outcome.artifact,
+        winner.cost, reference, len(trials), outcome.versions,
+    )  # fmt: skip
+
+
+def read(path: Path) -> tuple[Entry, ...]:
+    """The winners in a file. MissingError: it cannot be read; ConfigError: it is no such file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise MissingError(f"{path} cannot be read: {error.strerror or error}") from None
+    return decode(data, str(path))
+
+
+def decode(data: bytes, name: str) -> tuple[Entry, ...]:
+    """The winners in a file's bytes."""
+    try:
+        head: Any = msgspec.json.decode(data)
+        schema = head.get("schema") if isinstance(head, dict) else None
+        if schema != SCHEMA:
+            raise ConfigError(
+                f"{name} has schema {schema!r}, this mlagen knows {SCHEMA!r}",
+                hint="mlagen tune export writes such a file",
+            )
+        return msgspec.json.decode(data, type=_File).winners
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{name} is no file of winners: {error}") from None
+
+
+def shipped() -> tuple[Entry, ...]:
+    """The winners that come with mlagen."""
+    data = resources.files("mlagen.tune").joinpath(_SHIPPED).read_bytes()
+    return decode(data, _SHIPPED)
+
+
+def write(path: Path, entries: Iterable[Entry]) -> None:
+    """Write winners, sorted by what they are of, the file whole or not at all."""
+    ordered = sorted(entries, key=lambda entry: (entry.question.name, entry.question.key))
+    data = msgspec.json.format(msgspec.json.encode(_File(SCHEMA, tuple(ordered))), indent=1)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(data + b"\n")
+        Path(file.name).chmod(0o644)
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise MissingError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def merged(old: Iterable[Entry], new: Iterable[Entry]) -> list[Entry]:
+    """`old` with the winners of the same questions replaced."""
+    return list({entry.question.key: entry for entry in (*old, *new)}.values())
+
+
+def keep(store: Store, entry: Entry) -> bool:
+    """Put a winner into the store as one. False: it holds that variant, of that code, already."""
+    study = store.study(entry.question, entry.reference)
+    code = entry.versions.get("code", "")
+    number = store.claim(study, entry.knobs, code)
+    if number is None:
+        return False
+    outcome = Outcome("passed", cost=entry.cost, artifact=entry.artifact, text=entry.text,
+                      message="imported", versions=entry.versions,
+                      device=entry.question.device)  # fmt: skip
+    store.finish(number, outcome)
+    store.confirm(number, "yes")
+    return True
+
+
+def export_to(store: Store, studies: Sequence[str], path: str) -> list[str]:
+    """Write the winners of studies (by key; all, where none is named) beside what the file holds.
+    Returns what was done, one line each. ConfigError where there is nothing to write."""
+    chosen = [store.find(key) for key in studies] or store.studies()
+    entries, lines = [], []
+    for study in chosen:
+        entry = entry_of(store, study)
+        if entry is None:
+            lines.append(f"{study.question.key}: no confirmed winner ({study.question.title})")
+            continue
+        entries.append(entry)
+        gain = f"{entry.gain:.4f}x" if entry.gain else "gain unknown"
+        lines.append(f"{study.question.key}: {gain}, {differing(entry.knobs, entry.reference)}")
+    if not entries:
+        raise ConfigError(
+            f"{store.path} has no confirmed winner to export",
+            hint="mlagen tune KERNEL .. confirms one when it ends",
+        )
+    target = Path(path)
+    write(target, merged(read(target) if target.exists() else (), entries))
+    return lines
+
+
+def import_from(store: Store, path: str) -> list[str]:
+    """Put a file's winners into the store. Returns what was done, one line each."""
+    return [
+        f"{entry.question.key}: {'kept' if keep(store, entry) else 'there already'}, "
+        f"{entry.question.title}"
+        for entry in read(Path(path))
+    ]

@@ -1,0 +1,95 @@
+"""What is asked, tried and found, as values that go between processes and into the store."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+
+from mlagen.tune.space import Value
+
+Cost = Literal["predicted", "measured"]
+Verdict = Literal[
+    "passed",  # right, clean, proved: its cost counts
+    "refused",  # the problem, a resource or the call's form forbids it
+    "unproved",  # an order that it relies on is not established
+    "slow",  # a first estimate was hopeless: not verified
+    "wrong",  # a result outside the bounds
+    "findings",  # the sanitizer found a defect
+    "timeout",  # the trial did not end
+    "crashed",  # the trial's process died
+    "error",  # anything else that it raised
+    "lost",  # the machine that had it went away, too often
+]
+
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is tuned: a kernel of a problem at a shape, by a cost on a device.
+
+    `kernel`: as it was given, a name or a file; `name`: the schedule's. `device`: what predicts or
+    measures, by name and the properties that change its answers.
+    """
+
+    kernel: str
+    name: str
+    target: str
+    problem_type: str
+    problem: dict[str, Any]
+    shape: dict[str, Any]
+    cost: Cost
+    device: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The study's: questions of one key share their trials."""
+        parts = (self.name, self.target, self.problem_type, sorted(self.problem.items()),
+                 sorted(self.shape.items()), self.cost, sorted(self.device.items()))  # fmt: skip
+        return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
+
+    @property
+    def title(self) -> str:
+        """In one line."""
+        shape = ", ".join(f"{name}={_text(value)}" for name, value in self.shape.items())
+        return f"{self.name}, {shape or 'its own shape'}, {self.cost} on {self.device['name']}"
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One variant to be judged. `known`: texts of kernels that were judged before, by trial.
+    `hurdle`: a first estimate above it is hopeless."""
+
+    question: Question
+    knobs: dict[str, Value]
+    reference: dict[str, Value]
+    interface: tuple[Any, ...]
+    known: dict[str, int] = {}
+    hurdle: float | None = None
+    seed: int = 0
+    modes: tuple[str, ...] = ("latest", "earliest")
+
+
+class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What became of a trial.
+
+    `cost`: what is to be small: cycles at the worst plausible corner, or seconds in units of the
+    reference's in the same run. `samples`: cycles by corner, or seconds by "variant" and
+    "reference". `same_as`: the trial that had this very kernel. `seconds`: of the judging, by
+    stage. `artifact`, `text`: hashes of the artifact and of its text.
+    """
+
+    verdict: Verdict
+    cost: float | None = None
+    estimate: float | None = None
+    message: str = ""
+    artifact: str = ""
+    text: str = ""
+    same_as: int | None = None
+    samples: dict[str, list[float]] = {}
+    seconds: dict[str, float] = {}
+    versions: dict[str, str] = {}
+    device: dict[str, Any] = {}
+    worker: str = ""

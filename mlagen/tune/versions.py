@@ -1,0 +1,46 @@
+"""Which code judged: a verdict counts for the code that it was made with."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from functools import cache
+from pathlib import Path
+
+import mlagen
+
+# Whatever decides what is built, whether it is right and what it costs.
+_PARTS = (
+    "artifact", "binary", "codegen", "dsl", "emulator", "kernels", "launch", "ops", "problem",
+    "schedules", "targets", "templates", "testdata", "timing", "verify",
+)  # fmt: skip
+_SUFFIXES = {".py", ".j2"}
+
+
+@cache
+def code_digest(own: Path | None = None) -> str:
+    """A hash of mlagen's code, and of a schedule file of the user's with what lies beside it."""
+    root = Path(mlagen.__file__).parent
+    state = hashlib.sha256()
+    folders = [root / part for part in _PARTS]
+    files = [file for folder in folders for file in sorted(folder.resolve().rglob("*"))]
+    if own is not None:
+        files += sorted(own.resolve().parent.glob("*.py"))
+    for file in files:
+        if file.suffix in _SUFFIXES and file.is_file():
+            state.update(file.name.encode())
+            state.update(hashlib.sha256(file.read_bytes()).digest())
+    return state.hexdigest()[:16]
+
+
+def versions(kernel: str, target: str) -> dict[str, str]:
+    """Versions that a record carries. `code` is what makes verdicts comparable."""
+    from mlagen.codegen.assemble import tool_versions
+
+    own = Path(kernel.partition(".py")[0] + ".py") if ".py" in kernel else None
+    return {
+        "mlagen": mlagen.__version__,
+        "code": code_digest(own),
+        "python": platform.python_version(),
+        **tool_versions(target),
+    }

@@ -1,0 +1,99 @@
+"""Where trials run: something that takes jobs and hands back outcomes, in whatever order."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from mlagen.errors import MlagenError
+from mlagen.tune.sandbox import Died, Sandbox, TimedOut
+from mlagen.tune.values import Job, Outcome
+
+Judge = Callable[[Job], Outcome]
+
+
+class Workers(Protocol):
+    """A place for trials."""
+
+    @property
+    def slots(self) -> int:
+        """Trials that it can work on at once, now."""
+        ...
+
+    def submit(self, number: int, job: Job) -> None:
+        """Begin a trial, known by its number."""
+        ...
+
+    def finished(self, timeout: float) -> Iterator[tuple[int, Outcome]]:
+        """Those that have ended since, waiting `timeout` seconds for the first."""
+        ...
+
+    def close(self) -> None:
+        """End everything, running trials too."""
+        ...
+
+
+def judged(sandbox: Sandbox, judge: Judge, job: Job, limit: float) -> Outcome:
+    """A job's outcome, whatever happens to its process."""
+    try:
+        outcome: Outcome = sandbox.call(judge, job, limit=limit)
+        return outcome
+    except TimedOut as error:
+        return Outcome("timeout", message=error.message)
+    except Died as error:
+        return Outcome("crashed", message=error.message)
+    except MlagenError as error:
+        return Outcome("error", message=error.message)
+    except Exception as error:
+        return Outcome("error", message=f"{type(error).__name__}: {error}")
+
+
+class LocalWorkers:
+    """`count` trials at a time on this machine, each in a process of its own."""
+
+    def __init__(
+        self, count: int, judge: Judge, limit: float, warm: Callable[[], Any] | None = None
+    ) -> None:
+        self._jobs: queue.SimpleQueue[tuple[int, Job] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
+        self._sandboxes = [Sandbox(warm) for _ in range(count)]
+        self._closing = False
+        self._threads = [
+            threading.Thread(target=self._work, args=(box, judge, limit), daemon=True)
+            for box in self._sandboxes
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def slots(self) -> int:
+        return len(self._sandboxes)
+
+    def _work(self, sandbox: Sandbox, judge: Judge, limit: float) -> None:
+        while (item := self._jobs.get()) is not None:
+            number, job = item
+            outcome = judged(sandbox, judge, job, limit)
+            if not self._closing:
+                self._done.put((number, outcome))
+
+    def submit(self, number: int, job: Job) -> None:
+        self._jobs.put((number, job))
+
+    def finished(self, timeout: float) -> Iterator[tuple[int, Outcome]]:
+        try:
+            yield self._done.get(timeout=timeout)
+            while True:
+                yield self._done.get_nowait()
+        except queue.Empty:
+            return
+
+    def close(self) -> None:
+        self._closing = True
+        for _ in self._threads:
+            self._jobs.put(None)
+        for sandbox in self._sandboxes:
+            sandbox.close()
+        for thread in self._threads:
+            thread.join(timeout=10)

@@ -1,0 +1,84 @@
+"""Judges for the toy space: functions of the knobs, and ways to go wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from mlagen.errors import WrongResultError
+from mlagen.tune.values import Job, Outcome
+
+
+def cost_of(knobs: dict) -> float:
+    """Least, 10, at a=3, b=y, c=2; 46 at the default."""
+    return 10 + 4 * (knobs["a"] - 3) ** 2 + 3 * (knobs["b"] != "y") + knobs["c"] - 2
+
+
+def honest(job: Job) -> Outcome:
+    return passed(job, cost_of(dict(job.knobs)))
+
+
+def passed(job: Job, cost: float) -> Outcome:
+    return Outcome("passed", cost=cost, estimate=cost, text=str(sorted(job.knobs.items())),
+                   versions={"code": "now"})  # fmt: skip
+
+
+def slow_honest(job: Job) -> Outcome:
+    time.sleep(0.2)
+    return honest(job)
+
+
+def planted(job: Job) -> Outcome:
+    """Faults where a is 1, 2, 4; and a=3 is fast, but wrong."""
+    match job.knobs["a"]:
+        case 1:
+            while True:
+                pass
+        case 2:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case 3:
+            return Outcome("wrong", message="planted", text=str(sorted(job.knobs.items())))
+        case 4:
+            raise ZeroDivisionError("planted")
+    return honest(job)
+
+
+def second_thoughts(job: Job) -> Outcome:
+    """Right at the first look; the second finds a=3 wrong."""
+    if job.seed >= 1000 and job.knobs["a"] == 3:
+        return Outcome("wrong", message="planted for the second look")
+    return honest(job)
+
+
+def noted(job: Job) -> Outcome:
+    """Leaves a line for each judgement in the file that the environment names."""
+    with Path(os.environ["TOY_NOTES"]).open("a") as file:
+        file.write(f"{sorted(job.knobs.items())}\n")
+    time.sleep(0.15)
+    return honest(job)
+
+
+def deaf(seconds: float) -> None:
+    """Cannot be ended but by force; leaves a child behind that is as deaf."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        Path(os.environ["TOY_NOTES"]).write_text(str(os.getpid()))
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+def exits(code: int) -> None:
+    print("last words")
+    os._exit(code)
+
+
+def raises() -> None:
+    raise WrongResultError("planted", hint="none")
+
+
+def ten() -> int:
+    print("noise that is no reply")
+    return 10
