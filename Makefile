@@ -21,7 +21,7 @@ demo: $(READY)
 test: $(READY)
 	@$(BIN)/mlagen verify mha_prefill_v2 --set num_heads=1 --set num_kv_heads=1 \
 		--shape seq_len=32 >/dev/null
-	$(BIN)/python -m pytest -q -n 2 $(TESTS)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(TESTS)
 
 lint: $(READY)
 	$(BIN)/ruff check $(CHECKED)

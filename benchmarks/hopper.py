@@ -1,12 +1,12 @@
 """Speed of the Hopper kernels, each beside a peer on the same tensors in the same run.
 
-    python benchmarks/hopper.py [--json] [--only gemm|decode]
+    python benchmarks/hopper.py [--json] [--only gemm|decode|host]
 
 Needs a Hopper GPU, torch, cuda-bindings and a ptxas. Every kernel is checked against fp64 on the
 GPU before it is timed, and is not timed when it is wrong. Times are medians of single launches with
 the L2 cache flushed before each, interleaved with the peer, by CUDA events. GEMM: 2 M N K flop,
-peer torch.matmul. MLA decode: 2 * s_q * heads * keys * (576 + 512) flop, cache bytes read once;
-peer FlashMLA where it is installed, and always the share of the same run's 8192^3 bf16 matmul.
+peer torch.matmul. MLA decode: `mlagen bench` over its usual shapes, with all installed peers.
+`host`: the host's time a call, which no GPU work is part of.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-SCHEMA = "mlagen.benchmark.hopper/1"
+SCHEMA = "mlagen.benchmark.hopper/2"
 REPEATS = 30
+IN_A_ROW = 200  # calls: the GPU's queue holds a thousand launches
+SCALE = 192**-0.5
 Timed = dict[str, Callable[[], Any]]
 
 
@@ -83,93 +87,92 @@ def gemm(torch: Any, size: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def decode(
-    torch: Any,
-    batch: int,
-    heads: int,
-    keys: int,
-    *,
-    q_len: int = 1,
-    page: int = 64,
-    varied: bool = False,
-    cache_dtype: str = "bf16",
-    boxes: int | None = None,
-) -> list[dict[str, Any]]:
-    """MLA decode of `batch` sequences of `keys` keys, beside a matmul and FlashMLA. `varied`:
-    lengths drawn from keys / 2 .. keys."""
+def decode(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """MLA decode through `mlagen.bench`, beside the peers that are installed."""
     import mlagen
+    from mlagen.bench import Workload, bench
+    from mlagen.bench.cuda_lab import CudaLab
+    from mlagen.bench.peers import chosen
 
-    pages = keys // page
-    cache = torch.randn(batch * pages, page, 1, 576, device="cuda").bfloat16()
-    if cache_dtype != "bf16":
-        cache = cache.to(torch.float8_e4m3fn)
-    table = torch.randperm(batch * pages, device="cuda").int().view(batch, pages)
-    drawn = torch.randint(keys // 2, keys + 1, (batch,), generator=torch.manual_seed(1))
-    lengths = (drawn if varied else torch.full((batch,), keys)).int()
-    q = torch.randn(batch, q_len, heads, 576, device="cuda").bfloat16()
-    scale = 192**-0.5
-    kernel = mlagen.build(
-        "mla_decode_sm90", num_heads=heads, q_len=q_len, page_size=page, cache_dtype=cache_dtype,
-        knobs={} if boxes is None else {"boxes": boxes},
-    )  # fmt: skip
-    plan = kernel.plan(lengths.tolist())
-    on_gpu = lengths.cuda()
-    # Prepared once: what is timed is the kernels, not the checks of a first call.
-    ours = kernel.prepare(q, cache, table, on_gpu, scale=scale, plan=plan)
-    ours.output.fill_(float("nan"))
-    ours()
-    last = batch - 1
-    own = int(lengths[last])
-    rows = cache.view(torch.uint8 if cache_dtype != "bf16" else cache.dtype)[table[last].long()]
-    rows = rows.view(cache.dtype).view(keys, 576)[:own].double()
-    scores = torch.softmax(q[last, -1].double() @ rows.T * scale, -1)
-    expected = scores @ rows[:, :512]
-    error = float((ours.output[last, -1].double() - expected).norm() / expected.norm())
-    shape = f"b={batch} h={heads} s_q={q_len} keys={keys}{' varied' * varied} page={page}"
-    shape += f" {cache_dtype}" + (f" boxes={boxes}" if boxes else "")
-    if wrong(f"mla decode {shape}", error, 2.0**-7):
-        return []
-    a, b = (torch.randn(8192, 8192, device="cuda").bfloat16() for _ in range(2))
-    calls: Timed = {
-        "ours": ours,
-        "matmul": lambda: torch.matmul(a, b),
-    }
-    if page == 64 and cache_dtype == "bf16":
-        try:
-            import flash_mla  # type: ignore[import-not-found,unused-ignore]
-        except ImportError:
-            pass
-        else:
-            metadata, splits = flash_mla.get_mla_metadata(on_gpu, heads * q_len, 1)
-            calls["flash_mla"] = lambda: flash_mla.flash_mla_with_kvcache(
-                q, cache, table, on_gpu, 512, metadata, splits, softmax_scale=scale, causal=True
-            )
-    seconds = medians(torch, calls)
-    total = int(lengths.sum())
-    flop, read = 2 * q_len * heads * total * (576 + 512), total * 576 * cache.element_size()
-    tflops = flop / seconds["ours"] / 1e12
-    result = {
-        "kernel": "mla_decode_sm90", "shape": shape, "splits": plan.work.slots,
-        "us": seconds["ours"] * 1e6, "tflops": tflops, "GB/s": read / seconds["ours"] / 1e9,
-        "share_of_matmul": tflops / (2 * 8192**3 / seconds["matmul"] / 1e12),
-        "relative_error": error,
-    }  # fmt: skip
-    if "flash_mla" in seconds:
-        result |= {"peer": "flash_mla", "ratio": seconds["flash_mla"] / seconds["ours"]}
-    return [result]
+    rows = []
+    for case in cases:
+        sizes = {name: case[name] for name in ("batch", "keys", "least") if name in case}
+        fields = {k: v for k, v in case.items() if k not in (*sizes, "knobs")}
+        kernel: Any = mlagen.build("mla_decode_sm90", knobs=case.get("knobs"), **fields)
+        work = Workload(kernel.config, **sizes)
+        report = bench("mla_decode_sm90", [work], chosen(None), CudaLab(kernel), repeats=REPEATS)
+        for found in report.to_json()["rows"][0]["results"]:
+            shape = f"{work} {case.get('knobs', '')}".rstrip()
+            rows.append({"kernel": "mla_decode_sm90", "shape": shape, **found})
+    return rows
+
+
+def host(torch: Any) -> list[dict[str, Any]]:
+    """Microseconds of the host's time a call, by each way to call MLA decode."""
+    import mlagen
+    from mlagen.compat import flash_mla
+    from mlagen.ops import mla_decode
+
+    rows = []
+    for batch, keys in ((64, 64), (2, 2048)):
+        pages = -(-keys // 64)
+        cache = torch.randn(batch * pages, 64, 1, 576, device="cuda").bfloat16()
+        table = torch.arange(batch * pages, device="cuda").int().view(batch, pages)
+        lengths = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
+        q = torch.randn(batch, 1, 16, 576, device="cuda").bfloat16()
+        kernel: Any = mlagen.build("mla_decode_sm90", num_heads=16)
+        plan = kernel.plan(lengths)
+        given = (q, cache, table, lengths)
+        step = kernel.prepare(*given, scale=SCALE, plan=plan)
+        meta, _ = flash_mla.get_mla_metadata()
+        outputs = {"out": step.output, "lse": step.lse}
+        step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        ways: Timed = {
+            "a prepared step": step,
+            "plan.run, outputs given": partial(plan.run, *given, scale=SCALE, **outputs),
+            "plan.run": partial(plan.run, *given, scale=SCALE),
+            "the kernel, without a plan": partial(kernel, *given, scale=SCALE),
+            "the operator, with a plan": partial(mla_decode, *given, SCALE, plan=plan),
+            "the operator": partial(mla_decode, *given, SCALE),
+            "compat.flash_mla": partial(flash_mla.flash_mla_with_kvcache, *given, 512, meta),
+            "replay of a captured step": graph.replay,
+        }
+        launches = 1 if plan.merges is None else 2
+        for name, call in ways.items():
+            found = {"way": name, "launches": launches, "host_us": host_time(torch, call) * 1e6}
+            rows.append({"kernel": "mla_decode_sm90", **found})
+    return rows
+
+
+def host_time(torch: Any, call: Callable[[], Any]) -> float:
+    """Seconds until a call returns: the median over runs of calls that are fewer than the GPU's
+    queue holds, so that nothing waits for the GPU."""
+    means = []
+    for _ in range(REPEATS):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        for _ in range(IN_A_ROW):
+            call()
+        means.append((time.perf_counter() - started) / IN_A_ROW)
+    torch.cuda.synchronize()
+    return statistics.median(means)
 
 
 DECODES: tuple[dict[str, Any], ...] = (
-    *({"batch": 128, "heads": 128, "keys": keys} for keys in (4096, 8192, 16384)),
-    {"batch": 128, "heads": 128, "keys": 8192, "q_len": 2},
-    {"batch": 128, "heads": 128, "keys": 8192, "varied": True},
-    *({"batch": 128, "heads": heads, "keys": 8192} for heads in (8, 16, 64)),
-    {"batch": 16, "heads": 128, "keys": 32768},
-    {"batch": 1, "heads": 128, "keys": 131072},
-    *({"batch": 128, "heads": 16, "keys": 8192, "page": page} for page in (32, 16, 1)),
+    *({"batch": 128, "num_heads": 128, "keys": keys} for keys in (4096, 8192, 16384, 32768)),
+    *({"batch": 128, "num_heads": 128, "keys": keys, "q_len": 2} for keys in (4096, 8192)),
+    {"batch": 128, "num_heads": 128, "keys": 8192, "least": 4096},
+    *({"batch": 128, "num_heads": n, "keys": 8192} for n in (8, 12, 16, 24, 32, 40, 64)),
+    {"batch": 16, "num_heads": 128, "keys": 32768},
+    {"batch": 1, "num_heads": 128, "keys": 131072},
+    *({"batch": 128, "num_heads": 16, "keys": 8192, "page_size": page} for page in (32, 16, 1)),
     *(
-        {"batch": 128, "heads": heads, "keys": 8192, "cache_dtype": "fp8_e4m3", "boxes": boxes}
-        for heads, boxes in ((128, 2), (128, 4), (16, 2), (16, 4))
+        {"batch": 128, "num_heads": heads, "keys": 8192, "cache_dtype": "fp8_e4m3"}
+        for heads in (128, 64, 16)
     ),
 )
 
@@ -177,16 +180,17 @@ DECODES: tuple[dict[str, Any], ...] = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--only", choices=["gemm", "decode"])
+    parser.add_argument("--only", choices=["gemm", "decode", "host"])
     options = parser.parse_args()
     import torch
 
     results: list[dict[str, Any]] = []
-    if options.only != "decode":
+    if options.only in (None, "gemm"):
         results += [*gemm(torch, 4096), *gemm(torch, 8192)]
-    if options.only != "gemm":
-        for shape in DECODES:
-            results += decode(torch, **shape)
+    if options.only in (None, "decode"):
+        results += decode(DECODES)
+    if options.only in (None, "host"):
+        results += host(torch)
     device = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     if options.json:
         print(json.dumps({"schema": SCHEMA, "device": device, "results": results}))

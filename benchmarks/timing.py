@@ -27,9 +27,9 @@ SCHEMA = "mlagen.benchmark.timing/1"
 def ladder(folder: str | None) -> Ladder:
     """The kernel at 1024 and 2048 tokens."""
     if folder is None:
-        from mlagen.judging import own_ladder
+        from mlagen.judging import OWN_PREFILL, own_ladder
 
-        return own_ladder("mha_prefill_v2")
+        return own_ladder(OWN_PREFILL[0])
     from mlagen.timing.validation import Library
 
     return Library(folder).ladder("hd128_bf16")

@@ -44,8 +44,7 @@ def build(
     (`mlagen.errors`).
     """
     # Imported here: `import mlagen.launch` runs this file and must not load the generator.
-    from mlagen.ops import kernel_of
-    from mlagen.request import build_artifact, build_best
+    from mlagen.request import build_artifact, build_best, callable_of
 
     choice: object = "given"
     if knobs is None:
@@ -54,6 +53,6 @@ def build(
         )
     else:
         artifact = build_artifact(kernel, fields, knobs, target=target, templates=templates)
-    made = kernel_of(artifact, launcher, build=lambda name, more: build_artifact(name, more, {}))
+    made = callable_of(artifact, launcher)
     made.choice = str(choice)
     return made

@@ -6,6 +6,7 @@ The cycle model knows neither artifacts nor schedules; like `locate`, this is wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,17 +172,33 @@ def parse_sizes(
     return found
 
 
-OWN_PREFILL = ("mha_prefill_v2", "mla_prefill_v2")
-_LENGTHS = (1024, 2048)  # tokens of the two runs of a ladder
+@dataclass(frozen=True, slots=True)
+class OwnPrefill:
+    """A prefill kernel of mlagen as tables show it. `beside`: AITER's for the same problem."""
+
+    name: str
+    kernel: str
+    dtype: str
+    beside: str
 
 
-def own_ladder(kernel: str, knobs: Mapping[str, Any] | None = None) -> Ladder:
+OWN_PREFILL = (
+    OwnPrefill("mha_prefill_v2", "mha_prefill_v2", "bf16", "hd128_bf16"),
+    OwnPrefill("mha_prefill_v2 fp8", "mha_prefill_v2", "fp8_e4m3", "hd128_fp8"),
+    OwnPrefill("mla_prefill_v2", "mla_prefill_v2", "bf16", "hd192_hd128_bf16"),
+    OwnPrefill("mla_prefill_v2 fp8", "mla_prefill_v2", "fp8_e4m3", "mla_pfl"),
+)
+# Tokens of the two runs of a ladder. 3072 apart: whole iterations of any number of LDS slots.
+_LENGTHS = (1024, 4096)
+
+
+def own_ladder(own: OwnPrefill, knobs: Mapping[str, Any] | None = None) -> Ladder:
     """One of mlagen's prefill kernels at two lengths: one head, nothing masked."""
     from mlagen.request import build_artifact
     from mlagen.timing.ladder import Ladder
 
-    fields = {"num_heads": 1, "num_kv_heads": 1, "mask": "null"}
-    artifact = build_artifact(kernel, fields, knobs or {}, target="gfx950")
+    fields = {"num_heads": 1, "num_kv_heads": 1, "mask": "null", "dtype": own.dtype}
+    artifact = build_artifact(own.kernel, fields, knobs or {}, target="gfx950")
     streams = {}
     for length in _LENGTHS:
         shape = {"batch": 1, "seq_len": length, "num_keys": length}
@@ -191,7 +208,7 @@ def own_ladder(kernel: str, knobs: Mapping[str, Any] | None = None) -> Ladder:
     depth = int(problem["depth"])
     rows = int(problem["q_block_size"]) * int(problem["num_warps"])
     return Ladder(
-        kernel,
+        own.name,
         job.kernel,
         streams,
         (rows, int(problem["kv_block"])),

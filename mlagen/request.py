@@ -14,6 +14,8 @@ from mlagen.errors import ConfigError, MissingError
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
+    from mlagen.launch import Launcher
+    from mlagen.ops import Kernel
     from mlagen.tune.lookup import Choice
     from mlagen.verify import VerifyReport
 
@@ -78,6 +80,13 @@ def build_artifact(
         templates_dir=templates,
         allow_unproved=allow_unproved,
     )
+
+
+def callable_of(artifact: Artifact, launcher: Launcher | None = None) -> Kernel:
+    """The artifact as a callable that builds what its calls need besides."""
+    from mlagen.ops import kernel_of
+
+    return kernel_of(artifact, launcher, build=lambda name, more: build_artifact(name, more, {}))
 
 
 def _require_templates(folder: Path, target: str) -> None:

@@ -26,6 +26,7 @@ VERBS = {
     "mutate": "Put defects into a kernel and count those the emulator notices.",
     "verify": "Run a kernel in the emulator against its oracles.",
     "simulate": "Predict how fast a gfx950 kernel will be, and where its time goes.",
+    "bench": "Time a kernel on this machine's GPU, beside other libraries.",
     "tune": "Find a kernel's best variant, and keep what was found.",
     "inspect": "Clusters, registers, LDS, waits and instructions of a kernel.",
     "diff": "What differs between two kernels.",

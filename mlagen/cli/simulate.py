@@ -163,24 +163,26 @@ def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_
     from mlagen.timing import validation as v
     from mlagen.timing import validation_text as text
     from mlagen.timing.aiter import KERNELS
-    from mlagen.timing.ladder import Shape
+    from mlagen.timing.ladder import Shape, beside
 
     library = v.Library(folder, history, lambda name: click.echo(f"recording {name}", err=True))
     found = v.verdicts(library, machine)
     pairs = v.ratios(found)
     shape = Shape("", 16, 64, 8192)
-    ladders = [library.ladder(name) for name, kernel in KERNELS.items() if not kernel.causal]
-    ladders += [own_ladder(name) for name in OWN_PREFILL]
-    kernels = [ladder.row(shape, machine) for ladder in ladders]
+    theirs = {name: library.ladder(name) for name, kernel in KERNELS.items() if not kernel.causal}
+    ours = [own_ladder(own) for own in OWN_PREFILL]
+    kernels = [ladder.row(shape, machine) for ladder in (*theirs.values(), *ours)]
+    compared = [beside(ladder, theirs[own.beside], shape, machine)
+                for own, ladder in zip(OWN_PREFILL, ours, strict=True)]  # fmt: skip
     fitted = v.fit_corners(library) if fit else []
     if as_json:
-        report = {"points": found, "ratios": pairs, "kernels": kernels, "fit": fitted,
-                  "substitutes": sorted(library.substitutes)}  # fmt: skip
+        report = {"points": found, "ratios": pairs, "kernels": kernels, "beside": compared,
+                  "fit": fitted, "substitutes": sorted(library.substitutes)}  # fmt: skip
         print_json("simulate-validation", report)
         return
     print_facts(text.facts(found, pairs))
     made = [text.points_table(found, library.substitutes), text.ratios_table(pairs),
-            text.kernels_table(kernels, shape)]  # fmt: skip
+            text.kernels_table(kernels, shape), text.beside_table(compared)]  # fmt: skip
     for table in (*made, *([text.fit_table(fitted)] if fit else [])):
         click.echo()
         print_table(table.title, table.columns, table.rows)

@@ -4,13 +4,15 @@
     flash_mla.install()        # `import flash_mla` finds this module from now on
 
 What differs: any number of heads up to 128, pages of 1, 16, 32 or multiples of 64, an e4m3 cache
-with one scale. A schedule once made is right for other lengths too, only less even. Sparse
-attention and its caches are refused. Importing this module imports torch.
+with one scale. A schedule once made is right for other lengths too, only less even. fp16, a cache
+with gaps between its rows, sparse attention and dense prefill are refused. Importing this module
+imports torch.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +20,7 @@ import torch  # type: ignore[import-not-found,unused-ignore]
 
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.ops.mla_decode_plan import MlaDecodePlan
-from mlagen.ops.mla_decode_torch import decode_config, decode_kernel
+from mlagen.ops.mla_decode_torch import decode_kernel
 
 NAME = "flash_mla"
 
@@ -64,7 +66,7 @@ def flash_mla_with_kvcache(
     `block_table` [B, pages] and `cache_seqlens` [B] int32. `softmax_scale`: q.shape[-1] ** -0.5
     where it is not given. `descale_k`: what numbers of an e4m3 cache are multiples of. The first
     call with a schedule reads the lengths and waits for the GPU; later ones, and a graph of them,
-    do not.
+    do not. A `q` or `block_table` with gaps is copied.
 
     Raises ConfigError for what no kernel takes, UnsupportedError for sparse attention.
     """
@@ -90,8 +92,9 @@ def flash_mla_with_kvcache(
         )
     if len(q.shape) != 4:
         raise ConfigError(f"q has shape {tuple(q.shape)}, not (batch, s_q, heads, 576)")
-    mask = "causal" if causal else "null"
-    kernel = decode_kernel(decode_config(q, k_cache, mask=mask, q_len=int(q.shape[1])))
+    # One new token sees all keys under either mask: the same kernel.
+    mask = "causal" if causal or q.shape[1] == 1 else "null"
+    kernel = decode_kernel(q, k_cache, mask=mask, q_len=q.shape[1])
     meta = tile_scheduler_metadata
     if meta.plan is None:
         if torch.cuda.is_current_stream_capturing():
@@ -102,15 +105,26 @@ def flash_mla_with_kvcache(
         meta.plan, meta.have_initialized = kernel.plan(cache_seqlens, device=q.device), True
     scale = float(q.shape[-1]) ** -0.5 if softmax_scale is None else float(softmax_scale)
     out, lse = kernel(
-        q, k_cache, block_table, cache_seqlens, scale=scale, plan=meta.plan,
-        kv_scale=1.0 if descale_k is None else float(descale_k),
+        q.contiguous(), k_cache, block_table.contiguous(), cache_seqlens, scale=scale,
+        plan=meta.plan, kv_scale=1.0 if descale_k is None else float(descale_k),
     )  # fmt: skip
-    return out, lse.masked_fill_(lse == float("-inf"), float("inf"))
+    # One kernel: it leaves NaN and +inf as they are and turns -inf around.
+    return out, lse.nan_to_num_(nan=float("nan"), posinf=float("inf"), neginf=float("inf"))
 
 
-def flash_mla_sparse_fwd(*args: Any, **kwargs: Any) -> Any:
-    """UnsupportedError: sparse prefill is not made here."""
-    raise UnsupportedError("flash_mla_sparse_fwd: only dense decoding is made here")
+def _refused(name: str) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError(f"{name}: only dense decoding is made here")
+
+    function.__name__ = name
+    function.__doc__ = "UnsupportedError: only dense decoding is made here."
+    return function
+
+
+flash_mla_sparse_fwd = _refused("flash_mla_sparse_fwd")
+flash_attn_varlen_func = _refused("flash_attn_varlen_func")
+flash_attn_varlen_qkvpacked_func = _refused("flash_attn_varlen_qkvpacked_func")
+flash_attn_varlen_kvpacked_func = _refused("flash_attn_varlen_kvpacked_func")
 
 
 def install() -> None:

@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from mlagen.artifact import Arg, Artifact, Manifest
@@ -95,6 +96,11 @@ class PreparedLaunch(ABC):
     @abstractmethod
     def __call__(self) -> None:
         """Enqueues the kernel in the stream. LaunchFailed: the driver refuses."""
+
+    def unowned(self) -> None:
+        """Lets go of the tensors: from now on the caller keeps them alive until a call of this one
+        has returned."""
+        self._owners = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +237,7 @@ class GpuLauncher(ABC, Generic[Device]):
             return lambda: chosen
         for value in tensors.values():
             if is_torch(value):
-                current, ordinal = sys.modules["torch"].cuda.current_stream, value.device.index
-                return lambda: int(current(ordinal).cuda_stream)
+                return torch_stream(sys.modules["torch"], value.device.index)
         found = interface_streams(tensors.values())
         if len(found) > 1:
             raise ConfigError(
@@ -293,6 +298,18 @@ def check_tensor(manifest: Manifest, arg: Arg, view: DeviceTensor, align: int) -
             f"{what} starts at {view.pointer:#x}; the kernel needs a multiple of {align} bytes",
             hint="a slice that starts in the middle of a tensor: .clone() moves it",
         )
+
+
+def torch_stream(torch: Any, ordinal: int) -> Callable[[], int]:
+    """Says which stream is torch's current one on GPU `ordinal`.
+
+    By the handle where torch has a function for that, the one that its own compiled code calls: an
+    object around it takes a microsecond more, at every launch.
+    """
+    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+    if raw is not None:
+        return partial(raw, ordinal)
+    return lambda: int(torch.cuda.current_stream(ordinal).cuda_stream)
 
 
 def stream_handle(stream: Any) -> int:

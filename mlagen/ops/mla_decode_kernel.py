@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +11,14 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import CudaLauncher, Launcher, LaunchReport
+from mlagen.launch.device_tensor import is_torch
+from mlagen.launch.gpu import GpuLauncher, torch_stream
+from mlagen.ops.mla_decode_known import Key, KnownCalls, places
 from mlagen.ops.mla_decode_plan import MlaDecodePlan, PlanTensors, make_plan
 from mlagen.ops.mla_decode_tensors import (
     Memory,
     TorchMemory,
+    Workspace,
     as_host,
     check,
     check_rows,
@@ -37,6 +43,10 @@ class Launch:
     tensors: dict[str, Any]
     scalars: dict[str, int | float]
     sizes: dict[str, int]
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return {"tensors": self.tensors, "scalars": self.scalars, "sizes": self.sizes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +105,8 @@ class MlaDecodeKernel:
         self._build_merge, self._memory = merge, memory
         self._merge: Artifact | None = None
         self._plans: dict[Any, MlaDecodePlan] = {}
+        self._workspaces: dict[Any, Workspace] = {}
+        self._known = KnownCalls()
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value}" for name, value in self.config.to_fields().items())
@@ -111,6 +123,7 @@ class MlaDecodeKernel:
         blocks: int = H200_SMS,
         split_keys: int | None = None,
         room: Sequence[int] | Any | None = None,
+        memory: Memory | None = None,
     ) -> MlaDecodePlan:
         """Deals out the work of calls with sequences of `lengths` keys and makes its tensors.
 
@@ -118,7 +131,8 @@ class MlaDecodeKernel:
         is; for a tensor of a GPU the call waits. `q_lens`: new tokens of each sequence, for a q
         packed as [tokens, num_heads, 576]. `blocks`: SMs to fill. `split_keys`: split every so many
         keys, a multiple of 64, instead of evenly; a row's bits are then the same whatever else is
-        in the batch. `room`: lengths that `plan.update` shall have tensors for.
+        in the batch. `room`: lengths that `plan.update` shall have tensors for. `memory`: where its
+        tensors come from.
 
         Raises ConfigError for numbers that do not fit, and where split work has no merge kernel.
         """
@@ -129,10 +143,13 @@ class MlaDecodeKernel:
                     hint="mlagen.build('mla_decode_sm90', ..) brings it",
                 )
             blocks = 1  # where nothing runs at once, splitting never pays
+        if memory is None:
+            memory = self._memory if self._memory is not None else TorchMemory(device)
         return make_plan(
             self.config,
             as_host("lengths", lengths),
-            self._memory if self._memory is not None else TorchMemory(device),
+            memory,
+            self.__call__,
             q_lens=None if q_lens is None else as_host("q_lens", q_lens),
             blocks=blocks,
             split_keys=split_keys,
@@ -140,19 +157,54 @@ class MlaDecodeKernel:
         )
 
     def _usual_plan(self, q: Any, batch: int, max_pages: int) -> MlaDecodePlan:
-        """The plan of a call that brings none: as if all sequences filled their table."""
-        device = getattr(q, "device", None)
-        key = (batch, max_pages, str(device))
+        """The plan of a call that brings none: as if all sequences filled their table, about.
+
+        Calls of one stream come one after the other and share a workspace; those of two may run at
+        once. Lengths are taken an eighth of a power of two further, so that a table that grows with
+        its sequences does not need a plan at every step.
+        """
+        device, stream = getattr(q, "device", None), _stream(q)
+        step = 1 << max(max_pages.bit_length() - 4, 0)
+        most = -(-max_pages // step) * step * self.config.page_size
+        key = (batch, most, str(device), stream)
         if key not in self._plans:
-            most = min(max_pages * self.config.page_size, 2**31 - 1)
-            self._plans[key] = self.plan([most] * batch, device=device)
+            place = key[2:]
+            if place not in self._workspaces:
+                memory = self._memory if self._memory is not None else TorchMemory(device)
+                self._workspaces[place] = Workspace(memory)
+            self._plans[key] = self.plan(
+                [min(most, 2**31 - 1)] * batch, device=device, memory=self._workspaces[place]
+            )
         return self._plans[key]
 
     # ---- calls ------------------------------------------------------------------------------
 
-    def __call__(self, *tensors: Any, **named: Any) -> tuple[Any, Any]:
+    def __call__(
+        self,
+        q: Any,
+        cache: Any,
+        block_table: Any,
+        cache_lengths: Any,
+        *,
+        scale: float,
+        kv_scale: float = 1.0,
+        plan: PlanTensors | None = None,
+        out: Any = None,
+        lse: Any = None,
+        checked: bool = False,
+    ) -> tuple[Any, Any]:
         """Attention of `q` over the paged cache: (output, log-sum-exp). See `run`."""
-        run = self.run(*tensors, **named)
+        tensors = (q, cache, block_table, cache_lengths)
+        if not checked:
+            key, out, lse = self._key(tensors, (scale, kv_scale), plan, out, lse)
+            known = self._known.find(key)
+            if known is not None:
+                for launch in known:
+                    launch()
+                return out, lse
+        run = self.run(
+            *tensors, scale=scale, kv_scale=kv_scale, plan=plan, out=out, lse=lse, checked=checked
+        )
         return run.output, run.lse
 
     def run(
@@ -188,16 +240,63 @@ class MlaDecodeKernel:
         Raises ConfigError for tensors and numbers that the kernel cannot serve, before anything is
         launched.
         """
-        output, log_sum, launches = self._launches(
-            q, cache, block_table, cache_lengths, (scale, kv_scale), plan, out, lse, checked
-        )
-        reports = tuple(
-            self.launcher.launch(
-                one.artifact, tensors=one.tensors, scalars=one.scalars, sizes=one.sizes
+        scales, key = (scale, kv_scale), None
+        if not checked:
+            tensors = (q, cache, block_table, cache_lengths)
+            key, out, lse = self._key(tensors, scales, plan, out, lse)
+        known = self._known.find(key)
+        if known is None:
+            out, lse, launches = self._launches(
+                q, cache, block_table, cache_lengths, scales, plan, out, lse, checked
             )
-            for one in launches
-        )
-        return MlaDecodeRun(output, log_sum, reports)
+            if key is None or not launches:
+                launch_one = self.launcher.launch
+                return MlaDecodeRun(
+                    out, lse, tuple(launch_one(one.artifact, **one.given) for one in launches)
+                )
+            assert isinstance(self.launcher, GpuLauncher)
+            known = tuple(self.launcher.prepare(one.artifact, **one.given) for one in launches)
+            self._known.add(key, known)
+        reports = []
+        for launch in known:
+            started = time.perf_counter()
+            launch()
+            seconds = time.perf_counter() - started
+            reports.append(LaunchReport(CudaLauncher.kind, launch.grid, launch.block, seconds))
+        return MlaDecodeRun(out, lse, tuple(reports))
+
+    def _key(
+        self,
+        tensors: tuple[Any, ...],
+        scales: tuple[float, float],
+        plan: PlanTensors | None,
+        out: Any,
+        lse: Any,
+    ) -> tuple[Key | None, Any, Any]:
+        """All that the checks of a call look at, and its outputs, which are made where they are
+        missing; no key where a launcher cannot prepare or a tensor is not torch's."""
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(self.launcher, GpuLauncher):
+            return None, out, lse
+        q, rank = tensors[0], 4 if plan is None or plan.tokens is None else 3
+        if not isinstance(q, torch.Tensor) or q.dim() != rank or not q.is_cuda:
+            return None, out, lse
+        if type(scales[0]) is not float or type(scales[1]) is not float:
+            return None, out, lse
+        # Without a plan it is the usual one, which shapes, device and stream determine.
+        of_plan = ("usual", _stream(q)) if plan is None else plan.key
+        if of_plan is None or (plan is not None and plan.config is not self.config):
+            return None, out, lse
+        if out is None:
+            out = q.new_empty((*q.shape[:-1], self.config.d_v))
+        if lse is None:
+            shape = q.shape
+            order = (shape[1], shape[0]) if rank == 3 else (shape[0], shape[2], shape[1])
+            lse = q.new_empty(order, dtype=torch.float32)
+        found = places((*tensors, out, lse))
+        if found is None:
+            return None, out, lse
+        return (found, of_plan, scales), out, lse
 
     def prepare(
         self,
@@ -219,12 +318,7 @@ class MlaDecodeKernel:
         )
         prepare: Any = self.launcher
         return PreparedMlaDecode(
-            tuple(
-                prepare.prepare(
-                    one.artifact, tensors=one.tensors, scalars=one.scalars, sizes=one.sizes
-                )
-                for one in launches
-            ),
+            tuple(prepare.prepare(one.artifact, **one.given) for one in launches),
             output,
             log_sum,
         )
@@ -350,3 +444,8 @@ class MlaDecodeKernel:
             assert self._build_merge is not None  # a plan without it splits nothing
             self._merge = self._build_merge()
         return self._merge
+
+
+def _stream(q: Any) -> int | None:
+    """torch's current stream where `q` is; None for another library's tensor."""
+    return torch_stream(sys.modules["torch"], q.device.index)() if is_torch(q) else None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from mlagen.errors import ConfigError
+from mlagen.ops.mla_decode_known import places
 from mlagen.ops.mla_decode_tensors import Memory
 from mlagen.problem import MlaDecodeConfig, MlaDecodeWork, plan_work
 from mlagen.problem.mla_decode_plan import BLOCK_ROWS, ITEM_INTS, Ints32
@@ -26,6 +28,15 @@ class PlanTensors:
     merges: Any  # int32 [merge room, 8]; None where no plan in this room splits
     partial_o: Any  # fp32 [slots, 64, 512]
     partial_lse: Any  # fp32 [slots, 64]
+
+    @property
+    def key(self) -> Any:
+        """Equal for plans with the same tensors; None where torch did not make them."""
+        tensors = [self.items, self.partial_o, self.partial_lse]
+        if self.merges is not None:
+            tensors.append(self.merges)
+        found = places(tensors)
+        return None if found is None else (self.batch, self.tokens, found)
 
     @property
     def lse_stride(self) -> int:
@@ -46,6 +57,31 @@ class MlaDecodePlan(PlanTensors):
     blocks: int
     split_keys: int | None
     q_lens: tuple[int, ...] | None
+    call: Callable[..., tuple[Any, Any]]  # of the kernel
+    serial: int = field(default_factory=count().__next__)
+
+    @property
+    def key(self) -> Any:
+        """Its number: its tensors stay the same."""
+        return self.serial
+
+    def run(
+        self,
+        q: Any,
+        cache: Any,
+        block_table: Any,
+        cache_lengths: Any,
+        *,
+        scale: float,
+        kv_scale: float = 1.0,
+        out: Any = None,
+        lse: Any = None,
+    ) -> tuple[Any, Any]:
+        """(output, log-sum-exp) of its kernel on these tensors: `kernel(.., plan=plan)`."""
+        return self.call(
+            q, cache, block_table, cache_lengths, scale=scale, kv_scale=kv_scale, plan=self,
+            out=out, lse=lse,
+        )  # fmt: skip
 
     @property
     def splits(self) -> tuple[tuple[int, ...], ...]:
@@ -81,6 +117,7 @@ def make_plan(
     config: MlaDecodeConfig,
     lengths: Sequence[int] | Any,
     memory: Memory,
+    call: Callable[..., tuple[Any, Any]],
     *,
     q_lens: Sequence[int] | None,
     blocks: int,
@@ -115,6 +152,7 @@ def make_plan(
         blocks=blocks,
         split_keys=split_keys,
         q_lens=tokens,
+        call=call,
     )
 
 

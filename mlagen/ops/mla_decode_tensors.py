@@ -62,6 +62,30 @@ class TorchMemory:
         tensor.copy_(self.torch.from_numpy(array.copy()))
 
 
+class Workspace:
+    """Memory whose empty tensors are the same at every request: for what lives no longer than one
+    call. They grow; what they were stays, as a captured graph may know it."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self._held: dict[Any, list[Any]] = {}
+
+    def upload(self, array: npt.NDArray[np.int32]) -> Any:
+        return self.memory.upload(array)
+
+    def write(self, tensor: Any, array: npt.NDArray[np.int32]) -> None:
+        self.memory.write(tensor, array)
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """A tensor of at least so many rows."""
+        held = self._held.setdefault((shape[1:], dtype), [])
+        have = int(held[-1].shape[0]) if held else 0
+        if have < shape[0]:
+            rows = max(shape[0], 2 * have)
+            held.append(self.memory.empty((rows, *shape[1:]), dtype))
+        return held[-1]
+
+
 def check(name: str, tensor: Any, shape: tuple[int | None, ...], dtype: str) -> None:
     """Raises ConfigError for another dtype or shape. The launcher checks place and layout."""
     given = str(tensor.dtype).removeprefix("torch.")

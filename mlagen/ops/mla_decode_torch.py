@@ -17,40 +17,43 @@ CACHE_TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
 
 
 @cache
-def decode_kernel(config: MlaDecodeConfig) -> MlaDecodeKernel:
+def _built(config: MlaDecodeConfig) -> MlaDecodeKernel:
     """The kernel of a problem, built once."""
-    from mlagen.ops import kernel_of
-    from mlagen.request import build_artifact, build_best
+    from mlagen.request import build_best, callable_of
 
     artifact, choice = build_best("mla_decode_sm90", config.to_fields())
-    kernel = kernel_of(artifact, build=lambda name, fields: build_artifact(name, fields, {}))
+    kernel = callable_of(artifact)
     assert isinstance(kernel, MlaDecodeKernel)
     kernel.choice = str(choice)
     return kernel
 
 
-def decode_config(q: Any, kv_cache: Any, *, mask: str, q_len: int) -> MlaDecodeConfig:
-    """The problem that tensors are of. ConfigError for one that no kernel solves."""
-    if len(kv_cache.shape) != 4 or len(q.shape) not in (3, 4):
+@cache
+def _known(
+    heads: int, columns: int, page: int, kv_heads: int, dtype: Any, mask: str, q_len: int
+) -> MlaDecodeKernel:
+    kind = CACHE_TYPES.get(str(dtype))
+    if kind is None:
+        raise ConfigError(f"cache has dtype {dtype}", hint=f"dtypes: {', '.join(CACHE_TYPES)}")
+    return _built(
+        MlaDecodeConfig(
+            num_heads=heads, num_kv_heads=kv_heads, d_qk=columns, page_size=page, q_len=q_len,
+            mask=mask, cache_dtype=kind,
+        )
+    )  # fmt: skip
+
+
+def decode_kernel(q: Any, kv_cache: Any, *, mask: str, q_len: int) -> MlaDecodeKernel:
+    """The kernel for tensors of these shapes, built at its first use. ConfigError for a problem
+    that none solves."""
+    shape, pool = q.shape, kv_cache.shape
+    if len(pool) != 4 or len(shape) not in (3, 4):
         raise ConfigError(
-            f"q has shape {tuple(q.shape)}, cache {tuple(kv_cache.shape)}",
+            f"q has shape {tuple(shape)}, cache {tuple(pool)}",
             hint="q [B, q_len, H, 576] or [tokens, H, 576], "
             "cache [num_blocks, page_size, KV heads, 576]",
         )
-    kind = CACHE_TYPES.get(str(kv_cache.dtype))
-    if kind is None:
-        raise ConfigError(
-            f"cache has dtype {kv_cache.dtype}", hint=f"dtypes: {', '.join(CACHE_TYPES)}"
-        )
-    return MlaDecodeConfig(
-        num_heads=int(q.shape[-2]),
-        num_kv_heads=int(kv_cache.shape[2]),
-        d_qk=int(q.shape[-1]),
-        page_size=int(kv_cache.shape[1]),
-        q_len=q_len,
-        mask=mask,
-        cache_dtype=kind,
-    )
+    return _known(shape[-2], shape[-1], pool[1], pool[2], kv_cache.dtype, mask, q_len)
 
 
 def mla_decode(
@@ -69,12 +72,11 @@ def mla_decode(
     The kernel is chosen by shapes and types and built at its first use. Without a `plan` of
     `plan_mla_decode` the work is dealt out as if all sequences filled their tables.
     """
-    operators: Any = torch.ops.mlagen
     arguments = (q, kv_cache, block_table, cache_lengths)
     if plan is None:
-        out, lse = operators.mla_decode(*arguments, scale, mask, kv_scale)
+        out, lse = DECODE(*arguments, scale, mask, kv_scale)
     else:
-        out, lse = operators.mla_decode_planned(
+        out, lse = DECODE_PLANNED(
             *arguments, plan.items, plan.merges, plan.partial_o, plan.partial_lse,
             plan.config.q_len, scale, plan.config.mask, kv_scale,
         )  # fmt: skip
@@ -87,7 +89,7 @@ def plan_mla_decode(
     """The plan of calls with tensors of these shapes; see `MlaDecodeKernel.plan`. `q_len`: of a
     packed q the most tokens a sequence."""
     tokens = int(q.shape[1]) if len(q.shape) == 4 else q_len
-    kernel = decode_kernel(decode_config(q, kv_cache, mask=mask, q_len=tokens))
+    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=tokens)
     return kernel.plan(lengths, device=q.device, **planned)
 
 
@@ -99,7 +101,7 @@ def _decode(
             f"q has shape {tuple(q.shape)}: packed queries need a plan",
             hint="plan_mla_decode(.., q_lens=..) makes it",
         )
-    kernel = decode_kernel(decode_config(q, kv_cache, mask=mask, q_len=int(q.shape[1])))
+    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q.shape[1])
     return kernel(q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale)
 
 
@@ -107,20 +109,17 @@ def _planned(
     q: Any, kv_cache: Any, table: Any, lengths: Any, items: Any, merges: Any, partial_o: Any,
     partial_lse: Any, q_len: int, scale: float, mask: str, kv_scale: float,
 ) -> tuple[Any, Any]:  # fmt: skip
-    config = decode_config(q, kv_cache, mask=mask, q_len=q_len)
-    packed = len(q.shape) == 3
+    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q_len)
     plan = PlanTensors(
-        config=config,
-        batch=int(lengths.shape[0]),
-        tokens=int(q.shape[0]) if packed else None,
+        config=kernel.config,
+        batch=lengths.shape[0],
+        tokens=q.shape[0] if len(q.shape) == 3 else None,
         items=items,
         merges=merges,
         partial_o=partial_o,
         partial_lse=partial_lse,
     )
-    return decode_kernel(config)(
-        q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, plan=plan
-    )
+    return kernel(q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, plan=plan)
 
 
 def _shapes(q: Any, *_: Any) -> tuple[Any, Any]:
@@ -132,16 +131,21 @@ def _shapes(q: Any, *_: Any) -> tuple[Any, Any]:
 
 _TENSORS = "Tensor q, Tensor cache, Tensor block_table, Tensor cache_lengths"
 _NUMBERS = "float scale, str mask, float kv_scale"
-for _name, _function, _schema, _written in (
-    ("mla_decode", _decode, f"({_TENSORS}, {_NUMBERS}) -> (Tensor, Tensor)", ()),
-    (
-        "mla_decode_planned",
-        _planned,
-        f"({_TENSORS}, Tensor items, Tensor? merges, Tensor(a!) partial_o, "
-        f"Tensor(b!) partial_lse, int q_len, {_NUMBERS}) -> (Tensor, Tensor)",
-        ("partial_o", "partial_lse"),
-    ),
-):
-    torch.library.custom_op(
-        f"mlagen::{_name}", _function, mutates_args=_written, device_types="cuda", schema=_schema
-    ).register_fake(_shapes)
+# Not `torch.library.custom_op`: its wrappers in Python take several times as long as a call.
+_LIBRARY = torch.library.Library("mlagen", "FRAGMENT")
+
+
+def _registered(name: str, function: Any, schema: str) -> Any:
+    _LIBRARY.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.impl(name, function, "CUDA")
+    torch.library.register_fake(f"mlagen::{name}", _shapes, lib=_LIBRARY)
+    return getattr(torch.ops.mlagen, name).default
+
+
+DECODE = _registered("mla_decode", _decode, f"({_TENSORS}, {_NUMBERS}) -> (Tensor, Tensor)")
+DECODE_PLANNED = _registered(
+    "mla_decode_planned",
+    _planned,
+    f"({_TENSORS}, Tensor items, Tensor? merges, Tensor(a!) partial_o, Tensor(b!) partial_lse, "
+    f"int q_len, {_NUMBERS}) -> (Tensor, Tensor)",
+)

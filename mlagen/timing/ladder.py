@@ -98,17 +98,22 @@ class Ladder:
         work = shape.flops(self.depth, self.causal)
         return work / self.seconds(growth, shape, on) / 1e12
 
+    def at_corners(self, shape: Shape, on: Machine) -> dict[str, float]:
+        """Useful TFLOP/s in every plausible corner of the grid, by its name."""
+        found = {}
+        for corner in corners():
+            if corner.plausible:
+                there = corner.machine(on)
+                found[corner.name] = self.tflops(self.growth(there), shape, there)
+        return found
+
     def row(self, shape: Shape, on: Machine) -> KernelRow:
         """What a table says of it; the interval is over the plausible corners."""
         unit = time_unit(self.streams[max(self.streams)], self.code, on)
         loops = hot_loops(unit, None)
         loop = find_loop(self.code, unit.waves[0])
         value = self.tflops(self.growth(on), shape, on)
-        tried = [value]
-        for corner in corners():
-            if corner.plausible:
-                there = corner.machine(on)
-                tried.append(self.tflops(self.growth(there), shape, there))
+        tried = [value, *self.at_corners(shape, on).values()]
         return KernelRow(
             self.name,
             self.tile,
@@ -116,3 +121,32 @@ class Ladder:
             utilisation(unit, loops)["matrix"],
             Interval(value, min(tried) * (1 - MODEL_ERROR), max(tried) * (1 + MODEL_ERROR)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Two kernels on the same launch: how many times faster the first is, at the table's constants
+    and by plausible corner."""
+
+    first: str
+    second: str
+    gain: float
+    corners: Mapping[str, float]
+
+    @property
+    def low(self) -> float:
+        return min(self.gain, *self.corners.values())
+
+    @property
+    def high(self) -> float:
+        return max(self.gain, *self.corners.values())
+
+
+def beside(first: Ladder, second: Ladder, shape: Shape, on: Machine) -> Beside:
+    """Compare two kernels of the same problem."""
+    a, b = (ladder.tflops(ladder.growth(on), shape, on) for ladder in (first, second))
+    theirs = second.at_corners(shape, on)
+    ours = first.at_corners(shape, on)
+    return Beside(
+        first.name, second.name, a / b, {name: ours[name] / theirs[name] for name in ours}
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlagen.timing.corners import Corner
-from mlagen.timing.ladder import KernelRow, Shape
+from mlagen.timing.ladder import Beside, KernelRow, Shape
 from mlagen.timing.text import Table
 from mlagen.timing.validation import Ratio, Score, Verdict, rank_violations
 
@@ -67,6 +67,17 @@ def kernels_table(kernels: Sequence[KernelRow], shape: Shape) -> Table:
     title = f"batch {shape.batch}, {shape.heads} heads, {shape.length} tokens"
     columns = ("kernel", "tile", "cycles a tile", "matrix busy", "TFLOP/s", "interval")
     return Table(title, columns, rows)
+
+
+def beside_table(pairs: Sequence[Beside]) -> Table:
+    """How many times faster, in every plausible corner: a column a pair of kernels."""
+    rows = [("the table's constants", *(f"{pair.gain:.3f}" for pair in pairs))]
+    rows += [
+        (corner, *(f"{pair.corners[corner]:.3f}" for pair in pairs)) for corner in pairs[0].corners
+    ]
+    rows.append(("least", *(f"{pair.low:.3f}" for pair in pairs)))
+    columns = ("corner", *(f"{pair.first} / {pair.second}" for pair in pairs))
+    return Table("times faster", columns, tuple(rows))
 
 
 def fit_table(fitted: Sequence[tuple[Corner, float, float]]) -> Table:

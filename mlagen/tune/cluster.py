@@ -8,6 +8,7 @@ on another one, a few times.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import time
 import uuid
@@ -23,6 +24,7 @@ from mlagen.tune.workers import judged
 
 _CONNECT = 10.0  # seconds for a scheduler to answer
 _ARRIVE = 30.0  # seconds for its first suitable worker
+_BUILDERS = 4  # workers that only build, for each that measures
 _QUIET = {"DASK_LOGGING__DISTRIBUTED": "error"}
 _sandboxes: dict[Any, Sandbox] = {}  # of a worker's process
 
@@ -224,7 +226,7 @@ def local_cluster(
     **more: Any,
 ) -> ClusterWorkers:
     """A scheduler and `count` workers on this machine. `gpus`: the environment variable that gives
-    each worker its GPU."""
+    each worker its GPU; beside them some workers then only build."""
     distributed = _distributed()
     from distributed.deploy.spec import SpecCluster
 
@@ -240,6 +242,12 @@ def local_cluster(
         }
         for number in range(count)
     }
+    if tag:
+        spare = len(os.sched_getaffinity(0)) - count
+        for number in range(count, count + max(0, min(spare, _BUILDERS * count))):
+            workers[number] = {"cls": distributed.Nanny, "options": {
+                "nthreads": 1, "env": {**_QUIET, gpus: ""} if gpus else _QUIET, "dashboard": False,
+            }}  # fmt: skip
     try:
         cluster = SpecCluster(
             workers=workers,

@@ -37,6 +37,7 @@ class Described(msgspec.Struct, frozen=True):
     default: dict[str, Any]  # of the schedule, whatever the limits
     interface: tuple[Any, ...]
     versions: dict[str, str]
+    reference: Artifact | None = None  # of the space's default, where a device times it
 
 
 def describe(
@@ -68,7 +69,8 @@ def describe(
     made = schedule.build(problem, space.default)
     whole = {knob.name: knob.default for knob in made.declared.values()}
     return Described(question, space, whole, interface(made.signature),
-                     versions(kernel, schedule.target))  # fmt: skip
+                     versions(kernel, schedule.target),
+                     artifact if cost == "measured" else None)  # fmt: skip
 
 
 def require_cost(cost: Cost, target: str) -> None:

@@ -5,6 +5,7 @@ What a kind of problem brings to be timed and checked on a device is a `Workload
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -34,7 +35,8 @@ class Workload(Protocol):
 
 def sizes_of(problem_type: str) -> tuple[str, ...]:
     """Names of the sizes that a call of the problem takes. UnsupportedError: none is known."""
-    return _workload(problem_type).SIZES  # type: ignore[no-any-return]
+    sizes: tuple[str, ...] = _workload(problem_type).SIZES
+    return sizes
 
 
 def _workload(problem_type: str) -> Any:
@@ -66,8 +68,8 @@ def measure(job: Job, artifact: Artifact) -> tuple[dict[str, list[float]], float
     question = job.question
     workload = _workload(question.problem_type)(question.problem, question.shape)
     workload.check(artifact, job.seed)
-    reference = artifact
-    if dict(job.reference) != artifact.manifest.knobs:
+    reference = job.reference_artifact
+    if reference is None or dict(job.reference) != reference.manifest.knobs:
         reference = build_artifact(
             question.kernel, question.problem, job.reference, target=question.target
         )
@@ -130,3 +132,11 @@ def parse_shape(problem_type: str, texts: Any) -> Mapping[str, Any]:
     from mlagen.judging import parse_sizes
 
     return parse_sizes(texts, sizes_of(problem_type))
+
+
+def warm_up() -> None:
+    """Load what trials on a GPU need, before they are forked. No driver is started: a context does
+    not outlive a fork."""
+    _torch()
+    for name in ("mlagen.launch.cuda", "mlagen.codegen", "mlagen.tune.decode_workload"):
+        importlib.import_module(name)

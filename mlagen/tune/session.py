@@ -28,9 +28,9 @@ MakeWorkers = Callable[["Request", Described], Workers]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a user asks for. `limits`: choices by knob. `limit`: seconds a trial may take. Trials run
-    `jobs` at a time here, or on the workers of a Dask `scheduler`, or on `local_workers` of one
-    that is started."""
+    """What a user asks for. `limits`: choices by knob. `limit`: seconds that a trial may take.
+    Trials run `jobs` at a time here, or on the workers of a Dask `scheduler`, or on `local_workers`
+    of one that is started."""
 
     kernel: str
     fields: Mapping[str, str]
@@ -161,9 +161,13 @@ def _predicts(question: Question) -> bool:
     return question.cost == "predicted"
 
 
-def warm_for(question: Question) -> Callable[[], None] | None:
+def warm_for(question: Question) -> Callable[[], None]:
     """What a process for trials loads before it is forked."""
-    return warm_up if _predicts(question) else None
+    if _predicts(question):
+        return warm_up
+    from mlagen.tune import measured
+
+    return measured.warm_up
 
 
 def _former(store: Store, study: Study, count: int = 3) -> list[dict[str, Value]]:

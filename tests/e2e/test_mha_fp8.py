@@ -157,7 +157,9 @@ def test_a_sink_far_above_the_scores_takes_p_below_what_e4m3_holds():
     ids=str,
 )  # fmt: skip
 def test_every_knob_keeps_the_result(tile, knobs):
-    config = config_of((1, 1), tile, mask="null", sink=True)
+    # An eager maximum does not lag.
+    threshold = 0.0 if knobs.get("rescale") == "eager" else 8.0
+    config = config_of((1, 1), tile, mask="null", sink=True, rescale_threshold=threshold)
     for num_keys in (100, 700):
         check(config, tuple(knobs.items()), seq_len=64, num_keys=num_keys, data="late_max")
 

@@ -1,4 +1,5 @@
-"""mla_prefill_v2 over the product of its options: a draw, the same each time.
+"""mla_prefill_v2 over the product of its options: a draw, the same each time. A persistent grid's
+work is divided over a few workgroups, so that tiles are split.
 
 MLAGEN_CROSS_PRODUCT=2000 draws that many, anew each time.
 """
@@ -46,8 +47,10 @@ sequences = st.lists(
 
 @drawing(3)
 @pytest.mark.filterwarnings("ignore:The recursion limit will not be reset")  # the emulator's JIT
-@given(configs, sequences, st.sampled_from(DATA), st.integers(0, 999))
-def test_a_draw_of_the_product(config, rows, data, seed):
+@given(configs, sequences, st.booleans(), st.sampled_from(DATA), st.integers(0, 999))
+def test_a_draw_of_the_product(config, rows, persistent, data, seed):
     lengths, keys, starts = (list(column) for column in zip(*rows, strict=True))
     shape = shape_of(config, lengths, keys, starts)
-    check(built(config), data=data, seed=seed, modes=[MODES[seed % 3]], **shape)
+    has_items = config.ragged and str(config.mask) in ("null", "causal")
+    knobs = {"grid": "persistent"} if persistent and has_items else {}
+    check(built(config, **knobs), data=data, seed=seed, modes=[MODES[seed % 3]], **shape)

@@ -1,19 +1,22 @@
 """Which tools see what: compute-sanitizer and `mlagen audit` on the Hopper kernels, as they are and
 with defects planted in their PTX.
 
-    python tests/gpu/sanitizer_report.py [KERNEL ..]
+    python tests/gpu/sanitizer_report.py [--jobs N] [--forms] [KERNEL ..]
 
 Needs a Hopper GPU, torch, cuda-bindings, a ptxas and compute-sanitizer. Prints a Markdown table.
+`--forms`: the other forms of MLA decode, split and merged, as they are.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -131,6 +134,21 @@ PLAIN: dict[str, Callable[[str], str]] = {
     "without barriers": lambda text: without(r"bar\.(sync|arrive) \d, 256;", text),
 }
 KERNELS = {"exchange": PLAIN, "mla_decode_sm90": DECODE, "gemm cp.async": GEMM}
+ALONE: dict[str, Callable[[str], str]] = {"as generated": lambda text: text}
+# Fields of MLA decode problems; the splits that they are run with need the merge kernel.
+FORMS = {
+    f"mla_decode_sm90 {fields}": ALONE
+    for fields in (
+        "num_heads=128 q_len=2",
+        "num_heads=16 page_size=1",
+        "num_heads=40 page_size=16 q_len=3",
+        "num_heads=32 num_kv_heads=8 q_len=3",
+        "num_heads=64 mask=sliding_window_causal[100]",
+        "num_heads=128 cache_dtype=fp8_e4m3",
+        "num_heads=16 cache_dtype=fp8_e4m3 page_size=1 q_len=2",
+        "num_heads=64 cache_dtype=fp8_e4m3 page_size=32 mask=null q_len=2",
+    )
+}
 
 
 def exchange() -> Any:
@@ -159,8 +177,10 @@ def build(kernel: str) -> Any:
     from mlagen.codegen.schedules import load
     from mlagen.problem import MlaDecodeConfig
 
-    if kernel == "mla_decode_sm90":
-        return make(kernel, MlaDecodeConfig(num_heads=64))
+    if kernel.startswith("mla_decode_sm90"):
+        name, *fields = kernel.split(" ")
+        given = dict(field.split("=") for field in fields) or {"num_heads": 64}
+        return make(name, MlaDecodeConfig.from_fields(given))
     schedule = load(str(HERE.parents[1] / "examples" / "gemm_bf16.py"), "sm_90a")
     return make(schedule, GemmConfig(m_tile=128), knobs={"feed": kernel.partition(" ")[2]})
 
@@ -178,6 +198,7 @@ def launch(kernel: str, text: str) -> None:
     from mlagen.ops import MlaDecodeKernel
     from mlagen.problem import compare
     from mlagen.problem.mla_decode_rounded import rounded
+    from mlagen.request import callable_of
     from mlagen.testdata import mla_decode_inputs
 
     made = assemble_ptx(text, file_name="k.ptx", source_lines={}, schedule_file="k.ptx")
@@ -186,15 +207,18 @@ def launch(kernel: str, text: str) -> None:
         o = torch.full((256,), -1, device="cuda", dtype=torch.int32)
         CudaLauncher().launch(artifact, tensors={"o": o}, scalars={"n": 256}, sizes={"n": 256})
         right = bool((o == torch.arange(256, device="cuda").roll(128)).all())
-    elif kernel == "mla_decode_sm90":
-        decode = MlaDecodeKernel(artifact)
+    elif kernel.startswith("mla_decode_sm90"):
+        decode = callable_of(artifact)
+        assert isinstance(decode, MlaDecodeKernel)
         inputs = mla_decode_inputs(decode.config, lengths=LENGTHS, data="randn")
+        planned = {"split_keys": 128} if kernel in FORMS else {"blocks": 1}
+        plan = decode.plan(LENGTHS, **planned)
         out, _ = decode(
             *(to_gpu(a) for a in (inputs.q, inputs.cache, inputs.block_table)),
-            to_gpu(inputs.cache_lengths), scale=inputs.scale,
+            to_gpu(inputs.cache_lengths), scale=inputs.scale, kv_scale=inputs.kv_scale, plan=plan,
         )  # fmt: skip
         torch.cuda.synchronize()
-        right = compare(rounded(inputs).output, to_host(out)).passed
+        right = compare(rounded(inputs, splits=plan.splits).output, to_host(out)).passed
     else:
         config = GemmConfig(m_tile=128)
         given = gemm_inputs(config, m=130, n=264, k=520, data="randn")
@@ -237,23 +261,35 @@ def main() -> None:
     if sys.argv[1:2] == ["--launch"]:
         launch(sys.argv[2], Path(sys.argv[3]).read_text())
         return
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kernels", nargs="*", metavar="KERNEL")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--forms", action="store_true")
+    options = parser.parse_args()
+    table = FORMS if options.forms else KERNELS
+    cases = [
+        (kernel, defect)
+        for kernel, defects in table.items()
+        if not options.kernels or kernel in options.kernels
+        for defect in defects
+    ]
+    originals = {kernel: build(kernel).text for kernel, _ in cases}
+
+    def line(case: tuple[str, str]) -> str:
+        kernel, defect = case
+        text = table[kernel][defect](originals[kernel])
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "kernel.ptx"
+            path.write_text(text)
+            _, result = under("", kernel, path)
+            verdicts = [under(tool, kernel, path)[0] for tool in TOOLS]
+        return f"| {kernel} | {defect} | {' | '.join(verdicts)} | {audited(text)} | {result} |"
+
     print(f"| kernel | defect | {' | '.join(TOOLS)} | mlagen audit | result |")
     print("|---|---|" + "---|" * (len(TOOLS) + 2))
-    for kernel, defects in KERNELS.items():
-        if sys.argv[1:] and kernel not in sys.argv[1:]:
-            continue
-        original = build(kernel).text
-        for name, plant in defects.items():
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "kernel.ptx"
-                path.write_text(plant(original))
-                _, result = under("", kernel, path)
-                verdicts = [under(tool, kernel, path)[0] for tool in TOOLS]
-            print(
-                f"| {kernel} | {name} | {' | '.join(verdicts)} | {audited(plant(original))} | "
-                f"{result} |",
-                flush=True,
-            )
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for found in pool.map(line, cases):
+            print(found, flush=True)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,15 @@ FEEDS: tuple[dict[str, Any], ...] = (
 )
 
 
+# What else is decided when a kernel is built.
+FORMS: tuple[dict[str, Any], ...] = (
+    {"num_heads": 128, "q_len": 2},
+    {"num_heads": 32, "num_kv_heads": 8, "q_len": 3},
+    {"num_heads": 40, "page_size": 16, "mask": "sliding_window_causal[700]"},
+    {"num_heads": 128, "cache_dtype": "fp8_e4m3", "mask": "null", "q_len": 2},
+)
+
+
 @cache
 def built(**fields: Any) -> MlaDecodeKernel:
     made = mlagen.build("mla_decode_sm90", **fields)
@@ -190,7 +199,7 @@ def test_every_head(kernel: MlaDecodeKernel) -> None:
     assert compare(rounded(inputs).output, out).passed
 
 
-@pytest.mark.parametrize("fields", FEEDS, ids=str)
+@pytest.mark.parametrize("fields", [*FEEDS, *FORMS], ids=str)
 def test_the_same_bits_under_load(fields: dict[str, Any]) -> None:
     """A thousand launches among matmuls on another stream, more blocks than fit at once, some of
     them splits."""

@@ -1,0 +1,139 @@
+"""The lab of an NVIDIA GPU, through torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.bench.case import Call, Case, Ours
+from mlagen.bench.timing import Clock
+from mlagen.bench.workload import Workload
+from mlagen.errors import ConfigError, MissingError
+from mlagen.ops import MlaDecodeKernel
+
+FLUSHED = 256 << 20  # bytes, more than four times an H200's L2 cache
+MATMUL = 8192
+COPIED = 4 << 30  # bytes
+# Stored as integers of this many bits: numpy has no code for these types of torch.
+BITS = {"torch.bfloat16": ("int16", ml_dtypes.bfloat16),
+        "torch.float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn)}  # fmt: skip
+
+
+class TorchClock:
+    """CUDA events in torch's current stream."""
+
+    def __init__(self, torch: Any) -> None:
+        self.event = partial(torch.cuda.Event, enable_timing=True)
+        self.scratch = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
+
+    def flush(self) -> None:
+        self.scratch.zero_()
+
+    def mark(self) -> Any:
+        event = self.event()
+        event.record()
+        return event
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3
+
+
+class CudaLab:
+    """`kernel` on torch's current GPU. MissingError without torch or a GPU."""
+
+    def __init__(self, kernel: MlaDecodeKernel) -> None:
+        try:
+            import torch  # type: ignore[import-not-found,unused-ignore]
+        except ModuleNotFoundError as error:
+            raise MissingError(
+                "the benchmark's tensors are torch's", hint="pip install torch"
+            ) from error
+        if not torch.cuda.is_available():
+            raise MissingError(
+                "torch finds no NVIDIA GPU", hint="`mlagen doctor` shows what is there"
+            )
+        self.torch, self.kernel = torch, kernel
+        self.clock: Clock = TorchClock(torch)
+
+    def facts(self) -> dict[str, str]:
+        properties = self.torch.cuda.get_device_properties(self.torch.cuda.current_device())
+        return {
+            "device": f"{properties.name}, {properties.multi_processor_count} SMs",
+            "torch": str(self.torch.__version__),
+        }
+
+    def case(self, workload: Workload) -> Case:
+        torch, config = self.torch, workload.config
+        made = torch.Generator("cuda").manual_seed(workload.seed)
+        normal = partial(torch.randn, device="cuda", generator=made)
+        lengths = torch.tensor(workload.lengths, dtype=torch.int32)
+        columns = config.pages(workload.keys)
+        count = workload.batch * columns
+        kind = torch.bfloat16 if config.cache_dtype == "bf16" else torch.float8_e4m3fn
+        try:
+            cache = torch.empty(
+                (count, config.page_size, config.num_kv_heads, config.d_qk), dtype=kind,
+                device="cuda",
+            )  # fmt: skip
+        except torch.cuda.OutOfMemoryError as error:
+            size = count * config.page_size * config.num_kv_heads * config.d_qk * 2 / 2**30
+            raise ConfigError(
+                f"{workload}: a cache of about {size:.0f} GiB does not fit this GPU's memory",
+                hint="fewer sequences or keys",
+            ) from error
+        step = max(1, (1 << 28) // max(1, cache[0].numel()))
+        for first in range(0, count, step):
+            part = cache[first : first + step]
+            part.copy_(normal(part.shape).to(kind))
+        order = torch.randperm(count, device="cuda", generator=made)
+        return Case(
+            workload,
+            q=normal((workload.batch, config.q_len, config.num_heads, config.d_qk)).bfloat16(),
+            cache=cache,
+            table=order.int().view(workload.batch, columns),
+            lengths=lengths.cuda(),
+        )
+
+    def ours(self, case: Case) -> Ours:
+        plan = self.kernel.plan(case.workload.lengths)
+        step = self.kernel.prepare(
+            case.q, case.cache, case.table, case.lengths, scale=case.scale,
+            kv_scale=case.kv_scale, plan=plan,
+        )  # fmt: skip
+        for tensor in (step.output, step.lse, plan.partial_o, plan.partial_lse):
+            tensor.fill_(float("nan"))
+
+        def call() -> Any:
+            step()
+            return step.output, step.lse
+
+        return Ours(call, plan.splits)
+
+    def ceilings(self) -> dict[str, tuple[Call, float, str]]:
+        torch = self.torch
+        a, b = (torch.randn(MATMUL, MATMUL, device="cuda").bfloat16() for _ in range(2))
+        product = torch.empty_like(a)
+        source = torch.empty(COPIED, dtype=torch.uint8, device="cuda")
+        target = torch.empty_like(source)
+        multiply: Callable[[], Any] = partial(torch.matmul, a, b, out=product)
+        return {
+            "matmul": (multiply, 2.0 * MATMUL**3 / 1e12, "TFLOP/s"),
+            "copy": (partial(target.copy_, source), 2.0 * COPIED / 1e9, "GB/s"),
+        }
+
+    def host(self, tensor: Any) -> npt.NDArray[Any]:
+        bits = BITS.get(str(tensor.dtype))
+        if bits is None:
+            return np.asarray(tensor.cpu().numpy())
+        whole, own = bits
+        array = tensor.contiguous().view(getattr(self.torch, whole)).cpu().numpy()
+        return np.asarray(array.view(own))
+
+    def wait(self) -> None:
+        self.torch.cuda.synchronize()

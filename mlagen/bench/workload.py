@@ -1,0 +1,90 @@
+"""What is timed: one MLA decode call's sizes, and how its work is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from mlagen.errors import ConfigError
+from mlagen.problem import MlaDecodeConfig
+
+SIZES = ("batch", "keys", "least")
+ELEMENT_BYTES = {"bf16": 2, "fp8_e4m3": 1}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`batch` sequences of `keys` keys; with `least`, lengths drawn from least .. keys.
+
+    Raises ConfigError for sizes below 1 and a `least` above `keys`.
+    """
+
+    config: MlaDecodeConfig
+    batch: int
+    keys: int
+    least: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in SIZES:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value} is not at least 1")
+        if self.least is not None and self.least > self.keys:
+            raise ConfigError(
+                f"least={self.least} is above keys={self.keys}",
+                hint="lengths are drawn from least .. keys",
+            )
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Keys of each sequence."""
+        if self.least is None:
+            return (self.keys,) * self.batch
+        drawn = np.random.default_rng(self.seed).integers(self.least, self.keys + 1, self.batch)
+        return tuple(int(n) for n in drawn)
+
+    @property
+    def read(self) -> int:
+        """Keys of all sequences that some token sees."""
+        window, extra = self.config.window, self.config.q_len - 1
+        return sum(min(n, window + extra) if window else n for n in self.lengths)
+
+    @property
+    def flop(self) -> int:
+        """2 * heads * new tokens * keys * (576 + 512); keys that the causal mask hides from older
+        tokens are not deducted."""
+        config = self.config
+        return 2 * config.num_heads * config.q_len * self.read * (config.d_qk + config.d_v)
+
+    @property
+    def bytes(self) -> int:
+        """Cache rows once, queries and output once."""
+        config = self.config
+        rows = self.batch * config.q_len * config.num_heads
+        cached = self.read * config.num_kv_heads * config.d_qk * ELEMENT_BYTES[config.cache_dtype]
+        return cached + rows * (config.d_qk + config.d_v) * ELEMENT_BYTES["bf16"]
+
+    def __str__(self) -> str:
+        c = self.config
+        keys = f"{self.keys}" if self.least is None else f"{self.least}..{self.keys}"
+        kv = f"/{c.num_kv_heads}" if c.num_kv_heads > 1 else ""
+        text = f"b={self.batch} h={c.num_heads}{kv} s_q={c.q_len} keys={keys} page={c.page_size}"
+        return text + (f" {c.cache_dtype}" if c.cache_dtype != "bf16" else "")
+
+
+def workloads(
+    config: MlaDecodeConfig, sizes: Mapping[str, Sequence[int]], *, seed: int = 0
+) -> list[Workload]:
+    """Every combination of the sizes' values. ConfigError without `batch` or `keys`."""
+    for name in ("batch", "keys"):
+        if not sizes.get(name):
+            raise ConfigError(f"the size {name} is missing", hint="--shape batch=128 keys=8192")
+    names = [name for name in SIZES if sizes.get(name)]
+    return [
+        Workload(config, **dict(zip(names, values, strict=True)), seed=seed)
+        for values in product(*(sizes[name] for name in names))
+    ]

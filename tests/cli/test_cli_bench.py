@@ -1,0 +1,95 @@
+"""`mlagen bench`: bad input, and the report of a lab without a GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+
+from fake_lab import FakeLab
+
+KERNEL = ("mla_decode_sm90", "--target", "sm_90a", "--set", "num_heads=4")
+SHAPE = ("--shape", "batch=2", "--shape", "keys=64,130")
+
+
+@pytest.fixture
+def lab(monkeypatch: pytest.MonkeyPatch) -> FakeLab:
+    """The lab of the commands; nothing is built."""
+    made = FakeLab()
+    monkeypatch.setattr("mlagen.bench.cuda_lab.CudaLab", lambda kernel: made)
+    manifest = SimpleNamespace(kernel="mla_decode_sm90", target="sm_90a")
+    monkeypatch.setattr(
+        "mlagen.request.artifact_of", lambda *_, **__: SimpleNamespace(manifest=manifest)
+    )
+    from mlagen.problem import MlaDecodeConfig
+
+    kernel = SimpleNamespace(config=MlaDecodeConfig(4))
+    monkeypatch.setattr("mlagen.request.callable_of", lambda artifact: kernel)
+    monkeypatch.setattr("mlagen.cli.bench._benched", lambda kernel: kernel)
+    return made
+
+
+def test_a_report(mlagen: Any, lab: FakeLab) -> None:
+    done = mlagen("bench", *KERNEL, *SHAPE, "--peers", "flash_mla", "--repeats", "2")
+    assert (done.code, done.err) == (0, "")
+    for part in ("b=2 h=4 s_q=1 keys=64", "keys=130", "mlagen", "matmul", "TFLOP/s", "left out"):
+        assert part in done.out
+
+
+def test_the_json_twin(mlagen: Any, lab: FakeLab, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = tmp_path / "a.png"
+    done = mlagen("bench", *KERNEL, *SHAPE, "--peers", "none", "--json", "--plot", drawn)
+    report = json.loads(done.out)
+    assert report["schema"] == "mlagen.bench/1"
+    assert [row["workload"]["keys"] for row in report["rows"]] == [64, 130]
+    assert set(report["formulas"]) >= {"flop", "bytes", "seconds"}
+    assert report["repeats"] == 30
+    assert drawn.stat().st_size > 1000
+
+
+def test_a_wrong_kernel(mlagen: Any, lab: FakeLab) -> None:
+    def spoil(out: Any, lse: Any) -> None:
+        out[:] = 0
+
+    lab.spoil = spoil
+    done = mlagen("bench", *KERNEL, *SHAPE, "--peers", "none")
+    assert done.code == 3
+    assert "outside the exact oracle's bounds" in done.err
+    assert "TFLOP/s" in done.out  # the table is there all the same
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--shape", "batch=2"), 2, "the size keys is missing"),
+        (("--shape", "rows=2"), 2, "unknown size 'rows'"),
+        (("--shape", "batch=2", "--shape", "keys=some"), 2, "not an integer"),
+        ((*SHAPE, "--peers", "flash"), 2, "unknown peer 'flash'"),
+        ((*SHAPE, "--repeats", "0"), 2, "--repeats 0"),
+        ((*SHAPE, "--plot", "a.txt"), 2, "no known kind"),
+        ((*SHAPE, "--shape", "least=500"), 2, "least=500 is above keys=64"),
+    ],
+)
+def test_bad_input(
+    mlagen: Any, lab: FakeLab, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    done = mlagen("bench", *KERNEL, *arguments)
+    assert (done.code, done.out) == (code, "")
+    assert words in done.err
+
+
+def test_kernels_that_have_no_benchmark(mlagen: Any) -> None:
+    done = mlagen("bench", "mha_prefill_v2", "--set", "num_heads=1", "--set", "num_kv_heads=1",
+                  *SHAPE)  # fmt: skip
+    assert done.code == 2
+    assert "mha_prefill_v2 (gfx950) has no benchmark" in done.err
+    assert "mlagen simulate" in done.err
+    done = mlagen("bench", "mla_decode_sm90", "--target", "gfx950", "--set", "num_heads=1", *SHAPE)
+    assert done.code == 2
