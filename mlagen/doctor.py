@@ -30,7 +30,7 @@ _PURPOSE = {
     "hip": "launching on AMD GPUs",
     "tune": "the samplers of mlagen tune",
     "cluster": "mlagen tune on several machines",
-    "plot": "plots of mlagen tune",
+    "plot": "plots of mlagen bench and mlagen tune",
     "dev": "running the tests",
 }
 

@@ -57,7 +57,14 @@ def command() -> None:
 @click.option("--minutes", type=click.FloatRange(0), help="Stop after so long.")
 @click.option("--limit", default=120.0, show_default=True, type=click.FloatRange(1),
               help="Seconds that a trial may take.")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(1), help="Trials at once. Default: one a core.")
+@click.option("--jobs", type=click.IntRange(1),
+              help="Trials at once. Default: one a core; one where a GPU measures.")  # fmt: skip
+@click.option("--scheduler", metavar="ADDRESS", help="Of Dask: its workers judge.")
+@click.option(
+    "--local-workers",
+    type=click.IntRange(1),
+    help="Start a Dask scheduler and so many workers, each with a GPU where one measures.",
+)
 @click.option("--seed", default=0, show_default=True, help="Of the search and of inputs.")
 @store_option
 @json_option
@@ -73,6 +80,8 @@ def run(
     minutes: float | None,
     limit: float,
     jobs: int | None,
+    scheduler: str | None,
+    local_workers: int | None,
     seed: int,
     store_path: str | None,
     as_json: bool,
@@ -85,6 +94,7 @@ def run(
     request = Request(
         kernel, assignments("--set", fields), shapes, assignments("--knob", knobs), target, cost,
         sampler, trials, None if minutes is None else 60 * minutes, limit, jobs, seed,
+        scheduler, local_workers,
     )  # fmt: skip
     store = open_store(store_path)
     with _Live() as live:

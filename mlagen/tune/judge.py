@@ -37,6 +37,7 @@ class Described(msgspec.Struct, frozen=True):
     default: dict[str, Any]  # of the schedule, whatever the limits
     interface: tuple[Any, ...]
     versions: dict[str, str]
+    reference: Artifact | None = None  # of the space's default, where a device times it
 
 
 def describe(
@@ -59,7 +60,7 @@ def describe(
         problem_type: Any = schedule.problem_type
         problem = problem_type.from_fields(fields)
     cost = cost or ("predicted" if schedule.target == PREDICTS else "measured")
-    _require_cost(cost, schedule.target)
+    require_cost(cost, schedule.target)
     space = space_of(schedule, problem, limits)
     artifact = build_artifact(kernel, fields, space.default, target=schedule.target)
     shape, device = _call(artifact, shapes, cost)
@@ -68,10 +69,11 @@ def describe(
     made = schedule.build(problem, space.default)
     whole = {knob.name: knob.default for knob in made.declared.values()}
     return Described(question, space, whole, interface(made.signature),
-                     versions(kernel, schedule.target))  # fmt: skip
+                     versions(kernel, schedule.target),
+                     artifact if cost == "measured" else None)  # fmt: skip
 
 
-def _require_cost(cost: Cost, target: str) -> None:
+def require_cost(cost: Cost, target: str) -> None:
     if cost == "predicted" and target != PREDICTS:
         raise ConfigError(
             f"no model predicts {target}; it knows {PREDICTS}",
@@ -82,15 +84,18 @@ def _require_cost(cost: Cost, target: str) -> None:
 def _call(
     artifact: Artifact, shapes: Sequence[str], cost: Cost
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The sizes of the call and the device that gives its cost."""
-    if cost == "predicted":
-        from mlagen.judging import sizes_of
-        from mlagen.tune import predicted
+    """The sizes of the call and the device that gives its cost; a GPU is asked later, where one
+    is."""
+    if cost == "measured":
+        from mlagen.tune import measured
 
-        shape = sizes_of(artifact, shapes)
-        predicted.check_shape(artifact, shape)
-        return shape, predicted.device()
-    raise ConfigError("--cost measured is not there yet")
+        return dict(measured.parse_shape(artifact.manifest.problem_type, shapes)), {}
+    from mlagen.judging import sizes_of
+    from mlagen.tune import predicted
+
+    shape = sizes_of(artifact, shapes)
+    predicted.check_shape(artifact, shape)
+    return shape, predicted.device()
 
 
 @dataclass
@@ -108,58 +113,79 @@ class _Progress:
         finally:
             self.seconds[name] = round(time.perf_counter() - started, 4)
 
+    def ended(self, verdict: Verdict, message: str = "", **more: Any) -> Outcome:
+        return Outcome(verdict, message=message, seconds=self.seconds, **{**self.known, **more})
+
+
+@dataclass
+class Prepared:
+    """A variant that was built, on its way to a device."""
+
+    artifact: Artifact
+    progress: _Progress
+
+
+def _blamed(progress: _Progress, work: Callable[[], Any]) -> Any:
+    """What `work` returns, or the outcome that an error of the variant's means."""
+    try:
+        return work()
+    except MlagenError as error:
+        return progress.ended(_verdict(error), error.message.partition("\n")[0])
+    except Exception as error:
+        return progress.ended("error", f"{type(error).__name__}: {error}")
+
 
 def judge(job: Job) -> Outcome:
     """The outcome of a variant. Raises nothing that the variant is to blame for."""
-    progress = _Progress()
-    question = job.question
+    return finish(job, prepare(job))
+
+
+def prepare(job: Job) -> Outcome | Prepared:
+    """What needs no device: the build, with its proof. An outcome where that ends the trial."""
+    question, progress = job.question, _Progress()
     progress.known = {
         "versions": versions(question.kernel, question.target),
         "worker": platform.node(),
         "device": question.device,
     }
 
-    def ended(verdict: Verdict, message: str = "", **more: Any) -> Outcome:
-        found = {**progress.known, **more}
-        return Outcome(verdict, message=message, seconds=progress.seconds, **found)
+    def work() -> Outcome | Prepared:
+        with progress.stage("build"):
+            artifact = build_artifact(
+                question.kernel, question.problem, job.knobs, target=question.target
+            )
+        text = artifact.manifest.text_sha256
+        progress.known |= {"artifact": artifact.key, "text": text}
+        if _interface(artifact) != job.interface:
+            return progress.ended("refused", "it is called with other arguments than the reference")
+        if text in job.known:
+            return progress.ended("passed", same_as=job.known[text])  # the tuner has its verdict
+        return Prepared(artifact, progress)
 
-    try:
-        return _judge(job, progress, ended)
-    except MlagenError as error:
-        return ended(_verdict(error), error.message.partition("\n")[0])
-    except Exception as error:
-        return ended("error", f"{type(error).__name__}: {error}")
-
-
-def _judge(job: Job, progress: _Progress, ended: Callable[..., Outcome]) -> Outcome:
-    question = job.question
-    with progress.stage("build"):
-        artifact = build_artifact(
-            question.kernel, question.problem, job.knobs, target=question.target
-        )
-    text = artifact.manifest.text_sha256
-    progress.known |= {"artifact": artifact.key, "text": text}
-    if _interface(artifact) != job.interface:
-        return ended("refused", "it is called with other arguments than the reference")
-    if text in job.known:
-        return ended("passed", same_as=job.known[text])  # the tuner has that one's verdict
-    if question.cost == "predicted":
-        return _predicted(job, artifact, progress, ended)
-    raise ConfigError("--cost measured is not there yet")
+    found: Outcome | Prepared = _blamed(progress, work)
+    return found
 
 
-def _predicted(
-    job: Job, artifact: Artifact, progress: _Progress, ended: Callable[..., Outcome]
-) -> Outcome:
+def finish(job: Job, prepared: Outcome | Prepared) -> Outcome:
+    """The rest: is it right, and what does it cost."""
+    if isinstance(prepared, Outcome):
+        return prepared
+    rest = _predicted if job.question.cost == "predicted" else _measured
+    outcome: Outcome = _blamed(prepared.progress, lambda: rest(job, prepared))
+    return outcome
+
+
+def _predicted(job: Job, prepared: Prepared) -> Outcome:
     from mlagen.tune import predicted
 
-    shape = job.question.shape
+    artifact, progress, shape = prepared.artifact, prepared.progress, job.question.shape
     with progress.stage("estimate"):
         recorded = predicted.record(artifact, shape)
         estimate = predicted.estimate(recorded)
     progress.known["estimate"] = estimate
     if job.hurdle is not None and estimate > job.hurdle:
-        return ended("slow", f"{estimate:.0f} cycles at the table's constants, far from the best")
+        what = f"{estimate:.0f} cycles at the table's constants, far from the best"
+        return progress.ended("slow", what)
     with progress.stage("verify"):
         reports = predicted.verified(artifact, shape, seed=job.seed, modes=job.modes)
     for report in reports:
@@ -167,7 +193,19 @@ def _predicted(
             raise error
     with progress.stage("cost"):
         samples = predicted.by_corner(recorded)
-    return ended("passed", cost=max(cycles for (cycles,) in samples.values()), samples=samples)
+    cost = max(cycles for (cycles,) in samples.values())
+    return progress.ended("passed", cost=cost, samples=samples)
+
+
+def _measured(job: Job, prepared: Prepared) -> Outcome:
+    from mlagen.tune import measured
+
+    with prepared.progress.stage("measure"):
+        samples, cost, slow = measured.measure(job, prepared.artifact)
+    if slow:
+        return prepared.progress.ended("slow", f"{cost:.2f} of the reference's time, not timed on",
+                                       samples=samples)  # fmt: skip
+    return prepared.progress.ended("passed", cost=cost, samples=samples)
 
 
 def _interface(artifact: Artifact) -> tuple[Any, ...]:

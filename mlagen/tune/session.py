@@ -6,8 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from mlagen.tune.judge import Described, describe, judge, warm_up
+import msgspec
+
+from mlagen.errors import ConfigError
+from mlagen.tune.judge import Described, describe, finish, judge, prepare, warm_up
 from mlagen.tune.sandbox import Sandbox
 from mlagen.tune.search import check_sampler, make_search
 from mlagen.tune.space import Knobs, Value
@@ -17,12 +21,16 @@ from mlagen.tune.values import Cost, Question
 from mlagen.tune.workers import LocalWorkers, Workers
 
 _DESCRIBE = 300.0  # seconds: the first run on a machine compiles the emulator
-MakeWorkers = Callable[[Question, float], Workers]
+# The variable that shows a process one GPU of several.
+_GPUS = {"sm_90a": "CUDA_VISIBLE_DEVICES", "gfx950": "HIP_VISIBLE_DEVICES"}
+MakeWorkers = Callable[["Request", Described], Workers]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a user asks for. `limits`: choices by knob. `limit`: seconds a trial may take."""
+    """What a user asks for. `limits`: choices by knob. `limit`: seconds that a trial may take.
+    Trials run `jobs` at a time here, or on the workers of a Dask `scheduler`, or on `local_workers`
+    of one that is started."""
 
     kernel: str
     fields: Mapping[str, str]
@@ -36,6 +44,8 @@ class Request:
     limit: float = 120.0
     jobs: int | None = None
     seed: int = 0
+    scheduler: str | None = None
+    local_workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +82,25 @@ def tune(
         )  # fmt: skip
     finally:
         sandbox.close()
-    make = make_workers or _local(request.jobs)
-    workers = make(described.question, request.limit)
+    workers = (make_workers or usual_workers)(request, described)
+    try:
+        described = _on_its_device(described, workers)
+    except BaseException:
+        workers.close()
+        raise
     return search_described(described, request, store, workers, watch=watch, first=first)
+
+
+def _on_its_device(described: Described, workers: Workers) -> Described:
+    """With the GPU that measures, which only where trials run can be asked."""
+    question = described.question
+    if question.cost == "predicted":
+        return described
+    from mlagen.tune import measured
+
+    device = workers.ask(measured.device, question.target, limit=_DESCRIBE)
+    question = msgspec.structs.replace(question, device=device)
+    return msgspec.structs.replace(described, question=question)
 
 
 def search_described(
@@ -107,17 +133,41 @@ def search_described(
     return Result(described, study, progress, winner, trials, search.name)
 
 
-def _local(jobs: int | None) -> MakeWorkers:
-    def make(question: Question, limit: float) -> Workers:
-        count = jobs or (len(os.sched_getaffinity(0)) if question.cost == "predicted" else 1)
+def usual_workers(request: Request, described: Described) -> Workers:
+    """Where a request wants its trials to run. ConfigError: in two places."""
+    question, limit = described.question, request.limit
+    places = [request.jobs, request.scheduler, request.local_workers]
+    if sum(place is not None for place in places) > 1:
+        raise ConfigError("--jobs, --scheduler and --local-workers: trials run in one place")
+    if request.scheduler is None and request.local_workers is None:
+        count = request.jobs or (len(os.sched_getaffinity(0)) if _predicts(question) else 1)
         return LocalWorkers(count, judge, limit, warm_for(question))
+    from mlagen.tune.cluster import connect, local_cluster
 
-    return make
+    stages = (judge,) if _predicts(question) else (prepare, finish)
+    options: dict[str, Any] = {
+        "tag": "" if _predicts(question) else question.target,
+        "warm": warm_for(question),
+        "code": described.versions["code"],
+    }
+    if request.scheduler is not None:
+        return connect(request.scheduler, stages, limit, **options)
+    assert request.local_workers is not None
+    gpus = "" if _predicts(question) else _GPUS.get(question.target, "")
+    return local_cluster(request.local_workers, stages, limit, gpus=gpus, **options)
 
 
-def warm_for(question: Question) -> Callable[[], None] | None:
+def _predicts(question: Question) -> bool:
+    return question.cost == "predicted"
+
+
+def warm_for(question: Question) -> Callable[[], None]:
     """What a process for trials loads before it is forked."""
-    return warm_up if question.cost == "predicted" else None
+    if _predicts(question):
+        return warm_up
+    from mlagen.tune import measured
+
+    return measured.warm_up
 
 
 def _former(store: Store, study: Study, count: int = 3) -> list[dict[str, Value]]:

@@ -131,7 +131,7 @@ class Tuner:
                 return
             job = Job(self.described.question, best.knobs, self.study.reference,
                       self.described.interface, seed=SECOND_SEED + best.id,
-                      modes=_SECOND_LOOK)  # fmt: skip
+                      modes=_SECOND_LOOK, reference_artifact=self.described.reference)  # fmt: skip
             self.workers.submit(best.id, job)
             ended: list[tuple[int, Outcome]] = []
             while not ended:
@@ -140,7 +140,10 @@ class Tuner:
             if outcome.verdict == "lost":
                 return  # the best stays unconfirmed: another run may look again
             if outcome.verdict == "passed":
-                self.store.confirm(best.id, "yes")
+                # Of two measurements the worse one counts: a lucky first one wins nothing.
+                worse = max(best.cost or 0.0, outcome.cost or 0.0)
+                kept = msgspec.structs.replace(best.outcome, cost=worse)
+                self.store.confirm(best.id, "yes", kept)
             else:
                 self.store.confirm(best.id, outcome.message or outcome.verdict, outcome)
 
@@ -175,7 +178,8 @@ class Tuner:
     def _job(self, knobs: Knobs) -> Job:
         described = self.described
         return Job(described.question, dict(knobs), dict(self.study.reference),
-                   described.interface, dict(self._texts), self._hurdle, self.seed)  # fmt: skip
+                   described.interface, dict(self._texts), self._hurdle, self.seed,
+                   reference_artifact=described.reference)  # fmt: skip
 
     def _end(self, number: int, outcome: Outcome) -> None:
         self._running.pop(number)

@@ -60,7 +60,8 @@ def _text(value: Any) -> str:
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One variant to be judged. `known`: texts of kernels that were judged before, by trial.
-    `hurdle`: a first estimate above it is hopeless."""
+    `hurdle`: a first estimate above it is hopeless. `reference_artifact`: of `reference`, where a
+    device times both."""
 
     question: Question
     knobs: dict[str, Value]
@@ -70,6 +71,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hurdle: float | None = None
     seed: int = 0
     modes: tuple[str, ...] = ("latest", "earliest")
+    reference_artifact: Any = None
 
 
 class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

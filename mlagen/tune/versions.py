@@ -33,14 +33,18 @@ def code_digest(own: Path | None = None) -> str:
     return state.hexdigest()[:16]
 
 
+def code_of(kernel: str) -> str:
+    """The digest that counts for a kernel, a name or a file."""
+    return code_digest(Path(kernel.partition(".py")[0] + ".py") if ".py" in kernel else None)
+
+
 def versions(kernel: str, target: str) -> dict[str, str]:
     """Versions that a record carries. `code` is what makes verdicts comparable."""
     from mlagen.codegen.assemble import tool_versions
 
-    own = Path(kernel.partition(".py")[0] + ".py") if ".py" in kernel else None
     return {
         "mlagen": mlagen.__version__,
-        "code": code_digest(own),
+        "code": code_of(kernel),
         "python": platform.python_version(),
         **tool_versions(target),
     }

@@ -22,6 +22,10 @@ class Workers(Protocol):
         """Trials that it can work on at once, now."""
         ...
 
+    def ask(self, function: Callable[..., Any], *arguments: Any, limit: float) -> Any:
+        """`function(*arguments)` where trials run, in a process of its own. Raises what it does."""
+        ...
+
     def submit(self, number: int, job: Job) -> None:
         """Begin a trial, known by its number."""
         ...
@@ -35,11 +39,11 @@ class Workers(Protocol):
         ...
 
 
-def judged(sandbox: Sandbox, judge: Judge, job: Job, limit: float) -> Outcome:
-    """A job's outcome, whatever happens to its process."""
+def judged(sandbox: Sandbox, stage: Callable[..., Any], *arguments: Any, limit: float) -> Any:
+    """What a stage of judging returns: an outcome, whatever happens to its process, or something
+    for the next stage."""
     try:
-        outcome: Outcome = sandbox.call(judge, job, limit=limit)
-        return outcome
+        return sandbox.call(stage, *arguments, limit=limit)
     except TimedOut as error:
         return Outcome("timeout", message=error.message)
     except Died as error:
@@ -74,9 +78,16 @@ class LocalWorkers:
     def _work(self, sandbox: Sandbox, judge: Judge, limit: float) -> None:
         while (item := self._jobs.get()) is not None:
             number, job = item
-            outcome = judged(sandbox, judge, job, limit)
+            outcome = judged(sandbox, judge, job, limit=limit)
             if not self._closing:
                 self._done.put((number, outcome))
+
+    def ask(self, function: Callable[..., Any], *arguments: Any, limit: float) -> Any:
+        sandbox = Sandbox()
+        try:
+            return sandbox.call(function, *arguments, limit=limit)
+        finally:
+            sandbox.close()
 
     def submit(self, number: int, job: Job) -> None:
         self._jobs.put((number, job))

@@ -1,0 +1,277 @@
+"""Trials on many machines, through a Dask scheduler.
+
+Each worker has a process that forks its trials, as on one machine: a bad variant costs its own
+process, never the worker. A worker that goes away is Dask's to notice; it begins its trials again
+on another one, a few times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from mlagen.errors import ConfigError, MissingError, MlagenError
+from mlagen.tune.sandbox import Sandbox
+from mlagen.tune.values import Job, Outcome
+from mlagen.tune.workers import judged
+
+_CONNECT = 10.0  # seconds for a scheduler to answer
+_ARRIVE = 30.0  # seconds for its first suitable worker
+_BUILDERS = 4  # workers that only build, for each that measures
+_QUIET = {"DASK_LOGGING__DISTRIBUTED": "error"}
+_sandboxes: dict[Any, Sandbox] = {}  # of a worker's process
+
+
+def on_worker(
+    stage: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    before: Any,
+    limit: float,
+    warm: Callable[[], Any] | None,
+    code: str,
+) -> Any:
+    """A stage of a trial on a worker; `before`: what the one before it returned. Nothing is run
+    where the worker has other code than who asks."""
+    if isinstance(before, Outcome):
+        return before
+    from distributed import get_worker
+
+    from mlagen.tune.versions import code_of
+
+    name, job = str(get_worker().address), arguments[0]
+    if code != (here := code_of(job.question.kernel)):
+        return Outcome("lost", message=f"worker {name} has other code: {here}, not {code}")
+    sandbox = _sandboxes.setdefault(warm, Sandbox(warm))
+    given = arguments if before is None else (*arguments, before)
+    found = judged(sandbox, stage, *given, limit=limit)
+    if isinstance(found, Outcome):
+        return msgspec.structs.replace(found, worker=name)
+    return found
+
+
+def _asked(function: Callable[..., Any], arguments: tuple[Any, ...], limit: float) -> Any:
+    sandbox = Sandbox()
+    try:
+        return sandbox.call(function, *arguments, limit=limit)
+    finally:
+        sandbox.close()
+
+
+class ClusterWorkers:
+    """The workers of a scheduler. `tag`: the resource that a trial's last stage takes one of; "":
+    none. `stages`: of judging; those before the last are done by workers without the resource,
+    where there are any."""
+
+    def __init__(
+        self,
+        client: Any,
+        stages: Sequence[Callable[..., Any]],
+        limit: float,
+        *,
+        tag: str = "",
+        warm: Callable[[], Any] | None = None,
+        code: str = "",
+        cluster: Any = None,
+    ) -> None:
+        self._client, self._cluster, self._tag = client, cluster, tag
+        self._stages, self._limit, self._warm, self._code = stages, limit, warm, code
+        self._done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        self._futures: dict[int, list[Any]] = {}
+        self._run = uuid.uuid4().hex[:8]
+
+    @property
+    def slots(self) -> int:
+        """One for each place, and one to be built meanwhile for each that only builds."""
+        rooms = [(_room(worker, self._tag), _room(worker, "")) for worker in _workers(self._client)]
+        measuring = sum(room for room, _ in rooms)
+        if not self._tag:
+            return measuring
+        return measuring + min(measuring, sum(whole for room, whole in rooms if not room))
+
+    def ask(self, function: Callable[..., Any], *arguments: Any, limit: float) -> Any:
+        resources = {self._tag: 1} if self._tag else None
+        future = self._client.submit(_asked, function, arguments, limit, pure=False,
+                                     resources=resources)  # fmt: skip
+        return future.result()
+
+    def submit(self, number: int, job: Job) -> None:
+        before, chain = None, []
+        for stage in self._stages:
+            last = stage is self._stages[-1]
+            before = self._client.submit(
+                on_worker, stage, (job,), before, self._limit, self._warm, self._code,
+                key=f"mlagen-{self._run}-{number}-{job.seed}-{stage.__name__}", pure=False,
+                **(self._place() if last else self._builders()),
+            )  # fmt: skip
+            chain.append(before)
+        self._futures[number] = chain
+        chain[-1].add_done_callback(lambda ended: self._done.put((number, ended)))
+
+    def _place(self) -> dict[str, Any]:
+        return {"resources": {self._tag: 1}} if self._tag else {}
+
+    def _builders(self) -> dict[str, Any]:
+        """Workers without the resource go first, so that those with it are free to measure."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        names = [name for name, worker in workers.items() if not _room(worker, self._tag)]
+        return {"workers": names, "allow_other_workers": True} if names and self._tag else {}
+
+    def finished(self, timeout: float) -> Iterator[tuple[int, Outcome]]:
+        try:
+            yield self._outcome(*self._done.get(timeout=timeout))
+            while True:
+                yield self._outcome(*self._done.get_nowait())
+        except queue.Empty:
+            if self._client.status not in ("running", "connecting"):
+                raise MissingError(
+                    "the Dask scheduler has gone",
+                    hint="start it and tune again: what was judged is in the store",
+                ) from None
+
+    def _outcome(self, number: int, future: Any) -> tuple[int, Outcome]:
+        self._futures.pop(number, None)
+        try:
+            outcome: Outcome = future.result(timeout=_CONNECT)
+            return number, outcome
+        except Exception as error:  # KilledWorker, a cancelled future: not the variant's fault
+            what = str(error).partition("\n")[0]
+            return number, Outcome("lost", message=f"{type(error).__name__}: {what}")
+
+    def close(self) -> None:
+        for future in (future for chain in self._futures.values() for future in chain):
+            with contextlib.suppress(Exception):
+                future.cancel(force=True)
+        for thing in (self._client, self._cluster):
+            with contextlib.suppress(Exception):
+                if thing is not None:
+                    thing.close()
+
+
+def _workers(client: Any) -> list[dict[str, Any]]:
+    return list(client.scheduler_info(n_workers=-1)["workers"].values())
+
+
+def _room(worker: dict[str, Any], tag: str) -> int:
+    if tag:
+        return min(int(worker["resources"].get(tag, 0)), int(worker["nthreads"]))
+    return int(worker["nthreads"])
+
+
+def connect(
+    address: str, stages: Sequence[Callable[..., Any]], limit: float, *, tag: str = "", **more: Any
+) -> ClusterWorkers:
+    """The workers of the scheduler at `address`, `tcp://HOST:8786`. MissingError: nothing answers
+    there, or it has no worker with the resource. ConfigError: it is another version of Dask's."""
+    distributed = _distributed()
+    try:
+        client = distributed.Client(address, timeout=_CONNECT, set_as_default=False)
+    except Exception as error:  # whatever the network, and what answers there, bring about
+        what = str(error).partition("\n")[0] or type(error).__name__
+        raise MissingError(
+            f"no Dask scheduler of this version ({distributed.__version__}) answers at {address}: "
+            f"{what}",
+            hint="dask scheduler  starts one, and prints its address",
+        ) from None
+    try:
+        _check_versions(client, distributed)
+        _wait(client, address, tag)
+    except BaseException:
+        client.close()
+        raise
+    return ClusterWorkers(client, stages, limit, tag=tag, **more)
+
+
+def _check_versions(client: Any, distributed: Any) -> None:
+    try:
+        found = client.get_versions()
+    except Exception as error:
+        raise ConfigError(f"the Dask scheduler does not say its version: {error}") from None
+    others = {"scheduler": found["scheduler"], **found["workers"]}
+    for name, told in others.items():
+        version = ((told or {}).get("packages") or {}).get("distributed")
+        if version != distributed.__version__:
+            raise ConfigError(
+                f"{name} runs distributed {version}, here is {distributed.__version__}",
+                hint="install the same version of mlagen[cluster] on all machines",
+            )
+
+
+def _wait(client: Any, address: str, tag: str) -> None:
+    """Until there is a worker that may take a trial."""
+    until = time.monotonic() + _ARRIVE
+    while not any(_room(worker, tag) for worker in _workers(client)):
+        if time.monotonic() > until:
+            option = f' --resources "{tag}=1"' if tag else ""
+            raise MissingError(
+                f"the scheduler at {address} has no worker" + (f" with {tag}" if tag else ""),
+                hint=f"dask worker {address} --nthreads 1{option}",
+            )
+        time.sleep(0.2)
+
+
+def local_cluster(
+    count: int,
+    stages: Sequence[Callable[..., Any]],
+    limit: float,
+    *,
+    tag: str = "",
+    gpus: str = "",
+    **more: Any,
+) -> ClusterWorkers:
+    """A scheduler and `count` workers on this machine. `gpus`: the environment variable that gives
+    each worker its GPU; beside them some workers then only build."""
+    distributed = _distributed()
+    from distributed.deploy.spec import SpecCluster
+
+    workers = {
+        number: {
+            "cls": distributed.Nanny,
+            "options": {
+                "nthreads": 1,
+                "resources": {tag: 1} if tag else {},
+                "env": {**_QUIET, **({gpus: str(number)} if gpus else {})},
+                "dashboard": False,
+            },
+        }
+        for number in range(count)
+    }
+    if tag:
+        spare = len(os.sched_getaffinity(0)) - count
+        for number in range(count, count + max(0, min(spare, _BUILDERS * count))):
+            workers[number] = {"cls": distributed.Nanny, "options": {
+                "nthreads": 1, "env": {**_QUIET, gpus: ""} if gpus else _QUIET, "dashboard": False,
+            }}  # fmt: skip
+    try:
+        cluster = SpecCluster(
+            workers=workers,
+            scheduler={
+                "cls": distributed.Scheduler,
+                "options": {"dashboard": False, "host": "127.0.0.1", "port": 0},
+            },
+            silence_logs=50,
+        )
+        client = distributed.Client(cluster, timeout=_CONNECT, set_as_default=False)
+    except MlagenError:
+        raise
+    except Exception as error:
+        raise MissingError(f"no local Dask cluster: {error}") from None
+    _wait(client, "this machine", tag)
+    return ClusterWorkers(client, stages, limit, tag=tag, cluster=cluster, **more)
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ModuleNotFoundError:
+        raise MissingError(
+            "tuning on several machines goes through Dask, which is not installed",
+            hint="pip install 'mlagen[cluster]'",
+        ) from None
+    return distributed

@@ -1,0 +1,139 @@
+"""MLA decode on a GPU: small calls and the tuned one against both oracles, then timed.
+
+Tensors and judge are those of `mlagen bench`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from mlagen.artifact import Artifact
+from mlagen.bench.accuracy import Judge
+from mlagen.bench.case import Case
+from mlagen.bench.cuda_lab import BITS, CudaLab
+from mlagen.bench.workload import SIZES, Workload
+from mlagen.errors import ConfigError, WrongResultError
+from mlagen.ops import MlaDecodeKernel, kernel_of
+from mlagen.problem import MlaDecodeConfig, compare, compare_lse
+from mlagen.problem.mla_decode_exact import exact
+from mlagen.problem.mla_decode_rounded import rounded
+from mlagen.request import build_artifact
+from mlagen.testdata import mla_decode_inputs
+
+_LENGTHS = (0, 1, 63, 64, 65, 129, 450)  # around a tile of 64 keys, and several of them
+
+
+class DecodeWorkload:
+    """`batch` sequences of `keys` keys, or of `least` .. `keys`; the rest is the problem's."""
+
+    SIZES = SIZES
+
+    def __init__(self, problem: Mapping[str, Any], shape: Mapping[str, Any]) -> None:
+        config = MlaDecodeConfig.from_fields(problem)
+        least = shape.get("least")
+        self.work = Workload(config, int(shape.get("batch", 64)), int(shape.get("keys", 4096)),
+                             None if least is None else int(least))  # fmt: skip
+        self._cases: list[Case] = []
+
+    @property
+    def bytes(self) -> int:
+        """That a call reads and writes, once."""
+        return self.work.bytes
+
+    def _lab(self, artifact: Artifact) -> CudaLab:
+        kernel = kernel_of(artifact, build=_second)
+        assert isinstance(kernel, MlaDecodeKernel)
+        return CudaLab(kernel)
+
+    def _case(self, lab: CudaLab, number: int) -> Case:
+        """Tensors of the call, made once: all variants run on the same."""
+        while len(self._cases) <= number:
+            self._cases.append(lab.case(replace(self.work, seed=len(self._cases))))
+        return self._cases[number]
+
+    # ---- right ------------------------------------------------------------------------------
+
+    def check(self, artifact: Artifact, seed: int) -> None:
+        lab = self._lab(artifact)
+        for data, planned in (("realistic", {"blocks": 1}), ("late_max", {"split_keys": 64})):
+            self._small(lab, data, planned, seed)
+        case = self._case(lab, 0)
+        ours = lab.ours(case)
+        out, lse = ours.call()
+        lab.wait()
+        wrong = Judge(case, lab).ours(out, lse, ours.splits).wrong
+        if wrong:
+            raise WrongResultError(f"{self.work}: {wrong}")
+
+    def _small(self, lab: CudaLab, data: str, planned: Mapping[str, Any], seed: int) -> None:
+        """Lengths at which the code differs. Outputs and workspaces are poisoned before."""
+        import torch
+
+        config = self.work.config
+        inputs = mla_decode_inputs(config, lengths=_LENGTHS, data=data, seed=seed)
+        plan = lab.kernel.plan(inputs.cache_lengths, **planned)
+        batch, rows, heads = inputs.batch, config.q_len, config.num_heads
+        out = torch.empty((batch, rows, heads, config.d_v), device="cuda", dtype=torch.bfloat16)
+        lse = torch.empty((batch, heads, rows), device="cuda")
+        for tensor in (out, lse, plan.partial_o, plan.partial_lse):
+            tensor.fill_(float("nan"))
+        lab.kernel(
+            *(to_gpu(array) for array in (inputs.q, inputs.cache, inputs.block_table,
+                                          inputs.cache_lengths)),
+            scale=inputs.scale, kv_scale=inputs.kv_scale, out=out, lse=lse, checked=True, plan=plan,
+        )  # fmt: skip
+        lab.wait()
+        chosen = sorted({0, heads // 2, heads - 1})
+        for oracle in (exact, rounded):
+            expected = oracle(inputs, heads=chosen, splits=plan.splits)
+            for found in (compare(expected.output, lab.host(out)),
+                          compare_lse(expected.lse, lab.host(lse))):  # fmt: skip
+                if not found.passed:
+                    raise WrongResultError(
+                        f"lengths {_LENGTHS}, {data}: {found.failures} of {found.elements} numbers "
+                        f"({found.nans} NaN) are outside the {found.oracle} oracle's bounds"
+                    )
+
+    # ---- fast -------------------------------------------------------------------------------
+
+    def calls(self, artifact: Artifact, copies: int) -> list[Callable[[], Any]]:
+        lab = self._lab(artifact)
+        cases = [self._case(lab, number) for number in range(copies)]
+        plan = lab.kernel.plan(self.work.lengths)
+        return [
+            lab.kernel.prepare(case.q, case.cache, case.table, _same(case, cases[0]),
+                               scale=case.scale, kv_scale=case.kv_scale, plan=plan)
+            for case in cases
+        ]  # fmt: skip
+
+
+def _same(case: Case, first: Case) -> Any:
+    """The first copy's lengths, which the plan is of."""
+    if case.lengths.shape != first.lengths.shape:
+        raise ConfigError("copies of a call have one batch")
+    return first.lengths
+
+
+@cache
+def _merged(name: str, fields: tuple[tuple[str, int], ...]) -> Artifact:
+    return build_artifact(name, dict(fields), {})
+
+
+def _second(name: str, fields: dict[str, int]) -> Artifact:
+    """The kernel that merges split work, built once a process."""
+    return _merged(name, tuple(sorted(fields.items())))
+
+
+def to_gpu(array: Any) -> Any:
+    """The array on the GPU; bf16 and e4m3 by their bits."""
+    import numpy as np
+    import torch
+
+    for name, (whole, own) in BITS.items():
+        if array.dtype == own:
+            bits = torch.from_numpy(np.ascontiguousarray(array).view(whole))
+            return bits.cuda().view(getattr(torch, name.removeprefix("torch.")))
+    return torch.from_numpy(np.ascontiguousarray(array)).cuda()

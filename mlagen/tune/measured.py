@@ -1,0 +1,142 @@
+"""The cost on a GPU: seconds in units of the reference's, timed in the same run.
+
+What a kind of problem brings to be timed and checked on a device is a `Workload`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from mlagen.artifact import Artifact
+from mlagen.errors import ConfigError, MissingError, UnsupportedError
+from mlagen.request import build_artifact
+from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
+from mlagen.tune.values import Job
+
+_OVER_L2 = 3  # times the L2 cache that copies of a call's buffers take together
+
+
+class Workload(Protocol):
+    """One call of a kind of problem on a device. Made of the problem's fields and the shape."""
+
+    bytes: int  # that a call reads
+
+    def check(self, artifact: Artifact, seed: int) -> None:
+        """WrongResultError where outputs of small calls are outside the oracles' bounds, or those
+        of this very call far from a float64 one."""
+        ...
+
+    def calls(self, artifact: Artifact, copies: int) -> list[Callable[[], Any]]:
+        """The call, prepared, once for each copy of its buffers."""
+        ...
+
+
+def sizes_of(problem_type: str) -> tuple[str, ...]:
+    """Names of the sizes that a call of the problem takes. UnsupportedError: none is known."""
+    sizes: tuple[str, ...] = _workload(problem_type).SIZES
+    return sizes
+
+
+def _workload(problem_type: str) -> Any:
+    if problem_type == "MlaDecodeConfig":
+        from mlagen.tune.decode_workload import DecodeWorkload
+
+        return DecodeWorkload
+    raise UnsupportedError(
+        f"nothing here times a {problem_type} on a GPU; it does a MlaDecodeConfig",
+        hint="--cost predicted, for gfx950",
+    )
+
+
+def device(target: str) -> dict[str, Any]:
+    """The GPU of this process, by what changes its times. MissingError: there is none."""
+    torch = _torch()
+    if not torch.cuda.is_available():
+        raise MissingError(
+            f"--cost measured for {target} needs its GPU: torch finds none",
+            hint="--scheduler ADDRESS measures on a worker that has one",
+        )
+    found = torch.cuda.get_device_properties(0)
+    return {"name": found.name, "units": found.multi_processor_count}
+
+
+def measure(job: Job, artifact: Artifact) -> tuple[dict[str, list[float]], float, bool]:
+    """Seconds by "variant" and "reference", the cost, and whether it was clearly slower and not
+    timed to the end. WrongResultError: a result is wrong; then nothing is timed."""
+    question = job.question
+    workload = _workload(question.problem_type)(question.problem, question.shape)
+    workload.check(artifact, job.seed)
+    reference = job.reference_artifact
+    if reference is None or dict(job.reference) != reference.manifest.knobs:
+        reference = build_artifact(
+            question.kernel, question.problem, job.reference, target=question.target
+        )
+    copies = _copies(workload.bytes)
+    calls = {name: workload.calls(one, copies)
+             for name, one in (("variant", artifact), ("reference", reference))}  # fmt: skip
+    samples = interleaved(calls, TorchClock(), keep="reference")
+    slow = len(samples["variant"]) <= FEW_ROUNDS
+    return samples, ratio(samples["variant"], samples["reference"]), slow
+
+
+def _copies(bytes_: int) -> int:
+    found = _torch().cuda.get_device_properties(0)
+    free, _ = _torch().cuda.mem_get_info()
+    wanted = max(2, -(-_OVER_L2 * found.L2_cache_size // max(bytes_, 1)))
+    room = int(free * 0.4 // max(bytes_, 1))
+    if room < 1:
+        raise ConfigError(
+            f"the tensors of this call have {bytes_ / 2**30:.1f} GiB; the GPU has "
+            f"{free / 2**30:.1f} GiB free",
+            hint="a smaller shape",
+        )
+    return min(wanted, room)
+
+
+class TorchClock:
+    """Events of the current stream, of CUDA or HIP."""
+
+    def __init__(self) -> None:
+        self._torch = _torch()
+
+    def record(self) -> Any:
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def hold(self) -> None:
+        self._torch.cuda._sleep(2_000_000)  # about a millisecond
+
+    def wait(self) -> None:
+        self._torch.cuda.synchronize()
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        return float(begin.elapsed_time(end)) / 1e3
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise MissingError(
+            "--cost measured makes its tensors with torch, which is not installed",
+            hint="pip install torch; or --scheduler ADDRESS, on a worker that has it",
+        ) from None
+    return torch
+
+
+def parse_shape(problem_type: str, texts: Any) -> Mapping[str, Any]:
+    """`NAME=SIZE` texts as the sizes of the problem's call."""
+    from mlagen.judging import parse_sizes
+
+    return parse_sizes(texts, sizes_of(problem_type))
+
+
+def warm_up() -> None:
+    """Load what trials on a GPU need, before they are forked. No driver is started: a context does
+    not outlive a fork."""
+    _torch()
+    for name in ("mlagen.launch.cuda", "mlagen.codegen", "mlagen.tune.decode_workload"):
+        importlib.import_module(name)
