@@ -111,7 +111,7 @@ def host(torch: Any) -> list[dict[str, Any]]:
     """Microseconds of the host's time a call, by each way to call MLA decode."""
     import mlagen
     from mlagen.compat import flash_mla
-    from mlagen.ops import mla_decode
+    from mlagen.ops import mla_decode, plan_mla_decode
 
     rows = []
     for batch, keys in ((64, 64), (2, 2048)):
@@ -122,6 +122,7 @@ def host(torch: Any) -> list[dict[str, Any]]:
         q = torch.randn(batch, 1, 16, 576, device="cuda").bfloat16()
         kernel: Any = mlagen.build("mla_decode_sm90", num_heads=16)
         plan = kernel.plan(lengths)
+        of_operator = plan_mla_decode(q, cache, lengths)
         given = (q, cache, table, lengths)
         step = kernel.prepare(*given, scale=SCALE, plan=plan)
         meta, _ = flash_mla.get_mla_metadata()
@@ -136,7 +137,7 @@ def host(torch: Any) -> list[dict[str, Any]]:
             "plan.run, outputs given": partial(plan.run, *given, scale=SCALE, **outputs),
             "plan.run": partial(plan.run, *given, scale=SCALE),
             "the kernel, without a plan": partial(kernel, *given, scale=SCALE),
-            "the operator, with a plan": partial(mla_decode, *given, SCALE, plan=plan),
+            "the operator, with a plan": partial(mla_decode, *given, SCALE, plan=of_operator),
             "the operator": partial(mla_decode, *given, SCALE),
             "compat.flash_mla": partial(flash_mla.flash_mla_with_kvcache, *given, 512, meta),
             "replay of a captured step": graph.replay,
