@@ -231,10 +231,13 @@ def launch(kernel: str, text: str) -> None:
     print("RESULT right" if right else "RESULT wrong")
 
 
-def audited(text: str) -> str:
-    from mlagen.audit.ptx import audit_ptx
+def audited(artifact: Any, text: str) -> str:
+    from mlagen.artifact import write_artifact
+    from mlagen.audit.ptx import audit_ptx, read_manifest
 
-    report = audit_ptx(text)
+    with tempfile.TemporaryDirectory() as folder:
+        place = write_artifact(artifact, Path(folder) / "kernel")
+        report = audit_ptx(text, beside=read_manifest(place / "manifest.json"))
     rules = sorted({finding.rule for finding in report.findings})
     return ", ".join(rules) or "clean"
 
@@ -273,17 +276,18 @@ def main() -> None:
         if not options.kernels or kernel in options.kernels
         for defect in defects
     ]
-    originals = {kernel: build(kernel).text for kernel, _ in cases}
+    originals = {kernel: build(kernel) for kernel, _ in cases}
 
     def line(case: tuple[str, str]) -> str:
         kernel, defect = case
-        text = table[kernel][defect](originals[kernel])
+        text = table[kernel][defect](originals[kernel].text)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "kernel.ptx"
             path.write_text(text)
             _, result = under("", kernel, path)
             verdicts = [under(tool, kernel, path)[0] for tool in TOOLS]
-        return f"| {kernel} | {defect} | {' | '.join(verdicts)} | {audited(text)} | {result} |"
+        found = audited(originals[kernel], text)
+        return f"| {kernel} | {defect} | {' | '.join(verdicts)} | {found} | {result} |"
 
     print(f"| kernel | defect | {' | '.join(TOOLS)} | mlagen audit | result |")
     print("|---|---|" + "---|" * (len(TOOLS) + 2))
