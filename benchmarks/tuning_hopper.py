@@ -1,9 +1,9 @@
 """Hopper decode tuned on its GPU: default, best and other libraries, side by side in one run.
 
-    python benchmarks/tuning_hopper.py [--scheduler ADDRESS] [--seconds 60] [--json FILE]
+    python benchmarks/tuning_hopper.py --scheduler ADDRESS [--trials 12] [--json FILE]
 
-Needs a Hopper GPU, torch and ptxas. Each shape is tuned for so many seconds (`mlagen tune` does the
-same); then the default, the winner and every peer that is there are timed interleaved on the same
+Needs a Hopper GPU, torch, ptxas and the workers of a Dask scheduler (docs/tuning.md). All shapes are
+tuned at once, by as many tuners on one store; then the default, the winner and every peer that is there are timed interleaved on the same
 tensors with a flushed L2, as `mlagen bench` does. Who is wrong is not timed. `trials a minute` are
 judged ones, builds and verification included, over the time that the search took.
 """
@@ -15,6 +15,7 @@ import json
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def tuned(
     fields: dict[str, str], shape: dict[str, int], options: Any, store: Any
 ) -> dict[str, Any]:
     """Search one shape."""
-    from mlagen.tune import Request, tune
+    from mlagen.tune import Request, open_store, tune
     from mlagen.tune.space import differing
 
     started = time.perf_counter()
@@ -44,9 +45,8 @@ def tuned(
         "mla_decode_sm90", fields, [f"{name}={size}" for name, size in shape.items()],
         target="sm_90a", sampler="exhaustive", seconds=options.seconds, seed=options.seed,
         trials=options.trials, limit=60, scheduler=options.scheduler,
-        local_workers=options.local_workers,
     )  # fmt: skip
-    result = tune(request, store)
+    result = tune(request, open_store(path))
     winner = result.winner
     verdicts: dict[str, int] = {}
     for trial in result.trials:
@@ -67,22 +67,30 @@ def tuned(
     }  # fmt: skip
 
 
-def beside(found: dict[str, Any], peers: list[Any], repeats: int) -> dict[str, Any]:
+def built(found: dict[str, Any]) -> dict[str, Any]:
+    """The default and the winner as callables."""
+    from mlagen.request import build_artifact, callable_of
+
+    contenders = {"default": found["default_knobs"], "best": found["best_knobs"]}
+    return {
+        name: callable_of(build_artifact("mla_decode_sm90", found["fields"], knobs))
+        for name, knobs in contenders.items()
+        if knobs is not None
+    }
+
+
+def beside(
+    found: dict[str, Any], kernels: dict[str, Any], peers: list[Any], repeats: int
+) -> dict[str, Any]:
     """Default, best and peers on one set of tensors."""
     from mlagen.bench.accuracy import Judge
     from mlagen.bench.cuda_lab import CudaLab
     from mlagen.bench.timing import interleaved
     from mlagen.bench.workload import Workload
     from mlagen.problem import MlaDecodeConfig
-    from mlagen.request import build_artifact, callable_of
 
     work = Workload(MlaDecodeConfig.from_fields(found["fields"]), **found["shape"])
-    contenders = {"default": found["default_knobs"], "best": found["best_knobs"]}
-    labs = {
-        name: CudaLab(callable_of(build_artifact("mla_decode_sm90", found["fields"], knobs)))  # type: ignore[arg-type]
-        for name, knobs in contenders.items()
-        if knobs is not None
-    }
+    labs = {name: CudaLab(kernel) for name, kernel in kernels.items()}
     lab = labs["default"]
     case = lab.case(work)
     judge = Judge(case, lab)
@@ -117,10 +125,9 @@ def beside(found: dict[str, Any], peers: list[Any], repeats: int) -> dict[str, A
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scheduler", metavar="ADDRESS")
-    parser.add_argument("--local-workers", type=int)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of search, a shape")
-    parser.add_argument("--trials", type=int, help="most of them, a shape")
+    parser.add_argument("--scheduler", metavar="ADDRESS", required=True)
+    parser.add_argument("--seconds", type=float, help="of search")
+    parser.add_argument("--trials", type=int, help="of each shape")
     parser.add_argument("--shapes", type=int, default=len(SHAPES), help="the first so many")
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
@@ -129,7 +136,6 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     from mlagen.bench.peers import PeerAbsent, chosen
-    from mlagen.tune import open_store
 
     peers, absent = [], {}
     for peer in [] if options.no_peers else chosen(["flash_mla", "flashinfer", "fa3"]):
@@ -138,19 +144,27 @@ def main() -> None:
             peers.append(peer)
         except PeerAbsent as error:
             absent[peer.name] = error.message
-    store = open_store(options.store or Path(tempfile.mkdtemp()) / "tuning.sqlite")
-    rows = []
-    for fields, shape in SHAPES[: options.shapes]:
-        row = tuned(fields, shape, options, store)
+    path = options.store or Path(tempfile.mkdtemp()) / "tuning.sqlite"
+    shapes = SHAPES[: options.shapes]
+    started = time.perf_counter()
+    with ThreadPoolExecutor(len(shapes)) as pool:
+        rows = list(pool.map(lambda one: tuned(*one, options, path), shapes))
+        seconds = time.perf_counter() - started
+        kernels = [] if options.no_peers else list(pool.map(built, rows))
+    judged = sum(row["judged"] for row in rows)
+    report = {
+        "schema": SCHEMA, "absent": absent, "judged": judged, "seconds": seconds,
+        "trials_per_minute": 60 * judged / seconds, "rows": rows,
+    }  # fmt: skip
+    print(f"{judged} trials in {seconds:.1f} s, {60 * judged / seconds:.1f} a minute", flush=True)
+    for number, row in enumerate(rows):
         if not options.no_peers:
-            row |= beside(row, peers, options.repeats)
-        rows.append(row)
-        told = {name: row[name] for name in ("fields", "shape", "judged", "verdicts", "changed",
-                                             "tuned_ratio")}  # fmt: skip
-        print(told, f"{row['trials_per_minute']:.1f} trials a minute", row.get("us"), flush=True)
+            row |= beside(row, kernels[number], peers, options.repeats)
+        names = ("fields", "shape", "judged", "verdicts", "changed", "tuned_ratio", "us",
+                 "not_timed")  # fmt: skip
+        print({name: row.get(name) for name in names}, flush=True)
         if options.json:
-            text = json.dumps({"schema": SCHEMA, "absent": absent, "rows": rows}, indent=1)
-            options.json.write_text(text)
+            options.json.write_text(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":
