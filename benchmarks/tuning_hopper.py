@@ -2,10 +2,11 @@
 
     python benchmarks/tuning_hopper.py --scheduler ADDRESS [--trials 12] [--json FILE]
 
-Needs a Hopper GPU, torch, ptxas and the workers of a Dask scheduler (docs/tuning.md). All shapes are
-tuned at once, by as many tuners on one store; then the default, the winner and every peer that is there are timed interleaved on the same
-tensors with a flushed L2, as `mlagen bench` does. Who is wrong is not timed. `trials a minute` are
-judged ones, builds and verification included, over the time that the search took.
+Needs a Hopper GPU, torch, ptxas and the workers of a Dask scheduler (docs/tuning.md). All shapes
+are tuned at once, by as many tuners on one store. Then the default, the winner and every peer that
+is there are timed interleaved on the same tensors with a flushed L2, as `mlagen bench` does; who is
+wrong is not timed. Trials a minute: judged ones, builds and verification included, over the time
+that all searches took.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SHAPES: tuple[tuple[dict[str, str], dict[str, int]], ...] = (
 
 
 def tuned(
-    fields: dict[str, str], shape: dict[str, int], options: Any, store: Any
+    fields: dict[str, str], shape: dict[str, int], options: Any, path: Path
 ) -> dict[str, Any]:
     """Search one shape."""
     from mlagen.tune import Request, open_store, tune
