@@ -90,9 +90,8 @@ class ClusterWorkers:
     @property
     def slots(self) -> int:
         """Places to work at: where a device measures, and beside it where variants are built."""
-        return sum(
-            _room(worker, self._tag) or _room(worker, "") for worker in _workers(self._client)
-        )
+        workers = _workers(self._client).values()
+        return sum(_room(worker, self._tag) or _room(worker, "") for worker in workers)
 
     def ask(self, function: Callable[..., Any], *arguments: Any, limit: float) -> Any:
         resources = {self._tag: 1} if self._tag else None
@@ -118,8 +117,8 @@ class ClusterWorkers:
 
     def _builders(self) -> dict[str, Any]:
         """Workers without the resource go first, so that those with it are free to measure."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        names = [name for name, worker in workers.items() if not _room(worker, self._tag)]
+        workers = _workers(self._client).items()
+        names = [name for name, worker in workers if not _room(worker, self._tag)]
         return {"workers": names, "allow_other_workers": True} if names and self._tag else {}
 
     def finished(self, timeout: float) -> Iterator[tuple[int, Outcome]]:
@@ -153,8 +152,9 @@ class ClusterWorkers:
                     thing.close()
 
 
-def _workers(client: Any) -> list[dict[str, Any]]:
-    return list(client.scheduler_info(n_workers=-1)["workers"].values())
+def _workers(client: Any) -> dict[str, dict[str, Any]]:
+    """The scheduler's workers by address; none while it does not answer."""
+    return dict(client.scheduler_info(n_workers=-1).get("workers", {}))
 
 
 def _room(worker: dict[str, Any], tag: str) -> int:
@@ -205,7 +205,7 @@ def _check_versions(client: Any, distributed: Any) -> None:
 def _wait(client: Any, address: str, tag: str) -> None:
     """Until there is a worker that may take a trial."""
     until = time.monotonic() + _ARRIVE
-    while not any(_room(worker, tag) for worker in _workers(client)):
+    while not any(_room(worker, tag) for worker in _workers(client).values()):
         if time.monotonic() > until:
             option = f' --resources "{tag}=1"' if tag else ""
             raise MissingError(
