@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 import toy_judges
@@ -109,21 +108,30 @@ def test_a_bad_variant_costs_its_process_and_not_the_worker(
     assert [worker.poll() for worker in machines.workers] == [None, None]
 
 
-def test_a_lost_workers_trials_are_done_by_another(
-    machines: Machines, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_workers_trials_are_done_by_another(machines: Machines, store: Store) -> None:
     victim = machines.worker("--name", "victim")
     with machines.with_room(3):
         workers = machines.connect(toy_judges.slow_honest)
-    killed = threading.Timer(1.0, victim.send_signal, (signal.SIGKILL,))
-    killed.start()
-    result = toy(store, "", workers=workers)
-    killed.join()
-    assert victim.wait(10) == -signal.SIGKILL
+    (address,) = (a for a, w in cluster._workers(workers._client).items() if w["id"] == "victim")
+
+    class Killing:
+        """Kills the victim while it has a trial, behind its first."""
+
+        submit, close, slots = workers.submit, workers.close, 6
+
+        def finished(self, timeout: float) -> Iterator[tuple[int, Outcome]]:
+            for number, outcome in workers.finished(timeout):
+                if outcome.worker == address and victim.poll() is None:
+                    victim.send_signal(signal.SIGKILL)
+                    victim.wait()
+                yield number, outcome
+
+    result = toy(store, "", workers=Killing())  # type: ignore[arg-type]
+    assert victim.poll() == -signal.SIGKILL, "the victim did nothing"
     machines.workers.remove(victim)
     assert len(result.trials) == SPACE.size, result.progress.verdicts
     assert {trial.outcome.verdict for trial in result.trials} == {"passed"}
-    assert len({trial.outcome.worker for trial in result.trials}) == 3, "the victim did nothing"
+    assert len({trial.outcome.worker for trial in result.trials}) == 3
 
 
 def test_measuring_takes_the_tag_and_building_goes_elsewhere(
