@@ -41,7 +41,17 @@ ARROWS: dict[str, set[str]] = {
     "verify": {"launch", "problem", "ops", "artifact", "locate", "testdata"},
 }
 # The house: commands and what they call may use everything.
-HOUSE = {"__init__", "__main__", "cli", "catalogue", "doctor", "judging", "request", "summary", "tune"}
+HOUSE = {
+    "__init__",
+    "__main__",
+    "cli",
+    "catalogue",
+    "doctor",
+    "judging",
+    "request",
+    "summary",
+    "tune",
+}
 ONLY_NUMPY = {"problem": {"numpy", "ml_dtypes"}, "targets": set(), "artifact": {"msgspec"}}
 
 

@@ -10,14 +10,13 @@ import pytest
 
 from mlagen import env
 from mlagen.tune.judge import Described
-from mlagen.tune.space import Dimension, Space
+from mlagen.tune.space import Space
 from mlagen.tune.store import Store
-from mlagen.tune.values import Question
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # judges are found by their module, in other processes too
 
-BROKEN = str(HERE / "broken_merge.py")
+from toy_question import SPACE, question  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -34,21 +33,6 @@ def store(own_store: Path) -> Iterator[Store]:
     made = Store(own_store)
     yield made
     made.close()
-
-
-def question(**changes: object) -> Question:
-    """A question that no kernel has to answer."""
-    fields = {
-        "kernel": "toy", "name": "toy", "target": "gfx950", "problem_type": "Toy",
-        "problem": {"size": 1}, "shape": {"n": 64}, "cost": "predicted",
-        "device": {"name": "a toy model"}, **changes,
-    }  # fmt: skip
-    return Question(**fields)  # type: ignore[arg-type]
-
-
-SPACE = Space(
-    (Dimension("a", (0, 1, 2, 3, 4)), Dimension("b", ("x", "y", "z")), Dimension("c", (8, 4, 2)))
-)
 
 
 @pytest.fixture

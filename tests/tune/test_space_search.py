@@ -6,8 +6,8 @@ import sys
 from itertools import pairwise
 
 import pytest
-from conftest import SPACE
 from toy_judges import cost_of
+from toy_question import SPACE
 
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, MissingError

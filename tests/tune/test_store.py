@@ -13,8 +13,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import question
 from toy_judges import cost_of
+from toy_question import question
 
 from mlagen.errors import ConfigError
 from mlagen.tune import owner

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import BROKEN, question
+from toy_question import BROKEN, question
 
 import mlagen
 from mlagen.cli.main import run

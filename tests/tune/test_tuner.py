@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import HERE, SPACE, question
 from toy_judges import cost_of
+from toy_question import HERE, SPACE, question
 from toy_tuner import toy
 
 from mlagen.tune.space import knobs_key

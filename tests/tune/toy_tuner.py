@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import toy_judges
-from conftest import SPACE, question
+from toy_question import SPACE, question
 
 from mlagen.tune.judge import Described
 from mlagen.tune.session import Request, Result, search_described
