@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import toy_judges
-from conftest import HERE, SPACE
+from toy_question import HERE, SPACE
 from toy_tuner import toy
 
 from mlagen.errors import MissingError, MlagenError

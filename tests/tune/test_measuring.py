@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from conftest import question
+from toy_question import question
 
 from mlagen.errors import MissingError, UnsupportedError
 from mlagen.tune import measured

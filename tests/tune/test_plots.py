@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import SPACE, question
 from toy_judges import cost_of
+from toy_question import SPACE, question
 
 from mlagen.errors import ConfigError
 from mlagen.tune.importance import effects, importance
