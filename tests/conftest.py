@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable
 
 # The tests run in several processes: BLAS threads would fight for the same cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# What a user has tuned must not change what is tested.
+os.environ["MLAGEN_TUNING"] = f"{tempfile.gettempdir()}/mlagen-tests-{os.getpid()}/tuning.sqlite"
 
 import pytest
 from small_kernel import make

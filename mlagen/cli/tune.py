@@ -147,7 +147,15 @@ class _Live:
 def show(study: str | None, lines: int, store_path: str | None, as_json: bool) -> None:
     """What the store holds; with STUDY (its key or the first letters), its trials."""
     from mlagen.tune import open_store
-    from mlagen.tune.text import TRIAL_COLUMNS, facts, newest, row_of, trial_rows
+    from mlagen.tune.text import (
+        KNOB_COLUMNS,
+        TRIAL_COLUMNS,
+        facts,
+        knob_rows,
+        newest,
+        row_of,
+        trial_rows,
+    )
 
     store = open_store(store_path)
     if study is None:
@@ -171,6 +179,8 @@ def show(study: str | None, lines: int, store_path: str | None, as_json: bool) -
         print_json("tune.study", {"study": found, "winner": winner, "trials": trials})
         return
     print_facts(facts(found, trials, winner))
+    click.echo()
+    print_table("knobs, what mattered most first", KNOB_COLUMNS, knob_rows(trials))
     click.echo()
     print_table("trials", TRIAL_COLUMNS, trial_rows(found, trials, lines))
 
@@ -199,3 +209,18 @@ def import_(path: str, store_path: str | None) -> None:
 
     for line in import_from(open_store(store_path), path):
         click.echo(line)
+
+
+@command.command("plot")
+@click.argument("study")
+@click.option("-o", "--out", required=True, metavar="FILE.html|FILE.png", help="What to write.")
+@store_option
+def plot(study: str, out: str, store_path: str | None) -> None:
+    """Best so far, what mattered, predicted against measured."""
+    from pathlib import Path
+
+    from mlagen.tune import open_store
+    from mlagen.tune.plots import write_plots
+
+    store = open_store(store_path)
+    click.echo(write_plots(store, store.find(study), Path(out)))

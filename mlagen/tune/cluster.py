@@ -8,6 +8,7 @@ on another one, a few times.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import time
@@ -24,8 +25,8 @@ from mlagen.tune.workers import judged
 
 _CONNECT = 10.0  # seconds for a scheduler to answer
 _ARRIVE = 30.0  # seconds for its first suitable worker
-_BUILDERS = 4  # workers that only build, for each that measures
-_QUIET = {"DASK_LOGGING__DISTRIBUTED": "error"}
+_BUILDERS = 8  # workers that only build, for each that measures
+_QUIET: dict[str, Any] = {"dashboard": False, "silence_logs": logging.ERROR}
 _sandboxes: dict[Any, Sandbox] = {}  # of a worker's process
 
 
@@ -88,12 +89,9 @@ class ClusterWorkers:
 
     @property
     def slots(self) -> int:
-        """One for each place, and one to be built meanwhile for each that only builds."""
-        rooms = [(_room(worker, self._tag), _room(worker, "")) for worker in _workers(self._client)]
-        measuring = sum(room for room, _ in rooms)
-        if not self._tag:
-            return measuring
-        return measuring + min(measuring, sum(whole for room, whole in rooms if not room))
+        """Places to work at: where a device measures, and beside it where variants are built."""
+        workers = _workers(self._client).values()
+        return sum(_room(worker, self._tag) or _room(worker, "") for worker in workers)
 
     def ask(self, function: Callable[..., Any], *arguments: Any, limit: float) -> Any:
         resources = {self._tag: 1} if self._tag else None
@@ -119,8 +117,8 @@ class ClusterWorkers:
 
     def _builders(self) -> dict[str, Any]:
         """Workers without the resource go first, so that those with it are free to measure."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        names = [name for name, worker in workers.items() if not _room(worker, self._tag)]
+        workers = _workers(self._client).items()
+        names = [name for name, worker in workers if not _room(worker, self._tag)]
         return {"workers": names, "allow_other_workers": True} if names and self._tag else {}
 
     def finished(self, timeout: float) -> Iterator[tuple[int, Outcome]]:
@@ -154,8 +152,9 @@ class ClusterWorkers:
                     thing.close()
 
 
-def _workers(client: Any) -> list[dict[str, Any]]:
-    return list(client.scheduler_info(n_workers=-1)["workers"].values())
+def _workers(client: Any) -> dict[str, dict[str, Any]]:
+    """The scheduler's workers by address; none while it does not answer."""
+    return dict(client.scheduler_info(n_workers=-1).get("workers", {}))
 
 
 def _room(worker: dict[str, Any], tag: str) -> int:
@@ -206,7 +205,7 @@ def _check_versions(client: Any, distributed: Any) -> None:
 def _wait(client: Any, address: str, tag: str) -> None:
     """Until there is a worker that may take a trial."""
     until = time.monotonic() + _ARRIVE
-    while not any(_room(worker, tag) for worker in _workers(client)):
+    while not any(_room(worker, tag) for worker in _workers(client).values()):
         if time.monotonic() > until:
             option = f' --resources "{tag}=1"' if tag else ""
             raise MissingError(
@@ -236,8 +235,8 @@ def local_cluster(
             "options": {
                 "nthreads": 1,
                 "resources": {tag: 1} if tag else {},
-                "env": {**_QUIET, **({gpus: str(number)} if gpus else {})},
-                "dashboard": False,
+                "env": {gpus: str(number)} if gpus else {},
+                **_QUIET,
             },
         }
         for number in range(count)
@@ -245,9 +244,8 @@ def local_cluster(
     if tag:
         spare = len(os.sched_getaffinity(0)) - count
         for number in range(count, count + max(0, min(spare, _BUILDERS * count))):
-            workers[number] = {"cls": distributed.Nanny, "options": {
-                "nthreads": 1, "env": {**_QUIET, gpus: ""} if gpus else _QUIET, "dashboard": False,
-            }}  # fmt: skip
+            builds = {"nthreads": 1, "env": {gpus: ""} if gpus else {}, **_QUIET}
+            workers[number] = {"cls": distributed.Nanny, "options": builds}
     try:
         cluster = SpecCluster(
             workers=workers,

@@ -48,17 +48,18 @@ def interleaved(
             calls[name][number % len(calls[name])]()
     clock.wait()
     found: dict[str, list[float]] = {name: [] for name in names}
-    turn = 0
+    turn = used = 0
     while len(found[names[0]]) < rounds:
         events = []
         clock.hold()
         for _ in range(min(_BATCH, rounds - len(found[names[0]]))):
             order = names[turn % len(names) :] + names[: turn % len(names)]
-            copies = {name: calls[name][turn % len(calls[name])] for name in order}
             turn += 1
             for name in order:
+                call = calls[name][used % len(calls[name])]
+                used += 1  # whoever is next has another copy
                 begin = clock.record()
-                copies[name]()
+                call()
                 events.append((name, begin, clock.record()))
         clock.wait()
         for name, begin, end in events:

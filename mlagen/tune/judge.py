@@ -69,7 +69,7 @@ def describe(
     made = schedule.build(problem, space.default)
     whole = {knob.name: knob.default for knob in made.declared.values()}
     return Described(question, space, whole, interface(made.signature),
-                     versions(kernel, schedule.target),
+                     versions(kernel, artifact.manifest.tools),
                      artifact if cost == "measured" else None)  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def prepare(job: Job) -> Outcome | Prepared:
     """What needs no device: the build, with its proof. An outcome where that ends the trial."""
     question, progress = job.question, _Progress()
     progress.known = {
-        "versions": versions(question.kernel, question.target),
+        "versions": versions(question.kernel),
         "worker": platform.node(),
         "device": question.device,
     }
@@ -155,7 +155,8 @@ def prepare(job: Job) -> Outcome | Prepared:
                 question.kernel, question.problem, job.knobs, target=question.target
             )
         text = artifact.manifest.text_sha256
-        progress.known |= {"artifact": artifact.key, "text": text}
+        told = versions(question.kernel, artifact.manifest.tools)
+        progress.known |= {"artifact": artifact.key, "text": text, "versions": told}
         if _interface(artifact) != job.interface:
             return progress.ended("refused", "it is called with other arguments than the reference")
         if text in job.known:

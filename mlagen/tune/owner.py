@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
+from itertools import count
 from pathlib import Path
 
 STALE = 60.0  # seconds without a beat, after which an owner elsewhere counts as dead
 
+_count = count()
+
 
 def me() -> str:
-    """This process: host, number, and when it started, since numbers come back."""
-    return f"{platform.node()}:{os.getpid()}:{_started(os.getpid())}"
+    """This process and one more number: host, process, when it started, since numbers come back."""
+    return f"{platform.node()}:{os.getpid()}:{_started(os.getpid())}.{next(_count)}"
 
 
 def dead(owner: str, beat: float, now: float) -> bool:
@@ -19,7 +22,7 @@ def dead(owner: str, beat: float, now: float) -> bool:
     host, number, started = owner.rsplit(":", 2)
     if host != platform.node():
         return now - beat > STALE
-    return _started(int(number)) != started
+    return _started(int(number)) != started.partition(".")[0]
 
 
 def _started(number: int) -> str:

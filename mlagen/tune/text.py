@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mlagen.tune.importance import effects, importance
 from mlagen.tune.space import Knobs, differing, knobs_key
 from mlagen.tune.store import Store, Study, Trial, best_of
 from mlagen.tune.tuner import Progress
@@ -121,3 +122,16 @@ def trial_rows(study: Study, trials: Sequence[Trial], count: int) -> list[tuple[
 
 
 TRIAL_COLUMNS = ("trial", "verdict", "cost", "confirmed", "knobs", "message")
+
+
+def knob_rows(trials: Sequence[Trial]) -> list[tuple[str, str, str]]:
+    """Knobs by importance, with their values: the median cost in units of the knob's best value."""
+    by_knob = effects(trials)
+    return [
+        (name, f"{part:.0%}",
+         ", ".join(f"{value}: {ratio:.3f} ({count})" for value, ratio, count in by_knob[name]))
+        for name, part in importance(trials)
+    ]  # fmt: skip
+
+
+KNOB_COLUMNS = ("knob", "of the variance", "value: median cost, best 1 (variants)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -38,13 +39,12 @@ def code_of(kernel: str) -> str:
     return code_digest(Path(kernel.partition(".py")[0] + ".py") if ".py" in kernel else None)
 
 
-def versions(kernel: str, target: str) -> dict[str, str]:
-    """Versions that a record carries. `code` is what makes verdicts comparable."""
-    from mlagen.codegen.assemble import tool_versions
-
+def versions(kernel: str, tools: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Versions that a record carries. `code` is what makes verdicts comparable; `tools`: of the
+    artifact, where there is one."""
     return {
         "mlagen": mlagen.__version__,
         "code": code_of(kernel),
         "python": platform.python_version(),
-        **tool_versions(target),
+        **(tools or {}),
     }

@@ -115,6 +115,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         shutil.copytree(ROOT / name, tmp_path / "mlagen" / name, ignore=ignored)
     monkeypatch.chdir(tmp_path / "mlagen")
     monkeypatch.setenv(env.CACHE_DIR, str(tmp_path / "cache"))
+    monkeypatch.delenv(env.TUNING, raising=False)
     elsewhere = _modules_in(ROOT / "examples")
     for name in elsewhere:
         del sys.modules[name]

@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+import msgspec
+
 from mlagen.errors import WrongResultError
 from mlagen.tune.values import Job, Outcome
 
@@ -26,7 +28,7 @@ def passed(job: Job, cost: float) -> Outcome:
 
 
 def slow_honest(job: Job) -> Outcome:
-    time.sleep(0.2)
+    time.sleep(0.1)
     return honest(job)
 
 
@@ -82,3 +84,17 @@ def raises() -> None:
 def ten() -> int:
     print("noise that is no reply")
     return 10
+
+
+def built(job: Job) -> dict:
+    """A first stage, that says which process it ran in."""
+    time.sleep(0.1)
+    return {"knobs": dict(job.knobs), "process": os.getppid()}
+
+
+def measured_where(job: Job, before: dict) -> Outcome:
+    """A second stage; the message is the processes of both."""
+    assert before["knobs"] == dict(job.knobs)
+    time.sleep(0.1)
+    outcome = honest(job)
+    return msgspec.structs.replace(outcome, message=f"{before['process']} {os.getppid()}")

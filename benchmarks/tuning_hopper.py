@@ -1,0 +1,173 @@
+"""Hopper decode tuned on its GPU: default, best and other libraries, side by side in one run.
+
+    python benchmarks/tuning_hopper.py --scheduler ADDRESS [--trials 12] [--json FILE]
+
+Needs a Hopper GPU, torch, ptxas and the workers of a Dask scheduler (docs/tuning.md). All shapes
+are tuned at once, by as many tuners on one store. Then the default, the winner and every peer that
+is there are timed interleaved on the same tensors with a flushed L2, as `mlagen bench` does; who is
+wrong is not timed. Trials a minute: judged ones, builds and verification included, over the time
+that all searches took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SCHEMA = "mlagen.benchmark.tuning_hopper/1"
+SHAPES: tuple[tuple[dict[str, str], dict[str, int]], ...] = (
+    ({"num_heads": "128"}, {"batch": 128, "keys": 8192}),
+    ({"num_heads": "128"}, {"batch": 128, "keys": 4096}),
+    ({"num_heads": "16"}, {"batch": 128, "keys": 8192}),
+    ({"num_heads": "64"}, {"batch": 128, "keys": 8192}),
+    ({"num_heads": "128"}, {"batch": 1, "keys": 131072}),
+    ({"num_heads": "128", "cache_dtype": "fp8_e4m3"}, {"batch": 128, "keys": 8192}),
+    ({"num_heads": "16", "cache_dtype": "fp8_e4m3"}, {"batch": 128, "keys": 8192}),
+    ({"num_heads": "128", "q_len": "2"}, {"batch": 128, "keys": 8192}),
+)
+
+
+def tuned(
+    fields: dict[str, str], shape: dict[str, int], options: Any, path: Path
+) -> dict[str, Any]:
+    """Search one shape."""
+    from mlagen.tune import Request, open_store, tune
+    from mlagen.tune.space import differing
+
+    started = time.perf_counter()
+    request = Request(
+        "mla_decode_sm90", fields, [f"{name}={size}" for name, size in shape.items()],
+        target="sm_90a", sampler="exhaustive", seconds=options.seconds, seed=options.seed,
+        trials=options.trials, limit=60, scheduler=options.scheduler,
+    )  # fmt: skip
+    result = tune(request, open_store(path))
+    winner = result.winner
+    verdicts: dict[str, int] = {}
+    for trial in result.trials:
+        verdicts[trial.outcome.verdict] = verdicts.get(trial.outcome.verdict, 0) + 1
+    seconds = result.progress.seconds
+    return {
+        "fields": fields, "shape": shape, "judged": result.progress.judged, "verdicts": verdicts,
+        "space": result.described.space.size, "search_seconds": seconds,
+        "trials_per_minute": 60 * result.progress.judged / max(seconds, 1e-9),
+        "seconds": time.perf_counter() - started,
+        "default_knobs": result.study.reference,
+        "best_knobs": winner.knobs if winner else None,
+        "changed": differing(winner.knobs, result.study.reference) if winner else "nothing right",
+        "tuned_ratio": winner.cost if winner else None,
+        "messages": sorted({t.outcome.message for t in result.trials if t.cost is None}),
+        "stages": [trial.outcome.seconds for trial in result.trials],
+        "workers": sorted({trial.outcome.worker for trial in result.trials}),
+    }  # fmt: skip
+
+
+def built(found: dict[str, Any]) -> dict[str, Any]:
+    """The default and the winner as callables."""
+    from mlagen.request import build_artifact, callable_of
+
+    contenders = {"default": found["default_knobs"], "best": found["best_knobs"]}
+    return {
+        name: callable_of(build_artifact("mla_decode_sm90", found["fields"], knobs))
+        for name, knobs in contenders.items()
+        if knobs is not None
+    }
+
+
+def beside(
+    found: dict[str, Any], kernels: dict[str, Any], peers: list[Any], repeats: int
+) -> dict[str, Any]:
+    """Default, best and peers on one set of tensors."""
+    from mlagen.bench.accuracy import Judge
+    from mlagen.bench.cuda_lab import CudaLab
+    from mlagen.bench.timing import interleaved
+    from mlagen.bench.workload import Workload
+    from mlagen.problem import MlaDecodeConfig
+
+    work = Workload(MlaDecodeConfig.from_fields(found["fields"]), **found["shape"])
+    labs = {name: CudaLab(kernel) for name, kernel in kernels.items()}
+    lab = labs["default"]
+    case = lab.case(work)
+    judge = Judge(case, lab)
+    calls, wrong = {}, {}
+    for name, one in labs.items():
+        ours = one.ours(case)
+        out, lse = ours.call()
+        one.wait()
+        verdict = judge.ours(out, lse, ours.splits)
+        if verdict.wrong:
+            wrong[name] = verdict.wrong
+        else:
+            calls[name] = ours.call
+    for peer in peers:
+        try:
+            call = peer.prepare(case)
+            verdict = judge.peer(call())
+        except Exception as error:  # whatever a library does with a workload that it does not know
+            wrong[peer.name] = f"{type(error).__name__}: {str(error)[:120]}"
+            continue
+        if verdict.wrong:
+            wrong[peer.name] = verdict.wrong
+        else:
+            calls[peer.name] = call
+    times = interleaved(calls, lab.clock, repeats=repeats)
+    return {
+        "us": {name: found.median * 1e6 for name, found in times.items()},
+        "TFLOP/s": {name: work.flop / found.median / 1e12 for name, found in times.items()},
+        "not_timed": wrong,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scheduler", metavar="ADDRESS", required=True)
+    parser.add_argument("--seconds", type=float, help="of search")
+    parser.add_argument("--trials", type=int, help="of each shape")
+    parser.add_argument("--shapes", type=int, default=len(SHAPES), help="the first so many")
+    parser.add_argument("--repeats", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--no-peers", action="store_true", help="tune only")
+    parser.add_argument("--store", type=Path)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    from mlagen.bench.peers import PeerAbsent, chosen
+
+    peers, absent = [], {}
+    for peer in [] if options.no_peers else chosen(["flash_mla", "flashinfer", "fa3"]):
+        try:
+            peer.load()
+            peers.append(peer)
+        except PeerAbsent as error:
+            absent[peer.name] = error.message
+    path = options.store or Path(tempfile.mkdtemp()) / "tuning.sqlite"
+    shapes = SHAPES[: options.shapes]
+    started = time.perf_counter()
+    with ThreadPoolExecutor(len(shapes)) as pool:
+        rows = list(pool.map(lambda one: tuned(*one, options, path), shapes))
+        seconds = time.perf_counter() - started
+        kernels = [] if options.no_peers else list(pool.map(built, rows))
+    judged = sum(row["judged"] for row in rows)
+    report = {
+        "schema": SCHEMA, "absent": absent, "judged": judged, "seconds": seconds,
+        "trials_per_minute": 60 * judged / seconds, "rows": rows,
+    }  # fmt: skip
+    print(f"{judged} trials in {seconds:.1f} s, {60 * judged / seconds:.1f} a minute", flush=True)
+    for number, row in enumerate(rows):
+        if not options.no_peers:
+            row |= beside(row, kernels[number], peers, options.repeats)
+        names = ("fields", "shape", "judged", "verdicts", "changed", "tuned_ratio", "us",
+                 "not_timed")  # fmt: skip
+        print({name: row.get(name) for name in names}, flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    main()

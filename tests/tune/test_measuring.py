@@ -1,0 +1,109 @@
+"""Timing variants against each other, on a device that is made up: drift, gaps, caches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from toy_question import question
+
+from mlagen.errors import MissingError, UnsupportedError
+from mlagen.tune import measured
+from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
+
+
+class Device:
+    """Runs calls of so many seconds; its clock drifts, its timings jitter, and a call whose buffers
+    were used last is faster."""
+
+    def __init__(self, drift: float = 0.0, jitter: float = 0.0, cached: float = 1.0) -> None:
+        self.now, self.drift, self.jitter, self.cached = 0.0, drift, jitter, cached
+        self.draw, self.last, self.done = random.Random(0), None, 0
+
+    def call(self, seconds: float, buffers: object) -> Callable[[], None]:
+        def run() -> None:
+            speed = 1 + self.drift * self.done
+            took = seconds * speed * (1 + self.jitter * self.draw.random())
+            self.now += took * (self.cached if self.last == buffers else 1.0)
+            self.last, self.done = buffers, self.done + 1
+
+        return run
+
+    def calls(self, seconds: float, copies: int) -> list[Callable[[], None]]:
+        return [self.call(seconds, copy) for copy in range(copies)]
+
+    def record(self) -> float:
+        return self.now
+
+    def hold(self) -> None:
+        self.now += 1e-3
+
+    def wait(self) -> None:
+        pass
+
+    def seconds(self, begin: float, end: float) -> float:
+        return end - begin
+
+
+def test_a_drifting_clock_cancels() -> None:
+    """While the clock falls to a third, a call 2 % faster is found to be 2 % faster."""
+    device = Device(drift=0.02, jitter=0.05)
+    calls = {"variant": device.calls(98e-6, 2), "reference": device.calls(100e-6, 2)}
+    found = interleaved(calls, device)
+    assert ratio(found["variant"], found["reference"]) == pytest.approx(0.98, abs=0.01)
+    # One after the other, the same device would have told the opposite.
+    device = Device(drift=0.02, jitter=0.05)
+    first = interleaved({"reference": device.calls(100e-6, 2)}, device)["reference"]
+    second = interleaved({"variant": device.calls(98e-6, 2)}, device)["variant"]
+    assert ratio(second, first) > 1.2
+
+
+def test_no_call_finds_its_data_where_the_one_before_left_it() -> None:
+    """With one copy of the buffers, the second of two equal calls would look twice as fast."""
+    one = Device(cached=0.5)
+    found = interleaved({"a": one.calls(1e-4, 1), "b": one.calls(1e-4, 1)}, one)
+    assert min(found["a"] + found["b"]) == pytest.approx(5e-5)
+    two = Device(cached=0.5)
+    found = interleaved({"a": two.calls(1e-4, 2), "b": two.calls(1e-4, 2)}, two)
+    assert ratio(found["a"], found["b"]) == pytest.approx(1.0)
+    assert min(found["a"] + found["b"]) == pytest.approx(1e-4)
+
+
+def test_every_call_has_every_place_in_a_round() -> None:
+    device, order = Device(), []
+    calls = {name: [lambda name=name: order.append(name)] for name in "abc"}
+    interleaved(calls, device, rounds=30, warm_up=1)
+    rounds = [tuple(order[at : at + 3]) for at in range(3, len(order), 3)]
+    assert len(rounds) == 30
+    assert {rounds.count(one) for one in set(rounds)} == {10}
+    assert len(set(rounds)) == 3
+
+
+def test_a_hopeless_call_is_not_timed_to_the_end() -> None:
+    device = Device()
+    calls = {"variant": device.calls(2e-4, 2), "reference": device.calls(1e-4, 2)}
+    found = interleaved(calls, device, keep="reference")
+    assert len(found["variant"]) == FEW_ROUNDS
+    calls["variant"] = device.calls(1.05e-4, 2)
+    assert len(interleaved(calls, device, keep="reference")["variant"]) == 60
+
+
+def test_what_cannot_be_measured_is_told() -> None:
+    asked = question(cost="measured", problem_type="MhaConfig", target="gfx950")
+    with pytest.raises(UnsupportedError, match="nothing here times a MhaConfig"):
+        measured.sizes_of(asked.problem_type)
+    assert measured.parse_shape("MlaDecodeConfig", ["batch=3"]) == {"batch": 3}
+
+
+def test_a_machine_without_a_gpu_is_told() -> None:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        with pytest.raises(MissingError, match="torch, which is not installed"):
+            measured.device("sm_90a")
+    else:
+        if torch.cuda.is_available():
+            pytest.skip("here is a GPU")
+        with pytest.raises(MissingError, match="torch finds none"):
+            measured.device("sm_90a")

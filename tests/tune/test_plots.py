@@ -1,0 +1,74 @@
+"""Pictures, and which knobs mattered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from toy_judges import cost_of
+from toy_question import SPACE, question
+
+from mlagen.errors import ConfigError
+from mlagen.tune.importance import effects, importance
+from mlagen.tune.plots import both_costs, write_plots
+from mlagen.tune.store import Store, Study
+from mlagen.tune.values import Outcome
+
+
+def judged(store: Store, count: int = 45, **asked: object) -> Study:
+    study = store.study(question(**asked), SPACE.default)
+    for number in range(count):
+        knobs = SPACE.variant(number)
+        claimed = store.claim(study, knobs, "now")
+        assert claimed is not None
+        wrong = knobs["b"] == "z"
+        cost = cost_of(knobs) * (1.5 if asked else 1.0)
+        store.finish(claimed, Outcome("wrong") if wrong else Outcome("passed", cost=cost))
+    return study
+
+
+def test_the_knob_that_mattered_is_told(store: Store) -> None:
+    trials = store.trials(judged(store))
+    found = importance(trials)
+    assert [name for name, _ in found] == ["a", "c", "b"]
+    assert found[0][1] > 0.8
+    assert sum(part for _, part in found) <= 1 + 1e-9
+    value, ratio, count = effects(trials)["a"][0]
+    assert (value, ratio, count) == (3, 1.0, 6)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".html"])
+def test_plots_are_written(store: Store, tmp_path: Path, suffix: str) -> None:
+    study = judged(store)
+    path = tmp_path / "deeper" / f"plots{suffix}"
+    assert "2 pictures of 45 trials" in write_plots(store, study, path)
+    data = path.read_bytes()
+    if suffix == ".png":
+        assert data.startswith(b"\x89PNG")
+    else:
+        page = data.decode()
+        assert page.count("<svg") == 1
+        assert "http://" not in page.split("<table>")[1], "the page needs nothing from elsewhere"
+        assert "15 wrong" in page
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_predicted_stands_against_measured_where_both_are_known(
+    store: Store, tmp_path: Path
+) -> None:
+    study = judged(store)
+    assert both_costs(store, study) == []
+    judged(store, cost="measured", device={"name": "a GPU"})
+    pairs = both_costs(store, study)
+    assert len(pairs) == 30
+    assert all(one == pytest.approx(two) for one, two in pairs)  # each of its own default
+    assert "3 pictures" in write_plots(store, study, tmp_path / "p.png")
+
+
+def test_what_cannot_be_plotted_is_told(store: Store, tmp_path: Path) -> None:
+    study = judged(store, count=0)
+    with pytest.raises(ConfigError, match="nothing to plot"):
+        write_plots(store, study, tmp_path / "p.png")
+    with pytest.raises(ConfigError, match=r"\.html or \.png"):
+        write_plots(store, study, tmp_path / "p.pdf")
+    assert not list(tmp_path.glob("p.*"))
