@@ -59,6 +59,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "python tests/gpu/sanitizer_report.py",
     ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
     (
+        "hopper_checks.md",
+        "python tests/gpu/sanitizer_report.py --forms --jobs 3",
+    ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
+    (
         "fuzzing.md",
         "python tests/foreign/fuzz.py --cases 100000 --seed 1",
     ): "it takes many minutes; tests/foreign runs a slice",
