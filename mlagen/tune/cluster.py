@@ -57,12 +57,14 @@ def on_worker(
     return found
 
 
-def _asked(function: Callable[..., Any], arguments: tuple[Any, ...], limit: float) -> Any:
-    sandbox = Sandbox()
-    try:
-        return sandbox.call(function, *arguments, limit=limit)
-    finally:
-        sandbox.close()
+def _asked(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    limit: float,
+    warm: Callable[[], Any] | None,
+) -> Any:
+    sandbox = _sandboxes.setdefault(warm, Sandbox(warm))  # what it loads, trials need as well
+    return sandbox.call(function, *arguments, limit=limit)
 
 
 class ClusterWorkers:
@@ -95,7 +97,7 @@ class ClusterWorkers:
 
     def ask(self, function: Callable[..., Any], *arguments: Any, limit: float) -> Any:
         resources = {self._tag: 1} if self._tag else None
-        future = self._client.submit(_asked, function, arguments, limit, pure=False,
+        future = self._client.submit(_asked, function, arguments, limit, self._warm, pure=False,
                                      resources=resources)  # fmt: skip
         return future.result()
 
@@ -104,7 +106,8 @@ class ClusterWorkers:
         for stage in self._stages:
             last = stage is self._stages[-1]
             before = self._client.submit(
-                on_worker, stage, (job,), before, self._limit, self._warm, self._code,
+                on_worker, stage, (job,), before, self._limit, self._warm if last else None,
+                self._code,
                 key=f"mlagen-{self._run}-{number}-{job.seed}-{stage.__name__}", pure=False,
                 **(self._place() if last else self._builders()),
             )  # fmt: skip
