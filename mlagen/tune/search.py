@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, Protocol
 
 from mlagen.errors import ConfigError, MissingError
@@ -99,7 +100,7 @@ class _Descent:
         if len(self._seen) >= self._space.size:
             return None
         around = self._near(self._best[1] if self._best else self._start)
-        for knobs in (*self._first, *around, *self._anywhere()):
+        for knobs in chain(self._first, around, self._anywhere()):
             if knobs_key(knobs) not in self._seen:
                 self._seen.add(knobs_key(knobs))
                 return knobs
