@@ -26,6 +26,7 @@ from mlagen.tune.workers import judged
 _CONNECT = 10.0  # seconds for a scheduler to answer
 _ARRIVE = 30.0  # seconds for its first suitable worker
 _BUILDERS = 8  # workers that only build, for each that measures
+_AHEAD = 4  # variants that are built while one is measured: ptxas takes 9 s, a measurement 2
 _QUIET: dict[str, Any] = {"dashboard": False, "silence_logs": logging.ERROR}
 _sandboxes: dict[Any, Sandbox] = {}  # of a worker's process
 
@@ -91,9 +92,13 @@ class ClusterWorkers:
 
     @property
     def slots(self) -> int:
-        """Places to work at: where a device measures, and beside it where variants are built."""
-        workers = _workers(self._client).values()
-        return sum(_room(worker, self._tag) or _room(worker, "") for worker in workers)
+        """Places to work at. Where a device measures: each, and a few variants for it to be built
+        meanwhile; more would wait for it, chosen before what they could have learned from."""
+        rooms = [(_room(w, self._tag), _room(w, "")) for w in _workers(self._client).values()]
+        places = sum(room for room, _ in rooms)
+        if not self._tag:
+            return places
+        return places + min(_AHEAD * places, sum(whole for room, whole in rooms if not room))
 
     def ask(self, function: Callable[..., Any], *arguments: Any, limit: float) -> Any:
         resources = {self._tag: 1} if self._tag else None
