@@ -10,12 +10,15 @@ meets the other half's memory cluster.
 
 | cluster | matrix  | vector / transcendental          | memory                              |
 |---------|---------|----------------------------------|-------------------------------------|
-| A       | QK(i)   | tail of softmax(i-1), cast P     | page of K(i+2), where paged         |
-| B       |         | mask(i), skipped where all seen  | DMA K(i+2); LDS V(i-1) -> registers |
-| C       | PV(i-1) | start of softmax(i), rescale     | page of V(i+1), where paged         |
-| D       |         |                                  | DMA V(i+1); LDS K(i+1) -> registers |
+| A       | QK(i)   | tail of softmax(i-1), cast P     | page of K(i+3), where paged         |
+| B       |         | mask(i), skipped where all seen  | DMA K(i+3); LDS V(i-1) -> registers |
+| C       | PV(i-1) | start of softmax(i), rescale     | page of V(i+2), where paged         |
+| D       |         |                                  | DMA V(i+2); LDS K(i+1) -> registers |
 
-The waits before the barriers, the prologue and the drain are derived from these four rows. Tile 0
+One slot of K and one of V are neither read nor fetched into. So a slot is fetched into a tile after
+its last read, and reads need not end with their cluster: each product waits for its own operand.
+
+The waits, the prologue and the drain are derived from these four rows. Tile 0
 is the first that some row of the workgroup sees, tile N - 1 the last. Page numbers are scalar loads
 a cluster ahead of the copy that they are for.
 """
@@ -33,16 +36,18 @@ def mha_prefill_v2(k, s):
         return
 
     swizzle = s.choice("k_swizzle", "8-9 into 4-5", "9-8 into 4-5", comment="K bank swizzle")
-    k_slots = s.choice("k_slots", 2, 3, 4, comment="K tiles in LDS: how far its DMA runs ahead")
-    v_slots = s.choice("v_slots", 2, 3, 4, 8, comment="V tiles in LDS")
+    k_slots = s.choice("k_slots", 4, 2, 3, comment="K tiles in LDS: how far its DMA runs ahead")
+    v_slots = s.choice("v_slots", 4, 2, 3, 8, comment="V tiles in LDS")
+    spare = s.choice("spare_slots", 1, 0, comment="of K, and of V: reads may end under products")
     share = s.choice("kv_registers", "shared", "apart", comment="K and V operand bank") == "shared"
-    qk_pattern = s.choice("qk_pattern", "6x1:3 10x1:5", "even", "16x1:4", comment="cluster A")
-    pv_pattern = s.choice("pv_pattern", "4x1:5 6x1:5 6x1:3", "even", "16x1:4", comment="cluster C")
-    pv_priority = s.choice("pv_priority", 1, 0, 2, 3, comment="s_setprio of cluster C")
+    softmax = s.choice("softmax", "mixed", "grouped", comment="exp2 among the rest, or in a row")
+    qk_pattern = s.choice("qk_pattern", "even", "6x1:3 10x1:5", "16x1:4", comment="cluster A")
+    pv_pattern = s.choice("pv_pattern", "16x1:4", "4x1:5 6x1:5 6x1:3", "even", comment="cluster C")
+    pv_priority = s.choice("pv_priority", 0, 1, 2, 3, comment="s_setprio of cluster C")
 
     K = key_ring(s, k, slots=k_slots, swizzle=swizzle)
     V = value_ring(s, k, slots=v_slots)
-    attention = Attention(k, s, K, V, share_kv=share)
+    attention = Attention(k, s, K, V, share_kv=share, mixed=softmax == "mixed")
     waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
 
     with prologue():
@@ -51,18 +56,18 @@ def mha_prefill_v2(k, s):
 
     for i in tiles(waves):
         with cluster("A"):
-            attention.find_pages(K, i + k_slots)
+            attention.find_pages(K, i + k_slots - spare)
             weave(attention.qk(i), attention.tail_softmax(i - 1), pattern=qk_pattern)
         with cluster("B"):
-            copy(K, i + k_slots)
+            copy(K, i + k_slots - spare)
             read(V, i - 1)
             attention.mask(i)
         with cluster("C", priority=pv_priority):
-            attention.find_pages(V, i + v_slots - 1)
+            attention.find_pages(V, i + v_slots - 1 - spare)
             weave(attention.pv(i - 1), attention.partial_softmax(i), pattern=pv_pattern)
             attention.rescale(i)
         with cluster("D"):
-            copy(V, i + v_slots - 1)
+            copy(V, i + v_slots - 1 - spare)
             read(K, i + 1)
             attention.prescale(i + 1)
 

@@ -45,10 +45,21 @@ __all__ = ["SWIZZLES", "Attention", "key_ring", "value_ring"]
 
 
 class Attention:
-    """The operations of one prefill kernel over its rings and registers."""
+    """The operations of one prefill kernel over its rings and registers.
+
+    `share_kv`: K and V pass through the same registers. `mixed`: exp2 and other instructions of the
+    softmax take turns; otherwise each kind follows the other.
+    """
 
     def __init__(
-        self, k: MhaConfig, s: Space, keys: Ring, values: Ring, *, share_kv: bool = True
+        self,
+        k: MhaConfig,
+        s: Space,
+        keys: Ring,
+        values: Ring,
+        *,
+        share_kv: bool = True,
+        mixed: bool = False,
     ) -> None:
         if k.dtype != "bf16":
             raise ConfigError(
@@ -56,7 +67,7 @@ class Attention:
                 hint="those of StreamedAttention, mlagen.kernels.mla_prefill, multiply fp8 as well",
             )
         refuse_unsupported(k)
-        self.k, self.keys, self.values = k, keys, values
+        self.k, self.keys, self.values, self.mixed = k, keys, values, mixed
         self.regs = PrefillRegisters(k, s, keys, values, share_kv=share_kv)
         paged = [
             Paged(
@@ -275,6 +286,7 @@ class Attention:
                 "scale": None,
                 "eager": False,
                 "early": self.k.kv_block // 4,
+                "mixed": self.mixed,
             },
             uses=(self.regs.scores.at(tile),),
             first_differs=True,
@@ -312,6 +324,7 @@ class Attention:
                 "packed": True,
             },
             uses=(self.regs.scores.at(tile),),
+            template="tail_softmax_mixed" if self.mixed else "",
         )
 
     # ---- spelling ---------------------------------------------------------------------------

@@ -354,6 +354,7 @@ class StreamedAttention:
                 "scale": regs.scale if self.fp8 else None,
                 "eager": self.eager,
                 "early": self.early,
+                "mixed": False,
             },
             uses=(self._score_value(tile),),
             first_differs=True,

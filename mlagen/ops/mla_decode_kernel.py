@@ -12,8 +12,8 @@ from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import CudaLauncher, Launcher, LaunchReport
 from mlagen.launch.device_tensor import is_torch
-from mlagen.launch.gpu import GpuLauncher, torch_stream
-from mlagen.ops.mla_decode_known import Key, KnownCalls, places
+from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream
+from mlagen.ops.mla_decode_known import Key, KnownCalls
 from mlagen.ops.mla_decode_plan import MlaDecodePlan, PlanTensors, make_plan
 from mlagen.ops.mla_decode_tensors import (
     Memory,
@@ -194,18 +194,16 @@ class MlaDecodeKernel:
         checked: bool = False,
     ) -> tuple[Any, Any]:
         """Attention of `q` over the paged cache: (output, log-sum-exp). See `run`."""
-        tensors = (q, cache, block_table, cache_lengths)
-        if not checked:
-            key, out, lse = self._key(tensors, (scale, kv_scale), plan, out, lse)
-            known = self._known.find(key)
-            if known is not None:
-                for launch in known:
-                    launch()
-                return out, lse
-        run = self.run(
-            *tensors, scale=scale, kv_scale=kv_scale, plan=plan, out=out, lse=lse, checked=checked
+        bound, launches, out, lse = self._bound(
+            (q, cache, block_table, cache_lengths), (scale, kv_scale), plan, out, lse, checked
         )
-        return run.output, run.lse
+        if bound is not None:
+            for launch in bound:
+                launch()
+        else:
+            for one in launches:
+                self.launcher.launch(one.artifact, **one.given)
+        return out, lse
 
     def run(
         self,
@@ -240,63 +238,86 @@ class MlaDecodeKernel:
         Raises ConfigError for tensors and numbers that the kernel cannot serve, before anything is
         launched.
         """
-        scales, key = (scale, kv_scale), None
-        if not checked:
-            tensors = (q, cache, block_table, cache_lengths)
-            key, out, lse = self._key(tensors, scales, plan, out, lse)
-        known = self._known.find(key)
-        if known is None:
-            out, lse, launches = self._launches(
-                q, cache, block_table, cache_lengths, scales, plan, out, lse, checked
-            )
-            if key is None or not launches:
-                launch_one = self.launcher.launch
-                return MlaDecodeRun(
-                    out, lse, tuple(launch_one(one.artifact, **one.given) for one in launches)
-                )
-            assert isinstance(self.launcher, GpuLauncher)
-            known = tuple(self.launcher.prepare(one.artifact, **one.given) for one in launches)
-            self._known.add(key, known)
+        bound, launches, out, lse = self._bound(
+            (q, cache, block_table, cache_lengths), (scale, kv_scale), plan, out, lse, checked
+        )
+        if bound is None:
+            reports = [self.launcher.launch(one.artifact, **one.given) for one in launches]
+            return MlaDecodeRun(out, lse, tuple(reports))
         reports = []
-        for launch in known:
+        for launch in bound:
             started = time.perf_counter()
             launch()
             seconds = time.perf_counter() - started
             reports.append(LaunchReport(CudaLauncher.kind, launch.grid, launch.block, seconds))
         return MlaDecodeRun(out, lse, tuple(reports))
 
-    def _key(
+    def _bound(
         self,
-        tensors: tuple[Any, ...],
+        tensors: tuple[Any, Any, Any, Any],
         scales: tuple[float, float],
         plan: PlanTensors | None,
         out: Any,
         lse: Any,
-    ) -> tuple[Key | None, Any, Any]:
-        """All that the checks of a call look at, and its outputs, which are made where they are
-        missing; no key where a launcher cannot prepare or a tensor is not torch's."""
+        checked: bool,
+    ) -> tuple[tuple[PreparedLaunch, ...] | None, list[Launch], Any, Any]:
+        """A call's launches, all checked: prepared and remembered where that can be, else what the
+        launcher is to be given; and the outputs."""
+        known, remember = None, None
+        if not checked:
+            known, remember, out, lse = self._like_before(tensors, scales, plan, out, lse)
+            if known is not None:
+                return known, [], out, lse
+        out, lse, launches = self._launches(*tensors, scales, plan, out, lse, checked)
+        if remember is None or not launches:
+            return None, launches, out, lse
+        assert isinstance(self.launcher, GpuLauncher)
+        made = tuple(self.launcher.prepare(one.artifact, **one.given) for one in launches)
+        self._known.add(*remember, made)
+        return made, [], out, lse
+
+    def _like_before(
+        self,
+        tensors: tuple[Any, Any, Any, Any],
+        scales: tuple[float, float],
+        plan: PlanTensors | None,
+        out: Any,
+        lse: Any,
+    ) -> tuple[tuple[PreparedLaunch, ...] | None, tuple[Key, tuple[Any, ...]] | None, Any, Any]:
+        """What an equal call before launched, if there was one; how to remember this one, if that
+        can be; and the outputs, which are made where they are missing."""
         torch = sys.modules.get("torch")
         if torch is None or not isinstance(self.launcher, GpuLauncher):
-            return None, out, lse
-        q, rank = tensors[0], 4 if plan is None or plan.tokens is None else 3
-        if not isinstance(q, torch.Tensor) or q.dim() != rank or not q.is_cuda:
-            return None, out, lse
-        if type(scales[0]) is not float or type(scales[1]) is not float:
-            return None, out, lse
+            return None, None, out, lse
+        q, cache, block_table, cache_lengths = tensors
+        if not isinstance(q, torch.Tensor) or not q.is_cuda:
+            return None, None, out, lse
+        rank = 4 if plan is None or plan.tokens is None else 3
+        if q.dim() != rank or type(scales[0]) is not float or type(scales[1]) is not float:
+            return None, None, out, lse
         # Without a plan it is the usual one, which shapes, device and stream determine.
         of_plan = ("usual", _stream(q)) if plan is None else plan.key
         if of_plan is None or (plan is not None and plan.config is not self.config):
-            return None, out, lse
-        if out is None:
-            out = q.new_empty((*q.shape[:-1], self.config.d_v))
-        if lse is None:
+            return None, None, out, lse
+        # Outputs that are made here are what they should be: they are not looked at.
+        given = tuple(one for one in (out, lse) if one is not None)
+        kind = out is None, lse is None
+        if len(given) < 2:
             shape = q.shape
-            order = (shape[1], shape[0]) if rank == 3 else (shape[0], shape[2], shape[1])
-            lse = q.new_empty(order, dtype=torch.float32)
-        found = places((*tensors, out, lse))
-        if found is None:
-            return None, out, lse
-        return (found, of_plan, scales), out, lse
+            if out is None:
+                out = q.new_empty((*shape[:-1], self.config.d_v))
+            if lse is None:
+                order = (shape[1], shape[0]) if rank == 3 else (shape[0], shape[2], shape[1])
+                lse = q.new_empty(order, dtype=torch.float32)
+        looked_at = (*tensors, *given)
+        try:
+            key = (
+                q.data_ptr(), cache.data_ptr(), block_table.data_ptr(), cache_lengths.data_ptr(),
+                out.data_ptr(), lse.data_ptr(), kind, of_plan, scales,
+            )  # fmt: skip
+            return self._known.find(key, looked_at), (key, looked_at), out, lse
+        except AttributeError:  # another library's tensor
+            return None, None, out, lse
 
     def prepare(
         self,
@@ -448,4 +469,4 @@ class MlaDecodeKernel:
 
 def _stream(q: Any) -> int | None:
     """torch's current stream where `q` is; None for another library's tensor."""
-    return torch_stream(sys.modules["torch"], q.device.index)() if is_torch(q) else None
+    return torch_stream(sys.modules["torch"], q.get_device())() if is_torch(q) else None

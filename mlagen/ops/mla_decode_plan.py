@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlagen.errors import ConfigError
-from mlagen.ops.mla_decode_known import places
+from mlagen.ops.mla_decode_known import fact
 from mlagen.ops.mla_decode_tensors import Memory
 from mlagen.problem import MlaDecodeConfig, MlaDecodeWork, plan_work
 from mlagen.problem.mla_decode_plan import BLOCK_ROWS, ITEM_INTS, Ints32
@@ -35,8 +35,10 @@ class PlanTensors:
         tensors = [self.items, self.partial_o, self.partial_lse]
         if self.merges is not None:
             tensors.append(self.merges)
-        found = places(tensors)
-        return None if found is None else (self.batch, self.tokens, found)
+        try:
+            return self.batch, self.tokens, *((t.data_ptr(), *fact(t)) for t in tensors)
+        except AttributeError:
+            return None
 
     @property
     def lse_stride(self) -> int:

@@ -124,6 +124,23 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs a GPU: its figures are in the page",
     (
         "mla_decode.md",
+        "python benchmarks/hopper.py --only host",
+    ): "needs a GPU: its figures are in the page",
+    (
+        "mla_decode.md",
+        "mlagen bench mla_decode_sm90 --set num_heads=128 --shape batch=128 "
+        "--shape keys=4096,8192,16384,32768",
+    ): "needs a GPU: tests/cli runs it on a lab without one",
+    (
+        "mla_decode.md",
+        "python tests/gpu/flash_mla_tests.py FOLDER --jobs 7 --only results",
+    ): "needs a GPU and a checkout of FlashMLA",
+    (
+        "../README.md",
+        "mlagen bench mla_decode_sm90 --set num_heads=128 --shape batch=128 --shape keys=8192",
+    ): "needs a GPU: tests/cli runs it on a lab without one",
+    (
+        "mla_decode.md",
         'kernel = mlagen.build("mla_decode_sm90", num_heads=128)',
     ): "needs a GPU: tests/gpu, and tests/ops with stand-ins of its tensors",
     (

@@ -21,6 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1]), str(HERE.parents[1] / "examples")]
 
@@ -185,15 +187,15 @@ def build(kernel: str) -> Any:
     return make(schedule, GemmConfig(m_tile=128), knobs={"feed": kernel.partition(" ")[2]})
 
 
-def launch(kernel: str, text: str) -> None:
-    """Assembles the text, launches it and says whether the result is right."""
+def launch(kernel: str, folder: Path) -> None:
+    """Launches the artifact in the folder and says whether the result is right."""
     import torch
     from gemm.oracles import rounded as gemm_rounded
     from gemm.problem import GemmConfig
     from gemm.verification import gemm_inputs
     from hopper import to_gpu, to_host
 
-    from mlagen.codegen.ptxas import assemble_ptx
+    from mlagen.artifact import read_artifact
     from mlagen.launch import CudaLauncher
     from mlagen.ops import MlaDecodeKernel
     from mlagen.problem import compare
@@ -201,8 +203,7 @@ def launch(kernel: str, text: str) -> None:
     from mlagen.request import callable_of
     from mlagen.testdata import mla_decode_inputs
 
-    made = assemble_ptx(text, file_name="k.ptx", source_lines={}, schedule_file="k.ptx")
-    artifact = replace(build(kernel), code=made.cubin)
+    artifact = read_artifact(folder)
     if kernel == "exchange":
         o = torch.full((256,), -1, device="cuda", dtype=torch.int32)
         CudaLauncher().launch(artifact, tensors={"o": o}, scalars={"n": 256}, sizes={"n": 256})
@@ -231,10 +232,22 @@ def launch(kernel: str, text: str) -> None:
     print("RESULT right" if right else "RESULT wrong")
 
 
-def audited(text: str) -> str:
-    from mlagen.audit.ptx import audit_ptx
+def written(artifact: Any, text: str, folder: Path) -> Path:
+    """The artifact with another text, assembled, in the folder."""
+    from mlagen.artifact import sha256, write_artifact
+    from mlagen.codegen.ptxas import assemble_ptx
 
-    report = audit_ptx(text)
+    code = assemble_ptx(text, file_name="k.ptx", source_lines={}, schedule_file="k.ptx").cubin
+    manifest = msgspec.structs.replace(
+        artifact.manifest, text_sha256=sha256(text), code_sha256=sha256(code)
+    )
+    return write_artifact(replace(artifact, manifest=manifest, code=code, text=text), folder)
+
+
+def audited(folder: Path, text: str) -> str:
+    from mlagen.audit.ptx import audit_ptx, read_manifest
+
+    report = audit_ptx(text, beside=read_manifest(folder / "manifest.json"))
     rules = sorted({finding.rule for finding in report.findings})
     return ", ".join(rules) or "clean"
 
@@ -259,7 +272,7 @@ def under(tool: str, kernel: str, path: Path) -> tuple[str, str]:
 
 def main() -> None:
     if sys.argv[1:2] == ["--launch"]:
-        launch(sys.argv[2], Path(sys.argv[3]).read_text())
+        launch(sys.argv[2], Path(sys.argv[3]))
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kernels", nargs="*", metavar="KERNEL")
@@ -273,17 +286,17 @@ def main() -> None:
         if not options.kernels or kernel in options.kernels
         for defect in defects
     ]
-    originals = {kernel: build(kernel).text for kernel, _ in cases}
+    originals = {kernel: build(kernel) for kernel, _ in cases}
 
     def line(case: tuple[str, str]) -> str:
         kernel, defect = case
-        text = table[kernel][defect](originals[kernel])
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "kernel.ptx"
-            path.write_text(text)
-            _, result = under("", kernel, path)
-            verdicts = [under(tool, kernel, path)[0] for tool in TOOLS]
-        return f"| {kernel} | {defect} | {' | '.join(verdicts)} | {audited(text)} | {result} |"
+        text = table[kernel][defect](originals[kernel].text)
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = written(originals[kernel], text, Path(temporary) / "kernel")
+            _, result = under("", kernel, folder)
+            verdicts = [under(tool, kernel, folder)[0] for tool in TOOLS]
+            found = audited(folder, text)
+        return f"| {kernel} | {defect} | {' | '.join(verdicts)} | {found} | {result} |"
 
     print(f"| kernel | defect | {' | '.join(TOOLS)} | mlagen audit | result |")
     print("|---|---|" + "---|" * (len(TOOLS) + 2))

@@ -189,6 +189,24 @@ def test_what_is_not_right_is_refused_as_before(kernel: MlaDecodeKernel, api: Fa
     assert len(api.launches) == launches
 
 
+def test_another_tensor_at_the_same_place(kernel: MlaDecodeKernel, api: FakeApi) -> None:
+    """A new object that is as the old one was is no new call; one that is not is refused."""
+    tensors, plan = given(), kernel.plan([100, 0, 5])
+    out, lse = kernel(**tensors, scale=0.25, plan=plan)
+    for _ in range(3):
+        alike = {
+            name: Tensor(old.shape, old.dtype.removeprefix("torch."), old.pointer)
+            for name, old in tensors.items()
+        }
+        known = len(kernel._known._calls)
+        plan.run(**alike, scale=0.25, out=out, lse=lse)
+        assert len(kernel._known._calls) - known <= 1
+    assert len(kernel._known._calls) == 2  # outputs made, outputs given
+    fewer = Tensor((2, 4), "int32", tensors["block_table"].pointer)
+    with pytest.raises(ConfigError, match="block_table"):
+        plan.run(**{**tensors, "block_table": fewer}, scale=0.25, out=out, lse=lse)
+
+
 def test_no_tensor_is_kept(kernel: MlaDecodeKernel) -> None:
     tensors, plan = given(), kernel.plan([100, 0, 5])
     out, lse = kernel(**tensors, scale=0.25, plan=plan)
