@@ -52,7 +52,7 @@ def command() -> None:
 @click.option("--cost", type=click.Choice(["predicted", "measured"]),
               help="Default: predicted for gfx950, measured for others.")  # fmt: skip
 @click.option("--sampler", default="auto", show_default=True,
-              help="auto, exhaustive, tpe, random or genetic.")  # fmt: skip
+              help="auto, exhaustive, descent, tpe, random or genetic.")  # fmt: skip
 @click.option("--trials", type=click.IntRange(0), help="Stop after judging so many.")
 @click.option("--minutes", type=click.FloatRange(0), help="Stop after so long.")
 @click.option("--limit", default=120.0, show_default=True, type=click.FloatRange(1),

@@ -26,6 +26,7 @@ from mlagen.tune.workers import judged
 _CONNECT = 10.0  # seconds for a scheduler to answer
 _ARRIVE = 30.0  # seconds for its first suitable worker
 _BUILDERS = 8  # workers that only build, for each that measures
+_AHEAD = 4  # variants that are built while one is measured: ptxas takes 9 s, a measurement 2
 _QUIET: dict[str, Any] = {"dashboard": False, "silence_logs": logging.ERROR}
 _sandboxes: dict[Any, Sandbox] = {}  # of a worker's process
 
@@ -57,12 +58,14 @@ def on_worker(
     return found
 
 
-def _asked(function: Callable[..., Any], arguments: tuple[Any, ...], limit: float) -> Any:
-    sandbox = Sandbox()
-    try:
-        return sandbox.call(function, *arguments, limit=limit)
-    finally:
-        sandbox.close()
+def _asked(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    limit: float,
+    warm: Callable[[], Any] | None,
+) -> Any:
+    sandbox = _sandboxes.setdefault(warm, Sandbox(warm))  # what it loads, trials need as well
+    return sandbox.call(function, *arguments, limit=limit)
 
 
 class ClusterWorkers:
@@ -89,13 +92,17 @@ class ClusterWorkers:
 
     @property
     def slots(self) -> int:
-        """Places to work at: where a device measures, and beside it where variants are built."""
-        workers = _workers(self._client).values()
-        return sum(_room(worker, self._tag) or _room(worker, "") for worker in workers)
+        """Places to work at. Where a device measures: each, and a few variants for it to be built
+        meanwhile; more would wait for it, chosen before what they could have learned from."""
+        rooms = [(_room(w, self._tag), _room(w, "")) for w in _workers(self._client).values()]
+        places = sum(room for room, _ in rooms)
+        if not self._tag:
+            return places
+        return places + min(_AHEAD * places, sum(whole for room, whole in rooms if not room))
 
     def ask(self, function: Callable[..., Any], *arguments: Any, limit: float) -> Any:
         resources = {self._tag: 1} if self._tag else None
-        future = self._client.submit(_asked, function, arguments, limit, pure=False,
+        future = self._client.submit(_asked, function, arguments, limit, self._warm, pure=False,
                                      resources=resources)  # fmt: skip
         return future.result()
 
@@ -104,7 +111,8 @@ class ClusterWorkers:
         for stage in self._stages:
             last = stage is self._stages[-1]
             before = self._client.submit(
-                on_worker, stage, (job,), before, self._limit, self._warm, self._code,
+                on_worker, stage, (job,), before, self._limit, self._warm if last else None,
+                self._code,
                 key=f"mlagen-{self._run}-{number}-{job.seed}-{stage.__name__}", pure=False,
                 **(self._place() if last else self._builders()),
             )  # fmt: skip

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, Protocol
 
 from mlagen.errors import ConfigError, MissingError
@@ -15,7 +16,7 @@ from mlagen.request import require_name
 from mlagen.tune.space import Knobs, Space, Value, knobs_key
 
 EXHAUSTIVE = 500  # variants, of a space that is tried out
-SAMPLERS = ("auto", "exhaustive", "tpe", "random", "genetic")
+SAMPLERS = ("auto", "exhaustive", "descent", "tpe", "random", "genetic")
 _REPEATS = 64  # suggestions in a row that are known already
 
 
@@ -36,7 +37,7 @@ class Search(Protocol):
 def check_sampler(name: str) -> None:
     """ConfigError for an unknown name, MissingError for one that needs Optuna where it is not."""
     require_name("sampler", name, SAMPLERS)
-    if name not in ("auto", "exhaustive"):
+    if name not in ("auto", "exhaustive", "descent"):
         _optuna()
 
 
@@ -51,6 +52,8 @@ def make_search(
     beginning = [dict(knobs) for knobs in first if space.holds(knobs)]
     if sampler == "exhaustive":
         return _Exhaustive(space, seed, beginning)
+    if sampler == "descent":
+        return _Descent(space, seed, beginning)
     return _Sampled(space, sampler, seed, beginning)
 
 
@@ -78,6 +81,58 @@ class _Exhaustive:
 
     def tell(self, knobs: Knobs, cost: float | None) -> None:
         self._seen.add(knobs_key(knobs))
+
+
+class _Descent:
+    """What differs from the best so far in one knob; where all of that is known, anything else.
+    For few trials: it needs no model, and each of them tells what one knob does."""
+
+    name = "descent"
+
+    def __init__(self, space: Space, seed: int, first: list[dict[str, Value]]) -> None:
+        self._space, self._first, self._draw = space, deque(first), random.Random(seed)
+        self._best: tuple[float, dict[str, Value]] | None = None
+        self._start = first[0] if first else space.default
+        self._turn = 0
+        self._seen: set[str] = set()
+
+    def ask(self) -> dict[str, Value] | None:
+        if len(self._seen) >= self._space.size:
+            return None
+        around = self._near(self._best[1] if self._best else self._start)
+        for knobs in chain(self._first, around, self._anywhere()):
+            if knobs_key(knobs) not in self._seen:
+                self._seen.add(knobs_key(knobs))
+                return knobs
+        return None
+
+    def _near(self, knobs: dict[str, Value]) -> list[dict[str, Value]]:
+        """From the knob on that the best differs from its forerunner in: those before had their
+        turn."""
+        dimensions = self._space.dimensions[self._turn :] + self._space.dimensions[: self._turn]
+        return [
+            {**knobs, dimension.name: choice}
+            for dimension in dimensions
+            for choice in dimension.choices
+            if choice != knobs[dimension.name]
+        ]
+
+    def _anywhere(self) -> Iterator[dict[str, Value]]:
+        start = self._draw.randrange(self._space.size)
+        return (
+            self._space.variant((start + i) % self._space.size) for i in range(self._space.size)
+        )
+
+    def tell(self, knobs: Knobs, cost: float | None) -> None:
+        if not self._space.holds(knobs):
+            return
+        self._seen.add(knobs_key(knobs))
+        if cost is None or (self._best is not None and cost >= self._best[0]):
+            return
+        before = self._best[1] if self._best else self._start
+        names = [dimension.name for dimension in self._space.dimensions]
+        self._turn = next((i for i, n in enumerate(names) if before[n] != knobs[n]), self._turn)
+        self._best = (cost, dict(knobs))
 
 
 class _Sampled:

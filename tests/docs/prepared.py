@@ -55,6 +55,16 @@ NAMES: dict[str, str] = {"launching.md": MHA_TENSORS, "oracles_mla_decode.md": D
 # A page's command, or the first line of its snippet -> where it is run instead of here.
 ELSEWHERE: dict[tuple[str, str], str] = {
     (
+        "tuning.md",
+        "mlagen tune mla_prefill_v2 --target gfx950 --set num_heads=1 --set num_kv_heads=1 --set "
+        "mask=null --shape seq_len=256 --shape num_keys=2048 --trials 320 --jobs 1",
+    ): "it takes half an hour; its figures are in the page",
+    (
+        "tuning.md",
+        "mlagen tune mha_prefill_v2 --target gfx950 --set num_heads=1 --set num_kv_heads=1 --set "
+        "mask=null --shape seq_len=256 --shape num_keys=2048 --trials 320 --jobs 1",
+    ): "it takes half an hour; its figures are in the page",
+    (
         "hopper_checks.md",
         "python tests/gpu/sanitizer_report.py",
     ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",

@@ -84,7 +84,7 @@ def searched(sampler: str, count: int, **more: object) -> list[tuple[dict, float
     return found
 
 
-@pytest.mark.parametrize("sampler", ["exhaustive", "tpe", "random", "genetic"])
+@pytest.mark.parametrize("sampler", ["exhaustive", "descent", "tpe", "random", "genetic"])
 def test_every_search_ends_after_every_variant_once(sampler: str) -> None:
     found = searched(sampler, 100)
     assert found[0][0] == SPACE.default
@@ -110,6 +110,19 @@ def test_tpe_learns() -> None:
         return total
 
     assert least("tpe") < least("random")
+
+
+def test_descent_follows_the_best_one_knob_at_a_time() -> None:
+    """Where knobs do not depend on each other it needs their choices' sum, not their product."""
+    space = Space(tuple(Dimension(name, tuple(range(6))) for name in "abcde"))
+    search = make_search(space, "descent", seed=0, first=[space.default], budget=None)
+    costs = []
+    for _ in range(1 + 5 * 5 * 2):
+        knobs = search.ask()
+        assert knobs is not None
+        costs.append(float(sum((int(value) - 4) ** 2 for value in knobs.values())))
+        search.tell(knobs, costs[-1])
+    assert min(costs) == 0
 
 
 def test_small_spaces_are_tried_out_and_large_ones_are_not() -> None:

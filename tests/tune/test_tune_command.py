@@ -135,8 +135,18 @@ def test_a_call_too_large_for_the_emulator_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(predicted, "MOST_BYTES", 1 << 16)
     with pytest.raises(ConfigError, match="trials emulate calls of up to 64 KiB"):
         describe(*asked)
-    with pytest.raises(ConfigError, match="more memory"):
-        describe(*asked[:3], ["num_keys=2000000000"], {}, None)
+
+
+def test_a_call_that_no_memory_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlagen.tune import predicted
+
+    class Vast:
+        def inputs(self, *_: object, **__: object) -> None:
+            raise MemoryError
+
+    monkeypatch.setattr(predicted, "kind_of", lambda artifact: Vast())
+    with pytest.raises(ConfigError, match="more memory than there is"):
+        describe("mla_prefill_reduce", None, {"num_heads": "2"}, [], {}, None)
 
 
 def test_a_store_that_cannot_be_used_is_told(

@@ -1,0 +1,70 @@
+"""`mlagen tune` on a Hopper GPU: a search, what is wrong or does not end, the device afterwards."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mlagen.errors import WrongResultError
+from mlagen.request import build_artifact
+from mlagen.tune import Request, tune
+from mlagen.tune.decode_workload import DecodeWorkload
+from mlagen.tune.measured import warm_up
+from mlagen.tune.sandbox import Sandbox, TimedOut
+from mlagen.tune.store import Store
+
+FIELDS = {"num_heads": 16}
+
+
+def spin(cycles: int) -> None:
+    """A kernel that keeps the GPU busy; a bounded one, should nobody stop it."""
+    import torch
+
+    torch.cuda._sleep(cycles)
+    torch.cuda.synchronize()
+
+
+def name_of_device() -> str:
+    import torch
+
+    spin(1000)
+    return str(torch.cuda.get_device_name())
+
+
+def test_a_search_measures_and_confirms(tmp_path: Path) -> None:
+    request = Request("mla_decode_sm90", {"num_heads": "16"}, ["batch=16", "keys=1024"],
+                      target="sm_90a", trials=3, sampler="descent", limit=120)  # fmt: skip
+    with closing(Store(tmp_path / "s.sqlite")) as store:
+        result = tune(request, store)
+    assert result.winner is not None
+    assert result.winner.confirmed == "yes"
+    assert 0.5 < (result.winner.cost or 0) < 1.1
+    passed = [trial for trial in result.trials if trial.outcome.verdict == "passed"]
+    assert all(len(t.outcome.samples["variant"]) >= 16 for t in passed)
+    assert "H" in result.study.question.device["name"]
+
+
+def test_a_kernel_that_is_wrong_is_told() -> None:
+    """One that sees the last 64 keys only, under the name of one that sees all."""
+    artifact = build_artifact("mla_decode_sm90", FIELDS, {})
+    workload = DecodeWorkload(artifact.manifest.problem, {"batch": 4, "keys": 512})
+    workload.check(artifact, seed=0)
+    windowed = {**FIELDS, "mask": "sliding_window_causal[64]"}
+    other = build_artifact("mla_decode_sm90", windowed, {})
+    disguised = msgspec.structs.replace(other.manifest, problem=artifact.manifest.problem)
+    with pytest.raises(WrongResultError, match="outside the exact oracle's bounds"):
+        workload.check(type(artifact)(disguised, other.code, other.text), seed=0)
+
+
+def test_a_kernel_that_does_not_end_is_stopped_and_the_gpu_goes_on() -> None:
+    sandbox = Sandbox(warm_up)
+    try:
+        name = sandbox.call(name_of_device, limit=120)
+        with pytest.raises(TimedOut):
+            sandbox.call(spin, 40_000_000_000, limit=5)  # some 20 s
+        assert sandbox.call(name_of_device, limit=120) == name
+    finally:
+        sandbox.close()
