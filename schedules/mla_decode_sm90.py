@@ -29,12 +29,17 @@ def mla_decode_sm90(k, s):
     boxes = s.choice("boxes", 2, 1, 4, comment="tiles of 64 columns that share a barrier")
     left = s.role("left", warpgroups=1, registers=256)
     right = s.role("right", warpgroups=1, registers=256)
-    d = MlaDecode(k, s, left, right, boxes=boxes)
+    held = s.choice("held", 1, 2, 3, comment="tiles of 64 columns of Q in registers")
+    turn = s.choice("turn", 1, 0, comment="left's second product comes behind right's two")
+    ahead = s.choice("ahead", 1, 0, comment="tiles are prefetched to L2 a pass ahead")
+    early = s.choice("early", 1, 0, comment="right finds its rows' maxima before left's are there")
+    d = MlaDecode(k, s, left, right, boxes=boxes, held=held)
 
     with prologue(left):
         d.place(left)
         d.clear()
     for i in tiles(left, step=2):
+        d.row_maximum(i)
         d.maximum(i, d.max_left, fresh=True)
         d.exponent(i)
         d.clean(i, left)
@@ -48,12 +53,16 @@ def mla_decode_sm90(k, s):
         d.next_page(i + 2)
         d.rescale(i + 1)
         d.pv(i + 1, d.left, d.p_right)
-        d.keep_rope(i + 2)
+        d.hold_queries(i + 2)
+        if ahead:
+            d.prefetch(i + 2, d.left)
         d.qk(i + 2, d.left, first=True)
         for columns in d.left:
             copy(columns, i + 3)
         d.next_page(i + 3)
         d.qk(i + 2, d.right, first=False)
+        if ahead:
+            d.prefetch(i + 3, d.left)
     with epilogue(left):
         d.give_sum(d.sum_left)
         d.finish(d.sum_right, left)
@@ -62,7 +71,11 @@ def mla_decode_sm90(k, s):
         d.place(right)
         d.clear()
     for i in tiles(right, step=2):
+        if early:
+            d.row_maximum(i + 1)
         d.heed(i)
+        if not early:
+            d.row_maximum(i + 1)
         d.maximum(i + 1, d.max_right, fresh=False)
         d.exponent(i + 1)
         d.clean(i + 1, right)
@@ -70,15 +83,20 @@ def mla_decode_sm90(k, s):
         d.rescale(i)
         d.pv(i + 1, d.right)
         d.pv(i, d.right, d.p_left)
+        if turn:
+            d.turn(i + 1, d.p_right)
         for columns in d.right:
             copy(columns, i + 3)
         d.next_page(i + 3)
         for columns in d.right:
             copy(columns, i + 2)
         d.next_page(i + 2)
-        d.keep_rope(i + 2)
+        d.hold_queries(i + 2)
         d.qk(i + 3, d.right, first=True)
         d.qk(i + 3, d.left, first=False)
+        if ahead:
+            d.prefetch(i + 3, d.right)
+            d.prefetch(i + 2, d.right)
     with epilogue(right):
         d.give_sum(d.sum_right)
         d.finish(d.sum_left, right)

@@ -60,13 +60,22 @@ class MlaDecode:
     """The operations of one decode kernel, its tiles, messages and registers.
 
     `left` and `right`: hand-offs of the cache's columns that the left warpgroup refills (0..255)
-    and of those that the right one does; `boxes` tiles of 64 columns share a barrier.
+    and of those that the right one does; `boxes` tiles of 64 columns share a barrier. `held` tiles
+    of 64 columns of Q, the rotary part among them, are operands in registers, the others in SMEM.
     """
 
     def __init__(
-        self, k: MlaDecodeConfig, s: PipelineSpace, left: WarpRole, right: WarpRole, *, boxes: int
+        self,
+        k: MlaDecodeConfig,
+        s: PipelineSpace,
+        left: WarpRole,
+        right: WarpRole,
+        *,
+        boxes: int,
+        held: int,
     ) -> None:
         refuse_unsupported(k)
+        self.held = held
         self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
         # Whether rows of a block see different keys: those of several tokens.
         self.slanted = k.causal and k.q_len > 1
@@ -88,12 +97,12 @@ class MlaDecode:
             s.smem.tile(f"K{j}", "cache", rows=TILE, row_bytes=row, slots=SLOTS)
             for j in range(self.parts)
         ]
-        *latent, rope = self.queries
-        self.query = s.smem.handoff(
-            "query", *latent, producer=names[0], consumer=names, resident=True
-        )
-        self.query_rope = s.smem.handoff(
-            "query rope", rope, producer=names[0], consumer=names, resident=True
+        self.query, self.query_held = (
+            s.smem.handoff(name, *tiles, producer=names[0], consumer=names, resident=True)
+            for name, tiles in (
+                ("query", self.queries[: -self.held]),
+                ("query held", self.queries[-self.held :]),
+            )
         )
         middle = self.value_parts // 2
         self.staged = (
@@ -133,12 +142,15 @@ class MlaDecode:
             "o": s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v"),
             "s": s.named("s", ".f32", TILE // 2, "S, then P: 64 rows x a tile"),
             "p": s.named("p", ".b32", TILE // 4, "P as bf16, operand A of P V"),
-            "qr": s.named("qr", ".b32", COLUMNS // 4, "rotary part of Q, operand A of Q K^T"),
+            "qr": s.named(
+                "qr", ".b32", self.held * COLUMNS // 4, "last columns of Q, operand A of Q K^T"
+            ),
         }
         for name, why in (
             ("cm", "c times the running maximum of this thread's two rows"),
             ("l", "row sums of this warpgroup's tiles"),
             ("alpha", "what the last maxima do to O and l"),
+            ("top", "row maxima of this warpgroup's tile"),
         ):
             self.supply[name] = s.named(name, ".f32", 2, why)
         pages = s.named("page", ".b32", SLOTS * feed.lookups, "pages of the next two copies")
@@ -199,19 +211,19 @@ class MlaDecode:
             "load_queries", tile, role=role, domain="first",
             loads=[
                 (handoff, [(tile, COLUMNS * self.queries.index(tile)) for tile in handoff.tiles])
-                for handoff in (self.query, self.query_rope)
+                for handoff in (self.query, self.query_held)
             ],
-            defines=(Value(self.query.name), Value(self.query_rope.name)),
+            defines=(Value(self.query.name), Value(self.query_held.name)),
         )  # fmt: skip
 
     def clear(self) -> None:
         """O = 0, l = 0, M at the lowest finite number: what a sequence without keys leaves."""
         self._record("clear", None, defines=(Value("O"),))
 
-    def keep_rope(self, tile: Tile) -> None:
-        """The rotary part of Q to registers, when the first tile is on its way."""
-        self._record("keep_rope", tile, domain="first", tile_=self.queries[-1],
-                     uses=(Value(self.query_rope.name),), defines=(Value("Q rope"),))  # fmt: skip
+    def hold_queries(self, tile: Tile) -> None:
+        """The last columns of Q to registers, when the first tile is on its way."""
+        self._record("hold_queries", tile, domain="first", tiles_=self.query_held.tiles,
+                     uses=(Value(self.query_held.name),), defines=(Value("Q held"),))  # fmt: skip
 
     # ---- scores -----------------------------------------------------------------------------
 
@@ -221,8 +233,8 @@ class MlaDecode:
             self._record(
                 "qk", tile,
                 tiles_=[(self.keys.index(t), t) for t in handoff.tiles],
-                queries=self.queries, overwrites=first and handoff is half[0],
-                uses=(Value(handoff.name, tile), Value(self.query.name), Value("Q rope")),
+                queries=self.query.tiles, overwrites=first and handoff is half[0],
+                uses=(Value(handoff.name, tile), Value(self.query.name), Value("Q held")),
                 defines=(Value("S"),), asynchronous=True,
             )  # fmt: skip
 
@@ -238,12 +250,16 @@ class MlaDecode:
                      uses=(Value(self.max_right.name, tile), Value("S")),
                      defines=(Value("alpha"), Value("l"), Value("S")))  # fmt: skip
 
+    def row_maximum(self, tile: Tile) -> None:
+        """Mask, and each row's maximum over this tile."""
+        self._record("row_maximum", tile, stride=SLOTS * TILE, uses=(Value("S"),),
+                     defines=(Value("S"), Value("top")))  # fmt: skip
+
     def maximum(self, tile: Tile, message: Message, *, fresh: bool) -> None:
-        """Mask, row maximum, alpha; the maximum goes to the other warpgroup. `fresh`: alpha starts
-        here, otherwise it already holds what the other's maximum does."""
-        self._record("maximum", tile, message=message, fresh=fresh, stride=SLOTS * TILE,
-                     uses=(Value("S"),),
-                     defines=(Value("S"), Value("alpha"), Value(message.name, tile)))  # fmt: skip
+        """The running maximum, alpha; the maximum goes to the other warpgroup. `fresh`: alpha
+        starts here, otherwise it already holds what the other's maximum does."""
+        self._record("maximum", tile, message=message, fresh=fresh, uses=(Value("top"),),
+                     defines=(Value("alpha"), Value("l"), Value(message.name, tile)))  # fmt: skip
 
     def exponent(self, tile: Tile) -> None:
         """P = exp2(c S - c M) in place of S, its bf16 as operand A, row sums."""
@@ -290,9 +306,27 @@ class MlaDecode:
             defines=(Value("O"),), asynchronous=True,
         )  # fmt: skip
 
+    def turn(self, tile: Tile, message: Message) -> None:
+        """What a role told so far is in the matrix pipe; the reader of `message` comes behind."""
+        self._record("turn", tile, defines=(Value(message.name, tile),))
+
     def next_page(self, tile: Tile) -> None:
         """Look up where the tile lies that is copied a pass after `tile`."""
         self._record("next_page", tile, index=tile.offset % SLOTS)
+
+    def prefetch(self, tile: Tile, half: tuple[Handoff, ...]) -> None:
+        """The columns of `half` of the tile that is copied a pass after `tile`, to the L2 cache:
+        its copy then waits for that alone. Behind `next_page`, which looks up where it lies."""
+        if self.feed.kind == "rows":
+            return
+        index = tile.offset % SLOTS
+        role = next(role for role in self.roles if role.name == half[0].producer)
+        self._record(
+            "prefetch", tile, template="prefetch_rows" if self.feed.gatherers else "prefetch",
+            role=role, first=half is self.left,
+            columns=[COLUMNS * self.keys.index(t) for handoff in half for t in handoff.tiles],
+            places=self.supply["pages"][index], later=self.supply["ahead"][index],
+        )  # fmt: skip
 
     # ---- after the loop ---------------------------------------------------------------------
 

@@ -54,6 +54,7 @@ class MlaDecodeMerge:
             ),
             grid=(("merges", 1), ("lines", 1)),
             block=(role.warps.stop * 32, 1, 1),
+            dependent=True,
         )
 
     def place(self) -> None:

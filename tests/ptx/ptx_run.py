@@ -178,7 +178,8 @@ class Block:
             "setp": self._setp, "selp": self._selp, "cvt": self._cvt, "shfl": self._shfl,
             "vote": self._vote, "wgmma": self._wgmma, "ldmatrix": self._ldmatrix,
             "stmatrix": self._stmatrix, "mbarrier": self._mbarrier, "cp": self._cp,
-            "fence": self._nothing, "prmt": self._prmt, "mov": self._mov, "cvta": self._mov,
+            "fence": self._nothing, "griddepcontrol": self._nothing, "prmt": self._prmt,
+            "mov": self._mov, "cvta": self._mov,
         }  # fmt: skip
         if name in special:
             return special[name]
@@ -386,6 +387,11 @@ class Block:
             for at in self.shared(i.operands[0], lanes).tolist():
                 self.barriers[at].pending -= 1
                 self.barriers[at].settle()
+        elif i.has("prefetch"):
+            if not i.has("tensor"):  # TMA itself stays inside
+                memory, size = i.operands
+                where = self.get(memory.base, lanes, np.uint64) + np.uint64(memory.offset)
+                self.memory.bytes_of(where, size)
         elif i.has("tensor"):
             self._tensor(i, lanes)
         else:
