@@ -27,13 +27,17 @@ from mlagen.problem import MlaDecodeConfig
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
     boxes = s.choice("boxes", 2, 1, 4, comment="tiles of 64 columns that share a barrier")
-    left = s.role("left", warpgroups=1, registers=256)
-    right = s.role("right", warpgroups=1, registers=256)
+    converted = k.cache_dtype != "bf16"
+    left = s.role("left", warpgroups=1, registers=232 if converted else 256)
+    right = s.role("right", warpgroups=1, registers=208 if converted else 256)
+    feeder = s.role("feeder", warpgroups=1, registers=64) if converted else None
     held = s.choice("held", 1, 2, 3, comment="tiles of 64 columns of Q in registers")
     turn = s.choice("turn", 1, 0, comment="left's second product comes behind right's two")
-    ahead = s.choice("ahead", 1, 0, comment="tiles are prefetched to L2 a pass ahead")
+    ahead = s.choice("ahead", 0, 1, comment="tiles are prefetched to L2 a pass ahead")
+    soon = s.choice("soon", 0, 1, comment="left refills before it hands over its P")
+    hint = s.choice("hint", "none", "evict_first", comment="of the cache's rows in L2")
     early = s.choice("early", 1, 0, comment="right finds its rows' maxima before left's are there")
-    d = MlaDecode(k, s, left, right, boxes=boxes, held=held)
+    d = MlaDecode(k, s, left, right, feeder=feeder, boxes=boxes, held=held, hint=hint)
 
     with prologue(left):
         d.place(left)
@@ -45,21 +49,23 @@ def mla_decode_sm90(k, s):
         d.clean(i, left)
         d.rescale(i)
         d.pv(i, d.left)
+        if soon:
+            d.load_queries(i + 2, left)
+            d.refill(d.left, i + 2)
         d.follow(i + 1)
         d.publish(i, d.p_left)
-        d.load_queries(i + 2, left)
-        for columns in d.left:
-            copy(columns, i + 2)
-        d.next_page(i + 2)
+        if not soon:
+            d.load_queries(i + 2, left)
+            d.refill(d.left, i + 2)
+        d.pass_by(d.right, i)
         d.rescale(i + 1)
         d.pv(i + 1, d.left, d.p_right)
         d.hold_queries(i + 2)
         if ahead:
             d.prefetch(i + 2, d.left)
         d.qk(i + 2, d.left, first=True)
-        for columns in d.left:
-            copy(columns, i + 3)
-        d.next_page(i + 3)
+        d.refill(d.left, i + 3)
+        d.pass_by(d.right, i + 1)
         d.qk(i + 2, d.right, first=False)
         if ahead:
             d.prefetch(i + 3, d.left)
@@ -77,6 +83,8 @@ def mla_decode_sm90(k, s):
         if not early:
             d.row_maximum(i + 1)
         d.maximum(i + 1, d.max_right, fresh=False)
+        d.pass_by(d.left, i)
+        d.pass_by(d.left, i + 1)
         d.exponent(i + 1)
         d.clean(i + 1, right)
         d.publish(i + 1, d.p_right)
@@ -85,12 +93,8 @@ def mla_decode_sm90(k, s):
         d.pv(i, d.right, d.p_left)
         if turn:
             d.turn(i + 1, d.p_right)
-        for columns in d.right:
-            copy(columns, i + 3)
-        d.next_page(i + 3)
-        for columns in d.right:
-            copy(columns, i + 2)
-        d.next_page(i + 2)
+        d.refill(d.right, i + 3)
+        d.refill(d.right, i + 2)
         d.hold_queries(i + 2)
         d.qk(i + 3, d.right, first=True)
         d.qk(i + 3, d.left, first=False)
@@ -100,3 +104,14 @@ def mla_decode_sm90(k, s):
     with epilogue(right):
         d.give_sum(d.sum_right)
         d.finish(d.sum_left, right)
+
+    if feeder:
+        with prologue(feeder):
+            d.place(feeder)
+        for i in tiles(feeder, step=2):
+            if ahead:
+                d.reach(i + 2)
+                d.reach(i + 3)
+            for (columns, tile), behind in d.feeder.order(i):
+                d.feeder.fetch(*behind)
+                copy(columns, tile)

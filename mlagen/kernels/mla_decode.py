@@ -33,10 +33,13 @@ from mlagen.dsl import (
     Value,
     WarpRole,
     bind,
+    copy,
     record,
+    release,
 )
 from mlagen.dsl.smem import Message
 from mlagen.kernels.mla_decode_feed import Feed
+from mlagen.kernels.mla_decode_feeder import Feeder
 from mlagen.kernels.mla_decode_signature import (
     COLUMNS,
     ROWS,
@@ -71,11 +74,13 @@ class MlaDecode:
         left: WarpRole,
         right: WarpRole,
         *,
+        feeder: WarpRole | None = None,
         boxes: int,
         held: int,
+        hint: str = "none",
     ) -> None:
         refuse_unsupported(k)
-        self.held = held
+        self.held, self.filler, self.hint = held, feeder, hint
         self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
         # Whether rows of a block see different keys: those of several tokens.
         self.slanted = k.causal and k.q_len > 1
@@ -83,7 +88,12 @@ class MlaDecode:
         self._tiles(s, boxes)
         self._messages(s)
         self._registers(s)
-        s.signature, s.symbol = signature(k, right.warps.stop * 32), SYMBOL
+        self.feeder = (
+            Feeder(s, self.feed, self.left, self.right, self._record, self.columns_of)
+            if feeder
+            else None
+        )
+        s.signature, s.symbol = signature(k, s.roles[-1].warps.stop * 32), SYMBOL
         for handoff in (*self.left, *self.right):
             bind(handoff, self._mover(handoff))
 
@@ -113,7 +123,9 @@ class MlaDecode:
             tuple(
                 s.smem.handoff(
                     f"cache {first}", *self.keys[first : min(first + boxes, stop)],
-                    producer=role.name, consumer=names, gatherers=self.feed.gatherers,
+                    producer=self.filler.name if self.filler else role.name, consumer=names,
+                    releases=sum(len(role.warps) for role in self.roles) if self.filler else 0,
+                    gatherers=self.feed.gatherers,
                 )
                 for first in range(start, stop, boxes)
             )
@@ -198,8 +210,10 @@ class MlaDecode:
         """Which work item this block has, how many tiles, and where its first two tiles are."""
         self._record(
             "place", None, role=role, item_bytes=ITEM_BYTES,
+            looks_up=self.filler in (None, role),
+            raw=self.feeder.raw if self.feeder and role is self.filler else (),
             # `maximum` counts down before it looks.
-            count_from=(SLOTS - self.roles.index(role)) * TILE,
+            count_from=(SLOTS - (role is self.roles[1])) * TILE,
             row_major_bits=hex(ROW_MAJOR),
             column_major_bits=hex(COLUMN_MAJOR | self._apart // 16 << 16),
         )  # fmt: skip
@@ -310,23 +324,41 @@ class MlaDecode:
         """What a role told so far is in the matrix pipe; the reader of `message` comes behind."""
         self._record("turn", tile, defines=(Value(message.name, tile),))
 
-    def next_page(self, tile: Tile) -> None:
-        """Look up where the tile lies that is copied a pass after `tile`."""
-        self._record("next_page", tile, index=tile.offset % SLOTS)
-
     def prefetch(self, tile: Tile, half: tuple[Handoff, ...]) -> None:
         """The columns of `half` of the tile that is copied a pass after `tile`, to the L2 cache:
         its copy then waits for that alone. Behind `next_page`, which looks up where it lies."""
-        if self.feed.kind == "rows":
+        if self.feed.gatherers:
             return
         index = tile.offset % SLOTS
         role = next(role for role in self.roles if role.name == half[0].producer)
         self._record(
-            "prefetch", tile, template="prefetch_rows" if self.feed.gatherers else "prefetch",
-            role=role, first=half is self.left,
-            columns=[COLUMNS * self.keys.index(t) for handoff in half for t in handoff.tiles],
+            "prefetch", tile, role=role,
+            columns=[column for handoff in half for column in self.columns_of(handoff)],
             places=self.supply["pages"][index], later=self.supply["ahead"][index],
         )  # fmt: skip
+
+    def refill(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+        """The columns of `half` of `tile` into the slots of the tile two before, or their release
+        to who does that. Where it lies that is copied next."""
+        for columns in half:
+            if self.feeder:
+                release(columns, tile - SLOTS)
+            else:
+                copy(columns, tile)
+        if not self.feeder:
+            self._record("next_page", tile, index=tile.offset % SLOTS)
+
+    def pass_by(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+        """Release columns of `tile` that a role is done with, or never needs, before the other."""
+        if self.feeder:
+            for columns in half:
+                release(columns, tile)
+
+    def reach(self, tile: Tile) -> None:
+        """The rows of the tile that is fetched a pass after this one, to the L2 cache."""
+        index = tile.offset % SLOTS
+        self._record("reach", tile, places=self.supply["pages"][index],
+                     later=self.supply["ahead"][index])  # fmt: skip
 
     # ---- after the loop ---------------------------------------------------------------------
 
@@ -353,19 +385,29 @@ class MlaDecode:
         return self.keys[1].base - self.keys[0].base
 
     def _mover(self, handoff: Handoff) -> Any:
-        role = next(role for role in self.roles if role.name == handoff.producer)
+        role = next((role for role in self.roles if role.name == handoff.producer), self.filler)
 
         def mover(kind: str, tile: Tile) -> Operation:
+            if kind == "release":
+                return self._operation(
+                    "release", tile, access=Access("release", RingTile(handoff.name, tile)),
+                    template="pipeline/release", handoff=handoff,
+                )  # fmt: skip
+            raw = self.feeder.words_of(handoff, tile) if self.feeder else ()
             return self._operation(
                 "copy", tile, access=Access("copy", RingTile(handoff.name, tile)),
                 template={"rows": "gather", "converted": "convert"}.get(self.feed.kind, "copy"),
-                handoff=handoff, role=role,
-                boxes=[(t, COLUMNS * self.keys.index(t)) for t in handoff.tiles],
+                handoff=handoff, role=role, words=raw, hint=self.hint,
+                boxes=list(zip(handoff.tiles, self.columns_of(handoff), strict=True)),
                 places=self.supply["pages"][tile.offset % SLOTS],
                 later=self.supply["ahead"][tile.offset % SLOTS],
             )  # fmt: skip
 
         return mover
+
+    def columns_of(self, handoff: Handoff) -> list[int]:
+        """The first columns of a hand-off's tiles."""
+        return [COLUMNS * self.keys.index(tile) for tile in handoff.tiles]
 
     def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
         return record(self._operation(name, tile, **more))
@@ -386,8 +428,9 @@ class MlaDecode:
         **context: Any,
     ) -> Operation:
         supply = {**self.supply, **context}
+        template = template if "/" in template else f"mla_decode/{template or name}"
         return Operation(
-            name, f"mla_decode/{template or name}.ptx.j2", tile, lambda at: supply,
+            name, f"{template}.ptx.j2", tile, lambda at: supply,
             defines=defines, uses=uses, access=access, asynchronous=asynchronous, joins=joins,
             guarded=guarded, domain=domain,
         )  # fmt: skip

@@ -4,8 +4,9 @@
 * Parts: a tile lies in two or four pages; one box for each of them.
 * Rows: a page is one row; 128 threads fetch 16 bytes at a time with cp.async, zeros for rows that
   do not exist.
-* Converted: an e4m3 cache in pages of any size; 128 threads load 8 numbers at a time, turn them
-  into bf16 and store them as TMA would, zeros for rows that do not exist.
+* Converted: an e4m3 cache in pages of any size; a warpgroup of its own loads 16 numbers a thread at
+  a time, turns them into bf16 and stores them as TMA would. Rows that do not exist are not loaded:
+  the numbers that stay are finite.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from mlagen.problem import MlaDecodeConfig
 from mlagen.problem.mla_decode import TILE
 
 GATHERERS = 128  # threads that fetch single rows: a role
-LANES_A_ROW = 8  # 16 bytes each of a 128-byte tile row
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,7 @@ class Feed:
 
     @property
     def lookups(self) -> int:
-        if self.page == 1:
-            return self.passes
-        return max(TILE // self.page, 1)
+        return self.passes if self.gatherers else max(TILE // self.page, 1)
 
     @property
     def box_rows(self) -> int:
@@ -57,15 +55,16 @@ class Feed:
         return GATHERERS if self.kind in ("rows", "converted") else 0
 
     @property
+    def lanes_a_row(self) -> int:
+        """Threads that share 64 columns of a row, 16 bytes each."""
+        return 4 if self.kind == "converted" else 8
+
+    @property
     def rows_apart(self) -> int:
         """Rows between the ones that a thread fetches."""
-        return GATHERERS // LANES_A_ROW
+        return GATHERERS // self.lanes_a_row
 
     @property
     def passes(self) -> int:
         """Rows of a tile that a thread fetches."""
         return TILE // self.rows_apart
-
-    def lookup_of(self, row: int) -> int:
-        """Which of a thread's table entries holds its row `row`, of `passes`."""
-        return row if self.page == 1 else row * self.rows_apart // min(self.page, TILE)

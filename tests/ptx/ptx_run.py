@@ -178,7 +178,8 @@ class Block:
             "setp": self._setp, "selp": self._selp, "cvt": self._cvt, "shfl": self._shfl,
             "vote": self._vote, "wgmma": self._wgmma, "ldmatrix": self._ldmatrix,
             "stmatrix": self._stmatrix, "mbarrier": self._mbarrier, "cp": self._cp,
-            "fence": self._nothing, "griddepcontrol": self._nothing, "prmt": self._prmt,
+            "fence": self._nothing, "griddepcontrol": self._nothing,
+            "setmaxnreg": self._nothing, "prmt": self._prmt,
             "mov": self._mov, "cvta": self._mov,
         }  # fmt: skip
         if name in special:
@@ -286,6 +287,8 @@ class Block:
         self.put(target, lanes, np.repeat(votes, 32))
 
     def _bar(self, i: Instruction, lanes: Any) -> None:
+        if i.has("warp"):  # threads of a group keep together
+            return
         number = int(i.operands[0])
         threads = int(i.operands[1]) if len(i.operands) > 1 else self.threads
         phases = self.named.setdefault(number, [set()])
