@@ -19,7 +19,7 @@ Barrier phases, named barriers, proxy fences and the number of matrix groups in 
 and that no tile is overwritten too early is proved.
 """
 
-from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
+from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.kernels.mla_decode import MlaDecode
 from mlagen.problem import MlaDecodeConfig
 
@@ -29,15 +29,13 @@ def mla_decode_sm90(k, s):
     boxes = s.choice("boxes", 2, 1, 4, comment="tiles of 64 columns that share a barrier")
     converted = k.cache_dtype != "bf16"
     left = s.role("left", warpgroups=1, registers=232 if converted else 256)
-    right = s.role("right", warpgroups=1, registers=208 if converted else 256)
-    feeder = s.role("feeder", warpgroups=1, registers=64) if converted else None
+    right = s.role("right", warpgroups=1, registers=232 if converted else 256)
+    feeder = s.role("feeder", warpgroups=1, registers=40) if converted else None
     held = s.choice("held", 1, 2, 3, comment="tiles of 64 columns of Q in registers")
     turn = s.choice("turn", 1, 0, comment="left's second product comes behind right's two")
-    ahead = s.choice("ahead", 0, 1, comment="tiles are prefetched to L2 a pass ahead")
     soon = s.choice("soon", 0, 1, comment="left refills before it hands over its P")
-    hint = s.choice("hint", "none", "evict_first", comment="of the cache's rows in L2")
     early = s.choice("early", 1, 0, comment="right finds its rows' maxima before left's are there")
-    d = MlaDecode(k, s, left, right, feeder=feeder, boxes=boxes, held=held, hint=hint)
+    d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=held)
 
     with prologue(left):
         d.place(left)
@@ -57,18 +55,12 @@ def mla_decode_sm90(k, s):
         if not soon:
             d.load_queries(i + 2, left)
             d.refill(d.left, i + 2)
-        d.pass_by(d.right, i)
         d.rescale(i + 1)
         d.pv(i + 1, d.left, d.p_right)
         d.hold_queries(i + 2)
-        if ahead:
-            d.prefetch(i + 2, d.left)
         d.qk(i + 2, d.left, first=True)
         d.refill(d.left, i + 3)
-        d.pass_by(d.right, i + 1)
         d.qk(i + 2, d.right, first=False)
-        if ahead:
-            d.prefetch(i + 3, d.left)
     with epilogue(left):
         d.give_sum(d.sum_left)
         d.finish(d.sum_right, left)
@@ -83,8 +75,6 @@ def mla_decode_sm90(k, s):
         if not early:
             d.row_maximum(i + 1)
         d.maximum(i + 1, d.max_right, fresh=False)
-        d.pass_by(d.left, i)
-        d.pass_by(d.left, i + 1)
         d.exponent(i + 1)
         d.clean(i + 1, right)
         d.publish(i + 1, d.p_right)
@@ -98,9 +88,6 @@ def mla_decode_sm90(k, s):
         d.hold_queries(i + 2)
         d.qk(i + 3, d.right, first=True)
         d.qk(i + 3, d.left, first=False)
-        if ahead:
-            d.prefetch(i + 3, d.right)
-            d.prefetch(i + 2, d.right)
     with epilogue(right):
         d.give_sum(d.sum_right)
         d.finish(d.sum_left, right)
@@ -109,9 +96,7 @@ def mla_decode_sm90(k, s):
         with prologue(feeder):
             d.place(feeder)
         for i in tiles(feeder, step=2):
-            if ahead:
-                d.reach(i + 2)
-                d.reach(i + 3)
-            for (columns, tile), behind in d.feeder.order(i):
-                d.feeder.fetch(*behind)
-                copy(columns, tile)
+            d.convert(d.left, i)
+            d.convert(d.right, i + 1)
+            d.convert(d.right, i)
+            d.convert(d.left, i + 1)

@@ -35,11 +35,9 @@ from mlagen.dsl import (
     bind,
     copy,
     record,
-    release,
 )
 from mlagen.dsl.smem import Message
 from mlagen.kernels.mla_decode_feed import Feed
-from mlagen.kernels.mla_decode_feeder import Feeder
 from mlagen.kernels.mla_decode_signature import (
     COLUMNS,
     ROWS,
@@ -52,6 +50,8 @@ from mlagen.problem.mla_decode import TILE
 from mlagen.problem.mla_decode_plan import ITEM_BYTES
 
 SLOTS = 2  # the even and the odd tile
+CONVERTERS = 128  # threads of the warpgroup that turns an e4m3 cache into bf16
+RAW_WORDS = 16  # registers that each of them needs: 64 x 128 numbers
 FLOAT = 4  # bytes
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
 # the rows, the distance to the next 64 columns is added.
@@ -73,14 +73,13 @@ class MlaDecode:
         s: PipelineSpace,
         left: WarpRole,
         right: WarpRole,
-        *,
         feeder: WarpRole | None = None,
+        *,
         boxes: int,
         held: int,
-        hint: str = "none",
     ) -> None:
         refuse_unsupported(k)
-        self.held, self.filler, self.hint = held, feeder, hint
+        self.held, self.feeder = held, feeder
         self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
         # Whether rows of a block see different keys: those of several tokens.
         self.slanted = k.causal and k.q_len > 1
@@ -88,13 +87,8 @@ class MlaDecode:
         self._tiles(s, boxes)
         self._messages(s)
         self._registers(s)
-        self.feeder = (
-            Feeder(s, self.feed, self.left, self.right, self._record, self.columns_of)
-            if feeder
-            else None
-        )
         s.signature, s.symbol = signature(k, s.roles[-1].warps.stop * 32), SYMBOL
-        for handoff in (*self.left, *self.right):
+        for handoff in (*self.left, *self.right, *self.raw.values()):
             bind(handoff, self._mover(handoff))
 
     def _tiles(self, s: PipelineSpace, boxes: int) -> None:
@@ -123,15 +117,31 @@ class MlaDecode:
             tuple(
                 s.smem.handoff(
                     f"cache {first}", *self.keys[first : min(first + boxes, stop)],
-                    producer=self.filler.name if self.filler else role.name, consumer=names,
-                    releases=sum(len(role.warps) for role in self.roles) if self.filler else 0,
-                    gatherers=self.feed.gatherers,
+                    producer=(self.feeder or role).name, consumer=names,
+                    gatherers=CONVERTERS if self.feeder else self.feed.gatherers,
                 )
                 for first in range(start, stop, boxes)
             )
             for role, start, stop in zip(
                 self.roles, (0, middle), (middle, self.parts), strict=True
             )
+        )  # fmt: skip
+        self.raw: dict[str, Handoff] = {}
+        for role, half in zip(self.roles, (self.left, self.right), strict=True):
+            for handoff in half if self.feeder else ():
+                self.raw[handoff.name] = self._raw(s, role, handoff)
+
+    def _raw(self, s: PipelineSpace, role: WarpRole, handoff: Handoff) -> Handoff:
+        """The e4m3 numbers of a hand-off, in its first tile."""
+        assert self.feeder
+        first = handoff.tiles[0]
+        tile = s.smem.tile(
+            f"R{self.keys.index(first)}", "cache", rows=TILE, row_bytes=2 * COLUMNS, slots=SLOTS,
+            over=first,
+        )  # fmt: skip
+        return s.smem.handoff(
+            f"raw {self.keys.index(first)}", tile, producer=role.name, consumer=self.feeder.name,
+            gatherers=self.feed.gatherers, within=handoff,
         )  # fmt: skip
 
     def _messages(self, s: PipelineSpace) -> None:
@@ -170,6 +180,10 @@ class MlaDecode:
             pages[slot * feed.lookups : (slot + 1) * feed.lookups] for slot in range(SLOTS)
         ]
         self.supply["ahead"] = s.named("ahead", ".b32", SLOTS, "tiles to look up next")
+        if self.feeder:
+            self.supply["words"] = s.named(
+                "raw", ".b32", RAW_WORDS, "e4m3 numbers that become bf16"
+            )
         singles = [
             ("item", ".b64", "work item of this block"),
             ("query_row", ".b32", "first query row of this block"),
@@ -201,7 +215,6 @@ class MlaDecode:
             "feed": feed,
             "slanted": self.slanted,
             "tile_rows": TILE,
-            "cache_bytes": 1 if feed.kind == "converted" else 2,
         }
 
     # ---- before the loop --------------------------------------------------------------------
@@ -210,10 +223,8 @@ class MlaDecode:
         """Which work item this block has, how many tiles, and where its first two tiles are."""
         self._record(
             "place", None, role=role, item_bytes=ITEM_BYTES,
-            looks_up=self.filler in (None, role),
-            raw=self.feeder.raw if self.feeder and role is self.filler else (),
             # `maximum` counts down before it looks.
-            count_from=(SLOTS - (role is self.roles[1])) * TILE,
+            count_from=(SLOTS - (role is self.roles[1])) * TILE, fetches=role is not self.feeder,
             row_major_bits=hex(ROW_MAJOR),
             column_major_bits=hex(COLUMN_MAJOR | self._apart // 16 << 16),
         )  # fmt: skip
@@ -288,8 +299,8 @@ class MlaDecode:
 
     def clean(self, tile: Tile, role: WarpRole) -> None:
         """Rows behind the sequence's end become 0 in SMEM: P is 0 there, but 0 * NaN is not. Where
-        rows are fetched one by one, what does not exist arrived as 0."""
-        if self.feed.gatherers:
+        rows are fetched one by one, what does not exist arrived as 0; e4m3 is finite here."""
+        if self.feed.gatherers or self.feeder:
             return
         names = [h.name for h in (*self.left, *self.right)]
         self._record(
@@ -324,41 +335,20 @@ class MlaDecode:
         """What a role told so far is in the matrix pipe; the reader of `message` comes behind."""
         self._record("turn", tile, defines=(Value(message.name, tile),))
 
-    def prefetch(self, tile: Tile, half: tuple[Handoff, ...]) -> None:
-        """The columns of `half` of the tile that is copied a pass after `tile`, to the L2 cache:
-        its copy then waits for that alone. Behind `next_page`, which looks up where it lies."""
-        if self.feed.gatherers:
-            return
-        index = tile.offset % SLOTS
-        role = next(role for role in self.roles if role.name == half[0].producer)
-        self._record(
-            "prefetch", tile, role=role,
-            columns=[column for handoff in half for column in self.columns_of(handoff)],
-            places=self.supply["pages"][index], later=self.supply["ahead"][index],
-        )  # fmt: skip
-
     def refill(self, half: tuple[Handoff, ...], tile: Tile) -> None:
-        """The columns of `half` of `tile` into the slots of the tile two before, or their release
-        to who does that. Where it lies that is copied next."""
+        """Fetch the columns of `half` of `tile`; look up where the tile lies that is next in these
+        slots."""
         for columns in half:
-            if self.feeder:
-                release(columns, tile - SLOTS)
-            else:
-                copy(columns, tile)
-        if not self.feeder:
-            self._record("next_page", tile, index=tile.offset % SLOTS)
+            copy(self.raw.get(columns.name, columns), tile)
+        self._record("next_page", tile, index=tile.offset % SLOTS)
 
-    def pass_by(self, half: tuple[Handoff, ...], tile: Tile) -> None:
-        """Release columns of `tile` that a role is done with, or never needs, before the other."""
-        if self.feeder:
-            for columns in half:
-                release(columns, tile)
-
-    def reach(self, tile: Tile) -> None:
-        """The rows of the tile that is fetched a pass after this one, to the L2 cache."""
-        index = tile.offset % SLOTS
-        self._record("reach", tile, places=self.supply["pages"][index],
-                     later=self.supply["ahead"][index])  # fmt: skip
+    def convert(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+        """Columns of an e4m3 tile into bf16, in place: to registers, and back when all are read."""
+        for columns in half:
+            raw = self.raw[columns.name]
+            self._record("take", tile, tile_=raw.tiles[0], narrow=len(columns.tiles) == 1,
+                         uses=(Value(raw.name, tile),), defines=(Value("raw"),))  # fmt: skip
+            copy(columns, tile)
 
     # ---- after the loop ---------------------------------------------------------------------
 
@@ -385,29 +375,30 @@ class MlaDecode:
         return self.keys[1].base - self.keys[0].base
 
     def _mover(self, handoff: Handoff) -> Any:
-        role = next((role for role in self.roles if role.name == handoff.producer), self.filler)
+        role = next((role for role in self.roles if role.name == handoff.producer), self.feeder)
+        template = "gather" if self.feed.gatherers else "copy"
+        if handoff.within:
+            first = (
+                self.keys.index(
+                    next(h for h in (*self.left, *self.right) if h.name == handoff.within).tiles[0]
+                )
+                * COLUMNS
+            )
+            boxes = [(handoff.tiles[0], first)]
+        else:
+            boxes = [(tile, COLUMNS * self.keys.index(tile)) for tile in handoff.tiles]
+            template = "convert" if self.feeder else template
 
         def mover(kind: str, tile: Tile) -> Operation:
-            if kind == "release":
-                return self._operation(
-                    "release", tile, access=Access("release", RingTile(handoff.name, tile)),
-                    template="pipeline/release", handoff=handoff,
-                )  # fmt: skip
-            raw = self.feeder.words_of(handoff, tile) if self.feeder else ()
             return self._operation(
                 "copy", tile, access=Access("copy", RingTile(handoff.name, tile)),
-                template={"rows": "gather", "converted": "convert"}.get(self.feed.kind, "copy"),
-                handoff=handoff, role=role, words=raw, hint=self.hint,
-                boxes=list(zip(handoff.tiles, self.columns_of(handoff), strict=True)),
+                template=template, handoff=handoff, role=role, boxes=boxes,
+                uses=(Value("raw"),) if template == "convert" else (),
                 places=self.supply["pages"][tile.offset % SLOTS],
                 later=self.supply["ahead"][tile.offset % SLOTS],
             )  # fmt: skip
 
         return mover
-
-    def columns_of(self, handoff: Handoff) -> list[int]:
-        """The first columns of a hand-off's tiles."""
-        return [COLUMNS * self.keys.index(tile) for tile in handoff.tiles]
 
     def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
         return record(self._operation(name, tile, **more))
@@ -428,9 +419,8 @@ class MlaDecode:
         **context: Any,
     ) -> Operation:
         supply = {**self.supply, **context}
-        template = template if "/" in template else f"mla_decode/{template or name}"
         return Operation(
-            name, f"{template}.ptx.j2", tile, lambda at: supply,
+            name, f"mla_decode/{template or name}.ptx.j2", tile, lambda at: supply,
             defines=defines, uses=uses, access=access, asynchronous=asynchronous, joins=joins,
             guarded=guarded, domain=domain,
         )  # fmt: skip

@@ -4,9 +4,9 @@
 * Parts: a tile lies in two or four pages; one box for each of them.
 * Rows: a page is one row; 128 threads fetch 16 bytes at a time with cp.async, zeros for rows that
   do not exist.
-* Converted: an e4m3 cache in pages of any size; a warpgroup of its own loads 16 numbers a thread at
-  a time, turns them into bf16 and stores them as TMA would. Rows that do not exist are not loaded:
-  the numbers that stay are finite.
+
+An e4m3 cache comes the same way, 128 columns where bf16 has 64, into the first half of the SMEM that
+its columns will take: a warpgroup of its own turns them into bf16 there.
 """
 
 from __future__ import annotations
@@ -18,26 +18,40 @@ from mlagen.problem import MlaDecodeConfig
 from mlagen.problem.mla_decode import TILE
 
 GATHERERS = 128  # threads that fetch single rows: a role
+LANES_A_ROW = 8  # 16 bytes each of a 128-byte tile row
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """The way of one page size. `lookups`: table entries that a thread keeps for a tile."""
+    """The way of one page size and one type. `lookups`: table entries that a thread keeps for a
+    tile."""
 
-    kind: Literal["whole", "parts", "rows", "converted"]
+    kind: Literal["whole", "parts", "rows"]
     page: int
+    converted: bool
 
     @staticmethod
     def of(k: MlaDecodeConfig) -> Feed:
-        if k.cache_dtype != "bf16":
-            return Feed("converted", k.page_size)
-        if k.page_size % TILE == 0:
-            return Feed("whole", k.page_size)
-        return Feed("rows" if k.page_size == 1 else "parts", k.page_size)
+        kind: Literal["whole", "parts", "rows"] = (
+            "whole" if k.page_size % TILE == 0 else "rows" if k.page_size == 1 else "parts"
+        )
+        return Feed(kind, k.page_size, k.cache_dtype != "bf16")
+
+    @property
+    def bytes(self) -> int:
+        """Of a number of the cache."""
+        return 1 if self.converted else 2
+
+    @property
+    def box_columns(self) -> int:
+        """Columns of a 128-byte row."""
+        return 128 // self.bytes
 
     @property
     def lookups(self) -> int:
-        return self.passes if self.gatherers else max(TILE // self.page, 1)
+        if self.page == 1:
+            return self.passes
+        return max(TILE // self.page, 1)
 
     @property
     def box_rows(self) -> int:
@@ -52,17 +66,12 @@ class Feed:
     @property
     def gatherers(self) -> int:
         """Threads that fill a slot; 0: TMA does."""
-        return GATHERERS if self.kind in ("rows", "converted") else 0
-
-    @property
-    def lanes_a_row(self) -> int:
-        """Threads that share 64 columns of a row, 16 bytes each."""
-        return 4 if self.kind == "converted" else 8
+        return GATHERERS if self.kind == "rows" else 0
 
     @property
     def rows_apart(self) -> int:
         """Rows between the ones that a thread fetches."""
-        return GATHERERS // self.lanes_a_row
+        return GATHERERS // LANES_A_ROW
 
     @property
     def passes(self) -> int:
