@@ -26,12 +26,12 @@ from mlagen.problem import MlaDecodeConfig
 
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
-    boxes = s.choice("boxes", 2, 1, 4, comment="tiles of 64 columns that share a barrier")
     converted = k.cache_dtype != "bf16"
+    boxes = s.choice("boxes", 2, 1, 4, comment="tiles of 64 columns that share a barrier")
     left = s.role("left", warpgroups=1, registers=232 if converted else 256)
     right = s.role("right", warpgroups=1, registers=232 if converted else 256)
     feeder = s.role("feeder", warpgroups=1, registers=40) if converted else None
-    held = s.choice("held", 1, 2, 3, comment="tiles of 64 columns of Q in registers")
+    held = s.choice("held", *((1,) if converted else (2, 1)), comment="tiles of Q in registers")
     turn = s.choice("turn", 1, 0, comment="left's second product comes behind right's two")
     soon = s.choice("soon", 0, 1, comment="left refills before it hands over its P")
     early = s.choice("early", 1, 0, comment="right finds its rows' maxima before left's are there")

@@ -179,7 +179,7 @@ class Block:
             "vote": self._vote, "wgmma": self._wgmma, "ldmatrix": self._ldmatrix,
             "stmatrix": self._stmatrix, "mbarrier": self._mbarrier, "cp": self._cp,
             "fence": self._nothing, "griddepcontrol": self._nothing,
-            "setmaxnreg": self._nothing, "createpolicy": self._nothing, "prmt": self._prmt,
+            "setmaxnreg": self._nothing, "prefetch": self._nothing, "prmt": self._prmt,
             "mov": self._mov, "cvta": self._mov,
         }  # fmt: skip
         if name in special:
@@ -390,11 +390,6 @@ class Block:
             for at in self.shared(i.operands[0], lanes).tolist():
                 self.barriers[at].pending -= 1
                 self.barriers[at].settle()
-        elif i.has("prefetch"):
-            if not i.has("tensor"):  # TMA itself stays inside
-                memory, size = i.operands
-                where = self.get(memory.base, lanes, np.uint64) + np.uint64(memory.offset)
-                self.memory.bytes_of(where, size)
         elif i.has("tensor"):
             self._tensor(i, lanes)
         else:
@@ -411,7 +406,7 @@ class Block:
                 self.smem[index[some]] = held[at]
 
     def _tensor(self, i: Instruction, lanes: Any) -> None:
-        target, source, bar, *_ = i.operands  # a hint of the L2 cache changes no number
+        target, source, bar = i.operands
         assert len(lanes) == 1
         spec: Map = self.given[self.special[source.base]]
         x, y = (int(self.get(c, lanes, np.int32)[0]) for c in source.coordinates)
