@@ -34,6 +34,7 @@ def mla_decode_sm90(k, s):
     held = s.choice("held", *((1,) if converted else (2, 1)), comment="tiles of Q in registers")
     turn = s.choice("turn", 1, 0, comment="left's second product comes behind right's two")
     soon = s.choice("soon", 0, 1, comment="left refills before it hands over its P")
+    order = s.choice("order", "qk", "refill", comment="what left does first, QK or the odd tile's refill")
     early = s.choice("early", 1, 0, comment="right finds its rows' maxima before left's are there")
     d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=held)
 
@@ -58,8 +59,11 @@ def mla_decode_sm90(k, s):
         d.rescale(i + 1)
         d.pv(i + 1, d.left, d.p_right)
         d.hold_queries(i + 2)
+        if order == "refill":
+            d.refill(d.left, i + 3)
         d.qk(i + 2, d.left, first=True)
-        d.refill(d.left, i + 3)
+        if order == "qk":
+            d.refill(d.left, i + 3)
         d.qk(i + 2, d.right, first=False)
     with epilogue(left):
         d.give_sum(d.sum_left)

@@ -340,7 +340,8 @@ class MlaDecode:
         slots."""
         for columns in half:
             copy(self.raw.get(columns.name, columns), tile)
-        self._record("next_page", tile, index=tile.offset % SLOTS)
+        role = self.roles[half is self.right]
+        self._record("next_page", tile, index=tile.offset % SLOTS, role=role)
 
     def convert(self, half: tuple[Handoff, ...], tile: Tile) -> None:
         """Columns of an e4m3 tile into bf16, in place: to registers, and back when all are read."""
