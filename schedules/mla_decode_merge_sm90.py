@@ -1,8 +1,8 @@
 """Merges the parts of split MLA decode work on Hopper: one row and 128 columns a block.
 
-A tile is 64 splits, sixteen a warp: their loads are in flight together, those of the first tile while
-the LSE of all splits is found. Warps add up in order, so the bits do not depend on the run. It may be
-launched before the decode kernel has ended, which it waits for.
+A tile is 64 splits, sixteen a warp: their loads are in flight together, those of the first tile
+while the LSE of all splits is found. Warps add up in order, so the bits do not depend on the run.
+It may be launched before the decode kernel has ended, which it waits for.
 """
 
 from mlagen.dsl import epilogue, prologue, schedule, tiles

@@ -27,14 +27,22 @@ from mlagen.problem import MlaDecodeConfig
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
     converted = k.cache_dtype != "bf16"
-    boxes = s.choice("boxes", 2, 1, 4, comment="tiles of 64 columns that share a barrier")
+    fed = (1, 0) if converted else (0, 1)  # what pays where tiles are converted
+    boxes = s.choice(
+        "boxes",
+        *((2,) if converted else (2, 1, 4)),
+        comment="tiles of 64 columns that share a barrier",
+    )
     left = s.role("left", warpgroups=1, registers=232 if converted else 256)
     right = s.role("right", warpgroups=1, registers=232 if converted else 256)
     feeder = s.role("feeder", warpgroups=1, registers=40) if converted else None
     held = s.choice("held", *((1,) if converted else (2, 1)), comment="tiles of Q in registers")
     turn = s.choice("turn", 1, 0, comment="left's second product comes behind right's two")
-    soon = s.choice("soon", 0, 1, comment="left refills before it hands over its P")
-    order = s.choice("order", "qk", "refill", comment="what left does first, QK or the odd tile's refill")
+    ahead = s.choice("ahead", *fed, comment="tiles are prefetched to L2 a pass ahead")
+    soon = s.choice("soon", *fed, comment="left refills before it hands over its P")
+    order = s.choice(
+        "order", "qk", "refill", comment="what left does first, QK or the odd tile's refill"
+    )
     early = s.choice("early", 1, 0, comment="right finds its rows' maxima before left's are there")
     d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=held)
 
@@ -65,6 +73,9 @@ def mla_decode_sm90(k, s):
         if order == "qk":
             d.refill(d.left, i + 3)
         d.qk(i + 2, d.right, first=False)
+        if ahead:
+            d.prefetch(d.left, i + 2)
+            d.prefetch(d.left, i + 3)
     with epilogue(left):
         d.give_sum(d.sum_left)
         d.finish(d.sum_right, left)
@@ -92,6 +103,9 @@ def mla_decode_sm90(k, s):
         d.hold_queries(i + 2)
         d.qk(i + 3, d.right, first=True)
         d.qk(i + 3, d.left, first=False)
+        if ahead:
+            d.prefetch(d.right, i + 3)
+            d.prefetch(d.right, i + 2)
     with epilogue(right):
         d.give_sum(d.sum_right)
         d.finish(d.sum_left, right)

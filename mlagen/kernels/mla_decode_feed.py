@@ -5,8 +5,8 @@
 * Rows: a page is one row; 128 threads fetch 16 bytes at a time with cp.async, zeros for rows that
   do not exist.
 
-An e4m3 cache comes the same way, 128 columns where bf16 has 64, into the first half of the SMEM that
-its columns will take: a warpgroup of its own turns them into bf16 there.
+An e4m3 cache comes the same way, 128 columns where bf16 has 64, into the first half of the SMEM
+that its columns will take: a warpgroup of its own turns them into bf16 there.
 """
 
 from __future__ import annotations
