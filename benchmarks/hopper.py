@@ -93,7 +93,6 @@ def decode(
     page: int = 64,
     varied: bool = False,
     cache_dtype: str = "bf16",
-    boxes: int | None = None,
 ) -> list[dict[str, Any]]:
     """MLA decode of `batch` sequences of `keys` keys, beside a matmul and FlashMLA. `varied`:
     lengths drawn from keys / 2 .. keys."""
@@ -110,7 +109,6 @@ def decode(
     scale = 192**-0.5
     kernel = mlagen.build(
         "mla_decode_sm90", num_heads=heads, q_len=q_len, page_size=page, cache_dtype=cache_dtype,
-        knobs={} if boxes is None else {"boxes": boxes},
     )  # fmt: skip
     plan = kernel.plan(lengths.tolist())
     on_gpu = lengths.cuda()
@@ -126,7 +124,7 @@ def decode(
     expected = scores @ rows[:, :512]
     error = float((ours.output[last, -1].double() - expected).norm() / expected.norm())
     shape = f"b={batch} h={heads} s_q={q_len} keys={keys}{' varied' * varied} page={page}"
-    shape += f" {cache_dtype}" + (f" boxes={boxes}" if boxes else "")
+    shape += f" {cache_dtype}"
     if wrong(f"mla decode {shape}", error, 2.0**-7):
         return []
     a, b = (torch.randn(8192, 8192, device="cuda").bfloat16() for _ in range(2))
@@ -168,8 +166,8 @@ DECODES: tuple[dict[str, Any], ...] = (
     {"batch": 1, "heads": 128, "keys": 131072},
     *({"batch": 128, "heads": 16, "keys": 8192, "page": page} for page in (32, 16, 1)),
     *(
-        {"batch": 128, "heads": heads, "keys": 8192, "cache_dtype": "fp8_e4m3", "boxes": boxes}
-        for heads, boxes in ((128, 2), (128, 4), (16, 2), (16, 4))
+        {"batch": 128, "heads": heads, "keys": 8192, "cache_dtype": "fp8_e4m3"}
+        for heads in (128, 64, 16)
     ),
 )
 

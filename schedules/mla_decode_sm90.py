@@ -15,6 +15,10 @@ tile's columns last fetches the next tile into them.
 | fetch columns 0..255 of i+2, i+3               | fetch columns 256..575 of i+3, i+2              |
 | S(i+2) = Q K(i+2)                              | S(i+3) = Q K(i+3)                               |
 
+The left one's second product comes behind both of the right one's, whose tiles are then fetched
+earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tiles, and the feeder, a
+third warpgroup, turns it into bf16 in place, in the order in which slots become free.
+
 Barrier phases, named barriers, proxy fences and the number of matrix groups in flight are derived,
 and that no tile is overwritten too early is proved.
 """
@@ -27,24 +31,16 @@ from mlagen.problem import MlaDecodeConfig
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
     converted = k.cache_dtype != "bf16"
-    fed = (1, 0) if converted else (0, 1)  # what pays where tiles are converted
-    boxes = s.choice(
-        "boxes",
-        *((2,) if converted else (2, 1, 4)),
-        comment="tiles of 64 columns that share a barrier",
+    boxes = s.choice("boxes", *((2,) if converted else (2, 1, 4)),
+                     comment="tiles of 64 columns that share a barrier")  # fmt: skip
+    # 504 a thread of each of three warpgroups; what ptxas makes do with.
+    split = (
+        (256, 256, 0) if not converted else (240, 216, 48) if k.page_size == 1 else (232, 232, 40)
     )
-    left = s.role("left", warpgroups=1, registers=232 if converted else 256)
-    right = s.role("right", warpgroups=1, registers=232 if converted else 256)
-    feeder = s.role("feeder", warpgroups=1, registers=40) if converted else None
-    held = s.choice("held", *((1,) if converted else (2, 1)), comment="tiles of Q in registers")
-    turn = s.choice("turn", 1, 0, comment="left's second product comes behind right's two")
-    ahead = s.choice("ahead", *fed, comment="tiles are prefetched to L2 a pass ahead")
-    soon = s.choice("soon", *fed, comment="left refills before it hands over its P")
-    order = s.choice(
-        "order", "qk", "refill", comment="what left does first, QK or the odd tile's refill"
-    )
-    early = s.choice("early", 1, 0, comment="right finds its rows' maxima before left's are there")
-    d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=held)
+    left = s.role("left", warpgroups=1, registers=split[0])
+    right = s.role("right", warpgroups=1, registers=split[1])
+    feeder = s.role("feeder", warpgroups=1, registers=split[2]) if converted else None
+    d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=1 if converted else 2)
 
     with prologue(left):
         d.place(left)
@@ -56,26 +52,20 @@ def mla_decode_sm90(k, s):
         d.clean(i, left)
         d.rescale(i)
         d.pv(i, d.left)
-        if soon:
+        if converted:
             d.load_queries(i + 2, left)
             d.refill(d.left, i + 2)
         d.follow(i + 1)
         d.publish(i, d.p_left)
-        if not soon:
+        if not converted:
             d.load_queries(i + 2, left)
             d.refill(d.left, i + 2)
         d.rescale(i + 1)
         d.pv(i + 1, d.left, d.p_right)
         d.hold_queries(i + 2)
-        if order == "refill":
-            d.refill(d.left, i + 3)
         d.qk(i + 2, d.left, first=True)
-        if order == "qk":
-            d.refill(d.left, i + 3)
+        d.refill(d.left, i + 3)
         d.qk(i + 2, d.right, first=False)
-        if ahead:
-            d.prefetch(d.left, i + 2)
-            d.prefetch(d.left, i + 3)
     with epilogue(left):
         d.give_sum(d.sum_left)
         d.finish(d.sum_right, left)
@@ -84,11 +74,8 @@ def mla_decode_sm90(k, s):
         d.place(right)
         d.clear()
     for i in tiles(right, step=2):
-        if early:
-            d.row_maximum(i + 1)
+        d.row_maximum(i + 1)
         d.heed(i)
-        if not early:
-            d.row_maximum(i + 1)
         d.maximum(i + 1, d.max_right, fresh=False)
         d.exponent(i + 1)
         d.clean(i + 1, right)
@@ -96,16 +83,12 @@ def mla_decode_sm90(k, s):
         d.rescale(i)
         d.pv(i + 1, d.right)
         d.pv(i, d.right, d.p_left)
-        if turn:
-            d.turn(i + 1, d.p_right)
+        d.turn(i + 1, d.p_right)
         d.refill(d.right, i + 3)
         d.refill(d.right, i + 2)
         d.hold_queries(i + 2)
         d.qk(i + 3, d.right, first=True)
         d.qk(i + 3, d.left, first=False)
-        if ahead:
-            d.prefetch(d.right, i + 3)
-            d.prefetch(d.right, i + 2)
     with epilogue(right):
         d.give_sum(d.sum_right)
         d.finish(d.sum_left, right)

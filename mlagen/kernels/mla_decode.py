@@ -343,20 +343,6 @@ class MlaDecode:
         role = self.roles[half is self.right]
         self._record("next_page", tile, index=tile.offset % SLOTS, role=role)
 
-    def prefetch(self, half: tuple[Handoff, ...], tile: Tile) -> None:
-        """The columns of `half` of the tile that is fetched a pass after `tile`, to the L2 cache.
-        Behind `refill`, which looks up where it lies."""
-        if self.feed.gatherers:
-            return
-        index = tile.offset % SLOTS
-        first = COLUMNS * self.keys.index(half[0].tiles[0])
-        end = COLUMNS * (self.keys.index(half[-1].tiles[-1]) + 1)
-        self._record(
-            "prefetch", tile, role=self.roles[half is self.right],
-            columns=list(range(first, end, self.feed.box_columns)),
-            places=self.supply["pages"][index], later=self.supply["ahead"][index],
-        )  # fmt: skip
-
     def convert(self, half: tuple[Handoff, ...], tile: Tile) -> None:
         """Columns of an e4m3 tile into bf16, in place: to registers, and back when all are read."""
         for columns in half:

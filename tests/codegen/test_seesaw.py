@@ -58,6 +58,20 @@ def test_every_derived_wait_is_needed(made, loops):
             assert prove_handoffs(made, others).violations, key
 
 
+def test_what_is_converted_in_place_is_ordered():
+    """An e4m3 cache: the feeder's waits and meetings, and the refills of both roles, are needed."""
+    made = load("mla_decode_sm90", None).build(MlaDecodeConfig(64, cache_dtype="fp8_e4m3"), {})
+    loops = plan(made)[0]
+    assert not prove_handoffs(made, loops).violations
+    feeder = loops[2]
+    steps = feeder.cluster.operations()
+    assert [op.name for op in steps[:4]] == ["wait_full", "take", "sync", "copy"]
+    for name in ("wait_full", "sync"):
+        gone = next(op for op in steps if op.name == name)
+        tried = changed(made, feeder, [op for op in steps if op is not gone])
+        assert prove_handoffs(made, [*loops[:2], tried]).violations, name
+
+
 def test_what_messages_tell_is_not_waited_for(made, loops):
     left, right = loops
     assert "wait_full cache 0" in names(derive(made, left.stream), "wait_full")

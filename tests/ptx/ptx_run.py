@@ -390,8 +390,6 @@ class Block:
             for at in self.shared(i.operands[0], lanes).tolist():
                 self.barriers[at].pending -= 1
                 self.barriers[at].settle()
-        elif i.has("prefetch"):
-            assert i.has("tensor")  # TMA stays inside
         elif i.has("tensor"):
             self._tensor(i, lanes)
         else:
