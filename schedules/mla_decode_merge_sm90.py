@@ -1,7 +1,8 @@
 """Merges the parts of split MLA decode work on Hopper: one row and 128 columns a block.
 
-A tile is 16 splits, four a warp: their loads are in flight together. Warps add up in order, so the
-bits do not depend on the run, and parts without keys are never read.
+A tile is 64 splits, sixteen a warp: their loads are in flight together, those of the first tile
+while the LSE of all splits is found. Warps add up in order, so the bits do not depend on the run.
+It may be launched before the decode kernel has ended, which it waits for.
 """
 
 from mlagen.dsl import epilogue, prologue, schedule, tiles
@@ -16,8 +17,9 @@ def mla_decode_merge_sm90(k, s):
 
     with prologue(warps):
         m.place()
-        m.log_sum()
     for i in tiles(warps):
         m.add(i)
+        m.load(i + 1)
+        m.log_sum(i + 1)
     with epilogue(warps):
         m.finish()

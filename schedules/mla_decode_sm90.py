@@ -15,44 +15,56 @@ tile's columns last fetches the next tile into them.
 | fetch columns 0..255 of i+2, i+3               | fetch columns 256..575 of i+3, i+2              |
 | S(i+2) = Q K(i+2)                              | S(i+3) = Q K(i+3)                               |
 
+The left one's second product comes behind both of the right one's, whose tiles are then fetched
+earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tiles, and the feeder, a
+third warpgroup, turns it into bf16 in place, in the order in which slots become free.
+
 Barrier phases, named barriers, proxy fences and the number of matrix groups in flight are derived,
 and that no tile is overwritten too early is proved.
 """
 
-from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
+from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.kernels.mla_decode import MlaDecode
 from mlagen.problem import MlaDecodeConfig
 
 
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
-    boxes = s.choice("boxes", 2, 1, 4, comment="tiles of 64 columns that share a barrier")
-    left = s.role("left", warpgroups=1, registers=256)
-    right = s.role("right", warpgroups=1, registers=256)
-    d = MlaDecode(k, s, left, right, boxes=boxes)
+    converted = k.cache_dtype != "bf16"
+    boxes = s.choice("boxes", *((2,) if converted else (2, 1, 4)),
+                     comment="tiles of 64 columns that share a barrier")  # fmt: skip
+    # 504 a thread of each of three warpgroups; what ptxas makes do with.
+    split = (
+        (256, 256, 0) if not converted else (240, 216, 48) if k.page_size == 1 else (232, 232, 40)
+    )
+    left = s.role("left", warpgroups=1, registers=split[0])
+    right = s.role("right", warpgroups=1, registers=split[1])
+    feeder = s.role("feeder", warpgroups=1, registers=split[2]) if converted else None
+    d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=1 if converted else 2)
 
     with prologue(left):
         d.place(left)
         d.clear()
     for i in tiles(left, step=2):
+        d.row_maximum(i)
         d.maximum(i, d.max_left, fresh=True)
         d.exponent(i)
         d.clean(i, left)
         d.rescale(i)
         d.pv(i, d.left)
+        if converted:
+            d.load_queries(i + 2, left)
+            d.refill(d.left, i + 2)
         d.follow(i + 1)
         d.publish(i, d.p_left)
-        d.load_queries(i + 2, left)
-        for columns in d.left:
-            copy(columns, i + 2)
-        d.next_page(i + 2)
+        if not converted:
+            d.load_queries(i + 2, left)
+            d.refill(d.left, i + 2)
         d.rescale(i + 1)
         d.pv(i + 1, d.left, d.p_right)
-        d.keep_rope(i + 2)
+        d.hold_queries(i + 2)
         d.qk(i + 2, d.left, first=True)
-        for columns in d.left:
-            copy(columns, i + 3)
-        d.next_page(i + 3)
+        d.refill(d.left, i + 3)
         d.qk(i + 2, d.right, first=False)
     with epilogue(left):
         d.give_sum(d.sum_left)
@@ -62,6 +74,7 @@ def mla_decode_sm90(k, s):
         d.place(right)
         d.clear()
     for i in tiles(right, step=2):
+        d.row_maximum(i + 1)
         d.heed(i)
         d.maximum(i + 1, d.max_right, fresh=False)
         d.exponent(i + 1)
@@ -70,15 +83,21 @@ def mla_decode_sm90(k, s):
         d.rescale(i)
         d.pv(i + 1, d.right)
         d.pv(i, d.right, d.p_left)
-        for columns in d.right:
-            copy(columns, i + 3)
-        d.next_page(i + 3)
-        for columns in d.right:
-            copy(columns, i + 2)
-        d.next_page(i + 2)
-        d.keep_rope(i + 2)
+        d.turn(i + 1, d.p_right)
+        d.refill(d.right, i + 3)
+        d.refill(d.right, i + 2)
+        d.hold_queries(i + 2)
         d.qk(i + 3, d.right, first=True)
         d.qk(i + 3, d.left, first=False)
     with epilogue(right):
         d.give_sum(d.sum_right)
         d.finish(d.sum_left, right)
+
+    if feeder:
+        with prologue(feeder):
+            d.place(feeder)
+        for i in tiles(feeder, step=2):
+            d.convert(d.left, i)
+            d.convert(d.right, i + 1)
+            d.convert(d.right, i)
+            d.convert(d.left, i + 1)

@@ -216,6 +216,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code_sha256: str
     map: KernelMap = KernelMap()
     source: tuple[SourceLine, ...] = ()
+    dependent: bool = False  # waits itself for the kernel before it in the stream
     schema: str = SCHEMA
 
     def grid_for(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:

@@ -42,11 +42,13 @@ class Argument:
 @dataclass(frozen=True, slots=True)
 class Signature:
     """Arguments in offset order; `grid[d]` = (size name, elements a workgroup covers) for each
-    dimension; `block` in threads."""
+    dimension; `block` in threads. `dependent`: the kernel waits itself (griddepcontrol.wait) for
+    the kernel before it in the stream, so that its launch may come before that one's end."""
 
     arguments: tuple[Argument, ...]
     grid: tuple[tuple[str, int], ...]
     block: tuple[int, int, int]
+    dependent: bool = False
 
     @property
     def kernarg_bytes(self) -> int:

@@ -69,7 +69,8 @@ class Handoff:
     barriers: int  # SMEM address of full[0]; empty[0] follows after `depth` barriers
     releases: int  # arrivals that empty a slot: one a consuming warp; 0: there is no such barrier
     resident: bool = False  # filled once, before the loop, and never released
-    gatherers: int = 0  # threads that fill a slot with cp.async; 0: TMA does
+    gatherers: int = 0  # threads that fill a slot; 0: TMA does
+    within: str = ""  # the hand-off that takes the same SMEM next, made of these tiles in place
 
     @property
     def bytes(self) -> int:
@@ -125,11 +126,26 @@ class Smem:
     handoffs: dict[str, Handoff] = field(default_factory=dict)
     used: int = 0
 
-    def tile(self, name: str, tensor: str, *, rows: int, row_bytes: int, slots: int) -> TmaTile:
-        """Declare `slots` tiles that TMA fills from `tensor`."""
-        base = -(-self.used // SWIZZLE_ALIGN) * SWIZZLE_ALIGN
+    def tile(
+        self,
+        name: str,
+        tensor: str,
+        *,
+        rows: int,
+        row_bytes: int,
+        slots: int,
+        over: TmaTile | None = None,
+    ) -> TmaTile:
+        """Declare `slots` tiles that TMA fills from `tensor`. `over`: in place of tiles of the same
+        size, whose content they are made into, which the proof checks."""
+        base = over.base if over else -(-self.used // SWIZZLE_ALIGN) * SWIZZLE_ALIGN
         tile = TmaTile(name, tensor, rows, row_bytes, slots, base)
-        self._claim(name, base, tile.bytes * slots)
+        if over and (tile.bytes, slots) != (over.bytes, over.slots):
+            raise ScheduleError(
+                f"tile {name!r}: {slots} x {tile.bytes} bytes over {over.name!r}, which has "
+                f"{over.slots} x {over.bytes}"
+            )
+        self._claim(name, base, 0 if over else tile.bytes * slots)
         self.tiles[name] = tile
         return tile
 
@@ -142,12 +158,14 @@ class Smem:
         releases: int = 0,
         resident: bool = False,
         gatherers: int = 0,
+        within: Handoff | None = None,
     ) -> Handoff:
         """Declare that `producer` fills `tiles` together and `consumer` uses them.
 
         `resident`: once, before the loops. `releases`: arrivals that empty a slot, one a consuming
         warp; without them a slot is filled again where the schedule says so, and the order is
-        proved. `gatherers`: threads of the producer that fill it with cp.async, instead of TMA.
+        proved. `gatherers`: threads of the producer that fill it, instead of TMA. `within`: the
+        hand-off whose slots these tiles lie in, which is filled from them.
         """
         if resident and releases:
             raise ScheduleError(f"hand-off {name!r}: resident tiles are not released")
@@ -159,8 +177,9 @@ class Smem:
         self._claim(name, base, (2 if releases else 1) * depth * SM_90A.mbarrier_bytes)
         consumers = (consumer,) if isinstance(consumer, str) else consumer
         handoff = Handoff(
-            name, tiles, producer, consumers, depth, base, releases, resident, gatherers
-        )
+            name, tiles, producer, consumers, depth, base, releases, resident, gatherers,
+            within.name if within else "",
+        )  # fmt: skip
         self.handoffs[name] = handoff
         return handoff
 

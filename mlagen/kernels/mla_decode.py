@@ -33,6 +33,7 @@ from mlagen.dsl import (
     Value,
     WarpRole,
     bind,
+    copy,
     record,
 )
 from mlagen.dsl.smem import Message
@@ -49,6 +50,8 @@ from mlagen.problem.mla_decode import TILE
 from mlagen.problem.mla_decode_plan import ITEM_BYTES
 
 SLOTS = 2  # the even and the odd tile
+CONVERTERS = 128  # threads of the warpgroup that turns an e4m3 cache into bf16
+RAW_WORDS = 16  # registers that each of them needs: 64 x 128 numbers
 FLOAT = 4  # bytes
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
 # the rows, the distance to the next 64 columns is added.
@@ -60,13 +63,23 @@ class MlaDecode:
     """The operations of one decode kernel, its tiles, messages and registers.
 
     `left` and `right`: hand-offs of the cache's columns that the left warpgroup refills (0..255)
-    and of those that the right one does; `boxes` tiles of 64 columns share a barrier.
+    and of those that the right one does; `boxes` tiles of 64 columns share a barrier. `held` tiles
+    of 64 columns of Q, the rotary part among them, are operands in registers, the others in SMEM.
     """
 
     def __init__(
-        self, k: MlaDecodeConfig, s: PipelineSpace, left: WarpRole, right: WarpRole, *, boxes: int
+        self,
+        k: MlaDecodeConfig,
+        s: PipelineSpace,
+        left: WarpRole,
+        right: WarpRole,
+        feeder: WarpRole | None = None,
+        *,
+        boxes: int,
+        held: int,
     ) -> None:
         refuse_unsupported(k)
+        self.held, self.feeder = held, feeder
         self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
         # Whether rows of a block see different keys: those of several tokens.
         self.slanted = k.causal and k.q_len > 1
@@ -74,8 +87,8 @@ class MlaDecode:
         self._tiles(s, boxes)
         self._messages(s)
         self._registers(s)
-        s.signature, s.symbol = signature(k, right.warps.stop * 32), SYMBOL
-        for handoff in (*self.left, *self.right):
+        s.signature, s.symbol = signature(k, s.roles[-1].warps.stop * 32), SYMBOL
+        for handoff in (*self.left, *self.right, *self.raw.values()):
             bind(handoff, self._mover(handoff))
 
     def _tiles(self, s: PipelineSpace, boxes: int) -> None:
@@ -88,12 +101,12 @@ class MlaDecode:
             s.smem.tile(f"K{j}", "cache", rows=TILE, row_bytes=row, slots=SLOTS)
             for j in range(self.parts)
         ]
-        *latent, rope = self.queries
-        self.query = s.smem.handoff(
-            "query", *latent, producer=names[0], consumer=names, resident=True
-        )
-        self.query_rope = s.smem.handoff(
-            "query rope", rope, producer=names[0], consumer=names, resident=True
+        self.query, self.query_held = (
+            s.smem.handoff(name, *tiles, producer=names[0], consumer=names, resident=True)
+            for name, tiles in (
+                ("query", self.queries[: -self.held]),
+                ("query held", self.queries[-self.held :]),
+            )
         )
         middle = self.value_parts // 2
         self.staged = (
@@ -104,13 +117,31 @@ class MlaDecode:
             tuple(
                 s.smem.handoff(
                     f"cache {first}", *self.keys[first : min(first + boxes, stop)],
-                    producer=role.name, consumer=names, gatherers=self.feed.gatherers,
+                    producer=(self.feeder or role).name, consumer=names,
+                    gatherers=CONVERTERS if self.feeder else self.feed.gatherers,
                 )
                 for first in range(start, stop, boxes)
             )
             for role, start, stop in zip(
                 self.roles, (0, middle), (middle, self.parts), strict=True
             )
+        )  # fmt: skip
+        self.raw: dict[str, Handoff] = {}
+        for role, half in zip(self.roles, (self.left, self.right), strict=True):
+            for handoff in half if self.feeder else ():
+                self.raw[handoff.name] = self._raw(s, role, handoff)
+
+    def _raw(self, s: PipelineSpace, role: WarpRole, handoff: Handoff) -> Handoff:
+        """The e4m3 numbers of a hand-off, in its first tile."""
+        assert self.feeder
+        first = handoff.tiles[0]
+        tile = s.smem.tile(
+            f"R{self.keys.index(first)}", "cache", rows=TILE, row_bytes=2 * COLUMNS, slots=SLOTS,
+            over=first,
+        )  # fmt: skip
+        return s.smem.handoff(
+            f"raw {self.keys.index(first)}", tile, producer=role.name, consumer=self.feeder.name,
+            gatherers=self.feed.gatherers, within=handoff,
         )  # fmt: skip
 
     def _messages(self, s: PipelineSpace) -> None:
@@ -133,12 +164,15 @@ class MlaDecode:
             "o": s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v"),
             "s": s.named("s", ".f32", TILE // 2, "S, then P: 64 rows x a tile"),
             "p": s.named("p", ".b32", TILE // 4, "P as bf16, operand A of P V"),
-            "qr": s.named("qr", ".b32", COLUMNS // 4, "rotary part of Q, operand A of Q K^T"),
+            "qr": s.named(
+                "qr", ".b32", self.held * COLUMNS // 4, "last columns of Q, operand A of Q K^T"
+            ),
         }
         for name, why in (
             ("cm", "c times the running maximum of this thread's two rows"),
             ("l", "row sums of this warpgroup's tiles"),
             ("alpha", "what the last maxima do to O and l"),
+            ("top", "row maxima of this warpgroup's tile"),
         ):
             self.supply[name] = s.named(name, ".f32", 2, why)
         pages = s.named("page", ".b32", SLOTS * feed.lookups, "pages of the next two copies")
@@ -146,6 +180,10 @@ class MlaDecode:
             pages[slot * feed.lookups : (slot + 1) * feed.lookups] for slot in range(SLOTS)
         ]
         self.supply["ahead"] = s.named("ahead", ".b32", SLOTS, "tiles to look up next")
+        if self.feeder:
+            self.supply["words"] = s.named(
+                "raw", ".b32", RAW_WORDS, "e4m3 numbers that become bf16"
+            )
         singles = [
             ("item", ".b64", "work item of this block"),
             ("query_row", ".b32", "first query row of this block"),
@@ -177,7 +215,6 @@ class MlaDecode:
             "feed": feed,
             "slanted": self.slanted,
             "tile_rows": TILE,
-            "cache_bytes": 1 if feed.kind == "converted" else 2,
         }
 
     # ---- before the loop --------------------------------------------------------------------
@@ -187,7 +224,7 @@ class MlaDecode:
         self._record(
             "place", None, role=role, item_bytes=ITEM_BYTES,
             # `maximum` counts down before it looks.
-            count_from=(SLOTS - self.roles.index(role)) * TILE,
+            count_from=(SLOTS - (role is self.roles[1])) * TILE, fetches=role is not self.feeder,
             row_major_bits=hex(ROW_MAJOR),
             column_major_bits=hex(COLUMN_MAJOR | self._apart // 16 << 16),
         )  # fmt: skip
@@ -199,19 +236,19 @@ class MlaDecode:
             "load_queries", tile, role=role, domain="first",
             loads=[
                 (handoff, [(tile, COLUMNS * self.queries.index(tile)) for tile in handoff.tiles])
-                for handoff in (self.query, self.query_rope)
+                for handoff in (self.query, self.query_held)
             ],
-            defines=(Value(self.query.name), Value(self.query_rope.name)),
+            defines=(Value(self.query.name), Value(self.query_held.name)),
         )  # fmt: skip
 
     def clear(self) -> None:
         """O = 0, l = 0, M at the lowest finite number: what a sequence without keys leaves."""
         self._record("clear", None, defines=(Value("O"),))
 
-    def keep_rope(self, tile: Tile) -> None:
-        """The rotary part of Q to registers, when the first tile is on its way."""
-        self._record("keep_rope", tile, domain="first", tile_=self.queries[-1],
-                     uses=(Value(self.query_rope.name),), defines=(Value("Q rope"),))  # fmt: skip
+    def hold_queries(self, tile: Tile) -> None:
+        """The last columns of Q to registers, when the first tile is on its way."""
+        self._record("hold_queries", tile, domain="first", tiles_=self.query_held.tiles,
+                     uses=(Value(self.query_held.name),), defines=(Value("Q held"),))  # fmt: skip
 
     # ---- scores -----------------------------------------------------------------------------
 
@@ -221,8 +258,8 @@ class MlaDecode:
             self._record(
                 "qk", tile,
                 tiles_=[(self.keys.index(t), t) for t in handoff.tiles],
-                queries=self.queries, overwrites=first and handoff is half[0],
-                uses=(Value(handoff.name, tile), Value(self.query.name), Value("Q rope")),
+                queries=self.query.tiles, overwrites=first and handoff is half[0],
+                uses=(Value(handoff.name, tile), Value(self.query.name), Value("Q held")),
                 defines=(Value("S"),), asynchronous=True,
             )  # fmt: skip
 
@@ -238,12 +275,16 @@ class MlaDecode:
                      uses=(Value(self.max_right.name, tile), Value("S")),
                      defines=(Value("alpha"), Value("l"), Value("S")))  # fmt: skip
 
+    def row_maximum(self, tile: Tile) -> None:
+        """Mask, and each row's maximum over this tile."""
+        self._record("row_maximum", tile, stride=SLOTS * TILE, uses=(Value("S"),),
+                     defines=(Value("S"), Value("top")))  # fmt: skip
+
     def maximum(self, tile: Tile, message: Message, *, fresh: bool) -> None:
-        """Mask, row maximum, alpha; the maximum goes to the other warpgroup. `fresh`: alpha starts
-        here, otherwise it already holds what the other's maximum does."""
-        self._record("maximum", tile, message=message, fresh=fresh, stride=SLOTS * TILE,
-                     uses=(Value("S"),),
-                     defines=(Value("S"), Value("alpha"), Value(message.name, tile)))  # fmt: skip
+        """The running maximum, alpha; the maximum goes to the other warpgroup. `fresh`: alpha
+        starts here, otherwise it already holds what the other's maximum does."""
+        self._record("maximum", tile, message=message, fresh=fresh, uses=(Value("top"),),
+                     defines=(Value("alpha"), Value("l"), Value(message.name, tile)))  # fmt: skip
 
     def exponent(self, tile: Tile) -> None:
         """P = exp2(c S - c M) in place of S, its bf16 as operand A, row sums."""
@@ -258,8 +299,8 @@ class MlaDecode:
 
     def clean(self, tile: Tile, role: WarpRole) -> None:
         """Rows behind the sequence's end become 0 in SMEM: P is 0 there, but 0 * NaN is not. Where
-        rows are fetched one by one, what does not exist arrived as 0."""
-        if self.feed.gatherers:
+        rows are fetched one by one, what does not exist arrived as 0; e4m3 is finite here."""
+        if self.feed.gatherers or self.feeder:
             return
         names = [h.name for h in (*self.left, *self.right)]
         self._record(
@@ -290,9 +331,25 @@ class MlaDecode:
             defines=(Value("O"),), asynchronous=True,
         )  # fmt: skip
 
-    def next_page(self, tile: Tile) -> None:
-        """Look up where the tile lies that is copied a pass after `tile`."""
-        self._record("next_page", tile, index=tile.offset % SLOTS)
+    def turn(self, tile: Tile, message: Message) -> None:
+        """What a role told so far is in the matrix pipe; the reader of `message` comes behind."""
+        self._record("turn", tile, defines=(Value(message.name, tile),))
+
+    def refill(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+        """Fetch the columns of `half` of `tile`; look up where the tile lies that is next in these
+        slots."""
+        for columns in half:
+            copy(self.raw.get(columns.name, columns), tile)
+        role = self.roles[half is self.right]
+        self._record("next_page", tile, index=tile.offset % SLOTS, role=role)
+
+    def convert(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+        """Columns of an e4m3 tile into bf16, in place: to registers, and back when all are read."""
+        for columns in half:
+            raw = self.raw[columns.name]
+            self._record("take", tile, tile_=raw.tiles[0], narrow=len(columns.tiles) == 1,
+                         uses=(Value(raw.name, tile),), defines=(Value("raw"),))  # fmt: skip
+            copy(columns, tile)
 
     # ---- after the loop ---------------------------------------------------------------------
 
@@ -319,14 +376,25 @@ class MlaDecode:
         return self.keys[1].base - self.keys[0].base
 
     def _mover(self, handoff: Handoff) -> Any:
-        role = next(role for role in self.roles if role.name == handoff.producer)
+        role = next((role for role in self.roles if role.name == handoff.producer), self.feeder)
+        template = "gather" if self.feed.gatherers else "copy"
+        if handoff.within:
+            first = (
+                self.keys.index(
+                    next(h for h in (*self.left, *self.right) if h.name == handoff.within).tiles[0]
+                )
+                * COLUMNS
+            )
+            boxes = [(handoff.tiles[0], first)]
+        else:
+            boxes = [(tile, COLUMNS * self.keys.index(tile)) for tile in handoff.tiles]
+            template = "convert" if self.feeder else template
 
         def mover(kind: str, tile: Tile) -> Operation:
             return self._operation(
                 "copy", tile, access=Access("copy", RingTile(handoff.name, tile)),
-                template={"rows": "gather", "converted": "convert"}.get(self.feed.kind, "copy"),
-                handoff=handoff, role=role,
-                boxes=[(t, COLUMNS * self.keys.index(t)) for t in handoff.tiles],
+                template=template, handoff=handoff, role=role, boxes=boxes,
+                uses=(Value("raw"),) if template == "convert" else (),
                 places=self.supply["pages"][tile.offset % SLOTS],
                 later=self.supply["ahead"][tile.offset % SLOTS],
             )  # fmt: skip

@@ -4,8 +4,9 @@
 * Parts: a tile lies in two or four pages; one box for each of them.
 * Rows: a page is one row; 128 threads fetch 16 bytes at a time with cp.async, zeros for rows that
   do not exist.
-* Converted: an e4m3 cache in pages of any size; 128 threads load 8 numbers at a time, turn them
-  into bf16 and store them as TMA would, zeros for rows that do not exist.
+
+An e4m3 cache comes the same way, 128 columns where bf16 has 64, into the first half of the SMEM
+that its columns will take: a warpgroup of its own turns them into bf16 there.
 """
 
 from __future__ import annotations
@@ -22,18 +23,29 @@ LANES_A_ROW = 8  # 16 bytes each of a 128-byte tile row
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """The way of one page size. `lookups`: table entries that a thread keeps for a tile."""
+    """The way of one page size and one type. `lookups`: table entries that a thread keeps for a
+    tile."""
 
-    kind: Literal["whole", "parts", "rows", "converted"]
+    kind: Literal["whole", "parts", "rows"]
     page: int
+    converted: bool
 
     @staticmethod
     def of(k: MlaDecodeConfig) -> Feed:
-        if k.cache_dtype != "bf16":
-            return Feed("converted", k.page_size)
-        if k.page_size % TILE == 0:
-            return Feed("whole", k.page_size)
-        return Feed("rows" if k.page_size == 1 else "parts", k.page_size)
+        kind: Literal["whole", "parts", "rows"] = (
+            "whole" if k.page_size % TILE == 0 else "rows" if k.page_size == 1 else "parts"
+        )
+        return Feed(kind, k.page_size, k.cache_dtype != "bf16")
+
+    @property
+    def bytes(self) -> int:
+        """Of a number of the cache."""
+        return 1 if self.converted else 2
+
+    @property
+    def box_columns(self) -> int:
+        """Columns of a 128-byte row."""
+        return 128 // self.bytes
 
     @property
     def lookups(self) -> int:
@@ -54,7 +66,7 @@ class Feed:
     @property
     def gatherers(self) -> int:
         """Threads that fill a slot; 0: TMA does."""
-        return GATHERERS if self.kind in ("rows", "converted") else 0
+        return GATHERERS if self.kind == "rows" else 0
 
     @property
     def rows_apart(self) -> int:
@@ -65,7 +77,3 @@ class Feed:
     def passes(self) -> int:
         """Rows of a tile that a thread fetches."""
         return TILE // self.rows_apart
-
-    def lookup_of(self, row: int) -> int:
-        """Which of a thread's table entries holds its row `row`, of `passes`."""
-        return row if self.page == 1 else row * self.rows_apart // min(self.page, TILE)

@@ -15,7 +15,7 @@ from mlagen.problem.mla_decode_plan import BLOCK_ROWS, MERGE_BYTES
 
 WARPS, LANE_COLUMNS = 4, 4
 COLUMNS = 32 * LANE_COLUMNS  # columns a block
-UNROLLED = 4  # splits a warp has in flight
+UNROLLED = 16  # splits a warp has in flight
 
 
 class MlaDecodeMerge:
@@ -29,6 +29,8 @@ class MlaDecodeMerge:
             "block_rows": BLOCK_ROWS, "blocks_a_row": k.d_v // COLUMNS, "sums": self.sums,
             "merge_bytes": MERGE_BYTES,
             "acc": s.named("acc", ".f32", LANE_COLUMNS, "this lane's columns of O"),
+            "weight": s.named("weight", ".f32", UNROLLED, "LSE of the splits in flight"),
+            "taken": s.named("taken", ".f32", UNROLLED * LANE_COLUMNS, "their columns of O"),
         }  # fmt: skip
         for name, type, why in (
             ("count", ".b32", "splits"),
@@ -54,19 +56,24 @@ class MlaDecodeMerge:
             ),
             grid=(("merges", 1), ("lines", 1)),
             block=(role.warps.stop * 32, 1, 1),
+            dependent=True,
         )
 
     def place(self) -> None:
         """Which row and columns this block has, and where its splits lie."""
         self._record("place", None)
 
-    def log_sum(self) -> None:
-        """L = log2 of the sum of exp2(LSE) of all splits; a split without keys adds 0."""
-        self._record("log_sum", None)
+    def load(self, tile: Tile) -> None:
+        """LSE and O of the next splits, to registers."""
+        self._record("load", tile, defines=(Value("parts"),))
+
+    def log_sum(self, tile: Tile) -> None:
+        """L = log2 of the sum of exp2(LSE) of all splits, once; one without keys adds 0."""
+        self._record("log_sum", tile, domain="first")
 
     def add(self, tile: Tile) -> None:
-        """O += exp2(LSE - L) O of the next splits that have keys."""
-        self._record("add", tile, uses=(Value("O"),), defines=(Value("O"),))
+        """O += exp2(LSE - L) O of the loaded splits that have keys."""
+        self._record("add", tile, uses=(Value("O"), Value("parts")), defines=(Value("O"),))
 
     def finish(self) -> None:
         """The warps' sums, in order, as bf16 to memory; LSE = L ln 2."""

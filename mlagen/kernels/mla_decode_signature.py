@@ -24,7 +24,7 @@ def signature(k: MlaDecodeConfig, threads: int) -> Signature:
     """
     feed = Feed.of(k)
     width = k.num_kv_heads * k.d_qk
-    box = TensorMap("cache", k.dtype, width, COLUMNS, feed.box_rows)
+    box = TensorMap("cache", k.cache_dtype, width, feed.box_columns, feed.box_rows)
     pool: tuple[tuple[str, str | TensorMap, str], ...] = (("cache", box, "read"),)
     if feed.gatherers:
         pool = (("cache", f"pointer:{k.cache_dtype}", "read"), ("num_blocks", "u32", "value"))

@@ -39,7 +39,7 @@ _MAPS_KEPT = 1024  # tensor maps a launcher remembers, 128 bytes each
 class CudaPreparedLaunch(PreparedLaunch):
     """A prepared launch of the CUDA driver, which is told where each argument is."""
 
-    __slots__ = ("_api", "_context", "_function", "_launch", "_parameters", "_shape")
+    __slots__ = ("_api", "_config", "_context", "_function", "_launch", "_parameters", "_shape")
 
     def __init__(
         self, driver: CudaDriver, function: Function, kernargs: Kernargs, call: Call[Device]
@@ -52,6 +52,7 @@ class CudaPreparedLaunch(PreparedLaunch):
         self._api, self._context = driver.api, int(call.device.context)
         self._function, self._launch = function.handle, driver.api.cuLaunchKernel
         self._shape = (*call.grid, *manifest.block, manifest.resources.lds_bytes)
+        self._config = driver.dependent_config(*self._shape) if manifest.dependent else None
 
     def __call__(self) -> None:
         """Enqueues the kernel in the stream. LaunchFailed: the driver refuses."""
@@ -60,13 +61,14 @@ class CudaPreparedLaunch(PreparedLaunch):
         if pushed:
             api.cuCtxPushCurrent(self._context)
         try:
-            (status,) = self._launch(
-                self._function,
-                *self._shape,
-                self._stream(),
-                ctypes.addressof(self._parameters),
-                0,
-            )
+            parameters = ctypes.addressof(self._parameters)
+            if self._config is not None:
+                self._config.hStream = self._stream()
+                (status,) = api.cuLaunchKernelEx(self._config, self._function, parameters, 0)
+            else:
+                (status,) = self._launch(
+                    self._function, *self._shape, self._stream(), parameters, 0
+                )
         finally:
             if pushed:
                 api.cuCtxPopCurrent()

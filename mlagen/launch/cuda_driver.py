@@ -147,6 +147,22 @@ class CudaDriver:
         with self.current(device):
             self.call("cuFuncSetAttribute", function.handle, which, smem_bytes)
 
+    def dependent_config(
+        self, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, smem_bytes: int
+    ) -> Any:
+        """A launch that may come before the end of the kernel ahead of it in the stream: what is
+        missing is the stream."""
+        api = self.api
+        attribute = api.CUlaunchAttribute()
+        attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        config = api.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = gx, gy, gz
+        config.blockDimX, config.blockDimY, config.blockDimZ = bx, by, bz
+        config.sharedMemBytes = smem_bytes
+        config.attrs, config.numAttrs = [attribute], 1
+        return config
+
     def tensor_map(
         self, spec: TensorMapSpec, pointer: int, rows: int, cols: int, pitch_bytes: int
     ) -> bytes:

@@ -58,6 +58,20 @@ def test_every_derived_wait_is_needed(made, loops):
             assert prove_handoffs(made, others).violations, key
 
 
+def test_what_is_converted_in_place_is_ordered():
+    """An e4m3 cache: the feeder's waits and meetings, and the refills of both roles, are needed."""
+    made = load("mla_decode_sm90", None).build(MlaDecodeConfig(64, cache_dtype="fp8_e4m3"), {})
+    loops = plan(made)[0]
+    assert not prove_handoffs(made, loops).violations
+    feeder = loops[2]
+    steps = feeder.cluster.operations()
+    assert [op.name for op in steps[:4]] == ["wait_full", "take", "sync", "copy"]
+    for name in ("wait_full", "sync"):
+        gone = next(op for op in steps if op.name == name)
+        tried = changed(made, feeder, [op for op in steps if op is not gone])
+        assert prove_handoffs(made, [*loops[:2], tried]).violations, name
+
+
 def test_what_messages_tell_is_not_waited_for(made, loops):
     left, right = loops
     assert "wait_full cache 0" in names(derive(made, left.stream), "wait_full")
@@ -67,7 +81,7 @@ def test_what_messages_tell_is_not_waited_for(made, loops):
         "signal M left", "acquire M right", "signal P left", "acquire P right",
     ]  # fmt: skip
     assert names(right, "acquire", "signal") == [
-        "acquire M left", "signal M right", "signal P right", "acquire P left",
+        "acquire M left", "signal M right", "acquire P left", "signal P right",
     ]  # fmt: skip
 
 
@@ -82,8 +96,8 @@ def test_only_what_matrix_instructions_read_is_fenced(loops):
                        "M right": False, "P right": True, "l right": False}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["P left", "P right"])
-def test_a_missing_fence_is_found(made, loops, name):
+@pytest.mark.parametrize(("name", "last"), [("P left", "publish"), ("P right", "turn")])
+def test_a_missing_fence_is_found(made, loops, name, last):
     def unfenced(op):
         if op.name != "signal" or op.uses[0].block != name:
             return op
@@ -91,7 +105,7 @@ def test_a_missing_fence_is_found(made, loops, name):
 
     broken = [changed(made, x, [unfenced(op) for op in x.cluster.operations()]) for x in loops]
     (problem,) = prove_handoffs(made, broken).violations
-    assert "through the async proxy without a fence behind publish" in problem
+    assert f"through the async proxy without a fence behind {last}" in problem
 
 
 def moved(made, loops, at, who, before, *, tile=None):
@@ -131,7 +145,7 @@ def written(body, *, boxes=4):
     def other(k, s):
         left = s.role("left", warpgroups=1, registers=256)
         right = s.role("right", warpgroups=1, registers=256)
-        d = MlaDecode(k, s, left, right, boxes=boxes)
+        d = MlaDecode(k, s, left, right, boxes=boxes, held=1)
         with prologue(left):
             d.place(left)
         for i in tiles(left, step=2):
@@ -175,7 +189,7 @@ def test_a_role_that_fills_half_of_the_tiles_is_refused():
     def half(k, s):
         left = s.role("left", warpgroups=1, registers=256)
         right = s.role("right", warpgroups=1, registers=256)
-        d = MlaDecode(k, s, left, right, boxes=4)
+        d = MlaDecode(k, s, left, right, boxes=4, held=1)
         for i in tiles(left, step=2):
             copy(d.left[0], i)
             d.qk(i, d.left, first=True)

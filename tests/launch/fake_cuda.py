@@ -49,7 +49,13 @@ class FakeApi:
     CUtensorMapSwizzle = names("CU_TENSOR_MAP_SWIZZLE_NONE", "CU_TENSOR_MAP_SWIZZLE_128B")
     CUtensorMapL2promotion = names("CU_TENSOR_MAP_L2_PROMOTION_L2_256B")
     CUtensorMapFloatOOBfill = names("CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE")
+    CUlaunchAttributeID = names("CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION")
+    CUlaunchConfig = SimpleNamespace
     cuuint32_t = cuuint64_t = int
+
+    @staticmethod
+    def CUlaunchAttribute() -> SimpleNamespace:
+        return SimpleNamespace(value=SimpleNamespace())
 
     def __init__(
         self,
@@ -158,6 +164,15 @@ class FakeApi:
                 ],
             }
         )
+        return (OK,)
+
+    def cuLaunchKernelEx(self, config: Any, function: Any, parameters: int, _: Any) -> Any:
+        self.cuLaunchKernel(
+            function, config.gridDimX, config.gridDimY, config.gridDimZ,
+            config.blockDimX, config.blockDimY, config.blockDimZ,
+            config.sharedMemBytes, config.hStream, parameters, 0,
+        )  # fmt: skip
+        self.launches[-1]["attributes"] = config.attrs[: config.numAttrs]
         return (OK,)
 
     def cuGetErrorString(self, status: Any) -> Any:

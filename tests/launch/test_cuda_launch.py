@@ -119,6 +119,21 @@ def test_a_prepared_launch_only_launches(api: FakeApi, torch: SimpleNamespace) -
     }
 
 
+def test_a_dependent_kernel_may_start_early(api: FakeApi, torch: SimpleNamespace) -> None:
+    prepared = launcher_on(api).prepare(
+        make_tma_artifact(dependent=True), tensors=tensors(), scalars=SCALARS, sizes=SIZES
+    )
+    prepared()
+    torch.now = 200
+    prepared()
+    first, second = api.launches
+    assert (first["stream"], second["stream"]) == (77, 200)
+    assert first["grid"] == prepared.grid and first["aligned"]
+    (attribute,) = first["attributes"]
+    assert attribute.id == "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
+    assert attribute.value.programmaticStreamSerializationAllowed == 1
+
+
 def test_modules_and_maps_are_made_once(api: FakeApi, torch: SimpleNamespace) -> None:
     launcher = launcher_on(api)
     for _ in range(3):

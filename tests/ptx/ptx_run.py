@@ -25,7 +25,7 @@ GROUP = 128
 
 @dataclass
 class Map:
-    """A tensor map: `array` [rows, cols], read in boxes of `box_rows` x 64 columns of 2 bytes."""
+    """A tensor map: `array` [rows, cols], read in boxes of `box_rows` x 128 bytes."""
 
     array: Any
     box_rows: int
@@ -178,7 +178,9 @@ class Block:
             "setp": self._setp, "selp": self._selp, "cvt": self._cvt, "shfl": self._shfl,
             "vote": self._vote, "wgmma": self._wgmma, "ldmatrix": self._ldmatrix,
             "stmatrix": self._stmatrix, "mbarrier": self._mbarrier, "cp": self._cp,
-            "fence": self._nothing, "prmt": self._prmt, "mov": self._mov, "cvta": self._mov,
+            "fence": self._nothing, "griddepcontrol": self._nothing,
+            "setmaxnreg": self._nothing, "prefetch": self._nothing, "prmt": self._prmt,
+            "mov": self._mov, "cvta": self._mov,
         }  # fmt: skip
         if name in special:
             return special[name]
@@ -285,6 +287,8 @@ class Block:
         self.put(target, lanes, np.repeat(votes, 32))
 
     def _bar(self, i: Instruction, lanes: Any) -> None:
+        if i.has("warp"):  # threads of a group keep together
+            return
         number = int(i.operands[0])
         threads = int(i.operands[1]) if len(i.operands) > 1 else self.threads
         phases = self.named.setdefault(number, [set()])
@@ -406,12 +410,14 @@ class Block:
         assert len(lanes) == 1
         spec: Map = self.given[self.special[source.base]]
         x, y = (int(self.get(c, lanes, np.int32)[0]) for c in source.coordinates)
-        box = np.zeros((spec.box_rows, 64), np.uint16)
+        size = spec.array.itemsize
+        kind = np.dtype(f"u{size}")
+        box = np.zeros((spec.box_rows, 128 // size), kind)
         rows, cols = spec.array.shape
-        ys, xs = np.arange(y, y + spec.box_rows), np.arange(x, x + 64)
+        ys, xs = np.arange(y, y + spec.box_rows), np.arange(x, x + box.shape[1])
         fits = np.ix_((ys >= 0) & (ys < rows), (xs >= 0) & (xs < cols))
-        box[fits] = spec.array.view(np.uint16)[np.ix_(ys[(ys >= 0) & (ys < rows)],
-                                                      xs[(xs >= 0) & (xs < cols)])]  # fmt: skip
+        box[fits] = spec.array.view(kind)[np.ix_(ys[(ys >= 0) & (ys < rows)],
+                                                 xs[(xs >= 0) & (xs < cols)])]  # fmt: skip
         start = int(self.shared(target, lanes)[0])
         at = start + np.arange(spec.box_rows)[:, None] * 128 + np.arange(128)
         self.smem[swizzled(at)] = box.view(np.uint8)

@@ -35,7 +35,7 @@ def launch(inputs, work, *, change=lambda text: text):
     partial_lse = np.full((max(work.slots, 1), 64), np.nan, np.float32)
     out = {"o": o, "lse": lse, "partial_o": partial_o, "partial_lse": partial_lse}
     pool = inputs.cache
-    gathered = config.page_size == 1 or config.cache_dtype != "bf16"
+    gathered = config.page_size == 1
     rows = Map(pool.reshape(-1, config.num_kv_heads * 576), min(config.page_size, 64))
     arguments = {
         "q": Map(q.reshape(-1, 576), 64), "cache": pool if gathered else rows,

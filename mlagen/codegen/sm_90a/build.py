@@ -83,6 +83,7 @@ def build_pipeline(
         code_sha256=sha256(made.cubin),
         map=pipeline_map(schedule),
         source=tuple(source),
+        dependent=signature.dependent,
     )
     return Artifact(manifest, made.cubin, text)
 

@@ -313,7 +313,8 @@ class _Groups:
         if op.access is not None or op.name == "sync":
             name = op.access.target.ring if op.access is not None else op.uses[0].block
             freed = op.access is not None and op.access.kind == "release"
-            return self.reads.get((name, tile if freed else tile - handoffs[name].depth), 0), False
+            before = tile if freed else tile - handoffs[name].depth
+            return max(self.reads.get((n, before), 0) for n in (name, handoffs[name].within)), False
         if op.name in WAITS:
             return 0, False
         touched = {value.block for value in (*op.uses, *op.defines)}
