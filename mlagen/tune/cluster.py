@@ -27,6 +27,7 @@ _CONNECT = 10.0  # seconds for a scheduler to answer
 _ARRIVE = 30.0  # seconds for its first suitable worker
 _BUILDERS = 8  # workers that only build, for each that measures
 _AHEAD = 4  # variants that are built while one is measured: ptxas takes 9 s, a measurement 2
+_ASKED = 3  # times, for the versions of all
 _QUIET: dict[str, Any] = {"dashboard": False, "silence_logs": logging.ERROR}
 _sandboxes: dict[Any, Sandbox] = {}  # of a worker's process
 
@@ -196,13 +197,20 @@ def connect(
 
 
 def _check_versions(client: Any, distributed: Any) -> None:
-    try:
-        found = client.get_versions()
-    except Exception as error:
-        raise ConfigError(f"the Dask scheduler does not say its version: {error}") from None
+    found: dict[str, Any] = {}
+    for attempt in range(_ASKED):  # a worker that dies while it is asked is no reason to refuse
+        try:
+            found = client.get_versions()
+            break
+        except Exception as error:
+            if attempt + 1 == _ASKED:
+                raise ConfigError(f"the scheduler does not say its version: {error}") from None
+            time.sleep(0.5)
     others = {"scheduler": found["scheduler"], **found["workers"]}
     for name, told in others.items():
-        version = ((told or {}).get("packages") or {}).get("distributed")
+        if not told or "packages" not in told:  # it has gone
+            continue
+        version = told["packages"].get("distributed")
         if version != distributed.__version__:
             raise ConfigError(
                 f"{name} runs distributed {version}, here is {distributed.__version__}",

@@ -68,6 +68,10 @@ def describe(
                         plain_fields(problem), shape, cost, device)  # fmt: skip
     made = schedule.build(problem, space.default)
     whole = {knob.name: knob.default for knob in made.declared.values()}
+    usual = interface(schedule.build(problem, {}).signature)
+    if interface(made.signature) != usual:
+        named = ", ".join(f"{name}={space.default[name]}" for name in sorted(limits))
+        question = msgspec.structs.replace(question, call=f"called as with {named}")
     return Described(question, space, whole, interface(made.signature),
                      versions(kernel, artifact.manifest.tools),
                      artifact if cost == "measured" else None)  # fmt: skip

@@ -68,9 +68,8 @@ def candidates(
 
     def fits(entry: Entry) -> bool:
         question = entry.question
-        return (question.name, question.target) == (name, target) and question.problem == dict(
-            problem
-        )
+        same = (question.name, question.target, question.call) == (name, target, "")
+        return same and question.problem == dict(problem)
 
     for origin, entries in (("local", _local(notes)), ("shipped", _shipped(notes))):
         suited = [entry for entry in entries if fits(entry)]

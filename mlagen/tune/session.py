@@ -14,7 +14,7 @@ from mlagen.errors import ConfigError
 from mlagen.tune.judge import Described, describe, finish, judge, prepare, warm_up
 from mlagen.tune.sandbox import Sandbox
 from mlagen.tune.search import check_sampler, make_search
-from mlagen.tune.space import Knobs, Value
+from mlagen.tune.space import Knobs, Space, Value
 from mlagen.tune.store import Store, Study, Trial, best_of
 from mlagen.tune.tuner import Budget, Progress, Tuner, Watch
 from mlagen.tune.values import Cost, Question
@@ -113,11 +113,16 @@ def search_described(
     first: Sequence[Knobs] = (),
 ) -> Result:
     """`tune` without asking the schedule. The workers are closed when it ends."""
-    question, space = described.question, described.space
+    space = described.space
     reference = described.default if space.holds(described.default) else space.default
-    study = store.study(question, reference)
+    study = _study(store, described, reference)
     code = described.versions["code"]
-    beginning = [study.reference, *store.abandoned(study, code), *first, *_former(store, study)]
+    beginning = [
+        study.reference,
+        *store.abandoned(study, code),
+        *first,
+        *_former(store, study, space),
+    ]
     search = make_search(
         space, request.sampler, seed=request.seed, first=beginning, budget=request.trials
     )
@@ -131,6 +136,16 @@ def search_described(
     best = best_of(list(trials))
     winner = best if best is not None and best.confirmed == "yes" else None
     return Result(described, study, progress, winner, trials, search.name)
+
+
+def _study(store: Store, described: Described, reference: Knobs) -> Study:
+    """The question's study. Its reference is the default of today, where the space has it: the
+    schedule may have other knobs than when the study began."""
+    study = store.study(described.question, reference)
+    held = described.space.holds(study.reference)
+    if study.reference != dict(reference) and (reference == described.default or not held):
+        store.refer(study, reference)
+    return store.study(described.question, reference)
 
 
 def usual_workers(request: Request, described: Described) -> Workers:
@@ -170,11 +185,17 @@ def warm_for(question: Question) -> Callable[[], None]:
     return measured.warm_up
 
 
-def _former(store: Store, study: Study, count: int = 3) -> list[dict[str, Value]]:
-    """The best of other states of the code: what was good is likely to be good again."""
+def _former(store: Store, study: Study, space: Space, count: int = 3) -> list[dict[str, Value]]:
+    """The best of other states of the code: what was good is likely to be good again. Knobs that
+    have come since are at their default."""
     costed = [trial for trial in store.trials(study) if trial.cost is not None]
     costed.sort(key=lambda trial: (trial.confirmed != "yes", trial.cost or 0.0))
-    return [trial.knobs for trial in costed[:count]]
+    choices = {dimension.name: dimension.choices for dimension in space.dimensions}
+    return [
+        space.default
+        | {name: value for name, value in trial.knobs.items() if value in choices.get(name, ())}
+        for trial in costed[:count]
+    ]
 
 
 def open_store(path: Path | str | None) -> Store:

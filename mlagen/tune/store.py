@@ -93,6 +93,14 @@ class Store:
             )
         return next(study for study in self.studies() if study.question.key == question.key)
 
+    def refer(self, study: Study, reference: Knobs) -> None:
+        """Compare with these knobs from now on."""
+        with self._changing() as database:
+            database.execute(
+                "UPDATE study SET reference = ? WHERE id = ?",
+                (json.dumps(dict(reference)), study.id),
+            )
+
     def studies(self) -> list[Study]:
         """All of them, the oldest first."""
         rows = self._rows("SELECT id, question, reference, created FROM study ORDER BY id")

@@ -28,7 +28,8 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is tuned: a kernel of a problem at a shape, by a cost on a device.
 
     `kernel`: as it was given, a name or a file; `name`: the schedule's. `device`: what predicts or
-    measures, by name and the properties that change its answers.
+    measures, by name and the properties that change its answers. `call`: how the kernel is called,
+    where that is not how the schedule's default is; no launch takes such a winner unasked.
     """
 
     kernel: str
@@ -39,12 +40,14 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: dict[str, Any]
     cost: Cost
     device: dict[str, Any]
+    call: str = ""
 
     @property
     def key(self) -> str:
         """The study's: questions of one key share their trials."""
         parts = (self.name, self.target, self.problem_type, sorted(self.problem.items()),
-                 sorted(self.shape.items()), self.cost, sorted(self.device.items()))  # fmt: skip
+                 sorted(self.shape.items()), self.cost, sorted(self.device.items()),
+                 self.call)  # fmt: skip
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 
     @property

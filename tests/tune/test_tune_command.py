@@ -211,6 +211,16 @@ def test_a_winner_of_another_problem_is_none(monkeypatch: pytest.MonkeyPatch) ->
     assert (artifact.manifest.knobs["waves"], choice.origin) == (1, "default")
 
 
+def test_a_winner_that_is_called_otherwise_is_no_launchs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry = winner(2)
+    otherwise = msgspec.structs.replace(entry.question, call="called as with grid=persistent")
+    assert otherwise.key != entry.question.key
+    ship(monkeypatch, msgspec.structs.replace(entry, question=otherwise))
+    assert chosen()[:2] == (1, "default")
+
+
 def test_a_winner_that_was_judged_as_another_kernel_is_passed_over(
     own_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -229,3 +229,11 @@ def test_records_of_other_code_are_kept_and_judged_again(store: Store) -> None:
     assert second.winner.cost == 15
     assert store.winner(second.study).code == "now"  # type: ignore[union-attr]
     assert len(store.trials(second.study)) == SPACE.size + 3
+
+
+def test_the_reference_is_the_default_of_today(store: Store) -> None:
+    """A schedule that has other knobs than when the study began is compared with its default."""
+    store.study(question(), {"old": 1})
+    result = toy(store, "honest", trials=3)
+    assert result.study.reference == SPACE.default
+    assert result.progress.reference is not None
