@@ -39,7 +39,7 @@ _MAPS_KEPT = 1024  # tensor maps a launcher remembers, 128 bytes each
 class CudaPreparedLaunch(PreparedLaunch):
     """A prepared launch of the CUDA driver, which is told where each argument is."""
 
-    __slots__ = ("_api", "_config", "_context", "_function", "_launch", "_parameters", "_shape")
+    __slots__ = ("_api", "_configs", "_context", "_driver", "_function", "_parameters", "_shape")
 
     def __init__(
         self, driver: CudaDriver, function: Function, kernargs: Kernargs, call: Call[Device]
@@ -49,10 +49,11 @@ class CudaPreparedLaunch(PreparedLaunch):
         self._parameters = (ctypes.c_void_p * len(manifest.args))(
             *(kernargs.address + arg.offset for arg in manifest.args)
         )
-        self._api, self._context = driver.api, int(call.device.context)
-        self._function, self._launch = function.handle, driver.api.cuLaunchKernel
+        self._driver, self._api, self._context = driver, driver.api, int(call.device.context)
+        self._function = function.handle
         self._shape = (*call.grid, *manifest.block, manifest.resources.lds_bytes)
-        self._config = driver.dependent_config(*self._shape) if manifest.dependent else None
+        # One a stream: threads that launch at the same time must not tell each other's stream.
+        self._configs: dict[int, Any] | None = {} if manifest.dependent else None
 
     def __call__(self) -> None:
         """Enqueues the kernel in the stream. LaunchFailed: the driver refuses."""
@@ -62,13 +63,14 @@ class CudaPreparedLaunch(PreparedLaunch):
             api.cuCtxPushCurrent(self._context)
         try:
             parameters = ctypes.addressof(self._parameters)
-            if self._config is not None:
-                self._config.hStream = self._stream()
-                (status,) = api.cuLaunchKernelEx(self._config, self._function, parameters, 0)
+            stream = self._stream()
+            if self._configs is not None:
+                if (config := self._configs.get(stream)) is None:
+                    config = self._driver.dependent_config(*self._shape, stream)
+                    self._configs[stream] = config
+                (status,) = api.cuLaunchKernelEx(config, self._function, parameters, 0)
             else:
-                (status,) = self._launch(
-                    self._function, *self._shape, self._stream(), parameters, 0
-                )
+                (status,) = api.cuLaunchKernel(self._function, *self._shape, stream, parameters, 0)
         finally:
             if pushed:
                 api.cuCtxPopCurrent()

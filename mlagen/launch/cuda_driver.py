@@ -148,10 +148,9 @@ class CudaDriver:
             self.call("cuFuncSetAttribute", function.handle, which, smem_bytes)
 
     def dependent_config(
-        self, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, smem_bytes: int
+        self, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, smem_bytes: int, stream: int
     ) -> Any:
-        """A launch that may come before the end of the kernel ahead of it in the stream: what is
-        missing is the stream."""
+        """A launch that may come before the end of the kernel ahead of it in the stream."""
         api = self.api
         attribute = api.CUlaunchAttribute()
         attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
@@ -159,7 +158,7 @@ class CudaDriver:
         config = api.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = gx, gy, gz
         config.blockDimX, config.blockDimY, config.blockDimZ = bx, by, bz
-        config.sharedMemBytes = smem_bytes
+        config.sharedMemBytes, config.hStream = smem_bytes, stream
         config.attrs, config.numAttrs = [attribute], 1
         return config
 
