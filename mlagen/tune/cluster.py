@@ -178,15 +178,7 @@ def connect(
     """The workers of the scheduler at `address`, `tcp://HOST:8786`. MissingError: nothing answers
     there, or it has no worker with the resource. ConfigError: it is another version of Dask's."""
     distributed = _distributed()
-    try:
-        client = distributed.Client(address, timeout=_CONNECT, set_as_default=False)
-    except Exception as error:  # whatever the network, and what answers there, bring about
-        what = str(error).partition("\n")[0] or type(error).__name__
-        raise MissingError(
-            f"no Dask scheduler of this version ({distributed.__version__}) answers at {address}: "
-            f"{what}",
-            hint="dask scheduler  starts one, and prints its address",
-        ) from None
+    client = _client(distributed, address)
     try:
         _check_versions(client, distributed)
         _wait(client, address, tag)
@@ -194,6 +186,22 @@ def connect(
         client.close()
         raise
     return ClusterWorkers(client, stages, limit, tag=tag, **more)
+
+
+def _client(distributed: Any, address: str) -> Any:
+    """A connection. The first handshake may fail on a busy machine: a second one tells."""
+    for last in (False, True):
+        try:
+            return distributed.Client(address, timeout=_CONNECT, set_as_default=False)
+        except Exception as error:  # whatever the network, and what answers there, bring about
+            if last:
+                what = str(error).partition("\n")[0] or type(error).__name__
+                raise MissingError(
+                    f"no Dask scheduler of this version ({distributed.__version__}) answers at "
+                    f"{address}: {what}",
+                    hint="dask scheduler  starts one, and prints its address",
+                ) from None
+    raise AssertionError("the second attempt returns or raises")
 
 
 def _check_versions(client: Any, distributed: Any) -> None:
