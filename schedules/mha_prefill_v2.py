@@ -43,7 +43,7 @@ def mha_prefill_v2(k, s):
     softmax = s.choice("softmax", "mixed", "grouped", comment="exp2 among the rest, or in a row")
     qk_pattern = s.choice("qk_pattern", "even", "6x1:3 10x1:5", "16x1:4", comment="cluster A")
     pv_pattern = s.choice("pv_pattern", "16x1:4", "4x1:5 6x1:5 6x1:3", "even", comment="cluster C")
-    pv_priority = s.choice("pv_priority", 0, 1, 2, 3, comment="s_setprio of cluster C")
+    pv_priority = s.choice("pv_priority", 1, 0, 2, 3, comment="s_setprio of cluster C")
 
     K = key_ring(s, k, slots=k_slots, swizzle=swizzle)
     V = value_ring(s, k, slots=v_slots)

@@ -93,7 +93,7 @@ def test_a_schedule_file_of_ones_own_is_built(mlagen, tmp_path: Path) -> None:
         (["nowhere.py"], 5, ["nowhere.py"]),
         ([*KERNEL, "--set", "num_head=8"], 2, ["'num_head'", "did you mean num_heads?", "depth"]),
         ([*KERNEL, "--knob", "pv_patern=even"], 2, ["'pv_patern'", "'pv_pattern'", "qk_pattern"]),
-        ([*KERNEL, "--knob", "k_slots=9"], 2, ["k_slots", "'9'", "choices: 2"]),
+        ([*KERNEL, "--knob", "k_slots=9"], 2, ["k_slots", "'9'", "choices: 4"]),
         ([*KERNEL, "--target", "gfx94"], 2, ["'gfx94'", "gfx950"]),
         ([*KERNEL, "--set", "depth=96"], 2, ["depth=96", "64", "128"]),
         ([*KERNEL, "--set", "depth=wide"], 2, ["depth='wide' is not an integer"]),

@@ -46,5 +46,5 @@ def test_no_tiles_no_clusters():
 def test_bounds_of_the_four_row_loop():
     edge = bounds(SCHEDULE)
     # Tile 0 is rendered differently in C(i) -> pv(i-1), so iteration 2 is the first steady one;
-    # K(i+2) is the farthest copy.
-    assert (edge.low, edge.high, edge.period, edge.first_looped) == (2, 2, 2, 4)
+    # K(i+3) is the farthest copy.
+    assert (edge.low, edge.high, edge.period, edge.first_looped) == (2, 3, 4, 5)

@@ -45,11 +45,13 @@ def test_every_page_number_is_waited_for_before_its_copy(knobs, page_size):
 
 
 def test_the_steady_loop_waits_for_nothing_more_than_the_page_numbers():
-    """Apart from the two waits for page numbers, the loop's waits are those of contiguous keys."""
+    """Apart from the two waits for page numbers, the loop's waits are those of contiguous keys,
+    where LDS reads end with their cluster."""
     waits = {}
+    knobs = {"k_slots": 2, "v_slots": 2, "spare_slots": 0}
     for page_size in (0, 16):
         config = MhaConfig(num_heads=1, num_kv_heads=1, ragged=True, page_size=page_size)
-        schedule = load("mha_prefill_v2").build(config, {})
+        schedule = load("mha_prefill_v2").build(config, knobs)
         layout = generate(schedule, Templates("gfx950")).layout
         waits[page_size] = {
             key: [x.text for x in piece.body if x.pipe == "wait"]

@@ -19,7 +19,7 @@ PREPARE: dict[str, tuple[str, ...]] = {
     "emulate.md": (f"mlagen build mha_prefill_v2 {SMALL} -o out/k",),
     "timing.md": (
         f"mlagen build mha_prefill_v2 {SMALL} -o out/k",
-        f"mlagen build mha_prefill_v2 {SMALL} --knob qk_pattern=even -o out/other",
+        f"mlagen build mha_prefill_v2 {SMALL} --knob qk_pattern=16x1:4 -o out/other",
     ),
     "inspect.md": (
         f"mlagen build mha_prefill_v2 {SMALL} -o out/k",

@@ -97,11 +97,12 @@ def test_other_problems(artifact, fields):
 @pytest.mark.parametrize(
     "knobs",
     [
-        {"k_slots": 3},
-        {"v_slots": 3},
-        {"k_slots": 4, "v_slots": 4},
+        {"k_slots": 3, "v_slots": 3},
+        {"k_slots": 2, "v_slots": 2, "spare_slots": 0},
+        {"spare_slots": 0},
+        {"softmax": "grouped"},
         {"k_swizzle": "9-8 into 4-5"},
-        {"qk_pattern": "even", "pv_pattern": "even", "pv_priority": 0},
+        {"qk_pattern": "6x1:3 10x1:5", "pv_pattern": "even", "pv_priority": 0},
     ],
     ids=str,
 )

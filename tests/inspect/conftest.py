@@ -21,6 +21,9 @@ def _tools() -> None:
     pytest.importorskip("tinygrad", reason="the decoder (mlagen[emulator]) is not installed")
 
 
+TWO_SLOTS: dict[str, object] = {"k_slots": 2, "v_slots": 2, "spare_slots": 0}  # a short loop
+
+
 def _built(
     folder: Path, schedule: str, problem: object, knobs: dict[str, object] | None = None
 ) -> Path:
@@ -35,7 +38,7 @@ def mha(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from mlagen.problem import MhaConfig
 
     folder = tmp_path_factory.mktemp("mha") / "k"
-    return _built(folder, "mha_prefill_v2", MhaConfig(num_heads=4, num_kv_heads=2))
+    return _built(folder, "mha_prefill_v2", MhaConfig(num_heads=4, num_kv_heads=2), TWO_SLOTS)
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +48,7 @@ def mha_apart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("apart") / "k"
     problem = MhaConfig(num_heads=4, num_kv_heads=2)
-    return _built(folder, "mha_prefill_v2", problem, {"pv_priority": 0})
+    return _built(folder, "mha_prefill_v2", problem, {**TWO_SLOTS, "pv_priority": 0})
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +58,7 @@ def hand_placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     schedule = HERE.parent / "codegen" / "schedules" / "hand_placed.py"
     folder = tmp_path_factory.mktemp("hand") / "k"
-    return _built(folder, str(schedule), MhaConfig(num_heads=4, num_kv_heads=2))
+    return _built(folder, str(schedule), MhaConfig(num_heads=4, num_kv_heads=2), TWO_SLOTS)
 
 
 @pytest.fixture(scope="session")
