@@ -4,7 +4,7 @@
 
 Without `--aiter` the kernel is the one that `mha_prefill_v2` generates (bf16); FOLDER holds
 `fmha_v3_fwd/` with AITER's objects, then it is theirs of the same shape. One workgroup of 256
-queries and 2048 keys for the rate, 1024 keys for a report and for all corners of the grid.
+queries and 4096 keys (AITER: 2048) for the rate, 1024 keys for a report and for all corners of the grid.
 Seconds are CPU seconds of the process, the better guide on a busy machine.
 """
 
@@ -25,7 +25,7 @@ SCHEMA = "mlagen.benchmark.timing/1"
 
 
 def ladder(folder: str | None) -> Ladder:
-    """The kernel at 1024 and 2048 tokens."""
+    """The kernel at two lengths."""
     if folder is None:
         from mlagen.judging import OWN_PREFILL, own_ladder
 

@@ -58,7 +58,7 @@ def hand_placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     schedule = HERE.parent / "codegen" / "schedules" / "hand_placed.py"
     folder = tmp_path_factory.mktemp("hand") / "k"
-    return _built(folder, str(schedule), MhaConfig(num_heads=4, num_kv_heads=2), TWO_SLOTS)
+    return _built(folder, str(schedule), MhaConfig(num_heads=4, num_kv_heads=2))
 
 
 @pytest.fixture(scope="session")
