@@ -121,6 +121,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "timing.md",
         "mlagen simulate --validate FOLDER --history HISTORY --fit",
     ): "needs AITER's objects: tests/timing holds the page against it",
+    (
+        "best_schedules.md",
+        "mlagen simulate --validate FOLDER --history HISTORY --fit",
+    ): "needs AITER's objects",
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
         "mla_decode.md",
