@@ -10,11 +10,17 @@ from mlagen.mutation import read_listing
 from mlagen.problem import MhaConfig
 
 SYMBOL = "mha_prefill_v2"
+# A loop of two tiles, whose waits stand before barriers: short enough to try mutants everywhere.
+KNOBS = {
+    "k_slots": 2, "v_slots": 2, "spare_slots": 0, "softmax": "grouped",
+    "qk_pattern": "6x1:3 10x1:5", "pv_pattern": "4x1:5 6x1:5 6x1:3",
+}  # fmt: skip
 
 
 @cache
 def prefill() -> Artifact:
-    return build(SYMBOL, MhaConfig(num_heads=1, num_kv_heads=1, depth=128, mask="null"))
+    config = MhaConfig(num_heads=1, num_kv_heads=1, depth=128, mask="null")
+    return build(SYMBOL, config, knobs=KNOBS)
 
 
 LISTING = read_listing(prefill().text, SYMBOL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from mutated import KNOBS
 
 from mlagen.codegen import build
 from mlagen.mutation import Judge, Mutant, make_mutants
@@ -15,7 +16,7 @@ CONFIG = MhaConfig(num_heads=1, num_kv_heads=1, mask="null", ragged=True, page_s
 
 @pytest.fixture(scope="module")
 def judged() -> Judge:
-    return Judge(build("mha_prefill_v2", CONFIG))
+    return Judge(build("mha_prefill_v2", CONFIG, knobs=KNOBS))
 
 
 def page_waits(judged: Judge) -> list[Mutant]:

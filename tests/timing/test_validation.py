@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mlagen.judging import OWN_PREFILL, own_ladder
 from mlagen.timing import machine
 from mlagen.timing.compare import RATIO_ERROR
 from mlagen.timing.corners import MODEL_ERROR, corners
-from mlagen.timing.ladder import Growth, Ladder, Shape
+from mlagen.timing.ladder import Beside, Growth, Ladder, Shape, beside
 from mlagen.timing.points import POINTS, Point
 from mlagen.timing.validation import (
     Library,
@@ -28,6 +29,7 @@ from mlagen.timing.validation import (
     ratios,
     verdicts,
 )
+from mlagen.timing.validation_text import beside_table
 
 NEEDED = ("MLAGEN_AITER", "MLAGEN_AITER_HISTORY")
 objects = pytest.mark.skipif(
@@ -119,3 +121,22 @@ def test_ratios_pair_kernels_of_one_source_and_shape_and_order_is_checked() -> N
     assert rank_violations([near]) == []
     assert Score.of([-0.1, 0.05]) == Score(2, pytest.approx(0.075), 0.1)
     assert np.isfinite(Score.of([]).mean)
+
+
+def test_the_least_of_a_comparison_is_over_the_corners_and_the_table() -> None:
+    table = beside_table([Beside("a", "b", 1.2, {"x": 1.1, "y": 1.3})])
+    assert table.columns == ("corner", "a / b")
+    assert table.rows == (
+        ("the table's constants", "1.200"), ("x", "1.100"), ("y", "1.300"), ("least", "1.100"),
+    )  # fmt: skip
+    assert Beside("a", "b", 1.0, {"x": 1.1}).low == 1.0
+    assert Beside("a", "b", 1.0, {"x": 1.1}).high == 1.1
+
+
+@objects
+def test_the_goals_hold_in_every_plausible_corner() -> None:
+    """docs/best_schedules.md. 1.10 of bf16 MHA, 1.15 of fp8 MLA."""
+    shape = Shape("", 16, 64, 8192)
+    for own, goal in ((OWN_PREFILL[0], 1.10), (OWN_PREFILL[3], 1.15)):
+        pair = beside(own_ladder(own), library().ladder(own.beside), shape, machine())
+        assert pair.low >= goal, pair
