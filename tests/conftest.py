@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import zlib
-from collections import Counter
 from collections.abc import Callable
 
 # The tests run in several processes: BLAS threads would fight for the same cores.
