@@ -149,27 +149,11 @@ def job_of_artifact(
 
 def sizes_of(artifact: Artifact, shapes: Sequence[str]) -> dict[str, Any]:
     """`NAME=SIZE` texts as the sizes of the artifact's kind of problem."""
+    from mlagen.request import parse_sizes
     from mlagen.verify import kind_of
 
     kind = kind_of(artifact)
     return parse_sizes(shapes, kind.sizes, getattr(kind, "lists", ()))
-
-
-def parse_sizes(
-    shapes: Sequence[str], legal: Sequence[str], lists: Sequence[str] = ()
-) -> dict[str, Any]:
-    """`NAME=SIZE` texts as sizes; those among `lists` may have several, with commas between."""
-    from mlagen.request import assignments, require_name
-
-    found: dict[str, Any] = {}
-    for name, text in assignments("--shape", shapes).items():
-        require_name("size", name, legal)
-        try:
-            several = "," in text and name in lists
-            found[name] = [int(part) for part in text.split(",")] if several else int(text)
-        except ValueError:
-            raise ConfigError(f"--shape {name}={text!r} is not an integer") from None
-    return found
 
 
 @dataclass(frozen=True, slots=True)

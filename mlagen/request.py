@@ -6,7 +6,7 @@ Every unknown name is refused with the legal ones and the nearest of them.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,27 @@ def assignments(option: str, items: Iterable[str]) -> dict[str, str]:
             raise ConfigError(f"{option} {name.strip()} is given twice")
         given[name.strip()] = value.strip()
     return given
+
+
+def parse_sizes(
+    shapes: Iterable[str],
+    legal: Collection[str] | None = None,
+    lists: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """`NAME=SIZE` texts of --shape as sizes; those among `lists` may be several, with commas
+    between. None: any name; any size may be several."""
+    found: dict[str, Any] = {}
+    for name, text in assignments("--shape", shapes).items():
+        if legal is not None:
+            require_name("size", name, legal)
+        listed = lists is None or name in lists
+        try:
+            several = "," in text and listed
+            found[name] = [int(part) for part in text.split(",")] if several else int(text)
+        except ValueError:
+            what = "an integer, nor several with commas between" if listed else "an integer"
+            raise ConfigError(f"--shape {name}={text!r} is not {what}") from None
+    return found
 
 
 def build_artifact(
@@ -148,13 +169,7 @@ def build_best_from_text(
     templates: str | None = None,
 ) -> tuple[Artifact, Choice]:
     """`build_best` for the command line's texts. A size may be several numbers, `300,0,1`."""
-    shape: dict[str, Any] = {}
-    for name, text in assignments("--shape", shapes).items():
-        try:
-            numbers = [int(part) for part in text.split(",")]
-        except ValueError:
-            raise ConfigError(f"--shape {name}={text!r} is not an integer") from None
-        shape[name] = numbers if len(numbers) > 1 else numbers[0]
+    shape = parse_sizes(shapes)
     given = assignments("--set", fields)
     return build_best(kernel, given, target=target, templates=templates, shape=shape or None)
 
@@ -227,16 +242,7 @@ def verify_from_text(
 
         load(problem_file, artifact.manifest.target)
     kind = kind_of(artifact)
-    legal, lists = kind.sizes, getattr(kind, "lists", ())
-    sizes: dict[str, int | list[int]] = {}
-    for name, text in assignments("--shape", shapes).items():
-        require_name("size", name, legal)
-        try:
-            several = "," in text and name in lists
-            sizes[name] = [int(part) for part in text.split(",")] if several else int(text)
-        except ValueError:
-            what = "an integer, nor several with commas between" if name in lists else "an integer"
-            raise ConfigError(f"--shape {name}={text!r} is not {what}") from None
+    sizes = parse_sizes(shapes, kind.sizes, getattr(kind, "lists", ()))
     unique: list[Any] = list(dict.fromkeys(modes))
     shape: dict[str, Any] = {**sizes, "sample": sample}
     return verify(artifact, **shape, data=data, seed=seed, modes=unique, progress=progress)

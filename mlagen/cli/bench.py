@@ -88,18 +88,10 @@ def command(
 
 def _sizes(shapes: tuple[str, ...]) -> dict[str, list[int]]:
     from mlagen.bench.workload import SIZES
-    from mlagen.request import assignments, require_name
+    from mlagen.request import parse_sizes
 
-    sizes = {}
-    for name, text in assignments("--shape", shapes).items():
-        require_name("size", name, SIZES)
-        try:
-            sizes[name] = [int(part) for part in text.split(",")]
-        except ValueError:
-            raise ConfigError(
-                f"--shape {name}={text!r} is not an integer, nor several with commas between"
-            ) from None
-    return sizes
+    sizes = parse_sizes(shapes, SIZES)
+    return {name: size if isinstance(size, list) else [size] for name, size in sizes.items()}
 
 
 def _benched(kernel: Kernel) -> MlaDecodeKernel:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
-from mlagen.request import build_artifact
+from mlagen.request import build_artifact, parse_sizes
 from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
 from mlagen.tune.values import Job
 
@@ -129,9 +129,7 @@ def _torch() -> Any:
 
 def parse_shape(problem_type: str, texts: Any) -> Mapping[str, Any]:
     """`NAME=SIZE` texts as the sizes of the problem's call."""
-    from mlagen.judging import parse_sizes
-
-    return parse_sizes(texts, sizes_of(problem_type))
+    return parse_sizes(texts, sizes_of(problem_type), ())
 
 
 def warm_up() -> None:
