@@ -20,8 +20,9 @@ from mlagen.problem.fields import from_fields, integer, listed
 from mlagen.problem.masks import CAUSAL, ChunkedCausal, Mask, SlidingWindowCausal
 
 D_QK, D_V = 576, 512
-DTYPES = ("bf16",)
+Q_DTYPES = ("bf16", "fp8_e4m3")
 CACHE_DTYPES = ("bf16", "fp8_e4m3")
+OUTPUT_DTYPES = ("bf16",)
 MAX_HEADS = 128
 MAX_KV_HEADS = 8
 MAX_Q_LEN = 8
@@ -43,7 +44,7 @@ class MlaDecodeConfig:
     d_v: int = D_V  # leading columns of a cache row that are its value; columns of the output
     page_size: int = 64  # rows a page
     q_len: int = 1  # new tokens a sequence; the most of them where their number varies
-    dtype: str = "bf16"  # of the queries
+    dtype: str = "bf16"  # of the queries; fp8_e4m3: they are multiples of one scale
     output_dtype: str = "bf16"
     mask: str = str(CAUSAL)  # null, causal or sliding_window_causal[W]
     cache_dtype: str = "bf16"  # fp8_e4m3: numbers of the cache are multiples of one scale
@@ -54,7 +55,9 @@ class MlaDecodeConfig:
         self._check_widths()
         self._check_heads()
         self._check_pages()
-        legal = {"dtype": DTYPES, "output_dtype": DTYPES, "cache_dtype": CACHE_DTYPES}
+        legal = {
+            "dtype": Q_DTYPES, "output_dtype": OUTPUT_DTYPES, "cache_dtype": CACHE_DTYPES
+        }  # fmt: skip
         for name, types in legal.items():
             if getattr(self, name) not in types:
                 raise ConfigError(

@@ -33,7 +33,8 @@ class MlaDecodeInputs:
     length, pages that no sequence uses and table entries behind a sequence's pages have no meaning.
 
     `scale` multiplies the dot products. It is the model's (`MODEL_SCALE`), not 1 / sqrt(576).
-    `kv_scale`: what the cache's numbers are multiples of, 1 where the cache is bf16.
+    `q_scale` and `kv_scale`: what the numbers of q and of the cache are multiples of, 1 where they
+    are bf16.
 
     Raises ConfigError for shapes, types and numbers that do not fit.
     """
@@ -45,6 +46,7 @@ class MlaDecodeInputs:
     cache_lengths: npt.NDArray[np.int32]
     scale: float
     kv_scale: float = 1.0
+    q_scale: float = 1.0
 
     def __post_init__(self) -> None:
         config = self.config
@@ -54,13 +56,20 @@ class MlaDecodeInputs:
         check_int32("block_table", self.block_table, (self.batch, None), least=1)
         check_int32("cache_lengths", self.cache_lengths, (self.batch,))
         object.__setattr__(self, "scale", check_scale(self.scale))
-        object.__setattr__(self, "kv_scale", check_kv_scale(config, self.kv_scale, self.scale))
+        scales = check_stored(config, self.scale, self.kv_scale, self.q_scale)
+        object.__setattr__(self, "kv_scale", scales.kv)
+        object.__setattr__(self, "q_scale", scales.q)
         check_pages(config, self.block_table, self.cache_lengths, self.num_blocks)
 
     @property
+    def scales(self) -> dict[str, Any]:
+        """What a call is given by name besides its tensors."""
+        return {"scale": self.scale, "kv_scale": self.kv_scale, "q_scale": self.q_scale}
+
+    @property
     def score_scale(self) -> float:
-        """What multiplies dot products with stored rows."""
-        return self.scale * self.kv_scale
+        """What multiplies dot products of stored rows."""
+        return self.scale * self.kv_scale * self.q_scale
 
     @property
     def batch(self) -> int:
@@ -121,21 +130,37 @@ def check_scale(scale: float) -> float:
     return number
 
 
-def check_kv_scale(config: MlaDecodeConfig, kv_scale: float, scale: float) -> float:
-    """`kv_scale` as a float. Raises ConfigError unless it is positive and finite, with `scale` too,
-    and 1 for a cache that needs none."""
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What stored numbers are multiples of: those of q and those of the cache."""
+
+    q: float
+    kv: float
+
+
+def check_stored(
+    config: MlaDecodeConfig, scale: float, kv_scale: float, q_scale: float = 1.0
+) -> Stored:
+    """`q_scale` and `kv_scale` as floats. Raises ConfigError unless they are positive and finite,
+    with `scale` too, and 1 for what needs none."""
+    q = _scale_of("q_scale", q_scale, "bf16 queries are", "dtype", config.dtype)
+    kv = _scale_of("kv_scale", kv_scale, "a bf16 cache holds", "cache_dtype", config.cache_dtype)
+    check_scale(q * kv * scale)
+    return Stored(q, kv)
+
+
+def _scale_of(name: str, value: float, what: str, field: str, dtype: str) -> float:
     try:
-        number = float(kv_scale)
+        number = float(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"kv_scale={kv_scale!r} is not a number") from None
-    if config.cache_dtype == "bf16" and number != 1.0:
+        raise ConfigError(f"{name}={value!r} is not a number") from None
+    if dtype == "bf16" and number != 1.0:
         raise ConfigError(
-            f"kv_scale={kv_scale}: a bf16 cache holds the numbers themselves",
-            hint="kv_scale goes with cache_dtype=fp8_e4m3",
+            f"{name}={value}: {what} the numbers themselves",
+            hint=f"{name} goes with {field}=fp8_e4m3",
         )
     if not SMALLEST_NORMAL <= number <= float(np.finfo(np.float32).max):
-        raise ConfigError(f"kv_scale={kv_scale} must be positive and finite in fp32")
-    check_scale(number * scale)
+        raise ConfigError(f"{name}={value} must be positive and finite in fp32")
     return number
 
 

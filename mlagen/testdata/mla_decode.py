@@ -20,8 +20,8 @@ from mlagen.testdata.common import (
     require_kind,
 )
 
-# Of an e4m3 cache: what is made up here stays below 448 times it.
-FP8_STEP = 0.125
+# Of an e4m3 cache and of e4m3 queries: what is made up here stays below 448 times it.
+FP8_STEP, FP8_QUERY_STEP = 0.125, 0.0625
 
 
 def mla_decode_inputs(
@@ -56,6 +56,7 @@ def mla_decode_inputs(
 
     element, stored = ELEMENT_TYPES[config.dtype], ELEMENT_TYPES[config.cache_dtype]
     kv_scale = FP8_STEP if config.cache_dtype != "bf16" else 1.0
+    q_scale = FP8_QUERY_STEP if config.dtype != "bf16" else 1.0
     shared = _Model(rng, config, scale)
     needed = [config.pages(length) for length in lengths]
     spare = 2 + sum(needed) // 4
@@ -74,11 +75,13 @@ def mla_decode_inputs(
         for kv_head in range(config.num_kv_heads):
             heads = slice(kv_head * config.group, (kv_head + 1) * config.group)
             queries, rows = MLA_DECODE_KINDS[data](rng, shared, length)
-            q[sequence, :, heads] = queries[:, heads]
+            q[sequence, :, heads] = queries[:, heads] / q_scale
             for index, page in enumerate(pages):
                 part = rows[index * config.page_size : (index + 1) * config.page_size]
                 cache[page, : len(part), kv_head] = part / kv_scale
-    return MlaDecodeInputs(config, q, cache, table, np.array(lengths, np.int32), scale, kv_scale)
+    return MlaDecodeInputs(
+        config, q, cache, table, np.array(lengths, np.int32), scale, kv_scale, q_scale
+    )
 
 
 class _Model:

@@ -34,7 +34,8 @@ def simulate(inputs, *, arithmetic="hopper", fault=None):
             seen = length - (config.q_len - 1 - token)
             rows = _gather(inputs, sequence, length)
             q = inputs.q[sequence, token].astype(F32)
-            o, at = _attention(q, rows, seen, inputs.scale, config.d_v, arithmetic, fault)
+            scales = inputs.score_scale, inputs.kv_scale
+            o, at = _attention(q, rows, seen, scales, config.d_v, arithmetic, fault)
             out[sequence, token], lse[sequence, :, token] = o.astype(BF16), at
     return out, lse
 
@@ -47,7 +48,8 @@ def _gather(inputs, sequence, length):
     return np.array(rows, BF16).reshape(length, inputs.config.d_qk).astype(F32)
 
 
-def _attention(q, rows, seen, scale, d_v, arithmetic, fault):
+def _attention(q, rows, seen, scales, d_v, arithmetic, fault):
+    scale, unit = scales
     product = {"hopper": wgmma, "nearest": _nearest}[arithmetic]
     rng = np.random.default_rng(7)
     if fault == "scale off by 1 %":
@@ -114,7 +116,7 @@ def _attention(q, rows, seen, scale, d_v, arithmetic, fault):
         right = add(right * alpha[:, None], rounded(p, at, len(rows) - at), v)
     row_sum = total[0] + total[1]
     with np.errstate(divide="ignore"):
-        inverse = np.where(row_sum == 0, F32(0), F32(1) / row_sum)
+        inverse = np.where(row_sum == 0, F32(0), F32(1) / row_sum) * F32(unit)
         log = np.log2(row_sum).astype(F32)
     ln2 = F32(math.log(2))
     lse = np.where(row_sum == 0, F32(-np.inf), ((top + log).astype(F32) * ln2).astype(F32))
