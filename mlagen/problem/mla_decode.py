@@ -98,6 +98,11 @@ class MlaDecodeConfig:
                 hint=f"num_kv_heads is {listed(fits)}: a divisor of num_heads, at most "
                 f"{MAX_KV_HEADS}; models have one latent row a token, num_kv_heads=1",
             )
+        if self.rope_aware and self.num_kv_heads != 1:
+            raise ConfigError(
+                f"num_kv_heads={self.num_kv_heads} is not supported with cache_dtype={ROPE_AWARE}",
+                hint="num_kv_heads=1, or cache_dtype=fp8_e4m3, whose rows share one scale",
+            )
         if not 1 <= self.q_len <= MAX_Q_LEN:
             raise ConfigError(
                 f"q_len={self.q_len} is not in 1 .. {MAX_Q_LEN}",

@@ -33,8 +33,8 @@ class MlaDecodeInputs:
     length, pages that no sequence uses and table entries behind a sequence's pages have no meaning.
 
     `scale` multiplies the dot products. It is the model's (`MODEL_SCALE`), not 1 / sqrt(576).
-    Rope-aware rows: `cache` [num_blocks, page_size, num_kv_heads, 640] bytes, named e4m3, and
-    `kv_scales` fp32 [num_blocks, page_size, num_kv_heads], a row's scale each.
+    Rope-aware rows: `cache` [num_blocks, page_size, 1, 640] bytes, named e4m3, and `kv_scales` fp32
+    [num_blocks, page_size], a row's scale each.
 
     `q_scale` and `kv_scale`: what the numbers of q and of the cache are multiples of, 1 where they
     are bf16.
@@ -59,7 +59,7 @@ class MlaDecodeInputs:
         check_tensor("cache", self.cache, pool, config.cache_element)
         require_row_scales(config, self.kv_scales)
         if self.kv_scales is not None:
-            check_tensor("kv_scales", self.kv_scales, (self.num_blocks, *pool[1:3]), "fp32")
+            check_tensor("kv_scales", self.kv_scales, (self.num_blocks, config.page_size), "fp32")
         check_int32("block_table", self.block_table, (self.batch, None), least=1)
         check_int32("cache_lengths", self.cache_lengths, (self.batch,))
         object.__setattr__(self, "scale", check_scale(self.scale))
@@ -106,25 +106,24 @@ class MlaDecodeInputs:
         """The cache rows of a sequence in their order, [length, 576], of one KV head, in fp64, as
         they are stored: without `kv_scale` and the rows' scales."""
         config = self.config
-        rows = self._of(self.cache, sequence, kv_head).reshape(-1, config.cache_columns)
+        rows = self._of(self.cache[:, :, kv_head], sequence)
         if not config.rope_aware:
             return rows.astype(np.float64)
         content, rope = np.split(rows, [config.d_v], axis=1)
         turned = np.ascontiguousarray(rope).view(ELEMENT_TYPES["bf16"])
         return np.concatenate([content.astype(np.float64), turned.astype(np.float64)], axis=1)
 
-    def row_scales(self, sequence: int, kv_head: int = 0) -> Floats:
+    def row_scales(self, sequence: int) -> Floats:
         """What the rows of a sequence are multiples of, [length]: 1 where they have no scales."""
         if self.kv_scales is None:
             return np.ones(int(self.cache_lengths[sequence]))
-        return self._of(self.kv_scales, sequence, kv_head).astype(np.float64)
+        return self._of(self.kv_scales, sequence).astype(np.float64)
 
-    def _of(self, pool: npt.NDArray[Any], sequence: int, kv_head: int) -> npt.NDArray[Any]:
+    def _of(self, pool: npt.NDArray[Any], sequence: int) -> npt.NDArray[Any]:
         """What a pool has for each row of a sequence."""
         length = int(self.cache_lengths[sequence])
         pages = self.block_table[sequence, : self.config.pages(length)]
-        own = pool[pages, :, kv_head]
-        return own.reshape(-1, *own.shape[2:])[:length]
+        return pool[pages].reshape(-1, *pool.shape[2:])[:length]
 
     def part(self, sequences: Sequence[int]) -> MlaDecodeInputs:
         """The same call for some sequences only. ConfigError: no such sequence."""
@@ -179,8 +178,7 @@ def check_stored(
     if config.rope_aware and kv_scale != 1.0:
         raise ConfigError(
             f"kv_scale={kv_scale}: rope-aware rows have a scale each",
-            hint="kv_scales=, fp32 [num_blocks, page_size, num_kv_heads]; kv_scale goes with "
-            "cache_dtype=fp8_e4m3",
+            hint="kv_scales=, fp32 [num_blocks, page_size]; kv_scale goes with cache_dtype=fp8_e4m3",
         )
     kv = _scale_of("kv_scale", kv_scale, "a bf16 cache holds", "cache_dtype", config.cache_dtype)
     check_scale(q * kv * scale)
@@ -192,7 +190,7 @@ def require_row_scales(config: MlaDecodeConfig, kv_scales: object) -> None:
     if config.rope_aware and kv_scales is None:
         raise ConfigError(
             "kv_scales are missing: rope-aware rows have a scale each",
-            hint="kv_scales=, fp32 [num_blocks, page_size, num_kv_heads]",
+            hint="kv_scales=, fp32 [num_blocks, page_size]",
         )
     if not config.rope_aware and kv_scales is not None:
         raise ConfigError(

@@ -134,7 +134,7 @@ class Keys:
 def sequence_keys(inputs: MlaDecodeInputs, sequence: int, kv_head: int) -> Keys:
     """The keys of a sequence. ConfigError where a row is not finite, or its scale negative or not
     finite."""
-    rows, scales = inputs.rows(sequence, kv_head), inputs.row_scales(sequence, kv_head)
+    rows, scales = inputs.rows(sequence, kv_head), inputs.row_scales(sequence)
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1) | ~(np.isfinite(scales) & (scales >= 0)))
     if bad.size:
         of = f", or its scale {scales[bad[0]]} is none," if inputs.kv_scales is not None else ","

@@ -65,7 +65,10 @@ def mla_decode_inputs(
     order = rng.permutation(sum(needed) + spare)
     pool = (len(order), config.page_size, config.num_kv_heads)
     cache = np.full((*pool, config.cache_columns), np.nan, stored)
-    kv_scales = np.full(pool, np.nan, np.float32) if config.rope_aware else None
+    kv_scales = None
+    if config.rope_aware:
+        kv_scales = np.full(pool[:2], np.nan, np.float32)
+        cache.view(np.uint8)[...] = 0xFF  # NaN in e4m3 and in bf16
     table = np.full((len(lengths), max(needed) + 2), NO_PAGE, np.int32)
     table[:, 1::2] = order[-1]  # of the spare pages
     q = np.empty((len(lengths), config.q_len, config.num_heads, config.d_qk), element)
@@ -85,7 +88,7 @@ def mla_decode_inputs(
                 part = rows[own] if config.rope_aware else rows[own] / kv_scale
                 cache[page, : len(part), kv_head] = part
                 if kv_scales is not None:
-                    kv_scales[page, : len(part), kv_head] = scales[own]
+                    kv_scales[page, : len(part)] = scales[own]
     return MlaDecodeInputs(
         config, q, cache, table, np.array(lengths, np.int32), scale, kv_scale, q_scale, kv_scales
     )

@@ -43,8 +43,8 @@ def simulate(inputs, *, arithmetic="hopper", fault=None):
 def _gather(inputs, sequence, length):
     """Rows as they are stored, and their scales, or None."""
     size = inputs.config.page_size
-    at = [(inputs.block_table[sequence, r // size], r % size, 0) for r in range(length)]
-    rows = [inputs.cache[where] for where in at]
+    at = [(inputs.block_table[sequence, r // size], r % size) for r in range(length)]
+    rows = [inputs.cache[where][0] for where in at]
     if inputs.kv_scales is None:
         return np.array(rows, BF16).reshape(length, inputs.config.d_qk).astype(F32), None
     wide = [np.concatenate([r[:512].astype(F32), r[512:].view(BF16).astype(F32)]) for r in rows]

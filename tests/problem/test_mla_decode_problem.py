@@ -46,6 +46,10 @@ def test_legal_heads_and_pages(heads, page):
         ({"num_heads": True}, ["num_heads=True", "integer"]),
         ({"num_kv_heads": 3}, ["num_kv_heads=3", "1, 2, 4 or 8", "one latent row"]),
         ({"num_kv_heads": 16}, ["num_kv_heads=16", "at most 8"]),
+        (
+            {"num_kv_heads": 2, "cache_dtype": "fp8_rope_aware"},
+            ["num_kv_heads=2", "fp8_rope_aware", "num_kv_heads=1"],
+        ),
         ({"mask": "chunked_causal[8]"}, ["chunked_causal[8]", "sliding_window_causal[W]"]),
         ({"mask": "diagonal"}, ["unknown mask 'diagonal'"]),
         ({"d_qk": 192, "d_v": 128}, ["d_qk=192, d_v=128", "d_qk=576, d_v=512"]),

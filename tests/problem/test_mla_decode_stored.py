@@ -115,12 +115,12 @@ def test_row_scales_go_with_rope_aware_rows_only():
     inputs = demo("randn", **ROWS)
     with pytest.raises(ConfigError, match="kv_scales are missing: rope-aware rows"):
         replace(inputs, kv_scales=None)
-    with pytest.raises(ConfigError, match=r"kv_scales has shape \(1, 64, 1\)"):
+    with pytest.raises(ConfigError, match=r"kv_scales has shape \(1, 64\)"):
         replace(inputs, kv_scales=inputs.kv_scales[:1])
     with pytest.raises(ConfigError, match="kv_scale=2.0: rope-aware rows have a scale each"):
         replace(inputs, kv_scale=2.0)
     with pytest.raises(ConfigError, match="rows of a fp8_e4m3 cache have none"):
-        replace(demo("randn"), kv_scales=np.ones((1, 64, 1), np.float32))
+        replace(demo("randn"), kv_scales=np.ones((1, 64), np.float32))
     narrow = inputs.cache[..., :576]
     with pytest.raises(ConfigError, match=r"cache has shape .*, 576\).*640"):
         replace(inputs, cache=np.ascontiguousarray(narrow))
