@@ -65,7 +65,9 @@ class Workload:
         """Cache rows once, queries and output once."""
         config = self.config
         rows = self.batch * config.q_len * config.num_heads
-        cached = self.read * config.num_kv_heads * config.d_qk * ELEMENT_BYTES[config.cache_dtype]
+        row = config.cache_columns * ELEMENT_BYTES[config.cache_element]
+        row += ELEMENT_BYTES["fp32"] if config.rope_aware else 0
+        cached = self.read * config.num_kv_heads * row
         queries = config.d_qk * ELEMENT_BYTES[config.dtype]
         return cached + rows * (queries + config.d_v * ELEMENT_BYTES[config.output_dtype])
 

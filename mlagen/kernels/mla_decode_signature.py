@@ -21,8 +21,8 @@ def signature(k: MlaDecodeConfig, threads: int) -> Signature:
     e4m3 and a cache of single rows by pointer; o
     [tokens * H, 512]; partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64], log2 units,
     of items that are a part of their sequence. `lse_stride`: elements of lse from head to head.
-    `kv_scales`: of rope-aware rows, fp32 [blocks * page]. `kv_scale`: what multiplies O where the cache holds multiples of it; `scale_log2e` has it too,
-    and the scale of an e4m3 q.
+    `kv_scales`: of rope-aware rows, fp32 [blocks * page]. `kv_scale`: what multiplies O where the
+    cache holds multiples of it; `scale_log2e` has it too, and the scale of an e4m3 q.
     """
     feed = Feed.of(k)
     width = k.num_kv_heads * feed.columns

@@ -3,9 +3,9 @@
 It knows the formats, Hopper's arithmetic and that tiles of 64 keys are walked in their order with a
 maximum that moves at once (`mla_decode_math`). The bound, with w the softmax weights:
 
-* **P.** Each P_j, where rows have scales times its row's, with an fp32 rounding more, is rounded to bf16, a factor 1 + e_j, |e_j| <= 2^-8, while the row sum is taken
+* **P.** Each P_j is rounded to bf16, a factor 1 + e_j, |e_j| <= 2^-8, while the row sum is taken
   before the rounding: O moves by Σ w_j e_j v_j. The smaller of Σ |.| and Hoeffding's bound
-  (`formats`).
+  (`formats`). Where rows have scales P_j is multiplied by its row's first, in fp32.
 * **Weights.** Errors of fp32 scores, of rounding c = scale * log2(e), of c S - c M, of exp2 and of
   every move of M change numerator and row sum alike, by a factor 1 + η_j: O moves by at most
   (Σ w_j η_j |v_j| + |O| Σ w_j η_j) / (1 - Σ w_j η_j).
@@ -99,7 +99,9 @@ def _block(
     bound = of_weights + of_p + steps * WGMMA * magnitude + np.abs(output) * of_sum
     bound *= (1.0 + U_BF16) * (1.0 + eta.max(axis=(1, 2))[:, None]) ** 2
     # Products and results below the normal range are flushed.
-    flushed = SMALLEST_NORMAL * (rows.seen[:, None] + 1) * (1.0 + max(abs_v.max(), np.abs(stored).max()))
+    flushed = (
+        SMALLEST_NORMAL * (rows.seen[:, None] + 1) * (1.0 + max(abs_v.max(), np.abs(stored).max()))
+    )
     bound += np.where(rows.seen[:, None] > 0, flushed, 0.0)
 
     lse_bound = lse_error(walk, shares, total, lse, factor)

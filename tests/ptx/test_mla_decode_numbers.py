@@ -92,8 +92,12 @@ def test_lengths(lengths):
         {"num_heads": 40, "cache_dtype": "fp8_rope_aware", "page_size": 1, "q_len": 2},
         {"num_heads": 8, "cache_dtype": "fp8_rope_aware", "page_size": 16},
         {
-            "num_heads": 16, "dtype": "fp8_e4m3", "cache_dtype": "fp8_rope_aware",
-            "page_size": 192, "q_len": 3, "mask": "sliding_window_causal[70]",
+            "num_heads": 16,
+            "dtype": "fp8_e4m3",
+            "cache_dtype": "fp8_rope_aware",
+            "page_size": 192,
+            "q_len": 3,
+            "mask": "sliding_window_causal[70]",
         },
         {"num_heads": 6, "num_kv_heads": 3, "page_size": 1, "q_len": 2},
         {"num_heads": 16, "q_len": 4, "mask": "sliding_window_causal[70]"},
@@ -104,8 +108,12 @@ def test_lengths(lengths):
         {"num_heads": 40, "cache_dtype": "fp8_rope_aware", "page_size": 1, "q_len": 2},
         {"num_heads": 8, "cache_dtype": "fp8_rope_aware", "page_size": 16},
         {
-            "num_heads": 16, "dtype": "fp8_e4m3", "cache_dtype": "fp8_rope_aware",
-            "page_size": 192, "q_len": 3, "mask": "sliding_window_causal[70]",
+            "num_heads": 16,
+            "dtype": "fp8_e4m3",
+            "cache_dtype": "fp8_rope_aware",
+            "page_size": 192,
+            "q_len": 3,
+            "mask": "sliding_window_causal[70]",
         },
         {"num_heads": 6, "num_kv_heads": 2, "dtype": "fp8_e4m3", "page_size": 1},
     ],
@@ -134,7 +142,11 @@ def test_how_rows_are_stored(fields):
         ({}, "selp.f32 %s0, 0fFF800000,", "selp.f32 %s0, 0fC0000000,"),
         ({}, "0f3F317218", "0f3F318000"),  # ln 2, but for its last bits
         # the scale of another row
-        ({"cache_dtype": "fp8_rope_aware"}, "and.b32 %key, %thread, 63;", "and.b32 %key, %thread, 62;"),
+        (
+            {"cache_dtype": "fp8_rope_aware"},
+            "and.b32 %key, %thread, 63;",
+            "and.b32 %key, %thread, 62;",
+        ),
     ],
 )
 def test_a_defect_is_seen(fields, old, new):
