@@ -341,12 +341,11 @@ class MlaDecodeKernel:
                 lse = q.new_empty(order, dtype=torch.float32)
         looked_at = (*tensors, *given)
         try:
-            key = (
+            key: Key = (
                 q.data_ptr(), cache.data_ptr(), block_table.data_ptr(), cache_lengths.data_ptr(),
                 out.data_ptr(), lse.data_ptr(), kind, of_plan, scales,
             )  # fmt: skip
-            if more:
-                key = (*key, more[0].data_ptr())
+            key += tuple(tensor.data_ptr() for tensor in more)
             return self._known.find(key, looked_at), (key, looked_at), out, lse
         except AttributeError:  # another library's tensor
             return None, None, out, lse

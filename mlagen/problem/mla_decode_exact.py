@@ -99,9 +99,8 @@ def _block(
     bound = of_weights + of_p + steps * WGMMA * magnitude + np.abs(output) * of_sum
     bound *= (1.0 + U_BF16) * (1.0 + eta.max(axis=(1, 2))[:, None]) ** 2
     # Products and results below the normal range are flushed.
-    flushed = (
-        SMALLEST_NORMAL * (rows.seen[:, None] + 1) * (1.0 + max(abs_v.max(), np.abs(stored).max()))
-    )
+    largest = max(abs_v.max(), np.abs(stored).max())
+    flushed = SMALLEST_NORMAL * (rows.seen[:, None] + 1) * (1.0 + largest)
     bound += np.where(rows.seen[:, None] > 0, flushed, 0.0)
 
     lse_bound = lse_error(walk, shares, total, lse, factor)

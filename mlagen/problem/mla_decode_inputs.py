@@ -178,7 +178,7 @@ def check_stored(
     if config.rope_aware and kv_scale != 1.0:
         raise ConfigError(
             f"kv_scale={kv_scale}: rope-aware rows have a scale each",
-            hint="kv_scales=, fp32 [num_blocks, page_size]; kv_scale goes with cache_dtype=fp8_e4m3",
+            hint="kv_scales=, fp32 [num_blocks, page_size]; kv_scale is of cache_dtype=fp8_e4m3",
         )
     kv = _scale_of("kv_scale", kv_scale, "a bf16 cache holds", "cache_dtype", config.cache_dtype)
     check_scale(q * kv * scale)

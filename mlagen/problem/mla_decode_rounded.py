@@ -113,11 +113,8 @@ def _output(
     # Products of two of these errors.
     bound *= (1.0 + of_sum) * (1.0 + eta.max(axis=(1, 2)))[:, None] ** 2
     # Products and results below the normal range are flushed.
-    flushed = (
-        SMALLEST_NORMAL
-        * (seen[:, None] + 1)
-        * (1.0 + np.abs(v).max() * max(1.0, np.abs(sigma).max()))
-    )
+    largest = np.abs(v).max() * max(1.0, sigma.max())
+    flushed = SMALLEST_NORMAL * (seen[:, None] + 1) * (1.0 + largest)
     return output, np.where(seen[:, None] > 0, bound + flushed, 0.0)
 
 

@@ -1,5 +1,5 @@
-"""MLA decode with q and rows stored in e4m3, rope-aware ones too: what scales do, that both oracles'
-bounds hold and are sharp."""
+"""MLA decode with q and rows stored in e4m3, and with rope-aware rows: what scales do, that both
+oracles' bounds hold and are sharp."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -107,7 +107,7 @@ def test_a_row_scale_that_is_none_has_no_expected_value(wrong):
     scales = inputs.kv_scales.copy()
     scales[inputs.block_table[0, 0], 9] = wrong
     for oracle in ORACLES:
-        with pytest.raises(ConfigError, match="row 9 of sequence 0 .* its scale .* is none"):
+        with pytest.raises(ConfigError, match=r"row 9 of sequence 0 .* its scale .* is none"):
             oracle(replace(inputs, kv_scales=scales))
 
 
@@ -117,7 +117,7 @@ def test_row_scales_go_with_rope_aware_rows_only():
         replace(inputs, kv_scales=None)
     with pytest.raises(ConfigError, match=r"kv_scales has shape \(1, 64\)"):
         replace(inputs, kv_scales=inputs.kv_scales[:1])
-    with pytest.raises(ConfigError, match="kv_scale=2.0: rope-aware rows have a scale each"):
+    with pytest.raises(ConfigError, match=r"kv_scale=2\.0: rope-aware rows have a scale each"):
         replace(inputs, kv_scale=2.0)
     with pytest.raises(ConfigError, match="rows of a fp8_e4m3 cache have none"):
         replace(demo("randn"), kv_scales=np.ones((1, 64), np.float32))
