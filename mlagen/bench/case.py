@@ -17,8 +17,9 @@ Call = Callable[[], Any]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Tensors that all contenders of a workload share: `q` [B, q_len, H, 576] bf16, `cache` [pages,
-    page, KV heads, 576], `table` [B, pages] and `lengths` [B] int32."""
+    """Tensors that all contenders of a workload share: `q` [B, q_len, H, 576], `cache` [pages,
+    page, KV heads, 576], `table` [B, pages] and `lengths` [B] int32; `kv_scales` [pages, page] of
+    rope-aware rows."""
 
     workload: Workload
     q: Any
@@ -27,6 +28,16 @@ class Case:
     lengths: Any
     scale: float = MODEL_SCALE
     kv_scale: float = 1.0
+    q_scale: float = 1.0
+    kv_scales: Any = None
+
+    @property
+    def scales(self) -> dict[str, Any]:
+        """What our call is given by name besides its tensors."""
+        return {
+            "scale": self.scale, "kv_scale": self.kv_scale, "q_scale": self.q_scale,
+            "kv_scales": self.kv_scales,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

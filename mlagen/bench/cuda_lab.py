@@ -75,14 +75,17 @@ class CudaLab:
         lengths = torch.tensor(workload.lengths, dtype=torch.int32)
         columns = config.pages(workload.keys)
         count = workload.batch * columns
-        kind = torch.bfloat16 if config.cache_dtype == "bf16" else torch.float8_e4m3fn
+        kinds = {"bf16": torch.bfloat16, "fp8_e4m3": torch.float8_e4m3fn}
+        kind = kinds[config.cache_element]
+        q = normal((workload.batch, config.q_len, config.num_heads, config.d_qk))
         try:
             cache = torch.empty(
-                (count, config.page_size, config.num_kv_heads, config.d_qk), dtype=kind,
+                (count, config.page_size, config.num_kv_heads, config.cache_columns), dtype=kind,
                 device="cuda",
             )  # fmt: skip
         except torch.cuda.OutOfMemoryError as error:
-            size = count * config.page_size * config.num_kv_heads * config.d_qk * 2 / 2**30
+            rows = count * config.page_size * config.num_kv_heads
+            size = rows * config.cache_columns * kind.itemsize / 2**30
             raise ConfigError(
                 f"{workload}: a cache of about {size:.0f} GiB does not fit this GPU's memory",
                 hint="fewer sequences or keys",
@@ -91,21 +94,27 @@ class CudaLab:
         for first in range(0, count, step):
             part = cache[first : first + step]
             part.copy_(normal(part.shape).to(kind))
+            if config.rope_aware:
+                rope = normal((*part.shape[:-1], config.d_rope)).bfloat16()
+                part[..., config.d_v :] = rope.view(kind)
+        scales = None
+        if config.rope_aware:
+            scales = normal((count, config.page_size)).mul_(0.25).exp_()
         order = torch.randperm(count, device="cuda", generator=made)
         return Case(
             workload,
-            q=normal((workload.batch, config.q_len, config.num_heads, config.d_qk)).bfloat16(),
+            q=q.to(kinds[config.dtype]),
             cache=cache,
             table=order.int().view(workload.batch, columns),
             lengths=lengths.cuda(),
+            kv_scales=scales,
         )
 
     def ours(self, case: Case) -> Ours:
         plan = self.kernel.plan(case.workload.lengths)
         step = self.kernel.prepare(
-            case.q, case.cache, case.table, case.lengths, scale=case.scale,
-            kv_scale=case.kv_scale, plan=plan,
-        )  # fmt: skip
+            case.q, case.cache, case.table, case.lengths, **case.scales, plan=plan
+        )
         for tensor in (step.output, step.lse, plan.partial_o, plan.partial_lse):
             tensor.fill_(float("nan"))
 

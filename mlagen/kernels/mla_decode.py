@@ -36,13 +36,12 @@ from mlagen.dsl import (
     copy,
     record,
 )
-from mlagen.dsl.smem import Message
+from mlagen.dsl.smem import Message, Scratch, TmaTile
 from mlagen.kernels.mla_decode_feed import Feed
 from mlagen.kernels.mla_decode_signature import (
     COLUMNS,
     ROWS,
     SYMBOL,
-    refuse_unsupported,
     signature,
 )
 from mlagen.problem import MlaDecodeConfig
@@ -50,8 +49,9 @@ from mlagen.problem.mla_decode import TILE
 from mlagen.problem.mla_decode_plan import ITEM_BYTES
 
 SLOTS = 2  # the even and the odd tile
-CONVERTERS = 128  # threads of the warpgroup that turns an e4m3 cache into bf16
+CONVERTERS = 128  # threads of a warpgroup that turns e4m3 into bf16
 RAW_WORDS = 16  # registers that each of them needs: 64 x 128 numbers
+QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
 FLOAT = 4  # bytes
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
 # the rows, the distance to the next 64 columns is added.
@@ -78,7 +78,6 @@ class MlaDecode:
         boxes: int,
         held: int,
     ) -> None:
-        refuse_unsupported(k)
         self.held, self.feeder = held, feeder
         self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
         # Whether rows of a block see different keys: those of several tokens.
@@ -102,34 +101,48 @@ class MlaDecode:
             for j in range(self.parts)
         ]
         self.query, self.query_held = (
-            s.smem.handoff(name, *tiles, producer=names[0], consumer=names, resident=True)
+            s.smem.handoff(
+                name, *tiles, producer=names[0], consumer=names, resident=True,
+                gatherers=CONVERTERS if self.k.dtype != "bf16" else 0,
+            )
             for name, tiles in (
                 ("query", self.queries[: -self.held]),
                 ("query held", self.queries[-self.held :]),
             )
-        )
+        )  # fmt: skip
         middle = self.value_parts // 2
         self.staged = (
             s.smem.scratch("O left", *self.queries[:middle]),
             s.smem.scratch("O right", *self.queries[middle : self.value_parts]),
         )
+        self.raw: dict[str, Handoff] = {}
         self.left, self.right = (
             tuple(
-                s.smem.handoff(
-                    f"cache {first}", *self.keys[first : min(first + boxes, stop)],
-                    producer=(self.feeder or role).name, consumer=names,
-                    gatherers=CONVERTERS if self.feeder else self.feed.gatherers,
-                )
+                self._columns(s, role, self.keys[first : min(first + boxes, stop)])
                 for first in range(start, stop, boxes)
             )
             for role, start, stop in zip(
                 self.roles, (0, middle), (middle, self.parts), strict=True
             )
         )  # fmt: skip
-        self.raw: dict[str, Handoff] = {}
-        for role, half in zip(self.roles, (self.left, self.right), strict=True):
-            for handoff in half if self.feeder else ():
-                self.raw[handoff.name] = self._raw(s, role, handoff)
+        self.row_scales = tuple(
+            s.smem.room(f"row scales {slot}", TILE * FLOAT)
+            for slot in range(SLOTS if self.k.rope_aware else 0)
+        )
+
+    def _columns(self, s: PipelineSpace, role: WarpRole, tiles: list[TmaTile]) -> Handoff:
+        """The hand-off of some columns that `role` fetches, all in bf16 in the end."""
+        first = self.keys.index(tiles[0])
+        # Rotary columns of rope-aware rows are bf16 as they are.
+        converter = None if self.k.rope_aware and first >= self.value_parts else self.feeder
+        handoff = s.smem.handoff(
+            f"cache {first}", *tiles, producer=(converter or role).name,
+            consumer=tuple(r.name for r in self.roles),
+            gatherers=CONVERTERS if converter else self.feed.gatherers,
+        )  # fmt: skip
+        if converter:
+            self.raw[handoff.name] = self._raw(s, role, handoff)
+        return handoff
 
     def _raw(self, s: PipelineSpace, role: WarpRole, handoff: Handoff) -> Handoff:
         """The e4m3 numbers of a hand-off, in its first tile."""
@@ -184,6 +197,9 @@ class MlaDecode:
             self.supply["words"] = s.named(
                 "raw", ".b32", RAW_WORDS, "e4m3 numbers that become bf16"
             )
+        if k.rope_aware:
+            self.supply["weight"] = s.named("weight", ".f32", SLOTS, "scales of the next rows")
+            self.supply["entry"] = s.named("entry", ".b32", SLOTS, "pages of those behind them")
         singles = [
             ("item", ".b64", "work item of this block"),
             ("query_row", ".b32", "first query row of this block"),
@@ -195,11 +211,12 @@ class MlaDecode:
             ("column_major", ".b64", "descriptor of SMEM read across its rows (MN-major)"),
             ("table", ".b64", "this sequence's row of the block table"),
             ("entries", ".b32", "entries of that row which the sequence uses"),
-            ("map_q", ".b64", "tensor map of q"),
             ("cache", ".b64", "the cache, this KV head's columns of a thread" if feed.gatherers
              else "tensor map of the cache"),
         ]  # fmt: skip
-        if feed.gatherers:
+        if k.dtype == "bf16":
+            singles.append(("map_q", ".b64", "tensor map of q"))
+        if feed.gatherers or k.rope_aware:
             singles.append(("keys", ".b32", "keys of the sequence"))
         if k.num_kv_heads > 1 and not feed.gatherers:
             singles.append(("kv_column", ".b32", "first column of this block's KV head"))
@@ -214,6 +231,7 @@ class MlaDecode:
             "k": k,
             "feed": feed,
             "slanted": self.slanted,
+            "float_bytes": FLOAT,
             "tile_rows": TILE,
         }
 
@@ -230,15 +248,18 @@ class MlaDecode:
         )  # fmt: skip
 
     def load_queries(self, tile: Tile, role: WarpRole) -> None:
-        """The block's 64 rows of Q, once, with the first tile. Rows behind the item's own are of
-        others, or zero where there are none."""
+        """The block's 64 rows of Q, once, with the first tile; e4m3 becomes bf16 on the way. Rows
+        behind the item's own are of others or zero."""
+        handoffs = (self.query, self.query_held)
         self._record(
             "load_queries", tile, role=role, domain="first",
+            template="load_queries" if self.k.dtype == "bf16" else "read_queries",
             loads=[
                 (handoff, [(tile, COLUMNS * self.queries.index(tile)) for tile in handoff.tiles])
-                for handoff in (self.query, self.query_held)
+                for handoff in handoffs
             ],
-            defines=(Value(self.query.name), Value(self.query_held.name)),
+            handoffs=handoffs, tiles_=self.queries, together=QUERY_LOADS,
+            defines=tuple(Value(handoff.name) for handoff in handoffs),
         )  # fmt: skip
 
     def clear(self) -> None:
@@ -276,9 +297,10 @@ class MlaDecode:
                      defines=(Value("alpha"), Value("l"), Value("S")))  # fmt: skip
 
     def row_maximum(self, tile: Tile) -> None:
-        """Mask, and each row's maximum over this tile."""
-        self._record("row_maximum", tile, stride=SLOTS * TILE, uses=(Value("S"),),
-                     defines=(Value("S"), Value("top")))  # fmt: skip
+        """S times the rows' scales, the mask, and each row's maximum over this tile."""
+        weights, more = self._weights(tile)
+        self._record("row_maximum", tile, stride=SLOTS * TILE, weights=weights,
+                     uses=(Value("S"), *more), defines=(Value("S"), Value("top")))  # fmt: skip
 
     def maximum(self, tile: Tile, message: Message, *, fresh: bool) -> None:
         """The running maximum, alpha; the maximum goes to the other warpgroup. `fresh`: alpha
@@ -287,8 +309,10 @@ class MlaDecode:
                      defines=(Value("alpha"), Value("l"), Value(message.name, tile)))  # fmt: skip
 
     def exponent(self, tile: Tile) -> None:
-        """P = exp2(c S - c M) in place of S, its bf16 as operand A, row sums."""
-        self._record("exponent", tile, uses=(Value("S"), Value("alpha")),
+        """P = exp2(c S - c M) in place of S, row sums; P times the rows' scales, its bf16 as
+        operand A."""
+        weights, more = self._weights(tile)
+        self._record("exponent", tile, weights=weights, uses=(Value("S"), Value("alpha"), *more),
                      defines=(Value("S"), Value("P"), Value("l")))  # fmt: skip
 
     def rescale(self, tile: Tile) -> None:
@@ -345,11 +369,26 @@ class MlaDecode:
 
     def convert(self, half: tuple[Handoff, ...], tile: Tile) -> None:
         """Columns of an e4m3 tile into bf16, in place: to registers, and back when all are read."""
-        for columns in half:
+        for columns in (columns for columns in half if columns.name in self.raw):
             raw = self.raw[columns.name]
             self._record("take", tile, tile_=raw.tiles[0], narrow=len(columns.tiles) == 1,
                          uses=(Value(raw.name, tile),), defines=(Value("raw"),))  # fmt: skip
             copy(columns, tile)
+
+    def bring_scales(self, tile: Tile) -> None:
+        """The tile's row scales to SMEM, where rows have them, and the next ones on their way."""
+        if self.row_scales:
+            index = tile.offset % SLOTS
+            self._record("bring_scales", tile, index=index, room=self.row_scales[index],
+                         defines=(Value(self.row_scales[index].name, tile),))  # fmt: skip
+
+    def _weights(self, tile: Tile) -> tuple[Scratch | None, tuple[Value, ...]]:
+        """Where the tile's row scales are and what uses them is told to use; nothing, where rows
+        have none."""
+        if not self.row_scales:
+            return None, ()
+        room = self.row_scales[tile.offset % SLOTS]
+        return room, (Value(room.name, tile),)
 
     # ---- after the loop ---------------------------------------------------------------------
 
@@ -388,7 +427,7 @@ class MlaDecode:
             boxes = [(handoff.tiles[0], first)]
         else:
             boxes = [(tile, COLUMNS * self.keys.index(tile)) for tile in handoff.tiles]
-            template = "convert" if self.feeder else template
+            template = "convert" if role is self.feeder else template
 
         def mover(kind: str, tile: Tile) -> Operation:
             return self._operation(

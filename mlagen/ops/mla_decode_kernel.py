@@ -29,10 +29,25 @@ from mlagen.ops.mla_decode_tensors import (
 )
 from mlagen.problem import MlaDecodeConfig
 from mlagen.problem.formats import scale_log2e
-from mlagen.problem.mla_decode_inputs import check_kv_scale, check_pages, check_scale
+from mlagen.problem.mla_decode_inputs import (
+    Stored,
+    check_pages,
+    check_scale,
+    check_stored,
+    require_row_scales,
+)
 from mlagen.problem.mla_decode_plan import BLOCK_ROWS, H200_SMS
 
 BLOCKS_A_ROW = 4  # of the merge kernel
+TENSORS = ("q", "cache", "block_table", "cache_lengths", "kv_scales")
+
+
+def given_tensors(
+    q: Any, cache: Any, block_table: Any, cache_lengths: Any, kv_scales: Any
+) -> tuple[Any, ...]:
+    """A call's tensors in the order of `TENSORS`, as many as there are."""
+    tensors = (q, cache, block_table, cache_lengths)
+    return tensors if kv_scales is None else (*tensors, kv_scales)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +203,8 @@ class MlaDecodeKernel:
         *,
         scale: float,
         kv_scale: float = 1.0,
+        q_scale: float = 1.0,
+        kv_scales: Any = None,
         plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
@@ -195,7 +212,12 @@ class MlaDecodeKernel:
     ) -> tuple[Any, Any]:
         """Attention of `q` over the paged cache: (output, log-sum-exp). See `run`."""
         bound, launches, out, lse = self._bound(
-            (q, cache, block_table, cache_lengths), (scale, kv_scale), plan, out, lse, checked
+            given_tensors(q, cache, block_table, cache_lengths, kv_scales),
+            (scale, kv_scale, q_scale),
+            plan,
+            out,
+            lse,
+            checked,
         )
         if bound is not None:
             for launch in bound:
@@ -214,6 +236,8 @@ class MlaDecodeKernel:
         *,
         scale: float,
         kv_scale: float = 1.0,
+        q_scale: float = 1.0,
+        kv_scales: Any = None,
         plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
@@ -225,8 +249,9 @@ class MlaDecodeKernel:
         `cache` [num_blocks, page_size, KV heads, 576], `block_table` [B, max_pages] and
         `cache_lengths` [B] int32, contiguous, on one GPU; see `MlaDecodeInputs`. `scale` multiplies
         the dot products. It has no default: it is the model's (192 ** -0.5 for 128 + 64 columns a
-        head), which the width 576 does not tell. `kv_scale`: what numbers of an e4m3 cache are
-        multiples of.
+        head), which the width 576 does not tell. `kv_scale` and `q_scale`: what numbers of an e4m3
+        cache and of an e4m3 q are multiples of. Rope-aware rows: `cache` [num_blocks, page_size, 1,
+        640] e4m3, and `kv_scales` [num_blocks, page_size] fp32, what each row is multiples of.
 
         `out` like q but 512 wide, bf16, and `lse` [B, H, q_len] (or [H, tokens]) fp32 are written
         to and returned. They are made where they are not given, which torch tensors only allow.
@@ -239,7 +264,12 @@ class MlaDecodeKernel:
         launched.
         """
         bound, launches, out, lse = self._bound(
-            (q, cache, block_table, cache_lengths), (scale, kv_scale), plan, out, lse, checked
+            given_tensors(q, cache, block_table, cache_lengths, kv_scales),
+            (scale, kv_scale, q_scale),
+            plan,
+            out,
+            lse,
+            checked,
         )
         if bound is None:
             reports = [self.launcher.launch(one.artifact, **one.given) for one in launches]
@@ -254,8 +284,8 @@ class MlaDecodeKernel:
 
     def _bound(
         self,
-        tensors: tuple[Any, Any, Any, Any],
-        scales: tuple[float, float],
+        tensors: tuple[Any, ...],
+        scales: tuple[float, float, float],
         plan: PlanTensors | None,
         out: Any,
         lse: Any,
@@ -268,7 +298,7 @@ class MlaDecodeKernel:
             known, remember, out, lse = self._like_before(tensors, scales, plan, out, lse)
             if known is not None:
                 return known, [], out, lse
-        out, lse, launches = self._launches(*tensors, scales, plan, out, lse, checked)
+        out, lse, launches = self._launches(tensors, scales, plan, out, lse, checked)
         if remember is None or not launches:
             return None, launches, out, lse
         assert isinstance(self.launcher, GpuLauncher)
@@ -278,8 +308,8 @@ class MlaDecodeKernel:
 
     def _like_before(
         self,
-        tensors: tuple[Any, Any, Any, Any],
-        scales: tuple[float, float],
+        tensors: tuple[Any, ...],
+        scales: tuple[float, float, float],
         plan: PlanTensors | None,
         out: Any,
         lse: Any,
@@ -289,11 +319,11 @@ class MlaDecodeKernel:
         torch = sys.modules.get("torch")
         if torch is None or not isinstance(self.launcher, GpuLauncher):
             return None, None, out, lse
-        q, cache, block_table, cache_lengths = tensors
+        q, cache, block_table, cache_lengths, *more = tensors
         if not isinstance(q, torch.Tensor) or not q.is_cuda:
             return None, None, out, lse
         rank = 4 if plan is None or plan.tokens is None else 3
-        if q.dim() != rank or type(scales[0]) is not float or type(scales[1]) is not float:
+        if q.dim() != rank or any(type(one) is not float for one in scales):
             return None, None, out, lse
         # Without a plan it is the usual one, which shapes, device and stream determine.
         of_plan = ("usual", _stream(q)) if plan is None else plan.key
@@ -305,16 +335,17 @@ class MlaDecodeKernel:
         if len(given) < 2:
             shape = q.shape
             if out is None:
-                out = q.new_empty((*shape[:-1], self.config.d_v))
+                out = q.new_empty((*shape[:-1], self.config.d_v), dtype=torch.bfloat16)
             if lse is None:
                 order = (shape[1], shape[0]) if rank == 3 else (shape[0], shape[2], shape[1])
                 lse = q.new_empty(order, dtype=torch.float32)
         looked_at = (*tensors, *given)
         try:
-            key = (
+            key: Key = (
                 q.data_ptr(), cache.data_ptr(), block_table.data_ptr(), cache_lengths.data_ptr(),
                 out.data_ptr(), lse.data_ptr(), kind, of_plan, scales,
             )  # fmt: skip
+            key += tuple(tensor.data_ptr() for tensor in more)
             return self._known.find(key, looked_at), (key, looked_at), out, lse
         except AttributeError:  # another library's tensor
             return None, None, out, lse
@@ -328,6 +359,8 @@ class MlaDecodeKernel:
         *,
         scale: float,
         kv_scale: float = 1.0,
+        q_scale: float = 1.0,
+        kv_scales: Any = None,
         plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
@@ -335,7 +368,12 @@ class MlaDecodeKernel:
     ) -> PreparedMlaDecode:
         """The same call, checked and packed but not launched."""
         output, log_sum, launches = self._launches(
-            q, cache, block_table, cache_lengths, (scale, kv_scale), plan, out, lse, checked
+            given_tensors(q, cache, block_table, cache_lengths, kv_scales),
+            (scale, kv_scale, q_scale),
+            plan,
+            out,
+            lse,
+            checked,
         )
         prepare: Any = self.launcher
         return PreparedMlaDecode(
@@ -346,11 +384,8 @@ class MlaDecodeKernel:
 
     def _launches(
         self,
-        q: Any,
-        cache: Any,
-        block_table: Any,
-        cache_lengths: Any,
-        scales: tuple[float, float],
+        given: tuple[Any, ...],
+        scales: tuple[float, float, float],
         plan: PlanTensors | None,
         out: Any,
         lse: Any,
@@ -358,9 +393,9 @@ class MlaDecodeKernel:
     ) -> tuple[Any, Any, list[Launch]]:
         """Output, LSE and what is to be launched, all checked."""
         config, manifest = self.config, self.artifact.manifest
-        tensors = {
-            "q": q, "cache": cache, "block_table": block_table, "cache_lengths": cache_lengths
-        }  # fmt: skip
+        tensors = dict(zip(TENSORS, given, strict=False))
+        q, cache, block_table, cache_lengths, *_ = given
+        require_row_scales(config, tensors.get("kv_scales"))
         require_device(manifest.kernel, manifest.target, tensors)
         packed = plan is not None and plan.tokens is not None
         if len(q.shape) != (3 if packed else 4):
@@ -370,16 +405,17 @@ class MlaDecodeKernel:
         rows = (plan.tokens,) if packed and plan is not None else (batch, config.q_len)
         shapes: dict[str, tuple[int | None, ...]] = {
             "q": (*rows, config.num_heads, config.d_qk),
-            "cache": (None, config.page_size, config.num_kv_heads, config.d_qk),
+            "cache": (None, config.page_size, config.num_kv_heads, config.cache_columns),
             "block_table": (batch, None),
             "cache_lengths": (batch,),
+            "kv_scales": (*tuple(cache.shape)[:1], config.page_size),
             "o": (*rows, config.num_heads, config.d_v),
             "lse": (config.num_heads, *rows) if packed
             else (batch, config.num_heads, config.q_len),
         }  # fmt: skip
         types = {
-            "q": config.dtype, "cache": config.cache_dtype, "block_table": "int32",
-            "cache_lengths": "int32", "o": config.output_dtype, "lse": "fp32",
+            "q": config.dtype, "cache": config.cache_element, "block_table": "int32",
+            "cache_lengths": "int32", "kv_scales": "fp32", "o": config.output_dtype, "lse": "fp32",
         }  # fmt: skip
         for name, tensor in tensors.items():
             check(name, tensor, shapes[name], types[name])
@@ -392,18 +428,18 @@ class MlaDecodeKernel:
                 f"of {config}",
                 hint="kernel.plan(lengths, ..) of this kernel makes one",
             )
-        for name, label, given in (("o", "out", out), ("lse", "lse", lse)):
-            if given is None:
-                given = made(label, q, shapes[name], types[name])
-            require_device(manifest.kernel, manifest.target, {label: given})
-            check(label, given, shapes[name], types[name])
+        for name, label, output in (("o", "out", out), ("lse", "lse", lse)):
+            if output is None:
+                output = made(label, q, shapes[name], types[name])
+            require_device(manifest.kernel, manifest.target, {label: output})
+            check(label, output, shapes[name], types[name])
             for other, tensor in tensors.items():
-                if overlap(given, tensor):
+                if overlap(output, tensor):
                     what = "out" if other == "o" else other
                     raise ConfigError(f"{label} overlaps {what} in memory", hint="pass another")
-            tensors[name] = given
+            tensors[name] = output
         number = check_scale(scales[0])
-        of_cache = check_kv_scale(config, scales[1], number)
+        stored = check_stored(config, number, scales[1], scales[2])
         if checked and batch:
             check_pages(
                 config,
@@ -419,7 +455,7 @@ class MlaDecodeKernel:
         return (
             output,
             log_sum,
-            self._of_plan(plan, tensors, max_pages, num_blocks, (number, of_cache)),
+            self._of_plan(plan, tensors, max_pages, num_blocks, number, stored),
         )
 
     def _of_plan(
@@ -428,15 +464,16 @@ class MlaDecodeKernel:
         tensors: dict[str, Any],
         max_pages: int,
         num_blocks: int,
-        scales: tuple[float, float],
+        scale: float,
+        stored: Stored,
     ) -> list[Launch]:
         work = {"partial_o": plan.partial_o, "partial_lse": plan.partial_lse}
         numbers: dict[str, int | float] = {
             "max_pages": max_pages,
             "num_blocks": num_blocks,
             "lse_stride": plan.lse_stride,
-            "scale_log2e": scale_log2e(scales[0] * scales[1]),
-            "kv_scale": scales[1],
+            "scale_log2e": scale_log2e(scale * stored.kv * stored.q),
+            "kv_scale": stored.kv,
         }
         named = {arg.name for arg in self.artifact.manifest.args}
         launches = [

@@ -46,6 +46,10 @@ def test_legal_heads_and_pages(heads, page):
         ({"num_heads": True}, ["num_heads=True", "integer"]),
         ({"num_kv_heads": 3}, ["num_kv_heads=3", "1, 2, 4 or 8", "one latent row"]),
         ({"num_kv_heads": 16}, ["num_kv_heads=16", "at most 8"]),
+        (
+            {"num_kv_heads": 2, "cache_dtype": "fp8_rope_aware"},
+            ["num_kv_heads=2", "fp8_rope_aware", "num_kv_heads=1"],
+        ),
         ({"mask": "chunked_causal[8]"}, ["chunked_causal[8]", "sliding_window_causal[W]"]),
         ({"mask": "diagonal"}, ["unknown mask 'diagonal'"]),
         ({"d_qk": 192, "d_v": 128}, ["d_qk=192, d_v=128", "d_qk=576, d_v=512"]),
@@ -57,8 +61,8 @@ def test_legal_heads_and_pages(heads, page):
         ({"page_size": 100}, ["page_size=100", "near 100: 64 or 128"]),
         ({"q_len": 0}, ["q_len=0", "1 .. 8"]),
         ({"q_len": 9}, ["q_len=9", "1 .. 8", "prefill"]),
-        ({"dtype": "fp16"}, ["dtype=fp16", "dtype is bf16"]),
-        ({"dtype": "fp8_e4m3"}, ["dtype=fp8_e4m3", "dtype is bf16"]),
+        ({"dtype": "fp16"}, ["dtype=fp16", "dtype is bf16 or fp8_e4m3"]),
+        ({"cache_dtype": "fp8_e5m2"}, ["cache_dtype=fp8_e5m2", "bf16", "fp8_e4m3"]),
         ({"output_dtype": "fp32"}, ["output_dtype=fp32", "output_dtype is bf16"]),
     ],
 )
@@ -160,6 +164,8 @@ def test_lengths_of_zero_and_unused_entries_are_legal():
         ({"scale": math.inf}, ["scale=inf"]),
         ({"scale": 3e38}, ["scale=3e+38", "finite in fp32"]),
         ({"scale": None}, ["scale=None", "number"]),
+        ({"q_scale": 0.5}, ["q_scale=0.5", "bf16 queries", "dtype=fp8_e4m3"]),
+        ({"kv_scale": 0.5}, ["kv_scale=0.5", "a bf16 cache", "cache_dtype=fp8_e4m3"]),
     ],
 )
 def test_what_does_not_fit_is_refused(change, words):

@@ -36,16 +36,19 @@ def launch(inputs, work, *, change=lambda text: text):
     out = {"o": o, "lse": lse, "partial_o": partial_o, "partial_lse": partial_lse}
     pool = inputs.cache
     gathered = config.page_size == 1
-    rows = Map(pool.reshape(-1, config.num_kv_heads * 576), min(config.page_size, 64))
+    rows = Map(pool.reshape(-1, pool.shape[2] * pool.shape[3]), min(config.page_size, 64))
     arguments = {
-        "q": Map(q.reshape(-1, 576), 64), "cache": pool if gathered else rows,
+        "q": Map(q.reshape(-1, 576), 64) if config.dtype == "bf16" else q,
+        "cache": pool if gathered else rows,
         "items": work.items, "block_table": inputs.block_table,
         "cache_lengths": inputs.cache_lengths, **out, "max_pages": inputs.max_pages,
         "lse_stride": work.lse_stride, "scale_log2e": np.float32(scale_log2e(inputs.score_scale)),
     }  # fmt: skip
-    if gathered:
+    if gathered or config.rope_aware:
         arguments["num_blocks"] = inputs.num_blocks
-    if config.cache_dtype != "bf16":
+    if config.rope_aware:
+        arguments["kv_scales"] = inputs.kv_scales
+    elif config.cache_dtype != "bf16":
         arguments["kv_scale"] = np.float32(inputs.kv_scale)
     run(change(text("mla_decode_sm90", config)), (len(work.items), 1), arguments)
     if len(work.merges):
@@ -86,12 +89,33 @@ def test_lengths(lengths):
         {"num_heads": 12, "page_size": 32},
         {"num_heads": 24, "page_size": 192, "q_len": 3, "mask": "null"},
         {"num_heads": 4, "num_kv_heads": 2, "q_len": 2},
+        {"num_heads": 40, "cache_dtype": "fp8_rope_aware", "page_size": 1, "q_len": 2},
+        {"num_heads": 8, "cache_dtype": "fp8_rope_aware", "page_size": 16},
+        {
+            "num_heads": 16,
+            "dtype": "fp8_e4m3",
+            "cache_dtype": "fp8_rope_aware",
+            "page_size": 192,
+            "q_len": 3,
+            "mask": "sliding_window_causal[70]",
+        },
         {"num_heads": 6, "num_kv_heads": 3, "page_size": 1, "q_len": 2},
         {"num_heads": 16, "q_len": 4, "mask": "sliding_window_causal[70]"},
         {"num_heads": 16, "cache_dtype": "fp8_e4m3"},
         {"num_heads": 4, "num_kv_heads": 2, "cache_dtype": "fp8_e4m3", "page_size": 32},
         {"num_heads": 8, "cache_dtype": "fp8_e4m3", "page_size": 1},
         {"num_heads": 8, "cache_dtype": "fp8_e4m3", "page_size": 128},
+        {"num_heads": 40, "cache_dtype": "fp8_rope_aware", "page_size": 1, "q_len": 2},
+        {"num_heads": 8, "cache_dtype": "fp8_rope_aware", "page_size": 16},
+        {
+            "num_heads": 16,
+            "dtype": "fp8_e4m3",
+            "cache_dtype": "fp8_rope_aware",
+            "page_size": 192,
+            "q_len": 3,
+            "mask": "sliding_window_causal[70]",
+        },
+        {"num_heads": 6, "num_kv_heads": 2, "dtype": "fp8_e4m3", "page_size": 1},
     ],
     ids=str,
 )
@@ -100,14 +124,33 @@ def test_variants(fields):
 
 
 @pytest.mark.parametrize(
-    "old, new",
+    "fields",
     [
-        ("selp.f32 %s0, 0fFF800000,", "selp.f32 %s0, 0fC0000000,"),  # a hidden key that counts
-        ("0f3F317218", "0f3F318000"),  # ln 2, but for its last bits
+        {"num_heads": 40, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "q_len": 2},
+        {"num_heads": 16, "cache_dtype": "fp8_rope_aware"},
+    ],
+    ids=str,
+)
+def test_how_rows_are_stored(fields):
+    check(MlaDecodeConfig(**fields), (3, 260), split_keys=128)
+
+
+@pytest.mark.parametrize(
+    "fields, old, new",
+    [
+        # a hidden key that counts
+        ({}, "selp.f32 %s0, 0fFF800000,", "selp.f32 %s0, 0fC0000000,"),
+        ({}, "0f3F317218", "0f3F318000"),  # ln 2, but for its last bits
+        # the scale of another row
+        (
+            {"cache_dtype": "fp8_rope_aware"},
+            "and.b32 %key, %thread, 63;",
+            "and.b32 %key, %thread, 62;",
+        ),
     ],
 )
-def test_a_defect_is_seen(old, new):
-    config = MlaDecodeConfig(64)
+def test_a_defect_is_seen(fields, old, new):
+    config = MlaDecodeConfig(64, **fields)
     inputs = mla_decode_inputs(config, lengths=(66,), data="randn")
     work = plan_work(config, inputs.cache_lengths, blocks=1)
 
