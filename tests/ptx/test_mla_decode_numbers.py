@@ -135,22 +135,8 @@ def test_how_rows_are_stored(fields):
     check(MlaDecodeConfig(**fields), (3, 260), split_keys=128)
 
 
-@pytest.mark.parametrize(
-    "fields, old, new",
-    [
-        # a hidden key that counts
-        ({}, "selp.f32 %s0, 0fFF800000,", "selp.f32 %s0, 0fC0000000,"),
-        ({}, "0f3F317218", "0f3F318000"),  # ln 2, but for its last bits
-        # the scale of another row
-        (
-            {"cache_dtype": "fp8_rope_aware"},
-            "and.b32 %key, %thread, 63;",
-            "and.b32 %key, %thread, 62;",
-        ),
-    ],
-)
-def test_a_defect_is_seen(fields, old, new):
-    config = MlaDecodeConfig(64, **fields)
+def defective(config, old, new):
+    """Asserts that the kernel with `new` in place of `old` is found to be wrong."""
     inputs = mla_decode_inputs(config, lengths=(66,), data="randn")
     work = plan_work(config, inputs.cache_lengths, blocks=1)
 
@@ -160,4 +146,20 @@ def test_a_defect_is_seen(fields, old, new):
 
     o, lse = launch(inputs, work, change=change)
     with pytest.raises(AssertionError):
-        passes(inputs, o, lse.reshape(1, 64, 1), splits=work.splits)
+        passes(inputs, o, lse.reshape(1, config.num_heads, 1), splits=work.splits)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("selp.f32 %s0, 0fFF800000,", "selp.f32 %s0, 0fC0000000,"),  # a hidden key that counts
+        ("0f3F317218", "0f3F318000"),  # ln 2, but for its last bits
+    ],
+)
+def test_a_defect_is_seen(old, new):
+    defective(MlaDecodeConfig(64), old, new)
+
+
+def test_the_scale_of_another_row_is_seen():
+    config = MlaDecodeConfig(16, cache_dtype="fp8_rope_aware")
+    defective(config, "%key, %thread, 63;", "%key, %thread, 62;")
