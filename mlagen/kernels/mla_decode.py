@@ -188,6 +188,9 @@ class MlaDecode:
             ("top", "row maxima of this warpgroup's tile"),
         ):
             self.supply[name] = s.named(name, ".f32", 2, why)
+        # Queries with scales of their own have a factor each.
+        own = s.named("c", ".f32", 2 if k.rope_aware_queries else 1, "scale * log2(e)")
+        self.supply["c"] = [own[0], own[-1]]
         pages = s.named("page", ".b32", SLOTS * feed.lookups, "pages of the next two copies")
         self.supply["pages"] = [
             pages[slot * feed.lookups : (slot + 1) * feed.lookups] for slot in range(SLOTS)
@@ -206,7 +209,6 @@ class MlaDecode:
             ("valid", ".b32", "keys left from this warpgroup's next tile on"),
             ("row", ".b32", "first of this thread's two rows"),
             ("fragment", ".b32", "row and 16-byte column that this lane moves of an operand A"),
-            ("c", ".f32", "scale * log2(e)"),
             ("row_major", ".b64", "descriptor of SMEM read along its rows (K-major)"),
             ("column_major", ".b64", "descriptor of SMEM read across its rows (MN-major)"),
             ("table", ".b64", "this sequence's row of the block table"),

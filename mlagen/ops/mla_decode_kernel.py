@@ -39,14 +39,16 @@ from mlagen.problem.mla_decode_inputs import (
 from mlagen.problem.mla_decode_plan import BLOCK_ROWS, H200_SMS
 
 BLOCKS_A_ROW = 4  # of the merge kernel
-TENSORS = ("q", "cache", "block_table", "cache_lengths", "kv_scales")
+TENSORS = ("q", "cache", "block_table", "cache_lengths", "kv_scales", "q_scales")
 
 
 def given_tensors(
-    q: Any, cache: Any, block_table: Any, cache_lengths: Any, kv_scales: Any
+    q: Any, cache: Any, block_table: Any, cache_lengths: Any, kv_scales: Any, q_scales: Any
 ) -> tuple[Any, ...]:
-    """A call's tensors in the order of `TENSORS`, as many as there are."""
+    """A call's tensors in the order of `TENSORS`, without those at the end that are not there."""
     tensors = (q, cache, block_table, cache_lengths)
+    if q_scales is not None:
+        return (*tensors, kv_scales, q_scales)
     return tensors if kv_scales is None else (*tensors, kv_scales)
 
 
@@ -205,6 +207,7 @@ class MlaDecodeKernel:
         kv_scale: float = 1.0,
         q_scale: float = 1.0,
         kv_scales: Any = None,
+        q_scales: Any = None,
         plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
@@ -212,7 +215,7 @@ class MlaDecodeKernel:
     ) -> tuple[Any, Any]:
         """Attention of `q` over the paged cache: (output, log-sum-exp). See `run`."""
         bound, launches, out, lse = self._bound(
-            given_tensors(q, cache, block_table, cache_lengths, kv_scales),
+            given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales),
             (scale, kv_scale, q_scale),
             plan,
             out,
@@ -238,6 +241,7 @@ class MlaDecodeKernel:
         kv_scale: float = 1.0,
         q_scale: float = 1.0,
         kv_scales: Any = None,
+        q_scales: Any = None,
         plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
@@ -251,7 +255,8 @@ class MlaDecodeKernel:
         the dot products. It has no default: it is the model's (192 ** -0.5 for 128 + 64 columns a
         head), which the width 576 does not tell. `kv_scale` and `q_scale`: what numbers of an e4m3
         cache and of an e4m3 q are multiples of. Rope-aware rows: `cache` [num_blocks, page_size, 1,
-        640] e4m3, and `kv_scales` [num_blocks, page_size] fp32, what each row is multiples of.
+        640] e4m3, and `kv_scales` [num_blocks, page_size] fp32, what each row is multiples of;
+        rope-aware queries: `q` 640 wide, and `q_scales` [B, q_len] or [tokens] fp32.
 
         `out` like q but 512 wide, bf16, and `lse` [B, H, q_len] (or [H, tokens]) fp32 are written
         to and returned. They are made where they are not given, which torch tensors only allow.
@@ -264,7 +269,7 @@ class MlaDecodeKernel:
         launched.
         """
         bound, launches, out, lse = self._bound(
-            given_tensors(q, cache, block_table, cache_lengths, kv_scales),
+            given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales),
             (scale, kv_scale, q_scale),
             plan,
             out,
@@ -361,6 +366,7 @@ class MlaDecodeKernel:
         kv_scale: float = 1.0,
         q_scale: float = 1.0,
         kv_scales: Any = None,
+        q_scales: Any = None,
         plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
@@ -368,7 +374,7 @@ class MlaDecodeKernel:
     ) -> PreparedMlaDecode:
         """The same call, checked and packed but not launched."""
         output, log_sum, launches = self._launches(
-            given_tensors(q, cache, block_table, cache_lengths, kv_scales),
+            given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales),
             (scale, kv_scale, q_scale),
             plan,
             out,
@@ -393,18 +399,20 @@ class MlaDecodeKernel:
     ) -> tuple[Any, Any, list[Launch]]:
         """Output, LSE and what is to be launched, all checked."""
         config, manifest = self.config, self.artifact.manifest
-        tensors = dict(zip(TENSORS, given, strict=False))
+        named = zip(TENSORS, given, strict=False)
+        tensors = {name: tensor for name, tensor in named if tensor is not None}
         q, cache, block_table, cache_lengths, *_ = given
-        require_row_scales(config, tensors.get("kv_scales"))
+        require_row_scales(config, tensors.get("kv_scales"), tensors.get("q_scales"))
         require_device(manifest.kernel, manifest.target, tensors)
         packed = plan is not None and plan.tokens is not None
         if len(q.shape) != (3 if packed else 4):
-            wants = "(tokens, num_heads, 576)" if packed else "(batch, q_len, num_heads, 576)"
+            wants = f"({'tokens' if packed else 'batch, q_len'}, num_heads, {config.q_columns})"
             raise ConfigError(f"q has shape {tuple(q.shape)}, the kernel wants {wants}")
         batch = plan.batch if packed and plan is not None else int(q.shape[0])
         rows = (plan.tokens,) if packed and plan is not None else (batch, config.q_len)
         shapes: dict[str, tuple[int | None, ...]] = {
-            "q": (*rows, config.num_heads, config.d_qk),
+            "q": (*rows, config.num_heads, config.q_columns),
+            "q_scales": rows,
             "cache": (None, config.page_size, config.num_kv_heads, config.cache_columns),
             "block_table": (batch, None),
             "cache_lengths": (batch,),
@@ -414,8 +422,9 @@ class MlaDecodeKernel:
             else (batch, config.num_heads, config.q_len),
         }  # fmt: skip
         types = {
-            "q": config.dtype, "cache": config.cache_element, "block_table": "int32",
-            "cache_lengths": "int32", "kv_scales": "fp32", "o": config.output_dtype, "lse": "fp32",
+            "q": config.q_element, "cache": config.cache_element, "block_table": "int32",
+            "cache_lengths": "int32", "kv_scales": "fp32", "q_scales": "fp32",
+            "o": config.output_dtype, "lse": "fp32",
         }  # fmt: skip
         for name, tensor in tensors.items():
             check(name, tensor, shapes[name], types[name])

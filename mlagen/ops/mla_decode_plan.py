@@ -78,13 +78,14 @@ class MlaDecodePlan(PlanTensors):
         kv_scale: float = 1.0,
         q_scale: float = 1.0,
         kv_scales: Any = None,
+        q_scales: Any = None,
         out: Any = None,
         lse: Any = None,
     ) -> tuple[Any, Any]:
         """(output, log-sum-exp) of its kernel on these tensors: `kernel(.., plan=plan)`."""
         return self.call(
             q, cache, block_table, cache_lengths, scale=scale, kv_scale=kv_scale,
-            q_scale=q_scale, kv_scales=kv_scales, plan=self, out=out, lse=lse,
+            q_scale=q_scale, kv_scales=kv_scales, q_scales=q_scales, plan=self, out=out, lse=lse,
         )  # fmt: skip
 
     @property

@@ -29,7 +29,7 @@ def launch(inputs, work, *, change=lambda text: text):
     """O and LSE as both kernels leave them, from poisoned memory; `change` plants a defect."""
     config, q = inputs.config, inputs.q
     o = np.full((*q.shape[:-1], 512), np.nan, BF16)
-    tokens = q.size // (config.num_heads * 576)
+    tokens = q.size // (config.num_heads * q.shape[-1])
     lse = np.full(tokens * config.num_heads, np.nan, np.float32)
     partial_o = np.full((max(work.slots, 1), 64, 512), np.nan, np.float32)
     partial_lse = np.full((max(work.slots, 1), 64), np.nan, np.float32)
@@ -48,6 +48,8 @@ def launch(inputs, work, *, change=lambda text: text):
         arguments["num_blocks"] = inputs.num_blocks
     if config.rope_aware:
         arguments["kv_scales"] = inputs.kv_scales
+        if config.rope_aware_queries:
+            arguments["q_scales"] = inputs.q_scales
     elif config.cache_dtype != "bf16":
         arguments["kv_scale"] = np.float32(inputs.kv_scale)
     run(change(text("mla_decode_sm90", config)), (len(work.items), 1), arguments)
@@ -91,6 +93,14 @@ def test_lengths(lengths):
         {"num_heads": 4, "num_kv_heads": 2, "q_len": 2},
         {"num_heads": 40, "cache_dtype": "fp8_rope_aware", "page_size": 1, "q_len": 2},
         {"num_heads": 8, "cache_dtype": "fp8_rope_aware", "page_size": 16},
+        {"num_heads": 40, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware", "q_len": 3},
+        {
+            "num_heads": 3,
+            "dtype": "fp8_rope_aware",
+            "cache_dtype": "fp8_rope_aware",
+            "page_size": 1,
+            "mask": "sliding_window_causal[70]",
+        },
         {
             "num_heads": 16,
             "dtype": "fp8_e4m3",
@@ -107,6 +117,14 @@ def test_lengths(lengths):
         {"num_heads": 8, "cache_dtype": "fp8_e4m3", "page_size": 128},
         {"num_heads": 40, "cache_dtype": "fp8_rope_aware", "page_size": 1, "q_len": 2},
         {"num_heads": 8, "cache_dtype": "fp8_rope_aware", "page_size": 16},
+        {"num_heads": 40, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware", "q_len": 3},
+        {
+            "num_heads": 3,
+            "dtype": "fp8_rope_aware",
+            "cache_dtype": "fp8_rope_aware",
+            "page_size": 1,
+            "mask": "sliding_window_causal[70]",
+        },
         {
             "num_heads": 16,
             "dtype": "fp8_e4m3",
