@@ -35,8 +35,8 @@ def mla_decode_sm90(k, s):
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
     held = s.choice("held", *((1,) if converted else (2, 1)),
                     comment="tiles of 64 columns of Q in registers")  # fmt: skip
-    early = s.choice("left_refill", *(("early", "late") if converted else ("late", "early")),
-                     comment="before the left one hands over its P, or behind it") == "early"  # fmt: skip
+    refill = s.choice("left_refill", *(("early", "late") if converted else ("late", "early")),
+                      comment="before the left one hands over its P, or behind it")  # fmt: skip
     boxed = k.page_size > 1  # what follows belongs to copies by box
     ahead = s.choice("ahead", *((0, 1) if boxed else (0,)),
                      comment="passes ahead that tiles are brought to L2")  # fmt: skip
@@ -61,12 +61,12 @@ def mla_decode_sm90(k, s):
         d.clean(i, left)
         d.rescale(i)
         d.pv(i, d.left)
-        if early:
+        if refill == "early":
             d.load_queries(i + 2, left)
             d.refill(d.left, i + 2)
         d.follow(i + 1)
         d.publish(i, d.p_left)
-        if not early:
+        if refill == "late":
             d.load_queries(i + 2, left)
             d.refill(d.left, i + 2)
         d.rescale(i + 1)

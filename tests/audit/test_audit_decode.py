@@ -13,7 +13,10 @@ FORMS = (
     ({"num_heads": 128, "q_len": 2}, {}),
     ({"num_heads": 128}, PREFETCHED),
     ({"num_heads": 12, "page_size": 32, "mask": "null", "q_len": 4}, {}),
-    ({"num_heads": 24, "page_size": 1, "num_kv_heads": 8, "mask": "sliding_window_causal[512]"}, {}),
+    (
+        {"num_heads": 24, "page_size": 1, "num_kv_heads": 8, "mask": "sliding_window_causal[512]"},
+        {},
+    ),
     ({"num_heads": 40, "page_size": 192, "q_len": 8, "mask": "sliding_window_causal[512]"}, {}),
     ({"num_heads": 16, "page_size": 1, "q_len": 2, "cache_dtype": "fp8_e4m3"}, {}),
 )

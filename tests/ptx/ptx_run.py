@@ -179,8 +179,8 @@ class Block:
             "vote": self._vote, "wgmma": self._wgmma, "ldmatrix": self._ldmatrix,
             "stmatrix": self._stmatrix, "mbarrier": self._mbarrier, "cp": self._cp,
             "fence": self._nothing, "griddepcontrol": self._nothing,
-            "setmaxnreg": self._nothing, "prefetch": self._nothing, "createpolicy": self._nothing, "prmt": self._prmt,
-            "mov": self._mov, "cvta": self._mov,
+            "setmaxnreg": self._nothing, "prefetch": self._nothing,
+            "createpolicy": self._nothing, "prmt": self._prmt, "mov": self._mov, "cvta": self._mov,
         }  # fmt: skip
         if name in special:
             return special[name]
