@@ -1,12 +1,12 @@
 """Hopper decode tuned on its GPU: default, best and other libraries, side by side in one run.
 
-    python benchmarks/tuning_hopper.py --scheduler ADDRESS [--trials 12] [--json FILE]
+    python benchmarks/tuning_hopper.py [--trials 12] [--store FILE] [--json FILE]
 
-Needs a Hopper GPU, torch, ptxas and the workers of a Dask scheduler (docs/tuning.md). All shapes
-are tuned at once, by as many tuners on one store. Then the default, the winner and every peer that
-is there are timed interleaved on the same tensors with a flushed L2, as `mlagen bench` does; who is
-wrong is not timed. Trials a minute: judged ones, builds and verification included, over the time
-that all searches took.
+Needs a Hopper GPU, torch and ptxas. All shapes are tuned at once, by as many tuners on one store,
+on the workers of `--scheduler ADDRESS` or on some that are started (a GPU, and those that build).
+Then the default, the winner and every peer that is there are timed interleaved on the same tensors
+with a flushed L2, as `mlagen bench` does; who is wrong is not timed. A store with trials of the
+same code shortens the searches. Lines are written as things happen.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+from tuning_host import Host, say  # noqa: E402
+
 SCHEMA = "mlagen.benchmark.tuning_hopper/1"
 SHAPES: tuple[tuple[dict[str, str], dict[str, int]], ...] = (
     ({"num_heads": "128"}, {"batch": 128, "keys": 8192}),
@@ -42,21 +46,30 @@ def tuned(
     from mlagen.tune.text import facts
 
     started = time.perf_counter()
+    last = [started]
+
+    def watch(progress: Any) -> None:
+        if time.perf_counter() - last[0] > 10:
+            last[0] = time.perf_counter()
+            say(fields, shape, f"{progress.judged} judged, {progress.running} in work",
+                f"gain {progress.gain}")  # fmt: skip
+
     request = Request(
         "mla_decode_sm90", fields, [f"{name}={size}" for name, size in shape.items()],
         target="sm_90a", sampler="descent", seconds=options.seconds, seed=options.seed,
         trials=options.trials, limit=60, scheduler=options.scheduler,
     )  # fmt: skip
-    result = tune(request, open_store(path))
-    print(fields, shape, f"{result.progress.judged} judged", facts(
-        result.study, result.trials, result.winner)[3:], flush=True)  # fmt: skip
+    result = tune(request, open_store(path), watch=watch)
+    say(fields, shape, f"{result.progress.judged} judged", facts(
+        result.study, result.trials, result.winner)[3:])  # fmt: skip
     winner = result.winner
     verdicts: dict[str, int] = {}
     for trial in result.trials:
         verdicts[trial.outcome.verdict] = verdicts.get(trial.outcome.verdict, 0) + 1
     seconds = result.progress.seconds
     return {
-        "fields": fields, "shape": shape, "judged": result.progress.judged, "verdicts": verdicts,
+        "fields": fields, "shape": shape, "judged": result.progress.judged,
+        "known": len(result.trials), "verdicts": verdicts,
         "space": result.described.space.size, "search_seconds": seconds,
         "trials_per_minute": 60 * result.progress.judged / max(seconds, 1e-9),
         "seconds": time.perf_counter() - started,
@@ -128,7 +141,8 @@ def beside(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scheduler", metavar="ADDRESS", required=True)
+    parser.add_argument("--scheduler", metavar="ADDRESS")
+    parser.add_argument("--builders", type=int, default=12, help="without a scheduler")
     parser.add_argument("--seconds", type=float, help="of search")
     parser.add_argument("--trials", type=int, help="of each shape")
     parser.add_argument("--shapes", type=int, default=len(SHAPES), help="the first so many")
@@ -147,29 +161,37 @@ def main() -> None:
             peers.append(peer)
         except PeerAbsent as error:
             absent[peer.name] = error.message
-    path = options.store or Path(tempfile.mkdtemp()) / "tuning.sqlite"
+    say(f"peers: {[peer.name for peer in peers]}, absent: {absent}")
+    folder = Path(tempfile.mkdtemp())
+    path = options.store or folder / "tuning.sqlite"
     shapes = SHAPES[: options.shapes]
+    host = Host(folder)
     started = time.perf_counter()
-    with ThreadPoolExecutor(len(shapes)) as pool:
-        rows = list(pool.map(lambda one: tuned(*one, options, path), shapes))
-        seconds = time.perf_counter() - started
-        kernels = [] if options.no_peers else list(pool.map(built, rows))
+    try:
+        if options.scheduler is None:
+            host.start(1, options.builders)
+            options.scheduler = host.address
+        with ThreadPoolExecutor(len(shapes)) as pool:
+            rows = list(pool.map(lambda one: tuned(*one, options, path), shapes))
+            seconds = time.perf_counter() - started
+            kernels = [] if options.no_peers else list(pool.map(built, rows))
+    finally:
+        host.close()  # its GPU worker must not share the GPU with what follows
     judged = sum(row["judged"] for row in rows)
     report = {
         "schema": SCHEMA, "absent": absent, "judged": judged, "seconds": seconds,
         "trials_per_minute": 60 * judged / seconds, "rows": rows,
     }  # fmt: skip
-    print(f"{judged} trials in {seconds:.1f} s, {60 * judged / seconds:.1f} a minute", flush=True)
+    say(f"{judged} trials in {seconds:.1f} s, {60 * judged / seconds:.1f} a minute")
     for number, row in enumerate(rows):
         if not options.no_peers:
             row |= beside(row, kernels[number], peers, options.repeats)
         names = ("fields", "shape", "judged", "verdicts", "changed", "tuned_ratio", "us",
                  "not_timed")  # fmt: skip
-        print({name: row.get(name) for name in names}, flush=True)
+        say({name: row.get(name) for name in names})
         if options.json:
             options.json.write_text(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     main()

@@ -15,6 +15,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TAG = "sm_90a"
+STARTED = time.monotonic()
+
+
+def say(*what: object) -> None:
+    """A line with the seconds since the start, at once."""
+    print(f"[{time.monotonic() - STARTED:6.1f}]", *what, flush=True)
 
 
 @dataclass

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 import tuning_rehearsal  # noqa: E402
-from tuning_host import TAG, Host  # noqa: E402
+from tuning_host import TAG, Host, say  # noqa: E402
 
 SCHEMA = "mlagen.benchmark.tuning_rates/1"
 KERNEL = "mla_decode_sm90"
@@ -46,14 +46,9 @@ SHAPES: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
     ({"num_heads": "128"}, ("batch=1", "keys=131072")),
     ({"num_heads": "128", "q_len": "2"}, ("batch=128", "keys=8192")),
 )
-STARTED = time.monotonic()
 LIMIT = 40.0  # seconds of a trial's stage
 WARM = 90.0  # seconds until all workers are there and warm
 GRACE = 20.0  # seconds for a window to end
-
-
-def say(*what: object) -> None:
-    print(f"[{time.monotonic() - STARTED:6.1f}]", *what, flush=True)
 
 
 class WindowOver(Exception):
