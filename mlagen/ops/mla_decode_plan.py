@@ -76,13 +76,14 @@ class MlaDecodePlan(PlanTensors):
         *,
         scale: float,
         kv_scale: float = 1.0,
+        q_scale: float = 1.0,
         out: Any = None,
         lse: Any = None,
     ) -> tuple[Any, Any]:
         """(output, log-sum-exp) of its kernel on these tensors: `kernel(.., plan=plan)`."""
         return self.call(
-            q, cache, block_table, cache_lengths, scale=scale, kv_scale=kv_scale, plan=self,
-            out=out, lse=lse,
+            q, cache, block_table, cache_lengths, scale=scale, kv_scale=kv_scale,
+            q_scale=q_scale, plan=self, out=out, lse=lse,
         )  # fmt: skip
 
     @property
