@@ -20,7 +20,8 @@ STARTED = time.monotonic()
 
 def say(*what: object) -> None:
     """A line with the seconds since the start, at once."""
-    print(f"[{time.monotonic() - STARTED:6.1f}]", *what, flush=True)
+    line = " ".join(map(str, what))
+    print(f"[{time.monotonic() - STARTED:6.1f}] {line}\n", end="", flush=True)  # one write
 
 
 @dataclass

@@ -38,6 +38,7 @@ from tuning_host import TAG, Host, say  # noqa: E402
 
 SCHEMA = "mlagen.benchmark.tuning_rates/1"
 KERNEL = "mla_decode_sm90"
+ON_GPU = ("context", "verify", "cost")  # stages of a trial
 SHAPES: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
     ({"num_heads": "128"}, ("batch=128", "keys=8192")),
     ({"num_heads": "128"}, ("batch=128", "keys=4096")),
@@ -206,7 +207,8 @@ def told(
         "a_minute": 60 * len(ends) / seconds,
         "first_after": ends[0] if ends else None,
         "a_minute_after_the_first": 60 * (len(ends) - 1) / (seconds - ends[0]) if ends else None,
-        "measuring": sum(stages.get("measure", [])) / (gpus * seconds),  # part of the workers' time
+        # The part of the time that GPUs' workers were at a trial.
+        "occupied": sum(sum(stages.get(name, [])) for name in ON_GPU) / (gpus * seconds),
         "stage_seconds": {name: statistics.median(took) for name, took in stages.items()},
         "measured_by": len(measuring), "tuners": dict(endings),
         "messages": sorted({t.outcome.message for t in trials if t.outcome.message})[:5],

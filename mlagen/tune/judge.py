@@ -213,8 +213,7 @@ def _predicted(job: Job, prepared: Prepared) -> Outcome:
 def _measured(job: Job, prepared: Prepared) -> Outcome:
     from mlagen.tune import measured
 
-    with prepared.progress.stage("measure"):
-        samples, cost, slow = measured.measure(job, prepared.artifact)
+    samples, cost, slow = measured.measure(job, prepared.artifact, prepared.progress.stage)
     if job.knobs == job.reference:
         cost = 1.0  # the unit: what its samples say beside that is noise
     if slow:

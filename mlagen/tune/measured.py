@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from mlagen.artifact import Artifact
@@ -70,21 +71,28 @@ def device(target: str) -> dict[str, Any]:
     return {"name": found.name, "units": found.multi_processor_count}
 
 
-def measure(job: Job, artifact: Artifact) -> tuple[dict[str, list[float]], float, bool]:
+def measure(
+    job: Job, artifact: Artifact, stage: Callable[[str], AbstractContextManager[None]]
+) -> tuple[dict[str, list[float]], float, bool]:
     """Seconds by "variant" and "reference", the cost, and whether it was clearly slower and not
-    timed to the end. WrongResultError: a result is wrong; then nothing is timed."""
+    timed to the end; `stage` notes how long what took. WrongResultError: a result is wrong; then
+    nothing is timed."""
     question = job.question
+    with stage("context"):
+        _torch().cuda.init()
     workload = _workload(question.problem_type)(question.problem, question.shape, job.beside)
-    workload.check(artifact, job.seed)
+    with stage("verify"):
+        workload.check(artifact, job.seed)
     reference = job.reference_artifact
     if reference is None or dict(job.reference) != reference.manifest.knobs:
         reference = build_artifact(
             question.kernel, question.problem, job.reference, target=question.target
         )
-    copies = _copies(workload.bytes)
-    calls = {name: workload.calls(one, copies)
-             for name, one in (("variant", artifact), ("reference", reference))}  # fmt: skip
-    samples = interleaved(calls, TorchClock(_torch()), keep="reference")
+    with stage("cost"):
+        copies = _copies(workload.bytes)
+        calls = {name: workload.calls(one, copies)
+                 for name, one in (("variant", artifact), ("reference", reference))}  # fmt: skip
+        samples = interleaved(calls, TorchClock(_torch()), keep="reference")
     slow = len(samples["variant"]) <= FEW_ROUNDS
     return samples, ratio(samples["variant"], samples["reference"]), slow
 
