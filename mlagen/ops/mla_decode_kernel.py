@@ -30,9 +30,7 @@ from mlagen.ops.mla_decode_tensors import (
 from mlagen.problem import MlaDecodeConfig
 from mlagen.problem.formats import scale_log2e
 from mlagen.problem.mla_decode_inputs import check_kv_scale, check_pages, check_scale
-from mlagen.problem.mla_decode_plan import BLOCK_ROWS, H200_SMS
-
-BLOCKS_A_ROW = 4  # of the merge kernel
+from mlagen.problem.mla_decode_plan import H200_SMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,13 +447,12 @@ class MlaDecodeKernel:
         ]
         if plan.merges is not None:
             merged = {name: tensors[name] for name in ("o", "lse")}
-            rows = min(BLOCK_ROWS, self.config.q_len * self.config.num_heads)
             launches.append(
                 Launch(
                     self._merge_artifact(),
                     {"merges": plan.merges, **work, **merged},
                     {"lse_stride": plan.lse_stride},
-                    {"merges": int(plan.merges.shape[0]), "lines": rows * BLOCKS_A_ROW},
+                    {"merges": int(plan.merges.shape[0])},
                 )
             )
         return launches

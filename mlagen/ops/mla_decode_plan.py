@@ -13,7 +13,7 @@ from mlagen.errors import ConfigError
 from mlagen.ops.mla_decode_known import fact
 from mlagen.ops.mla_decode_tensors import Memory
 from mlagen.problem import MlaDecodeConfig, MlaDecodeWork, plan_work
-from mlagen.problem.mla_decode_plan import BLOCK_ROWS, ITEM_INTS, Ints32
+from mlagen.problem.mla_decode_plan import BLOCK_ROWS, ITEM_INTS, Ints32, merge_blocks
 
 
 @dataclass(eq=False)
@@ -137,10 +137,11 @@ def make_plan(
     if room is not None:
         most = planned(room)
         # Shorter sequences may be split more often: as many items as can run at once, and again.
-        spare = 2 * blocks + len(most.splits) * -(-config.q_len * config.num_heads // BLOCK_ROWS)
+        row_blocks = len(most.items) - most.slots + len({*most.merges[:, 0].tolist()})
+        spare = 2 * blocks + row_blocks
         items = max(items, len(most.items) + spare)
-        merges = max(merges, len(most.merges) + spare)
         slots = max(slots, most.slots + spare)
+        merges = max(merges, merge_blocks(slots, row_blocks))
     return MlaDecodePlan(
         config=config,
         batch=len(work.splits),

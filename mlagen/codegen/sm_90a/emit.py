@@ -123,7 +123,8 @@ class Emitter:
     def _share(self) -> int:
         """Registers a thread starts with: the launch's even share of an SM's, in eights, at most
         what an instruction can name (CUDA guide, sm_90)."""
-        return min(65536 // self.schedule.threads // 8 * 8, 256)
+        resident = self.schedule.signature.resident
+        return min(65536 // (self.schedule.threads * resident) // 8 * 8, 256)
 
     def _instances(
         self,
