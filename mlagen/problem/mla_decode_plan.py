@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from mlagen.errors import ConfigError
 from mlagen.problem.mla_decode import TILE, MlaDecodeConfig
+from mlagen.problem.mla_decode_even import boundaries, even_counts
 
 Ints = npt.NDArray[np.int64]
 Ints32 = npt.NDArray[np.int32]
@@ -44,11 +45,6 @@ LINES_A_ROW = 2
 # once. Up to 512 blocks come of what 132 SMs compute at once.
 SPLITS_OF_WARPS = ((4, 0), (16, 2))
 OPEN_END = 2**31 - 1
-# Costs in tiles: of beginning and ending a block, of a partial result's fp32, of a merge kernel.
-# FlashMLA's scheduler counts 5 for the first.
-FIXED, PARTIAL, MERGING = 5, 2, 3
-GAIN = 0.98  # more splits must be faster by this factor
-SHORTEST = 4  # tiles of an even split
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,40 +205,8 @@ def _splits(
     per_sequence = np.array(
         [sum(1 for _ in _row_blocks(config, 0, np.array([0, n]), False)) for n in tokens], np.int64
     )
-    counts = _even_counts(tiles, per_sequence, blocks)
+    counts = even_counts(config, tiles, per_sequence, blocks)
     return tuple(
-        (0, *(int(a + i * n // count) for i in range(1, count)))
+        (0, *(a + first for first in boundaries(n, count)))
         for a, n, count in zip(low.tolist(), tiles.tolist(), counts.tolist(), strict=True)
     )
-
-
-def _even_counts(tiles: Ints, row_blocks: Ints, blocks: int) -> Ints:
-    """Splits of each sequence: those of the tried ones that are estimated to end first."""
-    total = int((tiles * row_blocks).sum())
-    best = np.ones(len(tiles), np.int64)
-    if not total:
-        return best
-    longest, started = int(tiles.max()), max(int(row_blocks.sum()), 1)
-    most = min(max(-(-4 * blocks // started), 4), 2 * blocks)
-    tried = {-(-longest // count) for count in range(1, most + 1)}
-    tried |= {round(total / blocks * share) for share in (0.25, 1 / 3, 0.5, 2 / 3, 1, 2)}
-    cost = None
-    for size in sorted({max(size, SHORTEST) for size in tried}, reverse=True):
-        counts = np.maximum(-(-tiles // size), 1)
-        estimated = _makespan(tiles, row_blocks, counts, blocks)
-        if cost is None or estimated < cost * GAIN:
-            best, cost = counts, estimated
-    return best
-
-
-def _makespan(tiles: Ints, row_blocks: Ints, counts: Ints, blocks: int) -> float:
-    """Estimated time of all items, longest first on `blocks` at once, in tiles: the end is not
-    before the average, nor before that of items that must follow each other on one."""
-    split = counts > 1
-    each = -(-tiles // counts) + FIXED + PARTIAL * split
-    work = np.sort(np.repeat(each, counts * row_blocks))[::-1]
-    if not len(work):
-        return 0.0
-    rounds = work[::blocks] * np.arange(1, -(-len(work) // blocks) + 1)
-    merging = MERGING if bool(split.any()) else 0
-    return float(max(work.sum() / blocks, int(rounds.max()))) + merging
