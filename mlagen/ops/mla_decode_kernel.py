@@ -14,6 +14,7 @@ from mlagen.launch import CudaLauncher, Launcher, LaunchReport
 from mlagen.launch.device_tensor import is_torch
 from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream
 from mlagen.ops.mla_decode_known import Key, KnownCalls
+from mlagen.ops.mla_decode_outputs import OutputMaker, Outputs
 from mlagen.ops.mla_decode_plan import MlaDecodePlan, PlanTensors, make_plan
 from mlagen.ops.mla_decode_tensors import (
     Memory,
@@ -105,6 +106,9 @@ class MlaDecodeKernel:
         self._plans: dict[Any, MlaDecodePlan] = {}
         self._workspaces: dict[Any, Workspace] = {}
         self._known = KnownCalls()
+        self._prepares = isinstance(self.launcher, GpuLauncher)
+        self._maker: OutputMaker | None = None
+        self._outputs: dict[tuple[int, ...], Outputs] = {}
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value}" for name, value in self.config.to_fields().items())
@@ -147,7 +151,7 @@ class MlaDecodeKernel:
             self.config,
             as_host("lengths", lengths),
             memory,
-            self.__call__,
+            self.enqueue,
             q_lens=None if q_lens is None else as_host("q_lens", q_lens),
             blocks=blocks,
             split_keys=split_keys,
@@ -192,9 +196,21 @@ class MlaDecodeKernel:
         checked: bool = False,
     ) -> tuple[Any, Any]:
         """Attention of `q` over the paged cache: (output, log-sum-exp). See `run`."""
-        bound, launches, out, lse = self._bound(
+        return self.enqueue(
             (q, cache, block_table, cache_lengths), (scale, kv_scale), plan, out, lse, checked
         )
+
+    def enqueue(
+        self,
+        tensors: tuple[Any, Any, Any, Any],
+        scales: tuple[float, float],
+        plan: PlanTensors | None,
+        out: Any,
+        lse: Any,
+        checked: bool = False,
+    ) -> tuple[Any, Any]:
+        """The same with q, cache, block table and lengths, and with both scales, together."""
+        bound, launches, out, lse = self._bound(tensors, scales, plan, out, lse, checked)
         if bound is not None:
             for launch in bound:
                 launch()
@@ -285,10 +301,8 @@ class MlaDecodeKernel:
         """What an equal call before launched, if there was one; how to remember this one, if that
         can be; and the outputs, which are made where they are missing."""
         torch = sys.modules.get("torch")
-        if torch is None or not isinstance(self.launcher, GpuLauncher):
-            return None, None, out, lse
         q, cache, block_table, cache_lengths = tensors
-        if not isinstance(q, torch.Tensor) or not q.is_cuda:
+        if torch is None or not self._prepares or not isinstance(q, torch.Tensor) or not q.is_cuda:
             return None, None, out, lse
         rank = 4 if plan is None or plan.tokens is None else 3
         if q.dim() != rank or type(scales[0]) is not float or type(scales[1]) is not float:
@@ -301,12 +315,10 @@ class MlaDecodeKernel:
         given = tuple(one for one in (out, lse) if one is not None)
         kind = out is None, lse is None
         if len(given) < 2:
-            shape = q.shape
-            if out is None:
-                out = q.new_empty((*shape[:-1], self.config.d_v))
-            if lse is None:
-                order = (shape[1], shape[0]) if rank == 3 else (shape[0], shape[2], shape[1])
-                lse = q.new_empty(order, dtype=torch.float32)
+            outputs = self._outputs_of(q) if plan is None else plan.outputs
+            if self._maker is None:
+                self._maker = OutputMaker(torch)
+            out, lse = self._maker(q, outputs, out, lse)
         looked_at = (*tensors, *given)
         try:
             key = (
@@ -316,6 +328,14 @@ class MlaDecodeKernel:
             return self._known.find(key, looked_at), (key, looked_at), out, lse
         except AttributeError:  # another library's tensor
             return None, None, out, lse
+
+    def _outputs_of(self, q: Any) -> Outputs:
+        """Of a call without a plan."""
+        batch, q_len, *_ = q.shape
+        found = self._outputs.get((batch, q_len))
+        if found is None:
+            found = self._outputs[batch, q_len] = Outputs.of(self.config, (batch, q_len))
+        return found
 
     def prepare(
         self,
