@@ -61,15 +61,16 @@ class MlaDecodeRun:
 
 class PreparedMlaDecode:
     """One call with all its arguments checked and packed. Calling it enqueues its kernels and
-    returns: nothing is allocated, copied or waited for, so that a graph can capture it."""
+    returns: nothing is allocated, copied or waited for, so that a graph can capture it.
+    `launches`: each kernel's own, the merge last."""
 
-    __slots__ = ("_launches", "lse", "output")
+    __slots__ = ("launches", "lse", "output")
 
     def __init__(self, launches: tuple[Callable[[], None], ...], output: Any, lse: Any) -> None:
-        self._launches, self.output, self.lse = launches, output, lse
+        self.launches, self.output, self.lse = launches, output, lse
 
     def __call__(self) -> None:
-        for launch in self._launches:
+        for launch in self.launches:
             launch()
 
 
