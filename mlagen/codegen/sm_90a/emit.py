@@ -79,9 +79,12 @@ class Emitter:
                            f"mov.u32 {cursor.phase}, {cursor.phase_at_start};")  # fmt: skip
         for operation in loop.prologue:
             self._operation(stream, operation, None, "prologue", Binding(0, False))
-        few = edge.first_looped > 1
-        self._code(stream, f"setp.lt.u32 %done, %tiles, {edge.first_looped if few else 1};",
-                   f"@%done bra {name}_{'FEW' if few else 'END'};")  # fmt: skip
+        # Not one "equals" after the other: ptxas makes a table of those, which costs a load.
+        few = range(1, edge.first_looped)  # tiles of runs without a pass in the loop
+        self._code(stream, f"setp.le.u32 %done, %tiles, {int(bool(few))};",
+                   f"@%done bra {name}_{'N1' if few else 'END'};")  # fmt: skip
+        for n in few[1:]:
+            self._code(stream, f"setp.le.u32 %done, %tiles, {n};", f"@%done bra {name}_N{n};")
         # Run lengths that show every section: the loop twice, and a drain for each remainder. What
         # runs of whole passes execute comes first and without a jump: one to code that no cache
         # holds waits a microsecond for DRAM.
@@ -104,25 +107,21 @@ class Emitter:
             self._code(stream, f"setp.eq.u32 %done, %last, {n % edge.step};",
                        f"@%done bra {name}_DRAIN{n % edge.step};")  # fmt: skip
         self._drain(loop, cursors, large[0])
-        if few or large[1:]:  # they have an end of their own, to which they jump
+        if few or large[1:]:  # these have an end of their own, to which they jump
             self._end(loop)
         for n in large[1:]:
             self._code(stream, f"{name}_DRAIN{n % edge.step}:")
             self._drain(loop, cursors, n)
             self._code(stream, f"bra {name}_END;")
-        if few:
-            self._heading(f"{role.name}, few tiles")
-            self._code(stream, f"{name}_FEW:", "setp.eq.u32 %done, %tiles, 0;",
-                       f"@%done bra {name}_END;")  # fmt: skip
-        # Not "equals": ptxas makes a table of those, which costs a load.
-        for n in range(edge.first_looped - 1, 1, -1):
-            self._code(stream, f"setp.ge.u32 %done, %tiles, {n};", f"@%done bra {name}_N{n};")
-        for n in range(1, edge.first_looped):
+        for n in reversed(few):
             self._code(stream, f"{name}_N{n}:")
+            if n == 1:
+                self._code(stream, "setp.eq.u32 %done, %tiles, 0;", f"@%done bra {name}_END;")
             instances = expand_loop([loop.cluster], edge, n)
             self._first_turn(loop, instances[0])
             self._instances(loop, cursors, instances, n)
-            self._code(stream, f"bra {name}_END;")
+            if n > 1:
+                self._code(stream, f"bra {name}_END;")
         self._code(stream, f"{name}_END:")
         self._end(loop)
 
