@@ -53,8 +53,8 @@ def mla_decode_sm90(k, s):
         d.rescale(i)
         d.pv(i, d.left)
         if converted:
-            d.load_queries(i + 2, left)
             d.refill(d.left, i + 2)
+            d.load_queries(i + 2, left)
         d.follow(i + 1)
         d.publish(i, d.p_left)
         if not converted:

@@ -50,8 +50,7 @@ class Judge:
             lab.host(case.cache[order.tolist()]),
             own,
             np.array([lengths[b] for b in self.sequences], np.int32),
-            case.scale,
-            case.kv_scale,
+            **case.scales,
         )
         self.expected = exact(self.inputs, heads=self.heads)
 

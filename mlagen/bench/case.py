@@ -17,7 +17,7 @@ Call = Callable[[], Any]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Tensors that all contenders of a workload share: `q` [B, q_len, H, 576] bf16, `cache` [pages,
+    """Tensors that all contenders of a workload share: `q` [B, q_len, H, 576], `cache` [pages,
     page, KV heads, 576], `table` [B, pages] and `lengths` [B] int32."""
 
     workload: Workload
@@ -27,6 +27,12 @@ class Case:
     lengths: Any
     scale: float = MODEL_SCALE
     kv_scale: float = 1.0
+    q_scale: float = 1.0
+
+    @property
+    def scales(self) -> dict[str, Any]:
+        """What our call is given by name besides its tensors."""
+        return {"scale": self.scale, "kv_scale": self.kv_scale, "q_scale": self.q_scale}
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,7 +75,9 @@ class CudaLab:
         lengths = torch.tensor(workload.lengths, dtype=torch.int32)
         columns = config.pages(workload.keys)
         count = workload.batch * columns
-        kind = torch.bfloat16 if config.cache_dtype == "bf16" else torch.float8_e4m3fn
+        kinds = {"bf16": torch.bfloat16, "fp8_e4m3": torch.float8_e4m3fn}
+        kind = kinds[config.cache_dtype]
+        q = normal((workload.batch, config.q_len, config.num_heads, config.d_qk))
         try:
             cache = torch.empty(
                 (count, config.page_size, config.num_kv_heads, config.d_qk), dtype=kind,
@@ -94,7 +96,7 @@ class CudaLab:
         order = torch.randperm(count, device="cuda", generator=made)
         return Case(
             workload,
-            q=normal((workload.batch, config.q_len, config.num_heads, config.d_qk)).bfloat16(),
+            q=q.to(kinds[config.dtype]),
             cache=cache,
             table=order.int().view(workload.batch, columns),
             lengths=lengths.cuda(),
@@ -103,9 +105,8 @@ class CudaLab:
     def ours(self, case: Case) -> Ours:
         plan = self.kernel.plan(case.workload.lengths)
         step = self.kernel.prepare(
-            case.q, case.cache, case.table, case.lengths, scale=case.scale,
-            kv_scale=case.kv_scale, plan=plan,
-        )  # fmt: skip
+            case.q, case.cache, case.table, case.lengths, **case.scales, plan=plan
+        )
         for tensor in (step.output, step.lse, plan.partial_o, plan.partial_lse):
             tensor.fill_(float("nan"))
 

@@ -66,13 +66,15 @@ class Workload:
         config = self.config
         rows = self.batch * config.q_len * config.num_heads
         cached = self.read * config.num_kv_heads * config.d_qk * ELEMENT_BYTES[config.cache_dtype]
-        return cached + rows * (config.d_qk + config.d_v) * ELEMENT_BYTES["bf16"]
+        queries = config.d_qk * ELEMENT_BYTES[config.dtype]
+        return cached + rows * (queries + config.d_v * ELEMENT_BYTES[config.output_dtype])
 
     def __str__(self) -> str:
         c = self.config
         keys = f"{self.keys}" if self.least is None else f"{self.least}..{self.keys}"
         kv = f"/{c.num_kv_heads}" if c.num_kv_heads > 1 else ""
         text = f"b={self.batch} h={c.num_heads}{kv} s_q={c.q_len} keys={keys} page={c.page_size}"
+        text += f" q {c.dtype}" if c.dtype != "bf16" else ""
         return text + (f" {c.cache_dtype}" if c.cache_dtype != "bf16" else "")
 
 

@@ -57,16 +57,17 @@ def flash_mla_with_kvcache(
     topk_length: Any = None,
     extra_topk_length: Any = None,
     *,
+    descale_q: Any = None,
     descale_k: Any = None,
 ) -> tuple[Any, Any]:
     """(out [B, s_q, H, 512] bf16, lse [B, H, s_q] fp32, +inf for a row without keys) of dense
     decoding.
 
-    `q` [B, s_q, H, 576] bf16, `k_cache` [num_blocks, page, KV heads, 576] bf16 or e4m3,
+    `q` [B, s_q, H, 576] bf16 or e4m3, `k_cache` [num_blocks, page, KV heads, 576] bf16 or e4m3,
     `block_table` [B, pages] and `cache_seqlens` [B] int32. `softmax_scale`: q.shape[-1] ** -0.5
-    where it is not given. `descale_k`: what numbers of an e4m3 cache are multiples of. The first
-    call with a schedule reads the lengths and waits for the GPU; later ones, and a graph of them,
-    do not. A `q` or `block_table` with gaps is copied.
+    where it is not given. `descale_q`, `descale_k`: what numbers of an e4m3 q and cache are
+    multiples of. The first call with a schedule reads the lengths and waits for the GPU; later
+    ones, and a graph of them, do not. A `q` or `block_table` with gaps is copied.
 
     Raises ConfigError for what no kernel takes, UnsupportedError for sparse attention.
     """
@@ -107,6 +108,7 @@ def flash_mla_with_kvcache(
     out, lse = kernel(
         q.contiguous(), k_cache, block_table.contiguous(), cache_seqlens, scale=scale,
         plan=meta.plan, kv_scale=1.0 if descale_k is None else float(descale_k),
+        q_scale=1.0 if descale_q is None else float(descale_q),
     )  # fmt: skip
     # One kernel: it leaves NaN and +inf as they are and turns -inf around.
     return out, lse.nan_to_num_(nan=float("nan"), posinf=float("inf"), neginf=float("inf"))

@@ -25,7 +25,8 @@ class TensorMap:
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One kernel argument at byte `offset` of the kernel-argument segment. `dtype`: of a pointer's
-    tensor, where the launcher should check it."""
+    tensor, where the launcher should check it. `align`: bytes that the pointer must be a multiple
+    of."""
 
     name: str
     offset: int
@@ -33,6 +34,7 @@ class Argument:
     access: Literal["read", "write", "value"]
     dtype: str = ""
     tensor_map: TensorMap | None = None
+    align: int = 1
 
     @property
     def size(self) -> int:
@@ -61,18 +63,22 @@ class Signature:
 def pack(*arguments: tuple[str, str | TensorMap, str]) -> tuple[Argument, ...]:
     """Arguments (name, kind, access) laid out one after another, each on its own alignment.
 
-    A tensor map stands in place of its kind. A pointer may name its tensor's dtype: "pointer:bf16".
+    A tensor map stands in place of its kind. A pointer may name its tensor's dtype and the bytes
+    that it must be a multiple of: "pointer:bf16@16".
     """
     offset = 0
     packed = []
     for name, what, access in arguments:
-        kind, _, dtype = ("tensor_map", "", "") if isinstance(what, TensorMap) else (
+        kind, _, more = ("tensor_map", "", "") if isinstance(what, TensorMap) else (
             what.partition(":")
         )  # fmt: skip
+        dtype, _, multiple = more.partition("@")
         size = SIZES[kind]
         align = 64 if kind == "tensor_map" else size
         offset = -(-offset // align) * align
         box = what if isinstance(what, TensorMap) else None
-        packed.append(Argument(name, offset, kind, access, dtype, box))  # type: ignore[arg-type]
+        packed.append(
+            Argument(name, offset, kind, access, dtype, box, int(multiple or 1))  # type: ignore[arg-type]
+        )
         offset += size
     return tuple(packed)

@@ -42,7 +42,6 @@ from mlagen.kernels.mla_decode_signature import (
     COLUMNS,
     ROWS,
     SYMBOL,
-    refuse_unsupported,
     signature,
 )
 from mlagen.problem import MlaDecodeConfig
@@ -50,8 +49,9 @@ from mlagen.problem.mla_decode import TILE
 from mlagen.problem.mla_decode_plan import ITEM_BYTES
 
 SLOTS = 2  # the even and the odd tile
-CONVERTERS = 128  # threads of the warpgroup that turns an e4m3 cache into bf16
+CONVERTERS = 128  # threads of a warpgroup that turns e4m3 into bf16
 RAW_WORDS = 16  # registers that each of them needs: 64 x 128 numbers
+QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
 FLOAT = 4  # bytes
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
 # the rows, the distance to the next 64 columns is added.
@@ -78,7 +78,6 @@ class MlaDecode:
         boxes: int,
         held: int,
     ) -> None:
-        refuse_unsupported(k)
         self.held, self.feeder = held, feeder
         self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
         # Whether rows of a block see different keys: those of several tokens.
@@ -102,12 +101,15 @@ class MlaDecode:
             for j in range(self.parts)
         ]
         self.query, self.query_held = (
-            s.smem.handoff(name, *tiles, producer=names[0], consumer=names, resident=True)
+            s.smem.handoff(
+                name, *tiles, producer=names[0], consumer=names, resident=True,
+                gatherers=CONVERTERS if self.k.dtype != "bf16" else 0,
+            )
             for name, tiles in (
                 ("query", self.queries[: -self.held]),
                 ("query held", self.queries[-self.held :]),
             )
-        )
+        )  # fmt: skip
         middle = self.value_parts // 2
         self.staged = (
             s.smem.scratch("O left", *self.queries[:middle]),
@@ -195,10 +197,11 @@ class MlaDecode:
             ("column_major", ".b64", "descriptor of SMEM read across its rows (MN-major)"),
             ("table", ".b64", "this sequence's row of the block table"),
             ("entries", ".b32", "entries of that row which the sequence uses"),
-            ("map_q", ".b64", "tensor map of q"),
             ("cache", ".b64", "the cache, this KV head's columns of a thread" if feed.gatherers
              else "tensor map of the cache"),
         ]  # fmt: skip
+        if k.dtype == "bf16":
+            singles.append(("map_q", ".b64", "tensor map of q"))
         if feed.gatherers:
             singles.append(("keys", ".b32", "keys of the sequence"))
         if k.num_kv_heads > 1 and not feed.gatherers:
@@ -230,15 +233,18 @@ class MlaDecode:
         )  # fmt: skip
 
     def load_queries(self, tile: Tile, role: WarpRole) -> None:
-        """The block's 64 rows of Q, once, with the first tile. Rows behind the item's own are of
-        others, or zero where there are none."""
+        """The block's 64 rows of Q, once, with the first tile; e4m3 becomes bf16 on the way. Rows
+        behind the item's own are of others or zero."""
+        handoffs = (self.query, self.query_held)
         self._record(
             "load_queries", tile, role=role, domain="first",
+            template="load_queries" if self.k.dtype == "bf16" else "read_queries",
             loads=[
                 (handoff, [(tile, COLUMNS * self.queries.index(tile)) for tile in handoff.tiles])
-                for handoff in (self.query, self.query_held)
+                for handoff in handoffs
             ],
-            defines=(Value(self.query.name), Value(self.query_held.name)),
+            handoffs=handoffs, tiles_=self.queries, together=QUERY_LOADS,
+            defines=tuple(Value(handoff.name) for handoff in handoffs),
         )  # fmt: skip
 
     def clear(self) -> None:

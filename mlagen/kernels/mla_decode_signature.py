@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import TensorMap, pack
-from mlagen.errors import ConfigError
 from mlagen.kernels.mla_decode_feed import Feed
 from mlagen.problem import MlaDecodeConfig
 
 ROWS = 64  # query rows a block: one wgmma M
 COLUMNS = 64  # bf16 columns of a 128-byte tile
+VECTOR = 16  # bytes that a thread loads at once
 # Tools find FlashMLA's kernel in a profile by this part of its name.
 SYMBOL = "mlagen_flash_fwd_splitkv_mla_kernel_sm90"
 
@@ -17,22 +17,30 @@ SYMBOL = "mlagen_flash_fwd_splitkv_mla_kernel_sm90"
 def signature(k: MlaDecodeConfig, threads: int) -> Signature:
     """One block a work item (`mlagen.problem.mla_decode_plan`).
 
-    q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map; o
+    q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, a q of
+    e4m3 and a cache of single rows by pointer; o
     [tokens * H, 512]; partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64], log2 units,
     of items that are a part of their sequence. `lse_stride`: elements of lse from head to head.
-    `kv_scale`: what multiplies O where the cache holds multiples of it; `scale_log2e` has it too.
+    `kv_scale`: what multiplies O where the cache holds multiples of it; `scale_log2e` has it too,
+    and the scale of an e4m3 q.
     """
     feed = Feed.of(k)
     width = k.num_kv_heads * k.d_qk
     box = TensorMap("cache", k.cache_dtype, width, feed.box_columns, feed.box_rows)
     pool: tuple[tuple[str, str | TensorMap, str], ...] = (("cache", box, "read"),)
     if feed.gatherers:
-        pool = (("cache", f"pointer:{k.cache_dtype}", "read"), ("num_blocks", "u32", "value"))
+        pool = (
+            ("cache", f"pointer:{k.cache_dtype}@{VECTOR}", "read"),
+            ("num_blocks", "u32", "value"),
+        )
     if k.cache_dtype != "bf16":
         pool = (*pool, ("kv_scale", "f32", "value"))
+    queries: str | TensorMap = f"pointer:{k.dtype}@{VECTOR}"
+    if k.dtype == "bf16":
+        queries = TensorMap("q", k.dtype, k.d_qk, COLUMNS, ROWS)
     return Signature(
         pack(
-            ("q", TensorMap("q", k.dtype, k.d_qk, COLUMNS, ROWS), "read"),
+            ("q", queries, "read"),
             *pool,
             ("items", "pointer:int32", "read"),
             ("block_table", "pointer:int32", "read"),
@@ -48,17 +56,3 @@ def signature(k: MlaDecodeConfig, threads: int) -> Signature:
         grid=(("items", 1),),
         block=(threads, 1, 1),
     )
-
-
-def refuse_unsupported(k: MlaDecodeConfig) -> None:
-    """ConfigError for a valid problem that this kernel is not generated for, naming what it is."""
-    for name, value, made in (
-        ("dtype", k.dtype != "bf16", "bf16"),
-        ("output_dtype", k.output_dtype != "bf16", "bf16"),
-    ):
-        if value:
-            raise ConfigError(
-                f"{name}={getattr(k, name)} is a valid MlaDecodeConfig, but mla_decode_sm90 does "
-                f"not make it",
-                hint=f"{name} generated: {made}",
-            )

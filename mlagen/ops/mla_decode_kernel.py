@@ -30,7 +30,12 @@ from mlagen.ops.mla_decode_tensors import (
 )
 from mlagen.problem import MlaDecodeConfig
 from mlagen.problem.formats import scale_log2e
-from mlagen.problem.mla_decode_inputs import check_kv_scale, check_pages, check_scale
+from mlagen.problem.mla_decode_inputs import (
+    Stored,
+    check_pages,
+    check_scale,
+    check_stored,
+)
 from mlagen.problem.mla_decode_plan import H200_SMS
 
 
@@ -191,26 +196,26 @@ class MlaDecodeKernel:
         *,
         scale: float,
         kv_scale: float = 1.0,
+        q_scale: float = 1.0,
         plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
         checked: bool = False,
     ) -> tuple[Any, Any]:
         """Attention of `q` over the paged cache: (output, log-sum-exp). See `run`."""
-        return self.enqueue(
-            (q, cache, block_table, cache_lengths), (scale, kv_scale), plan, out, lse, checked
-        )
+        tensors, scales = (q, cache, block_table, cache_lengths), (scale, kv_scale, q_scale)
+        return self.enqueue(tensors, scales, plan, out, lse, checked)
 
     def enqueue(
         self,
         tensors: tuple[Any, Any, Any, Any],
-        scales: tuple[float, float],
+        scales: tuple[float, float, float],
         plan: PlanTensors | None,
         out: Any,
         lse: Any,
         checked: bool = False,
     ) -> tuple[Any, Any]:
-        """The same with q, cache, block table and lengths, and with both scales, together."""
+        """The same with q, cache, block table and lengths, and with all scales, together."""
         bound, launches, out, lse = self._bound(tensors, scales, plan, out, lse, checked)
         if bound is not None:
             for launch in bound:
@@ -229,6 +234,7 @@ class MlaDecodeKernel:
         *,
         scale: float,
         kv_scale: float = 1.0,
+        q_scale: float = 1.0,
         plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
@@ -240,8 +246,8 @@ class MlaDecodeKernel:
         `cache` [num_blocks, page_size, KV heads, 576], `block_table` [B, max_pages] and
         `cache_lengths` [B] int32, contiguous, on one GPU; see `MlaDecodeInputs`. `scale` multiplies
         the dot products. It has no default: it is the model's (192 ** -0.5 for 128 + 64 columns a
-        head), which the width 576 does not tell. `kv_scale`: what numbers of an e4m3 cache are
-        multiples of.
+        head), which the width 576 does not tell. `kv_scale` and `q_scale`: what numbers of an e4m3
+        cache and of an e4m3 q are multiples of.
 
         `out` like q but 512 wide, bf16, and `lse` [B, H, q_len] (or [H, tokens]) fp32 are written
         to and returned. They are made where they are not given, which torch tensors only allow.
@@ -254,7 +260,12 @@ class MlaDecodeKernel:
         launched.
         """
         bound, launches, out, lse = self._bound(
-            (q, cache, block_table, cache_lengths), (scale, kv_scale), plan, out, lse, checked
+            (q, cache, block_table, cache_lengths),
+            (scale, kv_scale, q_scale),
+            plan,
+            out,
+            lse,
+            checked,
         )
         if bound is None:
             reports = [self.launcher.launch(one.artifact, **one.given) for one in launches]
@@ -270,7 +281,7 @@ class MlaDecodeKernel:
     def _bound(
         self,
         tensors: tuple[Any, Any, Any, Any],
-        scales: tuple[float, float],
+        scales: tuple[float, float, float],
         plan: PlanTensors | None,
         out: Any,
         lse: Any,
@@ -294,7 +305,7 @@ class MlaDecodeKernel:
     def _like_before(
         self,
         tensors: tuple[Any, Any, Any, Any],
-        scales: tuple[float, float],
+        scales: tuple[float, float, float],
         plan: PlanTensors | None,
         out: Any,
         lse: Any,
@@ -306,7 +317,8 @@ class MlaDecodeKernel:
         if torch is None or not self._prepares or not isinstance(q, torch.Tensor) or not q.is_cuda:
             return None, None, out, lse
         rank = 4 if plan is None or plan.tokens is None else 3
-        if q.dim() != rank or type(scales[0]) is not float or type(scales[1]) is not float:
+        a, b, c = scales
+        if q.dim() != rank or not type(a) is type(b) is type(c) is float:
             return None, None, out, lse
         # Without a plan it is the usual one, which shapes, device and stream determine.
         of_plan = ("usual", _stream(q)) if plan is None else plan.key
@@ -347,6 +359,7 @@ class MlaDecodeKernel:
         *,
         scale: float,
         kv_scale: float = 1.0,
+        q_scale: float = 1.0,
         plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
@@ -354,7 +367,15 @@ class MlaDecodeKernel:
     ) -> PreparedMlaDecode:
         """The same call, checked and packed but not launched."""
         output, log_sum, launches = self._launches(
-            q, cache, block_table, cache_lengths, (scale, kv_scale), plan, out, lse, checked
+            q,
+            cache,
+            block_table,
+            cache_lengths,
+            (scale, kv_scale, q_scale),
+            plan,
+            out,
+            lse,
+            checked,
         )
         prepare: Any = self.launcher
         return PreparedMlaDecode(
@@ -369,7 +390,7 @@ class MlaDecodeKernel:
         cache: Any,
         block_table: Any,
         cache_lengths: Any,
-        scales: tuple[float, float],
+        scales: tuple[float, float, float],
         plan: PlanTensors | None,
         out: Any,
         lse: Any,
@@ -422,7 +443,7 @@ class MlaDecodeKernel:
                     raise ConfigError(f"{label} overlaps {what} in memory", hint="pass another")
             tensors[name] = given
         number = check_scale(scales[0])
-        of_cache = check_kv_scale(config, scales[1], number)
+        stored = check_stored(config, number, scales[1], scales[2])
         if checked and batch:
             check_pages(
                 config,
@@ -438,7 +459,7 @@ class MlaDecodeKernel:
         return (
             output,
             log_sum,
-            self._of_plan(plan, tensors, max_pages, num_blocks, (number, of_cache)),
+            self._of_plan(plan, tensors, max_pages, num_blocks, number, stored),
         )
 
     def _of_plan(
@@ -447,15 +468,16 @@ class MlaDecodeKernel:
         tensors: dict[str, Any],
         max_pages: int,
         num_blocks: int,
-        scales: tuple[float, float],
+        scale: float,
+        stored: Stored,
     ) -> list[Launch]:
         work = {"partial_o": plan.partial_o, "partial_lse": plan.partial_lse}
         numbers: dict[str, int | float] = {
             "max_pages": max_pages,
             "num_blocks": num_blocks,
             "lse_stride": plan.lse_stride,
-            "scale_log2e": scale_log2e(scales[0] * scales[1]),
-            "kv_scale": scales[1],
+            "scale_log2e": scale_log2e(scale * stored.kv * stored.q),
+            "kv_scale": stored.kv,
         }
         named = {arg.name for arg in self.artifact.manifest.args}
         launches = [

@@ -84,11 +84,13 @@ class MlaDecodePlan(PlanTensors):
         *,
         scale: float,
         kv_scale: float = 1.0,
+        q_scale: float = 1.0,
         out: Any = None,
         lse: Any = None,
     ) -> tuple[Any, Any]:
         """(output, log-sum-exp) of its kernel on these tensors: `kernel(.., plan=plan)`."""
-        return self.call((q, cache, block_table, cache_lengths), (scale, kv_scale), self, out, lse)
+        tensors = (q, cache, block_table, cache_lengths)
+        return self.call(tensors, (scale, kv_scale, q_scale), self, out, lse)
 
     @property
     def splits(self) -> tuple[tuple[int, ...], ...]:

@@ -16,7 +16,7 @@ from mlagen.problem import MlaDecodeConfig
 
 # By the address of their items, which is theirs as long as they live.
 _PLANS: WeakValueDictionary[int, MlaDecodePlan] = WeakValueDictionary()
-CACHE_TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
+TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
 
 
 @cache
@@ -33,15 +33,22 @@ def _built(config: MlaDecodeConfig) -> MlaDecodeKernel:
 
 @cache
 def _known(
-    heads: int, columns: int, page: int, kv_heads: int, dtype: Any, mask: str, q_len: int
+    heads: int,
+    columns: int,
+    page: int,
+    kv_heads: int,
+    dtype: Any,
+    cache_dtype: Any,
+    mask: str,
+    q_len: int,
 ) -> MlaDecodeKernel:
-    kind = CACHE_TYPES.get(str(dtype))
-    if kind is None:
-        raise ConfigError(f"cache has dtype {dtype}", hint=f"dtypes: {', '.join(CACHE_TYPES)}")
+    for name, given in (("q", dtype), ("cache", cache_dtype)):
+        if str(given) not in TYPES:
+            raise ConfigError(f"{name} has dtype {given}", hint=f"dtypes: {', '.join(TYPES)}")
     return _built(
         MlaDecodeConfig(
             num_heads=heads, num_kv_heads=kv_heads, d_qk=columns, page_size=page, q_len=q_len,
-            mask=mask, cache_dtype=kind,
+            mask=mask, dtype=TYPES[str(dtype)], cache_dtype=TYPES[str(cache_dtype)],
         )
     )  # fmt: skip
 
@@ -56,7 +63,7 @@ def decode_kernel(q: Any, kv_cache: Any, *, mask: str, q_len: int) -> MlaDecodeK
             hint="q [B, q_len, H, 576] or [tokens, H, 576], "
             "cache [num_blocks, page_size, KV heads, 576]",
         )
-    return _known(shape[-2], shape[-1], pool[1], pool[2], kv_cache.dtype, mask, q_len)
+    return _known(shape[-2], shape[-1], pool[1], pool[2], q.dtype, kv_cache.dtype, mask, q_len)
 
 
 def mla_decode(
@@ -68,6 +75,7 @@ def mla_decode(
     *,
     mask: str = "causal",
     kv_scale: float = 1.0,
+    q_scale: float = 1.0,
     plan: MlaDecodePlan | None = None,
 ) -> tuple[Any, Any]:
     """Attention of `q` over a paged cache: (output, log-sum-exp); see `MlaDecodeKernel.run`.
@@ -77,11 +85,11 @@ def mla_decode(
     """
     arguments = (q, kv_cache, block_table, cache_lengths)
     if plan is None:
-        out, lse = DECODE(*arguments, scale, mask, kv_scale)
+        out, lse = DECODE(*arguments, scale, mask, kv_scale, q_scale)
     else:
         out, lse = DECODE_PLANNED(
             *arguments, plan.items, plan.merges, plan.partial_o, plan.partial_lse,
-            plan.config.q_len, scale, plan.config.mask, kv_scale,
+            plan.config.q_len, scale, plan.config.mask, kv_scale, q_scale,
         )  # fmt: skip
     return out, lse
 
@@ -99,20 +107,21 @@ def plan_mla_decode(
 
 
 def _decode(
-    q: Any, kv_cache: Any, table: Any, lengths: Any, scale: float, mask: str, kv_scale: float
-) -> tuple[Any, Any]:
+    q: Any, kv_cache: Any, table: Any, lengths: Any, scale: float, mask: str, kv_scale: float,
+    q_scale: float,
+) -> tuple[Any, Any]:  # fmt: skip
     if len(q.shape) != 4:
         raise ConfigError(
             f"q has shape {tuple(q.shape)}: packed queries need a plan",
             hint="plan_mla_decode(.., q_lens=..) makes it",
         )
     kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q.shape[1])
-    return kernel(q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale)
+    return kernel(q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale)
 
 
 def _planned(
     q: Any, kv_cache: Any, table: Any, lengths: Any, items: Any, merges: Any, partial_o: Any,
-    partial_lse: Any, q_len: int, scale: float, mask: str, kv_scale: float,
+    partial_lse: Any, q_len: int, scale: float, mask: str, kv_scale: float, q_scale: float,
 ) -> tuple[Any, Any]:  # fmt: skip
     kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q_len)
     known = _PLANS.get(items.data_ptr())
@@ -121,7 +130,9 @@ def _planned(
         and known.config is kernel.config
         and _is_of(known, partial_o, partial_lse)
     ):
-        return known.run(q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale)
+        return known.run(
+            q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale
+        )
     plan = PlanTensors(
         config=kernel.config,
         batch=lengths.shape[0],
@@ -131,7 +142,9 @@ def _planned(
         partial_o=partial_o,
         partial_lse=partial_lse,
     )
-    return kernel(q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, plan=plan)
+    return kernel(
+        q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale, plan=plan
+    )
 
 
 def _is_of(plan: MlaDecodePlan, partial_o: Any, partial_lse: Any) -> bool:
@@ -144,13 +157,13 @@ def _is_of(plan: MlaDecodePlan, partial_o: Any, partial_lse: Any) -> bool:
 
 def _shapes(q: Any, *_: Any) -> tuple[Any, Any]:
     *rows, heads, _ = q.shape
-    out = q.new_empty((*rows, heads, 512))
+    out = q.new_empty((*rows, heads, 512), dtype=torch.bfloat16)
     order = (heads, *rows) if len(rows) == 1 else (rows[0], heads, rows[1])
     return out, q.new_empty(order, dtype=torch.float32)
 
 
 _TENSORS = "Tensor q, Tensor cache, Tensor block_table, Tensor cache_lengths"
-_NUMBERS = "float scale, str mask, float kv_scale"
+_NUMBERS = "float scale, str mask, float kv_scale, float q_scale"
 # Not `torch.library.custom_op`: its wrappers in Python take several times as long as a call.
 _LIBRARY = torch.library.Library("mlagen", "FRAGMENT")
 

@@ -5,6 +5,9 @@ value as well, and the last 64 carry the rotary part. The cache is a pool of pag
 page_size, num_kv_heads, 576]`, one KV head as a rule; a table says which pages a sequence owns.
 Lengths, the batch and the softmax scale are given at run time.
 
+*Rope-aware* rows are stored in 640 bytes: the 512 latent columns in e4m3, in multiples of a scale
+of the row's own, and behind them the 64 rotary ones in bf16, divided by that scale.
+
 The log-sum-exp of every row is an output too: fp32, natural logarithm, -inf for a row without keys.
 """
 
@@ -20,8 +23,10 @@ from mlagen.problem.fields import from_fields, integer, listed
 from mlagen.problem.masks import CAUSAL, ChunkedCausal, Mask, SlidingWindowCausal
 
 D_QK, D_V = 576, 512
-DTYPES = ("bf16",)
-CACHE_DTYPES = ("bf16", "fp8_e4m3")
+Q_DTYPES = ("bf16", "fp8_e4m3")
+ROPE_AWARE = "fp8_rope_aware"
+CACHE_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
+OUTPUT_DTYPES = ("bf16",)
 MAX_HEADS = 128
 MAX_KV_HEADS = 8
 MAX_Q_LEN = 8
@@ -43,10 +48,11 @@ class MlaDecodeConfig:
     d_v: int = D_V  # leading columns of a cache row that are its value; columns of the output
     page_size: int = 64  # rows a page
     q_len: int = 1  # new tokens a sequence; the most of them where their number varies
-    dtype: str = "bf16"  # of the queries
+    dtype: str = "bf16"  # of the queries; fp8_e4m3: they are multiples of one scale
     output_dtype: str = "bf16"
     mask: str = str(CAUSAL)  # null, causal or sliding_window_causal[W]
-    cache_dtype: str = "bf16"  # fp8_e4m3: numbers of the cache are multiples of one scale
+    # fp8_e4m3: numbers of the cache are multiples of one scale; fp8_rope_aware: see above
+    cache_dtype: str = "bf16"
 
     def __post_init__(self) -> None:
         for name in ("num_heads", "num_kv_heads", "d_qk", "d_v", "page_size", "q_len"):
@@ -54,7 +60,9 @@ class MlaDecodeConfig:
         self._check_widths()
         self._check_heads()
         self._check_pages()
-        legal = {"dtype": DTYPES, "output_dtype": DTYPES, "cache_dtype": CACHE_DTYPES}
+        legal = {
+            "dtype": Q_DTYPES, "output_dtype": OUTPUT_DTYPES, "cache_dtype": CACHE_DTYPES
+        }  # fmt: skip
         for name, types in legal.items():
             if getattr(self, name) not in types:
                 raise ConfigError(
@@ -135,6 +143,21 @@ class MlaDecodeConfig:
     def d_rope(self) -> int:
         """Rotary columns of a query and of a cache row: those that are not value."""
         return self.d_qk - self.d_v
+
+    @property
+    def rope_aware(self) -> bool:
+        """Whether the cache's rows are rope-aware, each with a scale."""
+        return self.cache_dtype == ROPE_AWARE
+
+    @property
+    def cache_element(self) -> str:
+        """The type of the cache's tensor: rope-aware rows are one of bytes, of e4m3 by name."""
+        return "fp8_e4m3" if self.rope_aware else self.cache_dtype
+
+    @property
+    def cache_columns(self) -> int:
+        """Elements of a row in the cache's tensor."""
+        return self.d_v + 2 * self.d_rope if self.rope_aware else self.d_qk
 
     def pages(self, length: int) -> int:
         """Pages that `length` rows take."""

@@ -3,7 +3,7 @@
 It knows the formats, Hopper's arithmetic and that tiles of 64 keys are walked in their order with a
 maximum that moves at once (`mla_decode_math`). The bound, with w the softmax weights:
 
-* **P.** Each P_j is rounded to bf16, a factor 1 + e_j, |e_j| <= 2^-8, while the row sum is taken
+* **P.** Each P_j, where rows have scales times its row's, with an fp32 rounding more, is rounded to bf16, a factor 1 + e_j, |e_j| <= 2^-8, while the row sum is taken
   before the rounding: O moves by Σ w_j e_j v_j. The smaller of Σ |.| and Hoeffding's bound
   (`formats`).
 * **Weights.** Errors of fp32 scores, of rounding c = scale * log2(e), of c S - c M, of exp2 and of
@@ -37,6 +37,7 @@ from mlagen.problem.mla_decode_math import (
     LN2,
     WGMMA,
     WGMMA_K,
+    Keys,
     Rows,
     Walk,
     fp32_factor,
@@ -61,10 +62,11 @@ def exact(
 
 
 def _block(
-    inputs: MlaDecodeInputs, rows: Rows, keys: Floats, factor: float
+    inputs: MlaDecodeInputs, rows: Rows, keys: Keys, factor: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """O and its bound, [rows, 512], the LSE and its bound, [rows]."""
-    v = keys[:, : inputs.config.d_v]
+    stored = keys.stored[:, : inputs.config.d_v]
+    v = stored * keys.scales[:, None]
     c = fp32_factor(inputs.score_scale)
     walk = Walk.of(rows, keys, c)
     count, existing = len(rows.q), len(keys)
@@ -91,13 +93,13 @@ def _block(
     of_weights = weighted_eta.reshape(count, -1)[:, :existing] @ abs_v
     of_weights = (of_weights + np.abs(output) * moved) / (1.0 - moved)
     spread = np.sqrt((weights * weights) @ (v * v))
-    of_p = U_BF16 * np.minimum(magnitude, factor * spread)
+    of_p = U_BF16 * np.minimum(magnitude, factor * spread) + keys.rounding * magnitude
     steps = walk.tiles * (TILE // WGMMA_K)
     of_sum = walk.sum_error(factor) + DIVISION + U_FP32
     bound = of_weights + of_p + steps * WGMMA * magnitude + np.abs(output) * of_sum
     bound *= (1.0 + U_BF16) * (1.0 + eta.max(axis=(1, 2))[:, None]) ** 2
     # Products and results below the normal range are flushed.
-    flushed = SMALLEST_NORMAL * (rows.seen[:, None] + 1) * (1.0 + abs_v.max())
+    flushed = SMALLEST_NORMAL * (rows.seen[:, None] + 1) * (1.0 + max(abs_v.max(), np.abs(stored).max()))
     bound += np.where(rows.seen[:, None] > 0, flushed, 0.0)
 
     lse_bound = lse_error(walk, shares, total, lse, factor)

@@ -15,7 +15,7 @@ from mlagen.problem.expected import Comparison, Expected, compare
 from mlagen.problem.formats import U_FP32, Floats, confidence
 from mlagen.problem.mla_decode import TILE
 from mlagen.problem.mla_decode_inputs import MlaDecodeInputs
-from mlagen.problem.mla_decode_math import Rows, sequence_keys, sequence_rows
+from mlagen.problem.mla_decode_math import Keys, Rows, sequence_keys, sequence_rows
 from mlagen.problem.mla_decode_splits import merged
 
 Ints = npt.NDArray[np.int64]
@@ -79,7 +79,7 @@ def compare_lse(expected: Expected, lse: npt.NDArray[Any]) -> Comparison:
 
 
 Block = Callable[
-    [MlaDecodeInputs, Rows, Floats, float], tuple[Floats, Floats, Floats, Floats]
+    [MlaDecodeInputs, Rows, Keys, float], tuple[Floats, Floats, Floats, Floats]
 ]  # O, its bound, the LSE and its bound of some rows, from the sequence's keys
 
 
@@ -104,7 +104,7 @@ def evaluate(
         for kv_head, part in sequence_rows(inputs, sequence, chosen):
             keys = sequence_keys(inputs, sequence, kv_head)
             partials = [
-                block(inputs, part.within(start, stop), keys[start:stop], factor)
+                block(inputs, part.within(start, stop), keys.within(start, stop), factor)
                 for start, stop in pieces
             ]
             if partials:

@@ -15,7 +15,7 @@ from mlagen.problem import arrays
 from mlagen.problem.arrays import check_int32
 from mlagen.problem.formats import SMALLEST_NORMAL, Floats
 from mlagen.problem.mla_decode import MlaDecodeConfig
-from mlagen.problem.prefill_inputs import check_tensor
+from mlagen.problem.prefill_inputs import ELEMENT_TYPES, check_tensor
 
 # Of models with 128 + 64 columns a head before absorption (DeepSeek-V2, -V3, -R1). The width of the
 # absorbed row, 576, has no part in it.
@@ -33,7 +33,11 @@ class MlaDecodeInputs:
     length, pages that no sequence uses and table entries behind a sequence's pages have no meaning.
 
     `scale` multiplies the dot products. It is the model's (`MODEL_SCALE`), not 1 / sqrt(576).
-    `kv_scale`: what the cache's numbers are multiples of, 1 where the cache is bf16.
+    Rope-aware rows: `cache` [num_blocks, page_size, num_kv_heads, 640] bytes, named e4m3, and
+    `kv_scales` fp32 [num_blocks, page_size, num_kv_heads], a row's scale each.
+
+    `q_scale` and `kv_scale`: what the numbers of q and of the cache are multiples of, 1 where they
+    are bf16.
 
     Raises ConfigError for shapes, types and numbers that do not fit.
     """
@@ -45,22 +49,43 @@ class MlaDecodeInputs:
     cache_lengths: npt.NDArray[np.int32]
     scale: float
     kv_scale: float = 1.0
+    q_scale: float = 1.0
+    kv_scales: npt.NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         config = self.config
         check_tensor("q", self.q, (None, config.q_len, config.num_heads, config.d_qk), config.dtype)
-        pool = (None, config.page_size, config.num_kv_heads, config.d_qk)
-        check_tensor("cache", self.cache, pool, config.cache_dtype)
+        pool = (None, config.page_size, config.num_kv_heads, config.cache_columns)
+        check_tensor("cache", self.cache, pool, config.cache_element)
+        require_row_scales(config, self.kv_scales)
+        if self.kv_scales is not None:
+            check_tensor("kv_scales", self.kv_scales, (self.num_blocks, *pool[1:3]), "fp32")
         check_int32("block_table", self.block_table, (self.batch, None), least=1)
         check_int32("cache_lengths", self.cache_lengths, (self.batch,))
         object.__setattr__(self, "scale", check_scale(self.scale))
-        object.__setattr__(self, "kv_scale", check_kv_scale(config, self.kv_scale, self.scale))
+        scales = check_stored(config, self.scale, self.kv_scale, self.q_scale)
+        object.__setattr__(self, "kv_scale", scales.kv)
+        object.__setattr__(self, "q_scale", scales.q)
         check_pages(config, self.block_table, self.cache_lengths, self.num_blocks)
 
     @property
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """What a call is given by name, besides its scales."""
+        named = {
+            "q": self.q, "cache": self.cache, "block_table": self.block_table,
+            "cache_lengths": self.cache_lengths,
+        }  # fmt: skip
+        return named if self.kv_scales is None else {**named, "kv_scales": self.kv_scales}
+
+    @property
+    def scales(self) -> dict[str, Any]:
+        """What a call is given by name besides its tensors."""
+        return {"scale": self.scale, "kv_scale": self.kv_scale, "q_scale": self.q_scale}
+
+    @property
     def score_scale(self) -> float:
-        """What multiplies dot products with stored rows."""
-        return self.scale * self.kv_scale
+        """What multiplies dot products of stored rows."""
+        return self.scale * self.kv_scale * self.q_scale
 
     @property
     def batch(self) -> int:
@@ -79,11 +104,27 @@ class MlaDecodeInputs:
 
     def rows(self, sequence: int, kv_head: int = 0) -> Floats:
         """The cache rows of a sequence in their order, [length, 576], of one KV head, in fp64, as
-        they are stored: without `kv_scale`."""
+        they are stored: without `kv_scale` and the rows' scales."""
+        config = self.config
+        rows = self._of(self.cache, sequence, kv_head).reshape(-1, config.cache_columns)
+        if not config.rope_aware:
+            return rows.astype(np.float64)
+        content, rope = np.split(rows, [config.d_v], axis=1)
+        turned = np.ascontiguousarray(rope).view(ELEMENT_TYPES["bf16"])
+        return np.concatenate([content.astype(np.float64), turned.astype(np.float64)], axis=1)
+
+    def row_scales(self, sequence: int, kv_head: int = 0) -> Floats:
+        """What the rows of a sequence are multiples of, [length]: 1 where they have no scales."""
+        if self.kv_scales is None:
+            return np.ones(int(self.cache_lengths[sequence]))
+        return self._of(self.kv_scales, sequence, kv_head).astype(np.float64)
+
+    def _of(self, pool: npt.NDArray[Any], sequence: int, kv_head: int) -> npt.NDArray[Any]:
+        """What a pool has for each row of a sequence."""
         length = int(self.cache_lengths[sequence])
         pages = self.block_table[sequence, : self.config.pages(length)]
-        rows = self.cache[pages, :, kv_head].reshape(-1, self.config.d_qk)
-        return rows[:length].astype(np.float64)
+        own = pool[pages, :, kv_head]
+        return own.reshape(-1, *own.shape[2:])[:length]
 
     def part(self, sequences: Sequence[int]) -> MlaDecodeInputs:
         """The same call for some sequences only. ConfigError: no such sequence."""
@@ -121,21 +162,57 @@ def check_scale(scale: float) -> float:
     return number
 
 
-def check_kv_scale(config: MlaDecodeConfig, kv_scale: float, scale: float) -> float:
-    """`kv_scale` as a float. Raises ConfigError unless it is positive and finite, with `scale` too,
-    and 1 for a cache that needs none."""
-    try:
-        number = float(kv_scale)
-    except (TypeError, ValueError):
-        raise ConfigError(f"kv_scale={kv_scale!r} is not a number") from None
-    if config.cache_dtype == "bf16" and number != 1.0:
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What stored numbers are multiples of: those of q and those of the cache."""
+
+    q: float
+    kv: float
+
+
+def check_stored(
+    config: MlaDecodeConfig, scale: float, kv_scale: float, q_scale: float = 1.0
+) -> Stored:
+    """`q_scale` and `kv_scale` as floats. Raises ConfigError unless they are positive and finite,
+    with `scale` too, and 1 for what needs none."""
+    q = _scale_of("q_scale", q_scale, "bf16 queries are", "dtype", config.dtype)
+    if config.rope_aware and kv_scale != 1.0:
         raise ConfigError(
-            f"kv_scale={kv_scale}: a bf16 cache holds the numbers themselves",
-            hint="kv_scale goes with cache_dtype=fp8_e4m3",
+            f"kv_scale={kv_scale}: rope-aware rows have a scale each",
+            hint="kv_scales=, fp32 [num_blocks, page_size, num_kv_heads]; kv_scale goes with "
+            "cache_dtype=fp8_e4m3",
+        )
+    kv = _scale_of("kv_scale", kv_scale, "a bf16 cache holds", "cache_dtype", config.cache_dtype)
+    check_scale(q * kv * scale)
+    return Stored(q, kv)
+
+
+def require_row_scales(config: MlaDecodeConfig, kv_scales: object) -> None:
+    """Raises ConfigError unless `kv_scales` are given where rows have scales, and only there."""
+    if config.rope_aware and kv_scales is None:
+        raise ConfigError(
+            "kv_scales are missing: rope-aware rows have a scale each",
+            hint="kv_scales=, fp32 [num_blocks, page_size, num_kv_heads]",
+        )
+    if not config.rope_aware and kv_scales is not None:
+        raise ConfigError(
+            f"kv_scales are given, but rows of a {config.cache_dtype} cache have none",
+            hint="kv_scales go with cache_dtype=fp8_rope_aware; kv_scale is of a whole e4m3 cache",
+        )
+
+
+def _scale_of(name: str, value: float, what: str, field: str, dtype: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name}={value!r} is not a number") from None
+    if dtype == "bf16" and number != 1.0:
+        raise ConfigError(
+            f"{name}={value}: {what} the numbers themselves",
+            hint=f"{name} goes with {field}=fp8_e4m3",
         )
     if not SMALLEST_NORMAL <= number <= float(np.finfo(np.float32).max):
-        raise ConfigError(f"kv_scale={kv_scale} must be positive and finite in fp32")
-    check_scale(number * scale)
+        raise ConfigError(f"{name}={value} must be positive and finite in fp32")
     return number
 
 

@@ -1,6 +1,7 @@
 """What both oracles of MLA decode compute with: Hopper's arithmetic, scores and what rescales them.
 
-A kernel walks tiles of 64 keys in their order. S = q k in fp32; M, the row maximum so far, moves at
+A kernel walks tiles of 64 keys in their order. S = q k in fp32, times the row's scale where rows
+have scales; M, the row maximum so far, moves at
 every tile; P = exp2(c S - c M) with c = fp32(scale * log2 e); O and the row sum are multiplied by
 exp2(c M_old - c M_new) where M has moved. Where it has not, that factor is exactly 1.
 
@@ -108,16 +109,40 @@ def sequence_rows(
             yield kv_head, Rows(at, q[at], first[at], end[at])
 
 
-def sequence_keys(inputs: MlaDecodeInputs, sequence: int, kv_head: int) -> Floats:
-    """The keys of a sequence, [length, 576]. ConfigError where one is not finite."""
-    keys = inputs.rows(sequence, kv_head)
-    bad = np.flatnonzero(~np.isfinite(keys).all(axis=1))
+@dataclass(frozen=True, slots=True, eq=False)
+class Keys:
+    """Rows of a sequence as they are stored, [keys, 576], and the rows' scales, [keys]: both
+    multiply S, and of the leading columns V. `scaled`: whether the kernel multiplies by them."""
+
+    stored: Floats
+    scales: Floats
+    scaled: bool
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def within(self, start: int, stop: int) -> Keys:
+        """The keys `start .. stop - 1`."""
+        return replace(self, stored=self.stored[start:stop], scales=self.scales[start:stop])
+
+    @property
+    def rounding(self) -> float:
+        """Relative error of a product with a row's scale."""
+        return U_FP32 if self.scaled else 0.0
+
+
+def sequence_keys(inputs: MlaDecodeInputs, sequence: int, kv_head: int) -> Keys:
+    """The keys of a sequence. ConfigError where a row is not finite, or its scale negative or not
+    finite."""
+    rows, scales = inputs.rows(sequence, kv_head), inputs.row_scales(sequence, kv_head)
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1) | ~(np.isfinite(scales) & (scales >= 0)))
     if bad.size:
+        of = f", or its scale {scales[bad[0]]} is none," if inputs.kv_scales is not None else ","
         raise ConfigError(
-            f"row {bad[0]} of sequence {sequence} is not finite, and it is one of its "
-            f"{len(keys)} keys: nothing is expected of it"
+            f"row {bad[0]} of sequence {sequence} is not finite{of} and it is one of its "
+            f"{len(rows)} keys: nothing is expected of it"
         )
-    return keys
+    return Keys(rows, scales, inputs.kv_scales is not None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +165,7 @@ class Walk:
     carried_error: Floats
 
     @staticmethod
-    def of(rows: Rows, keys: Floats, c: float) -> Walk:
+    def of(rows: Rows, keys: Keys, c: float) -> Walk:
         """The walk of `rows` over `keys` with the factor `c` from dot products to log2 units."""
         count = len(rows.q)
         tiles = -(-len(keys) // TILE)
@@ -148,11 +173,13 @@ class Walk:
         seen = (index < rows.seen[:, None]) & (index >= rows.first[:, None])
         scores = np.full((count, tiles, TILE), -np.inf)
         errors = np.zeros(scores.shape)
-        scores.reshape(count, -1)[:, : len(keys)] = np.where(seen, c * (rows.q @ keys.T), -np.inf)
+        products = (rows.q @ keys.stored.T) * keys.scales
+        scores.reshape(count, -1)[:, : len(keys)] = np.where(seen, c * products, -np.inf)
         of_scores = np.empty((count, len(keys)))
         odd = np.arange(len(keys)) // TILE % 2 == 1
-        of_scores[:, ~odd] = score_error(rows.q, keys[~odd])
-        of_scores[:, odd] = score_error(rows.q, keys[odd], ODD_FIRST_COLUMN)
+        of_scores[:, ~odd] = score_error(rows.q, keys.stored[~odd])
+        of_scores[:, odd] = score_error(rows.q, keys.stored[odd], ODD_FIRST_COLUMN)
+        of_scores = of_scores * np.abs(keys.scales) + keys.rounding * np.abs(products)
         errors.reshape(count, -1)[:, : len(keys)] = np.where(seen, c * of_scores, 0.0)
 
         high = (scores + errors).max(axis=2)

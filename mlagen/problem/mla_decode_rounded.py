@@ -4,6 +4,7 @@ What it follows, for each query row:
 
 * S = q k^T, unscaled. Tiles of 64 keys, in their order; at every tile M = max(M, max S).
 * P = bf16(exp2(c S - c M)) with c = fp32(scale * log2 e); the row sum adds P before the rounding.
+  Where rows have scales, S is multiplied by its row's, and so is P before it is rounded.
 * O and the row sum are multiplied by exp2(c M_old - c M_new) before a tile is added.
 * Tiles go in pairs. For the second half of the output's columns, the first tile's P is handed over
   after the pair's second maximum is known: P, unrounded, is multiplied by exp2(c M_1 - c M_2) and
@@ -30,7 +31,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, round_bf16
-from mlagen.problem.mla_decode import TILE
+from mlagen.problem.mla_decode import D_V, TILE
 from mlagen.problem.mla_decode_expected import MlaDecodeExpected, evaluate
 from mlagen.problem.mla_decode_inputs import MlaDecodeInputs
 from mlagen.problem.mla_decode_math import (
@@ -40,6 +41,7 @@ from mlagen.problem.mla_decode_math import (
     WGMMA,
     WGMMA_K,
     Ints,
+    Keys,
     Rows,
     Walk,
     fp32_factor,
@@ -64,7 +66,7 @@ def rounded(
 
 
 def _block(
-    inputs: MlaDecodeInputs, rows: Rows, keys: Floats, factor: float
+    inputs: MlaDecodeInputs, rows: Rows, keys: Keys, factor: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """O and its bound, [rows, 512], the LSE and its bound, [rows]."""
     c = fp32_factor(inputs.score_scale)
@@ -73,19 +75,23 @@ def _block(
     unrounded = p * walk.carried[:, :, None]
     total = unrounded.sum(axis=(1, 2))
     shares = unrounded / np.where(total > 0, total, 1.0)[:, None, None]
-    output, bound = _output(walk, p, shares, total, keys[:, : inputs.config.d_v], rows.seen, factor)
+    output, bound = _output(walk, p, shares, total, keys, rows.seen, factor)
     lse = log_sum_exp(LN2 * walk.base[:, -1], total)
     return output, bound, lse, lse_error(walk, shares, total, lse, factor)
 
 
 def _output(
-    walk: Walk, p: Floats, shares: Floats, total: Floats, v: Floats, seen: Ints, factor: float
+    walk: Walk, p: Floats, shares: Floats, total: Floats, keys: Keys, seen: Ints, factor: float
 ) -> tuple[Floats, Floats]:
     """O and its bound, [rows, 512]."""
+    v = keys.stored[:, :D_V]
+    sigma = np.zeros(walk.tiles * TILE)
+    sigma[: len(keys)] = keys.scales
     # fp32: the score's error, the maximum's, that of c M, of the subtraction, exp2's.
     of_base = walk.base_error + U_FP32 * np.abs(walk.base)
     of_p = walk.errors + of_base[:, :, None] + U_FP32 * walk.finite_distance()
-    eta = np.expm1(LN2 * of_p) + EX2
+    eta = np.expm1(LN2 * of_p) + EX2 + keys.rounding
+    p = p * sigma.reshape(walk.tiles, TILE)
     # A tile before a move is relative to another maximum than the last.
     moved = walk.carried_error > 0
     of_carried = walk.carried_error + np.where(moved, LN2 * (of_base + of_base[:, -1:]), 0.0)
@@ -107,7 +113,7 @@ def _output(
     # Products of two of these errors.
     bound *= (1.0 + of_sum) * (1.0 + eta.max(axis=(1, 2)))[:, None] ** 2
     # Products and results below the normal range are flushed.
-    flushed = SMALLEST_NORMAL * (seen[:, None] + 1) * (1.0 + np.abs(v).max())
+    flushed = SMALLEST_NORMAL * (seen[:, None] + 1) * (1.0 + np.abs(v).max() * max(1.0, np.abs(sigma).max()))
     return output, np.where(seen[:, None] > 0, bound + flushed, 0.0)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from mlagen.errors import ConfigError
 from mlagen.problem import MODEL_SCALE, MlaDecodeConfig, MlaDecodeInputs
+from mlagen.problem.formats import BF16, E4M3, E4M3_MAX
 from mlagen.problem.prefill_inputs import ELEMENT_TYPES
 from mlagen.testdata.common import (
     NO_PAGE,
@@ -20,8 +22,8 @@ from mlagen.testdata.common import (
     require_kind,
 )
 
-# Of an e4m3 cache: what is made up here stays below 448 times it.
-FP8_STEP = 0.125
+# Of an e4m3 cache and of e4m3 queries: what is made up here stays below 448 times it.
+FP8_STEP, FP8_QUERY_STEP = 0.125, 0.0625
 
 
 def mla_decode_inputs(
@@ -54,15 +56,16 @@ def mla_decode_inputs(
     if not len(lengths) or min(lengths) < 0:
         raise ConfigError(f"lengths {list(lengths)} must be one or more, none negative")
 
-    element, stored = ELEMENT_TYPES[config.dtype], ELEMENT_TYPES[config.cache_dtype]
-    kv_scale = FP8_STEP if config.cache_dtype != "bf16" else 1.0
+    element, stored = ELEMENT_TYPES[config.dtype], ELEMENT_TYPES[config.cache_element]
+    kv_scale = FP8_STEP if config.cache_dtype == "fp8_e4m3" else 1.0
+    q_scale = FP8_QUERY_STEP if config.dtype != "bf16" else 1.0
     shared = _Model(rng, config, scale)
     needed = [config.pages(length) for length in lengths]
     spare = 2 + sum(needed) // 4
     order = rng.permutation(sum(needed) + spare)
-    cache = np.full(
-        (len(order), config.page_size, config.num_kv_heads, config.d_qk), np.nan, stored
-    )
+    pool = (len(order), config.page_size, config.num_kv_heads)
+    cache = np.full((*pool, config.cache_columns), np.nan, stored)
+    kv_scales = np.full(pool, np.nan, np.float32) if config.rope_aware else None
     table = np.full((len(lengths), max(needed) + 2), NO_PAGE, np.int32)
     table[:, 1::2] = order[-1]  # of the spare pages
     q = np.empty((len(lengths), config.q_len, config.num_heads, config.d_qk), element)
@@ -74,11 +77,29 @@ def mla_decode_inputs(
         for kv_head in range(config.num_kv_heads):
             heads = slice(kv_head * config.group, (kv_head + 1) * config.group)
             queries, rows = MLA_DECODE_KINDS[data](rng, shared, length)
-            q[sequence, :, heads] = queries[:, heads]
+            if kv_scales is not None:
+                rows, scales = rope_aware_rows(rows, config.d_v)
+            q[sequence, :, heads] = queries[:, heads] / q_scale
             for index, page in enumerate(pages):
-                part = rows[index * config.page_size : (index + 1) * config.page_size]
-                cache[page, : len(part), kv_head] = part / kv_scale
-    return MlaDecodeInputs(config, q, cache, table, np.array(lengths, np.int32), scale, kv_scale)
+                own = slice(index * config.page_size, (index + 1) * config.page_size)
+                part = rows[own] if config.rope_aware else rows[own] / kv_scale
+                cache[page, : len(part), kv_head] = part
+                if kv_scales is not None:
+                    kv_scales[page, : len(part), kv_head] = scales[own]
+    return MlaDecodeInputs(
+        config, q, cache, table, np.array(lengths, np.int32), scale, kv_scale, q_scale, kv_scales
+    )
+
+
+def rope_aware_rows(rows: Array, latent: int) -> tuple[Any, Any]:
+    """Rows [length, latent + rope] as rope-aware ones store them: bytes [length, latent + 2 *
+    rope], named e4m3, and their scales [length], fp32. The largest latent number becomes 448; the
+    rotary columns are divided by the scale too."""
+    largest = np.abs(rows[:, :latent]).max(axis=1, initial=0.0)
+    scales = np.where(largest > 0, largest / E4M3_MAX, 1.0).astype(np.float32)
+    units = rows / scales[:, None].astype(np.float64)
+    content = np.clip(units[:, :latent], -E4M3_MAX, E4M3_MAX).astype(E4M3)
+    return np.concatenate([content, units[:, latent:].astype(BF16).view(E4M3)], axis=1), scales
 
 
 class _Model:

@@ -83,7 +83,7 @@ class DecodeWorkload:
         lab.kernel(
             *(to_gpu(array) for array in (inputs.q, inputs.cache, inputs.block_table,
                                           inputs.cache_lengths)),
-            scale=inputs.scale, kv_scale=inputs.kv_scale, out=out, lse=lse, checked=True, plan=plan,
+            **inputs.scales, out=out, lse=lse, checked=True, plan=plan,
         )  # fmt: skip
         lab.wait()
         chosen = sorted({0, heads // 2, heads - 1})
@@ -105,7 +105,7 @@ class DecodeWorkload:
         plan = lab.kernel.plan(self.work.lengths)
         return [
             lab.kernel.prepare(case.q, case.cache, case.table, _same(case, cases[0]),
-                               scale=case.scale, kv_scale=case.kv_scale, plan=plan)
+                               **case.scales, plan=plan)
             for case in cases
         ]  # fmt: skip
 

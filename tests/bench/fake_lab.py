@@ -59,14 +59,14 @@ class FakeLab:
             workload.config, lengths=workload.lengths, data="randn", seed=workload.seed
         )
         return Case(workload, made.q, made.cache, made.block_table, made.cache_lengths,
-                    MODEL_SCALE, made.kv_scale)  # fmt: skip
+                    MODEL_SCALE, made.kv_scale, made.q_scale)  # fmt: skip
 
     def right(self, case: Case) -> tuple[Any, Any, Any]:
         """O, LSE and splits as a right kernel has them."""
         config = case.workload.config
         splits = plan_work(config, case.workload.lengths, blocks=8).splits
         inputs = MlaDecodeInputs(
-            config, case.q, case.cache, case.table, case.lengths, case.scale, case.kv_scale
+            config, case.q, case.cache, case.table, case.lengths, **case.scales
         )
         found = rounded(inputs, splits=splits)
         lse = found.lse.values[..., 0].transpose(0, 2, 1)

@@ -149,6 +149,7 @@ FORMS = {
         "num_heads=128 cache_dtype=fp8_e4m3",
         "num_heads=16 cache_dtype=fp8_e4m3 page_size=1 q_len=2",
         "num_heads=64 cache_dtype=fp8_e4m3 page_size=32 mask=null q_len=2",
+        "num_heads=12 dtype=fp8_e4m3 cache_dtype=fp8_e4m3 q_len=2",
     )
 }
 
@@ -216,7 +217,7 @@ def launch(kernel: str, folder: Path) -> None:
         plan = decode.plan(LENGTHS, **planned)
         out, _ = decode(
             *(to_gpu(a) for a in (inputs.q, inputs.cache, inputs.block_table)),
-            to_gpu(inputs.cache_lengths), scale=inputs.scale, kv_scale=inputs.kv_scale, plan=plan,
+            to_gpu(inputs.cache_lengths), **inputs.scales, plan=plan,
         )  # fmt: skip
         torch.cuda.synchronize()
         right = compare(rounded(inputs, splits=plan.splits).output, to_host(out)).passed

@@ -40,6 +40,9 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"num_heads": 16, "cache_dtype": "fp8_e4m3", "page_size": 1, "q_len": 2},
     {"num_heads": 8, "num_kv_heads": 4, "cache_dtype": "fp8_e4m3", "page_size": 16},
     {"num_heads": 64, "cache_dtype": "fp8_e4m3", "page_size": 32, "mask": "null", "q_len": 2},
+    {"num_heads": 128, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
+    {"num_heads": 12, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "page_size": 1, "q_len": 3},
+    {"num_heads": 32, "num_kv_heads": 4, "dtype": "fp8_e4m3", "page_size": 16, "q_len": 2},
 )
 
 
@@ -57,6 +60,7 @@ FORMS: tuple[dict[str, Any], ...] = (
     {"num_heads": 32, "num_kv_heads": 8, "q_len": 3},
     {"num_heads": 40, "page_size": 16, "mask": "sliding_window_causal[700]"},
     {"num_heads": 128, "cache_dtype": "fp8_e4m3", "mask": "null", "q_len": 2},
+    {"num_heads": 40, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
 )
 
 
@@ -90,8 +94,7 @@ def launched(
     lse = torch.full((inputs.batch, config.num_heads, config.q_len), float("nan"), device="cuda")
     kernel(
         to_gpu(inputs.q), to_gpu(inputs.cache), to_gpu(inputs.block_table),
-        to_gpu(inputs.cache_lengths), scale=inputs.scale, kv_scale=inputs.kv_scale, out=out,
-        lse=lse, checked=True, plan=plan,
+        to_gpu(inputs.cache_lengths), **inputs.scales, out=out, lse=lse, checked=True, plan=plan,
     )  # fmt: skip
     torch.cuda.synchronize()
     return to_host(out), to_host(lse)
@@ -210,7 +213,7 @@ def test_the_same_bits_under_load(fields: dict[str, Any]) -> None:
     tensors = [to_gpu(a) for a in (inputs.q, inputs.cache, inputs.block_table)]
     lengths = to_gpu(inputs.cache_lengths)
     plan = kernel.plan(inputs.cache_lengths, split_keys=1024)
-    scales = {"scale": inputs.scale, "kv_scale": inputs.kv_scale}
+    scales = inputs.scales
     first = [t.clone() for t in kernel(*tensors, lengths, **scales, plan=plan)]
     other = torch.cuda.Stream()
     a = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
@@ -280,7 +283,7 @@ def test_what_leads_out_of_the_pool_is_not_read() -> None:
         wild[0, :2] = (2**31 - 1, -5)
         far = np.array([2**31 - 1, -7], np.int32)
         given = [to_gpu(a) for a in (inputs.q, inputs.cache)]
-        scales = {"scale": inputs.scale, "kv_scale": inputs.kv_scale}
+        scales = inputs.scales
         kernel(*given, to_gpu(wild), to_gpu(inputs.cache_lengths), **scales)
         _, lse = kernel(*given, to_gpu(inputs.block_table), to_gpu(far), **scales)
         torch.cuda.synchronize()

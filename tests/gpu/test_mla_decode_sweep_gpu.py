@@ -35,6 +35,7 @@ def problems(draw: Any) -> dict[str, Any]:
         "q_len": draw(st.integers(1, 8)),
         "page_size": draw(st.sampled_from([1, 16, 32, 64, 128, 192, 320])),
         "mask": mask,
+        "dtype": draw(st.sampled_from(["bf16", "bf16", "fp8_e4m3"])),
         "cache_dtype": draw(st.sampled_from(["bf16", "bf16", "fp8_e4m3"])),
     }
 

@@ -40,9 +40,9 @@ def test_the_operator(fields: dict[str, Any]) -> None:
 
     inputs, tensors = given(**fields)
     plan = mlagen.ops.plan_mla_decode(*tensors[:2], LENGTHS, split_keys=256)
-    out, lse = mlagen.ops.mla_decode(*tensors, inputs.scale, kv_scale=inputs.kv_scale, plan=plan)
+    out, lse = mlagen.ops.mla_decode(*tensors, **inputs.scales, plan=plan)
     right(inputs, out, lse, plan.splits)
-    arguments = (*tensors, inputs.scale, "causal", inputs.kv_scale)
+    arguments = (*tensors, inputs.scale, "causal", inputs.kv_scale, inputs.q_scale)
     checks = ["test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
     if fields.get("cache_dtype") != "fp8_e4m3":  # torch compares by a product, which e4m3 lacks
         checks.append("test_schema")

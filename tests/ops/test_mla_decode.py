@@ -59,7 +59,7 @@ class Recorder:
         return LaunchReport("recorded", (1, 1, 1), (384, 1, 1), 0.0)
 
 
-def make(make_artifact, *scalars):
+def make(make_artifact, *scalars, problem=None):
     from mlagen.artifact import Arg
 
     args = tuple(
@@ -73,7 +73,7 @@ def make(make_artifact, *scalars):
         kernel="mla_decode_sm90",
         target="sm_90a",
         problem_type="MlaDecodeConfig",
-        problem=CONFIG.to_fields(),
+        problem=problem or CONFIG.to_fields(),
         args=args + numbers,
         kernarg_bytes=48 + 4 * len(numbers),
     )
@@ -127,6 +127,21 @@ def test_what_the_launcher_is_given(artifact):
         "scale_log2e": pytest.approx(0.25 * math.log2(math.e)),
     }
     assert sizes == {"items": 6}  # two blocks of 64 rows a sequence
+
+
+def test_scales_of_what_is_stored(make_artifact):
+    launcher = Recorder()
+    problem = {**CONFIG.to_fields(), "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"}
+    kernel = decode(make(make_artifact, *ALL, ("kv_scale", "f32"), problem=problem), launcher)
+    given = tensors()
+    for name in ("q", "cache"):
+        given[name] = Tensor(np.zeros(given[name].shape, ml_dtypes.float8_e4m3fn))
+    kernel(**given, **outputs(), scale=0.25, kv_scale=0.5, q_scale=3.0)
+    scalars = launcher.calls[0][1]
+    assert scalars["scale_log2e"] == pytest.approx(0.375 * math.log2(math.e))
+    assert scalars["kv_scale"] == 0.5
+    with pytest.raises(ConfigError, match="q_scale=0 must be positive"):
+        kernel(**given, **outputs(), scale=0.25, q_scale=0)
 
 
 def test_only_numbers_that_the_kernel_names_are_passed(make_artifact):
@@ -268,6 +283,8 @@ def sized(shape, dtype=BF16):
         ({"cache_lengths": [1, 2, 3]}, ["cache_lengths is a list, no tensor"]),
         ({"scale": 0.0}, ["scale=0.0", "192 ** -0.5"]),
         ({"scale": "x"}, ["scale='x'", "number"]),
+        ({"q_scale": 2.0}, ["q_scale=2.0", "bf16 queries"]),
+        ({"kv_scale": 2.0}, ["kv_scale=2.0", "bf16 cache"]),
         ({"out": Tensor(np.zeros((3, 2, 64, 576), BF16))}, ["out has shape", "(3, 2, 64, 512)"]),
         ({"out": Tensor(np.zeros(OUT, np.float32))}, ["out has dtype float32", "bfloat16"]),
         ({"lse": Tensor(np.zeros((3, 2, 64), np.float32))}, ["lse has shape (3, 2, 64)"]),

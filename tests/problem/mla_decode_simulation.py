@@ -32,22 +32,28 @@ def simulate(inputs, *, arithmetic="hopper", fault=None):
         length = int(inputs.cache_lengths[sequence])
         for token in range(config.q_len):
             seen = length - (config.q_len - 1 - token)
-            rows = _gather(inputs, sequence, length)
+            rows, weights = _gather(inputs, sequence, length)
             q = inputs.q[sequence, token].astype(F32)
-            o, at = _attention(q, rows, seen, inputs.scale, config.d_v, arithmetic, fault)
+            scales = inputs.score_scale, inputs.kv_scale, weights
+            o, at = _attention(q, rows, seen, scales, config.d_v, arithmetic, fault)
             out[sequence, token], lse[sequence, :, token] = o.astype(BF16), at
     return out, lse
 
 
 def _gather(inputs, sequence, length):
+    """Rows as they are stored, and their scales, or None."""
     size = inputs.config.page_size
-    rows = [
-        inputs.cache[inputs.block_table[sequence, r // size], r % size, 0] for r in range(length)
-    ]
-    return np.array(rows, BF16).reshape(length, inputs.config.d_qk).astype(F32)
+    at = [(inputs.block_table[sequence, r // size], r % size, 0) for r in range(length)]
+    rows = [inputs.cache[where] for where in at]
+    if inputs.kv_scales is None:
+        return np.array(rows, BF16).reshape(length, inputs.config.d_qk).astype(F32), None
+    wide = [np.concatenate([r[:512].astype(F32), r[512:].view(BF16).astype(F32)]) for r in rows]
+    weights = np.array([inputs.kv_scales[where] for where in at], F32)
+    return np.array(wide, F32).reshape(length, inputs.config.d_qk), weights
 
 
-def _attention(q, rows, seen, scale, d_v, arithmetic, fault):
+def _attention(q, rows, seen, scales, d_v, arithmetic, fault):
+    scale, unit, weights = scales
     product = {"hopper": wgmma, "nearest": _nearest}[arithmetic]
     rng = np.random.default_rng(7)
     if fault == "scale off by 1 %":
@@ -79,6 +85,10 @@ def _attention(q, rows, seen, scale, d_v, arithmetic, fault):
         for step in np.roll(np.arange(0, rows.shape[1], 16), -16 if odd else 0):
             columns = slice(step, step + 16)
             s = product(s, q[:, columns], tile[:, columns].T)
+        sigma = np.ones(64, F32)
+        if weights is not None:
+            sigma[: len(part)] = weights[first : first + 64]
+        s = s * sigma
         hidden = np.arange(first, first + 64) >= seen
         if fault == "dropped key" and first == 0:
             hidden[5] = True
@@ -96,6 +106,8 @@ def _attention(q, rows, seen, scale, d_v, arithmetic, fault):
         if fault != "stale row sum":
             total = total * alpha
         total[odd] += p.sum(axis=1, dtype=F32)
+        if fault != "P without row scales":
+            p = p * sigma
         left = add(left * alpha[:, None], rounded(p, first, len(part)), tile[:, :half])
         if odd:
             earlier, v, before, at = waiting
@@ -114,7 +126,7 @@ def _attention(q, rows, seen, scale, d_v, arithmetic, fault):
         right = add(right * alpha[:, None], rounded(p, at, len(rows) - at), v)
     row_sum = total[0] + total[1]
     with np.errstate(divide="ignore"):
-        inverse = np.where(row_sum == 0, F32(0), F32(1) / row_sum)
+        inverse = np.where(row_sum == 0, F32(0), F32(1) / row_sum) * F32(unit)
         log = np.log2(row_sum).astype(F32)
     ln2 = F32(math.log(2))
     lse = np.where(row_sum == 0, F32(-np.inf), ((top + log).astype(F32) * ln2).astype(F32))

@@ -10,7 +10,7 @@ import pytest
 from mla_decode_simulation import FAULTS, LSE_FAULTS, simulate, wgmma
 
 from mlagen.errors import ConfigError
-from mlagen.problem import MODEL_SCALE, MlaDecodeConfig, MlaDecodeInputs, compare, compare_lse
+from mlagen.problem import MODEL_SCALE, MlaDecodeConfig, compare, compare_lse
 from mlagen.problem.mla_decode_exact import exact
 from mlagen.problem.mla_decode_math import score_error
 from mlagen.problem.mla_decode_rounded import rounded
@@ -285,11 +285,6 @@ def test_one_key_is_the_value_itself():
     for expected, error in zip(both, (2.0**-7, 2.0**-13), strict=True):
         np.testing.assert_array_equal(expected.output.values[3, 0], np.tile(row, (8, 1)))
         assert (expected.output.bounds[3, 0] < error * np.abs(row)).all()
-
-
-def test_inputs_are_bf16_only():
-    with pytest.raises(ConfigError, match="bf16"):
-        MlaDecodeInputs(MlaDecodeConfig(8, dtype="fp8_e4m3"), None, None, None, None, 1.0)
 
 
 @pytest.mark.parametrize("mask", ["causal", "null", "sliding_window_causal[90]"])

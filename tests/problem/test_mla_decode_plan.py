@@ -9,7 +9,7 @@ import pytest
 from mlagen.errors import ConfigError
 from mlagen.problem import MlaDecodeConfig, mla_decode_plan, plan_work
 from mlagen.problem.mla_decode import TILE
-from mlagen.problem.mla_decode_even import COSTS, boundaries, longest_split
+from mlagen.problem.mla_decode_even import BF16, boundaries, longest_split
 from mlagen.problem.mla_decode_plan import (
     BLOCK_ROWS,
     LINES_A_ROW,
@@ -122,7 +122,7 @@ def test_fixed_splits_are_those_of_the_sequence_alone():
     assert plan_work(MlaDecodeConfig(16), [1025], split_keys=256).splits == ((0, 4, 8, 12, 16),)
 
 
-def ended(work, lengths, blocks, costs=COSTS["bf16"]):
+def ended(work, lengths, blocks, costs=BF16):
     """When the last item and the merge end, in microseconds, each SM taking the next item as it
     becomes free: one by one what the plan's estimate only bounds."""
     items = work.items.tolist()

@@ -57,8 +57,8 @@ def test_legal_heads_and_pages(heads, page):
         ({"page_size": 100}, ["page_size=100", "near 100: 64 or 128"]),
         ({"q_len": 0}, ["q_len=0", "1 .. 8"]),
         ({"q_len": 9}, ["q_len=9", "1 .. 8", "prefill"]),
-        ({"dtype": "fp16"}, ["dtype=fp16", "dtype is bf16"]),
-        ({"dtype": "fp8_e4m3"}, ["dtype=fp8_e4m3", "dtype is bf16"]),
+        ({"dtype": "fp16"}, ["dtype=fp16", "dtype is bf16 or fp8_e4m3"]),
+        ({"cache_dtype": "fp8_e5m2"}, ["cache_dtype=fp8_e5m2", "bf16", "fp8_e4m3"]),
         ({"output_dtype": "fp32"}, ["output_dtype=fp32", "output_dtype is bf16"]),
     ],
 )
@@ -160,6 +160,8 @@ def test_lengths_of_zero_and_unused_entries_are_legal():
         ({"scale": math.inf}, ["scale=inf"]),
         ({"scale": 3e38}, ["scale=3e+38", "finite in fp32"]),
         ({"scale": None}, ["scale=None", "number"]),
+        ({"q_scale": 0.5}, ["q_scale=0.5", "bf16 queries", "dtype=fp8_e4m3"]),
+        ({"kv_scale": 0.5}, ["kv_scale=0.5", "a bf16 cache", "cache_dtype=fp8_e4m3"]),
     ],
 )
 def test_what_does_not_fit_is_refused(change, words):

@@ -38,7 +38,8 @@ def launch(inputs, work, *, change=lambda text: text):
     gathered = config.page_size == 1
     rows = Map(pool.reshape(-1, config.num_kv_heads * 576), min(config.page_size, 64))
     arguments = {
-        "q": Map(q.reshape(-1, 576), 64), "cache": pool if gathered else rows,
+        "q": Map(q.reshape(-1, 576), 64) if config.dtype == "bf16" else q,
+        "cache": pool if gathered else rows,
         "items": work.items, "block_table": inputs.block_table,
         "cache_lengths": inputs.cache_lengths, **out, "max_pages": inputs.max_pages,
         "lse_stride": work.lse_stride, "scale_log2e": np.float32(scale_log2e(inputs.score_scale)),
@@ -91,10 +92,20 @@ def test_lengths(lengths):
         {"num_heads": 4, "num_kv_heads": 2, "cache_dtype": "fp8_e4m3", "page_size": 32},
         {"num_heads": 8, "cache_dtype": "fp8_e4m3", "page_size": 1},
         {"num_heads": 8, "cache_dtype": "fp8_e4m3", "page_size": 128},
+        {"num_heads": 6, "num_kv_heads": 2, "dtype": "fp8_e4m3", "page_size": 1},
     ],
     ids=str,
 )
 def test_variants(fields):
+    check(MlaDecodeConfig(**fields), (3, 260), split_keys=128)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"num_heads": 40, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "q_len": 2}],
+    ids=str,
+)
+def test_how_rows_are_stored(fields):
     check(MlaDecodeConfig(**fields), (3, 260), split_keys=128)
 
 

@@ -20,6 +20,7 @@ class FlashAttention3:
 
     def prepare(self, case: Case) -> Callable[[], Any]:
         config = case.workload.config
+        require(config.dtype == "bf16", "bf16 queries only")
         require(config.cache_dtype == "bf16", "bf16 caches only")
         require(not config.window, "no sliding window")
         latent = config.d_v

@@ -22,6 +22,7 @@ class VllmFlashAttention3:
         import torch  # type: ignore[import-not-found,unused-ignore]
 
         config = case.workload.config
+        require(config.dtype == "bf16", "bf16 queries only")
         require(config.cache_dtype == "bf16", "bf16 caches only")
         require(not config.window, "no sliding window")
         batch, latent = case.workload.batch, config.d_v

@@ -21,6 +21,7 @@ class FlashMla:
 
     def prepare(self, case: Case) -> Callable[[], Any]:
         config = case.workload.config
+        require(config.dtype == "bf16", "bf16 queries only")
         require(config.page_size == 64, "pages of 64 only")
         require(config.cache_dtype == "bf16", "its dense decoding takes bf16 caches only")
         require(not config.window, "no sliding window")

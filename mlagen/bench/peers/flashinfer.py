@@ -25,6 +25,7 @@ class FlashInfer:
         import torch  # type: ignore[import-not-found,unused-ignore]
 
         config, device = case.workload.config, case.q.device
+        require(config.dtype == "bf16", "bf16 queries only")
         require(config.num_kv_heads == 1, "one KV head only")
         require(not config.window, "no sliding window")
         if self.workspace is None:

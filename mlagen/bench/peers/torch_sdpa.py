@@ -22,6 +22,7 @@ class TorchSdpa:
 
     def prepare(self, case: Case) -> Callable[[], Any]:
         work, config = case.workload, case.workload.config
+        require(config.dtype == "bf16", "bf16 queries only")
         require(config.cache_dtype == "bf16", "bf16 caches only")
         require(config.num_kv_heads == 1, "timed with one KV head only")
         require(work.least is None, "sequences of one length only")

@@ -25,6 +25,7 @@ class VllmTriton:
         import torch  # type: ignore[import-not-found,unused-ignore]
 
         config = case.workload.config
+        require(config.dtype == "bf16", "bf16 queries only")
         require(config.q_len == 1, "one new token only")
         require(config.cache_dtype == "bf16", "timed with bf16 caches only")
         require(config.num_kv_heads == 1, "timed with one KV head only")

@@ -97,6 +97,7 @@ def _argument(argument: Argument) -> Arg:
         kind=argument.kind,
         access=argument.access,
         dtype=argument.dtype,
+        align=argument.align,
         tensor_map=None
         if box is None
         else TensorMapSpec(

@@ -182,7 +182,10 @@ def _before_resident(
     for handoff in schedule.smem.handoffs.values():
         if not handoff.resident or stream.role.name not in handoff.consumers:
             continue
-        name, context = handoff.name, {"barrier": handoff.full, "slot": 0, "phase": 0}
+        name = handoff.name
+        context = {
+            "barrier": handoff.full, "slot": 0, "phase": 0, "fence": handoff.gatherers > 0
+        }  # fmt: skip
         early = [op for op in prologue if any(v.block == name for v in op.uses)]
         users = [op for op in steps if any(v.block == name for v in op.uses)]
         if early:
