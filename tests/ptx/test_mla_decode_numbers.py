@@ -55,9 +55,8 @@ def launch(inputs, work, *, change=lambda text: text, knobs=()):
     run(change(text("mla_decode_sm90", config, knobs)), (len(work.items), 1), arguments)
     if len(work.merges):
         merge = text("mla_decode_merge_sm90", MlaDecodeMergeConfig(config.num_heads))
-        lines = 4 * int(work.merges[:, 3].max())
         run(
-            merge, (len(work.merges), lines),
+            merge, (len(work.merges), 1),
             {"merges": work.merges, **out, "lse_stride": work.lse_stride},
         )  # fmt: skip
     return o, lse
