@@ -47,6 +47,8 @@ class Judge:
         scales = case.scales
         if case.kv_scales is not None:
             scales["kv_scales"] = lab.host(case.kv_scales[order.tolist()])
+        if case.q_scales is not None:
+            scales["q_scales"] = lab.host(case.q_scales[self.sequences])
         self.inputs = MlaDecodeInputs(
             config,
             lab.host(case.q[self.sequences]),

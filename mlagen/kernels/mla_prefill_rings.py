@@ -29,10 +29,9 @@ def value_layouts(k: MhaConfig | MlaConfig) -> tuple[str, ...]:
 
 
 def key_slots(k: MhaConfig | MlaConfig) -> tuple[int, ...]:
-    """Numbers of K tiles in LDS, best first. A page is looked up an iteration ahead of its DMA, and
-    every number of tiles modulo all slots drains in code of its own: as many slots as V has keep
-    that within a branch's reach."""
-    return (3, 2) if k.page_size and value_slots(k)[0] == 3 else (2, 3)
+    """Numbers of K tiles in LDS, best first. The loop goes round once for each slot of K and V, so
+    as many slots as V has make half the code that two would."""
+    return (3, 2) if value_slots(k)[0] == 3 else (2, 3)
 
 
 def value_slots(k: MhaConfig | MlaConfig) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from mlagen.errors import ConfigError
 from mlagen.ops.mla_decode_kernel import MlaDecodeKernel
 from mlagen.ops.mla_decode_plan import MlaDecodePlan, PlanTensors
 from mlagen.problem import MlaDecodeConfig
-from mlagen.problem.mla_decode import ROPE_AWARE
+from mlagen.problem.mla_decode import D_QK, ROPE_AWARE
 
 # By the address of their items, which is theirs as long as they live.
 _PLANS: WeakValueDictionary[int, MlaDecodePlan] = WeakValueDictionary()
@@ -47,15 +47,19 @@ def _known(
         if str(given) not in TYPES:
             raise ConfigError(f"{name} has dtype {given}", hint=f"dtypes: {', '.join(TYPES)}")
     page, kv_heads, row = pool
-    stored = TYPES[str(cache_dtype)]
-    if stored == "fp8_e4m3" and row == ROPE_AWARE_COLUMNS:
-        stored = ROPE_AWARE
+    of_q, of_cache = (_stored(*one) for one in ((dtype, columns), (cache_dtype, row)))
     return _built(
         MlaDecodeConfig(
-            num_heads=heads, num_kv_heads=kv_heads, d_qk=columns, page_size=page, q_len=q_len,
-            mask=mask, dtype=TYPES[str(dtype)], cache_dtype=stored,
+            num_heads=heads, num_kv_heads=kv_heads, d_qk=D_QK if of_q == ROPE_AWARE else columns,
+            page_size=page, q_len=q_len, mask=mask, dtype=of_q, cache_dtype=of_cache,
         )
     )  # fmt: skip
+
+
+def _stored(dtype: Any, columns: int) -> str:
+    """How rows of a type and width are stored."""
+    name = TYPES[str(dtype)]
+    return ROPE_AWARE if name == "fp8_e4m3" and columns == ROPE_AWARE_COLUMNS else name
 
 
 def decode_kernel(q: Any, kv_cache: Any, *, mask: str, q_len: int) -> MlaDecodeKernel:
@@ -82,6 +86,7 @@ def mla_decode(
     kv_scale: float = 1.0,
     q_scale: float = 1.0,
     kv_scales: Any = None,
+    q_scales: Any = None,
     plan: MlaDecodePlan | None = None,
 ) -> tuple[Any, Any]:
     """Attention of `q` over a paged cache: (output, log-sum-exp); see `MlaDecodeKernel.run`.
@@ -92,11 +97,12 @@ def mla_decode(
     """
     arguments = (q, kv_cache, block_table, cache_lengths)
     if plan is None:
-        out, lse = DECODE(*arguments, scale, mask, kv_scale, q_scale, kv_scales)
+        out, lse = DECODE(*arguments, scale, mask, kv_scale, q_scale, kv_scales, q_scales)
     else:
         out, lse = DECODE_PLANNED(
             *arguments, plan.items, plan.merges, plan.partial_o, plan.partial_lse,
             plan.config.q_len, scale, plan.config.mask, kv_scale, q_scale, kv_scales,
+            q_scales,
         )  # fmt: skip
     return out, lse
 
@@ -115,7 +121,7 @@ def plan_mla_decode(
 
 def _decode(
     q: Any, kv_cache: Any, table: Any, lengths: Any, scale: float, mask: str, kv_scale: float,
-    q_scale: float, kv_scales: Any = None,
+    q_scale: float, kv_scales: Any = None, q_scales: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     if len(q.shape) != 4:
         raise ConfigError(
@@ -125,14 +131,14 @@ def _decode(
     kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q.shape[1])
     return kernel(
         q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
-        kv_scales=kv_scales,
+        kv_scales=kv_scales, q_scales=q_scales,
     )  # fmt: skip
 
 
 def _planned(
     q: Any, kv_cache: Any, table: Any, lengths: Any, items: Any, merges: Any, partial_o: Any,
     partial_lse: Any, q_len: int, scale: float, mask: str, kv_scale: float, q_scale: float,
-    kv_scales: Any = None,
+    kv_scales: Any = None, q_scales: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q_len)
     known = _PLANS.get(items.data_ptr())
@@ -143,7 +149,7 @@ def _planned(
     ):
         return known.run(
             q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
-            kv_scales=kv_scales,
+            kv_scales=kv_scales, q_scales=q_scales,
         )  # fmt: skip
     plan = PlanTensors(
         config=kernel.config,
@@ -156,7 +162,7 @@ def _planned(
     )
     return kernel(
         q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
-        kv_scales=kv_scales, plan=plan,
+        kv_scales=kv_scales, q_scales=q_scales, plan=plan,
     )  # fmt: skip
 
 
@@ -176,7 +182,8 @@ def _shapes(q: Any, *_: Any) -> tuple[Any, Any]:
 
 
 _TENSORS = "Tensor q, Tensor cache, Tensor block_table, Tensor cache_lengths"
-_NUMBERS = "float scale, str mask, float kv_scale, float q_scale, Tensor? kv_scales=None"
+_NUMBERS = "float scale, str mask, float kv_scale, float q_scale, Tensor? kv_scales=None, "
+_NUMBERS += "Tensor? q_scales=None"
 # Not `torch.library.custom_op`: its wrappers in Python take several times as long as a call.
 _LIBRARY = torch.library.Library("mlagen", "FRAGMENT")
 

@@ -27,7 +27,6 @@ from mlagen.problem.formats import (
     U_BF16,
     U_FP32,
     Floats,
-    scale_log2e,
 )
 from mlagen.problem.mla_decode import TILE
 from mlagen.problem.mla_decode_expected import MlaDecodeExpected, evaluate
@@ -40,9 +39,9 @@ from mlagen.problem.mla_decode_math import (
     Keys,
     Rows,
     Walk,
-    fp32_factor,
     log_sum_exp,
     lse_error,
+    row_factors,
 )
 
 
@@ -67,13 +66,13 @@ def _block(
     """O and its bound, [rows, 512], the LSE and its bound, [rows]."""
     stored = keys.stored[:, : inputs.config.d_v]
     v = stored * keys.scales[:, None]
-    c = fp32_factor(inputs.score_scale)
+    c, exactly = row_factors(inputs.score_scale, rows)
     walk = Walk.of(rows, keys, c)
     count, existing = len(rows.q), len(keys)
 
     # The exact scores; c's own rounding is not bounded but known.
-    off = abs(c / scale_log2e(inputs.score_scale) - 1.0)
-    scores = walk.scores * (scale_log2e(inputs.score_scale) / c)
+    off = abs(c / exactly - 1.0)
+    scores = walk.scores * (exactly / c)[:, None, None]
     top = scores.max(axis=(1, 2))
     base = np.where(rows.seen > 0, top, 0.0)
     shares = np.exp2(scores - base[:, None, None])
@@ -85,7 +84,7 @@ def _block(
 
     hidden = np.isneginf(walk.scores)
     to_last = np.where(hidden, 0.0, walk.base[:, -1, None, None] - walk.scores)
-    eta = np.where(hidden, 0.0, walk.key_error() + np.expm1(LN2 * off * to_last))
+    eta = np.where(hidden, 0.0, walk.key_error() + np.expm1(LN2 * off[:, None, None] * to_last))
     weighted_eta = shares * eta
     moved = weighted_eta.sum(axis=(1, 2))[:, None]
     abs_v = np.abs(v)

@@ -44,9 +44,9 @@ from mlagen.problem.mla_decode_math import (
     Keys,
     Rows,
     Walk,
-    fp32_factor,
     log_sum_exp,
     lse_error,
+    row_factors,
 )
 
 
@@ -69,7 +69,7 @@ def _block(
     inputs: MlaDecodeInputs, rows: Rows, keys: Keys, factor: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """O and its bound, [rows, 512], the LSE and its bound, [rows]."""
-    c = fp32_factor(inputs.score_scale)
+    c, _ = row_factors(inputs.score_scale, rows)
     walk = Walk.of(rows, keys, c)
     p = np.exp2(-walk.distance)
     unrounded = p * walk.carried[:, :, None]

@@ -151,6 +151,7 @@ FORMS = {
         "num_heads=64 cache_dtype=fp8_e4m3 page_size=32 mask=null q_len=2",
         "num_heads=12 dtype=fp8_e4m3 cache_dtype=fp8_e4m3 q_len=2",
         "num_heads=64 cache_dtype=fp8_rope_aware",
+        "num_heads=12 dtype=fp8_rope_aware cache_dtype=fp8_rope_aware q_len=2",
         "num_heads=12 dtype=fp8_e4m3 cache_dtype=fp8_rope_aware page_size=1 q_len=2",
     )
 }

@@ -46,6 +46,7 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"num_heads": 128, "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 16, "cache_dtype": "fp8_rope_aware", "page_size": 1, "q_len": 2},
     {"num_heads": 24, "cache_dtype": "fp8_rope_aware", "page_size": 16, "mask": "null", "q_len": 3},
+    {"num_heads": 40, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware", "q_len": 2},
     {
         "num_heads": 64, "dtype": "fp8_e4m3", "cache_dtype": "fp8_rope_aware", "page_size": 192,
         "mask": "sliding_window_causal[100]", "q_len": 2,

@@ -37,6 +37,7 @@ def right(inputs: Any, out: Any, lse: Any, splits: Any) -> None:
         {"num_heads": 16, "q_len": 2, "cache_dtype": "fp8_e4m3"},
         {"num_heads": 16, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
         {"num_heads": 16, "q_len": 2, "cache_dtype": "fp8_rope_aware"},
+        {"num_heads": 16, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware"},
     ],
     ids=str,
 )
@@ -45,10 +46,12 @@ def test_the_operator(fields: dict[str, Any]) -> None:
 
     inputs, tensors = given(**fields)
     plan = mlagen.ops.plan_mla_decode(*tensors[:2], LENGTHS, split_keys=256)
-    scales = None if inputs.kv_scales is None else to_gpu(inputs.kv_scales)
-    out, lse = mlagen.ops.mla_decode(*tensors, **inputs.scales, kv_scales=scales, plan=plan)
+    names = ("kv_scales", "q_scales")
+    rows = {n: to_gpu(inputs.tensors[n]) if n in inputs.tensors else None for n in names}
+    out, lse = mlagen.ops.mla_decode(*tensors, **inputs.scales, **rows, plan=plan)
     right(inputs, out, lse, plan.splits)
-    arguments = (*tensors, inputs.scale, "causal", inputs.kv_scale, inputs.q_scale, scales)
+    arguments = (*tensors, inputs.scale, "causal", inputs.kv_scale, inputs.q_scale,
+                 *rows.values())  # fmt: skip
     checks = ["test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
     if "cache_dtype" not in fields:  # torch compares by a product, which e4m3 lacks
         checks.append("test_schema")
