@@ -36,7 +36,7 @@ def name_of_device() -> str:
 
 def test_a_search_measures_and_confirms(tmp_path: Path) -> None:
     request = Request("mla_decode_sm90", {"num_heads": "16"}, ["batch=16", "keys=1024"],
-                      target="sm_90a", trials=3, sampler="descent", limit=120)  # fmt: skip
+                      target="sm_90a", trials=2, sampler="descent", limit=120)  # fmt: skip
     with closing(Store(tmp_path / "s.sqlite")) as store:
         result = tune(request, store)
     assert result.winner is not None
