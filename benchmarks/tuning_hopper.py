@@ -18,6 +18,7 @@ import argparse
 import json
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -40,6 +41,7 @@ SHAPES: tuple[tuple[dict[str, str], dict[str, int]], ...] = (
     ({"num_heads": "128", "q_len": "2"}, {"batch": 128, "keys": 8192}),
 )
 
+LOADING = threading.Lock()  # of a schedule: its operations are recorded where all threads see
 COMMON = {"q_len": "1", "cache_dtype": "bf16"}  # of shapes that say nothing else
 
 
@@ -90,12 +92,13 @@ def remembered(
     from mlagen.problem import MlaDecodeConfig
     from mlagen.tune.space import differing
 
-    knobs = load("mla_decode_sm90", None).build(MlaDecodeConfig.from_fields(fields), {}).declared
+    problem = MlaDecodeConfig.from_fields(fields)
+    with LOADING:
+        knobs = load("mla_decode_sm90", None).build(problem, {}).declared
     default = {knob.name: knob.default for knob in knobs.values()}
     known = [default | found for found in liked(options.like, fields, shape)]
-    others = [k for k in known if k != default and k.keys() == default.keys()][
-        : options.others
-    ] or [
+    others = [k for k in known if k != default and k.keys() == default.keys()]
+    others = others[: options.others] or [
         default | {knob.name: choice}
         for knob in knobs.values()
         for choice in knob.choices
@@ -195,6 +198,7 @@ def beside(
     times = interleaved(calls, lab.clock, repeats=repeats)
     return {
         "us": {name: found.median * 1e6 for name, found in times.items()},
+        "sustained_us": {name: found.sustained * 1e6 for name, found in times.items()},
         "TFLOP/s": {name: work.flop / found.median / 1e12 for name, found in times.items()},
         "not_timed": wrong,
     }
@@ -254,14 +258,18 @@ def main() -> None:
         "schema": SCHEMA, "absent": absent, "judged": judged, "seconds": seconds,
         "trials_per_minute": 60 * judged / seconds, "rows": rows,
     }  # fmt: skip
-    say(f"{judged} trials in {seconds:.1f} s, {60 * judged / seconds:.1f} a minute")
+    say(
+        f"{len(rows)} calls; {judged} trials in {seconds:.1f} s, {60 * judged / seconds:.1f} a minute"
+    )
     if options.hold:
         say("waiting")
         sys.stdin.readline()
     for number, row in enumerate(rows):
         if not options.no_peers:
             row |= beside(row, kernels[number], peers, options.repeats)
-        names = ("fields", "shape", "verdicts", "winner", "costs", "us", "not_timed")
+        names = ("fields", "shape", "verdicts", "winner", "costs", "us", "sustained_us",
+                 "not_timed")  # fmt: skip
+        say({name: row[name] for name in names if name in row})
         if options.json:
             options.json.write_text(json.dumps(report, indent=1))
 
