@@ -254,13 +254,12 @@ def main() -> None:
     finally:
         host.close()  # its GPU worker must not share the GPU with what follows
     judged = sum(row["judged"] for row in rows)
+    rate = 60 * judged / seconds
     report = {
         "schema": SCHEMA, "absent": absent, "judged": judged, "seconds": seconds,
-        "trials_per_minute": 60 * judged / seconds, "rows": rows,
+        "trials_per_minute": rate, "rows": rows,
     }  # fmt: skip
-    say(
-        f"{len(rows)} calls; {judged} trials in {seconds:.1f} s, {60 * judged / seconds:.1f} a minute"
-    )
+    say(f"{len(rows)} calls; {judged} trials in {seconds:.1f} s, {rate:.1f} a minute")
     if options.hold:
         say("waiting")
         sys.stdin.readline()
