@@ -17,7 +17,8 @@ tile's columns last fetches the next tile into them.
 
 The left one's second product comes behind both of the right one's, whose tiles are then fetched
 earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tiles, and the feeder, a
-third warpgroup, turns it into bf16 in place, in the order in which slots become free.
+third warpgroup, turns it into bf16 in place, in the order in which slots become free; of rope-aware
+rows it also brings in the scales.
 
 Barrier phases, named barriers, proxy fences and the number of matrix groups in flight are derived,
 and that no tile is overwritten too early is proved.
@@ -43,9 +44,10 @@ def mla_decode_sm90(k, s):
     evict = s.choice("evict", *(("normal", "first") if boxed else ("normal",)),
                      comment="how soon L2 gives up the cache's rows")  # fmt: skip
     # 504 a thread of each of three warpgroups; what ptxas makes do with.
-    split = (
-        (256, 256, 0) if not converted else (240, 216, 48) if k.page_size == 1 else (232, 232, 40)
-    )
+    split = (256, 256, 0)
+    if converted:
+        gathered = k.page_size == 1 and not k.rope_aware
+        split = (240, 216, 48) if gathered else (232, 232, 40)
     left = s.role("left", warpgroups=1, registers=split[0])
     right = s.role("right", warpgroups=1, registers=split[1])
     feeder = s.role("feeder", warpgroups=1, registers=split[2]) if converted else None
@@ -113,6 +115,8 @@ def mla_decode_sm90(k, s):
             d.place(feeder)
         for i in tiles(feeder, step=2):
             d.convert(d.left, i)
+            d.bring_scales(i)
             d.convert(d.right, i + 1)
+            d.bring_scales(i + 1)
             d.convert(d.right, i)
             d.convert(d.left, i + 1)

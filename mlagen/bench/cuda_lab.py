@@ -56,15 +56,17 @@ class CudaLab:
         columns = config.pages(workload.keys)
         count = workload.batch * columns
         kinds = {"bf16": torch.bfloat16, "fp8_e4m3": torch.float8_e4m3fn}
-        kind = kinds[config.cache_dtype]
-        q = normal((workload.batch, config.q_len, config.num_heads, config.d_qk))
+        kind = kinds[config.cache_element]
+        q_shape = (workload.batch, config.q_len, config.num_heads)
+        q = normal((*q_shape, config.q_columns)).to(kinds[config.q_element])
         try:
             cache = torch.empty(
-                (count, config.page_size, config.num_kv_heads, config.d_qk), dtype=kind,
+                (count, config.page_size, config.num_kv_heads, config.cache_columns), dtype=kind,
                 device="cuda",
             )  # fmt: skip
         except torch.cuda.OutOfMemoryError as error:
-            size = count * config.page_size * config.num_kv_heads * config.d_qk * 2 / 2**30
+            rows = count * config.page_size * config.num_kv_heads
+            size = rows * config.cache_columns * kind.itemsize / 2**30
             raise ConfigError(
                 f"{workload}: a cache of about {size:.0f} GiB does not fit this GPU's memory",
                 hint="fewer sequences or keys",
@@ -73,13 +75,24 @@ class CudaLab:
         for first in range(0, count, step):
             part = cache[first : first + step]
             part.copy_(normal(part.shape).to(kind))
+            if config.rope_aware:
+                rope = normal((*part.shape[:-1], config.d_rope)).bfloat16()
+                part[..., config.d_v :] = rope.view(kind)
+        scales: dict[str, Any] = {}
+        if config.rope_aware:
+            scales["kv_scales"] = normal((count, config.page_size)).mul_(0.25).exp_()
+        if config.rope_aware_queries:
+            rope = normal((*q_shape, config.d_rope)).bfloat16()
+            q[..., config.d_v :] = rope.view(q.dtype)
+            scales["q_scales"] = normal(q_shape[:2]).mul_(0.25).exp_()
         order = torch.randperm(count, device="cuda", generator=made)
         return Case(
             workload,
-            q=q.to(kinds[config.dtype]),
+            q=q,
             cache=cache,
             table=order.int().view(workload.batch, columns),
             lengths=lengths.cuda(),
+            **scales,
         )
 
     def ours(self, case: Case) -> Ours:

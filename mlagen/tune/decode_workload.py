@@ -97,9 +97,8 @@ class DecodeWorkload:
         for tensor in (out, lse, plan.partial_o, plan.partial_lse):
             tensor.fill_(float("nan"))
         lab.kernel(
-            *(to_gpu(array) for array in (inputs.q, inputs.cache, inputs.block_table,
-                                          inputs.cache_lengths)),
-            **inputs.scales, out=out, lse=lse, checked=True, plan=plan,
+            **{name: to_gpu(array) for name, array in inputs.tensors.items()}, **inputs.scales,
+            out=out, lse=lse, checked=True, plan=plan,
         )  # fmt: skip
         lab.wait()
         chosen = sorted({0, heads // 2, heads - 1})

@@ -14,6 +14,9 @@ FORMS = (
     {"num_heads": 24, "page_size": 1, "num_kv_heads": 8, "mask": "sliding_window_causal[512]"},
     {"num_heads": 40, "page_size": 192, "q_len": 8, "mask": "sliding_window_causal[512]"},
     {"num_heads": 16, "page_size": 1, "q_len": 2, "cache_dtype": "fp8_e4m3"},
+    {"num_heads": 16, "q_len": 2, "cache_dtype": "fp8_rope_aware"},
+    {"num_heads": 8, "page_size": 1, "dtype": "fp8_e4m3", "cache_dtype": "fp8_rope_aware"},
+    {"num_heads": 40, "q_len": 2, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 16, "q_len": 5, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
 )
 

@@ -152,6 +152,11 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         'kernel = mlagen.build("mla_decode_sm90", num_heads=128)',
     ): "needs a GPU: tests/gpu, and tests/ops with stand-ins of its tensors",
     (
+        "mla_decode.md",
+        'kernel = mlagen.build("mla_decode_sm90", num_heads=128, dtype="fp8_e4m3", '
+        'cache_dtype="fp8_e4m3")',
+    ): "needs a GPU: tests/gpu, and tests/ops with stand-ins of its tensors",
+    (
         "hazards.md",
         "python tests/hazards/hazard_report.py --write",
     ): "tests/hazards holds the page against the report",

@@ -461,7 +461,8 @@ class Block:
                     value = part[:, half, :, :, e].reshape(-1)
                     if keeps:
                         value = value + self.get(name, lanes, np.float32)
-                    self.put(name, lanes, value.astype(np.float32))
+                    with np.errstate(all="ignore"):  # hidden keys may be anything
+                        self.put(name, lanes, value.astype(np.float32))
 
     def _fragment(self, a: Vector, lanes: Any) -> Any:
         made = np.zeros((64, 16), np.float32)
