@@ -232,7 +232,6 @@ def main() -> None:
     parser.add_argument("--store", type=Path)
     parser.add_argument("--others", type=int, default=1, help="variants beside the default")
     parser.add_argument("--found", action="store_true", help="search nothing")
-    parser.add_argument("--hold", action="store_true", help="time when a line comes on stdin")
     parser.add_argument("--like", type=Path, action="append", default=[], metavar="STORE")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
@@ -260,9 +259,6 @@ def main() -> None:
         "trials_per_minute": rate, "rows": rows,
     }  # fmt: skip
     say(f"{len(rows)} calls; {judged} trials in {seconds:.1f} s, {rate:.1f} a minute")
-    if options.hold:
-        say("waiting")
-        sys.stdin.readline()
     for number, row in enumerate(rows):
         if not options.no_peers:
             row |= beside(row, kernels[number], peers, options.repeats)
