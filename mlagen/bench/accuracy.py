@@ -44,13 +44,18 @@ class Judge:
         for i, pages in enumerate(used):
             own[i, : len(pages)] = np.arange(start, start + len(pages))
             start += len(pages)
+        scales = case.scales
+        if case.kv_scales is not None:
+            scales["kv_scales"] = lab.host(case.kv_scales[order.tolist()])
+        if case.q_scales is not None:
+            scales["q_scales"] = lab.host(case.q_scales[self.sequences])
         self.inputs = MlaDecodeInputs(
             config,
             lab.host(case.q[self.sequences]),
             lab.host(case.cache[order.tolist()]),
             own,
             np.array([lengths[b] for b in self.sequences], np.int32),
-            **case.scales,
+            **scales,
         )
         self.expected = exact(self.inputs, heads=self.heads)
 
@@ -72,7 +77,7 @@ class Judge:
     def peer(self, out: Any) -> Verdict:
         """A relative error below `PEER_LIMIT`."""
         verdict = self._error(self._own(out))
-        limit = PEER_LIMIT[self.case.workload.config.cache_dtype]
+        limit = PEER_LIMIT[self.case.workload.config.cache_element]
         if verdict.wrong or verdict.error <= limit:
             return verdict
         return replace(verdict, wrong=f"its relative error is above {limit:.3g}")

@@ -18,7 +18,8 @@ Call = Callable[[], Any]
 @dataclass(frozen=True, eq=False)
 class Case:
     """Tensors that all contenders of a workload share: `q` [B, q_len, H, 576], `cache` [pages,
-    page, KV heads, 576], `table` [B, pages] and `lengths` [B] int32."""
+    page, KV heads, 576], `table` [B, pages] and `lengths` [B] int32; `kv_scales` [pages, page] of
+    rope-aware rows, `q_scales` [B, q_len] of such queries."""
 
     workload: Workload
     q: Any
@@ -28,11 +29,16 @@ class Case:
     scale: float = MODEL_SCALE
     kv_scale: float = 1.0
     q_scale: float = 1.0
+    kv_scales: Any = None
+    q_scales: Any = None
 
     @property
     def scales(self) -> dict[str, Any]:
         """What our call is given by name besides its tensors."""
-        return {"scale": self.scale, "kv_scale": self.kv_scale, "q_scale": self.q_scale}
+        return {
+            "scale": self.scale, "kv_scale": self.kv_scale, "q_scale": self.q_scale,
+            "kv_scales": self.kv_scales, "q_scales": self.q_scales,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,36 +12,16 @@ import numpy.typing as npt
 
 from mlagen.bench.case import Call, Case, Ours
 from mlagen.bench.timing import Clock
+from mlagen.bench.torch_clock import TorchClock
 from mlagen.bench.workload import Workload
 from mlagen.errors import ConfigError, MissingError
 from mlagen.ops import MlaDecodeKernel
 
-FLUSHED = 256 << 20  # bytes, more than four times an H200's L2 cache
 MATMUL = 8192
 COPIED = 4 << 30  # bytes
 # Stored as integers of this many bits: numpy has no code for these types of torch.
 BITS = {"torch.bfloat16": ("int16", ml_dtypes.bfloat16),
         "torch.float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn)}  # fmt: skip
-
-
-class TorchClock:
-    """CUDA events in torch's current stream."""
-
-    def __init__(self, torch: Any) -> None:
-        self.event = partial(torch.cuda.Event, enable_timing=True)
-        self.scratch = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
-
-    def flush(self) -> None:
-        self.scratch.zero_()
-
-    def mark(self) -> Any:
-        event = self.event()
-        event.record()
-        return event
-
-    def seconds(self, begin: Any, end: Any) -> float:
-        end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3
 
 
 class CudaLab:
@@ -76,15 +56,17 @@ class CudaLab:
         columns = config.pages(workload.keys)
         count = workload.batch * columns
         kinds = {"bf16": torch.bfloat16, "fp8_e4m3": torch.float8_e4m3fn}
-        kind = kinds[config.cache_dtype]
-        q = normal((workload.batch, config.q_len, config.num_heads, config.d_qk))
+        kind = kinds[config.cache_element]
+        q_shape = (workload.batch, config.q_len, config.num_heads)
+        q = normal((*q_shape, config.q_columns)).to(kinds[config.q_element])
         try:
             cache = torch.empty(
-                (count, config.page_size, config.num_kv_heads, config.d_qk), dtype=kind,
+                (count, config.page_size, config.num_kv_heads, config.cache_columns), dtype=kind,
                 device="cuda",
             )  # fmt: skip
         except torch.cuda.OutOfMemoryError as error:
-            size = count * config.page_size * config.num_kv_heads * config.d_qk * 2 / 2**30
+            rows = count * config.page_size * config.num_kv_heads
+            size = rows * config.cache_columns * kind.itemsize / 2**30
             raise ConfigError(
                 f"{workload}: a cache of about {size:.0f} GiB does not fit this GPU's memory",
                 hint="fewer sequences or keys",
@@ -93,13 +75,24 @@ class CudaLab:
         for first in range(0, count, step):
             part = cache[first : first + step]
             part.copy_(normal(part.shape).to(kind))
+            if config.rope_aware:
+                rope = normal((*part.shape[:-1], config.d_rope)).bfloat16()
+                part[..., config.d_v :] = rope.view(kind)
+        scales: dict[str, Any] = {}
+        if config.rope_aware:
+            scales["kv_scales"] = normal((count, config.page_size)).mul_(0.25).exp_()
+        if config.rope_aware_queries:
+            rope = normal((*q_shape, config.d_rope)).bfloat16()
+            q[..., config.d_v :] = rope.view(q.dtype)
+            scales["q_scales"] = normal(q_shape[:2]).mul_(0.25).exp_()
         order = torch.randperm(count, device="cuda", generator=made)
         return Case(
             workload,
-            q=q.to(kinds[config.dtype]),
+            q=q,
             cache=cache,
             table=order.int().view(workload.batch, columns),
             lengths=lengths.cuda(),
+            **scales,
         )
 
     def ours(self, case: Case) -> Ours:

@@ -13,6 +13,7 @@ from mlagen.problem import MlaDecodeConfig
 
 SIZES = ("batch", "keys", "least")
 ELEMENT_BYTES = {"bf16": 2, "fp8_e4m3": 1}
+SCALE_BYTES = 4  # of a row
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,10 @@ class Workload:
         """Cache rows once, queries and output once."""
         config = self.config
         rows = self.batch * config.q_len * config.num_heads
-        cached = self.read * config.num_kv_heads * config.d_qk * ELEMENT_BYTES[config.cache_dtype]
-        queries = config.d_qk * ELEMENT_BYTES[config.dtype]
+        row = config.cache_columns * ELEMENT_BYTES[config.cache_element]
+        row += SCALE_BYTES if config.rope_aware else 0
+        cached = self.read * config.num_kv_heads * row
+        queries = config.q_columns * ELEMENT_BYTES[config.q_element]
         return cached + rows * (queries + config.d_v * ELEMENT_BYTES[config.output_dtype])
 
     def __str__(self) -> str:

@@ -91,6 +91,16 @@ def flash_mla_with_kvcache(
             f"is_fp8_kvcache={is_fp8_kvcache} with a cache of {k_cache.dtype}",
             hint="dense decoding takes bfloat16, or float8_e4m3fn with is_fp8_kvcache=True",
         )
+    if q.shape[-1] != 576 and q.dtype == torch.float8_e4m3fn:
+        raise ConfigError(
+            f"q has shape {tuple(q.shape)}: rows of 576 numbers are meant here",
+            hint="rope-aware rows of 640 bytes: mlagen.ops.mla_decode(.., q_scales=..)",
+        )
+    if k_cache.shape[-1] != 576:
+        raise ConfigError(
+            f"k_cache has shape {tuple(k_cache.shape)}: rows of 576 numbers are meant here",
+            hint="rope-aware rows of 640 bytes: mlagen.ops.mla_decode(.., kv_scales=..)",
+        )
     if len(q.shape) != 4:
         raise ConfigError(f"q has shape {tuple(q.shape)}, not (batch, s_q, heads, 576)")
     # One new token sees all keys under either mask: the same kernel.

@@ -106,8 +106,8 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """`bytes` at `base` that one role writes and reads: its own, or in place of tiles that are done
-    with."""
+    """`bytes` at `base` that one role writes and that are read where the proof finds them known to
+    be there: their own, or in place of tiles that are done with."""
 
     name: str
     base: int
@@ -220,7 +220,7 @@ class Smem:
         return self.scratches[name]
 
     def room(self, name: str, size: int) -> Scratch:
-        """Declare `size` bytes that one role writes and reads."""
+        """Declare `size` bytes that one role writes, and that it or others read."""
         base = -(-self.used // 16) * 16
         self._claim(name, base, size)
         self.scratches[name] = Scratch(name, base, size)

@@ -36,7 +36,7 @@ from mlagen.dsl import (
     copy,
     record,
 )
-from mlagen.dsl.smem import Message
+from mlagen.dsl.smem import Message, Scratch, TmaTile
 from mlagen.kernels.mla_decode_feed import Feed
 from mlagen.kernels.mla_decode_signature import (
     COLUMNS,
@@ -65,6 +65,7 @@ class MlaDecode:
     `left` and `right`: hand-offs of the cache's columns that the left warpgroup refills (0..255)
     and of those that the right one does; `boxes` tiles of 64 columns share a barrier. `held` tiles
     of 64 columns of Q, the rotary part among them, are operands in registers, the others in SMEM.
+    `evict`: "first" of the L2 cache go rows that were copied by box, or as any others ("normal").
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class MlaDecode:
         *,
         boxes: int,
         held: int,
+        evict: Literal["normal", "first"] = "normal",
     ) -> None:
         self.held, self.feeder = held, feeder
         self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
@@ -85,7 +87,7 @@ class MlaDecode:
         self.parts, self.value_parts = k.d_qk // COLUMNS, k.d_v // COLUMNS
         self._tiles(s, boxes)
         self._messages(s)
-        self._registers(s)
+        self._registers(s, evict)
         s.signature, s.symbol = signature(k, s.roles[-1].warps.stop * 32), SYMBOL
         for handoff in (*self.left, *self.right, *self.raw.values()):
             bind(handoff, self._mover(handoff))
@@ -115,23 +117,34 @@ class MlaDecode:
             s.smem.scratch("O left", *self.queries[:middle]),
             s.smem.scratch("O right", *self.queries[middle : self.value_parts]),
         )
+        self.raw: dict[str, Handoff] = {}
         self.left, self.right = (
             tuple(
-                s.smem.handoff(
-                    f"cache {first}", *self.keys[first : min(first + boxes, stop)],
-                    producer=(self.feeder or role).name, consumer=names,
-                    gatherers=CONVERTERS if self.feeder else self.feed.gatherers,
-                )
+                self._columns(s, role, self.keys[first : min(first + boxes, stop)])
                 for first in range(start, stop, boxes)
             )
             for role, start, stop in zip(
                 self.roles, (0, middle), (middle, self.parts), strict=True
             )
         )  # fmt: skip
-        self.raw: dict[str, Handoff] = {}
-        for role, half in zip(self.roles, (self.left, self.right), strict=True):
-            for handoff in half if self.feeder else ():
-                self.raw[handoff.name] = self._raw(s, role, handoff)
+        self.row_scales = tuple(
+            s.smem.room(f"row scales {slot}", TILE * FLOAT)
+            for slot in range(SLOTS if self.k.rope_aware else 0)
+        )
+
+    def _columns(self, s: PipelineSpace, role: WarpRole, tiles: list[TmaTile]) -> Handoff:
+        """The hand-off of some columns that `role` fetches, all in bf16 in the end."""
+        first = self.keys.index(tiles[0])
+        # Rotary columns of rope-aware rows are bf16 as they are.
+        converter = None if self.k.rope_aware and first >= self.value_parts else self.feeder
+        handoff = s.smem.handoff(
+            f"cache {first}", *tiles, producer=(converter or role).name,
+            consumer=tuple(r.name for r in self.roles),
+            gatherers=CONVERTERS if converter else self.feed.gatherers,
+        )  # fmt: skip
+        if converter:
+            self.raw[handoff.name] = self._raw(s, role, handoff)
+        return handoff
 
     def _raw(self, s: PipelineSpace, role: WarpRole, handoff: Handoff) -> Handoff:
         """The e4m3 numbers of a hand-off, in its first tile."""
@@ -160,7 +173,7 @@ class MlaDecode:
         self.sum_left = s.smem.message("l left", rows, producer=left, consumer=right)
         self.sum_right = s.smem.message("l right", rows, producer=right, consumer=left)
 
-    def _registers(self, s: PipelineSpace) -> None:
+    def _registers(self, s: PipelineSpace, evict: str) -> None:
         k, feed = self.k, self.feed
         self.supply: dict[str, Any] = {
             "o": s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v"),
@@ -177,6 +190,9 @@ class MlaDecode:
             ("top", "row maxima of this warpgroup's tile"),
         ):
             self.supply[name] = s.named(name, ".f32", 2, why)
+        # Queries with scales of their own have a factor each.
+        own = s.named("c", ".f32", 2 if k.rope_aware_queries else 1, "scale * log2(e)")
+        self.supply["c"] = [own[0], own[-1]]
         pages = s.named("page", ".b32", SLOTS * feed.lookups, "pages of the next two copies")
         self.supply["pages"] = [
             pages[slot * feed.lookups : (slot + 1) * feed.lookups] for slot in range(SLOTS)
@@ -186,13 +202,15 @@ class MlaDecode:
             self.supply["words"] = s.named(
                 "raw", ".b32", RAW_WORDS, "e4m3 numbers that become bf16"
             )
+        if k.rope_aware:
+            self.supply["weight"] = s.named("weight", ".f32", SLOTS, "scales of the next rows")
+            self.supply["entry"] = s.named("entry", ".b32", SLOTS, "pages of those behind them")
         singles = [
             ("item", ".b64", "work item of this block"),
             ("query_row", ".b32", "first query row of this block"),
             ("valid", ".b32", "keys left from this warpgroup's next tile on"),
             ("row", ".b32", "first of this thread's two rows"),
             ("fragment", ".b32", "row and 16-byte column that this lane moves of an operand A"),
-            ("c", ".f32", "scale * log2(e)"),
             ("row_major", ".b64", "descriptor of SMEM read along its rows (K-major)"),
             ("column_major", ".b64", "descriptor of SMEM read across its rows (MN-major)"),
             ("table", ".b64", "this sequence's row of the block table"),
@@ -202,7 +220,7 @@ class MlaDecode:
         ]  # fmt: skip
         if k.dtype == "bf16":
             singles.append(("map_q", ".b64", "tensor map of q"))
-        if feed.gatherers:
+        if feed.gatherers or k.rope_aware:
             singles.append(("keys", ".b32", "keys of the sequence"))
         if k.num_kv_heads > 1 and not feed.gatherers:
             singles.append(("kv_column", ".b32", "first column of this block's KV head"))
@@ -217,7 +235,9 @@ class MlaDecode:
             "k": k,
             "feed": feed,
             "slanted": self.slanted,
+            "float_bytes": FLOAT,
             "tile_rows": TILE,
+            "evict": evict,
         }
 
     # ---- before the loop --------------------------------------------------------------------
@@ -282,9 +302,10 @@ class MlaDecode:
                      defines=(Value("alpha"), Value("l"), Value("S")))  # fmt: skip
 
     def row_maximum(self, tile: Tile) -> None:
-        """Mask, and each row's maximum over this tile."""
-        self._record("row_maximum", tile, stride=SLOTS * TILE, uses=(Value("S"),),
-                     defines=(Value("S"), Value("top")))  # fmt: skip
+        """S times the rows' scales, the mask, and each row's maximum over this tile."""
+        weights, more = self._weights(tile)
+        self._record("row_maximum", tile, stride=SLOTS * TILE, weights=weights,
+                     uses=(Value("S"), *more), defines=(Value("S"), Value("top")))  # fmt: skip
 
     def maximum(self, tile: Tile, message: Message, *, fresh: bool) -> None:
         """The running maximum, alpha; the maximum goes to the other warpgroup. `fresh`: alpha
@@ -293,8 +314,10 @@ class MlaDecode:
                      defines=(Value("alpha"), Value("l"), Value(message.name, tile)))  # fmt: skip
 
     def exponent(self, tile: Tile) -> None:
-        """P = exp2(c S - c M) in place of S, its bf16 as operand A, row sums."""
-        self._record("exponent", tile, uses=(Value("S"), Value("alpha")),
+        """P = exp2(c S - c M) in place of S, row sums; P times the rows' scales, its bf16 as
+        operand A."""
+        weights, more = self._weights(tile)
+        self._record("exponent", tile, weights=weights, uses=(Value("S"), Value("alpha"), *more),
                      defines=(Value("S"), Value("P"), Value("l")))  # fmt: skip
 
     def rescale(self, tile: Tile) -> None:
@@ -349,13 +372,40 @@ class MlaDecode:
         role = self.roles[half is self.right]
         self._record("next_page", tile, index=tile.offset % SLOTS, role=role)
 
+    def prefetch(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+        """The columns of `half` of the tile that is fetched a pass after `tile`, to the L2 cache.
+        Behind `refill`, which looks up where it lies; copies by box only."""
+        index = tile.offset % SLOTS
+        first = COLUMNS * self.keys.index(half[0].tiles[0])
+        end = COLUMNS * (self.keys.index(half[-1].tiles[-1]) + 1)
+        self._record(
+            "prefetch", tile, role=self.roles[half is self.right],
+            columns=list(range(first, end, self.feed.box_columns)),
+            places=self.supply["pages"][index], later=self.supply["ahead"][index],
+        )  # fmt: skip
+
     def convert(self, half: tuple[Handoff, ...], tile: Tile) -> None:
         """Columns of an e4m3 tile into bf16, in place: to registers, and back when all are read."""
-        for columns in half:
+        for columns in (columns for columns in half if columns.name in self.raw):
             raw = self.raw[columns.name]
             self._record("take", tile, tile_=raw.tiles[0], narrow=len(columns.tiles) == 1,
                          uses=(Value(raw.name, tile),), defines=(Value("raw"),))  # fmt: skip
             copy(columns, tile)
+
+    def bring_scales(self, tile: Tile) -> None:
+        """The tile's row scales to SMEM, where rows have them, and the next ones on their way."""
+        if self.row_scales:
+            index = tile.offset % SLOTS
+            self._record("bring_scales", tile, index=index, room=self.row_scales[index],
+                         defines=(Value(self.row_scales[index].name, tile),))  # fmt: skip
+
+    def _weights(self, tile: Tile) -> tuple[Scratch | None, tuple[Value, ...]]:
+        """Where the tile's row scales are and what uses them is told to use; nothing, where rows
+        have none."""
+        if not self.row_scales:
+            return None, ()
+        room = self.row_scales[tile.offset % SLOTS]
+        return room, (Value(room.name, tile),)
 
     # ---- after the loop ---------------------------------------------------------------------
 
@@ -394,7 +444,7 @@ class MlaDecode:
             boxes = [(handoff.tiles[0], first)]
         else:
             boxes = [(tile, COLUMNS * self.keys.index(tile)) for tile in handoff.tiles]
-            template = "convert" if self.feeder else template
+            template = "convert" if role is self.feeder else template
 
         def mover(kind: str, tile: Tile) -> Operation:
             return self._operation(

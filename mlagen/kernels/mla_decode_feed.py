@@ -6,7 +6,9 @@
   do not exist.
 
 An e4m3 cache comes the same way, 128 columns where bf16 has 64, into the first half of the SMEM
-that its columns will take: a warpgroup of its own turns them into bf16 there.
+that its columns will take: a warpgroup of its own turns them into bf16 there. The rotary columns of
+rope-aware rows are bf16 already and come to where they stay; that warpgroup also brings in the
+rows' scales, which it looks up for itself.
 """
 
 from __future__ import annotations
@@ -29,13 +31,14 @@ class Feed:
     kind: Literal["whole", "parts", "rows"]
     page: int
     converted: bool
+    columns: int  # elements of a row of the cache's tensor
 
     @staticmethod
     def of(k: MlaDecodeConfig) -> Feed:
         kind: Literal["whole", "parts", "rows"] = (
             "whole" if k.page_size % TILE == 0 else "rows" if k.page_size == 1 else "parts"
         )
-        return Feed(kind, k.page_size, k.cache_dtype != "bf16")
+        return Feed(kind, k.page_size, k.cache_dtype != "bf16", k.cache_columns)
 
     @property
     def bytes(self) -> int:

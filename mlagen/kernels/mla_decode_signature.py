@@ -21,27 +21,32 @@ def signature(k: MlaDecodeConfig, threads: int) -> Signature:
     e4m3 and a cache of single rows by pointer; o
     [tokens * H, 512]; partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64], log2 units,
     of items that are a part of their sequence. `lse_stride`: elements of lse from head to head.
-    `kv_scale`: what multiplies O where the cache holds multiples of it; `scale_log2e` has it too,
-    and the scale of an e4m3 q.
+    `kv_scales`: of rope-aware rows, fp32 [blocks * page]; `q_scales`: of such queries, fp32
+    [tokens]. `kv_scale`: what multiplies O where the cache holds multiples of it; `scale_log2e` has
+    it too, and the scale of an e4m3 q.
     """
     feed = Feed.of(k)
-    width = k.num_kv_heads * k.d_qk
-    box = TensorMap("cache", k.cache_dtype, width, feed.box_columns, feed.box_rows)
+    width = k.num_kv_heads * feed.columns
+    box = TensorMap("cache", k.cache_element, width, feed.box_columns, feed.box_rows)
     pool: tuple[tuple[str, str | TensorMap, str], ...] = (("cache", box, "read"),)
     if feed.gatherers:
         pool = (
-            ("cache", f"pointer:{k.cache_dtype}@{VECTOR}", "read"),
+            ("cache", f"pointer:{k.cache_element}@{VECTOR}", "read"),
             ("num_blocks", "u32", "value"),
         )
-    if k.cache_dtype != "bf16":
+    if k.rope_aware:
+        pool = (*pool, ("kv_scales", "pointer:fp32", "read"))
+        pool = pool if feed.gatherers else (*pool, ("num_blocks", "u32", "value"))
+    elif k.cache_dtype != "bf16":
         pool = (*pool, ("kv_scale", "f32", "value"))
-    queries: str | TensorMap = f"pointer:{k.dtype}@{VECTOR}"
+    queries: str | TensorMap = f"pointer:{k.q_element}@{VECTOR}"
     if k.dtype == "bf16":
         queries = TensorMap("q", k.dtype, k.d_qk, COLUMNS, ROWS)
     return Signature(
         pack(
             ("q", queries, "read"),
             *pool,
+            *((("q_scales", "pointer:fp32", "read"),) if k.rope_aware_queries else ()),
             ("items", "pointer:int32", "read"),
             ("block_table", "pointer:int32", "read"),
             ("cache_lengths", "pointer:int32", "read"),

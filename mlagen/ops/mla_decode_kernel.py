@@ -17,12 +17,14 @@ from mlagen.ops.mla_decode_known import Key, KnownCalls
 from mlagen.ops.mla_decode_outputs import OutputMaker, Outputs
 from mlagen.ops.mla_decode_plan import MlaDecodePlan, PlanTensors, make_plan
 from mlagen.ops.mla_decode_tensors import (
+    TENSORS,
     Memory,
     TorchMemory,
     Workspace,
     as_host,
     check,
     check_rows,
+    given_tensors,
     made,
     on_host,
     overlap,
@@ -35,6 +37,7 @@ from mlagen.problem.mla_decode_inputs import (
     check_pages,
     check_scale,
     check_stored,
+    require_row_scales,
 )
 from mlagen.problem.mla_decode_plan import H200_SMS
 
@@ -197,25 +200,33 @@ class MlaDecodeKernel:
         scale: float,
         kv_scale: float = 1.0,
         q_scale: float = 1.0,
+        kv_scales: Any = None,
+        q_scales: Any = None,
         plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
         checked: bool = False,
     ) -> tuple[Any, Any]:
         """Attention of `q` over the paged cache: (output, log-sum-exp). See `run`."""
-        tensors, scales = (q, cache, block_table, cache_lengths), (scale, kv_scale, q_scale)
-        return self.enqueue(tensors, scales, plan, out, lse, checked)
+        return self.enqueue(
+            given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales),
+            (scale, kv_scale, q_scale),
+            plan,
+            out,
+            lse,
+            checked,
+        )
 
     def enqueue(
         self,
-        tensors: tuple[Any, Any, Any, Any],
+        tensors: tuple[Any, ...],
         scales: tuple[float, float, float],
         plan: PlanTensors | None,
         out: Any,
         lse: Any,
         checked: bool = False,
     ) -> tuple[Any, Any]:
-        """The same with q, cache, block table and lengths, and with all scales, together."""
+        """The same with all tensors (`given_tensors`), and with all scales, together."""
         bound, launches, out, lse = self._bound(tensors, scales, plan, out, lse, checked)
         if bound is not None:
             for launch in bound:
@@ -235,6 +246,8 @@ class MlaDecodeKernel:
         scale: float,
         kv_scale: float = 1.0,
         q_scale: float = 1.0,
+        kv_scales: Any = None,
+        q_scales: Any = None,
         plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
@@ -247,7 +260,9 @@ class MlaDecodeKernel:
         `cache_lengths` [B] int32, contiguous, on one GPU; see `MlaDecodeInputs`. `scale` multiplies
         the dot products. It has no default: it is the model's (192 ** -0.5 for 128 + 64 columns a
         head), which the width 576 does not tell. `kv_scale` and `q_scale`: what numbers of an e4m3
-        cache and of an e4m3 q are multiples of.
+        cache and of an e4m3 q are multiples of. Rope-aware rows: `cache` [num_blocks, page_size, 1,
+        640] e4m3, and `kv_scales` [num_blocks, page_size] fp32, what each row is multiples of;
+        rope-aware queries: `q` 640 wide, and `q_scales` [B, q_len] or [tokens] fp32.
 
         `out` like q but 512 wide, bf16, and `lse` [B, H, q_len] (or [H, tokens]) fp32 are written
         to and returned. They are made where they are not given, which torch tensors only allow.
@@ -260,7 +275,7 @@ class MlaDecodeKernel:
         launched.
         """
         bound, launches, out, lse = self._bound(
-            (q, cache, block_table, cache_lengths),
+            given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales),
             (scale, kv_scale, q_scale),
             plan,
             out,
@@ -280,7 +295,7 @@ class MlaDecodeKernel:
 
     def _bound(
         self,
-        tensors: tuple[Any, Any, Any, Any],
+        tensors: tuple[Any, ...],
         scales: tuple[float, float, float],
         plan: PlanTensors | None,
         out: Any,
@@ -294,7 +309,7 @@ class MlaDecodeKernel:
             known, remember, out, lse = self._like_before(tensors, scales, plan, out, lse)
             if known is not None:
                 return known, [], out, lse
-        out, lse, launches = self._launches(*tensors, scales, plan, out, lse, checked)
+        out, lse, launches = self._launches(tensors, scales, plan, out, lse, checked)
         if remember is None or not launches:
             return None, launches, out, lse
         assert isinstance(self.launcher, GpuLauncher)
@@ -304,7 +319,7 @@ class MlaDecodeKernel:
 
     def _like_before(
         self,
-        tensors: tuple[Any, Any, Any, Any],
+        tensors: tuple[Any, ...],
         scales: tuple[float, float, float],
         plan: PlanTensors | None,
         out: Any,
@@ -313,8 +328,10 @@ class MlaDecodeKernel:
         """What an equal call before launched, if there was one; how to remember this one, if that
         can be; and the outputs, which are made where they are missing."""
         torch = sys.modules.get("torch")
-        q, cache, block_table, cache_lengths = tensors
-        if torch is None or not self._prepares or not isinstance(q, torch.Tensor) or not q.is_cuda:
+        if torch is None or not self._prepares:
+            return None, None, out, lse
+        q, cache, block_table, cache_lengths, *more = tensors
+        if not isinstance(q, torch.Tensor) or not q.is_cuda:
             return None, None, out, lse
         rank = 4 if plan is None or plan.tokens is None else 3
         a, b, c = scales
@@ -334,10 +351,11 @@ class MlaDecodeKernel:
             out, lse = self._maker(q, outputs, out, lse)
         looked_at = (*tensors, *given)
         try:
-            key = (
+            key: Key = (
                 q.data_ptr(), cache.data_ptr(), block_table.data_ptr(), cache_lengths.data_ptr(),
                 out.data_ptr(), lse.data_ptr(), kind, of_plan, scales,
             )  # fmt: skip
+            key += tuple(tensor.data_ptr() for tensor in more)
             return self._known.find(key, looked_at), (key, looked_at), out, lse
         except AttributeError:  # another library's tensor
             return None, None, out, lse
@@ -360,6 +378,8 @@ class MlaDecodeKernel:
         scale: float,
         kv_scale: float = 1.0,
         q_scale: float = 1.0,
+        kv_scales: Any = None,
+        q_scales: Any = None,
         plan: PlanTensors | None = None,
         out: Any = None,
         lse: Any = None,
@@ -367,10 +387,7 @@ class MlaDecodeKernel:
     ) -> PreparedMlaDecode:
         """The same call, checked and packed but not launched."""
         output, log_sum, launches = self._launches(
-            q,
-            cache,
-            block_table,
-            cache_lengths,
+            given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales),
             (scale, kv_scale, q_scale),
             plan,
             out,
@@ -386,10 +403,7 @@ class MlaDecodeKernel:
 
     def _launches(
         self,
-        q: Any,
-        cache: Any,
-        block_table: Any,
-        cache_lengths: Any,
+        given: tuple[Any, ...],
         scales: tuple[float, float, float],
         plan: PlanTensors | None,
         out: Any,
@@ -398,28 +412,32 @@ class MlaDecodeKernel:
     ) -> tuple[Any, Any, list[Launch]]:
         """Output, LSE and what is to be launched, all checked."""
         config, manifest = self.config, self.artifact.manifest
-        tensors = {
-            "q": q, "cache": cache, "block_table": block_table, "cache_lengths": cache_lengths
-        }  # fmt: skip
+        named = zip(TENSORS, given, strict=False)
+        tensors = {name: tensor for name, tensor in named if tensor is not None}
+        q, cache, block_table, cache_lengths, *_ = given
+        require_row_scales(config, tensors.get("kv_scales"), tensors.get("q_scales"))
         require_device(manifest.kernel, manifest.target, tensors)
         packed = plan is not None and plan.tokens is not None
         if len(q.shape) != (3 if packed else 4):
-            wants = "(tokens, num_heads, 576)" if packed else "(batch, q_len, num_heads, 576)"
+            wants = f"({'tokens' if packed else 'batch, q_len'}, num_heads, {config.q_columns})"
             raise ConfigError(f"q has shape {tuple(q.shape)}, the kernel wants {wants}")
         batch = plan.batch if packed and plan is not None else int(q.shape[0])
         rows = (plan.tokens,) if packed and plan is not None else (batch, config.q_len)
         shapes: dict[str, tuple[int | None, ...]] = {
-            "q": (*rows, config.num_heads, config.d_qk),
-            "cache": (None, config.page_size, config.num_kv_heads, config.d_qk),
+            "q": (*rows, config.num_heads, config.q_columns),
+            "q_scales": rows,
+            "cache": (None, config.page_size, config.num_kv_heads, config.cache_columns),
             "block_table": (batch, None),
             "cache_lengths": (batch,),
+            "kv_scales": (*tuple(cache.shape)[:1], config.page_size),
             "o": (*rows, config.num_heads, config.d_v),
             "lse": (config.num_heads, *rows) if packed
             else (batch, config.num_heads, config.q_len),
         }  # fmt: skip
         types = {
-            "q": config.dtype, "cache": config.cache_dtype, "block_table": "int32",
-            "cache_lengths": "int32", "o": config.output_dtype, "lse": "fp32",
+            "q": config.q_element, "cache": config.cache_element, "block_table": "int32",
+            "cache_lengths": "int32", "kv_scales": "fp32", "q_scales": "fp32",
+            "o": config.output_dtype, "lse": "fp32",
         }  # fmt: skip
         for name, tensor in tensors.items():
             check(name, tensor, shapes[name], types[name])
@@ -432,16 +450,16 @@ class MlaDecodeKernel:
                 f"of {config}",
                 hint="kernel.plan(lengths, ..) of this kernel makes one",
             )
-        for name, label, given in (("o", "out", out), ("lse", "lse", lse)):
-            if given is None:
-                given = made(label, q, shapes[name], types[name])
-            require_device(manifest.kernel, manifest.target, {label: given})
-            check(label, given, shapes[name], types[name])
+        for name, label, output in (("o", "out", out), ("lse", "lse", lse)):
+            if output is None:
+                output = made(label, q, shapes[name], types[name])
+            require_device(manifest.kernel, manifest.target, {label: output})
+            check(label, output, shapes[name], types[name])
             for other, tensor in tensors.items():
-                if overlap(given, tensor):
+                if overlap(output, tensor):
                     what = "out" if other == "o" else other
                     raise ConfigError(f"{label} overlaps {what} in memory", hint="pass another")
-            tensors[name] = given
+            tensors[name] = output
         number = check_scale(scales[0])
         stored = check_stored(config, number, scales[1], scales[2])
         if checked and batch:

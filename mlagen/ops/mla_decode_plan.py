@@ -13,7 +13,7 @@ import numpy as np
 from mlagen.errors import ConfigError
 from mlagen.ops.mla_decode_known import fact
 from mlagen.ops.mla_decode_outputs import Outputs
-from mlagen.ops.mla_decode_tensors import Memory
+from mlagen.ops.mla_decode_tensors import Memory, given_tensors
 from mlagen.problem import MlaDecodeConfig, MlaDecodeWork, plan_work
 from mlagen.problem.mla_decode_plan import BLOCK_ROWS, ITEM_INTS, Ints32, merge_blocks
 
@@ -85,11 +85,13 @@ class MlaDecodePlan(PlanTensors):
         scale: float,
         kv_scale: float = 1.0,
         q_scale: float = 1.0,
+        kv_scales: Any = None,
+        q_scales: Any = None,
         out: Any = None,
         lse: Any = None,
     ) -> tuple[Any, Any]:
         """(output, log-sum-exp) of its kernel on these tensors: `kernel(.., plan=plan)`."""
-        tensors = (q, cache, block_table, cache_lengths)
+        tensors = given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales)
         return self.call(tensors, (scale, kv_scale, q_scale), self, out, lse)
 
     @property

@@ -13,9 +13,11 @@ from mlagen.errors import ConfigError
 from mlagen.ops.mla_decode_kernel import MlaDecodeKernel
 from mlagen.ops.mla_decode_plan import MlaDecodePlan, PlanTensors
 from mlagen.problem import MlaDecodeConfig
+from mlagen.problem.mla_decode import D_QK, ROPE_AWARE
 
 # By the address of their items, which is theirs as long as they live.
 _PLANS: WeakValueDictionary[int, MlaDecodePlan] = WeakValueDictionary()
+ROPE_AWARE_COLUMNS = 640
 TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
 
 
@@ -35,8 +37,7 @@ def _built(config: MlaDecodeConfig) -> MlaDecodeKernel:
 def _known(
     heads: int,
     columns: int,
-    page: int,
-    kv_heads: int,
+    pool: tuple[int, ...],
     dtype: Any,
     cache_dtype: Any,
     mask: str,
@@ -45,12 +46,20 @@ def _known(
     for name, given in (("q", dtype), ("cache", cache_dtype)):
         if str(given) not in TYPES:
             raise ConfigError(f"{name} has dtype {given}", hint=f"dtypes: {', '.join(TYPES)}")
+    page, kv_heads, row = pool
+    of_q, of_cache = (_stored(*one) for one in ((dtype, columns), (cache_dtype, row)))
     return _built(
         MlaDecodeConfig(
-            num_heads=heads, num_kv_heads=kv_heads, d_qk=columns, page_size=page, q_len=q_len,
-            mask=mask, dtype=TYPES[str(dtype)], cache_dtype=TYPES[str(cache_dtype)],
+            num_heads=heads, num_kv_heads=kv_heads, d_qk=D_QK if of_q == ROPE_AWARE else columns,
+            page_size=page, q_len=q_len, mask=mask, dtype=of_q, cache_dtype=of_cache,
         )
     )  # fmt: skip
+
+
+def _stored(dtype: Any, columns: int) -> str:
+    """How rows of a type and width are stored."""
+    name = TYPES[str(dtype)]
+    return ROPE_AWARE if name == "fp8_e4m3" and columns == ROPE_AWARE_COLUMNS else name
 
 
 def decode_kernel(q: Any, kv_cache: Any, *, mask: str, q_len: int) -> MlaDecodeKernel:
@@ -63,7 +72,7 @@ def decode_kernel(q: Any, kv_cache: Any, *, mask: str, q_len: int) -> MlaDecodeK
             hint="q [B, q_len, H, 576] or [tokens, H, 576], "
             "cache [num_blocks, page_size, KV heads, 576]",
         )
-    return _known(shape[-2], shape[-1], pool[1], pool[2], q.dtype, kv_cache.dtype, mask, q_len)
+    return _known(shape[-2], shape[-1], tuple(pool[1:]), q.dtype, kv_cache.dtype, mask, q_len)
 
 
 def mla_decode(
@@ -76,20 +85,24 @@ def mla_decode(
     mask: str = "causal",
     kv_scale: float = 1.0,
     q_scale: float = 1.0,
+    kv_scales: Any = None,
+    q_scales: Any = None,
     plan: MlaDecodePlan | None = None,
 ) -> tuple[Any, Any]:
     """Attention of `q` over a paged cache: (output, log-sum-exp); see `MlaDecodeKernel.run`.
 
-    The kernel is chosen by shapes and types and built at its first use. Without a `plan` of
-    `plan_mla_decode` the work is dealt out as if all sequences filled their tables.
+    The kernel is chosen by shapes and types (rows of 640 e4m3 are rope-aware ones) and built at its
+    first use. Without a `plan` of `plan_mla_decode` the work is dealt out as if all sequences
+    filled their tables.
     """
     arguments = (q, kv_cache, block_table, cache_lengths)
     if plan is None:
-        out, lse = DECODE(*arguments, scale, mask, kv_scale, q_scale)
+        out, lse = DECODE(*arguments, scale, mask, kv_scale, q_scale, kv_scales, q_scales)
     else:
         out, lse = DECODE_PLANNED(
             *arguments, plan.items, plan.merges, plan.partial_o, plan.partial_lse,
-            plan.config.q_len, scale, plan.config.mask, kv_scale, q_scale,
+            plan.config.q_len, scale, plan.config.mask, kv_scale, q_scale, kv_scales,
+            q_scales,
         )  # fmt: skip
     return out, lse
 
@@ -108,7 +121,7 @@ def plan_mla_decode(
 
 def _decode(
     q: Any, kv_cache: Any, table: Any, lengths: Any, scale: float, mask: str, kv_scale: float,
-    q_scale: float,
+    q_scale: float, kv_scales: Any = None, q_scales: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     if len(q.shape) != 4:
         raise ConfigError(
@@ -116,12 +129,16 @@ def _decode(
             hint="plan_mla_decode(.., q_lens=..) makes it",
         )
     kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q.shape[1])
-    return kernel(q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale)
+    return kernel(
+        q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
+        kv_scales=kv_scales, q_scales=q_scales,
+    )  # fmt: skip
 
 
 def _planned(
     q: Any, kv_cache: Any, table: Any, lengths: Any, items: Any, merges: Any, partial_o: Any,
     partial_lse: Any, q_len: int, scale: float, mask: str, kv_scale: float, q_scale: float,
+    kv_scales: Any = None, q_scales: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q_len)
     known = _PLANS.get(items.data_ptr())
@@ -131,8 +148,9 @@ def _planned(
         and _is_of(known, partial_o, partial_lse)
     ):
         return known.run(
-            q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale
-        )
+            q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
+            kv_scales=kv_scales, q_scales=q_scales,
+        )  # fmt: skip
     plan = PlanTensors(
         config=kernel.config,
         batch=lengths.shape[0],
@@ -143,8 +161,9 @@ def _planned(
         partial_lse=partial_lse,
     )
     return kernel(
-        q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale, plan=plan
-    )
+        q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
+        kv_scales=kv_scales, q_scales=q_scales, plan=plan,
+    )  # fmt: skip
 
 
 def _is_of(plan: MlaDecodePlan, partial_o: Any, partial_lse: Any) -> bool:
@@ -163,7 +182,8 @@ def _shapes(q: Any, *_: Any) -> tuple[Any, Any]:
 
 
 _TENSORS = "Tensor q, Tensor cache, Tensor block_table, Tensor cache_lengths"
-_NUMBERS = "float scale, str mask, float kv_scale, float q_scale"
+_NUMBERS = "float scale, str mask, float kv_scale, float q_scale, Tensor? kv_scales=None, "
+_NUMBERS += "Tensor? q_scales=None"
 # Not `torch.library.custom_op`: its wrappers in Python take several times as long as a call.
 _LIBRARY = torch.library.Library("mlagen", "FRAGMENT")
 

@@ -6,7 +6,8 @@ page_size, num_kv_heads, 576]`, one KV head as a rule; a table says which pages 
 Lengths, the batch and the softmax scale are given at run time.
 
 *Rope-aware* rows are stored in 640 bytes: the 512 latent columns in e4m3, in multiples of a scale
-of the row's own, and behind them the 64 rotary ones in bf16, divided by that scale.
+of the row's own, and behind them the 64 rotary ones in bf16, divided by that scale. Queries may be
+stored in the same way, with a scale that the heads of a token share.
 
 The log-sum-exp of every row is an output too: fp32, natural logarithm, -inf for a row without keys.
 """
@@ -23,8 +24,8 @@ from mlagen.problem.fields import from_fields, integer, listed
 from mlagen.problem.masks import CAUSAL, ChunkedCausal, Mask, SlidingWindowCausal
 
 D_QK, D_V = 576, 512
-Q_DTYPES = ("bf16", "fp8_e4m3")
 ROPE_AWARE = "fp8_rope_aware"
+Q_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
 CACHE_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
 OUTPUT_DTYPES = ("bf16",)
 MAX_HEADS = 128
@@ -48,7 +49,8 @@ class MlaDecodeConfig:
     d_v: int = D_V  # leading columns of a cache row that are its value; columns of the output
     page_size: int = 64  # rows a page
     q_len: int = 1  # new tokens a sequence; the most of them where their number varies
-    dtype: str = "bf16"  # of the queries; fp8_e4m3: they are multiples of one scale
+    # of the queries; fp8_e4m3: they are multiples of one scale; fp8_rope_aware: see above
+    dtype: str = "bf16"
     output_dtype: str = "bf16"
     mask: str = str(CAUSAL)  # null, causal or sliding_window_causal[W]
     # fp8_e4m3: numbers of the cache are multiples of one scale; fp8_rope_aware: see above
@@ -69,6 +71,11 @@ class MlaDecodeConfig:
                     f"{name}={getattr(self, name)} is not supported",
                     hint=f"{name} is {listed(types)}",
                 )
+        if self.rope_aware_queries and not self.rope_aware:
+            raise ConfigError(
+                f"dtype={ROPE_AWARE} is not supported with cache_dtype={self.cache_dtype}",
+                hint=f"cache_dtype={ROPE_AWARE}; other caches take dtype=bf16 or fp8_e4m3",
+            )
         mask = Mask.parse(self.mask)
         if isinstance(mask, ChunkedCausal):
             raise ConfigError(
@@ -97,6 +104,11 @@ class MlaDecodeConfig:
                 f"num_kv_heads={self.num_kv_heads} does not fit num_heads={self.num_heads}",
                 hint=f"num_kv_heads is {listed(fits)}: a divisor of num_heads, at most "
                 f"{MAX_KV_HEADS}; models have one latent row a token, num_kv_heads=1",
+            )
+        if self.rope_aware and self.num_kv_heads != 1:
+            raise ConfigError(
+                f"num_kv_heads={self.num_kv_heads} is not supported with cache_dtype={ROPE_AWARE}",
+                hint="num_kv_heads=1, or cache_dtype=fp8_e4m3, whose rows share one scale",
             )
         if not 1 <= self.q_len <= MAX_Q_LEN:
             raise ConfigError(
@@ -148,6 +160,21 @@ class MlaDecodeConfig:
     def rope_aware(self) -> bool:
         """Whether the cache's rows are rope-aware, each with a scale."""
         return self.cache_dtype == ROPE_AWARE
+
+    @property
+    def rope_aware_queries(self) -> bool:
+        """Whether queries are stored as rope-aware rows, those of a token with one scale."""
+        return self.dtype == ROPE_AWARE
+
+    @property
+    def q_element(self) -> str:
+        """The type of the queries' tensor."""
+        return "fp8_e4m3" if self.rope_aware_queries else self.dtype
+
+    @property
+    def q_columns(self) -> int:
+        """Elements of a query in their tensor."""
+        return self.d_v + 2 * self.d_rope if self.rope_aware_queries else self.d_qk
 
     @property
     def cache_element(self) -> str:

@@ -3,9 +3,9 @@
 It knows the formats, Hopper's arithmetic and that tiles of 64 keys are walked in their order with a
 maximum that moves at once (`mla_decode_math`). The bound, with w the softmax weights:
 
-* **P.** Each P_j, where rows have scales times its row's, with an fp32 rounding more, is rounded to bf16, a factor 1 + e_j, |e_j| <= 2^-8, while the row sum is taken
+* **P.** Each P_j is rounded to bf16, a factor 1 + e_j, |e_j| <= 2^-8, while the row sum is taken
   before the rounding: O moves by Σ w_j e_j v_j. The smaller of Σ |.| and Hoeffding's bound
-  (`formats`).
+  (`formats`). Where rows have scales P_j is multiplied by its row's first, in fp32.
 * **Weights.** Errors of fp32 scores, of rounding c = scale * log2(e), of c S - c M, of exp2 and of
   every move of M change numerator and row sum alike, by a factor 1 + η_j: O moves by at most
   (Σ w_j η_j |v_j| + |O| Σ w_j η_j) / (1 - Σ w_j η_j).
@@ -27,7 +27,6 @@ from mlagen.problem.formats import (
     U_BF16,
     U_FP32,
     Floats,
-    scale_log2e,
 )
 from mlagen.problem.mla_decode import TILE
 from mlagen.problem.mla_decode_expected import MlaDecodeExpected, evaluate
@@ -40,9 +39,9 @@ from mlagen.problem.mla_decode_math import (
     Keys,
     Rows,
     Walk,
-    fp32_factor,
     log_sum_exp,
     lse_error,
+    row_factors,
 )
 
 
@@ -67,13 +66,13 @@ def _block(
     """O and its bound, [rows, 512], the LSE and its bound, [rows]."""
     stored = keys.stored[:, : inputs.config.d_v]
     v = stored * keys.scales[:, None]
-    c = fp32_factor(inputs.score_scale)
+    c, exactly = row_factors(inputs.score_scale, rows)
     walk = Walk.of(rows, keys, c)
     count, existing = len(rows.q), len(keys)
 
     # The exact scores; c's own rounding is not bounded but known.
-    off = abs(c / scale_log2e(inputs.score_scale) - 1.0)
-    scores = walk.scores * (scale_log2e(inputs.score_scale) / c)
+    off = abs(c / exactly - 1.0)
+    scores = walk.scores * (exactly / c)[:, None, None]
     top = scores.max(axis=(1, 2))
     base = np.where(rows.seen > 0, top, 0.0)
     shares = np.exp2(scores - base[:, None, None])
@@ -85,7 +84,7 @@ def _block(
 
     hidden = np.isneginf(walk.scores)
     to_last = np.where(hidden, 0.0, walk.base[:, -1, None, None] - walk.scores)
-    eta = np.where(hidden, 0.0, walk.key_error() + np.expm1(LN2 * off * to_last))
+    eta = np.where(hidden, 0.0, walk.key_error() + np.expm1(LN2 * off[:, None, None] * to_last))
     weighted_eta = shares * eta
     moved = weighted_eta.sum(axis=(1, 2))[:, None]
     abs_v = np.abs(v)
@@ -99,7 +98,8 @@ def _block(
     bound = of_weights + of_p + steps * WGMMA * magnitude + np.abs(output) * of_sum
     bound *= (1.0 + U_BF16) * (1.0 + eta.max(axis=(1, 2))[:, None]) ** 2
     # Products and results below the normal range are flushed.
-    flushed = SMALLEST_NORMAL * (rows.seen[:, None] + 1) * (1.0 + max(abs_v.max(), np.abs(stored).max()))
+    largest = max(abs_v.max(), np.abs(stored).max())
+    flushed = SMALLEST_NORMAL * (rows.seen[:, None] + 1) * (1.0 + largest)
     bound += np.where(rows.seen[:, None] > 0, flushed, 0.0)
 
     lse_bound = lse_error(walk, shares, total, lse, factor)

@@ -33,8 +33,9 @@ class MlaDecodeInputs:
     length, pages that no sequence uses and table entries behind a sequence's pages have no meaning.
 
     `scale` multiplies the dot products. It is the model's (`MODEL_SCALE`), not 1 / sqrt(576).
-    Rope-aware rows: `cache` [num_blocks, page_size, num_kv_heads, 640] bytes, named e4m3, and
-    `kv_scales` fp32 [num_blocks, page_size, num_kv_heads], a row's scale each.
+    Rope-aware rows: `cache` [num_blocks, page_size, 1, 640] bytes, named e4m3, and `kv_scales` fp32
+    [num_blocks, page_size], a row's scale each. Rope-aware queries: `q` [batch, q_len, num_heads,
+    640] and `q_scales` fp32 [batch, q_len].
 
     `q_scale` and `kv_scale`: what the numbers of q and of the cache are multiples of, 1 where they
     are bf16.
@@ -51,15 +52,19 @@ class MlaDecodeInputs:
     kv_scale: float = 1.0
     q_scale: float = 1.0
     kv_scales: npt.NDArray[np.float32] | None = None
+    q_scales: npt.NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         config = self.config
-        check_tensor("q", self.q, (None, config.q_len, config.num_heads, config.d_qk), config.dtype)
+        shape = (None, config.q_len, config.num_heads, config.q_columns)
+        check_tensor("q", self.q, shape, config.q_element)
         pool = (None, config.page_size, config.num_kv_heads, config.cache_columns)
         check_tensor("cache", self.cache, pool, config.cache_element)
-        require_row_scales(config, self.kv_scales)
+        require_row_scales(config, self.kv_scales, self.q_scales)
+        if self.q_scales is not None:
+            check_tensor("q_scales", self.q_scales, (self.batch, config.q_len), "fp32")
         if self.kv_scales is not None:
-            check_tensor("kv_scales", self.kv_scales, (self.num_blocks, *pool[1:3]), "fp32")
+            check_tensor("kv_scales", self.kv_scales, (self.num_blocks, config.page_size), "fp32")
         check_int32("block_table", self.block_table, (self.batch, None), least=1)
         check_int32("cache_lengths", self.cache_lengths, (self.batch,))
         object.__setattr__(self, "scale", check_scale(self.scale))
@@ -75,7 +80,8 @@ class MlaDecodeInputs:
             "q": self.q, "cache": self.cache, "block_table": self.block_table,
             "cache_lengths": self.cache_lengths,
         }  # fmt: skip
-        return named if self.kv_scales is None else {**named, "kv_scales": self.kv_scales}
+        more = {"kv_scales": self.kv_scales, "q_scales": self.q_scales}
+        return {**named, **{name: array for name, array in more.items() if array is not None}}
 
     @property
     def scales(self) -> dict[str, Any]:
@@ -106,25 +112,25 @@ class MlaDecodeInputs:
         """The cache rows of a sequence in their order, [length, 576], of one KV head, in fp64, as
         they are stored: without `kv_scale` and the rows' scales."""
         config = self.config
-        rows = self._of(self.cache, sequence, kv_head).reshape(-1, config.cache_columns)
-        if not config.rope_aware:
-            return rows.astype(np.float64)
-        content, rope = np.split(rows, [config.d_v], axis=1)
-        turned = np.ascontiguousarray(rope).view(ELEMENT_TYPES["bf16"])
-        return np.concatenate([content.astype(np.float64), turned.astype(np.float64)], axis=1)
+        rows = self._of(self.cache[:, :, kv_head], sequence)
+        return numbers(rows, config) if config.rope_aware else rows.astype(np.float64)
 
-    def row_scales(self, sequence: int, kv_head: int = 0) -> Floats:
+    def queries(self, sequence: int) -> Floats:
+        """The queries of a sequence, [q_len, num_heads, 576], as they are stored."""
+        q = self.q[sequence]
+        return numbers(q, self.config) if self.config.rope_aware_queries else q.astype(np.float64)
+
+    def row_scales(self, sequence: int) -> Floats:
         """What the rows of a sequence are multiples of, [length]: 1 where they have no scales."""
         if self.kv_scales is None:
             return np.ones(int(self.cache_lengths[sequence]))
-        return self._of(self.kv_scales, sequence, kv_head).astype(np.float64)
+        return self._of(self.kv_scales, sequence).astype(np.float64)
 
-    def _of(self, pool: npt.NDArray[Any], sequence: int, kv_head: int) -> npt.NDArray[Any]:
+    def _of(self, pool: npt.NDArray[Any], sequence: int) -> npt.NDArray[Any]:
         """What a pool has for each row of a sequence."""
         length = int(self.cache_lengths[sequence])
         pages = self.block_table[sequence, : self.config.pages(length)]
-        own = pool[pages, :, kv_head]
-        return own.reshape(-1, *own.shape[2:])[:length]
+        return pool[pages].reshape(-1, *pool.shape[2:])[:length]
 
     def part(self, sequences: Sequence[int]) -> MlaDecodeInputs:
         """The same call for some sequences only. ConfigError: no such sequence."""
@@ -162,6 +168,13 @@ def check_scale(scale: float) -> float:
     return number
 
 
+def numbers(rows: npt.NDArray[Any], config: MlaDecodeConfig) -> Floats:
+    """What rope-aware rows [.., 640] hold, [.., 576], without their scales."""
+    content, rope = np.split(rows, [config.d_v], axis=-1)
+    turned = np.ascontiguousarray(rope).view(ELEMENT_TYPES["bf16"])
+    return np.concatenate([content.astype(np.float64), turned.astype(np.float64)], axis=-1)
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """What stored numbers are multiples of: those of q and those of the cache."""
@@ -175,24 +188,38 @@ def check_stored(
 ) -> Stored:
     """`q_scale` and `kv_scale` as floats. Raises ConfigError unless they are positive and finite,
     with `scale` too, and 1 for what needs none."""
+    if config.rope_aware_queries and q_scale != 1.0:
+        raise ConfigError(
+            f"q_scale={q_scale}: rope-aware queries have a scale a token",
+            hint="q_scales=, fp32 [batch, q_len]; q_scale is of dtype=fp8_e4m3",
+        )
     q = _scale_of("q_scale", q_scale, "bf16 queries are", "dtype", config.dtype)
     if config.rope_aware and kv_scale != 1.0:
         raise ConfigError(
             f"kv_scale={kv_scale}: rope-aware rows have a scale each",
-            hint="kv_scales=, fp32 [num_blocks, page_size, num_kv_heads]; kv_scale goes with "
-            "cache_dtype=fp8_e4m3",
+            hint="kv_scales=, fp32 [num_blocks, page_size]; kv_scale is of cache_dtype=fp8_e4m3",
         )
     kv = _scale_of("kv_scale", kv_scale, "a bf16 cache holds", "cache_dtype", config.cache_dtype)
     check_scale(q * kv * scale)
     return Stored(q, kv)
 
 
-def require_row_scales(config: MlaDecodeConfig, kv_scales: object) -> None:
-    """Raises ConfigError unless `kv_scales` are given where rows have scales, and only there."""
+def require_row_scales(config: MlaDecodeConfig, kv_scales: object, q_scales: object) -> None:
+    """Raises ConfigError unless scales of rows are given where rows have them, and only there."""
+    if config.rope_aware_queries and q_scales is None:
+        raise ConfigError(
+            "q_scales are missing: rope-aware queries have a scale a token",
+            hint="q_scales=, fp32 [batch, q_len]",
+        )
+    if not config.rope_aware_queries and q_scales is not None:
+        raise ConfigError(
+            f"q_scales are given, but {config.dtype} queries have none",
+            hint="q_scales go with dtype=fp8_rope_aware; q_scale is of dtype=fp8_e4m3",
+        )
     if config.rope_aware and kv_scales is None:
         raise ConfigError(
             "kv_scales are missing: rope-aware rows have a scale each",
-            hint="kv_scales=, fp32 [num_blocks, page_size, num_kv_heads]",
+            hint="kv_scales=, fp32 [num_blocks, page_size]",
         )
     if not config.rope_aware and kv_scales is not None:
         raise ConfigError(

@@ -74,11 +74,12 @@ def score_error(q: Floats, k: Floats, first_column: int = 0) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Some query rows of one sequence: `q` [rows, 576], and the keys `first .. seen - 1` that each
-    of them sees, [rows]."""
+    """Some query rows of one sequence: `q` [rows, 576] as they are stored and `scales` [rows], the
+    rows' own, and the keys `first .. seen - 1` that each of them sees, [rows]."""
 
     at: Ints  # in [q_len * heads], flattened
     q: Floats
+    scales: Floats
     first: Ints
     seen: Ints
 
@@ -93,7 +94,10 @@ def sequence_rows(
 ) -> Iterator[tuple[int, Rows]]:
     """The query rows of a sequence with their KV head, [q_len, heads] flattened, in blocks."""
     config = inputs.config
-    q = inputs.q[sequence][:, heads].astype(np.float64).reshape(-1, config.d_qk)
+    q = inputs.queries(sequence)[:, heads].reshape(-1, config.d_qk)
+    scales = np.ones(config.q_len)
+    if inputs.q_scales is not None:
+        scales = inputs.q_scales[sequence].astype(np.float64)
     seen = config.visible(int(inputs.cache_lengths[sequence]))
     first, end = (
         np.repeat(np.array([getattr(keys, name) for keys in seen], dtype=np.int64), len(heads))
@@ -101,12 +105,15 @@ def sequence_rows(
     )
     if not np.isfinite(q).all():
         raise ConfigError(f"q of sequence {sequence} is not finite: nothing is expected of it")
+    if not (np.isfinite(scales) & (scales > 0)).all():
+        raise ConfigError(f"q_scales of sequence {sequence} are not all positive and finite")
+    scales = np.repeat(scales, len(heads))
     of_head = np.tile(heads // config.group, config.q_len)
     for kv_head in np.unique(of_head).tolist():
         rows = np.flatnonzero(of_head == kv_head)
         for start in range(0, len(rows), ROWS):
             at = rows[start : start + ROWS]
-            yield kv_head, Rows(at, q[at], first[at], end[at])
+            yield kv_head, Rows(at, q[at], scales[at], first[at], end[at])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +141,7 @@ class Keys:
 def sequence_keys(inputs: MlaDecodeInputs, sequence: int, kv_head: int) -> Keys:
     """The keys of a sequence. ConfigError where a row is not finite, or its scale negative or not
     finite."""
-    rows, scales = inputs.rows(sequence, kv_head), inputs.row_scales(sequence, kv_head)
+    rows, scales = inputs.rows(sequence, kv_head), inputs.row_scales(sequence)
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1) | ~(np.isfinite(scales) & (scales >= 0)))
     if bad.size:
         of = f", or its scale {scales[bad[0]]} is none," if inputs.kv_scales is not None else ","
@@ -165,8 +172,10 @@ class Walk:
     carried_error: Floats
 
     @staticmethod
-    def of(rows: Rows, keys: Keys, c: float) -> Walk:
-        """The walk of `rows` over `keys` with the factor `c` from dot products to log2 units."""
+    def of(rows: Rows, keys: Keys, c: Floats) -> Walk:
+        """The walk of `rows` over `keys` with each row's factor `c` from dot products to log2
+        units."""
+        c = c[:, None]
         count = len(rows.q)
         tiles = -(-len(keys) // TILE)
         index = np.arange(len(keys))
@@ -250,6 +259,8 @@ def lse_error(walk: Walk, shares: Floats, total: Floats, lse: Floats, factor: fl
     return np.where(total > 0, bound * (1.0 + U_FP32) + SMALLEST_NORMAL, 0.0)
 
 
-def fp32_factor(scale: float) -> float:
-    """c: what the kernel is handed to multiply dot products with, `fp32(scale * log2 e)`."""
-    return float(np.float32(scale_log2e(scale)))
+def row_factors(scale: float, rows: Rows) -> tuple[Floats, Floats]:
+    """c of each row, what multiplies its dot products: as the kernel has it, `fp32(scale * log2 e)`
+    times the row's scale in fp32, and exactly."""
+    given = np.float32(scale_log2e(scale)) * rows.scales.astype(np.float32)
+    return given.astype(np.float64), scale_log2e(scale) * rows.scales

@@ -44,9 +44,9 @@ from mlagen.problem.mla_decode_math import (
     Keys,
     Rows,
     Walk,
-    fp32_factor,
     log_sum_exp,
     lse_error,
+    row_factors,
 )
 
 
@@ -69,7 +69,7 @@ def _block(
     inputs: MlaDecodeInputs, rows: Rows, keys: Keys, factor: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """O and its bound, [rows, 512], the LSE and its bound, [rows]."""
-    c = fp32_factor(inputs.score_scale)
+    c, _ = row_factors(inputs.score_scale, rows)
     walk = Walk.of(rows, keys, c)
     p = np.exp2(-walk.distance)
     unrounded = p * walk.carried[:, :, None]
@@ -113,7 +113,8 @@ def _output(
     # Products of two of these errors.
     bound *= (1.0 + of_sum) * (1.0 + eta.max(axis=(1, 2)))[:, None] ** 2
     # Products and results below the normal range are flushed.
-    flushed = SMALLEST_NORMAL * (seen[:, None] + 1) * (1.0 + np.abs(v).max() * max(1.0, np.abs(sigma).max()))
+    largest = np.abs(v).max() * max(1.0, sigma.max())
+    flushed = SMALLEST_NORMAL * (seen[:, None] + 1) * (1.0 + largest)
     return output, np.where(seen[:, None] > 0, bound + flushed, 0.0)
 
 

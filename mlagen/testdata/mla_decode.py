@@ -56,19 +56,23 @@ def mla_decode_inputs(
     if not len(lengths) or min(lengths) < 0:
         raise ConfigError(f"lengths {list(lengths)} must be one or more, none negative")
 
-    element, stored = ELEMENT_TYPES[config.dtype], ELEMENT_TYPES[config.cache_element]
+    element, stored = ELEMENT_TYPES[config.q_element], ELEMENT_TYPES[config.cache_element]
     kv_scale = FP8_STEP if config.cache_dtype == "fp8_e4m3" else 1.0
-    q_scale = FP8_QUERY_STEP if config.dtype != "bf16" else 1.0
+    q_scale = FP8_QUERY_STEP if config.dtype == "fp8_e4m3" else 1.0
     shared = _Model(rng, config, scale)
     needed = [config.pages(length) for length in lengths]
     spare = 2 + sum(needed) // 4
     order = rng.permutation(sum(needed) + spare)
     pool = (len(order), config.page_size, config.num_kv_heads)
     cache = np.full((*pool, config.cache_columns), np.nan, stored)
-    kv_scales = np.full(pool, np.nan, np.float32) if config.rope_aware else None
+    kv_scales = None
+    if config.rope_aware:
+        kv_scales = np.full(pool[:2], np.nan, np.float32)
+        cache.view(np.uint8)[...] = 0xFF  # NaN in e4m3 and in bf16
     table = np.full((len(lengths), max(needed) + 2), NO_PAGE, np.int32)
     table[:, 1::2] = order[-1]  # of the spare pages
-    q = np.empty((len(lengths), config.q_len, config.num_heads, config.d_qk), element)
+    q = np.empty((len(lengths), config.q_len, config.num_heads, config.q_columns), element)
+    q_scales = np.empty(q.shape[:2], np.float32) if config.rope_aware_queries else None
     taken = 0
     for sequence, length in enumerate(lengths):
         pages = order[taken : taken + needed[sequence]]
@@ -79,23 +83,31 @@ def mla_decode_inputs(
             queries, rows = MLA_DECODE_KINDS[data](rng, shared, length)
             if kv_scales is not None:
                 rows, scales = rope_aware_rows(rows, config.d_v)
-            q[sequence, :, heads] = queries[:, heads] / q_scale
+            if q_scales is None:
+                q[sequence, :, heads] = queries[:, heads] / q_scale
+            else:
+                for token, of_heads in enumerate(queries):
+                    q[sequence, token], same = rope_aware_rows(of_heads, config.d_v, alone=False)
+                    q_scales[sequence, token] = same[0]
             for index, page in enumerate(pages):
                 own = slice(index * config.page_size, (index + 1) * config.page_size)
                 part = rows[own] if config.rope_aware else rows[own] / kv_scale
                 cache[page, : len(part), kv_head] = part
                 if kv_scales is not None:
-                    kv_scales[page, : len(part), kv_head] = scales[own]
+                    kv_scales[page, : len(part)] = scales[own]
     return MlaDecodeInputs(
-        config, q, cache, table, np.array(lengths, np.int32), scale, kv_scale, q_scale, kv_scales
-    )
+        config, q, cache, table, np.array(lengths, np.int32), scale, kv_scale, q_scale, kv_scales,
+        q_scales,
+    )  # fmt: skip
 
 
-def rope_aware_rows(rows: Array, latent: int) -> tuple[Any, Any]:
+def rope_aware_rows(rows: Array, latent: int, *, alone: bool = True) -> tuple[Any, Any]:
     """Rows [length, latent + rope] as rope-aware ones store them: bytes [length, latent + 2 *
     rope], named e4m3, and their scales [length], fp32. The largest latent number becomes 448; the
-    rotary columns are divided by the scale too."""
+    rotary columns are divided by the scale too. Not `alone`: all rows have one scale."""
     largest = np.abs(rows[:, :latent]).max(axis=1, initial=0.0)
+    if not alone:
+        largest = np.full(largest.shape, largest.max(initial=0.0))
     scales = np.where(largest > 0, largest / E4M3_MAX, 1.0).astype(np.float32)
     units = rows / scales[:, None].astype(np.float64)
     content = np.clip(units[:, :latent], -E4M3_MAX, E4M3_MAX).astype(E4M3)

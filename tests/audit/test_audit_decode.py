@@ -14,6 +14,9 @@ FORMS = (
     {"num_heads": 24, "page_size": 1, "num_kv_heads": 8, "mask": "sliding_window_causal[512]"},
     {"num_heads": 40, "page_size": 192, "q_len": 8, "mask": "sliding_window_causal[512]"},
     {"num_heads": 16, "page_size": 1, "q_len": 2, "cache_dtype": "fp8_e4m3"},
+    {"num_heads": 16, "q_len": 2, "cache_dtype": "fp8_rope_aware"},
+    {"num_heads": 8, "page_size": 1, "dtype": "fp8_e4m3", "cache_dtype": "fp8_rope_aware"},
+    {"num_heads": 40, "q_len": 2, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 16, "q_len": 5, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
 )
 
@@ -30,6 +33,15 @@ def test_every_form_of_the_decode_kernel(fields, tmp_path):
     manifest = artifact.manifest
     assert manifest.proof.status == "proved" and not manifest.resources.vgpr_spills
     assert "flash_fwd_splitkv_mla_kernel" in manifest.symbol
+    report = audited(artifact, tmp_path)
+    assert not report.findings, report.findings[:3]
+
+
+@pytest.mark.slow
+def test_choices_of_the_knobs(tmp_path):
+    knobs = {"held": 1, "left_refill": "early", "ahead": 1, "evict": "first"}
+    artifact = build("mla_decode_sm90", MlaDecodeConfig(128), knobs=knobs)
+    assert artifact.manifest.proof.status == "proved"
     report = audited(artifact, tmp_path)
     assert not report.findings, report.findings[:3]
 

@@ -59,7 +59,8 @@ class FakeLab:
             workload.config, lengths=workload.lengths, data="randn", seed=workload.seed
         )
         return Case(workload, made.q, made.cache, made.block_table, made.cache_lengths,
-                    MODEL_SCALE, made.kv_scale, made.q_scale)  # fmt: skip
+                    MODEL_SCALE, made.kv_scale, made.q_scale, made.kv_scales,
+                    made.q_scales)  # fmt: skip
 
     def right(self, case: Case) -> tuple[Any, Any, Any]:
         """O, LSE and splits as a right kernel has them."""

@@ -57,13 +57,13 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     (
         "tuning.md",
         "mlagen tune mla_prefill_v2 --target gfx950 --set num_heads=1 --set num_kv_heads=1 --set "
-        "mask=null --shape seq_len=256 --shape num_keys=2048 --trials 320 --jobs 1",
-    ): "it takes half an hour; its figures are in the page",
+        "mask=null --shape seq_len=256 --shape num_keys=2048 --trials 320 --sampler tpe --jobs 30",
+    ): "some hundred CPU-minutes; its figures are in the page",
     (
         "tuning.md",
         "mlagen tune mha_prefill_v2 --target gfx950 --set num_heads=1 --set num_kv_heads=1 --set "
-        "mask=null --shape seq_len=256 --shape num_keys=2048 --trials 320 --jobs 1",
-    ): "it takes half an hour; its figures are in the page",
+        "mask=null --shape seq_len=256 --shape num_keys=2048 --trials 320 --sampler tpe --jobs 30",
+    ): "some hundred CPU-minutes; its figures are in the page",
     (
         "hopper_checks.md",
         "python tests/gpu/sanitizer_report.py",
@@ -154,6 +154,11 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     (
         "mla_decode.md",
         'kernel = mlagen.build("mla_decode_sm90", num_heads=128)',
+    ): "needs a GPU: tests/gpu, and tests/ops with stand-ins of its tensors",
+    (
+        "mla_decode.md",
+        'kernel = mlagen.build("mla_decode_sm90", num_heads=128, dtype="fp8_e4m3", '
+        'cache_dtype="fp8_e4m3")',
     ): "needs a GPU: tests/gpu, and tests/ops with stand-ins of its tensors",
     (
         "hazards.md",

@@ -150,6 +150,9 @@ FORMS = {
         "num_heads=16 cache_dtype=fp8_e4m3 page_size=1 q_len=2",
         "num_heads=64 cache_dtype=fp8_e4m3 page_size=32 mask=null q_len=2",
         "num_heads=12 dtype=fp8_e4m3 cache_dtype=fp8_e4m3 q_len=2",
+        "num_heads=64 cache_dtype=fp8_rope_aware",
+        "num_heads=12 dtype=fp8_rope_aware cache_dtype=fp8_rope_aware q_len=2",
+        "num_heads=12 dtype=fp8_e4m3 cache_dtype=fp8_rope_aware page_size=1 q_len=2",
     )
 }
 
@@ -216,9 +219,10 @@ def launch(kernel: str, folder: Path) -> None:
         planned = {"split_keys": 128} if kernel in FORMS else {"blocks": 1}
         plan = decode.plan(LENGTHS, **planned)
         out, _ = decode(
-            *(to_gpu(a) for a in (inputs.q, inputs.cache, inputs.block_table)),
-            to_gpu(inputs.cache_lengths), **inputs.scales, plan=plan,
-        )  # fmt: skip
+            **{name: to_gpu(array) for name, array in inputs.tensors.items()},
+            **inputs.scales,
+            plan=plan,
+        )
         torch.cuda.synchronize()
         right = compare(rounded(inputs, splits=plan.splits).output, to_host(out)).passed
     else:

@@ -43,7 +43,15 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"num_heads": 128, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
     {"num_heads": 12, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "page_size": 1, "q_len": 3},
     {"num_heads": 32, "num_kv_heads": 4, "dtype": "fp8_e4m3", "page_size": 16, "q_len": 2},
-)
+    {"num_heads": 128, "cache_dtype": "fp8_rope_aware"},
+    {"num_heads": 16, "cache_dtype": "fp8_rope_aware", "page_size": 1, "q_len": 2},
+    {"num_heads": 24, "cache_dtype": "fp8_rope_aware", "page_size": 16, "mask": "null", "q_len": 3},
+    {"num_heads": 40, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware", "q_len": 2},
+    {
+        "num_heads": 64, "dtype": "fp8_e4m3", "cache_dtype": "fp8_rope_aware", "page_size": 192,
+        "mask": "sliding_window_causal[100]", "q_len": 2,
+    },
+)  # fmt: skip
 
 
 # One kernel for each way that the cache's rows come.
@@ -51,6 +59,8 @@ FEEDS: tuple[dict[str, Any], ...] = (
     {"num_heads": 64},
     {"num_heads": 16, "page_size": 1},
     {"num_heads": 16, "cache_dtype": "fp8_e4m3"},
+    {"num_heads": 16, "cache_dtype": "fp8_rope_aware"},
+    {"num_heads": 16, "cache_dtype": "fp8_rope_aware", "page_size": 1},
 )
 
 
@@ -82,6 +92,11 @@ def poisoned(plan: MlaDecodePlan) -> MlaDecodePlan:
     return plan
 
 
+def on_gpu(inputs: MlaDecodeInputs, **other: Any) -> dict[str, Any]:
+    """What a call is given by name, on the GPU; `other`: in place of the inputs' own arrays."""
+    return {name: to_gpu(array) for name, array in {**inputs.tensors, **other}.items()}
+
+
 def launched(
     kernel: MlaDecodeKernel, inputs: MlaDecodeInputs, plan: MlaDecodePlan | None = None
 ) -> tuple[Any, Any]:
@@ -92,10 +107,7 @@ def launched(
     shape = (inputs.batch, config.q_len, config.num_heads, config.d_v)
     out = torch.full(shape, float("nan"), device="cuda", dtype=torch.bfloat16)
     lse = torch.full((inputs.batch, config.num_heads, config.q_len), float("nan"), device="cuda")
-    kernel(
-        to_gpu(inputs.q), to_gpu(inputs.cache), to_gpu(inputs.block_table),
-        to_gpu(inputs.cache_lengths), **inputs.scales, out=out, lse=lse, checked=True, plan=plan,
-    )  # fmt: skip
+    kernel(**on_gpu(inputs), **inputs.scales, out=out, lse=lse, checked=True, plan=plan)
     torch.cuda.synchronize()
     return to_host(out), to_host(lse)
 
@@ -210,16 +222,14 @@ def test_the_same_bits_under_load(fields: dict[str, Any]) -> None:
 
     kernel = built(**fields)
     inputs = mla_decode_inputs(kernel.config, batch=100, max_length=3000, seed=3)
-    tensors = [to_gpu(a) for a in (inputs.q, inputs.cache, inputs.block_table)]
-    lengths = to_gpu(inputs.cache_lengths)
+    given = {**on_gpu(inputs), **inputs.scales}
     plan = kernel.plan(inputs.cache_lengths, split_keys=1024)
-    scales = inputs.scales
-    first = [t.clone() for t in kernel(*tensors, lengths, **scales, plan=plan)]
+    first = [t.clone() for t in kernel(**given, plan=plan)]
     other = torch.cuda.Stream()
     a = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
     differences = torch.zeros((), device="cuda", dtype=torch.int64)
     out, lse = (torch.empty_like(t) for t in first)
-    call = kernel.prepare(*tensors, lengths, **scales, out=out, lse=lse, plan=plan)
+    call = kernel.prepare(**given, out=out, lse=lse, plan=plan)
     for round_ in range(1000):
         if round_ % 4 == 0:
             with torch.cuda.stream(other):
@@ -282,10 +292,8 @@ def test_what_leads_out_of_the_pool_is_not_read() -> None:
         wild = inputs.block_table.copy()
         wild[0, :2] = (2**31 - 1, -5)
         far = np.array([2**31 - 1, -7], np.int32)
-        given = [to_gpu(a) for a in (inputs.q, inputs.cache)]
-        scales = inputs.scales
-        kernel(*given, to_gpu(wild), to_gpu(inputs.cache_lengths), **scales)
-        _, lse = kernel(*given, to_gpu(inputs.block_table), to_gpu(far), **scales)
+        kernel(**on_gpu(inputs, block_table=wild), **inputs.scales)
+        _, lse = kernel(**on_gpu(inputs, cache_lengths=far), **inputs.scales)
         torch.cuda.synchronize()
         assert bool(torch.isneginf(lse[1]).all())
         out, lse = launched(kernel, inputs, kernel.plan((200, 100), blocks=1))
@@ -297,10 +305,7 @@ def test_bad_tensors_launch_nothing(kernel: MlaDecodeKernel) -> None:
 
     config: MlaDecodeConfig = kernel.config
     inputs = mla_decode_inputs(config, lengths=(100, 200))
-    good = {
-        "q": to_gpu(inputs.q), "cache": to_gpu(inputs.cache),
-        "block_table": to_gpu(inputs.block_table), "cache_lengths": to_gpu(inputs.cache_lengths),
-    }  # fmt: skip
+    good = on_gpu(inputs)
     out = torch.full((2, 1, config.num_heads, 512), float("nan"), device="cuda",
                      dtype=torch.bfloat16)  # fmt: skip
     wide = torch.zeros(2, 1, config.num_heads, 640, device="cuda", dtype=torch.bfloat16)

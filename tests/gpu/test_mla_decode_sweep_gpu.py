@@ -28,15 +28,17 @@ def problems(draw: Any) -> dict[str, Any]:
     mask = draw(st.sampled_from(["causal", "null", "window"]))
     if mask == "window":
         mask = f"sliding_window_causal[{draw(st.integers(1, 400))}]"
-    divisors = [n for n in range(1, 9) if heads % n == 0]
+    cache = draw(st.sampled_from(["bf16", "bf16", "fp8_e4m3", "fp8_rope_aware"]))
+    of_rows = ["fp8_rope_aware"] if cache == "fp8_rope_aware" else []
+    divisors = [n for n in range(1, 9) if heads % n == 0 and (n == 1 or cache != "fp8_rope_aware")]
     return {
         "num_heads": heads,
         "num_kv_heads": draw(st.one_of(st.just(1), st.sampled_from(divisors))),
         "q_len": draw(st.integers(1, 8)),
         "page_size": draw(st.sampled_from([1, 16, 32, 64, 128, 192, 320])),
         "mask": mask,
-        "dtype": draw(st.sampled_from(["bf16", "bf16", "fp8_e4m3"])),
-        "cache_dtype": draw(st.sampled_from(["bf16", "bf16", "fp8_e4m3"])),
+        "dtype": draw(st.sampled_from(["bf16", "bf16", "fp8_e4m3", *of_rows])),
+        "cache_dtype": cache,
     }
 
 

@@ -18,7 +18,7 @@ LENGTHS = (0, 130, 1000, 64)
 
 
 def given(**fields: Any) -> tuple[Any, list[Any]]:
-    """Inputs, and their tensors in the order of the operator's arguments."""
+    """Inputs, and their first tensors in the order of the operator's arguments."""
     inputs = mla_decode_inputs(MlaDecodeConfig(**fields), lengths=LENGTHS, data="realistic")
     arrays = (inputs.q, inputs.cache, inputs.block_table, inputs.cache_lengths)
     return inputs, [to_gpu(array) for array in arrays]
@@ -32,7 +32,13 @@ def right(inputs: Any, out: Any, lse: Any, splits: Any) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"num_heads": 16}, {"num_heads": 16, "q_len": 2, "cache_dtype": "fp8_e4m3"}],
+    [
+        {"num_heads": 16},
+        {"num_heads": 16, "q_len": 2, "cache_dtype": "fp8_e4m3"},
+        {"num_heads": 16, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
+        {"num_heads": 16, "q_len": 2, "cache_dtype": "fp8_rope_aware"},
+        {"num_heads": 16, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware"},
+    ],
     ids=str,
 )
 def test_the_operator(fields: dict[str, Any]) -> None:
@@ -40,11 +46,14 @@ def test_the_operator(fields: dict[str, Any]) -> None:
 
     inputs, tensors = given(**fields)
     plan = mlagen.ops.plan_mla_decode(*tensors[:2], LENGTHS, split_keys=256)
-    out, lse = mlagen.ops.mla_decode(*tensors, **inputs.scales, plan=plan)
+    names = ("kv_scales", "q_scales")
+    rows = {n: to_gpu(inputs.tensors[n]) if n in inputs.tensors else None for n in names}
+    out, lse = mlagen.ops.mla_decode(*tensors, **inputs.scales, **rows, plan=plan)
     right(inputs, out, lse, plan.splits)
-    arguments = (*tensors, inputs.scale, "causal", inputs.kv_scale, inputs.q_scale)
+    arguments = (*tensors, inputs.scale, "causal", inputs.kv_scale, inputs.q_scale,
+                 *rows.values())  # fmt: skip
     checks = ["test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
-    if fields.get("cache_dtype") != "fp8_e4m3":  # torch compares by a product, which e4m3 lacks
+    if "cache_dtype" not in fields:  # torch compares by a product, which e4m3 lacks
         checks.append("test_schema")
     torch.library.opcheck(torch.ops.mlagen.mla_decode.default, arguments, test_utils=checks)
     torch.library.opcheck(
@@ -119,10 +128,13 @@ def test_flash_mla(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_no_kernel_takes() -> None:
+    import torch
+
     _, (q, cache, table, lengths) = given(num_heads=16)
     for bad, message in (
         ((q[..., :512].contiguous(), cache), "d_qk=512"),
         ((q, cache.half()), "float16"),
+        ((q, torch.zeros(8, 64, 1, 640, device="cuda").to(torch.float8_e4m3fn)), "kv_scales are"),
         ((q, cache.view(-1, 32 * 2 * 576)), "cache"),
         ((q[:, 0].contiguous(), cache), "need a plan"),
     ):

@@ -1,6 +1,7 @@
 """MlaDecodeKernel and its plans: what they pass on and refuse; no GPU is needed for either."""
 
 import math
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -142,6 +143,52 @@ def test_scales_of_what_is_stored(make_artifact):
     assert scalars["kv_scale"] == 0.5
     with pytest.raises(ConfigError, match="q_scale=0 must be positive"):
         kernel(**given, **outputs(), scale=0.25, q_scale=0)
+
+
+def test_row_scales(make_artifact):
+    launcher = Recorder()
+    config = replace(CONFIG, cache_dtype="fp8_rope_aware")
+    kernel = decode(
+        make(make_artifact, *ALL, ("num_blocks", "u32"), problem=config.to_fields()), launcher
+    )
+    made = mla_decode_inputs(config, lengths=(100, 0, 5), data="randn")
+    given = {name: Tensor(array) for name, array in made.tensors.items()}
+    kernel(**given, **outputs(), scale=0.25)
+    passed, scalars, _ = launcher.calls[0]
+    assert passed["kv_scales"] is given["kv_scales"]
+    assert scalars["num_blocks"] == made.num_blocks and "kv_scale" not in scalars
+    for change, words in (
+        ({"kv_scales": None}, "kv_scales are missing: rope-aware rows"),
+        ({"kv_scales": sized((2, 64), np.float32)}, r"kv_scales has shape \(2, 64\)"),
+        ({"kv_scales": sized((made.num_blocks, 64), BF16)}, "kv_scales has dtype bfloat16"),
+        ({"cache": tensors()["cache"]}, "cache has dtype bfloat16"),
+        ({"kv_scale": 2.0}, "rope-aware rows have a scale each"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            kernel(**{**given, **outputs(), "scale": 0.25, **change})
+    assert len(launcher.calls) == 1
+    both = decode(
+        make(make_artifact, *ALL, problem=replace(config, dtype="fp8_rope_aware").to_fields()),
+        launcher,
+    )
+    stored = mla_decode_inputs(both.config, lengths=(100, 0, 5), data="randn")
+    given = {name: Tensor(array) for name, array in stored.tensors.items()}
+    both(**given, **outputs(), scale=0.25)
+    assert launcher.calls[1][0]["q_scales"] is given["q_scales"]
+    for change, words in (
+        ({"q_scales": None}, "q_scales are missing: rope-aware queries"),
+        ({"kv_scales": None}, "kv_scales are missing"),
+        ({"q_scales": sized((3,), np.float32)}, r"q_scales has shape \(3,\).*\(3, 2\)"),
+        ({"q": tensors()["q"]}, "q has dtype bfloat16"),
+        ({"q_scale": 0.5}, "rope-aware queries have a scale a token"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            both(**{**given, **outputs(), "scale": 0.25, **change})
+    plain = decode(make(make_artifact, *ALL), launcher)
+    with pytest.raises(ConfigError, match="bf16 queries have none"):
+        plain(**tensors(), **outputs(), scale=0.25, q_scales=given["q_scales"])
+    with pytest.raises(ConfigError, match="rows of a bf16 cache have none"):
+        plain(**tensors(), **outputs(), scale=0.25, kv_scales=given["kv_scales"])
 
 
 def test_only_numbers_that_the_kernel_names_are_passed(make_artifact):

@@ -33,8 +33,11 @@ def simulate(inputs, *, arithmetic="hopper", fault=None):
         for token in range(config.q_len):
             seen = length - (config.q_len - 1 - token)
             rows, weights = _gather(inputs, sequence, length)
-            q = inputs.q[sequence, token].astype(F32)
-            scales = inputs.score_scale, inputs.kv_scale, weights
+            q, own = inputs.q[sequence, token], F32(1)
+            if inputs.q_scales is not None:
+                q, own = _wide(q), inputs.q_scales[sequence, token]
+            scales = inputs.score_scale, own, inputs.kv_scale, weights
+            q = q.astype(F32)
             o, at = _attention(q, rows, seen, scales, config.d_v, arithmetic, fault)
             out[sequence, token], lse[sequence, :, token] = o.astype(BF16), at
     return out, lse
@@ -43,22 +46,28 @@ def simulate(inputs, *, arithmetic="hopper", fault=None):
 def _gather(inputs, sequence, length):
     """Rows as they are stored, and their scales, or None."""
     size = inputs.config.page_size
-    at = [(inputs.block_table[sequence, r // size], r % size, 0) for r in range(length)]
-    rows = [inputs.cache[where] for where in at]
+    at = [(inputs.block_table[sequence, r // size], r % size) for r in range(length)]
+    rows = [inputs.cache[where][0] for where in at]
     if inputs.kv_scales is None:
         return np.array(rows, BF16).reshape(length, inputs.config.d_qk).astype(F32), None
-    wide = [np.concatenate([r[:512].astype(F32), r[512:].view(BF16).astype(F32)]) for r in rows]
+    wide = [_wide(row) for row in rows]
     weights = np.array([inputs.kv_scales[where] for where in at], F32)
     return np.array(wide, F32).reshape(length, inputs.config.d_qk), weights
 
 
+def _wide(row):
+    """The numbers of rope-aware rows [.., 640]."""
+    rope = np.ascontiguousarray(row[..., 512:]).view(BF16)
+    return np.concatenate([row[..., :512].astype(F32), rope.astype(F32)], axis=-1)
+
+
 def _attention(q, rows, seen, scales, d_v, arithmetic, fault):
-    scale, unit, weights = scales
+    scale, own, unit, weights = scales
     product = {"hopper": wgmma, "nearest": _nearest}[arithmetic]
     rng = np.random.default_rng(7)
     if fault == "scale off by 1 %":
         scale *= 1.01
-    c = F32(scale * math.log2(math.e))
+    c = F32(scale * math.log2(math.e)) * own
     heads, half = len(q), d_v // 2
     top = np.full(heads, -np.inf, F32)  # c M
     total = np.zeros((2, heads), F32)  # of even and of odd tiles

@@ -1,5 +1,5 @@
-"""MLA decode with q and rows stored in e4m3, rope-aware ones too: what scales do, that both oracles'
-bounds hold and are sharp."""
+"""MLA decode with q and rows stored in e4m3, and with rope-aware rows: what scales do, that both
+oracles' bounds hold and are sharp."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -20,6 +20,7 @@ ORACLES = (exact, rounded)
 LENGTHS = (300, 64, 0, 1, 129)
 E4M3 = {"dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"}
 ROWS = {"cache_dtype": "fp8_rope_aware"}
+BOTH = {"dtype": "fp8_rope_aware", **ROWS}
 
 
 @lru_cache
@@ -34,7 +35,11 @@ def found(inputs, output, lse):
         yield comparison_with(oracle, inputs, output, lse)
 
 
-@pytest.mark.parametrize("fields", [E4M3, ROWS, {**ROWS, "page_size": 1, "q_len": 2}], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [E4M3, ROWS, {**ROWS, "page_size": 1, "q_len": 2}, BOTH, {**BOTH, "q_len": 3}],
+    ids=str,
+)
 @pytest.mark.parametrize("data", ["realistic", "randn", "late_max"])
 def test_an_honest_kernel_is_within_both_bounds(data, fields):
     inputs = demo(data, **fields)
@@ -71,16 +76,37 @@ def test_one_row_scale_off_by_one_percent_is_not():
     assert of_output.max_ratio > 8 and of_lse.max_ratio > 8
 
 
+def test_one_token_s_scale_off_by_one_percent_is_not():
+    inputs = demo("realistic", **BOTH)
+    wrong = simulate(replace(inputs, q_scales=np.float32(1.01) * inputs.q_scales))
+    for of_output, of_lse in found(inputs, *wrong):
+        assert of_output.max_ratio > 2 and of_lse.max_ratio > 2
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 0.0, -1.0])
+def test_a_query_scale_that_is_none_has_no_expected_value(wrong):
+    inputs = demo("randn", **BOTH)
+    scales = inputs.q_scales.copy()
+    scales[3, 0] = wrong
+    for oracle in ORACLES:
+        with pytest.raises(ConfigError, match="q_scales of sequence 3"):
+            oracle(replace(inputs, q_scales=scales))
+
+
 @pytest.mark.parametrize("page_size", [1, 16, 64])
-def test_rope_aware_rows_are_the_numbers_that_they_stand_for(page_size):
-    inputs = demo("realistic", **ROWS, page_size=page_size)
+@pytest.mark.parametrize("fields", [ROWS, BOTH], ids=str)
+def test_rope_aware_rows_are_the_numbers_that_they_stand_for(fields, page_size):
+    inputs = demo("realistic", **fields, page_size=page_size)
     result = exact(inputs)
     for sequence, length in enumerate(LENGTHS):
         rows = inputs.rows(sequence) * inputs.row_scales(sequence)[:, None]
         assert rows.shape == (length, 576)
         if not length:
             continue
-        z = inputs.scale * inputs.q[sequence, 0].astype(float) @ rows.T
+        q = inputs.queries(sequence)[0]
+        if inputs.q_scales is not None:
+            q = q * inputs.q_scales[sequence, 0].astype(float)
+        z = inputs.scale * q @ rows.T
         p = np.exp(z - z.max(axis=1, keepdims=True))
         expected = p @ rows[:, :512] / p.sum(axis=1, keepdims=True)
         np.testing.assert_allclose(result.output.values[sequence, 0], expected, rtol=1e-8,
@@ -107,7 +133,7 @@ def test_a_row_scale_that_is_none_has_no_expected_value(wrong):
     scales = inputs.kv_scales.copy()
     scales[inputs.block_table[0, 0], 9] = wrong
     for oracle in ORACLES:
-        with pytest.raises(ConfigError, match="row 9 of sequence 0 .* its scale .* is none"):
+        with pytest.raises(ConfigError, match=r"row 9 of sequence 0 .* its scale .* is none"):
             oracle(replace(inputs, kv_scales=scales))
 
 
@@ -115,12 +141,16 @@ def test_row_scales_go_with_rope_aware_rows_only():
     inputs = demo("randn", **ROWS)
     with pytest.raises(ConfigError, match="kv_scales are missing: rope-aware rows"):
         replace(inputs, kv_scales=None)
-    with pytest.raises(ConfigError, match=r"kv_scales has shape \(1, 64, 1\)"):
+    with pytest.raises(ConfigError, match=r"kv_scales has shape \(1, 64\)"):
         replace(inputs, kv_scales=inputs.kv_scales[:1])
-    with pytest.raises(ConfigError, match="kv_scale=2.0: rope-aware rows have a scale each"):
+    with pytest.raises(ConfigError, match=r"kv_scale=2\.0: rope-aware rows have a scale each"):
         replace(inputs, kv_scale=2.0)
+    with pytest.raises(ConfigError, match="bf16 queries have none"):
+        replace(inputs, q_scales=np.ones((5, 1), np.float32))
+    with pytest.raises(ConfigError, match="q_scales are missing"):
+        replace(demo("randn", **BOTH), q_scales=None)
     with pytest.raises(ConfigError, match="rows of a fp8_e4m3 cache have none"):
-        replace(demo("randn"), kv_scales=np.ones((1, 64, 1), np.float32))
+        replace(demo("randn"), kv_scales=np.ones((1, 64), np.float32))
     narrow = inputs.cache[..., :576]
     with pytest.raises(ConfigError, match=r"cache has shape .*, 576\).*640"):
         replace(inputs, cache=np.ascontiguousarray(narrow))

@@ -21,22 +21,22 @@ from mlagen.testdata import mla_decode_inputs
 
 
 @cache
-def text(name, problem):
-    return build(name, problem).text
+def text(name, problem, knobs=()):
+    return build(name, problem, knobs=dict(knobs)).text
 
 
-def launch(inputs, work, *, change=lambda text: text):
+def launch(inputs, work, *, change=lambda text: text, knobs=()):
     """O and LSE as both kernels leave them, from poisoned memory; `change` plants a defect."""
     config, q = inputs.config, inputs.q
     o = np.full((*q.shape[:-1], 512), np.nan, BF16)
-    tokens = q.size // (config.num_heads * 576)
+    tokens = q.size // (config.num_heads * q.shape[-1])
     lse = np.full(tokens * config.num_heads, np.nan, np.float32)
     partial_o = np.full((max(work.slots, 1), 64, 512), np.nan, np.float32)
     partial_lse = np.full((max(work.slots, 1), 64), np.nan, np.float32)
     out = {"o": o, "lse": lse, "partial_o": partial_o, "partial_lse": partial_lse}
     pool = inputs.cache
     gathered = config.page_size == 1
-    rows = Map(pool.reshape(-1, config.num_kv_heads * 576), min(config.page_size, 64))
+    rows = Map(pool.reshape(-1, pool.shape[2] * pool.shape[3]), min(config.page_size, 64))
     arguments = {
         "q": Map(q.reshape(-1, 576), 64) if config.dtype == "bf16" else q,
         "cache": pool if gathered else rows,
@@ -44,11 +44,15 @@ def launch(inputs, work, *, change=lambda text: text):
         "cache_lengths": inputs.cache_lengths, **out, "max_pages": inputs.max_pages,
         "lse_stride": work.lse_stride, "scale_log2e": np.float32(scale_log2e(inputs.score_scale)),
     }  # fmt: skip
-    if gathered:
+    if gathered or config.rope_aware:
         arguments["num_blocks"] = inputs.num_blocks
-    if config.cache_dtype != "bf16":
+    if config.rope_aware:
+        arguments["kv_scales"] = inputs.kv_scales
+        if config.rope_aware_queries:
+            arguments["q_scales"] = inputs.q_scales
+    elif config.cache_dtype != "bf16":
         arguments["kv_scale"] = np.float32(inputs.kv_scale)
-    run(change(text("mla_decode_sm90", config)), (len(work.items), 1), arguments)
+    run(change(text("mla_decode_sm90", config, knobs)), (len(work.items), 1), arguments)
     if len(work.merges):
         merge = text("mla_decode_merge_sm90", MlaDecodeMergeConfig(config.num_heads))
         run(
@@ -65,10 +69,10 @@ def passes(inputs, o, lse, **named):
             assert found.passed, (found.oracle, found.worst, found.nans, found.failures)
 
 
-def check(config, lengths, *, data="realistic", **planned):
+def check(config, lengths, *, data="realistic", knobs=(), **planned):
     inputs = mla_decode_inputs(config, lengths=lengths, data=data)
     work = plan_work(config, lengths, **(planned or {"blocks": 1}))
-    o, lse = launch(inputs, work)
+    o, lse = launch(inputs, work, knobs=knobs)
     shape = (inputs.batch, config.num_heads, config.q_len)
     passes(inputs, o, lse.reshape(shape), splits=work.splits)
 
@@ -86,12 +90,48 @@ def test_lengths(lengths):
         {"num_heads": 12, "page_size": 32},
         {"num_heads": 24, "page_size": 192, "q_len": 3, "mask": "null"},
         {"num_heads": 4, "num_kv_heads": 2, "q_len": 2},
+        {"num_heads": 40, "cache_dtype": "fp8_rope_aware", "page_size": 1, "q_len": 2},
+        {"num_heads": 8, "cache_dtype": "fp8_rope_aware", "page_size": 16},
+        {"num_heads": 40, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware", "q_len": 3},
+        {
+            "num_heads": 3,
+            "dtype": "fp8_rope_aware",
+            "cache_dtype": "fp8_rope_aware",
+            "page_size": 1,
+            "mask": "sliding_window_causal[70]",
+        },
+        {
+            "num_heads": 16,
+            "dtype": "fp8_e4m3",
+            "cache_dtype": "fp8_rope_aware",
+            "page_size": 192,
+            "q_len": 3,
+            "mask": "sliding_window_causal[70]",
+        },
         {"num_heads": 6, "num_kv_heads": 3, "page_size": 1, "q_len": 2},
         {"num_heads": 16, "q_len": 4, "mask": "sliding_window_causal[70]"},
         {"num_heads": 16, "cache_dtype": "fp8_e4m3"},
         {"num_heads": 4, "num_kv_heads": 2, "cache_dtype": "fp8_e4m3", "page_size": 32},
         {"num_heads": 8, "cache_dtype": "fp8_e4m3", "page_size": 1},
         {"num_heads": 8, "cache_dtype": "fp8_e4m3", "page_size": 128},
+        {"num_heads": 40, "cache_dtype": "fp8_rope_aware", "page_size": 1, "q_len": 2},
+        {"num_heads": 8, "cache_dtype": "fp8_rope_aware", "page_size": 16},
+        {"num_heads": 40, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware", "q_len": 3},
+        {
+            "num_heads": 3,
+            "dtype": "fp8_rope_aware",
+            "cache_dtype": "fp8_rope_aware",
+            "page_size": 1,
+            "mask": "sliding_window_causal[70]",
+        },
+        {
+            "num_heads": 16,
+            "dtype": "fp8_e4m3",
+            "cache_dtype": "fp8_rope_aware",
+            "page_size": 192,
+            "q_len": 3,
+            "mask": "sliding_window_causal[70]",
+        },
         {"num_heads": 6, "num_kv_heads": 2, "dtype": "fp8_e4m3", "page_size": 1},
     ],
     ids=str,
@@ -101,12 +141,43 @@ def test_variants(fields):
 
 
 @pytest.mark.parametrize(
+    "fields, knobs",
+    [
+        ({"page_size": 32}, {"held": 1, "left_refill": "early", "boxes": 4}),
+        ({"page_size": 128}, {"ahead": 1, "evict": "first", "boxes": 1}),
+        ({"cache_dtype": "fp8_e4m3"}, {"left_refill": "late", "ahead": 1, "evict": "first"}),
+    ],
+    ids=str,
+)
+def test_choices_of_the_knobs(fields, knobs):
+    config = MlaDecodeConfig(num_heads=8, **fields)
+    check(config, (3, 260), split_keys=128, knobs=tuple(knobs.items()))
+
+
+@pytest.mark.parametrize(
     "fields",
-    [{"num_heads": 40, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "q_len": 2}],
+    [
+        {"num_heads": 40, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3", "q_len": 2},
+        {"num_heads": 16, "cache_dtype": "fp8_rope_aware"},
+    ],
     ids=str,
 )
 def test_how_rows_are_stored(fields):
     check(MlaDecodeConfig(**fields), (3, 260), split_keys=128)
+
+
+def defective(config, old, new):
+    """Asserts that the kernel with `new` in place of `old` is found to be wrong."""
+    inputs = mla_decode_inputs(config, lengths=(66,), data="randn")
+    work = plan_work(config, inputs.cache_lengths, blocks=1)
+
+    def change(whole):
+        assert old in whole
+        return whole.replace(old, new)
+
+    o, lse = launch(inputs, work, change=change)
+    with pytest.raises(AssertionError):
+        passes(inputs, o, lse.reshape(1, config.num_heads, 1), splits=work.splits)
 
 
 @pytest.mark.parametrize(
@@ -117,14 +188,9 @@ def test_how_rows_are_stored(fields):
     ],
 )
 def test_a_defect_is_seen(old, new):
-    config = MlaDecodeConfig(64)
-    inputs = mla_decode_inputs(config, lengths=(66,), data="randn")
-    work = plan_work(config, inputs.cache_lengths, blocks=1)
+    defective(MlaDecodeConfig(64), old, new)
 
-    def change(whole):
-        assert old in whole
-        return whole.replace(old, new)
 
-    o, lse = launch(inputs, work, change=change)
-    with pytest.raises(AssertionError):
-        passes(inputs, o, lse.reshape(1, 64, 1), splits=work.splits)
+def test_the_scale_of_another_row_is_seen():
+    config = MlaDecodeConfig(16, cache_dtype="fp8_rope_aware")
+    defective(config, "%key, %thread, 63;", "%key, %thread, 62;")

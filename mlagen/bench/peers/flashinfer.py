@@ -27,6 +27,7 @@ class FlashInfer:
         config, device = case.workload.config, case.q.device
         require(config.dtype == "bf16", "bf16 queries only")
         require(config.num_kv_heads == 1, "one KV head only")
+        require(not config.rope_aware, "no scales of single rows")
         require(not config.window, "no sliding window")
         if self.workspace is None:
             self.workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
