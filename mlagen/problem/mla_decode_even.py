@@ -22,6 +22,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 GAIN = 0.99  # more splits must be faster by this factor
+SECOND = 2.0  # microseconds that the first split must gain: its launch takes the host 4
 LIKELY = 8  # choices whose items are dealt out one by one where lengths differ
 
 
@@ -87,6 +88,7 @@ def even_counts(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, blocks: 
         likely = sorted(sorted(range(len(ends)), key=ends.__getitem__)[:LIKELY])
         choices = [choices[index] for index in likely]
         ends = [end(costs, tiles, row_blocks, counts, blocks) for counts in choices]
+    ends = [time - SECOND * bool((c == 1).all()) for c, time in zip(choices, ends, strict=True)]
     return next(c for c, time in zip(choices, ends, strict=True) if time * GAIN <= min(ends))
 
 
