@@ -151,7 +151,7 @@ def test_a_sink_far_above_the_scores_takes_p_below_what_e4m3_holds():
 @pytest.mark.parametrize("tile", [(128, 128), (64, 64)])
 @pytest.mark.parametrize(
     "knobs",
-    [{"v_layout": "swizzled"}, {"v_layout": "plain"}, {"k_slots": 3, "v_slots": 3}, {"k_slots": 2, "v_slots": 4},
+    [{"v_layout": "swizzled"}, {"v_layout": "plain"}, {"k_slots": 2}, {"k_slots": 2, "v_slots": 4},
      {"band": 2}, {"early_exp": 48}, {"early_exp": 0}, {"v_slots": 2}, {"rescale": "eager"},
      {"pv_pattern": "even"}],
     ids=str,
