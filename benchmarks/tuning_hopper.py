@@ -1,12 +1,13 @@
 """Hopper decode tuned on its GPU: default, best and other libraries, side by side in one run.
 
-    python benchmarks/tuning_hopper.py --scheduler ADDRESS [--trials 12] [--json FILE]
+    python benchmarks/tuning_hopper.py [--trials 12] [--store FILE] [--json FILE]
 
-Needs a Hopper GPU, torch, ptxas and the workers of a Dask scheduler (docs/tuning.md). All shapes
-are tuned at once, by as many tuners on one store. Then the default, the winner and every peer that
-is there are timed interleaved on the same tensors with a flushed L2, as `mlagen bench` does; who is
-wrong is not timed. Trials a minute: judged ones, builds and verification included, over the time
-that all searches took.
+Needs a Hopper GPU, torch and ptxas. All shapes are tuned at once, by as many tuners on one store,
+on the workers of `--scheduler ADDRESS` or on some that are started (a GPU, and those that build).
+Then the default, the winner and every peer that is there are timed interleaved on the same tensors
+with a flushed L2, as `mlagen bench` does; who is wrong is not timed. Searches begin with the
+default and the best that stores named by `--like` have of the call. Lines are written as things
+happen.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+from tuning_host import Host, say  # noqa: E402
+
 SCHEMA = "mlagen.benchmark.tuning_hopper/1"
 SHAPES: tuple[tuple[dict[str, str], dict[str, int]], ...] = (
     ({"num_heads": "128"}, {"batch": 128, "keys": 8192}),
@@ -32,54 +37,83 @@ SHAPES: tuple[tuple[dict[str, str], dict[str, int]], ...] = (
     ({"num_heads": "128", "q_len": "2"}, {"batch": 128, "keys": 8192}),
 )
 
+COMMON = {"q_len": "1", "cache_dtype": "bf16"}  # of shapes that say nothing else
+
+
+def liked(paths: list[Path], fields: dict[str, str], shape: dict[str, int]) -> list[Any]:
+    """The best knobs of a call in some stores, whatever code they were judged with."""
+    from mlagen.tune.store import Store
+
+    found = []
+    for path in paths:
+        store = Store(path)
+        for study in store.studies():
+            asked = study.question
+            same = asked.shape == shape and all(
+                str(asked.problem.get(name)) == value for name, value in (COMMON | fields).items()
+            )
+            found += [t for t in store.trials(study) if same and t.cost is not None]
+        store.close()
+    found.sort(key=lambda trial: trial.cost)
+    return [trial.knobs for trial in found]
+
 
 def tuned(
     fields: dict[str, str], shape: dict[str, int], options: Any, path: Path
-) -> dict[str, Any]:
-    """Search one shape."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Search one shape: what was found, and the default and the best as artifacts."""
+    from mlagen.request import build_artifact
     from mlagen.tune import Request, open_store, tune
+    from mlagen.tune.sandbox import Sandbox
     from mlagen.tune.space import differing
     from mlagen.tune.text import facts
 
     started = time.perf_counter()
+    last = [started]
+
+    def watch(progress: Any) -> None:
+        if time.perf_counter() - last[0] > 10:
+            last[0] = time.perf_counter()
+            say(fields, shape, f"{progress.judged} judged, {progress.running} in work",
+                f"gain {progress.gain}")  # fmt: skip
+
     request = Request(
         "mla_decode_sm90", fields, [f"{name}={size}" for name, size in shape.items()],
         target="sm_90a", sampler="descent", seconds=options.seconds, seed=options.seed,
         trials=options.trials, limit=60, scheduler=options.scheduler,
     )  # fmt: skip
-    result = tune(request, open_store(path))
-    print(fields, shape, f"{result.progress.judged} judged", facts(
-        result.study, result.trials, result.winner)[3:], flush=True)  # fmt: skip
-    winner = result.winner
+    first = liked(options.like, fields, shape)
+    result = tune(request, open_store(path), watch=watch, first=first)
+    say(fields, shape, f"{result.progress.judged} judged", facts(
+        result.study, result.trials, result.winner)[3:])  # fmt: skip
+    winner, reference = result.winner, result.study.reference
+    kernels = {"default": result.described.reference}
+    others = [t for t in result.trials if t.cost is not None and t.knobs != reference]
+    best = min(others, key=lambda trial: trial.cost, default=None)
+    if best is not None:
+        sandbox = Sandbox()
+        kernels["best"] = sandbox.call(build_artifact, "mla_decode_sm90", fields, best.knobs,
+                                       limit=60)  # fmt: skip
+        sandbox.close()
     verdicts: dict[str, int] = {}
     for trial in result.trials:
         verdicts[trial.outcome.verdict] = verdicts.get(trial.outcome.verdict, 0) + 1
     seconds = result.progress.seconds
-    return {
-        "fields": fields, "shape": shape, "judged": result.progress.judged, "verdicts": verdicts,
+    row = {
+        "fields": fields, "shape": shape, "judged": result.progress.judged,
+        "known": len(result.trials), "verdicts": verdicts,
         "space": result.described.space.size, "search_seconds": seconds,
         "trials_per_minute": 60 * result.progress.judged / max(seconds, 1e-9),
         "seconds": time.perf_counter() - started,
-        "default_knobs": result.study.reference,
-        "best_knobs": winner.knobs if winner else None,
-        "changed": differing(winner.knobs, result.study.reference) if winner else "nothing right",
-        "tuned_ratio": winner.cost if winner else None,
+        "default_knobs": reference, "best_knobs": best.knobs if best else None,
+        "winner": differing(winner.knobs, reference) if winner else "nothing right",
+        "best": differing(best.knobs, reference) if best else None,
+        "best_ratio": best.cost if best else None,
         "messages": sorted({t.outcome.message for t in result.trials if t.cost is None}),
         "stages": [trial.outcome.seconds for trial in result.trials],
         "workers": sorted({trial.outcome.worker for trial in result.trials}),
     }  # fmt: skip
-
-
-def built(found: dict[str, Any]) -> dict[str, Any]:
-    """The default and the winner as callables."""
-    from mlagen.request import build_artifact, callable_of
-
-    contenders = {"default": found["default_knobs"], "best": found["best_knobs"]}
-    return {
-        name: callable_of(build_artifact("mla_decode_sm90", found["fields"], knobs))
-        for name, knobs in contenders.items()
-        if knobs is not None
-    }
+    return row, kernels
 
 
 def beside(
@@ -91,9 +125,10 @@ def beside(
     from mlagen.bench.timing import interleaved
     from mlagen.bench.workload import Workload
     from mlagen.problem import MlaDecodeConfig
+    from mlagen.request import callable_of
 
     work = Workload(MlaDecodeConfig.from_fields(found["fields"]), **found["shape"])
-    labs = {name: CudaLab(kernel) for name, kernel in kernels.items()}
+    labs = {name: CudaLab(callable_of(kernel)) for name, kernel in kernels.items()}
     lab = labs["default"]
     case = lab.case(work)
     judge = Judge(case, lab)
@@ -126,9 +161,25 @@ def beside(
     }
 
 
+def loaded() -> tuple[list[Any], dict[str, str]]:
+    """Peers that are there, and why the others are not."""
+    from mlagen.bench.peers import PeerAbsent, chosen
+
+    peers, absent = [], {}
+    for peer in chosen(["flash_mla", "flashinfer", "fa3"]):
+        try:
+            peer.load()
+            peers.append(peer)
+        except PeerAbsent as error:
+            absent[peer.name] = error.message
+    say(f"peers: {[peer.name for peer in peers]}, absent: {absent}")
+    return peers, absent
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scheduler", metavar="ADDRESS", required=True)
+    parser.add_argument("--scheduler", metavar="ADDRESS")
+    parser.add_argument("--builders", type=int, default=12, help="without a scheduler")
     parser.add_argument("--seconds", type=float, help="of search")
     parser.add_argument("--trials", type=int, help="of each shape")
     parser.add_argument("--shapes", type=int, default=len(SHAPES), help="the first so many")
@@ -136,40 +187,40 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-peers", action="store_true", help="tune only")
     parser.add_argument("--store", type=Path)
+    parser.add_argument("--like", type=Path, action="append", default=[], metavar="STORE")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
-    from mlagen.bench.peers import PeerAbsent, chosen
-
-    peers, absent = [], {}
-    for peer in [] if options.no_peers else chosen(["flash_mla", "flashinfer", "fa3"]):
-        try:
-            peer.load()
-            peers.append(peer)
-        except PeerAbsent as error:
-            absent[peer.name] = error.message
-    path = options.store or Path(tempfile.mkdtemp()) / "tuning.sqlite"
+    folder = Path(tempfile.mkdtemp())
+    path = options.store or folder / "tuning.sqlite"
     shapes = SHAPES[: options.shapes]
+    host = Host(folder)
     started = time.perf_counter()
-    with ThreadPoolExecutor(len(shapes)) as pool:
-        rows = list(pool.map(lambda one: tuned(*one, options, path), shapes))
-        seconds = time.perf_counter() - started
-        kernels = [] if options.no_peers else list(pool.map(built, rows))
+    try:
+        if options.scheduler is None:
+            host.start(1, options.builders)
+            options.scheduler = host.address
+        with ThreadPoolExecutor(len(shapes)) as pool:
+            searches = pool.map(lambda one: tuned(*one, options, path), shapes)
+            peers, absent = ([], {}) if options.no_peers else loaded()
+            rows, kernels = zip(*searches, strict=True)
+            seconds = time.perf_counter() - started
+    finally:
+        host.close()  # its GPU worker must not share the GPU with what follows
     judged = sum(row["judged"] for row in rows)
     report = {
         "schema": SCHEMA, "absent": absent, "judged": judged, "seconds": seconds,
         "trials_per_minute": 60 * judged / seconds, "rows": rows,
     }  # fmt: skip
-    print(f"{judged} trials in {seconds:.1f} s, {60 * judged / seconds:.1f} a minute", flush=True)
+    say(f"{judged} trials in {seconds:.1f} s, {60 * judged / seconds:.1f} a minute")
     for number, row in enumerate(rows):
         if not options.no_peers:
             row |= beside(row, kernels[number], peers, options.repeats)
-        names = ("fields", "shape", "judged", "verdicts", "changed", "tuned_ratio", "us",
-                 "not_timed")  # fmt: skip
-        print({name: row.get(name) for name in names}, flush=True)
+        names = ("fields", "shape", "judged", "verdicts", "winner", "best", "best_ratio",
+                 "us", "not_timed")  # fmt: skip
+        say({name: row.get(name) for name in names})
         if options.json:
             options.json.write_text(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     main()

@@ -1,6 +1,7 @@
-"""Merges the parts of split MLA decode work on Hopper: one row and 128 columns a block.
+"""Merges the parts of split MLA decode work on Hopper: sixteen warps a block, each with half a row
+of the output or a share of its splits.
 
-A tile is 64 splits, sixteen a warp: their loads are in flight together, those of the first tile
+A tile is four splits a warp: their loads are in flight together, those of the first tile
 while the LSE of all splits is found. Warps add up in order, so the bits do not depend on the run.
 It may be launched before the decode kernel has ended, which it waits for.
 """
@@ -12,14 +13,15 @@ from mlagen.problem import MlaDecodeMergeConfig
 
 @schedule(problem=MlaDecodeMergeConfig, target="sm_90a")
 def mla_decode_merge_sm90(k, s):
-    warps = s.role("merge", warpgroups=1, registers=256)
+    warps = s.role("merge", warpgroups=4, registers=64)
     m = MlaDecodeMerge(k, s, warps)
 
     with prologue(warps):
         m.place()
+        m.load()
+        m.log_sum()
     for i in tiles(warps):
         m.add(i)
-        m.load(i + 1)
-        m.log_sum(i + 1)
+        m.load(i)  # for the next pass; behind the last one there is nothing
     with epilogue(warps):
         m.finish()

@@ -34,6 +34,15 @@ def mla_decode_sm90(k, s):
     converted = k.cache_dtype != "bf16"
     boxes = s.choice("boxes", *((2,) if converted else (2, 1, 4)),
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
+    held = s.choice("held", *((1,) if converted else (2, 1)),
+                    comment="tiles of 64 columns of Q in registers")  # fmt: skip
+    refill = s.choice("left_refill", *(("early", "late") if converted else ("late", "early")),
+                      comment="before the left one hands over its P, or behind it")  # fmt: skip
+    boxed = k.page_size > 1  # what follows belongs to copies by box
+    ahead = s.choice("ahead", *((0, 1) if boxed else (0,)),
+                     comment="passes ahead that tiles are brought to L2")  # fmt: skip
+    evict = s.choice("evict", *(("normal", "first") if boxed else ("normal",)),
+                     comment="how soon L2 gives up the cache's rows")  # fmt: skip
     # 504 a thread of each of three warpgroups; what ptxas makes do with.
     split = (256, 256, 0)
     if converted:
@@ -42,7 +51,7 @@ def mla_decode_sm90(k, s):
     left = s.role("left", warpgroups=1, registers=split[0])
     right = s.role("right", warpgroups=1, registers=split[1])
     feeder = s.role("feeder", warpgroups=1, registers=split[2]) if converted else None
-    d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=1 if converted else 2)
+    d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=held, evict=evict)
 
     with prologue(left):
         d.place(left)
@@ -54,12 +63,12 @@ def mla_decode_sm90(k, s):
         d.clean(i, left)
         d.rescale(i)
         d.pv(i, d.left)
-        if converted:
+        if refill == "early":
             d.refill(d.left, i + 2)
             d.load_queries(i + 2, left)
         d.follow(i + 1)
         d.publish(i, d.p_left)
-        if not converted:
+        if refill == "late":
             d.load_queries(i + 2, left)
             d.refill(d.left, i + 2)
         d.rescale(i + 1)
@@ -68,6 +77,9 @@ def mla_decode_sm90(k, s):
         d.qk(i + 2, d.left, first=True)
         d.refill(d.left, i + 3)
         d.qk(i + 2, d.right, first=False)
+        if ahead:
+            d.prefetch(d.left, i + 2)
+            d.prefetch(d.left, i + 3)
     with epilogue(left):
         d.give_sum(d.sum_left)
         d.finish(d.sum_right, left)
@@ -91,6 +103,9 @@ def mla_decode_sm90(k, s):
         d.hold_queries(i + 2)
         d.qk(i + 3, d.right, first=True)
         d.qk(i + 3, d.left, first=False)
+        if ahead:
+            d.prefetch(d.right, i + 3)
+            d.prefetch(d.right, i + 2)
     with epilogue(right):
         d.give_sum(d.sum_right)
         d.finish(d.sum_left, right)

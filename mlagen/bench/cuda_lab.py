@@ -12,36 +12,16 @@ import numpy.typing as npt
 
 from mlagen.bench.case import Call, Case, Ours
 from mlagen.bench.timing import Clock
+from mlagen.bench.torch_clock import TorchClock
 from mlagen.bench.workload import Workload
 from mlagen.errors import ConfigError, MissingError
 from mlagen.ops import MlaDecodeKernel
 
-FLUSHED = 256 << 20  # bytes, more than four times an H200's L2 cache
 MATMUL = 8192
 COPIED = 4 << 30  # bytes
 # Stored as integers of this many bits: numpy has no code for these types of torch.
 BITS = {"torch.bfloat16": ("int16", ml_dtypes.bfloat16),
         "torch.float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn)}  # fmt: skip
-
-
-class TorchClock:
-    """CUDA events in torch's current stream."""
-
-    def __init__(self, torch: Any) -> None:
-        self.event = partial(torch.cuda.Event, enable_timing=True)
-        self.scratch = torch.empty(FLUSHED, dtype=torch.uint8, device="cuda")
-
-    def flush(self) -> None:
-        self.scratch.zero_()
-
-    def mark(self) -> Any:
-        event = self.event()
-        event.record()
-        return event
-
-    def seconds(self, begin: Any, end: Any) -> float:
-        end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3
 
 
 class CudaLab:

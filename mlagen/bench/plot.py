@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mlagen.bench.figure import drawn, new_figure, write_whole
 from mlagen.bench.report import BenchReport
-from mlagen.errors import ConfigError, MissingError
+from mlagen.errors import ConfigError
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -20,23 +21,16 @@ def check_path(path: Path | str) -> Path:
         )
     if not file.parent.is_dir():
         raise ConfigError(f"no folder {file.parent}")
-    try:
-        import matplotlib  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingError(
-            "plots are made by matplotlib", hint="pip install 'mlagen[plot]'"
-        ) from error
+    new_figure()
     return file
 
 
 def plot(report: BenchReport, path: Path) -> None:
-    """Draws the report into the file."""
-    from matplotlib.figure import Figure  # type: ignore[import-not-found,unused-ignore]
-
+    """Draws the report into the file. ConfigError: it cannot be written."""
     names = list(
         dict.fromkeys(r.name for row in report.rows for r in row.results if r.times is not None)
     )
-    figure = Figure(figsize=(9, 1.2 + 0.28 * len(report.rows) * (len(names) + 1)))
+    figure = new_figure(figsize=(9, 1.2 + 0.28 * len(report.rows) * (len(names) + 1)))
     axes = figure.subplots()
     height = 1.0 / (len(names) + 1)
     for index, name in enumerate(names):
@@ -56,4 +50,4 @@ def plot(report: BenchReport, path: Path) -> None:
     axes.set_title(f"{report.kernel}, {report.facts.get('device', '')}")
     if names:
         axes.legend()
-    figure.savefig(path, bbox_inches="tight")
+    write_whole(path, drawn(figure, path.suffix, bbox_inches="tight"))

@@ -65,6 +65,7 @@ class MlaDecode:
     `left` and `right`: hand-offs of the cache's columns that the left warpgroup refills (0..255)
     and of those that the right one does; `boxes` tiles of 64 columns share a barrier. `held` tiles
     of 64 columns of Q, the rotary part among them, are operands in registers, the others in SMEM.
+    `evict`: "first" of the L2 cache go rows that were copied by box, or as any others ("normal").
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class MlaDecode:
         *,
         boxes: int,
         held: int,
+        evict: Literal["normal", "first"] = "normal",
     ) -> None:
         self.held, self.feeder = held, feeder
         self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
@@ -85,7 +87,7 @@ class MlaDecode:
         self.parts, self.value_parts = k.d_qk // COLUMNS, k.d_v // COLUMNS
         self._tiles(s, boxes)
         self._messages(s)
-        self._registers(s)
+        self._registers(s, evict)
         s.signature, s.symbol = signature(k, s.roles[-1].warps.stop * 32), SYMBOL
         for handoff in (*self.left, *self.right, *self.raw.values()):
             bind(handoff, self._mover(handoff))
@@ -171,7 +173,7 @@ class MlaDecode:
         self.sum_left = s.smem.message("l left", rows, producer=left, consumer=right)
         self.sum_right = s.smem.message("l right", rows, producer=right, consumer=left)
 
-    def _registers(self, s: PipelineSpace) -> None:
+    def _registers(self, s: PipelineSpace, evict: str) -> None:
         k, feed = self.k, self.feed
         self.supply: dict[str, Any] = {
             "o": s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v"),
@@ -235,6 +237,7 @@ class MlaDecode:
             "slanted": self.slanted,
             "float_bytes": FLOAT,
             "tile_rows": TILE,
+            "evict": evict,
         }
 
     # ---- before the loop --------------------------------------------------------------------
@@ -368,6 +371,18 @@ class MlaDecode:
             copy(self.raw.get(columns.name, columns), tile)
         role = self.roles[half is self.right]
         self._record("next_page", tile, index=tile.offset % SLOTS, role=role)
+
+    def prefetch(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+        """The columns of `half` of the tile that is fetched a pass after `tile`, to the L2 cache.
+        Behind `refill`, which looks up where it lies; copies by box only."""
+        index = tile.offset % SLOTS
+        first = COLUMNS * self.keys.index(half[0].tiles[0])
+        end = COLUMNS * (self.keys.index(half[-1].tiles[-1]) + 1)
+        self._record(
+            "prefetch", tile, role=self.roles[half is self.right],
+            columns=list(range(first, end, self.feed.box_columns)),
+            places=self.supply["pages"][index], later=self.supply["ahead"][index],
+        )  # fmt: skip
 
     def convert(self, half: tuple[Handoff, ...], tile: Tile) -> None:
         """Columns of an e4m3 tile into bf16, in place: to registers, and back when all are read."""

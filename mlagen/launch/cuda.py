@@ -39,16 +39,18 @@ _MAPS_KEPT = 1024  # tensor maps a launcher remembers, 128 bytes each
 class CudaPreparedLaunch(PreparedLaunch):
     """A prepared launch of the CUDA driver, which is told where each argument is."""
 
-    __slots__ = ("_api", "_configs", "_context", "_driver", "_function", "_parameters", "_shape")
+    __slots__ = ("_api", "_configs", "_context", "_driver", "_function", "_held", "_parameters",
+                 "_shape")  # fmt: skip
 
     def __init__(
         self, driver: CudaDriver, function: Function, kernargs: Kernargs, call: Call[Device]
     ) -> None:
         manifest = call.artifact.manifest
         super().__init__(call.grid, manifest.block, kernargs, call.stream, call.owners)
-        self._parameters = (ctypes.c_void_p * len(manifest.args))(
+        self._held = (ctypes.c_void_p * len(manifest.args))(
             *(kernargs.address + arg.offset for arg in manifest.args)
         )
+        self._parameters = ctypes.addressof(self._held)
         self._driver, self._api, self._context = driver, driver.api, int(call.device.context)
         self._function = function.handle
         self._shape = (*call.grid, *manifest.block, manifest.resources.lds_bytes)
@@ -62,7 +64,7 @@ class CudaPreparedLaunch(PreparedLaunch):
         if pushed:
             api.cuCtxPushCurrent(self._context)
         try:
-            parameters = ctypes.addressof(self._parameters)
+            parameters = self._parameters
             stream = self._stream()
             if self._configs is not None:
                 if (config := self._configs.get(stream)) is None:

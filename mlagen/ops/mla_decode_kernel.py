@@ -14,14 +14,17 @@ from mlagen.launch import CudaLauncher, Launcher, LaunchReport
 from mlagen.launch.device_tensor import is_torch
 from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream
 from mlagen.ops.mla_decode_known import Key, KnownCalls
+from mlagen.ops.mla_decode_outputs import OutputMaker, Outputs
 from mlagen.ops.mla_decode_plan import MlaDecodePlan, PlanTensors, make_plan
 from mlagen.ops.mla_decode_tensors import (
+    TENSORS,
     Memory,
     TorchMemory,
     Workspace,
     as_host,
     check,
     check_rows,
+    given_tensors,
     made,
     on_host,
     overlap,
@@ -36,20 +39,7 @@ from mlagen.problem.mla_decode_inputs import (
     check_stored,
     require_row_scales,
 )
-from mlagen.problem.mla_decode_plan import BLOCK_ROWS, H200_SMS
-
-BLOCKS_A_ROW = 4  # of the merge kernel
-TENSORS = ("q", "cache", "block_table", "cache_lengths", "kv_scales", "q_scales")
-
-
-def given_tensors(
-    q: Any, cache: Any, block_table: Any, cache_lengths: Any, kv_scales: Any, q_scales: Any
-) -> tuple[Any, ...]:
-    """A call's tensors in the order of `TENSORS`, without those at the end that are not there."""
-    tensors = (q, cache, block_table, cache_lengths)
-    if q_scales is not None:
-        return (*tensors, kv_scales, q_scales)
-    return tensors if kv_scales is None else (*tensors, kv_scales)
+from mlagen.problem.mla_decode_plan import H200_SMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +69,16 @@ class MlaDecodeRun:
 
 class PreparedMlaDecode:
     """One call with all its arguments checked and packed. Calling it enqueues its kernels and
-    returns: nothing is allocated, copied or waited for, so that a graph can capture it."""
+    returns: nothing is allocated, copied or waited for, so that a graph can capture it.
+    `launches`: each kernel's own, the merge last."""
 
-    __slots__ = ("_launches", "lse", "output")
+    __slots__ = ("launches", "lse", "output")
 
     def __init__(self, launches: tuple[Callable[[], None], ...], output: Any, lse: Any) -> None:
-        self._launches, self.output, self.lse = launches, output, lse
+        self.launches, self.output, self.lse = launches, output, lse
 
     def __call__(self) -> None:
-        for launch in self._launches:
+        for launch in self.launches:
             launch()
 
 
@@ -124,6 +115,9 @@ class MlaDecodeKernel:
         self._plans: dict[Any, MlaDecodePlan] = {}
         self._workspaces: dict[Any, Workspace] = {}
         self._known = KnownCalls()
+        self._prepares = isinstance(self.launcher, GpuLauncher)
+        self._maker: OutputMaker | None = None
+        self._outputs: dict[tuple[int, ...], Outputs] = {}
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value}" for name, value in self.config.to_fields().items())
@@ -166,7 +160,7 @@ class MlaDecodeKernel:
             self.config,
             as_host("lengths", lengths),
             memory,
-            self.__call__,
+            self.enqueue,
             q_lens=None if q_lens is None else as_host("q_lens", q_lens),
             blocks=blocks,
             split_keys=split_keys,
@@ -214,7 +208,7 @@ class MlaDecodeKernel:
         checked: bool = False,
     ) -> tuple[Any, Any]:
         """Attention of `q` over the paged cache: (output, log-sum-exp). See `run`."""
-        bound, launches, out, lse = self._bound(
+        return self.enqueue(
             given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales),
             (scale, kv_scale, q_scale),
             plan,
@@ -222,6 +216,18 @@ class MlaDecodeKernel:
             lse,
             checked,
         )
+
+    def enqueue(
+        self,
+        tensors: tuple[Any, ...],
+        scales: tuple[float, float, float],
+        plan: PlanTensors | None,
+        out: Any,
+        lse: Any,
+        checked: bool = False,
+    ) -> tuple[Any, Any]:
+        """The same with all tensors (`given_tensors`), and with all scales, together."""
+        bound, launches, out, lse = self._bound(tensors, scales, plan, out, lse, checked)
         if bound is not None:
             for launch in bound:
                 launch()
@@ -322,13 +328,14 @@ class MlaDecodeKernel:
         """What an equal call before launched, if there was one; how to remember this one, if that
         can be; and the outputs, which are made where they are missing."""
         torch = sys.modules.get("torch")
-        if torch is None or not isinstance(self.launcher, GpuLauncher):
+        if torch is None or not self._prepares:
             return None, None, out, lse
         q, cache, block_table, cache_lengths, *more = tensors
         if not isinstance(q, torch.Tensor) or not q.is_cuda:
             return None, None, out, lse
         rank = 4 if plan is None or plan.tokens is None else 3
-        if q.dim() != rank or any(type(one) is not float for one in scales):
+        a, b, c = scales
+        if q.dim() != rank or not type(a) is type(b) is type(c) is float:
             return None, None, out, lse
         # Without a plan it is the usual one, which shapes, device and stream determine.
         of_plan = ("usual", _stream(q)) if plan is None else plan.key
@@ -338,12 +345,10 @@ class MlaDecodeKernel:
         given = tuple(one for one in (out, lse) if one is not None)
         kind = out is None, lse is None
         if len(given) < 2:
-            shape = q.shape
-            if out is None:
-                out = q.new_empty((*shape[:-1], self.config.d_v), dtype=torch.bfloat16)
-            if lse is None:
-                order = (shape[1], shape[0]) if rank == 3 else (shape[0], shape[2], shape[1])
-                lse = q.new_empty(order, dtype=torch.float32)
+            outputs = self._outputs_of(q) if plan is None else plan.outputs
+            if self._maker is None:
+                self._maker = OutputMaker(torch)
+            out, lse = self._maker(q, outputs, out, lse)
         looked_at = (*tensors, *given)
         try:
             key: Key = (
@@ -354,6 +359,14 @@ class MlaDecodeKernel:
             return self._known.find(key, looked_at), (key, looked_at), out, lse
         except AttributeError:  # another library's tensor
             return None, None, out, lse
+
+    def _outputs_of(self, q: Any) -> Outputs:
+        """Of a call without a plan."""
+        batch, q_len, *_ = q.shape
+        found = self._outputs.get((batch, q_len))
+        if found is None:
+            found = self._outputs[batch, q_len] = Outputs.of(self.config, (batch, q_len))
+        return found
 
     def prepare(
         self,
@@ -495,13 +508,12 @@ class MlaDecodeKernel:
         ]
         if plan.merges is not None:
             merged = {name: tensors[name] for name in ("o", "lse")}
-            rows = min(BLOCK_ROWS, self.config.q_len * self.config.num_heads)
             launches.append(
                 Launch(
                     self._merge_artifact(),
                     {"merges": plan.merges, **work, **merged},
                     {"lse_stride": plan.lse_stride},
-                    {"merges": int(plan.merges.shape[0]), "lines": rows * BLOCKS_A_ROW},
+                    {"merges": int(plan.merges.shape[0])},
                 )
             )
         return launches

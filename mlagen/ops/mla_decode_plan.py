@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 
 from mlagen.errors import ConfigError
 from mlagen.ops.mla_decode_known import fact
-from mlagen.ops.mla_decode_tensors import Memory
+from mlagen.ops.mla_decode_outputs import Outputs
+from mlagen.ops.mla_decode_tensors import Memory, given_tensors
 from mlagen.problem import MlaDecodeConfig, MlaDecodeWork, plan_work
-from mlagen.problem.mla_decode_plan import BLOCK_ROWS, ITEM_INTS, Ints32
+from mlagen.problem.mla_decode_plan import BLOCK_ROWS, ITEM_INTS, Ints32, merge_blocks
 
 
 @dataclass(eq=False)
@@ -40,6 +42,12 @@ class PlanTensors:
         except AttributeError:
             return None
 
+    @cached_property
+    def outputs(self) -> Outputs:
+        """What its calls write."""
+        rows = (self.batch, self.config.q_len) if self.tokens is None else (self.tokens,)
+        return Outputs.of(self.config, rows)
+
     @property
     def lse_stride(self) -> int:
         """Elements of lse from head to head."""
@@ -59,7 +67,7 @@ class MlaDecodePlan(PlanTensors):
     blocks: int
     split_keys: int | None
     q_lens: tuple[int, ...] | None
-    call: Callable[..., tuple[Any, Any]]  # of the kernel
+    call: Callable[..., tuple[Any, Any]]  # the kernel's `enqueue`
     serial: int = field(default_factory=count().__next__)
 
     @property
@@ -83,10 +91,8 @@ class MlaDecodePlan(PlanTensors):
         lse: Any = None,
     ) -> tuple[Any, Any]:
         """(output, log-sum-exp) of its kernel on these tensors: `kernel(.., plan=plan)`."""
-        return self.call(
-            q, cache, block_table, cache_lengths, scale=scale, kv_scale=kv_scale,
-            q_scale=q_scale, kv_scales=kv_scales, q_scales=q_scales, plan=self, out=out, lse=lse,
-        )  # fmt: skip
+        tensors = given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales)
+        return self.call(tensors, (scale, kv_scale, q_scale), self, out, lse)
 
     @property
     def splits(self) -> tuple[tuple[int, ...], ...]:
@@ -140,10 +146,11 @@ def make_plan(
     if room is not None:
         most = planned(room)
         # Shorter sequences may be split more often: as many items as can run at once, and again.
-        spare = 2 * blocks + len(most.splits) * -(-config.q_len * config.num_heads // BLOCK_ROWS)
+        row_blocks = len(most.items) - most.slots + len({*most.merges[:, 0].tolist()})
+        spare = 2 * blocks + row_blocks
         items = max(items, len(most.items) + spare)
-        merges = max(merges, len(most.merges) + spare)
         slots = max(slots, most.slots + spare)
+        merges = max(merges, merge_blocks(slots, row_blocks))
     return MlaDecodePlan(
         config=config,
         batch=len(work.splits),

@@ -20,8 +20,19 @@ TYPE_NAMES = {
     "int32": "int32",
     "fp32": "float32",
 }
+TENSORS = ("q", "cache", "block_table", "cache_lengths", "kv_scales", "q_scales")  # of a call
 # TMA coordinates are signed 32-bit numbers (PTX ISA, cp.async.bulk.tensor).
 MAX_ROWS = 2**31
+
+
+def given_tensors(
+    q: Any, cache: Any, block_table: Any, cache_lengths: Any, kv_scales: Any, q_scales: Any
+) -> tuple[Any, ...]:
+    """A call's tensors in the order of `TENSORS`, without those at the end that are not there."""
+    tensors = (q, cache, block_table, cache_lengths)
+    if q_scales is not None:
+        return (*tensors, kv_scales, q_scales)
+    return tensors if kv_scales is None else (*tensors, kv_scales)
 
 
 class Memory(Protocol):

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from mlagen.errors import ConfigError
 from mlagen.problem.mla_decode import TILE, MlaDecodeConfig
+from mlagen.problem.mla_decode_even import boundaries, even_counts
 
 Ints = npt.NDArray[np.int64]
 Ints32 = npt.NDArray[np.int32]
@@ -34,15 +35,16 @@ H200_SMS = 132  # also of an H100 SXM
 # sequence, tokens of the sequence before its last, first tile, end tile, slot or -1, index in lse
 # of the sequence's head 0 and token 0, KV head; two unused.
 ITEM_INTS, ITEM_BYTES = 12, 48
-# Columns of a merge: first slot, slots, first row in q, rows, first row in the sequence, index in
-# lse as in an item; two unused.
+# Columns of a merge, which is what one block of the merge kernel adds up: first slot, slots, first
+# row in q, rows, first row in the sequence, index in lse as in an item, all of the row block; the
+# block's first line, log2 of the warps that share a line.
 MERGE_INTS, MERGE_BYTES = 8, 32
+MERGE_WARPS = 16
+LINES_A_ROW = 2
+# Splits up to which one warp, or four, have a line: then each has at most four, which it loads at
+# once. Up to 512 blocks come of what 132 SMs compute at once.
+SPLITS_OF_WARPS = ((4, 0), (16, 2))
 OPEN_END = 2**31 - 1
-# Costs in tiles: of beginning and ending a block, of a partial result's fp32, of a merge kernel.
-# FlashMLA's scheduler counts 5 for the first.
-FIXED, PARTIAL, MERGING = 5, 2, 3
-GAIN = 0.98  # more splits must be faster by this factor
-SHORTEST = 4  # tiles of an even split
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,9 @@ class RowBlock:
 @dataclass(frozen=True, eq=False)
 class MlaDecodeWork:
     """The work of one call: `items` int32 [items, 12], `merges` int32 [merges, 8], the number of
-    slots, and of each sequence the first tile of each split. `lse_stride`: from head to head."""
+    slots, and of each sequence the first tile of each split. `lse_stride`: from head to head.
+
+    A merge is a block's share of a row block: lines, each half a row, that follow each other."""
 
     items: Ints32
     merges: Ints32
@@ -101,7 +105,7 @@ def plan_work(
     starts = np.concatenate([[0], np.cumsum(tokens)])
     packed = q_lens is not None
     groups: list[tuple[int, list[list[int]]]] = []  # work and items that belong side by side
-    merges: list[list[int]] = []
+    merges: list[Ints] = []
     slots = 0
     for sequence, own in enumerate(splits):
         ends = [*own[1:], OPEN_END]
@@ -113,9 +117,7 @@ def plan_work(
                 slot = slots + index if len(own) > 1 else -1
                 of_split[index].append([*head, first, end, slot, block.lse_at, block.kv_head, 0, 0])
             if len(own) > 1:
-                merges.append(
-                    [slots, len(own), block.query_row, block.rows, block.above, block.lse_at, 0, 0]
-                )
+                merges.append(_merges_of(block, slots, len(own)))
                 slots += len(own)
         for first, end, items in zip(own, ends, of_split, strict=True):
             groups.append((max(min(end, tiles) - first, 0), items))
@@ -123,7 +125,7 @@ def plan_work(
     rows = [item for _, items in groups for item in items]
     return MlaDecodeWork(
         np.array(rows, np.int32).reshape(-1, ITEM_INTS),
-        np.array(merges, np.int32).reshape(-1, MERGE_INTS),
+        np.concatenate([np.zeros((0, MERGE_INTS), np.int64), *merges]).astype(np.int32),
         slots,
         splits,
         int(starts[-1]) if packed else config.q_len,
@@ -164,6 +166,22 @@ def _row_blocks(
             )  # fmt: skip
 
 
+def _merges_of(block: RowBlock, slot: int, splits: int) -> Ints:
+    """The merges [blocks, 8] of a row block whose parts are in `slot` and those behind it."""
+    share = next((log2 for most, log2 in SPLITS_OF_WARPS if splits <= most), 4)
+    first_lines = np.arange(0, block.rows * LINES_A_ROW, MERGE_WARPS >> share)
+    found = np.empty((len(first_lines), MERGE_INTS), np.int64)
+    found[:] = slot, splits, block.query_row, block.rows, block.above, block.lse_at, 0, share
+    found[:, 6] = first_lines
+    return found
+
+
+def merge_blocks(slots: int, row_blocks: int) -> int:
+    """No plan with so many slots and row blocks has more merges."""
+    most = LINES_A_ROW * BLOCK_ROWS  # a line a block
+    return min(8 * slots, most * row_blocks)
+
+
 def _splits(
     config: MlaDecodeConfig, keys: Ints, tokens: Ints, blocks: int, split_keys: int | None
 ) -> tuple[tuple[int, ...], ...]:
@@ -187,40 +205,8 @@ def _splits(
     per_sequence = np.array(
         [sum(1 for _ in _row_blocks(config, 0, np.array([0, n]), False)) for n in tokens], np.int64
     )
-    counts = _even_counts(tiles, per_sequence, blocks)
+    counts = even_counts(config, tiles, per_sequence, blocks)
     return tuple(
-        (0, *(int(a + i * n // count) for i in range(1, count)))
+        (0, *(a + first for first in boundaries(n, count)))
         for a, n, count in zip(low.tolist(), tiles.tolist(), counts.tolist(), strict=True)
     )
-
-
-def _even_counts(tiles: Ints, row_blocks: Ints, blocks: int) -> Ints:
-    """Splits of each sequence: those of the tried ones that are estimated to end first."""
-    total = int((tiles * row_blocks).sum())
-    best = np.ones(len(tiles), np.int64)
-    if not total:
-        return best
-    longest, started = int(tiles.max()), max(int(row_blocks.sum()), 1)
-    most = min(max(-(-4 * blocks // started), 4), 2 * blocks)
-    tried = {-(-longest // count) for count in range(1, most + 1)}
-    tried |= {round(total / blocks * share) for share in (0.25, 1 / 3, 0.5, 2 / 3, 1, 2)}
-    cost = None
-    for size in sorted({max(size, SHORTEST) for size in tried}, reverse=True):
-        counts = np.maximum(-(-tiles // size), 1)
-        estimated = _makespan(tiles, row_blocks, counts, blocks)
-        if cost is None or estimated < cost * GAIN:
-            best, cost = counts, estimated
-    return best
-
-
-def _makespan(tiles: Ints, row_blocks: Ints, counts: Ints, blocks: int) -> float:
-    """Estimated time of all items, longest first on `blocks` at once, in tiles: the end is not
-    before the average, nor before that of items that must follow each other on one."""
-    split = counts > 1
-    each = -(-tiles // counts) + FIXED + PARTIAL * split
-    work = np.sort(np.repeat(each, counts * row_blocks))[::-1]
-    if not len(work):
-        return 0.0
-    rounds = work[::blocks] * np.arange(1, -(-len(work) // blocks) + 1)
-    merging = MERGING if bool(split.any()) else 0
-    return float(max(work.sum() / blocks, int(rounds.max()))) + merging

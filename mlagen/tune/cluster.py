@@ -28,35 +28,45 @@ _ARRIVE = 30.0  # seconds for its first suitable worker
 _BUILDERS = 8  # workers that only build, for each that measures
 _AHEAD = 4  # variants that are built while one is measured: ptxas takes 9 s, a measurement 2
 _ASKED = 3  # times, for the versions of all
+_FRESH = 1.0  # seconds that what the scheduler said of its workers is taken for true
 _QUIET: dict[str, Any] = {"dashboard": False, "silence_logs": logging.ERROR}
 _sandboxes: dict[Any, Sandbox] = {}  # of a worker's process
 
 
 def on_worker(
     stage: Callable[..., Any],
-    arguments: tuple[Any, ...],
+    job: Job,
     before: Any,
+    artifacts: tuple[Any, ...] | None,
     limit: float,
     warm: Callable[[], Any] | None,
     code: str,
 ) -> Any:
-    """A stage of a trial on a worker; `before`: what the one before it returned. Nothing is run
-    where the worker has other code than who asks."""
+    """A stage of a trial on a worker; `before`: what the one before it returned; `artifacts`: what
+    the job of a last stage is without. Nothing is run where the worker has other code than who
+    asks."""
     if isinstance(before, Outcome):
         return before
     from distributed import get_worker
 
     from mlagen.tune.versions import code_of
 
-    name, job = str(get_worker().address), arguments[0]
+    name = str(get_worker().address)
+    if artifacts is not None:
+        reference, *beside = artifacts
+        job = msgspec.structs.replace(job, reference_artifact=reference, beside=tuple(beside))
     if code != (here := code_of(job.question.kernel)):
         return Outcome("lost", message=f"worker {name} has other code: {here}, not {code}")
     sandbox = _sandboxes.setdefault(warm, Sandbox(warm))
-    given = arguments if before is None else (*arguments, before)
+    given = (job,) if before is None else (job, before)
     found = judged(sandbox, stage, *given, limit=limit)
     if isinstance(found, Outcome):
         return msgspec.structs.replace(found, worker=name)
     return found
+
+
+def _itself(*values: Any) -> tuple[Any, ...]:
+    return values
 
 
 def _asked(
@@ -90,12 +100,14 @@ class ClusterWorkers:
         self._done: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._futures: dict[int, list[Any]] = {}
         self._run = uuid.uuid4().hex[:8]
+        self._seen: tuple[float, dict[str, dict[str, Any]]] = (-_FRESH, {})
+        self._held: tuple[tuple[Any, ...], Any] | None = None
 
     @property
     def slots(self) -> int:
         """Places to work at. Where a device measures: each, and a few variants for it to be built
         meanwhile; more would wait for it, chosen before what they could have learned from."""
-        rooms = [(_room(w, self._tag), _room(w, "")) for w in _workers(self._client).values()]
+        rooms = [(_room(w, self._tag), _room(w, "")) for w in self._workers().values()]
         places = sum(room for room, _ in rooms)
         if not self._tag:
             return places
@@ -109,11 +121,13 @@ class ClusterWorkers:
 
     def submit(self, number: int, job: Job) -> None:
         before, chain = None, []
+        artifacts = self._artifacts(job)
+        job = msgspec.structs.replace(job, reference_artifact=None, beside=())
         for stage in self._stages:
             last = stage is self._stages[-1]
             before = self._client.submit(
-                on_worker, stage, (job,), before, self._limit, self._warm if last else None,
-                self._code,
+                on_worker, stage, job, before, artifacts if last else None, self._limit,
+                self._warm if last else None, self._code,
                 key=f"mlagen-{self._run}-{number}-{job.seed}-{stage.__name__}", pure=False,
                 **(self._place() if last else self._builders()),
             )  # fmt: skip
@@ -121,12 +135,30 @@ class ClusterWorkers:
         self._futures[number] = chain
         chain[-1].add_done_callback(lambda ended: self._done.put((number, ended)))
 
+    def _artifacts(self, job: Job) -> Any:
+        """The megabytes that all jobs share, sent once: a task, so that Dask makes them anew should
+        the worker go that holds them. None: the jobs have none."""
+        if job.reference_artifact is None:
+            return None
+        shared = (job.reference_artifact, *job.beside)
+        if self._held is None or self._held[0] != shared:
+            future = self._client.submit(_itself, *shared, pure=False)
+            self._held = (shared, future)
+        return self._held[1]
+
+    def _workers(self) -> dict[str, dict[str, Any]]:
+        asked, found = self._seen
+        if not found or time.monotonic() - asked > _FRESH:
+            found = _workers(self._client)
+            self._seen = (time.monotonic(), found)
+        return found
+
     def _place(self) -> dict[str, Any]:
         return {"resources": {self._tag: 1}} if self._tag else {}
 
     def _builders(self) -> dict[str, Any]:
         """Workers without the resource go first, so that those with it are free to measure."""
-        workers = _workers(self._client).items()
+        workers = self._workers().items()
         names = [name for name, worker in workers if not _room(worker, self._tag)]
         return {"workers": names, "allow_other_workers": True} if names and self._tag else {}
 

@@ -5,9 +5,8 @@ Tensors and judge are those of `mlagen bench`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from mlagen.artifact import Artifact
@@ -16,7 +15,7 @@ from mlagen.bench.case import Case
 from mlagen.bench.cuda_lab import BITS, CudaLab
 from mlagen.bench.workload import SIZES, Workload
 from mlagen.errors import ConfigError, WrongResultError
-from mlagen.ops import MlaDecodeKernel, kernel_of
+from mlagen.ops import MERGE_KERNEL, MlaDecodeKernel, kernel_of
 from mlagen.problem import MlaDecodeConfig, compare, compare_lse
 from mlagen.problem.mla_decode_exact import exact
 from mlagen.problem.mla_decode_rounded import rounded
@@ -31,12 +30,24 @@ class DecodeWorkload:
 
     SIZES = SIZES
 
-    def __init__(self, problem: Mapping[str, Any], shape: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        problem: Mapping[str, Any],
+        shape: Mapping[str, Any],
+        beside: Sequence[Artifact] = (),
+    ) -> None:
         config = MlaDecodeConfig.from_fields(problem)
         least = shape.get("least")
         self.work = Workload(config, int(shape.get("batch", 64)), int(shape.get("keys", 4096)),
                              None if least is None else int(least))  # fmt: skip
         self._cases: list[Case] = []
+        self._beside = {artifact.manifest.kernel: artifact for artifact in beside}
+
+    @staticmethod
+    def beside(artifact: Artifact) -> tuple[Artifact, ...]:
+        """The kernel that merges split work."""
+        heads = artifact.manifest.problem["num_heads"]
+        return (build_artifact(MERGE_KERNEL, {"num_heads": heads}, {}),)
 
     @property
     def bytes(self) -> int:
@@ -44,9 +55,14 @@ class DecodeWorkload:
         return self.work.bytes
 
     def _lab(self, artifact: Artifact) -> CudaLab:
-        kernel = kernel_of(artifact, build=_second)
+        kernel = kernel_of(artifact, build=self._second)
         assert isinstance(kernel, MlaDecodeKernel)
         return CudaLab(kernel)
+
+    def _second(self, name: str, fields: dict[str, int]) -> Artifact:
+        if name not in self._beside:
+            self._beside[name] = build_artifact(name, fields, {})
+        return self._beside[name]
 
     def _case(self, lab: CudaLab, number: int) -> Case:
         """Tensors of the call, made once: all variants run on the same."""
@@ -114,16 +130,6 @@ def _same(case: Case, first: Case) -> Any:
     if case.lengths.shape != first.lengths.shape:
         raise ConfigError("copies of a call have one batch")
     return first.lengths
-
-
-@cache
-def _merged(name: str, fields: tuple[tuple[str, int], ...]) -> Artifact:
-    return build_artifact(name, dict(fields), {})
-
-
-def _second(name: str, fields: dict[str, int]) -> Artifact:
-    """The kernel that merges split work, built once a process."""
-    return _merged(name, tuple(sorted(fields.items())))
 
 
 def to_gpu(array: Any) -> Any:

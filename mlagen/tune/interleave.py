@@ -20,8 +20,8 @@ SLOWER, FEW_ROUNDS = 1.2, 16  # a call that much slower after so many rounds is 
 class Clock(Protocol):
     """A device's events."""
 
-    def record(self) -> Any:
-        """An event in the stream, behind all that was enqueued."""
+    def mark(self) -> Any:
+        """An event behind all that was enqueued."""
         ...
 
     def hold(self) -> None:
@@ -58,9 +58,9 @@ def interleaved(
             for name in order:
                 call = calls[name][used % len(calls[name])]
                 used += 1  # whoever is next has another copy
-                begin = clock.record()
+                begin = clock.mark()
                 call()
-                events.append((name, begin, clock.record()))
+                events.append((name, begin, clock.mark()))
         clock.wait()
         for name, begin, end in events:
             found[name].append(clock.seconds(begin, end))

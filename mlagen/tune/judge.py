@@ -37,7 +37,9 @@ class Described(msgspec.Struct, frozen=True):
     default: dict[str, Any]  # of the schedule, whatever the limits
     interface: tuple[Any, ...]
     versions: dict[str, str]
-    reference: Artifact | None = None  # of the space's default, where a device times it
+    # Where a device times it: the space's default, and other kernels that a call launches.
+    reference: Artifact | None = None
+    beside: tuple[Artifact, ...] = ()
 
 
 def describe(
@@ -72,9 +74,15 @@ def describe(
     if interface(made.signature) != usual:
         named = ", ".join(f"{name}={space.default[name]}" for name in sorted(limits))
         question = msgspec.structs.replace(question, call=f"called as with {named}")
-    return Described(question, space, whole, interface(made.signature),
-                     versions(kernel, artifact.manifest.tools),
-                     artifact if cost == "measured" else None)  # fmt: skip
+    described = Described(question, space, whole, interface(made.signature),
+                          versions(kernel, artifact.manifest.tools))  # fmt: skip
+    if cost == "predicted":
+        return described
+    from mlagen.tune import measured
+
+    return msgspec.structs.replace(
+        described, reference=artifact, beside=measured.beside(question.problem_type, artifact)
+    )
 
 
 def require_cost(cost: Cost, target: str) -> None:
@@ -205,8 +213,7 @@ def _predicted(job: Job, prepared: Prepared) -> Outcome:
 def _measured(job: Job, prepared: Prepared) -> Outcome:
     from mlagen.tune import measured
 
-    with prepared.progress.stage("measure"):
-        samples, cost, slow = measured.measure(job, prepared.artifact)
+    samples, cost, slow = measured.measure(job, prepared.artifact, prepared.progress.stage)
     if job.knobs == job.reference:
         cost = 1.0  # the unit: what its samples say beside that is noise
     if slow:

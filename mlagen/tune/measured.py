@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from mlagen.artifact import Artifact
+from mlagen.bench.torch_clock import TorchClock
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
 from mlagen.request import build_artifact, parse_sizes
 from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
@@ -19,7 +21,8 @@ _OVER_L2 = 3  # times the L2 cache that copies of a call's buffers take together
 
 
 class Workload(Protocol):
-    """One call of a kind of problem on a device. Made of the problem's fields and the shape."""
+    """One call of a kind of problem on a device. Made of the problem's fields, the shape, and the
+    kernels `beside` the one that is tuned."""
 
     bytes: int  # that a call reads
 
@@ -37,6 +40,12 @@ def sizes_of(problem_type: str) -> tuple[str, ...]:
     """Names of the sizes that a call of the problem takes. UnsupportedError: none is known."""
     sizes: tuple[str, ...] = _workload(problem_type).SIZES
     return sizes
+
+
+def beside(problem_type: str, artifact: Artifact) -> tuple[Artifact, ...]:
+    """Other kernels that a call of the artifact launches, built once for all trials."""
+    found: tuple[Artifact, ...] = _workload(problem_type).beside(artifact)
+    return found
 
 
 def _workload(problem_type: str) -> Any:
@@ -62,21 +71,28 @@ def device(target: str) -> dict[str, Any]:
     return {"name": found.name, "units": found.multi_processor_count}
 
 
-def measure(job: Job, artifact: Artifact) -> tuple[dict[str, list[float]], float, bool]:
+def measure(
+    job: Job, artifact: Artifact, stage: Callable[[str], AbstractContextManager[None]]
+) -> tuple[dict[str, list[float]], float, bool]:
     """Seconds by "variant" and "reference", the cost, and whether it was clearly slower and not
-    timed to the end. WrongResultError: a result is wrong; then nothing is timed."""
+    timed to the end; `stage` notes how long what took. WrongResultError: a result is wrong; then
+    nothing is timed."""
     question = job.question
-    workload = _workload(question.problem_type)(question.problem, question.shape)
-    workload.check(artifact, job.seed)
+    with stage("context"):
+        _torch().cuda.init()
+    workload = _workload(question.problem_type)(question.problem, question.shape, job.beside)
+    with stage("verify"):
+        workload.check(artifact, job.seed)
     reference = job.reference_artifact
     if reference is None or dict(job.reference) != reference.manifest.knobs:
         reference = build_artifact(
             question.kernel, question.problem, job.reference, target=question.target
         )
-    copies = _copies(workload.bytes)
-    calls = {name: workload.calls(one, copies)
-             for name, one in (("variant", artifact), ("reference", reference))}  # fmt: skip
-    samples = interleaved(calls, TorchClock(), keep="reference")
+    with stage("cost"):
+        copies = _copies(workload.bytes)
+        calls = {name: workload.calls(one, copies)
+                 for name, one in (("variant", artifact), ("reference", reference))}  # fmt: skip
+        samples = interleaved(calls, TorchClock(_torch()), keep="reference")
     slow = len(samples["variant"]) <= FEW_ROUNDS
     return samples, ratio(samples["variant"], samples["reference"]), slow
 
@@ -93,27 +109,6 @@ def _copies(bytes_: int) -> int:
             hint="a smaller shape",
         )
     return min(wanted, room)
-
-
-class TorchClock:
-    """Events of the current stream, of CUDA or HIP."""
-
-    def __init__(self) -> None:
-        self._torch = _torch()
-
-    def record(self) -> Any:
-        event = self._torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def hold(self) -> None:
-        self._torch.cuda._sleep(2_000_000)  # about a millisecond
-
-    def wait(self) -> None:
-        self._torch.cuda.synchronize()
-
-    def seconds(self, begin: Any, end: Any) -> float:
-        return float(begin.elapsed_time(end)) / 1e3
 
 
 def _torch() -> Any:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import html
-import io
 import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mlagen.errors import ConfigError, MissingError
+from mlagen.bench.figure import drawn, new_figure, write_whole
+from mlagen.errors import ConfigError
 from mlagen.tune.importance import importance
 from mlagen.tune.space import differing, knobs_key
 from mlagen.tune.store import Store, Study, Trial
@@ -31,23 +31,17 @@ def write_plots(store: Store, study: Study, path: Path) -> str:
         raise ConfigError(f"no variant of study {study.question.key} has a cost: nothing to plot")
     pairs = both_costs(store, study)
     pictures = [_best_so_far, _importance, *([_predicted_measured] if pairs else [])]
-    pyplot = _pyplot()
-    figure, axes = pyplot.subplots(
-        len(pictures), 1, figsize=(_WIDE, _HIGH * len(pictures)), squeeze=False
-    )
+    figure = new_figure(figsize=(_WIDE, _HIGH * len(pictures)))
+    axes = figure.subplots(len(pictures), 1, squeeze=False)
     for draw, (axis,) in zip(pictures, axes, strict=True):
         draw(axis, study, costed, pairs)
     figure.suptitle(study.question.title)
     figure.tight_layout()
-    data = io.BytesIO()
     if path.suffix == ".png":
-        figure.savefig(data, format="png", dpi=110)
-        written = data.getvalue()
+        written = drawn(figure, ".png", dpi=110)
     else:
-        figure.savefig(data, format="svg")
-        written = _page(study, trials, data.getvalue().decode()).encode()
-    pyplot.close(figure)
-    _write(path, written)
+        written = _page(study, trials, drawn(figure, ".svg").decode()).encode()
+    write_whole(path, written)
     return f"{path}: {len(pictures)} pictures of {len(trials)} trials"
 
 
@@ -131,26 +125,3 @@ def _page(study: Study, trials: Sequence[Trial], svg: str) -> str:
         f"<h1>{title}</h1><p>{len(trials)} variants: {told}</p>{svg[svg.index('<svg') :]}"
         "<table><tr><th>trial<th>verdict<th>cost<th>knobs<th>message</tr>" + rows + "</table>"
     )
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        raise MissingError(
-            "plots are matplotlib's, which is not installed", hint="pip install 'mlagen[plot]'"
-        ) from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(path.name + ".part")
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        raise MissingError(f"{path} cannot be written: {error.strerror or error}") from None

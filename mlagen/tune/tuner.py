@@ -131,7 +131,8 @@ class Tuner:
                 return
             job = Job(self.described.question, best.knobs, self.study.reference,
                       self.described.interface, seed=SECOND_SEED + best.id,
-                      modes=_SECOND_LOOK, reference_artifact=self.described.reference)  # fmt: skip
+                      modes=_SECOND_LOOK, reference_artifact=self.described.reference,
+                      beside=self.described.beside)  # fmt: skip
             self.workers.submit(best.id, job)
             ended: list[tuple[int, Outcome]] = []
             while not ended:
@@ -179,7 +180,7 @@ class Tuner:
         described = self.described
         return Job(described.question, dict(knobs), dict(self.study.reference),
                    described.interface, dict(self._texts), self._hurdle, self.seed,
-                   reference_artifact=described.reference)  # fmt: skip
+                   reference_artifact=described.reference, beside=described.beside)  # fmt: skip
 
     def _end(self, number: int, outcome: Outcome) -> None:
         self._running.pop(number)

@@ -63,8 +63,8 @@ def _text(value: Any) -> str:
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One variant to be judged. `known`: texts of kernels that were judged before, by trial.
-    `hurdle`: a first estimate above it is hopeless. `reference_artifact`: of `reference`, where a
-    device times both."""
+    `hurdle`: a first estimate above it is hopeless. Where a device times it, `reference_artifact`
+    is that of `reference`, and `beside` are other kernels that a call launches."""
 
     question: Question
     knobs: dict[str, Value]
@@ -75,6 +75,7 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
     modes: tuple[str, ...] = ("latest", "earliest")
     reference_artifact: Any = None
+    beside: tuple[Any, ...] = ()
 
 
 class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -37,6 +37,15 @@ def test_every_form_of_the_decode_kernel(fields, tmp_path):
     assert not report.findings, report.findings[:3]
 
 
+@pytest.mark.slow
+def test_choices_of_the_knobs(tmp_path):
+    knobs = {"held": 1, "left_refill": "early", "ahead": 1, "evict": "first"}
+    artifact = build("mla_decode_sm90", MlaDecodeConfig(128), knobs=knobs)
+    assert artifact.manifest.proof.status == "proved"
+    report = audited(artifact, tmp_path)
+    assert not report.findings, report.findings[:3]
+
+
 def test_the_merge_kernel(tmp_path):
     report = audited(build("mla_decode_merge_sm90", MlaDecodeMergeConfig(64)), tmp_path)
     assert not report.findings and not report.unchecked

@@ -35,7 +35,7 @@ ARROWS: dict[str, set[str]] = {
     # Operators of torch are kernels that are built when they are first called.
     "ops": {"launch", "problem", "artifact", "binary", "locate", "request"},
     "compat": {"ops", "problem"},
-    "bench": {"ops", "problem"},
+    "bench": {"artifact", "ops", "problem"},
     "testdata": {"problem"},
     "mutation": {"artifact", "binary", "codegen", "emulator", "launch", "ops", "problem"},
     "verify": {"launch", "problem", "ops", "artifact", "locate", "testdata"},

@@ -21,6 +21,7 @@ from mlagen.errors import ConfigError
 from mlagen.launch import CudaLauncher
 from mlagen.launch.cuda_driver import CudaDriver
 from mlagen.ops import MlaDecodeKernel, mla_decode_known
+from mlagen.ops.mla_decode_outputs import Outputs
 from mlagen.ops.mla_decode_tensors import Workspace
 from mlagen.problem import MlaDecodeConfig
 
@@ -132,6 +133,39 @@ def test_outputs_are_new_at_every_call(kernel: MlaDecodeKernel, api: FakeApi) ->
     assert pointers(api)["lse"] == two[1].pointer
     assert (two[0].shape, two[1].shape) == ((3, 2, 64, 512), (3, 64, 2))
     assert (two[0].dtype, two[1].dtype) == ("torch.bfloat16", "torch.float32")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("device", [0, 1])
+def test_outputs_by_torch_s_own_short_way(
+    kernel: MlaDecodeKernel, device: int, packed: bool
+) -> None:
+    """On the current device by what compiled code calls, elsewhere by `new_empty`."""
+    made: list[Any] = []
+
+    def empty(shape: Any, strides: Any, dtype: str) -> Tensor:
+        made.append((shape, strides, dtype))
+        return Tensor(shape, dtype)
+
+    guards = SimpleNamespace(_empty_strided_cuda=empty)
+    sys.modules["torch"]._C = SimpleNamespace(  # type: ignore[attr-defined]
+        _dynamo=SimpleNamespace(guards=guards), _cuda_getDevice=lambda: device
+    )
+    tensors, plan = given(), kernel.plan([100, 0, 5])
+    rows: tuple[int, ...] = (3, 2)
+    if packed:
+        tensors["q"], plan = Tensor((4, 64, 576), "bfloat16"), kernel.plan([9, 7], q_lens=[2, 2])
+        tensors |= {"block_table": Tensor((2, 4), "int32"), "cache_lengths": Tensor((2,), "int32")}
+        rows = (4,)
+    outputs = Outputs.of(CONFIG, rows)
+    for _ in range(2):
+        out, lse = plan.run(**tensors, scale=0.25)
+        assert (out.shape, lse.shape) == (outputs.o[0], outputs.lse[0])
+        assert out.is_contiguous() and lse.is_contiguous()
+        assert (out.dtype, lse.dtype) == ("torch.bfloat16", "torch.float32")
+    assert made == ([(*outputs.o, "bfloat16"), (*outputs.lse, "float32")] * 2)[: 4 * (not device)]
+    for shape, strides, _ in made:
+        assert strides == Tensor(shape, "x", 0).strides
 
 
 @pytest.mark.parametrize("name", ["q", "cache", "block_table", "cache_lengths"])

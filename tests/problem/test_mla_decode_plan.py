@@ -7,9 +7,16 @@ import numpy as np
 import pytest
 
 from mlagen.errors import ConfigError
-from mlagen.problem import MlaDecodeConfig, plan_work
+from mlagen.problem import MlaDecodeConfig, mla_decode_plan, plan_work
 from mlagen.problem.mla_decode import TILE
-from mlagen.problem.mla_decode_plan import FIXED, OPEN_END, PARTIAL
+from mlagen.problem.mla_decode_even import BF16, boundaries, longest_split
+from mlagen.problem.mla_decode_plan import (
+    BLOCK_ROWS,
+    LINES_A_ROW,
+    MERGE_WARPS,
+    OPEN_END,
+    merge_blocks,
+)
 
 CONFIGS = (
     MlaDecodeConfig(128),
@@ -60,8 +67,14 @@ def test_merges_are_of_the_items_that_have_parts(config):
     lengths = [3000, 10, 700, 0]
     work = plan_work(config, lengths, split_keys=256)
     assert len({merge[1] for merge in work.merges.tolist()}) > (0 if config.window else 1)
-    slots = []
-    for first, count, row, rows, above, lse_at, *_ in work.merges.tolist():
+    slots, blocks = [], {}
+    for *whole, line, share in work.merges.tolist():
+        assert (share in (0, 2, 4) and whole[1] <= 4 << share) or share == 4
+        blocks.setdefault(tuple(whole), []).extend(range(line, line + (MERGE_WARPS >> share)))
+    assert len(blocks) * LINES_A_ROW * BLOCK_ROWS >= len(work.merges)
+    for (first, count, row, rows, above, lse_at), lines in blocks.items():
+        assert lines[: rows * LINES_A_ROW] == list(range(rows * LINES_A_ROW))
+        assert len(lines) < rows * LINES_A_ROW + MERGE_WARPS
         parts = [i for i in work.items.tolist() if first <= i[7] < first + count]
         assert len(parts) == count > 1
         parts.sort(key=lambda item: item[7])
@@ -71,6 +84,7 @@ def test_merges_are_of_the_items_that_have_parts(config):
         slots += range(first, first + count)
     assert sorted(slots) == list(range(work.slots))
     assert sorted(i[7] for i in work.items.tolist() if i[7] >= 0) == sorted(slots)
+    assert len(work.merges) <= merge_blocks(work.slots, len(blocks))
     alone = {i[0] for i in work.items.tolist() if i[7] < 0}
     assert alone == {b for b, own in enumerate(work.splits) if len(own) == 1} and 1 in alone
 
@@ -108,14 +122,19 @@ def test_fixed_splits_are_those_of_the_sequence_alone():
     assert plan_work(MlaDecodeConfig(16), [1025], split_keys=256).splits == ((0, 4, 8, 12, 16),)
 
 
-def ended(work, lengths, blocks):
-    """When the last item ends, each block of threads taking the next one as it becomes free."""
+def ended(work, lengths, blocks, costs=BF16):
+    """When the last item and the merge end, in microseconds, each SM taking the next item as it
+    becomes free: one by one what the plan's estimate only bounds."""
+    items = work.items.tolist()
+    crowd = min(len(items), blocks) / blocks
     free = [0.0] * blocks
-    for item in work.items.tolist():
+    most = 0
+    for item in items:
         tiles = max(min(item[6], -(-lengths[item[0]] // TILE)) - item[5], 0)
-        start = heapq.heappop(free)
-        heapq.heappush(free, start + tiles + FIXED + PARTIAL * (item[7] >= 0))
-    return max(free)
+        tiles += tiles > 1 and tiles % 2
+        most = max(most, tiles)
+        heapq.heappush(free, heapq.heappop(free) + costs.item(tiles, crowd))
+    return max(free) + costs.loop * (most > 2) + costs.merging(work.slots)
 
 
 @pytest.mark.parametrize("heads", [16, 64, 128])
@@ -125,6 +144,8 @@ def ended(work, lengths, blocks):
         [8192] * 128,
         [131072],
         [32768] * 16,
+        [4096] * 5,
+        [1024],
         [100] * 300,
         [65536, *[500] * 20],
         [3000, 40, 0, 7000, 12000],
@@ -133,18 +154,32 @@ def ended(work, lengths, blocks):
     ],
     ids=lambda lengths: f"{len(lengths)} of {max(lengths)}",
 )
-def test_the_work_is_even(heads, lengths):
-    """Never worse than without splits, and not far from what cannot be beaten: all tiles, and one
-    beginning a row block, spread over all blocks."""
+def test_no_other_even_split_ends_earlier(heads, lengths, monkeypatch):
+    """All lengths of a split, one by one, each dealt out item by item."""
     config = MlaDecodeConfig(heads)
-    work = plan_work(config, lengths, blocks=132)
-    time = ended(work, lengths, 132)
-    whole = ended(plan_work(config, lengths, split_keys=64 * 10**6), lengths, 132)
-    row_blocks = -(-heads // 64)
-    tiles = [row_blocks * (-(-n // TILE) + FIXED) for n in lengths]
-    ideal = max(sum(tiles) / 132, FIXED)
-    assert time <= whole + PARTIAL
-    assert time <= 1.35 * ideal + 2 * (FIXED + PARTIAL)
+    time = ended(plan_work(config, lengths, blocks=132), lengths, 132)
+    tiles = -(-np.array(lengths) // TILE)
+    sizes = range(1, tiles.max() + 1) if tiles.sum() < 6000 else range(16, tiles.max() + 1, 16)
+    least = np.inf
+    for size in sizes:
+        counts = np.maximum(-(-tiles // size), 1)
+        if counts.sum() * -(-heads // 64) <= 8 * 132:
+            monkeypatch.setattr(mla_decode_plan, "even_counts", lambda *_, c=counts: c)
+            least = min(least, ended(plan_work(config, lengths), lengths, 132))
+    assert time <= 1.06 * least
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 3, 7, 16, 64, 129])
+def test_even_splits(tiles):
+    for count in range(1, tiles + 1):
+        ends = [0, *boundaries(tiles, count), tiles]
+        sizes = np.diff(ends)
+        assert len(sizes) == count and sizes.min() >= 1
+        assert sizes.max() <= longest_split(tiles, count) <= -(-tiles // count) + 1
+        if tiles >= 2 * count:
+            assert not np.any(np.array(ends[:-1]) % 2) and sizes.max() - sizes.min() <= 3
+        else:
+            assert sizes.max() - sizes.min() <= 1
 
 
 def test_longest_first_and_row_blocks_side_by_side():

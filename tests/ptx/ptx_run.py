@@ -179,8 +179,8 @@ class Block:
             "vote": self._vote, "wgmma": self._wgmma, "ldmatrix": self._ldmatrix,
             "stmatrix": self._stmatrix, "mbarrier": self._mbarrier, "cp": self._cp,
             "fence": self._nothing, "griddepcontrol": self._nothing,
-            "setmaxnreg": self._nothing, "prefetch": self._nothing, "prmt": self._prmt,
-            "mov": self._mov, "cvta": self._mov,
+            "setmaxnreg": self._nothing, "prefetch": self._nothing,
+            "createpolicy": self._nothing, "prmt": self._prmt, "mov": self._mov, "cvta": self._mov,
         }  # fmt: skip
         if name in special:
             return special[name]
@@ -406,8 +406,10 @@ class Block:
                 self.smem[index[some]] = held[at]
 
     def _tensor(self, i: Instruction, lanes: Any) -> None:
-        target, source, bar = i.operands
         assert len(lanes) == 1
+        if i.has("prefetch"):  # to L2
+            return
+        target, source, bar, *_policy = i.operands
         spec: Map = self.given[self.special[source.base]]
         x, y = (int(self.get(c, lanes, np.int32)[0]) for c in source.coordinates)
         size = spec.array.itemsize

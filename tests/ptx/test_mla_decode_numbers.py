@@ -21,11 +21,11 @@ from mlagen.testdata import mla_decode_inputs
 
 
 @cache
-def text(name, problem):
-    return build(name, problem).text
+def text(name, problem, knobs=()):
+    return build(name, problem, knobs=dict(knobs)).text
 
 
-def launch(inputs, work, *, change=lambda text: text):
+def launch(inputs, work, *, change=lambda text: text, knobs=()):
     """O and LSE as both kernels leave them, from poisoned memory; `change` plants a defect."""
     config, q = inputs.config, inputs.q
     o = np.full((*q.shape[:-1], 512), np.nan, BF16)
@@ -52,12 +52,11 @@ def launch(inputs, work, *, change=lambda text: text):
             arguments["q_scales"] = inputs.q_scales
     elif config.cache_dtype != "bf16":
         arguments["kv_scale"] = np.float32(inputs.kv_scale)
-    run(change(text("mla_decode_sm90", config)), (len(work.items), 1), arguments)
+    run(change(text("mla_decode_sm90", config, knobs)), (len(work.items), 1), arguments)
     if len(work.merges):
         merge = text("mla_decode_merge_sm90", MlaDecodeMergeConfig(config.num_heads))
-        lines = 4 * int(work.merges[:, 3].max())
         run(
-            merge, (len(work.merges), lines),
+            merge, (len(work.merges), 1),
             {"merges": work.merges, **out, "lse_stride": work.lse_stride},
         )  # fmt: skip
     return o, lse
@@ -70,10 +69,10 @@ def passes(inputs, o, lse, **named):
             assert found.passed, (found.oracle, found.worst, found.nans, found.failures)
 
 
-def check(config, lengths, *, data="realistic", **planned):
+def check(config, lengths, *, data="realistic", knobs=(), **planned):
     inputs = mla_decode_inputs(config, lengths=lengths, data=data)
     work = plan_work(config, lengths, **(planned or {"blocks": 1}))
-    o, lse = launch(inputs, work)
+    o, lse = launch(inputs, work, knobs=knobs)
     shape = (inputs.batch, config.num_heads, config.q_len)
     passes(inputs, o, lse.reshape(shape), splits=work.splits)
 
@@ -139,6 +138,20 @@ def test_lengths(lengths):
 )
 def test_variants(fields):
     check(MlaDecodeConfig(**fields), (3, 260), split_keys=128)
+
+
+@pytest.mark.parametrize(
+    "fields, knobs",
+    [
+        ({"page_size": 32}, {"held": 1, "left_refill": "early", "boxes": 4}),
+        ({"page_size": 128}, {"ahead": 1, "evict": "first", "boxes": 1}),
+        ({"cache_dtype": "fp8_e4m3"}, {"left_refill": "late", "ahead": 1, "evict": "first"}),
+    ],
+    ids=str,
+)
+def test_choices_of_the_knobs(fields, knobs):
+    config = MlaDecodeConfig(num_heads=8, **fields)
+    check(config, (3, 260), split_keys=128, knobs=tuple(knobs.items()))
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,34 @@ def test_measuring_takes_the_tag_and_building_goes_elsewhere(
     assert len(set(processes.split())) == 2, "who measures built as well"
 
 
+def test_artifacts_go_once_and_to_the_last_stage_only(
+    machines: Machines, described: Callable
+) -> None:
+    stages = (toy_judges.without_artifacts, toy_judges.with_artifacts)
+    workers = connect(machines.address, stages, 20.0, code=code_of("toy"))
+    question = described().question
+    jobs = [
+        Job(question, SPACE.variant(number), SPACE.default, (), reference_artifact=reference,
+            beside=("merge",))
+        for number, reference in enumerate(("one", "one", "other"))
+    ]  # fmt: skip
+    try:
+        held = []
+        for number, job in enumerate(jobs):
+            workers.submit(number, job)
+            held.append(workers._held)
+        assert held[0] is held[1]
+        found: dict[int, str] = {}
+        until = time.monotonic() + 30
+        while len(found) < len(jobs) and time.monotonic() < until:
+            found |= {n: outcome.message for n, outcome in workers.finished(1.0)}
+    finally:
+        workers.close()
+    assert found == {
+        number: f"(None,) ('{job.reference_artifact}', 'merge')" for number, job in enumerate(jobs)
+    }
+
+
 def test_no_worker_with_the_tag_is_told(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ class Device:
     def calls(self, seconds: float, copies: int) -> list[Callable[[], None]]:
         return [self.call(seconds, copy) for copy in range(copies)]
 
-    def record(self) -> float:
+    def mark(self) -> float:
         return self.now
 
     def hold(self) -> None:

@@ -98,3 +98,14 @@ def measured_where(job: Job, before: dict) -> Outcome:
     time.sleep(0.1)
     outcome = honest(job)
     return msgspec.structs.replace(outcome, message=f"{before['process']} {os.getppid()}")
+
+
+def without_artifacts(job: Job) -> dict:
+    """A first stage, that is sent none."""
+    return {"artifacts": (job.reference_artifact, *job.beside)}
+
+
+def with_artifacts(job: Job, before: dict) -> Outcome:
+    """A second stage, whose message is the artifacts that both had."""
+    told = f"{before['artifacts']} {(job.reference_artifact, *job.beside)}"
+    return msgspec.structs.replace(honest(job), message=told)

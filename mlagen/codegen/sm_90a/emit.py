@@ -79,11 +79,17 @@ class Emitter:
                            f"mov.u32 {cursor.phase}, {cursor.phase_at_start};")  # fmt: skip
         for operation in loop.prologue:
             self._operation(stream, operation, None, "prologue", Binding(0, False))
-        self._code(stream, "setp.eq.u32 %done, %tiles, 0;", f"@%done bra {name}_END;")
-        for n in range(1, edge.first_looped):
-            self._code(stream, f"setp.eq.u32 %done, %tiles, {n};", f"@%done bra {name}_N{n};")
-        # Run lengths that show every section: the loop twice, and a drain for each remainder.
+        # Not one "equals" after the other: ptxas makes a table of those, which costs a load.
+        few = range(1, edge.first_looped)  # tiles of runs without a pass in the loop
+        self._code(stream, f"setp.le.u32 %done, %tiles, {int(bool(few))};",
+                   f"@%done bra {name}_{'N1' if few else 'END'};")  # fmt: skip
+        for n in few[1:]:
+            self._code(stream, f"setp.le.u32 %done, %tiles, {n};", f"@%done bra {name}_N{n};")
+        # Run lengths that show every section: the loop twice, and a drain for each remainder. What
+        # runs of whole passes execute comes first and without a jump: one to code that no cache
+        # holds waits a microsecond for DRAM.
         large = [edge.first_looped + 2 * edge.step + more for more in range(edge.step)]
+        large.sort(key=lambda n: n % edge.step)
         instances = expand_loop([loop.cluster], edge, large[0])
         self._first_turn(loop, instances[0])
         self._instances(loop, cursors, [x for x in instances if x.i < edge.low], large[0])
@@ -100,30 +106,44 @@ class Emitter:
         for n in large[1:]:
             self._code(stream, f"setp.eq.u32 %done, %last, {n % edge.step};",
                        f"@%done bra {name}_DRAIN{n % edge.step};")  # fmt: skip
-        for n in large:
-            if n != large[0]:
-                self._code(stream, f"{name}_DRAIN{n % edge.step}:")
-            drain = [x for x in expand_loop([loop.cluster], edge, n) if x.i >= n - edge.high]
-            self._instances(loop, cursors, drain, n)
+        self._drain(loop, cursors, large[0])
+        if few or large[1:]:  # these have an end of their own, to which they jump
+            self._end(loop)
+        for n in large[1:]:
+            self._code(stream, f"{name}_DRAIN{n % edge.step}:")
+            self._drain(loop, cursors, n)
             self._code(stream, f"bra {name}_END;")
-        for n in range(1, edge.first_looped):
+        for n in reversed(few):
             self._code(stream, f"{name}_N{n}:")
+            if n == 1:
+                self._code(stream, "setp.eq.u32 %done, %tiles, 0;", f"@%done bra {name}_END;")
             instances = expand_loop([loop.cluster], edge, n)
             self._first_turn(loop, instances[0])
             self._instances(loop, cursors, instances, n)
-            self._code(stream, f"bra {name}_END;")
-        self._heading(f"{role.name}, after the loop")
+            if n > 1:
+                self._code(stream, f"bra {name}_END;")
         self._code(stream, f"{name}_END:")
+        self._end(loop)
+
+    def _end(self, loop: Loop) -> None:
+        """What comes after the loop."""
+        self._heading(f"{loop.stream.role.name}, after the loop")
         if loop.final is not None:
-            self._code(stream, f"wgmma.wait_group.sync.aligned {loop.final};")
+            self._code(loop.stream, f"wgmma.wait_group.sync.aligned {loop.final};")
         for operation in loop.epilogue:
-            self._operation(stream, operation, None, "epilogue", Binding(0, False))
-        self._code(stream, "bra EXIT;")
+            self._operation(loop.stream, operation, None, "epilogue", Binding(0, False))
+        self._code(loop.stream, "bra EXIT;")
+
+    def _drain(self, loop: Loop, cursors: Mapping[int, Cursor | None], n: int) -> None:
+        """What is left of a run of `n` tiles behind the loop."""
+        drain = [x for x in expand_loop([loop.cluster], loop.edge, n) if x.i >= n - loop.edge.high]
+        self._instances(loop, cursors, drain, n)
 
     def _share(self) -> int:
         """Registers a thread starts with: the launch's even share of an SM's, in eights, at most
         what an instruction can name (CUDA guide, sm_90)."""
-        return min(65536 // self.schedule.threads // 8 * 8, 256)
+        resident = self.schedule.signature.resident
+        return min(65536 // (self.schedule.threads * resident) // 8 * 8, 256)
 
     def _instances(
         self,

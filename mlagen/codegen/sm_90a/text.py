@@ -55,6 +55,7 @@ def render_pipeline(
                 for a in schedule.signature.arguments
             ],
             "threads": schedule.threads,
+            "resident": schedule.signature.resident,
             "registers": [(r.type, f"%{r.name}<{r.count}>", r.comment) for r in schedule.registers]
             + emitter.registers,
             "barriers": [

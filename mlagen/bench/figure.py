@@ -1,0 +1,34 @@
+"""Pictures by matplotlib, written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from mlagen.artifact.files import write_files
+from mlagen.errors import MissingError
+
+
+def new_figure(**options: Any) -> Any:
+    """A figure that no window belongs to. MissingError without matplotlib."""
+    try:
+        from matplotlib.figure import Figure  # type: ignore[import-not-found,unused-ignore]
+    except ModuleNotFoundError:
+        raise MissingError(
+            "plots are made by matplotlib, which is not installed",
+            hint="pip install 'mlagen[plot]'",
+        ) from None
+    return Figure(**options)
+
+
+def drawn(figure: Any, suffix: str, **options: Any) -> bytes:
+    """The figure as a file of the kind that `suffix` names: ".png", ".svg", ".pdf"."""
+    data = io.BytesIO()
+    figure.savefig(data, format=suffix.removeprefix("."), **options)
+    return data.getvalue()
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """The file and its folders. ConfigError: it cannot be written; what was there stays."""
+    write_files(path.parent, {path.name: data})
