@@ -4,10 +4,12 @@
 
 Needs a Hopper GPU, torch and ptxas. All shapes are tuned at once, by as many tuners on one store,
 on the workers of `--scheduler ADDRESS` or on some that are started (a GPU, and those that build).
-Then the default, the winner and every peer that is there are timed interleaved on the same tensors
-with a flushed L2, as `mlagen bench` does; who is wrong is not timed. Searches begin with the
-default and the best that stores named by `--like` have of the call. Lines are written as things
-happen.
+Searches begin with the default and the best that stores named by `--like` have of the call. Then
+the default, the best other variants and every peer that is there are timed interleaved on the same
+tensors with a flushed L2, as `mlagen bench` does; who is wrong is not timed.
+
+`--found` searches nothing: the best others are those of the stores named by `--like`, and where
+they have none, the default with one knob changed. Lines are written as things happen.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ import argparse
 import json
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +41,13 @@ SHAPES: tuple[tuple[dict[str, str], dict[str, int]], ...] = (
     ({"num_heads": "128", "q_len": "2"}, {"batch": 128, "keys": 8192}),
 )
 
+LOADING = threading.Lock()  # of a schedule: its operations are recorded where all threads see
 COMMON = {"q_len": "1", "cache_dtype": "bf16"}  # of shapes that say nothing else
 
 
 def liked(paths: list[Path], fields: dict[str, str], shape: dict[str, int]) -> list[Any]:
     """The best knobs of a call in some stores, whatever code they were judged with."""
+    from mlagen.tune.space import knobs_key
     from mlagen.tune.store import Store
 
     found = []
@@ -55,16 +61,59 @@ def liked(paths: list[Path], fields: dict[str, str], shape: dict[str, int]) -> l
             found += [t for t in store.trials(study) if same and t.cost is not None]
         store.close()
     found.sort(key=lambda trial: trial.cost)
-    return [trial.knobs for trial in found]
+    unique = {knobs_key(trial.knobs): trial.knobs for trial in found}
+    return list(unique.values())
+
+
+def built(fields: dict[str, str], variants: list[Any]) -> dict[str, Any]:
+    """Artifacts by what differs from the first, each built in a process of its own."""
+    from mlagen.request import build_artifact
+    from mlagen.tune.sandbox import Sandbox
+    from mlagen.tune.space import differing
+
+    def one(knobs: Any) -> Any:
+        sandbox = Sandbox()
+        try:
+            return sandbox.call(build_artifact, "mla_decode_sm90", fields, knobs, limit=60)
+        finally:
+            sandbox.close()
+
+    with ThreadPoolExecutor(len(variants)) as pool:
+        artifacts = list(pool.map(one, variants))
+    names = [differing(knobs, variants[0]) for knobs in variants]
+    return dict(zip(names, artifacts, strict=True))
+
+
+def remembered(
+    fields: dict[str, str], shape: dict[str, int], *, options: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The default and the best others that stores know, without a search."""
+    from mlagen.codegen.schedules import load
+    from mlagen.problem import MlaDecodeConfig
+    from mlagen.tune.space import differing
+
+    problem = MlaDecodeConfig.from_fields(fields)
+    with LOADING:
+        knobs = load("mla_decode_sm90", None).build(problem, {}).declared
+    default = {knob.name: knob.default for knob in knobs.values()}
+    known = [default | found for found in liked(options.like, fields, shape)]
+    others = [k for k in known if k != default and k.keys() == default.keys()]
+    others = others[: options.others] or [
+        default | {knob.name: choice}
+        for knob in knobs.values()
+        for choice in knob.choices
+        if choice != knob.default
+    ]
+    kernels = built(fields, [default, *others])
+    say(fields, shape, "built", [differing(knobs, default) for knobs in others])
+    return {"fields": fields, "shape": shape, "judged": 0}, kernels
 
 
 def tuned(
-    fields: dict[str, str], shape: dict[str, int], options: Any, path: Path
+    fields: dict[str, str], shape: dict[str, int], *, options: Any, path: Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Search one shape: what was found, and the default and the best as artifacts."""
-    from mlagen.request import build_artifact
     from mlagen.tune import Request, open_store, tune
-    from mlagen.tune.sandbox import Sandbox
     from mlagen.tune.space import differing
     from mlagen.tune.text import facts
 
@@ -87,14 +136,9 @@ def tuned(
     say(fields, shape, f"{result.progress.judged} judged", facts(
         result.study, result.trials, result.winner)[3:])  # fmt: skip
     winner, reference = result.winner, result.study.reference
-    kernels = {"default": result.described.reference}
-    others = [t for t in result.trials if t.cost is not None and t.knobs != reference]
-    best = min(others, key=lambda trial: trial.cost, default=None)
-    if best is not None:
-        sandbox = Sandbox()
-        kernels["best"] = sandbox.call(build_artifact, "mla_decode_sm90", fields, best.knobs,
-                                       limit=60)  # fmt: skip
-        sandbox.close()
+    costed = sorted((t for t in result.trials if t.cost is not None), key=lambda t: t.cost)
+    others = [trial.knobs for trial in costed if trial.knobs != reference]
+    kernels = built(fields, [reference, *others[: options.others]])
     verdicts: dict[str, int] = {}
     for trial in result.trials:
         verdicts[trial.outcome.verdict] = verdicts.get(trial.outcome.verdict, 0) + 1
@@ -105,10 +149,8 @@ def tuned(
         "space": result.described.space.size, "search_seconds": seconds,
         "trials_per_minute": 60 * result.progress.judged / max(seconds, 1e-9),
         "seconds": time.perf_counter() - started,
-        "default_knobs": reference, "best_knobs": best.knobs if best else None,
         "winner": differing(winner.knobs, reference) if winner else "nothing right",
-        "best": differing(best.knobs, reference) if best else None,
-        "best_ratio": best.cost if best else None,
+        "costs": {differing(trial.knobs, reference): trial.cost for trial in costed},
         "messages": sorted({t.outcome.message for t in result.trials if t.cost is None}),
         "stages": [trial.outcome.seconds for trial in result.trials],
         "workers": sorted({trial.outcome.worker for trial in result.trials}),
@@ -156,6 +198,7 @@ def beside(
     times = interleaved(calls, lab.clock, repeats=repeats)
     return {
         "us": {name: found.median * 1e6 for name, found in times.items()},
+        "sustained_us": {name: found.sustained * 1e6 for name, found in times.items()},
         "TFLOP/s": {name: work.flop / found.median / 1e12 for name, found in times.items()},
         "not_timed": wrong,
     }
@@ -187,6 +230,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-peers", action="store_true", help="tune only")
     parser.add_argument("--store", type=Path)
+    parser.add_argument("--others", type=int, default=1, help="variants beside the default")
+    parser.add_argument("--found", action="store_true", help="search nothing")
     parser.add_argument("--like", type=Path, action="append", default=[], metavar="STORE")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
@@ -196,28 +241,30 @@ def main() -> None:
     host = Host(folder)
     started = time.perf_counter()
     try:
-        if options.scheduler is None:
+        if options.scheduler is None and not options.found:
             host.start(1, options.builders)
             options.scheduler = host.address
         with ThreadPoolExecutor(len(shapes)) as pool:
-            searches = pool.map(lambda one: tuned(*one, options, path), shapes)
+            way: Any = remembered if options.found else partial(tuned, path=path)
+            searches = pool.map(lambda one: way(*one, options=options), shapes)
             peers, absent = ([], {}) if options.no_peers else loaded()
             rows, kernels = zip(*searches, strict=True)
             seconds = time.perf_counter() - started
     finally:
         host.close()  # its GPU worker must not share the GPU with what follows
     judged = sum(row["judged"] for row in rows)
+    rate = 60 * judged / seconds
     report = {
         "schema": SCHEMA, "absent": absent, "judged": judged, "seconds": seconds,
-        "trials_per_minute": 60 * judged / seconds, "rows": rows,
+        "trials_per_minute": rate, "rows": rows,
     }  # fmt: skip
-    say(f"{judged} trials in {seconds:.1f} s, {60 * judged / seconds:.1f} a minute")
+    say(f"{len(rows)} calls; {judged} trials in {seconds:.1f} s, {rate:.1f} a minute")
     for number, row in enumerate(rows):
         if not options.no_peers:
             row |= beside(row, kernels[number], peers, options.repeats)
-        names = ("fields", "shape", "judged", "verdicts", "winner", "best", "best_ratio",
-                 "us", "not_timed")  # fmt: skip
-        say({name: row.get(name) for name in names})
+        names = ("fields", "shape", "verdicts", "winner", "costs", "us", "sustained_us",
+                 "not_timed")  # fmt: skip
+        say({name: row[name] for name in names if name in row})
         if options.json:
             options.json.write_text(json.dumps(report, indent=1))
 

@@ -101,8 +101,8 @@ def on(device: dict[str, Any], question: Any) -> Any:
 
 def warmed(client: Any, host: Host, rehearsed: bool) -> dict[str, Any]:
     """Wait until every worker has loaded what it needs; the device that they have."""
-    from mlagen.tune.cluster import _asked
     from mlagen.tune.measured import warm_up
+    from mlagen.tune.on_worker import asked
 
     until = time.monotonic() + WARM
     wanted = len(host.processes) - 1
@@ -117,7 +117,7 @@ def warmed(client: Any, host: Host, rehearsed: bool) -> dict[str, Any]:
         call = (warm_gpu, (rehearsed,)) if gpu else (warm_builder, ())
         warm = warm_up if gpu and not rehearsed else None
         futures[worker["name"]] = client.submit(
-            _asked, *call, WARM, warm, pure=False, workers=[address]
+            asked, *call, WARM, warm, pure=False, workers=[address]
         )
     for name, future in sorted(futures.items(), key=lambda one: "gpu" not in one[0]):
         found[name] = future.result(timeout=max(1.0, until - time.monotonic()))

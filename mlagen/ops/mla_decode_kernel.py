@@ -342,20 +342,22 @@ class MlaDecodeKernel:
         if of_plan is None or (plan is not None and plan.config is not self.config):
             return None, None, out, lse
         # Outputs that are made here are what they should be: they are not looked at.
-        given = tuple(one for one in (out, lse) if one is not None)
         kind = out is None, lse is None
-        if len(given) < 2:
+        looked_at = tensors if out is None else (*tensors, out)
+        if lse is not None:
+            looked_at = (*looked_at, lse)
+        if out is None or lse is None:
             outputs = self._outputs_of(q) if plan is None else plan.outputs
             if self._maker is None:
                 self._maker = OutputMaker(torch)
             out, lse = self._maker(q, outputs, out, lse)
-        looked_at = (*tensors, *given)
         try:
             key: Key = (
                 q.data_ptr(), cache.data_ptr(), block_table.data_ptr(), cache_lengths.data_ptr(),
                 out.data_ptr(), lse.data_ptr(), kind, of_plan, scales,
             )  # fmt: skip
-            key += tuple(tensor.data_ptr() for tensor in more)
+            if more:
+                key += tuple(tensor.data_ptr() for tensor in more)
             return self._known.find(key, looked_at), (key, looked_at), out, lse
         except AttributeError:  # another library's tensor
             return None, None, out, lse

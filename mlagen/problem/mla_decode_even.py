@@ -1,15 +1,16 @@
 """How often the sequences of an MLA decode call are split: what is estimated to end first.
 
-The estimate is of microseconds on an H200. Its numbers are least squares by eye over 900 runs of
-other split counts: 128 heads, bf16, 1 to 32 sequences of 1024 to 131072 keys (docs/mla_decode.md).
-Up to 132 items run at once, and what each takes grows with how many there are: they share DRAM and
-L2. At its end the merge reads all parts again.
+The estimate is of microseconds on an H200. Its numbers are fitted by eye to 240 runs of other split
+lengths, each behind another library's kernel: 16 and 128 heads, bf16, 1 to 32 sequences of 1024 to
+16384 keys (`benchmarks/decode_grid.py --sweep`, at commit cf30770), longer ones warm. Up to 132
+items run at once, and what each takes grows with how many there are: they share DRAM and L2. At its
+end the merge reads all parts again.
 """
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,37 +22,47 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 GAIN = 0.99  # more splits must be faster by this factor
+SECOND = 2.0  # microseconds that the first split must gain: its launch takes the host 4
 LIKELY = 8  # choices whose items are dealt out one by one where lengths differ
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Microseconds. `start` and `tile`: of an item alone on the GPU and of each of its tiles.
-    `crowd_start` and `crowd_tile`: what is added where every SM has one, less for fewer. `loop`: of
-    code that items of up to two tiles do not reach, where other kernels ran in between. `merge`: of
-    the second kernel; `part`: of a part that it reads."""
+    `crowd`: what is added where every SM has one, the least of these (once, for each tile). `pair`
+    and `loop`: once, of code that items of one tile, or up to two, do not reach, where other
+    kernels ran in between. `merge`: of the second kernel; `part`: of 64 rows that it reads."""
 
     start: float = 10.0
     tile: float = 1.5
-    crowd_start: float = 8.0
-    crowd_tile: float = 0.2
-    loop: float = 2.5
-    merge: float = 3.5
-    part: float = 0.03  # 64 x 512 fp32 at 4.4 TB/s from L2
+    crowd: tuple[tuple[float, float], ...] = ((4.0, 0.75), (11.0, 0.15))
+    pair: float = 1.5
+    loop: float = 2.0
+    merge: float = 1.5
+    part: float = 0.04  # 64 x 512 fp32: 3.3 TB/s
 
-    def item(self, tiles: Any, crowd: float) -> Any:
+    def item(self, tiles: Any, share: float) -> Any:
         """An item of so many tiles where this share of the SMs has one at the same time."""
+        added = np.min([once + each * tiles for once, each in self.crowd], axis=0)
         alone: Any = self.start + self.tile * tiles
-        return alone + crowd * (self.crowd_start + self.crowd_tile * tiles)
+        return alone + share**1.5 * added
 
-    def merging(self, parts: int) -> float:
-        """The merge of so many parts in all."""
-        return self.merge + self.part * parts if parts else 0.0
+    def once(self, longest: int, parts: float) -> float:
+        """What comes once: code that is not there yet, and the merge of so many parts."""
+        code = self.pair * (longest > 1) + self.loop * (longest > 2)
+        return code + (self.merge + self.part * parts if parts else 0.0)
 
 
 BF16 = Costs()
 # An e4m3 cache is turned into bf16 first: 635 us for 256 items of 128 tiles.
 E4M3 = Costs(tile=2.2)
+
+
+def costs_of(config: MlaDecodeConfig) -> Costs:
+    """Those of a problem. Blocks of few rows have less to merge, down to half."""
+    costs = BF16 if config.cache_dtype == "bf16" else E4M3
+    rows = config.num_heads * config.q_len if config.num_kv_heads == 1 else config.group
+    return replace(costs, part=costs.part * max(min(rows / 64, 1.0), 0.5))
 
 
 def even_counts(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, blocks: int) -> Ints:
@@ -61,7 +72,7 @@ def even_counts(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, blocks: 
     best = np.ones(len(tiles), np.int64)
     if not total:
         return best
-    costs = BF16 if config.cache_dtype == "bf16" else E4M3
+    costs = costs_of(config)
     longest, started = int(tiles.max()), max(int(row_blocks.sum()), 1)
     most = min(max(-(-4 * blocks // started), 4), 2 * blocks)
     tried = {-(-longest // count) for count in range(1, most + 1)}
@@ -77,6 +88,7 @@ def even_counts(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, blocks: 
         likely = sorted(sorted(range(len(ends)), key=ends.__getitem__)[:LIKELY])
         choices = [choices[index] for index in likely]
         ends = [end(costs, tiles, row_blocks, counts, blocks) for counts in choices]
+    ends = [time - SECOND * bool((c == 1).all()) for c, time in zip(choices, ends, strict=True)]
     return next(c for c, time in zip(choices, ends, strict=True) if time * GAIN <= min(ends))
 
 
@@ -131,4 +143,4 @@ def _times(
     longest = longest_split(tiles, counts)
     each = costs.item(longest, min(int(of_sequence.sum()), blocks) / blocks)
     parts = int(of_sequence[counts > 1].sum())
-    return of_sequence, each, costs.loop * bool(longest.max() > 2) + costs.merging(parts)
+    return of_sequence, each, costs.once(int(longest.max()), parts)

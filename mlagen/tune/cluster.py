@@ -1,13 +1,13 @@
 """Trials on many machines, through a Dask scheduler.
 
-Each worker has a process that forks its trials, as on one machine: a bad variant costs its own
-process, never the worker. A worker that goes away is Dask's to notice; it begins its trials again
-on another one, a few times.
+What runs on a worker is in `mlagen.tune.on_worker`. A worker that goes away is Dask's to notice; it
+begins its trials again on another one, a few times.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import queue
@@ -19,9 +19,8 @@ from typing import Any
 import msgspec
 
 from mlagen.errors import ConfigError, MissingError, MlagenError
-from mlagen.tune.sandbox import Sandbox
+from mlagen.tune.on_worker import asked, itself, on_worker
 from mlagen.tune.values import Job, Outcome
-from mlagen.tune.workers import judged
 
 _CONNECT = 10.0  # seconds for a scheduler to answer
 _ARRIVE = 30.0  # seconds for its first suitable worker
@@ -30,53 +29,6 @@ _AHEAD = 4  # variants that are built while one is measured: ptxas takes 9 s, a 
 _ASKED = 3  # times, for the versions of all
 _FRESH = 1.0  # seconds that what the scheduler said of its workers is taken for true
 _QUIET: dict[str, Any] = {"dashboard": False, "silence_logs": logging.ERROR}
-_sandboxes: dict[Any, Sandbox] = {}  # of a worker's process
-
-
-def on_worker(
-    stage: Callable[..., Any],
-    job: Job,
-    before: Any,
-    artifacts: tuple[Any, ...] | None,
-    limit: float,
-    warm: Callable[[], Any] | None,
-    code: str,
-) -> Any:
-    """A stage of a trial on a worker; `before`: what the one before it returned; `artifacts`: what
-    the job of a last stage is without. Nothing is run where the worker has other code than who
-    asks."""
-    if isinstance(before, Outcome):
-        return before
-    from distributed import get_worker
-
-    from mlagen.tune.versions import code_of
-
-    name = str(get_worker().address)
-    if artifacts is not None:
-        reference, *beside = artifacts
-        job = msgspec.structs.replace(job, reference_artifact=reference, beside=tuple(beside))
-    if code != (here := code_of(job.question.kernel)):
-        return Outcome("lost", message=f"worker {name} has other code: {here}, not {code}")
-    sandbox = _sandboxes.setdefault(warm, Sandbox(warm))
-    given = (job,) if before is None else (job, before)
-    found = judged(sandbox, stage, *given, limit=limit)
-    if isinstance(found, Outcome):
-        return msgspec.structs.replace(found, worker=name)
-    return found
-
-
-def _itself(*values: Any) -> tuple[Any, ...]:
-    return values
-
-
-def _asked(
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    limit: float,
-    warm: Callable[[], Any] | None,
-) -> Any:
-    sandbox = _sandboxes.setdefault(warm, Sandbox(warm))  # what it loads, trials need as well
-    return sandbox.call(function, *arguments, limit=limit)
 
 
 class ClusterWorkers:
@@ -115,7 +67,7 @@ class ClusterWorkers:
 
     def ask(self, function: Callable[..., Any], *arguments: Any, limit: float) -> Any:
         resources = {self._tag: 1} if self._tag else None
-        future = self._client.submit(_asked, function, arguments, limit, self._warm, pure=False,
+        future = self._client.submit(asked, function, arguments, limit, self._warm, pure=False,
                                      resources=resources)  # fmt: skip
         return future.result()
 
@@ -142,13 +94,13 @@ class ClusterWorkers:
             return None
         shared = (job.reference_artifact, *job.beside)
         if self._held is None or self._held[0] != shared:
-            future = self._client.submit(_itself, *shared, pure=False)
+            future = self._client.submit(itself, *shared, pure=False)
             self._held = (shared, future)
         return self._held[1]
 
     def _workers(self) -> dict[str, dict[str, Any]]:
-        asked, found = self._seen
-        if not found or time.monotonic() - asked > _FRESH:
+        when, found = self._seen
+        if not found or time.monotonic() - when > _FRESH:
             found = _workers(self._client)
             self._seen = (time.monotonic(), found)
         return found
@@ -222,18 +174,20 @@ def connect(
 
 def _client(distributed: Any, address: str) -> Any:
     """A connection. The first handshake may fail on a busy machine: a second one tells."""
-    for last in (False, True):
+    what = ""
+    for _ in range(2):
         try:
             return distributed.Client(address, timeout=_CONNECT, set_as_default=False)
         except Exception as error:  # whatever the network, and what answers there, bring about
-            if last:
-                what = str(error).partition("\n")[0] or type(error).__name__
-                raise MissingError(
-                    f"no Dask scheduler of this version ({distributed.__version__}) answers at "
-                    f"{address}: {what}",
-                    hint="dask scheduler  starts one, and prints its address",
-                ) from None
-    raise AssertionError("the second attempt returns or raises")
+            what = str(error).partition("\n")[0] or type(error).__name__
+        # What came to nothing goes here: collected in a thread of the next client's, it waits for a
+        # lock that the one who starts that thread holds.
+        gc.collect()
+    raise MissingError(
+        f"no Dask scheduler of this version ({distributed.__version__}) answers at {address}: "
+        f"{what}",
+        hint="dask scheduler  starts one, and prints its address",
+    )
 
 
 def _check_versions(client: Any, distributed: Any) -> None:

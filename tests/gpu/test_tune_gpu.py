@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
+from gpu_calls import name_of_device, spin
 
 from mlagen.errors import WrongResultError
 from mlagen.request import build_artifact
@@ -17,21 +19,7 @@ from mlagen.tune.sandbox import Sandbox, TimedOut
 from mlagen.tune.store import Store
 
 FIELDS = {"num_heads": 16}
-
-
-def spin(cycles: int) -> None:
-    """A kernel that keeps the GPU busy; a bounded one, should nobody stop it."""
-    import torch
-
-    torch.cuda._sleep(cycles)
-    torch.cuda.synchronize()
-
-
-def name_of_device() -> str:
-    import torch
-
-    spin(1000)
-    return str(torch.cuda.get_device_name())
+HERE = Path(__file__).parent
 
 
 def test_a_search_measures_and_confirms(tmp_path: Path) -> None:
@@ -59,7 +47,11 @@ def test_a_kernel_that_is_wrong_is_told() -> None:
         workload.check(type(artifact)(disguised, other.code, other.text), seed=0)
 
 
-def test_a_kernel_that_does_not_end_is_stopped_and_the_gpu_goes_on() -> None:
+def test_a_kernel_that_does_not_end_is_stopped_and_the_gpu_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Where the other process finds the calls.
+    monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     sandbox = Sandbox(warm_up)
     try:
         name = sandbox.call(name_of_device, limit=120)

@@ -9,7 +9,7 @@ import pytest
 from mlagen.errors import ConfigError
 from mlagen.problem import MlaDecodeConfig, mla_decode_plan, plan_work
 from mlagen.problem.mla_decode import TILE
-from mlagen.problem.mla_decode_even import BF16, boundaries, longest_split
+from mlagen.problem.mla_decode_even import boundaries, costs_of, longest_split
 from mlagen.problem.mla_decode_plan import (
     BLOCK_ROWS,
     LINES_A_ROW,
@@ -122,10 +122,10 @@ def test_fixed_splits_are_those_of_the_sequence_alone():
     assert plan_work(MlaDecodeConfig(16), [1025], split_keys=256).splits == ((0, 4, 8, 12, 16),)
 
 
-def ended(work, lengths, blocks, costs=BF16):
+def ended(config, work, lengths, blocks):
     """When the last item and the merge end, in microseconds, each SM taking the next item as it
     becomes free: one by one what the plan's estimate only bounds."""
-    items = work.items.tolist()
+    items, costs = work.items.tolist(), costs_of(config)
     crowd = min(len(items), blocks) / blocks
     free = [0.0] * blocks
     most = 0
@@ -134,7 +134,7 @@ def ended(work, lengths, blocks, costs=BF16):
         tiles += tiles > 1 and tiles % 2
         most = max(most, tiles)
         heapq.heappush(free, heapq.heappop(free) + costs.item(tiles, crowd))
-    return max(free) + costs.loop * (most > 2) + costs.merging(work.slots)
+    return max(free) + costs.once(most, work.slots)
 
 
 @pytest.mark.parametrize("heads", [16, 64, 128])
@@ -157,7 +157,7 @@ def ended(work, lengths, blocks, costs=BF16):
 def test_no_other_even_split_ends_earlier(heads, lengths, monkeypatch):
     """All lengths of a split, one by one, each dealt out item by item."""
     config = MlaDecodeConfig(heads)
-    time = ended(plan_work(config, lengths, blocks=132), lengths, 132)
+    time = ended(config, plan_work(config, lengths, blocks=132), lengths, 132)
     tiles = -(-np.array(lengths) // TILE)
     sizes = range(1, tiles.max() + 1) if tiles.sum() < 6000 else range(16, tiles.max() + 1, 16)
     least = np.inf
@@ -165,7 +165,7 @@ def test_no_other_even_split_ends_earlier(heads, lengths, monkeypatch):
         counts = np.maximum(-(-tiles // size), 1)
         if counts.sum() * -(-heads // 64) <= 8 * 132:
             monkeypatch.setattr(mla_decode_plan, "even_counts", lambda *_, c=counts: c)
-            least = min(least, ended(plan_work(config, lengths), lengths, 132))
+            least = min(least, ended(config, plan_work(config, lengths), lengths, 132))
     assert time <= 1.06 * least
 
 
