@@ -175,6 +175,15 @@ DECODES: tuple[dict[str, Any], ...] = (
         {"batch": 128, "num_heads": heads, "keys": 8192, "cache_dtype": "fp8_e4m3"}
         for heads in (128, 64, 16)
     ),
+    *(
+        {"batch": 128, "num_heads": heads, "keys": 8192, "cache_dtype": cache, "dtype": queries}
+        for queries, cache in (
+            ("fp8_e4m3", "fp8_e4m3"),
+            ("bf16", "fp8_rope_aware"),
+            ("fp8_rope_aware", "fp8_rope_aware"),
+        )
+        for heads in (128, 16)
+    ),
 )
 
 

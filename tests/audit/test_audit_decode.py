@@ -16,7 +16,6 @@ FORMS = (
     {"num_heads": 16, "page_size": 1, "q_len": 2, "cache_dtype": "fp8_e4m3"},
     {"num_heads": 16, "q_len": 2, "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 8, "page_size": 1, "dtype": "fp8_e4m3", "cache_dtype": "fp8_rope_aware"},
-    {"num_heads": 40, "q_len": 2, "dtype": "fp8_rope_aware", "cache_dtype": "fp8_rope_aware"},
     {"num_heads": 16, "q_len": 5, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
 )
 

@@ -166,6 +166,11 @@ def test_how_rows_are_stored(fields):
     check(MlaDecodeConfig(**fields), (3, 260), split_keys=128)
 
 
+def test_rope_aware_queries():
+    config = MlaDecodeConfig(16, dtype="fp8_rope_aware", cache_dtype="fp8_rope_aware")
+    check(config, (3, 260), split_keys=128)
+
+
 def defective(config, old, new):
     """Asserts that the kernel with `new` in place of `old` is found to be wrong."""
     inputs = mla_decode_inputs(config, lengths=(66,), data="randn")
