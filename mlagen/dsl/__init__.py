@@ -5,20 +5,22 @@ of the tile loop holds. Nothing here prints assembly: `mlagen.codegen` turns the
 into a program.
 """
 
+from mlagen.dsl.builder import Cluster
 from mlagen.dsl.entry import Entry
+from mlagen.dsl.function import ScheduleFunction, schedule
+from mlagen.dsl.knobs import Knob, Knobs
 from mlagen.dsl.layout import Padded, Subtiled, TileLayout, Xor
 from mlagen.dsl.lds import Area, Lds, Ring, RingTile
 from mlagen.dsl.operation import Access, Binding, Operation, Weave
 from mlagen.dsl.pipeline import PipelineSchedule, PipelineSpace, Stream, WarpRole, release
 from mlagen.dsl.registers import Block, Registers, Regs, ScalarRegs, Value
 from mlagen.dsl.roles import Role, Roles
-from mlagen.dsl.schedule import (
-    Cluster,
-    Knob,
-    Knobs,
-    Schedule,
-    ScheduleFunction,
-    Space,
+from mlagen.dsl.schedule import Schedule, Space
+from mlagen.dsl.signature import Argument, Signature
+from mlagen.dsl.smem import Handoff, Message, Smem, TmaTile
+from mlagen.dsl.tile import Tile
+from mlagen.dsl.wait import Wait
+from mlagen.dsl.words import (
     bind,
     cluster,
     copy,
@@ -29,14 +31,9 @@ from mlagen.dsl.schedule import (
     read,
     record,
     roles,
-    schedule,
     tiles,
     weave,
 )
-from mlagen.dsl.signature import Argument, Signature
-from mlagen.dsl.smem import Handoff, Message, Smem, TmaTile
-from mlagen.dsl.tile import Tile
-from mlagen.dsl.wait import Wait
 
 __all__ = [
     "Access",

@@ -29,21 +29,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mlagen.dsl.builder import Builder, Named, Section
+from mlagen.dsl.function import MAKERS, ScheduleFunction, display_path
+from mlagen.dsl.knobs import Knob, Knobs
 from mlagen.dsl.operation import Operation, Step
-from mlagen.dsl.schedule import (
-    MAKERS,
-    Builder,
-    Knob,
-    Knobs,
-    Named,
-    ScheduleFunction,
-    Section,
-    display_path,
-    moved,
-)
 from mlagen.dsl.signature import Signature
 from mlagen.dsl.smem import Smem
 from mlagen.dsl.tile import Tile
+from mlagen.dsl.words import moved
 from mlagen.errors import ScheduleError, UnsupportedError
 from mlagen.targets import SM_90A
 

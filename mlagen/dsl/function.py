@@ -1,0 +1,124 @@
+"""Schedule functions: the `@schedule` decorator, and how one becomes a value.
+
+A schedule function runs once for a problem and a choice of knobs. It calls operations; what it
+calls is recorded, with the line it was called on.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlagen.dsl.builder import Builder, current, listening
+from mlagen.errors import ConfigError, MlagenError, ScheduleError
+
+
+@dataclass(frozen=True)
+class ScheduleFunction:
+    """A schedule that can be built: `fn(problem, space)` with its target and problem type."""
+
+    name: str
+    target: str
+    problem_type: type
+    function: Callable[..., None]
+    path: Path
+    doc: str
+    templates: Path | None = None  # folder of templates that go before the shipped ones
+
+    def build(self, problem: Any, knobs: Mapping[str, Any]) -> Any:
+        """Run the function for one problem and one choice of knobs: the schedule as a value."""
+        return MAKERS[self.target](self, problem, knobs)
+
+    def __call__(self, problem: Any, space: Any) -> None:
+        """Inside another schedule function: hand its problem on to this schedule, to its table and
+        its knobs. The lines and the file of what is made are then this one's; the name stays.
+
+        ScheduleError: not inside a schedule function, another target, or templates of its own."""
+        builder = current()
+        first = builder.author
+        if self.target != first.target:
+            raise ScheduleError(
+                f"{first.name} is for {first.target} and hands its problem on to {self.name}, "
+                f"which is for {self.target}"
+            )
+        if self.templates not in (None, first.templates):
+            raise ScheduleError(
+                f"{first.name} hands its problem on to {self.name}, which has templates of its "
+                f"own: {self.templates}",
+                hint=f"give {first.name} that folder",
+            )
+        builder.author = self
+        self.function(problem, space)
+
+    @property
+    def source(self) -> str:
+        """The file that the function's lines belong to."""
+        return self.function.__code__.co_filename
+
+    @property
+    def line(self) -> int:
+        return self.function.__code__.co_firstlineno
+
+    @contextmanager
+    def own_code(self) -> Iterator[None]:
+        """Where code of the schedule's folder runs: what a user's file raises there is told by its
+        line, without a traceback. What a shipped one raises is a defect of ours, and stays."""
+        try:
+            yield
+        except MlagenError:
+            raise
+        except Exception as error:
+            folder, place, trace = str(self.path.parent), "", error.__traceback__
+            while trace is not None:
+                name = trace.tb_frame.f_code.co_filename
+                if name.startswith(folder):
+                    place = f"{name}:{trace.tb_lineno}"
+                trace = trace.tb_next
+            if not place or self.function.__module__.startswith("mlagen."):
+                raise
+            raise ScheduleError(f"{place}: {type(error).__name__}: {error}") from error
+
+    def run(self, builder: Builder, space: Any, problem: Any) -> None:
+        """Call the function with `builder` listening. ConfigError for a knob it did not declare."""
+        with listening(builder), self.own_code():
+            self.function(problem, space)
+        unknown = sorted(set(space.knobs.chosen) - set(space.knobs.declared))
+        if unknown:
+            raise ConfigError(
+                f"{self.name} has no knob {unknown[0]!r}",
+                hint="knobs: " + (", ".join(sorted(space.knobs.declared)) or "none"),
+            )
+
+
+# How a target's schedule functions become values: (function, problem, knobs).
+Maker = Callable[[ScheduleFunction, Any, Mapping[str, Any]], Any]
+MAKERS: dict[str, Maker] = {}
+
+
+def schedule(
+    *, problem: type, target: str, templates: str | None = None
+) -> Callable[[Callable[..., None]], ScheduleFunction]:
+    """Mark a function as a schedule of `problem` for `target`. `templates`: a folder of its own
+    templates, relative to the schedule's file; they go before the shipped ones."""
+    if target not in MAKERS:
+        raise ScheduleError(
+            f"target {target!r} is not known", hint="targets: " + ", ".join(sorted(MAKERS))
+        )
+
+    def decorate(function: Callable[..., None]) -> ScheduleFunction:
+        path = Path(function.__code__.co_filename)
+        doc = inspect.getdoc(function) or inspect.getdoc(sys.modules[function.__module__]) or ""
+        folder = path.parent / templates if templates is not None else None
+        return ScheduleFunction(function.__name__, target, problem, function, path, doc, folder)
+
+    return decorate
+
+
+def display_path(path: Path) -> str:
+    """A schedule's path as messages and listings show it: the last folder and the file."""
+    return f"{path.parent.name}/{path.name}"

@@ -1,0 +1,150 @@
+"""The words of a schedule: roles, clusters, the tile loop, copies and reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from mlagen.dsl.builder import AccessKind, Cluster, Mover, Named, Section, current
+from mlagen.dsl.lds import Ring
+from mlagen.dsl.operation import Operation, Weave
+from mlagen.dsl.roles import Role, Roles
+from mlagen.dsl.tile import Tile
+from mlagen.dsl.wait import Wait
+from mlagen.errors import ScheduleError
+
+
+def record(operation: Operation) -> Operation:
+    """Add an operation to the open cluster, with the schedule line that called it."""
+    builder = current()
+    operation = replace(builder.limited(operation), line=builder.line())
+    builder.add(operation)
+    return operation
+
+
+def roles(*, stagger: int = 0, apart: bool = False, **groups: range) -> Roles:
+    """The workgroup's roles: `roles(lower=range(0, 4), upper=range(4, 8), stagger=1)`. Each group
+    runs `stagger` barriers behind the one before it. `apart`: each gets code of its own, also where
+    no operation is limited to one (see `only`)."""
+    builder = current()
+    expected = 0
+    members = []
+    for index, (name, waves) in enumerate(groups.items()):
+        if waves.start != expected or waves.step != 1 or len(waves) == 0:
+            raise ScheduleError(f"role {name!r}: waves {waves} do not continue at {expected}")
+        expected = waves.stop
+        members.append(Role(name, waves, index * stagger))
+    if not members or stagger < 0:
+        raise ScheduleError("roles() needs at least one group of waves and a stagger >= 0")
+    builder.roles = Roles(tuple(members), apart)
+    return builder.roles
+
+
+@contextmanager
+def only(*members: Role) -> Iterator[None]:
+    """Inside a cluster, prologue, item or epilogue: what is called here belongs to these roles
+    alone, got by `waves["lower"]`. Each role has code of its own then; the clusters and their
+    barriers stay for all."""
+    builder = current()
+    builder.enter_only(members)
+    try:
+        yield
+    finally:
+        builder.leave_only()
+
+
+def tiles(waves: Any, *, step: int = 1) -> Iterator[Tile]:
+    """The tile loop of some roles, written once for tile `i`; prologue and drain are derived from
+    it. `step`: tiles a pass, where each role has its own loop; `i` is the first of them."""
+    builder = current()
+    builder.enter_loop(waves, step)
+    yield Tile(0)
+    builder.leave()
+
+
+@contextmanager
+def cluster(name: str, *, priority: int = 0, wait: Wait | None = None) -> Iterator[None]:
+    """Steps that end in a barrier. `priority`: s_setprio 0..3 while it runs. `wait`: a wait placed
+    by hand before the barrier, instead of the derived one."""
+    builder = current()
+    if builder.steps is not None:
+        raise ScheduleError(f"cluster {name!r} stands inside another cluster")
+    if not 0 <= priority <= 3:
+        raise ScheduleError(f"cluster {name!r}: priority {priority} is outside 0..3")
+    line, builder.steps = builder.line(), []
+    try:
+        yield
+        builder.clusters.append(Cluster(name, tuple(builder.steps), priority, wait, line))
+    finally:
+        builder.steps = None
+
+
+@contextmanager
+def _section(name: Section, role: Any) -> Iterator[None]:
+    builder = current()
+    builder.enter_section(name, role)
+    try:
+        yield
+    finally:
+        builder.leave()
+
+
+def prologue(role: Any = None) -> Any:
+    """Operations before the tile loop, once a workgroup; of one role where roles differ."""
+    return _section("prologue", role)
+
+
+def each_item() -> Any:
+    """Operations at the head of every work item of a persistent kernel: between the prologue, which
+    then runs once and sets `items` of `entry(items=True)`, and the tile loop, of whose tiles they
+    set the number. All waves meet before them, and LDS is free again. Loop and epilogue follow for
+    the item, then the next one comes."""
+    return _section("item", None)
+
+
+def epilogue(role: Any = None) -> Any:
+    """Operations after the tile loop, once a workgroup or work item; of one role where roles
+    differ."""
+    return _section("epilogue", role)
+
+
+def weave(first: Operation, *rest: Operation, pattern: str = "even", ordered: bool = False) -> None:
+    """Interleave the operations just called: the first with the others, which follow each other
+    (see `Weave`). `ordered`: they may touch each other's registers; what comes of it is what the
+    operations one after another would give."""
+    builder = current()
+    steps, operations = builder.steps, (first, *rest)
+    count = len(operations)
+    if steps is None or count < 2 or steps[-count:] != [*operations]:
+        raise ScheduleError(
+            "weave() takes the operations it is given, two or more, called in place"
+        )
+    for operation in operations:
+        if operation.guarded:
+            raise ScheduleError(f"{operation} branches around itself and cannot be woven")
+    steps[-count:] = [Weave(first, rest, pattern, ordered, builder.line())]
+
+
+def copy(ring: Named, tile: Tile) -> Operation:
+    """Start the DMA of `tile` into its slot of `ring`."""
+    return moved(ring, "copy", tile)
+
+
+def read(ring: Ring, tile: Tile) -> Operation:
+    """Read `tile` from its slot of `ring` into the ring's register tile."""
+    return moved(ring, "read", tile)
+
+
+def bind(ring: Named, mover: Mover) -> None:
+    """Say how `copy` and `read` of a ring are spelled (their templates and operands)."""
+    current().movers[ring.name] = mover
+
+
+def moved(ring: Named, kind: AccessKind, tile: Tile) -> Operation:
+    """Record what moves `tile` of a bound ring or hand-off."""
+    mover = current().movers.get(ring.name)
+    if mover is None:
+        raise ScheduleError(f"ring {ring.name!r} is not bound to a global operand")
+    return record(mover(kind, tile))
