@@ -6,6 +6,7 @@ into a program.
 """
 
 from mlagen.dsl.builder import Cluster
+from mlagen.dsl.clusters import Schedule, Space
 from mlagen.dsl.entry import Entry
 from mlagen.dsl.function import ScheduleFunction, schedule
 from mlagen.dsl.knobs import Knob, Knobs
@@ -15,7 +16,6 @@ from mlagen.dsl.operation import Access, Binding, Operation, Weave
 from mlagen.dsl.pipeline import PipelineSchedule, PipelineSpace, Stream, WarpRole, release
 from mlagen.dsl.registers import Block, Registers, Regs, ScalarRegs, Value
 from mlagen.dsl.roles import Role, Roles
-from mlagen.dsl.schedule import Schedule, Space
 from mlagen.dsl.signature import Argument, Signature
 from mlagen.dsl.smem import Handoff, Message, Smem, TmaTile
 from mlagen.dsl.tile import Tile
