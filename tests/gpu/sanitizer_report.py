@@ -1,10 +1,11 @@
 """Which tools see what: compute-sanitizer and `mlagen audit` on the Hopper kernels, as they are and
 with defects planted in their PTX.
 
-    python tests/gpu/sanitizer_report.py [--jobs N] [--forms] [KERNEL ..]
+    python tests/gpu/sanitizer_report.py [--jobs N] [--forms] [--keep FOLDER] [KERNEL ..]
 
 Needs a Hopper GPU, torch, cuda-bindings, a ptxas and compute-sanitizer. Prints a Markdown table.
-`--forms`: the other forms of MLA decode, split and merged, as they are.
+`--forms`: the other forms of MLA decode, split and merged, as they are. `--keep`: what the tools
+printed in full, beside the artifact. `--no-audit`: that column stays empty.
 """
 
 from __future__ import annotations
@@ -258,7 +259,7 @@ def audited(folder: Path, text: str) -> str:
 
 
 def under(tool: str, kernel: str, path: Path) -> tuple[str, str]:
-    """(verdict of the tool, of the result)."""
+    """(verdict of the tool, of the result). What it printed is beside the artifact."""
     command = [sys.executable, __file__, "--launch", kernel, str(path)]
     if tool:
         found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
@@ -269,6 +270,7 @@ def under(tool: str, kernel: str, path: Path) -> tuple[str, str]:
     except subprocess.TimeoutExpired:
         return "hangs", "hangs"
     text = done.stdout + done.stderr
+    (path / f"{tool or 'alone'}.txt").write_text(text)
     result = re.search(r"RESULT (\w+)", text)
     summary = re.search(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", text)
     verdict = "no summary" if summary is None else "clean" if summary[1] == "0" else summary[1]
@@ -283,6 +285,8 @@ def main() -> None:
     parser.add_argument("kernels", nargs="*", metavar="KERNEL")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--forms", action="store_true")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER")
+    parser.add_argument("--no-audit", action="store_true")
     options = parser.parse_args()
     table = FORMS if options.forms else KERNELS
     cases = [
@@ -297,10 +301,11 @@ def main() -> None:
         kernel, defect = case
         text = table[kernel][defect](originals[kernel].text)
         with tempfile.TemporaryDirectory() as temporary:
-            folder = written(originals[kernel], text, Path(temporary) / "kernel")
+            name = re.sub(r"[^\w=]+", "_", f"{kernel} {defect}")
+            folder = written(originals[kernel], text, (options.keep or Path(temporary)) / name)
             _, result = under("", kernel, folder)
             verdicts = [under(tool, kernel, folder)[0] for tool in TOOLS]
-            found = audited(folder, text)
+            found = "" if options.no_audit else audited(folder, text)
         return f"| {kernel} | {defect} | {' | '.join(verdicts)} | {found} | {result} |"
 
     print(f"| kernel | defect | {' | '.join(TOOLS)} | mlagen audit | result |")
