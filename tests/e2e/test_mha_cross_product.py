@@ -121,7 +121,7 @@ sequences = st.lists(
 ).filter(lambda rows: any(length for length, _, _ in rows))
 
 
-@drawing(8)
+@drawing(4)
 @pytest.mark.filterwarnings("ignore:The recursion limit will not be reset")  # the emulator's JIT
 @given(configs, sequences, st.sampled_from(DATA), st.integers(0, 999))
 def test_a_draw_of_all_the_rest(config, rows, data, seed):

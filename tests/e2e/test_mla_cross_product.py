@@ -45,7 +45,7 @@ sequences = st.lists(
 ).filter(lambda rows: any(length for length, _, _ in rows))
 
 
-@drawing(3)
+@drawing(2)
 @pytest.mark.filterwarnings("ignore:The recursion limit will not be reset")  # the emulator's JIT
 @given(configs, sequences, st.booleans(), st.sampled_from(DATA), st.integers(0, 999))
 def test_a_draw_of_the_product(config, rows, persistent, data, seed):
