@@ -8,7 +8,7 @@ import re
 SMALL = "--set num_heads=1 --set num_kv_heads=1"
 PREPARE: dict[str, tuple[str, ...]] = {
     "audit.md": (
-        f"mlagen build mha_prefill_v2 {SMALL} -o out/artifact",
+        "mlagen build examples/gemm_bf16.py --target gfx950 -o out/artifact",
         "cp out/artifact/kernel.co kernel.co",
     ),
     "../README.md": (
@@ -101,6 +101,11 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "foreign_kernels_mla.md",
         "python tests/foreign/mla_verdicts.py",
     ): "needs AITER's objects: tests/foreign asks for a verdict on every finding",
+    (
+        "mutation.md",
+        "mlagen mutate mha_prefill_v2 --set num_heads=8 --set num_kv_heads=2 --set mask=causal "
+        "--sample 50 --seed 1",
+    ): "like the line before it; tests/mutation judges a sample",
     (
         "audit.md",
         "mlagen audit kernel.co --mutate --sample 50",
