@@ -6,12 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import ml_dtypes
-import numpy as np
 import numpy.typing as npt
 
 from mlagen.bench.case import Call, Case, Ours
 from mlagen.bench.timing import Clock
+from mlagen.bench.torch_arrays import to_host
 from mlagen.bench.torch_clock import TorchClock
 from mlagen.bench.workload import Workload
 from mlagen.errors import ConfigError, MissingError
@@ -19,9 +18,6 @@ from mlagen.ops import MlaDecodeKernel
 
 MATMUL = 8192
 COPIED = 4 << 30  # bytes
-# Stored as integers of this many bits: numpy has no code for these types of torch.
-BITS = {"torch.bfloat16": ("int16", ml_dtypes.bfloat16),
-        "torch.float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn)}  # fmt: skip
 
 
 class CudaLab:
@@ -122,12 +118,7 @@ class CudaLab:
         }
 
     def host(self, tensor: Any) -> npt.NDArray[Any]:
-        bits = BITS.get(str(tensor.dtype))
-        if bits is None:
-            return np.asarray(tensor.cpu().numpy())
-        whole, own = bits
-        array = tensor.contiguous().view(getattr(self.torch, whole)).cpu().numpy()
-        return np.asarray(array.view(own))
+        return to_host(tensor)
 
     def wait(self) -> None:
         self.torch.cuda.synchronize()

@@ -67,8 +67,8 @@ class Templates:
 
 def _environment(*folders: Path) -> jinja2.Environment:
     """Where templates are looked up: these folders in this order, then ours."""
-    ours = str(resources.files("mlagen.templates"))
-    loaders = [jinja2.FileSystemLoader(folder) for folder in (*folders, ours)]
+    places = [*map(str, folders), str(resources.files("mlagen.templates"))]
+    loaders = [jinja2.FileSystemLoader(place) for place in places]
     return jinja2.Environment(
         loader=_NumberedLoader(jinja2.ChoiceLoader(loaders)),
         undefined=jinja2.StrictUndefined,

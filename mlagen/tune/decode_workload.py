@@ -12,7 +12,8 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.bench.accuracy import Judge
 from mlagen.bench.case import Case
-from mlagen.bench.cuda_lab import BITS, CudaLab
+from mlagen.bench.cuda_lab import CudaLab
+from mlagen.bench.torch_arrays import to_gpu
 from mlagen.bench.workload import SIZES, Workload
 from mlagen.errors import ConfigError, WrongResultError
 from mlagen.ops import MERGE_KERNEL, MlaDecodeKernel, kernel_of
@@ -28,7 +29,7 @@ _LENGTHS = (0, 1, 63, 64, 65, 129, 450)  # around a tile of 64 keys, and several
 class DecodeWorkload:
     """`batch` sequences of `keys` keys, or of `least` .. `keys`; the rest is the problem's."""
 
-    SIZES = SIZES
+    SIZES, LISTS = SIZES, ()  # names of sizes, and of those that take several numbers
 
     def __init__(
         self,
@@ -130,15 +131,3 @@ def _same(case: Case, first: Case) -> Any:
     if case.lengths.shape != first.lengths.shape:
         raise ConfigError("copies of a call have one batch")
     return first.lengths
-
-
-def to_gpu(array: Any) -> Any:
-    """The array on the GPU; bf16 and e4m3 by their bits."""
-    import numpy as np
-    import torch
-
-    for name, (whole, own) in BITS.items():
-        if array.dtype == own:
-            bits = torch.from_numpy(np.ascontiguousarray(array).view(whole))
-            return bits.cuda().view(getattr(torch, name.removeprefix("torch.")))
-    return torch.from_numpy(np.ascontiguousarray(array)).cuda()

@@ -49,26 +49,40 @@ def beside(problem_type: str, artifact: Artifact) -> tuple[Artifact, ...]:
 
 
 def _workload(problem_type: str) -> Any:
+    """What makes workloads of a kind of problem: MLA decode's own, or that of any kind which
+    `mlagen verify` knows."""
     if problem_type == "MlaDecodeConfig":
         from mlagen.tune.decode_workload import DecodeWorkload
 
         return DecodeWorkload
-    raise UnsupportedError(
-        f"nothing here times a {problem_type} on a GPU; it does a MlaDecodeConfig",
-        hint="--cost predicted, for gfx950",
-    )
+    from mlagen.tune.verified_workload import VerifiedKind
+    from mlagen.verify.kinds import kind_named
+
+    if kind_named(problem_type) is None:
+        raise UnsupportedError(
+            f"nothing here times a {problem_type} on a GPU",
+            hint="its schedule's file registers what `mlagen verify` judges it by",
+        )
+    return VerifiedKind(problem_type)
 
 
 def device(target: str) -> dict[str, Any]:
-    """The GPU of this process, by what changes its times. MissingError: there is none."""
+    """The GPU of this process, by what changes its times. MissingError: there is none of the
+    target."""
     torch = _torch()
-    if not torch.cuda.is_available():
-        raise MissingError(
-            f"--cost measured for {target} needs its GPU: torch finds none",
-            hint="--scheduler ADDRESS measures on a worker that has one",
-        )
-    found = torch.cuda.get_device_properties(0)
-    return {"name": found.name, "units": found.multi_processor_count}
+    there = "none"
+    if torch.cuda.is_available():
+        found = torch.cuda.get_device_properties(0)
+        name = f"sm_{found.major}{found.minor}a"
+        if torch.version.hip:
+            name = found.gcnArchName.partition(":")[0]  # "gfx950:sramecc+:xnack-"
+        if name == target:
+            return {"name": found.name, "units": found.multi_processor_count}
+        there = f"a {name}, {found.name}"
+    raise MissingError(
+        f"--cost measured for {target} needs its GPU: torch finds {there}",
+        hint="--scheduler ADDRESS measures on a worker that has one",
+    )
 
 
 def measure(
@@ -124,12 +138,17 @@ def _torch() -> Any:
 
 def parse_shape(problem_type: str, texts: Any) -> Mapping[str, Any]:
     """`NAME=SIZE` texts as the sizes of the problem's call."""
-    return parse_sizes(texts, sizes_of(problem_type), ())
+    return parse_sizes(texts, sizes_of(problem_type), _workload(problem_type).LISTS)
 
 
 def warm_up() -> None:
     """Load what trials on a GPU need, before they are forked. No driver is started: a context does
     not outlive a fork."""
     _torch()
-    for name in ("mlagen.launch.cuda", "mlagen.codegen", "mlagen.tune.decode_workload"):
+    for name in (
+        "mlagen.launch",
+        "mlagen.codegen",
+        "mlagen.tune.decode_workload",
+        "mlagen.tune.verified_workload",
+    ):
         importlib.import_module(name)

@@ -15,6 +15,7 @@ from mlagen.judging import job_of_artifact
 from mlagen.timing import Job, machine
 from mlagen.timing.corners import corners
 from mlagen.timing.simulate import time_job
+from mlagen.tune.call_sizes import bytes_of, odd_sizes
 from mlagen.verify import VerifyReport, kind_of, verify
 
 MOST_BYTES = 1 << 30  # of the tensors of a call that is emulated
@@ -37,17 +38,13 @@ def check_shape(artifact: Artifact, shape: Mapping[str, Any]) -> None:
         raise ConfigError(
             "the tensors of this call take more memory than there is", hint=_SMALLER
         ) from None
-    bytes_ = _bytes_of(inputs)
+    bytes_ = bytes_of(inputs)
     if bytes_ > MOST_BYTES:
         raise ConfigError(
             f"the tensors of this call have {bytes_ >> 10} KiB; trials emulate calls of up to "
             f"{MOST_BYTES >> 10} KiB",
             hint=_SMALLER,
         )
-
-
-def _bytes_of(inputs: Any) -> int:
-    return sum(getattr(value, "nbytes", 0) for value in vars(inputs).values())
 
 
 def record(artifact: Artifact, shape: Mapping[str, Any]) -> Job:
@@ -82,14 +79,9 @@ def verified(
     checked: list[Any] = list(modes)
     reports = [verify(artifact, seed=seed, modes=checked, sample=few, **shape)]
     if reports[0].right:
-        reports.append(verify(artifact, seed=seed + 1, modes=checked, **_odd(kind.sizes)))
+        reports.append(verify(artifact, seed=seed + 1, modes=checked, **odd_sizes(kind.sizes)))
     return reports
 
 
 def _inputs(kind: Any, artifact: Artifact, shape: Mapping[str, Any], seed: int) -> Any:
     return kind.inputs(artifact.manifest.problem, data="realistic", seed=seed, **shape)
-
-
-def _odd(sizes: tuple[str, ...]) -> dict[str, Any]:
-    """Sizes that no tile divides, as far as the kind has them."""
-    return {name: size for name, size in (("seq_len", 77), ("num_keys", 331)) if name in sizes}

@@ -96,6 +96,11 @@ def register(problem_type: type, kind: Kind) -> None:
     _kinds[problem_type.__name__] = kind
 
 
+def kind_named(problem_type: str) -> Kind | None:
+    """The kind of the problem class of that name; None where nothing that was loaded brings it."""
+    return _kinds.get(problem_type)
+
+
 EMULATED = "gfx950"  # the target whose machine code runs without its hardware
 
 
@@ -109,7 +114,7 @@ def kind_of(artifact: Artifact) -> Kind:
             f"is no emulator for it",
             hint="launch it on the device (mlagen.build returns it as a callable on its tensors)",
         )
-    kind = _kinds.get(manifest.problem_type)
+    kind = kind_named(manifest.problem_type)
     if kind is None:
         raise ConfigError(
             f"{manifest.kernel} solves a {manifest.problem_type}, and nothing here knows its "

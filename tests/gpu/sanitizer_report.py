@@ -198,9 +198,9 @@ def launch(kernel: str, folder: Path) -> None:
     from gemm.oracles import rounded as gemm_rounded
     from gemm.problem import GemmConfig
     from gemm.verification import gemm_inputs
-    from hopper import to_gpu, to_host
 
     from mlagen.artifact import read_artifact
+    from mlagen.bench.torch_arrays import to_gpu, to_host
     from mlagen.launch import CudaLauncher
     from mlagen.ops import MlaDecodeKernel
     from mlagen.problem import compare

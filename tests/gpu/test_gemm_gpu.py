@@ -8,9 +8,9 @@ import pytest
 from gemm.oracles import exact, rounded
 from gemm.problem import GemmConfig
 from gemm.verification import gemm_inputs
-from hopper import to_gpu, to_host
 
 from mlagen.artifact import Artifact
+from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.launch import CudaLauncher

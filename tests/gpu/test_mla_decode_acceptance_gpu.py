@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hopper import to_host
 from test_mla_decode_gpu import passes
 
 import mlagen
+from mlagen.bench.torch_arrays import to_host
 from mlagen.ops import MlaDecodeKernel
 from mlagen.problem import MODEL_SCALE, MlaDecodeConfig, MlaDecodeInputs
 

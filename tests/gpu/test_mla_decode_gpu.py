@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hopper import to_gpu, to_host
 
 import mlagen
+from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.errors import ConfigError
 from mlagen.ops import MlaDecodeKernel, MlaDecodePlan
 from mlagen.problem import MlaDecodeConfig, MlaDecodeInputs, compare, compare_lse

@@ -6,9 +6,9 @@ import sys
 from typing import Any
 
 import pytest
-from hopper import to_gpu, to_host
 
 import mlagen.ops
+from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.problem import MlaDecodeConfig, compare, compare_lse
 from mlagen.problem.mla_decode_exact import exact

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
-from toy_question import question
 
 from mlagen.errors import MissingError, UnsupportedError
 from mlagen.tune import measured
@@ -90,10 +91,11 @@ def test_a_hopeless_call_is_not_timed_to_the_end() -> None:
 
 
 def test_what_cannot_be_measured_is_told() -> None:
-    asked = question(cost="measured", problem_type="MhaConfig", target="gfx950")
-    with pytest.raises(UnsupportedError, match="nothing here times a MhaConfig"):
-        measured.sizes_of(asked.problem_type)
+    with pytest.raises(UnsupportedError, match="nothing here times a ToyConfig"):
+        measured.sizes_of("ToyConfig")
     assert measured.parse_shape("MlaDecodeConfig", ["batch=3"]) == {"batch": 3}
+    lists = measured.parse_shape("MhaConfig", ["seq_len=3", "num_keys=5,6"])
+    assert lists == {"seq_len": 3, "num_keys": [5, 6]}
 
 
 def test_a_machine_without_a_gpu_is_told() -> None:
@@ -107,3 +109,30 @@ def test_a_machine_without_a_gpu_is_told() -> None:
             pytest.skip("here is a GPU")
         with pytest.raises(MissingError, match="torch finds none"):
             measured.device("sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("hip", "found", "there"),
+    [
+        ("7.2", "gfx950:sramecc+:xnack-", "gfx950"),
+        ("7.2", "gfx942", "gfx942"),
+        (None, "", "sm_90a"),
+    ],
+)
+def test_the_gpu_must_be_of_the_target(
+    monkeypatch: pytest.MonkeyPatch, hip: str | None, found: str, there: str
+) -> None:
+    properties = SimpleNamespace(
+        name="a GPU", gcnArchName=found, major=9, minor=0, multi_processor_count=132
+    )
+    cuda = SimpleNamespace(
+        is_available=lambda: True, get_device_properties=lambda number: properties
+    )
+    torch = SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip=hip))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    for target in ("gfx950", "sm_90a"):
+        if target == there:
+            assert measured.device(target) == {"name": "a GPU", "units": 132}
+        else:
+            with pytest.raises(MissingError, match=f"torch finds a {there}, a GPU"):
+                measured.device(target)
