@@ -10,7 +10,7 @@ import msgspec
 
 from mlagen.artifact import SourceLine
 from mlagen.codegen.render import Templates
-from mlagen.codegen.sm_90a.derive import Loop
+from mlagen.codegen.sm_90a.runs import Loop
 from mlagen.codegen.sm_90a.emit import Emitter
 from mlagen.dsl.pipeline import PipelineSchedule
 
