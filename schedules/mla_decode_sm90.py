@@ -24,7 +24,7 @@ Barrier phases, named barriers, proxy fences and the number of matrix groups in 
 and that no tile is overwritten too early is proved.
 """
 
-from mlagen.dsl import epilogue, prologue, schedule, tiles
+from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 from mlagen.kernels.mla_decode import MlaDecode
 from mlagen.problem import MlaDecodeConfig
 
@@ -43,6 +43,8 @@ def mla_decode_sm90(k, s):
                      comment="passes ahead that tiles are brought to L2")  # fmt: skip
     evict = s.choice("evict", *(("normal", "first") if boxed else ("normal",)),
                      comment="how soon L2 gives up the cache's rows")  # fmt: skip
+    persistent = s.choice("persistent", *((0,) if converted or k.dtype != "bf16" else (0, 1)),
+                          comment="blocks take one work item after another")  # fmt: skip
     # 504 a thread of each of three warpgroups; what ptxas makes do with.
     split = (256, 256, 0)
     if converted:
@@ -51,28 +53,33 @@ def mla_decode_sm90(k, s):
     left = s.role("left", warpgroups=1, registers=split[0])
     right = s.role("right", warpgroups=1, registers=split[1])
     feeder = s.role("feeder", warpgroups=1, registers=split[2]) if converted else None
-    d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=held, evict=evict)
+    d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=held, evict=evict,
+                  persistent=bool(persistent))  # fmt: skip
 
     with prologue(left):
         d.place(left)
+    with each_item(left):
+        d.begin(left)
         d.clear()
     for i in tiles(left, step=2):
+        d.next_item(i + 2, left)
         d.row_maximum(i)
         d.maximum(i, d.max_left, fresh=True)
         d.exponent(i)
+        d.next_keys(i + 2, left)
         d.clean(i, left)
         d.rescale(i)
         d.pv(i, d.left)
         if refill == "early":
             d.refill(d.left, i + 2)
-            d.load_queries(i + 2, left)
         d.follow(i + 1)
         d.publish(i, d.p_left)
+        d.load_queries(i + 2, left)
         if refill == "late":
-            d.load_queries(i + 2, left)
             d.refill(d.left, i + 2)
         d.rescale(i + 1)
         d.pv(i + 1, d.left, d.p_right)
+        d.load_held(i + 2, left)
         d.hold_queries(i + 2)
         d.qk(i + 2, d.left, first=True)
         d.refill(d.left, i + 3)
@@ -83,15 +90,20 @@ def mla_decode_sm90(k, s):
     with epilogue(left):
         d.give_sum(d.sum_left)
         d.finish(d.sum_right, left)
+        d.leave(left)
 
     with prologue(right):
         d.place(right)
+    with each_item(right):
+        d.begin(right)
         d.clear()
     for i in tiles(right, step=2):
+        d.next_item(i + 2, right)
         d.row_maximum(i + 1)
         d.heed(i)
         d.maximum(i + 1, d.max_right, fresh=False)
         d.exponent(i + 1)
+        d.next_keys(i + 2, right)
         d.clean(i + 1, right)
         d.publish(i + 1, d.p_right)
         d.rescale(i)
@@ -100,7 +112,7 @@ def mla_decode_sm90(k, s):
         d.turn(i + 1, d.p_right)
         d.refill(d.right, i + 3)
         d.refill(d.right, i + 2)
-        d.hold_queries(i + 2)
+        d.hold_queries(i + 3)
         d.qk(i + 3, d.right, first=True)
         d.qk(i + 3, d.left, first=False)
         if ahead:
@@ -109,6 +121,7 @@ def mla_decode_sm90(k, s):
     with epilogue(right):
         d.give_sum(d.sum_right)
         d.finish(d.sum_left, right)
+        d.leave(right)
 
     if feeder:
         with prologue(feeder):

@@ -80,7 +80,7 @@ def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
                 f"releases; a pass is of {step} tiles",
                 hint="a ring of as many slots as a pass has tiles, which nobody releases",
             )
-    if loop.edge.low or loop.edge.first < -step:
+    if loop.edge.low or max(map(offset, stream.loop)) >= 2 * step:
         raise ScheduleError(f"{where}: its tiles are begun more than one pass ahead")
     for op in stream.loop:
         if op.ahead and not step <= offset(op) < 2 * step:
@@ -184,7 +184,9 @@ def _before_resident(
             "barrier": handoff.full, "slot": 0, "phase": 0, "fence": handoff.gatherers > 0
         }  # fmt: skip
         early = [op for op in prologue if any(v.block == name for v in op.uses)]
-        users = [op for op in steps if any(v.block == name for v in op.uses)]
+        users = [
+            op for op in steps if any(v.block == name for v in op.uses) and op.name not in WAITS
+        ]
         if early and schedule.persistent:
             raise ScheduleError(
                 f"{schedule.file}:{early[0].line} {early[0]} uses {name!r} in the prologue, which "
