@@ -259,6 +259,8 @@ class MlaDecode:
                     ("reach", "keys left, as `valid`"),
                 )
             ]
+        if self.persistent and k.num_kv_heads > 1:
+            singles.append(("kv_head", ".b32", "of the next item: its KV head"))
         for name, type, why in singles:
             self.supply[name] = s.named(name, type, 1, why)[0]
         self.supply |= {

@@ -198,12 +198,12 @@ def _before_resident(
             wait = _derived(early[0], "wait_full", name, context, "wait")
             prologue = [*prologue[:index], wait, *prologue[index:]]
         elif users:
-            # The pass that the first of them is in is that of its first tile.
+            # The pass that the first of them is in is that of its first tile, where there is one.
             first = max(users, key=lambda op: (offset(op) // stream.step, -steps.index(op)))
-            index = steps.index(first)
-            tile = Tile(offset(first) // stream.step * stream.step)
+            index, own = steps.index(first), offset(first) % stream.step == 1
+            tile = Tile(offset(first) // stream.step * stream.step + own)
             wait = replace(_derived(first, "wait_full", name, context, "wait"), tile=tile,
-                           uses=(Value(name),), domain="first")  # fmt: skip
+                           uses=(Value(name),), domain="second" if own else "first")  # fmt: skip
             steps = [*steps[:index], wait, *steps[index:]]
     return prologue, steps
 

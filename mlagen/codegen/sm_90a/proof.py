@@ -9,7 +9,8 @@ are persistent, for items of N = 0, 1, 2, ... tiles in every order. Checked:
   by their group wait, on every warp of a role;
 * what ordinary instructions wrote is fenced before a matrix instruction or a copy touches it;
 * ordinary code touches registers of a matrix group only when the group is done;
-* a barrier is not arrived at again before all have left it; each tile is filled and released once;
+* a barrier is not arrived at again before all have left it, and a slot not filled again before all
+  who wait for what was there have seen it; each tile is filled and released once;
 * the roles end: no wait is left without its arrival.
 
 From one loop pass to the next only the tile number changes, so N up to two passes beyond the
@@ -80,6 +81,8 @@ class _Slot:
     filled: int = 0
     merged: list[Clock] = field(default_factory=list)  # what the filler knew, by fill
     gathered: int = 0
+    # When warps saw it full, by fill and actor; None: not yet, but they will wait for it.
+    waits: dict[int, dict[int, int | None]] = field(default_factory=dict)
 
 
 class _Run:
@@ -116,6 +119,12 @@ class _Run:
             loop.stream.role.name: sum(1 for other, _ in warps if other is loop) for loop in loops
         }
         self.slots = {key: _Slot() for key in fillers}
+        for warp in self.warps:
+            for event in warp.events:
+                if event.op is not None and event.op.name == "wait_full":
+                    handoff = smem.handoffs[event.op.uses[0].block]
+                    key, fill = self._fills(handoff, event.tile, event.item)
+                    self.slots[key].waits.setdefault(fill, {})[warp.actor] = None
         self.releases: dict[tuple[str, int], list[Clock]] = {}
         self.order: dict[tuple[str, str], list[int]] = {}  # (hand-off, verb): tiles, as they came
         self.bars: dict[int, NamedBarrier] = {}
@@ -194,6 +203,7 @@ class _Run:
             )  # fmt: skip
         if slot.filled < fill:
             return False
+        slot.waits[fill][warp.actor] = warp.clock[warp.actor]
         join(warp.clock, slot.merged[fill - 1])
         warp.clock[filler] = max(warp.clock[filler], fill)
         if op.context(None).get("fence"):  # type: ignore[arg-type]
@@ -266,6 +276,12 @@ class _Run:
         key, fill = self._fills(handoff, tile, item)
         slot, filler = self.slots[key], self.filler[key]
         held = _resident(item) if handoff.resident else tile
+        for actor, seen in slot.waits.get(fill - 1, {}).items():
+            if seen is None or warp.clock[actor] < seen:
+                self._problem(
+                    op, warp, f"fills {handoff.name} for tile {tile} while {self._name(actor)} may "
+                    "still wait for what was there, whose phase it would miss"
+                )  # fmt: skip
         for region in self._slot_regions(handoff, tile):
             self._check_write(warp, op, region, tile, fills=True, proxy=not handoff.gatherers)
             region.write(
