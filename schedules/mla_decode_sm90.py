@@ -32,9 +32,13 @@ from mlagen.problem import MlaDecodeConfig
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
     converted = k.cache_dtype != "bf16"
+    persistent = s.choice("persistent", *((0,) if converted or k.dtype != "bf16" else (0, 1)),
+                          comment="blocks take one work item after another (all bf16)")  # fmt: skip
+    # Of small pages a thread looks up several a tile: with more items no registers are left.
+    few = converted or (persistent and k.page_size < 64)
     boxes = s.choice("boxes", *((2,) if converted else (2, 1, 4)),
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
-    held = s.choice("held", *((1,) if converted else (2, 1)),
+    held = s.choice("held", *((1,) if few else (2, 1)),
                     comment="tiles of 64 columns of Q in registers")  # fmt: skip
     refill = s.choice("left_refill", *(("early", "late") if converted else ("late", "early")),
                       comment="before the left one hands over its P, or behind it")  # fmt: skip
@@ -43,8 +47,6 @@ def mla_decode_sm90(k, s):
                      comment="passes ahead that tiles are brought to L2")  # fmt: skip
     evict = s.choice("evict", *(("normal", "first") if boxed else ("normal",)),
                      comment="how soon L2 gives up the cache's rows")  # fmt: skip
-    persistent = s.choice("persistent", *((0,) if converted or k.dtype != "bf16" else (0, 1)),
-                          comment="blocks take one work item after another")  # fmt: skip
     # 504 a thread of each of three warpgroups; what ptxas makes do with.
     split = (256, 256, 0)
     if converted:

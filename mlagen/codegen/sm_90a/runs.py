@@ -203,7 +203,7 @@ def item_runs(high: int, step: int, *, quick: bool) -> list[tuple[int, ...]]:
     other, and every short one every two of those. `quick`: fewer."""
     few, many = range(high + 1), range(high + 2 * step)
     if quick:
-        return [every(many, 2)]
+        return [every(range(high + step), 2)]
     return [*((n,) for n in many), every(many, 2), every(few, 3)]
 
 
