@@ -45,6 +45,17 @@ def test_choices_of_the_knobs(tmp_path):
     assert not report.findings, report.findings[:3]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [{"num_heads": 128}, {"num_heads": 40, "q_len": 2}], ids=str)
+def test_several_items_a_block(fields, tmp_path):
+    """Of more paths than are followed: the first items of a block, in all orders of their ends."""
+    artifact = build("mla_decode_sm90", MlaDecodeConfig(**fields), knobs={"persistent": 1})
+    manifest = artifact.manifest
+    assert manifest.proof.status == "proved" and not manifest.resources.vgpr_spills
+    report = audited(artifact, tmp_path)
+    assert not report.findings, report.findings[:3]
+
+
 def test_the_merge_kernel(tmp_path):
     report = audited(build("mla_decode_merge_sm90", MlaDecodeMergeConfig(64)), tmp_path)
     assert not report.findings and not report.unchecked
