@@ -31,9 +31,9 @@ A block of a *persistent* kernel does one work item after another:
         copy(cache, i + 2)                   # ahead: fetches
     with epilogue(left): ...                 # what the item leaves
 
-Operations that are `ahead` run on into the next item: its first `step` tiles are fetched in the last
-pass of the item before, where tiles behind the end would be. So a tile that is fetched for a pass to
-come is written once, whosever it is.
+Operations that are `ahead` run on into the next item: its first `step` tiles are fetched in the
+last pass of the item before, where tiles behind the end would be. So a tile that is fetched for a
+pass to come is written once, whosever it is.
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ class PipelineSchedule:
 class PipelineSpace:
     """What a pipeline schedule function is handed besides the problem. `symbol`: of the entry,
     where it is not the schedule's name. `persistent`: blocks do one work item after another. The
-    prologue sets `%items`, how many; an operation that seeks (`Operation.ahead`) sets `%coming`, the
-    tiles of the next one, 0 where `%items` is 0; `%tiles` is then set and `%items` counted down by
-    the generated code."""
+    prologue sets `%items`, how many; an operation that seeks (`Operation.ahead`) sets `%coming`,
+    the tiles of the next one, 0 where `%items` is 0; `%tiles` is then set and `%items` counted down
+    by the generated code."""
 
     knobs: Knobs
     smem: Smem
@@ -263,9 +263,7 @@ def _pipelined(
         problem=problem,
         knobs=dict(chosen.values),
         declared=dict(chosen.declared),
-        streams=tuple(
-            builder.of_block(role, persistent=space.persistent) for role in space.roles
-        ),
+        streams=tuple(builder.of_block(role, persistent=space.persistent) for role in space.roles),
         smem=space.smem,
         registers=tuple(space.registers.values()),
         signature=space.signature,

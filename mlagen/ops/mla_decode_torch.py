@@ -137,8 +137,8 @@ def _decode(
 
 def _planned(
     q: Any, kv_cache: Any, table: Any, lengths: Any, items: Any, merges: Any, shares: Any,
-    partial_o: Any, partial_lse: Any, q_len: int, scale: float, mask: str, kv_scale: float, q_scale: float,
-    kv_scales: Any = None, q_scales: Any = None,
+    partial_o: Any, partial_lse: Any, q_len: int, scale: float, mask: str, kv_scale: float,
+    q_scale: float, kv_scales: Any = None, q_scales: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q_len)
     known = _PLANS.get(items.data_ptr())

@@ -58,9 +58,7 @@ class Cut:
         return order[first[block // self.gang] + nth], block % self.gang, shares
 
 
-def cut_shares(
-    config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, blocks: int
-) -> Cut | None:
+def cut_shares(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, blocks: int) -> Cut | None:
     """Which gang has which pieces of the sequences; None where these have different numbers of row
     blocks, or gangs of theirs would leave too many blocks idle."""
     gang = int(row_blocks.max(initial=0))

@@ -184,7 +184,5 @@ def test_what_a_loop_cannot_run_on_with(made):
 def test_only_bf16_has_the_form():
     for fields in ({"cache_dtype": "fp8_e4m3"}, {"dtype": "fp8_e4m3"}):
         with pytest.raises(ConfigError, match="persistent=1") as caught:
-            load("mla_decode_sm90", None).build(
-                MlaDecodeConfig(64, **fields), {"persistent": 1}
-            )
+            load("mla_decode_sm90", None).build(MlaDecodeConfig(64, **fields), {"persistent": 1})
         assert "all bf16" in str(caught.value.hint)

@@ -1,6 +1,8 @@
 """How items are dealt out to persistent blocks: that all work is there is held by the model of
 `test_mla_decode_plan`, here it is who has it."""
 
+import itertools
+
 import numpy as np
 import pytest
 from test_mla_decode_plan import CONFIGS, owners
@@ -26,7 +28,7 @@ def loads(work, lengths):
     """What each block has, in tiles: of its items, and what they cost besides."""
     tiles = tiles_of(work, lengths) + ITEM
     starts = work.shares.tolist()
-    return np.array([tiles[a:b].sum() for a, b in zip(starts, starts[1:], strict=False)])
+    return np.array([tiles[a:b].sum() for a, b in itertools.pairwise(starts)])
 
 
 @pytest.mark.parametrize("planned", [{}, {"blocks": 7}, {"split_keys": 128}], ids=str)

@@ -29,7 +29,6 @@ from mlagen.codegen.sm_90a.runs import (
 from mlagen.dsl import Binding, Operation
 
 
-
 class ItemEmitter(Emitter):
     """Prints the streams of a persistent schedule."""
 
@@ -39,7 +38,9 @@ class ItemEmitter(Emitter):
         for stream in self.schedule.streams:
             role = stream.role.name
             turns = [name for slot in range(stream.step) for name in self._turns(role, slot)]
-            held.append((".b32", ", ".join(turns), "phases of each slot in this pass, and the next"))
+            held.append(
+                (".b32", ", ".join(turns), "phases of each slot in this pass, and the next")
+            )
             held.append((".b32", self._own(role), "phase of what is resident for an item"))
         return held
 
@@ -56,8 +57,8 @@ class ItemEmitter(Emitter):
         for slot in range(step):  # the pass before the first one
             this, other = self._turns(role.name, slot)
             self._code(stream, f"mov.u32 {this}, 1;", f"mov.u32 {other}, 0;")
-        self._code(stream, f"mov.u32 {self._own(role.name)}, 0;",
-                   "setp.eq.u32 %done, %items, 0;", "@%done bra EXIT;", f"{name}_FETCH:")  # fmt: skip
+        self._code(stream, f"mov.u32 {self._own(role.name)}, 0;", "setp.eq.u32 %done, %items, 0;",
+                   "@%done bra EXIT;", f"{name}_FETCH:")  # fmt: skip
         self._heading(f"{role.name}, ahead of an item behind none")
         self._steps(loop, cursors, "fetch", fetch_pass(loop, step), behind=0)
         self._item(loop, cursors)
@@ -65,7 +66,7 @@ class ItemEmitter(Emitter):
         self._code(stream, f"{name}_EMPTY:", "bar.sync 0;", f"bra {name}_END;")
         for rest in range(1, step):
             self._code(stream, f"{name}_DRAIN{rest}:")
-            self._drain(loop, cursors, rest)
+            self._last_passes(loop, cursors, rest)
             self._code(stream, f"bra {name}_END;")
         for n in self._few(loop):
             self._code(stream, f"{name}_HEAD{n}:")
@@ -96,7 +97,7 @@ class ItemEmitter(Emitter):
         for rest in range(1, edge.step):
             self._code(stream, f"setp.eq.u32 %done, %last, {rest};",
                        f"@%done bra {name}_DRAIN{rest};")  # fmt: skip
-        self._drain(loop, cursors, 0)
+        self._last_passes(loop, cursors, 0)
 
     def _few(self, loop: Loop) -> list[int]:
         """Tiles of items that begin otherwise than those of a whole pass."""
@@ -111,7 +112,7 @@ class ItemEmitter(Emitter):
         self._code(loop.stream, f"xor.b32 {own}, {own}, 1;")
         self._turn_over(loop, "head", range(loop.edge.step))
 
-    def _drain(self, loop: Loop, cursors: dict[int, Cursor | None], rest: int) -> None:
+    def _last_passes(self, loop: Loop, cursors: dict[int, Cursor | None], rest: int) -> None:
         """The last passes of items whose tiles leave this remainder."""
         stream, edge = loop.stream, loop.edge
         name = stream.role.name.upper()

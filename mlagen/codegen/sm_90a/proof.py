@@ -86,9 +86,9 @@ class _Slot:
 
 
 class _Run:
-    """All roles over items of `counts` tiles. Operations that may skip themselves are done for tiles
-    `taken` only: what they order cannot be relied on for another, and what they touch must be in
-    order there."""
+    """All roles over items of `counts` tiles. Operations that may skip themselves are done for
+    tiles `taken` only: what they order cannot be relied on for another, and what they touch must be
+    in order there."""
 
     def __init__(
         self,
@@ -511,9 +511,7 @@ def prove_handoffs(
     return HandoffProof((), checked, largest)
 
 
-def _runs(
-    schedule: PipelineSchedule, loops: list[Loop], *, quick: bool
-) -> list[tuple[int, ...]]:
+def _runs(schedule: PipelineSchedule, loops: list[Loop], *, quick: bool) -> list[tuple[int, ...]]:
     """Tiles of the items of each run that is looked at."""
     step = max(loop.edge.step for loop in loops)
     if schedule.persistent:
@@ -524,9 +522,7 @@ def _runs(
     return [(n,) for n in range(largest + 1)]
 
 
-def _taken(
-    loops: list[Loop], counts: tuple[int, ...], *, quick: bool
-) -> list[frozenset[int]]:
+def _taken(loops: list[Loop], counts: tuple[int, ...], *, quick: bool) -> list[frozenset[int]]:
     """Tiles for which operations that may skip themselves are done: for none, and for one. In a run
     over many items, for one of every so many, which have nothing to do with each other."""
     line = Line(counts, max(loop.edge.step for loop in loops))

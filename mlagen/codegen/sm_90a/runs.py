@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import accumulate
 
 from mlagen.codegen.expand import Bounds, expand_loop
 from mlagen.dsl import Cluster, Operation
 from mlagen.dsl.pipeline import Stream
-
 
 AROUND = ("start", "item", "empty", "end")  # sections of no pass of the loop
 SPAN = 4  # tile counts beyond the first looped one over which group waits are derived
@@ -61,20 +60,21 @@ class Line:
 
     def turn(self, place: int, depth: int) -> int:
         """How many tiles have had the slot of `place` before, in a ring of `depth`."""
-        return self._turns(depth)[place]
+        if depth not in self._turns:
+            held, self._turns[depth] = [0] * depth, {}
+            for other in sorted(self.items):
+                self._turns[depth][other] = held[other % depth]
+                held[other % depth] += 1
+        return self._turns[depth][place]
 
     def before(self, place: int, depth: int) -> int | None:
         """The tile that had the slot of `place` last."""
         return next((p for p in range(place - depth, -1, -depth) if p in self.items), None)
 
-    @cache  # noqa: B019: lines are few and small
-    def _turns(self, depth: int) -> dict[int, int]:
-        held = [0] * depth
-        turns = {}
-        for place in sorted(self.items):
-            turns[place] = held[place % depth]
-            held[place % depth] += 1
-        return turns
+    @cached_property
+    def _turns(self) -> dict[int, dict[int, int]]:
+        """`turn` of all places, by depth, once it was asked for."""
+        return {}
 
     def loads(self, item: int) -> int:
         """Items before `item` that have tiles: how often what is resident was filled."""
@@ -145,10 +145,7 @@ def _items(loop: Loop, line: Line) -> Iterator[Pass]:
             yield Pass("empty", item, ())
         after = line.counts[item + 1] if item + 1 < len(line.counts) else 0
         for i in range(-loop.edge.step if n else 0, n, loop.edge.step):
-            if i < 0:
-                steps = head_pass(loop, n)
-            else:
-                steps = main_pass(loop, i, n, after)
+            steps = head_pass(loop, n) if i < 0 else main_pass(loop, i, n, after)
             where = item_section(loop.edge, i, n)
             yield Pass(where, item, tuple((op, start + tile) for op, tile in steps))
         yield Pass("end", item, tuple((op, start) for op in loop.epilogue))
@@ -188,7 +185,7 @@ def _coming(op: Operation, tile: int, n: int) -> bool:
     return op.present(tile - offset(op), max(n, 1) if op.ahead == "seeks" else n)
 
 
-# ---- which runs stand for all ---------------------------------------------------------------------
+# ---- which runs stand for all --------------------------------------------------------------------
 
 
 def spans(loop: Loop) -> list[tuple[int, ...]]:
@@ -212,7 +209,7 @@ def every(symbols: Sequence[int], length: int) -> tuple[int, ...]:
     shorter ones that takes each way out of each of them once."""
     if length == 1:
         return tuple(symbols)
-    left = {}
+    left: dict[tuple[int, ...], list[int]] = {}
     row: list[int] = []
     start = (symbols[0],) * (length - 1)
     stack = [start]

@@ -10,9 +10,9 @@ import msgspec
 
 from mlagen.artifact import SourceLine
 from mlagen.codegen.render import Templates
-from mlagen.codegen.sm_90a.runs import Loop
 from mlagen.codegen.sm_90a.emit import Emitter
 from mlagen.codegen.sm_90a.emit_items import ItemEmitter
+from mlagen.codegen.sm_90a.runs import Loop
 from mlagen.dsl.pipeline import PipelineSchedule
 
 PARAMETERS = {"pointer": ".u64", "u32": ".u32", "i32": ".s32", "f32": ".f32"}
