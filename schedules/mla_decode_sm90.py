@@ -73,9 +73,12 @@ def mla_decode_sm90(k, s):
         d.rescale(i)
         d.pv(i, d.left)
         if refill == "early":
+            d.next_tiles(i + 2, left)
             d.refill(d.left, i + 2)
         d.follow(i + 1)
         d.publish(i, d.p_left)
+        if refill == "late":
+            d.next_tiles(i + 2, left)
         d.load_queries(i + 2, left)
         if refill == "late":
             d.refill(d.left, i + 2)
@@ -112,6 +115,7 @@ def mla_decode_sm90(k, s):
         d.pv(i + 1, d.right)
         d.pv(i, d.right, d.p_left)
         d.turn(i + 1, d.p_right)
+        d.next_tiles(i + 2, right)
         d.refill(d.right, i + 3)
         d.refill(d.right, i + 2)
         d.hold_queries(i + 3)

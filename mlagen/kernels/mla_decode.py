@@ -55,6 +55,16 @@ CONVERTERS = 128  # threads of a warpgroup that turns e4m3 into bf16
 RAW_WORDS = 16  # registers that each of them needs: 64 x 128 numbers
 QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
 FLOAT = 4  # bytes
+# What a block of several items holds of the next one, in an item's last pass.
+NEXT = (
+    ("sequence", "its number"),
+    ("behind", "tokens of the sequence before its last"),
+    ("first", "first tile of its range"),
+    ("end", "end of its range"),
+    ("kv_head", "its KV head"),
+    ("length", "keys of its sequence"),
+    ("reach", "keys left, as `valid`"),
+)
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
 # the rows, the distance to the next 64 columns is added.
 COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
@@ -248,21 +258,11 @@ class MlaDecode:
             self.supply["unseen"] = s.named(
                 "unseen", ".b32", 2, "keys at the end that this thread's two rows do not see"
             )
-        if self.persistent:
-            singles += [
-                (name, ".b32", f"of the next item: {what}")
-                for name, what in (
-                    ("sequence", "its number"),
-                    ("behind", "tokens before the sequence's last"),
-                    ("first_tile", "first tile of its range"),
-                    ("end_tile", "end of its range"),
-                    ("reach", "keys left, as `valid`"),
-                )
-            ]
-        if self.persistent and k.num_kv_heads > 1:
-            singles.append(("kv_head", ".b32", "of the next item: its KV head"))
         for name, type, why in singles:
             self.supply[name] = s.named(name, type, 1, why)[0]
+        for name, why in NEXT if self.persistent else ():
+            made = s.named(f"next_{name}", ".b32", 1, f"of the next item: {why}")
+            self.supply[name] = made[0]
         self.supply |= {
             "k": k,
             "feed": feed,
@@ -301,10 +301,15 @@ class MlaDecode:
             self._record("next_item", tile, role=role, domain="first", ahead="seeks")
 
     def next_keys(self, tile: Tile, role: WarpRole) -> None:
-        """How many tiles the next item has and where the first two are, on their way. What is
-        fetched from here on is that item's."""
+        """How many keys the next item has and where its first two tiles are, on their way."""
         if self.persistent:
             self._record("next_keys", tile, role=role, domain="first", ahead="seeks",
+                         **self._counted(role))  # fmt: skip
+
+    def next_tiles(self, tile: Tile, role: WarpRole) -> None:
+        """How many tiles the next item has. What is fetched from here on is that item's."""
+        if self.persistent:
+            self._record("next_tiles", tile, role=role, domain="first", ahead="seeks",
                          **self._counted(role))  # fmt: skip
 
     def load_queries(self, tile: Tile, role: WarpRole) -> None:

@@ -66,8 +66,9 @@ def of_items(text, counts):
     exist: one path, which the audit follows to its end."""
     instead = {
         "sub.u32 %items, %end, %t;": f"mov.u32 %items, {len(counts)};",
-        "mov.u32 %valid0, %reach0;": "mov.u32 %valid0, 1000000;",
-        "mov.u32 %first, %first_tile0;": "mov.u32 %first, 0;",
+        "mov.u32 %valid0, %next_reach0;": "mov.u32 %valid0, 1000000;",
+        "mov.u32 %ahead0, %next_first0;": "mov.u32 %ahead0, 0;",
+        "add.u32 %ahead1, %next_first0, 1;": "mov.u32 %ahead1, 1;",
         "ld.param.u32 %pages, [max_pages];": "mov.u32 %pages, 1000000;",
         "div.u32 %entries0, %entries0, 64;": "mov.u32 %entries0, 1000000;",
     }

@@ -287,7 +287,7 @@ def test_a_defect_is_seen(old, new):
     "old, new",
     [
         # Keys of the item before; a phase that is that of its Q, of its odd tile.
-        ("mov.u32 %valid0, %reach0;", "max.u32 %valid0, %reach0, 194;"),
+        ("mov.u32 %valid0, %next_reach0;", "max.u32 %valid0, %next_reach0, 194;"),
         ("xor.b32 %left_own, %left_own, 1;", ""),
         ("xor.b32 %right_turn11, %right_turn11, 1;\n    bra RIGHT_END;", "bra RIGHT_END;"),
     ],
