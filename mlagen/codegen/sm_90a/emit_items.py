@@ -158,26 +158,28 @@ class ItemEmitter(Emitter):
         behind: int | None = None,
     ) -> None:
         """Operations of a pass, with their tiles. What they fetch from tile `behind` on is the next
-        item's: each run of these for one tile is left out where that item does not have it."""
+        item's: each run of these for one tile is left out where that item does not have it. Matrix
+        groups are waited for either way, between such runs."""
         stream = loop.stream
         index_of = {id(op): index for index, op in enumerate(loop.cluster.steps)}
+        waits = 0
 
-        def guard(step: tuple[Operation, int]) -> int | None:
+        def guard(step: tuple[Operation, int]) -> tuple[int | None, int]:
+            nonlocal waits
             op, tile = step
-            fetched = behind is not None and op.ahead == "fetches" and tile >= behind
-            return tile - behind if fetched and behind is not None else None
+            waits += (where, index_of[id(op)]) in loop.groups
+            if behind is None or op.ahead != "fetches" or tile < behind:
+                return None, waits
+            return tile - behind, waits
 
-        for tile, run in groupby(steps, key=guard):
-            skipped = f"{stream.role.name.upper()}_SKIP{len(self.lines)}"
+        for (tile, _), run in groupby(steps, key=guard):
             held = list(run)
+            self._group_wait(loop, where, index_of[id(held[0][0])], held[0][0])
+            skipped = f"{stream.role.name.upper()}_SKIP{len(self.lines)}"
             if tile is not None:
-                for op, _ in held:  # whether it is left out or not
-                    self._group_wait(loop, where, index_of[id(op)], op)
                 self._code(stream, f"setp.le.u32 %done, %coming, {tile};", f"@%done bra {skipped};",
                            section=where)  # fmt: skip
             for op, at in held:
-                if tile is None:
-                    self._group_wait(loop, where, index_of[id(op)], op)
                 self._operation(stream, op, cursors[id(op)], where, Binding(at, at == 0))
             if tile is not None:
                 self._code(stream, f"{skipped}:")
