@@ -20,6 +20,10 @@ earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tile
 third warpgroup, turns it into bf16 in place, in the order in which slots become free; of rope-aware
 rows it also brings in the scales.
 
+With `persistent` a block takes one such item after another. What is looked up or fetched for a tile
+behind an item's last one is the next item's, and its Q comes when both have their last scores;
+`each_item`, passes and epilogue are an item's.
+
 Barrier phases, named barriers, proxy fences and the number of matrix groups in flight are derived,
 and that no tile is overwritten too early is proved.
 """
@@ -72,13 +76,11 @@ def mla_decode_sm90(k, s):
         d.clean(i, left)
         d.rescale(i)
         d.pv(i, d.left)
+        d.next_tiles(i + 2, left)
         if refill == "early":
-            d.next_tiles(i + 2, left)
             d.refill(d.left, i + 2)
         d.follow(i + 1)
         d.publish(i, d.p_left)
-        if refill == "late":
-            d.next_tiles(i + 2, left)
         d.load_queries(i + 2, left)
         if refill == "late":
             d.refill(d.left, i + 2)

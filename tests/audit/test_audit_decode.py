@@ -62,8 +62,8 @@ def test_several_items_a_block(fields, tmp_path):
 
 
 def of_items(text, counts):
-    """The kernel's text where each block has items of so many tiles, all of them whole, in pages that
-    exist: one path, which the audit follows to its end."""
+    """The kernel's text where each block has items of so many tiles, all of them whole, in pages
+    that exist: one path, which the audit follows to its end."""
     instead = {
         "sub.u32 %items, %end, %t;": f"mov.u32 %items, {len(counts)};",
         "mov.u32 %valid0, %next_reach0;": "mov.u32 %valid0, 1000000;",

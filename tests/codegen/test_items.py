@@ -174,6 +174,7 @@ def test_what_a_loop_cannot_run_on_with(made):
     refused(early, r"what is ahead is for the tiles of the next pass, i\+2 .. i\+3")
     late = [replace(op, tile=op.tile + 2) if op.name == "qk" else op for op in left.loop]
     refused(late, "begun more than one pass ahead")
+    refused([op for op in left.loop if op.ahead != "seeks"], "nothing in its loop seeks the next")
     handoffs = made.smem.handoffs
     released = replace(handoffs["cache 0"], releases=8)
     smem = replace(made.smem, handoffs={**handoffs, "cache 0": released})

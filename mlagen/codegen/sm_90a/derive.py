@@ -82,6 +82,13 @@ def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
             )
     if loop.edge.low or max(map(offset, stream.loop)) >= 2 * step:
         raise ScheduleError(f"{where}: its tiles are begun more than one pass ahead")
+    if stream.role.single:
+        raise ScheduleError(f"{where} is a single thread; all of a block meet behind an empty item")
+    if not any(op.ahead == "seeks" for op in stream.loop):
+        raise ScheduleError(
+            f"{where}: nothing in its loop seeks the next item",
+            hint='every role counts its own tiles: an operation with ahead="seeks"',
+        )
     for op in stream.loop:
         if op.ahead and not step <= offset(op) < 2 * step:
             raise ScheduleError(
