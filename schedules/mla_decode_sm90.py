@@ -20,11 +20,15 @@ earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tile
 third warpgroup, turns it into bf16 in place, in the order in which slots become free; of rope-aware
 rows it also brings in the scales.
 
+With `persistent` a block takes one such item after another. What is looked up or fetched for a tile
+behind an item's last one is the next item's, and its Q comes when both have their last scores;
+`each_item`, passes and epilogue are an item's.
+
 Barrier phases, named barriers, proxy fences and the number of matrix groups in flight are derived,
 and that no tile is overwritten too early is proved.
 """
 
-from mlagen.dsl import epilogue, prologue, schedule, tiles
+from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 from mlagen.kernels.mla_decode import MlaDecode
 from mlagen.problem import MlaDecodeConfig
 
@@ -32,9 +36,13 @@ from mlagen.problem import MlaDecodeConfig
 @schedule(problem=MlaDecodeConfig, target="sm_90a")
 def mla_decode_sm90(k, s):
     converted = k.cache_dtype != "bf16"
+    persistent = s.choice("persistent", *((0,) if converted or k.dtype != "bf16" else (0, 1)),
+                          comment="blocks take one work item after another (all bf16)")  # fmt: skip
+    # Of small pages a thread looks up several a tile: with more items no registers are left.
+    few = converted or (persistent and k.page_size < 64)
     boxes = s.choice("boxes", *((2,) if converted else (2, 1, 4)),
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
-    held = s.choice("held", *((1,) if converted else (2, 1)),
+    held = s.choice("held", *((1,) if few else (2, 1)),
                     comment="tiles of 64 columns of Q in registers")  # fmt: skip
     refill = s.choice("left_refill", *(("early", "late") if converted else ("late", "early")),
                       comment="before the left one hands over its P, or behind it")  # fmt: skip
@@ -51,28 +59,34 @@ def mla_decode_sm90(k, s):
     left = s.role("left", warpgroups=1, registers=split[0])
     right = s.role("right", warpgroups=1, registers=split[1])
     feeder = s.role("feeder", warpgroups=1, registers=split[2]) if converted else None
-    d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=held, evict=evict)
+    d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=held, evict=evict,
+                  persistent=bool(persistent))  # fmt: skip
 
     with prologue(left):
         d.place(left)
+    with each_item(left):
+        d.begin(left)
         d.clear()
     for i in tiles(left, step=2):
+        d.next_item(i + 2, left)
         d.row_maximum(i)
         d.maximum(i, d.max_left, fresh=True)
         d.exponent(i)
+        d.next_keys(i + 2, left)
         d.clean(i, left)
         d.rescale(i)
         d.pv(i, d.left)
+        d.next_tiles(i + 2, left)
         if refill == "early":
             d.refill(d.left, i + 2)
-            d.load_queries(i + 2, left)
         d.follow(i + 1)
         d.publish(i, d.p_left)
+        d.load_queries(i + 2, left)
         if refill == "late":
-            d.load_queries(i + 2, left)
             d.refill(d.left, i + 2)
         d.rescale(i + 1)
         d.pv(i + 1, d.left, d.p_right)
+        d.load_held(i + 2, left)
         d.hold_queries(i + 2)
         d.qk(i + 2, d.left, first=True)
         d.refill(d.left, i + 3)
@@ -83,24 +97,30 @@ def mla_decode_sm90(k, s):
     with epilogue(left):
         d.give_sum(d.sum_left)
         d.finish(d.sum_right, left)
+        d.leave(left)
 
     with prologue(right):
         d.place(right)
+    with each_item(right):
+        d.begin(right)
         d.clear()
     for i in tiles(right, step=2):
+        d.next_item(i + 2, right)
         d.row_maximum(i + 1)
         d.heed(i)
         d.maximum(i + 1, d.max_right, fresh=False)
         d.exponent(i + 1)
+        d.next_keys(i + 2, right)
         d.clean(i + 1, right)
         d.publish(i + 1, d.p_right)
         d.rescale(i)
         d.pv(i + 1, d.right)
         d.pv(i, d.right, d.p_left)
         d.turn(i + 1, d.p_right)
+        d.next_tiles(i + 2, right)
         d.refill(d.right, i + 3)
         d.refill(d.right, i + 2)
-        d.hold_queries(i + 2)
+        d.hold_queries(i + 3)
         d.qk(i + 3, d.right, first=True)
         d.qk(i + 3, d.left, first=False)
         if ahead:
@@ -109,6 +129,7 @@ def mla_decode_sm90(k, s):
     with epilogue(right):
         d.give_sum(d.sum_right)
         d.finish(d.sum_left, right)
+        d.leave(right)
 
     if feeder:
         with prologue(feeder):

@@ -63,8 +63,8 @@ def loop_bounds(loop: Sequence[Cluster], period: int, step: int = 1) -> Bounds:
             last.append(-offset - 1)
             # Steady code is rendered for a tile that is not the first.
             special = operation.domain in ("first", "rest") or operation.first_differs
-            low.append(int(special) - offset)
-            if operation.domain != "first":
+            low.append((2 if operation.domain == "second" else int(special)) - offset)
+            if operation.domain not in ("first", "second"):
                 high.append(offset)
     up, down = -(-max(low) // step) * step, min(first) // step * step
     return Bounds(up, max(high), down, max(last), period, step)

@@ -37,7 +37,9 @@ class Knobs:
         if not match:
             raise ConfigError(
                 f"knob {name}={value!r} is not among its choices",
-                hint="choices: " + ", ".join(str(choice) for choice in choices),
+                hint="choices: "
+                + ", ".join(str(choice) for choice in choices)
+                + (f"; {comment}" if comment else ""),
             )
         self.values[name] = match[0]
         return match[0]

@@ -36,14 +36,16 @@ class Binding:
 class Operation:
     """One operation of a cluster.
 
-    `domain`: "every" tile in [0, N); "first": only tile 0; "rest": every tile but 0; "empty":
-    outside the loop, only when there is no tile at all.
+    `domain`: "every" tile in [0, N); "first": only tile 0; "second": only tile 1; "rest": every
+    tile but 0; "empty": outside the loop, only when there is no tile at all.
     `context(binding)` supplies the template's operands. `first_differs` says that tile 0 is
     rendered differently. `guarded`: the template skips itself with a branch, so it cannot be woven.
     `leaves`: the template may branch to `{{ exit }}`, where the workgroup ends; in a prologue.
     `asynchronous`: it issues one group of matrix instructions that completes later.
     `joins`: its role's warps meet at a barrier before it, and behind what it wrote.
     `roles`: names of the roles whose code it is in; empty: all of them.
+    `ahead`: in a persistent pipeline schedule, the last pass of an item does it for the first tiles
+    of the next one. It "seeks" that item, which there may not be, or "fetches" tiles of it.
     """
 
     name: str
@@ -53,13 +55,14 @@ class Operation:
     defines: tuple[Value, ...] = ()
     uses: tuple[Value, ...] = ()
     access: Access | None = None
-    domain: Literal["every", "first", "rest", "empty"] = "every"
+    domain: Literal["every", "first", "second", "rest", "empty"] = "every"
     first_differs: bool = False
     guarded: bool = False
     leaves: bool = False
     asynchronous: bool = False
     joins: bool = False
     roles: tuple[str, ...] = ()
+    ahead: Literal["", "seeks", "fetches"] = ""
     line: int = 0
 
     def belongs(self, role: str) -> bool:
@@ -69,8 +72,8 @@ class Operation:
     def present(self, i: int, n: int) -> bool:
         """Whether the operation exists in iteration `i` of a loop over `n` tiles."""
         tile = i + (self.tile.offset if self.tile else 0)
-        if self.domain == "first":
-            return tile == 0 and n > 0
+        if self.domain in ("first", "second"):
+            return tile == (self.domain == "second") and tile < n
         low = 1 if self.domain == "rest" else 0
         return low <= tile < n
 

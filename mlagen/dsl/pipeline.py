@@ -21,12 +21,25 @@ reads it; where the writer arrives and where the reader waits is derived.
         seesaw.publish(P0, i)
         seesaw.pv(P1, i + 1)
         copy(cache, i + 2)
+
+A block of a *persistent* kernel does one work item after another:
+
+    with prologue(left): ...                 # once a block: `%items`, how many there are
+    with each_item(left): ...                # what is of the item
+    for i in tiles(left, step=2):
+        seek(i + 2)                          # ahead: `%coming`, tiles of the next item
+        copy(cache, i + 2)                   # ahead: fetches
+    with epilogue(left): ...                 # what the item leaves
+
+Operations that are `ahead` run on into the next item: its first `step` tiles are fetched in the
+last pass of the item before, where tiles behind the end would be. So a tile that is fetched for a
+pass to come is written once, whosever it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mlagen.dsl.builder import Builder, Named, Section
@@ -37,7 +50,7 @@ from mlagen.dsl.signature import Signature
 from mlagen.dsl.smem import Smem
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.words import moved
-from mlagen.errors import ScheduleError, UnsupportedError
+from mlagen.errors import ScheduleError
 from mlagen.targets import SM_90A
 
 WARPGROUP = 4  # warps; wgmma and setmaxnreg act on whole warpgroups (PTX ISA)
@@ -85,6 +98,7 @@ class Stream:
     epilogue: tuple[Operation, ...]
     line: int
     step: int = 1
+    items: tuple[Operation, ...] = ()  # at the head of every work item of a persistent kernel
 
 
 @dataclass(frozen=True)
@@ -104,6 +118,7 @@ class PipelineSchedule:
     signature: Signature
     symbol: str  # of the entry
     line: int
+    persistent: bool = False  # whether a block does one work item after another
 
     @property
     def threads(self) -> int:
@@ -113,13 +128,17 @@ class PipelineSchedule:
 @dataclass
 class PipelineSpace:
     """What a pipeline schedule function is handed besides the problem. `symbol`: of the entry,
-    where it is not the schedule's name."""
+    where it is not the schedule's name. `persistent`: blocks do one work item after another. The
+    prologue sets `%items`, how many; an operation that seeks (`Operation.ahead`) sets `%coming`,
+    the tiles of the next one, 0 where `%items` is 0; `%tiles` is then set and `%items` counted down
+    by the generated code."""
 
     knobs: Knobs
     smem: Smem
     registers: dict[str, NamedRegisters] = field(default_factory=dict)
     signature: Signature | None = None
     symbol: str = ""
+    persistent: bool = False
     roles: list[WarpRole] = field(default_factory=list)
 
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
@@ -154,7 +173,7 @@ class PipelineBuilder(Builder):
     def __init__(self, author: ScheduleFunction) -> None:
         super().__init__(author)
         self.streams: dict[str, Stream] = {}
-        self.open: tuple[WarpRole, Literal["prologue", "loop", "epilogue"]] | None = None
+        self.open: tuple[WarpRole, Literal["prologue", "item", "loop", "epilogue"]] | None = None
         self.steps_of: dict[str, int] = {}
 
     def enter_loop(self, waves: Any, step: int) -> None:
@@ -168,11 +187,6 @@ class PipelineBuilder(Builder):
         self.open = (waves, "loop")
 
     def enter_section(self, name: Section, role: Any) -> None:
-        if name == "item":
-            raise UnsupportedError(
-                f"{self.file}:{self.line()}: each_item() has no code generator for this target",
-                hint="gfx950 has persistent kernels",
-            )
         if not isinstance(role, WarpRole):
             raise ScheduleError(f"{self.file}:{self.line()}: {name}() takes a role here")
         self.open = (role, name)
@@ -194,10 +208,24 @@ class PipelineBuilder(Builder):
             )
         role, section = self.open
         stream = self.streams.get(role.name) or Stream(role, (), (), (), step.line)
-        held = {"prologue": stream.prologue, "loop": stream.loop, "epilogue": stream.epilogue}
-        held[section] = (*held[section], step)
-        by = self.steps_of.get(role.name, 1)
-        self.streams[role.name] = Stream(role, **held, line=stream.line, step=by)
+        stream = replace(stream, step=self.steps_of.get(role.name, 1))
+        match section:
+            case "prologue":
+                stream = replace(stream, prologue=(*stream.prologue, step))
+            case "item":
+                stream = replace(stream, items=(*stream.items, step))
+            case "loop":
+                stream = replace(stream, loop=(*stream.loop, step))
+            case "epilogue":
+                stream = replace(stream, epilogue=(*stream.epilogue, step))
+        self.streams[role.name] = stream
+
+    def of_block(self, role: WarpRole, *, persistent: bool) -> Stream:
+        """The role's stream. Where a block has one item, what begins it is of the prologue."""
+        stream = self.streams[role.name]
+        if persistent:
+            return stream
+        return replace(stream, prologue=(*stream.prologue, *stream.items), items=())
 
 
 def release(handoff: Named, tile: Tile) -> Operation:
@@ -228,12 +256,13 @@ def _pipelined(
         problem=problem,
         knobs=dict(chosen.values),
         declared=dict(chosen.declared),
-        streams=tuple(builder.streams[role.name] for role in space.roles),
+        streams=tuple(builder.of_block(role, persistent=space.persistent) for role in space.roles),
         smem=space.smem,
         registers=tuple(space.registers.values()),
         signature=space.signature,
         symbol=space.symbol or builder.author.name,
         line=builder.author.line,
+        persistent=space.persistent,
     )
 
 

@@ -103,6 +103,11 @@ class Message:
     consumer: str
     barrier: int
 
+    def overlaps(self, tile: TmaTile) -> bool:
+        """Whether it lies in place of a slot of `tile`."""
+        end = tile.base + tile.slots * tile.bytes
+        return self.base < end and tile.base < self.base + self.bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Scratch:

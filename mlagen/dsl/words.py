@@ -96,12 +96,16 @@ def prologue(role: Any = None) -> Any:
     return _section("prologue", role)
 
 
-def each_item() -> Any:
+def each_item(role: Any = None) -> Any:
     """Operations at the head of every work item of a persistent kernel: between the prologue, which
-    then runs once and sets `items` of `entry(items=True)`, and the tile loop, of whose tiles they
-    set the number. All waves meet before them, and LDS is free again. Loop and epilogue follow for
-    the item, then the next one comes."""
-    return _section("item", None)
+    then runs once, and the tile loop. Loop and epilogue follow for the item, then the next one
+    comes.
+
+    gfx950: the prologue sets `items` of `entry(items=True)`, these operations the number of tiles.
+    All waves meet before them, and LDS is free again. Pipeline schedules (`role`): see
+    `PipelineSpace.persistent`; in one whose blocks have one item they are a part of the
+    prologue."""
+    return _section("item", role)
 
 
 def epilogue(role: Any = None) -> Any:

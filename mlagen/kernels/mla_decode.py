@@ -37,11 +37,13 @@ from mlagen.dsl import (
     record,
 )
 from mlagen.dsl.smem import Message, Scratch, TmaTile
+from mlagen.errors import UnsupportedError
 from mlagen.kernels.mla_decode_feed import Feed
 from mlagen.kernels.mla_decode_signature import (
     COLUMNS,
     ROWS,
     SYMBOL,
+    can_persist,
     signature,
 )
 from mlagen.problem import MlaDecodeConfig
@@ -53,6 +55,16 @@ CONVERTERS = 128  # threads of a warpgroup that turns e4m3 into bf16
 RAW_WORDS = 16  # registers that each of them needs: 64 x 128 numbers
 QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
 FLOAT = 4  # bytes
+# What a block of several items holds of the next one, in an item's last pass.
+NEXT = (
+    ("sequence", "its number"),
+    ("behind", "tokens of the sequence before its last"),
+    ("first", "first tile of its range"),
+    ("end", "end of its range"),
+    ("kv_head", "its KV head"),
+    ("length", "keys of its sequence"),
+    ("reach", "keys left, as `valid`"),
+)
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
 # the rows, the distance to the next 64 columns is added.
 COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
@@ -66,6 +78,8 @@ class MlaDecode:
     and of those that the right one does; `boxes` tiles of 64 columns share a barrier. `held` tiles
     of 64 columns of Q, the rotary part among them, are operands in registers, the others in SMEM.
     `evict`: "first" of the L2 cache go rows that were copied by box, or as any others ("normal").
+    `persistent`: a block does one item after another, and fetches the next one's Q and first tiles
+    in an item's last pass. Raises UnsupportedError for problems without that form.
     """
 
     def __init__(
@@ -79,8 +93,15 @@ class MlaDecode:
         boxes: int,
         held: int,
         evict: Literal["normal", "first"] = "normal",
+        persistent: bool = False,
     ) -> None:
+        if persistent and not can_persist(k):
+            raise UnsupportedError(
+                f"persistent=1 with dtype={k.dtype}, cache_dtype={k.cache_dtype}",
+                hint="blocks take several items with bf16 queries over a bf16 cache",
+            )
         self.held, self.feeder = held, feeder
+        self.persistent = s.persistent = persistent
         self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
         # Whether rows of a block see different keys: those of several tokens.
         self.slanted = k.causal and k.q_len > 1
@@ -88,7 +109,8 @@ class MlaDecode:
         self._tiles(s, boxes)
         self._messages(s)
         self._registers(s, evict)
-        s.signature, s.symbol = signature(k, s.roles[-1].warps.stop * 32), SYMBOL
+        s.signature = signature(k, s.roles[-1].warps.stop * 32, persistent=persistent)
+        s.symbol = SYMBOL
         for handoff in (*self.left, *self.right, *self.raw.values()):
             bind(handoff, self._mover(handoff))
 
@@ -113,10 +135,11 @@ class MlaDecode:
             )
         )  # fmt: skip
         middle = self.value_parts // 2
-        self.staged = (
+        # In a persistent block the next item's Q comes there meanwhile.
+        self.staged = () if self.persistent else (
             s.smem.scratch("O left", *self.queries[:middle]),
             s.smem.scratch("O right", *self.queries[middle : self.value_parts]),
-        )
+        )  # fmt: skip
         self.raw: dict[str, Handoff] = {}
         self.left, self.right = (
             tuple(
@@ -172,6 +195,12 @@ class MlaDecode:
         self.max_right = s.smem.message("M right", rows, producer=right, consumer=left)
         self.sum_left = s.smem.message("l left", rows, producer=left, consumer=right)
         self.sum_right = s.smem.message("l right", rows, producer=right, consumer=left)
+        # In an item of one tile the left one hears nothing of the right one before its sums.
+        self.read = (
+            s.smem.message("l is read", 0, producer=right, consumer=left)
+            if self.persistent
+            else None
+        )
 
     def _registers(self, s: PipelineSpace, evict: str) -> None:
         k, feed = self.k, self.feed
@@ -231,9 +260,13 @@ class MlaDecode:
             )
         for name, type, why in singles:
             self.supply[name] = s.named(name, type, 1, why)[0]
+        for name, why in NEXT if self.persistent else ():
+            made = s.named(f"next_{name}", ".b32", 1, f"of the next item: {why}")
+            self.supply[name] = made[0]
         self.supply |= {
             "k": k,
             "feed": feed,
+            "item_bytes": ITEM_BYTES,
             "slanted": self.slanted,
             "float_bytes": FLOAT,
             "tile_rows": TILE,
@@ -243,21 +276,57 @@ class MlaDecode:
     # ---- before the loop --------------------------------------------------------------------
 
     def place(self, role: WarpRole) -> None:
-        """Which work item this block has, how many tiles, and where its first two tiles are."""
+        """Which work item this block has, how many tiles, and where its first two tiles are; where
+        it has several, which."""
+        more = {} if self.persistent else self._counted(role)
         self._record(
-            "place", None, role=role, item_bytes=ITEM_BYTES,
-            # `maximum` counts down before it looks.
-            count_from=(SLOTS - (role is self.roles[1])) * TILE, fetches=role is not self.feeder,
+            "place", None, role=role, template="place_block" if self.persistent else "",
             row_major_bits=hex(ROW_MAJOR),
-            column_major_bits=hex(COLUMN_MAJOR | self._apart // 16 << 16),
+            column_major_bits=hex(COLUMN_MAJOR | self._apart // 16 << 16), **more,
         )  # fmt: skip
 
+    def _counted(self, role: WarpRole) -> dict[str, Any]:
+        """What an item's beginning takes. `row_maximum` counts down before it looks."""
+        return {"count_from": (SLOTS - (role is self.roles[1])) * TILE,
+                "fetches": role is not self.feeder}  # fmt: skip
+
+    def begin(self, role: WarpRole) -> None:
+        """The item that was looked up ahead, where a block has several."""
+        if self.persistent:
+            self._record("begin", None, role=role)
+
+    def next_item(self, tile: Tile, role: WarpRole) -> None:
+        """Which work item is next, where a block has several: its record on its way."""
+        if self.persistent:
+            self._record("next_item", tile, role=role, domain="first", ahead="seeks")
+
+    def next_keys(self, tile: Tile, role: WarpRole) -> None:
+        """How many keys the next item has and where its first two tiles are, on their way."""
+        if self.persistent:
+            self._record("next_keys", tile, role=role, domain="first", ahead="seeks",
+                         **self._counted(role))  # fmt: skip
+
+    def next_tiles(self, tile: Tile, role: WarpRole) -> None:
+        """How many tiles the next item has. What is fetched from here on is that item's."""
+        if self.persistent:
+            self._record("next_tiles", tile, role=role, domain="first", ahead="seeks",
+                         **self._counted(role))  # fmt: skip
+
     def load_queries(self, tile: Tile, role: WarpRole) -> None:
-        """The block's 64 rows of Q, once, with the first tile; e4m3 becomes bf16 on the way. Rows
-        behind the item's own are of others or zero."""
-        handoffs = (self.query, self.query_held)
+        """The item's 64 rows of Q, once, with the first tile; e4m3 becomes bf16 on the way. Rows
+        behind the item's own are of others or zero. Without those of `load_held`."""
+        held = () if self.persistent else (self.query_held,)
+        self._load_queries(tile, role, self.query, *held)
+
+    def load_held(self, tile: Tile, role: WarpRole) -> None:
+        """The columns of Q that registers take. Where a block has several items, P of the one
+        before lies there."""
+        if self.persistent:
+            self._load_queries(tile, role, self.query_held)
+
+    def _load_queries(self, tile: Tile, role: WarpRole, *handoffs: Handoff) -> None:
         self._record(
-            "load_queries", tile, role=role, domain="first",
+            "load_queries", tile, role=role, domain="first", ahead="fetches",
             template="load_queries" if self.k.dtype == "bf16" else "read_queries",
             loads=[
                 (handoff, [(tile, COLUMNS * self.queries.index(tile)) for tile in handoff.tiles])
@@ -272,8 +341,9 @@ class MlaDecode:
         self._record("clear", None, defines=(Value("O"),))
 
     def hold_queries(self, tile: Tile) -> None:
-        """The last columns of Q to registers, when the first tile is on its way."""
-        self._record("hold_queries", tile, domain="first", tiles_=self.query_held.tiles,
+        """The last columns of Q to registers, when the role's first tile is on its way."""
+        self._record("hold_queries", tile, domain="second" if tile.offset % SLOTS else "first",
+                     tiles_=self.query_held.tiles,
                      uses=(Value(self.query_held.name),), defines=(Value("Q held"),))  # fmt: skip
 
     # ---- scores -----------------------------------------------------------------------------
@@ -370,7 +440,7 @@ class MlaDecode:
         for columns in half:
             copy(self.raw.get(columns.name, columns), tile)
         role = self.roles[half is self.right]
-        self._record("next_page", tile, index=tile.offset % SLOTS, role=role)
+        self._record("next_page", tile, index=tile.offset % SLOTS, role=role, ahead="fetches")
 
     def prefetch(self, half: tuple[Handoff, ...], tile: Tile) -> None:
         """The columns of `half` of the tile that is fetched a pass after `tile`, to the L2 cache.
@@ -414,15 +484,24 @@ class MlaDecode:
         self._record("give_sum", None, message=message, defines=(Value(message.name),))
 
     def finish(self, message: Message, role: WarpRole) -> None:
-        """O / l to memory, this warpgroup's columns, and LSE by the left one: O in bf16 by way of
-        SMEM, so that a warp writes a row at a time, or a part of it in fp32."""
+        """O / l to memory, this warpgroup's columns, and LSE by the left one: O in bf16, by way of
+        SMEM where that is free, so that a warp writes a row at a time, or a part of it in fp32."""
         index = self.roles.index(role)
-        staged, columns = self.staged[index], self.k.d_v // 2
+        staged = self.staged[index] if self.staged else None
         self._record(
             "finish", None, message=message, left=index == 0, role=role, staged=staged,
-            box_bytes=self.queries[0].bytes, first_column=index * columns,
-            uses=(Value(message.name), Value("O")), defines=(Value(staged.name),), joins=True,
+            box_bytes=self.queries[0].bytes, first_column=index * self.k.d_v // 2,
+            uses=(Value(message.name), Value("O")),
+            defines=(Value(staged.name),) if staged else (), joins=staged is not None,
         )  # fmt: skip
+
+    def leave(self, role: WarpRole) -> None:
+        """Where a block has several items, the right one tells that it has read the left one's
+        sums, which those of the next item overwrite."""
+        if self.read and role is self.roles[0]:
+            self._record("heard", None, template="turn", uses=(Value(self.read.name),))
+        elif self.read:
+            self._record("tell", None, template="turn", defines=(Value(self.read.name),))
 
     # ---- spelling ---------------------------------------------------------------------------
 
@@ -450,6 +529,7 @@ class MlaDecode:
             return self._operation(
                 "copy", tile, access=Access("copy", RingTile(handoff.name, tile)),
                 template=template, handoff=handoff, role=role, boxes=boxes,
+                ahead="" if template == "convert" else "fetches",
                 uses=(Value("raw"),) if template == "convert" else (),
                 places=self.supply["pages"][tile.offset % SLOTS],
                 later=self.supply["ahead"][tile.offset % SLOTS],
@@ -471,7 +551,8 @@ class MlaDecode:
         asynchronous: bool = False,
         joins: bool = False,
         guarded: bool = False,
-        domain: Literal["every", "first"] = "every",
+        domain: Literal["every", "first", "second"] = "every",
+        ahead: Literal["", "seeks", "fetches"] = "",
         template: str = "",
         **context: Any,
     ) -> Operation:
@@ -479,5 +560,5 @@ class MlaDecode:
         return Operation(
             name, f"mla_decode/{template or name}.ptx.j2", tile, lambda at: supply,
             defines=defines, uses=uses, access=access, asynchronous=asynchronous, joins=joins,
-            guarded=guarded, domain=domain,
+            guarded=guarded, domain=domain, ahead=ahead,
         )  # fmt: skip

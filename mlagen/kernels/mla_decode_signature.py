@@ -14,8 +14,14 @@ VECTOR = 16  # bytes that a thread loads at once
 SYMBOL = "mlagen_flash_fwd_splitkv_mla_kernel_sm90"
 
 
-def signature(k: MlaDecodeConfig, threads: int) -> Signature:
-    """One block a work item (`mlagen.problem.mla_decode_plan`).
+def can_persist(k: MlaDecodeConfig) -> bool:
+    """Whether there is a form whose blocks take several items."""
+    return k.dtype == k.cache_dtype == "bf16"
+
+
+def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> Signature:
+    """One block a work item (`mlagen.problem.mla_decode_plan`); `persistent`: several, those from
+    `shares[block]` to `shares[block + 1]`.
 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, a q of
     e4m3 and a cache of single rows by pointer; o
@@ -48,6 +54,7 @@ def signature(k: MlaDecodeConfig, threads: int) -> Signature:
             *pool,
             *((("q_scales", "pointer:fp32", "read"),) if k.rope_aware_queries else ()),
             ("items", "pointer:int32", "read"),
+            *((("shares", "pointer:int32", "read"),) if persistent else ()),
             ("block_table", "pointer:int32", "read"),
             ("cache_lengths", "pointer:int32", "read"),
             ("o", f"pointer:{k.output_dtype}", "write"),
@@ -58,6 +65,6 @@ def signature(k: MlaDecodeConfig, threads: int) -> Signature:
             ("lse_stride", "u32", "value"),
             ("scale_log2e", "f32", "value"),
         ),
-        grid=(("items", 1),),
+        grid=(("blocks" if persistent else "items", 1),),
         block=(threads, 1, 1),
     )

@@ -41,6 +41,8 @@ from mlagen.problem.mla_decode_inputs import (
 )
 from mlagen.problem.mla_decode_plan import H200_SMS
 
+UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -110,6 +112,7 @@ class MlaDecodeKernel:
         self.artifact = artifact
         self.config = MlaDecodeConfig.from_fields(manifest.problem)
         self.launcher: Launcher = launcher if launcher is not None else CudaLauncher()
+        self._persistent = any(arg.name == "shares" for arg in manifest.args)
         self._build_merge, self._memory = merge, memory
         self._merge: Artifact | None = None
         self._plans: dict[Any, MlaDecodePlan] = {}
@@ -153,7 +156,10 @@ class MlaDecodeKernel:
                     f"split_keys={split_keys}: this kernel has no merge kernel beside it",
                     hint="mlagen.build('mla_decode_sm90', ..) brings it",
                 )
-            blocks = 1  # where nothing runs at once, splitting never pays
+            if self._persistent:
+                split_keys = UNSPLIT
+            else:
+                blocks = 1  # where nothing runs at once, splitting never pays
         if memory is None:
             memory = self._memory if self._memory is not None else TorchMemory(device)
         return make_plan(
@@ -165,6 +171,7 @@ class MlaDecodeKernel:
             blocks=blocks,
             split_keys=split_keys,
             room=None if room is None else as_host("room", room),
+            persistent=self._persistent,
         )
 
     def _usual_plan(self, q: Any, batch: int, max_pages: int) -> MlaDecodePlan:
@@ -491,7 +498,13 @@ class MlaDecodeKernel:
         scale: float,
         stored: Stored,
     ) -> list[Launch]:
+        if self._persistent is (plan.shares is None):
+            raise ConfigError(
+                f"the plan is {'not ' * self._persistent}for blocks that take several items",
+                hint="kernel.plan(lengths, ..) of this kernel makes one",
+            )
         work = {"partial_o": plan.partial_o, "partial_lse": plan.partial_lse}
+        shares = {} if plan.shares is None else {"shares": plan.shares}
         numbers: dict[str, int | float] = {
             "max_pages": max_pages,
             "num_blocks": num_blocks,
@@ -503,9 +516,9 @@ class MlaDecodeKernel:
         launches = [
             Launch(
                 self.artifact,
-                {**tensors, "items": plan.items, **work},
+                {**tensors, "items": plan.items, **shares, **work},
                 {name: value for name, value in numbers.items() if name in named},
-                {"items": int(plan.items.shape[0])},
+                plan.grid,
             )
         ]
         if plan.merges is not None:

@@ -30,13 +30,13 @@ class PlanTensors:
     merges: Any  # int32 [merge room, 8]; None where no plan in this room splits
     partial_o: Any  # fp32 [slots, 64, 512]
     partial_lse: Any  # fp32 [slots, 64]
+    shares: Any = field(default=None, kw_only=True)  # int32 [blocks + 1] of persistent blocks
 
     @property
     def key(self) -> Any:
         """Equal for plans with the same tensors; None where torch did not make them."""
         tensors = [self.items, self.partial_o, self.partial_lse]
-        if self.merges is not None:
-            tensors.append(self.merges)
+        tensors += [tensor for tensor in (self.merges, self.shares) if tensor is not None]
         try:
             return self.batch, self.tokens, *((t.data_ptr(), *fact(t)) for t in tensors)
         except AttributeError:
@@ -52,6 +52,14 @@ class PlanTensors:
     def lse_stride(self) -> int:
         """Elements of lse from head to head."""
         return self.config.q_len if self.tokens is None else self.tokens
+
+    @property
+    def grid(self) -> dict[str, int]:
+        """What the decode kernel's blocks are as many as: its items, or itself where it has
+        shares."""
+        if self.shares is None:
+            return {"items": int(self.items.shape[0])}
+        return {"blocks": int(self.shares.shape[0]) - 1}
 
 
 @dataclass(eq=False)
@@ -104,7 +112,7 @@ class MlaDecodePlan(PlanTensors):
         the plan's room does not suffice; `kernel.plan(.., room=..)` sets it."""
         work = plan_work(
             self.config, lengths, q_lens=self.q_lens, blocks=self.blocks,
-            split_keys=self.split_keys,
+            split_keys=self.split_keys, persistent=self.shares is not None,
         )  # fmt: skip
         if len(work.splits) != self.batch:
             raise ConfigError(f"{len(work.splits)} lengths for a plan of {self.batch} sequences")
@@ -121,6 +129,8 @@ class MlaDecodePlan(PlanTensors):
         self.memory.write(self.items, padded(work.items, int(self.items.shape[0])))
         if self.merges is not None:
             self.memory.write(self.merges, padded(work.merges, int(self.merges.shape[0])))
+        if work.shares is not None:
+            self.memory.write(self.shares, work.shares)
         self.work = work
 
 
@@ -134,12 +144,17 @@ def make_plan(
     blocks: int,
     split_keys: int | None,
     room: Sequence[int] | Any | None,
+    persistent: bool,
 ) -> MlaDecodePlan:
-    """The plan with its tensors; see `MlaDecodeKernel.plan`."""
+    """The plan with its tensors; see `MlaDecodeKernel.plan`. `persistent`: for blocks that take
+    several items."""
     tokens = None if q_lens is None else tuple(int(n) for n in q_lens)
 
     def planned(keys: Any) -> MlaDecodeWork:
-        return plan_work(config, keys, q_lens=tokens, blocks=blocks, split_keys=split_keys)
+        return plan_work(
+            config, keys, q_lens=tokens, blocks=blocks, split_keys=split_keys,
+            persistent=persistent,
+        )  # fmt: skip
 
     work = planned(lengths)
     items, merges, slots = len(work.items), len(work.merges), work.slots
@@ -160,6 +175,7 @@ def make_plan(
         merges=memory.upload(padded(work.merges, merges)) if merges else None,
         partial_o=memory.empty((max(slots, 1), BLOCK_ROWS, config.d_v), "fp32"),
         partial_lse=memory.empty((max(slots, 1), BLOCK_ROWS), "fp32"),
+        shares=None if work.shares is None else memory.upload(work.shares),
         memory=memory,
         blocks=blocks,
         split_keys=split_keys,

@@ -100,7 +100,7 @@ def mla_decode(
         out, lse = DECODE(*arguments, scale, mask, kv_scale, q_scale, kv_scales, q_scales)
     else:
         out, lse = DECODE_PLANNED(
-            *arguments, plan.items, plan.merges, plan.partial_o, plan.partial_lse,
+            *arguments, plan.items, plan.merges, plan.shares, plan.partial_o, plan.partial_lse,
             plan.config.q_len, scale, plan.config.mask, kv_scale, q_scale, kv_scales,
             q_scales,
         )  # fmt: skip
@@ -136,9 +136,9 @@ def _decode(
 
 
 def _planned(
-    q: Any, kv_cache: Any, table: Any, lengths: Any, items: Any, merges: Any, partial_o: Any,
-    partial_lse: Any, q_len: int, scale: float, mask: str, kv_scale: float, q_scale: float,
-    kv_scales: Any = None, q_scales: Any = None,
+    q: Any, kv_cache: Any, table: Any, lengths: Any, items: Any, merges: Any, shares: Any,
+    partial_o: Any, partial_lse: Any, q_len: int, scale: float, mask: str, kv_scale: float,
+    q_scale: float, kv_scales: Any = None, q_scales: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q_len)
     known = _PLANS.get(items.data_ptr())
@@ -159,6 +159,7 @@ def _planned(
         merges=merges,
         partial_o=partial_o,
         partial_lse=partial_lse,
+        shares=shares,
     )
     return kernel(
         q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
@@ -199,6 +200,6 @@ DECODE = _registered("mla_decode", _decode, f"({_TENSORS}, {_NUMBERS}) -> (Tenso
 DECODE_PLANNED = _registered(
     "mla_decode_planned",
     _planned,
-    f"({_TENSORS}, Tensor items, Tensor? merges, Tensor(a!) partial_o, Tensor(b!) partial_lse, "
-    f"int q_len, {_NUMBERS}) -> (Tensor, Tensor)",
+    f"({_TENSORS}, Tensor items, Tensor? merges, Tensor? shares, Tensor(a!) partial_o, "
+    f"Tensor(b!) partial_lse, int q_len, {_NUMBERS}) -> (Tensor, Tensor)",
 )

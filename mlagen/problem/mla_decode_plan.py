@@ -7,7 +7,8 @@ of tiles, and takes one block of threads. Items that are a part of their row blo
 results in *slots*, which a merge adds up.
 
 Items are in descending order of their work, row blocks of the same keys side by side: blocks are
-started in this order as others end, which deals the work out evenly (longest first).
+started in this order as others end, which deals the work out evenly (longest first). Where blocks
+are persistent, the plan deals the items out itself: `mlagen.problem.mla_decode_shares`.
 
 The last split of a sequence has no end: a plan is right for any lengths, whatever those that it was
 made for. Only how even it is depends on them.
@@ -15,7 +16,7 @@ made for. Only how even it is depends on them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from mlagen.errors import ConfigError
 from mlagen.problem.mla_decode import TILE, MlaDecodeConfig
 from mlagen.problem.mla_decode_even import boundaries, even_counts
+from mlagen.problem.mla_decode_shares import Cut, cut_shares, deal
 
 Ints = npt.NDArray[np.int64]
 Ints32 = npt.NDArray[np.int32]
@@ -47,31 +49,21 @@ SPLITS_OF_WARPS = ((4, 0), (16, 2))
 OPEN_END = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class RowBlock:
-    """Query rows that one block of threads computes."""
-
-    sequence: int
-    kv_head: int
-    query_row: int  # in q seen as [tokens * H, 576]
-    rows: int
-    above: int  # rows of the sequence before the first
-    behind: int  # tokens of the sequence before its last, those that a causal mask tells apart
-    lse_at: int
-
-
 @dataclass(frozen=True, eq=False)
 class MlaDecodeWork:
     """The work of one call: `items` int32 [items, 12], `merges` int32 [merges, 8], the number of
     slots, and of each sequence the first tile of each split. `lse_stride`: from head to head.
 
-    A merge is a block's share of a row block: lines, each half a row, that follow each other."""
+    A merge is a block's share of a row block: lines, each half a row, that follow each other.
+    `shares`: of persistent blocks, int32 [blocks + 1], block b's items are those from shares[b] to
+    shares[b + 1]."""
 
     items: Ints32
     merges: Ints32
     slots: int
     splits: tuple[tuple[int, ...], ...]
     lse_stride: int
+    shares: Ints32 | None = None
 
 
 def plan_work(
@@ -81,13 +73,15 @@ def plan_work(
     q_lens: Sequence[int] | npt.NDArray[Any] | None = None,
     blocks: int = H200_SMS,
     split_keys: int | None = None,
+    persistent: bool = False,
 ) -> MlaDecodeWork:
     """The work of a call for sequences of `lengths` keys.
 
     `q_lens`: new tokens of each sequence, 0 .. q_len, where q is packed as [tokens, H, 576] (and
     lse as [H, tokens]); without them each has q_len. `blocks`: blocks of threads that run at once,
     one an SM. `split_keys`: split every so many keys, a multiple of 64, instead of evenly: the same
-    row then gets the same bits whatever else is in the batch.
+    row then gets the same bits whatever else is in the batch. `persistent`: for blocks that take
+    several items, as many blocks as there are.
 
     Raises ConfigError for lengths, tokens and numbers that do not fit.
     """
@@ -101,34 +95,62 @@ def plan_work(
         raise ConfigError(f"{len(keys)} lengths, but q_lens of {len(tokens)} sequences")
     if blocks < 1:
         raise ConfigError(f"blocks={blocks} is not at least 1")
-    splits = _splits(config, keys, tokens, blocks, split_keys)
-    starts = np.concatenate([[0], np.cumsum(tokens)])
     packed = q_lens is not None
-    groups: list[tuple[int, list[list[int]]]] = []  # work and items that belong side by side
-    merges: list[Ints] = []
-    slots = 0
-    for sequence, own in enumerate(splits):
-        ends = [*own[1:], OPEN_END]
-        tiles = -(-int(keys[sequence]) // TILE)
-        of_split: list[list[list[int]]] = [[] for _ in own]
-        for block in _row_blocks(config, sequence, starts, packed):
-            head = [block.sequence, block.query_row, block.rows, block.above, block.behind]
-            for index, (first, end) in enumerate(zip(own, ends, strict=True)):
-                slot = slots + index if len(own) > 1 else -1
-                of_split[index].append([*head, first, end, slot, block.lse_at, block.kv_head, 0, 0])
-            if len(own) > 1:
-                merges.append(_merges_of(block, slots, len(own)))
-                slots += len(own)
-        for first, end, items in zip(own, ends, of_split, strict=True):
-            groups.append((max(min(end, tiles) - first, 0), items))
-    groups.sort(key=lambda group: -group[0])
-    rows = [item for _, items in groups for item in items]
+    of_sequence, templates = _row_blocks(config, tokens)
+    low, tiles = _tiles(config, keys, tokens)
+    cut: Cut | None = None
+    if split_keys is not None:
+        splits = _fixed_splits(low, tiles, split_keys)
+    else:
+        splits, cut = _splits(config, low, tiles, of_sequence, blocks, persistent=persistent)
+    # One piece a split of a sequence; in it, an item a row block.
+    counts = np.array([len(own) for own in splits], np.int64)
+    sequence = np.repeat(np.arange(len(keys)), counts)
+    first = np.array([tile for own in splits for tile in own], np.int64)
+    end = np.append(first[1:], 0)
+    end[np.cumsum(counts)[counts > 0] - 1] = OPEN_END
+    index, count = _within(counts), counts[sequence]
+    slots_of = np.where(counts > 1, of_sequence * counts, 0)
+    slot = np.where(count > 1, (np.cumsum(slots_of) - slots_of)[sequence] + index, -1)
+    work = np.maximum(np.minimum(end, -(-keys // TILE)[sequence]) - first, 0)
+    starts = np.cumsum(tokens) - tokens
+    query_row = starts * config.num_heads
+    lse_at = starts if packed else np.arange(len(keys)) * config.num_heads * config.q_len
+
+    def rows(piece: Ints, row_block: Ints) -> Ints:
+        """Items [.., 12] of pieces and row blocks."""
+        s = sequence[piece]
+        made = np.zeros((len(piece), ITEM_INTS), np.int64)
+        above, height, kv_head = templates[tokens[s], row_block].T
+        many = count[piece] > 1
+        for column, values in enumerate((
+            s, query_row[s] + above, height, above, tokens[s] - 1, first[piece], end[piece],
+            slot[piece] + np.where(many, row_block * count[piece], 0), lse_at[s], kv_head,
+        )):  # fmt: skip
+            made[:, column] = values
+        return made
+
+    order = np.argsort(-work, kind="stable")
+    shares = None
+    if cut is not None:
+        piece, row_block, shares = cut.items(blocks)
+    else:
+        each = of_sequence[sequence[order]]
+        piece, row_block = np.repeat(order, each), _within(each)
+        if persistent:
+            moved, shares = deal(each, work[order], blocks)
+            piece, row_block = piece[moved], row_block[moved]
+    parted = np.flatnonzero(counts > 1)
+    firsts = np.cumsum(counts) - counts
+    each = of_sequence[parted]
+    merged = rows(np.repeat(firsts[parted], each), _within(each))
     return MlaDecodeWork(
-        np.array(rows, np.int32).reshape(-1, ITEM_INTS),
-        np.concatenate([np.zeros((0, MERGE_INTS), np.int64), *merges]).astype(np.int32),
-        slots,
+        rows(piece, row_block).astype(np.int32),
+        _merges(merged, np.repeat(counts[parted], each)).astype(np.int32),
+        int(slots_of.sum()),
         splits,
-        int(starts[-1]) if packed else config.q_len,
+        int(tokens.sum()) if packed else config.q_len,
+        shares,
     )
 
 
@@ -143,36 +165,47 @@ def _counts(name: str, values: Any, least: int, most: int) -> Ints:
     return found
 
 
-def _row_blocks(
-    config: MlaDecodeConfig, sequence: int, starts: Ints, packed: bool
-) -> Iterator[RowBlock]:
-    """The row blocks of a sequence whose tokens in q are `starts[sequence] ..`."""
-    first, tokens = int(starts[sequence]), int(starts[sequence + 1] - starts[sequence])
-    heads = config.num_heads
-    lse_at = first if packed else sequence * heads * config.q_len
-    if config.num_kv_heads == 1:
-        runs = [(0, 0, tokens * heads)]
-    else:
-        runs = [
-            (kv_head, token * heads + kv_head * config.group, config.group)
-            for kv_head in range(config.num_kv_heads)
-            for token in range(tokens)
-        ]
-    for kv_head, above, count in runs:
-        for at in range(0, count, BLOCK_ROWS):
-            yield RowBlock(
-                sequence, kv_head, first * heads + above + at, min(count - at, BLOCK_ROWS),
-                above + at, tokens - 1, lse_at,
-            )  # fmt: skip
+def _row_blocks(config: MlaDecodeConfig, tokens: Ints) -> tuple[Ints, Ints]:
+    """Row blocks of each sequence, and what each of those of a sequence of so many tokens has:
+    [tokens, row blocks, 3], rows of the sequence before the first, rows, KV head."""
+    heads, many = config.num_heads, range(config.q_len + 1)
+    found: list[list[tuple[int, int, int]]] = []
+    for n in many:
+        runs = [(0, 0, n * heads)]
+        if config.num_kv_heads > 1:
+            runs = [
+                (kv_head, token * heads + kv_head * config.group, config.group)
+                for kv_head in range(config.num_kv_heads)
+                for token in range(n)
+            ]
+        found.append([
+            (above + at, min(rows - at, BLOCK_ROWS), kv_head)
+            for kv_head, above, rows in runs
+            for at in range(0, rows, BLOCK_ROWS)
+        ])  # fmt: skip
+    templates = np.zeros((len(many), max(map(len, found)), 3), np.int64)
+    for n, own in enumerate(found):
+        templates[n, : len(own)] = np.array(own, np.int64).reshape(-1, 3)
+    return np.array([len(own) for own in found])[tokens], templates
 
 
-def _merges_of(block: RowBlock, slot: int, splits: int) -> Ints:
-    """The merges [blocks, 8] of a row block whose parts are in `slot` and those behind it."""
-    share = next((log2 for most, log2 in SPLITS_OF_WARPS if splits <= most), 4)
-    first_lines = np.arange(0, block.rows * LINES_A_ROW, MERGE_WARPS >> share)
-    found = np.empty((len(first_lines), MERGE_INTS), np.int64)
-    found[:] = slot, splits, block.query_row, block.rows, block.above, block.lse_at, 0, share
-    found[:, 6] = first_lines
+def _within(counts: Ints) -> Ints:
+    """0 .. count - 1 for each count, one behind the other."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _merges(firsts: Ints, splits: Ints) -> Ints:
+    """The merges [blocks, 8] of row blocks with so many parts, of which `firsts` are the first."""
+    share = np.select([splits <= most for most, _ in SPLITS_OF_WARPS],
+                      [np.full_like(splits, log2) for _, log2 in SPLITS_OF_WARPS], 4)  # fmt: skip
+    lines = MERGE_WARPS >> share
+    each = -(-firsts[:, 2] * LINES_A_ROW // lines)
+    found = np.empty((int(each.sum()), MERGE_INTS), np.int64)
+    _, row, rows, above, _, _, _, slot, lse_at, *_ = firsts.T
+    of_block = (slot, splits, row, rows, above, lse_at, lines, share)
+    for column, values in enumerate(of_block):
+        found[:, column] = np.repeat(values, each)
+    found[:, 6] *= _within(each)
     return found
 
 
@@ -182,31 +215,48 @@ def merge_blocks(slots: int, row_blocks: int) -> int:
     return min(8 * slots, most * row_blocks)
 
 
-def _splits(
-    config: MlaDecodeConfig, keys: Ints, tokens: Ints, blocks: int, split_keys: int | None
-) -> tuple[tuple[int, ...], ...]:
-    """The first tile of each split of each sequence."""
-    low = np.zeros(len(keys), np.int64)  # tiles that a window hides
+def _tiles(config: MlaDecodeConfig, keys: Ints, tokens: Ints) -> tuple[Ints, Ints]:
+    """Tiles of each sequence that a window hides, and how many it sees."""
+    low = np.zeros(len(keys), np.int64)
     if config.window:
         low = np.maximum(keys - (tokens - 1) - config.window, 0) // TILE
-    tiles = np.maximum(-(-keys // TILE) - low, 0)
-    if split_keys is not None:
-        if split_keys < TILE or split_keys % TILE:
-            raise ConfigError(
-                f"split_keys={split_keys} is no positive multiple of {TILE}",
-                hint=f"tiles of {TILE} keys are not cut; 2048 is usual",
-            )
-        step = split_keys // TILE
-        ends = low + tiles
-        return tuple(
-            (0, *range((int(a) // step + 1) * step, int(b), step))
-            for a, b in zip(low, ends, strict=True)
-        )
-    per_sequence = np.array(
-        [sum(1 for _ in _row_blocks(config, 0, np.array([0, n]), False)) for n in tokens], np.int64
-    )
-    counts = even_counts(config, tiles, per_sequence, blocks)
+    return low, np.maximum(-(-keys // TILE) - low, 0)
+
+
+def _splits(
+    config: MlaDecodeConfig,
+    low: Ints,
+    tiles: Ints,
+    row_blocks: Ints,
+    blocks: int,
+    *,
+    persistent: bool,
+) -> tuple[tuple[tuple[int, ...], ...], Cut | None]:
+    """The first tile of each split of each sequence, and who has them where that is said."""
+    counts = cut = None
+    if not persistent or row_blocks.sum() <= blocks:
+        counts = even_counts(config, tiles, row_blocks, blocks)
+    if persistent and (counts is None or (counts * row_blocks).sum() > blocks):
+        cut = cut_shares(config, tiles, row_blocks, blocks)
+    if cut is not None:
+        return cut.splits(low), cut
+    if counts is None:
+        counts = even_counts(config, tiles, row_blocks, blocks)
     return tuple(
         (0, *(a + first for first in boundaries(n, count)))
         for a, n, count in zip(low.tolist(), tiles.tolist(), counts.tolist(), strict=True)
+    ), None
+
+
+def _fixed_splits(low: Ints, tiles: Ints, split_keys: int) -> tuple[tuple[int, ...], ...]:
+    """The first tile of each split of each sequence, every so many keys."""
+    if split_keys < TILE or split_keys % TILE:
+        raise ConfigError(
+            f"split_keys={split_keys} is no positive multiple of {TILE}",
+            hint=f"tiles of {TILE} keys are not cut; 2048 is usual",
+        )
+    step = split_keys // TILE
+    return tuple(
+        (0, *range((int(a) // step + 1) * step, int(b), step))
+        for a, b in zip(low, low + tiles, strict=True)
     )

@@ -6,6 +6,7 @@ import pytest
 from mlagen.artifact import write_artifact
 from mlagen.audit.ptx import audit_ptx, read_manifest
 from mlagen.codegen import build
+from mlagen.codegen.sm_90a.runs import every
 from mlagen.problem import MlaDecodeConfig, MlaDecodeMergeConfig
 
 FORMS = (
@@ -43,6 +44,70 @@ def test_choices_of_the_knobs(tmp_path):
     assert artifact.manifest.proof.status == "proved"
     report = audited(artifact, tmp_path)
     assert not report.findings, report.findings[:3]
+
+
+def several(fields):
+    artifact = build("mla_decode_sm90", MlaDecodeConfig(**fields), knobs={"persistent": 1})
+    manifest = artifact.manifest
+    assert manifest.proof.status == "proved" and not manifest.resources.vgpr_spills
+    return artifact
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [{"num_heads": 128}, {"num_heads": 40, "q_len": 2}], ids=str)
+def test_several_items_a_block(fields, tmp_path):
+    """As it is: of more paths than are followed, those of the first items of a block."""
+    report = audited(several(fields), tmp_path)
+    assert not report.findings, report.findings[:3]
+
+
+def of_items(text, counts):
+    """The kernel's text where each block has items of so many tiles, all of them whole, in pages
+    that exist: one path, which the audit follows to its end."""
+    instead = {
+        "sub.u32 %items, %end, %t;": f"mov.u32 %items, {len(counts)};",
+        "mov.u32 %valid0, %next_reach0;": "mov.u32 %valid0, 1000000;",
+        "mov.u32 %ahead0, %next_first0;": "mov.u32 %ahead0, 0;",
+        "add.u32 %ahead1, %next_first0, 1;": "mov.u32 %ahead1, 1;",
+        "ld.param.u32 %pages, [max_pages];": "mov.u32 %pages, 1000000;",
+        "div.u32 %entries0, %entries0, 64;": "mov.u32 %entries0, 1000000;",
+    }
+    lines = []
+    for line in text.splitlines():
+        lines.append(instead.get(line.strip(), line))
+        if line.strip() == "@%none mov.u32 %coming, 0;":
+            for index, tiles in enumerate(counts):
+                lines.append(f"setp.eq.u32 %none, %items, {len(counts) - index};")
+                lines.append(f"selp.b32 %coming, {tiles}, %coming, %none;")
+    assert {line.strip() for line in lines}.isdisjoint(instead)
+    return "\n".join(lines) + "\n"
+
+
+EVERY = every(range(7), 2)  # each number of tiles with code of its own behind each other
+SOME = 8  # items of a path that the audit follows to its end
+
+
+@pytest.mark.slow
+def test_items_of_all_numbers_of_tiles(tmp_path):
+    artifact = several({"num_heads": 128})
+    write_artifact(artifact, tmp_path)
+    beside = read_manifest(tmp_path / "manifest.json")
+    for first in range(0, len(EVERY) - 1, SOME - 1):
+        counts = EVERY[first : first + SOME]
+        report = audit_ptx(of_items(artifact.text, counts), beside=beside)
+        assert not report.findings, (counts, report.findings[:3])
+        # All was followed; none of these items has rows behind its sequence's end.
+        assert all("are on no path" in said for said in report.unchecked), report.unchecked
+    # The phase of Q, that of the odd slot, and the word that sums are read, each taken away.
+    text = of_items(artifact.text, (5, 4, 1, 0, 2, 3))
+    odd = "xor.b32 %right_turn11, %right_turn11, 1;\n    bra RIGHT_END;"
+    for old, new in (
+        ("xor.b32 %left_own, %left_own, 1;", ""),
+        (odd, "bra RIGHT_END;"),
+        ("bar.sync 9, 256;", ""),
+    ):
+        assert old in text
+        assert audit_ptx(text.replace(old, new), beside=beside, first=True).findings, old
 
 
 def test_the_merge_kernel(tmp_path):

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from mlagen.codegen.sm_90a.derive import derive, section
+from mlagen.codegen.sm_90a.derive import derive
 from mlagen.codegen.sm_90a.proof import prove_handoffs
+from mlagen.codegen.sm_90a.runs import section
 from mlagen.dsl import (
     Access,
     Operation,

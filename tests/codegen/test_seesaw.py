@@ -8,8 +8,9 @@ import pytest
 
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
-from mlagen.codegen.sm_90a.derive import WAITS, Loop, derive, looped
+from mlagen.codegen.sm_90a.derive import WAITS, derive, looped
 from mlagen.codegen.sm_90a.proof import prove_handoffs
+from mlagen.codegen.sm_90a.runs import Loop
 from mlagen.codegen.sm_90a.thin import plan
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.errors import CapacityError, ScheduleError, TemplateError

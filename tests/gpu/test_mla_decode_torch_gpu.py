@@ -58,7 +58,7 @@ def test_the_operator(fields: dict[str, Any]) -> None:
     torch.library.opcheck(torch.ops.mlagen.mla_decode.default, arguments, test_utils=checks)
     torch.library.opcheck(
         torch.ops.mlagen.mla_decode_planned.default,
-        (*tensors, plan.items, plan.merges, plan.partial_o, plan.partial_lse,
+        (*tensors, plan.items, plan.merges, plan.shares, plan.partial_o, plan.partial_lse,
          plan.config.q_len, *arguments[4:]),
         test_utils=checks,
     )  # fmt: skip

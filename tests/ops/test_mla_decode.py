@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import ml_dtypes
+import msgspec
 import numpy as np
 import pytest
 
@@ -219,6 +220,53 @@ def test_without_a_merge_kernel_nothing_is_split(artifact):
     assert kernel.plan([100_000]).work.slots == 0
     with pytest.raises(ConfigError, match="no merge kernel"):
         kernel.plan([100], split_keys=64)
+
+
+@pytest.fixture(scope="module")
+def persistent(make_artifact):
+    """A kernel whose blocks take several items."""
+    from mlagen.artifact import Arg
+
+    made = make(make_artifact, *ALL)
+    args = (*made.manifest.args, Arg("shares", 64, 8, "pointer", "read"))
+    return replace(made, manifest=msgspec.structs.replace(made.manifest, args=args))
+
+
+def test_persistent_blocks_get_their_shares(persistent, merge):
+    launcher = Recorder()
+    kernel = decode(persistent, launcher, merge)
+    plan = kernel.plan([9000, 100, 5], blocks=5, room=[20000] * 3)
+    shares = plan.shares
+    assert shares.shape == (6,) and shares.array.tolist() == plan.work.shares.tolist()
+    kernel(**tensors(), **outputs(), scale=0.25, plan=plan)
+    passed, _, sizes = launcher.calls[0]
+    assert passed["shares"] is shares and sizes == {"blocks": 5}
+    items = passed["items"].shape
+    for lengths in ([1, 2, 3], [20000, 20000, 20000], [64, 20000, 0]):
+        plan.update(lengths)
+        assert plan.shares is shares and plan.items.shape == items
+        assert shares.array.tolist() == plan.work.shares.tolist()
+        count = int(shares.array[-1])
+        assert np.array_equal(plan.items.array[:count], plan.work.items)
+
+
+def test_persistent_blocks_without_a_merge_or_a_plan(persistent):
+    launcher = Recorder()
+    kernel = decode(persistent, launcher)
+    work = kernel.plan([100_000, 5]).work
+    assert work.slots == 0 and np.diff(work.shares).max() == 1
+    kernel(**tensors(), **outputs(), scale=0.25)
+    assert launcher.calls[0][2] == {"blocks": 132}
+
+
+def test_plans_are_for_the_kernel_s_blocks(artifact, persistent, merge):
+    one, several = (decode(x, Recorder(), merge) for x in (artifact, persistent))
+    for kernel, other, words in (
+        (one, several, "plan is for blocks that take several items"),
+        (several, one, "plan is not for blocks that take several items"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            kernel(**tensors(), **outputs(), scale=0.25, plan=other.plan([100, 0, 5]))
 
 
 def test_a_plan_is_for_its_shapes(artifact, merge):

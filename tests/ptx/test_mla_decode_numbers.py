@@ -1,5 +1,6 @@
 """The MLA decode kernels' numbers without a GPU: their PTX in an interpreter, both oracles."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -26,7 +27,8 @@ def text(name, problem, knobs=()):
 
 
 def launch(inputs, work, *, change=lambda text: text, knobs=()):
-    """O and LSE as both kernels leave them, from poisoned memory; `change` plants a defect."""
+    """O and LSE as both kernels leave them, from poisoned memory; `change` plants a defect. A block
+    an item, or, where the work has shares, as many items as it says."""
     config, q = inputs.config, inputs.q
     o = np.full((*q.shape[:-1], 512), np.nan, BF16)
     tokens = q.size // (config.num_heads * q.shape[-1])
@@ -52,7 +54,10 @@ def launch(inputs, work, *, change=lambda text: text, knobs=()):
             arguments["q_scales"] = inputs.q_scales
     elif config.cache_dtype != "bf16":
         arguments["kv_scale"] = np.float32(inputs.kv_scale)
-    run(change(text("mla_decode_sm90", config, knobs)), (len(work.items), 1), arguments)
+    blocks = len(work.items)
+    if work.shares is not None:
+        arguments["shares"], blocks = work.shares, len(work.shares) - 1
+    run(change(text("mla_decode_sm90", config, knobs)), (blocks, 1), arguments)
     if len(work.merges):
         merge = text("mla_decode_merge_sm90", MlaDecodeMergeConfig(config.num_heads))
         run(
@@ -75,6 +80,88 @@ def check(config, lengths, *, data="realistic", knobs=(), **planned):
     o, lse = launch(inputs, work, knobs=knobs)
     shape = (inputs.batch, config.num_heads, config.q_len)
     passes(inputs, o, lse.reshape(shape), splits=work.splits)
+
+
+PERSISTENT = (("persistent", 1),)
+
+
+def in_turn(work, *ends):
+    """The work with its items as they are, block after block up to each of `ends`."""
+    return replace(work, shares=np.array([0, *ends], np.int32))
+
+
+def check_items(config, lengths, work, knobs=PERSISTENT):
+    inputs = mla_decode_inputs(config, lengths=lengths, data="realistic")
+    o, lse = launch(inputs, work, knobs=knobs)
+    shape = (inputs.batch, config.num_heads, config.q_len)
+    passes(inputs, o, lse.reshape(shape), splits=work.splits)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        # Tiles of a block's items, longest first as the plan has them: 5, 4, 3, 2, 1, 1, 0, 0.
+        (320, 250, 192, 66, 64, 1, 0, 0),
+        (130, 130, 5, 5),  # odd behind odd: the even slot is twice ahead of the odd one
+    ],
+)
+def test_items_of_one_block(lengths):
+    config = MlaDecodeConfig(64)
+    work = plan_work(config, lengths, split_keys=4096)
+    check_items(config, lengths, in_turn(work, len(work.items)))
+
+
+def test_items_in_any_order():
+    """Empty ones first, between and last; odd, then even; a block without any."""
+    config, lengths = MlaDecodeConfig(16), (0, 65, 0, 0, 300, 128, 64, 192, 0, 2)
+    work = plan_work(config, lengths, split_keys=4096)
+    order = np.argsort(work.items[:, 0])
+    work = replace(work, items=work.items[order])
+    check_items(config, lengths, in_turn(work, 9, 9, 10))
+
+
+def test_whole_items_and_parts():
+    """Of two new tokens and two row blocks, behind each other in one block."""
+    config, lengths = MlaDecodeConfig(40, q_len=2), (300, 1, 70)
+    work = plan_work(config, lengths, split_keys=128)
+    assert len(work.items) == 10 and (work.items[:, 7] < 0).sum() == 4
+    check_items(config, lengths, in_turn(work, 6, 10))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"num_heads": 16, "q_len": 4, "mask": "sliding_window_causal[70]"},
+        {"num_heads": 12, "page_size": 32},
+        {"num_heads": 40, "page_size": 16, "q_len": 2},
+        {"num_heads": 24, "page_size": 192, "q_len": 3, "mask": "null"},
+        {"num_heads": 4, "num_kv_heads": 2, "q_len": 2},
+        {"num_heads": 6, "num_kv_heads": 3, "page_size": 1, "q_len": 2},
+    ],
+    ids=str,
+)
+def test_forms_of_persistent_blocks(fields):
+    """As the plan deals them out to two blocks."""
+    config, lengths = MlaDecodeConfig(**fields), (3, 260, 0, 140)
+    work = plan_work(config, lengths, split_keys=128, blocks=2, persistent=True)
+    assert len(work.shares) == 3
+    check_items(config, lengths, work)
+
+
+def test_shares_that_are_cut():
+    config, lengths = MlaDecodeConfig(64), (700, 700, 700)
+    work = plan_work(config, lengths, blocks=2, persistent=True)
+    assert work.slots and len(work.items) == 4
+    check_items(config, lengths, work)
+
+
+@pytest.mark.parametrize(
+    "knobs", [{"held": 1, "left_refill": "early", "ahead": 1, "evict": "first"}, {"boxes": 4}]
+)
+def test_knobs_beside_persistent(knobs):
+    config, lengths = MlaDecodeConfig(8), (200, 1, 130, 0, 70)
+    work = plan_work(config, lengths, split_keys=4096)
+    check_items(config, lengths, in_turn(work, 5), (*PERSISTENT, *knobs.items()))
 
 
 @pytest.mark.parametrize("lengths", [(0, 1, 65), (130, 200, 449)])
@@ -194,6 +281,29 @@ def defective(config, old, new):
 )
 def test_a_defect_is_seen(old, new):
     defective(MlaDecodeConfig(64), old, new)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        # Keys of the item before; a phase that is that of its Q, of its odd tile.
+        ("mov.u32 %valid0, %next_reach0;", "max.u32 %valid0, %next_reach0, 194;"),
+        ("xor.b32 %left_own, %left_own, 1;", ""),
+        ("xor.b32 %right_turn11, %right_turn11, 1;\n    bra RIGHT_END;", "bra RIGHT_END;"),
+    ],
+)
+def test_what_an_item_leaves_to_the_next_is_seen(old, new):
+    config, lengths = MlaDecodeConfig(16), (130, 66)
+    work = in_turn(plan_work(config, lengths, split_keys=4096), 2)
+    inputs = mla_decode_inputs(config, lengths=lengths, data="randn")
+
+    def change(whole):
+        assert old in whole
+        return whole.replace(old, new)
+
+    with pytest.raises(AssertionError):  # wrong, or a deadlock
+        o, lse = launch(inputs, work, change=change, knobs=PERSISTENT)
+        passes(inputs, o, lse.reshape(2, config.num_heads, 1), splits=work.splits)
 
 
 def test_the_scale_of_another_row_is_seen():

@@ -49,6 +49,7 @@ class Region:
     writes: list[Access] = field(default_factory=list)  # the last ones
     reads: list[Access] = field(default_factory=list)  # since then
     over: tuple[Region, ...] = ()  # others that share bytes with it
+    lost: str | None = None  # the one of these that was written since
 
     def overlaps(self, other: Region) -> bool:
         return self.base < other.base + other.bytes and other.base < self.base + self.bytes
@@ -68,6 +69,9 @@ class Region:
         self.writes = [*same, access]
         if not same:
             self.reads = []
+            self.lost = None
+            for other in self.over:
+                other.lost = self.name
 
 
 @dataclass(slots=True)

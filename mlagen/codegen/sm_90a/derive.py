@@ -19,29 +19,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mlagen.codegen.expand import Bounds, expand_loop, loop_bounds
+from mlagen.codegen.expand import loop_bounds
+from mlagen.codegen.sm_90a.runs import AROUND, Line, Loop, offset, spans, walk
 from mlagen.dsl import Cluster, Operation, Tile, Value
 from mlagen.dsl.pipeline import PipelineSchedule, Stream
 from mlagen.dsl.smem import Handoff, Message
 from mlagen.errors import ProofError, ScheduleError
 
-SPAN = 4  # tile counts beyond the first looped one over which group waits are derived
 WAITS = ("wait_full", "wait_empty", "sync", "acquire", "signal")  # operations that are derived
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A stream with its derived operations in place."""
-
-    stream: Stream
-    prologue: tuple[Operation, ...]
-    cluster: Cluster
-    epilogue: tuple[Operation, ...]
-    edge: Bounds
-    # (section, operation index) -> wgmma.wait_group before it; the index behind the last operation
-    # stands for the end of the pass.
-    groups: dict[tuple[str, int], int]
-    final: int | None  # wait_group before the epilogue, None where nothing is in flight
 
 
 def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
@@ -50,6 +35,8 @@ def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
     epilogue = list(stream.epilogue)
     for handoff in schedule.smem.handoffs.values():
         if handoff.resident:
+            if schedule.persistent and stream.role.name == handoff.producer:
+                steps = _before_loads(stream, handoff, steps)
             continue
         if stream.role.name == handoff.producer:
             steps = _before_copies(schedule, stream, handoff, steps)
@@ -73,24 +60,41 @@ def looped(
     """The stream with these operations, and its group waits."""
     cluster = Cluster("loop", tuple(steps), 0, None, stream.line)
     edge = loop_bounds([cluster], 1, stream.step)
-    groups, final = _group_waits(schedule, cluster, edge)
-    return Loop(stream, tuple(prologue), cluster, tuple(epilogue), edge, groups, final)
+    loop = Loop(
+        stream, tuple(prologue), cluster, tuple(epilogue), edge, {}, None, schedule.persistent
+    )
+    if schedule.persistent:
+        check_items(schedule, loop)
+    groups, final = _group_waits(schedule, loop)
+    return replace(loop, groups=groups, final=final)
 
 
-def section(edge: Bounds, i: int, n: int) -> str:
-    """Which printed section iteration `i` of `n` tiles lies in."""
-    if n < edge.first_looped:
-        return f"N = {n}, i = {i}"
-    if i < edge.low:
-        return f"prologue, i = {i}"
-    if i < n - edge.high:
-        return "loop"
-    return f"drain, i = N{i - n:+d}" if i != n else "drain, i = N"
-
-
-def offset(operation: Operation) -> int:
-    """The operation's tile, relative to the loop variable."""
-    return operation.tile.offset if operation.tile else 0
+def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
+    """ScheduleError where a loop cannot run on from one item to the next."""
+    stream, step = loop.stream, loop.edge.step
+    where = f"{schedule.file}:{stream.line} role {stream.role.name!r} of a persistent kernel"
+    for handoff in schedule.smem.handoffs.values():
+        if handoff.releases or (not handoff.resident and handoff.depth != step):
+            raise ScheduleError(
+                f"{where}: {handoff.name!r} has {handoff.depth} slots and {handoff.releases} "
+                f"releases; a pass is of {step} tiles",
+                hint="a ring of as many slots as a pass has tiles, which nobody releases",
+            )
+    if loop.edge.low or max(map(offset, stream.loop)) >= 2 * step:
+        raise ScheduleError(f"{where}: its tiles are begun more than one pass ahead")
+    if stream.role.single:
+        raise ScheduleError(f"{where} is a single thread; all of a block meet behind an empty item")
+    if not any(op.ahead == "seeks" for op in stream.loop):
+        raise ScheduleError(
+            f"{where}: nothing in its loop seeks the next item",
+            hint='every role counts its own tiles: an operation with ahead="seeks"',
+        )
+    for op in stream.loop:
+        if op.ahead and not step <= offset(op) < 2 * step:
+            raise ScheduleError(
+                f"{schedule.file}:{op.line} {op}: what is ahead is for the tiles of the next pass, "
+                f"i+{step} .. i+{2 * step - 1}"
+            )
 
 
 def names_of(operation: Operation) -> set[str]:
@@ -187,20 +191,39 @@ def _before_resident(
             "barrier": handoff.full, "slot": 0, "phase": 0, "fence": handoff.gatherers > 0
         }  # fmt: skip
         early = [op for op in prologue if any(v.block == name for v in op.uses)]
-        users = [op for op in steps if any(v.block == name for v in op.uses)]
+        users = [
+            op for op in steps if any(v.block == name for v in op.uses) and op.name not in WAITS
+        ]
+        if early and schedule.persistent:
+            raise ScheduleError(
+                f"{schedule.file}:{early[0].line} {early[0]} uses {name!r} in the prologue, which "
+                f"is the block's; it is filled for each item",
+                hint="use it in the tile loop, for the first tile",
+            )
         if early:
             index = prologue.index(early[0])
             wait = _derived(early[0], "wait_full", name, context, "wait")
             prologue = [*prologue[:index], wait, *prologue[index:]]
         elif users:
-            # The pass that the first of them is in is that of its first tile.
+            # The pass that the first of them is in is that of its first tile, where there is one.
             first = max(users, key=lambda op: (offset(op) // stream.step, -steps.index(op)))
-            index = steps.index(first)
-            tile = Tile(offset(first) // stream.step * stream.step)
+            index, own = steps.index(first), offset(first) % stream.step == 1
+            tile = Tile(offset(first) // stream.step * stream.step + own)
             wait = replace(_derived(first, "wait_full", name, context, "wait"), tile=tile,
-                           uses=(Value(name),), domain="first")  # fmt: skip
+                           uses=(Value(name),), domain="second" if own else "first")  # fmt: skip
             steps = [*steps[:index], wait, *steps[index:]]
     return prologue, steps
+
+
+def _before_loads(stream: Stream, handoff: Handoff, steps: list[Operation]) -> list[Operation]:
+    """The warps meet before what is resident is filled for the next item."""
+    context = {"barrier": stream.role.barrier, "threads": stream.role.threads}
+    out: list[Operation] = []
+    for op in steps:
+        if any(value.block == handoff.name for value in op.defines):
+            out.append(replace(_derived(op, "sync", handoff.name, context), domain=op.domain))
+        out.append(op)
+    return out
 
 
 def _wait(user: Operation, handoff: Handoff, what: str) -> Operation:
@@ -293,6 +316,7 @@ class _Groups:
     """Matrix groups of one role on its way through a run: issued, done, and who needs which."""
 
     schedule: PipelineSchedule
+    line: Line
     issued: int = 0
     done: int = 0
     reads: dict[tuple[str, int], int] = field(default_factory=dict)  # (hand-off, tile) -> group
@@ -302,7 +326,8 @@ class _Groups:
     def issue(self, op: Operation, tile: int) -> None:
         self.issued += 1
         for value in op.uses:
-            if value.block in self.schedule.smem.handoffs:
+            handoff = self.schedule.smem.handoffs.get(value.block)
+            if handoff is not None and not handoff.resident:
                 self.reads[(value.block, tile)] = self.issued
             else:
                 self.readers[value.block] = self.issued
@@ -315,8 +340,12 @@ class _Groups:
         handoffs = self.schedule.smem.handoffs
         if op.access is not None or op.name == "sync":
             name = op.access.target.ring if op.access is not None else op.uses[0].block
+            if handoffs[name].resident:
+                return self._read_there(handoffs[name]), False
             freed = op.access is not None and op.access.kind == "release"
-            before = tile if freed else tile - handoffs[name].depth
+            before = tile if freed else self.line.before(tile, handoffs[name].depth)
+            if before is None:
+                return 0, False
             return max(self.reads.get((n, before), 0) for n in (name, handoffs[name].within)), False
         if op.name in WAITS:
             return 0, False
@@ -325,13 +354,22 @@ class _Groups:
         for value in op.defines:
             group = max(group, self.readers.get(value.block, 0))
             group = max(group, self.reads.get((value.block, tile), 0))
+            handoff = handoffs.get(value.block)
+            if handoff is not None and handoff.resident:
+                group = max(group, self._read_there(handoff))
         return group, True
+
+    def _read_there(self, handoff: Handoff) -> int:
+        """The last group that reads resident tiles, or a message in their place."""
+        messages = self.schedule.smem.messages.values()
+        lain = [m.name for m in messages if any(m.overlaps(tile) for tile in handoff.tiles)]
+        return max(self.readers.get(name, 0) for name in (handoff.name, *lain))
 
 
 def _group_waits(
-    schedule: PipelineSchedule, cluster: Cluster, edge: Bounds
+    schedule: PipelineSchedule, loop: Loop
 ) -> tuple[dict[tuple[str, int], int], int | None]:
-    """Group waits of the loop by place, the strictest over the tile counts, and the final one.
+    """Group waits of the loop by place, the strictest over all runs, and the final one.
 
     ptxas understands no count but 0 for registers of a group that was issued a pass before: such a
     group is waited for at the end of its pass (otherwise it serialises all of them, C7514).
@@ -341,8 +379,8 @@ def _group_waits(
         waits: dict[tuple[str, int], int] = {}
         carried: set[str] = set()
         flying = False
-        for n in range(1, edge.first_looped + SPAN * edge.step):
-            flying |= _follow(schedule, cluster, edge, n, ends, waits, carried)
+        for counts in spans(loop):
+            flying |= _follow(schedule, loop, counts, ends, waits, carried)
         if carried <= ends:
             return waits, 0 if flying else None
         ends |= carried
@@ -350,30 +388,34 @@ def _group_waits(
 
 def _follow(
     schedule: PipelineSchedule,
-    cluster: Cluster,
-    edge: Bounds,
-    n: int,
+    loop: Loop,
+    counts: tuple[int, ...],
     ends: set[str],
     waits: dict[tuple[str, int], int],
     carried: set[str],
 ) -> bool:
-    """Follows a run of `n` tiles; whether groups are in flight at its end."""
-    index_of = {id(step): index for index, step in enumerate(cluster.steps)}
-    state = _Groups(schedule)
+    """Follows a run over items of `counts` tiles; whether groups are in flight at an item's end."""
+    index_of = {id(step): index for index, step in enumerate(loop.cluster.steps)}
+    state = _Groups(schedule, Line(counts, loop.edge.step))
     passes: list[tuple[str, int]] = []  # section, groups issued by its end
+    flying = False
 
     def wait(key: tuple[str, int], group: int) -> None:
         waits[key] = min(waits.get(key, state.issued - group), state.issued - group)
         state.done = max(state.done, state.issued - waits[key])
 
-    for instance in expand_loop([cluster], edge, n):
-        here = section(edge, instance.i, n)
-        for op in instance.operations:
-            tile = instance.i + offset(op)
+    for one in walk(loop, counts):
+        here = one.section
+        if here in AROUND:
+            if here == "end":
+                flying |= state.done < state.issued
+                state.done = state.issued
+            continue
+        for op, place in one.steps:
             if op.asynchronous:
-                state.issue(op, tile)
+                state.issue(op, place)
                 continue
-            group, registers = state.needed(op, tile)
+            group, registers = state.needed(op, place)
             if group <= state.done:
                 continue
             before = [name for name, issued in passes if issued >= group]
@@ -381,9 +423,9 @@ def _follow(
                 carried.add(before[0])
             wait((here, index_of[id(op)]), group)
         if here in ends and state.done < state.issued:
-            wait((here, len(cluster.steps)), state.issued)
+            wait((here, len(loop.cluster.steps)), state.issued)
         passes.append((here, state.issued))
-    return state.done < state.issued
+    return flying
 
 
 def _is(operation: Operation, kind: str, handoff: Handoff) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from mlagen.artifact import SourceLine
 from mlagen.codegen.expand import Instance, expand_loop
 from mlagen.codegen.render import Templates
-from mlagen.codegen.sm_90a.derive import Loop, offset, section
+from mlagen.codegen.sm_90a.runs import Loop, offset, section
 from mlagen.dsl import Binding, Operation
 from mlagen.dsl.pipeline import PipelineSchedule, Stream
 from mlagen.dsl.smem import Handoff

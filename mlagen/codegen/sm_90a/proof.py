@@ -1,18 +1,21 @@
 """The hand-off proof: every access to SMEM comes behind those it needs, for all roles, every N.
 
 Reads the final operation sequences (waits in place, group waits as printed) and runs the roles
-against each other for N = 1, 2, ... with clocks of what each warp knows to be over. Checked:
+against each other for N = 1, 2, ... with clocks of what each warp knows to be over; where blocks
+are persistent, for items of N = 0, 1, 2, ... tiles in every order. Checked:
 
 * a tile or message that is used is there: filled, for this tile, and known to be complete;
 * nothing is overwritten before all who read or wrote it are known to be done, matrix instructions
   by their group wait, on every warp of a role;
 * what ordinary instructions wrote is fenced before a matrix instruction or a copy touches it;
 * ordinary code touches registers of a matrix group only when the group is done;
-* a barrier is not arrived at again before all have left it; each tile is filled and released once;
+* a barrier is not arrived at again before all have left it, and a slot not filled again before all
+  who wait for what was there have seen it; each tile is filled and released once;
 * the roles end: no wait is left without its arrival.
 
 From one loop pass to the next only the tile number changes, so N up to two passes beyond the
-deepest ring stands for all.
+deepest ring stands for all. What an item leaves to the next is behind the last use of what that one
+has, so pairs of items of all N, and triples of short ones, stand for all sequences.
 """
 
 from __future__ import annotations
@@ -20,12 +23,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from mlagen.codegen.expand import expand_loop
 from mlagen.codegen.sm_90a.clocks import Access, Clock, NamedBarrier, Region, join
-from mlagen.codegen.sm_90a.derive import Loop, offset, section
+from mlagen.codegen.sm_90a.runs import AROUND, Line, Loop, item_runs, walk
 from mlagen.dsl import Operation
 from mlagen.dsl.pipeline import PipelineSchedule
 from mlagen.dsl.smem import Handoff, Message, Scratch
+
+APART = 7  # tiles between those that operations which may skip themselves are done for
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +43,15 @@ class HandoffProof:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """An operation of one role at its place in a run, or a group wait where `op` is None."""
+    """An operation of one role at its place in a run, or a group wait where `op` is None.
+    `tile`: its place in the block (`Line`)."""
 
     op: Operation | None
     tile: int
     groups: int = 0  # at most so many groups stay in flight
     meeting: bool = False  # the warps of the role meet before or behind the operation
+    item: int = 0  # whose tile it is
+    gathering: bool = False  # all warps of the block meet
 
 
 @dataclass
@@ -74,16 +81,24 @@ class _Slot:
     filled: int = 0
     merged: list[Clock] = field(default_factory=list)  # what the filler knew, by fill
     gathered: int = 0
+    # When warps saw it full, by fill and actor; None: not yet, but they will wait for it.
+    waits: dict[int, dict[int, int | None]] = field(default_factory=dict)
 
 
 class _Run:
-    """All roles over `n` tiles. Operations that may skip themselves are done for tile `taken` only:
-    what they order cannot be relied on for another, and what they touch must be in order there."""
+    """All roles over items of `counts` tiles. Operations that may skip themselves are done for
+    tiles `taken` only: what they order cannot be relied on for another, and what they touch must be
+    in order there."""
 
     def __init__(
-        self, schedule: PipelineSchedule, loops: list[Loop], n: int, taken: int | None
+        self,
+        schedule: PipelineSchedule,
+        loops: list[Loop],
+        counts: tuple[int, ...],
+        taken: frozenset[int],
     ) -> None:
-        self.schedule, self.n, self.taken = schedule, n, taken
+        self.schedule, self.taken = schedule, taken
+        self.line = Line(counts, max(loop.edge.step for loop in loops))
         self.problems: dict[str, None] = {}
         self.checked = 0
         smem = schedule.smem
@@ -95,7 +110,7 @@ class _Run:
         fillers = [(h.name, slot) for h in smem.handoffs.values() for slot in range(h.depth)]
         self.filler = {key: len(warps) + index for index, key in enumerate(fillers)}
         size = len(warps) + len(fillers)
-        events = {loop.stream.role.name: list(_events(loop, n)) for loop in loops}
+        events = {loop.stream.role.name: list(_events(loop, self.line)) for loop in loops}
         self.warps = [
             _Warp(actor, loop, member == 0, events[loop.stream.role.name], [0] * size)
             for actor, (loop, member) in enumerate(warps)
@@ -104,6 +119,12 @@ class _Run:
             loop.stream.role.name: sum(1 for other, _ in warps if other is loop) for loop in loops
         }
         self.slots = {key: _Slot() for key in fillers}
+        for warp in self.warps:
+            for event in warp.events:
+                if event.op is not None and event.op.name == "wait_full":
+                    handoff = smem.handoffs[event.op.uses[0].block]
+                    key, fill = self._fills(handoff, event.tile, event.item)
+                    self.slots[key].waits.setdefault(fill, {})[warp.actor] = None
         self.releases: dict[tuple[str, int], list[Clock]] = {}
         self.order: dict[tuple[str, str], list[int]] = {}  # (hand-off, verb): tiles, as they came
         self.bars: dict[int, NamedBarrier] = {}
@@ -132,16 +153,18 @@ class _Run:
         event = warp.events[warp.at]
         op = event.op
         warp.clock[warp.actor] += 1
+        if event.gathering:
+            return self._arrive(warp, None, 0, len(self.warps), wait=True)
         if op is None:
             self._retire(warp, event.groups)
             return True
-        if op.guarded and event.tile != self.taken:
+        if op.guarded and event.tile not in self.taken:
             return True
         if event.meeting:
             self._fence(warp)
             return self._join_role(warp)
         if op.name in ("wait_full", "wait_empty"):
-            return self._wait(warp, op, event.tile)
+            return self._wait(warp, op, event)
         if op.name in ("acquire", "sync", "signal"):
             return self._barrier(warp, op)
         if op.access is not None and op.access.kind == "copy":
@@ -149,7 +172,7 @@ class _Run:
         elif op.access is not None and op.access.kind == "release":
             self._release(warp, op, event.tile)
         else:
-            self._use(warp, op, event.tile)
+            self._use(warp, op, event)
         return True
 
     def _retire(self, warp: _Warp, stay: int) -> None:
@@ -159,22 +182,28 @@ class _Run:
             for access in accesses:
                 access.over = warp.clock[warp.actor]
 
-    def _wait(self, warp: _Warp, op: Operation, tile: int) -> bool:
-        handoff = self.schedule.smem.handoffs[op.uses[0].block]
+    def _fills(self, handoff: Handoff, tile: int, item: int) -> tuple[tuple[str, int], int]:
+        """The slot of a tile, or of what is resident, and how often it is full with it."""
+        if handoff.resident:
+            return (handoff.name, 0), self.line.loads(item) + 1
+        key = (handoff.name, tile % handoff.depth)
+        return key, self.line.turn(tile, handoff.depth) + 1
+
+    def _wait(self, warp: _Warp, op: Operation, event: _Event) -> bool:
+        handoff, tile = self.schedule.smem.handoffs[op.uses[0].block], event.tile
         if op.name == "wait_empty":
             return self._wait_empty(warp, handoff, tile)
-        tile = 0 if handoff.resident else tile
-        key = (handoff.name, tile % handoff.depth)
-        slot, fill = self.slots[key], tile // handoff.depth + 1
-        filler = self.filler[key]
+        key, fill = self._fills(handoff, tile, event.item)
+        slot, filler = self.slots[key], self.filler[key]
         if warp.clock[filler] < fill - 1:
             # Its parity cannot be told from that of the phase before the last.
             self._problem(
                 op, warp, f"waits for {handoff.name}({tile}) without knowing that the slot's tile "
-                f"before, {tile - handoff.depth}, was complete"
+                f"before was complete"
             )  # fmt: skip
         if slot.filled < fill:
             return False
+        slot.waits[fill][warp.actor] = warp.clock[warp.actor]
         join(warp.clock, slot.merged[fill - 1])
         warp.clock[filler] = max(warp.clock[filler], fill)
         if op.context(None).get("fence"):  # type: ignore[arg-type]
@@ -239,15 +268,20 @@ class _Run:
     def _copy(self, warp: _Warp, op: Operation, tile: int) -> None:
         assert op.access is not None
         handoff = self.schedule.smem.handoffs[op.access.target.ring]
-        self._fill(warp, op, handoff, tile)
+        self._fill(warp, op, handoff, tile, self.line.items[tile])
 
-    def _fill(self, warp: _Warp, op: Operation, handoff: Handoff, tile: int) -> None:
+    def _fill(self, warp: _Warp, op: Operation, handoff: Handoff, tile: int, item: int) -> None:
         if not warp.issues and not handoff.gatherers:
             return
-        key = (handoff.name, tile % handoff.depth)
+        key, fill = self._fills(handoff, tile, item)
         slot, filler = self.slots[key], self.filler[key]
-        fill = tile // handoff.depth + 1
-        held = -1 if handoff.resident else tile  # what is resident is there for every tile
+        held = _resident(item) if handoff.resident else tile
+        for actor, seen in slot.waits.get(fill - 1, {}).items():
+            if seen is None or warp.clock[actor] < seen:
+                self._problem(
+                    op, warp, f"fills {handoff.name} for tile {tile} while {self._name(actor)} may "
+                    "still wait for what was there, whose phase it would miss"
+                )  # fmt: skip
         for region in self._slot_regions(handoff, tile):
             self._check_write(warp, op, region, tile, fills=True, proxy=not handoff.gatherers)
             region.write(
@@ -276,18 +310,18 @@ class _Run:
         if warp.issues:
             self.order.setdefault((handoff.name, f"{warp.role} releases"), []).append(tile)
 
-    def _use(self, warp: _Warp, op: Operation, tile: int) -> None:
-        smem = self.schedule.smem
+    def _use(self, warp: _Warp, op: Operation, event: _Event) -> None:
+        smem, tile = self.schedule.smem, event.tile
         for value in op.defines:
             handoff = smem.handoffs.get(value.block)
             if handoff is not None and handoff.resident:
-                self._fill(warp, op, handoff, 0)
+                self._fill(warp, op, handoff, tile, event.item)
         regions = [
-            (region, tile)
+            (region, _resident(event.item) if self._is_resident(value.block) else tile)
             for value in op.uses
             for region in self._regions_of(value.block, tile)
         ]  # fmt: skip
-        reads = [self._read(warp, op, region, tile) for region, tile in regions]
+        reads = [self._read(warp, op, region, tile, held) for region, held in regions]
         written = [
             region
             for value in op.defines
@@ -320,15 +354,24 @@ class _Run:
             for block in sorted(hit - set(smem))[:1]:
                 self._problem(op, warp, f"touches {block} while {flying} is in flight")
 
-    def _read(self, warp: _Warp, op: Operation, region: Region, tile: int) -> Access:
+    def _is_resident(self, block: str) -> bool:
+        handoff = self.schedule.smem.handoffs.get(block)
+        return handoff is not None and handoff.resident
+
+    def _read(self, warp: _Warp, op: Operation, region: Region, tile: int, held: int) -> Access:
+        """`held`: what the region must hold, a tile or what is resident for an item."""
         self.checked += 1
         key = (warp.role, id(op), tile)
         if not region.writes:
             self._problem(op, warp, f"uses {region.name} before it is full")
+        elif region.lost is not None:
+            self._problem(op, warp, f"uses {region.name} of tile {tile}, in place of which lies "
+                          f"{region.lost}")  # fmt: skip
         for write in region.writes:
-            if write.tile != tile and write.tile >= 0:
+            if write.tile != held:
+                of = f"item {-1 - write.tile}" if write.tile < 0 else f"tile {write.tile}"
                 self._problem(op, warp, f"uses {region.name} of tile {tile}, which holds that of "
-                              f"tile {write.tile} ({write.op})")  # fmt: skip
+                              f"{of} ({write.op})")  # fmt: skip
             elif write.key != key and not write.known(warp.clock):
                 filled = write.actor >= len(self.warps)
                 what = "before it is full" if filled else f"before {write.op} is known to be over"
@@ -405,17 +448,17 @@ class _Run:
                 verbs += [(name, f"{name} releases") for name in handoff.consumers]
             for role, verb in verbs:
                 tiles = self.order.get((handoff.name, verb), [])
-                if sorted(tiles) != list(range(self.n)):
+                if sorted(tiles) != sorted(self.line.items):
                     self.problems[
                         f"role {role} {verb.rpartition(' ')[2]} {handoff.name!r} for tiles "
-                        f"{tiles} of {self.n}"
+                        f"{tiles}, {self.line}"
                     ] = None
         for (name, slot), filler in self.filler.items():
             last = self.slots[(name, slot)].filled
             if last and not any(warp.clock[filler] >= last for warp in self.warps):
                 self.problems[
                     f"error[hand-off] {self.schedule.file}: nobody waits for the last fill of "
-                    f"{name!r}, N = {self.n}: it may land in the next block's SMEM"
+                    f"{name!r}, {self.line}: it may land in the next block's SMEM"
                 ] = None
         for warp in self.warps:
             if warp.groups:
@@ -425,18 +468,18 @@ class _Run:
             if bar is not None and bar.arrived:
                 self.problems[
                     f"error[hand-off] {self.schedule.file}: message {message.name!r} is written "
-                    f"and not read, N = {self.n}"
+                    f"and not read, {self.line}"
                 ] = None
 
     def _stuck(self, warp: _Warp) -> None:
         event = warp.events[warp.at]
-        assert event.op is not None
-        block = event.op.uses[0].block if event.op.uses else warp.role
+        name = event.op.name if event.op else "the meeting of all"
+        block = event.op.uses[0].block if event.op and event.op.uses else warp.role
         handoff = self.schedule.smem.handoffs.get(block)
         depth = f"; the hand-off is {handoff.depth} deep" if handoff else ""
         self.problems[
-            f"error[deadlock] {self.schedule.file}: role {warp.role} stays at {event.op.name} of "
-            f"{block}({event.tile}), N = {self.n}{depth}"
+            f"error[deadlock] {self.schedule.file}: role {warp.role} stays at {name} of "
+            f"{block}({event.tile}), {self.line}{depth}"
         ] = None
 
     def _name(self, actor: int) -> str:
@@ -445,7 +488,7 @@ class _Run:
     def _problem(self, op: Operation, warp: _Warp, what: str) -> None:
         self.problems[
             f"error[hand-off] {self.schedule.file}:{op.line} {op} of role {warp.role} {what}. "
-            f"First at N = {self.n}."
+            f"First at {self.line}."
         ] = None
 
 
@@ -454,18 +497,13 @@ def prove_handoffs(
 ) -> HandoffProof:
     """Check all accesses of all roles for every N. `quick`: fewer N, and operations that may skip
     themselves for no tile, the first and the last only; that may miss something."""
-    deepest = max((h.depth for h in schedule.smem.handoffs.values()), default=1)
-    step = max(loop.edge.step for loop in loops)
-    largest = max(loop.edge.first_looped for loop in loops) + deepest
-    largest += 0 if quick else 2 * step
     guarded = any(op.guarded for loop in loops for op in loop.cluster.operations())
+    runs = _runs(schedule, loops, quick=quick)
+    largest = max(n for counts in runs for n in counts)
     checked = 0
-    for n in range(largest + 1):
-        taken: list[int | None] = [None]
-        if guarded:
-            taken += sorted({0, max(n - 1, 0)}) if quick else range(n)
-        for tile in taken:
-            run = _Run(schedule, loops, n, tile)
+    for counts in runs:
+        for taken in _taken(loops, counts, quick=quick) if guarded else [frozenset[int]()]:
+            run = _Run(schedule, loops, counts, taken)
             run.run()
             checked += run.checked
             if run.problems:
@@ -473,28 +511,56 @@ def prove_handoffs(
     return HandoffProof((), checked, largest)
 
 
-def _events(loop: Loop, n: int) -> Iterator[_Event]:
-    """What a warp of the role does over `n` tiles, in order."""
-    for op in loop.prologue:
-        yield _Event(op, 0)
+def _runs(schedule: PipelineSchedule, loops: list[Loop], *, quick: bool) -> list[tuple[int, ...]]:
+    """Tiles of the items of each run that is looked at."""
+    step = max(loop.edge.step for loop in loops)
+    if schedule.persistent:
+        return item_runs(max(loop.edge.high for loop in loops), step, quick=quick)
+    deepest = max((h.depth for h in schedule.smem.handoffs.values()), default=1)
+    largest = max(loop.edge.first_looped for loop in loops) + deepest
+    largest += 0 if quick else 2 * step
+    return [(n,) for n in range(largest + 1)]
+
+
+def _taken(loops: list[Loop], counts: tuple[int, ...], *, quick: bool) -> list[frozenset[int]]:
+    """Tiles for which operations that may skip themselves are done: for none, and for one. In a run
+    over many items, for one of every so many, which have nothing to do with each other."""
+    line = Line(counts, max(loop.edge.step for loop in loops))
+    tiles = sorted(line.items)
+    if len(counts) == 1:
+        one = {*tiles[:1], *tiles[-1:]} if quick else tiles
+        return [frozenset(), *(frozenset({tile}) for tile in one)]
+    ends = [t for t in tiles if line.items.get(t + 1) != line.items[t]]
+    if quick:
+        return [frozenset(), frozenset(ends[::2]), frozenset(ends[1::2])]
+    return [frozenset(), *(frozenset(tiles[first::APART]) for first in range(APART))]
+
+
+def _resident(item: int) -> int:
+    """What the regions of resident tiles hold for an item, in place of a tile."""
+    return -1 - item
+
+
+def _events(loop: Loop, line: Line) -> Iterator[_Event]:
+    """What a warp of the role does over the items of the line, in order."""
     index_of = {id(step): index for index, step in enumerate(loop.cluster.steps)}
-    for instance in expand_loop([loop.cluster], loop.edge, n):
-        where = section(loop.edge, instance.i, n)
-        for op in instance.operations:
-            wait = loop.groups.get((where, index_of[id(op)]))
+    for one in walk(loop, line.counts):
+        around = one.section in AROUND
+        if one.section == "empty":
+            yield _Event(None, 0, gathering=True)
+        if one.section == "end" and loop.final is not None:
+            yield _Event(None, 0, loop.final)
+        for op, place in one.steps:
+            wait = None if around else loop.groups.get((one.section, index_of[id(op)]))
             if wait is not None:
                 yield _Event(None, 0, wait)
-            event = _Event(op, instance.i + offset(op))
+            item = one.item if around else line.items.get(place, one.item)
+            event = _Event(op, place, item=item)
             meeting = replace(event, meeting=True)
             yield from (meeting, event, meeting) if op.joins else (event,)
-        end = loop.groups.get((where, len(loop.cluster.steps)))
+        end = None if around else loop.groups.get((one.section, len(loop.cluster.steps)))
         if end is not None:
             yield _Event(None, 0, end)
-    if loop.final is not None:
-        yield _Event(None, 0, loop.final)
-    for op in loop.epilogue:
-        meeting = _Event(op, 0, meeting=True)
-        yield from (meeting, _Event(op, 0), meeting) if op.joins else (_Event(op, 0),)
 
 
 def _regions(schedule: PipelineSchedule) -> dict[str, Region]:

@@ -10,8 +10,9 @@ import msgspec
 
 from mlagen.artifact import SourceLine
 from mlagen.codegen.render import Templates
-from mlagen.codegen.sm_90a.derive import Loop
 from mlagen.codegen.sm_90a.emit import Emitter
+from mlagen.codegen.sm_90a.emit_items import ItemEmitter
+from mlagen.codegen.sm_90a.runs import Loop
 from mlagen.dsl.pipeline import PipelineSchedule
 
 PARAMETERS = {"pointer": ".u64", "u32": ".u32", "i32": ".s32", "f32": ".f32"}
@@ -31,7 +32,7 @@ def render_pipeline(
     header: Mapping[str, Any],
 ) -> tuple[str, list[SourceLine]]:
     """The `.ptx` and the source of each generated line. `header`: what the title lines show."""
-    emitter = Emitter(schedule, templates)
+    emitter = (ItemEmitter if schedule.persistent else Emitter)(schedule, templates)
     for loop in loops:
         emitter.stream(loop)
     rendered = templates.render(

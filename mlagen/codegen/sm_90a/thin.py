@@ -7,8 +7,9 @@ tried from the last to the first: out goes what the proof holds without.
 
 from __future__ import annotations
 
-from mlagen.codegen.sm_90a.derive import Loop, derive, looped
+from mlagen.codegen.sm_90a.derive import derive, looped
 from mlagen.codegen.sm_90a.proof import HandoffProof, prove_handoffs
+from mlagen.codegen.sm_90a.runs import Loop
 from mlagen.dsl.pipeline import PipelineSchedule
 
 OPTIONAL = ("wait_full", "sync")

@@ -1,0 +1,128 @@
+"""MLA decode with blocks that take several items (`persistent=1`) on a Hopper GPU: both oracles,
+the bits of the kernel with one item a block, many calls, a graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hopper import to_gpu, to_host
+from test_mla_decode_gpu import CORNERS, built, check, launched, on_gpu, passes, poisoned
+
+import mlagen
+from mlagen.ops import MlaDecodeKernel
+from mlagen.testdata import mla_decode_inputs
+
+FORMS: tuple[dict[str, Any], ...] = (
+    {"num_heads": 128},
+    {"num_heads": 16},
+    {"num_heads": 128, "q_len": 2},
+    {"num_heads": 40, "q_len": 3, "page_size": 192, "mask": "sliding_window_causal[100]"},
+    {"num_heads": 32, "num_kv_heads": 8, "q_len": 2, "mask": "null"},
+    {"num_heads": 40, "page_size": 16, "q_len": 2},
+    {"num_heads": 24, "page_size": 1},
+)
+
+
+@cache
+def persistent(**fields: Any) -> MlaDecodeKernel:
+    made = mlagen.build("mla_decode_sm90", knobs={"persistent": 1}, **fields)
+    assert isinstance(made, MlaDecodeKernel)
+    return made
+
+
+@pytest.mark.parametrize("data", ["randn", "late_max"])
+@pytest.mark.parametrize("fields", FORMS, ids=str)
+def test_every_length_behind_every_other(fields: dict[str, Any], data: str) -> None:
+    """One block with all items, then few with parts, then as many as there are SMs."""
+    kernel = persistent(**fields)
+    rng = np.random.default_rng(5)
+    lengths = tuple(int(n) for n in rng.permutation(CORNERS * 2))
+    inputs = mla_decode_inputs(kernel.config, lengths=lengths, data=data)
+    for planned in (
+        {"blocks": 1},
+        {"blocks": 5},
+        {"split_keys": 128, "blocks": 7},
+        {"blocks": 132},
+    ):
+        check(kernel, inputs, **planned)
+
+
+@pytest.mark.parametrize("fields", FORMS, ids=str)
+def test_the_bits_of_one_item_a_block(fields: dict[str, Any]) -> None:
+    one, several = built(**fields), persistent(**fields)
+    inputs = mla_decode_inputs(one.config, batch=40, max_length=2000, data="realistic", seed=4)
+    found = [
+        launched(kernel, inputs, poisoned(kernel.plan(inputs.cache_lengths, **planned)))
+        for kernel, planned in (
+            (one, {"split_keys": 512}),
+            (several, {"split_keys": 512}),
+            (several, {"split_keys": 512, "blocks": 6}),
+        )
+    ]
+    for out, lse in found[1:]:
+        assert out.tobytes() == found[0][0].tobytes()
+        assert lse.tobytes() == found[0][1].tobytes()
+
+
+@pytest.mark.parametrize("planned", [{}, {"split_keys": 1024}, {"blocks": 66}], ids=str)
+@pytest.mark.parametrize("fields", FORMS, ids=str)
+def test_the_same_bits_under_load(fields: dict[str, Any], planned: dict[str, Any]) -> None:
+    """A thousand launches among matmuls on another stream."""
+    import torch
+
+    kernel = persistent(**fields)
+    inputs = mla_decode_inputs(kernel.config, batch=200, max_length=3000, seed=3)
+    given = {**on_gpu(inputs), **inputs.scales}
+    plan = kernel.plan(inputs.cache_lengths, **planned)
+    first = [t.clone() for t in kernel(**given, plan=plan)]
+    other = torch.cuda.Stream()
+    a = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
+    differences = torch.zeros((), device="cuda", dtype=torch.int64)
+    out, lse = (torch.empty_like(t) for t in first)
+    call = kernel.prepare(**given, out=out, lse=lse, plan=plan)
+    for round_ in range(1000):
+        if round_ % 4 == 0:
+            with torch.cuda.stream(other):
+                a = (a @ a) * 1e-2
+        for tensor in (out, lse, plan.partial_o, plan.partial_lse):
+            tensor.fill_(float("nan"))
+        call()
+        differences += (out.view(torch.int16) != first[0].view(torch.int16)).sum()
+        differences += (lse.view(torch.int32) != first[1].view(torch.int32)).sum()
+    torch.cuda.synchronize()
+    assert int(differences) == 0
+
+
+def test_a_graph_with_lengths_that_change() -> None:
+    """Captured once; then other lengths without a new plan, and with one in the same tensors."""
+    import torch
+
+    kernel = persistent(num_heads=128)
+    most = (1500,) * 90
+    inputs = mla_decode_inputs(kernel.config, lengths=most, data="realistic")
+    tensors = [to_gpu(a) for a in (inputs.q, inputs.cache, inputs.block_table)]
+    lengths = to_gpu(inputs.cache_lengths)
+    plan = kernel.plan((900,) * 90, room=most)
+    call = kernel.prepare(*tensors, lengths, scale=inputs.scale, plan=plan)
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    rng = np.random.default_rng(2)
+    for update in (False, False, True, True):
+        now = rng.integers(0, 1501, 90)
+        shorter = replace(inputs, cache_lengths=now.astype(np.int32))
+        lengths.copy_(torch.from_numpy(now.astype(np.int32)))
+        if update:
+            plan.update(now)
+        for tensor in (call.output, call.lse, plan.partial_o, plan.partial_lse):
+            tensor.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        passes(shorter, to_host(call.output), to_host(call.lse), heads=[0, 127],
+               splits=plan.splits)  # fmt: skip

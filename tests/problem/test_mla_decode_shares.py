@@ -1,0 +1,119 @@
+"""How items are dealt out to persistent blocks: that all work is there is held by the model of
+`test_mla_decode_plan`, here it is who has it."""
+
+import itertools
+
+import numpy as np
+import pytest
+from test_mla_decode_plan import CONFIGS, owners
+
+from mlagen.problem import MlaDecodeConfig, plan_work
+from mlagen.problem.mla_decode import TILE
+from mlagen.problem.mla_decode_even import costs_of
+from mlagen.problem.mla_decode_plan import OPEN_END
+from mlagen.problem.mla_decode_shares import ITEM, LEAST
+
+EVEN = np.random.default_rng(0).integers(4096, 8192, 128).tolist()
+MIXED = [8192, 3000] * 40  # of 128 heads 1.2 row blocks a block
+UNEVEN = np.random.default_rng(1).integers(1, 16384, 128).tolist()
+
+
+def tiles_of(work, lengths):
+    """Tiles of each item."""
+    ends = -(-np.array(lengths)[work.items[:, 0]] // TILE)
+    return np.maximum(np.minimum(work.items[:, 6], ends) - work.items[:, 5], 0)
+
+
+def loads(work, lengths):
+    """What each block has, in tiles: of its items, and what they cost besides."""
+    tiles = tiles_of(work, lengths) + ITEM
+    starts = work.shares.tolist()
+    return np.array([tiles[a:b].sum() for a, b in itertools.pairwise(starts)])
+
+
+@pytest.mark.parametrize("planned", [{}, {"blocks": 7}, {"split_keys": 128}], ids=str)
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_row_has_every_tile_once(config, planned, packed):
+    rng = np.random.default_rng(config.num_heads)
+    lengths = [0, 1, 64, 65, *rng.integers(0, 2500, 3).tolist()]
+    q_lens = rng.integers(0, config.q_len + 1, len(lengths)) if packed else None
+    work = plan_work(config, lengths, q_lens=q_lens, persistent=True, **planned)
+    tokens = [config.q_len] * len(lengths) if q_lens is None else q_lens.tolist()
+    found = owners(config, work, lengths, tokens)
+    tiles = {b: -(-n // TILE) + 3 for b, n in enumerate(lengths)}
+    assert len(found) == sum(tokens[b] * config.num_heads * tiles[b] for b in range(len(lengths)))
+    blocks = planned.get("blocks", 132)
+    assert work.shares.dtype == np.int32 and work.shares.shape == (blocks + 1,)
+    assert work.shares[0] == 0 and work.shares[-1] == len(work.items)
+    assert (np.diff(work.shares) >= 0).all()
+
+
+@pytest.mark.parametrize("heads, tokens", [(16, 1), (64, 1), (128, 1), (128, 2)])
+@pytest.mark.parametrize("lengths", [EVEN, UNEVEN, [8192] * 80, [100] * 300], ids=len)
+def test_shares_are_even(heads, tokens, lengths):
+    """Blocks end together: the fullest has little more than the average, of its tiles and what a
+    cut costs; or nothing is cut, and cutting would have cost more than it would have gained."""
+    config = MlaDecodeConfig(heads, q_len=tokens)
+    work = plan_work(config, lengths, persistent=True)
+    held = loads(work, lengths)
+    row_blocks = -(-heads * tokens // 64)
+    whole = row_blocks * sum(-(-n // TILE) + ITEM for n in lengths)
+    if work.slots:
+        # Each gang of blocks may have a cut at its end, and rounds it to even tiles.
+        assert held.max() <= whole / 132 + 2 * (ITEM + LEAST)
+    else:
+        costs = costs_of(config)
+        # A share that is cut has one item more.
+        gained = held.max() - whole / 132 - ITEM
+        gained *= costs.tile + costs.crowd[-1][1]
+        cuts = 132 // row_blocks - 1
+        assert gained < costs.merge + 2.0 + 2 * cuts * row_blocks * costs.part
+
+
+def test_what_is_not_cut_stays_whole():
+    config = MlaDecodeConfig(128)
+    work = plan_work(config, MIXED, persistent=True)
+    tiles = tiles_of(work, MIXED)
+    for sequence, own in enumerate(work.splits):
+        mine = work.items[work.items[:, 0] == sequence]
+        assert len(mine) == 2 * len(own)
+        assert ((mine[:, 7] < 0) == (len(own) == 1)).all()
+        assert not np.any(np.array(own) % 2)
+    parts = work.items[:, 7] >= 0
+    assert parts.any() and not parts.all() and tiles[parts].min() >= LEAST
+    assert (work.items[:, 6] == OPEN_END).sum() == 160
+
+
+@pytest.mark.parametrize("lengths", [MIXED, EVEN], ids=["cut", "whole"])
+def test_row_blocks_of_the_same_keys_are_side_by_side(lengths):
+    """Two blocks have the same ranges of the same sequences, one after the other."""
+    work = plan_work(MlaDecodeConfig(128), lengths, persistent=True)
+    starts = work.shares.tolist()
+    keys = work.items[:, [0, 5, 6]]
+    for block in range(0, 132, 2):
+        a, b, c = starts[block : block + 3]
+        assert np.array_equal(keys[a:b], keys[b:c])
+        assert (work.items[b:c, 3] - work.items[a:b, 3] == 64).all()
+
+
+@pytest.mark.parametrize("lengths", [[131072], [8192] * 16, [4096] * 5])
+def test_few_row_blocks_are_split_as_ever_one_item_a_block(lengths):
+    config = MlaDecodeConfig(128)
+    work, ever = plan_work(config, lengths, persistent=True), plan_work(config, lengths)
+    assert work.splits == ever.splits and np.diff(work.shares).max() == 1
+
+
+def test_fixed_splits_are_dealt_out_longest_first():
+    config, lengths = MlaDecodeConfig(16), UNEVEN
+    work = plan_work(config, lengths, persistent=True, split_keys=2048)
+    assert work.splits == plan_work(config, lengths, split_keys=2048).splits
+    held = loads(work, lengths)
+    assert held.max() - held.min() <= 2048 // TILE + ITEM
+
+
+def test_no_work():
+    work = plan_work(MlaDecodeConfig(8), [], persistent=True, blocks=3)
+    assert work.items.shape == (0, 12) and work.shares.tolist() == [0, 0, 0, 0]
+    empty = plan_work(MlaDecodeConfig(8), [0, 0], persistent=True, blocks=3)
+    assert empty.shares.tolist() == [0, 1, 2, 2]
