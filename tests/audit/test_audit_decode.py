@@ -9,15 +9,23 @@ from mlagen.codegen import build
 from mlagen.codegen.sm_90a.runs import every
 from mlagen.problem import MlaDecodeConfig, MlaDecodeMergeConfig
 
+# Problems, and knobs that are not the default.
 FORMS = (
-    {"num_heads": 128, "q_len": 2},
-    {"num_heads": 12, "page_size": 32, "mask": "null", "q_len": 4},
-    {"num_heads": 24, "page_size": 1, "num_kv_heads": 8, "mask": "sliding_window_causal[512]"},
-    {"num_heads": 40, "page_size": 192, "q_len": 8, "mask": "sliding_window_causal[512]"},
-    {"num_heads": 16, "page_size": 1, "q_len": 2, "cache_dtype": "fp8_e4m3"},
-    {"num_heads": 16, "q_len": 2, "cache_dtype": "fp8_rope_aware"},
-    {"num_heads": 8, "page_size": 1, "dtype": "fp8_e4m3", "cache_dtype": "fp8_rope_aware"},
-    {"num_heads": 16, "q_len": 5, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"},
+    ({"num_heads": 128, "q_len": 2}, {}),
+    ({"num_heads": 12, "page_size": 32, "mask": "null", "q_len": 4}, {}),
+    (
+        {"num_heads": 24, "page_size": 1, "num_kv_heads": 8, "mask": "sliding_window_causal[512]"},
+        {},
+    ),
+    ({"num_heads": 40, "page_size": 192, "q_len": 8, "mask": "sliding_window_causal[512]"}, {}),
+    ({"num_heads": 16, "page_size": 1, "q_len": 2, "cache_dtype": "fp8_e4m3"}, {}),
+    ({"num_heads": 16, "q_len": 2, "cache_dtype": "fp8_rope_aware"}, {}),
+    ({"num_heads": 8, "page_size": 1, "dtype": "fp8_e4m3", "cache_dtype": "fp8_rope_aware"}, {}),
+    ({"num_heads": 16, "q_len": 5, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"}, {}),
+    ({"num_heads": 128}, {"held": 1, "left_refill": "early", "ahead": 1, "evict": "first"}),
+    # Of more paths than are followed, those of the first items of a block.
+    ({"num_heads": 128}, {"persistent": 1}),
+    ({"num_heads": 40, "q_len": 2}, {"persistent": 1}),
 )
 
 
@@ -27,9 +35,9 @@ def audited(artifact, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fields", FORMS, ids=str)
-def test_every_form_of_the_decode_kernel(fields, tmp_path):
-    artifact = build("mla_decode_sm90", MlaDecodeConfig(**fields))
+@pytest.mark.parametrize(("fields", "knobs"), FORMS, ids=str)
+def test_every_form_of_the_decode_kernel(fields, knobs, tmp_path):
+    artifact = build("mla_decode_sm90", MlaDecodeConfig(**fields), knobs=knobs)
     manifest = artifact.manifest
     assert manifest.proof.status == "proved" and not manifest.resources.vgpr_spills
     assert "flash_fwd_splitkv_mla_kernel" in manifest.symbol
@@ -37,28 +45,13 @@ def test_every_form_of_the_decode_kernel(fields, tmp_path):
     assert not report.findings, report.findings[:3]
 
 
-@pytest.mark.slow
-def test_choices_of_the_knobs(tmp_path):
-    knobs = {"held": 1, "left_refill": "early", "ahead": 1, "evict": "first"}
-    artifact = build("mla_decode_sm90", MlaDecodeConfig(128), knobs=knobs)
-    assert artifact.manifest.proof.status == "proved"
-    report = audited(artifact, tmp_path)
-    assert not report.findings, report.findings[:3]
-
-
-def several(fields):
-    artifact = build("mla_decode_sm90", MlaDecodeConfig(**fields), knobs={"persistent": 1})
-    manifest = artifact.manifest
-    assert manifest.proof.status == "proved" and not manifest.resources.vgpr_spills
-    return artifact
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fields", [{"num_heads": 128}, {"num_heads": 40, "q_len": 2}], ids=str)
-def test_several_items_a_block(fields, tmp_path):
-    """As it is: of more paths than are followed, those of the first items of a block."""
-    report = audited(several(fields), tmp_path)
-    assert not report.findings, report.findings[:3]
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """A kernel whose blocks take several items: its text and what its manifest tells."""
+    artifact = build("mla_decode_sm90", MlaDecodeConfig(128), knobs={"persistent": 1})
+    folder = tmp_path_factory.mktemp("several")
+    write_artifact(artifact, folder)
+    return artifact.text, read_manifest(folder / "manifest.json")
 
 
 def of_items(text, counts):
@@ -88,18 +81,20 @@ SOME = 8  # items of a path that the audit follows to its end
 
 
 @pytest.mark.slow
-def test_items_of_all_numbers_of_tiles(tmp_path):
-    artifact = several({"num_heads": 128})
-    write_artifact(artifact, tmp_path)
-    beside = read_manifest(tmp_path / "manifest.json")
-    for first in range(0, len(EVERY) - 1, SOME - 1):
-        counts = EVERY[first : first + SOME]
-        report = audit_ptx(of_items(artifact.text, counts), beside=beside)
-        assert not report.findings, (counts, report.findings[:3])
-        # All was followed; none of these items has rows behind its sequence's end.
-        assert all("are on no path" in said for said in report.unchecked), report.unchecked
-    # The phase of Q, that of the odd slot, and the word that sums are read, each taken away.
-    text = of_items(artifact.text, (5, 4, 1, 0, 2, 3))
+@pytest.mark.parametrize("first", range(0, len(EVERY) - 1, SOME - 1))
+def test_items_of_all_numbers_of_tiles(several, first):
+    text, beside = several
+    counts = EVERY[first : first + SOME]
+    report = audit_ptx(of_items(text, counts), beside=beside)
+    assert not report.findings, (counts, report.findings[:3])
+    # All was followed; none of these items has rows behind its sequence's end.
+    assert all("are on no path" in said for said in report.unchecked), report.unchecked
+
+
+@pytest.mark.slow
+def test_what_items_need_is_found_missing(several):
+    """The phase of Q, that of the odd slot, and the word that sums are read, each taken away."""
+    text, beside = of_items(several[0], (5, 4, 1, 0, 2, 3)), several[1]
     odd = "xor.b32 %right_turn11, %right_turn11, 1;\n    bra RIGHT_END;"
     for old, new in (
         ("xor.b32 %left_own, %left_own, 1;", ""),
