@@ -39,6 +39,7 @@ from mlagen.dsl import (
 from mlagen.dsl.smem import Message, Scratch, TmaTile
 from mlagen.errors import UnsupportedError
 from mlagen.kernels.mla_decode_feed import Feed
+from mlagen.kernels.mla_decode_registers import FLOAT, SLOTS, registers
 from mlagen.kernels.mla_decode_signature import (
     COLUMNS,
     ROWS,
@@ -50,21 +51,8 @@ from mlagen.problem import MlaDecodeConfig
 from mlagen.problem.mla_decode import TILE
 from mlagen.problem.mla_decode_plan import ITEM_BYTES
 
-SLOTS = 2  # the even and the odd tile
 CONVERTERS = 128  # threads of a warpgroup that turns e4m3 into bf16
-RAW_WORDS = 16  # registers that each of them needs: 64 x 128 numbers
 QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
-FLOAT = 4  # bytes
-# What a block of several items holds of the next one, in an item's last pass.
-NEXT = (
-    ("sequence", "its number"),
-    ("behind", "tokens of the sequence before its last"),
-    ("first", "first tile of its range"),
-    ("end", "end of its range"),
-    ("kv_head", "its KV head"),
-    ("length", "keys of its sequence"),
-    ("reach", "keys left, as `valid`"),
-)
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
 # the rows, the distance to the next 64 columns is added.
 COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
@@ -108,7 +96,16 @@ class MlaDecode:
         self.parts, self.value_parts = k.d_qk // COLUMNS, k.d_v // COLUMNS
         self._tiles(s, boxes)
         self._messages(s)
-        self._registers(s, evict)
+        self.supply: dict[str, Any] = {
+            **registers(k, s, self.feed, held=held, slanted=self.slanted, persistent=persistent),
+            "k": k,
+            "feed": self.feed,
+            "item_bytes": ITEM_BYTES,
+            "slanted": self.slanted,
+            "float_bytes": FLOAT,
+            "tile_rows": TILE,
+            "evict": evict,
+        }
         s.signature = signature(k, s.roles[-1].warps.stop * 32, persistent=persistent)
         s.symbol = SYMBOL
         for handoff in (*self.left, *self.right, *self.raw.values()):
@@ -201,77 +198,6 @@ class MlaDecode:
             if self.persistent
             else None
         )
-
-    def _registers(self, s: PipelineSpace, evict: str) -> None:
-        k, feed = self.k, self.feed
-        self.supply: dict[str, Any] = {
-            "o": s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v"),
-            "s": s.named("s", ".f32", TILE // 2, "S, then P: 64 rows x a tile"),
-            "p": s.named("p", ".b32", TILE // 4, "P as bf16, operand A of P V"),
-            "qr": s.named(
-                "qr", ".b32", self.held * COLUMNS // 4, "last columns of Q, operand A of Q K^T"
-            ),
-        }
-        for name, why in (
-            ("cm", "c times the running maximum of this thread's two rows"),
-            ("l", "row sums of this warpgroup's tiles"),
-            ("alpha", "what the last maxima do to O and l"),
-            ("top", "row maxima of this warpgroup's tile"),
-        ):
-            self.supply[name] = s.named(name, ".f32", 2, why)
-        # Queries with scales of their own have a factor each.
-        own = s.named("c", ".f32", 2 if k.rope_aware_queries else 1, "scale * log2(e)")
-        self.supply["c"] = [own[0], own[-1]]
-        pages = s.named("page", ".b32", SLOTS * feed.lookups, "pages of the next two copies")
-        self.supply["pages"] = [
-            pages[slot * feed.lookups : (slot + 1) * feed.lookups] for slot in range(SLOTS)
-        ]
-        self.supply["ahead"] = s.named("ahead", ".b32", SLOTS, "tiles to look up next")
-        if self.feeder:
-            self.supply["words"] = s.named(
-                "raw", ".b32", RAW_WORDS, "e4m3 numbers that become bf16"
-            )
-        if k.rope_aware:
-            self.supply["weight"] = s.named("weight", ".f32", SLOTS, "scales of the next rows")
-            self.supply["entry"] = s.named("entry", ".b32", SLOTS, "pages of those behind them")
-        singles = [
-            ("item", ".b64", "work item of this block"),
-            ("query_row", ".b32", "first query row of this block"),
-            ("valid", ".b32", "keys left from this warpgroup's next tile on"),
-            ("row", ".b32", "first of this thread's two rows"),
-            ("fragment", ".b32", "row and 16-byte column that this lane moves of an operand A"),
-            ("row_major", ".b64", "descriptor of SMEM read along its rows (K-major)"),
-            ("column_major", ".b64", "descriptor of SMEM read across its rows (MN-major)"),
-            ("table", ".b64", "this sequence's row of the block table"),
-            ("entries", ".b32", "entries of that row which the sequence uses"),
-            ("cache", ".b64", "the cache, this KV head's columns of a thread" if feed.gatherers
-             else "tensor map of the cache"),
-        ]  # fmt: skip
-        if k.dtype == "bf16":
-            singles.append(("map_q", ".b64", "tensor map of q"))
-        if feed.gatherers or k.rope_aware:
-            singles.append(("keys", ".b32", "keys of the sequence"))
-        if k.num_kv_heads > 1 and not feed.gatherers:
-            singles.append(("kv_column", ".b32", "first column of this block's KV head"))
-        if self.slanted:
-            singles.append(("slack", ".b32", "keys that this block's first row does not see"))
-            self.supply["unseen"] = s.named(
-                "unseen", ".b32", 2, "keys at the end that this thread's two rows do not see"
-            )
-        for name, type, why in singles:
-            self.supply[name] = s.named(name, type, 1, why)[0]
-        for name, why in NEXT if self.persistent else ():
-            made = s.named(f"next_{name}", ".b32", 1, f"of the next item: {why}")
-            self.supply[name] = made[0]
-        self.supply |= {
-            "k": k,
-            "feed": feed,
-            "item_bytes": ITEM_BYTES,
-            "slanted": self.slanted,
-            "float_bytes": FLOAT,
-            "tile_rows": TILE,
-            "evict": evict,
-        }
 
     # ---- before the loop --------------------------------------------------------------------
 
