@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hopper import to_gpu, to_host
 from test_mla_decode_gpu import CORNERS, built, check, launched, on_gpu, passes, poisoned
 
 import mlagen
+from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.ops import MlaDecodeKernel
 from mlagen.testdata import mla_decode_inputs
 
