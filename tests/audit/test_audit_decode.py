@@ -35,7 +35,13 @@ def audited(artifact, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fields", "knobs"), FORMS, ids=str)
+@pytest.mark.parametrize(
+    ("fields", "knobs"),
+    [
+        pytest.param(*form, id=" ".join(f"{k}={v}" for part in form for k, v in part.items()))
+        for form in FORMS
+    ],
+)
 def test_every_form_of_the_decode_kernel(fields, knobs, tmp_path):
     artifact = build("mla_decode_sm90", MlaDecodeConfig(**fields), knobs=knobs)
     manifest = artifact.manifest

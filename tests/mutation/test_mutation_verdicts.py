@@ -14,7 +14,7 @@ from mlagen.errors import FindingsError
 from mlagen.mutation import Judge, Mutant, Report, judge, make_mutants, mutate
 from mlagen.mutation.campaign import SYNCHRONISATION
 
-SAMPLE = 20
+SAMPLE = 12
 
 
 @pytest.fixture(scope="module")

@@ -113,7 +113,7 @@ def check_items(config, lengths, work, knobs=PERSISTENT):
     ],
 )
 def test_items_of_one_block(lengths):
-    config = MlaDecodeConfig(64)
+    config = MlaDecodeConfig(16)
     work = plan_work(config, lengths, split_keys=4096)
     check_items(config, lengths, in_turn(work, len(work.items)))
 
@@ -156,7 +156,7 @@ def test_forms_of_persistent_blocks(fields):
 
 
 def test_shares_that_are_cut():
-    config, lengths = MlaDecodeConfig(64), (700, 700, 700)
+    config, lengths = MlaDecodeConfig(16), (700, 700, 700)
     work = plan_work(config, lengths, blocks=2, persistent=True)
     assert work.slots and len(work.items) == 4
     check_items(config, lengths, work)
@@ -166,7 +166,7 @@ def test_shares_that_are_cut():
     "knobs", [{"held": 1, "left_refill": "early", "ahead": 1, "evict": "first"}, {"boxes": 4}]
 )
 def test_knobs_beside_persistent(knobs):
-    config, lengths = MlaDecodeConfig(8), (200, 1, 130, 0, 70)
+    config, lengths = MlaDecodeConfig(64), (200, 1, 130, 0, 70)
     work = plan_work(config, lengths, split_keys=4096)
     check_items(config, lengths, in_turn(work, 5), (*PERSISTENT, *knobs.items()))
 
