@@ -20,7 +20,7 @@ has, so pairs of items of all N, and triples of short ones, stand for all sequen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from mlagen.codegen.sm_90a.clocks import Access, Clock, NamedBarrier, Region, join
@@ -94,11 +94,11 @@ class _Run:
         self,
         schedule: PipelineSchedule,
         loops: list[Loop],
-        counts: tuple[int, ...],
+        line: Line,
+        events: Mapping[str, list[_Event]],
         taken: frozenset[int],
     ) -> None:
-        self.schedule, self.taken = schedule, taken
-        self.line = Line(counts, max(loop.edge.step for loop in loops))
+        self.schedule, self.line, self.taken = schedule, line, taken
         self.problems: dict[str, None] = {}
         self.checked = 0
         smem = schedule.smem
@@ -110,7 +110,6 @@ class _Run:
         fillers = [(h.name, slot) for h in smem.handoffs.values() for slot in range(h.depth)]
         self.filler = {key: len(warps) + index for index, key in enumerate(fillers)}
         size = len(warps) + len(fillers)
-        events = {loop.stream.role.name: list(_events(loop, self.line)) for loop in loops}
         self.warps = [
             _Warp(actor, loop, member == 0, events[loop.stream.role.name], [0] * size)
             for actor, (loop, member) in enumerate(warps)
@@ -502,8 +501,10 @@ def prove_handoffs(
     largest = max(n for counts in runs for n in counts)
     checked = 0
     for counts in runs:
-        for taken in _taken(loops, counts, quick=quick) if guarded else [frozenset[int]()]:
-            run = _Run(schedule, loops, counts, taken)
+        line = Line(counts, max(loop.edge.step for loop in loops))
+        events = {loop.stream.role.name: list(_events(loop, line)) for loop in loops}
+        for taken in _taken(line, quick=quick) if guarded else [frozenset[int]()]:
+            run = _Run(schedule, loops, line, events, taken)
             run.run()
             checked += run.checked
             if run.problems:
@@ -522,12 +523,11 @@ def _runs(schedule: PipelineSchedule, loops: list[Loop], *, quick: bool) -> list
     return [(n,) for n in range(largest + 1)]
 
 
-def _taken(loops: list[Loop], counts: tuple[int, ...], *, quick: bool) -> list[frozenset[int]]:
+def _taken(line: Line, *, quick: bool) -> list[frozenset[int]]:
     """Tiles for which operations that may skip themselves are done: for none, and for one. In a run
     over many items, for one of every so many, which have nothing to do with each other."""
-    line = Line(counts, max(loop.edge.step for loop in loops))
     tiles = sorted(line.items)
-    if len(counts) == 1:
+    if len(line.counts) == 1:
         one = {*tiles[:1], *tiles[-1:]} if quick else tiles
         return [frozenset(), *(frozenset({tile}) for tile in one)]
     ends = [t for t in tiles if line.items.get(t + 1) != line.items[t]]
@@ -556,8 +556,11 @@ def _events(loop: Loop, line: Line) -> Iterator[_Event]:
                 yield _Event(None, 0, wait)
             item = one.item if around else line.items.get(place, one.item)
             event = _Event(op, place, item=item)
-            meeting = replace(event, meeting=True)
-            yield from (meeting, event, meeting) if op.joins else (event,)
+            if op.joins:
+                meeting = replace(event, meeting=True)
+                yield from (meeting, event, meeting)
+            else:
+                yield event
         end = None if around else loop.groups.get((one.section, len(loop.cluster.steps)))
         if end is not None:
             yield _Event(None, 0, end)
