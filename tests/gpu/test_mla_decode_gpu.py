@@ -214,16 +214,12 @@ def test_every_head(kernel: MlaDecodeKernel) -> None:
     assert compare(rounded(inputs).output, out).passed
 
 
-@pytest.mark.parametrize("fields", [*FEEDS, *FORMS], ids=str)
-def test_the_same_bits_under_load(fields: dict[str, Any]) -> None:
-    """A thousand launches among matmuls on another stream, more blocks than fit at once, some of
-    them splits."""
+def bits_under_load(kernel: MlaDecodeKernel, inputs: MlaDecodeInputs, **planned: Any) -> None:
+    """A thousand launches among matmuls on another stream have the bits of the first."""
     import torch
 
-    kernel = built(**fields)
-    inputs = mla_decode_inputs(kernel.config, batch=100, max_length=3000, seed=3)
     given = {**on_gpu(inputs), **inputs.scales}
-    plan = kernel.plan(inputs.cache_lengths, split_keys=1024)
+    plan = kernel.plan(inputs.cache_lengths, **planned)
     first = [t.clone() for t in kernel(**given, plan=plan)]
     other = torch.cuda.Stream()
     a = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
@@ -241,6 +237,14 @@ def test_the_same_bits_under_load(fields: dict[str, Any]) -> None:
         differences += (lse.view(torch.int32) != first[1].view(torch.int32)).sum()
     torch.cuda.synchronize()
     assert int(differences) == 0
+
+
+@pytest.mark.parametrize("fields", [*FEEDS, *FORMS], ids=str)
+def test_the_same_bits_under_load(fields: dict[str, Any]) -> None:
+    """More blocks than fit at once, some of them splits."""
+    kernel = built(**fields)
+    inputs = mla_decode_inputs(kernel.config, batch=100, max_length=3000, seed=3)
+    bits_under_load(kernel, inputs, split_keys=1024)
 
 
 def test_fixed_splits_are_batch_invariant() -> None:

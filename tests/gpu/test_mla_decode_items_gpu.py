@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_mla_decode_gpu import CORNERS, built, check, launched, on_gpu, passes, poisoned
+from test_mla_decode_gpu import CORNERS, bits_under_load, built, check, launched, passes, poisoned
 
 import mlagen
 from mlagen.bench.torch_arrays import to_gpu, to_host
@@ -71,30 +71,9 @@ def test_the_bits_of_one_item_a_block(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize("planned", [{}, {"split_keys": 1024}, {"blocks": 66}], ids=str)
 @pytest.mark.parametrize("fields", FORMS, ids=str)
 def test_the_same_bits_under_load(fields: dict[str, Any], planned: dict[str, Any]) -> None:
-    """A thousand launches among matmuls on another stream."""
-    import torch
-
     kernel = persistent(**fields)
     inputs = mla_decode_inputs(kernel.config, batch=200, max_length=3000, seed=3)
-    given = {**on_gpu(inputs), **inputs.scales}
-    plan = kernel.plan(inputs.cache_lengths, **planned)
-    first = [t.clone() for t in kernel(**given, plan=plan)]
-    other = torch.cuda.Stream()
-    a = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
-    differences = torch.zeros((), device="cuda", dtype=torch.int64)
-    out, lse = (torch.empty_like(t) for t in first)
-    call = kernel.prepare(**given, out=out, lse=lse, plan=plan)
-    for round_ in range(1000):
-        if round_ % 4 == 0:
-            with torch.cuda.stream(other):
-                a = (a @ a) * 1e-2
-        for tensor in (out, lse, plan.partial_o, plan.partial_lse):
-            tensor.fill_(float("nan"))
-        call()
-        differences += (out.view(torch.int16) != first[0].view(torch.int16)).sum()
-        differences += (lse.view(torch.int32) != first[1].view(torch.int32)).sum()
-    torch.cuda.synchronize()
-    assert int(differences) == 0
+    bits_under_load(kernel, inputs, **planned)
 
 
 def test_a_graph_with_lengths_that_change() -> None:
