@@ -49,10 +49,11 @@ from mlagen.kernels.mla_decode_signature import (
 )
 from mlagen.problem import MlaDecodeConfig
 from mlagen.problem.mla_decode import TILE
-from mlagen.problem.mla_decode_plan import ITEM_BYTES
+from mlagen.problem.mla_decode_plan import ARRIVALS, ITEM_BYTES
 
 CONVERTERS = 128  # threads of a warpgroup that turns e4m3 into bf16
 QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
+PART_PAIRS = 8  # 64-byte pieces of a part's row of which a thread has its loads in flight
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
 # the rows, the distance to the next 64 columns is added.
 COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
@@ -101,6 +102,7 @@ class MlaDecode:
             "k": k,
             "feed": self.feed,
             "item_bytes": ITEM_BYTES,
+            "persistent": persistent,
             "slanted": self.slanted,
             "float_bytes": FLOAT,
             "tile_rows": TILE,
@@ -411,12 +413,14 @@ class MlaDecode:
 
     def finish(self, message: Message, role: WarpRole) -> None:
         """O / l to memory, this warpgroup's columns, and LSE by the left one: O in bf16, by way of
-        SMEM where that is free, so that a warp writes a row at a time, or a part of it in fp32."""
+        SMEM where that is free, so that a warp writes a row at a time, or a part of it in fp32. In
+        a persistent block the last part of a sequence may take in those before it."""
         index = self.roles.index(role)
         staged = self.staged[index] if self.staged else None
         self._record(
             "finish", None, message=message, left=index == 0, role=role, staged=staged,
             box_bytes=self.queries[0].bytes, first_column=index * self.k.d_v // 2,
+            together=PART_PAIRS, arrivals_last=ARRIVALS - 1,
             uses=(Value(message.name), Value("O")),
             defines=(Value(staged.name),) if staged else (), joins=staged is not None,
         )  # fmt: skip

@@ -26,7 +26,8 @@ def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> 
     q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, a q of
     e4m3 and a cache of single rows by pointer; o
     [tokens * H, 512]; partial_o fp32 [slots, 64, 512] and partial_lse fp32 [slots, 64], log2 units,
-    of items that are a part of their sequence. `lse_stride`: elements of lse from head to head.
+    of items that are a part of their sequence; arrivals [slots], zero before and after a call, count
+    the warpgroups that have stored such a part and that have taken it in. `lse_stride`: elements of lse from head to head.
     `kv_scales`: of rope-aware rows, fp32 [blocks * page]; `q_scales`: of such queries, fp32
     [tokens]. `kv_scale`: what multiplies O where the cache holds multiples of it; `scale_log2e` has
     it too, and the scale of an e4m3 q.
@@ -61,6 +62,7 @@ def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> 
             ("lse", "pointer:fp32", "write"),
             ("partial_o", "pointer:fp32", "write"),
             ("partial_lse", "pointer:fp32", "write"),
+            *((("arrivals", "pointer:int32", "write"),) if persistent else ()),
             ("max_pages", "u32", "value"),
             ("lse_stride", "u32", "value"),
             ("scale_log2e", "f32", "value"),

@@ -504,7 +504,9 @@ class MlaDecodeKernel:
                 hint="kernel.plan(lengths, ..) of this kernel makes one",
             )
         work = {"partial_o": plan.partial_o, "partial_lse": plan.partial_lse}
-        shares = {} if plan.shares is None else {"shares": plan.shares}
+        shares: dict[str, Any] = {}
+        if plan.shares is not None:
+            shares = {"shares": plan.shares, "arrivals": plan.arrivals}
         numbers: dict[str, int | float] = {
             "max_pages": max_pages,
             "num_blocks": num_blocks,

@@ -30,13 +30,15 @@ class PlanTensors:
     merges: Any  # int32 [merge room, 8]; None where no plan in this room splits
     partial_o: Any  # fp32 [slots, 64, 512]
     partial_lse: Any  # fp32 [slots, 64]
-    shares: Any = field(default=None, kw_only=True)  # int32 [blocks + 1] of persistent blocks
+    # Of persistent blocks: int32 [blocks + 1]; int32 [slots], zero between calls.
+    shares: Any = field(default=None, kw_only=True)
+    arrivals: Any = field(default=None, kw_only=True)
 
     @property
     def key(self) -> Any:
         """Equal for plans with the same tensors; None where torch did not make them."""
         tensors = [self.items, self.partial_o, self.partial_lse]
-        tensors += [tensor for tensor in (self.merges, self.shares) if tensor is not None]
+        tensors += [tensor for tensor in (self.merges, self.shares, self.arrivals) if tensor is not None]
         try:
             return self.batch, self.tokens, *((t.data_ptr(), *fact(t)) for t in tensors)
         except AttributeError:
@@ -176,6 +178,7 @@ def make_plan(
         partial_o=memory.empty((max(slots, 1), BLOCK_ROWS, config.d_v), "fp32"),
         partial_lse=memory.empty((max(slots, 1), BLOCK_ROWS), "fp32"),
         shares=None if work.shares is None else memory.upload(work.shares),
+        arrivals=memory.upload(np.zeros(max(slots, 1), np.int32)) if persistent else None,
         memory=memory,
         blocks=blocks,
         split_keys=split_keys,

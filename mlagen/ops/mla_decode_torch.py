@@ -101,7 +101,7 @@ def mla_decode(
     else:
         out, lse = DECODE_PLANNED(
             *arguments, plan.items, plan.merges, plan.shares, plan.partial_o, plan.partial_lse,
-            plan.config.q_len, scale, plan.config.mask, kv_scale, q_scale, kv_scales,
+            plan.arrivals, plan.config.q_len, scale, plan.config.mask, kv_scale, q_scale, kv_scales,
             q_scales,
         )  # fmt: skip
     return out, lse
@@ -137,8 +137,8 @@ def _decode(
 
 def _planned(
     q: Any, kv_cache: Any, table: Any, lengths: Any, items: Any, merges: Any, shares: Any,
-    partial_o: Any, partial_lse: Any, q_len: int, scale: float, mask: str, kv_scale: float,
-    q_scale: float, kv_scales: Any = None, q_scales: Any = None,
+    partial_o: Any, partial_lse: Any, arrivals: Any, q_len: int, scale: float, mask: str,
+    kv_scale: float, q_scale: float, kv_scales: Any = None, q_scales: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q_len)
     known = _PLANS.get(items.data_ptr())
@@ -160,6 +160,7 @@ def _planned(
         partial_o=partial_o,
         partial_lse=partial_lse,
         shares=shares,
+        arrivals=arrivals,
     )
     return kernel(
         q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
@@ -201,5 +202,5 @@ DECODE_PLANNED = _registered(
     "mla_decode_planned",
     _planned,
     f"({_TENSORS}, Tensor items, Tensor? merges, Tensor? shares, Tensor(a!) partial_o, "
-    f"Tensor(b!) partial_lse, int q_len, {_NUMBERS}) -> (Tensor, Tensor)",
+    f"Tensor(b!) partial_lse, Tensor(c!)? arrivals, int q_len, {_NUMBERS}) -> (Tensor, Tensor)",
 )

@@ -6,6 +6,10 @@ head and one token. Its keys, in tiles of 64, may be split. A *work item* is a r
 of tiles, and takes one block of threads. Items that are a part of their row block leave partial
 results in *slots*, which a merge adds up.
 
+Where blocks are persistent and a row block is in two parts, the second one takes in the first, when
+all keys of its own are done. It has a block behind the first one's, so that it waits for what was
+started before it. Fixed splits, and row blocks of which a block may have several parts, are merged.
+
 Items are in descending order of their work, row blocks of the same keys side by side: blocks are
 started in this order as others end, which deals the work out evenly (longest first). Where blocks
 are persistent, the plan deals the items out itself: `mlagen.problem.mla_decode_shares`.
@@ -26,7 +30,7 @@ import numpy.typing as npt
 from mlagen.errors import ConfigError
 from mlagen.problem.mla_decode import TILE, MlaDecodeConfig
 from mlagen.problem.mla_decode_even import boundaries, even_counts
-from mlagen.problem.mla_decode_shares import Cut, cut_shares, deal
+from mlagen.problem.mla_decode_shares import PARTS, Cut, cut_shares, deal
 
 Ints = npt.NDArray[np.int64]
 Ints32 = npt.NDArray[np.int32]
@@ -35,7 +39,8 @@ BLOCK_ROWS = 64
 H200_SMS = 132  # also of an H100 SXM
 # Columns of an item: sequence, first row in q seen as [tokens * H, 576], rows, first row in the
 # sequence, tokens of the sequence before its last, first tile, end tile, slot or -1, index in lse
-# of the sequence's head 0 and token 0, KV head; two unused.
+# of the sequence's head 0 and token 0, KV head; 1 where it takes in the part before
+# it, -1 where its own part is taken in, else 0; the slot of what it takes in.
 ITEM_INTS, ITEM_BYTES = 12, 48
 # Columns of a merge, which is what one block of the merge kernel adds up: first slot, slots, first
 # row in q, rows, first row in the sequence, index in lse as in an item, all of the row block; the
@@ -47,6 +52,9 @@ LINES_A_ROW = 2
 # once. Up to 512 blocks come of what 132 SMs compute at once.
 SPLITS_OF_WARPS = ((4, 0), (16, 2))
 OPEN_END = 2**31 - 1
+# Two warpgroups count when they have stored a part that another block takes in, two when they have
+# taken it in: then the count is zero again.
+ARRIVALS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,19 +107,28 @@ def plan_work(
     of_sequence, templates = _row_blocks(config, tokens)
     low, tiles = _tiles(config, keys, tokens)
     cut: Cut | None = None
+    one_each = False
     if split_keys is not None:
         splits = _fixed_splits(low, tiles, split_keys)
     else:
         splits, cut = _splits(config, low, tiles, of_sequence, blocks, persistent=persistent)
     # One piece a split of a sequence; in it, an item a row block.
     counts = np.array([len(own) for own in splits], np.int64)
+    handed = np.zeros(len(counts), bool)
+    if persistent and split_keys is None:
+        one_each = cut is None and (counts * of_sequence).sum() <= blocks
+        if cut is not None or one_each:
+            handed = counts == PARTS
     sequence = np.repeat(np.arange(len(keys)), counts)
     first = np.array([tile for own in splits for tile in own], np.int64)
     end = np.append(first[1:], 0)
     end[np.cumsum(counts)[counts > 0] - 1] = OPEN_END
     index, count = _within(counts), counts[sequence]
-    slots_of = np.where(counts > 1, of_sequence * counts, 0)
-    slot = np.where(count > 1, (np.cumsum(slots_of) - slots_of)[sequence] + index, -1)
+    stored = np.where(counts > 1, counts - handed, 0)  # parts of a row block that take a slot
+    slots_of = of_sequence * stored
+    first_slot = (np.cumsum(slots_of) - slots_of)[sequence]
+    takes = handed[sequence] & (index == count - 1)
+    taken = np.where(handed[sequence], np.where(takes, 1, -1), 0)
     work = np.maximum(np.minimum(end, -(-keys // TILE)[sequence]) - first, 0)
     starts = np.cumsum(tokens) - tokens
     query_row = starts * config.num_heads
@@ -122,25 +139,29 @@ def plan_work(
         s = sequence[piece]
         made = np.zeros((len(piece), ITEM_INTS), np.int64)
         above, height, kv_head = templates[tokens[s], row_block].T
-        many = count[piece] > 1
+        slots = first_slot[piece] + row_block * stored[s]
+        left = (count[piece] > 1) & ~takes[piece]  # behind, in a slot
         for column, values in enumerate((
             s, query_row[s] + above, height, above, tokens[s] - 1, first[piece], end[piece],
-            slot[piece] + np.where(many, row_block * count[piece], 0), lse_at[s], kv_head,
+            np.where(left, slots + index[piece], -1), lse_at[s], kv_head,
+            taken[piece], np.where(takes[piece], slots, 0),
         )):  # fmt: skip
             made[:, column] = values
         return made
 
-    order = np.argsort(-work, kind="stable")
+    order = np.arange(len(work)) if one_each else np.argsort(-work, kind="stable")
     shares = None
     if cut is not None:
         piece, row_block, shares = cut.items(blocks)
     else:
         each = of_sequence[sequence[order]]
         piece, row_block = np.repeat(order, each), _within(each)
-        if persistent:
+        if one_each:
+            shares = np.minimum(np.arange(blocks + 1), len(piece)).astype(np.int32)
+        elif persistent:
             moved, shares = deal(each, work[order], blocks)
             piece, row_block = piece[moved], row_block[moved]
-    parted = np.flatnonzero(counts > 1)
+    parted = np.flatnonzero((counts > 1) & ~handed)
     firsts = np.cumsum(counts) - counts
     each = of_sequence[parted]
     merged = rows(np.repeat(firsts[parted], each), _within(each))

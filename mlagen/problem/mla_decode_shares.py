@@ -6,7 +6,9 @@ time, so that tiles are read from L2 once they are there.
 
 * Few row blocks: what `mlagen.problem.mla_decode_even` splits them into, one item a block.
 * Many: whole, longest first to whom has least; or all tiles on one line, which is cut into equal
-  shares where a share ends, if that is estimated to end earlier with the merge that it takes.
+  shares where a share ends, if that is estimated to end earlier with what it costs to put parts
+  together. A block begins with its end of the line: what it hands over to the next is there long
+  before that one, which has it last, takes it in.
 * Splits of fixed keys, sequences with different numbers of row blocks: longest first.
 """
 
@@ -26,6 +28,8 @@ Ints32 = npt.NDArray[np.int32]
 
 ITEM = 3  # tiles that an item costs besides
 LEAST = 4  # tiles of a part that is cut off
+TAKES = 2  # tiles that it costs to take in a part
+PARTS = 2  # of a row block whose last one takes in the other; the merge kernel has more
 USED = 0.94  # share of the blocks that gangs must fill
 
 
@@ -52,7 +56,7 @@ class Cut:
         of_block[blocks // self.gang * self.gang :] = 0
         shares = np.append(0, np.cumsum(of_block)).astype(np.int32)
         first = np.cumsum(pieces) - pieces
-        order = np.argsort(self.gangs, kind="stable")
+        order = np.lexsort((-np.arange(len(self.gangs)), self.gangs))
         block = np.repeat(np.arange(blocks), of_block)
         nth = np.arange(len(block)) - shares[block]
         return order[first[block // self.gang] + nth], block % self.gang, shares
@@ -80,7 +84,7 @@ def cut_shares(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, blocks: i
             high, best = share, found
     if best is None:
         return whole
-    parts = gang * sum(len(own) + 1 for own in best.ends if own)
+    parts = gang * sum(len(own) + 1 for own in best.ends if len(own) >= PARTS)
     merge = SECOND + costs.merge + costs.part * parts if parts else 0.0
     return best if high * a_tile + merge < load * a_tile else whole
 
@@ -94,7 +98,7 @@ def _cut(lengths: list[int], gangs: int, gang: int, share: int) -> Cut | None:
     for length in lengths:
         own: list[int] = []
         at = 0
-        while length - at + ITEM > room:
+        while length - at + ITEM + TAKES * len(own) > room:
             taken = min(room - ITEM, length - at - LEAST) // 2 * 2
             if taken >= LEAST:
                 held.append(now)
@@ -106,7 +110,7 @@ def _cut(lengths: list[int], gangs: int, gang: int, share: int) -> Cut | None:
             if now == gangs:
                 return None
         held.append(now)
-        room -= length - at + ITEM
+        room -= length - at + ITEM + TAKES * len(own)
         ends.append(own)
     return Cut(ends, held, gang)
 

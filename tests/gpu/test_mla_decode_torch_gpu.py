@@ -59,7 +59,7 @@ def test_the_operator(fields: dict[str, Any]) -> None:
     torch.library.opcheck(
         torch.ops.mlagen.mla_decode_planned.default,
         (*tensors, plan.items, plan.merges, plan.shares, plan.partial_o, plan.partial_lse,
-         plan.config.q_len, *arguments[4:]),
+         plan.arrivals, plan.config.q_len, *arguments[4:]),
         test_utils=checks,
     )  # fmt: skip
 

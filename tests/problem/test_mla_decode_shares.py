@@ -78,7 +78,12 @@ def test_what_is_not_cut_stays_whole():
     for sequence, own in enumerate(work.splits):
         mine = work.items[work.items[:, 0] == sequence]
         assert len(mine) == 2 * len(own)
-        assert ((mine[:, 7] < 0) == (len(own) == 1)).all()
+        last = mine[:, 6] == OPEN_END
+        if len(own) == 2:  # the second takes in the first
+            assert ((mine[:, 7] < 0) == last).all()
+            assert (mine[:, 10] == np.where(last, 1, -1)).all()
+        else:
+            assert ((mine[:, 7] < 0) == (len(own) == 1)).all() and not mine[:, 10].any()
         assert not np.any(np.array(own) % 2)
     parts = work.items[:, 7] >= 0
     assert parts.any() and not parts.all() and tiles[parts].min() >= LEAST
@@ -102,6 +107,44 @@ def test_few_row_blocks_are_split_as_ever_one_item_a_block(lengths):
     config = MlaDecodeConfig(128)
     work, ever = plan_work(config, lengths, persistent=True), plan_work(config, lengths)
     assert work.splits == ever.splits and np.diff(work.shares).max() == 1
+
+
+def gives_and_takes(work):
+    """Where each slot is stored and taken in: (block, place among the block's items)."""
+    block = np.repeat(np.arange(len(work.shares) - 1), np.diff(work.shares))
+    nth = np.arange(len(block)) - work.shares[block]
+    given, taken = {}, {}
+    for item, at in zip(work.items.tolist(), zip(block, nth, strict=True), strict=True):
+        slot, takes, first = item[7], item[10], item[11]
+        if takes < 0:
+            assert slot not in given
+            given[slot] = at, item
+        if takes > 0:
+            assert first not in taken
+            taken[first] = at, item
+    return given, taken
+
+
+@pytest.mark.parametrize("heads, tokens", [(16, 1), (64, 1), (128, 1), (128, 2)])
+@pytest.mark.parametrize(
+    "lengths", [EVEN, UNEVEN, MIXED, [32768] * 128, [1024] * 16, [4096] * 30, [100000, *EVEN]],
+    ids=len,
+)  # fmt: skip
+def test_parts_are_taken_in_behind_where_they_are_made(heads, tokens, lengths):
+    """Each part once, by the same rows, in a block that is started later; the merge has the rest.
+    Of a line that is cut, a block hands over its first item and takes in with its last."""
+    config = MlaDecodeConfig(heads, q_len=tokens)
+    work = plan_work(config, lengths, persistent=True)
+    given, taken = gives_and_takes(work)
+    assert given.keys() == taken.keys()
+    last = np.diff(work.shares) - 1
+    for slot, ((maker, nth), part) in given.items():
+        (taker, at), item = taken[slot]
+        assert maker < taker and nth == 0 and at == last[taker]
+        assert part[:5] == item[:5] and part[8:10] == item[8:10]
+    merged = {s for first, n, *_ in work.merges.tolist() for s in range(first, first + n)}
+    assert not merged & given.keys()
+    assert merged | given.keys() == set(range(work.slots))
 
 
 def test_fixed_splits_are_dealt_out_longest_first():

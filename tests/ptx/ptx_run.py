@@ -94,6 +94,7 @@ class Block:
         self.named: dict[int, list[set[int]]] = {}
         tid = np.arange(self.threads, dtype=np.uint32)
         self.special = {"%tid.x": tid, "%ctaid.x": at[0], "%ctaid.y": at[1]}
+        self.asked = 0
         self.steps = [self._step_of(i) for i in self.code]
 
     def run(self) -> None:
@@ -174,7 +175,7 @@ class Block:
     def _step_of(self, instruction: Instruction) -> Callable[[Instruction, Any], None]:
         name, parts = instruction.name, instruction.parts
         special: dict[str, Any] = {
-            "bra": self._bra, "ret": self._ret, "bar": self._bar, "ld": self._ld, "st": self._st,
+            "bra": self._bra, "ret": self._ret, "bar": self._bar, "ld": self._ld, "st": self._st, "red": self._red,
             "setp": self._setp, "selp": self._selp, "cvt": self._cvt, "shfl": self._shfl,
             "vote": self._vote, "wgmma": self._wgmma, "ldmatrix": self._ldmatrix,
             "stmatrix": self._stmatrix, "mbarrier": self._mbarrier, "cp": self._cp,
@@ -318,6 +319,9 @@ class Block:
             where = self.get(memory.base, lanes, np.uint64) + np.uint64(memory.offset)
             held, index = self.memory.bytes_of(where, size)
         values = np.ascontiguousarray(held[index]).view(dtype)
+        if i.has("acquire"):  # blocks come one after the other: what is asked for must be there
+            self.asked += 1
+            assert self.asked < 1000, f"nobody arrives: {i.text}"
         for column, name in enumerate(names):
             self.put(name, lanes, np.ascontiguousarray(values[:, column]))
 
@@ -334,6 +338,14 @@ class Block:
             where = self.get(memory.base, lanes, np.uint64) + np.uint64(memory.offset)
             held, index = self.memory.bytes_of(where, raw.shape[1])
             held[index] = raw
+
+    def _red(self, i: Instruction, lanes: Any) -> None:
+        assert i.has("inc") and len(lanes) == 1
+        memory, most = i.operands
+        where = self.get(memory.base, lanes, np.uint64) + np.uint64(memory.offset)
+        held, index = self.memory.bytes_of(where, 4)
+        (old,) = np.ascontiguousarray(held[index[0]]).view(np.uint32)
+        held[index[0]] = np.array([0 if old >= most else old + 1], np.uint32).view(np.uint8)
 
     def _matrix_rows(self, i: Instruction, memory: Memory, lanes: Any) -> Any:
         """[warps, 4 matrices, 8 rows, 16] indices into SMEM."""

@@ -64,7 +64,10 @@ def launch(inputs, work, *, change=lambda text: text, knobs=()):
     blocks = len(work.items)
     if work.shares is not None:
         arguments["shares"], blocks = work.shares, len(work.shares) - 1
+        arguments["arrivals"] = arrivals = np.zeros(max(work.slots, 1), np.int32)
     run(change(text("mla_decode_sm90", config, knobs)), (blocks, 1), arguments)
+    if work.shares is not None:
+        assert not arrivals.any(), "not as it was found"
     if len(work.merges):
         merge = text("mla_decode_merge_sm90", MlaDecodeMergeConfig(config.num_heads))
         run(
@@ -155,10 +158,28 @@ def test_forms_of_persistent_blocks(fields):
     check_items(config, lengths, work)
 
 
-def test_shares_that_are_cut():
-    config, lengths = MlaDecodeConfig(16), (700, 700, 700)
-    work = plan_work(config, lengths, blocks=2, persistent=True)
-    assert work.slots and len(work.items) == 4
+@pytest.mark.parametrize(
+    "fields, planned, lengths",
+    [
+        # A share ends in the middle of a sequence: its second part takes in the first.
+        ({"num_heads": 16}, (700, 700, 700), (700, 700, 700)),
+        # Two blocks with the same keys; a sequence for itself.
+        ({"num_heads": 128}, (600,) * 3, (600, 500, 600)),
+        ({"num_heads": 16}, (2000,), (2000,)),
+        ({"num_heads": 16, "q_len": 3}, (1500, 300), (1500, 300)),
+        # Lengths that it was not planned for: the part that takes in has no keys, or none has.
+        ({"num_heads": 16, "page_size": 16}, (700, 700, 700), (700, 260, 0)),
+        ({"num_heads": 40, "q_len": 2}, (2000,), (3,)),
+        ({"num_heads": 16, "mask": "sliding_window_causal[600]"}, (900,) * 3, (200, 900, 2)),
+    ],
+    ids=str,
+)
+def test_parts_that_the_last_one_takes_in(fields, planned, lengths):
+    """Without a merge; also where rows of a part, or all of it, see no key."""
+    config = MlaDecodeConfig(**fields)
+    gang = -(-config.num_heads * config.q_len // 64)
+    work = plan_work(config, planned, blocks=2 * gang, persistent=True)
+    assert work.slots and (work.items[:, 10] > 0).any() and not len(work.merges)
     check_items(config, lengths, work)
 
 
