@@ -1,6 +1,7 @@
 """MLA decode over small batches on a Hopper GPU, beside the peers that are installed.
 
     python benchmarks/decode_grid.py [--heads 128] [--batches 1,2,..] [--keys 1024,..] [--sweep]
+        [--knob persistent=1]
 
 Every contender's output is held against attention in fp32 on the GPU (first and last sequence, all
 heads) and is not timed where it is wrong. Times are medians of single calls with the L2 cache
@@ -101,6 +102,7 @@ def main() -> None:
     parser.add_argument("--batches", type=numbers, default=BATCHES)
     parser.add_argument("--keys", type=numbers, default=KEYS)
     parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--knob", action="append", default=[], help="of ours: NAME=NUMBER")
     parser.add_argument("--repeats", type=int, default=20)
     options = parser.parse_args()
 
@@ -116,8 +118,9 @@ def main() -> None:
             peers.append(peer)
         except PeerAbsent as error:
             print(f"{peer.name} left out: {error.message}", file=sys.stderr)
+    knobs = {name: int(value) for name, _, value in (k.partition("=") for k in options.knob)}
     for heads in options.heads:
-        kernel: Any = mlagen.build("mla_decode_sm90", num_heads=heads)
+        kernel: Any = mlagen.build("mla_decode_sm90", num_heads=heads, knobs=knobs)
         lab = CudaLab(kernel)
         ratios = []
         for keys in options.keys:

@@ -68,12 +68,40 @@ def test_the_bits_of_one_item_a_block(fields: dict[str, Any]) -> None:
         assert lse.tobytes() == found[0][1].tobytes()
 
 
+@pytest.mark.parametrize("data", ["randn", "late_max"])
+@pytest.mark.parametrize("fields", [f for f in FORMS if "mask" not in f], ids=str)
+def test_parts_that_the_last_one_takes_in(fields: dict[str, Any], data: str) -> None:
+    """Of blocks side by side and of a line that is cut, also with lengths of another call: without
+    keys in the second part, in both, or in some rows."""
+    kernel = persistent(**fields)
+    config = kernel.config
+    for lengths in ((1900,) * 60, (700,) * 30):
+        inputs = mla_decode_inputs(config, lengths=lengths, data=data)
+        blocks = 132
+        while not (plan := kernel.plan(lengths, blocks=blocks)).work.items[:, 10].any():
+            blocks -= 1
+        rng = np.random.default_rng(1)
+        other = rng.choice([0, 1, 100, 448, 449, lengths[0]], len(lengths)).astype(np.int32)
+        for given in (inputs, replace(inputs, cache_lengths=other), inputs):
+            out, lse = launched(kernel, given, poisoned(plan))
+            passes(given, out, lse, heads=[0, config.num_heads - 1], splits=plan.splits)
+            assert not to_host(plan.arrivals).any()
+
+
 @pytest.mark.parametrize("planned", [{}, {"split_keys": 1024}, {"blocks": 66}], ids=str)
 @pytest.mark.parametrize("fields", FORMS, ids=str)
 def test_the_same_bits_under_load(fields: dict[str, Any], planned: dict[str, Any]) -> None:
     kernel = persistent(**fields)
     inputs = mla_decode_inputs(kernel.config, batch=200, max_length=3000, seed=3)
     bits_under_load(kernel, inputs, **planned)
+
+
+def test_parts_taken_in_under_load() -> None:
+    kernel = persistent(num_heads=128)
+    lengths = (2000,) * 128
+    assert (kernel.plan(lengths, blocks=120).work.items[:, 10] > 0).any()
+    inputs = mla_decode_inputs(kernel.config, lengths=lengths, seed=3)
+    bits_under_load(kernel, inputs, blocks=120)
 
 
 def test_a_graph_with_lengths_that_change() -> None:
