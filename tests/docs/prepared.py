@@ -70,8 +70,12 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
     (
         "hopper_checks.md",
-        "python tests/gpu/sanitizer_report.py --forms --jobs 3",
+        "python tests/gpu/sanitizer_report.py --forms --jobs 8 --no-audit --keep FOLDER",
     ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
+    (
+        "hopper_checks.md",
+        "python tests/gpu/racecheck_messages.py FOLDER",
+    ): "needs what racecheck printed, and nvdisasm",
     (
         "fuzzing.md",
         "python tests/foreign/fuzz.py --cases 100000 --seed 1",

@@ -4,8 +4,10 @@ with defects planted in their PTX.
     python tests/gpu/sanitizer_report.py [--jobs N] [--forms] [--keep FOLDER] [KERNEL ..]
 
 Needs a Hopper GPU, torch, cuda-bindings, a ptxas and compute-sanitizer. Prints a Markdown table.
-`--forms`: the other forms of MLA decode, split and merged, as they are. `--keep`: what the tools
-printed in full, beside the artifact. `--no-audit`: that column stays empty.
+`--forms`: the other forms of MLA decode, split and merged, as they are; `--split-keys`: every so
+many keys, 128 unless told, which are two tiles: no block's loop runs; of 256 it runs once.
+`--keep`: what the tools printed in full, beside the artifact (`racecheck_messages.py` reads it).
+`--no-audit`: that column stays empty.
 """
 
 from __future__ import annotations
@@ -192,8 +194,9 @@ def build(kernel: str) -> Any:
     return make(schedule, GemmConfig(m_tile=128), knobs={"feed": kernel.partition(" ")[2]})
 
 
-def launch(kernel: str, folder: Path) -> None:
-    """Launches the artifact in the folder and says whether the result is right."""
+def launch(kernel: str, folder: Path, split_keys: int) -> None:
+    """Launches the artifact in the folder and says whether the result is right. `split_keys`: of
+    the forms of MLA decode."""
     import torch
     from gemm.oracles import rounded as gemm_rounded
     from gemm.problem import GemmConfig
@@ -217,7 +220,7 @@ def launch(kernel: str, folder: Path) -> None:
         decode = callable_of(artifact)
         assert isinstance(decode, MlaDecodeKernel)
         inputs = mla_decode_inputs(decode.config, lengths=LENGTHS, data="randn")
-        planned = {"split_keys": 128} if kernel in FORMS else {"blocks": 1}
+        planned = {"split_keys": split_keys} if kernel in FORMS else {"blocks": 1}
         plan = decode.plan(LENGTHS, **planned)
         out, _ = decode(
             **{name: to_gpu(array) for name, array in inputs.tensors.items()},
@@ -258,9 +261,9 @@ def audited(folder: Path, text: str) -> str:
     return ", ".join(rules) or "clean"
 
 
-def under(tool: str, kernel: str, path: Path) -> tuple[str, str]:
+def under(tool: str, kernel: str, path: Path, split_keys: int) -> tuple[str, str]:
     """(verdict of the tool, of the result). What it printed is beside the artifact."""
-    command = [sys.executable, __file__, "--launch", kernel, str(path)]
+    command = [sys.executable, __file__, "--launch", kernel, str(path), str(split_keys)]
     if tool:
         found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
         extra = ["--report-api-errors", "no"] if tool == "memcheck" else []
@@ -279,12 +282,13 @@ def under(tool: str, kernel: str, path: Path) -> tuple[str, str]:
 
 def main() -> None:
     if sys.argv[1:2] == ["--launch"]:
-        launch(sys.argv[2], Path(sys.argv[3]))
+        launch(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kernels", nargs="*", metavar="KERNEL")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--forms", action="store_true")
+    parser.add_argument("--split-keys", type=int, default=128, metavar="N")
     parser.add_argument("--keep", type=Path, metavar="FOLDER")
     parser.add_argument("--no-audit", action="store_true")
     options = parser.parse_args()
@@ -303,8 +307,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as temporary:
             name = re.sub(r"[^\w=]+", "_", f"{kernel} {defect}")
             folder = written(originals[kernel], text, (options.keep or Path(temporary)) / name)
-            _, result = under("", kernel, folder)
-            verdicts = [under(tool, kernel, folder)[0] for tool in TOOLS]
+            given = kernel, folder, options.split_keys
+            _, result = under("", *given)
+            verdicts = [under(tool, *given)[0] for tool in TOOLS]
             found = "" if options.no_audit else audited(folder, text)
         return f"| {kernel} | {defect} | {' | '.join(verdicts)} | {found} | {result} |"
 
