@@ -1,15 +1,18 @@
 """Hopper decode tuned on its GPU: default, best and other libraries, side by side in one run.
 
     python benchmarks/tuning_hopper.py [--trials 12] [--store FILE] [--json FILE]
+    python benchmarks/tuning_hopper.py --found [--like STORE] [--json FILE]
 
 Needs a Hopper GPU, torch and ptxas. All shapes are tuned at once, by as many tuners on one store,
 on the workers of `--scheduler ADDRESS` or on some that are started (a GPU, and those that build).
 Searches begin with the default and the best that stores named by `--like` have of the call. Then
 the default, the best other variants and every peer that is there are timed interleaved on the same
-tensors with a flushed L2, as `mlagen bench` does; who is wrong is not timed.
+tensors with a flushed L2, as `mlagen bench` does; who is wrong is not timed. The default has a
+second turn behind all others: how far its two times are apart is what a difference is worth.
 
 `--found` searches nothing: the best others are those of the stores named by `--like`, and where
-they have none, the default with one knob changed. Lines are written as things happen.
+they have none, the default with one knob changed, choices that a search leaves out as well (those
+that change what the kernel is called with). Lines are written as things happen.
 """
 
 from __future__ import annotations
@@ -42,23 +45,25 @@ SHAPES: tuple[tuple[dict[str, str], dict[str, int]], ...] = (
 )
 
 LOADING = threading.Lock()  # of a schedule: its operations are recorded where all threads see
-COMMON = {"q_len": "1", "cache_dtype": "bf16"}  # of shapes that say nothing else
+AGAIN = "default again"
 
 
 def liked(paths: list[Path], fields: dict[str, str], shape: dict[str, int]) -> list[Any]:
     """The best knobs of a call in some stores, whatever code they were judged with."""
+    from mlagen.problem import MlaDecodeConfig
     from mlagen.tune.space import knobs_key
     from mlagen.tune.store import Store
 
+    problem = MlaDecodeConfig.from_fields(fields)
     found = []
     for path in paths:
         store = Store(path)
         for study in store.studies():
             asked = study.question
-            same = asked.shape == shape and all(
-                str(asked.problem.get(name)) == value for name, value in (COMMON | fields).items()
-            )
-            found += [t for t in store.trials(study) if same and t.cost is not None]
+            if (asked.name, asked.target, asked.shape) != ("mla_decode_sm90", "sm_90a", shape):
+                continue
+            if MlaDecodeConfig.from_fields(asked.problem) == problem:
+                found += [t for t in store.trials(study) if t.cost is not None]
         store.close()
     found.sort(key=lambda trial: trial.cost)
     unique = {knobs_key(trial.knobs): trial.knobs for trial in found}
@@ -66,7 +71,9 @@ def liked(paths: list[Path], fields: dict[str, str], shape: dict[str, int]) -> l
 
 
 def built(fields: dict[str, str], variants: list[Any]) -> dict[str, Any]:
-    """Artifacts by what differs from the first, each built in a process of its own."""
+    """Artifacts by what differs from the first, each built in a process of its own. What cannot be
+    built is said and left out, but for the first, which raises."""
+    from mlagen.errors import MlagenError
     from mlagen.request import build_artifact
     from mlagen.tune.sandbox import Sandbox
     from mlagen.tune.space import differing
@@ -75,13 +82,18 @@ def built(fields: dict[str, str], variants: list[Any]) -> dict[str, Any]:
         sandbox = Sandbox()
         try:
             return sandbox.call(build_artifact, "mla_decode_sm90", fields, knobs, limit=60)
+        except MlagenError as error:
+            if knobs is variants[0]:
+                raise
+            say(fields, differing(knobs, variants[0]), "not built:", error.message)
+            return None
         finally:
             sandbox.close()
 
     with ThreadPoolExecutor(len(variants)) as pool:
         artifacts = list(pool.map(one, variants))
     names = [differing(knobs, variants[0]) for knobs in variants]
-    return dict(zip(names, artifacts, strict=True))
+    return {n: made for n, made in zip(names, artifacts, strict=True) if made is not None}
 
 
 def remembered(
@@ -90,13 +102,15 @@ def remembered(
     """The default and the best others that stores know, without a search."""
     from mlagen.codegen.schedules import load
     from mlagen.problem import MlaDecodeConfig
-    from mlagen.tune.space import differing
+    from mlagen.tune.space import knobs_key
 
     problem = MlaDecodeConfig.from_fields(fields)
     with LOADING:
         knobs = load("mla_decode_sm90", None).build(problem, {}).declared
     default = {knob.name: knob.default for knob in knobs.values()}
-    known = [default | found for found in liked(options.like, fields, shape)]
+    # Older ones may lack knobs: with the defaults of those, two may be the same.
+    filled = [default | knobs for knobs in liked(options.like, fields, shape)]
+    known = {knobs_key(knobs): knobs for knobs in filled}.values()
     others = [k for k in known if k != default and k.keys() == default.keys()]
     others = others[: options.others] or [
         default | {knob.name: choice}
@@ -105,7 +119,7 @@ def remembered(
         if choice != knob.default
     ]
     kernels = built(fields, [default, *others])
-    say(fields, shape, "built", [differing(knobs, default) for knobs in others])
+    say(fields, shape, "built", list(kernels))
     return {"fields": fields, "shape": shape, "judged": 0}, kernels
 
 
@@ -161,7 +175,7 @@ def tuned(
 def beside(
     found: dict[str, Any], kernels: dict[str, Any], peers: list[Any], repeats: int
 ) -> dict[str, Any]:
-    """Default, best and peers on one set of tensors."""
+    """Default, others, peers and the default again, on one set of tensors."""
     from mlagen.bench.accuracy import Judge
     from mlagen.bench.cuda_lab import CudaLab
     from mlagen.bench.timing import interleaved
@@ -195,28 +209,31 @@ def beside(
             wrong[peer.name] = verdict.wrong
         else:
             calls[peer.name] = call
+    if "default" in calls:
+        calls[AGAIN] = calls["default"]
     times = interleaved(calls, lab.clock, repeats=repeats)
     return {
-        "us": {name: found.median * 1e6 for name, found in times.items()},
-        "sustained_us": {name: found.sustained * 1e6 for name, found in times.items()},
-        "TFLOP/s": {name: work.flop / found.median / 1e12 for name, found in times.items()},
+        "us": {name: taken.median * 1e6 for name, taken in times.items()},
+        "sustained_us": {name: taken.sustained * 1e6 for name, taken in times.items()},
+        "TFLOP/s": {name: work.flop / taken.median / 1e12 for name, taken in times.items()},
         "not_timed": wrong,
+        "facts": lab.facts(),
     }
 
 
-def loaded() -> tuple[list[Any], dict[str, str]]:
-    """Peers that are there, and why the others are not."""
+def loaded() -> tuple[list[Any], dict[str, str], dict[str, str]]:
+    """Peers that are there, their versions, and why the others are not there."""
     from mlagen.bench.peers import PeerAbsent, chosen
 
-    peers, absent = [], {}
+    peers, versions, absent = [], {}, {}
     for peer in chosen(["flash_mla", "flashinfer", "fa3"]):
         try:
-            peer.load()
+            versions[peer.name] = peer.load()
             peers.append(peer)
         except PeerAbsent as error:
             absent[peer.name] = error.message
-    say(f"peers: {[peer.name for peer in peers]}, absent: {absent}")
-    return peers, absent
+    say(f"peers: {versions}, absent: {absent}")
+    return peers, versions, absent
 
 
 def main() -> None:
@@ -228,7 +245,9 @@ def main() -> None:
     parser.add_argument("--shapes", type=int, default=len(SHAPES), help="the first so many")
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--no-peers", action="store_true", help="tune only")
+    parser.add_argument(
+        "--no-peers", action="store_true", help="tune only; with --found, time ours only"
+    )
     parser.add_argument("--store", type=Path)
     parser.add_argument("--others", type=int, default=1, help="variants beside the default")
     parser.add_argument("--found", action="store_true", help="search nothing")
@@ -247,7 +266,7 @@ def main() -> None:
         with ThreadPoolExecutor(len(shapes)) as pool:
             way: Any = remembered if options.found else partial(tuned, path=path)
             searches = pool.map(lambda one: way(*one, options=options), shapes)
-            peers, absent = ([], {}) if options.no_peers else loaded()
+            peers, versions, absent = ([], {}, {}) if options.no_peers else loaded()
             rows, kernels = zip(*searches, strict=True)
             seconds = time.perf_counter() - started
     finally:
@@ -255,12 +274,12 @@ def main() -> None:
     judged = sum(row["judged"] for row in rows)
     rate = 60 * judged / seconds
     report = {
-        "schema": SCHEMA, "absent": absent, "judged": judged, "seconds": seconds,
-        "trials_per_minute": rate, "rows": rows,
+        "schema": SCHEMA, "peers": versions, "absent": absent, "repeats": options.repeats,
+        "judged": judged, "seconds": seconds, "trials_per_minute": rate, "rows": rows,
     }  # fmt: skip
     say(f"{len(rows)} calls; {judged} trials in {seconds:.1f} s, {rate:.1f} a minute")
     for number, row in enumerate(rows):
-        if not options.no_peers:
+        if options.found or not options.no_peers:
             row |= beside(row, kernels[number], peers, options.repeats)
         names = ("fields", "shape", "verdicts", "winner", "costs", "us", "sustained_us",
                  "not_timed")  # fmt: skip
