@@ -156,6 +156,9 @@ FORMS = {
         "num_heads=64 cache_dtype=fp8_rope_aware",
         "num_heads=12 dtype=fp8_rope_aware cache_dtype=fp8_rope_aware q_len=2",
         "num_heads=12 dtype=fp8_e4m3 cache_dtype=fp8_rope_aware page_size=1 q_len=2",
+        "num_heads=64 persistent=1",
+        "num_heads=128 persistent=1",
+        "num_heads=40 page_size=16 q_len=3 persistent=1",
     )
 }
 
@@ -189,7 +192,8 @@ def build(kernel: str) -> Any:
     if kernel.startswith("mla_decode_sm90"):
         name, *fields = kernel.split(" ")
         given = dict(field.split("=") for field in fields) or {"num_heads": 64}
-        return make(name, MlaDecodeConfig.from_fields(given))
+        knobs = {"persistent": int(given.pop("persistent", 0))}
+        return make(name, MlaDecodeConfig.from_fields(given), knobs=knobs)
     schedule = load(str(HERE.parents[1] / "examples" / "gemm_bf16.py"), "sm_90a")
     return make(schedule, GemmConfig(m_tile=128), knobs={"feed": kernel.partition(" ")[2]})
 
@@ -221,6 +225,9 @@ def launch(kernel: str, folder: Path, split_keys: int) -> None:
         assert isinstance(decode, MlaDecodeKernel)
         inputs = mla_decode_inputs(decode.config, lengths=LENGTHS, data="randn")
         planned = {"split_keys": split_keys} if kernel in FORMS else {"blocks": 1}
+        if "persistent" in kernel:  # a line of items that is cut: parts are taken in
+            rows = decode.config.num_heads * decode.config.q_len
+            planned = {"blocks": 2 * -(-rows // 64)}
         plan = decode.plan(LENGTHS, **planned)
         out, _ = decode(
             **{name: to_gpu(array) for name, array in inputs.tensors.items()},
