@@ -31,6 +31,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1]), str(HERE.parents[1] / "examples
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 LENGTHS = (450, 130, 64, 1, 0)
+LINE = (700, 690, 700)  # for persistent blocks: two shares cut the second one
 
 
 def without(pattern: str, text: str, *, count: int = 0) -> str:
@@ -223,12 +224,14 @@ def launch(kernel: str, folder: Path, split_keys: int) -> None:
     elif kernel.startswith("mla_decode_sm90"):
         decode = callable_of(artifact)
         assert isinstance(decode, MlaDecodeKernel)
-        inputs = mla_decode_inputs(decode.config, lengths=LENGTHS, data="randn")
+        lengths = LINE if "persistent" in kernel else LENGTHS
+        inputs = mla_decode_inputs(decode.config, lengths=lengths, data="randn")
         planned = {"split_keys": split_keys} if kernel in FORMS else {"blocks": 1}
-        if "persistent" in kernel:  # a line of items that is cut: parts are taken in
+        if "persistent" in kernel:
             rows = decode.config.num_heads * decode.config.q_len
             planned = {"blocks": 2 * -(-rows // 64)}
-        plan = decode.plan(LENGTHS, **planned)
+        plan = decode.plan(lengths, **planned)
+        assert ("persistent" in kernel) == bool((plan.work.items[:, 10] > 0).any())
         out, _ = decode(
             **{name: to_gpu(array) for name, array in inputs.tensors.items()},
             **inputs.scales,
