@@ -38,7 +38,8 @@ class PlanTensors:
     def key(self) -> Any:
         """Equal for plans with the same tensors; None where torch did not make them."""
         tensors = [self.items, self.partial_o, self.partial_lse]
-        tensors += [tensor for tensor in (self.merges, self.shares, self.arrivals) if tensor is not None]
+        more = (self.merges, self.shares, self.arrivals)
+        tensors += [tensor for tensor in more if tensor is not None]
         try:
             return self.batch, self.tokens, *((t.data_ptr(), *fact(t)) for t in tensors)
         except AttributeError:

@@ -175,7 +175,8 @@ class Block:
     def _step_of(self, instruction: Instruction) -> Callable[[Instruction, Any], None]:
         name, parts = instruction.name, instruction.parts
         special: dict[str, Any] = {
-            "bra": self._bra, "ret": self._ret, "bar": self._bar, "ld": self._ld, "st": self._st, "red": self._red,
+            "bra": self._bra, "ret": self._ret, "bar": self._bar, "ld": self._ld, "st": self._st,
+            "red": self._red,
             "setp": self._setp, "selp": self._selp, "cvt": self._cvt, "shfl": self._shfl,
             "vote": self._vote, "wgmma": self._wgmma, "ldmatrix": self._ldmatrix,
             "stmatrix": self._stmatrix, "mbarrier": self._mbarrier, "cp": self._cp,
