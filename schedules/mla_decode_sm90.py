@@ -16,9 +16,9 @@ tile's columns last fetches the next tile into them.
 | S(i+2) = Q K(i+2)                              | S(i+3) = Q K(i+3)                               |
 
 The left one's second product comes behind both of the right one's, whose tiles are then fetched
-earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tiles, and the feeder, a
-third warpgroup, turns it into bf16 in place, in the order in which slots become free; of rope-aware
-rows it also brings in the scales.
+earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tiles, and the feeder, one
+or two more warpgroups, turns it into bf16 in place, in the order in which slots become free; of
+rope-aware rows it also brings in the scales.
 
 With `persistent` a block takes one such item after another. What is looked up or fetched for a tile
 behind an item's last one is the next item's, and its Q comes when both have their last scores;
@@ -51,14 +51,19 @@ def mla_decode_sm90(k, s):
                      comment="passes ahead that tiles are brought to L2")  # fmt: skip
     evict = s.choice("evict", *(("normal", "first") if boxed else ("normal",)),
                      comment="how soon L2 gives up the cache's rows")  # fmt: skip
-    # 504 a thread of each of three warpgroups; what ptxas makes do with.
-    split = (256, 256, 0)
+    # Registers a thread, of 504 for three warpgroups or 512 for four: what ptxas makes do with.
+    split, feeders = (256, 256, 0), 0
     if converted:
+        plain = k.page_size % 64 == 0 and k.num_kv_heads == 1 and k.dtype == "bf16"
+        roomy = plain and not k.rope_aware and refill == "early"
+        feeders = s.choice("feeders", *((2, 1) if roomy else (1,)),
+                           comment="warpgroups that make bf16 of e4m3")  # fmt: skip
         gathered = k.page_size == 1 and not k.rope_aware
         split = (240, 216, 48) if gathered else (232, 232, 40)
+        split = (232, 216, 32) if feeders == 2 else split
     left = s.role("left", warpgroups=1, registers=split[0])
     right = s.role("right", warpgroups=1, registers=split[1])
-    feeder = s.role("feeder", warpgroups=1, registers=split[2]) if converted else None
+    feeder = s.role("feeder", warpgroups=feeders, registers=split[2]) if converted else None
     d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=held, evict=evict,
                   persistent=bool(persistent))  # fmt: skip
 

@@ -18,6 +18,7 @@ from mlagen.targets import SM_90A
 
 SWIZZLE_ROW_BYTES = max(SM_90A.swizzle_modes)
 SWIZZLE_ALIGN = SM_90A.swizzle_align(SWIZZLE_ROW_BYTES)
+WARP = 32  # threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class Handoff:
     resident: bool = False  # filled once, before the loop, and never released
     gatherers: int = 0  # threads that fill a slot; 0: TMA does
     within: str = ""  # the hand-off that takes the same SMEM next, made of these tiles in place
+    by_warps: bool = False  # each warp makes rows of its own of what is within, and arrives once
 
     @property
     def bytes(self) -> int:
@@ -80,7 +82,7 @@ class Handoff:
     @property
     def arrivals(self) -> int:
         """Arrivals that a full barrier counts."""
-        return self.gatherers or 1
+        return self.gatherers // WARP if self.by_warps else self.gatherers or 1
 
     @property
     def full(self) -> int:
@@ -164,13 +166,16 @@ class Smem:
         resident: bool = False,
         gatherers: int = 0,
         within: Handoff | None = None,
+        by_warps: bool = False,
     ) -> Handoff:
         """Declare that `producer` fills `tiles` together and `consumer` uses them.
 
         `resident`: once, before the loops. `releases`: arrivals that empty a slot, one a consuming
         warp; without them a slot is filled again where the schedule says so, and the order is
         proved. `gatherers`: threads of the producer that fill it, instead of TMA. `within`: the
-        hand-off whose slots these tiles lie in, which is filled from them.
+        hand-off whose slots these tiles lie in, which is filled from them. `by_warps`: its warps
+        make each row of this row of the tiles within, and no two share one; a warp arrives once,
+        when its lanes are done.
         """
         if resident and releases:
             raise ScheduleError(f"hand-off {name!r}: resident tiles are not released")
@@ -183,7 +188,7 @@ class Smem:
         consumers = (consumer,) if isinstance(consumer, str) else consumer
         handoff = Handoff(
             name, tiles, producer, consumers, depth, base, releases, resident, gatherers,
-            within.name if within else "",
+            within.name if within else "", by_warps,
         )  # fmt: skip
         self.handoffs[name] = handoff
         return handoff

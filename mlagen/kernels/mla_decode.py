@@ -51,7 +51,6 @@ from mlagen.problem import MlaDecodeConfig
 from mlagen.problem.mla_decode import TILE
 from mlagen.problem.mla_decode_plan import ARRIVALS, ITEM_BYTES
 
-CONVERTERS = 128  # threads of a warpgroup that turns e4m3 into bf16
 QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
 PART_PAIRS = 8  # 64-byte pieces of a part's row of which a thread has its loads in flight
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
@@ -90,6 +89,10 @@ class MlaDecode:
                 hint="blocks take several items with bf16 queries over a bf16 cache",
             )
         self.held, self.feeder = held, feeder
+        threads = s.roles[-1].warps.stop * 32
+        # Columns of one wgmma of P V: ptxas holds each instruction to what a thread starts with,
+        # and 512 threads start with 128 registers.
+        self.at_once = 256 if threads <= 384 else 128
         self.persistent = s.persistent = persistent
         self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
         # Whether rows of a block see different keys: those of several tokens.
@@ -98,7 +101,11 @@ class MlaDecode:
         self._tiles(s, boxes)
         self._messages(s)
         self.supply: dict[str, Any] = {
-            **registers(k, s, self.feed, held=held, slanted=self.slanted, persistent=persistent),
+            **registers(
+                k, s, self.feed, held=held, slanted=self.slanted, persistent=persistent,
+                converters=feeder.threads if feeder else 0,
+            ),
+            "feeder": feeder,
             "k": k,
             "feed": self.feed,
             "item_bytes": ITEM_BYTES,
@@ -108,7 +115,7 @@ class MlaDecode:
             "tile_rows": TILE,
             "evict": evict,
         }
-        s.signature = signature(k, s.roles[-1].warps.stop * 32, persistent=persistent)
+        s.signature = signature(k, threads, persistent=persistent)
         s.symbol = SYMBOL
         for handoff in (*self.left, *self.right, *self.raw.values()):
             bind(handoff, self._mover(handoff))
@@ -126,7 +133,7 @@ class MlaDecode:
         self.query, self.query_held = (
             s.smem.handoff(
                 name, *tiles, producer=names[0], consumer=names, resident=True,
-                gatherers=CONVERTERS if self.k.dtype != "bf16" else 0,
+                gatherers=self.roles[0].threads if self.k.dtype != "bf16" else 0,
             )
             for name, tiles in (
                 ("query", self.queries[: -self.held]),
@@ -162,7 +169,8 @@ class MlaDecode:
         handoff = s.smem.handoff(
             f"cache {first}", *tiles, producer=(converter or role).name,
             consumer=tuple(r.name for r in self.roles),
-            gatherers=CONVERTERS if converter else self.feed.gatherers,
+            gatherers=converter.threads if converter else self.feed.gatherers,
+            by_warps=converter is not None,
         )  # fmt: skip
         if converter:
             self.raw[handoff.name] = self._raw(s, role, handoff)
@@ -353,7 +361,7 @@ class MlaDecode:
         self._record(
             "pv", tile, message=message, values=held, columns=COLUMNS * len(held),
             o=self.supply["o"][each * first : each * (first + len(held))],
-            steps=TILE // 16,
+            steps=TILE // 16, at_once=min(COLUMNS * len(held), self.at_once),
             uses=(source, *(Value(h.name, tile) for h in half if set(h.tiles) & set(held))),
             defines=(Value("O"),), asynchronous=True,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from mlagen.problem import MlaDecodeConfig
 from mlagen.problem.mla_decode import TILE
 
 SLOTS = 2  # the even and the odd tile
-RAW_WORDS = 16  # that a thread which turns e4m3 into bf16 needs: 64 x 128 numbers
+RAW_WORDS = TILE * 128 // 4  # of the numbers that are turned into bf16 together
 FLOAT = 4  # bytes
 # What a block of several items holds of the next one, in an item's last pass.
 NEXT = (
@@ -33,10 +33,11 @@ def registers(
     held: int,
     slanted: bool,
     persistent: bool,
+    converters: int,
 ) -> dict[str, Any]:
     """Declares the registers of a kernel: their names, as templates write them, by what they are.
     `held`: tiles of Q in registers; `slanted`: rows see different keys; `persistent`: of a block
-    that takes several items."""
+    that takes several items; `converters`: threads that turn e4m3 into bf16."""
     found: dict[str, Any] = {
         "o": s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v"),
         "s": s.named("s", ".f32", TILE // 2, "S, then P: 64 rows x a tile"),
@@ -58,8 +59,9 @@ def registers(
         pages[slot * feed.lookups : (slot + 1) * feed.lookups] for slot in range(SLOTS)
     ]
     found["ahead"] = s.named("ahead", ".b32", SLOTS, "tiles to look up next")
-    if feed.converted:
-        found["words"] = s.named("raw", ".b32", RAW_WORDS, "e4m3 numbers that become bf16")
+    if converters:
+        each = RAW_WORDS // converters
+        found["words"] = s.named("raw", ".b32", each, "e4m3 numbers that become bf16")
     if k.rope_aware:
         found["weight"] = s.named("weight", ".f32", SLOTS, "scales of the next rows")
         found["entry"] = s.named("entry", ".b32", SLOTS, "pages of those behind them")

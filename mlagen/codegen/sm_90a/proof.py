@@ -400,7 +400,7 @@ class _Run:
         key = (warp.role, id(op), tile)
         verb = "fills" if fills else "writes"
         for other, access, writes in region.pending():
-            if access.key == key:
+            if access.key == key or self._other_rows(warp, op, access):
                 continue
             if not access.known(warp.clock):
                 doing = "write" if writes else "read"
@@ -414,6 +414,18 @@ class _Run:
                               f"fence behind {access.op}")  # fmt: skip
         if not fills and any(write.tile != tile for write in region.writes):
             self._problem(op, warp, f"changes {region.name} of tile {tile}, which is not there")
+
+    def _other_rows(self, warp: _Warp, op: Operation, access: Access) -> bool:
+        """Whether another warp of the role reads rows there that this one does not write: both make
+        rows of their own of what is within the hand-off."""
+        if op.access is None or access.actor == warp.actor or access.key[0] != warp.role:
+            return False
+        handoffs = self.schedule.smem.handoffs
+        handoff = handoffs[op.access.target.ring]
+        return handoff.by_warps and any(
+            value.block in handoffs and handoffs[value.block].within == handoff.name
+            for value in access.op.uses
+        )
 
     @staticmethod
     def _behind_fence(warp: _Warp, write: Access) -> bool:
