@@ -16,8 +16,8 @@ tile's columns last fetches the next tile into them.
 | S(i+2) = Q K(i+2)                              | S(i+3) = Q K(i+3)                               |
 
 The left one's second product comes behind both of the right one's, whose tiles are then fetched
-earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tiles, and the feeder, one
-or two more warpgroups, turns it into bf16 in place, in the order in which slots become free; of
+earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tiles, and the feeder,
+one or two more warpgroups, turns it into bf16 in place, in the order in which slots become free; of
 rope-aware rows it also brings in the scales.
 
 With `persistent` a block takes one such item after another. What is looked up or fetched for a tile

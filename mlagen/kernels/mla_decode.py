@@ -102,7 +102,12 @@ class MlaDecode:
         self._messages(s)
         self.supply: dict[str, Any] = {
             **registers(
-                k, s, self.feed, held=held, slanted=self.slanted, persistent=persistent,
+                k,
+                s,
+                self.feed,
+                held=held,
+                slanted=self.slanted,
+                persistent=persistent,
                 converters=feeder.threads if feeder else 0,
             ),
             "feeder": feeder,
