@@ -74,8 +74,17 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
     (
         "hopper_checks.md",
+        "python tests/gpu/sanitizer_report.py --forms --split-keys 256 --jobs 8 --no-audit --keep "
+        "FOLDER",
+    ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
+    (
+        "hopper_checks.md",
         "python tests/gpu/racecheck_messages.py FOLDER",
     ): "needs what racecheck printed, and nvdisasm",
+    (
+        "hopper_checks.md",
+        "python tests/gpu/message_order.py FOLDER",
+    ): "needs kernels that were kept, and nvdisasm",
     (
         "fuzzing.md",
         "python tests/foreign/fuzz.py --cases 100000 --seed 1",

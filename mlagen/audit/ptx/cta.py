@@ -35,7 +35,7 @@ from mlagen.audit.ptx.state import Seen, State
 from mlagen.audit.ptx.syntax import Instruction
 from mlagen.audit.ptx.values import Lanes
 
-MAX_STEPS = 50_000  # of one path; the kernels seen take some thousands
+MAX_STEPS = 200_000  # of one path; the longest seen takes 100 333
 
 # Warp-wide instructions: all lanes of the warp must come to the same one.
 _WARP_WIDE = {
