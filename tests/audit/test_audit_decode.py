@@ -24,6 +24,7 @@ FORMS = (
         None,
     ),
     ({"num_heads": 16, "page_size": 1, "q_len": 2, "cache_dtype": "fp8_e4m3"}, {}, None),
+    ({"num_heads": 40, "q_len": 3, "cache_dtype": "fp8_e4m3"}, {}, None),
     ({"num_heads": 16, "q_len": 2, "cache_dtype": "fp8_rope_aware"}, {}, None),
     (
         {"num_heads": 8, "page_size": 1, "dtype": "fp8_e4m3", "cache_dtype": "fp8_rope_aware"},
