@@ -183,6 +183,40 @@ def test_parts_that_the_last_one_takes_in(fields, planned, lengths):
     check_items(config, lengths, work)
 
 
+CUT = MlaDecodeConfig(16), (700, 700, 700)
+
+
+@pytest.mark.parametrize(
+    "line, other",
+    [
+        ("mul.f32 %theirs0, %theirs0, %sum;", "mov.f32 %theirs0, 0f00000000;"),
+        ("mul.f32 %inv1, %inv1, %other;", ""),
+        ("add.f32 %log0, %log0, %top;", ""),
+        ("red.relaxed.gpu.global.inc.u32", "// "),
+    ],
+)
+def test_a_part_that_is_taken_in_wrongly(line, other):
+    """Weights, LSE, arrivals."""
+    config, lengths = CUT
+    work = plan_work(config, lengths, blocks=2, persistent=True)
+    inputs = mla_decode_inputs(config, lengths=lengths, data="realistic")
+    with pytest.raises(AssertionError):
+        o, lse = launch(inputs, work, knobs=PERSISTENT, change=lambda t: t.replace(line, other))
+        passes(inputs, o, lse.reshape(3, 16, 1), splits=work.splits)
+
+
+def test_who_takes_in_is_started_later():
+    """With the blocks the other way round nobody has arrived."""
+    config, lengths = CUT
+    work = plan_work(config, lengths, blocks=2, persistent=True)
+    _, middle, end = work.shares.tolist()
+    items = np.concatenate([work.items[middle:], work.items[:middle]])
+    turned = in_turn(replace(work, items=items), end - middle, end)
+    inputs = mla_decode_inputs(config, lengths=lengths, data="realistic")
+    with pytest.raises(AssertionError, match="nobody arrives"):
+        launch(inputs, turned, knobs=PERSISTENT)
+
+
 @pytest.mark.parametrize(
     "knobs", [{"held": 1, "left_refill": "early", "ahead": 1, "evict": "first"}, {"boxes": 4}]
 )
