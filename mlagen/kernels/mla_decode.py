@@ -427,7 +427,7 @@ class MlaDecode:
     def finish(self, message: Message, role: WarpRole) -> None:
         """O / l to memory, this warpgroup's columns, and LSE by the left one: O in bf16, by way of
         SMEM where that is free, so that a warp writes a row at a time, or a part of it in fp32. In
-        a persistent block the last part of a sequence may take in those before it."""
+        a persistent block the second part of a row block may take in the first."""
         index = self.roles.index(role)
         staged = self.staged[index] if self.staged else None
         self._record(

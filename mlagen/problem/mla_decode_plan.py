@@ -8,7 +8,7 @@ results in *slots*, which a merge adds up.
 
 Where blocks are persistent and a row block is in two parts, the second one takes in the first, when
 all keys of its own are done. It has a block behind the first one's, so that it waits for what was
-started before it. Fixed splits, and row blocks of which a block may have several parts, are merged.
+started before it. Fixed splits, more parts, and what is dealt out longest first are merged.
 
 Items are in descending order of their work, row blocks of the same keys side by side: blocks are
 started in this order as others end, which deals the work out evenly (longest first). Where blocks
@@ -39,8 +39,8 @@ BLOCK_ROWS = 64
 H200_SMS = 132  # also of an H100 SXM
 # Columns of an item: sequence, first row in q seen as [tokens * H, 576], rows, first row in the
 # sequence, tokens of the sequence before its last, first tile, end tile, slot or -1, index in lse
-# of the sequence's head 0 and token 0, KV head; 1 where it takes in the part before
-# it, -1 where its own part is taken in, else 0; the slot of what it takes in.
+# of the sequence's head 0 and token 0, KV head; 1 where it takes in the part before it, -1 where
+# its own part is taken in, else 0; the slot of what it takes in.
 ITEM_INTS, ITEM_BYTES = 12, 48
 # Columns of a merge, which is what one block of the merge kernel adds up: first slot, slots, first
 # row in q, rows, first row in the sequence, index in lse as in an item, all of the row block; the
