@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--batches", type=numbers, default=BATCHES)
     parser.add_argument("--keys", type=numbers, default=KEYS)
     parser.add_argument("--sweep", action="store_true")
-    parser.add_argument("--knob", action="append", default=[], help="of ours: NAME=NUMBER")
+    parser.add_argument("--knob", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--repeats", type=int, default=20)
     options = parser.parse_args()
 
@@ -110,6 +110,7 @@ def main() -> None:
     from mlagen.bench import Workload
     from mlagen.bench.cuda_lab import CudaLab
     from mlagen.bench.peers import PeerAbsent, chosen
+    from mlagen.request import assignments
 
     peers = []
     for peer in chosen(PEERS):
@@ -118,7 +119,7 @@ def main() -> None:
             peers.append(peer)
         except PeerAbsent as error:
             print(f"{peer.name} left out: {error.message}", file=sys.stderr)
-    knobs = {name: int(value) for name, _, value in (k.partition("=") for k in options.knob)}
+    knobs = assignments("--knob", options.knob) or None
     for heads in options.heads:
         kernel: Any = mlagen.build("mla_decode_sm90", num_heads=heads, knobs=knobs)
         lab = CudaLab(kernel)
