@@ -38,8 +38,9 @@ def mla_decode_sm90(k, s):
     converted = k.cache_dtype != "bf16"
     persistent = s.choice("persistent", *((0,) if converted or k.dtype != "bf16" else (0, 1)),
                           comment="blocks take one work item after another (all bf16)")  # fmt: skip
-    # Of small pages a thread looks up several a tile: with more items no registers are left.
-    few = converted or (persistent and k.page_size < 64)
+    # Of small pages a thread looks up several a tile: beside more items or tokens no registers are
+    # left for it.
+    few = converted or (k.page_size < 64 and (persistent or k.q_len > 1))
     boxes = s.choice("boxes", *((2,) if converted else (2, 1, 4)),
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
     held = s.choice("held", *((1,) if few else (2, 1)),
@@ -54,13 +55,13 @@ def mla_decode_sm90(k, s):
     # Registers a thread, of 504 for three warpgroups or 512 for four: what ptxas makes do with.
     split, feeders = (256, 256, 0), 0
     if converted:
-        plain = k.page_size % 64 == 0 and k.num_kv_heads == 1 and k.dtype == "bf16"
-        roomy = plain and not k.rope_aware and refill == "early"
+        gathered = k.page_size == 1 and not k.rope_aware
+        scales = k.rope_aware and k.dtype != "bf16"
+        roomy = refill == "early" and k.page_size % 64 == 0 and not scales
         feeders = s.choice("feeders", *((2, 1) if roomy else (1,)),
                            comment="warpgroups that make bf16 of e4m3")  # fmt: skip
-        gathered = k.page_size == 1 and not k.rope_aware
-        split = (240, 216, 48) if gathered else (232, 232, 40)
-        split = (232, 216, 32) if feeders == 2 else split
+        split = (232, 224, 48) if gathered else (232, 232, 40)
+        split = (224, 224, 32) if feeders == 2 else split
     left = s.role("left", warpgroups=1, registers=split[0])
     right = s.role("right", warpgroups=1, registers=split[1])
     feeder = s.role("feeder", warpgroups=feeders, registers=split[2]) if converted else None

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from mlagen.codegen.expand import expand_loop
 from mlagen.codegen.sm_90a.derive import derive
 from mlagen.codegen.sm_90a.proof import prove_handoffs
-from mlagen.codegen.sm_90a.runs import section
+from mlagen.codegen.sm_90a.runs import parts, section, straight
 from mlagen.dsl import (
     Access,
     Operation,
@@ -166,9 +167,46 @@ def test_the_proof_does_not_trust_the_derivation():
 
 def test_sections_name_where_an_iteration_is_printed():
     math = loops(make(behind))[1]
-    assert [section(math.edge, i, 3) for i in range(4)] == [
+    assert [section(math, i, 3) for i in range(4)] == [
         "prologue, i = 0", "loop", "loop", "drain, i = N",
     ]  # fmt: skip
+
+
+def test_a_run_leaves_the_loop_when_its_last_full_tiles_are_done():
+    """Two tiles a pass, the next two looked at meanwhile: the pass that lacks some of these is the
+    loop's until its own tiles are done, and the rest of it a drain's."""
+
+    @schedule(problem=Toy, target="sm_90a")
+    def toy(problem, s):
+        steps = Steps(s, 4)
+        for i in tiles(steps.producer):
+            copy(steps.feed, i)
+        for i in tiles(steps.math, step=2):
+            steps.mma(i)
+            steps.look(i + 2)
+            release(steps.feed, i)
+            steps.mma(i + 1)
+            release(steps.feed, i + 1)
+            steps.look(i + 3)
+
+    made = toy.build(Toy(), {})
+    math = loops(made)[1]
+
+    def printed(n):
+        return [
+            (where, " ".join(str(op) for op in operations if op.name in ("mma", "look")))
+            for instance in expand_loop([math.cluster], math.edge, n)
+            for where, operations in parts(math, instance, n)
+        ]
+
+    before = ("prologue, i = -2", "look(i+2) look(i+3)")
+    own, rest = "mma(i) look(i+2) mma(i+1)", "look(i+3)"
+    assert straight(math, 1) and not straight(math, 2)
+    assert printed(2) == [before, ("loop", "mma(i) mma(i+1)")]
+    assert printed(4) == [before, ("loop", f"{own} {rest}"), ("loop", "mma(i) mma(i+1)")]
+    assert printed(3) == [before, ("loop", own), ("drain, i = N-1", "mma(i)")]
+    assert printed(5) == [before, ("loop", f"{own} {rest}"), *printed(3)[1:]]
+    assert not prove_handoffs(made, loops(made)).violations
 
 
 def test_capacities_and_shapes_are_refused():

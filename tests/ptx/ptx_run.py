@@ -183,6 +183,7 @@ class Block:
             "fence": self._nothing, "griddepcontrol": self._nothing,
             "setmaxnreg": self._nothing, "prefetch": self._nothing,
             "createpolicy": self._nothing, "prmt": self._prmt, "mov": self._mov, "cvta": self._mov,
+            "trap": self._trap,
         }  # fmt: skip
         if name in special:
             return special[name]
@@ -195,6 +196,9 @@ class Block:
         return self._arithmetic
 
     def _nothing(self, i: Instruction, lanes: Any) -> None: ...
+
+    def _trap(self, i: Instruction, lanes: Any) -> None:
+        raise AssertionError(f"line {i.line}: trap")
 
     def _bra(self, i: Instruction, lanes: Any) -> None:
         self.pc[lanes] = i.target

@@ -9,14 +9,15 @@ pass: all operations of a role share two registers that change places at its end
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from mlagen.artifact import SourceLine
 from mlagen.codegen.expand import Instance, expand_loop
 from mlagen.codegen.render import Templates
-from mlagen.codegen.sm_90a.runs import Loop, offset, section
+from mlagen.codegen.sm_90a.runs import Loop, common, left_early, offset, parts, straight
 from mlagen.dsl import Binding, Operation
 from mlagen.dsl.pipeline import PipelineSchedule, Stream
 from mlagen.dsl.smem import Handoff
@@ -79,8 +80,8 @@ class Emitter:
                            f"mov.u32 {cursor.phase}, {cursor.phase_at_start};")  # fmt: skip
         for operation in loop.prologue:
             self._operation(stream, operation, None, "prologue", Binding(0, False))
+        few = [n for n in range(1, edge.first_looped) if straight(loop, n)]
         # Not one "equals" after the other: ptxas makes a table of those, which costs a load.
-        few = range(1, edge.first_looped)  # tiles of runs without a pass in the loop
         self._code(stream, f"setp.le.u32 %done, %tiles, {int(bool(few))};",
                    f"@%done bra {name}_{'N1' if few else 'END'};")  # fmt: skip
         for n in few[1:]:
@@ -93,14 +94,8 @@ class Emitter:
         instances = expand_loop([loop.cluster], edge, large[0])
         self._first_turn(loop, instances[0])
         self._instances(loop, cursors, [x for x in instances if x.i < edge.low], large[0])
-        self._heading(f"{role.name}, loop")
-        self._code(stream, f"mov.u32 %i, {edge.low};", f"sub.u32 %last, %tiles, {edge.high};",
-                   f"{name}_LOOP:", "setp.ge.u32 %done, %i, %last;",
-                   f"@%done bra {name}_DRAIN;", '.pragma "nounroll";')  # fmt: skip
         steady = next(x for x in instances if edge.low <= x.i < large[0] - edge.high)
-        self._instances(loop, cursors, [steady], large[0])
-        self._code(stream, f"add.u32 %i, %i, {edge.step};", f"bra {name}_LOOP;")
-        self._code(stream, f"{name}_DRAIN:")
+        self._loop(loop, cursors, steady)
         if edge.step > 1:
             self._code(stream, f"rem.u32 %last, %tiles, {edge.step};")
         for n in large[1:]:
@@ -124,6 +119,30 @@ class Emitter:
                 self._code(stream, f"bra {name}_END;")
         self._code(stream, f"{name}_END:")
         self._end(loop)
+
+    def _loop(self, loop: Loop, cursors: Mapping[int, Cursor | None], steady: Instance) -> None:
+        """The loop, which runs leave before the first pass that lacks tiles, or in the middle of
+        it, when its own tiles are done."""
+        stream, edge, name = loop.stream, loop.edge, loop.stream.role.name.upper()
+        self._heading(f"{stream.role.name}, loop")
+        self._code(stream, f"mov.u32 %i, {edge.low};", f"{name}_LOOP:")
+        held = common(loop) if left_early(loop) else ()
+        first = [op for op in steady.operations if id(op) in held]
+        self._operations(loop, cursors, steady.i, first, "loop", skipping=True)
+        self._code(stream, f"sub.u32 %last, %tiles, {edge.high};", "setp.ge.s32 %done, %i, %last;",
+                   f"@%done bra {name}_DRAIN;", '.pragma "nounroll";')  # fmt: skip
+        rest = steady.operations[len(first) :]
+        self._operations(loop, cursors, steady.i, rest, "loop")
+        self._pass_end(loop, "loop")
+        self._code(stream, f"add.u32 %i, %i, {edge.step};")
+        if left_early(loop):
+            # Always so. A loop that is left in one place ptxas turns round until it ends there, and
+            # matrix groups would be in flight over its back edge.
+            self._code(stream, "setp.ne.u32 %done, %i, 0;", f"@%done bra {name}_LOOP;",
+                       "trap;", f"{name}_DRAIN:")  # fmt: skip
+            self._group_wait(loop, "loop", len(loop.cluster.steps), None)
+        else:
+            self._code(stream, f"bra {name}_LOOP;", f"{name}_DRAIN:")
 
     def _end(self, loop: Loop) -> None:
         """What comes after the loop."""
@@ -152,19 +171,57 @@ class Emitter:
         instances: list[Instance],
         n: int,
     ) -> None:
-        index_of = {id(op): index for index, op in enumerate(loop.cluster.steps)}
+        """Passes of a run of `n` tiles, but for what of them is the loop's."""
         for instance in instances:
-            where = section(loop.edge, instance.i, n)
-            if where != "loop" and instance.operations:
-                self._heading(f"{loop.stream.role.name}, {where}")
-            for op in instance.operations:
-                self._group_wait(loop, where, index_of[id(op)], op)
-                tile = instance.i + offset(op)
-                self._operation(loop.stream, op, cursors[id(op)], where, Binding(tile, tile == 0))
-            self._group_wait(loop, where, len(index_of), None)
-            if loop.stream.role.name in self.turns:
-                for register in self._turn(loop.stream.role.name):
-                    self._code(loop.stream, f"xor.b32 {register}, {register}, 1;", section=where)
+            for where, operations in parts(loop, instance, n):
+                if where == "loop":
+                    continue
+                if operations:
+                    self._heading(f"{loop.stream.role.name}, {where}")
+                self._operations(loop, cursors, instance.i, operations, where)
+                self._pass_end(loop, where)
+
+    def _operations(
+        self,
+        loop: Loop,
+        cursors: Mapping[int, Cursor | None],
+        i: int,
+        operations: Sequence[Operation],
+        where: str,
+        *,
+        skipping: bool = False,
+    ) -> None:
+        """Operations of pass `i`; `skipping`: those for tiles of the next one only where these
+        exist. Matrix groups are waited for either way."""
+        stream, step = loop.stream, loop.edge.step
+        index_of = {id(op): index for index, op in enumerate(loop.cluster.steps)}
+        waits = 0
+
+        def guard(op: Operation) -> tuple[int | None, int]:
+            nonlocal waits
+            waits += (where, index_of[id(op)]) in loop.groups
+            return offset(op) if skipping and offset(op) >= step else None, waits
+
+        for (later, _), run in groupby(operations, key=guard):
+            held = list(run)
+            self._group_wait(loop, where, index_of[id(held[0])], held[0])
+            behind = f"{stream.role.name.upper()}_SKIP{len(self.lines)}"
+            if later is not None:
+                self._code(stream, f"sub.u32 %last, %tiles, {later};",
+                           "setp.ge.s32 %done, %i, %last;", f"@%done bra {behind};",
+                           section=where)  # fmt: skip
+            for op in held:
+                tile = i + offset(op)
+                self._operation(stream, op, cursors[id(op)], where, Binding(tile, tile == 0))
+            if later is not None:
+                self._code(stream, f"{behind}:")
+
+    def _pass_end(self, loop: Loop, where: str) -> None:
+        """What comes behind all operations of a pass."""
+        self._group_wait(loop, where, len(loop.cluster.steps), None)
+        if loop.stream.role.name in self.turns:
+            for register in self._turn(loop.stream.role.name):
+                self._code(loop.stream, f"xor.b32 {register}, {register}, 1;", section=where)
 
     def _first_turn(self, loop: Loop, first: Instance) -> None:
         """The phases of the pass that a run begins with."""

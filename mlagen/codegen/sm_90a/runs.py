@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from mlagen.codegen.expand import Bounds, expand_loop
+from mlagen.codegen.expand import Bounds, Instance, expand_loop
 from mlagen.dsl import Cluster, Operation
 from mlagen.dsl.pipeline import Stream
 
@@ -97,15 +97,48 @@ class Pass:
     steps: tuple[tuple[Operation, int], ...]
 
 
-def section(edge: Bounds, i: int, n: int) -> str:
-    """Which printed section iteration `i` of `n` tiles lies in."""
-    if n < edge.first_looped:
+def left_early(loop: Loop) -> bool:
+    """Whether runs leave the loop in the middle of a pass: the first one that lacks tiles has all
+    of its own, so it is the loop's up to the last operation of these."""
+    return loop.edge.high == 2 * loop.edge.step - 1
+
+
+def straight(loop: Loop, n: int) -> bool:
+    """Whether a run of `n` tiles has code of its own, without a loop."""
+    edge = loop.edge
+    return n < (edge.low + edge.step if left_early(loop) else edge.first_looped)
+
+
+def section(loop: Loop, i: int, n: int) -> str:
+    """Which printed section iteration `i` of `n` tiles lies in, or its second part (`parts`)."""
+    edge = loop.edge
+    if straight(loop, n):
         return f"N = {n}, i = {i}"
     if i < edge.low:
         return f"prologue, i = {i}"
     if i < n - edge.high:
         return "loop"
     return f"drain, i = N{i - n:+d}" if i != n else "drain, i = N"
+
+
+def parts(loop: Loop, instance: Instance, n: int) -> list[tuple[str, tuple[Operation, ...]]]:
+    """The printed sections of a pass of a run of `n` tiles, and what it does in each."""
+    edge, i, operations = loop.edge, instance.i, instance.operations
+    where = section(loop, i, n)
+    whole = i >= edge.low and n - edge.high <= i <= n - edge.step
+    if not left_early(loop) or not whole or straight(loop, n):
+        return [(where, operations)]
+    held = common(loop)
+    first = tuple(op for op in operations if id(op) in held)
+    rest = operations[len(first) :]
+    return [("loop", first), (where, rest)] if rest else [("loop", first)]
+
+
+def common(loop: Loop) -> frozenset[int]:
+    """Operations of a pass, by id, up to the last one for one of its own tiles."""
+    operations = loop.cluster.operations()
+    last = max(index for index, op in enumerate(operations) if offset(op) < loop.edge.step)
+    return frozenset(id(op) for op in operations[: last + 1])
 
 
 def item_section(edge: Bounds, i: int, n: int) -> str:
@@ -130,8 +163,8 @@ def walk(loop: Loop, counts: Sequence[int]) -> Iterator[Pass]:
         return
     (n,) = counts
     for instance in expand_loop([loop.cluster], loop.edge, n):
-        steps = tuple((op, instance.i + offset(op)) for op in instance.operations)
-        yield Pass(section(loop.edge, instance.i, n), 0, steps)
+        for where, operations in parts(loop, instance, n):
+            yield Pass(where, 0, tuple((op, instance.i + offset(op)) for op in operations))
     yield Pass("end", 0, tuple((op, 0) for op in loop.epilogue))
 
 
