@@ -1,10 +1,11 @@
 """How often the sequences of an MLA decode call are split: what is estimated to end first.
 
-The estimate is of microseconds on an H200. Its numbers are fitted by eye to 240 runs of other split
+The estimate is of microseconds on an H200. Its numbers are fitted by eye to 340 runs of other split
 lengths, each behind another library's kernel: 16 and 128 heads, bf16, 1 to 32 sequences of 1024 to
-16384 keys (`benchmarks/decode_grid.py --sweep`, at commit cf30770), longer ones warm. Up to 132
-items run at once, and what each takes grows with how many there are: they share DRAM and L2. At its
-end the merge reads all parts again.
+16384 keys (`benchmarks/decode_grid.py --sweep`, at commits cf30770 and 4ee70ac), longer ones
+warm. Up to 132 items run at once, and what each takes grows with how many there are: they share
+DRAM and L2. At its end the merge reads all parts again; sequences in two parts have twice as many
+rows for it as a full GPU takes at once.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ class Costs:
     """Microseconds. `start` and `tile`: of an item alone on the GPU and of each of its tiles.
     `crowd`: what is added where every SM has one, the least of these (once, for each tile). `pair`
     and `loop`: once, of code that items of one tile, or up to two, do not reach, where other
-    kernels ran in between. `merge`: of the second kernel; `part`: of 64 rows that it reads."""
+    kernels ran in between. `merge`: of the second kernel; `part`: of 64 rows that it reads, twice
+    as much where they are in two parts."""
 
-    start: float = 10.0
+    start: float = 9.5
     tile: float = 1.5
     crowd: tuple[tuple[float, float], ...] = ((4.0, 0.75), (11.0, 0.15))
     pair: float = 1.5
-    loop: float = 2.0
+    loop: float = 1.0
     merge: float = 1.5
-    part: float = 0.04  # 64 x 512 fp32: 3.3 TB/s
+    part: float = 0.025  # 64 x 512 fp32: 5.2 TB/s, from L2
 
     def item(self, tiles: Any, share: float) -> Any:
         """An item of so many tiles where this share of the SMs has one at the same time."""
@@ -142,5 +144,5 @@ def _times(
     of_sequence = counts * row_blocks
     longest = longest_split(tiles, counts)
     each = costs.item(longest, min(int(of_sequence.sum()), blocks) / blocks)
-    parts = int(of_sequence[counts > 1].sum())
+    parts = int((of_sequence * (1 + (counts == 2)))[counts > 1].sum())
     return of_sequence, each, costs.once(int(longest.max()), parts)

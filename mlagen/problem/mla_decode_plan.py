@@ -48,9 +48,9 @@ ITEM_INTS, ITEM_BYTES = 12, 48
 MERGE_INTS, MERGE_BYTES = 8, 32
 MERGE_WARPS = 16
 LINES_A_ROW = 2
-# Splits up to which one warp, or four, have a line: then each has at most four, which it loads at
-# once. Up to 512 blocks come of what 132 SMs compute at once.
-SPLITS_OF_WARPS = ((4, 0), (16, 2))
+# Splits up to which 2^n warps have a line: each has at most four, which it loads at once. What 132
+# SMs compute at once, in three parts and more, makes up to 256 blocks, which run at once too.
+SPLITS_OF_WARPS = ((4, 0), (8, 1), (16, 2), (32, 3))
 OPEN_END = 2**31 - 1
 # Two warpgroups count when they have stored a part that another block takes in, two when they have
 # taken it in: then the count is zero again.

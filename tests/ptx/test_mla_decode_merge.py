@@ -27,9 +27,11 @@ def launch(work, partial_o, partial_lse, rows):
     return o.astype(np.float64), lse
 
 
-@pytest.mark.parametrize("keys", [(65, 64 * 4), (64 * 11, 30), (64 * 70,)], ids=str)
+@pytest.mark.parametrize(
+    "keys", [(65, 64 * 4), (64 * 7, 64 * 11, 30), (64 * 25,), (64 * 70,)], ids=str
+)
 def test_parts_are_added_up(keys):
-    """Up to 4, 16 and more splits; parts without keys hold NaN, a row without keys has none."""
+    """Up to 4, 8, 16, 32 and more splits; parts without keys hold NaN, a row without has none."""
     config = MlaDecodeConfig(HEADS)
     work = plan_work(config, keys, split_keys=64)
     rng = np.random.default_rng(len(work.merges))
