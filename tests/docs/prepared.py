@@ -146,10 +146,6 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("hazards.md", "pytest tests/hazards"): "it is a part of the test suite",
     (
         "mla_decode.md",
-        "python benchmarks/hopper.py --only host",
-    ): "needs a GPU: its figures are in the page",
-    (
-        "mla_decode.md",
         "python benchmarks/decode_grid.py",
     ): "needs a GPU: its figures are in the page",
     (
