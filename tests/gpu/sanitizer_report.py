@@ -303,6 +303,9 @@ def main() -> None:
     parser.add_argument("--no-audit", action="store_true")
     options = parser.parse_args()
     table = FORMS if options.forms else KERNELS
+    unknown = [kernel for kernel in options.kernels if kernel not in table]
+    if unknown:
+        parser.error(f"{unknown[0]!r} is not among: {', '.join(map(repr, table))}")
     cases = [
         (kernel, defect)
         for kernel, defects in table.items()
