@@ -1,9 +1,9 @@
 """Merging the parts of split MLA decode work on Hopper: the operations a schedule arranges.
 
-A *line* is half a row of the output, 256 columns, eight a lane. One warp has a line, or up to 16
-share one, each taking every so-manieth split; a block has 16 warps. What the merge of a plan says
-of a block (`mlagen.problem.mla_decode_plan`) decides how many. Each warp finds the LSE of all
-splits for itself.
+A *line* is half a row of the output, 256 columns, eight a lane. One warp has a line, or 2, 4, 8 or
+16 share one, each taking every 2nd, 4th, 8th or 16th split; a block has 16 warps. What the merge of
+a plan says of a block (`mlagen.problem.mla_decode_plan`) decides which. Each warp finds the LSE of
+all splits for itself.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ pass: all operations of a role share two registers that change places at its end
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -127,12 +127,19 @@ class Emitter:
         self._heading(f"{stream.role.name}, loop")
         self._code(stream, f"mov.u32 %i, {edge.low};", f"{name}_LOOP:")
         held = common(loop) if left_early(loop) else ()
-        first = [op for op in steady.operations if id(op) in held]
-        self._operations(loop, cursors, steady.i, first, "loop", skipping=True)
+        steps = [(op, steady.i + offset(op)) for op in steady.operations]
+        first = [step for step in steps if id(step[0]) in held]
+
+        def absent(op: Operation, tile: int) -> tuple[str, ...]:
+            """In a run's last pass there may be no tiles of the next one."""
+            if offset(op) < edge.step:
+                return ()
+            return f"sub.u32 %last, %tiles, {offset(op)};", "setp.ge.s32 %done, %i, %last;"
+
+        self._steps(loop, cursors, "loop", first, absent)
         self._code(stream, f"sub.u32 %last, %tiles, {edge.high};", "setp.ge.s32 %done, %i, %last;",
                    f"@%done bra {name}_DRAIN;", '.pragma "nounroll";')  # fmt: skip
-        rest = steady.operations[len(first) :]
-        self._operations(loop, cursors, steady.i, rest, "loop")
+        self._steps(loop, cursors, "loop", steps[len(first) :])
         self._pass_end(loop, "loop")
         self._code(stream, f"add.u32 %i, %i, {edge.step};")
         if left_early(loop):
@@ -178,42 +185,39 @@ class Emitter:
                     continue
                 if operations:
                     self._heading(f"{loop.stream.role.name}, {where}")
-                self._operations(loop, cursors, instance.i, operations, where)
+                steps = ((op, instance.i + offset(op)) for op in operations)
+                self._steps(loop, cursors, where, steps)
                 self._pass_end(loop, where)
 
-    def _operations(
+    def _steps(
         self,
         loop: Loop,
         cursors: Mapping[int, Cursor | None],
-        i: int,
-        operations: Sequence[Operation],
         where: str,
-        *,
-        skipping: bool = False,
+        steps: Iterable[tuple[Operation, int]],
+        absent: Callable[[Operation, int], tuple[str, ...]] = lambda op, tile: (),
     ) -> None:
-        """Operations of pass `i`; `skipping`: those for tiles of the next one only where these
-        exist. Matrix groups are waited for either way."""
-        stream, step = loop.stream, loop.edge.step
+        """Operations of a pass, with their tiles. `absent`: code that sets %done where one is to be
+        left out, none for those that are always there; what follows each other with the same code
+        is left out together. Matrix groups are waited for either way, between such runs."""
+        stream = loop.stream
         index_of = {id(op): index for index, op in enumerate(loop.cluster.steps)}
         waits = 0
 
-        def guard(op: Operation) -> tuple[int | None, int]:
+        def run_of(step: tuple[Operation, int]) -> tuple[tuple[str, ...], int]:
             nonlocal waits
-            waits += (where, index_of[id(op)]) in loop.groups
-            return offset(op) if skipping and offset(op) >= step else None, waits
+            waits += (where, index_of[id(step[0])]) in loop.groups
+            return absent(*step), waits
 
-        for (later, _), run in groupby(operations, key=guard):
+        for (asks, _), run in groupby(steps, key=run_of):
             held = list(run)
-            self._group_wait(loop, where, index_of[id(held[0])], held[0])
+            self._group_wait(loop, where, index_of[id(held[0][0])], held[0][0])
             behind = f"{stream.role.name.upper()}_SKIP{len(self.lines)}"
-            if later is not None:
-                self._code(stream, f"sub.u32 %last, %tiles, {later};",
-                           "setp.ge.s32 %done, %i, %last;", f"@%done bra {behind};",
-                           section=where)  # fmt: skip
-            for op in held:
-                tile = i + offset(op)
+            if asks:
+                self._code(stream, *asks, f"@%done bra {behind};", section=where)
+            for op, tile in held:
                 self._operation(stream, op, cursors[id(op)], where, Binding(tile, tile == 0))
-            if later is not None:
+            if asks:
                 self._code(stream, f"{behind}:")
 
     def _pass_end(self, loop: Loop, where: str) -> None:

@@ -15,7 +15,6 @@ that does not fill it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import groupby
 
 from mlagen.codegen.sm_90a.emit import Cursor, Emitter
 from mlagen.codegen.sm_90a.runs import (
@@ -60,7 +59,7 @@ class ItemEmitter(Emitter):
         self._code(stream, f"mov.u32 {self._own(role.name)}, 0;", "setp.eq.u32 %done, %items, 0;",
                    "@%done bra EXIT;", f"{name}_FETCH:")  # fmt: skip
         self._heading(f"{role.name}, ahead of an item behind none")
-        self._steps(loop, cursors, "fetch", fetch_pass(loop, step), behind=0)
+        self._pass(loop, cursors, "fetch", fetch_pass(loop, step), behind=0)
         self._item(loop, cursors)
         self._end(loop)
         self._code(stream, f"{name}_EMPTY:", "bar.sync 0;", f"bra {name}_END;")
@@ -90,7 +89,7 @@ class ItemEmitter(Emitter):
                    f"{name}_LOOP:", "setp.ge.s32 %done, %i, %last;",
                    f"@%done bra {name}_DRAIN;", '.pragma "nounroll";')  # fmt: skip
         n = edge.high + edge.step
-        self._steps(loop, cursors, "loop", main_pass(loop, 0, n, 0))
+        self._pass(loop, cursors, "loop", main_pass(loop, 0, n, 0))
         self._turn_over(loop, "loop", range(edge.step))
         self._code(stream, f"add.u32 %i, %i, {edge.step};", f"bra {name}_LOOP;")
         self._code(stream, f"{name}_DRAIN:", f"rem.u32 %last, %tiles, {edge.step};")
@@ -107,7 +106,7 @@ class ItemEmitter(Emitter):
     def _head(self, loop: Loop, cursors: dict[int, Cursor | None], n: int) -> None:
         """The pass before an item's first one; `n`: tiles, or as many as a pass has and more."""
         self._heading(f"{loop.stream.role.name}, an item's head" + f", {n} of it" * (n == 1))
-        self._steps(loop, cursors, "head", head_pass(loop, n))
+        self._pass(loop, cursors, "head", head_pass(loop, n))
         own = self._own(loop.stream.role.name)
         self._code(loop.stream, f"xor.b32 {own}, {own}, 1;")
         self._turn_over(loop, "head", range(loop.edge.step))
@@ -128,7 +127,7 @@ class ItemEmitter(Emitter):
             where = item_section(edge, i, n)
             self._heading(f"{stream.role.name}, {where}")
             steps, behind = main_pass(loop, i, n, edge.step), -(-n // edge.step) * edge.step
-            self._steps(loop, cursors, where, steps, behind=behind)
+            self._pass(loop, cursors, where, steps, behind=behind)
             if following is not None:
                 self._turn_over(loop, where, range(edge.step))
             elif rest:  # slots without a tile in this pass: the next one's head is this pass's
@@ -149,7 +148,7 @@ class ItemEmitter(Emitter):
 
     # ---- one pass ---------------------------------------------------------------------------
 
-    def _steps(
+    def _pass(
         self,
         loop: Loop,
         cursors: dict[int, Cursor | None],
@@ -158,32 +157,15 @@ class ItemEmitter(Emitter):
         behind: int | None = None,
     ) -> None:
         """Operations of a pass, with their tiles. What they fetch from tile `behind` on is the next
-        item's: each run of these for one tile is left out where that item does not have it. Matrix
-        groups are waited for either way, between such runs."""
-        stream = loop.stream
-        index_of = {id(op): index for index, op in enumerate(loop.cluster.steps)}
-        waits = 0
+        item's, and left out where that item does not have it."""
 
-        def guard(step: tuple[Operation, int]) -> tuple[int | None, int]:
-            nonlocal waits
-            op, tile = step
-            waits += (where, index_of[id(op)]) in loop.groups
+        def absent(op: Operation, tile: int) -> tuple[str, ...]:
             if behind is None or op.ahead != "fetches" or tile < behind:
-                return None, waits
-            return tile - behind, waits
+                return ()
+            return (f"setp.le.u32 %done, %coming, {tile - behind};",)
 
-        for (tile, _), run in groupby(steps, key=guard):
-            held = list(run)
-            self._group_wait(loop, where, index_of[id(held[0][0])], held[0][0])
-            skipped = f"{stream.role.name.upper()}_SKIP{len(self.lines)}"
-            if tile is not None:
-                self._code(stream, f"setp.le.u32 %done, %coming, {tile};", f"@%done bra {skipped};",
-                           section=where)  # fmt: skip
-            for op, at in held:
-                self._operation(stream, op, cursors[id(op)], where, Binding(at, at == 0))
-            if tile is not None:
-                self._code(stream, f"{skipped}:")
-        self._group_wait(loop, where, len(index_of), None)
+        self._steps(loop, cursors, where, steps, absent)
+        self._pass_end(loop, where)
 
     def _turn_over(self, loop: Loop, where: str, slots: Iterable[int]) -> None:
         for slot in slots:

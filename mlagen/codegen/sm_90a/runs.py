@@ -125,8 +125,8 @@ def parts(loop: Loop, instance: Instance, n: int) -> list[tuple[str, tuple[Opera
     """The printed sections of a pass of a run of `n` tiles, and what it does in each."""
     edge, i, operations = loop.edge, instance.i, instance.operations
     where = section(loop, i, n)
-    whole = i >= edge.low and n - edge.high <= i <= n - edge.step
-    if not left_early(loop) or not whole or straight(loop, n):
+    lacking = i >= edge.low and n - edge.high <= i <= n - edge.step  # only tiles of the next pass
+    if not left_early(loop) or not lacking or straight(loop, n):
         return [(where, operations)]
     held = common(loop)
     first = tuple(op for op in operations if id(op) in held)
