@@ -15,6 +15,7 @@ from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem import Expected, Worst
+from mlagen.verify.covering import Call, Covering, tile_counts
 
 Array = npt.NDArray[Any]
 
@@ -124,6 +125,21 @@ class GemmKind:
 
     def trial(self, inputs: GemmInputs) -> GemmTrial:
         return GemmTrial(inputs)
+
+    def covering(self, artifact: Artifact) -> Covering:
+        """A K for every number of tiles that the text tells apart, whole and cut, and an N that is
+        stored in whole rows of 16 bytes and one that is not."""
+        config = GemmConfig.from_fields(artifact.manifest.problem)
+        m, n = config.m_tile - 3, config.n_tile - 8
+        counts = [count for count in tile_counts(artifact.manifest) if count]
+        calls = [
+            Call(
+                "randn",
+                {"m": m, "n": n - number % 2, "k": config.k_tile * count - 8 * (number % 3)},
+            )
+            for number, count in enumerate(counts)
+        ]
+        return Covering(tuple(calls), ("K is at least 8, so that no run has N = 0 tiles",))
 
 
 GEMM = GemmKind()

@@ -10,7 +10,7 @@ from mlagen.cli.options import build_options, json_option
 from mlagen.cli.report import print_facts, print_table, progress_bar
 
 if TYPE_CHECKING:
-    from mlagen.verify import VerifyReport
+    from mlagen.verify import ThoroughReport, VerifyReport
 
 
 @click.command("verify")
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     metavar="FILE.py",
     help="The schedule file that knows the problem of an ARTIFACT_DIR, where mlagen does not.",
 )
-@click.option("--data", default="realistic", show_default=True, help="The kind of inputs.")
+@click.option(
+    "--data", metavar="KIND", help="The kind of inputs; realistic where a shape is given."
+)
 @click.option("--seed", default=0, show_default=True, help="Of inputs and random completion.")
 @click.option(
     "--mode",
@@ -62,14 +64,18 @@ def command(
     shapes: tuple[str, ...],
     sample: int | None,
     problem_file: str | None,
-    data: str,
+    data: str | None,
     seed: int,
     modes: tuple[str, ...],
     shown: int,
     heads: bool,
     as_json: bool,
 ) -> None:
-    """Verify an artifact, or build KERNEL and verify that."""
+    """Verify an artifact, or build KERNEL and verify that.
+
+    Without --shape, --data and --sample: by the calls that reach all of its code. Either way the
+    report says which instructions no run executed.
+    """
     from mlagen.request import artifact_of, verify_from_text
 
     artifact = artifact_of(
@@ -102,7 +108,7 @@ def command(
         raise type(error)(error.message.partition("\n")[0])
 
 
-def _print(report: VerifyReport, shown: int, heads: bool) -> None:
+def _print(report: VerifyReport | ThoroughReport, shown: int, heads: bool) -> None:
     from mlagen.locate import alike
 
     print_table("errors", report.ERROR_COLUMNS, report.error_rows())
@@ -118,4 +124,10 @@ def _print(report: VerifyReport, shown: int, heads: bool) -> None:
         click.echo()
     if len(groups) > shown:
         click.echo(f"… and {len(groups) - shown} more pairs of lines (--max {len(groups)})\n")
+    if (coverage := report.coverage) and not coverage.complete:
+        rows = coverage.rows(report.artifact.manifest.schedule_file)
+        print_table("warning: no run executed", coverage.COLUMNS, rows[:shown])
+        if len(rows) > shown:
+            click.echo(f"  … and {len(rows) - shown} more operations (--max {len(rows)})")
+        click.echo()
     print_facts(report.facts())

@@ -19,16 +19,18 @@ from mlagen.verify.report import ModeReport, VerifyReport
 
 Mode = Literal["latest", "earliest", "random"]
 Outputs = Mapping[str, npt.NDArray[Any]]  # by `Expected.output`
+DATA = "realistic"  # the kind of made-up inputs where none is asked for
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
 
 
 def verify(
     artifact: Artifact,
     *,
-    data: str = "realistic",
+    data: str = DATA,
     seed: int = 0,
     modes: Sequence[Mode] = ("latest", "earliest"),
     sample: int | None = None,
+    thin: bool = False,
     progress: Callable[[int, int], None] | None = None,
     **shape: Any,
 ) -> VerifyReport:
@@ -38,7 +40,14 @@ def verify(
     """
     inputs = kind_of(artifact).inputs(artifact.manifest.problem, data=data, seed=seed, **shape)
     return verify_inputs(
-        artifact, inputs, data=data, seed=seed, modes=modes, sample=sample, progress=progress
+        artifact,
+        inputs,
+        data=data,
+        seed=seed,
+        modes=modes,
+        sample=sample,
+        thin=thin,
+        progress=progress,
     )
 
 
@@ -50,6 +59,7 @@ def verify_inputs(
     seed: int = 0,
     modes: Sequence[Mode] = ("latest", "earliest"),
     sample: int | None = None,
+    thin: bool = False,
     progress: Callable[[int, int], None] | None = None,
     launcher: Callable[[Mode], Launcher] | None = None,
 ) -> VerifyReport:
@@ -57,8 +67,9 @@ def verify_inputs(
     oracles.
 
     `seed` also draws the completion times of mode "random". `sample`: run that many workgroups
-    only, drawn from `seed`, and compare their rows; the report says so. Unproved artifacts are run
-    too: the report says that they are. `launcher` makes what runs a mode; the emulator with its
+    only, drawn from `seed`, and compare their rows; the report says so. `thin`: run as few
+    workgroups as run all code that these inputs reach, where the kind can say which. Unproved
+    artifacts are run too: the report says that they are. `launcher` makes what runs a mode; the emulator with its
     sanitizer where it is not given. Raises ConfigError for inputs that the kernel cannot serve;
     what is wrong with the kernel is in the report.
     """
@@ -68,6 +79,8 @@ def verify_inputs(
     trial = kind_of(artifact).trial(inputs)
     if hasattr(trial, "planned"):
         trial = trial.planned(artifact)
+    if thin and hasattr(trial, "thinned"):
+        trial = trial.thinned(artifact)
     if sample is not None:
         trial = _sampled(trial, sample, seed, artifact)
         if launcher is not None:
@@ -105,6 +118,7 @@ def verify_inputs(
                 same_bits=same or first is None,
                 wave_instructions=emulation.wave_instructions if emulation else 0,
                 counts=dict(emulation.counts) if emulation else {},
+                executions=dict(emulation.executions) if emulation else {},
                 seconds=report.seconds,
             )
         )
