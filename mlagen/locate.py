@@ -28,8 +28,8 @@ _RACES = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One instruction, of a finding or of a kernel (`wave` None). `source` is None where no template
-    line made it."""
+    """One instruction, of a finding or of a kernel (`wave` None). `source` is None where no
+    template line made it."""
 
     pc: int  # bytes from the kernel's entry
     asm: str

@@ -117,6 +117,7 @@ class GemmKind:
     """GEMM as a kind of problem that can be verified."""
 
     sizes = ("m", "n", "k")
+    data = tuple(DATA)
 
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
@@ -130,12 +131,12 @@ class GemmKind:
         """A K for every number of tiles that the text tells apart, whole and cut, and an N that is
         stored in whole rows of 16 bytes and one that is not."""
         config = GemmConfig.from_fields(artifact.manifest.problem)
-        m, n = config.m_tile - 3, config.n_tile - 8
+        m, n = config.m_tile - 3, 2 * config.n_tile - 8
         counts = [count for count in tile_counts(artifact.manifest) if count]
         calls = [
             Call(
                 "randn",
-                {"m": m, "n": n - number % 2, "k": config.k_tile * count - 8 * (number % 3)},
+                {"m": m, "n": n - number % 2, "k": config.k_tile * count - 8 * (number % 2)},
             )
             for number, count in enumerate(counts)
         ]

@@ -23,7 +23,8 @@ class EmulatedLauncher:
     `mode` says when an asynchronous transfer completes: as late as its wait allows, at once, or at
     a random legal moment drawn from `seed`. `workgroups` restricts the run to some of the grid.
     It may also be a function of the grid. Only a checker sets `allow_unproved`, to show what a
-    missing proof lets through. `record` keeps what is executed (see `emulate`).
+    missing proof lets through. `record` keeps what is executed and `max_instructions` bounds
+    the wave-instructions of a workgroup (see `emulate`).
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class EmulatedLauncher:
         allow_unproved: bool = False,
         progress: Callable[[int, int], None] | None = None,
         record: bool = False,
+        max_instructions: int | None = None,
     ) -> None:
         self.sanitize = sanitize
         self.mode: Mode = mode
@@ -46,6 +48,7 @@ class EmulatedLauncher:
         self.allow_unproved = allow_unproved
         self.progress = progress
         self.record = record
+        self.max_instructions = max_instructions
 
     def launch(
         self,
@@ -94,6 +97,7 @@ class EmulatedLauncher:
             threads=self.threads,
             progress=self.progress,
             record=self.record,
+            max_instructions=self.max_instructions,
         )
         seconds = time.perf_counter() - started
         return LaunchReport("emulated", grid, manifest.block, seconds, result)

@@ -5,10 +5,11 @@ an exponential overflows, and a rescale that is left out is made up for by a lat
 multiplies all that is old by almost nothing. So the query rows have three natures, by the number of
 their wave (32 rows) modulo 4:
 
-* 0, 2: **spikes**. In every tile one key scores above all before it, by more than fp32 holds as a
+* 0, 1: **spikes**. In every tile one key scores above all before it, by more than fp32 holds as a
   power of two. A maximum that overlooks it overflows, one that is too high loses it, and O is one
-  row of V. Over the rows of a workgroup every place of a tile holds a spike.
-* 1: **steps**. A row's maximum grows once by more than the rescale threshold, at a tile of its own,
+  row of V. Over 64 rows every place of 64 keys holds a spike; where a mask cuts, it is the last
+  key that the row sees or the first one that it must not see.
+* 2: **steps**. A row's maximum grows once by more than the rescale threshold, at a tile of its own,
   and all later keys have that level: O and row sum stay wrong if they are not rescaled just there.
 * 3: **rest**. Behind the first tile no maximum grows by more than the threshold, and all keys weigh
   about alike: the rescale is skipped, and a key that is dropped, doubled or not hidden shows.
@@ -64,16 +65,17 @@ def every_tile(rng: np.random.Generator, s: Shapes) -> tuple[Array, Array, Array
     nature = row // WAVE_ROWS % 4
     q = rng.standard_normal((batch, rows, s.config.num_heads, s.depth))
     q[..., : spiky + steps] = 0.0
-    is_spike = np.isin(nature, (0, 2))
-    # Eight neighbouring keys lie in the same four registers of two lanes (CDNA4 ISA guide, layout
-    # of 32x32 results): half as many rows as a tile has keys find each register.
-    number = row // (2 * WAVE_ROWS) * WAVE_ROWS + row % WAVE_ROWS
-    chosen = (number // 4 * 8 + number % 4 + 4 * rng.integers(0, 2, rows)) % block % (2 * spiky)
+    is_spike = nature < 2
+    # Neighbouring halves of a workgroup take the two sides of the diagonal, and change them with
+    # the number of tiles. Query tiles behind the first take other places, where tiles have more.
+    hidden = (row // (4 * WAVE_ROWS) + tile[-1]) % 2
+    shift = 2 * WAVE_ROWS * np.maximum(row // s.config.q_tile - 1, 0)
+    chosen = (s.start_pos + row + hidden + shift) % block % (2 * spiky)
     sign = np.where(chosen < spiky, SPIKE_QUERY, -SPIKE_QUERY)
     q[:, is_spike] = 0.0
     q[:, row[is_spike], :, chosen[is_spike] % spiky] = sign[is_spike, None, None]
     if steps:
-        stepping = row[nature == 1]
+        stepping = row[nature == 2]
         q[:, stepping, :, spiky + stepping % steps] = STEP_QUERY
 
     q[..., :width] = np.einsum("bnhd,hed->bnhe", q[..., :width], s.each_query_head(turn))

@@ -70,8 +70,9 @@ class Trial(Protocol):
 class Kind(Protocol):
     """Makes trials of one problem class.
 
-    A kind may have `lists`: the names among `sizes` that also take several numbers; and
-    `covering(artifact)`: the calls that reach all of an artifact's code (`Covering`).
+    A kind may have `lists`: the names among `sizes` that also take several numbers; `data`:
+    the kinds of data that `inputs` takes; and `covering(artifact)`: the calls that reach all of an
+    artifact's code (`Covering`).
     """
 
     @property

@@ -14,7 +14,7 @@ from mlagen.launch import Launcher, LaunchReport
 from mlagen.ops.mla_reduce import MlaReduceKernel
 from mlagen.problem import Expected, MlaReduceConfig, MlaReduceInputs, Worst
 from mlagen.problem.mla_reduce_exact import exact
-from mlagen.testdata import mla_reduce_inputs
+from mlagen.testdata import MLA_REDUCE_KINDS, mla_reduce_inputs
 from mlagen.verify.covering import Call, Covering, tile_counts
 from mlagen.verify.kinds import Size, Trial, register
 
@@ -68,6 +68,7 @@ class MlaReduceKind:
     """Inputs from `mlagen.testdata`: partial results of the plan for some sequences."""
 
     sizes = ("seq_len", "num_keys", "workgroups", "tile_q", "partials")
+    data = tuple(MLA_REDUCE_KINDS)
     lists = ("seq_len", "num_keys", "partials")  # one number, or one a sequence: 300,513
 
     def inputs(

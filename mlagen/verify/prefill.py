@@ -27,7 +27,7 @@ from mlagen.problem.mha_selection import Workgroup
 from mlagen.problem.mla_prefill_call import plan_inputs
 from mlagen.problem.mla_prefill_plan import WorkPlan
 from mlagen.problem.prefill import PrefillConfig
-from mlagen.testdata import mha_inputs, mla_prefill_inputs
+from mlagen.testdata import KINDS, MLA_PREFILL_KINDS, mha_inputs, mla_prefill_inputs
 from mlagen.verify.covering import Covering
 from mlagen.verify.kinds import Sample, Size, Trial, register
 from mlagen.verify.prefill_calls import prefill_covering
@@ -189,9 +189,12 @@ class PrefillKind:
     lists = ("lengths", "num_keys", "start_pos")  # one number, or one a sequence: 300,0,1
 
     def __init__(
-        self, config_type: type[PrefillConfig], make: Callable[..., PrefillInputs]
+        self,
+        config_type: type[PrefillConfig],
+        make: Callable[..., PrefillInputs],
+        data: tuple[str, ...],
     ) -> None:
-        self.config_type, self.make = config_type, make
+        self.config_type, self.make, self.data = config_type, make, data
 
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
@@ -211,5 +214,5 @@ class PrefillKind:
         return prefill_covering(config, artifact)
 
 
-register(MhaConfig, PrefillKind(MhaConfig, mha_inputs))
-register(MlaConfig, PrefillKind(MlaConfig, mla_prefill_inputs))
+register(MhaConfig, PrefillKind(MhaConfig, mha_inputs, tuple(KINDS)))
+register(MlaConfig, PrefillKind(MlaConfig, mla_prefill_inputs, tuple(MLA_PREFILL_KINDS)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mlagen.artifact import Artifact
 from mlagen.artifact.maps import RoleMap
@@ -18,7 +19,8 @@ from mlagen.verify.covering import Call, Covering, tile_counts
 
 DATA = "every_tile"
 ROWS_SHORT = 5  # rows that the query tile lacks: the last wave's end is not the tile's
-KEYS_SHORT = 17  # keys that the last KV tile lacks
+KEYS_SHORT = 1  # keys that the last KV tile lacks: what follows from its other keys is seen
+SPIKED = 64  # places of a KV tile that the data of one query tile tells apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,11 @@ def _calls(config: PrefillConfig, places: list[Place]) -> Iterator[Call]:
     keys = tuple(place.keys for place in places)
     if config.ragged:  # and sequences without a row, at both ends of the others
         lengths = (0, *(place.rows for place in places), 0)
-        shape = {"lengths": lengths, "num_keys": (5, *keys, 0), "start_pos": (0, *starts, 0)}
+        shape: dict[str, Any] = {
+            "lengths": lengths,
+            "num_keys": (5, *keys, 0),
+            "start_pos": (0, *starts, 0),
+        }
     else:
         rows = places[0].rows
         shape = {"batch": len(places), "seq_len": rows, "num_keys": keys, "start_pos": starts}
@@ -79,10 +85,11 @@ def _tiles(config: PrefillConfig, place: Place) -> int:
 
 
 def _candidates(config: PrefillConfig, count: int) -> Iterator[Place]:
-    """Query tiles that may walk `count` tiles, each way once; a second one stands behind all keys,
-    where the last tile's end alone is cut, and lacks some rows."""
+    """Query tiles that may walk `count` tiles, each way once; behind them as many as tell all
+    places of a KV tile apart, behind all keys, where the last tile's end alone is cut. The last
+    lacks some rows."""
     block, q_tile, mask = config.kv_block, config.q_tile, config.mask
-    rows = q_tile - ROWS_SHORT if isinstance(mask, Null) else 2 * q_tile - ROWS_SHORT
+    rows = (1 + block // SPIKED) * q_tile - ROWS_SHORT
     keys = max(0, block * count - KEYS_SHORT)
     if isinstance(mask, Null):
         yield Place(rows, 0, keys)

@@ -69,18 +69,14 @@ def verify_inputs(
     `seed` also draws the completion times of mode "random". `sample`: run that many workgroups
     only, drawn from `seed`, and compare their rows; the report says so. `thin`: run as few
     workgroups as run all code that these inputs reach, where the kind can say which. Unproved
-    artifacts are run too: the report says that they are. `launcher` makes what runs a mode; the emulator with its
-    sanitizer where it is not given. Raises ConfigError for inputs that the kernel cannot serve;
-    what is wrong with the kernel is in the report.
+    artifacts are run too: the report says that they are. `launcher` makes what runs a mode; the
+    emulator with its sanitizer where it is not given. Raises ConfigError for inputs that the kernel
+    cannot serve; what is wrong with the kernel is in the report.
     """
     if not modes or set(modes) - set(MODES):
         raise ConfigError(f"modes {list(modes)}", hint=f"one or more of {', '.join(MODES)}")
 
-    trial = kind_of(artifact).trial(inputs)
-    if hasattr(trial, "planned"):
-        trial = trial.planned(artifact)
-    if thin and hasattr(trial, "thinned"):
-        trial = trial.thinned(artifact)
+    trial = trial_of(artifact, inputs, thin=thin)
     if sample is not None:
         trial = _sampled(trial, sample, seed, artifact)
         if launcher is not None:
@@ -140,6 +136,17 @@ def verify_inputs(
         place=trial.place,
         sample=getattr(trial, "sample", None),
     )
+
+
+def trial_of(artifact: Artifact, inputs: Any, *, thin: bool) -> Any:
+    """The trial of these inputs as it runs: divided as the artifact divides work, and with few
+    workgroups where `thin` asks for them."""
+    trial: Any = kind_of(artifact).trial(inputs)
+    if hasattr(trial, "planned"):
+        trial = trial.planned(artifact)
+    if thin and hasattr(trial, "thinned"):
+        trial = trial.thinned(artifact)
+    return trial
 
 
 def _sampled(trial: Trial, sample: int, seed: int, artifact: Artifact) -> Any:

@@ -67,7 +67,7 @@ class ThoroughReport:
 
     def error_rows(self) -> list[tuple[str, ...]]:
         """One row a call, its worst comparison, under ERROR_COLUMNS."""
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for call in self.calls:
             worst = call.worst()
             rows.append(
