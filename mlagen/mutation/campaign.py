@@ -190,8 +190,8 @@ def mutate(
     """Judges the mutants of an artifact: all of some classes, or a sample of `count` of them.
 
     `processes` of more than 1 judge in as many processes. `problem_file`: the schedule file that
-    brings the artifact's kind of problem, where it is none of the shipped ones. Raises ConfigError for an artifact of
-    another kind of problem, FindingsError when the kernel itself is not clean.
+    brings the artifact's kind of problem, where it is none of the shipped ones. Raises ConfigError
+    for an artifact of another kind of problem, FindingsError when the kernel itself is not clean.
     """
     if processes < 1:
         raise ConfigError(f"{processes} processes; at least 1")

@@ -3,8 +3,8 @@
 It runs as `mlagen verify` would run the kernel where nobody says how: on the calls that reach all
 code, under the sanitizer, against both oracles.
 
-* killed: the sanitizer has a finding, the run does not end, the assembler or the decoder refuses it,
-  or an element lies outside of an oracle's bound.
+* killed: the sanitizer has a finding, the run does not end, the assembler or the decoder refuses
+  it, or an element lies outside of an oracle's bound.
 * equivalent: the output has the same bits in all those calls, and in calls of the same sizes on
   every other kind of data and two more seeds, as far as they execute the changed lines.
 * missed: everything else. Other bits within every bound are a miss, too.
@@ -112,8 +112,8 @@ class ValueJudge:
         if findings or wrong:
             what = findings[0] if findings else f"wrong by the {wrong[0].oracle} oracle"
             raise FindingsError(
-                f"{self.artifact.manifest.kernel}, {dict(call.shape)}, {data}: the unmutated kernel "
-                f"does not pass, so no mutant can be judged: {what}"
+                f"{self.artifact.manifest.kernel}, {dict(call.shape)}, {data}: the unmutated "
+                f"kernel does not pass, so no mutant can be judged: {what}"
             )
         shape = ", ".join(f"{name} {size}" for name, size in call.shape.items())
         return _Known(

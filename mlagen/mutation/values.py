@@ -49,6 +49,7 @@ _NEIGHBOURS = {
     "v_cvt_pk_fp8_f32": "v_cvt_pk_bf8_f32", "ds_read_b64_tr_b16": "ds_read_b64_tr_b8",
     "ds_read_b64_tr_b8": "ds_read_b64_tr_b16",
 }  # fmt: skip
+_BITWISE = ("v_and", "v_or", "v_xor", "s_and", "s_or")
 _LANES = {"v_permlane32_swap_b32": "v_permlane16_swap_b32"}
 
 
@@ -82,19 +83,11 @@ def _changes(listing: Listing, order: Sequence[Line], at: int) -> Iterator[tuple
     # What is stored has no destination; of all others the first operand is one.
     first_source = 0 if _has_no_destination(line) else 1
     for index in range(first_source, len(given)):
-        for value in _other_constants(given[index]):
-            yield (
-                "constant",
-                f"{given[index]} -> {value}",
-                join(mnemonic, given, index, value, tail),
-            )
-        other = _other_register(order, at, given[index])
-        if other:
-            yield (
-                "register",
-                f"{given[index]} -> {other}",
-                join(mnemonic, given, index, other, tail),
-            )
+        old = given[index]
+        for value in _other_constants(old, bits=mnemonic.startswith(_BITWISE)):
+            yield "constant", f"{old} -> {value}", join(mnemonic, given, index, value, tail)
+        if other := _other_register(order, at, old):
+            yield "register", f"{old} -> {other}", join(mnemonic, given, index, other, tail)
     if found := _OFFSET.search(tail):
         offset = int(found[1])
         most = next((n for name, n in _MOST_OFFSET.items() if mnemonic.startswith(name)), 0)
@@ -109,7 +102,8 @@ def _changes(listing: Listing, order: Sequence[Line], at: int) -> Iterator[tuple
                 flipped = [*bits[:index], str(1 - int(bits[index])), *bits[index + 1 :]]
                 text = f" {found[1]}:[{','.join(flipped)}]"
                 changed = tail[: found.start()] + text + tail[found.end() :]
-                yield operator, f"{found[0]} ->{text}", f"{mnemonic} {', '.join(given)}{changed}"
+                what = f"{found[0].strip()} ->{text}"
+                yield operator, what, f"{mnemonic} {', '.join(given)}{changed}"
     for operator, table in (("opcode", _NEIGHBOURS), ("lane", _LANES)):
         if mnemonic in table:
             yield (
@@ -138,8 +132,9 @@ def _has_no_destination(line: Line) -> bool:
     return lds or line.mnemonic.startswith(("buffer_store", "global_store", "s_cmp"))
 
 
-def _other_constants(text: str) -> Iterator[str]:
-    """One up, and the highest bit flipped; of a float's bits, twice or half the value."""
+def _other_constants(text: str, *, bits: bool) -> Iterator[str]:
+    """One up, and the highest bit flipped; of a float's bits, twice or half the value. Of masks of
+    bits, the lowest and the highest that are set."""
     try:
         value = int(text, 0)
     except ValueError:
@@ -151,8 +146,9 @@ def _other_constants(text: str) -> Iterator[str]:
         elif abs(single) > 1e-30:
             yield hex(value ^ 0x00800000)
             return
-    yield str(value + 1)
-    if value > 1:
+    lowest = value & -value
+    yield str(value ^ lowest if bits and value > 0 else value + 1)
+    if value > 1 and (not bits or value != lowest):
         yield str(value ^ 1 << value.bit_length() - 1)
 
 
