@@ -131,7 +131,7 @@ class GemmKind:
         """A K for every number of tiles that the text tells apart, whole and cut, and an N that is
         stored in whole rows of 16 bytes and one that is not."""
         config = GemmConfig.from_fields(artifact.manifest.problem)
-        m, n = config.m_tile - 3, 2 * config.n_tile - 8
+        m, n = 2 * config.m_tile - 3, 2 * config.n_tile - 8
         counts = [count for count in tile_counts(artifact.manifest) if count]
         calls = [
             Call(

@@ -31,7 +31,7 @@ from mlagen.mutation.listing import Listing, read_listing
 from mlagen.mutation.mutant import Mutant, apply
 from mlagen.problem import Expected, compare
 from mlagen.verify import Call, covering, kind_of
-from mlagen.verify.run import trial_of
+from mlagen.verify.run import DATA, trial_of
 
 SEEDS = (1, 2)  # beside 0, for a mutant that survives
 Outputs = Mapping[str, npt.NDArray[Any]]
@@ -43,7 +43,7 @@ class _Known:
 
     name: str
     trial: Any
-    oracles: tuple[Expected, ...]
+    oracles: tuple[Expected, ...]  # none of calls whose bits alone are compared
     outputs: Outputs
     lines: frozenset[int]  # of the text, executed
     instructions: int
@@ -55,7 +55,10 @@ class ValueJudge:
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
         self.listing: Listing = read_listing(artifact.text, artifact.manifest.symbol)
-        self._calls = tuple(self._known(call, call.data, 0) for call in covering(artifact).calls)
+        self._calls = tuple(
+            self._known(call, call.data or DATA, 0, judged=True)
+            for call in covering(artifact).calls
+        )
         self._more: list[_Known] | None = None
 
     @property
@@ -102,12 +105,12 @@ class ValueJudge:
             target=manifest.target,
         )
 
-    def _known(self, call: Call, data: str, seed: int) -> _Known:
+    def _known(self, call: Call, data: str, seed: int, *, judged: bool) -> _Known:
         kind = kind_of(self.artifact)
         inputs = kind.inputs(self.artifact.manifest.problem, data=data, seed=seed, **call.shape)
         trial = trial_of(self.artifact, inputs, thin=call.thin)
         outputs, findings, lines, count = self._run(self.artifact, trial, None)
-        oracles = tuple(trial.oracles())
+        oracles = tuple(trial.oracles()) if judged else ()
         wrong = [o for o in oracles if not compare(o, outputs[o.output]).passed]
         if findings or wrong:
             what = findings[0] if findings else f"wrong by the {wrong[0].oracle} oracle"
@@ -126,7 +129,7 @@ class ValueJudge:
             kinds = getattr(kind_of(self.artifact), "data", ())
             chosen = covering(self.artifact).calls
             self._more = [
-                self._known(call, data, seed)
+                self._known(call, data, seed, judged=False)
                 for call in chosen
                 for data, seed in [(name, 0) for name in kinds] + [(call.data, s) for s in SEEDS]
                 if (data, seed) != (call.data, 0)

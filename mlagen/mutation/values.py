@@ -25,6 +25,7 @@ _REGISTER = re.compile(r"([vs])\[(\w+)(?:\+(\d+))?(?::\w+(?:\+(\d+))?)?\]")
 _OFFSET = re.compile(r" offset:(\d+)")
 _SELECT = re.compile(r" (op_sel(?:_hi)?):\[([01,]+)\]")
 _NEGATE = re.compile(r" (neg_lo|neg_hi):\[([01,]+)\]")
+_TEMPLATE = re.compile(r" \S+\.j2:\d+$")  # behind an operation's name
 _STEP = 16  # bytes: what one lane reads, fetches or stores at once
 _MOST_OFFSET = {"ds_": 65535, "buffer_": 4095}  # CDNA4 ISA guide, DS and MUBUF formats
 
@@ -203,7 +204,8 @@ def _operations(listing: Listing, order: Sequence[Line]) -> Iterator[Mutant]:
     for line in order:
         kept = line.mnemonic in _LEFT_ALONE or line.mnemonic.startswith("s_cbranch")
         if line.block >= 0 and not kept and "(" in line.operation:
-            copies.setdefault((line.block, line.operation), []).append(line)
+            named = _TEMPLATE.sub("", line.operation)
+            copies.setdefault((line.block, named), []).append(line)
     for (_, operation), lines in copies.items():
         edits: dict[int, tuple[str, ...]] = {line.number: ("  s_nop 0",) for line in lines}
         yield mutant(

@@ -2,17 +2,18 @@
 
 What a kernel does for one tile often hardly matters: a maximum that is too low costs nothing until
 an exponential overflows, and a rescale that is left out is made up for by a later one that
-multiplies all that is old by almost nothing. So the query rows have three natures, by the number of
-their wave (32 rows) modulo 4:
+multiplies all that is old by almost nothing. So the query rows have three natures:
 
-* 0, 1: **spikes**. In every tile one key scores above all before it, by more than fp32 holds as a
-  power of two. A maximum that overlooks it overflows, one that is too high loses it, and O is one
-  row of V. Over 64 rows every place of 64 keys holds a spike; where a mask cuts, it is the last
-  key that the row sees or the first one that it must not see.
-* 2: **steps**. A row's maximum grows once by more than the rescale threshold, at a tile of its own,
-  and all later keys have that level: O and row sum stay wrong if they are not rescaled just there.
-* 3: **rest**. Behind the first tile no maximum grows by more than the threshold, and all keys weigh
-  about alike: the rescale is skipped, and a key that is dropped, doubled or not hidden shows.
+* even ones: **spikes**. In every tile one key scores above all before it, by more than fp32 holds
+  as a power of two. A maximum that overlooks it overflows, one that is too high loses it, and O is
+  one row of V. Where a mask cuts, the spike is the last key that the row sees or the first one that
+  it must not see; calls that begin at an even and at an odd position have one at every place.
+* odd ones: **steps**. A row's maximum grows once by more than the rescale threshold, at a tile of
+  its own, and all later keys have that level: O and row sum stay wrong if they are not rescaled
+  just there.
+* all rows of every fourth wave: **rest**. Behind the first tile no maximum grows by more than the
+  threshold, and all keys weigh about alike: the rescale is skipped, and a key that is dropped,
+  doubled or not hidden shows.
 
 The columns of a K/V head are turned by a random rotation; some directions of it carry the spikes
 and others all the rest, so that neither disturbs the other.
@@ -62,10 +63,10 @@ def every_tile(rng: np.random.Generator, s: Shapes) -> tuple[Array, Array, Array
 
     # Q in the turned columns of its K/V head.
     row = np.arange(rows)
-    nature = row // WAVE_ROWS % 4
+    resting = row // WAVE_ROWS % 4 == 3
     q = rng.standard_normal((batch, rows, s.config.num_heads, s.depth))
     q[..., : spiky + steps] = 0.0
-    is_spike = nature < 2
+    is_spike = ~resting & (row % 2 == 0)
     # Neighbouring halves of a workgroup take the two sides of the diagonal, and change them with
     # the number of tiles. Query tiles behind the first take other places, where tiles have more.
     hidden = (row // (4 * WAVE_ROWS) + tile[-1]) % 2
@@ -75,8 +76,8 @@ def every_tile(rng: np.random.Generator, s: Shapes) -> tuple[Array, Array, Array
     q[:, is_spike] = 0.0
     q[:, row[is_spike], :, chosen[is_spike] % spiky] = sign[is_spike, None, None]
     if steps:
-        stepping = row[nature == 2]
-        q[:, stepping, :, spiky + stepping % steps] = STEP_QUERY
+        stepping = row[~resting & (row % 2 == 1)]
+        q[:, stepping, :, spiky + stepping // 2 % steps] = STEP_QUERY
 
     q[..., :width] = np.einsum("bnhd,hed->bnhe", q[..., :width], s.each_query_head(turn))
     k[..., :width] = np.einsum("bnhd,hed->bnhe", k[..., :width], turn)

@@ -96,9 +96,11 @@ def _candidates(config: PrefillConfig, count: int) -> Iterator[Place]:
         return
     # The last row alone sees the last tile: as many tiles as can be are cut for the first wave.
     yield Place(rows, max(0, block * (count - 1) + 1 - q_tile), keys)
+    # The last rows see it as the diagonal cuts it. Its start is odd where the other is even.
+    yield Place(rows, max(count and 1, block * count - q_tile), keys)
     if isinstance(mask, SlidingWindowCausal):
         # Far from position 0, where the window's start cuts: at several places of a tile.
-        for offset in (0, block // 2):
+        for offset in (0, block // 2 + 1):
             start = -(-mask.window // block) * block + mask.window - 1 + offset
             first = mask.first_key(start) // block
             yield Place(rows, start, max(0, block * (first + count) - KEYS_SHORT))
