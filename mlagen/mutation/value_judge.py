@@ -13,7 +13,7 @@ code, under the sanitizer, against both oracles.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ Outputs = Mapping[str, npt.NDArray[Any]]
 class _Known:
     """A call of the unmutated kernel."""
 
+    call: Call
     name: str
     trial: Any
     oracles: tuple[Expected, ...]  # none of calls whose bits alone are compared
@@ -59,7 +60,7 @@ class ValueJudge:
             self._known(call, call.data or DATA, 0, judged=True)
             for call in covering(artifact).calls
         )
-        self._more: list[_Known] | None = None
+        self._more: dict[tuple[int, str, int], _Known] = {}
 
     @property
     def reached(self) -> frozenset[int]:
@@ -84,13 +85,17 @@ class ValueJudge:
         if differs:
             return Verdict(mutant, "missed", "within bounds", "other bits, all of them within the "
                            "bounds of both oracles", differs)  # fmt: skip
-        more = [call for call in self._more_calls() if call.lines & lines]
-        for call in more:
+        count = len(calls)
+        for call in self._more_calls(calls or self._calls):
+            if not call.lines & lines:
+                continue
+            count += 1
             verdict, same = self._one(mutant, changed, call)
             if verdict or not same:
                 why = "no call of verify shows it, but other data does"
                 return Verdict(mutant, "missed", "weak data", why, call.name)
-        count = len(calls) + len(more)
+        if not count:
+            return Verdict(mutant, "missed", "not executed", "no call executes the mutated line")
         return Verdict(mutant, "equivalent", "runs", f"the same bits in {count} calls")
 
     # ---- runs -----------------------------------------------------------------------------------
@@ -120,21 +125,21 @@ class ValueJudge:
             )
         shape = ", ".join(f"{name} {size}" for name, size in call.shape.items())
         return _Known(
-            f"{shape}; {data}, seed {seed}", trial, oracles, outputs, frozenset(lines), count
+            call, f"{shape}; {data}, seed {seed}", trial, oracles, outputs, frozenset(lines), count
         )
 
-    def _more_calls(self) -> list[_Known]:
-        """The same sizes on other data, made when a mutant first needs them."""
-        if self._more is None:
-            kinds = getattr(kind_of(self.artifact), "data", ())
-            chosen = covering(self.artifact).calls
-            self._more = [
-                self._known(call, data, seed, judged=False)
-                for call in chosen
-                for data, seed in [(name, 0) for name in kinds] + [(call.data, s) for s in SEEDS]
-                if (data, seed) != (call.data, 0)
-            ]
-        return self._more
+    def _more_calls(self, calls: Sequence[_Known]) -> Iterator[_Known]:
+        """The same sizes on other data, each made when a mutant first needs it."""
+        kinds = [(name, 0) for name in getattr(kind_of(self.artifact), "data", ())]
+        for known in calls:
+            call = known.call
+            for data, seed in [*kinds, *((call.data or DATA, seed) for seed in SEEDS)]:
+                key = (self._calls.index(known), data, seed)
+                if (data, seed) == (call.data or DATA, 0):
+                    continue
+                if key not in self._more:
+                    self._more[key] = self._known(call, data, seed, judged=False)
+                yield self._more[key]
 
     def _run(
         self, artifact: Artifact, trial: Any, limit: int | None
