@@ -258,7 +258,7 @@ class Judges:
         reached = self._values.reached if own else frozenset()
         if len(own) < len(mutants):
             _ = self._order  # what it refuses is refused before anything is run
-        return [m for m in mutants if m.kind != "values" or reached & m.edits.keys()]
+        return [m for m in mutants if m.kind != "values" or not reached.isdisjoint(m.edits)]
 
     def judge(self, mutant: Mutant) -> Verdict:
         """Runs a mutant until it is decided."""

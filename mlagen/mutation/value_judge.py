@@ -60,12 +60,13 @@ class ValueJudge:
             self._known(call, call.data or DATA, 0, judged=True)
             for call in covering(artifact).calls
         )
+        self._reached = frozenset().union(*(call.lines for call in self._calls))
         self._more: dict[tuple[int, str, int], _Known] = {}
 
     @property
     def reached(self) -> frozenset[int]:
         """Lines of the text that some call executes. Others have no mutants: verify tells them."""
-        return frozenset().union(*(call.lines for call in self._calls))
+        return self._reached
 
     def judge(self, mutant: Mutant) -> Verdict:
         """Runs a mutant until it is decided."""

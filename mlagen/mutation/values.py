@@ -11,9 +11,12 @@ import random
 import re
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from mlagen.mutation.listing import Line, Listing
 from mlagen.mutation.mutant import Mutant, mutant
+
+Extent = tuple[str, str, int, int]  # file, name of a block, first register of it, how many
 
 OPERATORS = (
     "constant", "offset", "register", "lane", "sign", "opcode", "dropped", "operation dropped",
@@ -27,6 +30,7 @@ _SELECT = re.compile(r" (op_sel(?:_hi)?):\[([01,]+)\]")
 _NEGATE = re.compile(r" (neg_lo|neg_hi):\[([01,]+)\]")
 _TEMPLATE = re.compile(r" \S+\.j2:\d+$")  # behind an operation's name
 _STEP = 16  # bytes: what one lane reads, fetches or stores at once
+_AHEAD, _CHOICES = 200, 8  # instructions looked at for registers that are alive, and those taken
 _MOST_OFFSET = {"ds_": 65535, "buffer_": 4095}  # CDNA4 ISA guide, DS and MUBUF formats
 
 # Instructions of the same operands that are confused with each other.
@@ -58,10 +62,11 @@ def value_mutants(listing: Listing) -> Iterator[Mutant]:
     """Every instruction that computes, moves or chooses, in each way that its form has; then each
     printed copy of each operation, and of what a branch guards."""
     order = list(listing.lines.values())
+    used = [_registers(line) for line in order]
     for at, line in enumerate(order):
         if line.mnemonic in _LEFT_ALONE:
             continue
-        for operator, what, code in _changes(listing, order, at):
+        for operator, what, code in _changes(order, used, at):
             yield _mutant(listing, operator, what, line, code)
         if not line.mnemonic.startswith("s_cbranch"):
             yield _mutant(listing, "dropped", line.code, line, "s_nop 0")
@@ -74,7 +79,9 @@ def _mutant(listing: Listing, operator: str, what: str, line: Line, code: str) -
     return mutant(listing, "values", operator, what, line.number, edits, touches=line.operation)
 
 
-def _changes(listing: Listing, order: Sequence[Line], at: int) -> Iterator[tuple[str, str, str]]:
+def _changes(
+    order: Sequence[Line], used: Sequence[_Registers], at: int
+) -> Iterator[tuple[str, str, str]]:
     """(operator, what, code) of each way to change one instruction."""
     line = order[at]
     code, mnemonic = line.code, line.mnemonic
@@ -87,7 +94,7 @@ def _changes(listing: Listing, order: Sequence[Line], at: int) -> Iterator[tuple
         old = given[index]
         for value in _other_constants(old, bits=mnemonic.startswith(_BITWISE)):
             yield "constant", f"{old} -> {value}", join(mnemonic, given, index, value, tail)
-        if other := _other_register(order, at, old):
+        if other := _other_register(order, used, at, old):
             yield "register", f"{old} -> {other}", join(mnemonic, given, index, other, tail)
     if found := _OFFSET.search(tail):
         offset = int(found[1])
@@ -153,36 +160,47 @@ def _other_constants(text: str, *, bits: bool) -> Iterator[str]:
         yield str(value ^ 1 << value.bit_length() - 1)
 
 
-def _other_register(order: Sequence[Line], at: int, operand: str) -> str:
+@dataclass(frozen=True, slots=True)
+class _Registers:
+    """What an instruction writes and reads: operands as they are spelled, with their extents."""
+
+    writes: Extent | None
+    reads: tuple[tuple[str, Extent], ...]
+
+
+def _registers(line: Line) -> _Registers:
+    given, _ = split(line.code) if " " in line.code else ([], "")
+    found = [(operand, extent) for operand in given if (extent := _extent(operand))]
+    if _has_no_destination(line) or not found or found[0][0] != given[0]:
+        return _Registers(None, tuple(found))
+    return _Registers(found[0][1], tuple(found[1:]))
+
+
+def _other_register(
+    order: Sequence[Line], used: Sequence[_Registers], at: int, operand: str
+) -> str:
     """Another register of the same file and width that is alive there: the code behind reads it
     before anything writes it. "": there is none."""
     wanted = _extent(operand)
     if wanted is None:
         return ""
-    file, _, _, width = wanted
     written: set[tuple[str, str, int]] = set()
     found: dict[str, None] = {}
-    for line in order[at + 1 : at + 400]:
+    for line, registers in zip(order[at + 1 : at + _AHEAD], used[at + 1 :], strict=False):
         if line.section != order[at].section or line.role != order[at].role:
             break
-        given, _ = split(line.code)
-        start = 0 if _has_no_destination(line) else 1
-        for source in given[start:]:
-            extent = _extent(source)
-            if extent is None or (extent[0], extent[3]) != (file, width):
-                continue
-            if source != operand and not written & _units(extent):
+        for source, extent in registers.reads:
+            alike = (extent[0], extent[3]) == (wanted[0], wanted[3])
+            if alike and source != operand and not written & _units(extent):
                 found[source] = None
-        if start and (extent := _extent(given[0])):
-            written |= _units(extent)
-        if len(found) >= 8:
+        if registers.writes:
+            written |= _units(registers.writes)
+        if len(found) >= _CHOICES:
             break
-    if not found:
-        return ""
-    return random.Random(f"{at} {operand}").choice(list(found))
+    return random.Random(f"{at} {operand}").choice(list(found)) if found else ""
 
 
-def _extent(operand: str) -> tuple[str, str, int, int] | None:
+def _extent(operand: str) -> Extent | None:
     """File, name, first index and count of a register operand."""
     match = _REGISTER.fullmatch(operand)
     if match is None:
@@ -193,7 +211,7 @@ def _extent(operand: str) -> tuple[str, str, int, int] | None:
     return match[1], match[2], first, last - first + 1
 
 
-def _units(extent: tuple[str, str, int, int]) -> set[tuple[str, str, int]]:
+def _units(extent: Extent) -> set[tuple[str, str, int]]:
     file, name, first, count = extent
     return {(file, name, index) for index in range(first, first + count)}
 
