@@ -50,10 +50,13 @@ def covering(artifact: Artifact) -> Covering:
     return Covering((Call("", {}),))
 
 
-def tile_counts(manifest: Manifest) -> range:
-    """Numbers of tiles that enter every section: none, each that has straight code of its own, and
-    from the first that the loop serves until each phase was entered, left, and entered again."""
+def tile_counts(manifest: Manifest) -> tuple[int, ...]:
+    """Numbers of tiles that enter every section: none, each that has straight code of its own, from
+    the first that the loop serves as many as it has phases, to leave it in each, and one more; and
+    one with which each phase runs twice, the second time on what was there before."""
     sections = {line.section for line in manifest.source}
     exact = max((int(m[1]) for name in sections if (m := _EXACT.match(name))), default=0)
     phases = sum(1 for name in sections if _LOOP.match(name))
-    return range(exact + phases + 2 if phases else exact + 1)
+    if not phases:
+        return tuple(range(exact + 1))
+    return (*range(exact + phases + 2), exact + 2 * phases + 1)

@@ -7,7 +7,7 @@ code are entered: so each number of tiles is made in up to three ways.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,7 +113,7 @@ def _candidates(config: PrefillConfig, count: int) -> Iterator[Place]:
             yield Place(rows, crossing, max(0, block * (first + count) - KEYS_SHORT))
 
 
-def _uncut(config: PrefillConfig, role: RoleMap, wanted: range) -> Iterator[str]:
+def _uncut(config: PrefillConfig, role: RoleMap, wanted: Sequence[int]) -> Iterator[str]:
     """Which tiles a mask never cuts for the waves of a role, over all positions: their mask code is
     printed, and always skipped."""
     block, mask = config.kv_block, config.mask
