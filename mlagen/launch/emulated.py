@@ -13,6 +13,10 @@ from mlagen.errors import MissingError
 from mlagen.launch.launcher import LaunchReport, bind, require_proof, require_target
 
 TARGETS = ("gfx950",)
+_APART, _ALIGN = (
+    2**38,
+    256,
+)  # bytes between two arguments' tensors, and what places are multiples of
 Mode = Literal["latest", "earliest", "random"]
 Group = tuple[int, int, int]
 
@@ -77,10 +81,11 @@ class EmulatedLauncher:
                 hint="pip install 'mlagen[emulator]'",
             ) from error
         arguments = []
-        for arg, value in bound:
+        for number, (arg, value) in enumerate(bound):
             if isinstance(value, np.ndarray):
                 access: Literal["read", "write"] = "write" if arg.access == "write" else "read"
-                arguments.append(Argument(arg.offset, Buffer(arg.name, value, access)))
+                buffer = Buffer(arg.name, value, access, _address(number, value.nbytes))
+                arguments.append(Argument(arg.offset, buffer))
             else:
                 arguments.append(Argument(arg.offset, value))
         started = time.perf_counter()
@@ -101,3 +106,9 @@ class EmulatedLauncher:
         )
         seconds = time.perf_counter() - started
         return LaunchReport("emulated", grid, manifest.block, seconds, result)
+
+
+def _address(number: int, size: int) -> int:
+    """Where an argument's tensor lies: a boundary of 4 GiB goes through it, so that an address with
+    a wrong upper half, or without its carry, leads out of it."""
+    return (number + 1) * _APART - max(size // 2 // _ALIGN, 1) * _ALIGN
