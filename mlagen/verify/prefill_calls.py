@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mlagen.artifact import Artifact
 from mlagen.artifact.maps import RoleMap
@@ -37,8 +36,19 @@ def prefill_covering(config: PrefillConfig, artifact: Artifact) -> Covering:
     wanted = tile_counts(artifact.manifest)
     places: list[Place] = []
     unreached: list[int] = []
+    # Where halves of a workgroup have code of their own, the first one meets the diagonal in the
+    # last tiles only if there are no more rows than its own.
+    roles = {line.role for line in artifact.manifest.source}
+    parts = [config.q_tile]
+    if any(role.name in roles for role in artifact.manifest.map.roles) and len(roles) > 1:
+        parts += [config.q_tile // 2] * (not isinstance(config.mask, Null))
     for count in wanted:
-        found = [place for place in _candidates(config, count) if _tiles(config, place) == count]
+        found = [
+            place
+            for part in parts
+            for place in _candidates(config, count, part)
+            if _tiles(config, place) == count
+        ]
         places += found
         if not found:
             unreached.append(count)
@@ -58,25 +68,24 @@ def prefill_covering(config: PrefillConfig, artifact: Artifact) -> Covering:
 def _calls(config: PrefillConfig, places: list[Place]) -> Iterator[Call]:
     if not config.by_sequence:
         for place in places:
-            yield Call(
-                DATA,
-                {"seq_len": place.rows, "num_keys": place.keys, "start_pos": place.start_pos},
-                thin=True,
-            )
+            sizes = {"seq_len": place.rows, "num_keys": place.keys, "start_pos": place.start_pos}
+            yield Call(DATA, sizes, thin=True)
         return
-    starts = tuple(place.start_pos for place in places)
-    keys = tuple(place.keys for place in places)
     if config.ragged:  # and sequences without a row, at both ends of the others
-        lengths = (0, *(place.rows for place in places), 0)
-        shape: dict[str, Any] = {
-            "lengths": lengths,
-            "num_keys": (5, *keys, 0),
-            "start_pos": (0, *starts, 0),
-        }
-    else:
-        rows = places[0].rows
-        shape = {"batch": len(places), "seq_len": rows, "num_keys": keys, "start_pos": starts}
-    yield Call(DATA, shape, thin=True)
+        places = [Place(0, 0, 5), *places, Place(0, 0, 0)]
+        yield Call(DATA, {"lengths": tuple(place.rows for place in places), **_each(places)}, True)
+        return
+    for rows in dict.fromkeys(place.rows for place in places):
+        alike = [place for place in places if place.rows == rows]
+        yield Call(DATA, {"batch": len(alike), "seq_len": rows, **_each(alike)}, True)
+
+
+def _each(places: list[Place]) -> dict[str, tuple[int, ...]]:
+    """Keys and start of each sequence."""
+    return {
+        "num_keys": tuple(place.keys for place in places),
+        "start_pos": tuple(place.start_pos for place in places),
+    }
 
 
 def _tiles(config: PrefillConfig, place: Place) -> int:
@@ -84,12 +93,13 @@ def _tiles(config: PrefillConfig, place: Place) -> int:
     return len(config.tiles(0, **sizes))
 
 
-def _candidates(config: PrefillConfig, count: int) -> Iterator[Place]:
+def _candidates(config: PrefillConfig, count: int, part: int) -> Iterator[Place]:
     """Query tiles that may walk `count` tiles, each way once; behind them as many as tell all
     places of a KV tile apart, behind all keys, where the last tile's end alone is cut. The last
-    lacks some rows."""
-    block, q_tile, mask = config.kv_block, config.q_tile, config.mask
-    rows = (1 + block // SPIKED) * q_tile - ROWS_SHORT
+    lacks some rows. `part`: of the query tile that has rows; of less than all, that is all."""
+    block, q_tile, mask = config.kv_block, part, config.mask
+    whole = part == config.q_tile
+    rows = (1 + block // SPIKED) * part - ROWS_SHORT if whole else part
     keys = max(0, block * count - KEYS_SHORT)
     if isinstance(mask, Null):
         yield Place(rows, 0, keys)

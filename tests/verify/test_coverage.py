@@ -117,7 +117,7 @@ def test_a_zero_missing_for_rows_without_keys_is_found(judge: ValueJudge) -> Non
 def test_every_number_of_tiles_has_a_call(mask: str, dtype: str) -> None:
     config = MhaConfig(1, 1, mask=mask, dtype=dtype)
     for count in range(10):
-        places = list(_candidates(config, count))
+        places = list(_candidates(config, count, config.q_tile))
         assert any(_tiles(config, place) == count for place in places), count
         assert all(isinstance(place, Place) and place.keys >= 0 for place in places)
 
