@@ -14,6 +14,7 @@ from mlagen.dsl.layout import Padded, Subtiled, TileLayout, Xor
 from mlagen.dsl.lds import Area, Lds, Ring, RingTile
 from mlagen.dsl.operation import Access, Binding, Operation, Weave
 from mlagen.dsl.pipeline import PipelineSchedule, PipelineSpace, Stream, WarpRole, release
+from mlagen.dsl.plain import PlainOrder
 from mlagen.dsl.registers import Block, Registers, Regs, ScalarRegs, Value
 from mlagen.dsl.roles import Role, Roles
 from mlagen.dsl.signature import Argument, Signature
@@ -52,6 +53,7 @@ __all__ = [
     "Padded",
     "PipelineSchedule",
     "PipelineSpace",
+    "PlainOrder",
     "Registers",
     "Regs",
     "Ring",

@@ -77,6 +77,13 @@ class Operation:
         low = 1 if self.domain == "rest" else 0
         return low <= tile < n
 
+    @property
+    def key(self) -> str:
+        """What tells it from the other operations of a tile: "qk", "copy K"."""
+        if self.access is not None and self.access.kind == self.name:
+            return f"{self.name} {self.access.target.ring}"
+        return self.name
+
     def __str__(self) -> str:
         if self.access:
             return f"{self.access.kind}({self.access.target.ring}, {self.access.target.tile})"
