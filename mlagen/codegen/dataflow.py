@@ -66,13 +66,13 @@ def differences(
     taken, end = _followed(program)
     for done in program:
         mine, other = taken[done.name], wanted[done.name]
-        for storage in mine.keys() | other.keys():
+        for storage in sorted(mine.keys() | other.keys(), key=str):
             a, b = mine.get(storage), other.get(storage)
             if not _same(a, b):
                 found.append(Difference("value", done, storage, *_apart(a, b)))
                 break
     if not found:
-        for storage in live:
+        for storage in sorted(live, key=str):
             a, b = end.get(storage), plain_end.get(storage)
             if not _same(a, b):
                 last = program[-1]
