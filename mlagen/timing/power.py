@@ -53,9 +53,8 @@ def watts(rates: Rates, clock: float, on: Machine) -> float:
 def clock_of(rates: Rates, on: Machine) -> float:
     """GHz that the power limit allows, at most the maximum.
 
-    The fixed point of `watts`, which grows with the clock, is in closed form. No limit is met where
-    the limit is not above the idle power: such a chip would stand, so half of the reference is the
-    least that is answered.
+    `watts` grows with the clock, so there is one, and it has a closed form. A limit that is hardly
+    above the idle power would stop the chip: half of the reference is the least that is answered.
     """
     at_reference = energy_of_a_cycle(rates, on) * REFERENCE * on.cus * 1e-3
     if at_reference <= 0:

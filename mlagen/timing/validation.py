@@ -179,7 +179,8 @@ def schedule_ratios(found: Sequence[ClockVerdict]) -> list[ScheduleRatio]:
 
 def fit(library: Library, on: Machine) -> tuple[dict[str, float], float]:
     """(energies, misfit): the energies that explain the clocks of `clocks` and the calibration
-    points best, and the largest error that they leave at the latter."""
+    points best, and the largest error that they leave at the latter. A point that would need more
+    than the maximum clock in this corner is taken at the maximum."""
     seen = [Observed(p.rates, p.clock(on.cus), on) for p in CLOCKS if p.fits]
     points = [point for point in POINTS if point.calibrates]
     for point in points:

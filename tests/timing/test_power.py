@@ -56,6 +56,14 @@ def test_bytes_of_lds_reads_are_those_of_all_lanes() -> None:
     assert done.lds == 64 * (4 + 16) and done.l2 == 0
 
 
+def test_loads_count_beyond_the_unit_and_those_to_lds_there_too() -> None:
+    body = POINTER + "  v_lshlrev_b32 v1, 4, v0\n  s_mov_b32 m0, 0\n  s_nop 0\n"
+    body += "  global_load_dwordx4 v[4:7], v1, s[4:5]\n  global_load_lds_dword v1, s[4:5]\n"
+    body += "  s_waitcnt vmcnt(0)\n  global_store_dword v1, v4, s[4:5]\n  s_waitcnt vmcnt(0)"
+    done = counted(body, lds=256)
+    assert (done.l2, done.lds, done.hbm) == (64 * (16 + 4 + 4), 64 * 4, 0)
+
+
 def test_the_clock_takes_the_power_that_is_there() -> None:
     on = machine()
     for busy in (0.6, 0.8, 1.0):
