@@ -13,9 +13,9 @@ import msgspec
 Progress = Callable[[int, int], None]
 
 
-def print_json(schema: str, report: Any) -> None:
+def print_json(schema: str, report: Any, *, version: int = 1) -> None:
     """One JSON object on stdout, `schema` first. `report` is a mapping, struct or dataclass."""
-    fields = {"schema": f"mlagen.{schema}/1", **msgspec.to_builtins(report)}
+    fields = {"schema": f"mlagen.{schema}/{version}", **msgspec.to_builtins(report)}
     click.echo(msgspec.json.format(msgspec.json.encode(fields), indent=2))
 
 

@@ -14,6 +14,8 @@ from mlagen.errors import ConfigError
 if TYPE_CHECKING:
     from mlagen.timing import Job, Machine
 
+_SCHEMA = 2  # of the reports: times are under a power limit since
+
 
 @click.command("simulate")
 @click.argument("path", metavar="FILE.co|ARTIFACT|KERNEL", required=False)
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
               "fmha_v3_fwd/ and mla/.")  # fmt: skip
 @click.option("--history", metavar="FOLDER",
               help="With --validate: has COMMIT/hsa/gfx950 of older objects.")  # fmt: skip
-@click.option("--fit", is_flag=True, help="With --validate: fit the clock of every corner again.")
+@click.option(
+    "--fit", is_flag=True, help="With --validate: fit the energies of every corner again."
+)
 @click.option("--no-grid", is_flag=True, help="Leave out the sensitivity grid.")
 @click.option("--lines", default=12, show_default=True, help="Stalls spelled out.")
 @json_option
@@ -106,7 +110,7 @@ def command(
     report = simulate(job, machine, grid=not no_grid)
     written = _write(job, machine, timeline, trace, window)
     if as_json:
-        print_json("simulate", report)
+        print_json("simulate", report, version=_SCHEMA)
         return
     print_facts(facts(report))
     for table in tables(report, lines=lines):
@@ -150,7 +154,7 @@ def _compare(first: Job, second: Job, machine: Machine, as_json: bool) -> None:
 
     found = compare(first, second, machine)
     if as_json:
-        print_json("simulate-comparison", found)
+        print_json("simulate-comparison", found, version=_SCHEMA)
         return
     print_facts(comparison_facts(found))
     table = comparison_table(found)
@@ -174,15 +178,20 @@ def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_
     kernels = [ladder.row(shape, machine) for ladder in (*theirs.values(), *ours)]
     compared = [beside(ladder, theirs[own.beside], shape, machine)
                 for own, ladder in zip(OWN_PREFILL, ours, strict=True)]  # fmt: skip
+    clocks = v.clock_verdicts(machine)
+    schedules = v.schedule_ratios(clocks)
     fitted = v.fit_corners(library) if fit else []
     if as_json:
-        report = {"points": found, "ratios": pairs, "kernels": kernels, "beside": compared,
+        report = {"points": found, "ratios": pairs, "clocks": clocks, "schedules": schedules,
+                  "kernels": kernels, "beside": compared,
                   "fit": fitted, "substitutes": sorted(library.substitutes)}  # fmt: skip
-        print_json("simulate-validation", report)
+        print_json("simulate-validation", report, version=_SCHEMA)
         return
-    print_facts(text.facts(found, pairs))
-    made = [text.points_table(found, library.substitutes), text.ratios_table(pairs),
-            text.kernels_table(kernels, shape), text.beside_table(compared)]  # fmt: skip
+    print_facts(text.facts(found, pairs, clocks, schedules))
+    made = [text.clocks_table(clocks), text.schedules_table(schedules),
+            text.points_table(found, library.substitutes), text.ratios_table(pairs),
+            text.kernels_table(kernels, shape), text.beside_table(compared),
+            text.bound_table(compared)]  # fmt: skip
     for table in (*made, *([text.fit_table(fitted)] if fit else [])):
         click.echo()
         print_table(table.title, table.columns, table.rows)
