@@ -13,7 +13,7 @@ from mlagen.codegen.dataflow import Done, Effect, differences
 from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
 from mlagen.dsl import Schedule
-from mlagen.errors import ProofError
+from mlagen.errors import ProofError, ScheduleError
 from mlagen.problem import MhaConfig, MlaConfig
 
 MHA = MhaConfig(num_heads=1, num_kv_heads=1, depth=64)
@@ -159,6 +159,30 @@ def test_the_printed_control_flow_is_followed(monkeypatch):
     wrong = generate(schedule, Templates("gfx950"))
     texts = [violation.text for violation in wrong.proof.violations]
     assert "error[control-flow]" in texts[0] and "all tiles are done if it goes to" in texts[0]
+
+
+def test_an_empty_cluster_is_a_bare_barrier(tmp_path):
+    """Also ahead of all others, where the loop begins with it."""
+    name = edited(
+        tmp_path, "mla_prefill_reduce",
+        ('        with cluster("merge"):\n',
+         '        with cluster("none"):\n            pass\n        with cluster("merge"):\n'),
+    )  # fmt: skip
+    function = load(name)
+    made = generate(function.build(function.problem_type(8), {}), Templates("gfx950"))
+    assert not made.proof.violations
+    pieces = [piece for piece in made.layout.pieces() if "loop" in piece.key]
+    assert {piece.cluster.name for piece in pieces if piece.cluster} == {"none", "merge"}
+
+
+@pytest.mark.parametrize("slots", [0, -1])
+def test_a_ring_without_slots_is_refused(tmp_path, slots):
+    name = edited(
+        tmp_path, "mha_prefill_v2",
+        ("K = key_ring(s, k, slots=k_slots,", f"K = key_ring(s, k, slots={slots},"),
+    )  # fmt: skip
+    with pytest.raises(ScheduleError, match=f"ring 'K': {slots} slots; a ring has 1 or more"):
+        build(name, MHA)
 
 
 # ---- the comparison itself -----------------------------------------------------------------------
