@@ -1,15 +1,26 @@
-"""What readers of files from strangers share: JSON that may hold anything, text that is shown.
+"""What readers of files from strangers share: JSON that may hold anything, text that is shown, and
+limits on what reading may take.
 
 Who is trusted is in SECURITY.md.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 _LINES = frozenset("\n\t")
+SECONDS = 15.0  # of CPU, that a command takes for a stranger's file; promised are 20 s and 2 GB
+_MEMORY = 1 << 30  # bytes beyond what the process had
+_LOOK = 0.05  # seconds of CPU between looks
 
 
 def decode_json(data: bytes | str, type: Any = Any) -> Any:
@@ -43,3 +54,52 @@ def _escaped(letter: str) -> str:
     if number < 0x100:
         return f"\\x{number:02x}"
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+class Spent(BaseException):
+    """A limit of `within` was met; its text says which. No Exception, so that nobody who expects
+    one from a file's content takes it for that."""
+
+
+@contextmanager
+def within(seconds: float = SECONDS) -> Iterator[None]:
+    """Raises Spent in the block, wherever it is, once it has taken so many seconds of CPU time (0:
+    any number), or a gigabyte of memory.
+
+    By a timer's signal, which Python hands to the main thread: elsewhere, and where a system has no
+    such timer, nothing is limited. One call in C (a product of huge numbers, an array) ends first.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or not hasattr(signal, "setitimer"):
+        yield
+        return
+    active = True
+    until, most = time.process_time() + (seconds or float("inf")), _resident() + _MEMORY
+
+    def look(*_: object) -> None:
+        if not active:
+            return
+        if time.process_time() >= until:
+            raise Spent(f"its limit of {seconds:g} s of CPU time")
+        if _resident() >= most:
+            raise Spent(f"its limit of {_MEMORY >> 20} MiB of memory")
+
+    before = signal.signal(signal.SIGPROF, look)
+    waiting = signal.setitimer(signal.ITIMER_PROF, _LOOK, _LOOK)
+    try:
+        try:
+            yield
+        finally:
+            active = False
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+        signal.setitimer(signal.ITIMER_PROF, *waiting)
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

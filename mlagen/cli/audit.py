@@ -8,6 +8,7 @@ import click
 
 from mlagen.cli.options import json_option
 from mlagen.errors import ConfigError, MissingError
+from mlagen.untrusted import SECONDS
 
 
 @click.command("audit")
@@ -26,6 +27,12 @@ from mlagen.errors import ConfigError, MissingError
 @click.option("--smem", default=0, metavar="BYTES", help="PTX: the launch's dynamic shared memory.")
 @click.option("--trips", default=0, help="PTX: rounds of unknown loops; from the ring if 0.")
 @click.option("--manifest", metavar="FILE", help="PTX: default manifest.json beside the file.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help=f"PTX: CPU time, behind which all is told as unchecked; 0: none. Default: {SECONDS:g}.",
+)
 @click.option(
     "--mutate",
     "mutated",
@@ -46,6 +53,7 @@ def command(
     smem: int,
     trips: int,
     manifest: str | None,
+    limit: float | None,
     mutated: bool,
     sample: int,
     seed: int,
@@ -62,7 +70,8 @@ def command(
     paths = [_code_in(Path(file)) for file in files]
     ptx = [path for path in paths if path.suffix == ".ptx"]
     if not ptx:
-        asked = {"--box": boxes, "--smem": smem, "--trips": trips, "--manifest": manifest}
+        asked = {"--box": boxes, "--smem": smem, "--trips": trips, "--manifest": manifest,
+                 "--limit": limit is not None}  # fmt: skip
         _refuse(asked, "code object", "--kernel, --threads, --advice and --jobs apply to it")
         from mlagen.cli.audit_gfx950 import audit_files, mutate_file
 
@@ -86,6 +95,7 @@ def command(
         threads,
         trips,
         manifest,
+        SECONDS if limit is None else limit,
         mutated,
         sample,
         seed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_facts, print_json, print_table
+from mlagen.cli.report import print_facts, print_json, print_table, say
 
 
 @click.command("diff")
@@ -43,9 +43,9 @@ def command(
         return
     print_facts(diff_facts(report))
     if report.facts_note:
-        click.echo(f"\n{report.facts_note}")
+        say(f"\n{report.facts_note}")
     for table in diff_tables(report, everything=everything):
-        click.echo()
+        say()
         print_table(table.title, table.columns, table.rows)
     if page is not None:
-        click.echo(f"\npage  {page}")
+        say(f"\npage  {page}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_facts, print_json, print_table
+from mlagen.cli.report import print_facts, print_json, print_table, say
 
 
 @click.command("inspect")
@@ -39,11 +39,11 @@ def command(
         return
     print_facts(facts(report))
     for table in tables(report, everything=everything):
-        click.echo()
+        say()
         print_table(table.title, table.columns, table.rows)
     for limit in report.limits:
-        click.echo(f"\nnot known: {limit}")
+        say(f"\nnot known: {limit}")
     if report.timeline.why:
-        click.echo(f"\nno timeline: {report.timeline.why}")
+        say(f"\nno timeline: {report.timeline.why}")
     if page is not None:
-        click.echo(f"\npage       {page}")
+        say(f"\npage       {page}")

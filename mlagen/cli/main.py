@@ -17,6 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from mlagen import __version__
 from mlagen.errors import MlagenError
+from mlagen.untrusted import printable
 
 VERBS = {
     "list": "Kernels, targets, fields and knobs.",
@@ -91,7 +92,8 @@ def main() -> None:
 
 def _fail(message: str, hint: str | None, code: int) -> int:
     # A diagnostic says "error[kind]" already.
-    click.echo(message if message.startswith("error[") else f"error: {message}", err=True)
+    told = message if message.startswith("error[") else f"error: {message}"
+    click.echo(printable(told), err=True)
     if hint:
-        click.echo(f"  hint: {hint}", err=True)
+        click.echo(f"  hint: {printable(hint)}", err=True)
     return code

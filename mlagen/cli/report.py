@@ -10,6 +10,8 @@ from typing import Any
 import click
 import msgspec
 
+from mlagen.untrusted import printable
+
 Progress = Callable[[int, int], None]
 
 
@@ -19,15 +21,21 @@ def print_json(schema: str, report: Any, *, version: int = 1) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(fields), indent=2))
 
 
+def say(text: str = "", *, err: bool = False) -> None:
+    """A line of text that may be a stranger's."""
+    click.echo(printable(text), err=err)
+
+
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """Name and value pairs, one a line, values aligned."""
     width = max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
-        click.echo(f"{name:<{width}}  {value}".rstrip())
+        say(f"{name:<{width}}  {value}".rstrip())
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table under its title; every cell is text."""
+    rows = [[printable(cell) for cell in cells] for cells in rows]
     if sys.stdout.isatty():
         from rich.box import SIMPLE_HEAD
         from rich.console import Console

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlagen.cli.options import build_options, json_option
-from mlagen.cli.report import print_facts, print_table, progress_bar
+from mlagen.cli.report import print_facts, print_table, progress_bar, say
 
 if TYPE_CHECKING:
     from mlagen.verify import VerifyReport
@@ -106,16 +106,16 @@ def _print(report: VerifyReport, shown: int, heads: bool) -> None:
     from mlagen.locate import alike
 
     print_table("errors", report.ERROR_COLUMNS, report.error_rows())
-    click.echo()
+    say()
     if heads:
         print_table("errors by head, the worst run", report.HEAD_COLUMNS, report.head_rows())
-        click.echo()
+        say()
     groups = alike(report.findings)
     for finding, count in groups[:shown]:
-        click.echo(finding.render())
+        say(finding.render())
         if count > 1:
-            click.echo(f"  And {count - 1} more of this kind between these lines of the schedule.")
-        click.echo()
+            say(f"  And {count - 1} more of this kind between these lines of the schedule.")
+        say()
     if len(groups) > shown:
-        click.echo(f"… and {len(groups) - shown} more pairs of lines (--max {len(groups)})\n")
+        say(f"… and {len(groups) - shown} more pairs of lines (--max {len(groups)})\n")
     print_facts(report.facts())
