@@ -7,6 +7,7 @@ Who is trusted is in SECURITY.md.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any
 import msgspec
 
 _LINES = frozenset("\n\t")
+_UNINDENTED = re.compile(r"\n(?![ \n]|$)")
 SECONDS = 15.0  # of CPU, that a command takes for a stranger's file; promised are 20 s and 2 GB
 _MEMORY = 1 << 30  # bytes beyond what the process had
 _LOOK = 0.05  # seconds of CPU between looks
@@ -47,6 +49,11 @@ def printable(text: str) -> str:
     return "".join(
         letter if letter.isprintable() or letter in _LINES else _escaped(letter) for letter in text
     )
+
+
+def indented(text: str) -> str:
+    """`printable` text whose further lines begin with blanks: none looks like a line of ours."""
+    return _UNINDENTED.sub("\n  ", printable(text))
 
 
 def _escaped(letter: str) -> str:

@@ -17,7 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from mlagen import __version__
 from mlagen.errors import MlagenError
-from mlagen.untrusted import printable
+from mlagen.untrusted import indented
 
 VERBS = {
     "list": "Kernels, targets, fields and knobs.",
@@ -93,7 +93,7 @@ def main() -> None:
 def _fail(message: str, hint: str | None, code: int) -> int:
     # A diagnostic says "error[kind]" already.
     told = message if message.startswith("error[") else f"error: {message}"
-    click.echo(printable(told), err=True)
+    click.echo(indented(told), err=True)
     if hint:
-        click.echo(f"  hint: {printable(hint)}", err=True)
+        click.echo(f"  hint: {indented(hint)}", err=True)
     return code

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from mlagen.untrusted import printable
+from mlagen.untrusted import indented, printable
 
 Progress = Callable[[int, int], None]
 
@@ -30,12 +30,12 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """Name and value pairs, one a line, values aligned."""
     width = max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
-        say(f"{name:<{width}}  {value}".rstrip())
+        click.echo(indented(f"{name:<{width}}  {value}".rstrip()))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table under its title; every cell is text."""
-    rows = [[printable(cell) for cell in cells] for cells in rows]
+    rows = [[printable(cell).replace("\n", "\\n") for cell in cells] for cells in rows]
     if sys.stdout.isatty():
         from rich.box import SIMPLE_HEAD
         from rich.console import Console

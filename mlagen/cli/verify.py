@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from mlagen.cli.options import build_options, json_option
-from mlagen.cli.report import print_facts, print_table, progress_bar, say
+from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
+from mlagen.errors import ConfigError
 
 if TYPE_CHECKING:
     from mlagen.verify import VerifyReport
@@ -51,6 +53,13 @@ if TYPE_CHECKING:
     "--max", "shown", default=10, show_default=True, help="Kinds of findings spelled out."
 )
 @click.option("--heads", is_flag=True, help="Print the errors of each head too.")
+@click.option(
+    "--prove-again",
+    "again",
+    is_flag=True,
+    help="Run nothing: build the schedule of an ARTIFACT_DIR again, with its proof, and compare "
+    "text, code and manifest. A manifest's proof is a claim; this shows it.",
+)
 @json_option
 def command(
     kernel: str,
@@ -67,9 +76,17 @@ def command(
     modes: tuple[str, ...],
     shown: int,
     heads: bool,
+    again: bool,
     as_json: bool,
 ) -> None:
     """Verify an artifact, or build KERNEL and verify that."""
+    if again:
+        asked = {"--target": target, "--set": fields, "--knob": knobs, "--shape": shapes,
+                 "--sample": sample, "--allow-unproved": allow_unproved}  # fmt: skip
+        if given := [name for name, value in asked.items() if value]:
+            raise ConfigError(f"{', '.join(given)}: --prove-again takes them from the manifest")
+        _prove_again(kernel, problem_file, templates, as_json)
+        return
     from mlagen.request import artifact_of, verify_from_text
 
     artifact = artifact_of(
@@ -100,6 +117,21 @@ def command(
     if error := report.error():
         # The findings are printed above; the error is their headline.
         raise type(error)(error.message.partition("\n")[0])
+
+
+def _prove_again(
+    path: str, schedule_file: str | None, templates: str | None, as_json: bool
+) -> None:
+    from mlagen.artifact import read_artifact
+    from mlagen.reprove import prove_again
+
+    found = prove_again(read_artifact(path), schedule_file=schedule_file, templates=templates)
+    if as_json:
+        print_json("prove_again", {"artifact": path, "proved": found.proved, **asdict(found)})
+    else:
+        print_facts([("artifact", path), *found.facts()])
+    if error := found.error():
+        raise error
 
 
 def _print(report: VerifyReport, shown: int, heads: bool) -> None:
