@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -75,24 +76,31 @@ def within(seconds: float = SECONDS) -> Iterator[None]:
 
     By a timer's signal, which Python hands to the main thread: elsewhere, and where a system has no
     such timer, nothing is limited. One call in C (a product of huge numbers, an array) ends first.
+    Where somebody around has set that timer, it is theirs that counts for the seconds.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or not hasattr(signal, "setitimer"):
         yield
         return
     active = True
-    until, most = time.process_time() + (seconds or float("inf")), _resident() + _MEMORY
+    outer, _ = signal.getitimer(signal.ITIMER_PROF)
+    started, most = time.process_time(), _resident() + _MEMORY
+    until = started + (outer or seconds or float("inf"))
 
-    def look(*_: object) -> None:
+    def look(number: int, frame: FrameType | None) -> None:
         if not active:
             return
-        if time.process_time() >= until:
+        late = time.process_time() >= until
+        if late and outer:
+            if callable(before):
+                before(number, frame)
+        elif late:
             raise Spent(f"its limit of {seconds:g} s of CPU time")
         if _resident() >= most:
             raise Spent(f"its limit of {_MEMORY >> 20} MiB of memory")
 
     before = signal.signal(signal.SIGPROF, look)
-    waiting = signal.setitimer(signal.ITIMER_PROF, _LOOK, _LOOK)
+    _, again = signal.setitimer(signal.ITIMER_PROF, _LOOK, _LOOK)
     try:
         try:
             yield
@@ -101,7 +109,9 @@ def within(seconds: float = SECONDS) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
-        signal.setitimer(signal.ITIMER_PROF, *waiting)
+        if outer:  # at once, should its time be over
+            left = max(until - time.process_time(), _LOOK)
+            signal.setitimer(signal.ITIMER_PROF, left, again)
 
 
 def _resident() -> int:

@@ -28,7 +28,8 @@ from mlagen.untrusted import SECONDS
 @click.option("--trips", default=0, help="PTX: rounds of unknown loops; from the ring if 0.")
 @click.option("--manifest", metavar="FILE", help="PTX: default manifest.json beside the file.")
 @click.option(
-    "--limit",
+    "--max-seconds",
+    "limit",
     type=click.FloatRange(0),
     metavar="SECONDS",
     help=f"PTX: CPU time, behind which all is told as unchecked; 0: none. Default: {SECONDS:g}.",
@@ -71,7 +72,7 @@ def command(
     ptx = [path for path in paths if path.suffix == ".ptx"]
     if not ptx:
         asked = {"--box": boxes, "--smem": smem, "--trips": trips, "--manifest": manifest,
-                 "--limit": limit is not None}  # fmt: skip
+                 "--max-seconds": limit is not None}  # fmt: skip
         _refuse(asked, "code object", "--kernel, --threads, --advice and --jobs apply to it")
         from mlagen.cli.audit_gfx950 import audit_files, mutate_file
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -151,7 +152,7 @@ def test_what_a_limit_left_out_is_told(tmp_path, capsys):
     for report in (first, second):
         assert re.search(r"ended before .* limit of 0\.\d+ s of CPU time", report.unchecked[0])
     (tmp_path / "k.ptx").write_text(two)
-    assert run(["audit", str(tmp_path / "k.ptx"), "--limit", "0.5"]) == 0
+    assert run(["audit", str(tmp_path / "k.ptx"), "--max-seconds", "0.5"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("unchecked: k: the audit ended before it had followed all of this")
     assert len([line for line in told.splitlines() if line.startswith("unchecked: ")]) <= 101
@@ -164,6 +165,19 @@ def test_what_follows_a_limit_is_not_disturbed():
     until = time.process_time() + 0.3
     while time.process_time() < until:
         pass
+
+
+def test_a_limit_around_another_counts():
+    started = time.process_time()
+    with pytest.raises(Spent, match=r"limit of 0\.2 s"), within(0.2), within(5):
+        while True:
+            pass
+    assert time.process_time() - started < 1
+    with within(5):
+        with within(0):
+            pass
+        assert signal.getitimer(signal.ITIMER_PROF)[0] > 0
+    assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
 
 
 def test_reading_has_the_limit_too():
