@@ -90,8 +90,10 @@ def main() -> None:
 
 
 def _fail(message: str, hint: str | None, code: int) -> int:
+    from mlagen.cli.report import say
+
     # A diagnostic says "error[kind]" already.
-    click.echo(message if message.startswith("error[") else f"error: {message}", err=True)
+    say(message if message.startswith("error[") else f"error: {message}", err=True)
     if hint:
-        click.echo(f"  hint: {hint}", err=True)
+        say(f"  hint: {hint}", err=True)
     return code

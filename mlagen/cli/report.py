@@ -13,6 +13,23 @@ import msgspec
 Progress = Callable[[int, int], None]
 
 
+def shown(text: str) -> str:
+    """`text` with what would steer a terminal, or hide what is read, spelled out as `\\x1b`.
+
+    Names in files come from anybody.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """Print a line, nothing in it steering the terminal."""
+    click.echo(shown(text), err=err)
+
+
 def print_json(schema: str, report: Any, *, version: int = 1) -> None:
     """One JSON object on stdout, `schema` first. `report` is a mapping, struct or dataclass."""
     fields = {"schema": f"mlagen.{schema}/{version}", **msgspec.to_builtins(report)}
@@ -23,11 +40,12 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """Name and value pairs, one a line, values aligned."""
     width = max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
-        click.echo(f"{name:<{width}}  {value}".rstrip())
+        say(f"{name:<{width}}  {value}".rstrip())
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table under its title; every cell is text."""
+    rows = [[shown(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         from rich.box import SIMPLE_HEAD
         from rich.console import Console
@@ -46,7 +64,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     click.echo(title)
     for cells in (columns, *rows):
         line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
-        click.echo(f"  {line}".rstrip())
+        say(f"  {line}".rstrip())
 
 
 class ProgressBar:

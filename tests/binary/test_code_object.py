@@ -89,7 +89,7 @@ def test_unknown_kernel_name_lists_the_known_ones():
     [
         (b"", "ELF magic"),
         (b"hello world, this is text", "ELF magic"),
-        (b"\x7fELF", "cannot be read|damaged"),
+        (b"\x7fELF", "truncated"),
     ],
 )
 def test_files_that_are_no_code_objects(data, message):

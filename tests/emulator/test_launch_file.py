@@ -191,7 +191,7 @@ FACTOR = 'name = "factor"\ntype = "f32"\nvalue = 2.5'
         ('file = "x.npy"', 'access = "rw"\nfile = "x.npy"', ["'rw'", "access"]),
         ('file = "x.npy"', 'pfad = "x.npy"', ["unknown key 'pfad'", "buffers.x", "known: file"]),
         ('file = "x.npy"', "guard = 16", ["buffers.x has no size", "or bytes"]),
-        ('file = "x.npy"', "bytes = 4000000000000000", ["buffers.x is larger than"]),
+        ('file = "x.npy"', "bytes = 4000000000000000", ["buffers.x asks for", "--max-memory"]),
         ('file = "x.npy"', 'dtype = "f64"\nshape = [9000000000, 9000000000]', ["buffers.x"]),
         ("offset = 28", "offset = 100000000000", ["outside the kernel's argument segment"]),
         ('file = "x.npy"', "bytes = -4", ["bytes -4 is negative"]),
