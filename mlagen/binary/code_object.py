@@ -12,10 +12,11 @@ from mlagen.binary.elf import DESCRIPTOR_BYTES, ElfImage, read_elf
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.lines import read_line_table
 from mlagen.binary.metadata import KernelInfo, read_metadata
-from mlagen.errors import BinaryError
+from mlagen.errors import BinaryError, UnsupportedError
 from mlagen.targets import GFX950
 
 _ENDS = ("s_endpgm", "s_branch")  # nothing falls through these
+_MOST_INSTRUCTIONS = 1 << 16  # of a kernel; AITER's largest has 32,899
 _NAMED = 16  # kernels that a message lists
 _INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_join", "s_cbranch_g_fork")
 
@@ -38,7 +39,8 @@ class KernelCode:
         """The instructions that can be reached from the entry, by offset.
 
         Bytes that no path reaches (padding, data) are not decoded. BinaryError when a reachable
-        word is no gfx950 instruction, or control leaves the kernel's bytes.
+        word is no gfx950 instruction, or control leaves the kernel's bytes; UnsupportedError for
+        more instructions than the checkers take apart in reasonable time.
         """
         found: dict[int, Instruction] = {}
         work = [0]
@@ -57,6 +59,11 @@ class KernelCode:
                         f"kernel {self.name}, byte {offset:#x}: {why.message}"
                     ) from None
                 found[offset] = ins
+                if len(found) > _MOST_INSTRUCTIONS:
+                    raise UnsupportedError(
+                        f"kernel {self.name} has over {_MOST_INSTRUCTIONS} instructions, the most "
+                        "that are taken apart"
+                    )
                 target = ins.branch_target
                 if target is not None:
                     work.append(target)

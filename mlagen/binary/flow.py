@@ -9,7 +9,6 @@ from functools import cached_property
 from mlagen.binary.instruction import Instruction
 from mlagen.errors import UnsupportedError
 
-_LONGEST = 1 << 16  # instructions; AITER's largest kernel has some 30,000
 _DEEPEST = 16  # loops around one another
 
 _ENDS = ("s_endpgm", "s_branch")
@@ -159,14 +158,7 @@ class Flow:
 
 
 def read_flow(instructions: tuple[Instruction, ...]) -> Flow:
-    """The flow of a kernel's reachable instructions, which start at its entry.
-
-    UnsupportedError for more of them than what works on flows can take apart in reasonable time.
-    """
-    if len(instructions) > _LONGEST:
-        raise UnsupportedError(
-            f"the kernel has {len(instructions)} instructions: at most {_LONGEST} are taken apart"
-        )
+    """The flow of a kernel's reachable instructions, which start at its entry."""
     index_of = {ins.offset: index for index, ins in enumerate(instructions)}
     starts = {0}
     for index, ins in enumerate(instructions):

@@ -31,7 +31,7 @@ _SCHEMA = 2  # of the reports: times are under a power limit since
 @click.option("--constants", "list_constants", is_flag=True, help="Print the table of constants.")
 @launch_options
 @click.option("--max-instructions", type=click.IntRange(1),
-              help="Most wave-instructions of a FILE.co's workgroup. Default: 4,000,000.")  # fmt: skip
+              help="Most of a workgroup of a FILE.co. Default: 4,000,000.")  # fmt: skip
 @click.option("--tiles", type=click.IntRange(1), help="Tiles that a loop iteration does.")
 @click.option("--against", metavar="FILE.co|ARTIFACT",
               help="Compare with this one, in every corner of the grid.")  # fmt: skip

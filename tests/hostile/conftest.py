@@ -9,7 +9,7 @@ import pytest
 for _folder in ("binary", "emulator"):
     sys.path.insert(0, str(Path(__file__).parent.parent / _folder))
 
-from sandbox import Sandbox
+from sandbox import Sandbox  # noqa: E402
 
 
 @pytest.fixture(scope="session")

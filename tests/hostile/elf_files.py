@@ -101,7 +101,7 @@ def write(parts: Sequence[Part]) -> bytes:
         rows.append(
             struct.pack(
                 "<IIQQQQIIQQ", named, part.kind, part.flags, part.address, start, size,
-                part.link, 0, 4, 0,
+                part.link, 0, 4, 24 if part.kind == SYMTAB else 0,
             )
         )  # fmt: skip
         content += data + bytes(-len(data) % 4)

@@ -74,7 +74,7 @@ def _serve() -> None:
     for verb in VERBS:
         importlib.import_module(f"mlagen.cli.{verb}")
     _warm(run)
-    for line in sys.stdin:
+    while line := sys.stdin.readline():
         print(json.dumps(_case(run, **json.loads(line))), flush=True)
 
 
@@ -106,11 +106,8 @@ def _case(run, arguments: list[str], cwd: str) -> dict[str, object]:
                 resource.setrlimit(resource.RLIMIT_CPU, (SECONDS + 5, SECONDS + 5))
                 resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
                 os.chdir(cwd)
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
                 os.dup2(out.fileno(), 1)
                 os.dup2(err.fileno(), 2)
-                sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: PTH123, SIM115
-                sys.stderr = open(2, "w")  # noqa: PTH123, SIM115
                 code = run(arguments) if arguments else 0
             except BaseException:
                 import traceback
