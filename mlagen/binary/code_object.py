@@ -17,6 +17,7 @@ from mlagen.targets import GFX950
 
 _ENDS = ("s_endpgm", "s_branch")  # nothing falls through these
 _MOST_INSTRUCTIONS = 1 << 16  # of a kernel; AITER's largest has 32,899
+_SHARED = 2  # times .text that all kernels together may hold: one may lie in another
 _NAMED = 16  # kernels that a message lists
 _INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_join", "s_cbranch_g_fork")
 
@@ -172,7 +173,7 @@ def _check_limits(name: str, descriptor: Descriptor) -> None:
 def _ends(image: ElfImage, entries: list[int]) -> dict[int, int]:
     """Where the kernel at each entry ends: by its symbol's size, or at what starts next.
 
-    Kernels do not overlap, so that reading all of them is no more work than reading .text.
+    Kernels may share some code, but reading all of them is little more work than reading .text.
     """
     functions = {
         address - image.text_address: size
@@ -185,7 +186,7 @@ def _ends(image: ElfImage, entries: list[int]) -> dict[int, int]:
         size = functions.get(entry, 0)
         ends[entry] = entry + size if size else starts[bisect_right(starts, entry)]
     held = sum(ends[entry] - entry for entry in entries)
-    if held > len(image.text):
+    if held > _SHARED * len(image.text):
         raise BinaryError(
             f"the code object is damaged: its {len(entries)} kernels hold {held} bytes of code "
             f"together, .text has {len(image.text)}, so they overlap"

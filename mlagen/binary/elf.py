@@ -26,6 +26,7 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _NOTE = struct.Struct("<III")
+_MACHINES = {3: "EM_386", 62: "EM_X86_64", 183: "EM_AARCH64", 190: "EM_CUDA"}  # to be named
 _SHARED = 3  # ET_DYN
 _SYMBOL_TABLES = (2, 11)  # SHT_SYMTAB, SHT_DYNSYM
 _NOTES, _NOBITS = 7, 8  # SHT_NOTE, SHT_NOBITS
@@ -120,7 +121,7 @@ def read_sections(data: bytes) -> tuple[Section, ...]:
         raise BinaryError("not an AMDGPU code object: the file is not a 64-bit little-endian ELF")
     if machine != EM_AMDGPU:
         raise BinaryError(
-            f"not an AMDGPU code object: the ELF machine is {machine}",
+            f"not an AMDGPU code object: the ELF machine is {_MACHINES.get(machine, machine)}",
             hint="gfx950 code objects are made with --target=amdgcn-amd-amdhsa -mcpu=gfx950",
         )
     if flags & 0xFF != GFX950.elf_machine_flags:

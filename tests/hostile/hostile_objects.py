@@ -49,10 +49,12 @@ def _note_with(**fields: object) -> Callable[[], bytes]:
 
 
 def _bomb() -> bytes:
-    """A megabyte that unpacks to one gigabyte, and says that it is three."""
+    """A megabyte that unpacks to nearly one gigabyte, and says that it is three."""
     packer = zlib.compressobj(9)
     block = bytes(1 << 20)
-    packed = b"".join(packer.compress(block) for _ in range(1000)) + packer.flush()
+    first = packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)
+    again = packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)  # refers to nothing before it
+    packed = first + 900 * again + packer.flush()
     data = struct.pack("<IIQQ", 1, 0, 3 << 30, 1) + packed
     return code_object(
         parts=[Part(".debug_line", PROGBITS, data, flags=_COMPRESSED), *_debug_info(1)]
@@ -68,8 +70,8 @@ def _debug_info(count: int) -> list[Part]:
 
 
 def _shared_lines() -> bytes:
-    code = NOP * 60_000 + END
-    table = Part(".debug_line", PROGBITS, lines(b"\x4b" * 300_000))
+    code = NOP * 10_000 + END
+    table = Part(".debug_line", PROGBITS, lines(b"\x4b" * 100_000))
     return code_object(code, parts=[table, *_debug_info(3000)])
 
 

@@ -56,7 +56,7 @@ def test_objects(sandbox: Sandbox, folder: Path, name: str) -> None:
 @pytest.mark.parametrize("verb", ["inspect", "audit", "emulate", "simulate", "diff"])
 def test_code(sandbox: Sandbox, folder: Path, name: str, verb: str) -> None:
     """Whatever the code does, there is an answer. What it is may be that the code is too much."""
-    (folder / "k.co").write_bytes(CODE[name](MEGABYTE if ALL else 16_000))
+    (folder / "k.co").write_bytes(CODE[name](MEGABYTE if ALL else 8_000))
     sandbox.run(*COMMANDS[verb], cwd=folder).check()
 
 

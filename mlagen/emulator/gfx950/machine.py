@@ -338,8 +338,9 @@ class Machine:
 
     def _reset(self, group: tuple[int, int, int]) -> None:
         launch, arrays, context = self.launch, self._arrays, self.context
-        for slot in (y.C_UNTIL, y.C_WUNTIL, y.C_DEFINED, y.C_PENDING, y.C_WINFO, y.C_RINFO):
+        for slot in (y.C_UNTIL, y.C_WUNTIL, y.C_DEFINED, y.C_PENDING, y.C_RINFO):
             arrays[slot].fill(0)
+        arrays[y.C_WINFO].fill(-256)  # no write: one at clock -1, of a class that nothing waits for
         for slot in (y.C_WAVE, y.C_COUNT, y.C_FIND_INDEX):
             arrays[slot].fill(0)
         if self._tracer:

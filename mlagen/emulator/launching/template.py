@@ -15,7 +15,7 @@ def template(kernel: KernelCode) -> str:
     """TOML text that `parse_launch` reads: one workgroup, zeros and small buffers."""
     threads = kernel.info.max_workgroup_threads if kernel.info else GFX950.wave_size
     lines = [
-        f"# Launch of {_quoted(kernel.name)}: argument segment of {kernel.kernarg_bytes} bytes,",
+        f"# A launch: argument segment of {kernel.kernarg_bytes} bytes,",
         f"# {kernel.descriptor.lds_bytes} bytes of LDS.",
         f"kernel = {_quoted(kernel.name)}",
         "grid = [1, 1, 1]  # workgroups",
