@@ -9,10 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import msgspec
 
-from mlagen.cli.report import print_facts, print_table, progress_bar
+from mlagen.cli.report import print_facts, print_table, progress_bar, say
 from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def audit_files(
         if done.error is not None:
             if len(paths) == 1:
                 raise done.error
-            click.echo(f"{done.file}: {done.error.message}", err=True)
+            say(f"{done.file}: {done.error.message}", err=True)
             first = first or f"{done.file} could not be read"
         for audit, listing in done.kernels:
             for finding in audit.findings:
@@ -101,9 +100,7 @@ def mutate_file(
         print_table("mutants", ("kind", "operator", "made", "told"), rows)
         for one in judged:
             if not one.told:
-                click.echo(
-                    f"not told: {one.mutant.pc:#07x}  {one.mutant.before}: {one.mutant.what}"
-                )
+                say(f"not told: {one.mutant.pc:#07x}  {one.mutant.before}: {one.mutant.what}")
     missed = sum(silent.values())
     if missed:
         raise FindingsError(
@@ -166,22 +163,22 @@ def _around(listing: dict[int, str], *places: int | None) -> list[tuple[int, str
 def _print(audit: KernelAudit, listing: dict[int, str], advice: bool, shown: int) -> None:
     wanted = audit.findings if advice else audit.errors
     for finding in wanted[:shown]:
-        click.echo(f"{finding.severity}[{finding.rule}] {finding.kernel}: {finding.message}.")
+        say(f"{finding.severity}[{finding.rule}] {finding.kernel}: {finding.message}.")
         if finding.needs:
-            click.echo(f"  {'needs' if finding.severity == 'error' else 'enough'}: {finding.needs}")
+            say(f"  {'needs' if finding.severity == 'error' else 'enough'}: {finding.needs}")
         last = None
         for offset, text, is_place in _around(listing, finding.pc, finding.other_pc):
             if last is not None and offset not in (last + 4, last + 8, last + 12, last + 16):
-                click.echo("           …")
-            click.echo(f"  {'>' if is_place else ' '} {offset:#07x}  {text}")
+                say("           …")
+            say(f"  {'>' if is_place else ' '} {offset:#07x}  {text}")
             last = offset
-        click.echo()
+        say()
     if len(wanted) > shown:
-        click.echo(f"… and {len(wanted) - shown} more (--max {len(wanted)})\n")
+        say(f"… and {len(wanted) - shown} more (--max {len(wanted)})\n")
     for gap in audit.unchecked:
-        click.echo(f"unchecked: {gap}")
+        say(f"unchecked: {gap}")
     if audit.unchecked:
-        click.echo()
+        say()
     print_facts(_facts(audit))
 
 
@@ -206,7 +203,7 @@ def _facts(audit: KernelAudit) -> list[tuple[str, str]]:
 def _print_line(file: str, audit: KernelAudit) -> None:
     rules: Counter[str] = Counter(f.rule for f in audit.errors)
     told = ", ".join(f"{number} {rule}" for rule, number in sorted(rules.items())) or "clean"
-    click.echo(f"{file}: {told}; {len(audit.advice)} advice, {len(audit.unchecked)} unchecked")
+    say(f"{file}: {told}; {len(audit.advice)} advice, {len(audit.unchecked)} unchecked")
 
 
 def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None:
@@ -225,4 +222,4 @@ def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None
 
 
 def _line(fields: dict[str, Any]) -> None:
-    click.echo(msgspec.json.encode({"schema": SCHEMA, **fields}).decode())
+    say(msgspec.json.encode({"schema": SCHEMA, **fields}).decode())

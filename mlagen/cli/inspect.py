@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import json_option
+from mlagen.cli.patience import at_most, seconds_option
 from mlagen.cli.report import print_facts, print_json, print_table, say
 
 
@@ -18,9 +19,15 @@ from mlagen.cli.report import print_facts, print_json, print_table, say
     help="Every cluster, wait and scalar register, not only those of the loops.",
 )
 @click.option("--html", "page", metavar="FILE", help="Write a page to look at.")
+@seconds_option
 @json_option
 def command(
-    path: str, kernel: str | None, everything: bool, page: str | None, as_json: bool
+    path: str,
+    kernel: str | None,
+    everything: bool,
+    page: str | None,
+    max_seconds: int,
+    as_json: bool,
 ) -> None:
     """Show what is inside an artifact, or any gfx950 code object.
 
@@ -29,7 +36,8 @@ def command(
     from mlagen.inspect import inspect_path
     from mlagen.inspect.tables import facts, tables
 
-    report = inspect_path(path, kernel)
+    with at_most(max_seconds, f"inspecting {path}"):
+        report = inspect_path(path, kernel)
     if page is not None:
         from mlagen.inspect.page import write_page
 

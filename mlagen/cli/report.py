@@ -54,7 +54,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     click.echo(title)
     for cells in (columns, *rows):
         line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
-        click.echo(f"  {line}".rstrip())
+        say(f"  {line}".rstrip())
 
 
 class ProgressBar:

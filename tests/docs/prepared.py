@@ -90,6 +90,14 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "python tests/foreign/fuzz.py --cases 100000 --seed 1",
     ): "it takes many minutes; tests/foreign runs a slice",
     (
+        "fuzzing.md",
+        "python tests/foreign/fuzz.py --cases 5000 --seed 1 --jobs 2 --patience 240",
+    ): "it takes many minutes; tests/foreign runs a slice",
+    (
+        "fuzzing.md",
+        "pytest tests/hostile",
+    ): "it is a part of the test suite",
+    (
         "foreign_kernels.md",
         "python tests/foreign/foreign_report.py aiter_fmha --mode earliest --summary",
     ): "needs AITER's objects: tests/foreign runs these launches",

@@ -25,6 +25,7 @@ from mlagen.emulator.gfx950.scalar import get32, get64
 from mlagen.emulator.gfx950.spans import fill_range, form_offsets
 from mlagen.emulator.gfx950.state import (
     program_row,
+    register_slot,
     report,
     scalar_base,
     vector_row,
@@ -58,6 +59,18 @@ def place_of(context: int, buffer: int, address: int) -> int:
 
 
 @compiled
+def unset_byte(context: int, buffer: int, address: int) -> int:
+    """Byte of the argument segment at an address if nobody set its dword, else -1.
+
+    The segment is the last buffer of the table.
+    """
+    if buffer != load_i64(context, y.C_BUFFER_COUNT) - 1 or not load_i64(context, y.C_SANITIZE):
+        return -1
+    byte = (address - load_i64(load_i64(context, y.C_BUFFERS), buffer * y.B_SIZE)) & ~3
+    return byte if load_i64(load_i64(context, y.C_UNSET), byte >> 2) else -1
+
+
+@compiled
 def operand32(context: int, wave: int, kind: int, value: int) -> int:
     if kind == y.S_SCALAR:
         return get32(scalar_base(context, wave), value)
@@ -80,6 +93,11 @@ def locate(
         buffer = find_buffer(context, address, total, access, hint)
         if buffer >= 0:
             store_i64(context, y.C_HINT, buffer)
+            if buffer == load_i64(context, y.C_BUFFER_COUNT) - 1:
+                for i in range(dwords):
+                    byte = unset_byte(context, buffer, address + 4 * i)
+                    if byte >= 0:
+                        report(context, y.UNSET_ARGUMENT, row, -1, wave, -1, -1, byte, 0)
             return (place_of(context, buffer, address) << 8) | valid
     mask = 0
     place = 0
@@ -115,7 +133,7 @@ def locate_whole(
     if largest + size > records:
         return False
     buffer = find_buffer(context, base, largest + size, access, load_i64(context, y.C_HINT))
-    if buffer < 0:
+    if buffer < 0 or buffer == load_i64(context, y.C_BUFFER_COUNT) - 1:
         return False
     store_i64(context, y.C_HINT, buffer)
     place = place_of(context, buffer, base)
@@ -411,11 +429,15 @@ def issue_scalar_memory(context: int, wave: int, row: int) -> None:
     address &= ~3
     slot = open_entry(context, wave, y.Q_SMEM, y.K_SMEM, row, target, dwords)
     data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+    defined = load_i64(context, y.C_DEFINED)
     for i in range(dwords):
         buffer = find_buffer(context, address + 4 * i, 4, 1, 0)
         value = 0
         if buffer >= 0:
             value = read_arena(context, place_of(context, buffer, address + 4 * i), 4)
+            byte = unset_byte(context, buffer, address + 4 * i)
+            if byte >= 0:  # wide loads take bytes along that nobody needs: using them is the defect
+                store_i64(defined, register_slot(wave, target + i), 2 * (byte + 1))
         else:
             report(context, y.GLOBAL_BOUNDS, row, -1, wave, -1, address + 4 * i, 4, 1)
         store_u32(data, i, uint32(value))

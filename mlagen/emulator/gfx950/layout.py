@@ -24,7 +24,9 @@ C_SCALAR: Final = 2
 C_WAVE: Final = 3
 C_UNTIL: Final = 4  # clock from which reading a register needs no closer look
 C_WUNTIL: Final = 5  # the same for overwriting it
-C_DEFINED: Final = 6  # lane mask of defined lanes
+# Lane mask of defined lanes. A scalar's is -1, 0, or 2 * (byte + 1) where it holds the dword at
+# that byte of the argument segment, which nobody set.
+C_DEFINED: Final = 6
 C_PENDING: Final = 7  # queue * 2^40 + sequence + 1 of the load in flight, 0 for none
 C_WINFO: Final = 8  # clock * 256 + producer class of the last write
 C_WPC: Final = 9  # program row of the last write
@@ -46,6 +48,7 @@ C_LONGEST: Final = 24  # the most that any read, any overwrite of a producer cla
 C_PATCHED: Final = 26  # room for one program row with indexed registers
 C_TEMP: Final = 25  # f32 work space of the matrix instructions
 C_FIND_INDEX: Final = 27  # hash table over the findings: number + 1, 0 for a free slot
+C_UNSET: Final = 31  # by dword of the argument segment: 1 where nobody set a byte of it
 # Context slots: scalars.
 C_WAVES: Final = 32
 C_ROWS_PROGRAM: Final = 33
@@ -218,6 +221,7 @@ LDS_BOUNDS: Final = 10
 LDS_ALIGNMENT: Final = 11
 GLOBAL_BOUNDS: Final = 12
 NOT_ENDED: Final = 14
+UNSET_ARGUMENT: Final = 17
 
 HAZARD_CLASSES: Final = 48  # room for producer and for consumer classes
 HUGE: Final = 1 << 60

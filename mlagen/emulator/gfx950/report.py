@@ -28,6 +28,7 @@ _KINDS = {
     y.LDS_ALIGNMENT: "lds-alignment",
     y.GLOBAL_BOUNDS: "global-bounds",
     y.NOT_ENDED: "not-ended",
+    y.UNSET_ARGUMENT: "unset-argument",
 }
 
 
@@ -145,6 +146,15 @@ def _text(
     if kind == y.UNDEFINED_REGISTER:
         name = register_text(program, a, (ins,))
         return f"wave {wave}: {here} reads {name}, which was never written", name, "a write"
+    if kind == y.UNSET_ARGUMENT:
+        place = f"bytes {b:#x}..{b + 3:#x} of the argument segment"
+        named = _argument_at(program, b)
+        what = f"{register_text(program, a, (ins,))}, which holds " if a >= 0 else ""
+        return (
+            f"wave {wave}: {here} reads {what}{place}{named}, which nobody set",
+            place,
+            "an argument there",
+        )
     if kind == y.UNDEFINED_LDS:
         place = _lds(a)
         return f"wave {wave}: {here} reads {place}, which was never written", place, "a write"
@@ -176,6 +186,15 @@ def _text(
         memory.name_of(a),
         "an address inside the buffer, or another access",
     )
+
+
+def _argument_at(program: Program, byte: int) -> str:
+    """ " (NAME)" of the declared argument that the dword at a byte of the segment belongs to."""
+    info = program.kernel.info
+    for argument in info.arguments if info else ():
+        if argument.offset < byte + 4 and byte < argument.offset + argument.size:
+            return f" ({argument.name})"
+    return ""
 
 
 def _lds(byte: int, size: int = 4) -> str:

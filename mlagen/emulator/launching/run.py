@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from mlagen.emulator.api import Argument, EmulationResult, Mode, emulate
 from mlagen.emulator.launching.buffers import (
     OutputReport,
     Prepared,
+    inside,
     prepare_buffer,
     report_output,
     save,
@@ -22,6 +24,11 @@ from mlagen.emulator.launching.launch_file import ArgumentSpec, LaunchFile, Trip
 from mlagen.emulator.launching.scalars import DTYPES, SCALARS, scalar
 from mlagen.errors import ConfigError
 
+MAX_MEMORY = 1 << 28  # bytes of all buffers unless the caller says more; a run holds each thrice
+_MOST_ITEMS = (
+    1 << 32
+) - 1  # work-items in a dimension (HSA AQL dispatch packet: 32-bit grid sizes)
+_MOST_WORKGROUPS = 1 << 20  # of a run: more take days
 _LONGEST = 1 << 16  # bytes of arguments, where the object does not say
 _FILLER = re.compile(r"_*(pad|hidden_).*")  # arguments that nobody has to set
 
@@ -74,12 +81,16 @@ def run_launch(
     out: str | Path | None = None,
     write: bool = False,
     record: bool = False,
+    allow_outside: bool = False,
+    max_memory: int = MAX_MEMORY,
 ) -> LaunchRun:
     """Run a kernel of a gfx950 code object as a launch file says; the options are `emulate`'s.
 
     `workgroups` replaces the file's. With `write` the outputs that the file names are written when
     the kernel has run, each whole or not at all, `out` standing for the file's folder.
-    Before anything runs: ConfigError for what cannot be had, MissingError for files.
+    The file's paths stay in its folder, those of outputs in `out`, unless `allow_outside`.
+    `max_memory`: bytes of all its buffers. Before anything runs: ConfigError for what cannot be
+    had, MissingError for files.
     """
     loaded = code if isinstance(code, CodeObject) else load_code_object(code)
     kernel = loaded.kernel(launch.kernel)
@@ -87,9 +98,15 @@ def run_launch(
         raise ConfigError(f"dynamic_lds is {launch.dynamic_lds}; it is a number of bytes from 0 on")
     placed = _placed(kernel, launch)
     unset = _check_against_metadata(kernel, launch, placed)
-    paths = _output_paths(launch, Path(out) if out is not None else None)
+    groups = list(workgroups) if workgroups else launch.workgroups
+    _check_grid(launch, groups)
     folder = Path(launch.folder)
-    buffers = {name: prepare_buffer(name, spec, folder) for name, spec in launch.buffers.items()}
+    paths = _output_paths(launch, Path(out) if out is not None else folder, allow_outside)
+    buffers: dict[str, Prepared] = {}
+    room = max_memory
+    for name, spec in launch.buffers.items():
+        buffers[name] = prepare_buffer(name, spec, folder, allow_outside=allow_outside, room=room)
+        room -= buffers[name].memory.nbytes
     arguments = [_argument(offset, spec, buffers) for offset, spec in placed]
     used = {spec.buffer for _, spec in placed}
     idle = [b for name, b in buffers.items() if name not in used and b.spec.address is None]
@@ -98,7 +115,6 @@ def run_launch(
             f"buffer {idle[0].name} is passed to no argument and has no address",
             hint="buffer = in [[arguments]], or address = for what only pointers in memory reach",
         )
-    groups = list(workgroups) if workgroups else launch.workgroups
     result = emulate(
         loaded,
         kernel=kernel.name,
@@ -137,6 +153,22 @@ def run_launch(
         unset=unset,
         workgroups=len(groups) if groups is not None else x * y * z,
     )
+
+
+def _check_grid(launch: LaunchFile, groups: Sequence[Triple] | None) -> None:
+    """A grid that a dispatch can have, and no more workgroups than a run takes on unasked."""
+    for axis, groups_there, items in zip("xyz", launch.grid, launch.block, strict=True):
+        if groups_there * items > _MOST_ITEMS:
+            raise ConfigError(
+                f"the grid has {groups_there} workgroups of {items} work-items in {axis}; a "
+                f"dispatch has at most {_MOST_ITEMS} work-items there"
+            )
+    count = len(groups) if groups is not None else math.prod(launch.grid)
+    if count > _MOST_WORKGROUPS:
+        raise ConfigError(
+            f"{count} workgroups; a run executes at most {_MOST_WORKGROUPS}",
+            hint="--workgroups, or workgroups in the launch file, names some of the grid",
+        )
 
 
 def _placed(kernel: KernelCode, launch: LaunchFile) -> list[tuple[int, ArgumentSpec]]:
@@ -250,13 +282,12 @@ def _argument(offset: int, spec: ArgumentSpec, buffers: Mapping[str, Prepared]) 
     return Argument(offset, prepared.buffer, prepared.guard + spec.buffer_offset)
 
 
-def _output_paths(launch: LaunchFile, out: Path | None) -> dict[str, Path]:
-    folder = out if out is not None else Path(launch.folder)
+def _output_paths(launch: LaunchFile, folder: Path, allow_outside: bool) -> dict[str, Path]:
     paths: dict[str, Path] = {}
     for name, spec in launch.buffers.items():
         if spec.output is None:
             continue
-        path = folder / spec.output
+        path = inside(f"buffers.{name}", folder, spec.output, allow_outside)
         for other, taken in paths.items():
             if taken == path:
                 raise ConfigError(f"buffers {other} and {name} have the same output {spec.output}")
