@@ -46,6 +46,7 @@ from mlagen.dsl.builder import Builder, Named, Section
 from mlagen.dsl.function import MAKERS, ScheduleFunction, display_path
 from mlagen.dsl.knobs import Knob, Knobs
 from mlagen.dsl.operation import Operation, Step
+from mlagen.dsl.plain import PipelineOrder
 from mlagen.dsl.signature import Signature
 from mlagen.dsl.smem import Smem
 from mlagen.dsl.tile import Tile
@@ -119,6 +120,7 @@ class PipelineSchedule:
     symbol: str  # of the entry
     line: int
     persistent: bool = False  # whether a block does one work item after another
+    plain: PipelineOrder | None = None
 
     @property
     def threads(self) -> int:
@@ -131,7 +133,7 @@ class PipelineSpace:
     where it is not the schedule's name. `persistent`: blocks do one work item after another. The
     prologue sets `%items`, how many; an operation that seeks (`Operation.ahead`) sets `%coming`,
     the tiles of the next one, 0 where `%items` is 0; `%tiles` is then set and `%items` counted down
-    by the generated code."""
+    by the generated code. `plain`: the loop that the schedule rearranges, said by the kernel."""
 
     knobs: Knobs
     smem: Smem
@@ -139,6 +141,7 @@ class PipelineSpace:
     signature: Signature | None = None
     symbol: str = ""
     persistent: bool = False
+    plain: PipelineOrder | None = None
     roles: list[WarpRole] = field(default_factory=list)
 
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
@@ -199,6 +202,15 @@ class PipelineBuilder(Builder):
             f"{self.file}:{self.line()}: only() is for targets whose roles share one tile loop",
             hint="here every role has a loop of its own: `for i in tiles(ROLE)`",
         )
+
+    def limited(self, operation: Operation) -> Operation:
+        """The operation, unless it is spelled for other roles than the one whose code is open."""
+        if self.open is not None and not operation.belongs(self.open[0].name):
+            raise ScheduleError(
+                f"{self.file}:{self.line()}: {operation} is for role "
+                f"{' or '.join(operation.roles)}, not for {self.open[0].name}"
+            )
+        return operation
 
     def add(self, step: Step) -> None:
         if self.open is None or not isinstance(step, Operation):
@@ -263,6 +275,7 @@ def _pipelined(
         symbol=space.symbol or builder.author.name,
         line=builder.author.line,
         persistent=space.persistent,
+        plain=space.plain,
     )
 
 

@@ -173,7 +173,7 @@ class ItemEmitter(Emitter):
                 self._code(loop.stream, f"xor.b32 {register}, {register}, 1;", section=where)
 
     def _cursor_of(self, loop: Loop, op: Operation) -> Cursor | None:
-        handoff = self._handoff(op)
+        handoff = self.handoff_of(op)
         if handoff is None:
             return None
         role = loop.stream.role.name
