@@ -51,9 +51,10 @@ from mlagen.dsl.signature import Signature
 from mlagen.dsl.smem import Smem
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.words import moved
-from mlagen.errors import ScheduleError
+from mlagen.errors import CapacityError, ScheduleError
 from mlagen.targets import SM_90A
 
+MOST_REGISTERS = 256  # of a thread
 WARPGROUP = 4  # warps; wgmma and setmaxnreg act on whole warpgroups (PTX ISA)
 
 
@@ -126,6 +127,13 @@ class PipelineSchedule:
     def threads(self) -> int:
         return 32 * self.streams[-1].role.warps.stop
 
+    @property
+    def share(self) -> int:
+        """Registers a thread starts with: the launch's even share of an SM's, in eights, at most
+        what an instruction can name (CUDA guide, sm_90)."""
+        each = 65536 // (self.threads * self.signature.resident) // 8 * 8
+        return min(each, MOST_REGISTERS)
+
 
 @dataclass
 class PipelineSpace:
@@ -152,7 +160,7 @@ class PipelineSpace:
         first = self.roles[-1].warps.stop if self.roles else 0
         if warpgroups < 1:
             raise ScheduleError(f"role {name!r} needs at least one warpgroup")
-        if registers % 8 or not 24 <= registers <= 256:  # PTX ISA, setmaxnreg
+        if registers % 8 or not 24 <= registers <= MOST_REGISTERS:  # PTX ISA, setmaxnreg
             raise ScheduleError(
                 f"role {name!r}: {registers} registers; setmaxnreg takes 24 to 256 in eights"
             )
@@ -260,7 +268,7 @@ def _pipelined(
     idle = [role.name for role in space.roles if role.name not in builder.streams]
     if idle:
         raise ScheduleError(f"{function.name}: role {idle[0]!r} does nothing")
-    return PipelineSchedule(
+    made = PipelineSchedule(
         name=function.name,
         file=display_path(builder.author.path),
         doc=function.doc,
@@ -277,6 +285,24 @@ def _pipelined(
         persistent=space.persistent,
         plain=space.plain,
     )
+    _check_registers(made)
+    return made
+
+
+def _check_registers(made: PipelineSchedule) -> None:
+    """CapacityError for roles that take more than others give: setmaxnreg.inc waits for registers
+    of the block's own (PTX ISA), and would for ever."""
+    held = made.share * made.threads
+    wanted = sum(s.role.registers * 32 * len(s.role.warps) for s in made.streams)
+    if wanted > held:
+        roles = ", ".join(
+            f"{s.role.name} {s.role.registers} x {32 * len(s.role.warps)}" for s in made.streams
+        )
+        raise CapacityError(
+            f"{made.name}: roles take {wanted} registers ({roles}); a block of {made.threads} "
+            f"threads has {held}",
+            hint=f"{made.share} a thread on average",
+        )
 
 
 MAKERS["sm_90a"] = _pipelined

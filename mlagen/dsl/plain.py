@@ -50,7 +50,8 @@ class PipelineOrder:
     """The plain loop of a kernel whose roles are programs of their own: as if one of them acted at
     a time, in this order, so that it also says whose message a role reads.
 
-    `before`: once a block. `item`: once a work item, ahead of its tiles. `tiles`: once a pass of
+    `before`: once a block. `seeks`: once a work item of a persistent kernel, to find it, also
+    behind the last one. `item`: once an item, ahead of its tiles. `tiles`: once a pass of
     `step` tiles; a part whose tile an item does not have is left out. `after`: once behind the
     tiles. `hints`: names of operations that compute nothing, and may be anywhere.
     """
@@ -58,6 +59,7 @@ class PipelineOrder:
     before: tuple[Part, ...]
     tiles: tuple[Part, ...]
     after: tuple[Part, ...]
+    seeks: tuple[Part, ...] = ()
     item: tuple[Part, ...] = ()
     step: int = 1
     hints: frozenset[str] = frozenset()

@@ -15,18 +15,18 @@ from itertools import chain
 
 from mlagen.codegen.dataflow import Effect
 
-WRITES_FIRST = frozenset(
-    "abs activemask add addc and atom bfe bfi bfind bmsk brev clz cnot copysign cos createpolicy "
-    "cvt cvta dp2a dp4a elect ex2 fma fns getctarank isspacep ld ldmatrix ldu lg2 lop3 mad mad24 "
-    "madc mapa match max min mma mov movmatrix mul mul24 neg not or popc prmt rcp redux rem "
-    "rsqrt sad selp set setp shf shfl shl shr sin slct sqrt sub subc szext tanh testp vote xor div"
-    .split()
-)  # fmt: skip
-WRITES_NONE = frozenset(
-    "applypriority bra brkpt cp discard exit fence griddepcontrol membar nanosleep pmevent "
-    "prefetch prefetchu red ret setmaxnreg st stmatrix trap"
-    .split()
-)  # fmt: skip
+_FIRST = """
+    abs activemask add addc and atom bfe bfi bfind bmsk brev clz cnot copysign cos
+    createpolicy cvt cvta div dp2a dp4a elect ex2 fma fns getctarank isspacep ld ldmatrix
+    ldu lg2 lop3 mad mad24 madc mapa match max min mma mov movmatrix mul mul24 neg not or
+    popc prmt rcp redux rem rsqrt sad selp set setp shf shfl shl shr sin slct sqrt sub subc
+    szext tanh testp vote xor
+"""
+_NONE = """
+    applypriority bra brkpt cp discard exit fence griddepcontrol membar nanosleep pmevent
+    prefetch prefetchu red ret setmaxnreg st stmatrix trap
+"""
+WRITES_FIRST, WRITES_NONE = frozenset(_FIRST.split()), frozenset(_NONE.split())
 # A barrier's name stands first; only a reduction over it gives a value.
 BARRIERS = frozenset({"bar", "barrier"})
 SCALE_D = 3  # operand of wgmma.mma_async: whether it adds to what the accumulators hold

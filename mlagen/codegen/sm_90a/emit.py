@@ -88,7 +88,9 @@ class Emitter:
         }
         self._heading(f"role {role.name}: warps {role.warps.start}..{role.warps.stop - 1}")
         self._code(stream, f"{name}:")
-        self._render(stream, "pipeline/enter.ptx.j2", {"role": role, "share": self._share()}, "")
+        self._render(
+            stream, "pipeline/enter.ptx.j2", {"role": role, "share": self.schedule.share}, ""
+        )
         for cursor in cursors.values():
             if cursor is not None and cursor.step:
                 self._code(stream, f"mov.u32 {cursor.slot}, 0;",
@@ -179,12 +181,6 @@ class Emitter:
         """What is left of a run of `n` tiles behind the loop."""
         drain = [x for x in expand_loop([loop.cluster], loop.edge, n) if x.i >= n - loop.edge.high]
         self._instances(loop, cursors, drain, n)
-
-    def _share(self) -> int:
-        """Registers a thread starts with: the launch's even share of an SM's, in eights, at most
-        what an instruction can name (CUDA guide, sm_90)."""
-        resident = self.schedule.signature.resident
-        return min(65536 // (self.schedule.threads * resident) // 8 * 8, 256)
 
     def _instances(
         self,

@@ -14,7 +14,7 @@ overlap: of each pass first what the schedule does furthest ahead.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from mlagen.codegen.dataflow import Difference, Done, Effect, differences
 from mlagen.codegen.sm_90a.derive import WAITS
@@ -23,11 +23,22 @@ from mlagen.codegen.sm_90a.emit import Emitter, Printed
 from mlagen.codegen.sm_90a.follow import Follower, Gathering, GroupWait, Lost, passed, value_of
 from mlagen.codegen.sm_90a.proof import Event, Way
 from mlagen.codegen.sm_90a.runs import Line, Loop, offset
-from mlagen.dsl import Operation, Part, PipelineOrder, PipelineSchedule
+from mlagen.dsl import Operation, Part, PipelineOrder, PipelineSchedule, Tile
 from mlagen.dsl.pipeline import Stream
 
-TILES, ITEMS, COMING = COUNTS = ("%tiles", "%items", "%coming")  # what control flow and operations share
-OWN = ("%i", "%last", "%smem", "%thread", "%warp", "%lane")  # what the control flow keeps for itself
+TILES, ITEMS, COMING = COUNTS = (
+    "%tiles",
+    "%items",
+    "%coming",
+)  # what control flow and operations share
+OWN = (
+    "%i",
+    "%last",
+    "%smem",
+    "%thread",
+    "%warp",
+    "%lane",
+)  # what the control flow keeps for itself
 SECTIONS = ("prologue", "item", "tiles", "epilogue")
 
 
@@ -67,18 +78,16 @@ def _sections(
     schedule: PipelineSchedule, stream: Stream, plain: PipelineOrder
 ) -> Iterator[tuple[str, list[Operation], list[Part]]]:
     """The sections of a role's code: what stands there, and what the kernel does there."""
-    role = stream.role.name
-    once, item = (
-        [part for part in parts if part.role == role] for parts in (plain.before, plain.item)
-    )
-    ahead = {op.key for op in stream.loop if op.ahead == "seeks"}
-    sought = [part for part in item if part.key in ahead] if schedule.persistent else []
-    item = [part for part in item if part not in sought]
-    yield "prologue", list(stream.prologue), once if schedule.persistent else [*once, *item]
-    yield "item", list(stream.items), item if schedule.persistent else []
-    tiles = [part for part in plain.tiles if part.role == role]
-    yield "tiles", list(stream.loop), [*sought, *tiles]
-    yield "epilogue", list(stream.epilogue), [x for x in plain.after if x.role == role]
+
+    def mine(parts: Iterable[Part]) -> list[Part]:
+        return [part for part in parts if part.role == stream.role.name]
+
+    item = mine(plain.item)
+    once = [] if schedule.persistent else item  # where a block has one item
+    yield "prologue", list(stream.prologue), [*mine(plain.before), *once]
+    yield "each_item", list(stream.items), [] if once else item
+    yield "tile loop", list(stream.loop), [*mine(plain.seeks), *mine(plain.tiles)]
+    yield "epilogue", list(stream.epilogue), mine(plain.after)
 
 
 def _words(
@@ -90,9 +99,7 @@ def _words(
 ) -> Iterator[str]:
     assert schedule.plain is not None
     step, hints = schedule.plain.step, schedule.plain.hints
-    looped = section == "tiles"
-    role = f"role {stream.role.name}"
-    there = {"prologue": "prologue", "item": "each_item", "tiles": "tile loop"}.get(section, section)
+    looped, role = section == "tile loop", f"role {stream.role.name}"
     if looped and stream.step != step:
         yield (
             f"error[not-of-kernel] {schedule.file}:{stream.line} {role} does {stream.step} tiles a "
@@ -105,32 +112,40 @@ def _words(
         if op.key in hints:
             continue
         name = (op.key, offset(op) % step if looped else 0)
-        place = f"{schedule.file}:{op.line} {op} of {role}"
+        place = f"{schedule.file}:{op.line} {_word(op)} of {role}"
         if name not in wanted:
-            others = [f"i+{tile}" if tile else "i" for key, tile in wanted if key == op.key]
             yield (
-                f"error[not-of-kernel] {place} ({op.key}) stands in the {there}, where the kernel "
-                + (f"does it for tile {' and '.join(others)} of a pass"
-                   if others else f"does {_listed(parts)}")
-            )  # fmt: skip
+                f"error[not-of-kernel] {place} stands in the {section}, where the kernel does "
+                f"{_instead(op, parts, looped=looped)}"
+            )
         elif name in first:
             yield (
-                f"error[done-twice] {place} ({op.key}) is there already, at "
-                f":{first[name].line} as {first[name]}: it is done once{' a tile' * looped}"
+                f"error[done-twice] {place} is there already, at :{first[name].line} as "
+                f"{first[name]}: it is done once{' a tile' * looped}"
             )
         first.setdefault(name, op)
     for name, part in wanted.items():
         if name not in first:
-            of = f" for tile i+{part.tile} of a pass" if looped and step > 1 else ""
+            of = f" for tile {Tile(part.tile)} of a pass" if looped and step > 1 else ""
             yield (
                 f"error[not-done] {schedule.file}:{stream.line} {part.key!r} of {role} is missing "
-                f"in the {there}{of}: the kernel does it once{' a tile' * looped}. "
+                f"in the {section}{of}: the kernel does it once{' a tile' * looped}. "
                 f"First at N = {part.tile + 1 if looped else 0}."
             )
 
 
-def _listed(parts: Sequence[Part]) -> str:
-    return ", ".join(dict.fromkeys(part.key for part in parts)) or "nothing"
+def _instead(op: Operation, parts: Sequence[Part], *, looped: bool) -> str:
+    """What the kernel does where it does not do `op`: the same otherwise, or all of it."""
+    same = [part for part in parts if part.key == op.key]
+    if same and looped:
+        return "it for tile " + " and ".join(str(Tile(part.tile)) for part in same) + " of a pass"
+    near = [part for part in parts if part.key.split(" ", 1)[0] == op.name]
+    return ", ".join(dict.fromkeys(part.key for part in near or parts)) or "nothing"
+
+
+def _word(op: Operation) -> str:
+    """An operation as messages name it."""
+    return f"{op} [{op.of}]" if op.of else str(op)
 
 
 def own_order(schedule: PipelineSchedule) -> dict[str, PipelineOrder]:
@@ -139,7 +154,9 @@ def own_order(schedule: PipelineSchedule) -> dict[str, PipelineOrder]:
     for stream in schedule.streams:
         role = stream.role.name
 
-        def by(operations: Iterable[Operation], step: int = 1, role: str = role) -> tuple[Part, ...]:
+        def by(
+            operations: Iterable[Operation], step: int = 1, role: str = role
+        ) -> tuple[Part, ...]:
             return tuple(Part(role, _own_key(op), offset(op) % step) for op in operations)
 
         step = stream.step
@@ -148,8 +165,8 @@ def own_order(schedule: PipelineSchedule) -> dict[str, PipelineOrder]:
             (op for op in stream.loop if op not in sought), key=lambda op: -(offset(op) // step)
         )
         orders[role] = PipelineOrder(
-            before=by(stream.prologue), item=by([*sought, *stream.items]), tiles=by(ahead, step),
-            after=by(stream.epilogue), step=step,
+            before=by(stream.prologue), seeks=by(sought), item=by(stream.items),
+            tiles=by(ahead, step), after=by(stream.epilogue), step=step,
         )  # fmt: skip
     return orders
 
@@ -196,20 +213,16 @@ class _Role:
     def name(self) -> str:
         return self.loop.stream.role.name
 
-    def find(self, part: Part, *sections: str) -> Operation | None:
-        for section in sections:
-            found = self.named.get((section, part.key, part.tile if section == "tiles" else 0))
-            if found is not None:
-                return found
-        return None
+    def find(self, part: Part, section: str) -> Operation | None:
+        step = self.loop.stream.step
+        tile = part.tile % step if section == "tiles" else 0
+        return self.named.get((section, part.key, tile))
 
 
 class _Flow:
     """Compares runs with the plain loop."""
 
-    def __init__(
-        self, schedule: PipelineSchedule, loops: Sequence[Loop], emitter: Emitter
-    ) -> None:
+    def __init__(self, schedule: PipelineSchedule, loops: Sequence[Loop], emitter: Emitter) -> None:
         self.schedule, self.emitter = schedule, emitter
         self.declared = schedule.plain is not None
         self.roles = {loop.stream.role.name: _Role(loop, self.declared) for loop in loops}
@@ -221,9 +234,7 @@ class _Flow:
         self._read_effects()
 
     def _problem(self, code: str, op: Operation, role: str, what: str) -> _Found:
-        return _Found(
-            f"error[{code}] {self.schedule.file}:{op.line} {op} of role {role} {what}"
-        )
+        return _Found(f"error[{code}] {self.schedule.file}:{op.line} {op} of role {role} {what}")
 
     # ---- effects -----------------------------------------------------------------------------
 
@@ -238,11 +249,16 @@ class _Flow:
         by_text: dict[tuple[str, ...], Effect] = {}
         for printed in passed(self.follower.lines):
             op = printed.op
-            self.at.setdefault((id(op), printed.first), printed)
             if op.name in WAITS:
                 continue
             role = next(name for name, x in self.roles.items() if id(op) in x.section)
             text = texts.get(id(printed), ())
+            same = self.at.setdefault((id(op), printed.first and op.first_differs), printed)
+            if texts.get(id(same), ()) != text:
+                raise self._problem(
+                    "wrong-slot", op, role, "is not printed alike everywhere: in the loop it is "
+                    "for any tile, so nothing of it may depend on which one"
+                )  # fmt: skip
             effect = by_text.get(text)
             if effect is None:
                 try:
@@ -291,6 +307,7 @@ class _Flow:
 
     def _effect(self, role: _Role, op: Operation, place: int, *, first: bool) -> Effect:
         """What an operation does for the tile at `place`: registers of its role and SMEM."""
+        first = first and op.first_differs
         printed = self.at.get((id(op), first)) or self.at.get((id(op), not first))
         if printed is None:
             return Effect(frozenset(), frozenset())
@@ -298,14 +315,15 @@ class _Flow:
 
     def _with_smem(self, role: _Role, printed: Printed, place: int) -> Effect:
         effect, op, smem = self.effects[id(printed)], printed.op, self.schedule.smem
-        depths = [
-            smem.handoffs[name].depth for name in _blocks(op) if name in smem.handoffs
-        ]
+        depths = [smem.handoffs[name].depth for name in _blocks(op) if name in smem.handoffs]
         slots = max(depths, default=1)
         key = (id(printed), place % slots, slots)
         if key in self.whole:
             return self.whole[key]
-        reads, writes = {(role.name, r) for r in effect.reads}, {(role.name, r) for r in effect.writes}
+        reads, writes = (
+            {(role.name, r) for r in effect.reads},
+            {(role.name, r) for r in effect.writes},
+        )
         may = {(role.name, r) for r in effect.may}
         if self.declared:
             read = {self._place(v.block, place) for v in op.uses if self._lies(v.block)}
@@ -477,26 +495,21 @@ class _Flow:
             first = event.tile == way.line.starts[min(item, len(way.line.counts) - 1)]
             yield self._done(role, op, event.tile, item, first=first)
 
-    def _plain(
-        self, line: Line, roles: dict[str, _Role], plain: PipelineOrder
-    ) -> Iterator[Done]:
+    def _plain(self, line: Line, roles: dict[str, _Role], plain: PipelineOrder) -> Iterator[Done]:
         """What the plain loop does."""
 
-        def around(parts: Iterable[Part], place: int, item: int, *sections: str) -> Iterator[Done]:
+        def around(parts: Iterable[Part], place: int, item: int, section: str) -> Iterator[Done]:
             for part in parts:
-                if part.role in roles:
-                    role = roles[part.role]
-                    op = role.find(part, *sections)
-                    if op is not None:
-                        yield self._done(role, op, place, item, first=True)
+                role = roles.get(part.role)
+                op = role.find(part, section) if role is not None else None
+                if role is not None and op is not None:
+                    yield self._done(role, op, place, item, first=True)
 
-        def is_sought(part: Part) -> bool:
-            return part.role in roles and roles[part.role].find(part, "tiles") is not None
-
-        sections = ("prologue", "item") if self.schedule.persistent else ("prologue",)
+        begun = "item" if self.schedule.persistent else "prologue"
         yield from around(plain.before, 0, 0, "prologue")
         for item, (start, n) in enumerate(zip(line.starts, line.counts, strict=True)):
-            yield from around(plain.item, start, item, *reversed(sections), "tiles")
+            yield from around(plain.seeks, start, item, "tiles")
+            yield from around(plain.item, start, item, begun)
             for i in range(0, n, plain.step):
                 for part in plain.tiles:
                     role = roles.get(part.role)
@@ -505,10 +518,9 @@ class _Flow:
                     if role is not None and op is not None and op.present(tile - offset(op), n):
                         yield self._done(role, op, start + tile, item, first=tile == 0)
             yield from around(plain.after, start, item, "epilogue")
-        if self.schedule.persistent and line.counts[-1]:  # looked for behind the last one
+        if plain.seeks and line.counts[-1]:  # looked for behind the last one
             behind = line.starts[-1] + -(-line.counts[-1] // line.step) * line.step
-            last = [part for part in plain.item if is_sought(part)]
-            yield from around(last, behind, len(line.counts), "tiles")
+            yield from around(plain.seeks, behind, len(line.counts), "tiles")
 
     def _done(self, role: _Role, op: Operation, place: int, item: int, *, first: bool) -> Done:
         looped = role.section[id(op)] == "tiles" and op.tile is not None and op.ahead != "seeks"
