@@ -13,9 +13,10 @@ from mlagen.codegen.schedules import load
 from mlagen.codegen.sm_90a.build import prove_pipeline
 from mlagen.codegen.sm_90a.derive import derive
 from mlagen.codegen.sm_90a.effects import Unknown, effect_of
-from mlagen.codegen.sm_90a.flow import check_flow, check_words
+from mlagen.codegen.sm_90a.flow import check_flow
 from mlagen.codegen.sm_90a.proof import prove_handoffs
 from mlagen.codegen.sm_90a.text import print_streams
+from mlagen.codegen.sm_90a.words import check_words
 from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.errors import CapacityError, MlagenError, ScheduleError
 from mlagen.kernels.mla_decode import MlaDecode

@@ -21,10 +21,11 @@ from mlagen.codegen.ptxas import assemble_ptx, ptxas_flags, ptxas_versions
 from mlagen.codegen.render import Templates
 from mlagen.codegen.sm_90a.derive import check_handoffs
 from mlagen.codegen.sm_90a.emit import Emitter
-from mlagen.codegen.sm_90a.flow import check_flow, check_words
+from mlagen.codegen.sm_90a.flow import check_flow
 from mlagen.codegen.sm_90a.proof import HandoffProof
 from mlagen.codegen.sm_90a.text import print_streams, render_pipeline
 from mlagen.codegen.sm_90a.thin import plan
+from mlagen.codegen.sm_90a.words import check_words
 from mlagen.dsl.pipeline import PipelineSchedule
 from mlagen.dsl.signature import Argument
 from mlagen.errors import ProofError

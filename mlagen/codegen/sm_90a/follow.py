@@ -7,7 +7,7 @@ a loop that runs once too often is seen, and so is a slot or a phase that is not
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mlagen.codegen.sm_90a.emit import Emitter, Printed
@@ -171,8 +171,3 @@ def _execute(line: _Code, values: dict[str, int]) -> None:
 
 def _signed(word: int) -> int:
     return (word + WORD // 2) % WORD - WORD // 2
-
-
-def passed(lines: Sequence[Line]) -> list[Printed]:
-    """All operations that are printed."""
-    return [line for line in lines if isinstance(line, Printed)]
