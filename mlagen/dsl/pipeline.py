@@ -285,8 +285,19 @@ def _pipelined(
         persistent=space.persistent,
         plain=space.plain,
     )
+    _check_threads(made)
     _check_registers(made)
     return made
+
+
+def _check_threads(made: PipelineSchedule) -> None:
+    """ScheduleError unless a block is launched with the threads that its roles have."""
+    x, y, z = made.signature.block
+    if x * y * z != made.threads:
+        raise ScheduleError(
+            f"{made.name}: the roles have {made.threads} threads, a block is launched with "
+            f"{x * y * z}"
+        )
 
 
 def _check_registers(made: PipelineSchedule) -> None:

@@ -11,13 +11,27 @@ from mlagen.codegen.dataflow import Effect
 from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
 from mlagen.codegen.sm_90a.build import prove_pipeline
-from mlagen.codegen.sm_90a.derive import derive
+from mlagen.codegen.sm_90a.derive import check_handoffs, derive
 from mlagen.codegen.sm_90a.effects import Unknown, effect_of
 from mlagen.codegen.sm_90a.flow import check_flow
 from mlagen.codegen.sm_90a.proof import prove_handoffs
 from mlagen.codegen.sm_90a.text import print_streams
 from mlagen.codegen.sm_90a.words import check_words
-from mlagen.dsl import epilogue, prologue, schedule, tiles
+from mlagen.dsl import (
+    Access,
+    Operation,
+    RingTile,
+    Signature,
+    Value,
+    bind,
+    copy,
+    epilogue,
+    prologue,
+    record,
+    release,
+    schedule,
+    tiles,
+)
 from mlagen.errors import CapacityError, MlagenError, ScheduleError
 from mlagen.kernels.mla_decode import MlaDecode
 from mlagen.kernels.mla_decode_merge import MlaDecodeMerge
@@ -344,3 +358,53 @@ def test_registers_that_a_block_does_not_have_are_refused():
 
     with pytest.raises(CapacityError, match=r"roles take 36864 registers .* has 32768"):
         greedy.build(MlaDecodeMergeConfig(64), {})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('single=feed == "TMA"', "single=False", ""),  # by cp.async then
+        ('("math", warpgroups=2, registers=232)', '("math", warpgroups=3, registers=144)',
+         "m_tile=128 is a valid GemmConfig"),
+        ("stages=stages)", "stages=stages)\n    s.role('more', warpgroups=1, registers=24)",
+         "role 'more' does nothing"),
+    ],
+)  # fmt: skip
+def test_roles_of_a_gemm(tmp_path, old, new, message):
+    said = complaint(tmp_path, GEMM, [(old, new)])
+    assert (message in said) if message else not said, said
+
+
+def test_threads_and_arrivals_are_those_that_are_counted():
+    def made(*, single=True, releases=4, gatherers=0, block=256):
+        @schedule(problem=MlaDecodeConfig, target="sm_90a")
+        def toy(k, s):
+            producer = s.role("producer", warpgroups=1, registers=40, single=single)
+            math = s.role("math", warpgroups=1, registers=200)
+            tile = s.smem.tile("T", "t", rows=64, row_bytes=128, slots=2)
+            feed = s.smem.handoff("feed", tile, producer="producer", consumer="math",
+                                  releases=releases, gatherers=gatherers)  # fmt: skip
+            s.signature = Signature((), (("n", 1),), (block, 1, 1))
+
+            def mover(kind, tile):
+                access = Access(kind, RingTile("feed", tile))
+                return Operation(kind, f"pipeline/{kind}.ptx.j2", tile, dict, access=access)
+
+            bind(feed, mover)
+            for i in tiles(producer):
+                copy(feed, i)
+            for i in tiles(math):
+                record(Operation("look", "x", i, dict, uses=(Value("feed", i),)))
+                release(feed, i)
+
+        return toy.build(MlaDecodeConfig(64), {})
+
+    check_handoffs(made())
+    for wrong, message in (
+        ({"single": False}, "128 threads of role 'producer' would announce"),
+        ({"gatherers": 64}, "is filled by 64 threads, role 'producer' has 1"),
+        ({"releases": 1}, "is empty after 1 releases; math have 4 warps"),
+        ({"block": 128}, "the roles have 256 threads, a block is launched with 128"),
+    ):
+        with pytest.raises(ScheduleError, match=message):
+            check_handoffs(made(**wrong))
