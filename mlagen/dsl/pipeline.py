@@ -160,6 +160,8 @@ class PipelineSpace:
         first = self.roles[-1].warps.stop if self.roles else 0
         if warpgroups < 1:
             raise ScheduleError(f"role {name!r} needs at least one warpgroup")
+        if any(role.name == name for role in self.roles):
+            raise ScheduleError(f"role {name!r} is declared twice")
         if registers % 8 or not 24 <= registers <= MOST_REGISTERS:  # PTX ISA, setmaxnreg
             raise ScheduleError(
                 f"role {name!r}: {registers} registers; setmaxnreg takes 24 to 256 in eights"

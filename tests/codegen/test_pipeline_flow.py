@@ -232,9 +232,13 @@ def forms():
          "wrong-slot.*phase"),
         ("persistent", "right", r"xor.b32 %right_own, %right_own, 1;",
          "xor.b32 %right_own, %right_own, 0;", "wrong-slot.*'query"),
+        ("gemm", "producer", r"xor.b32 %turned, %producer_0_phase, 1;", "mov.b32 %turned, 0;",
+         r"wait_empty.*phase 0; the tile's is 1, N = 13"),
         # A wait for matrix groups is not where the hand-off proof takes it to be.
         ("gemm", "math", "wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group.sync.aligned 2;",
          "is followed by no wait for all groups but 1"),
+        # Of the loop alone: it is another one in a prologue.
+        ("gemm", "math", r"sub.u32 %wg, %warp, 4;", "sub.u32 %wg, %i, 4;", r"mma.*reads %i, which"),
         # An operation writes what the control flow counts in.
         ("gemm", "math", r"mov.u32 %origin1, %ctaid.x;", "mov.u32 %i, %ctaid.x;",
          "place of role math writes %i, which the control flow keeps"),
@@ -311,11 +315,11 @@ def test_an_instruction_that_no_table_has_is_refused(tmp_path):
 # ---- roles --------------------------------------------------------------------------------------
 
 
-def decode(groups=(1, 1), registers=(256, 256), step=2, problem=None, **more):
+def decode(groups=(1, 1), registers=(256, 256), step=2, names=("left", "right"), **more):
     @schedule(problem=MlaDecodeConfig, target="sm_90a")
     def other(k, s):
-        left = s.role("left", warpgroups=groups[0], registers=registers[0])
-        right = s.role("right", warpgroups=groups[1], registers=registers[1])
+        left = s.role(names[0], warpgroups=groups[0], registers=registers[0])
+        right = s.role(names[1], warpgroups=groups[1], registers=registers[1])
         d = MlaDecode(k, s, left, right, **{"boxes": 4, "held": 1, **more})
         for role in (left, right):
             with prologue(role):
@@ -323,12 +327,14 @@ def decode(groups=(1, 1), registers=(256, 256), step=2, problem=None, **more):
             for i in tiles(role, step=step):
                 d.row_maximum(i)
 
-    return other.build(problem or MlaDecodeConfig(64), {})
+    return other.build(MlaDecodeConfig(64), {})
 
 
 def test_roles_that_are_spelled_otherwise_are_refused():
     with pytest.raises(ScheduleError, match="role 'left' has 256 threads"):
         decode(groups=(2, 1), registers=(168, 168))
+    with pytest.raises(ScheduleError, match="role 'left' is declared twice"):
+        decode(names=("left", "left"))
     with pytest.raises(ScheduleError, match="boxes=0"):
         decode(boxes=0)
     with pytest.raises(ScheduleError, match="held=0"):

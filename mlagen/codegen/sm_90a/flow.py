@@ -20,7 +20,7 @@ from mlagen.codegen.dataflow import Difference, Done, differences
 from mlagen.codegen.sm_90a.derive import WAITS
 from mlagen.codegen.sm_90a.emit import Emitter, Printed
 from mlagen.codegen.sm_90a.follow import Follower, Gathering, GroupWait, Lost, value_of
-from mlagen.codegen.sm_90a.proof import Event, Way
+from mlagen.codegen.sm_90a.proof import Event, Way, events_of
 from mlagen.codegen.sm_90a.runs import Line, Loop, offset
 from mlagen.codegen.sm_90a.touches import COMING, ITEMS, TILES, Refused, Touches
 from mlagen.codegen.sm_90a.words import orders_of
@@ -30,7 +30,7 @@ SECTIONS = ("prologue", "item", "tiles", "epilogue")
 
 
 def check_flow(
-    schedule: PipelineSchedule, loops: Sequence[Loop], emitter: Emitter, ways: Iterable[Way]
+    schedule: PipelineSchedule, loops: Sequence[Loop], emitter: Emitter, ways: Sequence[Way]
 ) -> tuple[str, ...]:
     """What the printed program does otherwise than the plain loop, at the first run that shows it:
     one violation, or none."""
@@ -38,6 +38,8 @@ def check_flow(
         flow = _Flow(schedule, loops, emitter)
         for way in ways:
             flow.check(way)
+        if not schedule.persistent:
+            flow.turn_rings(max(max(way.line.counts) for way in ways))
     except _Found as found:
         return (str(found),)
     return ()
@@ -106,6 +108,15 @@ class _Flow:
             return
         for name, role in self.roles.items():
             self._compare(way, [role], orders[name])
+
+    def turn_rings(self, tiles: int) -> None:
+        """Follows a run of more than `tiles` tiles, in which every slot has both phases again."""
+        tiles += 2 * max((h.depth for h in self.schedule.smem.handoffs.values()), default=1)
+        loops = [role.loop for role in self.roles.values()]
+        line = Line((tiles,), max(loop.edge.step for loop in loops))
+        for role in self.roles.values():
+            events = events_of(role.loop, line)
+            self._follow(role, Way(line, tuple((role.name, event) for event in events)))
 
     def _compare(self, way: Way, roles: Sequence[_Role], plain: PipelineOrder) -> None:
         program = list(self._program(way, {role.name for role in roles}, plain))

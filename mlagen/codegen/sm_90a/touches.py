@@ -15,7 +15,8 @@ from mlagen.dsl import Operation
 
 # What control flow and operations share: tiles, items that are left, tiles of the next one.
 TILES, ITEMS, COMING = COUNTS = ("%tiles", "%items", "%coming")
-OWN = ("%i", "%last", "%smem", "%thread", "%warp", "%lane")  # what operations may only read
+LOOP = ("%i", "%last", "%done")  # of the loop alone: elsewhere they are not of any tile
+OWN = ("%i", "%last", "%smem", "%thread", "%warp", "%lane")  # what no operation writes
 
 NOTHING = Effect(frozenset(), frozenset())
 
@@ -62,7 +63,7 @@ class Touches:
         kept |= set(OWN)
         counts = set(COUNTS)
         kept -= counts
-        known = declared | kept | counts
+        known = declared | kept | counts | set(LOOP)
         by_text: dict[tuple[str, ...], Effect] = {}
         for printed, text in texts.items():
             op = printed.op
@@ -91,6 +92,11 @@ class Touches:
                 raise Refused(
                     "control-flow", op, f"writes {min(taken)}, which the control flow keeps"
                 )
+            if read := effect.reads & set(LOOP):
+                raise Refused(
+                    "control-flow", op, f"reads {min(map(str, read))}, which is the loop's: in a "
+                    "prologue or a drain it is not of this tile"
+                )  # fmt: skip
             self.counts[id(printed)] = (effect.reads & counts, written & counts)
             self._registers[id(printed)] = _only(effect, declared)
 
