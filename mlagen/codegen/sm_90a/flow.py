@@ -169,16 +169,10 @@ class _Flow:
                 self._cursor(role, printed, event, line, values)
                 if last.name in WAITS:
                     continue
-                reads, writes = self.touches.counts[id(printed)]
-                self._set(role, last, writes, line, sought, values)
-                if last.ahead == "seeks" and COMING in writes:
-                    sought += 1
-                elif ITEMS in reads and values[ITEMS] != len(line.counts) - sought:
-                    raise lost(f"finds {values[ITEMS]} items left")
-                if TILES in reads and TILES not in writes and (
-                    values.get(TILES) != line.counts[event.item]
-                ):  # fmt: skip
-                    raise lost(f"finds {values.get(TILES)} tiles")
+                wrong = self._counts(printed, event, line, sought, values)
+                if wrong:
+                    raise lost(wrong)
+                sought += COMING in self.touches.counts[id(printed)][1]
             printed = following()
             if printed is not None:
                 goes = printed.op if isinstance(printed, Printed) else "a meeting of all warps"
@@ -188,22 +182,22 @@ class _Flow:
         except Lost as error:
             raise lost(str(error)) from error
 
-    def _set(
-        self,
-        role: _Role,
-        op: Operation,
-        writes: frozenset[Hashable],
-        line: Line,
-        sought: int,
-        values: dict[str, int],
-    ) -> None:
-        """Counts that operations set: what they find stands in memory, and is given here."""
+    def _counts(
+        self, printed: Printed, event: Event, line: Line, sought: int, values: dict[str, int]
+    ) -> str:
+        """Sets the counts that an operation finds in memory, which are given here; what is wrong
+        with those that it reads. `sought`: items that were looked for before."""
+        reads, writes = self.touches.counts[id(printed)]
+        for name, wanted in ((ITEMS, len(line.counts) - sought), (TILES, line.counts[event.item])):
+            if name in reads - writes and values.get(name) != wanted:
+                return f"finds {values.get(name)} in {name}, not {wanted}"
         if TILES in writes:
             values[TILES] = line.counts[0]
         if ITEMS in writes:
             values[ITEMS] = len(line.counts)
         if COMING in writes:
             values[COMING] = line.counts[sought] if sought < len(line.counts) else 0
+        return ""
 
     def _cursor(
         self, role: _Role, printed: Printed, event: Event, line: Line, values: dict[str, int]
