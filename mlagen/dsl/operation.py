@@ -44,6 +44,7 @@ class Operation:
     `asynchronous`: it issues one group of matrix instructions that completes later.
     `joins`: its role's warps meet at a barrier before it, and behind what it wrote.
     `roles`: names of the roles whose code it is in; empty: all of them.
+    `of`: what tells it from operations of its name, where a tile has several.
     `ahead`: in a persistent pipeline schedule, the last pass of an item does it for the first tiles
     of the next one. It "seeks" that item, which there may not be, or "fetches" tiles of it.
     """
@@ -63,6 +64,7 @@ class Operation:
     joins: bool = False
     roles: tuple[str, ...] = ()
     ahead: Literal["", "seeks", "fetches"] = ""
+    of: str = ""
     line: int = 0
 
     def belongs(self, role: str) -> bool:
@@ -82,7 +84,7 @@ class Operation:
         """What tells it from the other operations of a tile: "qk", "copy K"."""
         if self.access is not None and self.access.kind == self.name:
             return f"{self.name} {self.access.target.ring}"
-        return self.name
+        return f"{self.name} {self.of}" if self.of else self.name
 
     def __str__(self) -> str:
         if self.access:
