@@ -22,13 +22,15 @@ _INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_join", "s_c
 class KernelCode:
     """One kernel: descriptor, metadata (None without a note) and machine code.
 
-    `text_offset`: of the entry within .text, in bytes. Instruction offsets count from the entry.
+    `text_offset`: of the entry within .text, in bytes. Instruction offsets count from the entry,
+    which has `address` in the ELF file: what disassemblers print.
     """
 
     name: str
     descriptor: Descriptor
     info: KernelInfo | None
     text_offset: int
+    address: int
     code: bytes
 
     @cached_property
@@ -125,6 +127,7 @@ def load_code_object(data: bytes) -> CodeObject:
             descriptor=descriptor,
             info=infos.get(symbol.name),
             text_offset=entry,
+            address=image.text_address + entry,
             code=_code_of(image, name, entry),
         )
     if not kernels:
