@@ -9,8 +9,9 @@ pytest.importorskip("tinygrad", reason="the decoder (mlagen[emulator]) is not in
 
 from gfx950_assembler import assemble
 
-from mlagen.audit.gfx950 import audit_code_object, audit_kernel
-from mlagen.audit.gfx950.lds.expressions import WIDE
+from mlagen.audit.gfx950 import audit_kernel
+from mlagen.audit.gfx950.budget import Budget
+from mlagen.audit.gfx950.lds.expressions import WIDE, Expressions
 from mlagen.audit.gfx950.lds.footprints import Footprint
 from mlagen.audit.gfx950.lds.sites import read_site
 from mlagen.audit.gfx950.lds.wave import REPEATED, InFlight, Operation
@@ -104,21 +105,37 @@ def test_progress_is_told_by_part():
     assert parts.count("LDS") > 2
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "s_load_dword s9, s[2:3], s9\ns_waitcnt lgkmcnt(0)\ns_xor_b32 s4, s4, s9",
-        "s_xor_b32 s4, s4, s5\ns_mul_i32 s5, s4, s5",
-    ],
-    ids=["wide", "deep"],
-)
-def test_expressions_that_grow_without_end_end_the_following(step):
-    """Values of more than can be evaluated: not a stack that overflows, and not all of memory."""
-    body = (
-        "s_load_dwordx4 s[4:7], s[0:1], 0x0\ns_mov_b32 s9, 0\nv_lshlrev_b32 v1, 2, v0\n"
-        "s_waitcnt lgkmcnt(0)\n" + (step + "\n") * 1500 + "s_cmp_eq_u32 s4, 0\n"
-        "s_cbranch_scc1 L\nds_write_b32 v1, v0\nL:\ns_endpgm"
-    )
-    (audit,) = audit_code_object(assemble(body, lds=4096), threads=64).kernels
-    assert not audit.errors
-    assert WIDE < 100
+# 6,000 rounds that make a value of the one before and of a word of memory, or of itself.
+GROWING = """
+  s_load_dwordx4 s[4:7], s[0:1], 0x0
+  v_lshlrev_b32 v1, 2, v0
+  s_waitcnt lgkmcnt(0)
+  s_mov_b32 s10, 0
+L_grow:
+  {step}
+  s_add_u32 s10, s10, 1
+  s_cmp_lt_u32 s10, 6000
+  s_cbranch_scc1 L_grow
+  s_cmp_eq_u32 s4, 0
+  s_cbranch_scc1 L_end
+  ds_write_b32 v1, v0
+L_end:
+  s_endpgm
+"""
+WORDS = "s_load_dword s9, s[2:3], s10\n  s_waitcnt lgkmcnt(0)\n  s_xor_b32 s4, s4, s9"
+NESTED = "s_xor_b32 s4, s4, s5\n  s_mul_i32 s5, s4, s5"
+
+
+@pytest.mark.parametrize("step", [WORDS, NESTED], ids=["many words", "deep"])
+def test_values_that_grow_with_every_round(step):
+    """They took 1.7 GB (each kept all that it depends on), and more stack than there is."""
+    audit = audit_kernel(kernel_of(GROWING.replace("{step}", step)), 64)
+    assert not audit.errors and not audit.limited
+
+
+def test_an_expression_keeps_no_more_leaves_than_can_be_evaluated():
+    expressions = Expressions(Budget("LDS"))
+    value = expressions.leaf("kernarg", 0)
+    for word in range(200):
+        value = expressions.of("s_xor_b32", value, expressions.leaf("memory", word))
+        assert len(value.leaves) == min(word + 2, WIDE + 1)
