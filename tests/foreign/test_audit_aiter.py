@@ -58,6 +58,22 @@ def test_the_fix_of_f1077c48c7(name):
     assert all(b[0] - a[-1] > 0x100 for a, b in pairwise(runs))
 
 
+def test_what_did_not_end_ends():
+    """The object that pull request 3988 repaired: its operands are read without a wait in a loop,
+    in 8 copies. What the repair left is what the objects of today have."""
+    name = "mla_a16w16_qh32_qseqlen4_gqaratio32_lse_ps"
+    found = {}
+    for version in ("664a7b0bb4p", "664a7b0bb4"):
+        path = f"{version}/hsa/gfx950/mla/{name}.co"
+        (audit,) = audit_code_object(object_file(path, HISTORY).read_bytes()).kernels
+        assert not audit.limited
+        found[version] = [e for e in audit.errors if e.rule == "missing-wait"]
+    places = {v: {e.other_asm.split()[0]: len(e.places) for e in es} for v, es in found.items()}
+    assert places["664a7b0bb4p"]["ds_read_b128"] == 8 * 36
+    assert len(found["664a7b0bb4p"]) == 2 and sum(places["664a7b0bb4p"].values()) == 572
+    assert sum(places["664a7b0bb4"].values()) == 4
+
+
 def test_a_run_shows_what_only_the_audit_had_told():
     """Its path asks for a work item of one whole tile: launched with 32 keys, the last prefetch
     into LDS and that of a page index are still on their way when their places are used again."""
