@@ -26,9 +26,10 @@ def missing_waits(
     for one in report.unwaited.values():
         uses[one.step, steps[one.load].queue, one.overwrites].append(one)
     shown: list[Finding | None] = []
+    base = _accumulators_from(kernel, steps)
     try:
         for (_, _, overwrites), found in sorted(uses.items()):
-            shown.append(_missing(kernel, steps, ways, found, overwrites))
+            shown.append(_missing(kernel, steps, ways, found, overwrites, base))
     except OutOfSteps:
         pass
     return together(finding for finding in shown if finding is not None), len(uses) - len(shown)
@@ -40,6 +41,7 @@ def _missing(
     ways: Ways,
     found: list[Unwaited],
     overwrites: bool,
+    base: int,
 ) -> Finding | None:
     found = sorted(found, key=lambda one: (one.newer, one.load))
     nearest = found[0]
@@ -47,7 +49,7 @@ def _missing(
     mask = 0
     for one in found:
         mask |= one.mask
-    names = names_of(mask, _accumulators_from(kernel, steps))
+    names = names_of(mask, base)
     needs = needed_wait(load.queue, nearest.newer)
     witness = ways.find(nearest.load, nearest.step)
     if witness is None:
