@@ -26,13 +26,15 @@ _INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_join", "s_c
 class KernelCode:
     """One kernel: descriptor, metadata (None without a note) and machine code.
 
-    `text_offset`: of the entry within .text, in bytes. Instruction offsets count from the entry.
+    `text_offset`: of the entry within .text, in bytes. Instruction offsets count from the entry,
+    which has `address` in the ELF file: what disassemblers print.
     """
 
     name: str
     descriptor: Descriptor
     info: KernelInfo | None
     text_offset: int
+    address: int
     code: bytes
 
     @cached_property
@@ -150,6 +152,7 @@ def load_code_object(data: bytes) -> CodeObject:
             descriptor=descriptor,
             info=info,
             text_offset=entry,
+            address=image.text_address + entry,
             code=image.text[entry : ends[entry]],
         )
         for name, (descriptor, info, entry) in found.items()

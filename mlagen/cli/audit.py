@@ -18,6 +18,12 @@ from mlagen.untrusted import SECONDS
 @click.option("--advice", is_flag=True, help="Code objects: also what costs speed only.")
 @click.option("--jobs", default=1, show_default=True, help="Code objects audited side by side.")
 @click.option(
+    "--limit",
+    default=0,
+    metavar="STEPS",
+    help="Code objects: steps of each part of the audit; 20 million by default.",
+)
+@click.option(
     "--box",
     "boxes",
     multiple=True,
@@ -50,6 +56,7 @@ def command(
     threads: int,
     advice: bool,
     jobs: int,
+    limit: int,
     boxes: tuple[str, ...],
     smem: int,
     trips: int,
@@ -73,19 +80,23 @@ def command(
     if not ptx:
         asked = {"--box": boxes, "--smem": smem, "--trips": trips, "--manifest": manifest,
                  "--max-seconds": limit is not None}  # fmt: skip
-        _refuse(asked, "code object", "--kernel, --threads, --advice and --jobs apply to it")
+        _refuse(asked, "code object", "--kernel, --threads, --advice, --jobs and --limit do")
         from mlagen.cli.audit_gfx950 import audit_files, mutate_file
 
         if mutated:
             if len(paths) > 1:
                 raise ConfigError(f"--mutate takes one code object, not {len(paths)}")
-            mutate_file(paths[0], kernel, threads, sample, seed, as_json)
+            mutate_file(paths[0], kernel, threads, limit, sample, seed, as_json)
             return
-        audit_files(paths, kernel, threads, advice, jobs, shown, as_json)
+        audit_files(paths, kernel, threads, advice, jobs, limit, shown, as_json)
         return
     if len(paths) > 1:
         raise ConfigError(f"{len(paths)} files, PTX among them: PTX is audited one file at a time")
-    _refuse({"--kernel": kernel, "--advice": advice}, "PTX file", "its entries are all audited")
+    _refuse(
+        {"--kernel": kernel, "--advice": advice, "--limit": limit},
+        "PTX file",
+        "its entries are all audited",
+    )
     from mlagen.cli.audit_ptx import audit_file
 
     audit_file(

@@ -149,6 +149,7 @@ def _report(run: LaunchRun) -> dict[str, Any]:
         "seconds": result.seconds,
         "counts": dict(result.counts),
         "unset_arguments": run.unset,
+        "arguments_beyond_segment": run.beyond,
         "findings": [asdict(finding) for finding in result.findings],
         "dropped_findings": result.dropped_findings,
         "guard_damage": [asdict(damage) for damage in run.damage],
@@ -207,6 +208,8 @@ def _print(run: LaunchRun, shown: int, traced: bool) -> None:
     ]
     if run.unset:
         facts.append(("unset", ", ".join(run.unset)))
+    if run.beyond:
+        facts.append(("not passed", f"{', '.join(run.beyond)}: behind the argument segment"))
     facts.append(("findings", str(len(result.findings) + len(run.damage))))
     print_facts(facts)
 

@@ -66,9 +66,13 @@ class ProgressBar:
     def __call__(self, done: int, total: int) -> None:
         self._bar.update(self._task, completed=done, total=total)
 
+    def say(self, text: str) -> None:
+        """How far it is, in words."""
+        self._bar.update(self._task, count=text)
+
     def count(self, executed: int) -> None:
         """So many wave-instructions were executed."""
-        self._bar.update(self._task, count=f"{executed / 1e6:.1f} M wave-instructions")
+        self.say(f"{executed / 1e6:.1f} M wave-instructions")
 
 
 @contextmanager

@@ -152,6 +152,47 @@ def test_unset_arguments_may_be_allowed(tmp_path):
     np.testing.assert_array_equal(done.arrays["y"].reshape(-1), 2.5 * X)
 
 
+def launched(tmp_path, launch=LAUNCH, **options):
+    _, file = write_case(tmp_path, launch)
+    return run_launch(scale_kernel(**options), read_launch_file(file))
+
+
+def test_a_pointer_that_is_declared_as_four_bytes_and_padding(tmp_path):
+    """The runtime copies the padding too: the kernel has the whole pointer."""
+    address = "address = 0x1000000\n[[arguments]]"
+    for launch in (
+        LAUNCH,
+        LAUNCH.replace("[[arguments]]", address, 1).replace(
+            'offset = 8\nbuffer = "y"', 'offset = 8\ntype = "u64"\nvalue = 0x1000000'
+        ),
+    ):
+        done = launched(tmp_path, launch, half=True)
+        np.testing.assert_array_equal(done.arrays["y"].reshape(-1), 2.5 * X)
+        assert not done.unset and not done.beyond
+    arguments = parse_launch(template(load_code_object(scale_kernel(half=True)).kernel())).arguments
+    assert [(a.offset, a.buffer) for a in arguments[:2]] == [(0, "x"), (8, "ptr_y")]
+
+
+def test_eight_bytes_in_four_without_a_pointer_are_refused(tmp_path):
+    wide = LAUNCH.replace('type = "f32"\nvalue = 2.5', 'type = "u64"\nvalue = 2')
+    with pytest.raises(ConfigError, match="8 bytes at 16, but factor has 4 bytes"):
+        launched(tmp_path, wide)
+    behind = LAUNCH.replace(
+        'name = "factor"\ntype = "f32"\nvalue = 2.5', 'offset = 28\nbuffer = "x"'
+    )
+    with pytest.raises(ConfigError, match="lie outside the kernel's argument segment"):
+        launched(tmp_path, behind)
+
+
+def test_arguments_behind_the_segment_are_not_passed_and_told(tmp_path):
+    """Host code passes one structure to objects of several ages; the runtime cuts it off."""
+    more = LAUNCH + '\n[[arguments]]\noffset = 32\ntype = "u32"\nvalue = 7\n'
+    more += '[[arguments]]\noffset = 48\nbuffer = "z"\n[buffers.z]\nbytes = 64\n'
+    done = launched(tmp_path, more)
+    np.testing.assert_array_equal(done.arrays["y"].reshape(-1), 2.5 * X)
+    assert len(done.beyond) == 2 and "offset 48" in done.beyond[1]
+
+
 def test_the_template_is_a_launch_that_runs():
     code = load_code_object(scale_kernel())
     text = template(code.kernel())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from mlagen.emulator.launching.buffers import (
 )
 from mlagen.emulator.launching.launch_file import ArgumentSpec, LaunchFile, Triple
 from mlagen.emulator.launching.scalars import DTYPES, SCALARS, scalar
+from mlagen.emulator.launching.segment import POINTER_BYTES, holds_pointer, is_filler, is_pointer
 from mlagen.errors import ConfigError
 
 MAX_MEMORY = 1 << 28  # bytes of all buffers unless the caller says more; a run holds each thrice
@@ -30,7 +30,6 @@ _MOST_ITEMS = (
 ) - 1  # work-items in a dimension (HSA AQL dispatch packet: 32-bit grid sizes)
 _MOST_WORKGROUPS = 1 << 20  # of a run: more take days
 _LONGEST = 1 << 16  # bytes of arguments, where the object does not say
-_FILLER = re.compile(r"_*(pad|hidden_).*")  # arguments that nobody has to set
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,11 @@ class GuardDamage:
 
 @dataclass(frozen=True)
 class LaunchRun:
-    """A run of a launch file. `arrays`: every buffer after it, by name, without guard zones."""
+    """A run of a launch file. `arrays`: every buffer after it, by name, without guard zones.
+
+    `unset`: arguments that nothing set. `beyond`: those of the file that lie behind the argument
+    segment, which the runtime does not pass.
+    """
 
     kernel: KernelCode
     result: EmulationResult
@@ -62,6 +65,7 @@ class LaunchRun:
     outputs: tuple[OutputReport, ...]
     damage: tuple[GuardDamage, ...]
     unset: tuple[str, ...]
+    beyond: tuple[str, ...]
     workgroups: int
 
 
@@ -96,7 +100,9 @@ def run_launch(
     kernel = loaded.kernel(launch.kernel)
     if launch.dynamic_lds < 0:
         raise ConfigError(f"dynamic_lds is {launch.dynamic_lds}; it is a number of bytes from 0 on")
-    placed = _placed(kernel, launch)
+    every = _placed(kernel, launch)
+    segment = kernel.kernarg_bytes or _LONGEST
+    placed = [(offset, spec) for offset, spec in every if offset < segment]
     unset = _check_against_metadata(kernel, launch, placed)
     groups = list(workgroups) if workgroups else launch.workgroups
     _check_grid(launch, groups)
@@ -108,7 +114,7 @@ def run_launch(
         buffers[name] = prepare_buffer(name, spec, folder, allow_outside=allow_outside, room=room)
         room -= buffers[name].memory.nbytes
     arguments = [_argument(offset, spec, buffers) for offset, spec in placed]
-    used = {spec.buffer for _, spec in placed}
+    used = {spec.buffer for _, spec in every}
     idle = [b for name, b in buffers.items() if name not in used and b.spec.address is None]
     if idle:
         raise ConfigError(
@@ -151,6 +157,9 @@ def run_launch(
             for side, distance, count in prepared.damage()
         ),
         unset=unset,
+        beyond=tuple(
+            f"{spec.label} (offset {offset})" for offset, spec in every if offset >= segment
+        ),
         workgroups=len(groups) if groups is not None else x * y * z,
     )
 
@@ -172,7 +181,7 @@ def _check_grid(launch: LaunchFile, groups: Sequence[Triple] | None) -> None:
 
 
 def _placed(kernel: KernelCode, launch: LaunchFile) -> list[tuple[int, ArgumentSpec]]:
-    """Arguments with their byte offsets, none over another, all inside the segment."""
+    """Arguments with their byte offsets, none over another, none partly outside the segment."""
     result = []
     for spec in launch.arguments:
         offset = spec.offset if spec.offset is not None else _named(kernel, spec.name or "")
@@ -183,7 +192,7 @@ def _placed(kernel: KernelCode, launch: LaunchFile) -> list[tuple[int, ArgumentS
     ends: list[tuple[int, int, ArgumentSpec]] = []
     for offset, spec in result:
         end = offset + _size(spec)
-        if end > limit:
+        if end > limit and (offset < limit or end > _LONGEST):
             raise ConfigError(
                 f"{spec.label}: bytes {offset}..{end - 1} lie outside the kernel's argument "
                 f"segment of {limit} bytes"
@@ -200,7 +209,7 @@ def _placed(kernel: KernelCode, launch: LaunchFile) -> list[tuple[int, ArgumentS
 
 def _size(spec: ArgumentSpec) -> int:
     if spec.buffer is not None:
-        return 8
+        return POINTER_BYTES
     return DTYPES[spec.type or ""].itemsize
 
 
@@ -211,7 +220,7 @@ def _named(kernel: KernelCode, name: str) -> int:
         return found[0]
     if not declared:
         raise ConfigError(f"argument {name} has no offset, and the object declares no arguments")
-    known = ", ".join(dict.fromkeys(a.name for a in declared if not _FILLER.fullmatch(a.name)))
+    known = ", ".join(dict.fromkeys(a.name for a in declared if not is_filler(a)))
     count = "no argument" if not found else f"{len(found)} arguments"
     raise ConfigError(f"kernel {kernel.name} has {count} called {name}", hint=f"it has: {known}")
 
@@ -228,10 +237,15 @@ def _check_against_metadata(
         size = _size(spec)
         covered.update(range(offset, offset + size))
         home = next((a for a in declared if a.offset <= offset < a.offset + a.size), None)
-        if home is None or offset + size > home.offset + home.size:
+        address = spec.buffer is not None or spec.type in ("u64", "i64")
+        room = home is not None and offset + size <= home.offset + home.size
+        if home is not None and offset == home.offset and not room:
+            passed = spec.buffer is not None or (address and is_pointer(declared, home))
+            room = passed and holds_pointer(declared, home)
+        if not room:
             _refuse_place(kernel, spec, offset, size, home)
         pointer = home is not None and home.kind == "global_buffer"
-        if pointer and spec.buffer is None and (spec.type not in ("u64", "i64")):
+        if pointer and not address:
             assert home is not None
             raise ConfigError(
                 f"{spec.label}: {home.name} is a pointer, not a {spec.type}",
@@ -240,9 +254,7 @@ def _check_against_metadata(
     unset = tuple(
         f"{a.name} (offset {a.offset}, {a.size} bytes)"
         for a in declared
-        if not _FILLER.fullmatch(a.name)
-        and not a.kind.startswith("hidden_")
-        and not covered.issuperset(range(a.offset, a.offset + a.size))
+        if not is_filler(a) and not covered.issuperset(range(a.offset, a.offset + a.size))
     )
     if unset and not launch.allow_unset:
         raise ConfigError(

@@ -6,6 +6,7 @@ import json
 import re
 
 from mlagen.binary import ArgumentInfo, KernelCode
+from mlagen.emulator.launching.segment import is_filler, is_pointer
 from mlagen.targets import GFX950
 
 _BY_SIZE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
@@ -22,8 +23,7 @@ def template(kernel: KernelCode) -> str:
         f"block = [{threads}, 1, 1]  # work-items",
     ]
     declared = kernel.info.arguments if kernel.info else ()
-    wanted = [a for a in declared if not re.fullmatch(r"_*(pad|hidden_).*", a.name)]
-    wanted = [a for a in wanted if not a.kind.startswith("hidden_")]
+    wanted = [a for a in declared if not is_filler(a)]
     if not declared:
         lines += [
             "# The object declares no arguments: add one table each.",
@@ -35,7 +35,7 @@ def template(kernel: KernelCode) -> str:
     taken: dict[str, int] = {}
     for argument in wanted:
         lines.append("")
-        if argument.kind == "global_buffer":
+        if is_pointer(declared, argument):
             taken[argument.name] = taken.get(argument.name, 0) + 1
             number = taken[argument.name]
             lines += _buffer(
