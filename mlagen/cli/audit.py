@@ -35,7 +35,6 @@ from mlagen.untrusted import SECONDS
 @click.option("--manifest", metavar="FILE", help="PTX: default manifest.json beside the file.")
 @click.option(
     "--max-seconds",
-    "limit",
     type=click.FloatRange(0),
     metavar="SECONDS",
     help=f"PTX: CPU time, behind which all is told as unchecked; 0: none. Default: {SECONDS:g}.",
@@ -61,7 +60,7 @@ def command(
     smem: int,
     trips: int,
     manifest: str | None,
-    limit: float | None,
+    max_seconds: float | None,
     mutated: bool,
     sample: int,
     seed: int,
@@ -79,7 +78,7 @@ def command(
     ptx = [path for path in paths if path.suffix == ".ptx"]
     if not ptx:
         asked = {"--box": boxes, "--smem": smem, "--trips": trips, "--manifest": manifest,
-                 "--max-seconds": limit is not None}  # fmt: skip
+                 "--max-seconds": max_seconds is not None}  # fmt: skip
         _refuse(asked, "code object", "--kernel, --threads, --advice, --jobs and --limit do")
         from mlagen.cli.audit_gfx950 import audit_files, mutate_file
 
@@ -107,7 +106,7 @@ def command(
         threads,
         trips,
         manifest,
-        SECONDS if limit is None else limit,
+        SECONDS if max_seconds is None else max_seconds,
         mutated,
         sample,
         seed,

@@ -256,9 +256,7 @@ def _print_line(file: str, audit: KernelAudit) -> None:
     nothing = "nothing found, not all covered" if audit.unchecked else "clean"
     told = ", ".join(f"{number} {rule}" for rule, number in sorted(rules.items())) or nothing
     limit = ", out of steps" if audit.limited else ""
-    say(
-        f"{file}: {told}; {len(audit.advice)} advice, {len(audit.unchecked)} unchecked{limit}"
-    )
+    say(f"{file}: {told}; {len(audit.advice)} advice, {len(audit.unchecked)} unchecked{limit}")
 
 
 def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None:
