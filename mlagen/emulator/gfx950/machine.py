@@ -164,7 +164,7 @@ class Outcome:
 
 def _check_launch(launch: Launch) -> None:
     """Modes, user registers and sizes that the engine models; the rest is refused by name."""
-    kernel, descriptor = launch.kernel, launch.kernel.descriptor
+    kernel = launch.kernel
     items = launch.block[0] * launch.block[1] * launch.block[2]
     if items > GFX950.max_workgroup_threads:
         raise ConfigError(
@@ -172,6 +172,16 @@ def _check_launch(launch: Launch) -> None:
         )
     if launch.lds_bytes > GFX950.lds_bytes:
         raise ConfigError(f"{launch.lds_bytes} bytes of LDS; gfx950 has {GFX950.lds_bytes}")
+    refused = refused_modes(kernel)
+    if refused:
+        raise UnsupportedError(
+            f"kernel {kernel.name} asks for {', '.join(refused)}, which the emulator does not model"
+        )
+
+
+def refused_modes(kernel: KernelCode) -> list[str]:
+    """What the kernel's descriptor asks for and the engine does not model."""
+    descriptor = kernel.descriptor
     refused = []
     for name, _ in descriptor.user_sgprs:
         if name not in ("kernarg_segment_ptr", "kernarg_preload"):
@@ -187,10 +197,7 @@ def _check_launch(launch: Launch) -> None:
         refused.append(f"{preloaded} preloaded bytes of {kernel.kernarg_bytes} bytes of arguments")
     if descriptor.workgroup_info:
         refused.append("the workgroup info SGPR")
-    if refused:
-        raise UnsupportedError(
-            f"kernel {kernel.name} asks for {', '.join(refused)}, which the emulator does not model"
-        )
+    return refused
 
 
 class Machine:

@@ -6,7 +6,7 @@ that the engine does not execute is an `UnsupportedError` that names it and its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -64,8 +64,36 @@ def translate(kernel: KernelCode) -> Program:
         raise UnsupportedError(
             f"kernel {kernel.name} uses instructions that the emulator does not model: {named}"
         )
-    index = {ins.offset: row for row, ins in enumerate(instructions)}
     rows = np.zeros((len(instructions), y.P_SIZE), dtype=np.int64)
+    for gap in _fill(kernel, rows):
+        raise UnsupportedError(
+            f"kernel {kernel.name}, {gap.instruction.offset:#x}: {gap.instruction}: {gap.why}, "
+            "which the emulator does not model"
+        )
+    matrices = np.flatnonzero(rows[:, y.P_CLASS] == y.X_MATRIX)
+    rows[matrices, y.P_IMM] = np.arange(len(matrices))
+    return Program(kernel, instructions, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An instruction that `translate` refuses. `why` is "" where its opcode is not modelled, else
+    names the form of a known opcode that is not."""
+
+    instruction: Instruction
+    why: str
+
+
+def gaps(kernel: KernelCode) -> Iterator[Gap]:
+    """Every reachable instruction for which `translate` would refuse the kernel."""
+    rows = np.zeros((len(kernel.instructions), y.P_SIZE), dtype=np.int64)
+    return _fill(kernel, rows)
+
+
+def _fill(kernel: KernelCode, rows: np.ndarray) -> Iterator[Gap]:
+    """Write the program rows; those of the gaps, which are yielded, are of no use."""
+    instructions = kernel.instructions
+    index = {ins.offset: row for row, ins in enumerate(instructions)}
     accum = kernel.descriptor.accum_offset
     all_effects = [effects(ins, accum) for ins in instructions]
     exec_written = any(
@@ -76,6 +104,9 @@ def translate(kernel: KernelCode) -> Program:
     regions = _indexed_regions(instructions)
     targets = {ins.branch_target for ins in instructions}
     for row, (ins, effect) in enumerate(zip(instructions, all_effects, strict=True)):
+        if ins.mnemonic not in ENTRIES:
+            yield Gap(ins, "")
+            continue
         try:
             _translate_one(kernel, ins, rows[row], index)
             _note_effects(kernel, ins, effect, rows[row], exec_written)
@@ -85,13 +116,7 @@ def translate(kernel: KernelCode) -> Program:
             if regions[row] and ins.offset in targets:
                 raise _Unmodelled("a branch into a stretch of indexed registers")
         except _Unmodelled as why:
-            raise UnsupportedError(
-                f"kernel {kernel.name}, {ins.offset:#x}: {ins}: {why}, which the emulator does not "
-                "model"
-            ) from None
-    matrices = np.flatnonzero(rows[:, y.P_CLASS] == y.X_MATRIX)
-    rows[matrices, y.P_IMM] = np.arange(len(matrices))
-    return Program(kernel, instructions, rows)
+            yield Gap(ins, str(why))
 
 
 def _indexed_regions(instructions: tuple[Instruction, ...]) -> list[int]:
