@@ -16,6 +16,7 @@ class Finding:
 
     Kinds: missing-wait, overwrite-in-flight, race-raw, race-war, race-waw, wait-states,
     undefined-register, undefined-lds, barrier-unequal, lds-bounds, lds-alignment, global-bounds,
+    global-alignment (atomics), race-global (an atomic and another access of two workgroups),
     not-ended (a workgroup that ran on for too long after its first finding and was stopped).
     """
 

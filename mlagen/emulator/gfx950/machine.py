@@ -80,13 +80,18 @@ def run_launch(
     program = translate(launch.kernel)
     memory = build_memory(launch.arguments, launch.kernel.kernarg_bytes, launch.buffers)
     shadow = make_shadow(program, memory) if launch.trace_nonfinite else None
+    accesses = None
+    if launch.sanitize and program.atomics == "silent":
+        accesses = np.zeros((2, memory.arena.size // 4 + 1), dtype=np.int64)
     started = time.perf_counter()
     workers = min(threads or os.cpu_count() or 1, len(launch.workgroups)) or 1
+    if program.atomics != "none":
+        workers = 1  # sums of floats depend on the order, and a run is to be repeatable
     local = threading.local()
 
     def work(number: int) -> Outcome:
         if not hasattr(local, "machine"):
-            local.machine = Machine(launch, program, memory, shadow)
+            local.machine = Machine(launch, program, memory, shadow, accesses)
         machine: Machine = local.machine
         return machine.run(launch.workgroups[number])
 
@@ -204,7 +209,12 @@ class Machine:
     """State arrays of one workgroup at a time; each host thread has its own."""
 
     def __init__(
-        self, launch: Launch, program: Program, memory: Memory, shadow: Shadow | None
+        self,
+        launch: Launch,
+        program: Program,
+        memory: Memory,
+        shadow: Shadow | None,
+        accesses: np.ndarray | None,
     ) -> None:
         self.launch = launch
         self.program = program
@@ -244,6 +254,8 @@ class Machine:
             y.C_PATCHED: np.zeros(y.P_SIZE, dtype=np.int64),
             y.C_TEMP: work_space(),
         }
+        if accesses is not None:
+            self._arrays |= {y.C_ATOMIC: accesses[0], y.C_PLAIN: accesses[1]}
         for slot, array in self._arrays.items():
             self.context[slot] = array.ctypes.data
         descriptor = launch.kernel.descriptor
