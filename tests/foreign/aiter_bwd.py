@@ -160,17 +160,26 @@ def _strides(array: Array, depth: int) -> tuple[int, int, int]:
 
 
 def _launch(
-    code: bytes, values: dict[int, Buffer | np.generic], grid: tuple[int, int, int], mode: Mode,
+    code: bytes,
+    values: dict[int, Buffer | np.generic],
+    grid: tuple[int, int, int],
+    mode: Mode,
     seed: int,
-) -> EmulationResult:  # fmt: skip
+    backwards: bool = False,
+) -> EmulationResult:
+    """`backwards`: the workgroups' order; nothing promises one."""
     loaded = load_code_object(code)
     end = loaded.kernel().kernarg_bytes
     arguments = [Argument(offset, value) for offset, value in values.items() if offset < end]
-    return emulate(loaded, grid=grid, block=(256, 1, 1), arguments=arguments, mode=mode, seed=seed)
+    groups = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
+    return emulate(
+        loaded, grid=grid, block=(256, 1, 1), arguments=arguments, mode=mode, seed=seed,
+        workgroups=groups[::-1] if backwards else groups,
+    )  # fmt: skip
 
 
 def launch(
-    p: Problem, code: bytes, mode: Mode, seed: int
+    p: Problem, code: bytes, mode: Mode, seed: int, backwards: bool = False
 ) -> tuple[EmulationResult, Array, Array, Array]:
     """Runs dqdkdv. Returns dQ (fp32 [batch, heads, queries, depth], or 16 bits [batch, queries,
     pitch]), dK and dV [batch, keys, pitch], these by head of Q."""
@@ -213,7 +222,7 @@ def launch(
         values[offset] = Buffer(name, array, "read")
     tiles = -(-p.keys // t.tile)
     grid = (-(-tiles // 2) if t.mask else tiles, p.heads, p.batch)
-    result = _launch(code, values, grid, mode, seed)
+    result = _launch(code, values, grid, mode, seed, backwards)
     return result, dq, dk, dv
 
 
@@ -325,7 +334,7 @@ def _case(p: Problem, runner: Callable[[Problem, Mode, int], Outcome]) -> Case:
     return Case(p.path, p.label, partial(runner, p))
 
 
-def _rounding(stem: str) -> str:
+def _padding(stem: str) -> str:
     return "_pssk" if stem.startswith(("hd64", "hd192_128")) else "_psskddv"
 
 
@@ -338,7 +347,7 @@ def _names() -> list[str]:
             for half in halves:
                 cut = half == "_bf16" and dims in ("hd64", "hd192")
                 for rounding in ("_rtne", "_rtna", "_rtz") if cut else ("",):
-                    names.append(f"bwd_{dims}{half}{mask}_a32{rounding}{_rounding(dims)}")
+                    names.append(f"bwd_{dims}{half}{mask}_a32{rounding}{_padding(dims)}")
     return names
 
 
