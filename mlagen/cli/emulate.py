@@ -1,4 +1,4 @@
-"""`mlagen emulate`: run a kernel of any gfx950 code object as a launch file says."""
+"""`mlagen emulate`: run a kernel of a gfx950 code object as a launch file says."""
 
 from __future__ import annotations
 

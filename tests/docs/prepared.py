@@ -119,6 +119,18 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "python tests/foreign/foreign_report.py aiter_mla aiter_mla_prefill --mode earliest",
     ): "needs AITER's objects: tests/foreign runs these launches",
     (
+        "foreign_kernels_bwd_pa.md",
+        "python tests/foreign/foreign_report.py aiter_bwd --mode earliest",
+    ): "needs AITER's objects: tests/foreign runs these launches",
+    (
+        "foreign_kernels_bwd_pa.md",
+        "python tests/foreign/foreign_report.py aiter_pa --mode all",
+    ): "needs AITER's objects: tests/foreign runs these launches",
+    (
+        "fidelity.md",
+        "python tests/foreign/family_report.py FOLDER",
+    ): "needs AITER's objects: tests/foreign holds two of its rows",
+    (
         "foreign_kernels_mla.md",
         "python tests/foreign/mla_verdicts.py",
     ): "needs AITER's objects: tests/foreign asks for a verdict on every finding",

@@ -49,6 +49,8 @@ C_PATCHED: Final = 26  # room for one program row with indexed registers
 C_TEMP: Final = 25  # f32 work space of the matrix instructions
 C_FIND_INDEX: Final = 27  # hash table over the findings: number + 1, 0 for a free slot
 C_UNSET: Final = 31  # by dword of the argument segment: 1 where nobody set a byte of it
+C_ATOMIC: Final = 28  # last atomic, by dword of the arena (see conflicts); 0: nobody looks
+C_PLAIN: Final = 29  # last other access
 # Context slots: scalars.
 C_WAVES: Final = 32
 C_ROWS_PROGRAM: Final = 33
@@ -119,6 +121,7 @@ K_LDS_READ: Final = 4
 K_LDS_WRITE: Final = 5
 K_SMEM: Final = 6
 K_LDS_PERMUTE: Final = 7  # ds_bpermute and its kin: no LDS memory
+K_ATOMIC: Final = 8  # memory and perhaps registers
 QDATA_ROWS: Final = 4  # dwords a lane that an entry can carry
 
 # Program columns (int64 each).
@@ -222,6 +225,8 @@ LDS_ALIGNMENT: Final = 11
 GLOBAL_BOUNDS: Final = 12
 NOT_ENDED: Final = 14
 UNSET_ARGUMENT: Final = 17
+GLOBAL_ALIGNMENT: Final = 15
+RACE_GLOBAL: Final = 16
 
 HAZARD_CLASSES: Final = 48  # room for producer and for consumer classes
 HUGE: Final = 1 << 60

@@ -82,14 +82,19 @@ def run_launch(
     program = translate(launch.kernel)
     memory = build_memory(launch.arguments, launch.kernel.kernarg_bytes, launch.buffers)
     shadow = make_shadow(program, memory) if launch.trace_nonfinite else None
+    accesses = None
+    if launch.sanitize and program.atomics == "silent":
+        accesses = np.zeros((2, memory.arena.size // 4 + 1), dtype=np.int64)
     started = time.perf_counter()
     workers = min(threads or os.cpu_count() or 1, len(launch.workgroups)) or 1
+    if program.atomics != "none":
+        workers = 1  # sums of floats depend on the order, and a run is to be repeatable
     local = threading.local()
     stop = threading.Event()
 
     def work(number: int) -> Outcome:
         if not hasattr(local, "machine"):
-            local.machine = Machine(launch, program, memory, shadow)
+            local.machine = Machine(launch, program, memory, shadow, accesses)
         machine: Machine = local.machine
         return machine.run(launch.workgroups[number], stop)
 
@@ -175,7 +180,7 @@ class Outcome:
 
 def _check_launch(launch: Launch) -> None:
     """Modes, user registers and sizes that the engine models; the rest is refused by name."""
-    kernel, descriptor = launch.kernel, launch.kernel.descriptor
+    kernel = launch.kernel
     items = launch.block[0] * launch.block[1] * launch.block[2]
     if items > GFX950.max_workgroup_threads:
         raise ConfigError(
@@ -183,6 +188,16 @@ def _check_launch(launch: Launch) -> None:
         )
     if launch.lds_bytes > GFX950.lds_bytes:
         raise ConfigError(f"{launch.lds_bytes} bytes of LDS; gfx950 has {GFX950.lds_bytes}")
+    refused = refused_modes(kernel)
+    if refused:
+        raise UnsupportedError(
+            f"kernel {kernel.name} asks for {', '.join(refused)}, which the emulator does not model"
+        )
+
+
+def refused_modes(kernel: KernelCode) -> list[str]:
+    """What the kernel's descriptor asks for and the engine does not model."""
+    descriptor = kernel.descriptor
     refused = []
     for name, _ in descriptor.user_sgprs:
         if name not in ("kernarg_segment_ptr", "kernarg_preload"):
@@ -198,10 +213,7 @@ def _check_launch(launch: Launch) -> None:
         refused.append(f"{preloaded} preloaded bytes of {kernel.kernarg_bytes} bytes of arguments")
     if descriptor.workgroup_info:
         refused.append("the workgroup info SGPR")
-    if refused:
-        raise UnsupportedError(
-            f"kernel {kernel.name} asks for {', '.join(refused)}, which the emulator does not model"
-        )
+    return refused
 
 
 class StoppedError(Exception):
@@ -212,7 +224,12 @@ class Machine:
     """State arrays of one workgroup at a time; each host thread has its own."""
 
     def __init__(
-        self, launch: Launch, program: Program, memory: Memory, shadow: Shadow | None
+        self,
+        launch: Launch,
+        program: Program,
+        memory: Memory,
+        shadow: Shadow | None,
+        accesses: np.ndarray | None,
     ) -> None:
         self.launch = launch
         self.program = program
@@ -253,6 +270,8 @@ class Machine:
             y.C_PATCHED: np.zeros(y.P_SIZE, dtype=np.int64),
             y.C_TEMP: work_space(),
         }
+        if accesses is not None:
+            self._arrays |= {y.C_ATOMIC: accesses[0], y.C_PLAIN: accesses[1]}
         for slot, array in self._arrays.items():
             self.context[slot] = array.ctypes.data
         descriptor = launch.kernel.descriptor

@@ -45,6 +45,11 @@ class Memory:
             flat = buffer.array.reshape(-1).view(np.uint8)
             flat[:] = self.arena[start : start + flat.size]
 
+    def address_of(self, offset: int) -> int:
+        """The simulated address of a byte of the arena that lies in a buffer."""
+        row = self.table[self.table[:, y.B_ARENA] <= offset][-1]
+        return int(row[y.B_BASE] + offset - row[y.B_ARENA])
+
     def name_of(self, address: int) -> str:
         """The buffer nearest to an address, and how far outside it the address lies."""
         best, distance = "no buffer", None

@@ -29,6 +29,8 @@ _KINDS = {
     y.GLOBAL_BOUNDS: "global-bounds",
     y.NOT_ENDED: "not-ended",
     y.UNSET_ARGUMENT: "unset-argument",
+    y.GLOBAL_ALIGNMENT: "global-alignment",
+    y.RACE_GLOBAL: "race-global",
 }
 
 
@@ -60,7 +62,7 @@ def describe(
     ins = program.instructions[row[y.F_ROW]]
     other = program.instructions[row[y.F_OTHER]] if row[y.F_OTHER] >= 0 else None
     wave, other_wave = row[y.F_WAVE], row[y.F_OTHER_WAVE]
-    message, resource, needs = _text(row, ins, other, program, memory)
+    message, resource, needs = _text(row, ins, other, program, memory, grid)
     return Finding(
         kind=_KINDS[row[y.F_KIND]],
         message=message,
@@ -102,6 +104,7 @@ def _text(
     other: Instruction | None,
     program: Program,
     memory: Memory,
+    grid: tuple[int, int, int],
 ) -> tuple[str, str, str]:
     """(message, resource, needs) of a raw row."""
     kind, a, b, c = row[y.F_KIND], row[y.F_A], row[y.F_B], row[y.F_C]
@@ -179,6 +182,19 @@ def _text(
         place = _lds(a)
         text = f"wave {wave}: {here} accesses {place}, no multiple of {b}"
         return text, place, f"alignment {b}"
+    if kind == y.GLOBAL_ALIGNMENT:
+        address = memory.address_of(a)
+        text = f"wave {wave}: {here} accesses {memory.place_in(address)}, no multiple of {b}"
+        return text, memory.name_of(address), f"alignment {b}"
+    if kind == y.RACE_GLOBAL:
+        address = memory.address_of(a)
+        return (
+            f"wave {wave}: {here} accesses {memory.place_in(address)}, which workgroup "
+            f"{workgroup_of(b, grid)} accesses with {there}: one of them is atomic, the other is "
+            "not, and nothing orders two workgroups",
+            memory.name_of(address),
+            "atomic accesses on both sides, or two launches",
+        )
     verb = "stores to" if c == 2 else "loads from"
     place = memory.place_in(a)
     return (
