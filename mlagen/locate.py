@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mlagen.artifact import Manifest, SourceLine
+from mlagen.artifact import Artifact, Manifest, SourceLine
 
 if TYPE_CHECKING:
     from mlagen.binary import CodeObject
@@ -28,7 +28,8 @@ _RACES = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One instruction of a finding. `source` is None where no template line made it."""
+    """One instruction, of a finding or of a kernel (`wave` None). `source` is None where no
+    template line made it."""
 
     pc: int  # bytes from the kernel's entry
     asm: str
@@ -122,6 +123,21 @@ def locate(
         )
         for finding in findings
     )
+
+
+def instructions_of(artifact: Artifact) -> tuple[Place, ...]:
+    """Every instruction of the kernel that some path leads to, in the order of the text."""
+    from mlagen.binary import load_code_object
+
+    code = load_code_object(artifact.code)
+    kernel = code.kernel(artifact.manifest.symbol)
+    sources = {line.asm_line: line for line in artifact.manifest.source}
+    found = []
+    for instruction in kernel.instructions:
+        line = code.line_of(kernel, instruction.offset) or 0
+        place = Place(instruction.offset, str(instruction), None, line, sources.get(line))
+        found.append(place)
+    return tuple(found)
 
 
 def alike(findings: Iterable[LocatedFinding]) -> list[tuple[LocatedFinding, int]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlagen.launch import Launcher
     from mlagen.ops import Kernel
     from mlagen.tune.lookup import Choice
-    from mlagen.verify import VerifyReport
+    from mlagen.verify import ThoroughReport, VerifyReport
 
 
 def require_name(what: str, name: str, legal: Iterable[str]) -> None:
@@ -225,17 +225,19 @@ def verify_from_text(
     artifact: Artifact,
     shapes: Iterable[str],
     *,
-    data: str,
+    data: str | None,
     seed: int,
     modes: Iterable[str],
     sample: int | None = None,
     problem_file: str | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> VerifyReport:
+) -> VerifyReport | ThoroughReport:
     """`mlagen.verify.verify` for the command line's `NAME=SIZE` texts; a size that the problem's
-    kind takes for each sequence may be several, `300,0,1`. `problem_file`: the schedule file that
-    brings the artifact's kind of problem, where it is none of the shipped ones."""
-    from mlagen.verify import kind_of, verify
+    kind takes for each sequence may be several, `300,0,1`. Without shapes, data and sample,
+    `verify_thoroughly`. `problem_file`: the schedule file that brings the artifact's kind of
+    problem, where it is none of the shipped ones."""
+    from mlagen.verify import kind_of, verify, verify_thoroughly
+    from mlagen.verify.run import DATA
 
     if problem_file is not None:
         from mlagen.codegen.schedules import load
@@ -244,5 +246,7 @@ def verify_from_text(
     kind = kind_of(artifact)
     sizes = parse_sizes(shapes, kind.sizes, getattr(kind, "lists", ()))
     unique: list[Any] = list(dict.fromkeys(modes))
+    if not sizes and data is None and sample is None:
+        return verify_thoroughly(artifact, seed=seed, modes=unique, progress=progress)
     shape: dict[str, Any] = {**sizes, "sample": sample}
-    return verify(artifact, **shape, data=data, seed=seed, modes=unique, progress=progress)
+    return verify(artifact, **shape, data=data or DATA, seed=seed, modes=unique, progress=progress)

@@ -15,8 +15,10 @@ from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem import Expected, Worst
+from mlagen.verify.covering import Call, Covering, tile_counts
 
 Array = npt.NDArray[Any]
+EDGES = 64  # columns of C that a wave owns
 
 
 def _randn(rng: np.random.Generator, rows: int, k: int) -> Array:
@@ -116,6 +118,7 @@ class GemmKind:
     """GEMM as a kind of problem that can be verified."""
 
     sizes = ("m", "n", "k")
+    data = tuple(DATA)
 
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
@@ -124,6 +127,25 @@ class GemmKind:
 
     def trial(self, inputs: GemmInputs) -> GemmTrial:
         return GemmTrial(inputs)
+
+    def covering(self, artifact: Artifact) -> Covering:
+        """A K for every number of tiles that the text tells apart, whole and cut, and an N that is
+        stored in whole rows of 16 bytes and one that is not; then an edge of C at each column that
+        a lane compares with it."""
+        config = GemmConfig.from_fields(artifact.manifest.problem)
+        m, n = 2 * config.m_tile - 3, 2 * config.n_tile - 8
+        counts = [count for count in tile_counts(artifact.manifest) if count]
+        sizes = [
+            {"m": m, "n": n - number % 2, "k": config.k_tile * count - 8 * (number % 2)}
+            for number, count in enumerate(counts)
+        ]
+        # Columns of a lane: four, and the next four are another lane's.
+        edges = [edge for edge in range(1, EDGES + 1) if (edge - 1) % 8 < 4 or edge % 8 == 0]
+        sizes += [{"m": 3, "n": edge, "k": 8} for edge in edges]
+        return Covering(
+            tuple(Call("randn", each) for each in sizes),
+            ("K is at least 8, so that no run has N = 0 tiles",),
+        )
 
 
 GEMM = GemmKind()

@@ -12,7 +12,8 @@ from mlagen.cli.report import print_facts, print_table, progress_bar
 if TYPE_CHECKING:
     from mlagen.mutation import Report
 
-CLASSES = ("waits", "barriers", "nops", "swizzle")
+ORDER = ("waits", "barriers", "nops", "swizzle")
+CLASSES = (*ORDER, "values")
 
 
 @click.command("mutate")
@@ -23,13 +24,19 @@ CLASSES = ("waits", "barriers", "nops", "swizzle")
     "classes",
     multiple=True,
     type=click.Choice(CLASSES),
-    default=CLASSES,
+    default=ORDER,
     show_default=True,
     help="What is mutated; may be given several times.",
 )
 @click.option("--sample", "count", type=int, metavar="N", help="Judge N of the mutants only.")
 @click.option("--seed", default=0, show_default=True, help="Of the sample.")
 @click.option("--processes", default=2, show_default=True, help="That judge at the same time.")
+@click.option(
+    "--problem",
+    "problem_file",
+    metavar="FILE.py",
+    help="The schedule file that knows the problem of an ARTIFACT_DIR, where mlagen does not.",
+)
 @click.option("-o", "--out", metavar="DIR", help="Write the report and the missed mutants here.")
 @json_option
 def command(
@@ -43,10 +50,12 @@ def command(
     count: int | None,
     seed: int,
     processes: int,
+    problem_file: str | None,
     out: str | None,
     as_json: bool,
 ) -> None:
-    """Make mutants of KERNEL and judge the emulator and its sanitizer by them.
+    """Make mutants of KERNEL and judge by them who is to notice: the emulator and its sanitizer,
+    or, for --class values, what `mlagen verify` runs by default.
 
     Each mutant is one defect in the assembly text. Exit code 4: some mutant was missed.
     """
@@ -70,6 +79,7 @@ def command(
             count=count,
             seed=seed,
             processes=processes,
+            problem_file=problem_file or (kernel if kernel.endswith(".py") else None),
             progress=progress,
         )
     text = msgspec.json.format(msgspec.json.encode(report.to_json()), indent=2)

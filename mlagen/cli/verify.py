@@ -12,7 +12,7 @@ from mlagen.cli.report import print_facts, print_json, print_table, progress_bar
 from mlagen.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mlagen.verify import VerifyReport
+    from mlagen.verify import ThoroughReport, VerifyReport
 
 
 @click.command("verify")
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     metavar="FILE.py",
     help="The schedule file that knows the problem of an ARTIFACT_DIR, where mlagen does not.",
 )
-@click.option("--data", default="realistic", show_default=True, help="The kind of inputs.")
+@click.option(
+    "--data", metavar="KIND", help="The kind of inputs; realistic where a shape is given."
+)
 @click.option("--seed", default=0, show_default=True, help="Of inputs and random completion.")
 @click.option(
     "--mode",
@@ -71,7 +73,7 @@ def command(
     shapes: tuple[str, ...],
     sample: int | None,
     problem_file: str | None,
-    data: str,
+    data: str | None,
     seed: int,
     modes: tuple[str, ...],
     shown: int,
@@ -79,7 +81,11 @@ def command(
     again: bool,
     as_json: bool,
 ) -> None:
-    """Verify an artifact, or build KERNEL and verify that."""
+    """Verify an artifact, or build KERNEL and verify that.
+
+    Without --shape, --data and --sample: by the calls that reach all of its code. Either way the
+    report says which instructions no run executed.
+    """
     if again:
         asked = {"--target": target, "--set": fields, "--knob": knobs, "--shape": shapes,
                  "--sample": sample, "--allow-unproved": allow_unproved}  # fmt: skip
@@ -134,7 +140,7 @@ def _prove_again(
         raise error
 
 
-def _print(report: VerifyReport, shown: int, heads: bool) -> None:
+def _print(report: VerifyReport | ThoroughReport, shown: int, heads: bool) -> None:
     from mlagen.locate import alike
 
     print_table("errors", report.ERROR_COLUMNS, report.error_rows())
@@ -150,4 +156,10 @@ def _print(report: VerifyReport, shown: int, heads: bool) -> None:
         say()
     if len(groups) > shown:
         say(f"… and {len(groups) - shown} more pairs of lines (--max {len(groups)})\n")
+    if (coverage := report.coverage) and not coverage.complete:
+        rows = coverage.rows(report.artifact.manifest.schedule_file)
+        print_table("warning: no run executed", coverage.COLUMNS, rows[:shown])
+        if len(rows) > shown:
+            say(f"  … and {len(rows) - shown} more operations (--max {len(rows)})")
+        say()
     print_facts(report.facts())

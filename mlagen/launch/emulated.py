@@ -13,6 +13,10 @@ from mlagen.errors import MissingError
 from mlagen.launch.launcher import LaunchReport, bind, require_proof, require_target
 
 TARGETS = ("gfx950",)
+_APART, _ALIGN = (
+    2**38,
+    256,
+)  # bytes between two arguments' tensors, and what places are multiples of
 Mode = Literal["latest", "earliest", "random"]
 Group = tuple[int, int, int]
 
@@ -23,7 +27,8 @@ class EmulatedLauncher:
     `mode` says when an asynchronous transfer completes: as late as its wait allows, at once, or at
     a random legal moment drawn from `seed`. `workgroups` restricts the run to some of the grid.
     It may also be a function of the grid. Only a checker sets `allow_unproved`, to show what a
-    missing proof lets through. `record` keeps what is executed (see `emulate`).
+    missing proof lets through. `record` keeps what is executed and `max_instructions` bounds
+    the wave-instructions of a workgroup (see `emulate`).
     """
 
     def __init__(
@@ -37,6 +42,7 @@ class EmulatedLauncher:
         allow_unproved: bool = False,
         progress: Callable[[int, int], None] | None = None,
         record: bool = False,
+        max_instructions: int | None = None,
     ) -> None:
         self.sanitize = sanitize
         self.mode: Mode = mode
@@ -46,6 +52,7 @@ class EmulatedLauncher:
         self.allow_unproved = allow_unproved
         self.progress = progress
         self.record = record
+        self.max_instructions = max_instructions
 
     def launch(
         self,
@@ -74,10 +81,11 @@ class EmulatedLauncher:
                 hint="pip install 'mlagen[emulator]'",
             ) from error
         arguments = []
-        for arg, value in bound:
+        for number, (arg, value) in enumerate(bound):
             if isinstance(value, np.ndarray):
                 access: Literal["read", "write"] = "write" if arg.access == "write" else "read"
-                arguments.append(Argument(arg.offset, Buffer(arg.name, value, access)))
+                buffer = Buffer(arg.name, value, access, _address(number, value.nbytes))
+                arguments.append(Argument(arg.offset, buffer))
             else:
                 arguments.append(Argument(arg.offset, value))
         started = time.perf_counter()
@@ -94,6 +102,13 @@ class EmulatedLauncher:
             threads=self.threads,
             progress=self.progress,
             record=self.record,
+            max_instructions=self.max_instructions,
         )
         seconds = time.perf_counter() - started
         return LaunchReport("emulated", grid, manifest.block, seconds, result)
+
+
+def _address(number: int, size: int) -> int:
+    """Where an argument's tensor lies: a boundary of 4 GiB goes through it, so that an address with
+    a wrong upper half, or without its carry, leads out of it."""
+    return (number + 1) * _APART - max(size // 2 // _ALIGN, 1) * _ALIGN

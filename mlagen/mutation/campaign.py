@@ -10,31 +10,37 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from mlagen.artifact import Artifact
+from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, FindingsError
 from mlagen.mutation.barriers import barrier_mutants
 from mlagen.mutation.judge import Judge, Verdict, verdict_fields
-from mlagen.mutation.listing import Listing
+from mlagen.mutation.listing import Listing, read_listing
 from mlagen.mutation.mutant import Mutant, apply
 from mlagen.mutation.nops import nop_mutants
 from mlagen.mutation.swizzle import swizzle_mutants
+from mlagen.mutation.value_judge import ValueJudge
+from mlagen.mutation.values import value_mutants
 from mlagen.mutation.waits import wait_mutants
 
 SCHEMA = "mlagen.mutate/1"
-CLASSES = ("waits", "barriers", "nops", "swizzle")
+ORDER = ("waits", "barriers", "nops", "swizzle")  # what the emulator and its sanitizer must see
+CLASSES = (*ORDER, "values")
 # Classes whose defects may leave values right: only findings count as noticed there.
 SYNCHRONISATION = ("waits", "barriers", "nops")
 
 
-def make_mutants(listing: Listing, threads: int, classes: Iterable[str] = CLASSES) -> list[Mutant]:
+def make_mutants(listing: Listing, threads: int, classes: Iterable[str] = ORDER) -> list[Mutant]:
     """All mutants of some classes; `threads` a workgroup has. ConfigError for an unknown class."""
     makers: dict[str, Callable[[], Iterable[Mutant]]] = {
         "waits": lambda: wait_mutants(listing),
         "barriers": lambda: barrier_mutants(listing),
         "nops": lambda: nop_mutants(listing),
         "swizzle": lambda: swizzle_mutants(listing, threads),
+        "values": lambda: value_mutants(listing),
     }
     wanted = list(classes)
     for name in wanted:
@@ -174,34 +180,37 @@ class Report:
 def mutate(
     artifact: Artifact,
     *,
-    classes: Iterable[str] = CLASSES,
+    classes: Iterable[str] = ORDER,
     count: int | None = None,
     seed: int = 0,
     processes: int = 1,
+    problem_file: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Judges the mutants of an artifact: all of some classes, or a sample of `count` of them.
 
-    `processes` of more than 1 judge in as many processes. Raises ConfigError for an artifact of
-    another kind of problem, FindingsError when the kernel itself is not clean.
+    `processes` of more than 1 judge in as many processes. `problem_file`: the schedule file that
+    brings the artifact's kind of problem, where it is none of the shipped ones. Raises ConfigError
+    for an artifact of another kind of problem, FindingsError when the kernel itself is not clean.
     """
     if processes < 1:
         raise ConfigError(f"{processes} processes; at least 1")
     started = time.perf_counter()
-    judge = Judge(artifact)
+    judges = Judges(artifact)
     x, y, z = artifact.manifest.block
-    mutants = make_mutants(judge.listing, x * y * z, classes)
+    listing = read_listing(artifact.text, artifact.manifest.symbol)
+    mutants = judges.fit(make_mutants(listing, x * y * z, classes))
     chosen = mutants if count is None else sample(mutants, count, seed)
     verdicts: dict[int, Verdict] = {}
     if processes == 1:
         for number, mutant in enumerate(chosen):
-            verdicts[number] = judge.judge(mutant)
+            verdicts[number] = judges.judge(mutant)
             if progress:
                 progress(len(verdicts), len(chosen))
     else:
         # Not forked: the parent may hold threads, and numba's locks with them.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(processes, context, _start, (artifact,)) as pool:
+        with ProcessPoolExecutor(processes, context, _start, (artifact, problem_file)) as pool:
             futures = {pool.submit(_judged, m): number for number, m in enumerate(chosen)}
             try:
                 for future in as_completed(futures):
@@ -229,13 +238,43 @@ def missed_files(artifact: Artifact, report: Report) -> dict[str, bytes]:
     }
 
 
-_worker: Judge | None = None
+class Judges:
+    """The judge of each class of mutants, made when it is first needed."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+
+    @cached_property
+    def _order(self) -> Judge:
+        return Judge(self.artifact)
+
+    @cached_property
+    def _values(self) -> ValueJudge:
+        return ValueJudge(self.artifact)
+
+    def fit(self, mutants: Sequence[Mutant]) -> list[Mutant]:
+        """Those that can be judged: of values, the ones that some call of verify executes."""
+        own = [m for m in mutants if m.kind == "values"]
+        reached = self._values.reached if own else frozenset()
+        if len(own) < len(mutants):
+            _ = self._order  # what it refuses is refused before anything is run
+        return [m for m in mutants if m.kind != "values" or not reached.isdisjoint(m.edits)]
+
+    def judge(self, mutant: Mutant) -> Verdict:
+        """Runs a mutant until it is decided."""
+        judge: Judge | ValueJudge = self._values if mutant.kind == "values" else self._order
+        return judge.judge(mutant)
 
 
-def _start(artifact: Artifact) -> None:
+_worker: Judges | None = None
+
+
+def _start(artifact: Artifact, problem_file: str | None) -> None:
     """Prepares a judging process."""
     global _worker
-    _worker = Judge(artifact)
+    if problem_file is not None:
+        load(problem_file, artifact.manifest.target)  # registers its kind of problem
+    _worker = Judges(artifact)
     gc.collect()
     gc.freeze()  # what stays for good is not looked through again and again
 

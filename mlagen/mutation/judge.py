@@ -31,8 +31,11 @@ from mlagen.ops import kernel_of
 from mlagen.ops.prefill import PrefillKernel
 
 RANDOM_RUNS = 100  # random legal interleavings a number of tiles, for a mutant that survives
-_ENDLESS = 4  # times the original's instructions, after which a mutant does not end
+ENDLESS = 4  # times the original's instructions, after which a mutant does not end
 _MARKER = "s_sleep"  # executed without effect, and no kernel of ours has one
+# What kills without a finding of the sanitizer.
+NO_FINDINGS = ("values", "no end", "assembler", "decoder", "exact oracle", "rounding oracle",
+               "exact LSE oracle", "rounding LSE oracle")  # fmt: skip
 _SILENT = ("barrier-unequal",)  # findings that name no place
 Bits = npt.NDArray[np.uint8]
 
@@ -57,7 +60,7 @@ class Verdict:
     @property
     def by_finding(self) -> bool:
         """Whether the sanitizer itself saw it, whatever the values."""
-        return self.outcome == "killed" and self.by not in ("values", "no end")
+        return self.outcome == "killed" and self.by not in NO_FINDINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,7 @@ class Judge:
     ) -> Verdict | None:
         """How one run tells the mutant from the original; None when it does not."""
         original = self.original(shape)
-        limit = _ENDLESS * original.result.wave_instructions
+        limit = ENDLESS * original.result.wave_instructions
         try:
             run = self._run(code, shape, mode, copies=copies, limit=limit)
         except UnsupportedError as error:

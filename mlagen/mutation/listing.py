@@ -14,7 +14,7 @@ from functools import cached_property
 from mlagen.errors import UnsupportedError
 
 _SECTION = re.compile(r"^; ==== (.+?) =+$")
-_CLUSTER = re.compile(r"^; ---- (cluster \w+, i\b[^:]*): (.*?)(?:   \[.*\])?$")
+_CLUSTER = re.compile(r"^; ---- (cluster [^,:]+, i\b[^:]*): (.*?)(?:   \[.*\])?$")
 _LABEL = re.compile(r"^([.\w$]+):$")
 _SLOT = re.compile(r"^;   (0x[0-9a-f]+)\.\.(0x[0-9a-f]+)  (\w+) slot (\d+):")
 _ROLE = re.compile(r"(\w+) = waves (\d+)\.\.(\d+)")

@@ -10,6 +10,9 @@
 * `falling`: the largest scores come first and all later tiles lie far below them.
 * `jumps`: single keys that a few rows of every wave score far above all before them, some by more
   than 8 in log2 units and some by less: the vote of one row moves the others' maxima.
+* `every_tile`: what a kernel does for each tile shows in the output: maxima that overflow where one
+  is overlooked, rows that grow once, each at a tile of its own, and rows at rest. `mlagen verify`
+  takes it where no data is asked for.
 
 MLA prefill has three more: `half`, standard normal numbers times 0.5; `peaked`, queries times 8, so
 that few keys matter; `constant`, one key repeated, so that O is a mean.

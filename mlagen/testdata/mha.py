@@ -20,6 +20,7 @@ from mlagen.testdata.common import (
     Numbers,
     require_kind,
 )
+from mlagen.testdata.every_tile import every_tile
 from mlagen.testdata.prefill import Drawn, Shapes, Tensors
 
 SCALED = {"q_scale": ("q",), "k_scale": ("k",), "v_scale": ("v",)}  # the tensors of each scale
@@ -177,4 +178,5 @@ KINDS: dict[str, Callable[[np.random.Generator, Shapes], tuple[Any, Any, Any]]] 
     "late_max": _stairs(1.0),
     "falling": _stairs(-1.0),
     "jumps": _jumps,
+    "every_tile": every_tile,
 }

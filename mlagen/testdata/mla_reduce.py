@@ -25,6 +25,7 @@ def mla_reduce_inputs(
     num_keys: int | Sequence[int] | None = None,
     workgroups: int = 64,
     tile_q: int = 256,
+    partials: int | Sequence[int] | None = None,
     data: str = "realistic",
     seed: int = 0,
 ) -> MlaReduceInputs:
@@ -32,10 +33,23 @@ def mla_reduce_inputs(
     (as many where not given), on `workgroups` workgroups a head.
 
     More workgroups cut tiles into more partials, as long as there are units of 128 keys; where
-    nothing is cut there is no group. Raises ConfigError for an unknown kind of data and what
+    nothing is cut there is no group.
+
+    `partials`: instead of a plan's groups, one group of so many partials for each number, of
+    `seq_len` rows, one number or one a group.
+
+    Raises ConfigError for an unknown kind of data, numbers that are too small or too many, and what
     `plan_work` refuses.
     """
     require_kind(data, MLA_REDUCE_KINDS)
+    if partials is not None:
+        counts = list(partials) if isinstance(partials, Sequence) else [partials]
+        of_each = each_of("seq_len", seq_len, len(counts))
+        each_of("partials", counts, len(counts))
+        ends = np.cumsum(of_each)
+        final = np.stack([ends - of_each, ends], axis=1).astype(np.int32)
+        indptr = np.cumsum([0, *counts], dtype=np.int32)
+        return _of_groups(config, indptr, final, max(of_each), int(ends[-1]), data, seed)
     rows = list(seq_len) if isinstance(seq_len, Sequence) else [seq_len]
     keys = rows if num_keys is None else each_of("num_keys", num_keys, len(rows))
     plan = plan_work(
@@ -50,15 +64,29 @@ def planned_inputs(
     """Partial results for a plan's groups; `rows`: those of O. Partial tiles lie in random order.
     Raises ConfigError for an unknown kind of data."""
     require_kind(data, MLA_REDUCE_KINDS)
+    final = plan.reduce_final_map
+    return _of_groups(config, plan.reduce_indptr, final, plan.shape.tile_q, rows, data, seed)
+
+
+def _of_groups(
+    config: MlaReduceConfig,
+    indptr: npt.NDArray[np.int32],
+    final: npt.NDArray[np.int32],
+    tile: int,
+    rows: int,
+    data: str,
+    seed: int,
+) -> MlaReduceInputs:
+    """Partials of groups, each in a tile of `tile` rows of the partial buffers."""
     rng = np.random.default_rng([seed, *data.encode()])
-    heads, tile = config.num_heads, plan.shape.tile_q
-    count = len(plan.reduce_partial_map)
+    heads, count = config.num_heads, int(indptr[-1])
     partial_o = np.full(((count + SPARE) * tile, heads, config.depth), np.nan, np.float32)
     partial_lse = np.full(partial_o.shape[:2], np.nan, np.float32)
     places = rng.permutation(count + SPARE)[:count].astype(np.int32) * np.int32(tile)
-    for group, (first, end) in enumerate(plan.reduce_final_map.tolist()):
-        of_group = slice(*plan.reduce_indptr[group : group + 2].tolist())
-        slots = places[of_group]
+    for group, (first, end) in enumerate(final.tolist()):
+        slots = places[slice(*indptr[group : group + 2].tolist())]
+        if not len(slots):
+            continue
         o = rng.standard_normal((len(slots), end - first, heads, config.depth))
         lse = MLA_REDUCE_KINDS[data](rng, (len(slots), end - first, heads))
         o *= 0.7 ** rng.standard_exponential((len(slots), 1, heads, 1))
@@ -66,9 +94,7 @@ def planned_inputs(
         for index, slot in enumerate(slots):
             partial_o[slot : slot + end - first] = o[index]
             partial_lse[slot : slot + end - first] = lse[index]
-    return MlaReduceInputs(
-        config, partial_o, partial_lse, plan.reduce_indptr, plan.reduce_final_map, places, rows
-    )
+    return MlaReduceInputs(config, partial_o, partial_lse, indptr, final, places, rows)
 
 
 def _randn(rng: np.random.Generator, shape: tuple[int, int, int]) -> Array:

@@ -35,7 +35,7 @@ class Shapes:
         self.kv = (batch, keys, config.num_kv_heads, self.depth)
 
     def each_query_head(self, of_kv_head: Array) -> Array:
-        """[num_kv_heads, depth] -> [num_heads, depth]."""
+        """[num_kv_heads, …] -> [num_heads, …]."""
         return np.repeat(of_kv_head, self.config.group, axis=0)
 
 

@@ -34,7 +34,8 @@ class Trial(Protocol):
 
     A trial that can be run by some of its workgroups only has more: `sampled(count, seed)`, which
     makes such a trial, its `workgroups` (grid indices; None: all), and its `sample`. One that
-    depends on how the artifact divides the work has `planned(artifact)`, which makes it.
+    depends on how the artifact divides the work has `planned(artifact)`, which makes it. One that
+    can be run by fewer workgroups that still run all of the code has `thinned(artifact)`.
     """
 
     @property
@@ -69,7 +70,9 @@ class Trial(Protocol):
 class Kind(Protocol):
     """Makes trials of one problem class.
 
-    A kind may have `lists`: the names among `sizes` that also take several numbers.
+    A kind may have `lists`: the names among `sizes` that also take several numbers; `data`:
+    the kinds of data that `inputs` takes; and `covering(artifact)`: the calls that reach all of an
+    artifact's code (`Covering`).
     """
 
     @property

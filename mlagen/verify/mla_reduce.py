@@ -14,8 +14,11 @@ from mlagen.launch import Launcher, LaunchReport
 from mlagen.ops.mla_reduce import MlaReduceKernel
 from mlagen.problem import Expected, MlaReduceConfig, MlaReduceInputs, Worst
 from mlagen.problem.mla_reduce_exact import exact
-from mlagen.testdata import mla_reduce_inputs
+from mlagen.testdata import MLA_REDUCE_KINDS, mla_reduce_inputs
+from mlagen.verify.covering import Call, Covering, tile_counts
 from mlagen.verify.kinds import Size, Trial, register
+
+ROWS = 37  # of a group that is to reach all code: a wave's last lines do not exist
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,9 @@ class MlaReduceTrial:
 class MlaReduceKind:
     """Inputs from `mlagen.testdata`: partial results of the plan for some sequences."""
 
-    sizes = ("seq_len", "num_keys", "workgroups", "tile_q")
-    lists = ("seq_len", "num_keys")  # one number, or one a sequence: 300,513
+    sizes = ("seq_len", "num_keys", "workgroups", "tile_q", "partials")
+    data = tuple(MLA_REDUCE_KINDS)
+    lists = ("seq_len", "num_keys", "partials")  # one number, or one a sequence: 300,513
 
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
@@ -76,6 +80,12 @@ class MlaReduceKind:
 
     def trial(self, inputs: MlaReduceInputs) -> Trial:
         return MlaReduceTrial(inputs)
+
+    def covering(self, artifact: Artifact) -> Covering:
+        """A group for every number of partials that the text tells apart, on each kind of data."""
+        counts = tuple(tile_counts(artifact.manifest))
+        shape = {"partials": counts, "seq_len": ROWS}
+        return Covering(tuple(Call(data, shape) for data in ("realistic", "late_max", "unseen")))
 
 
 register(MlaReduceConfig, MlaReduceKind())

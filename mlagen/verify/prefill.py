@@ -27,8 +27,10 @@ from mlagen.problem.mha_selection import Workgroup
 from mlagen.problem.mla_prefill_call import plan_inputs
 from mlagen.problem.mla_prefill_plan import WorkPlan
 from mlagen.problem.prefill import PrefillConfig
-from mlagen.testdata import mha_inputs, mla_prefill_inputs
+from mlagen.testdata import KINDS, MLA_PREFILL_KINDS, mha_inputs, mla_prefill_inputs
+from mlagen.verify.covering import Covering
 from mlagen.verify.kinds import Sample, Size, Trial, register
+from mlagen.verify.prefill_calls import prefill_covering
 
 PLANNED_WORKGROUPS = 5
 
@@ -42,14 +44,18 @@ class PrefillTrial:
     workgroups: tuple[Workgroup, ...] | None = None
     plan: WorkPlan | None = None
 
-    def planned(self, artifact: Artifact) -> PrefillTrial:
+    def planned(self, artifact: Artifact, workgroups: int = PLANNED_WORKGROUPS) -> PrefillTrial:
         """With the work of a persistent kernel divided over a few workgroups, so that each walks
         several items and some tiles are cut."""
-        names = {arg.name for arg in artifact.manifest.args}
-        if "work_indptr" not in names or not isinstance(self.inputs, MlaPrefillInputs):
+        if not self._persistent(artifact) or not isinstance(self.inputs, MlaPrefillInputs):
             return self
-        plan = plan_inputs(self.inputs, PLANNED_WORKGROUPS, listed="page_list" in names)
+        names = {arg.name for arg in artifact.manifest.args}
+        plan = plan_inputs(self.inputs, workgroups, listed="page_list" in names)
         return replace(self, plan=plan)
+
+    @staticmethod
+    def _persistent(artifact: Artifact) -> bool:
+        return any(arg.name == "work_indptr" for arg in artifact.manifest.args)
 
     @property
     def sizes(self) -> Mapping[str, Size]:
@@ -84,6 +90,21 @@ class PrefillTrial:
         if self.workgroups is None:
             return None
         return Sample(len(self.workgroups), len(self._with_rows()))
+
+    def thinned(self, artifact: Artifact) -> PrefillTrial:
+        """With one head of each query tile, another one each time: all of the code runs. One
+        workgroup of a persistent kernel walks everything, so that no item is cut."""
+        groups = self._with_rows()
+        if self._persistent(artifact):
+            return self.planned(artifact, 1)
+        if not len(groups):
+            return self
+        heads = self.inputs.config.num_heads
+        tiles = np.unique(groups[:, 1:], axis=0).tolist()
+        chosen = [(number % heads, y, z) for number, (y, z) in enumerate(tiles)]
+        # One workgroup without rows, which must leave everything alone.
+        chosen += [(0, 0, s.index) for s in self.inputs.sequences if not s.rows][:1]
+        return replace(self, workgroups=tuple(sorted(chosen)))
 
     def sampled(self, count: int, seed: int) -> PrefillTrial:
         """Some workgroups that have rows, drawn from `seed`; the last query tile of the longest
@@ -168,9 +189,12 @@ class PrefillKind:
     lists = ("lengths", "num_keys", "start_pos")  # one number, or one a sequence: 300,0,1
 
     def __init__(
-        self, config_type: type[PrefillConfig], make: Callable[..., PrefillInputs]
+        self,
+        config_type: type[PrefillConfig],
+        make: Callable[..., PrefillInputs],
+        data: tuple[str, ...],
     ) -> None:
-        self.config_type, self.make = config_type, make
+        self.config_type, self.make, self.data = config_type, make, data
 
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
@@ -184,6 +208,11 @@ class PrefillKind:
     def trial(self, inputs: PrefillInputs) -> Trial:
         return PrefillTrial(inputs)
 
+    def covering(self, artifact: Artifact) -> Covering:
+        """Every number of tiles that the text tells apart, as the mask allows."""
+        config = self.config_type.from_fields(artifact.manifest.problem)
+        return prefill_covering(config, artifact)
 
-register(MhaConfig, PrefillKind(MhaConfig, mha_inputs))
-register(MlaConfig, PrefillKind(MlaConfig, mla_prefill_inputs))
+
+register(MhaConfig, PrefillKind(MhaConfig, mha_inputs, tuple(KINDS)))
+register(MlaConfig, PrefillKind(MlaConfig, mla_prefill_inputs, tuple(MLA_PREFILL_KINDS)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from mlagen.errors import FindingsError, MlagenError, WrongResultError
 from mlagen.locate import LocatedFinding
 from mlagen.ops.findings import findings_error
 from mlagen.problem import Comparison, Worst
+from mlagen.verify.coverage import Coverage, coverage_of
 from mlagen.verify.kinds import Sample, Size
 
 SCHEMA = "mlagen.verify/1"
@@ -22,7 +24,8 @@ SCHEMA = "mlagen.verify/1"
 
 @dataclass(frozen=True, slots=True)
 class ModeReport:
-    """One run. `instructions`: executed by waves, in all and by mnemonic."""
+    """One run. `wave_instructions`: executed by waves, in all; `counts`: by mnemonic; `executions`:
+    by byte offset in the kernel."""
 
     mode: str
     comparisons: tuple[Comparison, ...]  # one an oracle
@@ -31,9 +34,10 @@ class ModeReport:
     wave_instructions: int
     counts: Mapping[str, int]
     seconds: float
+    executions: Mapping[int, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VerifyReport:
     """What `verify` found out. `passed` is the verdict; tables and JSON show why."""
 
@@ -116,7 +120,7 @@ class VerifyReport:
         return [
             ("kernel", f"{self.kernel} for {self.target}"),
             ("problem", ", ".join(f"{name}={value}" for name, value in self.problem.items())),
-            ("shape", ", ".join(f"{name} {_size(size)}" for name, size in self.sizes.items())),
+            ("shape", ", ".join(f"{name} {shown_size(size)}" for name, size in self.sizes.items())),
             ("data", f"{self.data}, seed {self.seed}{numbers}"),
             ("proof", "proved" if self.proved else "UNPROVED: " + "; ".join(self.proof_reasons)),
             *self._sample(),
@@ -125,8 +129,18 @@ class VerifyReport:
             ("oracles", f"{self.oracle_seconds:.2f} s"),
             ("outputs", f"{'right' if self.right else 'WRONG'} by {judges}"),
             ("sanitizer", self._sanitizer()),
-            ("verdict", "passed" if self.passed else "FAILED"),
+            ("verdict", self._verdict()),
         ]
+
+    def _verdict(self) -> str:
+        word = "passed" if self.passed else "FAILED"
+        return f"{word}; {self.coverage.verdict}" if self.coverage else word
+
+    @cached_property
+    def coverage(self) -> Coverage | None:
+        """What the runs reached of the code; None where none of them was emulated."""
+        executions = [run.executions for run in self.runs if run.executions]
+        return coverage_of(self.artifact, executions) if executions else None
 
     def _sample(self) -> list[tuple[str, str]]:
         if self.sample is None:
@@ -195,13 +209,16 @@ class VerifyReport:
         for name in ("artifact", "place", "sizes", "numbers"):
             del fields[name]
         plain: dict[str, Any] = _json(report | fields | {**self.sizes, **self.numbers})
+        plain["coverage"] = self.coverage.to_json() if self.coverage else None
         for run, entry in zip(self.runs, plain["runs"], strict=True):
+            del entry["executions"]
             for finding, found in zip(run.findings, entry["findings"], strict=True):
                 found["text"] = finding.render()
         return plain
 
 
-def _size(size: Size, most: int = 8) -> str:
+def shown_size(size: Size, most: int = 8) -> str:
+    """A size as reports show it: of a list its first `most` numbers."""
     if isinstance(size, int):
         return str(size)
     shown = ",".join(str(number) for number in size[:most])

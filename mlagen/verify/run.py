@@ -19,16 +19,18 @@ from mlagen.verify.report import ModeReport, VerifyReport
 
 Mode = Literal["latest", "earliest", "random"]
 Outputs = Mapping[str, npt.NDArray[Any]]  # by `Expected.output`
+DATA = "realistic"  # the kind of made-up inputs where none is asked for
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
 
 
 def verify(
     artifact: Artifact,
     *,
-    data: str = "realistic",
+    data: str = DATA,
     seed: int = 0,
     modes: Sequence[Mode] = ("latest", "earliest"),
     sample: int | None = None,
+    thin: bool = False,
     progress: Callable[[int, int], None] | None = None,
     **shape: Any,
 ) -> VerifyReport:
@@ -38,7 +40,14 @@ def verify(
     """
     inputs = kind_of(artifact).inputs(artifact.manifest.problem, data=data, seed=seed, **shape)
     return verify_inputs(
-        artifact, inputs, data=data, seed=seed, modes=modes, sample=sample, progress=progress
+        artifact,
+        inputs,
+        data=data,
+        seed=seed,
+        modes=modes,
+        sample=sample,
+        thin=thin,
+        progress=progress,
     )
 
 
@@ -50,6 +59,7 @@ def verify_inputs(
     seed: int = 0,
     modes: Sequence[Mode] = ("latest", "earliest"),
     sample: int | None = None,
+    thin: bool = False,
     progress: Callable[[int, int], None] | None = None,
     launcher: Callable[[Mode], Launcher] | None = None,
 ) -> VerifyReport:
@@ -57,17 +67,16 @@ def verify_inputs(
     oracles.
 
     `seed` also draws the completion times of mode "random". `sample`: run that many workgroups
-    only, drawn from `seed`, and compare their rows; the report says so. Unproved artifacts are run
-    too: the report says that they are. `launcher` makes what runs a mode; the emulator with its
-    sanitizer where it is not given. Raises ConfigError for inputs that the kernel cannot serve;
-    what is wrong with the kernel is in the report.
+    only, drawn from `seed`, and compare their rows; the report says so. `thin`: run as few
+    workgroups as run all code that these inputs reach, where the kind can say which. Unproved
+    artifacts are run too: the report says that they are. `launcher` makes what runs a mode; the
+    emulator with its sanitizer where it is not given. Raises ConfigError for inputs that the kernel
+    cannot serve; what is wrong with the kernel is in the report.
     """
     if not modes or set(modes) - set(MODES):
         raise ConfigError(f"modes {list(modes)}", hint=f"one or more of {', '.join(MODES)}")
 
-    trial = kind_of(artifact).trial(inputs)
-    if hasattr(trial, "planned"):
-        trial = trial.planned(artifact)
+    trial = trial_of(artifact, inputs, thin=thin)
     if sample is not None:
         trial = _sampled(trial, sample, seed, artifact)
         if launcher is not None:
@@ -105,6 +114,7 @@ def verify_inputs(
                 same_bits=same or first is None,
                 wave_instructions=emulation.wave_instructions if emulation else 0,
                 counts=dict(emulation.counts) if emulation else {},
+                executions=dict(emulation.executions) if emulation else {},
                 seconds=report.seconds,
             )
         )
@@ -126,6 +136,17 @@ def verify_inputs(
         place=trial.place,
         sample=getattr(trial, "sample", None),
     )
+
+
+def trial_of(artifact: Artifact, inputs: Any, *, thin: bool) -> Any:
+    """The trial of these inputs as it runs: divided as the artifact divides work, and with few
+    workgroups where `thin` asks for them."""
+    trial: Any = kind_of(artifact).trial(inputs)
+    if hasattr(trial, "planned"):
+        trial = trial.planned(artifact)
+    if thin and hasattr(trial, "thinned"):
+        trial = trial.thinned(artifact)
+    return trial
 
 
 def _sampled(trial: Trial, sample: int, seed: int, artifact: Artifact) -> Any:

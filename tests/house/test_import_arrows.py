@@ -38,7 +38,16 @@ ARROWS: dict[str, set[str]] = {
     "compat": {"ops", "problem"},
     "bench": {"artifact", "ops", "problem"},
     "testdata": {"problem"},
-    "mutation": {"artifact", "binary", "codegen", "emulator", "launch", "ops", "problem"},
+    "mutation": {
+        "artifact",
+        "binary",
+        "codegen",
+        "emulator",
+        "launch",
+        "ops",
+        "problem",
+        "verify",
+    },
     "verify": {"launch", "problem", "ops", "artifact", "locate", "testdata"},
 }
 # The house: commands and what they call may use everything.

@@ -11,7 +11,7 @@ import pytest
 from mutated import LISTING, SYMBOL, prefill
 
 from mlagen.errors import ConfigError, UnsupportedError
-from mlagen.mutation import CLASSES, Mutant, apply, make_mutants, read_listing, sample
+from mlagen.mutation import ORDER, Mutant, apply, make_mutants, read_listing, sample
 from mlagen.mutation.addresses import evaluate
 from mlagen.mutation.barriers import require_free_scc
 from mlagen.mutation.mutant import original_line
@@ -213,7 +213,7 @@ def test_a_sample_is_spread_and_repeatable() -> None:
     assert drawn == sample(MUTANTS, 24, seed=3) != sample(MUTANTS, 24, seed=4)
     operators = Counter((m.kind, m.operator) for m in drawn)
     assert max(operators.values()) - min(operators.values()) <= 1
-    assert {m.kind for m in drawn} == set(CLASSES)
+    assert {m.kind for m in drawn} == set(ORDER)
     assert sample(MUTANTS, 10**6, seed=0) == MUTANTS
     with pytest.raises(ConfigError, match="at least 1"):
         sample(MUTANTS, 0, seed=0)

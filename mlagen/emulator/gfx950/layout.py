@@ -48,9 +48,9 @@ C_LONGEST: Final = 24  # the most that any read, any overwrite of a producer cla
 C_PATCHED: Final = 26  # room for one program row with indexed registers
 C_TEMP: Final = 25  # f32 work space of the matrix instructions
 C_FIND_INDEX: Final = 27  # hash table over the findings: number + 1, 0 for a free slot
-C_UNSET: Final = 31  # by dword of the argument segment: 1 where nobody set a byte of it
 C_ATOMIC: Final = 28  # last atomic, by dword of the arena (see conflicts); 0: nobody looks
 C_PLAIN: Final = 29  # last other access
+C_UNSET: Final = 31  # by dword of the argument segment: 1 where nobody set a byte of it
 # Context slots: scalars.
 C_WAVES: Final = 32
 C_ROWS_PROGRAM: Final = 33
@@ -224,9 +224,9 @@ LDS_BOUNDS: Final = 10
 LDS_ALIGNMENT: Final = 11
 GLOBAL_BOUNDS: Final = 12
 NOT_ENDED: Final = 14
-UNSET_ARGUMENT: Final = 17
 GLOBAL_ALIGNMENT: Final = 15
 RACE_GLOBAL: Final = 16
+UNSET_ARGUMENT: Final = 17
 
 HAZARD_CLASSES: Final = 48  # room for producer and for consumer classes
 HUGE: Final = 1 << 60
