@@ -219,8 +219,8 @@ class Block:
     def _arithmetic(self, i: Instruction, lanes: Any) -> None:
         target, *sources = i.operands
         if i.parts[-1] == "pred":
-            a, b = (self.registers[s][lanes] for s in sources)
-            self.put(target, lanes, OPERATIONS[i.name](a, b))
+            held = (self.registers[s][lanes] for s in sources)
+            self.put(target, lanes, OPERATIONS[i.name](*held))
             return
         dtype = TYPES[i.parts[-1]]
         values = [
@@ -452,24 +452,22 @@ class Block:
         assert len(lanes) == GROUP
         shape = next(p for p in i.parts if p.startswith("m64n"))
         n = int(shape[4:].partition("k")[0])
-        (
-            target,
-            a,
-            b,
-            add,
-            *_,
-        ) = i.operands
-        flags = i.operands[4:]
-        transposed = int(flags[-1])
-        if isinstance(a, Vector):
-            left = self._fragment(a, lanes)
-        else:
-            left = self._operand(int(self.get(a, lanes, np.uint64)[0]), 64, False)
-        right = self._operand(int(self.get(b, lanes, np.uint64)[0]), n, bool(transposed))
+        _, a, b, add, *_ = i.operands
+        first = None if isinstance(a, Vector) else int(self.get(a, lanes, np.uint64)[0])
+        second = int(self.get(b, lanes, np.uint64)[0])
+        self._multiply(i, lanes, n, first, second, bool(self.registers[add][lanes].all()))
+
+    def _multiply(
+        self, i: Instruction, lanes: Any, n: int, first: int | None, second: int, keeps: bool
+    ) -> None:
+        """What the matrix instruction does; `first`, `second`: descriptors, None for registers."""
+        target, a = i.operands[:2]
+        transposed = int(i.operands[-1])
+        left = self._fragment(a, lanes) if first is None else self._operand(first, 64, False)
+        right = self._operand(second, n, bool(transposed))
         with np.errstate(all="ignore"):
             made = left.astype(np.float64) @ right.astype(np.float64).T
         rows = np.arange(64).reshape(4, 2, 8)  # warp, half, row
-        keeps = bool(self.registers[add][lanes].all())
         for j in range(n // 8):
             part = made[:, 8 * j : 8 * j + 8][rows].reshape(4, 2, 8, 4, 2)
             for half in range(2):
@@ -531,5 +529,5 @@ OPERATIONS: dict[str, Any] = {
     "max": np.fmax, "min": np.fmin, "neg": np.negative, "and": np.bitwise_and,
     "or": np.bitwise_or, "xor": np.bitwise_xor, "div": np.floor_divide, "rem": np.remainder,
     "shl": lambda a, b: a << b.astype(a.dtype), "shr": lambda a, b: a >> b.astype(a.dtype),
-    "ex2": np.exp2, "lg2": np.log2, "rcp": np.reciprocal,
+    "not": np.invert, "ex2": np.exp2, "lg2": np.log2, "rcp": np.reciprocal,
 }  # fmt: skip

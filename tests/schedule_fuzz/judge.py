@@ -18,23 +18,22 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
-from corpus import ROOT, Call, Case
+import emulated
+import interpreted
+from corpus import ROOT, Case
 from edits import Edited, edited
 
+import mlagen.problem
 from mlagen.artifact import Artifact
 from mlagen.codegen import build
 from mlagen.codegen.schedules import _loaded, load
 from mlagen.dsl import ScheduleFunction
 from mlagen.errors import MlagenError, ProofError, TemplateError
-from mlagen.launch import EmulatedLauncher
-from mlagen.mutation.shapes import make_inputs
-from mlagen.ops.findings import findings_of
-from mlagen.problem import compare
-from mlagen.verify import kind_of
 
-MEMORY = 6 << 30  # bytes of address space beyond what the process has
+MEMORY = 8 << 30  # bytes of address space of one edit's process
+SHOWN = 300  # characters of a message
 _COMMENT = re.compile(r"\s*(;|//).*$", re.M)
+_PTX_COMMENT = re.compile(r"//.*$", re.M)  # where a semicolon ends a statement
 _CODE = re.compile(r"error\[([\w-]+)\]")
 _PYTHON = re.compile(r":\d+: (\w*Error|AssertionError|\w*Exception): ")
 
@@ -50,7 +49,7 @@ class Prepared:
     spoken: frozenset[int]  # lines that recorded an operation
     choices: dict[str, tuple[Any, ...]]
     digest: str
-    trials: list[tuple[Call, Any, Any]]  # a call, its trial, its oracles
+    trials: list[Any]
 
 
 _prepared: dict[str, Prepared] = {}
@@ -66,17 +65,23 @@ def prepare(case: Case, folder: Path) -> Prepared:
         if beside.name not in (case.path.name, "__pycache__", "__init__.py") and not link.exists():
             link.symlink_to(beside)
     source = case.path.read_text()
-    function = _loaded_function(case, folder, source)
+    function = _function(case, folder, source)
     executed: set[int] = set()
     with _lines_of(function, executed):
         schedule = function.build(_problem(case, function), case.knobs)
-    choices = {k: tuple(knob.choices) for k, knob in schedule.declared.items()}
     spoken = frozenset(operation.line for operation in _operations(schedule))
-    text, artifact = _built(case, function, dict(case.knobs))
-    made = Prepared(case, folder, source, frozenset(executed), spoken, choices, _digest(text), [])
-    made.trials = [_trial(case, artifact, call) for call in case.calls]
-    _prepared[case.name] = made
-    return made
+    choices = {k: tuple(knob.choices) for k, knob in schedule.declared.items()}
+    made = _built(case, function, dict(case.knobs))
+    found = Prepared(
+        case, folder, source, frozenset(executed), spoken, choices, _digest(made), []
+    )  # fmt: skip
+    if isinstance(made, Artifact):
+        found.trials = emulated.trials(case, made)
+    else:
+        problem = _problem(case, function)
+        found.trials = interpreted.trials(case, problem, dict(case.knobs))
+    _prepared[case.name] = found
+    return found
 
 
 def _operations(schedule: Any) -> list[Any]:
@@ -90,15 +95,13 @@ def _problem(case: Case, function: ScheduleFunction) -> Any:
     return function.problem_type.from_fields(case.problem)  # type: ignore[attr-defined]
 
 
-def _loaded_function(case: Case, folder: Path, text: str) -> ScheduleFunction:
+def _function(case: Case, folder: Path, text: str) -> ScheduleFunction:
     """The schedule of a source text, by the way that a user's file takes."""
     path = folder / case.path.name
     path.write_text(text)
     _loaded.clear()
     function = load(f"{path}:{case.function}", case.target)
     if case.solves:
-        import mlagen.problem
-
         function = dataclasses.replace(function, problem_type=getattr(mlagen.problem, case.solves))
     return function
 
@@ -123,13 +126,14 @@ def _lines_of(function: ScheduleFunction, executed: set[int]) -> Iterator[None]:
         sys.settrace(before)
 
 
-def stripped(text: str) -> str:
-    """What is executed of a kernel's text: without comments, names of files and versions."""
-    return "\n".join(x for x in _COMMENT.sub("", text).splitlines() if x.strip())
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(stripped(text).encode()).hexdigest()[:16]
+def _digest(made: Artifact | str) -> str:
+    """Of what is executed of a kernel's text: without comments, names of files and versions."""
+    if isinstance(made, Artifact):
+        bare = _COMMENT.sub("", made.text)
+    else:
+        bare = _PTX_COMMENT.sub("", made)
+    lines = "\n".join(x for x in bare.splitlines() if x.strip())
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
 class _Unchanged(Exception):
@@ -138,41 +142,26 @@ class _Unchanged(Exception):
 
 def _built(
     case: Case, function: ScheduleFunction, knobs: dict[str, Any], digest: str = ""
-) -> tuple[str, Artifact]:
-    """Text and artifact; _Unchanged where the text is that of `digest`, before it is assembled."""
-    module = sys.modules["mlagen.codegen.build"]  # the package has a function of that name
-    assemble = module.assemble
-
-    def asked(text: str, **named: Any) -> bytes:
+) -> Artifact | str:
+    """The artifact, for Hopper the text alone; _Unchanged where the text is that of `digest`,
+    before it is assembled."""
+    problem = _problem(case, function)
+    if case.target == "sm_90a":
+        text = interpreted.build_text(function, problem, knobs)
         if _digest(text) == digest:
             raise _Unchanged
-        return assemble(text, **named)
+        return text
+    module = sys.modules["mlagen.codegen.build"]  # the package has a function of that name
+    assemble = module.assemble  # type: ignore[attr-defined]
+
+    def asked(text: str, **named: Any) -> bytes:
+        lines = "\n".join(x for x in _COMMENT.sub("", text).splitlines() if x.strip())
+        if hashlib.sha256(lines.encode()).hexdigest()[:16] == digest:
+            raise _Unchanged
+        return assemble(text, **named)  # type: ignore[no-any-return]
 
     with patch.object(module, "assemble", asked):
-        artifact = build(function, _problem(case, function), knobs=knobs)
-    return artifact.text, artifact
-
-
-def _trial(case: Case, artifact: Artifact, call: Call) -> tuple[Call, Any, Any]:
-    kind = kind_of(artifact)
-    if call.tiles is None:
-        inputs = kind.inputs(artifact.manifest.problem, data=call.data, seed=0, **call.shape)
-    else:
-        config = type(kind.inputs(artifact.manifest.problem, data="randn", seed=0).config)
-        inputs = make_inputs(
-            config.from_fields(artifact.manifest.problem),
-            _Shape(call.tiles, call.missing if call.tiles else 0),
-        )
-    trial = kind.trial(inputs)
-    if hasattr(trial, "planned"):
-        trial = trial.planned(artifact)
-    return call, trial, trial.oracles()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Shape:
-    tiles: int
-    missing: int
+        return build(function, problem, knobs=knobs)
 
 
 # ---- one edit ------------------------------------------------------------------------------------
@@ -183,7 +172,8 @@ def draw(prepared: Prepared, seed: int, kinds: tuple[str, ...] = ()) -> Edited:
     case = prepared.case
     return edited(
         prepared.source, case.function, f"{case.name}:{seed}", target=case.target,
-        executed=prepared.executed, spoken=prepared.spoken, knobs=case.knobs, choices=prepared.choices, kinds=kinds,
+        executed=prepared.executed, spoken=prepared.spoken, knobs=case.knobs,
+        choices=prepared.choices, kinds=kinds,
     )  # fmt: skip
 
 
@@ -195,35 +185,41 @@ def attempt(case: Case, folder: Path, seed: int, kinds: tuple[str, ...] = ()) ->
         change = Edited(prepared.source, dict(case.knobs), ())
     else:
         change = draw(prepared, seed, kinds)
-    said = {
+    said: dict[str, Any] = {
         "case": case.name,
         "seed": seed,
         "kind": change.kind if change.edits else "none",
         "edits": [f"{edit.kind}: {edit.text}" for edit in change.edits],
     }
-    (folder / "doing").write_text("build")
+
+    def doing(what: str) -> None:
+        (folder / "doing").write_text(what)
+
+    doing("build")
     started = time.perf_counter()
     try:
-        text, artifact = _built(
-            case, _loaded_function(case, folder, change.text), dict(change.knobs),
-            prepared.digest if seed >= 0 else "",
-        )  # fmt: skip
+        function = _function(case, folder, change.text)
+        digest = prepared.digest if seed >= 0 else ""
+        made = _built(case, function, dict(change.knobs), digest)
     except _Unchanged:
         return {**said, "outcome": "unchanged", "build": _since(started)}
     except MlagenError as error:
-        return {**said, "outcome": "refused", "build": _since(started), "error": code_of(error),
-                "message": _short(str(error))}  # fmt: skip
+        said |= {"error": code_of(error), "message": _short(str(error))}
+        return {**said, "outcome": "refused", "build": _since(started)}
     except MemoryError:
         raise
     except Exception as error:
-        return {**said, "outcome": "crash", "build": _since(started), "message": _where(error),
-                "error": type(error).__name__}  # fmt: skip
-    said |= {"build": _since(started), "text": _digest(text)}
+        said |= {"error": type(error).__name__, "message": _where(error)}
+        return {**said, "outcome": "crash", "build": _since(started)}
+    said |= {"build": _since(started), "text": _digest(made)}
     started = time.perf_counter()
-    wrong = _wrong(prepared, artifact)
+    if isinstance(made, Artifact):
+        found = emulated.wrong(prepared.trials, made, doing)
+    else:
+        found = interpreted.wrong(prepared.trials, made, doing)
     said["judge"] = _since(started)
-    if wrong:
-        return {**said, "outcome": "wrong", "message": wrong}
+    if found:
+        return {**said, "outcome": "wrong", "message": _short(found)}
     return {**said, "outcome": "right"}
 
 
@@ -231,38 +227,11 @@ def code_of(error: MlagenError) -> str:
     """What refused: the class, with the code of a proof's error or what Python raised."""
     code, raised = _CODE.search(str(error)), _PYTHON.search(str(error))
     name = type(error).__name__
-    if isinstance(error, ProofError) and code:
+    if code:
         return f"{name} {code[1]}"
     if isinstance(error, TemplateError) and "assembler" in str(error):
         return f"{name} assembler"
-    return f"{name} {raised[1]}" if raised else name
-
-
-def _wrong(prepared: Prepared, artifact: Artifact) -> str:
-    """What the emulator, its sanitizer or an oracle holds against a kernel; nothing: it is right."""
-    for call, trial, oracles in prepared.trials:
-        (prepared.folder / "doing").write_text(f"run {call}")
-        bits: dict[str, bytes] = {}
-        for mode in ("latest", "earliest"):
-            where = f"{call}, mode {mode}"
-            try:
-                made, report = trial.run(artifact, EmulatedLauncher(mode=mode, threads=1))
-            except MlagenError as error:
-                return f"{where}: {type(error).__name__}: {_short(str(error))}"
-            outputs = made if isinstance(made, dict) else {"o": made}
-            for oracle in oracles:
-                found = compare(oracle, outputs[oracle.output])
-                if not found.passed:
-                    return (f"{where}: {found.failures} of {found.elements} elements are wrong by "
-                            f"the {found.oracle} oracle, {found.nans} of them NaN")  # fmt: skip
-            findings = findings_of(artifact, report)
-            if findings:
-                return f"{where}: sanitizer: {_short(findings[0].render())}"
-            for name, array in outputs.items():
-                raw = np.ascontiguousarray(array).tobytes()
-                if bits.setdefault(name, raw) != raw:
-                    return f"{where}: other bits than in mode latest"
-    return ""
+    return f"{name} {raised[1]}" if raised and not isinstance(error, ProofError) else name
 
 
 def _since(started: float) -> float:
@@ -271,7 +240,7 @@ def _since(started: float) -> float:
 
 def _short(text: str) -> str:
     text = " ".join(text.split()).replace(str(ROOT), ".")
-    return text if len(text) <= 300 else text[:297] + "..."
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
 def _where(error: Exception) -> str:

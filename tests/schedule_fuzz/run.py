@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "ptx")]
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 # The process that forks imports the same modules.
-os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])
 
 from corpus import CASES, Case, named  # noqa: E402
 from judge import attempt, draw, prepare  # noqa: E402
