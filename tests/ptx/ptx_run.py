@@ -111,13 +111,9 @@ class Block:
     def _advance(self, group: Any, end: int) -> bool:
         """One instruction of the threads of a group that are furthest behind."""
         pcs = self.pc[group]
-        waiting = np.array([int(t) in self.blocked for t in group]) if self.blocked else None
-        if waiting is not None:
-            for t in group[waiting]:
-                if self.blocked[int(t)]():
-                    del self.blocked[int(t)]
-            waiting = np.array([int(t) in self.blocked for t in group])
-            pcs = np.where(waiting, end, pcs)
+        waiting = self._waiting(group)
+        if waiting:
+            pcs[np.array(waiting) - group[0]] = end
         low = int(pcs.min())
         if low >= end:
             return False
@@ -133,6 +129,18 @@ class Block:
         if len(active):
             self.steps[low](instruction, active)
         return True
+
+    def _waiting(self, group: Any) -> list[int]:
+        """Threads of a group that go on waiting."""
+        if not self.blocked:
+            return []
+        first, last = int(group[0]), int(group[-1])
+        mine = [t for t in self.blocked if first <= t <= last]
+        over = {wait: wait() for wait in {self.blocked[t] for t in mine}}
+        for t in mine:
+            if over[self.blocked[t]]:
+                del self.blocked[t]
+        return [t for t in mine if t in self.blocked]
 
     # ---- operands -------------------------------------------------------------------------
 

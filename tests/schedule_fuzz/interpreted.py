@@ -173,8 +173,10 @@ def _merge(call: Call, config: MlaDecodeMergeConfig, knobs: dict[str, Any]) -> I
                 return f"rows {query}..{query + of - 1} of O are wrong"
             with np.errstate(divide="ignore"):
                 logs = np.log(total)
-            same = np.where(total > 0, np.abs(lse[at] - logs) <= 1e-5, np.isneginf(lse[at]))
-            if not same.all():
+            some = total > 0
+            if not (np.isneginf(lse[at]) == ~some).all() or not np.allclose(
+                lse[at][some], logs[some], rtol=0, atol=1e-5
+            ):
                 return f"LSEs {query}..{query + of - 1} are wrong"
         return ""
 

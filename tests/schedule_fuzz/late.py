@@ -12,6 +12,7 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ptx_run import GROUP, Block, Global  # noqa: E402
 from mlagen.audit.ptx.reader import parse  # noqa: E402
 from mlagen.audit.ptx.syntax import Instruction, Vector  # noqa: E402
 
-MODES = ("early", "late", "random")
+MODES = ("late", "random")
 TURN = 150  # instructions of a warpgroup's turn, at most
 STEPS = 2_000_000  # of a block, after which it is called endless
 
@@ -33,10 +34,15 @@ class Endless(Exception):
     """A block went on and on."""
 
 
+@cache
+def _entry(text: str) -> Any:
+    return parse(text).entries[0]
+
+
 def run_block(text: str, arguments: dict[str, Any], at: tuple[int, int], *, mode: str) -> None:
     """Runs one block of the text's kernel; arrays of `arguments` are read and written in place.
     AssertionError: a deadlock, an address out of bounds, a trap."""
-    entry = parse(text).entries[0]
+    entry = _entry(text)
     memory = Global()
     given = {
         name: memory.add(value) if isinstance(value, np.ndarray) else value
@@ -47,7 +53,7 @@ def run_block(text: str, arguments: dict[str, Any], at: tuple[int, int], *, mode
 
 
 class LateBlock(Block):
-    """`mode`: "early", as the plain interpreter; "late"; "random"."""
+    """`mode`: "early", as the plain interpreter; "late", the last warpgroup first; "random"."""
 
     def __init__(self, entry: Any, memory: Any, given: Any, at: Any, *, mode: str) -> None:
         super().__init__(entry, memory, given, at)
