@@ -31,6 +31,8 @@ from mlagen.dsl import ScheduleFunction
 from mlagen.errors import MlagenError, ProofError, TemplateError
 
 MEMORY = 8 << 30  # bytes of address space of one edit's process
+# Knobs that change what the kernel is called with: a case of its own where they differ.
+FIXED = ("grid", "arguments", "feed", "persistent")
 SHOWN = 300  # characters of a message
 _COMMENT = re.compile(r"\s*(;|//).*$", re.M)
 _PTX_COMMENT = re.compile(r"//.*$", re.M)  # where a semicolon ends a statement
@@ -70,7 +72,9 @@ def prepare(case: Case, folder: Path) -> Prepared:
     with _lines_of(function, executed):
         schedule = function.build(_problem(case, function), case.knobs)
     spoken = frozenset(operation.line for operation in _operations(schedule))
-    choices = {k: tuple(knob.choices) for k, knob in schedule.declared.items()}
+    choices = {
+        k: tuple(knob.choices) for k, knob in schedule.declared.items() if k not in FIXED
+    }
     made = _built(case, function, dict(case.knobs))
     found = Prepared(
         case, folder, source, frozenset(executed), spoken, choices, _digest(made), []
