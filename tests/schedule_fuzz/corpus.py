@@ -51,7 +51,9 @@ def climbing(*tiles: int) -> tuple[Call, ...]:
     return tuple(Call(tiles=n, missing=17 if n % 2 else 0) for n in tiles)
 
 
-def _shipped(name: str, function: str, problem: Mapping[str, Any], *calls: Call, **more: Any) -> Case:
+def _shipped(
+    name: str, function: str, problem: Mapping[str, Any], *calls: Call, **more: Any
+) -> Case:
     target = "sm_90a" if function.endswith("sm90") else "gfx950"
     return Case(name, target, ROOT / f"schedules/{function}.py", function, problem, calls, **more)
 

@@ -718,7 +718,6 @@ def edited(
     spoken: frozenset[int],
     knobs: Mapping[str, Any],
     choices: Mapping[str, Sequence[Any]],
-    kinds: Sequence[str] = (),
 ) -> Edited:
     """The schedule `name` of the source `text` after one to three random edits. `executed`: lines
     that the unedited schedule runs; `spoken`: those that record an operation; `choices`: of its knobs; `kinds`: only these."""
@@ -726,7 +725,7 @@ def edited(
     module = ast.parse(text)
     function = next(x for x in module.body if isinstance(x, ast.FunctionDef) and x.name == name)
     plan = Plan(module, function, executed, spoken, dict(knobs), choices, rng)
-    weights = {k: w for k, w in WEIGHTS[target].items() if not kinds or k in kinds}
+    weights = WEIGHTS[target]
     wanted = rng.choices((1, 2, 3), (75, 18, 7))[0]
     made: list[Edit] = []
     for _ in range(TRIES):

@@ -226,4 +226,3 @@ def _fold(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:
         return _held(compare(of, made["out"][None, :, None, None]) for of in expected)
 
     yield Trial(call, tuple((x, 0) for x in range(-(-m // 128))), arguments, judged)
-

@@ -33,6 +33,7 @@ from mlagen.errors import MlagenError, ProofError, TemplateError
 MEMORY = 8 << 30  # bytes of address space of one edit's process
 # Knobs that change what the kernel is called with: a case of its own where they differ.
 FIXED = ("grid", "arguments", "feed", "persistent")
+EXHAUSTED = 5  # draws for each edit that is wanted
 SHOWN = 300  # characters of a message
 _COMMENT = re.compile(r"\s*(;|//).*$", re.M)
 _PTX_COMMENT = re.compile(r"//.*$", re.M)  # where a semicolon ends a statement
@@ -41,8 +42,8 @@ _PYTHON = re.compile(r":\d+: (\w*Error|AssertionError|\w*Exception): ")
 
 
 @dataclasses.dataclass
-class Prepared:
-    """What the edits of a case share: its source, its unedited text, inputs and oracles."""
+class Surveyed:
+    """What the edits of a case start from."""
 
     case: Case
     folder: Path
@@ -50,17 +51,25 @@ class Prepared:
     executed: frozenset[int]
     spoken: frozenset[int]  # lines that recorded an operation
     choices: dict[str, tuple[Any, ...]]
+
+
+@dataclasses.dataclass
+class Prepared:
+    """What judging the edits of a case needs: its unedited text, inputs and oracles."""
+
+    base: Surveyed
     digest: str
     trials: list[Any]
 
 
+_surveyed: dict[str, Surveyed] = {}
 _prepared: dict[str, Prepared] = {}
 
 
-def prepare(case: Case, folder: Path) -> Prepared:
-    """Build the case as it is, once a process; `folder`: where edited files are written."""
-    if case.name in _prepared:
-        return _prepared[case.name]
+def survey(case: Case, folder: Path) -> Surveyed:
+    """Run the case's schedule as it is, once a process; `folder`: where edited files are written."""
+    if case.name in _surveyed:
+        return _surveyed[case.name]
     folder.mkdir(parents=True, exist_ok=True)
     for beside in case.path.parent.iterdir():
         link = folder / beside.name
@@ -72,20 +81,26 @@ def prepare(case: Case, folder: Path) -> Prepared:
     with _lines_of(function, executed):
         schedule = function.build(_problem(case, function), case.knobs)
     spoken = frozenset(operation.line for operation in _operations(schedule))
-    choices = {
-        k: tuple(knob.choices) for k, knob in schedule.declared.items() if k not in FIXED
-    }
+    choices = {k: tuple(knob.choices) for k, knob in schedule.declared.items() if k not in FIXED}
+    made = Surveyed(case, folder, source, frozenset(executed), spoken, choices)
+    _surveyed[case.name] = made
+    return made
+
+
+def prepare(case: Case, folder: Path) -> Prepared:
+    """Build the case as it is and make its inputs and oracles, once a process."""
+    if case.name in _prepared:
+        return _prepared[case.name]
+    base = survey(case, folder)
+    function = _function(case, folder, base.source)
     made = _built(case, function, dict(case.knobs))
-    found = Prepared(
-        case, folder, source, frozenset(executed), spoken, choices, _digest(made), []
-    )  # fmt: skip
     if isinstance(made, Artifact):
-        found.trials = emulated.trials(case, made)
+        trials: list[Any] = emulated.trials(case, made)
+        emulated.wrong(trials[:1], made, str)  # loads the emulator's compiled code
     else:
-        problem = _problem(case, function)
-        found.trials = interpreted.trials(case, problem, dict(case.knobs))
-    _prepared[case.name] = found
-    return found
+        trials = interpreted.trials(case, _problem(case, function), dict(case.knobs))
+    _prepared[case.name] = Prepared(base, _digest(made), trials)
+    return _prepared[case.name]
 
 
 def _operations(schedule: Any) -> list[Any]:
@@ -171,24 +186,37 @@ def _built(
 # ---- one edit ------------------------------------------------------------------------------------
 
 
-def draw(prepared: Prepared, seed: int, kinds: tuple[str, ...] = ()) -> Edited:
-    """The edit that a seed stands for."""
-    case = prepared.case
+def draw(base: Surveyed, seed: int) -> Edited:
+    """The edit that a seed stands for; -1: none."""
+    case = base.case
+    if seed < 0:
+        return Edited(base.source, dict(case.knobs), ())
     return edited(
-        prepared.source, case.function, f"{case.name}:{seed}", target=case.target,
-        executed=prepared.executed, spoken=prepared.spoken, knobs=case.knobs,
-        choices=prepared.choices, kinds=kinds,
+        base.source, case.function, f"{case.name}:{seed}", target=case.target,
+        executed=base.executed, spoken=base.spoken, knobs=case.knobs, choices=base.choices,
     )  # fmt: skip
 
 
-def attempt(case: Case, folder: Path, seed: int, kinds: tuple[str, ...] = ()) -> dict[str, Any]:
+def different(base: Surveyed, count: int) -> list[int]:
+    """The first seeds whose edits are `count` different ones, fewer where there are no more."""
+    seen: set[tuple[str, str]] = set()
+    seeds = []
+    for seed in range(EXHAUSTED * count):
+        change = draw(base, seed)
+        key = change.text, repr(sorted(change.knobs.items()))
+        if key not in seen and change.edits:
+            seen.add(key)
+            seeds.append(seed)
+        if len(seeds) == count:
+            break
+    return seeds
+
+
+def attempt(case: Case, folder: Path, seed: int) -> dict[str, Any]:
     """What becomes of edit `seed` of a case, as plain values. `seed` -1: the case as it is."""
     prepared = prepare(case, folder)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))
-    if seed < 0:
-        change = Edited(prepared.source, dict(case.knobs), ())
-    else:
-        change = draw(prepared, seed, kinds)
+    change = draw(prepared.base, seed)
     said: dict[str, Any] = {
         "case": case.name,
         "seed": seed,

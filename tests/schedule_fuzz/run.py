@@ -28,7 +28,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])
 
 from corpus import CASES, Case, named  # noqa: E402
-from judge import attempt, draw, prepare  # noqa: E402
+from judge import attempt, different, draw, prepare, survey  # noqa: E402
 from table import failures, summary, tables  # noqa: E402
 
 from mlagen.tune.sandbox import Died, Sandbox, TimedOut  # noqa: E402
@@ -38,13 +38,16 @@ TARGETS = ("gfx950", "sm_90a")
 
 
 def plan(counts: dict[str, int], cases: list[Case]) -> list[tuple[Case, int]]:
-    """Cases and seeds of a campaign of so many edits a target."""
+    """Cases and seeds of a campaign of so many edits a target, all of them different; -1 is the
+    unedited kernel."""
     found = []
     for target, count in counts.items():
         of = [case for case in cases if case.target == target]
         whole = sum(case.share for case in of)
         for case in of:
-            found += [(case, seed) for seed in range(-1, round(count * case.share / whole))]
+            with tempfile.TemporaryDirectory(prefix="mlagen-fuzz-") as folder:
+                seeds = different(survey(case, Path(folder)), round(count * case.share / whole))
+            found += [(case, seed) for seed in [-1, *seeds]]
     return found
 
 
@@ -85,7 +88,7 @@ def one(sandbox: Sandbox, case: Case, folder: Path, seed: int) -> dict[str, Any]
     except Exception as error:  # of the judge too: nothing of a campaign is lost by one edit
         doing = (folder / "doing").read_text() if (folder / "doing").exists() else ""
         outcome = "hang" if isinstance(error, TimedOut) else "died"
-        change = draw(prepare(case, folder), seed)
+        change = draw(survey(case, folder), seed)
         return {
             "case": case.name, "seed": seed, "kind": change.kind, "outcome": outcome,
             "edits": [f"{e.kind}: {e.text}" for e in change.edits],
@@ -117,20 +120,19 @@ def main() -> int:
         name, _, seed = given.one.partition(":")
         with tempfile.TemporaryDirectory(prefix="mlagen-fuzz-") as folder:
             case = named(name)
-            if given.show and int(seed) >= 0:
-                print(draw(prepare(case, Path(folder)), int(seed)).text)
+            if given.show:
+                print(draw(survey(case, Path(folder)), int(seed)).text)
             print(json.dumps(attempt(case, Path(folder), int(seed)), indent=2))
         return 0
     if not given.report:
         counts = {t: int(c) for t, c in (x.split("=") for x in given.edits)}
         cases = [named(name) for name in given.case] or list(CASES)
         index, of = (int(x) for x in given.share.split("/"))
-        started, before = time.monotonic(), time.process_time()
+        started = time.monotonic()
         tried = campaign(plan(counts, cases), given.output, share=(index, of),
                          seconds=given.seconds)  # fmt: skip
         minutes = (time.monotonic() - started) / 60
         print(f"{tried} edits in {minutes:.1f} minutes, {tried / max(minutes, 1e-9):.0f} a minute")
-        del before
     found = results(given.output)
     print(tables(found))
     print(summary(found))
