@@ -55,7 +55,7 @@ def _trial(artifact: Artifact, call: Call, early: bool) -> Trial:
 
 
 def wrong(found: list[Trial], artifact: Artifact, doing: Callable[[str], None]) -> str:
-    """What the emulator, its sanitizer or an oracle holds against a kernel; nothing: it is right."""
+    """What emulator, sanitizer or oracle hold against a kernel; nothing: it is right."""
     for trial in found:
         bits: dict[str, bytes] = {}
         for mode in ("latest", "earliest")[: 1 + trial.early]:

@@ -67,7 +67,7 @@ _prepared: dict[str, Prepared] = {}
 
 
 def survey(case: Case, folder: Path) -> Surveyed:
-    """Run the case's schedule as it is, once a process; `folder`: where edited files are written."""
+    """Run the schedule as it is, once a process; `folder`: where edited files are written."""
     if case.name in _surveyed:
         return _surveyed[case.name]
     folder.mkdir(parents=True, exist_ok=True)
@@ -147,11 +147,15 @@ def _lines_of(function: ScheduleFunction, executed: set[int]) -> Iterator[None]:
 
 def _digest(made: Artifact | str) -> str:
     """Of what is executed of a kernel's text: without comments, names of files and versions."""
-    if isinstance(made, Artifact):
-        bare = _COMMENT.sub("", made.text)
-    else:
-        bare = _PTX_COMMENT.sub("", made)
-    lines = "\n".join(x for x in bare.splitlines() if x.strip())
+    return (
+        _digest_of(made.text, _COMMENT)
+        if isinstance(made, Artifact)
+        else _digest_of(made, _PTX_COMMENT)
+    )
+
+
+def _digest_of(text: str, comment: re.Pattern[str]) -> str:
+    lines = "\n".join(x for x in comment.sub("", text).splitlines() if x.strip())
     return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
@@ -174,8 +178,7 @@ def _built(
     assemble = module.assemble  # type: ignore[attr-defined]
 
     def asked(text: str, **named: Any) -> bytes:
-        lines = "\n".join(x for x in _COMMENT.sub("", text).splitlines() if x.strip())
-        if hashlib.sha256(lines.encode()).hexdigest()[:16] == digest:
+        if _digest_of(text, _COMMENT) == digest:
             raise _Unchanged
         return assemble(text, **named)  # type: ignore[no-any-return]
 

@@ -20,10 +20,10 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "ptx"))
 
-from ptx_run import GROUP, Block, Global  # noqa: E402
+from ptx_run import GROUP, Block, Global
 
-from mlagen.audit.ptx.reader import parse  # noqa: E402
-from mlagen.audit.ptx.syntax import Instruction, Vector  # noqa: E402
+from mlagen.audit.ptx.reader import parse
+from mlagen.audit.ptx.syntax import Instruction, Vector
 
 MODES = ("late", "random")
 TURN = 150  # instructions of a warpgroup's turn, at most

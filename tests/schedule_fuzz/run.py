@@ -1,8 +1,8 @@
-"""The fuzzer of schedules as a command: random edits, what refused them, whether survivors are right.
+"""The fuzzer of schedules as a command: random edits, who refused them, who is right.
 
-    python tests/schedule_fuzz/run.py -o out/fuzz --edits gfx950=3000 --edits sm_90a=1000 --share 0/2
-    python tests/schedule_fuzz/run.py -o out/fuzz --report            # the table of all shares
-    python tests/schedule_fuzz/run.py --one mha_prefill_v2:17 --show  # one edit again, with its text
+    run.py -o out/fuzz --edits gfx950=3000 --edits sm_90a=1000 --share 0/2
+    run.py -o out/fuzz --report            # the tables of all shares
+    run.py --one mha_prefill_v2:17 --show  # one edit again, with its text
 
 Results are lines of JSON, one file a share; what is there is not done again. Exit code 4: an edit
 was proved and is wrong, did not end, or raised what is no error of mlagen's.
@@ -31,7 +31,7 @@ from corpus import CASES, Case, named  # noqa: E402
 from judge import attempt, different, draw, prepare, survey  # noqa: E402
 from table import failures, summary, tables  # noqa: E402
 
-from mlagen.tune.sandbox import Died, Sandbox, TimedOut  # noqa: E402
+from mlagen.tune.sandbox import Sandbox, TimedOut  # noqa: E402
 
 LIMIT = 90.0  # seconds of one edit, building and judging
 TARGETS = ("gfx950", "sm_90a")

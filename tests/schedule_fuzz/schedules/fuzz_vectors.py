@@ -76,7 +76,7 @@ class VectorTrial:
     def sizes(self):
         return {"tiles": len(self.inputs.x) // TILE}
 
-    numbers = {}
+    numbers = ()
 
     def oracles(self):
         """In fp64, and rounded once."""
