@@ -7,6 +7,7 @@ import numpy as np
 from mlagen.dsl import (
     Access,
     Operation,
+    PlainOrder,
     RingTile,
     Signature,
     Subtiled,
@@ -72,6 +73,12 @@ class Gfx950Rows:
             ),
             grid=(("m", ROWS),),
             block=(64 * WAVES, 1, 1),
+        )
+        s.plain = PlainOrder(
+            before=("setup", "begin"),
+            tile=("copy X", "read X", "fold"),
+            after=("store",),
+            share={"copy X": ("lower", range(WAVES // 2))},
         )
         bind(self.ring, self.move)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlagen.dsl import Operation, Signature, record
+from mlagen.dsl import Operation, PlainOrder, Signature, record
 from mlagen.dsl.signature import pack
 from mlagen.problem import Expected
 from mlagen.problem.fields import from_fields
@@ -44,6 +44,7 @@ class Adder:
         s.signature = Signature(
             pack(*pointers, ("n", "u32", "value")), grid=(("one", 1),), block=(THREADS, 1, 1)
         )
+        s.plain = PlainOrder(before=("setup",), tile=("load", "store"), after=())
 
     def setup(self):
         return self.operation("setup", None)
