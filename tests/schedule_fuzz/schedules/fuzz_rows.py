@@ -7,6 +7,7 @@ import numpy as np
 from mlagen.dsl import (
     Access,
     Operation,
+    PipelineOrder,
     PlainOrder,
     RingTile,
     Signature,
@@ -14,6 +15,7 @@ from mlagen.dsl import (
     Value,
     Xor,
     bind,
+    by,
     record,
 )
 from mlagen.dsl.signature import TensorMap, pack
@@ -135,6 +137,11 @@ class HopperRows:
             ),
             grid=(("m", BOX_ROWS),),
             block=(32 * folders.warps.stop, 1, 1),
+        )
+        s.plain = PipelineOrder(
+            before=(*by(producer.name, "place"), *by(folders.name, "place", "begin")),
+            tiles=(*by(producer.name, "copy feed"), *by(folders.name, "fold", "release feed")),
+            after=by(folders.name, "store"),
         )
         bind(self.feed, self.move)
 
