@@ -18,8 +18,8 @@ MLA prefill has three more: `half`, standard normal numbers times 0.5; `peaked`,
 that few keys matter; `constant`, one key repeated, so that O is a mean.
 
 Partial results of split MLA prefill work (`mla_reduce_inputs`) have the first four kinds, of their
-LSEs, and two more: `unseen`, partials that saw no key, of some lines all; `far`, weights over the
-whole range of exponents.
+LSEs, and three more: `unseen`, partials that saw no key, of some lines all; `far`, weights over the
+whole range of exponents; `every_partial`, each weighs more, or less, than all before it together.
 
 MLA decode has the first four kinds; its latent rows are normalised, its sinks have small latents,
 and its rotary columns turn with the position.

@@ -15,6 +15,7 @@ from mlagen.problem import MlaReduceConfig, MlaReduceInputs
 from mlagen.problem.mla_prefill_plan import WorkPlan, plan_work
 from mlagen.testdata.common import STEP, Array, each_of, require_kind
 
+JUMP = 100.0  # natural units between two partials' LSEs; fp32 ends at e^88.7
 SPARE = 2  # partial tiles that no group takes
 
 
@@ -133,6 +134,17 @@ def _far(rng: np.random.Generator, shape: tuple[int, int, int]) -> Array:
     return rng.normal(0.0, 80.0, shape)
 
 
+def _every_partial(rng: np.random.Generator, shape: tuple[int, int, int]) -> Array:
+    """In lines of every third row each partial weighs more than all before it, by more than fp32
+    holds: a maximum that overlooks it overflows. In those of the next each weighs less, as much; in
+    the others all weigh alike."""
+    lse = rng.normal(0.0, 1.0, shape)
+    step = JUMP * np.arange(shape[0])[:, None, None]
+    lse[:, 0::3] += step
+    lse[:, 1::3] -= step
+    return lse
+
+
 MLA_REDUCE_KINDS: dict[
     str, Callable[[np.random.Generator, tuple[int, int, int]], npt.NDArray[np.float64]]
 ] = {
@@ -142,4 +154,5 @@ MLA_REDUCE_KINDS: dict[
     "falling": _stairs(-1.0),
     "unseen": _unseen,
     "far": _far,
+    "every_partial": _every_partial,
 }

@@ -85,7 +85,9 @@ class MlaReduceKind:
         """A group for every number of partials that the text tells apart, on each kind of data."""
         counts = tuple(tile_counts(artifact.manifest))
         shape = {"partials": counts, "seq_len": ROWS}
-        return Covering(tuple(Call(data, shape) for data in ("realistic", "late_max", "unseen")))
+        return Covering(
+            tuple(Call(data, shape) for data in ("realistic", "every_partial", "unseen"))
+        )
 
 
 register(MlaReduceConfig, MlaReduceKind())

@@ -106,8 +106,9 @@ def _candidates(config: PrefillConfig, count: int, part: int) -> Iterator[Place]
         return
     # The last row alone sees the last tile: as many tiles as can be are cut for the first wave.
     yield Place(rows, max(0, block * (count - 1) + 1 - q_tile), keys)
-    # The last rows see it as the diagonal cuts it. Its start is odd where the other is even.
-    yield Place(rows, max(count and 1, block * count - q_tile), keys)
+    # The last rows see it as the diagonal cuts it, from an even position and from an odd one.
+    for start in (block * count - q_tile, block * count - q_tile - 1):
+        yield Place(rows, max(count and 1, start), keys)
     if isinstance(mask, SlidingWindowCausal):
         # Far from position 0, where the window's start cuts: at several places of a tile.
         for offset in (0, block // 2 + 1):
