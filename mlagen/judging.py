@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mlagen.timing.ladder import Ladder
 
 Group = tuple[int, int, int]
+_RECORDED = 4_000_000  # wave-instructions of a workgroup
 _SAMPLE = 3  # workgroups of a grid that are simulated unless the caller names some
 
 
@@ -35,11 +36,22 @@ def spread(grid: Group, count: int = _SAMPLE) -> list[Group]:
 
 
 def job_of_launch(
-    path: str, launch_path: str, *, groups: Sequence[Group], kernel: str | None, tiles: int | None
+    path: str,
+    launch_path: str,
+    *,
+    groups: Sequence[Group],
+    kernel: str | None,
+    tiles: int | None,
+    allow_outside: bool = False,
+    max_memory: int | None = None,
+    max_instructions: int | None = None,
 ) -> Job:
-    """A job from a code object and a launch file (docs/emulate.md)."""
+    """A job from a code object and a launch file (docs/emulate.md), with `run_launch`'s limits.
+
+    A recording takes some 100 bytes an instruction, so `max_instructions` has a default here.
+    """
     from mlagen.binary import load_code_object
-    from mlagen.emulator.launching import read_launch_file, run_launch
+    from mlagen.emulator.launching import MAX_MEMORY, read_launch_file, run_launch
     from mlagen.timing import Job
 
     try:
@@ -52,7 +64,16 @@ def job_of_launch(
     if kernel is not None:
         launch = _with_kernel(launch, kernel)
     chosen = list(groups) or launch.workgroups or spread(launch.grid)
-    run = run_launch(code, launch, sanitize=False, workgroups=chosen, record=True)
+    run = run_launch(
+        code,
+        launch,
+        sanitize=False,
+        workgroups=chosen,
+        record=True,
+        allow_outside=allow_outside,
+        max_memory=max_memory or MAX_MEMORY,
+        max_instructions=max_instructions or _RECORDED,
+    )
     return Job(
         run.kernel,
         run.result.streams,

@@ -15,11 +15,13 @@ os.environ["MLAGEN_TUNING"] = f"{tempfile.gettempdir()}/mlagen-tests-{os.getpid(
 
 import pytest
 from small_kernel import make
+from sources import sources
 
 from mlagen.artifact import Artifact
 
 # The cases of these files are many, and each builds or interprets a large kernel: of each test one
-# of so many is run, at least one, always the same ones. All are run where MLAGEN_ACCEPTANCE is set.
+# of so many is run, at least one: others when the sources have changed, so that all have their
+# turn. All are run where MLAGEN_ACCEPTANCE is set.
 SAMPLED = {
     "test_mla_prefill_v2.py": 40,
     "test_mla_prefill_pages.py": 40,
@@ -50,9 +52,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name in SAMPLED:
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    salt = sources("mlagen", "schedules", "templates")
     for cases in tests.values():
         one_of = SAMPLED[cases[0].path.name]
-        drawn = sorted(cases, key=lambda case: zlib.crc32(case.nodeid.encode()))
+        drawn = sorted(cases, key=lambda case: zlib.crc32(f"{salt} {case.nodeid}".encode()))
         for case in drawn[math.ceil(len(cases) / one_of) :]:
             reason = f"one of {one_of} cases is run; MLAGEN_ACCEPTANCE=1 runs all of them"
             case.add_marker(pytest.mark.skip(reason=reason))

@@ -18,6 +18,7 @@ from mlagen.dsl import (
     Access,
     Binding,
     Operation,
+    PlainOrder,
     Regs,
     Ring,
     Signature,
@@ -41,6 +42,7 @@ STEP = 16
 WAVES_M, WAVES_N = 2, 4
 WAVES = WAVES_M * WAVES_N
 THREADS = 64 * WAVES
+WIDTHS = ("wide", "narrow")  # of stores: one that skips itself by N, or the other
 
 SWIZZLES = {
     # Address bits 8..10 are the row's bits 1..3 in rows of 128 bytes: XORed into the 16-byte column
@@ -114,6 +116,11 @@ class Gemm:
         self._lane_addresses(s)
         self._scalars(s)
         s.signature = signature(k)
+        s.plain = PlainOrder(
+            before=("setup",),
+            tile=("copy A0", "copy A1", "copy B", "read B", "read A0", "mma0", "read A1", "mma1"),
+            after=tuple(f"store_{width}_{k.output_dtype}" for width in WIDTHS),
+        )
         for ring in self.rings.values():
             bind(ring, self._mover(ring))
 
@@ -204,7 +211,7 @@ class Gemm:
     def store(self) -> None:
         """C to memory: 16 bytes a lane where N allows, one element a lane where it does not. Rows
         beyond M and columns beyond N are dropped by the range check."""
-        for width in ("wide", "narrow"):
+        for width in WIDTHS:
             self._record(
                 f"store_{width}_{self.k.output_dtype}",
                 guarded=True,

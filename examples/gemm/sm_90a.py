@@ -13,6 +13,7 @@ from gemm.problem import GemmConfig
 from mlagen.dsl import (
     Access,
     Operation,
+    PipelineOrder,
     PipelineSpace,
     RingTile,
     Signature,
@@ -20,6 +21,7 @@ from mlagen.dsl import (
     Value,
     WarpRole,
     bind,
+    by,
     record,
 )
 from mlagen.dsl.signature import TensorMap, pack
@@ -73,6 +75,13 @@ class PipelinedGemm:
             ),
             grid=(("n", k.n_tile), ("m", k.m_tile)),
             block=(32 * math.warps.stop, 1, 1),
+        )
+        # Without overlap: a tile is fetched, multiplied and given back.
+        who, does = producer.name, math.name
+        s.plain = PipelineOrder(
+            before=(*by(who, "place"), *by(does, "place")),
+            tiles=(*by(who, "copy feed"), *by(does, "mma", "release feed")),
+            after=by(does, "store"),
         )
         bind(self.feed, self._mover)
 

@@ -16,6 +16,7 @@ import msgspec
 
 from mlagen.artifact.manifest import SCHEMA, Artifact, Manifest, sha256
 from mlagen.errors import BinaryError, ConfigError, MissingError
+from mlagen.untrusted import decode_json
 
 CODE, TEXT, MANIFEST = "kernel.co", "kernel.s", "manifest.json"
 CUBIN, PTX = "kernel.cubin", "kernel.ptx"
@@ -48,18 +49,20 @@ def encode_manifest(manifest: Manifest) -> bytes:
 def decode_manifest(data: bytes, *, name: str = MANIFEST) -> Manifest:
     """Reads `manifest.json`; refuses another schema, a wrong field and any alteration."""
     try:
-        schema = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get("schema")
-        found = None if schema is None else msgspec.json.decode(schema)
+        schema = decode_json(data, dict[str, msgspec.Raw]).get("schema")
+        found = None if schema is None else decode_json(schema)
         if found != SCHEMA:
-            raise BinaryError(f"{name}: schema {found!r}; this version reads {SCHEMA!r}")
-        stored = msgspec.json.decode(data, type=_Stored)
-    except msgspec.MsgspecError as error:
+            raise BinaryError(f"{name}: schema {found!r:.80}; this version reads {SCHEMA!r}")
+        stored = decode_json(data, _Stored)
+        fields = {field: getattr(stored, field) for field in Manifest.__struct_fields__}
+        manifest = Manifest(**fields)
+        seal = _seal(manifest)
+    except (ValueError, RecursionError) as error:
+        told = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise BinaryError(
-            f"{name}: not a manifest: {error}", hint="build the kernel again"
-        ) from error
-    fields = {field: getattr(stored, field) for field in Manifest.__struct_fields__}
-    manifest = Manifest(**fields)
-    if stored.manifest_sha256 != _seal(manifest):
+            f"{name}: not a manifest: {told}", hint="build the kernel again"
+        ) from None
+    if stored.manifest_sha256 != seal:
         raise BinaryError(
             f"{name}: altered since it was written (its digest does not fit its content)",
             hint="build the kernel again; a manifest is not edited by hand",
@@ -142,7 +145,10 @@ def read_artifact(path: Path | str) -> Artifact:
     text = _read(directory, text_name)
     _check(directory / code_name, code, manifest.code_sha256)
     _check(directory / text_name, text, manifest.text_sha256)
-    return Artifact(manifest=manifest, code=code, text=text.decode())
+    try:
+        return Artifact(manifest=manifest, code=code, text=text.decode())
+    except UnicodeDecodeError as error:
+        raise BinaryError(f"{directory / text_name}: byte {error.start} is no UTF-8") from None
 
 
 def is_artifact(path: Path | str) -> bool:

@@ -1,6 +1,7 @@
 """The manifest: everything needed to launch a code object and to trace it back to its schedule.
 
-Values only. Sizes are bytes and registers are counted per lane unless a name says otherwise.
+Values only. Sizes are bytes and registers are counted per lane unless a name says otherwise. What
+is read is held to what a kernel can have: a manifest may be a stranger's.
 """
 
 from __future__ import annotations
@@ -8,17 +9,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from mlagen.artifact.maps import KernelMap
+from mlagen.artifact.maps import Bytes, Count, KernelMap
 from mlagen.errors import ConfigError
 
 SCHEMA = "mlagen.manifest/2"
 
 Knob = int | float | str | bool
 
+
+Extent = Annotated[int, msgspec.Meta(ge=1, le=1024)]  # threads of a block along a dimension
+Line = Annotated[int, msgspec.Meta(ge=0, le=1 << 30)]
+Argument = Annotated[int, msgspec.Meta(ge=0, le=1 << 16)]  # bytes of a kernel-argument segment
+Positive = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
+Memory = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 
 # Element types of tensors that cross a launch, and their bytes.
 DTYPE_BYTES = {
@@ -108,12 +115,12 @@ class Arg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     """
 
     name: str
-    offset: int
-    size: int
+    offset: Argument
+    size: Argument
     kind: Literal["pointer", "u32", "i32", "f32", "tensor_map"]
     access: Literal["read", "write", "value"]
     dtype: str = ""  # of a pointer's tensor, of DTYPE_BYTES; "": not checked by the launcher
-    align: int = 1  # bytes that a pointer must be a multiple of
+    align: Positive = 1  # bytes that a pointer must be a multiple of
     tensor_map: TensorMapSpec | None = None
 
     def __post_init__(self) -> None:
@@ -139,7 +146,7 @@ class GridDim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One grid dimension: `ceil(sizes[size] / tile)` workgroups."""
 
     size: str
-    tile: int = 1
+    tile: Positive = 1
 
     def blocks(self, sizes: Mapping[str, int]) -> int:
         """Workgroups along this dimension for run-time `sizes`."""
@@ -157,13 +164,13 @@ class GridDim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SourceLine(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Where one line of the `.s` came from. Lines are 1-based; 0 means "not from there"."""
 
-    asm_line: int
+    asm_line: Line
     section: str  # "prologue", "loop", "drain odd"
     cluster: str  # "B"; "" outside clusters
     role: str  # "lower", "upper", "all"
     template: str  # "mha/qk.s.j2"
-    template_line: int
-    schedule_line: int  # in Manifest.schedule_file
+    template_line: Line
+    schedule_line: Line  # in Manifest.schedule_file
     operation: str = ""  # as the schedule says it: "read(V, i-1)"
     needed: str = ""  # of a wait placed by hand: the counts that the accesses need, or "none"
 
@@ -175,13 +182,13 @@ class Resources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared memory that the launcher asks for.
     """
 
-    vgprs: int
-    agprs: int
-    sgprs: int
-    lds_bytes: int
-    scratch_bytes: int
-    vgpr_spills: int
-    sgpr_spills: int
+    vgprs: Count
+    agprs: Count
+    sgprs: Count
+    lds_bytes: Bytes
+    scratch_bytes: Memory
+    vgpr_spills: Memory
+    sgpr_spills: Memory
 
 
 class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -205,8 +212,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schedule_file: str
     knobs: dict[str, Knob]
     args: tuple[Arg, ...]
-    kernarg_bytes: int
-    block: tuple[int, int, int]
+    kernarg_bytes: Argument
+    block: tuple[Extent, Extent, Extent]
     grid: tuple[GridDim, ...]
     resources: Resources
     proof: Proof

@@ -1,13 +1,17 @@
 """What the generator knows of a kernel's inside, by name: roles, registers, memory, hand-offs.
 
-Launching needs none of it; it is there for people who look into an artifact. Sizes are bytes.
+Launching needs none of it; it is there for people who look into an artifact. Sizes are bytes. A
+manifest may be a stranger's: numbers are held to what a kernel can have when one is read.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=-1, le=1 << 16)]  # of waves, registers, slots, barriers
+Bytes = Annotated[int, msgspec.Meta(ge=-1, le=1 << 30)]  # of a memory of a workgroup, or cycles
 
 
 class RoleMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -15,11 +19,11 @@ class RoleMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     `registers`: of a thread of this role, 0 where all have the same. `threads`: that run it."""
 
     name: str
-    first: int
-    last: int
-    stagger: int = 0
-    registers: int = 0
-    threads: int = 0
+    first: Count
+    last: Count
+    stagger: Count = 0
+    registers: Count = 0
+    threads: Count = 0
 
 
 class RegisterMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -29,8 +33,8 @@ class RegisterMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     name: str
     file: str
-    count: int
-    first: int = -1
+    count: Count
+    first: Count = -1
     bank: str = ""
     block: str = ""
     comment: str = ""
@@ -44,13 +48,13 @@ class MemoryMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     name: str
     kind: Literal["ring", "tile", "buffer", "message"]
-    base: int
-    slots: int
-    slot_bytes: int
+    base: Bytes
+    slots: Count
+    slot_bytes: Bytes
     layout: str = ""
     comment: str = ""
-    cycles: int = 0
-    ideal: int = 0
+    cycles: Bytes = 0
+    ideal: Bytes = 0
 
 
 class HandoffMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -63,13 +67,13 @@ class HandoffMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     name: str
     producer: str
     consumers: tuple[str, ...]
-    depth: int
-    bytes: int
+    depth: Count
+    bytes: Bytes
     areas: tuple[str, ...] = ()
-    full: int = -1
-    empty: int = -1
-    named: int = -1
-    releases: int = 0
+    full: Bytes = -1
+    empty: Bytes = -1
+    named: Count = -1
+    releases: Count = 0
     resident: bool = False
 
 

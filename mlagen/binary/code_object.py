@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -11,10 +12,13 @@ from mlagen.binary.elf import DESCRIPTOR_BYTES, ElfImage, read_elf
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.lines import read_line_table
 from mlagen.binary.metadata import KernelInfo, read_metadata
-from mlagen.errors import BinaryError
+from mlagen.errors import BinaryError, UnsupportedError
 from mlagen.targets import GFX950
 
 _ENDS = ("s_endpgm", "s_branch")  # nothing falls through these
+_MOST_INSTRUCTIONS = 1 << 16  # of a kernel; AITER's largest has 32,899
+_SHARED = 2  # times .text that all kernels together may hold: one may lie in another
+_NAMED = 16  # kernels that a message lists
 _INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_join", "s_cbranch_g_fork")
 
 
@@ -22,13 +26,15 @@ _INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_join", "s_c
 class KernelCode:
     """One kernel: descriptor, metadata (None without a note) and machine code.
 
-    `text_offset`: of the entry within .text, in bytes. Instruction offsets count from the entry.
+    `text_offset`: of the entry within .text, in bytes. Instruction offsets count from the entry,
+    which has `address` in the ELF file: what disassemblers print.
     """
 
     name: str
     descriptor: Descriptor
     info: KernelInfo | None
     text_offset: int
+    address: int
     code: bytes
 
     @cached_property
@@ -36,7 +42,8 @@ class KernelCode:
         """The instructions that can be reached from the entry, by offset.
 
         Bytes that no path reaches (padding, data) are not decoded. BinaryError when a reachable
-        word is no gfx950 instruction, or control leaves the kernel's bytes.
+        word is no gfx950 instruction, or control leaves the kernel's bytes; UnsupportedError for
+        more instructions than the checkers take apart in reasonable time.
         """
         found: dict[int, Instruction] = {}
         work = [0]
@@ -55,6 +62,11 @@ class KernelCode:
                         f"kernel {self.name}, byte {offset:#x}: {why.message}"
                     ) from None
                 found[offset] = ins
+                if len(found) > _MOST_INSTRUCTIONS:
+                    raise UnsupportedError(
+                        f"kernel {self.name} has over {_MOST_INSTRUCTIONS} instructions, the most "
+                        "that are taken apart"
+                    )
                 target = ins.branch_target
                 if target is not None:
                     work.append(target)
@@ -88,15 +100,18 @@ class CodeObject:
             if len(self.kernels) == 1:
                 return next(iter(self.kernels.values()))
             raise BinaryError(
-                f"the code object has {len(self.kernels)} kernels; name one of: "
-                + ", ".join(sorted(self.kernels))
+                f"the code object has {len(self.kernels)} kernels; name one of: {self._names()}"
             )
         if name not in self.kernels:
             raise BinaryError(
-                f"the code object has no kernel {name}",
-                hint="it has: " + ", ".join(sorted(self.kernels)),
+                f"the code object has no kernel {name}", hint=f"it has: {self._names()}"
             )
         return self.kernels[name]
+
+    def _names(self) -> str:
+        names = sorted(self.kernels)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return ", ".join(names[:_NAMED]) + more
 
     def line_of(self, kernel: KernelCode, pc: int) -> int | None:
         """Line of the assembly source for a byte offset from the kernel's entry."""
@@ -111,28 +126,38 @@ def load_code_object(data: bytes) -> CodeObject:
     """
     image = read_elf(data)
     infos = {info.symbol: info for info in read_metadata(image.metadata)}
-    kernels: dict[str, KernelCode] = {}
-    for symbol in image.symbols:
-        if not symbol.name.endswith(".kd") or symbol.size not in (0, DESCRIPTOR_BYTES):
+    found: dict[str, tuple[Descriptor, KernelInfo | None, int]] = {}
+    for symbol in image.kernels:
+        if symbol.size not in (0, DESCRIPTOR_BYTES):
             continue
         name = symbol.name.removesuffix(".kd")
         raw = image.read(symbol.address, DESCRIPTOR_BYTES, f"the descriptor of kernel {name}")
         descriptor = read_descriptor(raw, name)
         _check_limits(name, descriptor)
         entry = symbol.address + descriptor.entry_offset - image.text_address
-        kernels[name] = KernelCode(
-            name=name,
-            descriptor=descriptor,
-            info=infos.get(symbol.name),
-            text_offset=entry,
-            code=_code_of(image, name, entry),
-        )
-    if not kernels:
+        if not 0 <= entry < len(image.text) or entry % 4:
+            raise BinaryError(
+                f"the entry of kernel {name} lies outside .text, at offset {entry:#x}"
+            )
+        found[name] = descriptor, infos.get(symbol.name), entry
+    if not found:
         raise BinaryError(
             "the code object has no kernel: no symbol ends in .kd",
             hint="a kernel needs an .amdhsa_kernel block and a global symbol",
         )
-    return CodeObject("gfx950", kernels, read_line_table(data, image.text_address))
+    ends = _ends(image, [entry for _, _, entry in found.values()])
+    kernels = {
+        name: KernelCode(
+            name=name,
+            descriptor=descriptor,
+            info=info,
+            text_offset=entry,
+            address=image.text_address + entry,
+            code=image.text[entry : ends[entry]],
+        )
+        for name, (descriptor, info, entry) in found.items()
+    }
+    return CodeObject("gfx950", kernels, read_line_table(image))
 
 
 def _check_limits(name: str, descriptor: Descriptor) -> None:
@@ -148,14 +173,25 @@ def _check_limits(name: str, descriptor: Descriptor) -> None:
         )
 
 
-def _code_of(image: ElfImage, name: str, entry: int) -> bytes:
-    """The kernel's bytes: its symbol's size, or up to the next function, or to the end of .text."""
-    if not 0 <= entry < len(image.text) or entry % 4:
-        raise BinaryError(f"the entry of kernel {name} lies outside .text, at offset {entry:#x}")
-    functions = [s for s in image.symbols if s.kind == "STT_FUNC"]
-    for symbol in functions:
-        if symbol.address - image.text_address == entry and symbol.size:
-            return image.text[entry : entry + symbol.size]
-    later = [s.address - image.text_address for s in functions]
-    end = min((start for start in later if start > entry), default=len(image.text))
-    return image.text[entry:end]
+def _ends(image: ElfImage, entries: list[int]) -> dict[int, int]:
+    """Where the kernel at each entry ends: by its symbol's size, or at what starts next.
+
+    Kernels may share some code, but reading all of them is little more work than reading .text.
+    """
+    functions = {
+        address - image.text_address: size
+        for address, size in image.functions.items()
+        if 0 <= address - image.text_address < len(image.text)
+    }
+    starts = sorted({*functions, *entries, len(image.text)})
+    ends = {}
+    for entry in entries:
+        size = functions.get(entry, 0)
+        ends[entry] = entry + size if size else starts[bisect_right(starts, entry)]
+    held = sum(ends[entry] - entry for entry in entries)
+    if held > _SHARED * len(image.text):
+        raise BinaryError(
+            f"the code object is damaged: its {len(entries)} kernels hold {held} bytes of code "
+            f"together, .text has {len(image.text)}, so they overlap"
+        )
+    return ends

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
 
 from mlagen.binary.instruction import Instruction
+from mlagen.errors import UnsupportedError
+
+_DEEPEST = 16  # loops around one another
 
 _ENDS = ("s_endpgm", "s_branch")
 _INDIRECT = ("s_setpc_b64", "s_swappc_b64", "s_call_b64", "s_cbranch_join", "s_cbranch_g_fork")
@@ -78,12 +82,18 @@ class Flow:
     @cached_property
     def loops(self) -> tuple[CodeLoop, ...]:
         """All loops, outer ones first: cycles of the graph, then the cycles that remain inside each
-        when the jumps back to its head are taken away. Also finds loops with several entries."""
+        when the jumps back to its head are taken away. Also finds loops with several entries.
+        UnsupportedError where they are nested deeper than any written code."""
         found: list[CodeLoop] = []
-        work: list[tuple[frozenset[int], int | None]] = [(frozenset(self.order), None)]
+        work: deque[tuple[frozenset[int], int | None, int]] = deque()
+        work.append((frozenset(self.order), None, 0))
         cut: set[int] = set()  # heads whose incoming edges are taken away
         while work:
-            inside, parent = work.pop(0)
+            inside, parent, depth = work.popleft()
+            if depth > _DEEPEST:  # each level is another pass over the code
+                raise UnsupportedError(
+                    f"the code's loops are nested over {_DEEPEST} deep: it is not taken apart"
+                )
             for body in self._cycles(inside, cut):
                 outside = [
                     block
@@ -93,7 +103,7 @@ class Flow:
                 head = outside[0]
                 found.append(CodeLoop(head, body, parent, tuple(outside)))
                 cut.add(head)
-                work.append((body, len(found) - 1))
+                work.append((body, len(found) - 1, depth + 1))
         return tuple(found)
 
     def _cycles(self, inside: frozenset[int], cut: set[int]) -> list[frozenset[int]]:
@@ -101,6 +111,7 @@ class Flow:
         number: dict[int, int] = {}
         low: dict[int, int] = {}
         stack: list[int] = []
+        held: set[int] = set()  # what the stack holds
         found = []
 
         def after(block: int) -> list[int]:
@@ -112,6 +123,7 @@ class Flow:
             work = [(start, iter(after(start)))]
             number[start] = low[start] = len(number)
             stack.append(start)
+            held.add(start)
             while work:
                 block, rest = work[-1]
                 following = next(rest, None)
@@ -120,16 +132,19 @@ class Flow:
                     if work:
                         low[work[-1][0]] = min(low[work[-1][0]], low[block])
                     if low[block] == number[block]:
-                        at = stack.index(block)
-                        body = frozenset(stack[at:])
-                        del stack[at:]
+                        members = [stack.pop()]
+                        while members[-1] != block:
+                            members.append(stack.pop())
+                        body = frozenset(members)
+                        held -= body
                         if len(body) > 1 or block in after(block):
                             found.append(body)
                 elif following not in number:
                     number[following] = low[following] = len(number)
                     stack.append(following)
+                    held.add(following)
                     work.append((following, iter(after(following))))
-                elif following in stack:
+                elif following in held:
                     low[block] = min(low[block], number[following])
         return sorted(found, key=min)
 

@@ -8,6 +8,7 @@ import click
 
 from mlagen.cli.options import json_option
 from mlagen.errors import ConfigError, MissingError
+from mlagen.untrusted import SECONDS
 
 
 @click.command("audit")
@@ -16,6 +17,12 @@ from mlagen.errors import ConfigError, MissingError
 @click.option("--threads", default=0, help="Threads of a workgroup, where the code does not say.")
 @click.option("--advice", is_flag=True, help="Code objects: also what costs speed only.")
 @click.option("--jobs", default=1, show_default=True, help="Code objects audited side by side.")
+@click.option(
+    "--limit",
+    default=0,
+    metavar="STEPS",
+    help="Code objects: steps of each part of the audit; 20 million by default.",
+)
 @click.option(
     "--box",
     "boxes",
@@ -26,6 +33,12 @@ from mlagen.errors import ConfigError, MissingError
 @click.option("--smem", default=0, metavar="BYTES", help="PTX: the launch's dynamic shared memory.")
 @click.option("--trips", default=0, help="PTX: rounds of unknown loops; from the ring if 0.")
 @click.option("--manifest", metavar="FILE", help="PTX: default manifest.json beside the file.")
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help=f"PTX: CPU time, behind which all is told as unchecked; 0: none. Default: {SECONDS:g}.",
+)
 @click.option(
     "--mutate",
     "mutated",
@@ -42,10 +55,12 @@ def command(
     threads: int,
     advice: bool,
     jobs: int,
+    limit: int,
     boxes: tuple[str, ...],
     smem: int,
     trips: int,
     manifest: str | None,
+    max_seconds: float | None,
     mutated: bool,
     sample: int,
     seed: int,
@@ -62,20 +77,25 @@ def command(
     paths = [_code_in(Path(file)) for file in files]
     ptx = [path for path in paths if path.suffix == ".ptx"]
     if not ptx:
-        asked = {"--box": boxes, "--smem": smem, "--trips": trips, "--manifest": manifest}
-        _refuse(asked, "code object", "--kernel, --threads, --advice and --jobs apply to it")
+        asked = {"--box": boxes, "--smem": smem, "--trips": trips, "--manifest": manifest,
+                 "--max-seconds": max_seconds is not None}  # fmt: skip
+        _refuse(asked, "code object", "--kernel, --threads, --advice, --jobs and --limit do")
         from mlagen.cli.audit_gfx950 import audit_files, mutate_file
 
         if mutated:
             if len(paths) > 1:
                 raise ConfigError(f"--mutate takes one code object, not {len(paths)}")
-            mutate_file(paths[0], kernel, threads, sample, seed, as_json)
+            mutate_file(paths[0], kernel, threads, limit, sample, seed, as_json)
             return
-        audit_files(paths, kernel, threads, advice, jobs, shown, as_json)
+        audit_files(paths, kernel, threads, advice, jobs, limit, shown, as_json)
         return
     if len(paths) > 1:
         raise ConfigError(f"{len(paths)} files, PTX among them: PTX is audited one file at a time")
-    _refuse({"--kernel": kernel, "--advice": advice}, "PTX file", "its entries are all audited")
+    _refuse(
+        {"--kernel": kernel, "--advice": advice, "--limit": limit},
+        "PTX file",
+        "its entries are all audited",
+    )
     from mlagen.cli.audit_ptx import audit_file
 
     audit_file(
@@ -86,6 +106,7 @@ def command(
         threads,
         trips,
         manifest,
+        SECONDS if max_seconds is None else max_seconds,
         mutated,
         sample,
         seed,

@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import msgspec
 
-from mlagen.cli.report import print_facts, print_table, progress_bar
+from mlagen.cli.report import ProgressBar, print_facts, print_table, progress_bar, say
 from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError
 
 if TYPE_CHECKING:
     from mlagen.audit.gfx950 import Finding, KernelAudit
+    from mlagen.audit.gfx950.budget import Watch
 
-SCHEMA = "mlagen.audit.gfx950/1"
+SCHEMA = "mlagen.audit.gfx950/2"
 _AROUND = 2  # instructions shown before and after the two of a finding
 
 
@@ -38,21 +38,24 @@ def audit_files(
     threads: int,
     advice: bool,
     jobs: int,
+    limit: int,
     shown: int,
     as_json: bool,
 ) -> None:
-    """Audit every file; raises FindingsError when one of them has an error."""
+    """Audit every file; raises FindingsError when one of them has an error, or was not covered
+    for want of steps. `limit`: steps of each part, 0 for the default."""
     if jobs < 1:
         raise ConfigError(f"--jobs {jobs}: at least one process audits")
     from mlagen.audit.gfx950 import RULES
 
     counts: Counter[tuple[str, str]] = Counter()
-    first = ""
-    for done in _audited(paths, kernel, threads, jobs, listed=as_json or len(paths) == 1):
+    first, short = "", ""
+    listed = as_json or len(paths) == 1
+    for done in _audited(paths, kernel, threads, jobs, limit, listed=listed):
         if done.error is not None:
             if len(paths) == 1:
                 raise done.error
-            click.echo(f"{done.file}: {done.error.message}", err=True)
+            say(f"{done.file}: {done.error.message}", err=True)
             first = first or f"{done.file} could not be read"
         for audit, listing in done.kernels:
             for finding in audit.findings:
@@ -60,6 +63,8 @@ def audit_files(
             if audit.errors and not first:
                 worst = audit.errors[0]
                 first = f"{worst.rule} at {worst.pc:#x} of {audit.kernel}"
+            if audit.limited:
+                short = short or audit.kernel
             if as_json:
                 _print_lines(done.file, audit, listing)
             elif len(paths) == 1:
@@ -71,19 +76,39 @@ def audit_files(
         print_table("rules", ("rule", "severity", "findings", "demands"), rows)
     errors = sum(number for (_, severity), number in counts.items() if severity == "error")
     if first:
-        raise FindingsError(f"{errors} findings in {len(paths)} files, first: {first}")
+        noun = "finding" if errors == 1 else "findings"
+        files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
+        raise FindingsError(f"{errors} {noun} in {files}, first: {first}")
+    if short:
+        raise FindingsError(
+            f"the audit of {short} ran out of steps: nothing was found, but not all was covered",
+            hint="see unchecked; --limit STEPS takes more",
+        )
 
 
 def mutate_file(
-    path: Path, kernel: str | None, threads: int, sample: int, seed: int, as_json: bool
+    path: Path,
+    kernel: str | None,
+    threads: int,
+    limit: int,
+    sample: int,
+    seed: int,
+    as_json: bool,
 ) -> None:
     """Audit the mutants of one kernel; raises FindingsError when one is not told."""
-    from mlagen.audit.gfx950 import audit_mutants
+    from mlagen.audit.gfx950 import DEFAULT_LIMIT, audit_mutants
     from mlagen.binary import load_code_object
 
     code = load_code_object(_bytes_of(str(path))).kernel(kernel)
     with progress_bar("mutants") as progress:
-        judged = audit_mutants(code, threads=threads, sample=sample, seed=seed, progress=progress)
+        judged = audit_mutants(
+            code,
+            threads=threads,
+            sample=sample,
+            seed=seed,
+            limit=limit or DEFAULT_LIMIT,
+            progress=progress,
+        )
     if as_json:
         for one in judged:
             told = [asdict(finding) for finding in one.told]
@@ -101,9 +126,7 @@ def mutate_file(
         print_table("mutants", ("kind", "operator", "made", "told"), rows)
         for one in judged:
             if not one.told:
-                click.echo(
-                    f"not told: {one.mutant.pc:#07x}  {one.mutant.before}: {one.mutant.what}"
-                )
+                say(f"not told: {one.mutant.pc:#07x}  {one.mutant.before}: {one.mutant.what}")
     missed = sum(silent.values())
     if missed:
         raise FindingsError(
@@ -120,12 +143,21 @@ def _bytes_of(file: str) -> bytes:
 
 
 def _audited(
-    paths: Sequence[Path], kernel: str | None, threads: int, jobs: int, *, listed: bool
+    paths: Sequence[Path],
+    kernel: str | None,
+    threads: int,
+    jobs: int,
+    limit: int,
+    *,
+    listed: bool,
 ) -> Iterator[Audited]:
     """The files one after the other, in the order given."""
-    work = [(str(path), kernel, threads, listed) for path in paths]
+    work = [(str(path), kernel, threads, limit, listed) for path in paths]
     if jobs == 1 or len(work) == 1:
-        yield from map(_audit, work)
+        for one in work:
+            with progress_bar(Path(one[0]).stem) as progress:
+                done = _audit(one, _watch(progress))
+            yield done
         return
     with ProcessPoolExecutor(min(jobs, len(work))) as pool, progress_bar("files") as progress:
         for number, done in enumerate(pool.map(_audit, work)):
@@ -134,18 +166,25 @@ def _audited(
             yield done
 
 
-def _audit(work: tuple[str, str | None, int, bool]) -> Audited:
-    from mlagen.audit.gfx950 import audit_kernel
+def _watch(progress: ProgressBar | None) -> Watch | None:
+    if progress is None:
+        return None
+    return lambda part, steps: progress.say(f"{part}: {steps / 1e6:.1f} M steps")
+
+
+def _audit(work: tuple[str, str | None, int, int, bool], watch: Watch | None = None) -> Audited:
+    from mlagen.audit.gfx950 import DEFAULT_LIMIT, audit_kernel
     from mlagen.binary import load_code_object
 
-    file, kernel, threads, listed = work
+    file, kernel, threads, limit, listed = work
     try:
         loaded = load_code_object(_bytes_of(file))
         chosen = list(loaded.kernels.values()) if kernel is None else [loaded.kernel(kernel)]
         found = []
         for one in chosen:
             listing = {ins.offset: str(ins) for ins in one.instructions} if listed else {}
-            found.append((audit_kernel(one, threads), listing))
+            audit = audit_kernel(one, threads, limit=limit or DEFAULT_LIMIT, watch=watch)
+            found.append((audit, listing))
         return Audited(file, tuple(found))
     except MlagenError as error:
         return Audited(file, (), error)
@@ -166,22 +205,23 @@ def _around(listing: dict[int, str], *places: int | None) -> list[tuple[int, str
 def _print(audit: KernelAudit, listing: dict[int, str], advice: bool, shown: int) -> None:
     wanted = audit.findings if advice else audit.errors
     for finding in wanted[:shown]:
-        click.echo(f"{finding.severity}[{finding.rule}] {finding.kernel}: {finding.message}.")
+        say(f"{finding.severity}[{finding.rule}] {finding.kernel}: {finding.message}.")
         if finding.needs:
-            click.echo(f"  {'needs' if finding.severity == 'error' else 'enough'}: {finding.needs}")
+            say(f"  {'needs' if finding.severity == 'error' else 'enough'}: {finding.needs}")
         last = None
         for offset, text, is_place in _around(listing, finding.pc, finding.other_pc):
             if last is not None and offset not in (last + 4, last + 8, last + 12, last + 16):
-                click.echo("           …")
-            click.echo(f"  {'>' if is_place else ' '} {offset:#07x}  {text}")
+                say("                    …")
+            mark = ">" if is_place else " "
+            say(f"  {mark} {offset:#07x} {audit.entry + offset:#8x}  {text}")
             last = offset
-        click.echo()
+        say()
     if len(wanted) > shown:
-        click.echo(f"… and {len(wanted) - shown} more (--max {len(wanted)})\n")
+        say(f"… and {len(wanted) - shown} more (--max {len(wanted)})\n")
     for gap in audit.unchecked:
-        click.echo(f"unchecked: {gap}")
+        say(f"unchecked: {gap}")
     if audit.unchecked:
-        click.echo()
+        say()
     print_facts(_facts(audit))
 
 
@@ -190,6 +230,7 @@ def _facts(audit: KernelAudit) -> list[tuple[str, str]]:
     rules = ", ".join(f"{number} {rule}" for rule, number in sorted(by_rule.items()))
     return [
         ("kernel", audit.kernel),
+        ("entry", f"{audit.entry:#x} in the ELF file: the second column of addresses"),
         ("workgroup", f"{audit.threads} threads"),
         ("instructions", str(audit.instructions)),
         ("registers", f"{audit.vgprs} VGPR (a0 is {audit.accum_offset}), {audit.sgprs} SGPR"),
@@ -198,15 +239,24 @@ def _facts(audit: KernelAudit) -> list[tuple[str, str]]:
         ("scratch", f"{audit.scratch_bytes} bytes"),
         ("waits", str(len(audit.waits))),
         ("findings", f"{len(audit.errors)} errors, {len(audit.advice)} pieces of advice"),
+        ("errors show in", f"{sum(len(f.places) for f in audit.errors)} places"),
         ("by rule", rules or "none"),
-        ("unchecked", str(len(audit.unchecked))),
+        ("covered", _covered(audit)),
     ]
+
+
+def _covered(audit: KernelAudit) -> str:
+    if not audit.unchecked:
+        return "all of it"
+    return f"not all of it: {len(audit.unchecked)} unchecked" + ", limit" * audit.limited
 
 
 def _print_line(file: str, audit: KernelAudit) -> None:
     rules: Counter[str] = Counter(f.rule for f in audit.errors)
-    told = ", ".join(f"{number} {rule}" for rule, number in sorted(rules.items())) or "clean"
-    click.echo(f"{file}: {told}; {len(audit.advice)} advice, {len(audit.unchecked)} unchecked")
+    nothing = "nothing found, not all covered" if audit.unchecked else "clean"
+    told = ", ".join(f"{number} {rule}" for rule, number in sorted(rules.items())) or nothing
+    limit = ", out of steps" if audit.limited else ""
+    say(f"{file}: {told}; {len(audit.advice)} advice, {len(audit.unchecked)} unchecked{limit}")
 
 
 def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None:
@@ -218,11 +268,16 @@ def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None
     _line({"type": "kernel", "file": file, **facts})
     for finding in findings:
         around = [
-            {"pc": offset, "asm": text, "here": here}
+            {"pc": offset, "address": audit.entry + offset, "asm": text, "here": here}
             for offset, text, here in _around(listing, finding.pc, finding.other_pc)
         ]
-        _line({"type": "finding", "file": file, **asdict(finding), "around": around})
+        told: dict[str, Any] = {**asdict(finding), "around": around}
+        for place in (told, *told["places"]):
+            other = place["other_pc"]
+            place["address"] = audit.entry + place["pc"]
+            place["other_address"] = None if other is None else audit.entry + other
+        _line({"type": "finding", "file": file, "count": len(finding.places), **told})
 
 
 def _line(fields: dict[str, Any]) -> None:
-    click.echo(msgspec.json.encode({"schema": SCHEMA, **fields}).decode())
+    say(msgspec.json.encode({"schema": SCHEMA, **fields}).decode())

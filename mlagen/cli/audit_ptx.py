@@ -6,13 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from mlagen.cli.report import print_facts, print_json, print_table, progress_bar
+from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
 from mlagen.errors import ConfigError, FindingsError, MissingError
 
 if TYPE_CHECKING:
     from mlagen.audit.ptx import MutationReport, Report
+
+_GAPS = 100  # that are spelled out
 
 
 def audit_file(
@@ -23,6 +23,7 @@ def audit_file(
     threads: int,
     trips: int,
     manifest: str | None,
+    limit: float,
     mutated: bool,
     sample: int,
     seed: int,
@@ -52,7 +53,7 @@ def audit_file(
         if mutants.missed:
             raise FindingsError(mutants.summary())
         return
-    report = audit_ptx(text, **given)
+    report = audit_ptx(text, **given, seconds=limit)
     if as_json:
         told = asdict(report)
         for entry in told["entries"]:
@@ -81,14 +82,16 @@ def _boxes(given: tuple[str, ...]) -> dict[str, int]:
 def _print(file: str, report: Report, shown: int) -> None:
     findings = report.findings
     for finding in findings[:shown]:
-        click.echo(finding.render())
-        click.echo()
+        say(finding.render())
+        say()
     if len(findings) > shown:
-        click.echo(f"… and {len(findings) - shown} more (--max {len(findings)})\n")
-    for gap in report.unchecked:
-        click.echo(f"unchecked: {gap}")
+        say(f"… and {len(findings) - shown} more (--max {len(findings)})\n")
+    for gap in report.unchecked[:_GAPS]:
+        say(f"unchecked: {gap}")
+    if len(report.unchecked) > _GAPS:
+        say(f"unchecked: {len(report.unchecked) - _GAPS} more (--json has all)")
     if report.unchecked:
-        click.echo()
+        say()
     print_facts(
         [
             ("file", file),
@@ -123,4 +126,4 @@ def _print_mutants(file: str, report: MutationReport, as_json: bool) -> None:
             for mutant in report.mutants
         ],
     )
-    click.echo(f"\n{report.summary()}")
+    say(f"\n{report.summary()}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_facts, print_json, print_table
+from mlagen.cli.patience import at_most, seconds_option
+from mlagen.cli.report import print_facts, print_json, print_table, say
 
 
 @click.command("diff")
@@ -15,6 +16,7 @@ from mlagen.cli.report import print_facts, print_json, print_table
 @click.option("--kernel-b", metavar="NAME", help="Which kernel of the second, of several.")
 @click.option("--all", "everything", is_flag=True, help="Also each thing that is equal.")
 @click.option("--html", "page", metavar="FILE", help="Write a page to look at.")
+@seconds_option
 @json_option
 def command(
     a: str,
@@ -23,6 +25,7 @@ def command(
     kernel_b: str | None,
     everything: bool,
     page: str | None,
+    max_seconds: int,
     as_json: bool,
 ) -> None:
     """Show two kernels side by side: clusters, registers, LDS, waits, knobs, tools.
@@ -33,7 +36,8 @@ def command(
     from mlagen.inspect import compare, inspect_path
     from mlagen.inspect.diff_tables import diff_facts, diff_tables
 
-    report = compare(inspect_path(a, kernel_a), inspect_path(b, kernel_b))
+    with at_most(max_seconds, f"comparing {a} and {b}"):
+        report = compare(inspect_path(a, kernel_a), inspect_path(b, kernel_b))
     if page is not None:
         from mlagen.inspect.page import write_diff_page
 
@@ -43,9 +47,9 @@ def command(
         return
     print_facts(diff_facts(report))
     if report.facts_note:
-        click.echo(f"\n{report.facts_note}")
+        say(f"\n{report.facts_note}")
     for table in diff_tables(report, everything=everything):
-        click.echo()
+        say()
         print_table(table.title, table.columns, table.rows)
     if page is not None:
-        click.echo(f"\npage  {page}")
+        say(f"\npage  {page}")

@@ -1,4 +1,4 @@
-"""`mlagen emulate`: run a kernel of any gfx950 code object as a launch file says."""
+"""`mlagen emulate`: run a kernel of a gfx950 code object as a launch file says."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlagen.cli.options import json_option
-from mlagen.cli.report import Progress, print_facts, print_json, print_table, progress_bar
+from mlagen.cli.options import json_option, launch_options
+from mlagen.cli.report import Progress, print_facts, print_json, print_table, progress_bar, say
 from mlagen.errors import ConfigError, FindingsError, MissingError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     help="Most wave-instructions of a workgroup; without it a loop without end runs on.",
 )
+@launch_options
 @click.option("--out", metavar="DIR", help="Where outputs go. Default: the launch file's folder.")
 @click.option("--max", "shown", default=10, show_default=True, help="Findings spelled out.")
 @json_option
@@ -63,20 +64,22 @@ def command(
     threads: int | None,
     workgroups: tuple[str, ...],
     max_instructions: int | None,
+    allow_outside: bool,
+    max_memory: int | None,
     out: str | None,
     shown: int,
     as_json: bool,
 ) -> None:
     """Execute a kernel with its memory and a sanitizer; no GPU. docs/emulate.md has the format."""
     from mlagen.binary import load_code_object
-    from mlagen.emulator.launching import read_launch_file, run_launch, template
+    from mlagen.emulator.launching import MAX_MEMORY, read_launch_file, run_launch, template
 
     try:
         code = load_code_object(Path(file).read_bytes())
     except OSError as why:
         raise MissingError(f"{file} cannot be read: {why.strerror or why}") from None
     if wants_template:
-        click.echo(template(code.kernel(kernel)), nl=False)
+        say(template(code.kernel(kernel)).removesuffix("\n"))
         return
     if kernel is not None:
         raise ConfigError("--kernel goes with --template", hint="kernel = in the launch file")
@@ -99,6 +102,8 @@ def command(
             executed=executed,
             out=out,
             write=True,
+            allow_outside=allow_outside,
+            max_memory=max_memory or MAX_MEMORY,
         )
     if as_json:
         print_json("emulate", _report(run))
@@ -144,6 +149,7 @@ def _report(run: LaunchRun) -> dict[str, Any]:
         "seconds": result.seconds,
         "counts": dict(result.counts),
         "unset_arguments": run.unset,
+        "arguments_beyond_segment": run.beyond,
         "findings": [asdict(finding) for finding in result.findings],
         "dropped_findings": result.dropped_findings,
         "guard_damage": [asdict(damage) for damage in run.damage],
@@ -169,11 +175,9 @@ def _print(run: LaunchRun, shown: int, traced: bool) -> None:
     for finding in result.findings[:shown]:
         _print_finding(run, finding)
     if len(result.findings) > shown:
-        click.echo(
-            f"… and {len(result.findings) - shown} more findings (--max {len(result.findings)})\n"
-        )
+        say(f"… and {len(result.findings) - shown} more findings (--max {len(result.findings)})\n")
     for damage in run.damage:
-        click.echo(f"{damage}\n")
+        say(f"{damage}\n")
     if traced:
         _print_nonfinite(run, shown)
     if run.outputs:
@@ -193,10 +197,10 @@ def _print(run: LaunchRun, shown: int, traced: bool) -> None:
             for o in run.outputs
         ]
         print_table("outputs", columns, rows)
-        click.echo()
+        say()
     counts = sorted(result.counts.items(), key=lambda item: -item[1])
     print_table("executed", ("mnemonic", "count"), [(name, str(count)) for name, count in counts])
-    click.echo()
+    say()
     facts = [
         ("kernel", run.kernel.name),
         ("workgroups", str(run.workgroups)),
@@ -204,6 +208,8 @@ def _print(run: LaunchRun, shown: int, traced: bool) -> None:
     ]
     if run.unset:
         facts.append(("unset", ", ".join(run.unset)))
+    if run.beyond:
+        facts.append(("not passed", f"{', '.join(run.beyond)}: behind the argument segment"))
     facts.append(("findings", str(len(result.findings) + len(run.damage))))
     print_facts(facts)
 
@@ -211,14 +217,14 @@ def _print(run: LaunchRun, shown: int, traced: bool) -> None:
 def _print_finding(run: LaunchRun, finding: Finding) -> None:
     from mlagen.emulator.launching.listing import around
 
-    click.echo(str(finding))
+    say(str(finding))
     times = f", {finding.count} times" if finding.count > 1 else ""
-    click.echo(f"  first in workgroup {finding.workgroup}{times}")
+    say(f"  first in workgroup {finding.workgroup}{times}")
     places = [finding.pc]
     if finding.other_pc is not None and finding.other_pc != finding.pc:
         places.append(finding.other_pc)
     for place in sorted(places):
-        click.echo("".join(f"    {line}\n" for line in around(run.kernel, place)))
+        say("".join(f"    {line}\n" for line in around(run.kernel, place)))
 
 
 def _print_nonfinite(run: LaunchRun, shown: int) -> None:
@@ -226,18 +232,18 @@ def _print_nonfinite(run: LaunchRun, shown: int) -> None:
 
     result = run.result
     for output in result.nonfinite_outputs[:shown]:
-        click.echo(str(output))
+        say(str(output))
     if result.nonfinite_outputs:
-        click.echo()
+        say()
     # The code's own infinities are masks as a rule; what is left is what went wrong.
     constants = [origin for origin in result.nonfinite if origin.kind == "constant"]
     origins = [origin for origin in result.nonfinite if origin.kind != "constant"]
     for origin in origins[:shown] or constants[:1]:
-        click.echo(str(origin))
-        click.echo("".join(f"    {line}\n" for line in around(run.kernel, origin.pc)))
+        say(str(origin))
+        say("".join(f"    {line}\n" for line in around(run.kernel, origin.pc)))
     if len(origins) > shown:
-        click.echo(f"… and {len(origins) - shown} more origins of NaN and Inf\n")
+        say(f"… and {len(origins) - shown} more origins of NaN and Inf\n")
     if constants:
-        click.echo(f"{len(constants)} places take in infinities of the code itself (masks)\n")
+        say(f"{len(constants)} places take in infinities of the code itself (masks)\n")
     if not result.nonfinite and not result.nonfinite_outputs:
-        click.echo("no NaN or Inf\n")
+        say("no NaN or Inf\n")

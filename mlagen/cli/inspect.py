@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_facts, print_json, print_table
+from mlagen.cli.patience import at_most, seconds_option
+from mlagen.cli.report import print_facts, print_json, print_table, say
 
 
 @click.command("inspect")
@@ -18,9 +19,15 @@ from mlagen.cli.report import print_facts, print_json, print_table
     help="Every cluster, wait and scalar register, not only those of the loops.",
 )
 @click.option("--html", "page", metavar="FILE", help="Write a page to look at.")
+@seconds_option
 @json_option
 def command(
-    path: str, kernel: str | None, everything: bool, page: str | None, as_json: bool
+    path: str,
+    kernel: str | None,
+    everything: bool,
+    page: str | None,
+    max_seconds: int,
+    as_json: bool,
 ) -> None:
     """Show what is inside an artifact, or any gfx950 code object.
 
@@ -29,7 +36,8 @@ def command(
     from mlagen.inspect import inspect_path
     from mlagen.inspect.tables import facts, tables
 
-    report = inspect_path(path, kernel)
+    with at_most(max_seconds, f"inspecting {path}"):
+        report = inspect_path(path, kernel)
     if page is not None:
         from mlagen.inspect.page import write_page
 
@@ -39,11 +47,11 @@ def command(
         return
     print_facts(facts(report))
     for table in tables(report, everything=everything):
-        click.echo()
+        say()
         print_table(table.title, table.columns, table.rows)
     for limit in report.limits:
-        click.echo(f"\nnot known: {limit}")
+        say(f"\nnot known: {limit}")
     if report.timeline.why:
-        click.echo(f"\nno timeline: {report.timeline.why}")
+        say(f"\nno timeline: {report.timeline.why}")
     if page is not None:
-        click.echo(f"\npage       {page}")
+        say(f"\npage       {page}")

@@ -17,12 +17,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from mlagen import __version__
 from mlagen.errors import MlagenError
+from mlagen.untrusted import indented
 
 VERBS = {
     "list": "Kernels, targets, fields and knobs.",
     "build": "Build a kernel: .co, .s and manifest.",
     "audit": "Check waits, barriers and registers of machine code or PTX on all paths.",
-    "emulate": "Run a kernel of any gfx950 code object, as a launch file says.",
+    "emulate": "Run a kernel of a gfx950 code object, as a launch file says.",
     "mutate": "Put defects into a kernel and count those the emulator notices.",
     "verify": "Run a kernel in the emulator against its oracles.",
     "simulate": "Predict how fast a gfx950 kernel will be, and where its time goes.",
@@ -46,6 +47,14 @@ class _Verbs(click.Group):
         command = importlib.import_module(f"mlagen.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click itself would print an empty line, terminal or not
+            if sys.stderr.isatty():
+                click.echo(err=True)  # after ^C
+            raise click.Abort from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -91,7 +100,8 @@ def main() -> None:
 
 def _fail(message: str, hint: str | None, code: int) -> int:
     # A diagnostic says "error[kind]" already.
-    click.echo(message if message.startswith("error[") else f"error: {message}", err=True)
+    told = message if message.startswith("error[") else f"error: {message}"
+    click.echo(indented(told), err=True)
     if hint:
-        click.echo(f"  hint: {hint}", err=True)
+        click.echo(f"  hint: {indented(hint)}", err=True)
     return code

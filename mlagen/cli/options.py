@@ -11,6 +11,28 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 
+_LAUNCH = (
+    click.option(
+        "--allow-outside",
+        is_flag=True,
+        help="Let the launch file read and write outside of its folder.",
+    ),
+    click.option(
+        "--max-memory",
+        type=click.IntRange(1),
+        metavar="BYTES",
+        help="Most that all buffers of the launch may have. Default: 256 MiB.",
+    ),
+)
+
+
+def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--allow-outside`, `--max-memory`: what a launch file may have of this machine."""
+    for option in reversed(_LAUNCH):
+        function = option(function)
+    return function
+
+
 _BUILD = (
     click.option("--target", help="What to build for. Default: what the schedule is for."),
     click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE", help="A problem field."),

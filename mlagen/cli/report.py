@@ -10,24 +10,32 @@ from typing import Any
 import click
 import msgspec
 
+from mlagen.untrusted import indented, printable
+
 Progress = Callable[[int, int], None]
 
 
-def print_json(schema: str, report: Any) -> None:
+def print_json(schema: str, report: Any, *, version: int = 1) -> None:
     """One JSON object on stdout, `schema` first. `report` is a mapping, struct or dataclass."""
-    fields = {"schema": f"mlagen.{schema}/1", **msgspec.to_builtins(report)}
+    fields = {"schema": f"mlagen.{schema}/{version}", **msgspec.to_builtins(report)}
     click.echo(msgspec.json.format(msgspec.json.encode(fields), indent=2))
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """A line of text that may be a stranger's."""
+    click.echo(printable(text), err=err)
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """Name and value pairs, one a line, values aligned."""
     width = max((len(name) for name, _ in facts), default=0)
     for name, value in facts:
-        click.echo(f"{name:<{width}}  {value}".rstrip())
+        click.echo(indented(f"{name:<{width}}  {value}".rstrip()))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table under its title; every cell is text."""
+    rows = [[printable(cell).replace("\n", "\\n") for cell in cells] for cells in rows]
     if sys.stdout.isatty():
         from rich.box import SIMPLE_HEAD
         from rich.console import Console
@@ -46,7 +54,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     click.echo(title)
     for cells in (columns, *rows):
         line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
-        click.echo(f"  {line}".rstrip())
+        say(f"  {line}".rstrip())
 
 
 class ProgressBar:
@@ -58,9 +66,13 @@ class ProgressBar:
     def __call__(self, done: int, total: int) -> None:
         self._bar.update(self._task, completed=done, total=total)
 
+    def say(self, text: str) -> None:
+        """How far it is, in words."""
+        self._bar.update(self._task, count=text)
+
     def count(self, executed: int) -> None:
         """So many wave-instructions were executed."""
-        self._bar.update(self._task, count=f"{executed / 1e6:.1f} M wave-instructions")
+        self.say(f"{executed / 1e6:.1f} M wave-instructions")
 
 
 @contextmanager

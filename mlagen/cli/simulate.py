@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlagen.cli.options import build_options, json_option
-from mlagen.cli.report import print_facts, print_json, print_table
+from mlagen.cli.options import build_options, json_option, launch_options
+from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.errors import ConfigError
 
 if TYPE_CHECKING:
     from mlagen.timing import Job, Machine
+
+_SCHEMA = 2  # of the reports: times are under a power limit since
 
 
 @click.command("simulate")
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 @click.option("--constant", "constants", multiple=True, metavar="NAME=VALUE",
               help="Another value of a constant of the model; --constants lists them.")  # fmt: skip
 @click.option("--constants", "list_constants", is_flag=True, help="Print the table of constants.")
+@launch_options
+@click.option("--max-instructions", type=click.IntRange(1),
+              help="Most of a workgroup of a FILE.co. Default: 4,000,000.")  # fmt: skip
 @click.option("--tiles", type=click.IntRange(1), help="Tiles that a loop iteration does.")
 @click.option("--against", metavar="FILE.co|ARTIFACT",
               help="Compare with this one, in every corner of the grid.")  # fmt: skip
@@ -40,7 +45,9 @@ if TYPE_CHECKING:
               "fmha_v3_fwd/ and mla/.")  # fmt: skip
 @click.option("--history", metavar="FOLDER",
               help="With --validate: has COMMIT/hsa/gfx950 of older objects.")  # fmt: skip
-@click.option("--fit", is_flag=True, help="With --validate: fit the clock of every corner again.")
+@click.option(
+    "--fit", is_flag=True, help="With --validate: fit the energies of every corner again."
+)
 @click.option("--no-grid", is_flag=True, help="Leave out the sensitivity grid.")
 @click.option("--lines", default=12, show_default=True, help="Stalls spelled out.")
 @json_option
@@ -55,6 +62,9 @@ def command(
     kernel: str | None,
     shapes: tuple[str, ...],
     workgroups: tuple[str, ...],
+    allow_outside: bool,
+    max_memory: int | None,
+    max_instructions: int | None,
     constants: tuple[str, ...],
     list_constants: bool,
     tiles: int | None,
@@ -92,13 +102,14 @@ def command(
     if path is None:
         raise ConfigError("nothing to simulate", hint="name a code object, an artifact or a kernel")
     build = (fields, knobs, target, templates, allow_unproved)
-    job = _job(path, build, launch_path, kernel, shapes, workgroups, tiles)
+    limits = (allow_outside, max_memory, max_instructions)
+    job = _job(path, build, launch_path, kernel, shapes, workgroups, tiles, limits)
     machine = _machine(constants)
     if against is not None:
         other_launch = against_launch or launch_path
         other = _job(against, ((), (), target, None, allow_unproved),
                      other_launch if Path(against).is_file() else None, None, shapes, workgroups,
-                     tiles)  # fmt: skip
+                     tiles, limits)  # fmt: skip
         _compare(job, other, machine, as_json)
         return
     if against_launch is not None:
@@ -106,16 +117,16 @@ def command(
     report = simulate(job, machine, grid=not no_grid)
     written = _write(job, machine, timeline, trace, window)
     if as_json:
-        print_json("simulate", report)
+        print_json("simulate", report, version=_SCHEMA)
         return
     print_facts(facts(report))
     for table in tables(report, lines=lines):
-        click.echo()
+        say()
         print_table(table.title, table.columns, table.rows)
     for warning in report.warnings:
-        click.echo(f"\nassumed: {warning}")
+        say(f"\nassumed: {warning}")
     for line in written:
-        click.echo(f"\n{line}")
+        say(f"\n{line}")
 
 
 def _write(
@@ -150,11 +161,11 @@ def _compare(first: Job, second: Job, machine: Machine, as_json: bool) -> None:
 
     found = compare(first, second, machine)
     if as_json:
-        print_json("simulate-comparison", found)
+        print_json("simulate-comparison", found, version=_SCHEMA)
         return
     print_facts(comparison_facts(found))
     table = comparison_table(found)
-    click.echo()
+    say()
     print_table(table.title, table.columns, table.rows)
 
 
@@ -165,7 +176,7 @@ def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_
     from mlagen.timing.aiter import KERNELS
     from mlagen.timing.ladder import Shape, beside
 
-    library = v.Library(folder, history, lambda name: click.echo(f"recording {name}", err=True))
+    library = v.Library(folder, history, lambda name: say(f"recording {name}", err=True))
     found = v.verdicts(library, machine)
     pairs = v.ratios(found)
     shape = Shape("", 16, 64, 8192)
@@ -174,17 +185,22 @@ def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_
     kernels = [ladder.row(shape, machine) for ladder in (*theirs.values(), *ours)]
     compared = [beside(ladder, theirs[own.beside], shape, machine)
                 for own, ladder in zip(OWN_PREFILL, ours, strict=True)]  # fmt: skip
+    clocks = v.clock_verdicts(machine)
+    schedules = v.schedule_ratios(clocks)
     fitted = v.fit_corners(library) if fit else []
     if as_json:
-        report = {"points": found, "ratios": pairs, "kernels": kernels, "beside": compared,
+        report = {"points": found, "ratios": pairs, "clocks": clocks, "schedules": schedules,
+                  "kernels": kernels, "beside": compared,
                   "fit": fitted, "substitutes": sorted(library.substitutes)}  # fmt: skip
-        print_json("simulate-validation", report)
+        print_json("simulate-validation", report, version=_SCHEMA)
         return
-    print_facts(text.facts(found, pairs))
-    made = [text.points_table(found, library.substitutes), text.ratios_table(pairs),
-            text.kernels_table(kernels, shape), text.beside_table(compared)]  # fmt: skip
+    print_facts(text.facts(found, pairs, clocks, schedules))
+    made = [text.clocks_table(clocks), text.schedules_table(schedules),
+            text.points_table(found, library.substitutes), text.ratios_table(pairs),
+            text.kernels_table(kernels, shape), text.beside_table(compared),
+            text.bound_table(compared)]  # fmt: skip
     for table in (*made, *([text.fit_table(fitted)] if fit else [])):
-        click.echo()
+        say()
         print_table(table.title, table.columns, table.rows)
 
 
@@ -209,6 +225,7 @@ def _job(
     shapes: tuple[str, ...],
     workgroups: tuple[str, ...],
     tiles: int | None,
+    limits: tuple[bool, int | None, int | None],
 ) -> Job:
     from mlagen.cli.emulate import parse_workgroup
     from mlagen.judging import job_of_artifact, job_of_launch, sizes_of
@@ -223,7 +240,9 @@ def _job(
         for option, given in (("--set", fields), ("--knob", knobs), ("--shape", shapes)):
             if given:
                 raise ConfigError(f"{option} is for artifacts; {path} is a code object")
-        return job_of_launch(path, launch_path, groups=groups, kernel=kernel, tiles=tiles)
+        return job_of_launch(path, launch_path, groups=groups, kernel=kernel, tiles=tiles,
+                             allow_outside=limits[0], max_memory=limits[1],
+                             max_instructions=limits[2])  # fmt: skip
     if launch_path is not None:
         raise ConfigError("--launch is for a code object", hint="--shape sizes an artifact's call")
     artifact = artifact_of(path, fields, knobs, target=target, templates=templates,

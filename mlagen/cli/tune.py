@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_facts, print_json, print_table
+from mlagen.cli.report import print_facts, print_json, print_table, say
 
 if TYPE_CHECKING:
     from mlagen.tune.tuner import Progress
@@ -105,10 +105,10 @@ def run(
         return
     space = result.described.space
     for line in space.left_out:
-        click.echo(f"left out: {line}")
+        say(f"left out: {line}")
     print_facts([*facts(result.study, result.trials, result.winner),
                  ("space", f"{space.size} variants, {result.search} search")])  # fmt: skip
-    click.echo()
+    say()
     print_table("trials", TRIAL_COLUMNS, trial_rows(result.study, result.trials, 10))
 
 
@@ -136,7 +136,7 @@ class _Live:
             click.echo(f"\r\x1b[K{line[: width - 1]}", nl=False, err=True)
         elif progress.best is not None and progress.best.id != self._best:
             self._best = progress.best.id
-            click.echo(line, err=True)
+            say(line, err=True)
 
 
 @command.command("show")
@@ -179,9 +179,9 @@ def show(study: str | None, lines: int, store_path: str | None, as_json: bool) -
         print_json("tune.study", {"study": found, "winner": winner, "trials": trials})
         return
     print_facts(facts(found, trials, winner))
-    click.echo()
+    say()
     print_table("knobs, what mattered most first", KNOB_COLUMNS, knob_rows(trials))
-    click.echo()
+    say()
     print_table("trials", TRIAL_COLUMNS, trial_rows(found, trials, lines))
 
 
@@ -196,7 +196,7 @@ def export(studies: tuple[str, ...], out: str, store_path: str | None) -> None:
     from mlagen.tune.tuned_file import export_to
 
     for line in export_to(open_store(store_path), studies, out):
-        click.echo(line)
+        say(line)
 
 
 @command.command("import")
@@ -208,7 +208,7 @@ def import_(path: str, store_path: str | None) -> None:
     from mlagen.tune.tuned_file import import_from
 
     for line in import_from(open_store(store_path), path):
-        click.echo(line)
+        say(line)
 
 
 @command.command("plot")
@@ -223,4 +223,4 @@ def plot(study: str, out: str, store_path: str | None) -> None:
     from mlagen.tune.plots import write_plots
 
     store = open_store(store_path)
-    click.echo(write_plots(store, store.find(study), Path(out)))
+    say(write_plots(store, store.find(study), Path(out)))

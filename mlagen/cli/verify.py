@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from mlagen.cli.options import build_options, json_option
-from mlagen.cli.report import print_facts, print_table, progress_bar
+from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
+from mlagen.errors import ConfigError
 
 if TYPE_CHECKING:
     from mlagen.verify import ThoroughReport, VerifyReport
@@ -53,6 +55,13 @@ if TYPE_CHECKING:
     "--max", "shown", default=10, show_default=True, help="Kinds of findings spelled out."
 )
 @click.option("--heads", is_flag=True, help="Print the errors of each head too.")
+@click.option(
+    "--prove-again",
+    "again",
+    is_flag=True,
+    help="Run nothing: build the schedule of an ARTIFACT_DIR again, with its proof, and compare "
+    "text, code and manifest. A manifest's proof is a claim; this shows it.",
+)
 @json_option
 def command(
     kernel: str,
@@ -69,6 +78,7 @@ def command(
     modes: tuple[str, ...],
     shown: int,
     heads: bool,
+    again: bool,
     as_json: bool,
 ) -> None:
     """Verify an artifact, or build KERNEL and verify that.
@@ -76,6 +86,13 @@ def command(
     Without --shape, --data and --sample: by the calls that reach all of its code. Either way the
     report says which instructions no run executed.
     """
+    if again:
+        asked = {"--target": target, "--set": fields, "--knob": knobs, "--shape": shapes,
+                 "--sample": sample, "--allow-unproved": allow_unproved}  # fmt: skip
+        if given := [name for name, value in asked.items() if value]:
+            raise ConfigError(f"{', '.join(given)}: --prove-again takes them from the manifest")
+        _prove_again(kernel, problem_file, templates, as_json)
+        return
     from mlagen.request import artifact_of, verify_from_text
 
     artifact = artifact_of(
@@ -108,26 +125,41 @@ def command(
         raise type(error)(error.message.partition("\n")[0])
 
 
+def _prove_again(
+    path: str, schedule_file: str | None, templates: str | None, as_json: bool
+) -> None:
+    from mlagen.artifact import read_artifact
+    from mlagen.reprove import prove_again
+
+    found = prove_again(read_artifact(path), schedule_file=schedule_file, templates=templates)
+    if as_json:
+        print_json("prove_again", {"artifact": path, "proved": found.proved, **asdict(found)})
+    else:
+        print_facts([("artifact", path), *found.facts()])
+    if error := found.error():
+        raise error
+
+
 def _print(report: VerifyReport | ThoroughReport, shown: int, heads: bool) -> None:
     from mlagen.locate import alike
 
     print_table("errors", report.ERROR_COLUMNS, report.error_rows())
-    click.echo()
+    say()
     if heads:
         print_table("errors by head, the worst run", report.HEAD_COLUMNS, report.head_rows())
-        click.echo()
+        say()
     groups = alike(report.findings)
     for finding, count in groups[:shown]:
-        click.echo(finding.render())
+        say(finding.render())
         if count > 1:
-            click.echo(f"  And {count - 1} more of this kind between these lines of the schedule.")
-        click.echo()
+            say(f"  And {count - 1} more of this kind between these lines of the schedule.")
+        say()
     if len(groups) > shown:
-        click.echo(f"… and {len(groups) - shown} more pairs of lines (--max {len(groups)})\n")
+        say(f"… and {len(groups) - shown} more pairs of lines (--max {len(groups)})\n")
     if (coverage := report.coverage) and not coverage.complete:
         rows = coverage.rows(report.artifact.manifest.schedule_file)
         print_table("warning: no run executed", coverage.COLUMNS, rows[:shown])
         if len(rows) > shown:
-            click.echo(f"  … and {len(rows) - shown} more operations (--max {len(rows)})")
-        click.echo()
+            say(f"  … and {len(rows) - shown} more operations (--max {len(rows)})")
+        say()
     print_facts(report.facts())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from mlagen.artifact import (
     sha256,
 )
 from mlagen.codegen.assemble import assemble, build_flags, tool_versions
+from mlagen.codegen.gfx950.flow import check_flow
+from mlagen.codegen.gfx950.words import check_words
 from mlagen.codegen.layout import build_layout
 from mlagen.codegen.lifetimes import check_lifetimes
 from mlagen.codegen.listing import cluster_table, code_lines, lds_map
@@ -78,9 +80,9 @@ def build(
                 _header(schedule, fields),
                 allow_unproved=allow_unproved,
             )
-        program = generate(schedule, templates)
+        program = generate(schedule, templates, allow_unproved=allow_unproved)
         if not allow_unproved:
-            require(schedule, program.proof)
+            require(program.proof.violations)
         return _artifact(schedule, program, templates, function.target)
 
 
@@ -91,8 +93,12 @@ class Program:
         self.layout, self.proof, self.slack = layout, proof, slack
 
 
-def generate(schedule: Schedule, templates: Templates) -> Program:
-    """Schedule to proved, padded program."""
+def generate(schedule: Schedule, templates: Templates, *, allow_unproved: bool = False) -> Program:
+    """Schedule to proved, padded program. ProofError where words of the kernel are missing or
+    misplaced, unless `allow_unproved`; other violations stand in the program's proof."""
+    words = check_words(schedule)
+    if not allow_unproved:
+        require(words)
     check_lifetimes(schedule)
     lowering = Lowering(templates, schedule.registers.physical(), schedule.file)
     layout = build_layout(schedule, lowering, schedule.name)
@@ -100,6 +106,8 @@ def generate(schedule: Schedule, templates: Templates) -> Program:
     waits = derive_waits(schedule, layout, span)
     slack = place(schedule, layout, waits)
     proof = prove(schedule, layout)
+    flow = words or check_flow(schedule, layout, lowering)
+    proof = replace(proof, violations=(*flow, *proof.violations))
     pad(layout)
     return Program(layout, proof, slack)
 

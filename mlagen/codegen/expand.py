@@ -83,7 +83,8 @@ def expand(schedule: Schedule, n: int, role: str = "") -> list[Instance]:
 
 
 def expand_loop(loop: Sequence[Cluster], edge: Bounds, n: int) -> list[Instance]:
-    """The loop unrolled for `n` tiles, without the empty clusters at either end."""
+    """The loop unrolled for `n` tiles, without the empty clusters at either end. In steady passes
+    all stay, since these share code."""
     if n < 1:
         return []
     instances: list[Instance] = []
@@ -91,5 +92,9 @@ def expand_loop(loop: Sequence[Cluster], edge: Bounds, n: int) -> list[Instance]
         for cluster in loop:
             steps = steps_of(cluster.steps, partial(Operation.present, i=i, n=n))
             instances.append(Instance(cluster, i, steps))
-    filled = [index for index, instance in enumerate(instances) if instance.steps]
+    filled = [
+        index
+        for index, instance in enumerate(instances)
+        if instance.steps or edge.low <= instance.i < n - edge.high
+    ]
     return instances[filled[0] : filled[-1] + 1]

@@ -153,7 +153,8 @@ class StreamBuilder:
     def _prologue(self) -> Segment:
         n = self._large()
         instances = [x for x in self._expand(n) if x.i < self.edge.low]
-        head = self.control.code(f"s_sub_u32 s[LEFT], s[N], {self.edge.first_looped}")
+        steady = self.edge.low + self.edge.high  # tiles that prologue and drain have
+        head = self.control.code(f"s_sub_u32 s[LEFT], s[N], {steady}")
         pieces = self._pieces(instances, n, "prologue")
         return self._segment("PROLOGUE", "prologue", pieces, head=head)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mlagen.dsl import Access, Cluster, Role, Roles, Schedule
+from mlagen.dsl import Access, Cluster, Operation, Role, Roles, Schedule
 
 Pipe = Literal[
     "matrix", "vector", "transcendental", "lds", "vmem", "smem", "scalar", "branch", "wait",
@@ -42,6 +42,8 @@ class Instruction:
     skips: tuple[int, ...] = ()  # branches around a block: registers that the block touches
     passes: int = 0  # matrix instructions: passes of 4 cycles
     needed: str = ""  # a wait placed by hand: the counts that the accesses need, or "none"
+    owner: Operation | None = field(default=None, compare=False)  # whose instruction it is
+    index: int = field(default=0, compare=False)  # and which of its instructions
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ weaker, except scalar loads, see `pending`) and registers in flight (see `loads.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlagen.codegen.loads import check_loads
@@ -107,10 +107,10 @@ def prove(schedule: Schedule, layout: Layout) -> ProofResult:
     return ProofResult(tuple(violations), pairs, largest, repeats)
 
 
-def require(schedule: Schedule, result: ProofResult) -> None:
+def require(violations: Sequence[Violation]) -> None:
     """ProofError with the first violations, unless there are none."""
-    if result.violations:
-        texts = [violation.text for violation in result.violations]
+    if violations:
+        texts = [violation.text for violation in violations]
         more = f"\n({len(texts) - 4} more)" if len(texts) > 4 else ""
         raise ProofError("\n".join(texts[:4]) + more)
 

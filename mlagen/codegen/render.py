@@ -140,7 +140,10 @@ class Lowering:
         first = binding.first and operation.first_differs
         key = (id(operation), binding.role, binding.phase, first)
         if key not in self._cache:
-            self._cache[key] = self._render(operation, binding)
+            self._cache[key] = [
+                replace(x, owner=operation, index=index)
+                for index, x in enumerate(self._render(operation, binding))
+            ]
         return self._cache[key]
 
     def _render(self, operation: Operation, binding: Binding) -> list[Instruction]:

@@ -14,6 +14,7 @@ from mlagen.dsl.layout import Padded, Subtiled, TileLayout, Xor
 from mlagen.dsl.lds import Area, Lds, Ring, RingTile
 from mlagen.dsl.operation import Access, Binding, Operation, Weave
 from mlagen.dsl.pipeline import PipelineSchedule, PipelineSpace, Stream, WarpRole, release
+from mlagen.dsl.plain import Part, PipelineOrder, PlainOrder, by
 from mlagen.dsl.registers import Block, Registers, Regs, ScalarRegs, Value
 from mlagen.dsl.roles import Role, Roles
 from mlagen.dsl.signature import Argument, Signature
@@ -50,8 +51,11 @@ __all__ = [
     "Message",
     "Operation",
     "Padded",
+    "Part",
+    "PipelineOrder",
     "PipelineSchedule",
     "PipelineSpace",
+    "PlainOrder",
     "Registers",
     "Regs",
     "Ring",
@@ -75,6 +79,7 @@ __all__ = [
     "Weave",
     "Xor",
     "bind",
+    "by",
     "cluster",
     "copy",
     "each_item",

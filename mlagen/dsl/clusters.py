@@ -12,6 +12,7 @@ from mlagen.dsl.function import MAKERS, ScheduleFunction, display_path
 from mlagen.dsl.knobs import Knob, Knobs
 from mlagen.dsl.lds import Lds
 from mlagen.dsl.operation import Operation, operations_of
+from mlagen.dsl.plain import PlainOrder
 from mlagen.dsl.registers import Registers
 from mlagen.dsl.roles import Roles
 from mlagen.dsl.signature import Signature
@@ -39,6 +40,7 @@ class Schedule:
     epilogue: tuple[Operation, ...]
     signature: Signature
     line: int
+    plain: PlainOrder | None = None
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -59,12 +61,14 @@ class Schedule:
 
 @dataclass
 class Space:
-    """What a schedule function is handed besides the problem: knobs, LDS and registers."""
+    """What a schedule function is handed besides the problem: knobs, LDS and registers. `plain`:
+    the loop that the schedule rearranges, said by the kernel."""
 
     knobs: Knobs
     lds: Lds
     registers: Registers
     signature: Signature | None = None
+    plain: PlainOrder | None = None
 
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
         return self.knobs.choice(name, *choices, comment=comment)
@@ -115,6 +119,7 @@ def _clustered(function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any
         epilogue=tuple(builder.sections["epilogue"]),
         signature=space.signature,
         line=builder.author.line,
+        plain=space.plain,
     )
 
 

@@ -172,6 +172,8 @@ class Lds:
         sequence of layouts, and of fragments for each."""
         if name in self.rings:
             raise ScheduleError(f"ring {name!r} is declared twice")
+        if slots < 1:
+            raise ScheduleError(f"ring {name!r}: {slots} slots; a ring has 1 or more")
         areas: list[Area] = []
         start = 0
         for part, reads in _parts(layout, fragments):

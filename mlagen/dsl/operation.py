@@ -44,6 +44,7 @@ class Operation:
     `asynchronous`: it issues one group of matrix instructions that completes later.
     `joins`: its role's warps meet at a barrier before it, and behind what it wrote.
     `roles`: names of the roles whose code it is in; empty: all of them.
+    `of`: what tells it from operations of its name, where a tile has several.
     `ahead`: in a persistent pipeline schedule, the last pass of an item does it for the first tiles
     of the next one. It "seeks" that item, which there may not be, or "fetches" tiles of it.
     """
@@ -63,6 +64,7 @@ class Operation:
     joins: bool = False
     roles: tuple[str, ...] = ()
     ahead: Literal["", "seeks", "fetches"] = ""
+    of: str = ""
     line: int = 0
 
     def belongs(self, role: str) -> bool:
@@ -76,6 +78,13 @@ class Operation:
             return tile == (self.domain == "second") and tile < n
         low = 1 if self.domain == "rest" else 0
         return low <= tile < n
+
+    @property
+    def key(self) -> str:
+        """What tells it from the other operations of a tile: "qk", "copy K"."""
+        if self.access is not None and self.access.kind == self.name:
+            return f"{self.name} {self.access.target.ring}"
+        return f"{self.name} {self.of}" if self.of else self.name
 
     def __str__(self) -> str:
         if self.access:

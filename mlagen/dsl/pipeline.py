@@ -46,13 +46,15 @@ from mlagen.dsl.builder import Builder, Named, Section
 from mlagen.dsl.function import MAKERS, ScheduleFunction, display_path
 from mlagen.dsl.knobs import Knob, Knobs
 from mlagen.dsl.operation import Operation, Step
+from mlagen.dsl.plain import PipelineOrder
 from mlagen.dsl.signature import Signature
 from mlagen.dsl.smem import Smem
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.words import moved
-from mlagen.errors import ScheduleError
+from mlagen.errors import CapacityError, ScheduleError
 from mlagen.targets import SM_90A
 
+MOST_REGISTERS = 256  # of a thread
 WARPGROUP = 4  # warps; wgmma and setmaxnreg act on whole warpgroups (PTX ISA)
 
 
@@ -119,10 +121,18 @@ class PipelineSchedule:
     symbol: str  # of the entry
     line: int
     persistent: bool = False  # whether a block does one work item after another
+    plain: PipelineOrder | None = None
 
     @property
     def threads(self) -> int:
         return 32 * self.streams[-1].role.warps.stop
+
+    @property
+    def share(self) -> int:
+        """Registers a thread starts with: the launch's even share of an SM's, in eights, at most
+        what an instruction can name (CUDA guide, sm_90)."""
+        each = 65536 // (self.threads * self.signature.resident) // 8 * 8
+        return min(each, MOST_REGISTERS)
 
 
 @dataclass
@@ -131,7 +141,7 @@ class PipelineSpace:
     where it is not the schedule's name. `persistent`: blocks do one work item after another. The
     prologue sets `%items`, how many; an operation that seeks (`Operation.ahead`) sets `%coming`,
     the tiles of the next one, 0 where `%items` is 0; `%tiles` is then set and `%items` counted down
-    by the generated code."""
+    by the generated code. `plain`: the loop that the schedule rearranges, said by the kernel."""
 
     knobs: Knobs
     smem: Smem
@@ -139,6 +149,7 @@ class PipelineSpace:
     signature: Signature | None = None
     symbol: str = ""
     persistent: bool = False
+    plain: PipelineOrder | None = None
     roles: list[WarpRole] = field(default_factory=list)
 
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
@@ -149,7 +160,9 @@ class PipelineSpace:
         first = self.roles[-1].warps.stop if self.roles else 0
         if warpgroups < 1:
             raise ScheduleError(f"role {name!r} needs at least one warpgroup")
-        if registers % 8 or not 24 <= registers <= 256:  # PTX ISA, setmaxnreg
+        if any(role.name == name for role in self.roles):
+            raise ScheduleError(f"role {name!r} is declared twice")
+        if registers % 8 or not 24 <= registers <= MOST_REGISTERS:  # PTX ISA, setmaxnreg
             raise ScheduleError(
                 f"role {name!r}: {registers} registers; setmaxnreg takes 24 to 256 in eights"
             )
@@ -200,6 +213,15 @@ class PipelineBuilder(Builder):
             hint="here every role has a loop of its own: `for i in tiles(ROLE)`",
         )
 
+    def limited(self, operation: Operation) -> Operation:
+        """The operation, unless it is spelled for other roles than the one whose code is open."""
+        if self.open is not None and not operation.belongs(self.open[0].name):
+            raise ScheduleError(
+                f"{self.file}:{self.line()}: {operation} is for role "
+                f"{' or '.join(operation.roles)}, not for {self.open[0].name}"
+            )
+        return operation
+
     def add(self, step: Step) -> None:
         if self.open is None or not isinstance(step, Operation):
             raise ScheduleError(
@@ -248,7 +270,7 @@ def _pipelined(
     idle = [role.name for role in space.roles if role.name not in builder.streams]
     if idle:
         raise ScheduleError(f"{function.name}: role {idle[0]!r} does nothing")
-    return PipelineSchedule(
+    made = PipelineSchedule(
         name=function.name,
         file=display_path(builder.author.path),
         doc=function.doc,
@@ -263,7 +285,37 @@ def _pipelined(
         symbol=space.symbol or builder.author.name,
         line=builder.author.line,
         persistent=space.persistent,
+        plain=space.plain,
     )
+    _check_threads(made)
+    _check_registers(made)
+    return made
+
+
+def _check_threads(made: PipelineSchedule) -> None:
+    """ScheduleError unless a block is launched with the threads that its roles have."""
+    x, y, z = made.signature.block
+    if x * y * z != made.threads:
+        raise ScheduleError(
+            f"{made.name}: the roles have {made.threads} threads, a block is launched with "
+            f"{x * y * z}"
+        )
+
+
+def _check_registers(made: PipelineSchedule) -> None:
+    """CapacityError for roles that take more than others give: setmaxnreg.inc waits for registers
+    of the block's own (PTX ISA), and would for ever."""
+    held = made.share * made.threads
+    wanted = sum(s.role.registers * 32 * len(s.role.warps) for s in made.streams)
+    if wanted > held:
+        roles = ", ".join(
+            f"{s.role.name} {s.role.registers} x {32 * len(s.role.warps)}" for s in made.streams
+        )
+        raise CapacityError(
+            f"{made.name}: roles take {wanted} registers ({roles}); a block of {made.threads} "
+            f"threads has {held}",
+            hint=f"{made.share} a thread on average",
+        )
 
 
 MAKERS["sm_90a"] = _pipelined

@@ -113,6 +113,8 @@ class Registers:
         self, name: str, count: int, comment: str, *, slots: int = 1, align: int = 2
     ) -> Block:
         """Declare `slots` x `count` registers. Runs start on an even register (tuple alignment)."""
+        if slots < 1:
+            raise ScheduleError(f"registers {name!r}: {slots} slots; a ring of tiles has 1 or more")
         first = self._claim(name, count * slots, align)
         return self._add(Block(name, first, count, slots, comment, bank=name))
 

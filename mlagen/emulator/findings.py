@@ -15,7 +15,9 @@ class Finding:
     "vmcnt(2)".
 
     Kinds: missing-wait, overwrite-in-flight, race-raw, race-war, race-waw, wait-states,
-    undefined-register, undefined-lds, barrier-unequal, lds-bounds, lds-alignment, global-bounds,
+    undefined-register, undefined-lds, unset-argument (bytes of the argument segment that no
+    argument covers are used), barrier-unequal, lds-bounds, lds-alignment, global-bounds,
+    global-alignment (atomics), race-global (an atomic and another access of two workgroups),
     not-ended (a workgroup that ran on for too long after its first finding and was stopped).
     """
 

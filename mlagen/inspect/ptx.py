@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlagen.artifact import Artifact, KernelMap, SourceLine
+from mlagen.errors import BinaryError, UnsupportedError
 from mlagen.inspect.facts import artifact_facts, artifact_resources
 from mlagen.inspect.model import (
     Cluster,
@@ -26,6 +27,7 @@ from mlagen.inspect.model import (
 from mlagen.inspect.pipes import kind_of, mix_of, ptx_pipe_of
 from mlagen.inspect.ptx_blocks import ptx_blocks
 from mlagen.targets import SM_90A
+from mlagen.untrusted import Spent, within
 
 _LABEL = re.compile(r"^[A-Za-z_$][\w$]*:\s*(?=\S)")
 # Derived operations that belong to the step after them, or to the one before.
@@ -45,7 +47,15 @@ class _Step:
 
 
 def inspect_ptx(path: Path, artifact: Artifact) -> Inspection:
-    """Everything about an sm_90a artifact."""
+    """Everything about an sm_90a artifact. UnsupportedError: it takes too long, or too much."""
+    try:
+        with within():
+            return _inspected(path, artifact)
+    except Spent as spent:
+        raise UnsupportedError(f"{path}: inspecting it met {spent}") from None
+
+
+def _inspected(path: Path, artifact: Artifact) -> Inspection:
     manifest = artifact.manifest
     text = artifact.text.splitlines()
     steps = _steps(manifest.source, text)
@@ -80,6 +90,11 @@ def _steps(source: Sequence[SourceLine], text: Sequence[str]) -> list[_Step]:
     steps: list[_Step] = []
     ahead: list[tuple[SourceLine, str]] = []
     for line in source:
+        if not 1 <= line.asm_line <= len(text):
+            raise BinaryError(
+                f"the manifest tells of line {line.asm_line} of the text, which has {len(text)}",
+                hint="build the kernel again",
+            )
         raw = _LABEL.sub("", text[line.asm_line - 1].partition("//")[0].strip().rstrip(";"))
         if not raw or raw.startswith((".", "{", "}")) or raw.endswith(":"):
             continue

@@ -7,6 +7,7 @@ what it writes unless it stores, branches or synchronises.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Sequence
 
 from mlagen.artifact import RegisterMap
@@ -29,6 +30,8 @@ def ptx_blocks(
     code = [(number, line.partition("//")[0]) for number, line in enumerate(text, 1)]
     start = next((i for i, (_, line) in enumerate(code) if line.strip() == "{"), 0)
     code = code[start:]
+    if not code:
+        return ()
     reads, writes = zip(*(_accesses(line, names) for _, line in code), strict=True)
     after = _alive(code, reads, writes)
     place = {number: index for index, (number, _) in enumerate(code)}
@@ -132,9 +135,9 @@ def _written_before(
 ) -> list[frozenset[str]]:
     """Blocks that some way to each line has written."""
     seen: list[frozenset[str]] = [frozenset()] * len(follow)
-    work = list(range(len(follow)))
+    work = deque(range(len(follow)))
     while work:
-        index = work.pop(0)
+        index = work.popleft()
         held = seen[index] | writes[index]
         for after in follow[index]:
             if not held <= seen[after]:

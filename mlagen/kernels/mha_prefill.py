@@ -20,6 +20,7 @@ from typing import Any
 from mlagen.dsl import (
     Binding,
     Operation,
+    PlainOrder,
     Regs,
     Ring,
     Space,
@@ -81,8 +82,35 @@ class Attention:
         self.windowed = k.mask.name in WINDOWED
         self.floored = self.windowed or k.sink  # M starts at a number
         s.signature = signature(k)
+        s.plain = self._plain_order()
         for ring, target in ((keys, self.regs.key_tile), (values, self.regs.value_tile)):
             bind(ring, Mover(k, self.regs, ring, target, self.pages))
+
+    def _plain_order(self) -> PlainOrder:
+        """The loop without overlap."""
+        k, paged = self.k, self.pages is not None
+        return PlainOrder(
+            before=(
+                "arguments",
+                *(("sequence",) if k.by_sequence else ()),
+                *("buffers", "walk", "lanes"),
+                *(("begin_pages",) if paged else ()),
+                "load_queries",
+            ),
+            tile=(
+                *(("find_K_pages",) if paged else ()),
+                *("copy K", "read K", "prescale", "qk", "mask"),
+                *(("mask_start",) if self.windowed else ()),
+                *("partial_softmax", "rescale", "tail_softmax"),
+                *(("find_V_pages",) if paged else ()),
+                *("copy V", "read V", "pv"),
+            ),
+            after=(
+                *("no_tiles", "normalise"),
+                *(("store_lse",) if k.lse else ()),
+                f"store_{k.output_dtype}",
+            ),
+        )
 
     # ---- once a workgroup -------------------------------------------------------------------
 

@@ -21,12 +21,14 @@ row sees nothing of leaves M, and its P is 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from mlagen.dsl import (
     Access,
     Handoff,
     Operation,
+    PipelineOrder,
     PipelineSpace,
     RingTile,
     Tile,
@@ -37,8 +39,9 @@ from mlagen.dsl import (
     record,
 )
 from mlagen.dsl.smem import Message, Scratch, TmaTile
-from mlagen.errors import UnsupportedError
+from mlagen.errors import ScheduleError, UnsupportedError
 from mlagen.kernels.mla_decode_feed import Feed
+from mlagen.kernels.mla_decode_plain import Fetched, plain_order
 from mlagen.kernels.mla_decode_registers import FLOAT, SLOTS, registers
 from mlagen.kernels.mla_decode_signature import (
     COLUMNS,
@@ -88,6 +91,17 @@ class MlaDecode:
                 f"persistent=1 with dtype={k.dtype}, cache_dtype={k.cache_dtype}",
                 hint="blocks take several items with bf16 queries over a bf16 cache",
             )
+        _check_roles(left, right, feeder)
+        if feeder and boxes != 2:
+            raise ScheduleError(
+                f"boxes={boxes} with cache_dtype={k.cache_dtype}",
+                hint="128 columns of e4m3 become two tiles of bf16: boxes=2",
+            )
+        if boxes < 1 or not 1 <= held <= k.d_qk // COLUMNS - k.d_v // COLUMNS // 2:
+            raise ScheduleError(
+                f"boxes={boxes}, held={held}",
+                hint="a barrier is of one tile or more; registers hold the last one or more of Q",
+            )
         self.held, self.feeder = held, feeder
         threads = s.roles[-1].warps.stop * 32
         # Columns of one wgmma of P V: ptxas holds each instruction to what a thread starts with,
@@ -122,8 +136,31 @@ class MlaDecode:
         }
         s.signature = signature(k, threads, persistent=persistent)
         s.symbol = SYMBOL
+        s.plain = self._plain()
         for handoff in (*self.left, *self.right, *self.raw.values()):
             bind(handoff, self._mover(handoff))
+
+    def _plain(self) -> PipelineOrder:
+        """What the schedule rearranges."""
+        left, right = (
+            Fetched(role.name, tuple(h.name for h in half),
+                    {h.name: self.raw[h.name].name for h in half if h.name in self.raw})
+            for role, half in zip(self.roles, (self.left, self.right), strict=True)
+        )  # fmt: skip
+        queries = [(self.query,), (self.query_held,)] if self.persistent else [
+            (self.query, self.query_held)
+        ]  # fmt: skip
+        return plain_order(
+            left, right, feeder=self.feeder.name if self.feeder else "", cleans=self._cleans,
+            scales=bool(self.row_scales), persistent=self.persistent,
+            queries=[f"load_queries {_names(handoffs)}" for handoffs in queries],
+        )  # fmt: skip
+
+    @property
+    def _cleans(self) -> bool:
+        """Whether rows behind a sequence's end must become 0. Where rows are fetched one by one,
+        what does not exist arrived as 0; e4m3 is finite here."""
+        return not (self.feed.gatherers or self.feeder)
 
     def _tiles(self, s: PipelineSpace, boxes: int) -> None:
         row = 2 * COLUMNS
@@ -273,7 +310,7 @@ class MlaDecode:
                 (handoff, [(tile, COLUMNS * self.queries.index(tile)) for tile in handoff.tiles])
                 for handoff in handoffs
             ],
-            handoffs=handoffs, tiles_=self.queries, together=QUERY_LOADS,
+            handoffs=handoffs, tiles_=self.queries, together=QUERY_LOADS, of=_names(handoffs),
             defines=tuple(Value(handoff.name) for handoff in handoffs),
         )  # fmt: skip
 
@@ -296,6 +333,7 @@ class MlaDecode:
                 "qk", tile,
                 tiles_=[(self.keys.index(t), t) for t in handoff.tiles],
                 queries=self.query.tiles, overwrites=first and handoff is half[0],
+                of=handoff.name + ", first" * (first and handoff is half[0]),
                 uses=(Value(handoff.name, tile), Value(self.query.name), Value("Q held")),
                 defines=(Value("S"),), asynchronous=True,
             )  # fmt: skip
@@ -322,6 +360,7 @@ class MlaDecode:
         """The running maximum, alpha; the maximum goes to the other warpgroup. `fresh`: alpha
         starts here, otherwise it already holds what the other's maximum does."""
         self._record("maximum", tile, message=message, fresh=fresh, uses=(Value("top"),),
+                     of=message.name + ", fresh" * fresh,
                      defines=(Value("alpha"), Value("l"), Value(message.name, tile)))  # fmt: skip
 
     def exponent(self, tile: Tile) -> None:
@@ -338,9 +377,8 @@ class MlaDecode:
     # ---- products ---------------------------------------------------------------------------
 
     def clean(self, tile: Tile, role: WarpRole) -> None:
-        """Rows behind the sequence's end become 0 in SMEM: P is 0 there, but 0 * NaN is not. Where
-        rows are fetched one by one, what does not exist arrived as 0; e4m3 is finite here."""
-        if self.feed.gatherers or self.feeder:
+        """Rows behind the sequence's end become 0 in SMEM: P is 0 there, but 0 * NaN is not."""
+        if not self._cleans:
             return
         names = [h.name for h in (*self.left, *self.right)]
         self._record(
@@ -353,6 +391,7 @@ class MlaDecode:
     def publish(self, tile: Tile, message: Message) -> None:
         """P as bf16 to SMEM, for the other warpgroup."""
         self._record("publish", tile, message=message, packed=message is self.p_right,
+                     of=message.name,
                      uses=(Value("S"), Value("P")),
                      defines=(Value(message.name, tile),))  # fmt: skip
 
@@ -365,6 +404,7 @@ class MlaDecode:
         source = Value(message.name, tile) if message else Value("P")
         self._record(
             "pv", tile, message=message, values=held, columns=COLUMNS * len(held),
+            of=f"{message.name if message else 'P'}, {self._columns_of(half)}",
             o=self.supply["o"][each * first : each * (first + len(held))],
             steps=TILE // 16, at_once=min(COLUMNS * len(held), self.at_once),
             uses=(source, *(Value(h.name, tile) for h in half if set(h.tiles) & set(held))),
@@ -400,6 +440,7 @@ class MlaDecode:
         for columns in (columns for columns in half if columns.name in self.raw):
             raw = self.raw[columns.name]
             self._record("take", tile, tile_=raw.tiles[0], narrow=len(columns.tiles) == 1,
+                         of=raw.name,
                          uses=(Value(raw.name, tile),), defines=(Value("raw"),))  # fmt: skip
             copy(columns, tile)
 
@@ -422,7 +463,8 @@ class MlaDecode:
 
     def give_sum(self, message: Message) -> None:
         """This warpgroup's row sums to the other one."""
-        self._record("give_sum", None, message=message, defines=(Value(message.name),))
+        self._record("give_sum", None, message=message, of=message.name,
+                     defines=(Value(message.name),))  # fmt: skip
 
     def finish(self, message: Message, role: WarpRole) -> None:
         """O / l to memory, this warpgroup's columns, and LSE by the left one: O in bf16, by way of
@@ -432,6 +474,7 @@ class MlaDecode:
         staged = self.staged[index] if self.staged else None
         self._record(
             "finish", None, message=message, left=index == 0, role=role, staged=staged,
+            of=message.name,
             box_bytes=self.queries[0].bytes, first_column=index * self.k.d_v // 2,
             together=PART_PAIRS, arrivals_last=ARRIVALS - 1,
             uses=(Value(message.name), Value("O")),
@@ -447,6 +490,11 @@ class MlaDecode:
             self._record("tell", None, template="turn", defines=(Value(self.read.name),))
 
     # ---- spelling ---------------------------------------------------------------------------
+
+    def _columns_of(self, half: tuple[Handoff, ...]) -> str:
+        """How messages and the plain order name some columns of the cache."""
+        known = {id(self.left): "left columns", id(self.right): "right columns"}
+        return known.get(id(half), _names(half))
 
     @property
     def _apart(self) -> int:
@@ -497,11 +545,28 @@ class MlaDecode:
         domain: Literal["every", "first", "second"] = "every",
         ahead: Literal["", "seeks", "fetches"] = "",
         template: str = "",
+        of: str = "",
+        role: WarpRole | None = None,
         **context: Any,
     ) -> Operation:
-        supply = {**self.supply, **context}
+        supply = {**self.supply, **context, **({"role": role} if role else {})}
         return Operation(
             name, f"mla_decode/{template or name}.ptx.j2", tile, lambda at: supply,
             defines=defines, uses=uses, access=access, asynchronous=asynchronous, joins=joins,
-            guarded=guarded, domain=domain, ahead=ahead,
+            guarded=guarded, domain=domain, ahead=ahead, of=of,
+            roles=(role.name,) if role else (),
         )  # fmt: skip
+
+
+def _check_roles(left: WarpRole, right: WarpRole, feeder: WarpRole | None) -> None:
+    """ScheduleError for roles with other warps than operations are spelled for."""
+    for role, groups in ((left, (1,)), (right, (1,)), (feeder, (1, 2))):
+        if role is not None and (role.single or len(role.warps) not in [4 * n for n in groups]):
+            raise ScheduleError(
+                f"role {role.name!r} has {role.threads} threads, of {len(role.warps)} warps",
+                hint="each half of the output is of one warpgroup; one or two make bf16 of e4m3",
+            )
+
+
+def _names(handoffs: Iterable[Handoff]) -> str:
+    return ", ".join(handoff.name for handoff in handoffs)

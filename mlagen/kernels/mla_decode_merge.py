@@ -10,8 +10,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlagen.dsl import Operation, PipelineSpace, Signature, Tile, Value, WarpRole, record
+from mlagen.dsl import (
+    Operation,
+    PipelineOrder,
+    PipelineSpace,
+    Signature,
+    Tile,
+    Value,
+    WarpRole,
+    by,
+    record,
+)
 from mlagen.dsl.signature import pack
+from mlagen.errors import ScheduleError
 from mlagen.problem import MlaDecodeMergeConfig
 from mlagen.problem.mla_decode_plan import BLOCK_ROWS, LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
 
@@ -23,6 +34,11 @@ class MlaDecodeMerge:
     """The operations of one merge kernel and its registers."""
 
     def __init__(self, k: MlaDecodeMergeConfig, s: PipelineSpace, role: WarpRole) -> None:
+        if role.threads != 32 * MERGE_WARPS or role.warps.start:
+            raise ScheduleError(
+                f"role {role.name!r} has warps {role.warps.start}..{role.warps.stop - 1}",
+                hint=f"a block of the merge has {MERGE_WARPS} warps, all of one role",
+            )
         self.k, self.role = k, role
         line = k.d_v // LINES_A_ROW
         columns = line // 32
@@ -58,6 +74,12 @@ class MlaDecodeMerge:
             block=(role.warps.stop * 32, 1, 1),
             dependent=True,
             resident=2,
+        )
+        # What is loaded with a tile is the next one's; behind the last there is nothing.
+        s.plain = PipelineOrder(
+            before=by(role.name, "place", "load", "log_sum"),
+            tiles=by(role.name, "add", "load"),
+            after=by(role.name, "finish"),
         )
 
     def place(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from mlagen.dsl import Binding, Operation, Regs, Ring, Space, Tile, Value, bind, record
+from mlagen.dsl import Binding, Operation, PlainOrder, Regs, Ring, Space, Tile, Value, bind, record
 from mlagen.errors import ConfigError
 from mlagen.kernels.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.kernels.fragments import MFMA_ROWS, accumulator_row
@@ -115,6 +115,48 @@ class StreamedAttention:
         self.value_stream = Stream(self.regs, values, (), self.pages)
         bind(keys, self.key_stream)
         bind(values, self.value_stream)
+        s.plain = self._plain_order()
+
+    def _plain_order(self) -> PlainOrder:
+        """The loop without overlap. Each role fetches a ring; the first has the first waves."""
+        k, paged = self.k, self.pages is not None
+        scales = ("scales",) if self.aiter else ("scale",) if self.fp8 else ()
+        begin = (
+            *("buffers", "walk"),
+            *(("begin_pages",) if paged else ()),
+            "load_queries",
+        )
+        if self.persistent:
+            before, item = ("work", "lanes", *scales), ("item", *begin)
+        else:
+            sequence = ("sequence",) if k.by_sequence else ()
+            before, item = ("arguments", *sequence, "lanes", *scales, *begin), ()
+        share = {}
+        for index, (role, ring) in enumerate(self.fetch.items()):
+            waves = range(ring.waves * index, ring.waves * (index + 1))
+            for name in (f"copy {ring.name}", f"find_{ring.name}_pages"):
+                share[name] = (role, waves)
+        return PlainOrder(
+            before=before,
+            item=item,
+            tile=(
+                *(("find_K_pages",) if paged else ()),
+                *("copy K", "read K"),
+                *(() if self.fp8 else ("prescale",)),
+                *("qk", "mask"),
+                *(("mask_start",) if self.windowed else ()),
+                *("partial_softmax", "rescale", "tail_softmax"),
+                *(("find_V_pages",) if paged else ()),
+                *("copy V", "read V", "pv"),
+            ),
+            after=(
+                *("no_tiles", "normalise"),
+                *(("partial_pointers", "store_partial") if self.persistent else ()),
+                *(("store_lse",) if k.lse else ()),
+                f"store_{k.output_dtype}",
+            ),
+            share=share,
+        )
 
     @property
     def fp8(self) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlagen.dsl import Binding, Operation, Signature, Space, Tile, Value, record
+from mlagen.dsl import Binding, Operation, PlainOrder, Signature, Space, Tile, Value, record
 from mlagen.dsl.signature import pack
 from mlagen.kernels.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.kernels.prefill_arguments import argument_registers
@@ -74,6 +74,15 @@ class Merge:
         self.final_offset = one("LSEOFF", "byte offset of the LSE it stores") if k.lse else None
         self.pick = one("PICK", "which of its lines that is") if k.lse else None
         self._scalars(s)
+        s.plain = PlainOrder(
+            before=("group", "lanes"),
+            tile=("find", "load", "add"),
+            after=(
+                "normalise",
+                *(("store_lse",) if k.lse else ()),
+                f"store_{k.output_dtype}",
+            ),
+        )
 
     def _scalars(self, s: Space) -> None:
         scalar = s.registers.scalar

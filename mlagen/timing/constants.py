@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from mlagen.errors import ConfigError
+from mlagen.timing.fitted import FITTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,9 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("mfma_tail", 16, 8, 20, "cycles",
              "from the last pass to a VALU read of the result: LLVM's P + 4 wait states"),
     # LDS.
-    Constant("lds_bytes", 128, 128, 256, "B/cycle",
-             "CDNA3: 128; press on CDNA4: 256; the calibration points fit 128 best"),
+    Constant("lds_bytes", 256, 128, 256, "B/cycle",
+             "CDNA3: 128; CDNA4: 256 (AMD, FP8 GEMM Optimization on CDNA4, 2026, table 1), which "
+             "the fit prefers too; 180 to 210 were measured (GroupGEMM's tuning log)"),
     Constant("lds_latency", 64, 56, 72, "cycles",
              "measured: dependent ds_read_b32 69 cycles (triton fork), less issue and address"),
     Constant("tr_phases", 2, 2, 4, "phases",
@@ -71,13 +73,29 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("branch_not_taken", 8, 4, 16, "cycles", "assumed"),
     # Chip.
     Constant("max_clock", 2.4, 2.4, 2.4, "GHz", "AMD: MI355X at 1400 W; MI350X: 2.2"),
-    Constant("sustain", 0.761, 0.65, 0.87, "of max_clock",
-             "clock under load: fitted to the calibration points, so it also takes in what the "
-             "model leaves out; a bf16 MFMA loop reaches 0.87 (rocm-systems PR 3837)"),
     Constant("cus", 256, 256, 256, "CUs", "AMD: 8 XCDs of 32"),
     Constant("dispatch", 1500, 500, 4000, "cycles",
              "a workgroup's start on a CU that another has left; assumed"),
     Constant("launch", 4.0, 2.0, 8.0, "us", "a kernel's start and end; assumed"),
+    # Power. The fitted ones are effective energies: they take in what else holds the clock down.
+    Constant("power_limit", 1400, 1400, 1400, "W", "AMD: MI355X; MI350X: 1000"),
+    Constant("idle_power", 240, 239, 247, "W",
+             "measured on eight idle MI355X (a benchmark's node report, August 2026)"),
+    Constant("voltage", 0.5, 0.0, 0.8, "exponent",
+             "how energy grows with the clock, relative to 1.6 GHz: V squared; assumed, the fit "
+             "does not tell it from `e_cycle`"),
+    Constant("e_cycle", FITTED["e_cycle"], 0, 1600, "pJ",
+             "a CU and cycle, whatever it does; fitted"),
+    Constant("e_bf16", FITTED["e_bf16"], 0.2, 0.8, "pJ/op", "fitted to published kernels"),
+    Constant("e_f16", FITTED["e_f16"], 0.2, 0.9, "pJ/op", "fitted to published kernels"),
+    Constant("e_f8", FITTED["e_f8"], 0.1, 0.4, "pJ/op", "fitted to published kernels"),
+    Constant("e_f4", FITTED["e_f4"], 0.05, 0.3, "pJ/op", "fitted to published kernels"),
+    Constant("e_vector", FITTED["e_vector"], 0, 1300, "pJ",
+             "a vector instruction of a wave; packed and transcendental ones twice; fitted"),
+    Constant("e_lds", FITTED["e_lds"], 0, 8, "pJ/B", "fitted; no more than `e_l2`"),
+    Constant("e_l2", 8, 4, 16, "pJ/B", "a byte from the L2 to a CU: 1 pJ a bit; assumed"),
+    Constant("e_hbm", 35, 30, 60, "pJ/B",
+             "a byte from the HBM: HBM2's 3.9 pJ a bit (O'Connor et al., MICRO 2017) and the way"),
 )  # fmt: skip
 BY_NAME: Mapping[str, Constant] = {constant.name: constant for constant in CONSTANTS}
 
@@ -112,15 +130,21 @@ class Machine:
     branch_taken: int
     branch_not_taken: int
     max_clock: float
-    sustain: float
     cus: int
     dispatch: int
     launch: float
-
-    @property
-    def clock(self) -> float:
-        """GHz under load."""
-        return self.max_clock * self.sustain
+    power_limit: float
+    idle_power: float
+    voltage: float
+    e_cycle: float
+    e_bf16: float
+    e_f16: float
+    e_f8: float
+    e_f4: float
+    e_vector: float
+    e_lds: float
+    e_l2: float
+    e_hbm: float
 
     def changed(self, **values: float) -> Machine:
         """Another machine. ConfigError for a name that is no constant, or a value below zero."""
@@ -130,7 +154,7 @@ class Machine:
                     f"unknown constant {name!r}", hint="they are: " + ", ".join(BY_NAME)
                 )
             if value < 0 or (
-                name in ("max_clock", "sustain", "cus", "exp", "lds_bytes") and value == 0
+                name in ("max_clock", "power_limit", "cus", "exp", "lds_bytes") and value == 0
             ):
                 raise ConfigError(f"constant {name}={value} is out of range")
         kinds = {field.name: field.type for field in fields(self)}

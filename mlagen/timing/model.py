@@ -65,8 +65,8 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class CornerResult:
-    """One corner of the grid. `ratio`: time there, with that corner's clock, in units of the
-    prediction."""
+    """One corner of the grid. `clock`: GHz that its energies allow; `ratio`: time there, in units
+    of the prediction."""
 
     name: str
     cycles: float
@@ -79,17 +79,24 @@ class CornerResult:
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A whole launch. `workgroups` of which `simulated` were simulated; `residents` a compute
-    unit; `rounds`: workgroups a place takes one after the other. `flops`: of its matrix
-    instructions (tiles are whole ones: masked and padded work counts), or as the caller said."""
+    unit; `rounds`: workgroups a place takes one after the other. `seconds` and `tflops` are the
+    prediction: under load for more than a second, at the `clock` (GHz) that the power limit allows,
+    where the chip takes `watts`. `bound_seconds` and `bound_tflops`: by issue, at the maximum clock
+    for as long as nothing limits it. `flops`: of its matrix instructions (tiles are whole ones:
+    masked and padded work counts), or as the caller said."""
 
     workgroups: int
     simulated: int
     residents: int
     rounds: float
     cycles: float
+    clock: float
+    watts: float
     seconds: Interval
     flops: float
     tflops: Interval
+    bound_seconds: float
+    bound_tflops: float
     memory_bytes: float
     reuse: float
     memory_seconds: float

@@ -16,8 +16,9 @@ from mlagen.timing.ladder import Shape
 @dataclass(frozen=True, slots=True)
 class Point:
     """One measurement. `tflops`: what was published, several where it was measured again.
-    `commit`: of AITER, that brought the object. `max_clock`: of the chip, GHz. `calibrates`: one of
-    the three that the clock is fitted to.
+    `commit`: of AITER, that brought the object. `max_clock`, `watts`: of the chip, GHz and its
+    power limit. `calibrates`: one of the three to which the energies are fitted, beside the kernels
+    of `clocks`.
     """
 
     shape: Shape
@@ -26,6 +27,7 @@ class Point:
     commit: str
     max_clock: float = 2.4
     calibrates: bool = False
+    watts: float = 1400.0
 
     @property
     def measured(self) -> float:
@@ -68,5 +70,6 @@ POINTS: tuple[Point, ...] = (
     ),
     Point(Shape(_CAUSAL, 8, 64, 256), (244.6,), "FlyDSL 629", _SPRING),
     Point(Shape(_CAUSAL, 8, 64, 512), (427.5,), "FlyDSL 629", _SPRING),
-    Point(Shape("hd128_fp8", 16, 64, 8192), (1600, 1750), "FlyDSL 711", "3a5261496c", 2.2, True),
+    Point(Shape("hd128_fp8", 16, 64, 8192), (1600, 1750), "FlyDSL 711", "3a5261496c", 2.2, True,
+          1000.0),
 )  # fmt: skip

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from mlagen.binary import KernelCode
 from mlagen.emulator.streams import Stream
 from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.timing.activity import Activity, activity_of
 from mlagen.timing.constants import Machine, machine
-from mlagen.timing.corners import MODEL_ERROR, Corner, corners
+from mlagen.timing.corners import Corner, corners, model_error
 from mlagen.timing.costs import memory_bytes
 from mlagen.timing.loops import flops_of
 from mlagen.timing.model import CornerResult, Estimate, Interval, Simulation
+from mlagen.timing.power import Rates, clock_of, watts
 from mlagen.timing.roles import (
     hot_loops,
     loop_rows,
@@ -24,8 +26,11 @@ from mlagen.timing.roles import (
     stall_parts,
     utilisation,
 )
-from mlagen.timing.unit import UnitTimes, residents, time_unit
+from mlagen.timing.unit import UnitTimes, memory_share, residents, time_unit
 from mlagen.timing.whole import durations, makespan
+
+_ROUNDS = 6  # of clock and cycles; each moves the clock by less than the one before
+_SETTLED = 0.002
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,29 +65,50 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """Simulated units of a job, one a stream, and what the whole launch takes. Cycles."""
+    """Simulated units of a job, one a stream, and what the whole launch takes. `cycles` were
+    counted at `clock`, GHz; `rates`: what a compute unit does in one, mean over the launch."""
 
     units: tuple[UnitTimes, ...]
     reuse: float
     cycles: float
+    clock: float
+    rates: Rates
 
     def seconds(self, on: Machine) -> float:
-        """The launch at that machine's clock, its start and end included."""
-        return self.cycles / (on.clock * 1e9) + on.launch * 1e-6
+        """The launch at its clock, its start and end included."""
+        return self.cycles / (self.clock * 1e9) + on.launch * 1e-6
 
 
-def time_job(job: Job, on: Machine) -> Timed:
-    """Simulate a job's streams on one machine. ConfigError for a job without streams."""
+def time_job(job: Job, on: Machine, clock: float | None = None) -> Timed:
+    """Simulate a job's streams on one machine at a clock, the maximum by default: the bound by
+    issue, whatever power it takes. ConfigError for a job without streams."""
     if not job.streams:
         raise ConfigError("no workgroup was recorded", hint="name some of the grid")
-    reuse = _requested(job) / job.footprint if job.footprint else 1e9
+    requested = _requested(job)
+    reuse = requested / job.footprint if job.footprint else 1e9
     held = job.residents(on)
+    at = clock or on.max_clock
     units = tuple(
-        time_unit(stream, job.kernel, on, workgroups=held, reuse=reuse) for stream in job.streams
+        time_unit(stream, job.kernel, on, workgroups=held, reuse=reuse, clock=at)
+        for stream in job.streams
     )
     known = {s.workgroup: float(u.cycles) for s, u in zip(job.streams, units, strict=True)}
-    spent = durations(known, job.workgroups)
-    return Timed(units, reuse, makespan(spent, held, on))
+    cycles = makespan(durations(known, job.workgroups), held, on)
+    done = replace(_work(job), hbm=min(requested, job.footprint))
+    return Timed(units, reuse, cycles, at, Rates.of(done, cycles, on))
+
+
+def sustained(job: Job, on: Machine, bound: Timed | None = None) -> Timed:
+    """The launch at the clock that the power limit allows: what it does a cycle decides the clock,
+    and where the HBM limits it, the clock decides what it does a cycle. `bound`: its `time_job`."""
+    timed = bound or time_job(job, on)
+    for _ in range(_ROUNDS):
+        clock = clock_of(timed.rates, on)
+        shares = {memory_share(on, timed.reuse, each) for each in (clock, timed.clock)}
+        if len(shares) == 1 or abs(clock / timed.clock - 1) < _SETTLED:
+            return replace(timed, clock=clock)
+        timed = time_job(job, on, clock)
+    return timed
 
 
 def longest(timed: Timed) -> UnitTimes:
@@ -100,6 +126,14 @@ def _requested(job: Job) -> float:
         lanes = (stream.addresses[accesses] >= 0).sum(axis=1)
         total += int((wide[rows] * lanes).sum())
     return total / len(job.streams) * job.workgroups
+
+
+def _work(job: Job) -> Activity:
+    """What all workgroups do, by those that were recorded."""
+    counts = {s.workgroup: activity_of(s, job.kernel) for s in job.streams}
+    places = durations({number: float(number) for number in counts}, job.workgroups)
+    numbers, times = np.unique(places.astype(np.int64), return_counts=True)
+    return Activity.sum(counts[int(n)] * float(t) for n, t in zip(numbers, times, strict=True))
 
 
 def matrix_flops(job: Job) -> float:
@@ -126,12 +160,14 @@ def simulate(job: Job, on: Machine | None = None, *, grid: bool = True) -> Simul
         ) from None
     roles = roles_of(unit, loops, job.place)
     rows = loop_rows(unit, loops)
-    seconds = timed.seconds(base)
+    under_load = sustained(job, base, timed)
+    seconds = under_load.seconds(base)
     tried = _corners(job, base, seconds) if grid else ()
     flops = job.flops if job.flops is not None else matrix_flops(job)
     requested = _requested(job)
     near = [c.ratio for c in tried if c.plausible] + [1.0]
-    low, high = min(near) * (1 - MODEL_ERROR), max(near) * (1 + MODEL_ERROR)
+    error = model_error(seconds)
+    low, high = min(near) * (1 - error), max(near) * (1 + error)
     busy = utilisation(unit, loops)
     conflicts = int((unit.costs.lds - unit.costs.ideal).clip(0).sum())
     return Simulation(
@@ -152,9 +188,13 @@ def simulate(job: Job, on: Machine | None = None, *, grid: bool = True) -> Simul
             residents=job.residents(base),
             rounds=job.workgroups / (base.cus * job.residents(base)),
             cycles=timed.cycles,
+            clock=under_load.clock,
+            watts=watts(under_load.rates, under_load.clock, base),
             seconds=Interval(seconds, seconds * low, seconds * high),
             flops=flops,
             tflops=Interval(*(flops / 1e12 / (seconds * x) for x in (1.0, high, low))),
+            bound_seconds=timed.seconds(base),
+            bound_tflops=flops / 1e12 / timed.seconds(base),
             memory_bytes=requested,
             reuse=timed.reuse,
             memory_seconds=(job.footprint or requested) / (base.hbm * 1e9),
@@ -169,14 +209,15 @@ def _corners(job: Job, base: Machine, seconds: float) -> tuple[CornerResult, ...
     found = []
     for corner in corners():
         on = corner.machine(base)
-        timed = time_job(job, on)
-        found.append(_result(corner, on, timed, seconds))
+        found.append(_result(corner, on, sustained(job, on), seconds))
     return tuple(found)
 
 
 def _result(corner: Corner, on: Machine, timed: Timed, seconds: float) -> CornerResult:
     ratio = timed.seconds(on) / seconds
-    return CornerResult(corner.name, timed.cycles, on.clock, corner.misfit, corner.plausible, ratio)
+    return CornerResult(
+        corner.name, timed.cycles, timed.clock, corner.misfit, corner.plausible, ratio
+    )
 
 
 def _warnings(job: Job, unit: UnitTimes) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlagen.timing.compare import Comparison
-from mlagen.timing.constants import BY_NAME
+from mlagen.timing.corners import CLOCK_ERROR
 from mlagen.timing.model import Interval, Simulation
 
 
@@ -25,8 +25,10 @@ def facts(report: Simulation) -> list[tuple[str, str]]:
     simulated = "all simulated" if e.simulated == e.workgroups else f"{e.simulated} simulated"
     found = [
         ("kernel", report.kernel),
-        ("time", f"{_interval(e.seconds, 1e6)} us"),
+        ("time", f"{_interval(e.seconds, 1e6)} us under load"),
         ("matrix work", f"{_interval(e.tflops, 1.0)} TFLOP/s ({e.flops / 1e12:.3f} TFLOP)"),
+        ("bound", f"{e.bound_seconds * 1e6:.1f} us, {e.bound_tflops:.{_digits(e.bound_tflops)}f} "
+                  f"TFLOP/s by issue at {report.constants['max_clock']:.2f} GHz: no prediction"),
         ("a tile", f"{report.cycles_per_tile:.0f} cycles, matrix units busy for "
                    f"{report.matrix_utilisation:.1%}"),
         ("clock", _clock(report)),
@@ -42,13 +44,12 @@ def facts(report: Simulation) -> list[tuple[str, str]]:
 
 
 def _clock(report: Simulation) -> str:
-    """The clock under load, and what it would change."""
-    top, part = report.constants["max_clock"], report.constants["sustain"]
-    known = BY_NAME["sustain"]
-    return (
-        f"{top * part:.2f} GHz: {top} GHz x {part} (fitted); at {top * known.low:.2f} GHz the time "
-        f"is {part / known.low:.2f}, at {top * known.high:.2f} GHz {part / known.high:.2f} of it"
-    )
+    """The clock under load, and what decides it."""
+    e, limit = report.estimate, report.constants["power_limit"]
+    if e.clock >= report.constants["max_clock"]:
+        return f"{e.clock:.2f} GHz, the maximum, at {e.watts:.0f} of {limit:.0f} W"
+    error = f"a clock of a published kernel is {CLOCK_ERROR:.1%} off in the mean"
+    return f"{e.clock:.2f} GHz under load, which takes the {limit:.0f} W of the limit ({error})"
 
 
 def tables(report: Simulation, *, lines: int = 12) -> list[Table]:
@@ -64,8 +65,12 @@ def tables(report: Simulation, *, lines: int = 12) -> list[Table]:
 
 def _interval(value: Interval, scale: float) -> str:
     each = [x * scale for x in (value.value, value.low, value.high)]
-    digits = 0 if each[0] >= 1000 else 1
+    digits = _digits(each[0])
     return f"{each[0]:.{digits}f} ({each[1]:.{digits}f} to {each[2]:.{digits}f})"
+
+
+def _digits(value: float) -> int:
+    return 0 if value >= 1000 else 1
 
 
 def _waves(waves: Sequence[int]) -> str:
@@ -139,7 +144,7 @@ def _corners(report: Simulation) -> list[Table]:
         for corner in report.corners
     )  # fmt: skip
     columns = ("corner", "cycles", "GHz", "time, relative", "misfit", "")
-    return [Table("sensitivity: each corner with the clock that fits it best", columns, rows)]
+    return [Table("sensitivity: each corner with the energies that fit it best", columns, rows)]
 
 
 def comparison_facts(found: Comparison) -> list[tuple[str, str]]:
@@ -153,8 +158,9 @@ def comparison_facts(found: Comparison) -> list[tuple[str, str]]:
     return [
         ("first", f"{found.first}: {found.seconds[0] * 1e6:.1f} us"),
         ("second", f"{found.second}: {found.seconds[1] * 1e6:.1f} us"),
-        ("gain", f"the first is {found.gain:.3f} times as fast ({found.low:.3f} to "
+        ("gain", f"the first is {found.gain:.3f} times as fast under load ({found.low:.3f} to "
                  f"{found.high:.3f})"),
+        ("bound", f"{found.bound_gain:.3f} times by issue alone"),
         ("counts", f"{verdict} ({found.ratio_error:.1%})"),
     ]  # fmt: skip
 

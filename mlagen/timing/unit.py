@@ -60,10 +60,10 @@ def residents(kernel: KernelCode, waves: int, lds_bytes: int) -> int:
     return max(1, min(slots // max(waves, 1), by_lds))
 
 
-def memory_share(machine: Machine, reuse: float) -> float:
+def memory_share(machine: Machine, reuse: float, clock: float) -> float:
     """Bytes a cycle that a CU gets from beyond its L1 while all CUs ask: the L2's share, or the
-    HBM's times how often each of its bytes is asked for."""
-    hbm = machine.hbm / machine.clock / machine.cus
+    HBM's times how often each of its bytes is asked for, at a clock in GHz."""
+    hbm = machine.hbm / clock / machine.cus
     return min(machine.l2_bytes, hbm * max(reuse, 1.0))
 
 
@@ -74,10 +74,12 @@ def time_unit(
     *,
     workgroups: int = 1,
     reuse: float = 1e9,
+    clock: float | None = None,
 ) -> UnitTimes:
     """Simulate `workgroups` copies of a stream side by side on one compute unit.
 
     `reuse`: how often each byte of memory is asked for by all CUs together (L2 and HBM share).
+    `clock`: GHz, the maximum by default; a cycle of a slower clock brings more of the HBM's bytes.
     UnsupportedError for instructions without timing and for waves that wait for ever.
     """
     program = read_program(kernel, machine)
@@ -101,7 +103,7 @@ def time_unit(
     busy = np.zeros(pipes.B_SIZE, dtype=np.int64)
     lds = by_step(costs.lds)
     cycles = engine.simulate(
-        program.rows, program.ranges, _numbers(machine, reuse), first, rows, lds,
+        program.rows, program.ranges, _numbers(machine, reuse, clock), first, rows, lds,
         by_step(costs.bytes), by_step(costs.lines), group, simd, np.zeros_like(group), when,
         stalls, busy,
     )  # fmt: skip
@@ -120,14 +122,14 @@ def time_unit(
     return UnitTimes(program, machine, costs, workgroups, int(cycles), waves, stalls, busy)
 
 
-def _numbers(machine: Machine, reuse: float) -> npt.NDArray[np.float64]:
+def _numbers(machine: Machine, reuse: float, clock: float | None) -> npt.NDArray[np.float64]:
     numbers = np.zeros(pipes.K_SIZE)
     numbers[pipes.K_SLOT] = machine.slot
     numbers[pipes.K_LDS_SCALE] = 256 / machine.lds_bytes
     numbers[pipes.K_LDS_LATENCY] = machine.lds_latency
     numbers[pipes.K_LGKM_LIMIT] = machine.lgkm_limit
     numbers[pipes.K_TA_BYTES] = machine.ta_bytes
-    numbers[pipes.K_MEMORY_BYTES] = memory_share(machine, reuse)
+    numbers[pipes.K_MEMORY_BYTES] = memory_share(machine, reuse, clock or machine.max_clock)
     numbers[pipes.K_MEMORY_LATENCY] = machine.l2_latency
     numbers[pipes.K_SMEM_LATENCY] = machine.smem_latency
     numbers[pipes.K_VM_LIMIT] = machine.vm_limit

@@ -1,4 +1,4 @@
-"""The model against published measurements; the fit of the clock for every corner of the grid."""
+"""The model against published measurements; the fit of the energies for every corner."""
 
 from __future__ import annotations
 
@@ -10,20 +10,26 @@ from pathlib import Path
 import numpy as np
 
 from mlagen.timing.aiter import KERNELS, Prefill, load, record
+from mlagen.timing.clocks import CLOCKS, ClockPoint
 from mlagen.timing.constants import Machine, machine
 from mlagen.timing.corners import Corner, corners
+from mlagen.timing.energies import Observed, fit_energies
 from mlagen.timing.ladder import Growth, Ladder
 from mlagen.timing.points import POINTS, Point
+from mlagen.timing.power import Rates, clock_of
 
 _LENGTHS = (1024, 2048)  # tokens of the two runs
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A point and its prediction, TFLOP/s."""
+    """A point and its prediction, TFLOP/s; `bound`: by issue at the maximum clock; `seconds`: that
+    are predicted."""
 
     point: Point
     predicted: float
+    bound: float = 0.0
+    seconds: float = 0.0
 
     @property
     def error(self) -> float:
@@ -100,23 +106,97 @@ def _predict(library: Library, points: Sequence[Point], on: Machine) -> list[Ver
         ladder = library.ladder(point.shape.kernel, point.commit)
         if ladder not in growths:
             growths[ladder] = ladder.growth(on)
-        chip = on.changed(max_clock=point.max_clock)
-        found.append(Verdict(point, ladder.tflops(growths[ladder], point.shape, chip)))
+        chip = _chip(point, on)
+        launch = ladder.launch(growths[ladder], point.shape, chip)
+        work = ladder.flops(point.shape) / 1e12
+        seconds = launch.seconds(chip)
+        found.append(Verdict(point, work / seconds, work / launch.bound_seconds(chip), seconds))
     return found
 
 
-def fit(library: Library, on: Machine) -> tuple[float, float]:
-    """(sustain, misfit): the clock that explains the calibration points best, as their geometric
-    mean, and the largest error that it leaves."""
-    full = on.changed(sustain=1.0)
+def _chip(point: Point, on: Machine) -> Machine:
+    return on.changed(max_clock=point.max_clock, power_limit=point.watts)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockVerdict:
+    """A kernel of `clocks`: GHz that its measurement means, and that its power allows."""
+
+    point: ClockPoint
+    measured: float
+    clock: float
+
+    @property
+    def predicted(self) -> float:
+        """TFLOP/s, from its measured cycles."""
+        return self.point.tflops * self.clock / self.measured
+
+    @property
+    def error(self) -> float:
+        return self.clock / self.measured - 1
+
+
+def clock_verdicts(on: Machine, points: Sequence[ClockPoint] = CLOCKS) -> list[ClockVerdict]:
+    """What the power model says of kernels whose cycles were measured."""
+    return [ClockVerdict(p, p.clock(on.cus), clock_of(p.rates, on)) for p in points]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRatio:
+    """Two kernels that do the same in one source's measurements: ratios of cycles, of measured and
+    of predicted speed."""
+
+    first: ClockVerdict
+    second: ClockVerdict
+
+    @property
+    def issue(self) -> float:
+        return self.first.point.busy / self.second.point.busy
+
+    @property
+    def measured(self) -> float:
+        return self.first.point.tflops / self.second.point.tflops
+
+    @property
+    def predicted(self) -> float:
+        return self.first.predicted / self.second.predicted
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.measured - 1
+
+
+def schedule_ratios(found: Sequence[ClockVerdict]) -> list[ScheduleRatio]:
+    """All such pairs, the one that needs fewer cycles first."""
+    pairs = []
+    for a, b in combinations(found, 2):
+        if (a.point.source, a.point.launch) == (b.point.source, b.point.launch):
+            pairs.append(
+                ScheduleRatio(a, b) if a.point.busy > b.point.busy else ScheduleRatio(b, a)
+            )
+    return pairs
+
+
+def fit(library: Library, on: Machine) -> tuple[dict[str, float], float]:
+    """(energies, misfit): the energies that explain the clocks of `clocks` and the calibration
+    points best, and the largest error that they leave at the latter. A point that would need more
+    than the maximum clock in this corner is taken at the maximum."""
+    seen = [Observed(p.rates, p.clock(on.cus), on) for p in CLOCKS if p.fits]
     points = [point for point in POINTS if point.calibrates]
-    ratios = [v.point.measured / v.predicted for v in _predict(library, points, full)]
-    sustain = float(np.exp(np.mean(np.log(ratios))))
-    return sustain, max(abs(sustain / ratio - 1) for ratio in ratios)
+    for point in points:
+        chip, ladder = _chip(point, on), library.ladder(point.shape.kernel, point.commit)
+        launch = ladder.launch(ladder.growth(on), point.shape, chip)
+        bound = ladder.flops(point.shape) / 1e12 / launch.bound_seconds(chip)
+        clock = min(chip.max_clock * point.measured / bound, chip.max_clock)
+        done = ladder.done(point.shape)
+        seen.append(Observed(Rates.of(done, launch.cycles, chip), clock, chip))
+    energies = fit_energies(seen, on)
+    errors = [v.error for v in _predict(library, points, on.changed(**energies))]
+    return energies, max(abs(error) for error in errors)
 
 
-def fit_corners(library: Library) -> list[tuple[Corner, float, float]]:
-    """Every corner with the fit that its entry in `corners` should have."""
+def fit_corners(library: Library) -> list[tuple[Corner, dict[str, float], float]]:
+    """Every corner with the fit that its entry in `fitted` should have."""
     base = machine()
     return [(c, *fit(library, base.changed(**dict(c.values)))) for c in corners()]
 

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from mlagen.timing.corners import Corner
+from mlagen.timing.corners import LONG, Corner
+from mlagen.timing.fitted import NAMES
 from mlagen.timing.ladder import Beside, KernelRow, Shape
 from mlagen.timing.text import Table
-from mlagen.timing.validation import Ratio, Score, Verdict, rank_violations
+from mlagen.timing.validation import (
+    ClockVerdict,
+    Ratio,
+    ScheduleRatio,
+    Score,
+    Verdict,
+    rank_violations,
+)
 
 
-def facts(found: Sequence[Verdict], pairs: Sequence[Ratio]) -> list[tuple[str, str]]:
-    """Errors in a few lines; calibration points do not count."""
+def facts(
+    found: Sequence[Verdict],
+    pairs: Sequence[Ratio],
+    clocks: Sequence[ClockVerdict],
+    schedules: Sequence[ScheduleRatio],
+) -> list[tuple[str, str]]:
+    """Errors in a few lines; calibration points do not count as held out."""
     held = [v for v in found if not v.point.calibrates]
-    long = [v for v in held if v.point.shape.length >= 2048]
+    long = [v.error for v in held if v.seconds >= LONG]
+    short = [v.error for v in held if v.seconds < LONG]
     held_pairs = [r for r in pairs if not (r.first.calibrates and r.second.calibrates)]
     wrong = rank_violations(held_pairs)
+    fitted = [v.error for v in clocks if v.point.fits]
+    attention = [r.error for r in schedules if "product" not in r.first.point.launch]
     return [
+        ("clocks, fitted", _score(Score.of(fitted))),
+        ("  held out", _score(Score.of([v.error for v in clocks if not v.point.fits]))),
+        ("schedules of attention", _score(Score.of(attention))),
         ("calibration", _score(Score.of([v.error for v in found if v.point.calibrates]))),
         ("held out", _score(Score.of([v.error for v in held]))),
-        ("  2048 tokens and more", _score(Score.of([v.error for v in long]))),
+        (f"  {LONG * 1e3:g} ms and more", _score(Score.of(long))),
+        ("  shorter", _score(Score.of(short))),
         ("ratios", _score(Score.of([r.error for r in held_pairs]))),
         ("rank order", f"{len(wrong)} pairs the wrong way round" if wrong else "right"),
     ]
@@ -38,11 +58,11 @@ def points_table(found: Sequence[Verdict], substitutes: set[tuple[str, str]]) ->
         rows.append((
             shape.kernel, str(shape.batch), str(shape.heads), str(shape.length), point.source,
             "newest" if stand_in else point.commit, " / ".join(f"{t:g}" for t in point.tflops),
-            f"{verdict.predicted:.0f}", f"{verdict.error:+.1%}",
+            f"{verdict.bound:.0f}", f"{verdict.predicted:.0f}", f"{verdict.error:+.1%}",
             "calibration" if point.calibrates else "",
         ))  # fmt: skip
-    columns = ("kernel", "batch", "heads", "tokens", "source", "object", "measured", "predicted",
-               "error", "")  # fmt: skip
+    columns = ("kernel", "batch", "heads", "tokens", "source", "object", "measured", "bound",
+               "predicted", "error", "")  # fmt: skip
     return Table("TFLOP/s, measured and predicted", columns, tuple(rows))
 
 
@@ -57,33 +77,94 @@ def ratios_table(pairs: Sequence[Ratio]) -> Table:
     return Table("ratios of TFLOP/s between kernels", columns, rows)
 
 
+def clocks_table(found: Sequence[ClockVerdict]) -> Table:
+    """Kernels of `clocks`: the power model alone."""
+    rows = tuple(
+        (v.point.name, v.point.launch, v.point.source, v.point.form, f"{v.point.busy:.1%}",
+         f"{v.point.tflops:.0f}", f"{v.measured:.2f}", f"{v.clock:.2f}", f"{v.predicted:.0f}",
+         f"{v.error:+.1%}", "" if v.point.fits else "held out")
+        for v in found
+    )  # fmt: skip
+    columns = ("kernel", "launch", "source", "format", "matrix busy", "TFLOP/s", "GHz",
+               "GHz predicted", "TFLOP/s predicted", "error", "")  # fmt: skip
+    return Table("kernels with measured cycles: the clock that 1400 W allow", columns, rows)
+
+
+def schedules_table(found: Sequence[ScheduleRatio]) -> Table:
+    """Two schedules of one kernel: by issue, measured, predicted."""
+    rows = tuple(
+        (r.first.point.name, r.second.point.name, r.first.point.launch, f"{r.issue:.3f}",
+         f"{r.measured:.3f}", f"{r.predicted:.3f}", f"{r.error:+.1%}")
+        for r in found
+    )  # fmt: skip
+    columns = ("first", "second", "launch", "by issue", "measured", "predicted", "error")
+    return Table("two schedules of the same work, one source", columns, rows)
+
+
 def kernels_table(kernels: Sequence[KernelRow], shape: Shape) -> Table:
     """Kernels side by side."""
     rows = tuple(
         (k.name, f"{k.tile[0]} x {k.tile[1]}", f"{k.cycles_per_tile:.0f}", f"{k.matrix:.1%}",
-         f"{k.tflops.value:.0f}", f"{k.tflops.low:.0f} to {k.tflops.high:.0f}")
+         f"{k.bound:.0f}", f"{k.clock:.2f}", f"{k.tflops.value:.0f}",
+         f"{k.tflops.low:.0f} to {k.tflops.high:.0f}")
         for k in kernels
     )  # fmt: skip
     title = f"batch {shape.batch}, {shape.heads} heads, {shape.length} tokens"
-    columns = ("kernel", "tile", "cycles a tile", "matrix busy", "TFLOP/s", "interval")
+    columns = (
+        "kernel",
+        "tile",
+        "cycles a tile",
+        "matrix busy",
+        "bound",
+        "GHz",
+        "TFLOP/s",
+        "interval",
+    )
     return Table(title, columns, rows)
 
 
 def beside_table(pairs: Sequence[Beside]) -> Table:
-    """How many times faster, in every plausible corner: a column a pair of kernels."""
-    rows = [("the table's constants", *(f"{pair.gain:.3f}" for pair in pairs))]
-    rows += [
-        (corner, *(f"{pair.corners[corner]:.3f}" for pair in pairs)) for corner in pairs[0].corners
-    ]
-    rows.append(("least", *(f"{pair.low:.3f}" for pair in pairs)))
-    columns = ("corner", *(f"{pair.first} / {pair.second}" for pair in pairs))
-    return Table("times faster", columns, tuple(rows))
-
-
-def fit_table(fitted: Sequence[tuple[Corner, float, float]]) -> Table:
-    """The clock of every corner, as it was fitted now and as the table has it."""
-    rows = tuple(
-        (corner.name, f"{sustain:.3f}", f"{misfit:.1%}", f"{corner.sustain:.3f}")
-        for corner, sustain, misfit in fitted
+    """How many times faster under load, in every plausible corner: a column a pair of kernels."""
+    return _corners_table(
+        "times faster under load",
+        pairs,
+        [(pair.gain, pair.corners) for pair in pairs],
     )
-    return Table("fit of the clock", ("corner", "fitted", "misfit", "in the table"), rows)
+
+
+def bound_table(pairs: Sequence[Beside]) -> Table:
+    """The same by issue alone."""
+    return _corners_table(
+        "times faster by issue alone",
+        pairs,
+        [(pair.bound, pair.bound_corners) for pair in pairs],
+    )
+
+
+def _corners_table(
+    title: str, pairs: Sequence[Beside], gains: Sequence[tuple[float, Mapping[str, float]]]
+) -> Table:
+    rows = [("the table's constants", *(f"{gain:.3f}" for gain, _ in gains))]
+    rows += [(corner, *(f"{tried[corner]:.3f}" for _, tried in gains)) for corner in gains[0][1]]
+    rows.append(("least", *(f"{min(gain, *tried.values()):.3f}" for gain, tried in gains)))
+    columns = ("corner", *(f"{pair.first} / {pair.second}" for pair in pairs))
+    return Table(title, columns, tuple(rows))
+
+
+def fit_table(fitted: Sequence[tuple[Corner, Mapping[str, float], float]]) -> Table:
+    """The energies of every corner as they were fitted now, and whether the table has them."""
+    rows = tuple(
+        (
+            corner.name,
+            *(f"{value:.3g}" for value in found.values()),
+            f"{misfit:.1%}",
+            "" if _alike(corner, found, misfit) else "the table has others",
+        )
+        for corner, found, misfit in fitted
+    )
+    return Table("fit of the energies, pJ", ("corner", *NAMES, "misfit", ""), rows)
+
+
+def _alike(corner: Corner, found: Mapping[str, float], misfit: float) -> bool:
+    held = zip((*corner.energies, corner.misfit), (*found.values(), misfit), strict=True)
+    return all(abs(a - b) <= 0.01 * max(abs(b), 0.5) for a, b in held)

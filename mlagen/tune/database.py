@@ -1,7 +1,8 @@
 """The file that trials are kept in: SQLite on a local disk, opened with care.
 
-A file that is damaged, of another program or of a newer mlagen is never written to. What the disk
-refuses is refused as a whole: SQLite's journal brings back the state before.
+A file that is damaged, of another program or of a newer mlagen is never written to; nor is one
+whose tables are not these, which might make SQLite run what somebody put there (views, triggers).
+What the disk refuses is refused as a whole: SQLite's journal brings back the state before.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from mlagen.errors import MissingError
 VERSION = 1
 _APPLICATION = 0x6D6C7475  # "mltu", in the file's header
 _PATIENCE = 30.0  # seconds that a writer waits for another one
+_LARGEST = 16 << 20  # bytes of a cell
 _TABLES = """
 CREATE TABLE study (
     id INTEGER PRIMARY KEY,
@@ -56,6 +58,7 @@ def open_database(path: Path) -> sqlite3.Connection:
         database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None,
                                    check_same_thread=False)  # fmt: skip
         try:
+            _restrain(database)
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute("PRAGMA foreign_keys = ON")
@@ -70,6 +73,7 @@ def _check(path: Path) -> None:
     """Before anything is written."""
     database = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_PATIENCE)
     try:
+        _restrain(database)
         (application,) = database.execute("PRAGMA application_id").fetchone()
         (version,) = database.execute("PRAGMA user_version").fetchone()
         (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -80,11 +84,26 @@ def _check(path: Path) -> None:
                 f"{path} was made by a newer mlagen (format {version}; this one knows {VERSION})",
                 hint="use that mlagen, or another file: --store FILE",
             )
+        made = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master") if sql}
+        if tables and made != _statements():
+            raise StoreError(f"{path} has other tables than a store of mlagen", hint=_elsewhere())
         (state,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if state != "ok":
             raise StoreError(f"{path} is damaged: {state}", hint=_aside(path))
     finally:
         database.close()
+
+
+def _statements() -> set[str]:
+    return {statement.strip() for statement in _TABLES.split(";") if statement.strip()}
+
+
+def _restrain(database: sqlite3.Connection) -> None:
+    """What a file cannot make SQLite do: call functions from its schema, hold large cells, hand out
+    text that is none."""
+    database.execute("PRAGMA trusted_schema = OFF")
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST)
+    database.text_factory = lambda data: data.decode(errors="replace")
 
 
 def _create(database: sqlite3.Connection) -> None:

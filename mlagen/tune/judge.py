@@ -143,6 +143,8 @@ def _blamed(progress: _Progress, work: Callable[[], Any]) -> Any:
         return work()
     except MlagenError as error:
         return progress.ended(_verdict(error), error.message.partition("\n")[0])
+    except MemoryError:
+        raise  # of this machine, not of the variant
     except Exception as error:
         return progress.ended("error", f"{type(error).__name__}: {error}")
 

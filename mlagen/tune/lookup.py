@@ -87,6 +87,7 @@ def _local(notes: list[str]) -> list[Entry]:
         try:
             return [entry for s in store.studies() if (entry := entry_of(store, s)) is not None]
         finally:
+            notes += store.skipped
             store.close()
     except MlagenError as error:  # a launch needs no store
         notes.append(error.message)

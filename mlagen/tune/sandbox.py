@@ -17,7 +17,12 @@ class TimedOut(MlagenError):
 
 
 class Died(MlagenError):
-    """The call's process ended without a result."""
+    """The call's process ended without a result, by what it did itself."""
+
+
+class Killed(Died):
+    """Somebody else ended the call's process: the kernel that ran out of memory, an administrator,
+    a machine that shuts down. It says nothing of the call."""
 
 
 class Sandbox:
@@ -39,6 +44,8 @@ class Sandbox:
             case "timeout":
                 raise TimedOut(f"did not end within {limit:g} s")
         tail = f": {reply.output}" if reply.output else ""
+        if reply.state == "killed":
+            raise Killed(f"its process was killed, {reply.value}{tail}")
         raise Died(f"its process died, {reply.value}{tail}")
 
     def _ask(self, request: Request) -> Reply:
@@ -54,7 +61,7 @@ class Sandbox:
                 self.close()
                 if attempt == 2:
                     break
-        return Reply("died", "with the process that forks")
+        return Reply("killed", "with the process that forks")
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:

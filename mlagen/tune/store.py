@@ -1,18 +1,20 @@
 """Trials and their outcomes: claimed before they run, kept when they are judged.
 
-Several tuners may share a store: each variant is judged once for each state of the code.
+Several tuners may share a store: each variant is judged once for each state of the code. What a row
+holds is checked when it is read: one that cannot be used is passed over with a warning.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +23,11 @@ from mlagen.tune.database import explained, open_database
 from mlagen.tune.owner import dead, me
 from mlagen.tune.space import Knobs, Value, knobs_key
 from mlagen.tune.values import Outcome, Question
+from mlagen.untrusted import decode_json, printable
+
+_LOG = logging.getLogger("mlagen.tune")
+_Row = TypeVar("_Row")
+_AHEAD = 3600.0  # seconds that another machine's clock may be ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +62,14 @@ _COLUMNS = "id, knobs, code, outcome, finished, confirmed"
 
 
 class Store:
-    """The studies in one file. Methods raise StoreError where the file cannot be used."""
+    """The studies in one file. Methods raise StoreError where the file cannot be used. `skipped`:
+    rows that were passed over because they cannot be read, and why."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._database = open_database(path)
         self.owner = me()
+        self.skipped: dict[str, None] = {}
 
     def close(self) -> None:
         self._database.close()
@@ -81,6 +90,17 @@ class Store:
         with explained(self.path):
             return self._database.execute(statement, values).fetchall()
 
+    def _read(self, table: str, row: tuple[Any, ...], read: Callable[..., _Row]) -> _Row | None:
+        """What `read` makes of a row, its number first; None, and a warning, where that fails."""
+        try:
+            return read(*row)
+        except (ValueError, TypeError) as error:
+            said = printable(f"{self.path}: {table} {row[0]} is passed over: {error}")
+        if said not in self.skipped:
+            self.skipped[said] = None
+            _LOG.warning("%s", said)
+        return None
+
     # ---- studies ----------------------------------------------------------------------------
 
     def study(self, question: Question, reference: Knobs) -> Study:
@@ -91,7 +111,18 @@ class Store:
                 "ON CONFLICT (key) DO NOTHING",
                 (question.key, _json(question), json.dumps(dict(reference)), time.time()),
             )
-        return next(study for study in self.studies() if study.question.key == question.key)
+        if (found := self._of(question)) is None:  # its row cannot be read; the key says what it is
+            with self._changing() as database:
+                database.execute(
+                    "UPDATE study SET question = ?, reference = ?, created = ? WHERE key = ?",
+                    (_json(question), json.dumps(dict(reference)), time.time(), question.key),
+                )
+            found = self._of(question)
+        assert found is not None
+        return found
+
+    def _of(self, question: Question) -> Study | None:
+        return next((s for s in self.studies() if s.question.key == question.key), None)
 
     def refer(self, study: Study, reference: Knobs) -> None:
         """Compare with these knobs from now on."""
@@ -103,11 +134,8 @@ class Store:
 
     def studies(self) -> list[Study]:
         """All of them, the oldest first."""
-        rows = self._rows("SELECT id, question, reference, created FROM study ORDER BY id")
-        return [
-            Study(number, msgspec.json.decode(question, type=Question), json.loads(knobs), created)
-            for number, question, knobs, created in rows
-        ]
+        rows = self._rows("SELECT id, key, question, reference, created FROM study ORDER BY id")
+        return [study for row in rows if (study := self._read("study", row, _study)) is not None]
 
     def find(self, beginning: str) -> Study:
         """The study whose key begins so. ConfigError: none does, or several."""
@@ -126,7 +154,7 @@ class Store:
         now = time.time()
         with self._changing() as database:
             row = database.execute(
-                "SELECT id, state, owner, beat FROM trial WHERE study = ? AND knobs = ? "
+                f"SELECT {_COLUMNS}, state, owner, beat FROM trial WHERE study = ? AND knobs = ? "
                 "AND code = ?",
                 (study.id, knobs_key(knobs), code),
             ).fetchone()
@@ -137,13 +165,17 @@ class Store:
                     (study.id, knobs_key(knobs), code, self.owner, now),
                 )
                 return made.lastrowid
-            number, state, owner, beat = row
-            if state == "done" or (owner != self.owner and not dead(owner, beat, now)):
+            *told, state, owner, beat = row
+            if state == "done":
+                if self._read("trial", tuple(told), _trial) is not None:
+                    return None
+            elif owner != self.owner and not _dead(owner, beat, now):
                 return None
             database.execute(
-                "UPDATE trial SET owner = ?, beat = ? WHERE id = ?", (self.owner, now, number)
+                "UPDATE trial SET state = 'running', owner = ?, beat = ? WHERE id = ?",
+                (self.owner, now, told[0]),
             )
-            return int(number)
+            return int(told[0])
 
     def beat(self) -> None:
         """Say that this process is alive, for those on other machines."""
@@ -198,28 +230,31 @@ class Store:
         )  # fmt: skip
         new = [number for (number,) in rows if number not in known]
         return [
-            _trial(row)
+            trial
             for number in new
             for row in self._rows(f"SELECT {_COLUMNS} FROM trial WHERE id = ?", number)
+            if (trial := self._read("trial", row, _trial)) is not None
         ]
 
     def abandoned(self, study: Study, code: str) -> list[dict[str, Value]]:
         """Variants whose tuner died while they ran."""
         now = time.time()
         rows = self._rows(
-            "SELECT knobs, owner, beat FROM trial WHERE study = ? AND code = ? "
+            "SELECT id, knobs, owner, beat FROM trial WHERE study = ? AND code = ? "
             "AND state = 'running' ORDER BY id",
             study.id, code,
         )  # fmt: skip
-        return [json.loads(knobs) for knobs, owner, beat in rows if dead(owner, beat, now)]
+        gone = [(number, knobs) for number, knobs, owner, beat in rows if _dead(owner, beat, now)]
+        read = [self._read("trial", row, _claimed) for row in gone]
+        return [knobs for knobs in read if knobs is not None]
 
     def pending(self, study: Study, code: str) -> int:
         """Trials that were begun and not finished, whoever has them."""
-        ((count,),) = self._rows(
-            "SELECT count(*) FROM trial WHERE study = ? AND code = ? AND state = 'running'",
+        rows = self._rows(
+            "SELECT id, knobs FROM trial WHERE study = ? AND code = ? AND state = 'running'",
             study.id, code,
         )  # fmt: skip
-        return int(count)
+        return sum(self._read("trial", row, _claimed) is not None for row in rows)
 
     def running(self, study: Study) -> int:
         """Trials that somebody is at."""
@@ -227,7 +262,7 @@ class Store:
         rows = self._rows(
             "SELECT owner, beat FROM trial WHERE study = ? AND state = 'running'", study.id
         )
-        return sum(not dead(owner, beat, now) for owner, beat in rows)
+        return sum(not _dead(owner, beat, now) for owner, beat in rows)
 
     def winner(self, study: Study) -> Trial | None:
         """The confirmed variant of the least cost, of the newest code that has one."""
@@ -249,7 +284,49 @@ def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _trial(row: tuple[Any, ...]) -> Trial:
-    number, knobs, code, outcome, finished, confirmed = row
-    decoded = msgspec.json.decode(outcome, type=Outcome)
-    return Trial(number, json.loads(knobs), code, decoded, finished, confirmed or "")
+def _study(number: int, key: Any, question: Any, reference: Any, created: Any) -> Study:
+    decoded: Question = decode_json(_text(question), Question)
+    if decoded.key != key:
+        raise ValueError("its question is not that of its key")
+    return Study(number, decoded, _knobs(reference), _number(created))
+
+
+def _trial(
+    number: int, knobs: Any, code: Any, outcome: Any, finished: Any, confirmed: Any
+) -> Trial:
+    decoded: Outcome = decode_json(_text(outcome), Outcome)
+    return Trial(number, _knobs(knobs), _text(code), decoded, _number(finished),
+                 _text(confirmed or ""))  # fmt: skip
+
+
+def _claimed(number: int, knobs: Any) -> dict[str, Value]:
+    return _knobs(knobs)
+
+
+def _knobs(cell: Any) -> dict[str, Value]:
+    found: dict[str, Value] = decode_json(_text(cell), dict[str, Value])
+    return found
+
+
+def _text(cell: Any) -> str:
+    if not isinstance(cell, str):
+        raise ValueError(f"a cell holds {_kind(cell)}, not text")
+    return cell
+
+
+def _number(cell: Any) -> float:
+    if not isinstance(cell, int | float):
+        raise ValueError(f"a cell holds {_kind(cell)}, not a number")
+    return float(cell)
+
+
+def _kind(cell: Any) -> str:
+    return "nothing" if cell is None else type(cell).__name__
+
+
+def _dead(owner: Any, beat: Any, now: float) -> bool:
+    """An owner that nobody can make out has gone."""
+    try:
+        return _number(beat) > now + _AHEAD or dead(_text(owner), _number(beat), now)
+    except ValueError:
+        return True

@@ -81,7 +81,8 @@ def progress_text(progress: Progress, reference: Knobs) -> str:
 def gain_range(first: Trial, second: Trial) -> tuple[float, float] | None:
     """How many times less `first` takes than `second`, over what both have samples of: corners."""
     a, b = first.outcome.samples, second.outcome.samples
-    gains = [b[name][0] / a[name][0] for name in a.keys() & b.keys() if a[name] and b[name]]
+    gains = [b[name][0] / a[name][0] for name in a.keys() & b.keys()
+             if a[name] and b[name] and a[name][0]]  # fmt: skip
     return (min(gains), max(gains)) if gains else None
 
 

@@ -6,14 +6,14 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from mlagen.errors import ConfigError, MissingError
 from mlagen.tune.space import Value, differing, knobs_key
 from mlagen.tune.store import Store, Study
-from mlagen.tune.values import Outcome, Question
+from mlagen.tune.values import Outcome, Positive, Question
+from mlagen.untrusted import decode_json
 
 SCHEMA = "mlagen.tuned/1"
 _SHIPPED = "shipped.json"
@@ -29,8 +29,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reference: dict[str, Value]
     text: str
     artifact: str
-    cost: float
-    reference_cost: float | None
+    cost: Positive
+    reference_cost: Positive | None
     judged: int
     versions: dict[str, str]
 
@@ -71,15 +71,16 @@ def read(path: Path) -> tuple[Entry, ...]:
 def decode(data: bytes, name: str) -> tuple[Entry, ...]:
     """The winners in a file's bytes."""
     try:
-        head: Any = msgspec.json.decode(data)
+        head = decode_json(data)
         schema = head.get("schema") if isinstance(head, dict) else None
         if schema != SCHEMA:
             raise ConfigError(
-                f"{name} has schema {schema!r}, this mlagen knows {SCHEMA!r}",
+                f"{name} has schema {schema!r:.60}, this mlagen knows {SCHEMA!r}",
                 hint="mlagen tune export writes such a file",
             )
-        return msgspec.json.decode(data, type=_File).winners
-    except msgspec.DecodeError as error:
+        winners: tuple[Entry, ...] = decode_json(data, _File).winners
+        return winners
+    except ValueError as error:
         raise ConfigError(f"{name} is no file of winners: {error}") from None
 
 

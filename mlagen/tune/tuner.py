@@ -6,6 +6,7 @@ kill goes on with what the store holds.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,11 +15,13 @@ import msgspec
 
 from mlagen.tune.judge import Described
 from mlagen.tune.search import Search
-from mlagen.tune.space import Knobs, Value, knobs_key
+from mlagen.tune.space import Knobs, Value, differing, knobs_key
 from mlagen.tune.store import Store, Study, Trial, best_of
 from mlagen.tune.values import Job, Outcome
 from mlagen.tune.workers import Workers
+from mlagen.untrusted import printable
 
+_LOG = logging.getLogger("mlagen.tune")
 HOPELESS = 1.3  # times the best estimate, beyond which a variant is not verified
 SECOND_SEED = 1000  # of inputs, plus the trial's number
 _SECOND_LOOK = ("latest", "earliest", "random")
@@ -183,7 +186,7 @@ class Tuner:
                    reference_artifact=described.reference, beside=described.beside)  # fmt: skip
 
     def _end(self, number: int, outcome: Outcome) -> None:
-        self._running.pop(number)
+        knobs = self._running.pop(number)
         if outcome.same_as is not None:
             twin = self._trials[outcome.same_as].outcome
             outcome = msgspec.structs.replace(
@@ -197,6 +200,8 @@ class Tuner:
         self.progress.judged += 1
         if outcome.verdict == "lost":  # says nothing of the variant: another run may try it
             self.progress.verdicts["lost"] = self.progress.verdicts.get("lost", 0) + 1
+            what = printable(f"{differing(knobs, self.study.reference)}: {outcome.message}")
+            _LOG.warning("not judged, another run tries it again: %s", what)
             self.store.forget(number)
             return
         self.store.finish(number, outcome)

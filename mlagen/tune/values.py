@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from mlagen.tune.space import Value
 
 Cost = Literal["predicted", "measured"]
+# What a record or a file of winners may hold: numbers that sizes and ratios can be made of.
+Size = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Plain = Size | float | str | bool | None
+Positive = Annotated[float, msgspec.Meta(gt=0)]
 Verdict = Literal[
     "passed",  # right, clean, proved: its cost counts
     "refused",  # the problem, a resource or the call's form forbids it
@@ -18,9 +22,9 @@ Verdict = Literal[
     "wrong",  # a result outside the bounds
     "findings",  # the sanitizer found a defect
     "timeout",  # the trial did not end
-    "crashed",  # the trial's process died
+    "crashed",  # the trial's process died of what it did
     "error",  # anything else that it raised
-    "lost",  # the machine that had it went away, too often
+    "lost",  # its machine went away, or its process was killed from outside: says nothing of it
 ]
 
 
@@ -36,10 +40,10 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     target: str
     problem_type: str
-    problem: dict[str, Any]
-    shape: dict[str, Any]
+    problem: dict[str, Plain]
+    shape: dict[str, Size | list[Size]]
     cost: Cost
-    device: dict[str, Any]
+    device: dict[str, Plain]
     call: str = ""
 
     @property
@@ -54,7 +58,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def title(self) -> str:
         """In one line."""
         shape = ", ".join(f"{name}={_text(value)}" for name, value in self.shape.items())
-        return f"{self.name}, {shape or 'its own shape'}, {self.cost} on {self.device['name']}"
+        return f"{self.name}, {shape or 'its own shape'}, {self.cost} on {self.device.get('name')}"
 
 
 def _text(value: Any) -> str:
@@ -88,7 +92,7 @@ class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     verdict: Verdict
-    cost: float | None = None
+    cost: Positive | None = None
     estimate: float | None = None
     message: str = ""
     artifact: str = ""
@@ -97,5 +101,5 @@ class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     samples: dict[str, list[float]] = {}
     seconds: dict[str, float] = {}
     versions: dict[str, str] = {}
-    device: dict[str, Any] = {}
+    device: dict[str, Plain] = {}
     worker: str = ""

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from mlagen.errors import MlagenError
-from mlagen.tune.sandbox import Died, Sandbox, TimedOut
+from mlagen.tune.sandbox import Died, Killed, Sandbox, TimedOut
 from mlagen.tune.values import Job, Outcome
 
 Judge = Callable[[Job], Outcome]
+_TURNS = 2  # times that a trial is begun whose process is killed
 
 
 class Workers(Protocol):
@@ -41,17 +42,25 @@ class Workers(Protocol):
 
 def judged(sandbox: Sandbox, stage: Callable[..., Any], *arguments: Any, limit: float) -> Any:
     """What a stage of judging returns: an outcome, whatever happens to its process, or something
-    for the next stage."""
-    try:
-        return sandbox.call(stage, *arguments, limit=limit)
-    except TimedOut as error:
-        return Outcome("timeout", message=error.message)
-    except Died as error:
-        return Outcome("crashed", message=error.message)
-    except MlagenError as error:
-        return Outcome("error", message=error.message)
-    except Exception as error:
-        return Outcome("error", message=f"{type(error).__name__}: {error}")
+    for the next stage. A process that was killed, or ran out of memory, is begun once more: then
+    the trial is lost, which says nothing of the variant."""
+    why = ""
+    for _ in range(_TURNS):
+        try:
+            return sandbox.call(stage, *arguments, limit=limit)
+        except Killed as error:
+            why = error.message
+        except MemoryError:
+            why = "it ran out of memory"
+        except TimedOut as error:
+            return Outcome("timeout", message=error.message)
+        except Died as error:
+            return Outcome("crashed", message=error.message)
+        except MlagenError as error:
+            return Outcome("error", message=error.message)
+        except Exception as error:
+            return Outcome("error", message=f"{type(error).__name__}: {error}")
+    return Outcome("lost", message=why)
 
 
 class LocalWorkers:

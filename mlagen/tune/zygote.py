@@ -24,6 +24,9 @@ LENGTH = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _GRACE = 5  # seconds beyond the limit until a call ends itself, should nobody else do it
 _TAIL = 2000  # characters of a dead call's output
+# Signals that a process gets from others; what it does wrong itself raises SIGSEGV, SIGABRT and the
+# like. Linux sends SIGKILL when memory runs out (kernel.org, admin-guide/mm/concepts, OOM killer).
+_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
 class Request(NamedTuple):
@@ -36,8 +39,9 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """`state`: "ended" with the value, "raised" with the exception, "timeout", or "died" with how;
-    `output`: the end of what a call that did not end by itself had written."""
+    """`state`: "ended" with the value, "raised" with the exception, "timeout", or "died" with how,
+    "killed" where that came from outside; `output`: the end of what a call that did not end by
+    itself had written."""
 
     state: str
     value: Any = None
@@ -106,7 +110,8 @@ def _forked(request: Request, asked: IO[bytes]) -> Reply:
     try:
         return Reply(*pickle.loads(data))
     except Exception:
-        return Reply("died", _how(status), text)
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) in _OUTSIDE
+        return Reply("killed" if killed else "died", _how(status), text)
 
 
 def _child(request: Request, result: int, output: int) -> None:

@@ -9,6 +9,7 @@ from gfx950_assembler import assemble
 from path_reference import broken, draw, text, weakest
 
 from mlagen.audit.gfx950 import audit_code_object
+from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.steps import read_steps
 from mlagen.audit.gfx950.waits import check_waits
 from mlagen.binary import load_code_object
@@ -139,7 +140,7 @@ def test_random_programs_against_every_path(first):
         program = draw(seed)
         steps, flow = analysed(program)
         line_of = lines_by_step(program, steps)
-        report = check_waits(steps, flow)
+        report = check_waits(steps, flow, Budget("waits"))
         expected = broken(program)
         found = {(line_of[use], line_of[load]) for use, load in report.unwaited}
         assert found == expected, text(program)

@@ -31,18 +31,23 @@ def test_facts_tables_and_what_was_assumed(mlagen, case: tuple[Path, Path]) -> N
     assert (done.code, done.err) == (0, "")
     for part in ("a tile       32 cycles", "matrix units busy for 100.0%", "roles: one wave",
                  "where waves stood longest", "sensitivity", "mfma_port 16",
-                 "300 workgroups (3 simulated)", "assumed: 3 of 300 workgroups"):  # fmt: skip
+                 "300 workgroups (3 simulated)", "us under load",
+                 "by issue at 2.40 GHz: no prediction", "2.40 GHz, the maximum, at", "of 1400 W",
+                 "assumed: 3 of 300 workgroups"):  # fmt: skip
         assert part in done.out, part
 
 
 def test_as_json(mlagen, case: tuple[Path, Path]) -> None:
     done = mlagen("simulate", case[0], "--launch", case[1], "--json", "--workgroups", "7,0,0",
-                  "--constant", "exp=16", "--no-grid")  # fmt: skip
+                  "--constant", "exp=16", "--constant", "power_limit=400", "--no-grid")  # fmt: skip
     report = json.loads(done.out)
-    assert report["schema"] == "mlagen.simulate/1"
+    assert report["schema"] == "mlagen.simulate/2"
     assert report["estimate"]["simulated"] == 1 and report["corners"] == []
     assert report["constants"]["exp"] == 16
     assert report["roles"][0]["cycles"] == 32.0
+    e = report["estimate"]
+    assert e["clock"] < 2.4 and e["bound_seconds"] < e["seconds"]["value"]
+    assert e["bound_tflops"] > e["tflops"]["value"] and e["watts"] == pytest.approx(400)
 
 
 def test_two_of_them(mlagen, case: tuple[Path, Path], tmp_path: Path) -> None:
@@ -65,7 +70,7 @@ def test_the_constants_with_their_sources(mlagen) -> None:
     done = mlagen("simulate", "--constants")
     assert done.code == 0 and "dependent f32 FMA chain" in done.out
     listed = json.loads(mlagen("simulate", "--constants", "--json").out)
-    assert {c["name"] for c in listed["constants"]} >= {"exp", "sustain", "lds_bytes"}
+    assert {c["name"] for c in listed["constants"]} >= {"exp", "power_limit", "e_bf16", "lds_bytes"}
 
 
 @pytest.mark.parametrize(

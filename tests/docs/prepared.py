@@ -90,6 +90,14 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "python tests/foreign/fuzz.py --cases 100000 --seed 1",
     ): "it takes many minutes; tests/foreign runs a slice",
     (
+        "fuzzing.md",
+        "python tests/foreign/fuzz.py --cases 5000 --seed 1 --jobs 2 --patience 240",
+    ): "it takes many minutes; tests/foreign runs a slice",
+    (
+        "fuzzing.md",
+        "pytest tests/hostile",
+    ): "it is a part of the test suite",
+    (
         "foreign_kernels.md",
         "python tests/foreign/foreign_report.py aiter_fmha --mode earliest --summary",
     ): "needs AITER's objects: tests/foreign runs these launches",
@@ -110,6 +118,18 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "foreign_kernels_mla.md",
         "python tests/foreign/foreign_report.py aiter_mla aiter_mla_prefill --mode earliest",
     ): "needs AITER's objects: tests/foreign runs these launches",
+    (
+        "foreign_kernels_bwd_pa.md",
+        "python tests/foreign/foreign_report.py aiter_bwd --mode earliest",
+    ): "needs AITER's objects: tests/foreign runs these launches",
+    (
+        "foreign_kernels_bwd_pa.md",
+        "python tests/foreign/foreign_report.py aiter_pa --mode all",
+    ): "needs AITER's objects: tests/foreign runs these launches",
+    (
+        "fidelity.md",
+        "python tests/foreign/family_report.py FOLDER",
+    ): "needs AITER's objects: tests/foreign holds two of its rows",
     (
         "foreign_kernels_mla.md",
         "python tests/foreign/mla_verdicts.py",

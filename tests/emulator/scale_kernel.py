@@ -38,7 +38,7 @@ amdhsa.kernels:
     .max_flat_workgroup_size: 64
     .args:
       - {.name: x, .offset: 0, .size: 8, .value_kind: global_buffer, .address_space: global}
-      - {.name: y, .offset: 8, .size: 8, .value_kind: global_buffer, .address_space: global}
+{y}
       - {.name: factor, .offset: 16, .size: 4, .value_kind: by_value}
       - {.name: pad0, .offset: 20, .size: 4, .value_kind: by_value}
       - {.name: limits, .offset: 24, .size: 6, .value_kind: by_value}
@@ -47,12 +47,26 @@ amdhsa.kernels:
 """
 
 
+_POINTER = (
+    "      - {.name: y, .offset: 8, .size: 8, .value_kind: global_buffer, .address_space: global}"
+)
+# As AITER's fmha_v3_bwd declares some of its pointers.
+_HALF = """      - {.name: ptr_y, .offset: 8, .size: 4, .value_kind: by_value}
+      - {.name: pad, .offset: 12, .size: 4, .value_kind: by_value}"""
+
+
 def scale_kernel(
-    *, metadata: bool = True, wait: str = "s_waitcnt vmcnt(0)", offset: int = 0
+    *,
+    metadata: bool = True,
+    wait: str = "s_waitcnt vmcnt(0)",
+    offset: int = 0,
+    half: bool = False,
 ) -> bytes:
-    """The code object. `wait` stands before the product; `offset` moves the store by bytes."""
+    """The code object. `wait` stands before the product; `offset` moves the store by bytes; `half`
+    declares the pointer to y as a value of 4 bytes."""
     body = _BODY.format(wait=wait, offset=f" offset:{offset}" if offset else "")
-    return assemble(body + (_METADATA if metadata else ""), kernarg=32)
+    declared = _METADATA.replace("{y}", _HALF if half else _POINTER)
+    return assemble(body + (declared if metadata else ""), kernarg=32)
 
 
 LAUNCH = """grid = [2, 1, 1]

@@ -163,7 +163,8 @@ def _preloading(count, offset):
 
 
 def test_preloaded_arguments_beyond_the_segment_are_refused():
-    launch = {"grid": (1, 1, 1), "block": (64, 1, 1), "arguments": []}
+    arguments = [Argument(8, np.uint64(1))]
+    launch = {"grid": (1, 1, 1), "block": (64, 1, 1), "arguments": arguments}
     assert not emulate(_preloading(2, 2), **launch).findings
     with pytest.raises(UnsupportedError, match="20 preloaded bytes of 16"):
         emulate(_preloading(2, 3), **launch)

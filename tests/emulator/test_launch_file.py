@@ -3,9 +3,11 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from gfx950_assembler import assemble
 from scale_kernel import LAUNCH, scale_kernel, write_case
 
 from mlagen.binary import load_code_object
+from mlagen.emulator import Argument, Buffer, emulate
 from mlagen.emulator.launching import parse_launch, read_launch_file, run_launch, template
 from mlagen.errors import BinaryError, ConfigError, MissingError
 
@@ -150,6 +152,47 @@ def test_unset_arguments_may_be_allowed(tmp_path):
     np.testing.assert_array_equal(done.arrays["y"].reshape(-1), 2.5 * X)
 
 
+def launched(tmp_path, launch=LAUNCH, **options):
+    _, file = write_case(tmp_path, launch)
+    return run_launch(scale_kernel(**options), read_launch_file(file))
+
+
+def test_a_pointer_that_is_declared_as_four_bytes_and_padding(tmp_path):
+    """The runtime copies the padding too: the kernel has the whole pointer."""
+    address = "address = 0x1000000\n[[arguments]]"
+    for launch in (
+        LAUNCH,
+        LAUNCH.replace("[[arguments]]", address, 1).replace(
+            'offset = 8\nbuffer = "y"', 'offset = 8\ntype = "u64"\nvalue = 0x1000000'
+        ),
+    ):
+        done = launched(tmp_path, launch, half=True)
+        np.testing.assert_array_equal(done.arrays["y"].reshape(-1), 2.5 * X)
+        assert not done.unset and not done.beyond
+    arguments = parse_launch(template(load_code_object(scale_kernel(half=True)).kernel())).arguments
+    assert [(a.offset, a.buffer) for a in arguments[:2]] == [(0, "x"), (8, "ptr_y")]
+
+
+def test_eight_bytes_in_four_without_a_pointer_are_refused(tmp_path):
+    wide = LAUNCH.replace('type = "f32"\nvalue = 2.5', 'type = "u64"\nvalue = 2')
+    with pytest.raises(ConfigError, match="8 bytes at 16, but factor has 4 bytes"):
+        launched(tmp_path, wide)
+    behind = LAUNCH.replace(
+        'name = "factor"\ntype = "f32"\nvalue = 2.5', 'offset = 28\nbuffer = "x"'
+    )
+    with pytest.raises(ConfigError, match="lie outside the kernel's argument segment"):
+        launched(tmp_path, behind)
+
+
+def test_arguments_behind_the_segment_are_not_passed_and_told(tmp_path):
+    """Host code passes one structure to objects of several ages; the runtime cuts it off."""
+    more = LAUNCH + '\n[[arguments]]\noffset = 32\ntype = "u32"\nvalue = 7\n'
+    more += '[[arguments]]\noffset = 48\nbuffer = "z"\n[buffers.z]\nbytes = 64\n'
+    done = launched(tmp_path, more)
+    np.testing.assert_array_equal(done.arrays["y"].reshape(-1), 2.5 * X)
+    assert len(done.beyond) == 2 and "offset 48" in done.beyond[1]
+
+
 def test_the_template_is_a_launch_that_runs():
     code = load_code_object(scale_kernel())
     text = template(code.kernel())
@@ -191,7 +234,7 @@ FACTOR = 'name = "factor"\ntype = "f32"\nvalue = 2.5'
         ('file = "x.npy"', 'access = "rw"\nfile = "x.npy"', ["'rw'", "access"]),
         ('file = "x.npy"', 'pfad = "x.npy"', ["unknown key 'pfad'", "buffers.x", "known: file"]),
         ('file = "x.npy"', "guard = 16", ["buffers.x has no size", "or bytes"]),
-        ('file = "x.npy"', "bytes = 4000000000000000", ["buffers.x is larger than"]),
+        ('file = "x.npy"', "bytes = 4000000000000000", ["buffers.x asks for", "--max-memory"]),
         ('file = "x.npy"', 'dtype = "f64"\nshape = [9000000000, 9000000000]', ["buffers.x"]),
         ("offset = 28", "offset = 100000000000", ["outside the kernel's argument segment"]),
         ('file = "x.npy"', "bytes = -4", ["bytes -4 is negative"]),
@@ -275,3 +318,93 @@ def test_an_output_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(MissingError, match="cannot be written"):
         run(tmp_path, out=tmp_path / "file", write=True)
+
+
+# ---- arguments that nobody set ----------------------------------------------------------------
+
+
+def test_using_argument_bytes_that_nobody_set_is_a_finding(tmp_path):
+    """`factor` left out: its dword is loaded, then used by the product."""
+    start = LAUNCH.index('[[arguments]]\nname = "factor"')
+    end = LAUNCH.index("[[arguments]]", start + 1)
+    done = run(tmp_path, "allow_unset = true\n" + LAUNCH[:start] + LAUNCH[end:])
+    (finding,) = done.result.findings
+    assert finding.kind == "unset-argument" and finding.asm.startswith("v_mul_f32")
+    assert finding.other_asm == "s_load_dword s8, s[0:1], 0x10"
+    assert "reads s8, which holds bytes 0x10..0x13 of the argument segment (factor)" in str(finding)
+    assert done.unset == ("factor (offset 16, 4 bytes)",)
+    bare = run(tmp_path, LAUNCH[:start] + LAUNCH[end:], metadata=False)
+    assert [f.kind for f in bare.result.findings] == ["unset-argument"]
+
+
+def _one(body, arguments, **options):
+    y = Buffer("y", np.zeros(64, np.uint32))
+    result = emulate(
+        assemble(body + "  s_endpgm\n", kernarg=32, **options),
+        grid=(1, 1, 1),
+        block=(64, 1, 1),
+        arguments=[Argument(0, y), *arguments],
+    )
+    return [(f.kind, f.asm.split()[0]) for f in result.findings]
+
+
+def test_loading_more_bytes_than_are_set_is_none():
+    """Compilers load 8 dwords where they need three: only using the others is a finding."""
+    body = "  s_load_dwordx8 s[8:15], s[0:1], 0x0\n  s_waitcnt lgkmcnt(0)\n"
+    given = [Argument(8, np.uint16(3))]
+    assert _one(body + "  s_add_u32 s16, s8, s10\n", given) == []
+    used = "  s_add_u32 s16, s8, s11\n"
+    assert _one(body + used, given) == [("unset-argument", "s_add_u32")]
+    overwritten = "  s_mov_b32 s11, 0\n" + used
+    assert _one(body + overwritten, given) == []
+
+
+def test_vector_loads_of_bytes_that_nobody_set():
+    body = "  v_mov_b32 v1, {}\n  global_load_dword v2, v1, s[0:1]\n  s_waitcnt vmcnt(0)\n"
+    given = [Argument(8, np.uint32(3))]
+    assert _one(body.format(8), given) == []
+    assert _one(body.format(12), given) == [("unset-argument", "global_load_dword")]
+
+
+def test_preloaded_arguments_that_nobody_set():
+    extra = ".amdhsa_user_sgpr_kernarg_preload_length 4"
+    given = [Argument(8, np.uint32(3))]
+    assert _one("  s_mov_b32 s16, s4\n", given, extra=extra) == []
+    assert _one("  s_mov_b32 s16, s5\n", given, extra=extra) == [("unset-argument", "s_mov_b32")]
+
+
+# ---- a stranger's launch file -----------------------------------------------------------------
+
+
+def test_paths_stay_in_the_folder_unless_allowed(tmp_path):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    launch = LAUNCH.replace('"x.npy"', '"../x.npy"')
+    np.save(tmp_path / "x.npy", 2 * X)
+    with pytest.raises(ConfigError, match=r"'\.\./x\.npy' lies outside of .*inner"):
+        run(inner, launch)
+    done = run(inner, launch, allow_outside=True)
+    np.testing.assert_array_equal(done.arrays["y"].reshape(-1), 5 * X)
+    (inner / "link.npy").symlink_to(tmp_path / "x.npy")
+    with pytest.raises(ConfigError, match="outside"):
+        run(inner, LAUNCH.replace('"x.npy"', '"link.npy"'))
+    with pytest.raises(ConfigError, match="outside"):
+        run(inner, LAUNCH.replace('"y.npy"', '"../y.npy"'), out=inner / "out", write=True)
+    assert not (tmp_path / "y.npy").exists() and not (inner / "y.npy").exists()
+    within = LAUNCH.replace('"x.npy"', '"../inner/x.npy"')
+    np.testing.assert_array_equal(run(inner, within).arrays["y"].reshape(-1), 2.5 * X)
+
+
+def test_memory_is_limited_and_the_limit_can_be_raised(tmp_path):
+    launch = LAUNCH.replace("shape = [2, 64]", "shape = [4, 64]")
+    with pytest.raises(ConfigError, match="asks for 1024 bytes; 488 are left") as caught:
+        run(tmp_path, launch, max_memory=1000)
+    assert "max_memory" in str(caught.value)
+    assert run(tmp_path, launch, max_memory=1536).arrays["y"].shape == (4, 64)
+
+
+def test_a_large_grid_of_which_some_workgroups_run(tmp_path):
+    launch = LAUNCH.replace("[2, 1, 1]", "[33554432, 1, 1]")
+    with pytest.raises(ConfigError, match="33554432 workgroups; a run executes at most 1048576"):
+        run(tmp_path, launch)
+    assert run(tmp_path, launch, workgroups=[(1, 0, 0)]).outputs[0].unwritten == 64

@@ -86,6 +86,44 @@ def test_matrix_product(name, file):
     np.testing.assert_allclose(_result(out, rows), exact, rtol=1e-5, atol=1e-4)
 
 
+_INTEGER_MATRIX = {  # name: (rows, depth, operand registers)
+    "v_mfma_i32_32x32x16_i8": (32, 16, 2),
+    "v_mfma_i32_16x16x32_i8": (16, 32, 2),
+    "v_mfma_i32_32x32x32_i8": (32, 32, 4),
+    "v_mfma_i32_16x16x64_i8": (16, 64, 4),
+}
+
+
+@pytest.mark.parametrize("name", _INTEGER_MATRIX)
+@pytest.mark.parametrize("constant", [False, True])
+def test_integer_matrix_product(name, constant):
+    """Sums modulo 2^32: the largest products of all, and accumulators at both ends of int32."""
+    rows, depth, registers = _INTEGER_MATRIX[name]
+    a, b = _RNG.integers(-128, 128, (2, rows, depth), dtype=np.int8)
+    a[0], b[0] = -128, -128
+    a[1], b[1] = 127, -128
+    count = rows * rows // 64
+    c = _RNG.integers(0, 1 << 32, (count, 64), dtype=np.uint32)
+    c[0, :32], c[0, 32:] = 0x7FFFFFFF, 0x80000000
+    chunk = 4 * registers
+    data = np.concatenate(
+        [_fp8_operand(a, registers, rows, chunk), _fp8_operand(b, registers, rows, chunk), c]
+    )
+    v = lambda first, n: f"v[{first}:{first + n - 1}]"  # noqa: E731
+    first_c = 2 + 2 * registers
+    source = "7" if constant else v(first_c, count)
+    body = load_rows(2, len(data)) + f"  s_nop 1\n  {name} {v(first_c, count)}, {v(2, registers)}, "
+    body += f"{v(2 + registers, registers)}, {source}\n" + store_rows(first_c, count)
+    out = np.zeros((count, 64), np.uint32)
+    _, result = execute(body, data, out, vgprs=64)
+    assert not kinds(result)
+    before = np.full_like(c, 7) if constant else c
+    exact = a.astype(np.int64) @ b.astype(np.int64).T
+    exact += _result(before.view(np.float32), rows).view(np.int32)
+    found = _result(out.view(np.float32), rows).view(np.uint32)
+    np.testing.assert_array_equal(found, (exact % (1 << 32)).astype(np.uint32))
+
+
 def test_accumulation_is_fused_in_k_order():
     a = np.zeros((32, 16), ml_dtypes.bfloat16)
     b = np.zeros((32, 16), ml_dtypes.bfloat16)

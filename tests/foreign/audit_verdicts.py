@@ -5,8 +5,9 @@ An error outside them has no verdict yet, and a test fails.
     MLAGEN_AITER=.../hsa/gfx950 python tests/foreign/audit_verdicts.py [--match TEXT] [--jobs N]
         [--launch] [--seen FILE]
 
-counts the errors of each class, object by object. `--launch` also runs the objects on the emulator
-(see `launched`) and counts how many of the errors a run shows as well; the pairs of
+counts the places of each class, object by object, and the findings that stand for them: one error
+has many places where one wait is missing in copies of the code. `--launch` also runs the objects on
+the emulator (see `launched`) and counts how many of the places a run shows as well; the pairs of
 instructions that runs found are kept in the file that `--seen` names, and taken from there.
 """
 
@@ -28,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from aiter import MODES, missing, object_file, objects
 from mla_verdicts import to_lds
 
-from mlagen.audit.gfx950 import Finding, KernelAudit, audit_kernel
+from mlagen.audit.gfx950 import Finding, KernelAudit, Place, audit_kernel
 from mlagen.audit.gfx950.lds.program import Program
 from mlagen.binary import KernelCode, load_code_object
 from mlagen.binary.effects import is_matrix
@@ -66,7 +67,12 @@ Pair = tuple[str, int, int | None]
 """What a run found: kind, and both places."""
 
 
-def verdict(kernel: KernelCode, error: Finding) -> str | None:
+Shown = Finding | Place
+"""What a class is for: a place of an error in registers, or an error in LDS, which stands for all
+pairs between two stretches of code without a barrier."""
+
+
+def verdict(kernel: KernelCode, error: Shown) -> str | None:
     """The class of an error; None: it fits none."""
     mine, other, rule = error.asm, error.other_asm, error.rule
     if rule in ("missing-wait", "counter-capacity", "smem-order"):
@@ -89,7 +95,7 @@ def verdict(kernel: KernelCode, error: Finding) -> str | None:
     return None
 
 
-def _order(error: Finding) -> str:
+def _order(error: Shown) -> str:
     loads = to_lds(error.asm), to_lds(error.other_asm)
     if all(loads):
         return TWICE
@@ -102,7 +108,7 @@ def _order(error: Finding) -> str:
     return REFILL if error.rule == "lds-war" else FILL_READ_EARLY
 
 
-def matrix_between(kernel: KernelCode, error: Finding) -> bool:
+def matrix_between(kernel: KernelCode, error: Shown) -> bool:
     """Whether every way from the one to the other passes a matrix instruction.
 
     It occupies the same pipe, and cannot start before the one before it leaves the first stage.
@@ -130,12 +136,14 @@ def matrix_between(kernel: KernelCode, error: Finding) -> bool:
 
 @dataclass(frozen=True)
 class Judged:
-    """The errors of one object with their classes, and the time it took."""
+    """The errors of one object with their classes, place by place, and the time it took.
+    `findings`: how many errors there are of each class, by their first place."""
 
     path: str
     kernel: KernelCode
     audit: KernelAudit
-    classes: tuple[tuple[Finding, str | None], ...]
+    classes: tuple[tuple[Shown, str | None], ...]
+    findings: Counter[str]
     seconds: float
 
 
@@ -145,8 +153,14 @@ def judge(path: str) -> Judged:
     start = time.process_time()
     audit = audit_kernel(kernel)
     seconds = time.process_time() - start
-    classes = tuple((error, verdict(kernel, error)) for error in audit.errors)
-    return Judged(path, kernel, audit, classes, seconds)
+    classes: list[tuple[Shown, str | None]] = []
+    findings: Counter[str] = Counter()
+    for error in audit.errors:
+        shown: tuple[Shown, ...] = (error,) if error.rule.startswith("lds-") else error.places
+        judged = [(one, verdict(kernel, one)) for one in shown]
+        findings[judged[0][1] or "?"] += 1
+        classes += judged
+    return Judged(path, kernel, audit, tuple(classes), findings, seconds)
 
 
 LENGTHS = (32, 64, 100, 128, 160, 260)
@@ -191,7 +205,7 @@ def _mla(path: str) -> Iterator[tuple[Seen, ...]]:
             yield mla.launch_persistent(code, kernel, of, items, "latest", 1).findings
 
 
-def confirmed(judged: Judged, seen: Iterable[Pair]) -> set[Finding]:
+def confirmed(judged: Judged, seen: Iterable[Pair]) -> set[Shown]:
     """The errors that a run shows too.
 
     For registers: the same instruction uses a result too early. For LDS, where one error stands for
@@ -260,15 +274,17 @@ def main(arguments: list[str]) -> None:
     ran: Counter[str] = Counter()
     sure: Counter[str] = Counter()
     having: Counter[str] = Counter()
+    findings: Counter[str] = Counter()
     unclassified: list[str] = []
     seconds = 0.0
-    print("| object | errors | CPU s |", "| --- | --- | --- |", sep="\n")
+    print("| object | places | errors | CPU s |", "| --- | --- | --- | --- |", sep="\n")
     with ProcessPoolExecutor(options.jobs) as pool:
         work = partial(_row, file=options.seen, launch=options.launch)
         for judged, counts, agreed in pool.map(work, paths):
             codes = " ".join(f"{k}{counts[v]}" for k, v in CLASSES.items() if counts[v])
             print(f"| `{judged.path.removesuffix('.co')}` | {codes or 'none'} "
-                  f"| {judged.seconds:.1f} |", flush=True)  # fmt: skip
+                  f"| {judged.findings.total()} | {judged.seconds:.1f} |", flush=True)  # fmt: skip
+            findings += judged.findings
             seconds += judged.seconds
             total += counts
             having.update(counts.keys())
@@ -276,15 +292,17 @@ def main(arguments: list[str]) -> None:
                 ran += counts
                 sure += agreed
             unclassified += [
-                f"{judged.path}: {error.rule} at {error.pc:#x}: {error.message}"
+                f"{judged.path}: {error.rule} at {error.pc:#x}: {error.asm} after {error.other_asm}"
                 for error, name in judged.classes
                 if name is None
             ]
-    print("\n| class | objects | errors | of objects that ran | shown by a run |",
-          "| --- | --- | --- | --- | --- |", sep="\n")  # fmt: skip
+    print("\n| class | objects | errors | places | of objects that ran | shown by a run |",
+          "| --- | --- | --- | --- | --- | --- |", sep="\n")  # fmt: skip
     for key, name in CLASSES.items():
-        print(f"| {key}, {name} | {having[name]} | {total[name]} | {ran[name]} | {sure[name]} |")
-    print(f"\n{len(paths)} objects, {total.total()} errors, {seconds:.0f} CPU seconds")
+        print(f"| {key}, {name} | {having[name]} | {findings[name]} | {total[name]} "
+              f"| {ran[name]} | {sure[name]} |")  # fmt: skip
+    print(f"\n{len(paths)} objects, {findings.total()} errors in {total.total()} places, "
+          f"{seconds:.0f} CPU seconds")  # fmt: skip
     print(*(f"no verdict: {line}" for line in unclassified), sep="\n")
 
 

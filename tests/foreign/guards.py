@@ -7,6 +7,7 @@ the same array, writes beyond a guard zone (those usually end the process), read
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -64,7 +65,7 @@ class GuardedMachine(machine.Machine):
         super().__init__(launch, program, memory, shadow)
         self.zones = Zones()
         for slot, array in self._arrays.items():
-            if slot in (y.C_ARENA, y.C_BUFFERS):
+            if slot in (y.C_ARENA, y.C_BUFFERS, y.C_UNSET):
                 continue  # shared by all machines of a run: see _guarded_memory
             filled = slot in _FILLED or (array.size < _SMALL and bool(array.any()))
             housed = self.zones.house(_NAMES[slot], array, filled)
@@ -72,9 +73,9 @@ class GuardedMachine(machine.Machine):
             self.context[slot] = housed.ctypes.data
         self.context = self.zones.house("context", self.context, True)
 
-    def run(self, group: tuple[int, int, int]) -> machine.Outcome:
+    def run(self, group: tuple[int, int, int], stop: threading.Event) -> machine.Outcome:
         try:
-            return super().run(group)
+            return super().run(group, stop)
         finally:
             self.zones.check()
             _shared.check()
@@ -89,7 +90,7 @@ def _guarded_memory(*arguments: Any) -> Memory:
     memory = build_memory(*arguments)
     arena = _shared.house("arena", memory.arena, True)
     table = _shared.house("buffer table", memory.table, True)
-    return Memory(arena, table, memory.buffers, memory.kernarg_address)
+    return Memory(arena, table, memory.buffers, memory.kernarg_address, memory.unset)
 
 
 @contextmanager

@@ -130,9 +130,10 @@ class Judge:
     def _audited(kernel: KernelCode) -> set[Key]:
         found = audit_kernel(kernel).findings
         return {
-            (f.severity, f.rule, f.pc, f.other_pc, f.resource, f.needs)
+            (f.severity, place.rule, place.pc, place.other_pc, place.resource, place.needs)
             for f in found
             if f.rule != "stricter-wait"
+            for place in f.places
         }
 
     def _run(self, code: bytes, mode: Mode, seed: int) -> Iterator[Key]:

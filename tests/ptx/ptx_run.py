@@ -111,13 +111,9 @@ class Block:
     def _advance(self, group: Any, end: int) -> bool:
         """One instruction of the threads of a group that are furthest behind."""
         pcs = self.pc[group]
-        waiting = np.array([int(t) in self.blocked for t in group]) if self.blocked else None
-        if waiting is not None:
-            for t in group[waiting]:
-                if self.blocked[int(t)]():
-                    del self.blocked[int(t)]
-            waiting = np.array([int(t) in self.blocked for t in group])
-            pcs = np.where(waiting, end, pcs)
+        waiting = self._waiting(group)
+        if waiting:
+            pcs[np.array(waiting) - group[0]] = end
         low = int(pcs.min())
         if low >= end:
             return False
@@ -133,6 +129,18 @@ class Block:
         if len(active):
             self.steps[low](instruction, active)
         return True
+
+    def _waiting(self, group: Any) -> list[int]:
+        """Threads of a group that go on waiting."""
+        if not self.blocked:
+            return []
+        first, last = int(group[0]), int(group[-1])
+        mine = [t for t in self.blocked if first <= t <= last]
+        over = {wait: wait() for wait in {self.blocked[t] for t in mine}}
+        for t in mine:
+            if over[self.blocked[t]]:
+                del self.blocked[t]
+        return [t for t in mine if t in self.blocked]
 
     # ---- operands -------------------------------------------------------------------------
 
@@ -219,8 +227,8 @@ class Block:
     def _arithmetic(self, i: Instruction, lanes: Any) -> None:
         target, *sources = i.operands
         if i.parts[-1] == "pred":
-            a, b = (self.registers[s][lanes] for s in sources)
-            self.put(target, lanes, OPERATIONS[i.name](a, b))
+            held = (self.registers[s][lanes] for s in sources)
+            self.put(target, lanes, OPERATIONS[i.name](*held))
             return
         dtype = TYPES[i.parts[-1]]
         values = [
@@ -452,24 +460,22 @@ class Block:
         assert len(lanes) == GROUP
         shape = next(p for p in i.parts if p.startswith("m64n"))
         n = int(shape[4:].partition("k")[0])
-        (
-            target,
-            a,
-            b,
-            add,
-            *_,
-        ) = i.operands
-        flags = i.operands[4:]
-        transposed = int(flags[-1])
-        if isinstance(a, Vector):
-            left = self._fragment(a, lanes)
-        else:
-            left = self._operand(int(self.get(a, lanes, np.uint64)[0]), 64, False)
-        right = self._operand(int(self.get(b, lanes, np.uint64)[0]), n, bool(transposed))
+        _, a, b, add, *_ = i.operands
+        first = None if isinstance(a, Vector) else int(self.get(a, lanes, np.uint64)[0])
+        second = int(self.get(b, lanes, np.uint64)[0])
+        self._multiply(i, lanes, n, first, second, bool(self.registers[add][lanes].all()))
+
+    def _multiply(
+        self, i: Instruction, lanes: Any, n: int, first: int | None, second: int, keeps: bool
+    ) -> None:
+        """What the matrix instruction does; `first`, `second`: descriptors, None for registers."""
+        target, a = i.operands[:2]
+        transposed = int(i.operands[-1])
+        left = self._fragment(a, lanes) if first is None else self._operand(first, 64, False)
+        right = self._operand(second, n, bool(transposed))
         with np.errstate(all="ignore"):
             made = left.astype(np.float64) @ right.astype(np.float64).T
         rows = np.arange(64).reshape(4, 2, 8)  # warp, half, row
-        keeps = bool(self.registers[add][lanes].all())
         for j in range(n // 8):
             part = made[:, 8 * j : 8 * j + 8][rows].reshape(4, 2, 8, 4, 2)
             for half in range(2):
@@ -531,5 +537,5 @@ OPERATIONS: dict[str, Any] = {
     "max": np.fmax, "min": np.fmin, "neg": np.negative, "and": np.bitwise_and,
     "or": np.bitwise_or, "xor": np.bitwise_xor, "div": np.floor_divide, "rem": np.remainder,
     "shl": lambda a, b: a << b.astype(a.dtype), "shr": lambda a, b: a >> b.astype(a.dtype),
-    "ex2": np.exp2, "lg2": np.log2, "rcp": np.reciprocal,
+    "not": np.invert, "ex2": np.exp2, "lg2": np.log2, "rcp": np.reciprocal,
 }  # fmt: skip

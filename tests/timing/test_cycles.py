@@ -115,14 +115,14 @@ def test_bank_conflicts_lengthen_it() -> None:
 
 
 def test_reads_of_all_waves_share_the_lds() -> None:
-    """Four waves, 8 reads of 4 KiB each a turn: 128 bytes a cycle."""
+    """Four waves, 8 reads of 4 KiB each a turn: 256 bytes a cycle."""
     body = "  v_lshlrev_b32 v1, 4, v0\n"
     body += "\n".join(f"  ds_read_b128 v[{8 * i}:{8 * i + 3}], v1" for i in range(2, 10))
     body += "\n  s_waitcnt lgkmcnt(0)"
     unit = timed(body, waves=4, lds=4096)
     last = max(issued(unit, "s_waitcnt", wave)[0] for wave in range(4))
     first = issued(unit, "ds_read_b128")[0]
-    assert 4 * 8 * 1024 / 128 <= last - first - 64 <= 4 * 8 * 1024 / 128 + 8
+    assert 4 * 8 * 1024 / 256 <= last - first - 64 <= 4 * 8 * 1024 / 256 + 8
 
 
 def test_a_barrier_holds_until_the_last_wave_comes() -> None:

@@ -16,6 +16,7 @@ from mlagen.timing import CONSTANTS, Job, machine, simulate
 from mlagen.timing.compare import RATIO_ERROR, compare
 from mlagen.timing.corners import AXES, corners
 from mlagen.timing.events import events, parse_window
+from mlagen.timing.fitted import NAMES
 from mlagen.timing.loops import find_loop, flops_of
 from mlagen.timing.program import read_program
 from mlagen.timing.roles import hot_loops
@@ -83,9 +84,10 @@ def test_a_report_adds_up() -> None:
     assert report.matrix_utilisation == pytest.approx(1.0)
     assert sum(report.stalls.values()) == pytest.approx(1.0)
     assert report.estimate.flops == 4 * 20 * 32768
-    seconds = report.estimate.cycles / (machine().clock * 1e9) + 4e-6
-    assert report.estimate.seconds.value == pytest.approx(seconds)
-    assert report.estimate.tflops.value == pytest.approx(report.estimate.flops / seconds / 1e12)
+    e = report.estimate
+    assert e.seconds.value == pytest.approx(e.cycles / (e.clock * 1e9) + 4e-6)
+    assert e.bound_seconds == pytest.approx(e.cycles / (machine().max_clock * 1e9) + 4e-6)
+    assert e.tflops.value == pytest.approx(e.flops / e.seconds.value / 1e12)
 
 
 def test_every_stall_of_a_loop_is_told_once() -> None:
@@ -119,17 +121,23 @@ def test_residents_by_lds_and_registers() -> None:
 
 def test_memory_is_the_hbms_unless_it_is_read_again() -> None:
     on = machine()
-    assert memory_share(on, 1.0) == pytest.approx(8000 / (2.4 * 0.761) / 256)
-    assert memory_share(on, 100.0) == on.l2_bytes
+    assert memory_share(on, 1.0, 2.4) == pytest.approx(8000 / 2.4 / 256)
+    assert memory_share(on, 1.0, 1.2) == pytest.approx(8000 / 1.2 / 256)
+    assert memory_share(on, 100.0, 2.4) == on.l2_bytes
 
 
-def test_the_grid_holds_every_combination_each_with_a_clock_of_its_own() -> None:
+def test_the_grid_holds_every_combination_each_with_energies_of_its_own() -> None:
     grid = corners()
     assert len(grid) == 2 ** len(AXES) == len({corner.values for corner in grid})
-    assert all(corner.misfit < 1.0 for corner in grid)  # each was fitted
+    assert all(0.0 < corner.misfit < 0.2 for corner in grid)  # each was fitted
+    for corner in grid:
+        energies = dict(zip(NAMES, corner.energies, strict=True))
+        assert min(energies.values()) >= 0.0
+        assert energies["e_bf16"] > energies["e_f8"] > energies["e_f4"] > 0.0
+        assert energies["e_lds"] <= machine().e_l2 <= machine().e_hbm
     base = dict(zip(AXES, (getattr(machine(), name) for name in AXES), strict=True))
     (own,) = [corner for corner in grid if dict(corner.values) == base]
-    assert own.plausible and own.sustain == machine().sustain
+    assert own.plausible and own.machine(machine()) == machine()
     assert 8 <= sum(corner.plausible for corner in grid) < len(grid)
 
 
@@ -170,7 +178,9 @@ def test_a_difference_that_hangs_on_exp_does_not_count() -> None:
     [
         ({"exq": 8}, "unknown constant 'exq'"),
         ({"exp": 0}, "exp=0 is out of range"),
-        ({"sustain": -1}, "out of range"),
+        ({"e_lds": -1}, "out of range"),
+        ({"power_limit": 0}, "out of range"),
+        ({"sustain": 1}, "unknown constant 'sustain'"),
     ],
 )
 def test_constants_that_cannot_be(values: dict[str, float], message: str) -> None:

@@ -1,4 +1,4 @@
-"""The reduce kernel with knobs that break it: faster without its last step, or endless."""
+"""The reduce kernel with knobs that break it: a last step for one line of four, or endless."""
 
 from mlagen.dsl import cluster, epilogue, prologue, roles, schedule, tiles
 from mlagen.kernels.mla_prefill_reduce import Merge
@@ -23,6 +23,11 @@ def broken_merge(k, s):
             merge.find(i + ahead + 1)
             merge.add(i)
     with epilogue():
-        if how != "wrong":
+        if how == "wrong":  # what an operation's template computes is for its oracle to see
+            merge.output, whole = merge.output[:4], merge.output
+            merge.row_sum, sums = merge.row_sum[:1], merge.row_sum
+            merge.normalise()
+            merge.output, merge.row_sum = whole, sums
+        else:
             merge.normalise()
         merge.store()

@@ -50,7 +50,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
 def test_a_real_search_takes_neither_the_wrong_nor_the_endless(
     command: Callable[..., Ended], own_store: Path, tmp_path: Path
 ) -> None:
-    """Without its last step the kernel is faster, and wrong; another choice never ends."""
+    """With a last step for one line of four it is faster, and wrong; another never ends."""
     asked = (BROKEN, "--target", "gfx950", "--set", "num_heads=2", "--shape", "num_keys=600",
              "--knob", "how=right,wrong,endless", "--limit", 4, "--jobs", 1)  # fmt: skip
     ended = command(*asked, "--knob", "ahead=1", "--json")

@@ -47,6 +47,27 @@ def planted(job: Job) -> Outcome:
     return honest(job)
 
 
+def killed_once(job: Job) -> Outcome:
+    """Killed from outside at its first turn, where a is 1, b is x and c is 8."""
+    note = Path(os.environ["TOY_NOTES"])
+    if job.knobs == {"a": 1, "b": "x", "c": 8} and not note.exists():
+        note.write_text("killed\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return honest(job)
+
+
+def always_killed(job: Job) -> Outcome:
+    if job.knobs["a"] == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return honest(job)
+
+
+def out_of_memory(job: Job) -> Outcome:
+    if job.knobs["a"] == 1:
+        raise MemoryError
+    return honest(job)
+
+
 def second_thoughts(job: Job) -> Outcome:
     """Right at the first look; the second finds a=3 wrong."""
     if job.seed >= 1000 and job.knobs["a"] == 3:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mlagen.audit.gfx950.budget import DEFAULT_LIMIT, Budget, OutOfSteps, Watch
 from mlagen.audit.gfx950.findings import Finding
 from mlagen.audit.gfx950.lds import LdsReport, check_lds
 from mlagen.audit.gfx950.reachable import without_empty_waves
@@ -11,6 +13,7 @@ from mlagen.audit.gfx950.registers import close_pairs, missing_waits, strict_wai
 from mlagen.audit.gfx950.states import check_states
 from mlagen.audit.gfx950.steps import Step, read_steps
 from mlagen.audit.gfx950.waits import WaitReport, check_waits
+from mlagen.audit.gfx950.witness import Ways
 from mlagen.binary import CodeObject, KernelCode, load_code_object
 from mlagen.binary.flow import Flow, read_flow
 from mlagen.errors import ConfigError
@@ -32,10 +35,13 @@ class WaitSlack:
 
 @dataclass(frozen=True)
 class KernelAudit:
-    """What the audit says of one kernel. `threads`: of a workgroup, as they were taken. `lds`:
-    how far the LDS part went, None where the workgroup is no whole number of waves."""
+    """What the audit says of one kernel. `entry`: its address in the ELF file, from which all
+    offsets count. `threads`: of a workgroup, as they were taken. `unchecked`: what was not covered;
+    `limited`: some of it for want of steps. `lds`: how far the LDS part went, None where the
+    workgroup is no whole number of waves, or no step was left."""
 
     kernel: str
+    entry: int
     threads: int
     instructions: int
     vgprs: int
@@ -46,6 +52,7 @@ class KernelAudit:
     waves_per_simd: int
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]
+    limited: bool
     waits: tuple[WaitSlack, ...]
     lds: LdsReport | None
 
@@ -74,43 +81,88 @@ class Report:
 
 
 def audit_code_object(
-    code: bytes | CodeObject, *, kernel: str | None = None, threads: int = 0
+    code: bytes | CodeObject,
+    *,
+    kernel: str | None = None,
+    threads: int = 0,
+    limit: int = DEFAULT_LIMIT,
+    watch: Watch | None = None,
 ) -> Report:
     """Check the kernels of a gfx950 code object on all paths, without inputs.
 
     `kernel`: only this one. `threads`: of a workgroup; 0 takes what the metadata allows at most.
+    `limit`: steps that each part of each kernel's audit may take; what that leaves out is told.
+    `watch(part, steps)` is called now and then.
     Raises BinaryError for code that cannot be read, ConfigError for a workgroup that cannot be.
     """
     loaded = code if isinstance(code, CodeObject) else load_code_object(code)
     chosen = list(loaded.kernels.values()) if kernel is None else [loaded.kernel(kernel)]
-    return Report(tuple(audit_kernel(one, threads) for one in chosen))
+    return Report(tuple(audit_kernel(one, threads, limit=limit, watch=watch) for one in chosen))
 
 
-def audit_kernel(kernel: KernelCode, threads: int = 0) -> KernelAudit:
+def audit_kernel(
+    kernel: KernelCode,
+    threads: int = 0,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    watch: Watch | None = None,
+) -> KernelAudit:
     """Check one kernel; see `audit_code_object`."""
     if not 0 <= threads <= GFX950.max_workgroup_threads:
         raise ConfigError(
             f"a workgroup of {threads} threads; gfx950 has at most {GFX950.max_workgroup_threads}"
         )
+    if limit < 1:
+        raise ConfigError(f"a limit of {limit} steps; an audit takes at least 1")
     steps = read_steps(kernel)
     flow = without_empty_waves(steps, read_flow(kernel.instructions))
     declared = kernel.info.max_workgroup_threads if kernel.info else 0
     threads = threads or declared or GFX950.wave_size
-    waits = check_waits(steps, flow)
-    findings = missing_waits(kernel, steps, flow, waits)
-    findings += close_pairs(kernel, steps, check_states(steps, flow))
-    findings += strict_waits(kernel, steps, waits)
     unchecked = _unchecked(steps, flow)
+    spent: list[str] = []
+    findings: list[Finding] = []
+    waits = WaitReport()
+    try:
+        waits = check_waits(steps, flow, Budget("waits", limit, watch))
+    except OutOfSteps:
+        spent.append("results in flight, and how strict waits are, are not covered")
+    ways = Ways(steps, flow, Budget("paths", limit, watch))
+    missing, untold = missing_waits(kernel, steps, waits, ways)
+    findings += missing
+    if untold:
+        spent.append(f"{untold} uses of results in flight were not followed to a path")
+    try:
+        close = check_states(steps, flow, Budget("wait states", limit, watch))
+        findings += close_pairs(kernel, steps, close)
+    except OutOfSteps:
+        spent.append("wait states are not covered")
     lds = None
     if threads % GFX950.wave_size:
         unchecked.append(f"LDS: {threads} threads are no whole number of waves")
     else:
-        lds = check_lds(kernel, threads // GFX950.wave_size)
-        findings += lds.findings
-        unchecked += lds.unchecked
+        try:
+            lds = check_lds(kernel, threads // GFX950.wave_size, budget=Budget("LDS", limit, watch))
+        except OutOfSteps:
+            spent.append("LDS and barriers are not covered")
+        else:
+            findings += lds.findings
+            unchecked += lds.unchecked
+            if lds.cut:
+                spent.append(
+                    f"LDS and barriers: covered on {lds.runs} sets of paths, which passed "
+                    f"{lds.edges[0]} of {lds.edges[1]} edges of the code"
+                )
+    try:
+        budget = Budget("advice", limit, watch)
+        blamed = _blamed(steps, flow, findings, budget)
+        findings += strict_waits(kernel, steps, waits, blamed)
+    except OutOfSteps:
+        spent.append("how strict waits are is not covered")
+    unchecked = [f"limit of {limit} steps: {what}" for what in spent] + unchecked
     descriptor = kernel.descriptor
     return KernelAudit(
         kernel=kernel.name,
+        entry=kernel.address,
         threads=threads,
         instructions=len(steps),
         vgprs=descriptor.vgprs,
@@ -121,9 +173,36 @@ def audit_kernel(kernel: KernelCode, threads: int = 0) -> KernelAudit:
         waves_per_simd=GFX950.waves_per_simd(descriptor.vgprs),
         findings=tuple(sorted(findings, key=lambda f: (f.severity != "error", f.pc, f.rule))),
         unchecked=tuple(unchecked),
+        limited=bool(spent),
         waits=_slack(steps, waits),
         lds=lds,
     )
+
+
+def _blamed(
+    steps: tuple[Step, ...], flow: Flow, findings: Iterable[Finding], budget: Budget
+) -> set[tuple[int, str]]:
+    """Waits (byte offset, counter) that errors pass on their way: each asks for too little for a
+    result that is still in flight behind it, so that advice to weaken it would contradict."""
+    ways = Ways(steps, flow, budget)
+    at = {step.ins.offset: step.index for step in steps}
+    blamed = set()
+    for finding in findings:
+        if finding.severity != "error" or finding.rule == "wait-states":
+            continue
+        for name, is_vm in (("vmcnt", True), ("lgkmcnt", False)):
+            pairs = [
+                (at[place.other_pc], at[place.pc])
+                for place in finding.places
+                if place.other_pc is not None
+            ]
+            pairs = [pair for pair in pairs if (steps[pair[0]].queue == "vm") == is_vm]
+            for queue in {steps[load].queue for load, _ in pairs}:
+                loads = {load for load, _ in pairs if steps[load].queue == queue}
+                uses = {use for load, use in pairs if load in loads}
+                between = ways.waits_between(loads, uses)
+                blamed |= {(steps[index].ins.offset, name) for index in between}
+    return blamed
 
 
 def _unchecked(steps: tuple[Step, ...], flow: Flow) -> list[str]:

@@ -24,13 +24,29 @@ RULES: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A pair of instructions that shows a finding; the fields are those of Finding."""
+
+    rule: str
+    pc: int
+    asm: str
+    other_pc: int | None
+    other_asm: str
+    resource: str
+    needs: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """One broken rule, shown by a pair of instructions on some path.
+    """One cause, shown by a pair of instructions on some path, and by all of `places`.
+
+    A wait that is missing once may show wherever its results are used: that is one finding.
 
     `pc`, `other_pc`: byte offsets from the kernel's entry (`other_pc` None where one instruction
-    is enough). `resource`: the registers or LDS bytes. `needs`: what would repair it, or would be
-    enough ("vmcnt(4)", "s_nop 3"). `severity`: "advice" costs speed or says what could not be
-    shown to matter, "error" is a defect on the path that the message tells.
+    is enough). `places`: every pair that shows it, this one included. `resource`: the registers or
+    LDS bytes. `needs`: what would repair it, or would be enough ("vmcnt(4)", "s_nop 3").
+    `severity`: "advice" costs speed or says what could not be shown to matter, "error" is a defect
+    on the path that the message tells.
     """
 
     rule: str
@@ -43,3 +59,21 @@ class Finding:
     resource: str
     needs: str
     message: str
+    places: tuple[Place, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.places:
+            object.__setattr__(self, "places", (self.place,))
+
+    @property
+    def place(self) -> Place:
+        """The pair that the message tells."""
+        return Place(
+            self.rule,
+            self.pc,
+            self.asm,
+            self.other_pc,
+            self.other_asm,
+            self.resource,
+            self.needs,
+        )

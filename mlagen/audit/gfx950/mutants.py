@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, fields, replace
 
+from mlagen.audit.gfx950.budget import DEFAULT_LIMIT
 from mlagen.audit.gfx950.check import audit_kernel
-from mlagen.audit.gfx950.findings import Finding
+from mlagen.audit.gfx950.findings import Finding, Place
 from mlagen.binary import KernelCode
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.text import waitcnt_fields
@@ -45,7 +46,8 @@ class CodeMutant:
 
 @dataclass(frozen=True, slots=True)
 class AuditedMutant:
-    """A mutant and the errors that the audit tells of it but not of the original."""
+    """A mutant and the errors that the audit tells of it but not of the original, each with the
+    places that are new."""
 
     mutant: CodeMutant
     told: tuple[Finding, ...]
@@ -105,20 +107,31 @@ def audit_mutants(
     threads: int = 0,
     sample: int = 0,
     seed: int = 0,
+    limit: int = DEFAULT_LIMIT,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[AuditedMutant]:
     """Audit the mutants of a kernel; what the original is told for is left out."""
-    known = {_name(finding) for finding in audit_kernel(kernel, threads).errors}
+    original = audit_kernel(kernel, threads, limit=limit)
+    known = {_name(place) for finding in original.errors for place in finding.places}
     chosen = draw(code_mutants(kernel), sample, seed)
     judged = []
     for number, mutant in enumerate(chosen):
-        found = audit_kernel(mutant.apply(kernel), threads).errors
-        told = tuple(finding for finding in found if _name(finding) not in known)
+        found = audit_kernel(mutant.apply(kernel), threads, limit=limit).errors
+        told = tuple(new for finding in found for new in _without(finding, known))
         judged.append(AuditedMutant(mutant, told))
         if progress:
             progress(number + 1, len(chosen))
     return judged
 
 
-def _name(finding: Finding) -> tuple[str, int, int | None, str, str]:
-    return finding.rule, finding.pc, finding.other_pc, finding.resource, finding.needs
+def _name(place: Place) -> tuple[object, ...]:
+    return place.rule, place.pc, place.other_pc, place.resource, place.needs
+
+
+def _without(finding: Finding, known: Set[tuple[object, ...]]) -> Iterator[Finding]:
+    """The finding with its unknown places only, told for the first of them; nothing if all are
+    known."""
+    places = tuple(place for place in finding.places if _name(place) not in known)
+    if places:
+        first = {f.name: getattr(places[0], f.name) for f in fields(places[0])}
+        yield replace(finding, **first, places=places)

@@ -3,38 +3,45 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Set
 
+from mlagen.audit.gfx950.budget import OutOfSteps
+from mlagen.audit.gfx950.causes import together
 from mlagen.audit.gfx950.findings import Finding
 from mlagen.audit.gfx950.states import TooClose
 from mlagen.audit.gfx950.steps import CAPACITY, Queue, Step, names_of
 from mlagen.audit.gfx950.waits import Unwaited, WaitReport
-from mlagen.audit.gfx950.witness import find_witness
+from mlagen.audit.gfx950.witness import Ways
 from mlagen.binary import KernelCode
-from mlagen.binary.flow import Flow
 
 _COUNTER = {"vm": "vmcnt", "lds": "lgkmcnt", "smem": "lgkmcnt"}
 
 
 def missing_waits(
-    kernel: KernelCode, steps: tuple[Step, ...], flow: Flow, report: WaitReport
-) -> list[Finding]:
-    """One finding for each instruction that uses results in flight."""
+    kernel: KernelCode, steps: tuple[Step, ...], report: WaitReport, ways: Ways
+) -> tuple[list[Finding], int]:
+    """Instructions that use results in flight, by cause. Also how many were left without a path
+    that shows them, because `ways` had no more steps."""
     uses: dict[tuple[int, Queue, bool], list[Unwaited]] = defaultdict(list)
     for one in report.unwaited.values():
         uses[one.step, steps[one.load].queue, one.overwrites].append(one)
-    findings = [
-        _missing(kernel, steps, flow, found, overwrites)
-        for (_, _, overwrites), found in sorted(uses.items())
-    ]
-    return [finding for finding in findings if finding is not None]
+    shown: list[Finding | None] = []
+    base = _accumulators_from(kernel, steps)
+    try:
+        for (_, _, overwrites), found in sorted(uses.items()):
+            shown.append(_missing(kernel, steps, ways, found, overwrites, base))
+    except OutOfSteps:
+        pass
+    return together(finding for finding in shown if finding is not None), len(uses) - len(shown)
 
 
 def _missing(
     kernel: KernelCode,
     steps: tuple[Step, ...],
-    flow: Flow,
+    ways: Ways,
     found: list[Unwaited],
     overwrites: bool,
+    base: int,
 ) -> Finding | None:
     found = sorted(found, key=lambda one: (one.newer, one.load))
     nearest = found[0]
@@ -42,9 +49,9 @@ def _missing(
     mask = 0
     for one in found:
         mask |= one.mask
-    names = names_of(mask, _accumulators_from(kernel, steps))
+    names = names_of(mask, base)
     needs = needed_wait(load.queue, nearest.newer)
-    witness = find_witness(steps, flow, nearest.load, nearest.step)
+    witness = ways.find(nearest.load, nearest.step)
     if witness is None:
         return None  # only where paths were merged: no single path shows it
     full = CAPACITY.get(load.queue)
@@ -92,22 +99,30 @@ def _accumulators_from(kernel: KernelCode, steps: tuple[Step, ...]) -> int:
     return kernel.descriptor.accum_offset if named else 1 << 16
 
 
-def strict_waits(kernel: KernelCode, steps: tuple[Step, ...], report: WaitReport) -> list[Finding]:
-    """One piece of advice for each s_waitcnt that could be weaker, alone."""
+def strict_waits(
+    kernel: KernelCode,
+    steps: tuple[Step, ...],
+    report: WaitReport,
+    blamed: Set[tuple[int, str]],
+) -> list[Finding]:
+    """One piece of advice for each s_waitcnt that could be weaker, alone. `blamed`: byte offset and
+    counter of waits that an error passes: they ask for too little, and nothing else is said."""
     found = []
     for index, use in sorted(report.uses.items()):
         step = steps[index]
         assert step.wait is not None
         vm, lgkm = step.wait
         parts, weaker = [], []
-        for name, given, full, enough in (
+        for name, given, full, weakest in (
             ("vmcnt", vm, CAPACITY["vm"], use.vm),
             ("lgkmcnt", lgkm, CAPACITY["lds"], use.lgkm),
         ):
-            if given >= full or (enough is not None and enough <= given):
+            if given >= full or (weakest is not None and weakest <= given):
+                continue
+            if (step.ins.offset, name) in blamed:
                 continue
             counter = "vm" if name == "vmcnt" else "lgkm"
-            if enough is None or enough >= full:
+            if weakest is None or weakest >= full:
                 why = (
                     "another wait covers it too, or nothing uses it"
                     if counter in use.covered
@@ -116,8 +131,10 @@ def strict_waits(kernel: KernelCode, steps: tuple[Step, ...], report: WaitReport
                 parts.append(f"{name}({given}) is not needed ({why})")
                 weaker.append(f"no {name}")
             else:
-                parts.append(f"{name}({given}) could be {name}({enough}), {enough - given} weaker")
-                weaker.append(f"{name}({enough})")
+                parts.append(
+                    f"{name}({given}) could be {name}({weakest}), {weakest - given} weaker"
+                )
+                weaker.append(f"{name}({weakest})")
         if parts:
             found.append(
                 Finding(
@@ -141,9 +158,9 @@ def close_pairs(
     steps: tuple[Step, ...],
     found: dict[tuple[int, int], TooClose],
 ) -> list[Finding]:
-    """One finding for each pair of instructions that wants wait states."""
+    """Pairs of instructions that want wait states, by cause."""
     base = _accumulators_from(kernel, steps)
-    return [_close(kernel, steps, one, base) for _, one in sorted(found.items())]
+    return together(_close(kernel, steps, one, base) for _, one in sorted(found.items()))
 
 
 def _close(kernel: KernelCode, steps: tuple[Step, ...], one: TooClose, base: int) -> Finding:

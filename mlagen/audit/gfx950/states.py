@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.fixpoint import follow
 from mlagen.audit.gfx950.steps import Classed, Step
 from mlagen.binary.flow import Flow
@@ -44,6 +45,12 @@ class TooClose:
         """LLVM pads this pair, AMD's hand-written kernels do not."""
         return self.pair in SHIPPED_WITHOUT
 
+    def worse_than(self, other: TooClose) -> bool:
+        """Whether this says more of the same two instructions: an error, or more states."""
+        if self.shipped_without != other.shipped_without:
+            return other.shipped_without
+        return self.need - self.have > other.need - other.have
+
 
 State = dict[int, Recent]
 
@@ -58,11 +65,19 @@ def _longest() -> dict[str, int]:
 _LONGEST = _longest()
 
 
-def check_states(steps: tuple[Step, ...], flow: Flow) -> dict[tuple[int, int], TooClose]:
-    """All pairs (producer, consumer) that are too close, the strictest rule of each."""
+def check_states(
+    steps: tuple[Step, ...], flow: Flow, budget: Budget
+) -> dict[tuple[int, int], TooClose]:
+    """All pairs (producer, consumer) that are too close, the strictest rule of each; an error goes
+    before advice. Raises OutOfSteps when `budget` is spent first.
+    """
     reach = [max((_LONGEST.get(k, 0) for _, k in (*s.made, *s.held)), default=0) for s in steps]
     found: dict[tuple[int, int], TooClose] = {}
-    follow(flow, lambda at, state: _run(steps, reach, flow, at, state, found), _merge)
+
+    def run(at: int, state: State) -> State:
+        return _run(steps, reach, flow, at, state, found, budget)
+
+    follow(flow, run, _merge, budget)
     return found
 
 
@@ -86,11 +101,13 @@ def _run(
     block: int,
     start: State,
     found: dict[tuple[int, int], TooClose],
+    budget: Budget,
 ) -> State:
     state = dict(start)
     one = flow.blocks[block]
     for index in range(one.first, one.last + 1):
         step = steps[index]
+        budget.spend(len(state))
         touched = step.reads | step.writes
         kept: State = {}
         for producer, recent in state.items():
@@ -98,7 +115,7 @@ def _run(
                 close = _closest(steps[producer], step, recent)
                 if close is not None:
                     old = found.get((producer, index))
-                    if old is None or close.need - close.have > old.need - old.have:
+                    if old is None or close.worse_than(old):
                         found[producer, index] = close
             passed = recent.passed + step.states
             made, held = recent.made & ~step.writes, recent.held & ~step.writes
@@ -125,10 +142,12 @@ def _closest(producer: Step, consumer: Step, recent: Recent) -> TooClose | None:
     def consider(mask: int, made: str, used: str) -> None:
         nonlocal worst
         need = REQUIRED.get((made, used), 0)
-        if need > recent.passed and (worst is None or need > worst.need):
-            worst = TooClose(
+        if need > recent.passed:
+            close = TooClose(
                 producer.index, consumer.index, mask, need, recent.passed, (made, used)
             )
+            if worst is None or close.worse_than(worst):
+                worst = close
 
     for made_mask, made in producer.made:
         made_mask &= recent.made

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.fixpoint import follow
 from mlagen.audit.gfx950.steps import MEMORY, Queue, Step, covers
 from mlagen.binary.flow import Flow
@@ -79,15 +80,23 @@ class WaitReport:
 State = dict[Key, Entry]
 
 
-def check_waits(steps: tuple[Step, ...], flow: Flow) -> WaitReport:
-    """Follow all paths from the entry until nothing changes, then report."""
-    states = follow(flow, lambda at, state: _Walk(steps, state, None).run(flow, at), _merge)
+def check_waits(steps: tuple[Step, ...], flow: Flow, budget: Budget) -> WaitReport:
+    """Follow all paths from the entry until nothing changes, then report.
+
+    Raises OutOfSteps when `budget` is spent first.
+    """
+
+    def walk(state: State, report: WaitReport | None) -> _Walk:
+        return _Walk(steps, state, report, budget)
+
+    states = follow(flow, lambda at, state: walk(state, None).run(flow, at), _merge, budget)
     report = WaitReport()
     for step in steps:
         if step.wait is not None:
             report.uses[step.index] = WaitUse()
     for at in flow.order:
-        _Walk(steps, states[at], report).run(flow, at)
+        budget.spend(flow.blocks[at].last - flow.blocks[at].first + 1)
+        walk(states[at], report).run(flow, at)
     return report
 
 
@@ -112,10 +121,17 @@ def _merge(known: State, new: State) -> bool:
 class _Walk:
     """One pass over a block. Counts start at 0, so what comes in has stamps of at most 0."""
 
-    def __init__(self, steps: tuple[Step, ...], state: State, report: WaitReport | None) -> None:
+    def __init__(
+        self,
+        steps: tuple[Step, ...],
+        state: State,
+        report: WaitReport | None,
+        budget: Budget,
+    ) -> None:
         self.steps = steps
         self.state = dict(state)
         self.report = report
+        self.budget = budget
         self.counts: dict[str, int] = {"vm": 0, "lds": 0, "smem": 0}
 
     def run(self, flow: Flow, block: int) -> State:
@@ -153,6 +169,7 @@ class _Walk:
         return self.counts[self.steps[key[0]].queue] - entry.stamp
 
     def _use(self, step: Step) -> None:
+        self.budget.spend(len(self.state))
         for key, entry in list(self.state.items()):
             read, written = entry.mask & step.reads, entry.mask & step.writes
             if not read and not written:
@@ -177,6 +194,7 @@ class _Walk:
     def _touch_memory(self, step: Step) -> None:
         """What waits may be needed for besides registers. Without addresses every barrier may
         publish what was done before it, and LDS may be the same LDS."""
+        self.budget.spend(len(self.state))
         for key, entry in list(self.state.items()):
             if not entry.mask & MEMORY or key[1] == PENDING:
                 continue
@@ -199,6 +217,7 @@ class _Walk:
             self.state.pop(key, None)
 
     def _wait(self, step: Step, wait: tuple[int, int]) -> None:
+        self.budget.spend(len(self.state))
         for key, entry in list(self.state.items()):
             queue = self.steps[key[0]].queue
             newer = self._newer(key, entry)

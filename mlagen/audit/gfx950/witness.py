@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Set
 from dataclasses import dataclass
 from itertools import pairwise
 
+from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.steps import Step, covers
 from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import Flow
@@ -37,24 +39,67 @@ class Witness:
         )
 
 
-def find_witness(steps: tuple[Step, ...], flow: Flow, load: int, use: int) -> Witness | None:
-    """Search breadth first. Registers that a newer load fills are not followed further."""
-    queue = steps[load].queue
-    block_of = _block_of(flow)
-    came: dict[int, int] = {load: -1}
-    newer = {load: 0}
-    work = deque([load])
-    while work:
-        at = work.popleft()
-        for following in _after(flow, block_of, at):
-            if following == use:
-                return _told(steps, came, at, use, queue)
-            if following in came or _ends(steps[following], steps[load], newer[at]):
-                continue
-            came[following] = at
-            newer[following] = newer[at] + (steps[following].queue == queue)
-            work.append(following)
-    return None
+class Ways:
+    """The ways through the code that waits leave open."""
+
+    def __init__(self, steps: tuple[Step, ...], flow: Flow, budget: Budget) -> None:
+        self._steps, self._flow, self._budget = steps, flow, budget
+        self._block_of = _block_of(flow)
+
+    def find(self, load: int, use: int) -> Witness | None:
+        """The shortest way from a load to a use, past no wait that covers it. Registers that a
+        newer load fills are not followed further."""
+        steps = self._steps
+        queue = steps[load].queue
+        came: dict[int, int] = {load: -1}
+        newer = {load: 0}
+        work = deque([load])
+        while work:
+            at = work.popleft()
+            self._budget.spend(1)
+            for following in self._after(at):
+                if following == use:
+                    return _told(steps, came, at, use, queue)
+                if following in came or _ends(steps[following], steps[load], newer[at]):
+                    continue
+                came[following] = at
+                newer[following] = newer[at] + (steps[following].queue == queue)
+                work.append(following)
+        return None
+
+    def waits_between(self, loads: Set[int], uses: Set[int]) -> set[int]:
+        """The waits on ways from any of the loads, which are of one queue, to any of the uses,
+        as far as no wait covers all of them."""
+        steps = self._steps
+        came: dict[int, set[int]] = {}
+        work = deque(sorted(loads))
+        newer = dict.fromkeys(loads, 0)
+        queue = steps[work[0]].queue
+        while work:
+            at = work.popleft()
+            self._budget.spend(1)
+            for following in self._after(at):
+                wait = steps[following].wait
+                if wait is not None and covers(wait, queue, newer[at]):
+                    continue
+                came.setdefault(following, set()).add(at)
+                if following not in newer and following not in uses:
+                    newer[following] = newer[at] + (steps[following].queue == queue)
+                    work.append(following)
+        back = deque(use for use in uses if use in came)
+        between = set(back)
+        while back:
+            for before in came.get(back.popleft(), ()):
+                if before not in between and before not in loads:
+                    between.add(before)
+                    back.append(before)
+        return {index for index in between if steps[index].wait is not None}
+
+    def _after(self, at: int) -> list[int]:
+        block = self._flow.blocks[self._block_of[at]]
+        if at < block.last:
+            return [at + 1]
+        return [self._flow.blocks[number].first for number in block.successors]
 
 
 def _ends(step: Step, load: Step, newer: int) -> bool:
@@ -69,13 +114,6 @@ def _block_of(flow: Flow) -> list[int]:
     for block in flow.blocks:
         found[block.first : block.last + 1] = [block.index] * (block.last + 1 - block.first)
     return found
-
-
-def _after(flow: Flow, block_of: list[int], at: int) -> list[int]:
-    block = flow.blocks[block_of[at]]
-    if at < block.last:
-        return [at + 1]
-    return [flow.blocks[number].first for number in block.successors]
 
 
 def _told(

@@ -27,7 +27,7 @@ def thread_set(threads: Lanes) -> int:
     return _thread_set(threads.tobytes())
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)  # keys are up to 8 KiB
 def _thread_set(raw: bytes) -> int:
     found = 0
     for thread in np.frombuffer(raw, np.int64).tolist():

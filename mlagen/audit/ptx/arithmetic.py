@@ -47,13 +47,13 @@ def bits_of(parts: tuple[str, ...]) -> tuple[str, int]:
 
 def wrap(value: Value, letter: str, width: int) -> Value:
     """A number in the range of its type; unsigned for untyped bits."""
-    if not is_number(value) or width >= 128:
+    if not is_number(value):
         return value
-    if width == 64:
+    if width >= 64:
         # 64-bit addresses stay well inside; only signs of bit patterns are folded.
         if isinstance(value, int):
-            value &= (1 << 64) - 1
-            return value - (1 << 64) if letter == "s" and value >> 63 else value
+            value &= (1 << width) - 1
+            return value - (1 << width) if letter == "s" and value >> (width - 1) else value
         return value
     mask = (1 << width) - 1
     value = value & mask  # type: ignore[operator]
@@ -201,9 +201,15 @@ def _each(function: Callable[[int], int]) -> Callable[[Sequence[Value], str, int
     return run
 
 
+def _bit_count(value: Value) -> int | None:
+    """Positions and lengths of bit fields: 8 bits count (PTX ISA 9.0, bfe and bfi)."""
+    number = _int(value)
+    return None if number is None else number & 0xFF
+
+
 def _bit_field(args: Sequence[Value], letter: str, width: int) -> Value:
     a, start, length = args
-    at, count = _int(start), _int(length)
+    at, count = _bit_count(start), _bit_count(length)
     if at is None or count is None or not is_number(a):
         return opaque(("bfe", letter, width), args)
     found = (a >> at) & ((1 << count) - 1)  # type: ignore[operator]
@@ -212,7 +218,7 @@ def _bit_field(args: Sequence[Value], letter: str, width: int) -> Value:
 
 def _bit_insert(args: Sequence[Value], letter: str, width: int) -> Value:
     a, b, start, length = args
-    at, count = _int(start), _int(length)
+    at, count = _bit_count(start), _bit_count(length)
     if at is None or count is None or not (is_number(a) and is_number(b)):
         return opaque(("bfi", letter, width), args)
     mask = ((1 << count) - 1) << at

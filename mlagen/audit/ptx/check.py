@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from mlagen.audit.ptx import resources, wellformed, wgmma
 from mlagen.audit.ptx.boxes import solve
 from mlagen.audit.ptx.effects import PROTOCOL, Kind, read
 from mlagen.audit.ptx.explore import explore, unreached
 from mlagen.audit.ptx.program import Program, Setting
-from mlagen.audit.ptx.reader import parse
+from mlagen.audit.ptx.reader import THREADS, parse
 from mlagen.audit.ptx.report import EntryReport, Evidence, Finding, Notes, Report
 from mlagen.audit.ptx.source import Beside
 from mlagen.audit.ptx.syntax import Entry, Instruction, Module
+from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.untrusted import Spent, within
 
 # A block without .reqntid and .maxntid is taken to be one warpgroup.
 DEFAULT_THREADS = 128
@@ -46,9 +48,21 @@ def audit_ptx(
     trips: int = 0,
     beside: Beside | None = None,
     first: bool = False,
+    seconds: float = 0,
 ) -> Report:
     """Audits PTX text; the arguments are those of `Given`. `first`: one path with a finding is
-    enough. Raises UnsupportedError where the text is no PTX."""
+    enough. `seconds`: of CPU time, after which what was not looked at is told as a gap; 0: any.
+    Raises UnsupportedError where the text is no PTX, or is not read within the seconds;
+    ConfigError for threads that no block has."""
+    started = time.process_time()
+    if not 0 <= threads <= THREADS:
+        raise ConfigError(f"{threads} threads of a block; it has 1 to {THREADS}")
+    try:
+        with within(seconds):
+            module = parse(text)
+    except Spent as spent:
+        raise UnsupportedError(f"reading this text met {spent}") from None
+    left = max(seconds - (time.process_time() - started), 0.1) if seconds else 0
     beside = beside or Beside()
     given = Given(
         {**beside.boxes, **(boxes or {})},
@@ -57,17 +71,31 @@ def audit_ptx(
         trips,
         beside,
     )
-    return audit_module(parse(text), given, first=first)
+    return audit_module(module, given, first=first, seconds=left)
 
 
 def audit_module(
-    module: Module, given: Given, *, first: bool = False, evidence: bool = False
+    module: Module,
+    given: Given,
+    *,
+    first: bool = False,
+    evidence: bool = False,
+    seconds: float = 0,
 ) -> Report:
     """Audits what `parse` read. `evidence`: also gather what tells equivalent mutants."""
-    entries = tuple(
-        _Audit(module, entry, given, first, evidence).report() for entry in module.entries
-    )
-    return Report(target=module.target, version=module.version, entries=entries)
+    audits = [_Audit(module, entry, given, first, evidence) for entry in module.entries]
+    reports: list[EntryReport] = []
+    try:
+        with within(seconds):
+            for audit in audits:
+                try:
+                    reports.append(audit.report())
+                except (RecursionError, MemoryError) as error:
+                    deep = isinstance(error, RecursionError)
+                    reports.append(audit.ended("nesting that is too deep" if deep else "no memory"))
+    except Spent as spent:
+        reports += [audit.ended(str(spent)) for audit in audits[len(reports) :]]
+    return Report(target=module.target, version=module.version, entries=tuple(reports))
 
 
 class _Audit:
@@ -81,6 +109,15 @@ class _Audit:
         self.notes = Notes(entry.name)
         self.facts: dict[str, Any] = {}
         self.evidence: Evidence | None = None
+        self.threads = 0
+
+    def ended(self, why: str) -> EntryReport:
+        """What is known of an entry whose audit could not go on."""
+        self.evidence = None
+        self.facts["paths"] = self.notes.paths
+        told = f"the audit ended before it had followed all of this kernel: it met {why}"
+        self.notes.unchecked = {told: None, **self.notes.unchecked}
+        return self._told()
 
     def report(self) -> EntryReport:
         """Follows the rules, then the paths."""
@@ -92,20 +129,29 @@ class _Audit:
             return EntryReport(self.entry.name, 0, (), tuple(self.notes.unchecked), self.facts)
         program = Program(self.entry)
         setting = self._setting(program)
+        self.threads = setting.threads
         resources.check(program, setting.shared_bytes, setting.threads, self.notes)
         spare = wgmma.check(program.graph, program.wgmma, self.notes)
         self.facts["paths"] = 0
         protocol = any(kind in PROTOCOL - {Kind.EXIT, Kind.TRAP} for kind in program.graph.kinds)
-        if protocol or self.wants_evidence:
+        if setting.shared_bytes > resources.FOLLOWED:
+            self.notes.gap(
+                f"no path of this kernel was followed: no block has {setting.shared_bytes} bytes"
+                " of shared memory"
+            )
+        elif protocol or self.wants_evidence:
             if not (self.first and self.notes.found):
                 setting = solve(program, setting, self.notes)
                 self.facts["boxes"] = dict(setting.boxes)
             if not (self.first and self.notes.found):
                 self._paths(program, setting, spare)
+        return self._told()
+
+    def _told(self) -> EntryReport:
         findings = sorted(self.notes.found.values(), key=lambda f: (f.line, f.rule))
         return EntryReport(
             self.entry.name,
-            setting.threads,
+            self.threads,
             tuple(_placed(finding, self.module, self.given.beside) for finding in findings),
             tuple(self.notes.unchecked),
             self.facts,
@@ -114,7 +160,7 @@ class _Audit:
 
     def _setting(self, program: Program) -> Setting:
         entry, given, notes = self.entry, self.given, self.notes
-        threads = int(np.prod(entry.block)) if entry.block else given.threads
+        threads = math.prod(entry.block) if entry.block else given.threads
         if not threads:
             threads = DEFAULT_THREADS
             notes.gap(f"the entry does not say its threads; {threads} were taken")

@@ -191,6 +191,7 @@ class _Walk:
         """The end of a path; its findings are told if some parameters take it."""
         path = state.path
         self.found.runs += 1
+        self.notes.paths += 1
         self.found.truncated |= path.truncated
         if not path.possible():
             self.found.impossible += 1

@@ -3,10 +3,14 @@
 This is a reader of its own: it takes any text that follows the PTX ISA's grammar, whoever wrote it.
 Register names and labels that are declared inside `{ … }` are made unique (`%p@3`), as inline
 assembly repeats them. Types are not checked; that is the assembler's work.
+
+The text may be a stranger's: it is read in a time that grows with its length. Quantifiers that
+could share a character are possessive, nesting and counts have limits.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from bisect import bisect_right
@@ -27,24 +31,38 @@ from mlagen.audit.ptx.syntax import (
 )
 from mlagen.errors import MissingError, UnsupportedError
 
+THREADS = 1024  # of a block at most (CUDA programming guide, compute capabilities)
 _SIZES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 _NAME = r"[A-Za-z_$%][\w$]*"
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_HEADER = {name: re.compile(rf"^[ \t]*\.{name}[ \t]+([^\s,]+)", re.MULTILINE)
+           for name in ("version", "target")}  # fmt: skip
 _LABEL = re.compile(rf"({_NAME})\s*:(?!:)")
 _LINE_DIRECTIVE = re.compile(r"\.(loc|file|version|target|address_size)\b[^\n]*")
-_SECTION = re.compile(r"\.section\b[^{]*\{")
+_SECTION = re.compile(r"\.section\b[^{};]*\{")
 _DECLARED = re.compile(rf"({_NAME})\s*(?:<(\d+)>)?")
 _VARIABLE = re.compile(
     rf"\.shared\s+(?:\.align\s+(\d+)\s+)?(?:\.v(\d)\s+)?\.\w(\d+)\s+({_NAME})"
-    rf"((?:\s*\[\s*\w*\s*\])*)"
+    rf"((?:\s*+\[\s*+\w*+\s*+\])*+)"
 )
 _PARAMETER = re.compile(
-    rf"\.param\s+(?:\.align\s+\d+\s+)?\.\w(\d+)\s+(?:\.ptr\b[^,\[]*?\s)?({_NAME})\s*(?:\[\s*(\d+)\s*\])?"
+    rf"\.param\s+(?:\.align\s+\d+\s+)?\.\w(\d+)\s+(?:\.ptr\b[^,\[]{{0,80}}?\s)?({_NAME})\s*(?:\[\s*(\d+)\s*\])?"
 )
 _PERF = re.compile(r"\.(reqntid|maxntid|maxnreg)\s+([\d\s,]+)")
 _FUNCTION = re.compile(r"(?:\.\w+\s+)*?\.(entry|func)\b")
 _NUMBER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?$")
-_REAL = re.compile(r"[+-]?(0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|\d*\.?\d+(?:[eE][+-]?\d+)?)$")
+_REAL = re.compile(
+    r"[+-]?(0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|(?:\d*+\.)?\d++(?:[eE][+-]?\d++)?)$"
+)
+_OPCODE = re.compile(r"[a-z](?:[\w.]|::)*+$")
+# Of a file; the largest known, MLA decode of several items a block, has a tenth of it.
+_INSTRUCTIONS = 100_000
+_ENTRIES = 1_000
+_SHARED = 1_000  # variables
+_DEPTH = 100  # of `{` in each other
+_OPERAND_DEPTH = 4  # a matrix in an address is 2
+_BITS = 64  # of a size
+_ALIGN = 1 << 16  # bytes
 
 
 @dataclass(slots=True)
@@ -79,8 +97,7 @@ class _Scope:
 def parse(text: str) -> Module:
     """Reads PTX text. Raises UnsupportedError with the line where the text is no PTX."""
     clean = _COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
-    version = re.search(r"^\s*\.version\s+(\S+)", clean, re.MULTILINE)
-    target = re.search(r"^\s*\.target\s+([^\s,]+)", clean, re.MULTILINE)
+    version, target = (_HEADER[name].search(clean) for name in ("version", "target"))
     if not version or not target:
         raise UnsupportedError(
             "this is no PTX text: it has no .version and .target",
@@ -88,7 +105,7 @@ def parse(text: str) -> Module:
         )
     globals_: list[Shared] = []
     entries: list[Entry] = []
-    at = 0
+    total = at = 0
     reader = _Reader(clean)
     while at < len(clean):
         match = re.compile(r"\S").search(clean, at)
@@ -100,18 +117,27 @@ def parse(text: str) -> Module:
         elif section := _SECTION.match(clean, at):
             at = reader.close(section.end() - 1) + 1
         elif function := _FUNCTION.match(clean, at):
-            with _located(reader.line(at), clean[at : at + 60]):
-                at = _function(reader, function, entries, globals_)
+            first, count = reader.line(at), len(entries)
+            with _located(first, clean[at : at + 60]):
+                at = _function(reader, function, entries, globals_, _INSTRUCTIONS - total)
+            total += sum(len(entry.instructions) for entry in entries[count:])
+            _most(len(entries), _ENTRIES, first, "kernels")
         elif clean[at] in "{};":
             at += 1
         else:
             end = reader.statement_end(at)
             with _located(reader.line(at), clean[at:end]):
                 globals_ += _shared(clean[at:end], reader.line(at))
+            _most(len(globals_), _SHARED, reader.line(at), "shared variables")
             at = end + 1
     if not entries:
         raise MissingError("the PTX text holds no .entry")
     return Module(version.group(1), target.group(1), tuple(entries), tuple(text.splitlines()))
+
+
+def _most(count: int, limit: int, line: int, what: str) -> None:
+    if count > limit:
+        raise UnsupportedError(f"line {line}: more than {limit} {what}; the audit takes no more")
 
 
 class _Reader:
@@ -163,18 +189,28 @@ def _shared(statement: str, line: int) -> list[Shared]:
         return []
     align, vector, bits, name, dims = match.groups()
     size = _SIZES[bits] * int(vector or 1)
-    for extent in re.findall(r"\[\s*(\w*)\s*\]", dims):
+    for extent in re.findall(r"\[\s*+(\w*+)", dims):
         size *= int(extent, 0) if extent else 0
-    return [Shared(name, size, int(align or _SIZES[bits]), line)]
+        if size.bit_length() > _BITS:
+            raise UnsupportedError(f"line {line}: {name[:60]} has 2^{_BITS} bytes and more")
+    aligned = int(align or _SIZES[bits])
+    if not 1 <= aligned <= _ALIGN:
+        raise UnsupportedError(f"line {line}: .align {aligned}; it is 1 to {_ALIGN}")
+    return [Shared(name, size, aligned, line)]
 
 
 def _function(
-    reader: _Reader, match: re.Match[str], entries: list[Entry], globals_: list[Shared]
+    reader: _Reader,
+    match: re.Match[str],
+    entries: list[Entry],
+    globals_: list[Shared],
+    room: int,
 ) -> int:
     """Reads an entry; device functions and prototypes are passed over. Returns where it ends."""
     text, at = reader.text, match.end()
-    brace, semicolon = text.find("{", at), text.find(";", at)
-    if brace < 0 or 0 <= semicolon < brace:
+    semicolon = text.find(";", at)
+    brace = text.find("{", at, semicolon if semicolon >= 0 else len(text))
+    if brace < 0:
         return reader.statement_end(at) + 1  # a prototype
     end = reader.close(brace)
     if match.group(1) == "func":
@@ -193,7 +229,8 @@ def _function(
     )
     numbers = {m.group(1): [int(n) for n in m.group(2).split(",")] for m in _PERF.finditer(head)}
     block = tuple(numbers.get("reqntid") or numbers.get("maxntid") or ())
-    body = _Body(reader, brace + 1, end)
+    _block(block, reader.line(match.start()))
+    body = _Body(reader, brace + 1, end, room)
     entries.append(
         Entry(
             name=name.group(1),
@@ -208,6 +245,17 @@ def _function(
         )
     )
     return end + 1
+
+
+def _block(block: tuple[int, ...], line: int) -> None:
+    """Refuses a block that no launch has."""
+    whole = len(block) <= 3 and all(1 <= extent <= THREADS for extent in block)
+    if whole and math.prod(block) <= THREADS:
+        return
+    shown = " x ".join(map(str, block[:3])) + (" x …" if len(block) > 3 else "")
+    raise UnsupportedError(
+        f"line {line}: a block of {shown:.60} threads; it has 1 to {THREADS}, in up to 3 dimensions"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +274,8 @@ class _Made:
 class _Body:
     """The statements of one entry."""
 
-    def __init__(self, reader: _Reader, start: int, end: int) -> None:
-        self.reader = reader
+    def __init__(self, reader: _Reader, start: int, end: int, room: int) -> None:
+        self.reader, self._room = reader, room
         self.shared: list[Shared] = []
         self.calls: list[int] = []
         self._made: list[_Made] = []
@@ -238,6 +286,7 @@ class _Body:
     def _read(self, at: int, end: int) -> None:
         text = self.reader.text
         blank = re.compile(r"\s*")
+        depth = 0
         while True:
             space = blank.match(text, at)
             at = space.end() if space else at
@@ -246,9 +295,13 @@ class _Body:
             if text[at] == "{":
                 self._scope = _Scope(self._scopes, self._scope)
                 self._scopes += 1
+                depth += 1
+                if depth > _DEPTH:
+                    raise RecursionError
                 at += 1
             elif text[at] == "}":
                 self._scope = self._scope.parent or self._scope
+                depth -= 1
                 at += 1
             elif text[at] == ";":
                 at += 1
@@ -274,6 +327,7 @@ class _Body:
             return
         if statement.startswith("."):
             self.shared += _shared(statement, line)
+            _most(len(self.shared), _SHARED, line, "shared variables")
             return
         text = " ".join(statement.split())
         guard = None
@@ -282,7 +336,8 @@ class _Body:
             guard = Guard(self._scope.unique(match.group(2)), bool(match.group(1)))
             rest = text[match.end() :]
         opcode, _, tail = rest.partition(" ")
-        if not re.match(r"[a-z]\w*(\.|::|\w)*$", opcode):
+        _most(len(self._made) + 1, self._room, line, "instructions")
+        if not _OPCODE.match(opcode):
             raise UnsupportedError(f"line {line}: not an instruction: {text[:60]}")
         if opcode.split(".")[0] == "call":
             self.calls.append(line)
@@ -291,14 +346,16 @@ class _Body:
         made = _Made(line, span, text + ";", guard, opcode, operands, self._scope)
         self._made.append(made)
 
-    def _operand(self, text: str, line: int) -> Operand:
+    def _operand(self, text: str, line: int, depth: int = 0) -> Operand:
         text = text.strip()
+        if depth > _OPERAND_DEPTH:
+            raise RecursionError
         if text.startswith("{"):
-            return Vector(tuple(self._operand(item, line) for item in _split(text[1:-1])))
+            return Vector(tuple(self._operand(x, line, depth + 1) for x in _split(text[1:-1])))
         if text.startswith("["):
             inner = _split(text[1:-1])
             base, offset = self._address(inner[0].strip())
-            more = tuple(self._operand(item, line) for item in inner[1:])
+            more = tuple(self._operand(item, line, depth + 1) for item in inner[1:])
             flat = tuple(
                 x for item in more for x in (item.items if isinstance(item, Vector) else (item,))
             )
@@ -312,7 +369,7 @@ class _Body:
         if _REAL.match(text):
             return _real(text)
         if "|" in text:
-            return Vector(tuple(self._operand(item, line) for item in text.split("|")))
+            return Vector(tuple(self._operand(item, line, depth + 1) for item in text.split("|")))
         negative = text.startswith("!")
         name = self._scope.unique(text.lstrip("!-").strip())
         return f"!{name}" if negative else name

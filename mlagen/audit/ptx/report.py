@@ -94,6 +94,7 @@ class Notes:
     function: str
     found: dict[tuple[str, int, int], Finding] = field(default_factory=dict)
     unchecked: dict[str, None] = field(default_factory=dict)
+    paths: int = 0  # that were followed to their end
 
     def add(self, finding: Finding) -> None:
         """Keeps the first finding of its rule and pair."""

@@ -12,6 +12,7 @@ from mlagen.audit.ptx.report import Finding, Notes
 from mlagen.audit.ptx.syntax import Instruction
 
 SHARED_LIMIT = 232448
+FOLLOWED = 1 << 20  # bytes of shared memory, up to which the paths of a block are followed
 LEAST, MOST, STEP = 24, 256, 8
 _DESCRIPTOR_ALIGN = 1024  # bytes after which the 128-byte swizzle repeats
 

@@ -6,18 +6,22 @@ lines of the schedule that made each line of the text.
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlagen.errors import MissingError
+from mlagen.errors import BinaryError, MissingError
+from mlagen.untrusted import decode_json
 
 _ELEMENT_BYTES = {
     "bf16": 2, "bfloat16": 2, "fp16": 2, "f16": 2, "float16": 2, "fp32": 4, "f32": 4, "float32": 4,
     "u8": 1, "i8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "u32": 4, "i32": 4, "u16": 2,
 }  # fmt: skip
+# What the fields that the audit takes may hold; a box: cuTensorMapEncodeTiled.
+_THREADS, _BYTES, _BOX, _LINES = 1024, 1 << 30, 256, 1 << 30
+_KINDS: dict[type, str] = {list: "list", dict: "object", str: "text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +35,52 @@ class Beside:
 
 
 def read_manifest(path: Path) -> Beside:
-    """Reads a manifest. Raises MissingError where it is no JSON object."""
+    """Reads a manifest. Raises MissingError where it cannot be read, BinaryError where it is no
+    JSON object or a field that the audit takes holds something else."""
     try:
-        manifest = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise MissingError(f"the manifest {path} cannot be read: {error}") from error
-    if not isinstance(manifest, dict):
-        raise MissingError(f"the manifest {path} is no JSON object")
+        data = path.read_bytes()
+    except OSError as error:
+        raise MissingError(f"the manifest {path} cannot be read: {error.strerror}") from error
+    try:
+        manifest = decode_json(data, dict[str, Any])
+        return _beside(manifest)
+    except ValueError as error:
+        raise BinaryError(
+            f"the manifest {path} cannot be used: {error}",
+            hint="--manifest FILE names another one; without one, move it away",
+        ) from None
+
+
+def _beside(manifest: Mapping[str, Any]) -> Beside:
     boxes: dict[str, int] = {}
-    for argument in manifest.get("args") or []:
+    for argument in _field(manifest, "args", list, []):
         size = _box_bytes(argument)
         if size:
             boxes[str(argument.get("name"))] = size
-    resources = manifest.get("resources") or {}
-    threads = 1
-    for extent in manifest.get("block") or [0]:
-        threads *= int(extent)
+    extents = [_extent("block", extent, _THREADS) for extent in _field(manifest, "block", list, [])]
+    resources = _field(manifest, "resources", dict, {})
+    shared = resources.get("lds_bytes") or 0
     return Beside(
         boxes=boxes,
-        shared_bytes=int(resources.get("lds_bytes") or 0),
-        threads=threads,
+        shared_bytes=_extent("resources.lds_bytes", shared, _BYTES) if shared else 0,
+        threads=_extent("block", math.prod(extents), _THREADS) if extents else 0,
         places=_places(manifest),
     )
+
+
+def _field(manifest: Mapping[str, Any], name: str, kind: type, missing: Any) -> Any:
+    found = manifest.get(name)
+    if found is None:
+        return missing
+    if not isinstance(found, kind):
+        raise ValueError(f"{name} is no {_KINDS[kind]}")
+    return found
+
+
+def _extent(name: str, found: Any, most: int) -> int:
+    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= most:
+        raise ValueError(f"{name} has {found!r:.40}, not a number from 1 to {most}")
+    return found
 
 
 def _box_bytes(argument: Any) -> int:
@@ -62,20 +90,24 @@ def _box_bytes(argument: Any) -> int:
     for item in (argument, *argument.values()):
         if isinstance(item, dict) and "box_cols" in item and "box_rows" in item:
             element = _ELEMENT_BYTES.get(str(item.get("dtype")), 0)
-            return int(item["box_cols"]) * int(item["box_rows"]) * element
+            sides = [_extent(f"args {side}", item[side], _BOX) for side in ("box_cols", "box_rows")]
+            return math.prod(sides) * element
     return 0
 
 
 def _places(manifest: Mapping[str, Any]) -> dict[int, str]:
     """`Manifest.source` is a list of arrays: line, section, cluster, role, template, its line,
     the schedule's line, operation."""
-    schedule = manifest.get("schedule_file", "")
+    schedule = _field(manifest, "schedule_file", str, "")
     places: dict[int, str] = {}
-    for row in manifest.get("source") or []:
+    for row in _field(manifest, "source", list, []):
         if not isinstance(row, list) or len(row) < 7 or not row[6]:
             continue
+        if any(not isinstance(cell, int | str) for cell in row):
+            raise ValueError("a row of source holds more than numbers and names")
         operation = row[7] if len(row) > 7 else ""
         where = f"cluster {row[2]}" if row[2] else row[1]
-        told = ", ".join(part for part in (where, operation) if part)
-        places[int(row[0])] = f"{schedule}:{row[6]}{f' {told}' if told else ''}"
+        told = ", ".join(str(part) for part in (where, operation) if part)
+        line = _extent("source", row[0], _LINES)
+        places[line] = f"{schedule}:{row[6]}{f' {told}' if told else ''}"
     return places

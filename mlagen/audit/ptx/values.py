@@ -21,6 +21,10 @@ Number = int | Lanes
 GENERIC_SHARED = 1 << 56
 
 Term = tuple[Any, ...]
+# Pieces of a name or predicate, at most: each computation on unknowns nests those of its operands,
+# so that a few lines could make names of any size. The longest seen has 349.
+_LONGEST = 2000
+_WIDEST = 256  # bits of a coefficient
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +68,28 @@ class Logic:
 Value = int | Lanes | Linear | Unknown | Compare | Logic
 
 
-def term(*parts: Any) -> Linear:
-    """A fresh unknown of the given name."""
-    return Linear(((parts, 1),))
+def term(*parts: Any) -> Value:
+    """A fresh unknown of the given name; UNKNOWN where that is too long to be compared with."""
+    return Linear(((parts, 1),)) if _short(parts) else UNKNOWN
+
+
+def _short(whole: Any) -> bool:
+    """Whether a value or name has no more than `_LONGEST` pieces, however they nest."""
+    work, seen = [whole], 0
+    while work:
+        part = work.pop()
+        seen += 1
+        if seen > _LONGEST:
+            return False
+        if isinstance(part, Compare):
+            part = part.value
+        if isinstance(part, Linear):
+            part = part.terms
+        elif isinstance(part, Logic):
+            part = part.args
+        if isinstance(part, tuple):
+            work += part
+    return True
 
 
 def is_number(value: Value) -> bool:
@@ -86,27 +109,46 @@ def key_of(value: Value) -> Term:
 def add(a: Value, b: Value, sign: int = 1) -> Value:
     """`a + sign*b`."""
     if is_number(a) and is_number(b):
-        return a + sign * b  # type: ignore[operator]
+        try:
+            return a + sign * b  # type: ignore[operator]
+        except OverflowError:  # beyond what lanes hold
+            return UNKNOWN
     if not _arithmetic(a) or not _arithmetic(b):
         return UNKNOWN
     terms: dict[Term, int] = dict(a.terms) if isinstance(a, Linear) else {}
     if isinstance(b, Linear):
         for name, coefficient in b.terms:
             terms[name] = terms.get(name, 0) + sign * coefficient
-    constant = _constant(a) + sign * _constant(b)
+    try:
+        constant = _constant(a) + sign * _constant(b)
+    except OverflowError:
+        return UNKNOWN
     left = tuple(sorted(((n, c) for n, c in terms.items() if c), key=repr))
-    return Linear(left, constant) if left else constant
+    return _linear(left, constant) if left else constant
+
+
+def _linear(terms: tuple[tuple[Term, int], ...], constant: Number) -> Value:
+    """A linear form; UNKNOWN where it has left what registers hold by far."""
+    numbers = [coefficient for _, coefficient in terms]
+    if isinstance(constant, int):
+        numbers.append(constant)
+    if any(number.bit_length() > _WIDEST for number in numbers):
+        return UNKNOWN
+    return Linear(terms, constant)
 
 
 def scale(a: Value, factor: int) -> Value:
     """`a * factor`."""
-    if is_number(a):
-        return a * factor  # type: ignore[operator]
-    if not isinstance(a, Linear):
+    try:
+        if is_number(a):
+            return a * factor  # type: ignore[operator]
+        if not isinstance(a, Linear):
+            return UNKNOWN
+        if not factor:
+            return 0
+        return _linear(tuple((n, c * factor) for n, c in a.terms), a.constant * factor)
+    except OverflowError:
         return UNKNOWN
-    if not factor:
-        return 0
-    return Linear(tuple((n, c * factor) for n, c in a.terms), a.constant * factor)
 
 
 def _arithmetic(value: Value) -> bool:
@@ -169,7 +211,11 @@ def logic(op: str, *args: Value) -> Value:
         (a,) = args
         if is_number(a):
             return 1 - a  # type: ignore[operator]
-        return UNKNOWN if isinstance(a, Unknown) else Logic("not", (a,))
+        if isinstance(a, Logic) and a.op == "not":
+            return a.args[0]
+        if isinstance(a, Unknown) or not _short(a):
+            return UNKNOWN
+        return Logic("not", (a,))
     a, b = args
     if is_number(a) and is_number(b):
         return {"and": a & b, "or": a | b, "xor": a ^ b}[op]  # type: ignore[operator]
@@ -180,7 +226,7 @@ def logic(op: str, *args: Value) -> Value:
             if op == "or":
                 return 1 if known else other
             return logic("not", other) if known else other
-    if isinstance(a, Unknown) or isinstance(b, Unknown):
+    if isinstance(a, Unknown) or isinstance(b, Unknown) or not _short((a, b)):
         return UNKNOWN
     return Logic(op, (a, b))
 

@@ -14,6 +14,8 @@ from mlagen.audit.ptx.syntax import Entry, Instruction, Memory, Operand, Vector
 from mlagen.errors import UnsupportedError
 
 _SHAPE = re.compile(r"m\d+n\d+k\d+$")
+# PTX ISA 9.0, wgmma.mma_async: m64, n a multiple of 8 up to 256, k up to 512 (1-bit, sparse).
+_SHAPES = re.compile(r"m64n(\d{1,2}|1\d\d|2[0-4]\d|25[0-6])k\d{1,3}$")
 _LARGEST = 1 << 64  # numbers are of 64 bits at most
 _MODIFIED = frozenset(("mbarrier", "wgmma", "cp", "setp", "fence"))  # meaningless without one
 _LEAST = {"setp": 3, "mov": 2, "ld": 2, "selp": 4, "shfl": 4, "vote": 3, "elect": 2, "bra": 1}
@@ -29,7 +31,7 @@ _FORMS: dict[Kind, _Form] = {
     Kind.MBARRIER_EXPECT: (Memory, _VALUE),
     Kind.MBARRIER_COMPLETE: (Memory, _VALUE),
     Kind.MBARRIER_WAIT: ((str, Vector), Memory, _VALUE),
-    Kind.ASYNC_COPY: (Memory, Memory, _VALUE),
+    Kind.ASYNC_COPY: (Memory, Memory, int),
     Kind.ASYNC_ARRIVE: (Memory,),
     Kind.WGMMA: (Vector, (str, int, Vector), _VALUE),
     Kind.WGMMA_WAIT: (int,),
@@ -120,10 +122,19 @@ def _async_wait(instruction: Instruction) -> str:
     return "" if whole else "wait_group takes a number"
 
 
+def _async_copy(instruction: Instruction) -> str:
+    if not _fits(instruction.operands, _FORMS[Kind.ASYNC_COPY]):
+        return "a cp.async names target, source and bytes"
+    size = instruction.operands[2]
+    return "cp.async copies 4, 8 or 16 bytes" if size not in (4, 8, 16) else ""
+
+
 def _wgmma(instruction: Instruction) -> str:
     at = next((i for i, part in enumerate(instruction.parts) if _SHAPE.match(part)), None)
     if at is None or len(instruction.parts) < at + 3:
         return "a wgmma without its shape and types"
+    if not _SHAPES.match(instruction.parts[at]):
+        return f"a wgmma of shape {instruction.parts[at]:.40}, which there is not"
     return "" if _fits(instruction.operands, _FORMS[Kind.WGMMA]) else "operands of a wgmma"
 
 
@@ -137,6 +148,7 @@ _SPECIAL: dict[Kind, Callable[[Instruction], str]] = {
     Kind.BULK_LOAD: _bulk_load,
     Kind.BULK_STORE: _bulk_store,
     Kind.ASYNC_WAIT: _async_wait,
+    Kind.ASYNC_COPY: _async_copy,
     Kind.WGMMA: _wgmma,
     Kind.BRANCH: _branch,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mlagen.artifact import (
@@ -19,11 +20,17 @@ from mlagen.codegen.maps import pipeline_map
 from mlagen.codegen.ptxas import assemble_ptx, ptxas_flags, ptxas_versions
 from mlagen.codegen.render import Templates
 from mlagen.codegen.sm_90a.derive import check_handoffs
-from mlagen.codegen.sm_90a.text import render_pipeline
+from mlagen.codegen.sm_90a.emit import Emitter
+from mlagen.codegen.sm_90a.flow import check_flow
+from mlagen.codegen.sm_90a.proof import HandoffProof
+from mlagen.codegen.sm_90a.text import print_streams, render_pipeline
 from mlagen.codegen.sm_90a.thin import plan
+from mlagen.codegen.sm_90a.words import check_words
 from mlagen.dsl.pipeline import PipelineSchedule
 from mlagen.dsl.signature import Argument
 from mlagen.errors import ProofError
+
+TOLD = 4  # violations that a refusal names
 
 
 def build_pipeline(
@@ -36,11 +43,8 @@ def build_pipeline(
 ) -> Artifact:
     """The artifact of a pipeline schedule; `problem`: its fields as plain values, `header`: what
     the title lines show. Raises like `mlagen.codegen.build`."""
-    check_handoffs(schedule)
-    loops, proof = plan(schedule)
-    if proof.violations and not allow_unproved:
-        raise ProofError("\n".join(proof.violations[:4]))
-    text, source = render_pipeline(schedule, templates, loops, header)
+    printed, proof = prove_pipeline(schedule, templates, allow_unproved=allow_unproved)
+    text, source = render_pipeline(schedule, templates, printed, header)
     target = schedule.target.name
     made = assemble_ptx(
         text,
@@ -86,6 +90,26 @@ def build_pipeline(
         dependent=signature.dependent,
     )
     return Artifact(manifest, made.cubin, text)
+
+
+def prove_pipeline(
+    schedule: PipelineSchedule, templates: Templates, *, allow_unproved: bool = False
+) -> tuple[Emitter, HandoffProof]:
+    """The printed streams and their proof: of the hand-offs, and that they do what the plain loop
+    does. ProofError for what is not so, unless it is allowed."""
+    check_handoffs(schedule)
+    found = check_words(schedule)
+    if found and not allow_unproved:
+        raise ProofError("\n".join(found[:TOLD]))
+    loops, proof = plan(schedule)
+    found += proof.violations
+    if found and not allow_unproved:
+        raise ProofError("\n".join(found[:TOLD]))
+    printed = print_streams(schedule, templates, loops)
+    found = found or check_flow(schedule, loops, printed, proof.ways)
+    if found and not allow_unproved:
+        raise ProofError("\n".join(found))
+    return printed, replace(proof, violations=found)
 
 
 def _argument(argument: Argument) -> Arg:

@@ -26,6 +26,7 @@ from mlagen.dsl.pipeline import PipelineSchedule, Stream
 from mlagen.dsl.smem import Handoff, Message
 from mlagen.errors import ProofError, ScheduleError
 
+ONE_THREAD_COPY = "pipeline/copy.ptx.j2"  # announces and fetches a tile wherever it is executed
 WAITS = ("wait_full", "wait_empty", "sync", "acquire", "signal")  # operations that are derived
 
 
@@ -446,3 +447,33 @@ def check_handoffs(schedule: PipelineSchedule) -> None:
                     f"{schedule.file}: {what} {link!r} names the role {role!r}, which does nothing",
                     hint="roles with a stream: " + ", ".join(sorted(names)),
                 )
+    for handoff in smem.handoffs.values():
+        _check_arrivals(schedule, handoff)
+
+
+def _check_arrivals(schedule: PipelineSchedule, handoff: Handoff) -> None:
+    """ScheduleError unless as many threads fill a hand-off, and warps release it, as it counts."""
+    streams = {stream.role.name: stream for stream in schedule.streams}
+    producer = streams[handoff.producer]
+    role = producer.role
+    for op in producer.loop:
+        alone = op.template == ONE_THREAD_COPY and _is(op, "copy", handoff)
+        if alone and role.threads > 1:
+            raise ScheduleError(
+                f"{schedule.file}:{op.line} {op}: {role.threads} threads of role {role.name!r} "
+                f"would announce and fetch the tile, each all of it",
+                hint="`single=True` leaves one thread of a role",
+            )
+    if handoff.gatherers and handoff.gatherers != role.threads:
+        raise ScheduleError(
+            f"{schedule.file}: hand-off {handoff.name!r} is filled by {handoff.gatherers} threads, "
+            f"role {role.name!r} has {role.threads}"
+        )
+    consumers = [streams[name].role for name in handoff.consumers]
+    warps = sum(1 if role.single else len(role.warps) for role in consumers)
+    if handoff.releases and handoff.releases != warps:
+        raise ScheduleError(
+            f"{schedule.file}: a slot of {handoff.name!r} is empty after {handoff.releases} "
+            f"releases; {' and '.join(handoff.consumers)} have {warps} warps, each of which "
+            f"releases it"
+        )

@@ -24,12 +24,25 @@ from mlagen.dsl.smem import Handoff
 from mlagen.errors import ScheduleError, TemplateError
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Printed:
+    """An operation where it is printed. `first`: as that of tile 0; `slot` and `phase`: numbers, or
+    the registers that they are in, "" without a hand-off."""
+
+    op: Operation
+    first: bool
+    slot: str = ""
+    phase: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class PtxLine:
-    """One line of the body and where it came from."""
+    """One line of the body and where it came from. `printed`: the operation that it is a line of;
+    None where it is control flow."""
 
     text: str
     source: SourceLine | None = None
+    printed: Printed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,8 @@ class Emitter:
     lines: list[PtxLine] = field(default_factory=list)
     cursors: list[Cursor] = field(default_factory=list)
     turns: dict[str, None] = field(default_factory=dict)  # roles whose pass turns whole rings
+    # Operations without a line of their own, by the number of lines before them.
+    silent: dict[int, list[Printed]] = field(default_factory=dict)
 
     @property
     def registers(self) -> list[tuple[str, str, str]]:
@@ -73,7 +88,9 @@ class Emitter:
         }
         self._heading(f"role {role.name}: warps {role.warps.start}..{role.warps.stop - 1}")
         self._code(stream, f"{name}:")
-        self._render(stream, "pipeline/enter.ptx.j2", {"role": role, "share": self._share()}, "")
+        self._render(
+            stream, "pipeline/enter.ptx.j2", {"role": role, "share": self.schedule.share}, ""
+        )
         for cursor in cursors.values():
             if cursor is not None and cursor.step:
                 self._code(stream, f"mov.u32 {cursor.slot}, 0;",
@@ -165,12 +182,6 @@ class Emitter:
         drain = [x for x in expand_loop([loop.cluster], loop.edge, n) if x.i >= n - loop.edge.high]
         self._instances(loop, cursors, drain, n)
 
-    def _share(self) -> int:
-        """Registers a thread starts with: the launch's even share of an SM's, in eights, at most
-        what an instruction can name (CUDA guide, sm_90)."""
-        resident = self.schedule.signature.resident
-        return min(65536 // (self.schedule.threads * resident) // 8 * 8, 256)
-
     def _instances(
         self,
         loop: Loop,
@@ -240,7 +251,7 @@ class Emitter:
             self._code(loop.stream, f"wgmma.wait_group.sync.aligned {wait};", op=op, section=where)
 
     def _cursor(self, loop: Loop, index: int, op: Operation) -> Cursor | None:
-        handoff = self._handoff(op)
+        handoff = self.handoff_of(op)
         if handoff is None:
             return None
         if handoff.resident:
@@ -269,7 +280,8 @@ class Emitter:
         """Registers with the phase of a role's pass, and with the other one."""
         return f"%{role}_turn0", f"%{role}_turn1"
 
-    def _handoff(self, op: Operation) -> Handoff | None:
+    def handoff_of(self, op: Operation) -> Handoff | None:
+        """The hand-off whose slot an operation is printed with."""
         names = [op.access.target.ring] if op.access else []
         names += [value.block for value in op.uses]
         held = self.schedule.smem.handoffs
@@ -283,7 +295,13 @@ class Emitter:
         }  # fmt: skip
         if cursor is not None:
             context |= {"slot": cursor.slot, "phase": cursor.phase}
-        self._render(stream, op.template, context, where, op)
+            printed = Printed(op, at.first, cursor.slot, cursor.phase)
+        else:
+            printed = Printed(op, at.first)
+        before = len(self.lines)
+        self._render(stream, op.template, context, where, op, printed)
+        if len(self.lines) == before:  # its place in the order is all that it is
+            self.silent.setdefault(before, []).append(printed)
         if cursor is not None and cursor.step:
             advance = {"slot": cursor.slot, "phase": cursor.phase, "depth": cursor.depth,
                        "step": cursor.step}  # fmt: skip
@@ -296,6 +314,7 @@ class Emitter:
         context: Mapping[str, Any],
         where: str,
         op: Operation | None = None,
+        printed: Printed | None = None,
     ) -> None:
         line = op.line if op else stream.line
         asked_by = f"{self.schedule.file}:{line}, {op or stream.role.name}"
@@ -306,6 +325,7 @@ class Emitter:
                     PtxLine(
                         f"    {text.rstrip()}",
                         self._source(stream, where, source, number, line, str(op or "role entry")),
+                        printed,
                     )
                 )
 

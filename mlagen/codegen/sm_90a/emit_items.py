@@ -50,7 +50,9 @@ class ItemEmitter(Emitter):
         cursors = {id(op): self._cursor_of(loop, op) for op in loop.cluster.operations()}
         self._heading(f"role {role.name}: warps {role.warps.start}..{role.warps.stop - 1}")
         self._code(stream, f"{name}:")
-        self._render(stream, "pipeline/enter.ptx.j2", {"role": role, "share": self._share()}, "")
+        self._render(
+            stream, "pipeline/enter.ptx.j2", {"role": role, "share": self.schedule.share}, ""
+        )
         for operation in loop.prologue:
             self._operation(stream, operation, None, "start", Binding(0, False))
         for slot in range(step):  # the pass before the first one
@@ -173,7 +175,7 @@ class ItemEmitter(Emitter):
                 self._code(loop.stream, f"xor.b32 {register}, {register}, 1;", section=where)
 
     def _cursor_of(self, loop: Loop, op: Operation) -> Cursor | None:
-        handoff = self._handoff(op)
+        handoff = self.handoff_of(op)
         if handoff is None:
             return None
         role = loop.stream.role.name

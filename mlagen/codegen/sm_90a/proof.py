@@ -32,17 +32,32 @@ from mlagen.dsl.smem import Handoff, Message, Scratch
 APART = 7  # tiles between those that operations which may skip themselves are done for
 
 
+@dataclass(frozen=True)
+class Way:
+    """A run as it was proved: the operations of all roles in an order that they may come in. What
+    they do to SMEM is done in this order in every other one too."""
+
+    line: Line
+    steps: tuple[tuple[str, Event], ...]  # role, what it does
+
+    def of(self, role: str) -> list[Event]:
+        """What one role does."""
+        return [event for name, event in self.steps if name == role]
+
+
 @dataclass(frozen=True, slots=True)
 class HandoffProof:
-    """`checked`: accesses looked at; `tiles`: largest N."""
+    """`checked`: accesses looked at; `tiles`: largest N; `ways`: the runs that were looked at, of
+    a proof that found nothing."""
 
     violations: tuple[str, ...]
     checked: int
     tiles: int
+    ways: tuple[Way, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Event:
+class Event:
     """An operation of one role at its place in a run, or a group wait where `op` is None.
     `tile`: its place in the block (`Line`)."""
 
@@ -61,7 +76,7 @@ class _Warp:
     actor: int
     loop: Loop
     issues: bool  # it is the one that issues copies
-    events: list[_Event]
+    events: list[Event]
     clock: Clock
     at: int = 0
     waiting: int | None = None  # the named barrier's generation that it waits for
@@ -95,7 +110,7 @@ class _Run:
         schedule: PipelineSchedule,
         loops: list[Loop],
         line: Line,
-        events: Mapping[str, list[_Event]],
+        events: Mapping[str, list[Event]],
         taken: frozenset[int],
     ) -> None:
         self.schedule, self.line, self.taken = schedule, line, taken
@@ -128,6 +143,7 @@ class _Run:
         self.order: dict[tuple[str, str], list[int]] = {}  # (hand-off, verb): tiles, as they came
         self.bars: dict[int, NamedBarrier] = {}
         self.regions = _regions(schedule)
+        self.steps: list[tuple[str, Event]] = []  # of the first warp of each role
 
     def run(self) -> None:
         moved = True
@@ -135,6 +151,8 @@ class _Run:
             moved = False
             for warp in self.warps:
                 while not self.problems and warp.at < len(warp.events) and self._step(warp):
+                    if warp.issues:
+                        self.steps.append((warp.role, warp.events[warp.at]))
                     warp.at += 1
                     moved = True
         if self.problems:
@@ -188,7 +206,7 @@ class _Run:
         key = (handoff.name, tile % handoff.depth)
         return key, self.line.turn(tile, handoff.depth) + 1
 
-    def _wait(self, warp: _Warp, op: Operation, event: _Event) -> bool:
+    def _wait(self, warp: _Warp, op: Operation, event: Event) -> bool:
         handoff, tile = self.schedule.smem.handoffs[op.uses[0].block], event.tile
         if op.name == "wait_empty":
             return self._wait_empty(warp, handoff, tile)
@@ -309,7 +327,7 @@ class _Run:
         if warp.issues:
             self.order.setdefault((handoff.name, f"{warp.role} releases"), []).append(tile)
 
-    def _use(self, warp: _Warp, op: Operation, event: _Event) -> None:
+    def _use(self, warp: _Warp, op: Operation, event: Event) -> None:
         smem, tile = self.schedule.smem, event.tile
         for value in op.defines:
             handoff = smem.handoffs.get(value.block)
@@ -512,16 +530,19 @@ def prove_handoffs(
     runs = _runs(schedule, loops, quick=quick)
     largest = max(n for counts in runs for n in counts)
     checked = 0
+    ways: list[Way] = []
     for counts in runs:
         line = Line(counts, max(loop.edge.step for loop in loops))
-        events = {loop.stream.role.name: list(_events(loop, line)) for loop in loops}
+        events = {loop.stream.role.name: list(events_of(loop, line)) for loop in loops}
         for taken in _taken(line, quick=quick) if guarded else [frozenset[int]()]:
             run = _Run(schedule, loops, line, events, taken)
             run.run()
+            if not taken:
+                ways.append(Way(line, tuple(run.steps)))
             checked += run.checked
             if run.problems:
                 return HandoffProof(tuple(run.problems), checked, largest)
-    return HandoffProof((), checked, largest)
+    return HandoffProof((), checked, largest, tuple(ways))
 
 
 def _runs(schedule: PipelineSchedule, loops: list[Loop], *, quick: bool) -> list[tuple[int, ...]]:
@@ -553,21 +574,21 @@ def _resident(item: int) -> int:
     return -1 - item
 
 
-def _events(loop: Loop, line: Line) -> Iterator[_Event]:
+def events_of(loop: Loop, line: Line) -> Iterator[Event]:
     """What a warp of the role does over the items of the line, in order."""
     index_of = {id(step): index for index, step in enumerate(loop.cluster.steps)}
     for one in walk(loop, line.counts):
         around = one.section in AROUND
         if one.section == "empty":
-            yield _Event(None, 0, gathering=True)
+            yield Event(None, 0, gathering=True)
         if one.section == "end" and loop.final is not None:
-            yield _Event(None, 0, loop.final)
+            yield Event(None, 0, loop.final)
         for op, place in one.steps:
             wait = None if around else loop.groups.get((one.section, index_of[id(op)]))
             if wait is not None:
-                yield _Event(None, 0, wait)
+                yield Event(None, 0, wait)
             item = one.item if around else line.items.get(place, one.item)
-            event = _Event(op, place, item=item)
+            event = Event(op, place, item=item)
             if op.joins:
                 meeting = replace(event, meeting=True)
                 yield from (meeting, event, meeting)
@@ -575,7 +596,7 @@ def _events(loop: Loop, line: Line) -> Iterator[_Event]:
                 yield event
         end = None if around else loop.groups.get((one.section, len(loop.cluster.steps)))
         if end is not None:
-            yield _Event(None, 0, end)
+            yield Event(None, 0, end)
 
 
 def _regions(schedule: PipelineSchedule) -> dict[str, Region]:

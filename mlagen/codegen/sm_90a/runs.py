@@ -99,8 +99,12 @@ class Pass:
 
 def left_early(loop: Loop) -> bool:
     """Whether runs leave the loop in the middle of a pass: the first one that lacks tiles has all
-    of its own, so it is the loop's up to the last operation of these."""
-    return loop.edge.high == 2 * loop.edge.step - 1
+    of its own, so it is the loop's up to the last operation of these. Never where a pass has none
+    for its own tiles."""
+    step = loop.edge.step
+    return loop.edge.high == 2 * step - 1 and any(
+        offset(op) < step for op in loop.cluster.operations()
+    )
 
 
 def straight(loop: Loop, n: int) -> bool:

@@ -25,16 +25,20 @@ class Parameter:
     declaration: str
 
 
-def render_pipeline(
-    schedule: PipelineSchedule,
-    templates: Templates,
-    loops: Sequence[Loop],
-    header: Mapping[str, Any],
-) -> tuple[str, list[SourceLine]]:
-    """The `.ptx` and the source of each generated line. `header`: what the title lines show."""
+def print_streams(
+    schedule: PipelineSchedule, templates: Templates, loops: Sequence[Loop]
+) -> Emitter:
+    """The streams as they are printed."""
     emitter = (ItemEmitter if schedule.persistent else Emitter)(schedule, templates)
     for loop in loops:
         emitter.stream(loop)
+    return emitter
+
+
+def render_pipeline(
+    schedule: PipelineSchedule, templates: Templates, emitter: Emitter, header: Mapping[str, Any]
+) -> tuple[str, list[SourceLine]]:
+    """The `.ptx` and the source of each generated line. `header`: what the title lines show."""
     rendered = templates.render(
         "kernel.ptx.j2",
         {

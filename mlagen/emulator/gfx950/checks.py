@@ -61,7 +61,12 @@ def examine_read(
     if register >= y.VECTOR_ROWS:
         lanes = -1
     if lanes & ~defined and consumer >= 0:
-        report(context, y.UNDEFINED_REGISTER, row, -1, wave, -1, register, 0, 0)
+        if defined > 0 and register >= y.VECTOR_ROWS:
+            loader = load_i64(load_i64(context, y.C_WPC), index)
+            place = (defined >> 1) - 1
+            report(context, y.UNSET_ARGUMENT, row, loader, wave, wave, register, place, 0)
+        else:
+            report(context, y.UNDEFINED_REGISTER, row, -1, wave, -1, register, 0, 0)
     if consumer < 0:
         consumer = -consumer - 1
     info = load_i64(load_i64(context, y.C_WINFO), index)

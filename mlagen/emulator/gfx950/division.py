@@ -15,6 +15,7 @@ from mlagen.emulator.gfx950.raw import bits_of, float32, float64, fma_f32, int64
 from mlagen.emulator.gfx950.vector import read_f32, read_int, write_f32
 
 _SMALLEST_NORMAL = 2.0**-126
+_LARGEST_RECIPROCAL = 2.0**126  # that of anything larger is denormal
 _MOST_DIFFERENT = 128  # exponents further apart: the quotient is not below 2^128
 
 
@@ -47,6 +48,16 @@ def div_scale(t: int, a: int, b: int, c: int, keep: int) -> int:
                 result = scaled
         elif is_denormal(float64(divisor)):
             result = scaled
+        elif abs(divisor) > _LARGEST_RECIPROCAL and abs(divisor) < np.inf:
+            # The guide's condition names a denormal of f64, which 1 / f32 never is, and scales up
+            # where that would overflow. v_rcp flushes denormal results, so it is scaled down here.
+            shrunk = float32(math.ldexp(float64(value), -64))
+            if is_denormal(float64(dividend) / float64(divisor)):
+                out |= 1 << i
+                if value == divisor:
+                    result = shrunk
+            else:
+                result = shrunk
         elif is_denormal(float64(dividend) / float64(divisor)):
             out |= 1 << i
             if value == dividend:

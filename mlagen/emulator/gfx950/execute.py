@@ -20,6 +20,7 @@ from mlagen.emulator.gfx950.numeric import (
     f32_of_e5m2,
     max_f32,
     min_f32,
+    scaled_by,
     signed32,
 )
 from mlagen.emulator.gfx950.raw import (
@@ -40,6 +41,7 @@ from mlagen.emulator.gfx950.sub_dword import place_part, select_part
 from mlagen.emulator.gfx950.vector import (
     add_carry,
     alu_convert,
+    alu_convert_more,
     alu_float,
     alu_integer,
     compare,
@@ -220,9 +222,10 @@ def run_valu(context: int, wave: int, p: int) -> None:
         a = select_part(a, vector_row(context, wave, y.VECTOR_ROWS + 4), sdwa)
         b = select_part(b, vector_row(context, wave, y.VECTOR_ROWS + 5), sdwa >> 4)
     omod = load_i64(p, y.P_OMOD)
-    fp8 = op == o.V_CVT_PK_FP8_F32 or op == o.V_CVT_PK_BF8_F32
+    halves = op == o.V_CVT_PK_FP8_F32 or op == o.V_CVT_PK_BF8_F32
+    halves = halves or op >= o.V_CVT_SCALEF32_PK_FP8_F32
     t = vector_row(context, wave, y.VECTOR_ROWS + 3)
-    if lanes == -1 and omod == 0 and sdwa == 0 and not fp8:
+    if lanes == -1 and omod == 0 and sdwa == 0 and not halves:
         t = dst
     if (
         (op >= o.V_ADD_F32 and op <= o.V_MED3_F32)
@@ -235,6 +238,10 @@ def run_valu(context: int, wave: int, p: int) -> None:
         value = load_i64(p, y.P_KIND + 5)
         mask = get64(scalar_base(context, wave), value) if kind == y.S_SCALAR else value
         row_select(t, a, b, mask)
+    elif op > o.V_DIV_FIXUP_F32:
+        alu_convert_more(op, t, a, b, c, keep, load_i64(context, y.C_FP8_CLAMP))
+        if halves:
+            place_half(t, dst, mod)
     elif op >= o.V_DIV_SCALE_F32:
         run_division(context, wave, p, t, a, b, c)
     elif (op >= o.V_CVT_F32_I32 and op <= o.V_CVT_I32_F32) or (
@@ -243,11 +250,8 @@ def run_valu(context: int, wave: int, p: int) -> None:
         alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP), load_i64(p, y.P_AUX))
     elif op >= o.V_CVT_PK_BF16_F32 and op <= o.V_CVT_PK_BF8_F32:
         alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP), load_i64(p, y.P_AUX))
-        if fp8:
-            if mod & (8 << 6):
-                row_high_halves(t, dst, t, t, 0, 0)
-            else:
-                row_low_halves(t, dst, t, t, 0, 0)
+        if halves:
+            place_half(t, dst, mod)
     else:
         alu_integer(op, t, a, b, c, load_i64(p, y.P_AUX))
     if omod:
@@ -256,6 +260,15 @@ def run_valu(context: int, wave: int, p: int) -> None:
         place_part(t, dst, sdwa)
     if t != dst:
         commit(dst, t, lanes)
+
+
+@compiled
+def place_half(t: int, dst: int, mod: int) -> None:
+    """The lower halves of `t` to the half that op_sel names, the other one as `dst` has it."""
+    if mod & (8 << 6):
+        row_high_halves(t, dst, t, t, 0, 0)
+    else:
+        row_low_halves(t, dst, t, t, 0, 0)
 
 
 @compiled
@@ -321,15 +334,20 @@ def run_wide(context: int, wave: int, p: int) -> None:
     a = source_row(context, wave, p, 0, 0)
     low = vector_row(context, wave, y.VECTOR_ROWS + 5)
     high = vector_row(context, wave, y.VECTOR_ROWS + 6)
-    if op >= o.WIDE_MAD_U64:
+    if op == o.WIDE_MAD_U64 or op == o.WIDE_MAD_I64:
         multiply_add(context, wave, p, low, high)
-    elif op == o.WIDE_CVT_FP8:
+    elif op == o.WIDE_CVT_FP8 or op == o.WIDE_CVT_SCALED:
+        b = a
+        if op == o.WIDE_CVT_SCALED:
+            b = source_row(context, wave, p, 1, 0)
         aux = load_i64(p, y.P_AUX)  # bit 0: e5m2, bit 1: upper half of the source
         for i in range(64):
             word = int64(load_u32(a, i)) >> (8 * (aux & 2))
             for half in range(2):
                 code = (word >> (8 * half)) & 0xFF
                 value = f32_of_e5m2(code) if aux & 1 else f32_of_e4m3(code)
+                if op == o.WIDE_CVT_SCALED:
+                    value = scaled_by(value, int64(load_u32(b, i)), 1)
                 store_u32(low if half == 0 else high, i, bits_of(float32(value)))
     else:
         wide0 = op == o.WIDE_MOV or op == o.WIDE_LSHL_ADD

@@ -6,6 +6,7 @@ from mlagen.binary.instruction import EXEC, M0
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.compiling import compiled
+from mlagen.emulator.gfx950.conflicts import note_access
 from mlagen.emulator.gfx950.queues import (
     after_issue,
     open_entry,
@@ -25,6 +26,7 @@ from mlagen.emulator.gfx950.scalar import get32, get64
 from mlagen.emulator.gfx950.spans import fill_range, form_offsets
 from mlagen.emulator.gfx950.state import (
     program_row,
+    register_slot,
     report,
     scalar_base,
     vector_row,
@@ -58,6 +60,18 @@ def place_of(context: int, buffer: int, address: int) -> int:
 
 
 @compiled
+def unset_byte(context: int, buffer: int, address: int) -> int:
+    """Byte of the argument segment at an address if nobody set its dword, else -1.
+
+    The segment is the last buffer of the table.
+    """
+    if buffer != load_i64(context, y.C_BUFFER_COUNT) - 1 or not load_i64(context, y.C_SANITIZE):
+        return -1
+    byte = (address - load_i64(load_i64(context, y.C_BUFFERS), buffer * y.B_SIZE)) & ~3
+    return byte if load_i64(load_i64(context, y.C_UNSET), byte >> 2) else -1
+
+
+@compiled
 def operand32(context: int, wave: int, kind: int, value: int) -> int:
     if kind == y.S_SCALAR:
         return get32(scalar_base(context, wave), value)
@@ -80,6 +94,11 @@ def locate(
         buffer = find_buffer(context, address, total, access, hint)
         if buffer >= 0:
             store_i64(context, y.C_HINT, buffer)
+            if buffer == load_i64(context, y.C_BUFFER_COUNT) - 1:
+                for i in range(dwords):
+                    byte = unset_byte(context, buffer, address + 4 * i)
+                    if byte >= 0:
+                        report(context, y.UNSET_ARGUMENT, row, -1, wave, -1, -1, byte, 0)
             return (place_of(context, buffer, address) << 8) | valid
     mask = 0
     place = 0
@@ -115,7 +134,7 @@ def locate_whole(
     if largest + size > records:
         return False
     buffer = find_buffer(context, base, largest + size, access, load_i64(context, y.C_HINT))
-    if buffer < 0:
+    if buffer < 0 or buffer == load_i64(context, y.C_BUFFER_COUNT) - 1:
         return False
     store_i64(context, y.C_HINT, buffer)
     place = place_of(context, buffer, base)
@@ -127,10 +146,11 @@ def locate_whole(
 
 @compiled
 def issue_vector_memory(context: int, wave: int, row: int) -> bool:
-    """buffer_* and global_*: loads, stores and loads to LDS. False: an unmodelled descriptor.
+    """buffer_* and global_*: loads, stores, atomics, loads to LDS. False: an unmodelled descriptor.
 
     Program columns: source 0 the address VGPR(s), 1 the resource or base SGPRs, 2 soffset;
     AUX 0: dwords, 1: bytes, 2: signed, 3: data register. FLAGS bit 0: buffer, 1: offen, 2: idxen.
+    An atomic's operation is in SDST, the register that its old value goes to (-1: none) in DST.
     """
     p = program_row(context, row)
     op = load_i64(p, y.P_OP)
@@ -141,7 +161,7 @@ def issue_vector_memory(context: int, wave: int, row: int) -> bool:
     offset = load_i64(p, y.P_IMM)
     scalars = scalar_base(context, wave)
     lanes = get64(scalars, EXEC)
-    access = 2 if op == o.G_STORE else 1
+    access = 2 if op == o.G_STORE or op == o.G_ATOMIC else 1
     has_address = load_i64(p, y.P_KIND) == y.S_VECTOR
     address_row = vector_row(context, wave, load_i64(p, y.P_KIND + 1)) if has_address else 0
     base = 0
@@ -164,8 +184,14 @@ def issue_vector_memory(context: int, wave: int, row: int) -> bool:
         kind = y.K_STORE
     elif op == o.G_LOAD_LDS:
         kind = y.K_DMA
+    elif op == o.G_ATOMIC:
+        kind = y.K_ATOMIC
     # Addresses are formed before the destination is poisoned: they may share registers.
-    target = register if op == o.G_LOAD else -1
+    target = -1
+    if op == o.G_LOAD:
+        target = register
+    elif op == o.G_ATOMIC:
+        target = load_i64(p, y.P_DST)
     slot = open_entry(context, wave, y.Q_VM, kind, row, target, dwords)
     entries = load_i64(context, y.C_QUEUE)
     store_i64(entries, slot * y.E_SIZE + y.E_EXEC, lanes)
@@ -210,18 +236,38 @@ def issue_vector_memory(context: int, wave: int, row: int) -> bool:
                     address = (int64(load_u32(address_row, lane)) | high << 32) + offset
             word = locate(context, wave, row, address, dwords, size, valid, access)
         store_i64(addresses, lane, word)
-    if op == o.G_STORE:
+    if op == o.G_ATOMIC:
+        store_i64(entries, slot * y.E_SIZE + y.E_VARIANT, load_i64(p, y.P_SDST))
+        refuse_misaligned(context, wave, row, addresses, lanes)
+    if load_i64(context, y.C_ATOMIC) != 0:
+        note_access(context, wave, row, slot)
+    if op == o.G_STORE or op == o.G_ATOMIC:
         data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
         for i in range(dwords):
             source = vector_row(context, wave, register + i)
             for lane in range(64):
                 store_u32(data, i * 64 + lane, load_u32(source, lane))
+        if target >= 0:
+            poison_registers(context, wave, target, dwords, lanes)
     elif op == o.G_LOAD:
         poison_registers(context, wave, register, dwords, lanes)
     else:
         issue_dma(context, wave, row, slot, dwords, offset, lanes)
     after_issue(context, wave, y.Q_VM)
     return True
+
+
+@compiled
+def refuse_misaligned(context: int, wave: int, row: int, addresses: int, lanes: int) -> None:
+    """Report the lanes of an atomic whose address is no multiple of 4, and drop their access.
+
+    Buffers start at multiples of 4 on both sides, so arena offsets show it.
+    """
+    for lane in range(64):
+        word = load_i64(addresses, lane)
+        if (lanes >> lane) & 1 and word & 1 and (word >> 8) & 3 != 0:
+            report(context, y.GLOBAL_ALIGNMENT, row, -1, wave, -1, word >> 8, 4, 0)
+            store_i64(addresses, lane, 0)
 
 
 @compiled
@@ -411,11 +457,15 @@ def issue_scalar_memory(context: int, wave: int, row: int) -> None:
     address &= ~3
     slot = open_entry(context, wave, y.Q_SMEM, y.K_SMEM, row, target, dwords)
     data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+    defined = load_i64(context, y.C_DEFINED)
     for i in range(dwords):
         buffer = find_buffer(context, address + 4 * i, 4, 1, 0)
         value = 0
         if buffer >= 0:
             value = read_arena(context, place_of(context, buffer, address + 4 * i), 4)
+            byte = unset_byte(context, buffer, address + 4 * i)
+            if byte >= 0:  # wide loads take bytes along that nobody needs: using them is the defect
+                store_i64(defined, register_slot(wave, target + i), 2 * (byte + 1))
         else:
             report(context, y.GLOBAL_BOUNDS, row, -1, wave, -1, address + 4 * i, 4, 1)
         store_u32(data, i, uint32(value))

@@ -24,7 +24,9 @@ C_SCALAR: Final = 2
 C_WAVE: Final = 3
 C_UNTIL: Final = 4  # clock from which reading a register needs no closer look
 C_WUNTIL: Final = 5  # the same for overwriting it
-C_DEFINED: Final = 6  # lane mask of defined lanes
+# Lane mask of defined lanes. A scalar's is -1, 0, or 2 * (byte + 1) where it holds the dword at
+# that byte of the argument segment, which nobody set.
+C_DEFINED: Final = 6
 C_PENDING: Final = 7  # queue * 2^40 + sequence + 1 of the load in flight, 0 for none
 C_WINFO: Final = 8  # clock * 256 + producer class of the last write
 C_WPC: Final = 9  # program row of the last write
@@ -46,6 +48,9 @@ C_LONGEST: Final = 24  # the most that any read, any overwrite of a producer cla
 C_PATCHED: Final = 26  # room for one program row with indexed registers
 C_TEMP: Final = 25  # f32 work space of the matrix instructions
 C_FIND_INDEX: Final = 27  # hash table over the findings: number + 1, 0 for a free slot
+C_ATOMIC: Final = 28  # last atomic, by dword of the arena (see conflicts); 0: nobody looks
+C_PLAIN: Final = 29  # last other access
+C_UNSET: Final = 31  # by dword of the argument segment: 1 where nobody set a byte of it
 # Context slots: scalars.
 C_WAVES: Final = 32
 C_ROWS_PROGRAM: Final = 33
@@ -116,6 +121,7 @@ K_LDS_READ: Final = 4
 K_LDS_WRITE: Final = 5
 K_SMEM: Final = 6
 K_LDS_PERMUTE: Final = 7  # ds_bpermute and its kin: no LDS memory
+K_ATOMIC: Final = 8  # memory and perhaps registers
 QDATA_ROWS: Final = 4  # dwords a lane that an entry can carry
 
 # Program columns (int64 each).
@@ -218,6 +224,9 @@ LDS_BOUNDS: Final = 10
 LDS_ALIGNMENT: Final = 11
 GLOBAL_BOUNDS: Final = 12
 NOT_ENDED: Final = 14
+GLOBAL_ALIGNMENT: Final = 15
+RACE_GLOBAL: Final = 16
+UNSET_ARGUMENT: Final = 17
 
 HAZARD_CLASSES: Final = 48  # room for producer and for consumer classes
 HUGE: Final = 1 << 60

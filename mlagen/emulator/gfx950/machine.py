@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
@@ -36,6 +37,7 @@ from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.targets import GFX950
 
 _SLICE = 500_000  # wave-instructions between looks at Ctrl-C and the limits
+_AHEAD = 64  # workgroups a thread that are handed out before the oldest has ended
 _GRACE = 2_000_000  # wave-instructions that a workgroup may go on for after its first finding
 _MODES = {"latest": y.LATEST, "earliest": y.EARLIEST, "random": y.RANDOM}
 
@@ -80,28 +82,37 @@ def run_launch(
     program = translate(launch.kernel)
     memory = build_memory(launch.arguments, launch.kernel.kernarg_bytes, launch.buffers)
     shadow = make_shadow(program, memory) if launch.trace_nonfinite else None
+    accesses = None
+    if launch.sanitize and program.atomics == "silent":
+        accesses = np.zeros((2, memory.arena.size // 4 + 1), dtype=np.int64)
     started = time.perf_counter()
     workers = min(threads or os.cpu_count() or 1, len(launch.workgroups)) or 1
+    if program.atomics != "none":
+        workers = 1  # sums of floats depend on the order, and a run is to be repeatable
     local = threading.local()
+    stop = threading.Event()
 
     def work(number: int) -> Outcome:
         if not hasattr(local, "machine"):
-            local.machine = Machine(launch, program, memory, shadow)
+            local.machine = Machine(launch, program, memory, shadow, accesses)
         machine: Machine = local.machine
-        return machine.run(launch.workgroups[number])
+        return machine.run(launch.workgroups[number], stop)
 
     total = len(launch.workgroups)
-    outcomes: list[Outcome] = []
-    if workers <= 1:
-        for number in range(total):
-            outcomes.append(work(number))
+    counts = np.zeros(len(program.rows), dtype=np.int64)
+    outcomes: list[Outcome] = []  # of the workgroups that have more to say than counts
+    done = map(work, range(total)) if workers <= 1 else _run_pool(work, total, workers, stop)
+    try:
+        for number, outcome in enumerate(done):
+            counts += outcome.counts
+            if outcome.notable:
+                outcomes.append(outcome)
             if progress:
-                progress(len(outcomes), total)
-    else:
-        outcomes = _run_pool(work, total, workers, progress)
+                progress(number + 1, total)
+    finally:
+        stop.set()
     memory.write_back()
     seconds = time.perf_counter() - started
-    counts = sum((o.counts for o in outcomes), np.zeros(len(program.rows), dtype=np.int64))
     raw = merge([o.findings for o in outcomes])
     origins: tuple[NonfiniteOrigin, ...] = ()
     outputs: tuple[NonfiniteOutput, ...] = ()
@@ -123,27 +134,25 @@ def run_launch(
 
 
 def _run_pool(
-    work: Callable[[int], Outcome],
-    total: int,
-    workers: int,
-    progress: Callable[[int, int], None] | None,
-) -> list[Outcome]:
-    """Run all workgroups on host threads; outcomes in the order of the workgroups."""
+    work: Callable[[int], Outcome], total: int, workers: int, stop: threading.Event
+) -> Iterator[Outcome]:
+    """Run all workgroups on host threads; outcomes in the order of the workgroups.
+
+    Only some are under way or waiting at a time, however large the grid is. When a run ends early
+    (Ctrl-C, an error), `stop` ends those under way: threads cannot be interrupted.
+    """
     with ThreadPoolExecutor(workers) as pool:
-        futures = [pool.submit(work, number) for number in range(total)]
-        running: set[Future[Outcome]] = set(futures)
+        futures: deque[Future[Outcome]] = deque()
+        following = 0
         try:
-            while running:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    future.result()
-                if progress:
-                    for count in range(total - len(running) - len(done), total - len(running)):
-                        progress(count + 1, total)
-        except BaseException:
+            while futures or following < total:
+                while following < total and len(futures) < _AHEAD * workers:
+                    futures.append(pool.submit(work, following))
+                    following += 1
+                yield futures.popleft().result()
+        finally:
+            stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [future.result() for future in futures]
 
 
 @dataclass(frozen=True)
@@ -161,10 +170,17 @@ class Outcome:
     nonfinite: np.ndarray
     stream: Stream | None = None
 
+    @property
+    def notable(self) -> bool:
+        """Whether it holds anything beside counts."""
+        return bool(
+            len(self.findings) or self.dropped or len(self.nonfinite) or self.stream is not None
+        )
+
 
 def _check_launch(launch: Launch) -> None:
     """Modes, user registers and sizes that the engine models; the rest is refused by name."""
-    kernel, descriptor = launch.kernel, launch.kernel.descriptor
+    kernel = launch.kernel
     items = launch.block[0] * launch.block[1] * launch.block[2]
     if items > GFX950.max_workgroup_threads:
         raise ConfigError(
@@ -172,6 +188,16 @@ def _check_launch(launch: Launch) -> None:
         )
     if launch.lds_bytes > GFX950.lds_bytes:
         raise ConfigError(f"{launch.lds_bytes} bytes of LDS; gfx950 has {GFX950.lds_bytes}")
+    refused = refused_modes(kernel)
+    if refused:
+        raise UnsupportedError(
+            f"kernel {kernel.name} asks for {', '.join(refused)}, which the emulator does not model"
+        )
+
+
+def refused_modes(kernel: KernelCode) -> list[str]:
+    """What the kernel's descriptor asks for and the engine does not model."""
+    descriptor = kernel.descriptor
     refused = []
     for name, _ in descriptor.user_sgprs:
         if name not in ("kernarg_segment_ptr", "kernarg_preload"):
@@ -187,17 +213,23 @@ def _check_launch(launch: Launch) -> None:
         refused.append(f"{preloaded} preloaded bytes of {kernel.kernarg_bytes} bytes of arguments")
     if descriptor.workgroup_info:
         refused.append("the workgroup info SGPR")
-    if refused:
-        raise UnsupportedError(
-            f"kernel {kernel.name} asks for {', '.join(refused)}, which the emulator does not model"
-        )
+    return refused
+
+
+class StoppedError(Exception):
+    """A workgroup ended because the run did; nobody is told."""
 
 
 class Machine:
     """State arrays of one workgroup at a time; each host thread has its own."""
 
     def __init__(
-        self, launch: Launch, program: Program, memory: Memory, shadow: Shadow | None
+        self,
+        launch: Launch,
+        program: Program,
+        memory: Memory,
+        shadow: Shadow | None,
+        accesses: np.ndarray | None,
     ) -> None:
         self.launch = launch
         self.program = program
@@ -232,11 +264,14 @@ class Machine:
             y.C_COUNT: np.zeros(len(program.rows), dtype=np.int64),
             y.C_ARENA: memory.arena,
             y.C_BUFFERS: memory.table,
+            y.C_UNSET: memory.unset,
             y.C_HAZARD: hazard_matrix(),
             y.C_LONGEST: longest_waits(),
             y.C_PATCHED: np.zeros(y.P_SIZE, dtype=np.int64),
             y.C_TEMP: work_space(),
         }
+        if accesses is not None:
+            self._arrays |= {y.C_ATOMIC: accesses[0], y.C_PLAIN: accesses[1]}
         for slot, array in self._arrays.items():
             self.context[slot] = array.ctypes.data
         descriptor = launch.kernel.descriptor
@@ -256,16 +291,19 @@ class Machine:
         self._recorder = Recorder() if launch.record else None
         context[y.C_RECORD] = self._recorder.address if self._recorder else 0
         self._kernarg = memory.kernarg_address
+        self._unset = memory.unset
         self._kernarg_bytes = memory.arena[int(memory.table[-1, y.B_ARENA]) :]
 
-    def run(self, group: tuple[int, int, int]) -> Outcome:
-        """Execute one workgroup to its end."""
+    def run(self, group: tuple[int, int, int], stop: threading.Event) -> Outcome:
+        """Execute one workgroup to its end, or until `stop` is set: StoppedError."""
         self._reset(group)
         limit = self.launch.max_instructions
         longest = ROOM if self._recorder else _SLICE
         budget = longest if limit is None else min(longest, limit + 1)
         ends: int | None = None
         while True:
+            if stop.is_set():
+                raise StoppedError
             code = run_slice(self.context.ctypes.data, budget)
             if self._recorder:
                 self._recorder.empty()
@@ -284,7 +322,8 @@ class Machine:
             if limit is not None and executed > limit:
                 raise UnsupportedError(
                     f"workgroup {group} has not ended after {executed} wave-instructions; the "
-                    f"limit is {limit}"
+                    f"limit is {limit}",
+                    hint="--max-instructions allows more",
                 )
             if self.context[y.C_FIND_COUNT]:
                 # A loop count that was poison or garbage can keep a wave busy for hours.
@@ -318,8 +357,9 @@ class Machine:
 
     def _reset(self, group: tuple[int, int, int]) -> None:
         launch, arrays, context = self.launch, self._arrays, self.context
-        for slot in (y.C_UNTIL, y.C_WUNTIL, y.C_DEFINED, y.C_PENDING, y.C_WINFO, y.C_RINFO):
+        for slot in (y.C_UNTIL, y.C_WUNTIL, y.C_DEFINED, y.C_PENDING, y.C_RINFO):
             arrays[slot].fill(0)
+        arrays[y.C_WINFO].fill(-256)  # no write: one at clock -1, of a class that nothing waits for
         for slot in (y.C_WAVE, y.C_COUNT, y.C_FIND_INDEX):
             arrays[slot].fill(0)
         if self._tracer:
@@ -366,6 +406,9 @@ class Machine:
                 scalars[first : first + count] = raw
             for register in range(first, first + count):
                 self._define(wave, y.VECTOR_ROWS + register)
+                dword = descriptor.kernarg_preload_offset + register - first
+                if name == "kernarg_preload" and self._unset[dword]:
+                    self._leave_unset(wave, y.VECTOR_ROWS + register, 4 * dword)
             first += count
         for enabled, number in zip(descriptor.workgroup_ids, group, strict=True):
             if enabled:
@@ -385,6 +428,13 @@ class Machine:
         scalars[EXEC : EXEC + 2] = np.packbits(live, bitorder="little").view(np.uint32)
         self._define(wave, y.VECTOR_ROWS + EXEC)
         self._define(wave, y.VECTOR_ROWS + EXEC + 1)
+
+    def _leave_unset(self, wave: int, register: int, byte: int) -> None:
+        """The register holds that byte of the argument segment, which nobody set."""
+        index = wave * y.REGISTERS + register
+        self._arrays[y.C_DEFINED].reshape(-1)[index] = 2 * (byte + 1)
+        self._arrays[y.C_UNTIL][index] = y.HUGE
+        self._arrays[y.C_WPC][index] = -1
 
     def _define(self, wave: int, register: int) -> None:
         index = wave * y.REGISTERS + register

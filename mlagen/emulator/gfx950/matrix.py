@@ -21,14 +21,26 @@ from mlagen.emulator.gfx950.planes import (
     spread_e4m3,
     spread_e5m2,
     spread_f16,
+    spread_i8,
 )
-from mlagen.emulator.gfx950.raw import load_i64, load_u32, store_i64, store_u32
+from mlagen.emulator.gfx950.raw import (
+    f32_of,
+    int32,
+    load_i64,
+    load_u32,
+    store_i64,
+    store_u32,
+    uint32,
+)
 
 PLANE = 2048  # floats of the largest operand
 RAW = 512  # dwords of the largest operand's registers
 ROOM = PLANE + RAW + 16  # a plane, the registers that it was made from, what they were taken for
-FLAT = 128  # floats of two operands that are planes as they are
-F16 = 1  # the "shape" of f16; 0 is bf16, others are chunks of 8-bit floats
+ZEROS = 128  # after two operands that are planes as they are: a row of zeros,
+SUMS = ZEROS + 64  # and the sums of a product of integers
+FLAT = SUMS + 16 * 64
+F16 = 1  # the "shape" of f16; 0 is bf16, others are chunks of 8-bit values
+I8 = 2  # the form of bytes that are integers; 0 is e4m3, 1 e5m2
 KEPT_A = 64  # planes that are kept
 KEPT_B = 128
 WORK = FLAT + (KEPT_A + KEPT_B) * ROOM  # floats of work space
@@ -37,6 +49,7 @@ WORK = FLAT + (KEPT_A + KEPT_B) * ROOM  # floats of work space
 def work_space() -> np.ndarray:
     """WORK floats in which no plane is kept yet: kind 0 is none."""
     work = np.empty(WORK, dtype=np.float32)
+    work[ZEROS:SUMS] = 0
     work[FLAT:].reshape(-1, ROOM)[:, PLANE + RAW :] = 0
     return work
 
@@ -57,8 +70,8 @@ def unpack_halves(plane: int, rows: int, registers: int, lanes: int, shape: int)
 
 
 @compiled
-def unpack_f8(plane: int, rows: int, registers: int, lanes: int, e5m2: int, chunk: int) -> None:
-    """[k][row] plane of 8-bit floats dealt in chunks of `chunk` k values over the lane groups.
+def unpack_f8(plane: int, rows: int, registers: int, lanes: int, form: int, chunk: int) -> None:
+    """[k][row] plane of 8-bit values dealt in chunks of `chunk` k values over the lane groups.
 
     Byte e of a lane in group g: k = (e / chunk) * chunk * groups + g * chunk + e % chunk. A chunk
     is a multiple of 4 values, so the bytes of a dword have consecutive k.
@@ -71,19 +84,21 @@ def unpack_f8(plane: int, rows: int, registers: int, lanes: int, e5m2: int, chun
             k = (e // chunk) * chunk * groups + group * chunk + e % chunk
             out = plane + 4 * (k * lanes + first - group * lanes)
             source = rows + 4 * (register * 64 + first)
-            if e5m2:
+            if form == I8:
+                spread_i8(out, 4 * lanes, source)
+            elif form:
                 spread_e5m2(out, 4 * lanes, source)
             else:
                 spread_e4m3(out, 4 * lanes, source)
 
 
 @compiled
-def unpack(shape: int, plane: int, rows: int, registers: int, lanes: int, e5m2: int) -> None:
-    """One operand to its plane; `shape`: 0 bf16, 1 f16, else the chunk of 8-bit floats."""
+def unpack(shape: int, plane: int, rows: int, registers: int, lanes: int, form: int) -> None:
+    """One operand to its plane; `shape`: 0 bf16, 1 f16, else the chunk of 8-bit values."""
     if shape <= F16:
         unpack_halves(plane, rows, registers, lanes, shape)
     else:
-        unpack_f8(plane, rows, registers, lanes, e5m2, shape)
+        unpack_f8(plane, rows, registers, lanes, form, shape)
 
 
 @compiled
@@ -101,7 +116,7 @@ def slot_of_b(wave: int, register: int) -> int:
 
 @compiled
 def kept_plane(
-    temp: int, slot: int, rows: int, registers: int, shape: int, lanes: int, e5m2: int
+    temp: int, slot: int, rows: int, registers: int, shape: int, lanes: int, form: int
 ) -> int:
     """The plane of an operand, made again only when its slot holds one of other registers' values.
 
@@ -110,10 +125,10 @@ def kept_plane(
     entry = temp + 4 * (FLAT + slot * ROOM)
     raw = entry + 4 * PLANE
     key = raw + 4 * RAW
-    kind = (shape << 16) | (lanes << 8) | (registers << 1) | e5m2
+    kind = (shape << 16) | (lanes << 8) | (registers << 2) | form
     if load_i64(key, 0) == kind and same_dwords(raw, rows, 4 * registers):
         return entry
-    unpack(shape, entry, rows, registers, lanes, e5m2)
+    unpack(shape, entry, rows, registers, lanes, form)
     for i in range(64 * registers):
         store_u32(raw, i, load_u32(rows, i))
     store_i64(key, 0, kind)
@@ -163,6 +178,11 @@ def multiply(
     elif op == o.M_32X32X8_F16 or op == o.M_16X16X16_F16:
         registers = 2
         shape = F16
+    elif op == o.M_32X32X16_I8 or op == o.M_16X16X32_I8:
+        registers = 2
+        shape = 8
+    elif op >= o.M_32X32X32_I8:
+        shape = 16
     if (
         op == o.M_16X16X32_BF16
         or op == o.M_16X16X16_BF16
@@ -170,15 +190,42 @@ def multiply(
         or op == o.M_16X16X32_FP8
         or op == o.M_16X16X32_F16
         or op == o.M_16X16X16_F16
+        or op == o.M_16X16X32_I8
+        or op == o.M_16X16X64_I8
     ):
         lanes = 16
-    plane_a = kept_plane(temp, slot_a, a, registers, shape, lanes, kinds & 1)
-    plane_b = kept_plane(temp, slot_b, b, registers, shape, lanes, kinds >> 1)
+    integers = op >= o.M_32X32X16_I8
+    plane_a = kept_plane(temp, slot_a, a, registers, shape, lanes, I8 if integers else kinds & 1)
+    plane_b = kept_plane(temp, slot_b, b, registers, shape, lanes, I8 if integers else kinds >> 1)
     depth = (64 // lanes) * registers * (2 if shape <= F16 else 4)
+    if integers:
+        add_integers(dst, plane_a, plane_b, c, c_step, depth, temp, lanes)
+        return
     if lanes == 32:
         dot32(dst, plane_a, plane_b, c, c_step, depth)
     else:
         dot16(dst, plane_a, plane_b, c, c_step, depth)
+
+
+@compiled
+def add_integers(
+    dst: int, a: int, b: int, c: int, c_step: int, depth: int, temp: int, lanes: int
+) -> None:
+    """D = A*B + C of 8-bit integers, sums modulo 2^32.
+
+    The products of two bytes are below 2^14 and at most 64 are added: exact in f32.
+    """
+    sums = temp + 4 * SUMS
+    rows = 16 if lanes == 32 else 4
+    if lanes == 32:
+        dot32(sums, a, b, temp + 4 * ZEROS, 0, depth)
+    else:
+        dot16(sums, a, b, temp + 4 * ZEROS, 0, depth)
+    for r in range(rows):
+        for lane in range(64):
+            total = int32(f32_of(load_u32(sums, r * 64 + lane)))
+            value = load_u32(c + r * c_step, lane) + uint32(total)
+            store_u32(dst + r * 256, lane, uint32(value))
 
 
 @compiled

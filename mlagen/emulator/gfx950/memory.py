@@ -25,12 +25,16 @@ _ACCESS = {"read": 1, "write": 3, "readwrite": 3}
 
 @dataclass(frozen=True)
 class Memory:
-    """The arena, the buffer table (rows of layout.B_*), and where each buffer's bytes lie."""
+    """The arena, the buffer table (rows of layout.B_*), and where each buffer's bytes lie.
+
+    `unset`: by dword of the argument segment, 1 where no argument set a byte of it.
+    """
 
     arena: np.ndarray
     table: np.ndarray
     buffers: tuple[Buffer, ...]
     kernarg_address: int
+    unset: np.ndarray
 
     def write_back(self) -> None:
         """Copy what the kernel stored into the callers' arrays."""
@@ -40,6 +44,11 @@ class Memory:
             start = int(self.table[number, y.B_ARENA])
             flat = buffer.array.reshape(-1).view(np.uint8)
             flat[:] = self.arena[start : start + flat.size]
+
+    def address_of(self, offset: int) -> int:
+        """The simulated address of a byte of the arena that lies in a buffer."""
+        row = self.table[self.table[:, y.B_ARENA] <= offset][-1]
+        return int(row[y.B_BASE] + offset - row[y.B_ARENA])
 
     def name_of(self, address: int) -> str:
         """The buffer nearest to an address, and how far outside it the address lies."""
@@ -92,6 +101,7 @@ def build_memory(
         )
     # The segment is 16-byte aligned memory, and compilers load whole 16 bytes at its end.
     kernarg = np.full(-(-max(needed, 8) // 16) * 16, 0x7F, dtype=np.uint8)
+    given = np.zeros(kernarg.size, dtype=bool)
     for argument in arguments:
         value = argument.value
         if isinstance(value, Buffer):
@@ -100,6 +110,8 @@ def build_memory(
         else:
             raw = value.tobytes()
         kernarg[argument.offset : argument.offset + len(raw)] = np.frombuffer(raw, np.uint8)
+        given[argument.offset : argument.offset + len(raw)] = True
+    unset = np.asarray(~given.reshape(-1, 4).any(axis=1), dtype=np.int64)
     sizes = [buffer.array.nbytes for buffer in buffers] + [kernarg.size]
     table = np.zeros((len(sizes), y.B_SIZE), dtype=np.int64)
     place = 0
@@ -114,7 +126,7 @@ def build_memory(
         arena[start : start + sizes[number]] = buffer.array.reshape(-1).view(np.uint8)
     start = int(table[len(buffers), y.B_ARENA])
     arena[start : start + kernarg.size] = kernarg
-    return Memory(arena, table, tuple(buffers), int(table[len(buffers), y.B_BASE]))
+    return Memory(arena, table, tuple(buffers), int(table[len(buffers), y.B_BASE]), unset)
 
 
 def _check_buffer(buffer: Buffer) -> None:

@@ -80,6 +80,30 @@ def small_float(bits: int, mantissa: int, bias: int, largest: int, overflow: int
 
 
 @compiled
+def e4m3_of(bits: int, clamp: int) -> int:
+    """f32 bits to OCP e4m3: what rounds beyond 448 is NaN, or 448 when clamping."""
+    sign = (bits >> 24) & 0x80
+    if (bits & 0x7FFFFFFF) > 0x7F800000:
+        return sign | 0x7F
+    beyond = 0x7E if clamp else 0x7F
+    if (bits & 0x7FFFFFFF) == 0x7F800000:
+        return sign | beyond
+    return sign | small_float(bits, 3, 7, 0x7E, beyond)
+
+
+@compiled
+def scaled_by(x: float, scale: int, sign: int) -> float:
+    """x times 2 to the exponent of the f32 `scale`, or to its negative for `sign` -1; rounded once.
+
+    The exponent field is an E8M0 number (OCP microscaling formats): 255 is NaN.
+    """
+    field = (scale >> 23) & 0xFF
+    if field == 255:
+        return float32(np.nan)
+    return float32(math.ldexp(float64(x), sign * (field - 127)))
+
+
+@compiled
 def e5m2_of(bits: int, clamp: int) -> int:
     """f32 bits to OCP e5m2: overflow is infinity, or 57344 when clamping."""
     sign = (bits >> 24) & 0x80
@@ -126,6 +150,25 @@ def f16_of(bits: int, clamp: int) -> int:
     if magnitude == 0x7F800000:
         return sign | 0x7C00
     return sign | small_float(bits, 10, 15, 0x7BFF, 0x7BFF if clamp else 0x7C00)
+
+
+@compiled
+def f16_towards_zero(bits: int) -> int:
+    """Round f32 bits to f16, towards zero: a finite number stays finite."""
+    sign = (bits >> 16) & 0x8000
+    magnitude = bits & 0x7FFFFFFF
+    if magnitude > 0x7F800000:
+        return sign | 0x7E00 | ((magnitude >> 13) & 0x3FF)
+    if magnitude == 0x7F800000:
+        return sign | 0x7C00
+    e = (magnitude >> 23) - 112
+    if e > 30:
+        return sign | 0x7BFF
+    if e > 0:
+        return sign | ((magnitude >> 13) - (112 << 10))
+    if e < -10:
+        return sign
+    return sign | ((magnitude & 0x7FFFFF) | 0x800000) >> (14 - e)
 
 
 @compiled

@@ -111,6 +111,14 @@ V_BITOP3_B16: Final = 100  # what it leaves in the upper half is not documented:
 V_DIV_SCALE_F32: Final = 101
 V_DIV_FMAS_F32: Final = 102
 V_DIV_FIXUP_F32: Final = 103
+# More conversions. From V_CVT_SCALEF32_PK_FP8_F32 on they write a half and keep the other.
+V_CVT_PKRTZ_F16_F32: Final = 104
+V_CVT_PK_F16_F32: Final = 105
+V_CVT_F32_BF16: Final = 106
+V_CVT_F32_FP8: Final = 107
+V_CVT_F32_BF8: Final = 108
+V_CVT_SCALEF32_PK_FP8_F32: Final = 109
+V_CVT_SCALEF32_PK_BF8_F32: Final = 110
 
 # Scalar operations.
 S_MOV_B32: Final = 0
@@ -196,6 +204,8 @@ S_CMP_LG_U64: Final = 79
 S_BITCMP0_B32: Final = 80
 S_BITCMP1_B32: Final = 81
 S_SET_GPR_IDX_ON: Final = 82
+S_FF1_I32_B64: Final = 83
+S_BFM_B64: Final = 84
 S_BITSET0_B32: Final = 85
 S_BITSET1_B32: Final = 86
 
@@ -225,6 +235,7 @@ WIDE_ASHRREV: Final = 4
 WIDE_CVT_FP8: Final = 5
 WIDE_MAD_U64: Final = 6
 WIDE_MAD_I64: Final = 7
+WIDE_CVT_SCALED: Final = 8
 
 # Adds with carry: bit 0 subtracts, bit 1 reverses the operands, bit 2 takes a carry in.
 CARRY_SUB: Final = 1
@@ -254,6 +265,10 @@ M_32X32X16_F16: Final = 10
 M_16X16X32_F16: Final = 11
 M_32X32X8_F16: Final = 12
 M_16X16X16_F16: Final = 13
+M_32X32X16_I8: Final = 14  # from here on: integers
+M_16X16X32_I8: Final = 15
+M_32X32X32_I8: Final = 16
+M_16X16X64_I8: Final = 17
 
 # Branches.
 BR_ALWAYS: Final = 0
@@ -280,3 +295,21 @@ D_SWIZZLE: Final = 9
 G_LOAD: Final = 0
 G_STORE: Final = 1
 G_LOAD_LDS: Final = 2
+G_ATOMIC: Final = 3
+
+# What an atomic operation makes of the value in memory and its own.
+A_SWAP: Final = 0
+A_ADD: Final = 1
+A_SUB: Final = 2
+A_SMIN: Final = 3
+A_UMIN: Final = 4
+A_SMAX: Final = 5
+A_UMAX: Final = 6
+A_AND: Final = 7
+A_OR: Final = 8
+A_XOR: Final = 9
+A_INC: Final = 10
+A_DEC: Final = 11
+A_ADD_F32: Final = 12
+A_PK_ADD_F16: Final = 13
+A_PK_ADD_BF16: Final = 14

@@ -103,6 +103,15 @@ def _e5m2(builder: Any, words: Any) -> list[Any]:
     return _through_half(builder, words, 8, 0x7C)
 
 
+def _i8(builder: Any, words: Any) -> list[Any]:
+    """The four signed bytes of each dword as f32."""
+    values = []
+    for e in range(4):
+        byte = builder.ashr(builder.shl(words, _splat(24 - 8 * e)), _splat(24))
+        values.append(builder.sitofp(byte, _FLOATS))
+    return values
+
+
 def _same(context: Any, x: Any, y: Any, chunks: Any) -> Any:
     """Whether 16 * chunks dwords are equal; the first difference ends the comparison."""
 
@@ -129,6 +138,7 @@ spread_bf16 = _spread(16, _bf16)
 spread_f16 = _spread(16, _f16)
 spread_e4m3 = _spread(8, _e4m3)
 spread_e5m2 = _spread(8, _e5m2)
+spread_i8 = _spread(8, _i8)
 same_dwords: Any = intrinsic(_same)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
+from mlagen.emulator.gfx950.atomics import atomic_value
 from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.races import complete_operation
 from mlagen.emulator.gfx950.raw import (
@@ -173,8 +174,30 @@ def extend(value: int, size: int, signed: int) -> int:
 
 
 @compiled
+def land_atomic(context: int, wave: int, sequence: int, slot: int) -> None:
+    """The lanes of an atomic change memory one after the other; old values may go to a register."""
+    base = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
+    lanes = load_i64(base, y.E_EXEC)
+    register = load_i64(base, y.E_REG)
+    addresses = load_i64(context, y.C_QADDR) + slot * 512
+    data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+    returned = register >= 0 and owns(context, wave, y.Q_VM, sequence, register)
+    for lane in range(64):
+        if (lanes >> lane) & 1:
+            word = load_i64(addresses, lane)
+            old = 0
+            if word & 1:
+                old = read_arena(context, word >> 8, 4)
+                own = int64(load_u32(data, lane))
+                value = atomic_value(load_i64(base, y.E_VARIANT), old, own)
+                write_arena(context, word >> 8, 4, value)
+            if returned:
+                store_u32(vector_row(context, wave, register), lane, uint32(old))
+
+
+@compiled
 def land_memory(context: int, wave: int, queue: int, sequence: int, slot: int) -> None:
-    """A load to registers, a store, or a load to LDS touches memory now."""
+    """A load to registers, a store, an atomic, or a load to LDS touches memory now."""
     base = slot * y.E_SIZE
     entries = load_i64(context, y.C_QUEUE)
     kind = load_i64(entries, base + y.E_KIND)
@@ -194,6 +217,9 @@ def land_memory(context: int, wave: int, queue: int, sequence: int, slot: int) -
             copy_b128(lds + variant, arena, addresses, 8)
         else:
             copy_b32(lds + variant, arena, addresses, 8)
+        return
+    if kind == y.K_ATOMIC:
+        land_atomic(context, wave, sequence, slot)
         return
     for i in range(dwords):
         if kind == y.K_LOAD:

@@ -28,6 +28,9 @@ _KINDS = {
     y.LDS_ALIGNMENT: "lds-alignment",
     y.GLOBAL_BOUNDS: "global-bounds",
     y.NOT_ENDED: "not-ended",
+    y.UNSET_ARGUMENT: "unset-argument",
+    y.GLOBAL_ALIGNMENT: "global-alignment",
+    y.RACE_GLOBAL: "race-global",
 }
 
 
@@ -59,7 +62,7 @@ def describe(
     ins = program.instructions[row[y.F_ROW]]
     other = program.instructions[row[y.F_OTHER]] if row[y.F_OTHER] >= 0 else None
     wave, other_wave = row[y.F_WAVE], row[y.F_OTHER_WAVE]
-    message, resource, needs = _text(row, ins, other, program, memory)
+    message, resource, needs = _text(row, ins, other, program, memory, grid)
     return Finding(
         kind=_KINDS[row[y.F_KIND]],
         message=message,
@@ -101,6 +104,7 @@ def _text(
     other: Instruction | None,
     program: Program,
     memory: Memory,
+    grid: tuple[int, int, int],
 ) -> tuple[str, str, str]:
     """(message, resource, needs) of a raw row."""
     kind, a, b, c = row[y.F_KIND], row[y.F_A], row[y.F_B], row[y.F_C]
@@ -145,6 +149,15 @@ def _text(
     if kind == y.UNDEFINED_REGISTER:
         name = register_text(program, a, (ins,))
         return f"wave {wave}: {here} reads {name}, which was never written", name, "a write"
+    if kind == y.UNSET_ARGUMENT:
+        place = f"bytes {b:#x}..{b + 3:#x} of the argument segment"
+        named = _argument_at(program, b)
+        what = f"{register_text(program, a, (ins,))}, which holds " if a >= 0 else ""
+        return (
+            f"wave {wave}: {here} reads {what}{place}{named}, which nobody set",
+            place,
+            "an argument there",
+        )
     if kind == y.UNDEFINED_LDS:
         place = _lds(a)
         return f"wave {wave}: {here} reads {place}, which was never written", place, "a write"
@@ -169,6 +182,19 @@ def _text(
         place = _lds(a)
         text = f"wave {wave}: {here} accesses {place}, no multiple of {b}"
         return text, place, f"alignment {b}"
+    if kind == y.GLOBAL_ALIGNMENT:
+        address = memory.address_of(a)
+        text = f"wave {wave}: {here} accesses {memory.place_in(address)}, no multiple of {b}"
+        return text, memory.name_of(address), f"alignment {b}"
+    if kind == y.RACE_GLOBAL:
+        address = memory.address_of(a)
+        return (
+            f"wave {wave}: {here} accesses {memory.place_in(address)}, which workgroup "
+            f"{workgroup_of(b, grid)} accesses with {there}: one of them is atomic, the other is "
+            "not, and nothing orders two workgroups",
+            memory.name_of(address),
+            "atomic accesses on both sides, or two launches",
+        )
     verb = "stores to" if c == 2 else "loads from"
     place = memory.place_in(a)
     return (
@@ -176,6 +202,15 @@ def _text(
         memory.name_of(a),
         "an address inside the buffer, or another access",
     )
+
+
+def _argument_at(program: Program, byte: int) -> str:
+    """ " (NAME)" of the declared argument that the dword at a byte of the segment belongs to."""
+    info = program.kernel.info
+    for argument in info.arguments if info else ():
+        if argument.offset < byte + 4 and byte < argument.offset + argument.size:
+            return f" ({argument.name})"
+    return ""
 
 
 def _lds(byte: int, size: int = 4) -> str:

@@ -254,6 +254,13 @@ def scalar_rare(op: int, scalars: int, dst: int, a: int, b: int, imm: int) -> No
         put32(scalars, dst, reverse_bits(a))
     elif op == o.S_FF1_I32_B32:
         put32(scalars, dst, first_low(a))
+    elif op == o.S_FF1_I32_B64:
+        value = first_low(a & 0xFFFFFFFF)
+        if value < 0 and (a >> 32) & 0xFFFFFFFF != 0:
+            value = 32 + first_low((a >> 32) & 0xFFFFFFFF)
+        put32(scalars, dst, value)
+    elif op == o.S_BFM_B64:
+        put64(scalars, dst, ((1 << (a & 63)) - 1) << (b & 63))
     elif op == o.S_FLBIT_I32_B32:
         put32(scalars, dst, first_high(a))
     elif op == o.S_SEXT_I32_I8:

@@ -8,13 +8,16 @@ from mlagen.binary.instruction import words
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 
+_ATOMICS = {name[2:].lower(): op for name, op in vars(o).items() if name.startswith("A_")}
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """Engine class and operation of a mnemonic; `dwords`, `size`, `align` for memory accesses.
 
     `dwords`: registers a lane; `size`: bytes a lane; `align`: bytes a DS address must be a multiple
-    of; `accumulators`: registers of C and D; `kinds`: 8-bit formats of A and B (bit set: e5m2).
+    of; `atomic`: an A_* number; `accumulators`: registers of C and D; `kinds`: 8-bit formats of A
+    and B (bit set: e5m2).
     """
 
     kind: int
@@ -24,6 +27,7 @@ class Entry:
     align: int = 0
     signed: int = 0
     is_float: bool = False
+    atomic: int = 0
     accumulators: int = 0
     kinds: int = 0
 
@@ -109,6 +113,8 @@ def _memory_entries() -> dict[str, Entry]:
             ("sshort", 2, 1),
         ):
             table[f"{prefix}_load_{name}"] = Entry(y.X_VMEM, o.G_LOAD, 1, size, signed=signed)
+        for name, op in _ATOMICS.items():
+            table[f"{prefix}_atomic_{name}"] = Entry(y.X_VMEM, o.G_ATOMIC, 1, 4, atomic=op)
         table[f"{prefix}_store_byte"] = Entry(y.X_VMEM, o.G_STORE, 1, 1)
         table[f"{prefix}_store_short"] = Entry(y.X_VMEM, o.G_STORE, 1, 2)
     for name in ("dword", "dwordx3", "dwordx4"):
@@ -153,6 +159,10 @@ def _matrix_entries() -> dict[str, Entry]:
         "v_mfma_f32_16x16x32_f16": Entry(y.X_MATRIX, o.M_16X16X32_F16, accumulators=4),
         "v_mfma_f32_32x32x8_f16": Entry(y.X_MATRIX, o.M_32X32X8_F16, accumulators=16),
         "v_mfma_f32_16x16x16_f16": Entry(y.X_MATRIX, o.M_16X16X16_F16, accumulators=4),
+        "v_mfma_i32_32x32x16_i8": Entry(y.X_MATRIX, o.M_32X32X16_I8, accumulators=16),
+        "v_mfma_i32_16x16x32_i8": Entry(y.X_MATRIX, o.M_16X16X32_I8, accumulators=4),
+        "v_mfma_i32_32x32x32_i8": Entry(y.X_MATRIX, o.M_32X32X32_I8, accumulators=16),
+        "v_mfma_i32_16x16x64_i8": Entry(y.X_MATRIX, o.M_16X16X64_I8, accumulators=4),
     }
     for a, name_a in enumerate(("fp8", "bf8")):
         for b, name_b in enumerate(("fp8", "bf8")):
@@ -210,6 +220,8 @@ def _other_entries() -> dict[str, Entry]:
         "v_mad_i64_i32": Entry(wide, o.WIDE_MAD_I64),
         "v_cvt_pk_f32_fp8": Entry(wide, o.WIDE_CVT_FP8),
         "v_cvt_pk_f32_bf8": Entry(wide, o.WIDE_CVT_FP8),
+        "v_cvt_scalef32_pk_f32_fp8": Entry(wide, o.WIDE_CVT_SCALED),
+        "v_cvt_scalef32_pk_f32_bf8": Entry(wide, o.WIDE_CVT_SCALED),
     }
 
 

@@ -175,7 +175,11 @@ def trace_load(context: int, trace: int, wave: int, number: int, p: int, lanes: 
 
 @compiled
 def trace_store(context: int, trace: int, wave: int, number: int, p: int, lanes: int) -> None:
-    """Registers to global memory: each dword remembers its mark and the store."""
+    """Registers to global memory: each dword remembers its mark and the store.
+
+    What an atomic leaves depends on what was there: a record that is known of either stays.
+    """
+    atomic = load_i64(p, y.P_OP) == o.G_ATOMIC
     slot = newest_slot(context, wave, y.Q_VM)
     addresses = load_i64(context, y.C_QADDR) + slot * 512
     first = load_i64(p, y.P_AUX + 3)
@@ -190,10 +194,12 @@ def trace_store(context: int, trace: int, wave: int, number: int, p: int, lanes:
                     dword = ((word >> 8) + 4 * i) >> 2
                     mark = mark_at(trace, wave, first + i, lane)
                     if load_i64(stores, dword) >> 24 == group:
-                        size = load_i64(p, y.P_AUX + 1)
+                        size = 0 if atomic else load_i64(p, y.P_AUX + 1)
                         mark = merged(load_i64(marks, dword), mark, size)
                     store_i64(marks, dword, mark)
                     store_i64(stores, dword, group << 24 | (number + 1))
+            if atomic and load_i64(p, y.P_DST) >= 0:
+                set_mark(trace, wave, load_i64(p, y.P_DST), lane, number + 1, number)
 
 
 @compiled

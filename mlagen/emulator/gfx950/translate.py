@@ -6,9 +6,10 @@ that the engine does not execute is an `UnsupportedError` that names it and its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
@@ -47,6 +48,14 @@ class Program:
     instructions: tuple[Instruction, ...]
     rows: np.ndarray
 
+    @property
+    def atomics(self) -> Literal["none", "silent", "returning"]:
+        """Whether it has atomics, and some of them return the value that was there before."""
+        atomic = (self.rows[:, y.P_CLASS] == y.X_VMEM) & (self.rows[:, y.P_OP] == o.G_ATOMIC)
+        if not atomic.any():
+            return "none"
+        return "returning" if (self.rows[atomic, y.P_DST] >= 0).any() else "silent"
+
 
 @lru_cache(maxsize=4)
 def translate(kernel: KernelCode) -> Program:
@@ -64,8 +73,36 @@ def translate(kernel: KernelCode) -> Program:
         raise UnsupportedError(
             f"kernel {kernel.name} uses instructions that the emulator does not model: {named}"
         )
-    index = {ins.offset: row for row, ins in enumerate(instructions)}
     rows = np.zeros((len(instructions), y.P_SIZE), dtype=np.int64)
+    for gap in _fill(kernel, rows):
+        raise UnsupportedError(
+            f"kernel {kernel.name}, {gap.instruction.offset:#x}: {gap.instruction}: {gap.why}, "
+            "which the emulator does not model"
+        )
+    matrices = np.flatnonzero(rows[:, y.P_CLASS] == y.X_MATRIX)
+    rows[matrices, y.P_IMM] = np.arange(len(matrices))
+    return Program(kernel, instructions, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An instruction that `translate` refuses. `why` is "" where its opcode is not modelled, else
+    names the form of a known opcode that is not."""
+
+    instruction: Instruction
+    why: str
+
+
+def gaps(kernel: KernelCode) -> Iterator[Gap]:
+    """Every reachable instruction for which `translate` would refuse the kernel."""
+    rows = np.zeros((len(kernel.instructions), y.P_SIZE), dtype=np.int64)
+    return _fill(kernel, rows)
+
+
+def _fill(kernel: KernelCode, rows: np.ndarray) -> Iterator[Gap]:
+    """Write the program rows; those of the gaps, which are yielded, are of no use."""
+    instructions = kernel.instructions
+    index = {ins.offset: row for row, ins in enumerate(instructions)}
     accum = kernel.descriptor.accum_offset
     all_effects = [effects(ins, accum) for ins in instructions]
     exec_written = any(
@@ -76,6 +113,9 @@ def translate(kernel: KernelCode) -> Program:
     regions = _indexed_regions(instructions)
     targets = {ins.branch_target for ins in instructions}
     for row, (ins, effect) in enumerate(zip(instructions, all_effects, strict=True)):
+        if ins.mnemonic not in ENTRIES:
+            yield Gap(ins, "")
+            continue
         try:
             _translate_one(kernel, ins, rows[row], index)
             _note_effects(kernel, ins, effect, rows[row], exec_written)
@@ -85,13 +125,7 @@ def translate(kernel: KernelCode) -> Program:
             if regions[row] and ins.offset in targets:
                 raise _Unmodelled("a branch into a stretch of indexed registers")
         except _Unmodelled as why:
-            raise UnsupportedError(
-                f"kernel {kernel.name}, {ins.offset:#x}: {ins}: {why}, which the emulator does not "
-                "model"
-            ) from None
-    matrices = np.flatnonzero(rows[:, y.P_CLASS] == y.X_MATRIX)
-    rows[matrices, y.P_IMM] = np.arange(len(matrices))
-    return Program(kernel, instructions, rows)
+            yield Gap(ins, str(why))
 
 
 def _indexed_regions(instructions: tuple[Instruction, ...]) -> list[int]:
@@ -232,16 +266,20 @@ def _modifiers(ins: Instruction, entry: Entry, out: np.ndarray) -> None:
             raise _Unmodelled(f"DPP control {control:#x}")
     if (neg or absolute) and not entry.is_float:
         raise _Unmodelled("a sign modifier on integers")
-    if (neg or absolute) and ins.mnemonic == "v_cvt_f32_f16":
-        raise _Unmodelled("a sign modifier on f16")
+    if (neg or absolute) and ins.mnemonic in _SMALL_SOURCES:
+        raise _Unmodelled("a sign modifier on less than 32 bits")
+    if (neg or absolute) >> 2 and "_scalef32_" in ins.mnemonic:
+        raise _Unmodelled("a sign modifier on a scale")
     out[y.P_MOD] = neg | absolute << 3 | ins.modifier("opsel") << 6
     out[y.P_OMOD] = ins.modifier("omod") | ins.modifier("clmp") << 2
-    if out[y.P_OMOD] and ins.mnemonic == "v_cvt_f16_f32":
+    if out[y.P_OMOD] and ins.mnemonic in _F16_RESULTS:
         raise _Unmodelled("an output modifier on f16")
     if out[y.P_OMOD] and not entry.is_float:
         raise _Unmodelled("clamping of integers")
 
 
+_SMALL_SOURCES = ("v_cvt_f32_f16", "v_cvt_f32_bf16", "v_cvt_f32_fp8", "v_cvt_f32_bf8")
+_F16_RESULTS = ("v_cvt_f16_f32", "v_cvt_pk_f16_f32", "v_cvt_pkrtz_f16_f32")
 _DPP_CONTROLS = (0x130, 0x134, 0x138, 0x13C, 0x140, 0x141, 0x142, 0x143)
 
 
@@ -249,6 +287,8 @@ _OPSEL = {  # the one op_sel value that each of these knows, beside none
     "v_cvt_pk_fp8_f32": 8,
     "v_cvt_pk_bf8_f32": 8,
     "v_cvt_scalef32_pk_bf16_fp8": 1,
+    "v_cvt_scalef32_pk_fp8_f32": 8,
+    "v_cvt_scalef32_pk_bf8_f32": 8,
 }
 
 
@@ -301,16 +341,18 @@ def _packed(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray)
 
 
 def _wide(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
-    if ins.modifier("neg") or ins.modifier("abs") or ins.modifier("opsel") or ins.modifier("clmp"):
+    if ins.modifier("neg") or ins.modifier("abs") or ins.modifier("clmp") or ins.modifier("omod"):
         raise _Unmodelled("a modifier")
+    if ins.modifier("opsel") > int(entry.op == o.WIDE_CVT_SCALED):
+        raise _Unmodelled("op_sel")
     for which, operand in enumerate(_sources(ins)):
         wide = operand is not None and operand.count > 1
         if wide and operand is not None and operand.is_float_constant:
             raise _Unmodelled("a float constant of 64 bits")
         _set_source(kernel, out, which, operand, wide)
     out[y.P_DST] = _physical(kernel, _required(ins, "vdst"))
-    if entry.op == o.WIDE_CVT_FP8:
-        out[y.P_AUX] = int(ins.mnemonic.endswith("bf8"))
+    if entry.op in (o.WIDE_CVT_FP8, o.WIDE_CVT_SCALED):
+        out[y.P_AUX] = int(ins.mnemonic.endswith("bf8")) | ins.modifier("opsel") << 1
     if entry.op in (o.WIDE_MAD_U64, o.WIDE_MAD_I64):
         out[y.P_SDST] = _required(ins, "sdst").index
 
@@ -505,8 +547,15 @@ def _vector_memory(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.n
             raise _Unmodelled("a load to LDS of this width")
         out[y.P_OP] = o.G_LOAD_LDS
         data = None
+    elif entry.op == o.G_ATOMIC:
+        data = ins.operand("vdata") or _required(ins, "data")
+        returned = ins.operand("vdata" if buffer else "vdst") if ins.modifier("sc0") else None
+        out[y.P_SDST] = entry.atomic
+        out[y.P_DST] = _physical(kernel, returned) if returned is not None else -1
     else:
         data = ins.operand("vdata") or ins.operand("vdst") or ins.operand("data")
+        # A load that goes past the caches of the compute unit may look for what others wrote.
+        out[y.P_DST] = ins.modifier("sc1")
     out[y.P_AUX], out[y.P_AUX + 1], out[y.P_AUX + 2] = entry.dwords, entry.size, entry.signed
     if data is not None:
         out[y.P_AUX + 3] = _physical(kernel, data)

@@ -52,10 +52,13 @@ from mlagen.emulator.gfx950.layout import POISON
 from mlagen.emulator.gfx950.numeric import (
     bf16_of,
     count_bits,
+    e4m3_of,
     e5m2_of,
     f16_of,
+    f16_towards_zero,
     f32_from,
     f32_of_e4m3,
+    f32_of_e5m2,
     f32_of_f16,
     first_high,
     first_low,
@@ -66,6 +69,7 @@ from mlagen.emulator.gfx950.numeric import (
     min_f32,
     reverse_bits,
     round_even,
+    scaled_by,
     signed16,
     signed24,
     signed32,
@@ -81,6 +85,9 @@ from mlagen.emulator.gfx950.raw import (
     uint32,
     uint64,
 )
+
+# The transcendental unit flushes denormals whatever MODE says.
+FLUSH = 0x80000000
 
 
 @compiled
@@ -105,7 +112,10 @@ def write_f32(row: int, lane: int, value: float, keep: int) -> None:
 
 @compiled
 def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
-    """f32 arithmetic: t = op(a, b, c) on 64 lanes, denormals treated as `keep` says."""
+    """f32 arithmetic: t = op(a, b, c) on 64 lanes, denormals treated as `keep` says.
+
+    exp, log, rcp, rsq and sqrt flush them always (ISA guide; LLVM says so of rcp and rsq).
+    """
     if op == o.V_MUL_F32:
         row_mul(t, a, b, c, keep, 0)
     elif op == o.V_ADD_F32:
@@ -117,7 +127,7 @@ def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
     elif op == o.V_FMA_F32 or op == o.V_FMAC_F32:
         row_fma(t, a, b, c, keep, 0)
     elif op == o.V_EXP_F32:
-        row_exp2(t, a, b, c, keep, 0)
+        row_exp2(t, a, b, c, FLUSH, 0)
     elif op == o.V_MAX_F32:
         row_max(t, a, b, c, keep, 0)
     elif op == o.V_MIN_F32:
@@ -137,16 +147,16 @@ def alu_float(op: int, t: int, a: int, b: int, c: int, keep: int) -> None:
                 value = max_f32(min_f32(x, y), min_f32(max_f32(x, y), z))
             write_f32(t, i, value, keep)
     elif op == o.V_RCP_F32:
-        row_rcp(t, a, b, c, keep, 0)
+        row_rcp(t, a, b, c, FLUSH, 0)
     elif op == o.V_LOG_F32:
         for i in range(64):
-            write_f32(t, i, log2_f32(read_f32(a, i, keep)), keep)
+            write_f32(t, i, log2_f32(read_f32(a, i, FLUSH)), FLUSH)
     elif op == o.V_RSQ_F32:
         for i in range(64):
-            write_f32(t, i, 1.0 / math.sqrt(float64(read_f32(a, i, keep))), keep)
+            write_f32(t, i, 1.0 / math.sqrt(float64(read_f32(a, i, FLUSH))), FLUSH)
     elif op == o.V_SQRT_F32:
         for i in range(64):
-            write_f32(t, i, math.sqrt(float64(read_f32(a, i, keep))), keep)
+            write_f32(t, i, math.sqrt(float64(read_f32(a, i, FLUSH))), FLUSH)
     elif op == o.V_FRACT_F32:
         for i in range(64):
             x = read_f32(a, i, keep)
@@ -195,12 +205,11 @@ def alu_convert(op: int, t: int, a: int, b: int, keep: int, clamp8: int, upper: 
             write_int(t, i, i32_of_f32(read_f32(a, i, keep)))
     elif op == o.V_CVT_SCALEF32_PK_BF16_FP8:
         for i in range(64):
-            exponent = ((read_int(b, i) >> 23) & 0xFF) - 127
             word = read_int(a, i) >> (16 * upper)
-            low = math.ldexp(float64(f32_of_e4m3(word & 0xFF)), exponent)
-            high = math.ldexp(float64(f32_of_e4m3((word >> 8) & 0xFF)), exponent)
-            value = bf16_of(int64(bits_of(float32(low))))
-            write_int(t, i, value | bf16_of(int64(bits_of(float32(high)))) << 16)
+            low = scaled_by(f32_of_e4m3(word & 0xFF), read_int(b, i), 1)
+            high = scaled_by(f32_of_e4m3((word >> 8) & 0xFF), read_int(b, i), 1)
+            value = bf16_of(int64(bits_of(low)))
+            write_int(t, i, value | bf16_of(int64(bits_of(high))) << 16)
     elif op == o.V_CVT_F16_F32:
         for i in range(64):
             write_int(t, i, f16_of(flush_bits(read_int(a, i), keep), clamp8))
@@ -211,6 +220,35 @@ def alu_convert(op: int, t: int, a: int, b: int, keep: int, clamp8: int, upper: 
         shift = 8 * (op - o.V_CVT_F32_UBYTE0)
         for i in range(64):
             write_f32(t, i, float32((read_int(a, i) >> shift) & 0xFF), keep)
+
+
+@compiled
+def alu_convert_more(op: int, t: int, a: int, b: int, c: int, keep: int, clamp: int) -> None:
+    """Pairs of f32 to f16 or, scaled, to 8 bits; bf16 and 8 bits to f32; `clamp`: FP16_OVFL."""
+    for i in range(64):
+        x = read_int(a, i)
+        y = read_int(b, i)
+        if op == o.V_CVT_PKRTZ_F16_F32:
+            value = f16_towards_zero(flush_bits(x, keep))
+            value |= f16_towards_zero(flush_bits(y, keep)) << 16
+        elif op == o.V_CVT_PK_F16_F32:
+            value = f16_of(flush_bits(x, keep), clamp)
+            value |= f16_of(flush_bits(y, keep), clamp) << 16
+        elif op == o.V_CVT_F32_BF16:  # the guide moves the bits and says nothing of denormals
+            value = x << 16
+        elif op == o.V_CVT_F32_FP8:
+            value = int64(bits_of(float32(f32_of_e4m3(x & 0xFF))))
+        elif op == o.V_CVT_F32_BF8:
+            value = int64(bits_of(float32(f32_of_e5m2(x & 0xFF))))
+        else:  # divided by the scale, exactly: what f32 cannot hold is beyond or below 8 bits
+            scale = read_int(c, i)
+            low = int64(bits_of(scaled_by(read_f32(a, i, keep), scale, -1)))
+            high = int64(bits_of(scaled_by(read_f32(b, i, keep), scale, -1)))
+            if op == o.V_CVT_SCALEF32_PK_FP8_F32:
+                value = e4m3_of(low, clamp) | e4m3_of(high, clamp) << 8
+            else:
+                value = e5m2_of(low, clamp) | e5m2_of(high, clamp) << 8
+        write_int(t, i, value)
 
 
 @compiled

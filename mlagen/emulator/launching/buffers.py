@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from dataclasses import dataclass
@@ -63,11 +64,22 @@ class OutputReport:
     path: str
 
 
-def prepare_buffer(name: str, spec: BufferSpec, folder: Path) -> Prepared:
-    """Make the array that a buffer's table asks for. MissingError for files, ConfigError else."""
+def prepare_buffer(
+    name: str, spec: BufferSpec, folder: Path, *, allow_outside: bool, room: int
+) -> Prepared:
+    """Make the array that a buffer's table asks for, of at most `room` bytes with its guards.
+
+    MissingError for files, ConfigError else. See `inside` for `allow_outside`.
+    """
     place = f"buffers.{name}"
+    if _claimed(spec) + 2 * spec.guard > room:
+        raise ConfigError(
+            f"{place} asks for {_claimed(spec) + 2 * spec.guard} bytes; {room} are left of what "
+            "all buffers of a launch may have",
+            hint="--max-memory, or max_memory of run_launch, allows more",
+        )
     try:
-        content = _content(place, spec, folder)
+        content = _content(place, spec, folder, allow_outside, room)
         inner = content.nbytes
         # The address of the first element keeps an alignment of 16: guards are multiples of it.
         memory = np.empty(inner + 2 * spec.guard, np.uint8)
@@ -88,15 +100,45 @@ def prepare_buffer(name: str, spec: BufferSpec, folder: Path) -> Prepared:
     return Prepared(name, spec, memory, array, Buffer(name, held, access, address))
 
 
+def inside(place: str, folder: Path, path: str, allow_outside: bool) -> Path:
+    """`path` relative to `folder`. ConfigError where it leads out of it, by links too.
+
+    A launch file may come from anybody: it reads and writes in its own folder only, unless its
+    user allows more.
+    """
+    whole = folder / path
+    try:
+        leaves = not whole.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError) as why:
+        raise ConfigError(f"{place}: {path!r} is no path: {why}") from None
+    if leaves and not allow_outside:
+        raise ConfigError(
+            f"{place}: {path!r} lies outside of {folder}",
+            hint="--allow-outside, or allow_outside of run_launch, lets a launch file do that",
+        )
+    return whole
+
+
+def _claimed(spec: BufferSpec) -> int:
+    """Bytes of a buffer that is made, 0 for a file's without a shape."""
+    if spec.bytes is not None:
+        return spec.bytes
+    return math.prod(spec.shape or ()) * DTYPES[spec.dtype or "u8"].itemsize if spec.shape else 0
+
+
 def _default_access(spec: BufferSpec) -> Access:
     if spec.output is None and spec.file is not None:
         return "read"
     return "readwrite"
 
 
-def _content(place: str, spec: BufferSpec, folder: Path) -> np.ndarray:
+def _content(
+    place: str, spec: BufferSpec, folder: Path, allow_outside: bool, room: int
+) -> np.ndarray:
     if spec.file is not None:
-        return _from_file(place, spec, folder / spec.file)
+        path = inside(place, folder, spec.file, allow_outside)
+        _check_file(place, path, room)
+        return _from_file(place, spec, path)
     dtype = DTYPES[spec.dtype or "u8"]
     shape = tuple(spec.shape or ())
     if spec.bytes is not None:
@@ -106,11 +148,44 @@ def _content(place: str, spec: BufferSpec, folder: Path) -> np.ndarray:
                 f"({dtype.itemsize} bytes each)"
             )
         shape = (spec.bytes // dtype.itemsize,)
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape)
     if isinstance(spec.fill, str):
         return poison(dtype, count).reshape(shape)
     value = number(f"{place}: fill", dtype, spec.dtype or "u8", spec.fill)
     return np.full(shape, value, dtype)
+
+
+def _check_file(place: str, path: Path, room: int) -> None:
+    """A regular file of at most `room` bytes: a pipe would be waited for."""
+    try:
+        if not path.is_file():
+            raise MissingError(f"{place}: {path} cannot be read: there is no such file")
+        size = path.stat().st_size
+        claimed = npy_bytes(path) if path.suffix == ".npy" else size
+    except OSError as why:
+        raise MissingError(f"{place}: {path} cannot be read: {why.strerror or why}") from None
+    except (ValueError, EOFError, RecursionError, MemoryError) as why:
+        raise ConfigError(f"{place}: {path} is no array of numbers: {why}") from None
+    if max(size, claimed) > room:
+        raise ConfigError(
+            f"{place}: {path.name} holds {max(size, claimed)} bytes; {room} are left of what all "
+            "buffers of a launch may have",
+            hint="--max-memory, or max_memory of run_launch, allows more",
+        )
+
+
+def npy_bytes(path: Path) -> int:
+    """Bytes of the array that the header of a .npy file declares."""
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:
+            raise ValueError(f"version {version} of the format is not read")
+        shape, _, dtype = read(file)
+    return math.prod(shape) * int(dtype.itemsize)
 
 
 def _from_file(place: str, spec: BufferSpec, path: Path) -> np.ndarray:
@@ -143,7 +218,7 @@ def _from_file(place: str, spec: BufferSpec, path: Path) -> np.ndarray:
             hint="dtype says what its elements are: " + ", ".join(_of_size(array.dtype.itemsize)),
         )
     if spec.shape is not None:
-        if int(np.prod(spec.shape, dtype=np.int64)) != array.size:
+        if math.prod(spec.shape) != array.size:
             raise ConfigError(
                 f"{place}: {path.name} holds {array.size} elements (shape {array.shape}), which "
                 f"do not fill the shape {tuple(spec.shape)}"

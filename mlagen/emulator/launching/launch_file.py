@@ -13,6 +13,10 @@ from mlagen.emulator.launching.scalars import check_dtype
 from mlagen.errors import ConfigError, MissingError
 
 Triple = tuple[int, int, int]
+_LONGEST_FILE = 1 << 22  # characters
+_MOST_DOTS = 64  # in a line
+_DEEPEST = 4  # tables and lists: [[arguments]], [buffers.NAME], shape
+_MOST_ENTRIES = 1024  # arguments, and buffers
 
 
 class BufferSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -73,7 +77,9 @@ def read_launch_file(path: str | Path) -> LaunchFile:
     """Read and check a launch file. MissingError when it is not there, ConfigError for its text."""
     path = Path(path)
     try:
-        text = path.read_text()
+        with path.open("rb") as file:
+            raw = file.read(_LONGEST_FILE + 1)
+        text = raw.decode()
     except (OSError, UnicodeDecodeError) as why:
         raise MissingError(f"launch file {path} cannot be read: {why}") from None
     return parse_launch(text, folder=path.parent, name=str(path))
@@ -81,10 +87,18 @@ def read_launch_file(path: str | Path) -> LaunchFile:
 
 def parse_launch(text: str, *, folder: str | Path = ".", name: str = "launch file") -> LaunchFile:
     """A launch from TOML text; `folder` is what its paths are relative to."""
+    if len(text) > _LONGEST_FILE:
+        raise ConfigError(f"{name} is longer than {_LONGEST_FILE} characters")
+    if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+        # The time that tomllib takes grows with the square of a key's parts.
+        raise ConfigError(f"{name} has a line with over {_MOST_DOTS} dots")
     try:
         root = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as why:
+    except ValueError as why:  # TOMLDecodeError, and numbers of thousands of digits
         raise ConfigError(f"{name} is no TOML: {why}") from None
+    except RecursionError:
+        raise ConfigError(f"{name} is nested too deeply") from None
+    _check_values(name, root)
     if "folder" in root:
         raise ConfigError(f"{name}: unknown key 'folder'")
     _check_keys(name, "the file", root, LaunchFile)
@@ -107,6 +121,24 @@ def parse_launch(text: str, *, folder: str | Path = ".", name: str = "launch fil
     for label, buffer in launch.buffers.items():
         _check_buffer(f"{name}: buffers.{label}", buffer)
     return launch
+
+
+def _check_values(name: str, root: dict[str, Any]) -> None:
+    """Numbers of at most 64 bits, lists and tables of bounded length and depth."""
+    work: list[tuple[Any, int]] = [(root, 0)]
+    while work:
+        value, depth = work.pop()
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+            raise ConfigError(f"{name} has a number of more than 64 bits")
+        if isinstance(value, dict | list) and depth > _DEEPEST:
+            raise ConfigError(f"{name} is nested over {_DEEPEST} deep")
+        inner = value.values() if isinstance(value, dict) else value
+        if isinstance(value, dict | list):
+            work += [(item, depth + 1) for item in inner]
+    for key in ("arguments", "buffers"):
+        count = len(root[key]) if isinstance(root.get(key), dict | list) else 0
+        if count > _MOST_ENTRIES:
+            raise ConfigError(f"{name} has {count} {key}; at most {_MOST_ENTRIES} are taken")
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:

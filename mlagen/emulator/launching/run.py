@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +14,22 @@ from mlagen.emulator.api import Argument, EmulationResult, Mode, emulate
 from mlagen.emulator.launching.buffers import (
     OutputReport,
     Prepared,
+    inside,
     prepare_buffer,
     report_output,
     save,
 )
 from mlagen.emulator.launching.launch_file import ArgumentSpec, LaunchFile, Triple
 from mlagen.emulator.launching.scalars import DTYPES, SCALARS, scalar
+from mlagen.emulator.launching.segment import POINTER_BYTES, holds_pointer, is_filler, is_pointer
 from mlagen.errors import ConfigError
 
+MAX_MEMORY = 1 << 28  # bytes of all buffers unless the caller says more; a run holds each thrice
+_MOST_ITEMS = (
+    1 << 32
+) - 1  # work-items in a dimension (HSA AQL dispatch packet: 32-bit grid sizes)
+_MOST_WORKGROUPS = 1 << 20  # of a run: more take days
 _LONGEST = 1 << 16  # bytes of arguments, where the object does not say
-_FILLER = re.compile(r"_*(pad|hidden_).*")  # arguments that nobody has to set
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,11 @@ class GuardDamage:
 
 @dataclass(frozen=True)
 class LaunchRun:
-    """A run of a launch file. `arrays`: every buffer after it, by name, without guard zones."""
+    """A run of a launch file. `arrays`: every buffer after it, by name, without guard zones.
+
+    `unset`: arguments that nothing set. `beyond`: those of the file that lie behind the argument
+    segment, which the runtime does not pass.
+    """
 
     kernel: KernelCode
     result: EmulationResult
@@ -55,6 +65,7 @@ class LaunchRun:
     outputs: tuple[OutputReport, ...]
     damage: tuple[GuardDamage, ...]
     unset: tuple[str, ...]
+    beyond: tuple[str, ...]
     workgroups: int
 
 
@@ -74,31 +85,42 @@ def run_launch(
     out: str | Path | None = None,
     write: bool = False,
     record: bool = False,
+    allow_outside: bool = False,
+    max_memory: int = MAX_MEMORY,
 ) -> LaunchRun:
     """Run a kernel of a gfx950 code object as a launch file says; the options are `emulate`'s.
 
     `workgroups` replaces the file's. With `write` the outputs that the file names are written when
     the kernel has run, each whole or not at all, `out` standing for the file's folder.
-    Before anything runs: ConfigError for what cannot be had, MissingError for files.
+    The file's paths stay in its folder, those of outputs in `out`, unless `allow_outside`.
+    `max_memory`: bytes of all its buffers. Before anything runs: ConfigError for what cannot be
+    had, MissingError for files.
     """
     loaded = code if isinstance(code, CodeObject) else load_code_object(code)
     kernel = loaded.kernel(launch.kernel)
     if launch.dynamic_lds < 0:
         raise ConfigError(f"dynamic_lds is {launch.dynamic_lds}; it is a number of bytes from 0 on")
-    placed = _placed(kernel, launch)
+    every = _placed(kernel, launch)
+    segment = kernel.kernarg_bytes or _LONGEST
+    placed = [(offset, spec) for offset, spec in every if offset < segment]
     unset = _check_against_metadata(kernel, launch, placed)
-    paths = _output_paths(launch, Path(out) if out is not None else None)
+    groups = list(workgroups) if workgroups else launch.workgroups
+    _check_grid(launch, groups)
     folder = Path(launch.folder)
-    buffers = {name: prepare_buffer(name, spec, folder) for name, spec in launch.buffers.items()}
+    paths = _output_paths(launch, Path(out) if out is not None else folder, allow_outside)
+    buffers: dict[str, Prepared] = {}
+    room = max_memory
+    for name, spec in launch.buffers.items():
+        buffers[name] = prepare_buffer(name, spec, folder, allow_outside=allow_outside, room=room)
+        room -= buffers[name].memory.nbytes
     arguments = [_argument(offset, spec, buffers) for offset, spec in placed]
-    used = {spec.buffer for _, spec in placed}
+    used = {spec.buffer for _, spec in every}
     idle = [b for name, b in buffers.items() if name not in used and b.spec.address is None]
     if idle:
         raise ConfigError(
             f"buffer {idle[0].name} is passed to no argument and has no address",
             hint="buffer = in [[arguments]], or address = for what only pointers in memory reach",
         )
-    groups = list(workgroups) if workgroups else launch.workgroups
     result = emulate(
         loaded,
         kernel=kernel.name,
@@ -135,12 +157,31 @@ def run_launch(
             for side, distance, count in prepared.damage()
         ),
         unset=unset,
+        beyond=tuple(
+            f"{spec.label} (offset {offset})" for offset, spec in every if offset >= segment
+        ),
         workgroups=len(groups) if groups is not None else x * y * z,
     )
 
 
+def _check_grid(launch: LaunchFile, groups: Sequence[Triple] | None) -> None:
+    """A grid that a dispatch can have, and no more workgroups than a run takes on unasked."""
+    for axis, groups_there, items in zip("xyz", launch.grid, launch.block, strict=True):
+        if groups_there * items > _MOST_ITEMS:
+            raise ConfigError(
+                f"the grid has {groups_there} workgroups of {items} work-items in {axis}; a "
+                f"dispatch has at most {_MOST_ITEMS} work-items there"
+            )
+    count = len(groups) if groups is not None else math.prod(launch.grid)
+    if count > _MOST_WORKGROUPS:
+        raise ConfigError(
+            f"{count} workgroups; a run executes at most {_MOST_WORKGROUPS}",
+            hint="--workgroups, or workgroups in the launch file, names some of the grid",
+        )
+
+
 def _placed(kernel: KernelCode, launch: LaunchFile) -> list[tuple[int, ArgumentSpec]]:
-    """Arguments with their byte offsets, none over another, all inside the segment."""
+    """Arguments with their byte offsets, none over another, none partly outside the segment."""
     result = []
     for spec in launch.arguments:
         offset = spec.offset if spec.offset is not None else _named(kernel, spec.name or "")
@@ -151,7 +192,7 @@ def _placed(kernel: KernelCode, launch: LaunchFile) -> list[tuple[int, ArgumentS
     ends: list[tuple[int, int, ArgumentSpec]] = []
     for offset, spec in result:
         end = offset + _size(spec)
-        if end > limit:
+        if end > limit and (offset < limit or end > _LONGEST):
             raise ConfigError(
                 f"{spec.label}: bytes {offset}..{end - 1} lie outside the kernel's argument "
                 f"segment of {limit} bytes"
@@ -168,7 +209,7 @@ def _placed(kernel: KernelCode, launch: LaunchFile) -> list[tuple[int, ArgumentS
 
 def _size(spec: ArgumentSpec) -> int:
     if spec.buffer is not None:
-        return 8
+        return POINTER_BYTES
     return DTYPES[spec.type or ""].itemsize
 
 
@@ -179,7 +220,7 @@ def _named(kernel: KernelCode, name: str) -> int:
         return found[0]
     if not declared:
         raise ConfigError(f"argument {name} has no offset, and the object declares no arguments")
-    known = ", ".join(dict.fromkeys(a.name for a in declared if not _FILLER.fullmatch(a.name)))
+    known = ", ".join(dict.fromkeys(a.name for a in declared if not is_filler(a)))
     count = "no argument" if not found else f"{len(found)} arguments"
     raise ConfigError(f"kernel {kernel.name} has {count} called {name}", hint=f"it has: {known}")
 
@@ -196,10 +237,15 @@ def _check_against_metadata(
         size = _size(spec)
         covered.update(range(offset, offset + size))
         home = next((a for a in declared if a.offset <= offset < a.offset + a.size), None)
-        if home is None or offset + size > home.offset + home.size:
+        address = spec.buffer is not None or spec.type in ("u64", "i64")
+        room = home is not None and offset + size <= home.offset + home.size
+        if home is not None and offset == home.offset and not room:
+            passed = spec.buffer is not None or (address and is_pointer(declared, home))
+            room = passed and holds_pointer(declared, home)
+        if not room:
             _refuse_place(kernel, spec, offset, size, home)
         pointer = home is not None and home.kind == "global_buffer"
-        if pointer and spec.buffer is None and (spec.type not in ("u64", "i64")):
+        if pointer and not address:
             assert home is not None
             raise ConfigError(
                 f"{spec.label}: {home.name} is a pointer, not a {spec.type}",
@@ -208,9 +254,7 @@ def _check_against_metadata(
     unset = tuple(
         f"{a.name} (offset {a.offset}, {a.size} bytes)"
         for a in declared
-        if not _FILLER.fullmatch(a.name)
-        and not a.kind.startswith("hidden_")
-        and not covered.issuperset(range(a.offset, a.offset + a.size))
+        if not is_filler(a) and not covered.issuperset(range(a.offset, a.offset + a.size))
     )
     if unset and not launch.allow_unset:
         raise ConfigError(
@@ -250,13 +294,12 @@ def _argument(offset: int, spec: ArgumentSpec, buffers: Mapping[str, Prepared]) 
     return Argument(offset, prepared.buffer, prepared.guard + spec.buffer_offset)
 
 
-def _output_paths(launch: LaunchFile, out: Path | None) -> dict[str, Path]:
-    folder = out if out is not None else Path(launch.folder)
+def _output_paths(launch: LaunchFile, folder: Path, allow_outside: bool) -> dict[str, Path]:
     paths: dict[str, Path] = {}
     for name, spec in launch.buffers.items():
         if spec.output is None:
             continue
-        path = folder / spec.output
+        path = inside(f"buffers.{name}", folder, spec.output, allow_outside)
         for other, taken in paths.items():
             if taken == path:
                 raise ConfigError(f"buffers {other} and {name} have the same output {spec.output}")

@@ -66,8 +66,8 @@ def number(place: str, dtype: np.dtype, kind: str, value: int | float) -> np.gen
 
 def poison(dtype: np.dtype, count: int) -> np.ndarray:
     """`count` elements that no kernel wrote: NaN in every float format, large as an integer."""
-    pattern = np.frombuffer(_POISON, np.uint8)
+    size = count * dtype.itemsize
     if dtype.itemsize == 1:
-        pattern = pattern[1:2]
-    raw = np.resize(pattern, count * dtype.itemsize)
-    return raw.view(dtype)
+        return np.full(size, _POISON[1], np.uint8).view(dtype)
+    words = np.full(-(-size // 8), np.frombuffer(_POISON, np.uint64)[0])
+    return words.view(np.uint8)[:size].view(dtype)

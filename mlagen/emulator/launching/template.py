@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from mlagen.binary import ArgumentInfo, KernelCode
+from mlagen.emulator.launching.segment import is_filler, is_pointer
 from mlagen.targets import GFX950
 
 _BY_SIZE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
@@ -14,15 +16,14 @@ def template(kernel: KernelCode) -> str:
     """TOML text that `parse_launch` reads: one workgroup, zeros and small buffers."""
     threads = kernel.info.max_workgroup_threads if kernel.info else GFX950.wave_size
     lines = [
-        f"# Launch of {kernel.name}: argument segment of {kernel.kernarg_bytes} bytes,",
+        f"# A launch: argument segment of {kernel.kernarg_bytes} bytes,",
         f"# {kernel.descriptor.lds_bytes} bytes of LDS.",
-        f'kernel = "{kernel.name}"',
+        f"kernel = {_quoted(kernel.name)}",
         "grid = [1, 1, 1]  # workgroups",
         f"block = [{threads}, 1, 1]  # work-items",
     ]
     declared = kernel.info.arguments if kernel.info else ()
-    wanted = [a for a in declared if not re.fullmatch(r"_*(pad|hidden_).*", a.name)]
-    wanted = [a for a in wanted if not a.kind.startswith("hidden_")]
+    wanted = [a for a in declared if not is_filler(a)]
     if not declared:
         lines += [
             "# The object declares no arguments: add one table each.",
@@ -34,7 +35,7 @@ def template(kernel: KernelCode) -> str:
     taken: dict[str, int] = {}
     for argument in wanted:
         lines.append("")
-        if argument.kind == "global_buffer":
+        if is_pointer(declared, argument):
             taken[argument.name] = taken.get(argument.name, 0) + 1
             number = taken[argument.name]
             lines += _buffer(
@@ -45,16 +46,21 @@ def template(kernel: KernelCode) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _quoted(name: str) -> str:
+    """A TOML string: those of JSON in ASCII are, whatever the object's names hold."""
+    return json.dumps(name).replace("\x7f", "\\u007f")
+
+
 def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
 
 
 def _buffer(argument: ArgumentInfo, name: str) -> list[str]:
     return [
         "[[arguments]]",
         f"offset = {argument.offset}",
-        f'name = "{argument.name}"',
-        f'buffer = "{name}"',
+        f"name = {_quoted(argument.name)}",
+        f"buffer = {_quoted(name)}",
         f"[buffers.{_key(name)}]",
         'bytes = 4096  # or: file = "x.npy"; or: dtype = "bf16", shape = [64, 32]',
         '# output = "x.npy"  # written after the run',
@@ -76,7 +82,7 @@ def _scalars(argument: ArgumentInfo) -> list[str]:
         lines += [
             "[[arguments]]",
             f"offset = {offset}",
-            f'name = "{argument.name}"',
+            f"name = {_quoted(argument.name)}",
             f'type = "{part}"  # of {argument.size} bytes; f32, bf16 … where it is a float',
             "value = 0",
         ]

@@ -117,19 +117,19 @@ def _conversion(ins: Instruction) -> FloatOperation | None:
         return None
     kind, result, source = match[1] or "", _FORMATS[match[2]], _FORMATS.get(match[3], t.BITS)
     scaled = "_scalef32_" in name
-    formats = (source, t.F32 if scaled else source, t.BITS)
     scale = (0, _ALL) if scaled else _NO
     narrow_result, narrow_source = match[2] in ("fp8", "bf8"), match[3] in ("fp8", "bf8")
-    if scaled and not narrow_source:
+    if scaled and (kind != "pk_" or match[3] in ("f16", "bf16")):
         return None  # with other operands, and not executed
+    formats = (source, t.F32 if scaled else source, t.F32 if scaled and narrow_result else t.BITS)
     if narrow_source:
         return FloatOperation(result, formats, _widened(ins, result, kind, scale))
     if kind.startswith("pk"):
         width = 8 if narrow_result else 16
         base = 16 if narrow_result and ins.modifier("opsel") & 8 else 0
         masks = [((1 << width) - 1) << (base + i * width) for i in range(2)]
-        low = Part((0, masks[0]), ((0, _ALL), _NO, _NO))
-        return FloatOperation(result, formats, (low, Part((0, masks[1]), (_NO, (0, _ALL), _NO))))
+        low = Part((0, masks[0]), ((0, _ALL), _NO, scale))
+        return FloatOperation(result, formats, (low, Part((0, masks[1]), (_NO, (0, _ALL), scale))))
     whole = _ALL if result == t.F32 else 0xFF if narrow_result else _LOW
     taken = _ALL if source in (t.F32, t.BITS) else _LOW
     return FloatOperation(result, formats, (Part((0, whole), ((0, taken), _NO, _NO)),))

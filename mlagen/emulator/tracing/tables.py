@@ -28,6 +28,14 @@ MOVES = frozenset(
 )
 
 
+_VMEM_NATURES = {
+    o.G_LOAD: t.LOAD,
+    o.G_STORE: t.STORE,
+    o.G_LOAD_LDS: t.DMA,
+    o.G_ATOMIC: t.STORE,
+}
+
+
 def _lane_nature(op: int) -> int:
     if op in (o.L_READFIRST, o.L_READ):
         return t.READ_LANE
@@ -54,6 +62,8 @@ def trace_program(program: Program) -> np.ndarray:
             elif ins.mnemonic in MOVES:
                 out[t.T_NATURE] = t.MOVE
         elif kind == y.X_MATRIX:
+            if ins.mnemonic.startswith("v_mfma_i32"):
+                continue
             out[t.T_NATURE] = t.MATRIX
             out[t.T_SOURCE : t.T_SOURCE + 2] = matrix_formats(ins)
             out[t.T_RESULT] = out[t.T_SOURCE + 2] = t.F32
@@ -63,7 +73,7 @@ def trace_program(program: Program) -> np.ndarray:
         elif kind == y.X_LDS:
             out[t.T_NATURE] = _data_share_nature(op)
         elif kind == y.X_VMEM:
-            out[t.T_NATURE] = {o.G_LOAD: t.LOAD, o.G_STORE: t.STORE}.get(op, t.DMA)
+            out[t.T_NATURE] = _VMEM_NATURES[op]
     return table
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from mlagen.audit.gfx950.findings import Finding
+from mlagen.audit.gfx950.budget import Budget, OutOfSteps
+from mlagen.audit.gfx950.findings import Finding, Place
 from mlagen.audit.gfx950.lds.order import Race, races
 from mlagen.audit.gfx950.lds.paths import Explorer, Run
 from mlagen.audit.gfx950.lds.program import Program
@@ -15,6 +17,7 @@ from mlagen.binary.code_object import KernelCode
 from mlagen.errors import ConfigError
 from mlagen.targets import GFX950
 
+_FINDING_STEPS = 500
 _LEAST_RUNS = 6
 """Sets of paths that are followed in any case: all the loop counts of `paths`."""
 _QUIET, _PATIENT = 3, 12
@@ -22,11 +25,18 @@ _QUIET, _PATIENT = 3, 12
 reached, and where some was not."""
 
 
-def check_lds(kernel: KernelCode, waves: int, options: LdsOptions | None = None) -> LdsReport:
+def check_lds(
+    kernel: KernelCode,
+    waves: int,
+    options: LdsOptions | None = None,
+    budget: Budget | None = None,
+) -> LdsReport:
     """Order, bounds, barriers and bank phases of LDS for a workgroup of `waves` waves.
 
-    Raises ConfigError when the block does not make that many waves.
+    Where `budget` ends, so do the paths, and the report is `cut`. Raises ConfigError when the block
+    does not make that many waves, OutOfSteps when not even the code could be read.
     """
+    budget = budget or Budget("LDS")
     options = options or LdsOptions()
     lanes = GFX950.wave_size
     block = options.block or (waves * lanes, 1, 1)
@@ -42,34 +52,51 @@ def check_lds(kernel: KernelCode, waves: int, options: LdsOptions | None = None)
             f"a block of {threads} threads leaves lanes of its last wave off; the audit of LDS "
             f"takes whole waves of {lanes}",
         )
-    program = Program(kernel)
+    report, doubled = _follow(Program(kernel, budget), waves, block, options)
+    if doubled and not report.cut:
+        # Two waves copy to the same place: find out whether they copy the same.
+        with suppress(OutOfSteps):
+            report, _ = _follow(Program(kernel, budget, sourced=True), waves, block, options)
+    return report
+
+
+def _follow(
+    program: Program, waves: int, block: tuple[int, int, int], options: LdsOptions
+) -> tuple[LdsReport, bool]:
+    """The report, and whether two waves' loads to LDS were found to overlap."""
+    kernel = program.kernel
     if not program.seen and not program.undescribed:
         barriers = any(i.mnemonic == "s_barrier" for i in kernel.instructions)
         if not barriers:
-            return LdsReport((), (), (), (), 0, 0, (0, len(program.flow.blocks)), (0, 0))
+            return LdsReport((), (), (), (), 0, 0, (0, len(program.flow.blocks)), (0, 0)), False
     explorer = Explorer(program, waves, block, options.max_steps)
     told = _Told(program)
-    number, quiet = 0, 0
+    number, quiet, cut = 0, 0, False
     while number < options.runs and (
         number < _LEAST_RUNS or quiet < (_PATIENT if explorer.missed() else _QUIET)
     ):
         before = len(explorer.edges)
-        told.add(number, explorer.run(number))
+        try:
+            told.add(number, explorer.run(number))
+        except OutOfSteps:
+            cut = True
+            break
         quiet = quiet + 1 if len(explorer.edges) == before else 0
         number += 1
-    return _report(program, explorer, told, number, options)
+    return _report(program, explorer, told, number, options, cut), told.doubled
 
 
 @dataclass
 class _Told:
     """What the runs so far have shown: one finding a rule and pair of stretches of code between
-    barriers. `pairs`: all the pairs of instructions that it stands for."""
+    barriers. `pairs`: the places of all pairs of instructions that it stands for."""
 
     program: Program
     findings: dict[tuple[object, ...], Finding] = field(default_factory=dict)
-    pairs: dict[tuple[object, ...], set[tuple[int, int]]] = field(default_factory=dict)
+    pairs: dict[tuple[object, ...], dict[tuple[int, int], Place]] = field(default_factory=dict)
     barriers: list[BarrierTotal] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    doubled: bool = False  # two waves' loads to LDS overlap
 
     def add(self, number: int, run: Run) -> None:
         if run.stopped:
@@ -77,25 +104,36 @@ class _Told:
         met: set[tuple[object, ...]] = set()
         for race in races(run.waves):
             earlier, later = race.earlier.site.pc, race.later.site.pc
+            self.doubled |= race.earlier.site.kind == race.later.site.kind == "dma"
             between = (self.program.stretch[earlier], self.program.stretch[later])
             key = (race.rule, race.newer >= 0, *between)
             known = self.findings.get(key)
-            if known is None or (known.severity == "advice" and key not in met):
-                # One that nothing speaks against tells more.
+            pairs = self.pairs.setdefault(key, {})
+            new = (earlier, later) not in pairs
+            if new or (known is not None and known.severity == "advice" and key not in met):
+                self.program.budget.spend(_FINDING_STEPS)
                 found = self._finding(race, run)
-                if known is None or found.severity == "error":
+                # One that nothing speaks against tells more.
+                if known is None or (known.severity == "advice" and found.severity == "error"):
                     self.findings[key] = found
                 met.add(key)
-            self.pairs.setdefault(key, set()).add((earlier, later))
+                pairs.setdefault((earlier, later), found.place)
         if not run.stopped:
             self._count_barriers(number, run)
 
     def all_findings(self) -> Iterator[Finding]:
+        wrong = {_topic(key) for key, found in self.findings.items() if found.severity == "error"}
         for key, finding in self.findings.items():
-            more = len(self.pairs.get(key, ())) - 1
-            if more > 0:
-                message = f"{finding.message}; {more} more such pairs between the same barriers"
-                finding = replace(finding, message=message)
+            if finding.severity == "advice" and _topic(key) in wrong:
+                continue  # no excuse where an error speaks of the same
+            pairs = self.pairs.get(key, {})
+            others = [p for pair, p in pairs.items() if pair != (finding.other_pc, finding.pc)]
+            if others:
+                more = len(others)
+                noun = "pair" if more == 1 else "pairs"
+                message = f"{finding.message}; {more} more such {noun} between the same barriers"
+                places = (finding.place, *others)
+                finding = replace(finding, message=message, places=places)
             yield finding
 
     def _say(self, what: str) -> None:
@@ -180,6 +218,11 @@ class _Told:
         )
 
 
+def _topic(key: tuple[object, ...]) -> tuple[object, ...]:
+    """The rule and the two stretches of code, whatever would order them."""
+    return (key[0], *key[2:])
+
+
 def _doubts(race: Race, run: Run) -> str:
     """Why a race may not matter, "" where nothing speaks against it."""
     loose = run.decisions.loose()
@@ -200,7 +243,12 @@ def _witness(run: Run) -> str:
 
 
 def _report(
-    program: Program, explorer: Explorer, told: _Told, runs: int, options: LdsOptions
+    program: Program,
+    explorer: Explorer,
+    told: _Told,
+    runs: int,
+    options: LdsOptions,
+    cut: bool,
 ) -> LdsReport:
     flow = program.flow
     asked = program.kernel.descriptor.lds_bytes + options.dynamic_lds
@@ -234,4 +282,5 @@ def _report(
         runs=runs,
         blocks=(len(explorer.reached), len(flow.order)),
         edges=(sum(e in explorer.edges for e in edges), len(edges)),
+        cut=cut,
     )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from mlagen.audit.gfx950.lds.expressions import OPAQUE, Model, Node, Values
+from mlagen.audit.gfx950.budget import Budget
+from mlagen.audit.gfx950.lds.expressions import OPAQUE, WIDE, Model, Node, Values
 from mlagen.binary.integers import MASK, signed
 
 _SMALL = (0, 1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 192,
@@ -18,9 +19,7 @@ _USUAL = 0xFFFF
 _LARGE = 4096
 _TRIALS = 4000
 """Models that are tried in one run: after that, branches go as the values have it."""
-_WIDE = 32
-"""Unknowns beyond which a condition is not evaluated: a mask that a loop narrows by data each round
-grows without end. It goes as the path wants it, and the path need not exist."""
+_TRIAL_STEPS = 20  # nodes that a trial evaluates, about
 _SIZES = (64, 65, 128, 129, 192, 193, 256, 257, 320, 321, 384, 512, 640, 768, 1024, _LARGE)
 _STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -29,7 +28,8 @@ class Decisions:
     """The decisions of one run over all waves of a workgroup. `large_first`: which of the values
     that fit are taken, so that one run starts from little work and the next from much."""
 
-    def __init__(self, large_first: bool = False) -> None:
+    def __init__(self, budget: Budget, large_first: bool = False) -> None:
+        self._budget = budget
         self._large_first = large_first
         self._trials = _TRIALS
         self._wide = False
@@ -43,7 +43,8 @@ class Decisions:
         known = self.made.get(condition)
         if known is not None:
             return known
-        if len(condition.leaves) > _WIDE and want is not None:
+        if len(condition.leaves) > WIDE and want is not None:
+            # It goes as the path wants it, and the path need not exist.
             self.made[condition] = want
             self._wide = True
             return want
@@ -96,6 +97,7 @@ class Decisions:
 
     def _fits(self, condition: Node, want: bool, trial: Values, leaves: Iterable[Node]) -> bool:
         self._trials -= 1
+        self._budget.spend(_TRIAL_STEPS)
         return bool(trial.of(condition)) == want and all(
             bool(trial.of(other)) == self.made[other]
             for leaf in leaves
@@ -128,7 +130,7 @@ class Decisions:
         the path need not exist. What data decides may go either way."""
         named = {str(leaf.args[0]) for leaf in self._about if leaf.op == OPAQUE and not leaf.data}
         if self._wide:
-            named.add(f"conditions on more than {_WIDE} values")
+            named.add(f"conditions on more than {WIDE} values")
         return ", ".join(sorted(named))
 
     def says(self, limit: int = 6) -> str:

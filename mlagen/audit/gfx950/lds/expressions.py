@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.lds.division import DIVISION
 from mlagen.binary.integers import MASK, RELATIONS, SCALAR, VECTOR, signed
 
@@ -23,18 +24,27 @@ Lanes = npt.NDArray[np.int64]
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """`op` of `args` (nodes, ints, or what names a leaf). `leaves`: all leaves under it.
-    `serial`: counts the nodes as they are made. `data`: it depends on what LDS or tiles hold."""
+    `serial`: counts the nodes as they are made. `data`: it depends on what LDS or tiles hold.
+    `depth`: operations on the way to its furthest leaf."""
 
     op: str
     args: tuple[Any, ...] = field(repr=False)
     leaves: frozenset[Node] = field(repr=False)
     serial: int
     data: bool = False
+    depth: int = 0
 
 
 Scalar = int | Node
 Vector = int | Lanes | Node
 Model = dict[Node, int]  # leaf -> its value
+
+WIDE = 32
+"""Unknowns beyond which an expression is not evaluated: a mask that a loop narrows by data each
+round grows without end. One more stand for all of them."""
+_DEEPEST = 300
+"""Operations on operations beyond which it is not evaluated either."""
+_NODE_STEPS = 10  # a node stays in memory
 
 LEAF, OPAQUE, LANES = "leaf", "opaque", "lanes"
 DATA = "data"  # the name of opaque values that LDS or a tile held
@@ -77,8 +87,10 @@ _DIFFERENCES = ("v_sub_u32", "v_sub_i32", "s_sub_u32", "s_sub_i32")
 class Expressions:
     """Makes nodes, each distinct one once."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
         self._known: dict[tuple[Any, ...], Node] = {}
+        self._budget = budget
+        self._many = frozenset(self.leaf("more than can be followed", i) for i in range(WIDE + 1))
 
     def leaf(self, *name: Any) -> Node:
         """A value from outside; equal names are equal values."""
@@ -86,7 +98,7 @@ class Expressions:
 
     def opaque(self, name: str, *args: Any) -> Node:
         """A value that code computes in a way that is not evaluated: a leaf of its own."""
-        return self._node(OPAQUE, (name, *(self._plain(a) for a in args)))
+        return self._node(OPAQUE, (name, *(self.plain(a) for a in args)))
 
     def of(self, op: str, *args: Any) -> Scalar:
         """An operation on values of which at least one is a node."""
@@ -96,7 +108,7 @@ class Expressions:
             return self._sum(args[0], args[1], -1)
         if op in ("v_mov_b32", "s_mov_b32", "v_accvgpr_read_b32", "v_accvgpr_write_b32"):
             return cast(Scalar, args[0])
-        return self._node(op, tuple(self._plain(a) for a in args))
+        return self._node(op, tuple(self.plain(a) for a in args))
 
     def _sum(self, a: Any, b: Any, sign: int) -> Scalar:
         """Constants are collected, so that a counter after n steps stays one small node."""
@@ -109,10 +121,11 @@ class Expressions:
             constant &= MASK
             return self._node("s_add_u32", (a, constant)) if constant else a
         if sign < 0:
-            return self._node("s_sub_u32", (self._plain(a), self._plain(b)))
-        return self._node("s_add_u32", (self._plain(a), self._plain(b)))
+            return self._node("s_sub_u32", (self.plain(a), self.plain(b)))
+        return self._node("s_add_u32", (self.plain(a), self.plain(b)))
 
-    def _plain(self, value: Any) -> Any:
+    def plain(self, value: Any) -> Any:
+        """A vector as a node, so that equal ones are the same; anything else as it is."""
         if isinstance(value, np.ndarray):
             return self._node(LANES, (value.tobytes(), int(value[0])))
         return value
@@ -121,6 +134,7 @@ class Expressions:
         key = (op, args)
         found = self._known.get(key)
         if found is None:
+            self._budget.spend(_NODE_STEPS)
             below = [a for a in args if isinstance(a, Node)]
             data = args[0] == DATA or any(a.data for a in below)
             serial = len(self._known)
@@ -129,7 +143,12 @@ class Expressions:
                 object.__setattr__(found, "leaves", frozenset((found,)))
             else:
                 leaves = frozenset[Node]().union(*(a.leaves for a in below))
-                found = Node(op, args, leaves, serial, data)
+                if len(leaves) > WIDE:
+                    leaves = self._many
+                depth = 1 + max((a.depth for a in below), default=0)
+                if depth > _DEEPEST:
+                    leaves = self._many
+                found = Node(op, args, leaves, serial, data, depth)
             self._known[key] = found
         return found
 

@@ -6,11 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.lds.expressions import Lanes
 from mlagen.binary.integers import MASK
 
 SPACE = 1 << 18
 """Bytes that masks can hold: more than any LDS; accesses beyond are out of bounds anyway."""
+
+
+_MASK_STEPS = 1000  # a mask stays in memory, and is long
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,8 +29,9 @@ class Footprint:
 class Footprints:
     """Footprints in units of `unit` bytes (a dword, or a byte where an access is narrower)."""
 
-    def __init__(self, unit: int) -> None:
+    def __init__(self, unit: int, budget: Budget) -> None:
         self.unit = unit
+        self._budget = budget
         self._known: dict[tuple[bytes, tuple[tuple[int, int], ...]], Footprint] = {}
         self._single: dict[tuple[bytes, int], int] = {}
 
@@ -35,6 +40,7 @@ class Footprints:
         key = (addresses.tobytes(), parts)
         found = self._known.get(key)
         if found is None:
+            self._budget.spend(_MASK_STEPS)
             found = self._known[key] = self._make(addresses, key[0], parts)
         return found
 

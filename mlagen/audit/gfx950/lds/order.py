@@ -31,7 +31,7 @@ class Race:
 def races(waves: list[Wave]) -> Iterator[Race]:
     """All pairs, at least one of each pair of instructions."""
     for wave in waves:
-        for clash in wave.clashes:
+        for clash in wave.clashes.values():
             mask = clash.earlier.footprint.mask & clash.later.footprint.mask
             rule = _rule(clash.earlier, clash.later)
             number = wave.number
@@ -56,7 +56,9 @@ _NOTHING = _Live([])
 def _by_epoch(wave: Wave) -> dict[int, _Live]:
     found: dict[int, _Live] = defaultdict(lambda: _Live([]))
     for operation in wave.history:
-        for epoch in range(operation.issued, min(operation.done, wave.epoch) + 1):
+        last = min(operation.done, wave.epoch)
+        wave.budget.spend(max(last - operation.issued, 0) + 1)
+        for epoch in range(operation.issued, last + 1):
             live = found[epoch]
             live.operations.append(operation)
             if operation.site.reads:
@@ -87,14 +89,21 @@ def _pairs(first: tuple[Wave, _Live], second: tuple[Wave, _Live], overlap: int) 
     writers = [o for o in first[1].operations if o.site.writes and o.footprint.mask & overlap]
     others = [o for o in second[1].operations if o.footprint.mask & overlap]
     for a in writers:
+        first[0].budget.spend(len(others))
         for b in others:
             mask = a.footprint.mask & b.footprint.mask
-            if mask:
+            if mask and not same_bytes(a, b):
                 numbers = first[0].number, second[0].number
                 if (b.issued, b.place) < (a.issued, a.place):
                     yield Race(_rule(b, a), b, a, numbers[::-1], mask, -1)
                 else:
                     yield Race(_rule(a, b), a, b, numbers, mask, -1)
+
+
+def same_bytes(a: Operation, b: Operation) -> bool:
+    """Whether two loads to LDS put the same bytes of memory wherever both write: in any order, or
+    at once, LDS holds the same. That nobody writes the memory meanwhile is taken for granted."""
+    return a.source is not None and b.source is not None and a.source.agrees(b.source)
 
 
 def _rule(earlier: Operation, later: Operation) -> str:

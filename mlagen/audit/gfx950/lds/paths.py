@@ -29,7 +29,10 @@ class Run:
 
 @dataclass
 class Explorer:
-    """Follows waves; `edges` counts how often each edge was taken, over all runs."""
+    """Follows waves; `edges` counts how often each edge was taken, over all runs.
+
+    Raises OutOfSteps where the program's budget is spent.
+    """
 
     program: Program
     waves: int
@@ -42,12 +45,13 @@ class Explorer:
 
     def run(self, number: int) -> Run:
         """Follow every wave once; `number` varies the loop counts."""
-        decisions = Decisions(large_first=number % 2 == 1)
+        program = self.program
+        decisions = Decisions(program.budget, large_first=number % 2 == 1)
         result = Run([], decisions, [])
         self._lots.seed(number)
         for wave in range(self.waves):
             state = new_wave(
-                wave, self.block, self.program.entry_scalars(), self.program.expressions
+                wave, self.block, program.entry_scalars(), program.expressions, program.budget
             )
             asked: set[Node] = set()
             ended = self._follow(state, decisions, asked, number)
@@ -72,6 +76,7 @@ class Explorer:
         passed = 0
         while passed < self.max_steps:
             passed += len(program.blocks[at]) + 1
+            program.budget.spend(len(program.blocks[at]) + 1)
             self.reached.add(at)
             for step in program.blocks[at]:
                 step(w)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.lds.expressions import Expressions, Lanes, Node, Scalar, Vector
 from mlagen.audit.gfx950.lds.footprints import Footprint, Footprints
 from mlagen.audit.gfx950.lds.operands import Step, relate
 from mlagen.audit.gfx950.lds.relevant import is_lds_memory, relevant
 from mlagen.audit.gfx950.lds.sites import Site, read_site
+from mlagen.audit.gfx950.lds.sources import Source, Sources
 from mlagen.audit.gfx950.lds.steps import compile_step
 from mlagen.audit.gfx950.lds.wave import LANES, Operation, Wave, lanes_of
 from mlagen.binary.code_object import KernelCode
@@ -21,6 +24,7 @@ from mlagen.binary.instruction import EXEC, M0, SCC, VCC, Instruction
 
 _NO_VM, _NO_LGKM = 63, 15
 _EMPTY = Footprint(0, 0, 0)
+_BLOCKS = 4  # loops in loops, and what can be reached from where, grow with the square of blocks
 
 
 @dataclass(slots=True)
@@ -36,20 +40,28 @@ class Seen:
 
 
 class Program:
-    """`blocks[i]`: steps of block i. `seen`: by LDS site, filled while waves are followed."""
+    """`blocks[i]`: steps of block i. `seen`: by LDS site, filled while waves are followed.
 
-    def __init__(self, kernel: KernelCode) -> None:
+    `sourced`: also follow where loads to LDS take their bytes from. Raises OutOfSteps.
+    """
+
+    def __init__(
+        self, kernel: KernelCode, budget: Budget | None = None, *, sourced: bool = False
+    ) -> None:
         self.kernel = kernel
+        self.budget = budget = budget or Budget("LDS")
         self.flow: Flow = read_flow(kernel.instructions)
+        budget.spend(len(self.flow.instructions) + len(self.flow.blocks) ** 2 // _BLOCKS)
         self.accum = kernel.descriptor.accum_offset
-        self.expressions = Expressions()
+        self.expressions = Expressions(budget)
+        self.sources = Sources(self.expressions) if sourced else None
         self.seen: dict[Site, Seen] = {}
         self.undescribed: dict[int, str] = {}  # pc -> LDS instruction that no site describes
         self.other: dict[int, str] = {}  # pc -> what else is not followed
-        wanted = relevant(self.flow, self.accum)
+        wanted = relevant(self.flow, self.accum, sourced)
         sites = self._sites()
         narrow = any(w % 4 or offset % 4 for s in sites.values() for offset, w in s.parts)
-        self.footprints = Footprints(1 if narrow else 4)
+        self.footprints = Footprints(1 if narrow else 4, budget)
         self.blocks: list[tuple[Step, ...]] = [
             tuple(
                 step
@@ -169,9 +181,9 @@ class Program:
         if site is not None:
             steps.append(self._dma(site) if site.kind == "dma" else self._ds(site))
         elif ins.encoding == "DS":
-            steps.append(lambda w: w.count_ds(None))
+            steps.append(lambda w: w.ds.issue(None))
         elif effects(ins, self.accum).counter == "vm":
-            steps.append(lambda w: w.count_vm(None))
+            steps.append(lambda w: w.vm.issue(None))
         if name.startswith("s_set_gpr_idx") and name != "s_set_gpr_idx_off":
             if ins.modifier("simm8", ins.modifier("imm", 0)) & 0b1000:
                 self.other[ins.offset] = "registers are written by index"
@@ -186,7 +198,7 @@ class Program:
             footprint = self._footprint(w, seen, site, w.read(register))
             w.place += 1
             if footprint is None:
-                w.count_ds(None)
+                w.ds.issue(None)
             else:
                 w.issue_ds(Operation(site, footprint, w.epoch, w.place))
 
@@ -195,7 +207,9 @@ class Program:
     def _dma(self, site: Site) -> Step:
         """LDS address of a lane: M0 + immediate + lane * bytes (CDNA4 ISA guide, MUBUF to LDS)."""
         seen = self.seen[site]
-        lanes = np.arange(LANES, dtype=np.int64) * site.parts[0][1]
+        width = site.parts[0][1]
+        lanes = np.arange(LANES, dtype=np.int64) * width
+        source = self._source(site) if self.sources is not None else None
 
         def step(w: Wave) -> None:
             base = w.s[M0]
@@ -203,11 +217,40 @@ class Program:
             footprint = self._footprint(w, seen, site, value)
             w.place += 1
             if footprint is None:
-                w.count_vm(None)
-            else:
-                w.issue_dma(Operation(site, footprint, w.epoch, w.place))
+                w.vm.issue(None)
+                return
+            operation = Operation(site, footprint, w.epoch, w.place)
+            if source is not None and footprint is not _EMPTY:
+                operation.source = source(w)
+            w.issue_dma(operation)
 
         return step
+
+    def _source(self, site: Site) -> Callable[[Wave], Source | None]:
+        """What finds the source of a load to LDS, whose M0 and EXEC are known."""
+        ins, (start, width) = site.ins, site.parts[0]
+        target = np.arange(LANES, dtype=np.int64) * width + start
+        reads = [a for a in effects(ins, self.accum).reads if a.role.startswith("vmem")]
+        scalars = [a.base + i for a in reads if a.file == "s" for i in range(a.count)]
+        vectors = [a.base + i for a in reads if a.file == "v" for i in range(a.count)]
+        sources = self.sources
+        assert sources is not None
+
+        def source(w: Wave) -> Source | None:
+            low, high, base = w.s[EXEC], w.s[EXEC + 1], w.s[M0]
+            assert isinstance(low, int) and isinstance(high, int) and isinstance(base, int)
+            active = lanes_of(low, high)
+            w.budget.spend(LANES)
+            return sources.of(
+                ins,
+                tuple(w.s[number] for number in scalars),
+                tuple(w.read(number) for number in vectors),
+                target[active] + base,
+                width,
+                active,
+            )
+
+        return source
 
     def _footprint(self, w: Wave, seen: Seen, site: Site, value: Vector) -> Footprint | None:
         if isinstance(value, Node):

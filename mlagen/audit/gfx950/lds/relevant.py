@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from mlagen.binary.effects import Access, effects, is_matrix
+from mlagen.binary.effects import Access, effects, is_lds_dma, is_matrix
 from mlagen.binary.flow import Flow
 from mlagen.binary.instruction import EXEC, SCALARS, Instruction
 
@@ -26,7 +26,7 @@ def is_lds_memory(ins: Instruction) -> bool:
 
 
 @cache
-def _use(ins: Instruction, accum: int) -> tuple[int, int, int, bool]:
+def _use(ins: Instruction, accum: int, sourced: bool) -> tuple[int, int, int, bool]:
     """(seeds, reads, writes, vector): register sets as bits. Seeds are needed in any case."""
     found = effects(ins, accum)
     reads = writes = seeds = 0
@@ -35,7 +35,9 @@ def _use(ins: Instruction, accum: int) -> tuple[int, int, int, bool]:
             reads |= _bits(access)
         if access.role == "lds_address" and is_lds_memory(ins):
             seeds |= _bits(access)
-        if access.role == "m0_lds":
+        if access.role == "m0_lds" or (
+            sourced and access.role.startswith("vmem") and is_lds_dma(ins)
+        ):
             seeds |= _bits(access)
     for access in found.writes:
         writes |= _bits(access)
@@ -46,9 +48,10 @@ def _use(ins: Instruction, accum: int) -> tuple[int, int, int, bool]:
     return seeds, reads, writes, not ins.mnemonic.startswith("s_")
 
 
-def relevant(flow: Flow, accum: int) -> set[int]:
-    """Indices of the instructions whose results reach an LDS address, M0, EXEC or a branch."""
-    uses = [_use(ins, accum) for ins in flow.instructions]
+def relevant(flow: Flow, accum: int, sourced: bool = False) -> set[int]:
+    """Indices of the instructions whose results reach an LDS address, M0, EXEC or a branch; with
+    `sourced` also those that reach the address from which a load to LDS takes its bytes."""
+    uses = [_use(ins, accum, sourced) for ins in flow.instructions]
     # Where EXEC is ever changed, a vector write may leave lanes of what was there before.
     partial = any(writes & _EXEC_BITS for _, _, writes, _ in uses)
     live_in = [0] * len(flow.blocks)

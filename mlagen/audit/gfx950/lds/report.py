@@ -50,7 +50,8 @@ class BarrierTotal:
 @dataclass(frozen=True, slots=True)
 class LdsReport:
     """Findings, and how far they reach: `unchecked` names what was not decided, and why.
-    `runs`: sets of paths followed; `blocks`: (reached, of all) basic blocks; `edges` likewise."""
+    `runs`: sets of paths followed; `blocks`: (reached, of all) basic blocks; `edges` likewise.
+    `cut`: more sets of paths would have been followed, had there been steps left."""
 
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]
@@ -60,3 +61,4 @@ class LdsReport:
     runs: int
     blocks: tuple[int, int]
     edges: tuple[int, int]
+    cut: bool = False

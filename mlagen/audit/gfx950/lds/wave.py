@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
 
+from mlagen.audit.gfx950.budget import Budget
 from mlagen.audit.gfx950.lds.expressions import Expressions, Node, Scalar, Vector
 from mlagen.audit.gfx950.lds.footprints import Footprint
 from mlagen.audit.gfx950.lds.sites import Site
+from mlagen.audit.gfx950.lds.sources import Source
 from mlagen.binary.instruction import EXEC, SCALARS
 from mlagen.binary.integers import MASK
 from mlagen.targets import GFX950
@@ -18,19 +22,21 @@ from mlagen.targets import GFX950
 LANES = GFX950.wave_size
 VECTOR_REGISTERS = 512
 NEVER = 1 << 60  # done in no epoch
+REPEATED = -1  # done when the same was, which an earlier operation stands for
 
 
 @dataclass(slots=True)
 class Operation:
     """One execution of an LDS instruction. It may happen in the barrier epochs `issued` to
-    `done`: the one in which a wait of its own wave covered it. `place`: its number in the wave."""
+    `done`: the one in which a wait of its own wave covered it. `place`: its number in the wave.
+    `source`: where a load to LDS takes its bytes from, if that is followed."""
 
     site: Site
     footprint: Footprint
     issued: int
     place: int
     done: int = NEVER
-    newer: int = -1  # operations issued after it, on its counter, when its race was seen
+    source: Source | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,69 @@ class Clash:
     later: Operation
     newer: int
     """Operations behind the earlier one on its counter: what the missing wait may leave."""
+
+
+class InFlight:
+    """What one counter of a wave counts. `mask`: the bytes of LDS that it may still touch.
+
+    A wait leaves less than the counter's highest count: whatever more newer operations follow is
+    covered by every wait. Of such old operations only the first of all that do the same is kept,
+    since it may happen whenever they may; so a loop without a wait stays small.
+    """
+
+    def __init__(self, highest: int) -> None:
+        self.mask = 0
+        self._most = highest - 1
+        self._recent: deque[Operation | None] = deque()
+        self._old: dict[tuple[object, ...], Operation] = {}
+        self._met: dict[tuple[int, Footprint], int] = {}  # how many old ones it was held against
+
+    def issue(self, operation: Operation | None) -> None:
+        """Count an operation; None for what does not touch LDS."""
+        self._recent.append(operation)
+        if operation is not None:
+            self.mask |= operation.footprint.mask
+        if len(self._recent) > self._most:
+            old = self._recent.popleft()
+            if old is not None:
+                key = (old.site.pc, old.footprint, old.source)
+                if self._old.setdefault(key, old) is not old:
+                    old.done = REPEATED
+
+    def touching(self, newer: Operation, budget: Budget) -> Iterator[tuple[Operation, int]]:
+        """Operations that touch bytes which a newer one, of the other counter, touches, and the
+        weakest count that covers each. Old ones are told once."""
+        mask = newer.footprint.mask
+        if not self.mask & mask:
+            return
+        key = (newer.site.pc, newer.footprint)
+        met = self._met.get(key, 0)
+        self._met[key] = len(self._old)
+        budget.spend(len(self._recent) + len(self._old) - met)
+        for old in islice(self._old.values(), met, None):
+            if old.footprint.mask & mask:
+                yield old, self._most
+        for place, operation in enumerate(self._recent):
+            if operation is not None and operation.footprint.mask & mask:
+                yield operation, len(self._recent) - place - 1
+
+    def wait(self, left: int, epoch: int) -> None:
+        """All but the newest `left` are done."""
+        covered: list[Operation | None] = list(self._old.values())
+        while len(self._recent) > left:
+            covered.append(self._recent.popleft())
+        self._old.clear()
+        self._met.clear()
+        changed = False
+        for operation in covered:
+            if operation is not None:
+                operation.done = epoch
+                changed = True
+        if changed:
+            self.mask = 0
+            for operation in self._recent:
+                if operation is not None:
+                    self.mask |= operation.footprint.mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +124,22 @@ class Masked:
 class Wave:
     """Registers, counters and history. `s`: by encoded number; `v`: physical registers.
 
-    `vm`, `ds`: what is in flight, oldest first; None for what does not touch LDS. A full counter
-    is not taken for a wait. Scalar loads may end before any DS instruction: they cover nothing.
+    `vm`, `ds`: what is in flight. `clashes`: by the two places in the code, the one whose repair
+    is the strictest. A full counter is not taken for a wait. Scalar loads may end before any DS
+    instruction: they cover nothing.
     """
 
     number: int
     expressions: Expressions
     s: list[Scalar]
     v: list[Any]
+    budget: Budget
     epoch: int = 0
     place: int = 0
     history: list[Operation] = field(default_factory=list)
-    clashes: list[Clash] = field(default_factory=list)
-    vm: deque[Operation | None] = field(default_factory=deque)
-    ds: deque[Operation | None] = field(default_factory=deque)
-    dma_mask: int = 0
-    """Bytes that loads to LDS on their way may still write."""
+    clashes: dict[tuple[int, int], Clash] = field(default_factory=dict)
+    vm: InFlight = field(default_factory=lambda: InFlight(GFX950.vmcnt_max))
+    ds: InFlight = field(default_factory=lambda: InFlight(GFX950.lgkmcnt_max))
 
     @property
     def full(self) -> bool:
@@ -104,47 +173,28 @@ class Wave:
 
     def issue_dma(self, operation: Operation) -> None:
         """Count a load to LDS and look for operations of this wave that it overtakes."""
-        mask = operation.footprint.mask
-        for place, other in enumerate(self.ds):
-            if other is not None and other.footprint.mask & mask:
-                self.clashes.append(Clash(other, operation, len(self.ds) - place - 1))
+        self._meet(operation, self.ds)
         self.history.append(operation)
-        self.count_vm(operation)
-        self.dma_mask |= mask
+        self.vm.issue(operation)
 
     def issue_ds(self, operation: Operation) -> None:
         """Count a DS access; those of one wave execute in order among themselves."""
-        if operation.footprint.mask & self.dma_mask:
-            for place, other in enumerate(self.vm):
-                if other is not None and other.footprint.mask & operation.footprint.mask:
-                    self.clashes.append(Clash(other, operation, len(self.vm) - place - 1))
+        self._meet(operation, self.vm)
         self.history.append(operation)
-        self.count_ds(operation)
+        self.ds.issue(operation)
 
-    def count_vm(self, operation: Operation | None) -> None:
-        self.vm.append(operation)
-
-    def count_ds(self, operation: Operation | None) -> None:
-        self.ds.append(operation)
+    def _meet(self, operation: Operation, others: InFlight) -> None:
+        for other, newer in others.touching(operation, self.budget):
+            key = (other.site.pc, operation.site.pc)
+            known = self.clashes.get(key)
+            if known is None or newer < known.newer:
+                self.clashes[key] = Clash(other, operation, newer)
 
     def wait_vm(self, left: int) -> None:
-        changed = False
-        while len(self.vm) > left:
-            operation = self.vm.popleft()
-            if operation is not None:
-                operation.done = self.epoch
-                changed = True
-        if changed:
-            self.dma_mask = 0
-            for other in self.vm:
-                if other is not None:
-                    self.dma_mask |= other.footprint.mask
+        self.vm.wait(left, self.epoch)
 
     def wait_ds(self, left: int) -> None:
-        while len(self.ds) > left:
-            operation = self.ds.popleft()
-            if operation is not None:
-                operation.done = self.epoch
+        self.ds.wait(left, self.epoch)
 
     def finish(self) -> None:
         """The end of the program: hardware frees LDS only when everything has come back."""
@@ -159,7 +209,11 @@ def lanes_of(low: int, high: int) -> Any:
 
 
 def new_wave(
-    number: int, block: tuple[int, int, int], scalars: dict[int, Scalar], expressions: Expressions
+    number: int,
+    block: tuple[int, int, int],
+    scalars: dict[int, Scalar],
+    expressions: Expressions,
+    budget: Budget,
 ) -> Wave:
     """A wave at the kernel's entry. v0: the packed work-item id, 10 bits each of x, y, z (LLVM
     AMDGPUUsage, gfx90a+). `scalars`: what the loader sets up."""
@@ -172,4 +226,4 @@ def new_wave(
     thread = np.arange(LANES, dtype=np.int64) + number * LANES
     x, y, _ = block
     v[0] = thread % x | (thread // x % y) << 10 | (thread // (x * y)) << 20
-    return Wave(number, expressions, s, v)
+    return Wave(number, expressions, s, v, budget)

@@ -1,0 +1,63 @@
+"""Which findings have one cause: the same wait or s_nop is missing, perhaps in copies of the code.
+
+A loop that is unrolled eight times and lacks a wait shows it wherever the wait's results are used.
+That is one thing to repair, so it is one finding with all its places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+
+from mlagen.audit.gfx950.findings import Finding
+
+
+def together(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings put together by cause, each as the first of its places in the code tells it.
+
+    One cause have those of one rule and severity where instructions of the same name come too early
+    after instructions of the same name, or after the same instruction.
+    """
+    ordered = sorted(findings, key=lambda finding: finding.pc)
+    group_of: list[int] = []
+    known: dict[Hashable, int] = {}
+    for number, finding in enumerate(ordered):
+        group_of.append(number)
+        for key in _keys(finding):
+            before = known.setdefault(key, number)
+            _join(group_of, before, number)
+    groups: dict[int, list[Finding]] = {}
+    for number, finding in enumerate(ordered):
+        groups.setdefault(_root(group_of, number), []).append(finding)
+    return [_as_one(group) for group in groups.values()]
+
+
+def _keys(finding: Finding) -> Iterable[Hashable]:
+    kind = (finding.rule, finding.severity)
+    yield (*kind, _name(finding.asm), _name(finding.other_asm))
+    yield (*kind, finding.other_pc)
+
+
+def _name(asm: str) -> str:
+    return asm.split(" ", 1)[0].removesuffix("_e32").removesuffix("_e64")
+
+
+def _root(group_of: list[int], number: int) -> int:
+    while group_of[number] != number:
+        group_of[number] = group_of[group_of[number]]
+        number = group_of[number]
+    return number
+
+
+def _join(group_of: list[int], one: int, other: int) -> None:
+    first, second = sorted((_root(group_of, one), _root(group_of, other)))
+    group_of[second] = first
+
+
+def _as_one(group: list[Finding]) -> Finding:
+    first, others = group[0], group[1:]
+    if not others:
+        return first
+    places = "place" if len(others) == 1 else "places"
+    message = f"{first.message}; it shows in {len(others)} more {places}, up to {others[-1].pc:#x}"
+    return replace(first, message=message, places=tuple(p for f in group for p in f.places))

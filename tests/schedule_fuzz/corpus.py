@@ -1,0 +1,155 @@
+"""What the fuzzer edits: every shipped schedule in its forms, the examples, and tiny kernels.
+
+A case is a schedule of a file, a problem, knobs to start from, and the calls that survivors are
+judged by: numbers of tiles below, at and beyond the loop, with whole and cut tails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One run: `shape` as the problem's kind takes it, or `tiles` (and keys that the last lacks)
+    of one workgroup whose row maxima climb."""
+
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    data: str = "jumps"
+    tiles: int | None = None
+    missing: int = 0
+
+    def __str__(self) -> str:
+        if self.tiles is not None:
+            return f"N = {self.tiles}" + (f", {self.missing} keys short" if self.missing else "")
+        return ", ".join(f"{k}={v}" for k, v in self.shape.items()) + f", {self.data}"
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One kernel that is edited. `solves`: its problem class, where that is not the file's own."""
+
+    name: str
+    target: str
+    path: Path
+    function: str
+    problem: Mapping[str, Any]
+    calls: tuple[Call, ...]
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    solves: str = ""
+    share: float = 1.0  # of a campaign's edits, relative to other cases
+
+
+def climbing(*tiles: int) -> tuple[Call, ...]:
+    """One workgroup of so many tiles each, every other one with a cut tail."""
+    return tuple(Call(tiles=n, missing=17 if n % 2 else 0) for n in tiles)
+
+
+def _shipped(
+    name: str, function: str, problem: Mapping[str, Any], *calls: Call, **more: Any
+) -> Case:
+    target = "sm_90a" if function.endswith("sm90") else "gfx950"
+    return Case(name, target, ROOT / f"schedules/{function}.py", function, problem, calls, **more)
+
+
+def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
+    target = "sm_90a" if function.endswith("sm90") else "gfx950"
+    return Case(function, target, HERE / f"schedules/{path}", function, {}, calls, **more)
+
+
+def _gemm(function: str, name: str, *calls: Call, **more: Any) -> Case:
+    target = "sm_90a" if function.endswith("sm90") else "gfx950"
+    problem = {"m_tile": 128, "n_tile": 128, "output_dtype": "fp32"}
+    path = ROOT / "examples/gemm_bf16.py"
+    return Case(name, target, path, function, problem, calls, **more)
+
+
+ONE = {"num_heads": 1, "num_kv_heads": 1}
+FP8 = {"dtype": "fp8_e4m3"}
+TWO_SLOTS = {"k_slots": 2, "v_slots": 2}
+# Sequences with so many tiles of 64 and of 128 keys: none, one key, whole and cut last tiles.
+RAGGED_64 = {"lengths": [33, 256, 1, 40, 70, 33, 200, 32, 5],
+             "num_keys": [0, 64, 1, 130, 192, 250, 320, 390, 700], "start_pos": 0}  # fmt: skip
+RAGGED_128 = {"lengths": [33, 256, 1, 40, 70, 33, 5],
+              "num_keys": [0, 128, 1, 260, 384, 500, 1000], "start_pos": 0}  # fmt: skip
+
+
+def _after_keys(shape: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with the queries at the end of the keys, where a causal mask cuts."""
+    pairs = zip(shape["lengths"], shape["num_keys"], strict=True)
+    return {**shape, "start_pos": [max(0, keys - rows) for rows, keys in pairs]}
+
+
+def _rows(data: str, *ks: int) -> tuple[Call, ...]:
+    return tuple(Call({"k": k}, data) for k in ks)
+
+
+CASES: tuple[Case, ...] = (
+    # ---- gfx950
+    _mine("vector_add.py", "vector_add", *(Call({"tiles": n}, "randn") for n in range(1, 8)),
+          share=0.4),
+    _mine("fold.py", "fold", *_rows("randn", *range(8, 90, 8)), share=0.8),
+    _shipped("mha_prefill_v2", "mha_prefill_v2", {**ONE, "depth": 64, "mask": "null"},
+             *climbing(*range(14)), share=1.5),
+    _shipped("mha_prefill_v2 causal", "mha_prefill_v2", {**ONE, "depth": 128, "mask": "causal"},
+             *climbing(*range(9)), Call({"seq_len": 300, "num_keys": 300}), knobs=TWO_SLOTS),
+    _shipped("mha_prefill_v2 paged", "mha_prefill_v2",
+             {"num_heads": 2, "num_kv_heads": 1, "depth": 64, "mask": "sliding_window_causal[150]",
+              "ragged": True, "page_size": 16, "sink": True, "lse": True},
+             Call(_after_keys(RAGGED_64)), Call(_after_keys(RAGGED_64), "realistic"),
+             knobs=TWO_SLOTS),
+    _shipped("mha_prefill_v2 fp8", "mla_prefill_v2", {**ONE, **FP8, "mask": "null"},
+             *climbing(*range(9)), solves="MhaConfig"),
+    _shipped("mla_prefill_v2 bf16", "mla_prefill_v2", {**ONE, "mask": "null"},
+             *climbing(*range(8))),
+    _shipped("mla_prefill_v2 fp8", "mla_prefill_v2", {**ONE, **FP8, "mask": "causal"},
+             *climbing(*range(10)), Call({"seq_len": 300, "num_keys": 300})),
+    _shipped("mla_prefill_v2 paged", "mla_prefill_v2",
+             {"num_heads": 2, "num_kv_heads": 1, **FP8, "ragged": True, "page_size": 64,
+              "kv_form": "latent", "lse": True},
+             Call(_after_keys(RAGGED_128)), Call(_after_keys(RAGGED_128), "realistic")),
+    _shipped("mla_prefill_v2 persistent", "mla_prefill_v2",
+             {"num_heads": 2, "num_kv_heads": 1, **FP8, "ragged": True, "mask": "null",
+              "lse": True},
+             Call(RAGGED_128), Call(RAGGED_128, "realistic"),
+             knobs={"grid": "persistent"}),
+    _shipped("mla_prefill_reduce", "mla_prefill_reduce", {"num_heads": 3, "lse": True},
+             *(Call({"partials": list(range(9, 0, -1)), "rows": [16, 1, 7, 16, 2, 5, 16, 3, 9]},
+                    data) for data in ("realistic", "randn")), share=0.8),
+    _gemm("gemm_bf16", "gemm_bf16",
+          *(Call({"m": 128, "n": 128, "k": k}, data)
+            for k, data in ((64, "late"), (72, "late"), (128, "randn"), (200, "late"),
+                            (320, "realistic"), (384, "randn"), (456, "late")))),
+    # ---- Hopper
+    _mine("fold.py", "fold_sm90", *_rows("randn", 0, 32, 64, 96, 128, 192, 256), share=0.6),
+    _gemm("gemm_bf16_sm90", "gemm_bf16_sm90",
+          *(Call({"m": 128, "n": 128, "k": k}, "late") for k in (64, 136, 384, 648))),
+    _gemm("gemm_bf16_sm90", "gemm_bf16_sm90 cp.async",
+          *(Call({"m": 128, "n": 128, "k": k}, "late") for k in (64, 136, 384)),
+          knobs={"feed": "cp.async", "stages": 2}, share=0.6),
+    _shipped("mla_decode_merge_sm90", "mla_decode_merge_sm90", {"num_heads": 3},
+             Call({"keys": (65, 256)}), Call({"keys": (64 * 7, 64 * 11, 30)}),
+             Call({"keys": (64 * 25,)}), share=0.6),
+    _shipped("mla_decode_sm90", "mla_decode_sm90", {"num_heads": 16},
+             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"),
+             Call({"lengths": (449,)}, "randn"), share=1.2),
+    _shipped("mla_decode_sm90 persistent", "mla_decode_sm90", {"num_heads": 16},
+             Call({"lengths": (320, 250, 66, 64, 1, 0, 0)}, "realistic"),
+             knobs={"persistent": 1}, share=0.8),
+    _shipped("mla_decode_sm90 e4m3", "mla_decode_sm90",
+             {"num_heads": 16, "cache_dtype": "fp8_e4m3"},
+             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.8),
+    _shipped("mla_decode_sm90 rows", "mla_decode_sm90", {"num_heads": 8, "page_size": 1},
+             Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+)  # fmt: skip
+
+
+def named(name: str) -> Case:
+    """The case of that name."""
+    return next(case for case in CASES if case.name == name)

@@ -1,0 +1,121 @@
+"""Random edits of a schedule's source: what a person may write by mistake, or to try something.
+
+A schedule file is read as a syntax tree; an edit changes the tree of its function and says in one
+line what it did. The same seed gives the same edits. Only statements that the schedule executes for
+its problem are touched: a change of what is not run is no edit.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import edit_choices
+import edit_clusters
+import edit_words
+from plan import Plan
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change: its kind, and what it did."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Edited:
+    """A schedule after its edits: source text and knobs."""
+
+    text: str
+    knobs: Mapping[str, Any]
+    edits: tuple[Edit, ...]
+
+    @property
+    def kind(self) -> str:
+        return self.edits[0].kind if len(self.edits) == 1 else "several"
+
+
+KINDS: dict[str, Callable[[Plan], str | None]] = {
+    "offset": edit_words.offset,
+    "order": edit_words.order,
+    "move": edit_words.move,
+    "drop": edit_words.drop,
+    "double": edit_words.double,
+    "section": edit_words.section,
+    "message": edit_words.message,
+    "argument": edit_words.argument,
+    "clusters": edit_clusters.clusters,
+    "priority": edit_clusters.priority,
+    "wait": edit_clusters.wait,
+    "roles": edit_clusters.roles,
+    "only": edit_clusters.only,
+    "step": edit_clusters.step,
+    "pattern": edit_choices.pattern,
+    "weave": edit_choices.weave,
+    "slots": edit_choices.slots,
+    "knobs": edit_choices.knobs,
+}
+# How often a kind is drawn. The first of several edits may be any; what is refused almost always
+# need not be tried as often as what may be right or wrong.
+WEIGHTS = {
+    "gfx950": {
+        "offset": 12, "order": 12, "move": 12, "drop": 5, "double": 6, "section": 6, "argument": 4,
+        "clusters": 10, "priority": 3, "wait": 6, "roles": 5, "only": 5, "pattern": 7, "weave": 8,
+        "slots": 8, "knobs": 8,
+    },
+    "sm_90a": {
+        "offset": 12, "order": 22, "drop": 5, "double": 6, "section": 8, "message": 14,
+        "argument": 6, "roles": 3, "step": 3, "slots": 6, "knobs": 8,
+    },
+}  # fmt: skip
+TRIES = 40
+
+
+def edited(
+    text: str,
+    name: str,
+    seed: str,
+    *,
+    target: str,
+    executed: frozenset[int],
+    spoken: frozenset[int],
+    knobs: Mapping[str, Any],
+    choices: Mapping[str, Sequence[Any]],
+) -> Edited:
+    """The schedule `name` of the source `text` after one to three random edits. `executed`: lines
+    that the unedited schedule runs; `spoken`: those that record an operation; `choices`: of its
+    knobs."""
+    rng = random.Random(seed)
+    module = ast.parse(text)
+    function = next(x for x in module.body if isinstance(x, ast.FunctionDef) and x.name == name)
+    plan = Plan(module, function, executed, spoken, dict(knobs), choices, rng)
+    weights = WEIGHTS[target]
+    wanted = rng.choices((1, 2, 3), (75, 18, 7))[0]
+    made: list[Edit] = []
+    for _ in range(TRIES):
+        kind = rng.choices([*weights], [*weights.values()])[0]
+        plan.survey()
+        said = KINDS[kind](plan)
+        if said is not None:
+            made.append(Edit(kind, said))
+        if len(made) == wanted:
+            break
+    module.body.insert(
+        _behind_imports(module), ast.parse("import mlagen.dsl as mlagen_dsl").body[0]
+    )
+    return Edited(ast.unparse(ast.fix_missing_locations(module)) + "\n", plan.knobs, tuple(made))
+
+
+def _behind_imports(module: ast.Module) -> int:
+    """Behind the docstring and what comes from __future__."""
+    first = 1 if isinstance(module.body[0], ast.Expr) else 0
+    while isinstance(module.body[first], ast.ImportFrom) and (
+        module.body[first].module == "__future__"  # type: ignore[attr-defined]
+    ):
+        first += 1
+    return first

@@ -1,0 +1,228 @@
+"""Judging survivors for Hopper: the interpreter of tests/ptx in three orders, both oracles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from corpus import Call, Case
+from late import MODES, Endless, run_block
+from ptx_run import Map
+
+from mlagen.codegen import build
+from mlagen.codegen.ptxas import PtxasResult
+from mlagen.problem import (
+    MlaDecodeConfig,
+    MlaDecodeMergeConfig,
+    compare,
+    compare_lse,
+    plan_work,
+)
+from mlagen.problem.formats import BF16, scale_log2e
+from mlagen.problem.mla_decode_exact import exact
+from mlagen.problem.mla_decode_plan import MERGE_INTS
+from mlagen.problem.mla_decode_rounded import rounded
+from mlagen.testdata import mla_decode_inputs
+
+UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, 0, 0, ())
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One launch: its blocks in the order they run, and what holds the outputs of a run.
+
+    `arguments` makes them anew, outputs poisoned; `wrong` says what is wrong with them, or nothing.
+    """
+
+    call: Call
+    blocks: tuple[tuple[int, int], ...]
+    arguments: Callable[[], dict[str, Any]]
+    wrong: Callable[[dict[str, Any]], str]
+
+
+def build_text(function: Any, problem: Any, knobs: dict[str, Any]) -> str:
+    """The kernel's PTX. It is interpreted: what ptxas makes of it is not asked."""
+    with patch("mlagen.codegen.sm_90a.build.assemble_ptx", return_value=UNASSEMBLED):
+        return build(function, problem, knobs=knobs).text
+
+
+def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial]:
+    """The case's calls with their oracles."""
+    make = {
+        "MlaDecodeConfig": _decode, "MlaDecodeMergeConfig": _merge, "GemmConfig": _gemm,
+        "Folding": _fold,
+    }[type(problem).__name__]  # fmt: skip
+    return [made for call in case.calls for made in make(call, problem, knobs)]
+
+
+def wrong(found: list[Trial], text: str, doing: Callable[[str], None]) -> str:
+    """What is wrong with the kernel; nothing: it is right in every order."""
+    for mode in MODES:
+        for trial in found:
+            where = f"{trial.call}, {mode}"
+            doing(f"run {where}")
+            arguments = trial.arguments()
+            try:
+                for block in trial.blocks:
+                    run_block(text, arguments, block, mode=mode)
+            except (AssertionError, Endless, KeyError) as error:
+                return f"{where}: {type(error).__name__}: {error}"
+            what = trial.wrong(arguments)
+            if what:
+                return f"{where}: {what}"
+    return ""
+
+
+def _held(pairs: Iterator[Any]) -> str:
+    for found in pairs:
+        if not found.passed:
+            return (f"{found.failures} of {found.elements} elements are wrong by the "
+                    f"{found.oracle} oracle, {found.nans} of them NaN")  # fmt: skip
+    return ""
+
+
+# ---- kernels -------------------------------------------------------------------------------------
+
+
+def _decode(call: Call, config: MlaDecodeConfig, knobs: dict[str, Any]) -> Iterator[Trial]:
+    """`lengths`, and `split` keys a block; persistent blocks take all items one after another."""
+    lengths = call.shape["lengths"]
+    inputs = mla_decode_inputs(config, lengths=lengths, data=call.data)
+    if knobs.get("persistent"):
+        work = plan_work(config, lengths, split_keys=call.shape.get("split", 4096))
+        work = replace(work, shares=np.array([0, len(work.items)], np.int32))
+    elif "split" in call.shape:
+        work = plan_work(config, lengths, split_keys=call.shape["split"])
+    else:
+        work = plan_work(config, lengths, blocks=1)
+    assert not len(work.merges), "the merge is a kernel of its own"
+    expected = [oracle(inputs, splits=work.splits) for oracle in (exact, rounded)]
+    shape = (inputs.batch, config.num_heads, config.q_len)
+    gathered, pool, q = config.page_size == 1, inputs.cache, inputs.q
+
+    def arguments() -> dict[str, Any]:
+        tokens = q.size // (config.num_heads * q.shape[-1])
+        rows = Map(pool.reshape(-1, pool.shape[2] * pool.shape[3]), min(config.page_size, 64))
+        made = {
+            "q": Map(q.reshape(-1, 576), 64) if config.dtype == "bf16" else q,
+            "cache": pool if gathered else rows,
+            "items": work.items, "block_table": inputs.block_table,
+            "cache_lengths": inputs.cache_lengths, "max_pages": inputs.max_pages,
+            "o": np.full((*q.shape[:-1], 512), np.nan, BF16),
+            "lse": np.full(tokens * config.num_heads, np.nan, np.float32),
+            "partial_o": np.full((max(work.slots, 1), 64, 512), np.nan, np.float32),
+            "partial_lse": np.full((max(work.slots, 1), 64), np.nan, np.float32),
+            "lse_stride": work.lse_stride,
+            "scale_log2e": np.float32(scale_log2e(inputs.score_scale)),
+        }  # fmt: skip
+        if gathered or config.rope_aware:
+            made["num_blocks"] = inputs.num_blocks
+        if config.cache_dtype != "bf16":
+            made["kv_scale"] = np.float32(inputs.kv_scale)
+        if work.shares is not None:
+            made["shares"] = work.shares
+            made["arrivals"] = np.zeros(max(work.slots, 1), np.int32)
+        return made
+
+    def judged(made: dict[str, Any]) -> str:
+        lse = made["lse"].reshape(shape)
+        return _held(
+            found
+            for of in expected
+            for found in (compare(of.output, made["o"]), compare_lse(of.lse, lse))
+        )
+
+    count = len(work.items) if work.shares is None else len(work.shares) - 1
+    yield Trial(call, tuple((x, 0) for x in range(count)), arguments, judged)
+
+
+def _merge(call: Call, config: MlaDecodeMergeConfig, knobs: dict[str, Any]) -> Iterator[Trial]:
+    """Parts of `keys` keys each, split by 64; some without keys hold NaN."""
+    heads, keys = config.num_heads, call.shape["keys"]
+    work = plan_work(MlaDecodeConfig(heads), keys, split_keys=64)
+    rng = np.random.default_rng(len(work.merges))
+    partial_o = rng.standard_normal((work.slots, 64, 512)).astype(np.float32)
+    partial_lse = (4 * rng.standard_normal((work.slots, 64))).astype(np.float32)
+    nothing = rng.random((work.slots, 64)) < 0.2
+    nothing[:, 3] = True
+    partial_lse[nothing], partial_o[nothing] = -np.inf, np.nan
+    merges = np.concatenate([work.merges, np.zeros((1, MERGE_INTS), np.int32)])
+    rows = heads * len(keys)
+
+    def arguments() -> dict[str, Any]:
+        return {
+            "merges": merges, "partial_o": partial_o, "partial_lse": partial_lse,
+            "o": np.full((rows, 512), np.nan, BF16), "lse": np.full(rows, np.nan, np.float32),
+            "lse_stride": 1,
+        }  # fmt: skip
+
+    def judged(made: dict[str, Any]) -> str:
+        o, lse = made["o"].astype(np.float64), made["lse"]
+        for slot, count, query, of, *_ in np.unique(work.merges[:, :6], axis=0):
+            parts = slice(slot, slot + count)
+            weight = np.exp2(partial_lse[parts, :of].astype(np.float64))
+            total = weight.sum(axis=0)
+            added = np.where(nothing[parts, :of, None], 0, partial_o[parts, :of])
+            right = (weight[:, :, None] * added).sum(axis=0)
+            right /= np.where(total > 0, total, 1)[:, None]
+            at = slice(query, query + of)
+            if not (np.abs(o[at] - right) <= 2.0**-8 * np.abs(right) + 1e-5).all():
+                return f"rows {query}..{query + of - 1} of O are wrong"
+            with np.errstate(divide="ignore"):
+                logs = np.log(total)
+            some = total > 0
+            if not (np.isneginf(lse[at]) == ~some).all() or not np.allclose(
+                lse[at][some], logs[some], rtol=0, atol=1e-5
+            ):
+                return f"LSEs {query}..{query + of - 1} are wrong"
+        return ""
+
+    yield Trial(call, tuple((x, 0) for x in range(len(merges))), arguments, judged)
+
+
+def _gemm(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:
+    from gemm.oracles import exact as product
+    from gemm.oracles import rounded as in_fp32
+    from gemm.verification import gemm_inputs
+
+    inputs = gemm_inputs(config, data=call.data, **call.shape)
+    expected = [oracle(inputs) for oracle in (product, in_fp32)]
+    sizes = inputs.sizes
+    mapped = knobs.get("feed", "TMA") == "TMA"
+
+    def arguments() -> dict[str, Any]:
+        return {
+            "a": Map(inputs.a, config.m_tile) if mapped else inputs.a,
+            "b": Map(inputs.b, config.n_tile) if mapped else inputs.b,
+            "c": np.full((sizes["m"], sizes["n"]), np.nan, np.float32),
+            **sizes,
+        }
+
+    def judged(made: dict[str, Any]) -> str:
+        return _held(compare(of, made["c"][None, :, None]) for of in expected)
+
+    blocks = tuple(
+        (x, y)
+        for y in range(-(-sizes["m"] // config.m_tile))
+        for x in range(-(-sizes["n"] // config.n_tile))
+    )
+    yield Trial(call, blocks, arguments, judged)
+
+
+def _fold(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:
+    from fuzz_rows import FoldInputs, FoldKind, oracles_of
+
+    inputs: FoldInputs = FoldKind().inputs({}, data=call.data, seed=0, **call.shape)
+    expected = oracles_of(inputs)
+    m, k = inputs.x.shape
+
+    def arguments() -> dict[str, Any]:
+        return {"x": Map(inputs.x, 128), "out": np.full(m, np.nan, np.float32), "m": m, "k": k}
+
+    def judged(made: dict[str, Any]) -> str:
+        return _held(compare(of, made["out"][None, :, None, None]) for of in expected)
+
+    yield Trial(call, tuple((x, 0) for x in range(-(-m // 128))), arguments, judged)
