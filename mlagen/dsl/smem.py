@@ -145,6 +145,8 @@ class Smem:
     ) -> TmaTile:
         """Declare `slots` tiles that TMA fills from `tensor`. `over`: in place of tiles of the same
         size, whose content they are made into, which the proof checks."""
+        if slots < 1:
+            raise ScheduleError(f"tile {name!r}: {slots} slots; a ring has 1 or more")
         base = over.base if over else -(-self.used // SWIZZLE_ALIGN) * SWIZZLE_ALIGN
         tile = TmaTile(name, tensor, rows, row_bytes, slots, base)
         if over and (tile.bytes, slots) != (over.bytes, over.slots):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,12 +35,13 @@ UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, 0, 0, ())
 class Trial:
     """One launch: its blocks in the order they run, and what holds the outputs of a run.
 
-    `arguments` makes them anew, outputs poisoned; `wrong` says what is wrong with them, or nothing.
+    `arguments` makes them anew for the kernel of a text, outputs poisoned; `wrong` says what is
+    wrong with them, or nothing.
     """
 
     call: Call
     blocks: tuple[tuple[int, int], ...]
-    arguments: Callable[[], dict[str, Any]]
+    arguments: Callable[[str], dict[str, Any]]
     wrong: Callable[[dict[str, Any]], str]
 
 
@@ -64,7 +66,7 @@ def wrong(found: list[Trial], text: str, doing: Callable[[str], None]) -> str:
         for trial in found:
             where = f"{trial.call}, {mode}"
             doing(f"run {where}")
-            arguments = trial.arguments()
+            arguments = trial.arguments(text)
             try:
                 for block in trial.blocks:
                     run_block(text, arguments, block, mode=mode)
@@ -74,6 +76,13 @@ def wrong(found: list[Trial], text: str, doing: Callable[[str], None]) -> str:
             if what:
                 return f"{where}: {what}"
     return ""
+
+
+def _tensor(text: str, name: str, array: Any, box_rows: int) -> Any:
+    """An argument as the kernel takes it: a tensor map where it declares 128 bytes (an edit may
+    change that), or a pointer."""
+    mapped = re.search(rf"\.param [^,\n]*\.b8 {name}\[128\]", text)
+    return Map(array, box_rows) if mapped else array
 
 
 def _held(pairs: Iterator[Any]) -> str:
@@ -103,7 +112,7 @@ def _decode(call: Call, config: MlaDecodeConfig, knobs: dict[str, Any]) -> Itera
     shape = (inputs.batch, config.num_heads, config.q_len)
     gathered, pool, q = config.page_size == 1, inputs.cache, inputs.q
 
-    def arguments() -> dict[str, Any]:
+    def arguments(text: str) -> dict[str, Any]:
         tokens = q.size // (config.num_heads * q.shape[-1])
         rows = Map(pool.reshape(-1, pool.shape[2] * pool.shape[3]), min(config.page_size, 64))
         made = {
@@ -152,7 +161,7 @@ def _merge(call: Call, config: MlaDecodeMergeConfig, knobs: dict[str, Any]) -> I
     merges = np.concatenate([work.merges, np.zeros((1, MERGE_INTS), np.int32)])
     rows = heads * len(keys)
 
-    def arguments() -> dict[str, Any]:
+    def arguments(text: str) -> dict[str, Any]:
         return {
             "merges": merges, "partial_o": partial_o, "partial_lse": partial_lse,
             "o": np.full((rows, 512), np.nan, BF16), "lse": np.full(rows, np.nan, np.float32),
@@ -191,12 +200,11 @@ def _gemm(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:
     inputs = gemm_inputs(config, data=call.data, **call.shape)
     expected = [oracle(inputs) for oracle in (product, in_fp32)]
     sizes = inputs.sizes
-    mapped = knobs.get("feed", "TMA") == "TMA"
 
-    def arguments() -> dict[str, Any]:
+    def arguments(text: str) -> dict[str, Any]:
         return {
-            "a": Map(inputs.a, config.m_tile) if mapped else inputs.a,
-            "b": Map(inputs.b, config.n_tile) if mapped else inputs.b,
+            "a": _tensor(text, "a", inputs.a, config.m_tile),
+            "b": _tensor(text, "b", inputs.b, config.n_tile),
             "c": np.full((sizes["m"], sizes["n"]), np.nan, np.float32),
             **sizes,
         }
@@ -219,7 +227,7 @@ def _fold(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:
     expected = oracles_of(inputs)
     m, k = inputs.x.shape
 
-    def arguments() -> dict[str, Any]:
+    def arguments(text: str) -> dict[str, Any]:
         return {"x": Map(inputs.x, 128), "out": np.full(m, np.nan, np.float32), "m": m, "k": k}
 
     def judged(made: dict[str, Any]) -> str:
