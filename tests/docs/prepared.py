@@ -140,6 +140,14 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "--sample 50 --seed 1",
     ): "like the line before it; tests/mutation judges a sample",
     (
+        "mutation.md",
+        "python tests/schedule_fuzz/run.py -o out/fuzz --edits gfx950=3000 --edits sm_90a=1000",
+    ): "it takes many minutes; tests/schedule_fuzz runs a slice",
+    (
+        "mutation.md",
+        "python tests/schedule_fuzz/run.py -o out/fuzz --report",
+    ): "it reads what the line before it left",
+    (
         "audit.md",
         "mlagen audit kernel.co --mutate --sample 50",
     ): "it ends with 4 where a mutant is not told: tests/audit runs it",
