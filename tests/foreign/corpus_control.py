@@ -154,6 +154,12 @@ def _swaps(rng: np.random.Generator) -> Case:
     return Case((x, y, blank((2, 64, 2), np.uint32)), {2: Expected(expected)}, (2, 1, 1))
 
 
+def _atomic_sum(rng: np.random.Generator) -> Case:
+    a = rng.integers(0, 1 << 32, 192, np.uint32)
+    total = np.array([7], np.uint32)
+    return Case((a, total), {1: Expected(total + a.sum(dtype=np.uint32))}, (3, 1, 1))
+
+
 CONTROL: dict[str, Maker] = {
     "collatz": _collatz,
     "nested_branches": _nested_branches,
@@ -163,6 +169,7 @@ CONTROL: dict[str, Maker] = {
     "scalar_work": _scalar_work,
     "nested_loops": _nested_loops,
     "group_ids": _group_ids,
+    "atomic_sum": _atomic_sum,
 }
 WAVE: dict[str, Maker] = {
     "dpp_reduce": _dpp_reduce,

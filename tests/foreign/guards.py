@@ -21,7 +21,9 @@ from mlagen.emulator.gfx950.memory import Memory, build_memory
 ZONE = 1 << 14  # bytes on either side
 PATTERN = 0xC5
 _SMALL = 1 << 16  # elements; larger arrays start as zeros
-_FILLED = (y.C_PROGRAM, y.C_ARENA, y.C_BUFFERS, y.C_HAZARD, y.C_LONGEST, y.C_TEMP)
+_FILLED = (
+    y.C_PROGRAM, y.C_ARENA, y.C_BUFFERS, y.C_HAZARD, y.C_LONGEST, y.C_TEMP, y.C_ATOMIC, y.C_PLAIN,
+)  # fmt: skip
 
 
 class Overrun(Exception):
@@ -61,8 +63,10 @@ _NAMES = {value: name for name, value in vars(y).items() if name.startswith("C_"
 class GuardedMachine(machine.Machine):
     """The machine with all arrays moved between guard zones."""
 
-    def __init__(self, launch: Any, program: Any, memory: Memory, shadow: Any) -> None:
-        super().__init__(launch, program, memory, shadow)
+    def __init__(
+        self, launch: Any, program: Any, memory: Memory, shadow: Any, accesses: Any
+    ) -> None:
+        super().__init__(launch, program, memory, shadow, accesses)
         self.zones = Zones()
         for slot, array in self._arrays.items():
             if slot in (y.C_ARENA, y.C_BUFFERS, y.C_UNSET):

@@ -25,7 +25,7 @@ KERNELS = [(name, kernel) for name in FILES for kernel in CASES[name]]
 REFUSED = {
     "half_arithmetic": "v_pk_fma_f16",
     "doubles": "v_(fma|fmac|add)_f64",
-    "atomic_sum": "atomic_add",
+    "atomic_wide_sum": "atomic_add_x2",
     "stack_array": "scratch",
 }
 

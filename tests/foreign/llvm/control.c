@@ -103,3 +103,7 @@ KERNEL(64) group_ids(GLOBAL u32 *c) {
   u32 inside = LANE + 8 * __builtin_amdgcn_workitem_id_y() + 32 * __builtin_amdgcn_workitem_id_z();
   c[((z * 3 + y) * 2 + x) * 64 + inside] = x + 10 * y + 100 * z + 1000 * inside;
 }
+
+KERNEL(64) atomic_sum(GLOBAL const u32 *a, GLOBAL u32 *sum) {
+  __atomic_fetch_add(sum, a[GROUP * 64 + LANE], __ATOMIC_RELAXED);
+}

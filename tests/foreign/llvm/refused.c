@@ -12,7 +12,7 @@ KERNEL(64) doubles(GLOBAL const double *a, GLOBAL const double *b, GLOBAL double
   c[i] = __builtin_fma(a[i], b[i], a[i]) - b[i];
 }
 
-KERNEL(64) atomic_sum(GLOBAL const u32 *a, GLOBAL u32 *sum) {
+KERNEL(64) atomic_wide_sum(GLOBAL const unsigned long *a, GLOBAL unsigned long *sum) {
   __atomic_fetch_add(sum, a[GROUP * 64 + LANE], __ATOMIC_RELAXED);
 }
 
