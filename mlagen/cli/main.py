@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -16,8 +16,8 @@ import click
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from mlagen import __version__
-from mlagen.errors import MlagenError
-from mlagen.untrusted import indented
+from mlagen.errors import MlagenError, ProofError
+from mlagen.untrusted import indented, printable
 
 VERBS = {
     "list": "Kernels, targets, fields and knobs.",
@@ -75,6 +75,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         code = cli.main(args=arguments, prog_name="mlagen", standalone_mode=False)
         return code if isinstance(code, int) else 0
+    except ProofError as error:  # of a schedule, which is trusted: several diagnostics
+        return _fail(error.message, error.hint, error.exit_code, spelled=printable)
     except MlagenError as error:
         return _fail(error.message, error.hint, error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -98,10 +100,12 @@ def main() -> None:
     sys.exit(run())
 
 
-def _fail(message: str, hint: str | None, code: int) -> int:
+def _fail(
+    message: str, hint: str | None, code: int, spelled: Callable[[str], str] = indented
+) -> int:
     # A diagnostic says "error[kind]" already.
     told = message if message.startswith("error[") else f"error: {message}"
-    click.echo(indented(told), err=True)
+    click.echo(spelled(told), err=True)
     if hint:
         click.echo(f"  hint: {indented(hint)}", err=True)
     return code
