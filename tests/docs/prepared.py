@@ -91,7 +91,7 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "it takes many minutes; tests/foreign runs a slice",
     (
         "fuzzing.md",
-        "python tests/foreign/fuzz.py --cases 5000 --seed 1 --jobs 2 --patience 240",
+        "python tests/foreign/fuzz.py --cases 100000 --seed 1 --jobs 2 --patience 240",
     ): "it takes many minutes; tests/foreign runs a slice",
     (
         "fuzzing.md",
