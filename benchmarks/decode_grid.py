@@ -7,7 +7,7 @@ Every contender's output is held against attention in fp32 on the GPU (first and
 heads) and is not timed where it is wrong. Times are medians of single calls with the L2 cache
 flushed before each, contenders taking turns: each runs behind another's code. `decode` is ours
 without the merge. `--sweep` times ours for other split lengths as well: what the costs in
-`mlagen/problem/mla_decode_even.py` come from. One JSON object a line, then geometric means.
+`mlagen/families/mla_decode/even_splits.py` come from. One JSON object a line, then geometric means.
 """
 
 from __future__ import annotations

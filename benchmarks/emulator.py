@@ -128,10 +128,10 @@ def prefill_by_others(folder: Path) -> Case:
 def prefill_of_ours() -> Case:
     """The generated bf16 kernel on the same shape."""
     from mlagen.codegen import build
+    from mlagen.families.mha_prefill.kernel import MhaKernel
+    from mlagen.families.mha_prefill.made_up import mha_inputs
+    from mlagen.families.mha_prefill.problem import MhaConfig
     from mlagen.launch import EmulatedLauncher
-    from mlagen.ops.mha import MhaKernel
-    from mlagen.problem import MhaConfig
-    from mlagen.testdata import mha_inputs
 
     config = MhaConfig(num_heads=1, num_kv_heads=1, mask="null")
     artifact = build("mha_prefill_v2", config)

@@ -77,8 +77,8 @@ def main() -> None:
     parser.add_argument("--kv-block", type=int, choices=[64, 128], default=128)
     options = parser.parse_args()
 
-    from mlagen.problem import MhaConfig
-    from mlagen.testdata import mha_inputs
+    from mlagen.families.mha_prefill.made_up import mha_inputs
+    from mlagen.families.mha_prefill.problem import MhaConfig
 
     config = MhaConfig(
         1, 1, mask=options.mask, dtype="fp8_e4m3", kv_block=options.kv_block, ragged=True

@@ -26,12 +26,12 @@ OBJECT = "mla/mla_pfl_qh192_vh128_m32x8_n128x1_causal{}.co"
 
 def of_aiter(folder: Path, causal: bool) -> Contestant:
     """AITER's object: one final work item a query tile and head, one workgroup each."""
+    from mlagen.attention.prefill.gfx950.streamed_signature import aiter_signature
+    from mlagen.attention.prefill.host import host_call
     from mlagen.emulator import Argument, Buffer, emulate
-    from mlagen.kernels.mla_prefill_signature import aiter_signature
-    from mlagen.ops.mla_prefill_aiter import aiter_arguments
-    from mlagen.ops.mla_prefill_work import work_call
-    from mlagen.ops.prefill_host import host_call
-    from mlagen.problem.mla_prefill_call import whole_tiles
+    from mlagen.families.mla_prefill.aiter import aiter_arguments
+    from mlagen.families.mla_prefill.call import whole_tiles
+    from mlagen.families.mla_prefill.workspace import work_call
 
     path = folder / OBJECT.format(int(causal))
     code = path.read_bytes()
@@ -70,8 +70,8 @@ def main() -> None:
     if not options.aiter and not options.kernel:
         raise SystemExit("name --aiter FOLDER, --kernel NAME or both")
 
-    from mlagen.problem import MlaConfig
-    from mlagen.testdata import mla_prefill_inputs
+    from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
+    from mlagen.families.mla_prefill.problem import MlaConfig
 
     config = MlaConfig(
         options.heads,

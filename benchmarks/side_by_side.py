@@ -74,7 +74,9 @@ def tiles_of(inputs: Any) -> int:
 def errors(contestant: Contestant, inputs: Any, run: Run) -> list[dict[str, Any]]:
     """The output against both oracles. `ratio` is in units of the bound; `dB`: signal over noise in
     the mean square."""
-    from mlagen.problem import compare, exact, rounded
+    from mlagen.attention.prefill.exact import exact
+    from mlagen.attention.prefill.rounded import rounded
+    from mlagen.problem import compare
 
     of = contestant.problem(inputs)
     made = of.output_view(run.output)

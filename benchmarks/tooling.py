@@ -37,10 +37,10 @@ def build_seconds() -> tuple[float, float]:
 def emulation(repeat: int) -> dict[str, float]:
     """Seconds and wave instructions a second of the demo shape, after one run to warm up."""
     from mlagen.codegen import build
+    from mlagen.families.mha_prefill.kernel import MhaKernel
+    from mlagen.families.mha_prefill.made_up import mha_inputs
+    from mlagen.families.mha_prefill.problem import MhaConfig
     from mlagen.launch import EmulatedLauncher
-    from mlagen.ops.mha import MhaKernel
-    from mlagen.problem import MhaConfig
-    from mlagen.testdata import mha_inputs
 
     config = MhaConfig(num_heads=8, num_kv_heads=2)
     artifact = build("mha_prefill_v2", config)

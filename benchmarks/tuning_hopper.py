@@ -50,7 +50,7 @@ AGAIN = "default again"
 
 def liked(paths: list[Path], fields: dict[str, str], shape: dict[str, int]) -> list[Any]:
     """The best knobs of a call in some stores, whatever code they were judged with."""
-    from mlagen.problem import MlaDecodeConfig
+    from mlagen.families.mla_decode.problem import MlaDecodeConfig
     from mlagen.tune.space import knobs_key
     from mlagen.tune.store import Store
 
@@ -101,7 +101,7 @@ def remembered(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The default and the best others that stores know, without a search."""
     from mlagen.codegen.schedules import load
-    from mlagen.problem import MlaDecodeConfig
+    from mlagen.families.mla_decode.problem import MlaDecodeConfig
     from mlagen.tune.space import knobs_key
 
     problem = MlaDecodeConfig.from_fields(fields)
@@ -180,7 +180,7 @@ def beside(
     from mlagen.bench.cuda_lab import CudaLab
     from mlagen.bench.timing import interleaved
     from mlagen.bench.workload import Workload
-    from mlagen.problem import MlaDecodeConfig
+    from mlagen.families.mla_decode.problem import MlaDecodeConfig
     from mlagen.request import callable_of
 
     work = Workload(MlaDecodeConfig.from_fields(found["fields"]), **found["shape"])

@@ -24,8 +24,8 @@ a cluster ahead of the copy that they are for.
 """
 
 from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
-from mlagen.kernels.mha_prefill import Attention, key_ring, value_ring
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.gfx950.operations import Attention, key_ring, value_ring
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.schedules.mla_prefill_v2 import mla_prefill_v2
 
 

@@ -7,8 +7,8 @@ It may be launched before the decode kernel has ended, which it waits for.
 """
 
 from mlagen.dsl import epilogue, prologue, schedule, tiles
-from mlagen.kernels.mla_decode_merge import MlaDecodeMerge
-from mlagen.problem import MlaDecodeMergeConfig
+from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
+from mlagen.families.split_merge.sm_90a.operations import MlaDecodeMerge
 
 
 @schedule(problem=MlaDecodeMergeConfig, target="sm_90a")

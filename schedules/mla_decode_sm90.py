@@ -29,8 +29,8 @@ and that no tile is overwritten too early is proved.
 """
 
 from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
-from mlagen.kernels.mla_decode import MlaDecode
-from mlagen.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.sm_90a.operations import MlaDecode
 
 
 @schedule(problem=MlaDecodeConfig, target="sm_90a")

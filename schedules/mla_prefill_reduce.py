@@ -19,8 +19,8 @@ The number of partials is that of the group, at run time. A group without partia
 """
 
 from mlagen.dsl import cluster, epilogue, prologue, roles, schedule, tiles
-from mlagen.kernels.mla_prefill_reduce import Merge
-from mlagen.problem import MlaReduceConfig
+from mlagen.families.split_merge.gfx950.operations import Merge
+from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 
 
 @schedule(problem=MlaReduceConfig, target="gfx950")

@@ -17,6 +17,14 @@ two slots V's DMA follows the last read of V(i-1), A, in B; with more it is a ti
 waits before the barriers and inside the products, the prologue and the drain are derived.
 """
 
+from mlagen.attention.prefill.gfx950.streamed import (
+    StreamedAttention,
+    key_ring,
+    key_slots,
+    value_layouts,
+    value_ring,
+    value_slots,
+)
 from mlagen.dsl import (
     Wait,
     cluster,
@@ -31,15 +39,7 @@ from mlagen.dsl import (
     tiles,
     weave,
 )
-from mlagen.kernels.mla_prefill import (
-    StreamedAttention,
-    key_ring,
-    key_slots,
-    value_layouts,
-    value_ring,
-    value_slots,
-)
-from mlagen.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfig
 
 
 @schedule(problem=MlaConfig, target="gfx950")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.problem import MlaReduceConfig, MlaReduceInputs
-from mlagen.problem.mla_prefill_plan import WorkPlan
-from mlagen.problem.mla_prefill_work import WorkShape
-from mlagen.testdata import planned_inputs
+from mlagen.attention.prefill.plan import WorkPlan
+from mlagen.attention.prefill.work import WorkShape
+from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
+from mlagen.families.split_merge.prefill_made_up import planned_inputs
+from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 
 F32 = np.float32
 

@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.bench.case import Case, Lab
-from mlagen.problem import MlaDecodeInputs, compare, compare_lse
-from mlagen.problem.mla_decode_exact import exact
-from mlagen.problem.mla_decode_rounded import rounded
+from mlagen.families.mla_decode.exact import exact
+from mlagen.families.mla_decode.expected import compare_lse
+from mlagen.families.mla_decode.inputs import MlaDecodeInputs
+from mlagen.families.mla_decode.rounded import rounded
+from mlagen.problem import compare
 
 # Relative errors that peers may have, as a norm: their arithmetic is not ours, so no bound of the
 # oracles is theirs. P in bf16 gives some 2^-9, P in e4m3 some 2^-5.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from mlagen.bench.timing import Clock
 from mlagen.bench.workload import Workload
-from mlagen.problem import MODEL_SCALE
+from mlagen.families.mla_decode.inputs import MODEL_SCALE
 
 Call = Callable[[], Any]
 

@@ -14,7 +14,7 @@ from mlagen.bench.torch_arrays import to_host
 from mlagen.bench.torch_clock import TorchClock
 from mlagen.bench.workload import Workload
 from mlagen.errors import ConfigError, MissingError
-from mlagen.ops import MlaDecodeKernel
+from mlagen.families.mla_decode.kernel import MlaDecodeKernel
 
 MATMUL = 8192
 COPIED = 4 << 30  # bytes

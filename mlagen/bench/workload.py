@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from mlagen.errors import ConfigError
-from mlagen.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 SIZES = ("batch", "keys", "least")
 ELEMENT_BYTES = {"bf16": 2, "fp8_e4m3": 1}

@@ -11,7 +11,8 @@ from mlagen.cli.report import print_facts, print_json, print_table, progress_bar
 from mlagen.errors import ConfigError, WrongResultError
 
 if TYPE_CHECKING:
-    from mlagen.ops import Kernel, MlaDecodeKernel
+    from mlagen.families.mla_decode.kernel import MlaDecodeKernel
+    from mlagen.ops import Kernel
 
 
 @click.command("bench")
@@ -96,7 +97,7 @@ def _sizes(shapes: tuple[str, ...]) -> dict[str, list[int]]:
 
 def _benched(kernel: Kernel) -> MlaDecodeKernel:
     """The kernel. ConfigError for one of a kind that is not timed."""
-    from mlagen.ops import MlaDecodeKernel
+    from mlagen.families.mla_decode.kernel import MlaDecodeKernel
 
     if not isinstance(kernel, MlaDecodeKernel):
         manifest = kernel.artifact.manifest

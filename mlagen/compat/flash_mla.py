@@ -19,8 +19,8 @@ from typing import Any
 import torch  # type: ignore[import-not-found,unused-ignore]
 
 from mlagen.errors import ConfigError, UnsupportedError
-from mlagen.ops.mla_decode_plan import MlaDecodePlan
-from mlagen.ops.mla_decode_torch import decode_kernel
+from mlagen.families.mla_decode.device_plan import MlaDecodePlan
+from mlagen.families.mla_decode.torch_operators import decode_kernel
 
 NAME = "flash_mla"
 

@@ -17,10 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.prefill.scales import default_scale
 from mlagen.errors import UnsupportedError
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
+from mlagen.families.mla_prefill.problem import MlaConfig
 from mlagen.mutation.listing import Listing
-from mlagen.problem import MhaConfig, MhaInputs, MlaConfig, MlaPrefillInputs, default_scale
-from mlagen.problem.prefill_inputs import ELEMENT_TYPES
+from mlagen.problem.formats import ELEMENT_TYPES
 
 _STEP = 12.0  # log2 units that the maxima of climbing rows grow by from tile to tile
 _ALONG = 4.0  # a climbing query's part along the direction of the climb

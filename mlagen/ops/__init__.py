@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import Any
 
 from mlagen.artifact import Artifact
+from mlagen.attention.prefill.kernel import PrefillKernel, PrefillRun
 from mlagen.errors import ConfigError, MissingError
+from mlagen.families.mha_prefill.kernel import MhaKernel
+from mlagen.families.mla_decode.device_plan import MlaDecodePlan
+from mlagen.families.mla_decode.kernel import MlaDecodeKernel, MlaDecodeRun, PreparedMlaDecode
+from mlagen.families.mla_prefill.kernel import MlaPrefillKernel
+from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel, MlaReduceRun
 from mlagen.launch import Launcher
-from mlagen.ops.mha import MhaKernel
-from mlagen.ops.mla_decode_kernel import MlaDecodeKernel, MlaDecodeRun, PreparedMlaDecode
-from mlagen.ops.mla_decode_plan import MlaDecodePlan
-from mlagen.ops.mla_prefill import MlaPrefillKernel
-from mlagen.ops.mla_reduce import MlaReduceKernel, MlaReduceRun
-from mlagen.ops.prefill import PrefillKernel, PrefillRun
 
 MERGE_KERNEL = "mla_decode_merge_sm90"
 Kernel = MhaKernel | MlaPrefillKernel | MlaDecodeKernel | MlaReduceKernel
@@ -56,7 +56,7 @@ def __getattr__(name: str) -> Any:
     if name not in TORCH_OPERATORS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        operators = import_module("mlagen.ops.mla_decode_torch")
+        operators = import_module("mlagen.families.mla_decode.torch_operators")
     except ModuleNotFoundError as error:
         raise MissingError(
             f"mlagen.ops.{name} is an operator of torch, which is not installed",

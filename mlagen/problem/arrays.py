@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
+from mlagen.problem.formats import ELEMENT_TYPES
 
 INT32 = np.dtype(np.int32)
 
@@ -81,3 +82,52 @@ def check_shape(
             f"{name} has shape {given}, the kernel wants ({wanted})",
             hint=f"*: any extent of at least {least}" if least and None in shape else None,
         )
+
+
+def check_offsets(name: str, offsets: npt.NDArray[Any], rows: int, of: str) -> None:
+    """Raises ConfigError unless `offsets` lead from 0 to `rows`, the rows of `of`, without falling.
+
+    One entry more than there are sequences, and at least one sequence.
+    """
+    if len(offsets) < 2:
+        raise ConfigError(
+            f"{name} has {len(offsets)} entries: one a sequence and one more are needed",
+            hint="at least one sequence, which may be empty",
+        )
+    if offsets[0] != 0:
+        raise ConfigError(f"{name}[0]={offsets[0]}: offsets start at 0")
+    falls = np.flatnonzero(np.diff(offsets.astype(np.int64)) < 0)
+    if falls.size:
+        at = int(falls[0])
+        raise ConfigError(
+            f"{name}[{at + 1}]={offsets[at + 1]} is below {name}[{at}]={offsets[at]}: offsets must "
+            f"not fall",
+            hint="an empty sequence has equal offsets",
+        )
+    if offsets[-1] != rows:
+        raise ConfigError(
+            f"{name}[{len(offsets) - 1}]={offsets[-1]}: the last offset is the number of rows of "
+            f"{of}, {rows}"
+        )
+
+
+def check_tensor(
+    name: str, array: Any, shape: tuple[int | None, ...], dtype: str, *, rows: int | None = None
+) -> None:
+    """Raises ConfigError unless `array` is an ndarray of this shape (None: any, at least 1).
+
+    `rows`: the axis that may be 0 too.
+    """
+    check_type(name, array, ELEMENT_TYPES[dtype], dtype, _spelling(dtype))
+    check_shape(name, array.shape, shape, least=0)
+    wanted = ", ".join("*" if extent is None else str(extent) for extent in shape)
+    if any(extent == 0 and axis != rows for axis, extent in enumerate(array.shape)):
+        raise ConfigError(
+            f"{name} has shape {array.shape}: every extent must be at least 1",
+            hint=f"the kernel wants ({wanted})",
+        )
+
+
+def _spelling(dtype: str) -> str:
+    name = ELEMENT_TYPES[dtype].name
+    return f"np.{name}" if dtype == "fp32" else f"ml_dtypes.{name}"

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
-from mlagen.problem.formats import BF16_BITS, Floats, rounds_from
-from mlagen.problem.prefill_inputs import ELEMENT_TYPES
+from mlagen.problem.formats import BF16_BITS, ELEMENT_TYPES, Floats, rounds_from
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,7 @@ Floats = npt.NDArray[np.float64]
 BF16 = np.dtype(ml_dtypes.bfloat16)
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 FP32 = np.dtype(np.float32)
+ELEMENT_TYPES = {"bf16": BF16, "fp8_e4m3": E4M3, "fp32": FP32}  # as problems call them
 
 E4M3_BITS, BF16_BITS, FP32_BITS = 4, 8, 24  # of the significand, the implicit one included
 # Half of the spacing at 1: the largest relative error of one rounding.

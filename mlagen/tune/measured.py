@@ -52,7 +52,7 @@ def _workload(problem_type: str) -> Any:
     """What makes workloads of a kind of problem: MLA decode's own, or that of any kind which
     `mlagen verify` knows."""
     if problem_type == "MlaDecodeConfig":
-        from mlagen.tune.decode_workload import DecodeWorkload
+        from mlagen.families.mla_decode.workload import DecodeWorkload
 
         return DecodeWorkload
     from mlagen.tune.verified_workload import VerifiedKind
@@ -148,7 +148,7 @@ def warm_up() -> None:
     for name in (
         "mlagen.launch",
         "mlagen.codegen",
-        "mlagen.tune.decode_workload",
+        "mlagen.families.mla_decode.workload",
         "mlagen.tune.verified_workload",
     ):
         importlib.import_module(name)

@@ -12,8 +12,8 @@ the data that reach all of them, as the kind of problem knows them.
     report = verify(artifact, seq_len=512, data="realistic")
 """
 
-from mlagen.verify import mla_reduce as mla_reduce  # registers MlaReduceConfig
-from mlagen.verify import prefill as prefill  # registers MhaConfig and MlaConfig
+from mlagen.attention.prefill import verification as verification  # registers MHA and MLA prefill
+from mlagen.families.split_merge import prefill_verification as prefill_verification
 from mlagen.verify.coverage import Coverage, Gap
 from mlagen.verify.covering import Call, Covering, covering, tile_counts
 from mlagen.verify.kinds import Kind, Trial, kind_of, register

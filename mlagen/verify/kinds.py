@@ -1,6 +1,6 @@
 """Kinds of problems that can be verified, by the name of their problem class.
 
-A kind is what a problem brings to be judged by. The shipped ones are in `mlagen.verify.prefill`; a
+A kind is what a problem brings to be judged by. Families bring those of the shipped ones; a
 schedule's own file registers its own with `register(MyProblem, MyKind())`.
 """
 

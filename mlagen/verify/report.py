@@ -13,8 +13,8 @@ import msgspec
 
 from mlagen.artifact import Artifact
 from mlagen.errors import FindingsError, MlagenError, WrongResultError
+from mlagen.launch_findings import findings_error
 from mlagen.locate import LocatedFinding
-from mlagen.ops.findings import findings_error
 from mlagen.problem import Comparison, Worst
 from mlagen.verify.coverage import Coverage, coverage_of
 from mlagen.verify.kinds import Sample, Size

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.launch import EmulatedLauncher, Launcher
-from mlagen.ops.findings import findings_of
+from mlagen.launch_findings import findings_of
 from mlagen.problem import Comparison, Expected, compare
 from mlagen.verify.kinds import Trial, kind_of
 from mlagen.verify.report import ModeReport, VerifyReport

@@ -13,11 +13,12 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from mlagen.attention.prefill.verification import PrefillTrial
 from mlagen.codegen import build
+from mlagen.families.mha_prefill.made_up import mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.launch import EmulatedLauncher
-from mlagen.problem import MhaConfig, compare
-from mlagen.testdata import mha_inputs
-from mlagen.verify.prefill import PrefillTrial
+from mlagen.problem import compare
 
 FULL = "MLAGEN_ACCEPTANCE" in os.environ
 HEADS = (32, 8) if FULL else (8, 2)

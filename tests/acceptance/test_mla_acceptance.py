@@ -13,13 +13,16 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.rounded import rounded
+from mlagen.attention.prefill.verification import PrefillTrial
 from mlagen.codegen import build
+from mlagen.families.mla_prefill.call import plan_inputs
+from mlagen.families.mla_prefill.kernel import MlaPrefillKernel
+from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
+from mlagen.families.mla_prefill.problem import MlaConfig
 from mlagen.launch import EmulatedLauncher
-from mlagen.ops.mla_prefill import MlaPrefillKernel
-from mlagen.problem import MlaConfig, compare, exact, rounded
-from mlagen.problem.mla_prefill_call import plan_inputs
-from mlagen.testdata import mla_prefill_inputs
-from mlagen.verify.prefill import PrefillTrial
+from mlagen.problem import compare
 
 FULL = "MLAGEN_ACCEPTANCE" in os.environ
 WORKGROUPS = 16 if FULL else 2

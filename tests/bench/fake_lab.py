@@ -11,9 +11,10 @@ import numpy as np
 from mlagen.bench.case import Case, Ours
 from mlagen.bench.peers import PeerAbsent, PeerUnfit
 from mlagen.bench.workload import Workload
-from mlagen.problem import MODEL_SCALE, MlaDecodeInputs, plan_work
-from mlagen.problem.mla_decode_rounded import rounded
-from mlagen.testdata import mla_decode_inputs
+from mlagen.families.mla_decode.inputs import MODEL_SCALE, MlaDecodeInputs
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
+from mlagen.families.mla_decode.plan import plan_work
+from mlagen.families.mla_decode.rounded import rounded
 
 
 class FakeClock:

@@ -15,7 +15,7 @@ from mlagen.bench.peers import PEERS, PeerAbsent, PeerUnfit, chosen, peer
 from mlagen.bench.plot import check_path, plot
 from mlagen.bench.timing import WARM_UP, interleaved
 from mlagen.errors import ConfigError
-from mlagen.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 CONFIG = MlaDecodeConfig(4, q_len=2)
 WORK = Workload(CONFIG, batch=3, keys=200, least=60)

@@ -27,7 +27,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> FakeLab:
     monkeypatch.setattr(
         "mlagen.request.artifact_of", lambda *_, **__: SimpleNamespace(manifest=manifest)
     )
-    from mlagen.problem import MlaDecodeConfig
+    from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
     kernel = SimpleNamespace(config=MlaDecodeConfig(4))
     monkeypatch.setattr("mlagen.request.callable_of", lambda artifact: kernel)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from mlagen.codegen import build
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 CONFIG = MhaConfig(num_heads=8, num_kv_heads=2)
 

@@ -4,7 +4,7 @@ import pytest
 
 from mlagen.codegen.expand import bounds, expand
 from mlagen.codegen.schedules import load
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 SCHEDULE = load("mha_prefill_v2").build(MhaConfig(num_heads=8, num_kv_heads=2), {})
 

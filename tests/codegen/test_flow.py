@@ -14,7 +14,8 @@ from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
 from mlagen.dsl import Schedule
 from mlagen.errors import ProofError, ScheduleError
-from mlagen.problem import MhaConfig, MlaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mla_prefill.problem import MlaConfig
 
 MHA = MhaConfig(num_heads=1, num_kv_heads=1, depth=64)
 MLA = MlaConfig(num_heads=1, num_kv_heads=1, dtype="fp8_e4m3")

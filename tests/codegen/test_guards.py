@@ -10,7 +10,7 @@ from mlagen.codegen.program import Origin
 from mlagen.codegen.render import check_guard
 from mlagen.dsl import Operation
 from mlagen.errors import ScheduleError, TemplateError
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 PARSER = Parser({})
 ORIGIN = Origin("test", "test.s.j2", 1, 1)

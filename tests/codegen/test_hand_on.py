@@ -5,7 +5,7 @@ import pytest
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, ScheduleError
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 BF16 = MhaConfig(num_heads=2, num_kv_heads=1)
 FP8 = MhaConfig(num_heads=2, num_kv_heads=1, dtype="fp8_e4m3")

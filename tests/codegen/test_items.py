@@ -17,7 +17,7 @@ from mlagen.codegen.sm_90a.thin import plan
 from mlagen.dsl import Tile, Value
 from mlagen.dsl.smem import Scratch
 from mlagen.errors import ConfigError, ScheduleError
-from mlagen.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 PROBLEM = MlaDecodeConfig(num_heads=64)
 

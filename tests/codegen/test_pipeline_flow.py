@@ -33,9 +33,10 @@ from mlagen.dsl import (
     tiles,
 )
 from mlagen.errors import CapacityError, MlagenError, ScheduleError
-from mlagen.kernels.mla_decode import MlaDecode
-from mlagen.kernels.mla_decode_merge import MlaDecodeMerge
-from mlagen.problem import MlaDecodeConfig, MlaDecodeMergeConfig
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.sm_90a.operations import MlaDecode
+from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
+from mlagen.families.split_merge.sm_90a.operations import MlaDecodeMerge
 
 ROOT = Path(__file__).resolve().parents[2]
 DECODE, MERGE = ROOT / "schedules/mla_decode_sm90.py", ROOT / "schedules/mla_decode_merge_sm90.py"

@@ -10,7 +10,7 @@ from mlagen.codegen.proof import prove
 from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
 from mlagen.errors import ProofError
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 CONFIG = MhaConfig(num_heads=8, num_kv_heads=2)
 REFERENCE = {"k_slots": 2, "v_slots": 2, "spare_slots": 0}  # few waits: each proof takes a second

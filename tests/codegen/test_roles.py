@@ -15,10 +15,10 @@ from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
 from mlagen.dsl import cluster, epilogue, only, prologue, record, roles, schedule
 from mlagen.errors import ProofError, ScheduleError
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.inspect import inspect_path
 from mlagen.launch import EmulatedLauncher
 from mlagen.mutation import make_mutants, read_listing
-from mlagen.problem import MhaConfig
 
 FILE = Path(__file__).parent / "schedules" / "two_roles.py"
 SHIPPED = Path(__file__).parents[2] / "schedules" / "mha_prefill_v2.py"

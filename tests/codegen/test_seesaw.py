@@ -14,8 +14,8 @@ from mlagen.codegen.sm_90a.runs import Loop
 from mlagen.codegen.sm_90a.thin import plan
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.errors import CapacityError, ScheduleError, TemplateError
-from mlagen.kernels.mla_decode import MlaDecode
-from mlagen.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.sm_90a.operations import MlaDecode
 
 PROBLEM = MlaDecodeConfig(num_heads=64)
 

@@ -13,7 +13,7 @@ from mlagen.codegen.weave import weave
 from mlagen.dsl import Operation, Tile, Weave
 from mlagen.dsl.operation import steps_of
 from mlagen.errors import CapacityError, ConfigError, ScheduleError, TemplateError
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 CONFIG = MhaConfig(num_heads=8, num_kv_heads=2)
 ORIGIN = Origin("test", "test.s.j2", 1, 1)

@@ -14,7 +14,7 @@ import pytest
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, MissingError, ScheduleError, TemplateError
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.request import build_artifact
 
 ROOT = Path(__file__).parents[2]

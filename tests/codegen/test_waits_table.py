@@ -10,7 +10,7 @@ from mlagen.codegen.expand import expand
 from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
 from mlagen.codegen.uses import conflicts, slot_uses
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "waits.md").read_text()
 

@@ -9,7 +9,8 @@ from mlagen.codegen.build import build, generate
 from mlagen.codegen.gfx950.isa import SCC, SGPR
 from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
-from mlagen.problem import MhaConfig, MlaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mla_prefill.problem import MlaConfig
 
 CHECKER_SCC = 128  # the checkers' number for SCC in the scalar file
 EXEC = {("s", 126), ("s", 127)}  # the lane mask, which the generator leaves implicit

@@ -43,9 +43,9 @@ buffer = np.empty_like(q)
 DECODED = """
 import ml_dtypes, numpy as np
 from mlagen.problem import MlaDecodeConfig
-from mlagen.testdata import mla_decode_inputs
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
 inputs = mla_decode_inputs(MlaDecodeConfig(num_heads=128), lengths=[70, 0])
-from mlagen.problem.mla_decode_exact import exact as _exact
+from mlagen.families.mla_decode.exact import exact as _exact
 _found = _exact(inputs)
 o = _found.output.values.astype(ml_dtypes.bfloat16)
 lse = _found.lse.values[..., 0].transpose(0, 2, 1).astype(np.float32)

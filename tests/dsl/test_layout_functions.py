@@ -2,11 +2,11 @@
 
 import pytest
 
+from mlagen.attention.prefill.gfx950.fragments import FORMATS, key_fragments, transposed_fragments
 from mlagen.dsl.layout import BitMap, Subtiled, Xor, bank_cycles
 from mlagen.dsl.lds import plan_dma, plan_reads
 from mlagen.errors import ScheduleError
-from mlagen.kernels.fragments import FORMATS, key_fragments, transposed_fragments
-from mlagen.kernels.mha_prefill import SWIZZLES
+from mlagen.families.mha_prefill.gfx950.operations import SWIZZLES
 
 K_LAYOUT = Subtiled(64, 256, 32, 64, Xor((8, 9), (4, 5)))
 V_LAYOUT = Subtiled(64, 256, 8, 64)

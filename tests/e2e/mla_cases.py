@@ -6,7 +6,7 @@ import draws
 from draws import verified
 
 from mlagen.codegen import build
-from mlagen.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfig
 
 KERNEL = "mla_prefill_v2"
 TILE = 128

@@ -11,10 +11,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.rounded import rounded
 from mlagen.codegen import build
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.made_up import mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.ops import MhaKernel
-from mlagen.problem import MhaConfig, MhaInputs, compare, exact, rounded
-from mlagen.testdata import mha_inputs
+from mlagen.problem import compare
 from mlagen.verify import verify, verify_inputs
 
 BF16 = ml_dtypes.bfloat16

@@ -16,11 +16,15 @@ from draws import MODES, drawing, keys_of, shape_of, verified
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.rounded import rounded
 from mlagen.codegen import build
 from mlagen.errors import ConfigError
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.made_up import mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.ops import MhaKernel
-from mlagen.problem import MhaConfig, MhaInputs, compare, exact, rounded
-from mlagen.testdata import mha_inputs
+from mlagen.problem import compare
 
 TILES = [(128, 64), (128, 128), (64, 64), (64, 128)]  # depth, keys
 TAILS = (0, 1, 47)  # keys in the last tile; 0: it is full

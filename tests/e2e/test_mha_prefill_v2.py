@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlagen.codegen import build
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.verify import verify
 
 HEADS = [(1, 1), (4, 1), (8, 2), (6, 3)]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mla_cases import built, check, keys_of
 
-from mlagen.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfig
 
 MASKS = (
     "null", "causal", "sliding_window_causal[1]", "sliding_window_causal[128]",

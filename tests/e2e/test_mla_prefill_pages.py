@@ -14,10 +14,10 @@ from mla_cases import KERNEL, built, check
 from mlagen.binary import load_code_object
 from mlagen.emulator import Argument, Buffer, emulate
 from mlagen.errors import ConfigError
+from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
+from mlagen.families.mla_prefill.problem import MlaConfig
 from mlagen.ops import MlaPrefillKernel
-from mlagen.problem import MlaConfig
 from mlagen.problem.formats import scale_log2e
-from mlagen.testdata import mla_prefill_inputs
 from mlagen.verify import verify_inputs
 
 PAGES = [1, 16, 32, 64, 128, 192, 256]

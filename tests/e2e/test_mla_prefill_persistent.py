@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from mla_cases import KERNEL, check
 
+from mlagen.attention.prefill.exact import exact
 from mlagen.codegen import build
 from mlagen.errors import ConfigError
+from mlagen.families.mla_prefill.call import plan_inputs
+from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
+from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.ops import MlaPrefillKernel, MlaReduceKernel
-from mlagen.problem import MlaConfig, MlaReduceConfig, compare, exact
-from mlagen.problem.mla_prefill_call import plan_inputs
-from mlagen.testdata import mla_prefill_inputs
+from mlagen.problem import compare
 
 SHAPE = {
     "lengths": [600, 0, 33, 1], "num_keys": [600, 70, 290, 0], "start_pos": [0, 0, 257, 2]

@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 from mla_cases import KERNEL, TILE, artifact, built, check, keys_of
 
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.rounded import rounded
 from mlagen.codegen.schedules import describe, load
 from mlagen.errors import CapacityError, ProofError
+from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
+from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
+from mlagen.families.mla_prefill.problem import MlaConfig
 from mlagen.ops import MlaPrefillKernel
-from mlagen.problem import MlaConfig, MlaPrefillInputs, compare, exact, rounded
-from mlagen.testdata import mla_prefill_inputs
+from mlagen.problem import compare
 from mlagen.verify import verify_inputs
 
 TAILS = [0, 1, 47, 65]  # keys in the last tile; 0: it is full

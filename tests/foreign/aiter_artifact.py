@@ -5,9 +5,9 @@ from __future__ import annotations
 from aiter import object_file
 
 from mlagen.artifact import Arg, Artifact, GridDim, Manifest, Proof, Resources, sha256
+from mlagen.attention.prefill.gfx950.streamed_signature import aiter_signature
 from mlagen.binary import load_code_object
-from mlagen.kernels.mla_prefill_signature import aiter_signature
-from mlagen.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfig
 
 
 def aiter_config(heads: int, mask: str) -> MlaConfig:

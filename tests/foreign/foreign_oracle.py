@@ -1,6 +1,6 @@
 """Exact attention with bounds for kernels whose number formats are not those of our own.
 
-As `mlagen.problem.mha_exact`, from the same building blocks, with what differs a parameter: Q and K
+As `attention.prefill.exact`, from the same building blocks, with what differs a parameter: Q and K
 are multiplied as they are stored and the scale is applied to the scores in fp32; P is rounded to
 bf16 or, unscaled, to e4m3, whose numbers below 2^-6 are multiples of 2^-9; descales multiply the
 scores and the output. Row sums are those of P before its rounding.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlagen.problem.attention_math import LN2, lse_error, relative, score_error
+from mlagen.attention.prefill.scores import LN2, lse_error, relative, score_error
 from mlagen.problem.expected import Expected
 from mlagen.problem.formats import (
     SMALLEST_NORMAL,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlagen.problem.attention_math import LN2, relative, score_error
+from mlagen.attention.prefill.scores import LN2, relative, score_error
 from mlagen.problem.formats import TRANSCENDENTAL, U_FP32, Floats, accumulated, confidence
 
 

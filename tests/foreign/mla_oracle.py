@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.problem.attention_math import LN2
+from mlagen.attention.prefill.scores import LN2
 from mlagen.problem.formats import (
     SMALLEST_NORMAL,
     TRANSCENDENTAL,

@@ -37,9 +37,9 @@ from mlagen.binary import KernelCode, load_code_object
 from mlagen.emulator import Finding
 from mlagen.emulator.api import Mode
 from mlagen.errors import MlagenError
+from mlagen.families.mha_prefill.kernel import MhaKernel
+from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.launch.emulated import EmulatedLauncher
-from mlagen.ops.mha import MhaKernel
-from mlagen.testdata import mha_inputs
 
 PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
 FMHA = "fmha_v3_fwd/fwd_hd128_bf16.co"

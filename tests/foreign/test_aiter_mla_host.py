@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 from aiter_artifact import aiter_artifact, aiter_config
 
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.rounded import rounded
 from mlagen.binary import load_code_object
 from mlagen.errors import ConfigError, FindingsError
+from mlagen.families.mla_prefill.call import plan_inputs
+from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
 from mlagen.inspect.executed import executed_per_unit
 from mlagen.launch import EmulatedLauncher
 from mlagen.ops import MlaPrefillKernel
-from mlagen.problem import compare, exact, rounded
-from mlagen.problem.mla_prefill_call import plan_inputs
-from mlagen.testdata import mla_prefill_inputs
+from mlagen.problem import compare
 
 EARLIEST = EmulatedLauncher(mode="earliest")  # the one in which these objects are right
 # The kernels read page 0 behind the page list's end, with a P of 0, and NaN times 0 is NaN.

@@ -188,7 +188,7 @@ def build(kernel: str) -> Any:
 
     from mlagen.codegen import build as make
     from mlagen.codegen.schedules import load
-    from mlagen.problem import MlaDecodeConfig
+    from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
     if kernel.startswith("mla_decode_sm90"):
         name, *fields = kernel.split(" ")
@@ -209,12 +209,12 @@ def launch(kernel: str, folder: Path, split_keys: int) -> None:
 
     from mlagen.artifact import read_artifact
     from mlagen.bench.torch_arrays import to_gpu, to_host
+    from mlagen.families.mla_decode.made_up import mla_decode_inputs
+    from mlagen.families.mla_decode.rounded import rounded
     from mlagen.launch import CudaLauncher
     from mlagen.ops import MlaDecodeKernel
     from mlagen.problem import compare
-    from mlagen.problem.mla_decode_rounded import rounded
     from mlagen.request import callable_of
-    from mlagen.testdata import mla_decode_inputs
 
     artifact = read_artifact(folder)
     if kernel == "exchange":

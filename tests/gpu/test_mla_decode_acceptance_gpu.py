@@ -12,8 +12,9 @@ from test_mla_decode_gpu import passes
 
 import mlagen
 from mlagen.bench.torch_arrays import to_host
+from mlagen.families.mla_decode.inputs import MODEL_SCALE, MlaDecodeInputs
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.ops import MlaDecodeKernel
-from mlagen.problem import MODEL_SCALE, MlaDecodeConfig, MlaDecodeInputs
 
 # The tolerance of those tests.
 ATOL, RTOL = 1e-1, 1e-3

@@ -13,11 +13,14 @@ import pytest
 import mlagen
 from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.exact import exact
+from mlagen.families.mla_decode.expected import compare_lse
+from mlagen.families.mla_decode.inputs import MlaDecodeInputs
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.rounded import rounded
 from mlagen.ops import MlaDecodeKernel, MlaDecodePlan
-from mlagen.problem import MlaDecodeConfig, MlaDecodeInputs, compare, compare_lse
-from mlagen.problem.mla_decode_exact import exact
-from mlagen.problem.mla_decode_rounded import rounded
-from mlagen.testdata import mla_decode_inputs
+from mlagen.problem import compare
 
 DATA = ("randn", "realistic", "late_max", "falling")
 # Every number of tiles that has code of its own, odd and even, and both ends of a page.

@@ -13,8 +13,8 @@ from test_mla_decode_gpu import CORNERS, bits_under_load, built, check, launched
 
 import mlagen
 from mlagen.bench.torch_arrays import to_gpu, to_host
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.ops import MlaDecodeKernel
-from mlagen.testdata import mla_decode_inputs
 
 FORMS: tuple[dict[str, Any], ...] = (
     {"num_heads": 128},

@@ -10,9 +10,9 @@ import pytest
 from test_mla_decode_gpu import check
 
 import mlagen
+from mlagen.families.mla_decode.made_up import MLA_DECODE_KINDS, mla_decode_inputs
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.ops import MlaDecodeKernel
-from mlagen.problem import MlaDecodeConfig
-from mlagen.testdata import MLA_DECODE_KINDS, mla_decode_inputs
 
 hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies

@@ -10,9 +10,11 @@ import pytest
 import mlagen.ops
 from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.errors import ConfigError, UnsupportedError
-from mlagen.problem import MlaDecodeConfig, compare, compare_lse
-from mlagen.problem.mla_decode_exact import exact
-from mlagen.testdata import mla_decode_inputs
+from mlagen.families.mla_decode.exact import exact
+from mlagen.families.mla_decode.expected import compare_lse
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.problem import compare
 
 LENGTHS = (0, 130, 1000, 64)
 

@@ -11,9 +11,9 @@ import pytest
 from gpu_calls import name_of_device, spin
 
 from mlagen.errors import WrongResultError
+from mlagen.families.mla_decode.workload import DecodeWorkload
 from mlagen.request import build_artifact
 from mlagen.tune import Request, tune
-from mlagen.tune.decode_workload import DecodeWorkload
 from mlagen.tune.measured import warm_up
 from mlagen.tune.sandbox import Sandbox, TimedOut
 from mlagen.tune.store import Store

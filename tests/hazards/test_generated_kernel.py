@@ -13,10 +13,11 @@ import pytest
 from hazard_llvm import available
 from hazard_text import parse
 
+from mlagen.attention.masks import Mask
 from mlagen.binary import Instruction, load_code_object
 from mlagen.codegen import build
 from mlagen.codegen.gfx950.hazards import HazardInfo, HazardTracker
-from mlagen.problem import Mask, MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 pytestmark = [
     pytest.mark.skipif(not available(), reason="no assembler: pip install 'mlagen[amd]'"),

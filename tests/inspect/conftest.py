@@ -35,7 +35,7 @@ def _built(
 @pytest.fixture(scope="session")
 def mha(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Our main kernel, as a folder."""
-    from mlagen.problem import MhaConfig
+    from mlagen.families.mha_prefill.problem import MhaConfig
 
     folder = tmp_path_factory.mktemp("mha") / "k"
     return _built(folder, "mha_prefill_v2", MhaConfig(num_heads=4, num_kv_heads=2), TWO_SLOTS)
@@ -44,7 +44,7 @@ def mha(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def mha_apart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with another knob."""
-    from mlagen.problem import MhaConfig
+    from mlagen.families.mha_prefill.problem import MhaConfig
 
     folder = tmp_path_factory.mktemp("apart") / "k"
     problem = MhaConfig(num_heads=4, num_kv_heads=2)
@@ -54,7 +54,7 @@ def mha_apart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def hand_placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A schedule with waits placed by hand."""
-    from mlagen.problem import MhaConfig
+    from mlagen.families.mha_prefill.problem import MhaConfig
 
     schedule = HERE.parent / "codegen" / "schedules" / "hand_placed.py"
     folder = tmp_path_factory.mktemp("hand") / "k"

@@ -3,7 +3,7 @@
 import pytest
 
 from mlagen.codegen import build
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 
 @pytest.fixture(scope="session")

@@ -12,11 +12,15 @@ import ml_dtypes
 import numpy as np
 
 from mlagen.artifact import Artifact
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.rounded import rounded
 from mlagen.emulator import EmulationResult
 from mlagen.emulator.api import Mode
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.kernel import MhaKernel
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.launch import EmulatedLauncher
-from mlagen.ops.mha import MhaKernel
-from mlagen.problem import MhaConfig, MhaInputs, compare, exact, rounded
+from mlagen.problem import compare
 
 BF16 = ml_dtypes.bfloat16
 GARBAGE_PAGE = 0x7FFFFFF0  # a page number that no pool has

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from mlagen.attention.prefill.gfx950.division import Divider
 from mlagen.errors import ConfigError
-from mlagen.kernels.division import Divider
 
 MOST = 2**31 - 1
 DIVISORS = [1, 2, 3, 5, 7, 64, 90, 100, 192, 641, 4096, 65537, 10**9, 2**30, 2**31 - 1, 2**31]

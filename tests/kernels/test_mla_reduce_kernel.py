@@ -9,23 +9,20 @@ import numpy as np
 import pytest
 from reduce_cases import grouped
 
+from mlagen.attention.prefill.exact import exact as attention
+from mlagen.attention.prefill.plan import plan_work
+from mlagen.attention.prefill.work import check_work
 from mlagen.audit.gfx950 import audit_code_object
 from mlagen.codegen import build
+from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
+from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.split_merge.prefill_exact import exact
+from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
+from mlagen.families.split_merge.prefill_made_up import MLA_REDUCE_KINDS
+from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.ops import MlaReduceKernel
-from mlagen.problem import (
-    MlaConfig,
-    MlaReduceConfig,
-    MlaReduceInputs,
-    compare,
-)
-from mlagen.problem import (
-    exact as attention,
-)
-from mlagen.problem.mla_prefill_plan import plan_work
-from mlagen.problem.mla_prefill_work import check_work
-from mlagen.problem.mla_reduce_exact import exact
-from mlagen.testdata import MLA_REDUCE_KINDS, mla_prefill_inputs
+from mlagen.problem import compare
 from mlagen.verify import verify, verify_inputs
 
 U32 = 2.0**-24

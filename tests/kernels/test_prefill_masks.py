@@ -3,7 +3,7 @@
 import pytest
 from prefill_cases import Case, judge, make_inputs, run
 
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 MATRIX = 32  # MFMAs a wave and tile at depth 128: 16 for S, 16 for O
 COMPARES = 32  # compares of one side of one masked tile

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from prefill_cases import Case, make_inputs, run
 
+from mlagen.attention.prefill.gfx950.page_plan import split_rows
 from mlagen.binary import load_code_object
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
@@ -11,8 +12,7 @@ from mlagen.dsl import Subtiled
 from mlagen.dsl.lds import Lds
 from mlagen.emulator import Argument, Buffer, emulate
 from mlagen.errors import ConfigError, ScheduleError
-from mlagen.kernels.prefill_page_plan import split_rows
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.problem.formats import scale_log2e
 
 POOLS = {"k": 5 << 44, "v": 6 << 44}  # addresses of the pools

@@ -8,7 +8,8 @@ import pytest
 from prefill_cases import GARBAGE_PAGE, Case, judge, make_inputs, run
 
 from mlagen.codegen import build
-from mlagen.problem import MhaConfig, MhaInputs
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 PAGES = [16, 32, 64, 128, 192, 256]
 # Rows, start position, keys: one tile, an odd number, the first row of a second query tile, no

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 import mlagen
+from mlagen.attention.prefill.exact import exact
 from mlagen.errors import MissingError
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.made_up import mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.launch import HipLauncher
 from mlagen.launch.hip import TARGETS
-from mlagen.problem import MhaConfig, MhaInputs, compare, exact
-from mlagen.testdata import mha_inputs
+from mlagen.problem import compare
 
 
 def why_not() -> str:

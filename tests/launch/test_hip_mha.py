@@ -12,11 +12,15 @@ import pytest
 from hip_standin import DLPack, Interface, StandIn, TorchTensor, call, rocm_torch
 
 import mlagen
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.rounded import rounded
 from mlagen.errors import ConfigError
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.made_up import mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.launch import HipLauncher
 from mlagen.ops import MhaKernel
-from mlagen.problem import MhaConfig, MhaInputs, compare, exact, rounded
-from mlagen.testdata import mha_inputs
+from mlagen.problem import compare
 
 BF16 = ml_dtypes.bfloat16
 CONFIG = MhaConfig(2, 1)

@@ -6,8 +6,8 @@ from functools import cache
 
 from mlagen.artifact import Artifact
 from mlagen.codegen import build
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.mutation import read_listing
-from mlagen.problem import MhaConfig
 
 SYMBOL = "mha_prefill_v2"
 # A loop of two tiles, whose waits stand before barriers: short enough to try mutants everywhere.

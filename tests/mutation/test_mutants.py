@@ -11,12 +11,12 @@ import pytest
 from mutated import LISTING, SYMBOL, prefill
 
 from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.families.mha_prefill.kernel import MhaKernel
 from mlagen.mutation import ORDER, Mutant, apply, make_mutants, read_listing, sample
 from mlagen.mutation.addresses import evaluate
 from mlagen.mutation.barriers import require_free_scc
 from mlagen.mutation.mutant import original_line
 from mlagen.mutation.shapes import make_inputs, shapes_for
-from mlagen.ops.mha import MhaKernel
 
 MUTANTS = make_mutants(LISTING, 512)
 

@@ -7,9 +7,9 @@ import pytest
 from mutated import KNOBS
 
 from mlagen.codegen import build
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.mutation import Judge, Mutant, make_mutants
 from mlagen.mutation.shapes import Shape, make_inputs
-from mlagen.problem import MhaConfig
 
 CONFIG = MhaConfig(num_heads=1, num_kv_heads=1, mask="null", ragged=True, page_size=16)
 

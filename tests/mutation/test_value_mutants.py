@@ -13,9 +13,9 @@ from sources import sources
 from mlagen.artifact import Artifact
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
+from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.mutation import Report, ValueJudge, make_mutants, mutate, value_judge
 from mlagen.mutation.values import OPERATORS, join, split
-from mlagen.problem import MlaReduceConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 MUTANTS = make_mutants(LISTING, 512, ["values"])

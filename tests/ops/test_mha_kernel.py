@@ -7,14 +7,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.host import check_extents
+from mlagen.attention.prefill.rounded import rounded
 from mlagen.codegen import build
 from mlagen.errors import ConfigError, FindingsError
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.made_up import mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.launch import EmulatedLauncher, LaunchReport
 from mlagen.launch.launcher import LaunchRefused
 from mlagen.ops import MhaKernel
-from mlagen.ops.prefill_host import check_extents
-from mlagen.problem import MhaConfig, MhaInputs, compare, exact, rounded
-from mlagen.testdata import mha_inputs
+from mlagen.problem import compare
 
 BF16 = ml_dtypes.bfloat16
 CONFIG = MhaConfig(4, 2)

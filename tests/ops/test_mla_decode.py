@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from mlagen.errors import ConfigError
+from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mla_decode.inputs import MODEL_SCALE
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.launch import CudaLauncher, LaunchReport
 from mlagen.ops import MlaDecodeKernel
-from mlagen.problem import MODEL_SCALE, MhaConfig, MlaDecodeConfig
-from mlagen.testdata import mla_decode_inputs
 
 BF16 = ml_dtypes.bfloat16
 CONFIG = MlaDecodeConfig(64, q_len=2)

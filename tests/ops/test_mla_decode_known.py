@@ -18,12 +18,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "launch"))
 from fake_cuda import FakeApi, TorchTensor
 
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode import known_calls as mla_decode_known
+from mlagen.families.mla_decode.outputs import Outputs
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.tensors import Workspace
 from mlagen.launch import CudaLauncher
 from mlagen.launch.cuda_driver import CudaDriver
-from mlagen.ops import MlaDecodeKernel, mla_decode_known
-from mlagen.ops.mla_decode_outputs import Outputs
-from mlagen.ops.mla_decode_tensors import Workspace
-from mlagen.problem import MlaDecodeConfig
+from mlagen.ops import MlaDecodeKernel
 
 CONFIG = MlaDecodeConfig(64, q_len=2)
 WORK = ("items", "partial_o", "partial_lse")
@@ -298,7 +299,7 @@ def test_checked_calls_look_every_time(
     def refuse(*_: Any) -> None:
         raise ConfigError("looked")
 
-    monkeypatch.setattr("mlagen.ops.mla_decode_kernel.on_host", refuse)
+    monkeypatch.setattr("mlagen.families.mla_decode.kernel.on_host", refuse)
     for _ in range(2):
         with pytest.raises(ConfigError, match="looked"):
             kernel(**tensors, scale=0.25, plan=plan, out=out, lse=lse, checked=True)

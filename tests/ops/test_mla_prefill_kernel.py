@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 from work_simulation import WorkSimulation, artifact_of
 
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.gfx950.streamed_signature import aiter_signature, signature
+from mlagen.attention.prefill.host import check_extents
+from mlagen.attention.prefill.plan import WorkPlan
 from mlagen.errors import ConfigError
-from mlagen.kernels.mla_prefill_signature import aiter_signature, signature
+from mlagen.families.mla_prefill.call import plan_inputs, work_shape
+from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
+from mlagen.families.mla_prefill.problem import MlaConfig
 from mlagen.launch import LaunchReport
 from mlagen.ops import MlaPrefillKernel, kernel_of
-from mlagen.ops.prefill_host import check_extents
-from mlagen.problem import MlaConfig, compare, exact
-from mlagen.problem.mla_prefill_call import plan_inputs, work_shape
-from mlagen.problem.mla_prefill_plan import WorkPlan
-from mlagen.testdata import mla_prefill_inputs
+from mlagen.problem import compare
 
 FP8, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16
 CONFIG = MlaConfig(4, 2, dtype="fp8_e4m3")

@@ -10,10 +10,12 @@ from reduce_cases import grouped
 import mlagen
 from mlagen.codegen import build
 from mlagen.errors import ConfigError
+from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.split_merge.prefill_exact import exact
+from mlagen.families.split_merge.prefill_kernel import check_extents
+from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.ops import MlaReduceKernel
-from mlagen.ops.mla_reduce import check_extents
-from mlagen.problem import MhaConfig, MlaReduceConfig, compare
-from mlagen.problem.mla_reduce_exact import exact
+from mlagen.problem import compare
 
 CONFIG = MlaReduceConfig(2)
 INPUTS = grouped(CONFIG, [2, 3], [5, 9])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from mlagen.artifact import Arg, GridDim
-from mlagen.kernels.mla_prefill_signature import aiter_signature, signature
+from mlagen.attention.prefill.gfx950.streamed_signature import aiter_signature, signature
+from mlagen.attention.prefill.work import WorkItem
 from mlagen.launch import LaunchReport
-from mlagen.problem.mla_prefill_work import WorkItem
 
 
 def artifact_of(make_artifact, config, *, persistent=True, aiter=False):

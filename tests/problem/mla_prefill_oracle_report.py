@@ -11,8 +11,13 @@ from dataclasses import replace
 import numpy as np
 from mla_prefill_simulation import FAULTS, simulate
 
-from mlagen.problem import MhaConfig, MlaConfig, compare, exact, rounded
-from mlagen.testdata import mha_inputs, mla_prefill_inputs
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.rounded import rounded
+from mlagen.families.mha_prefill.made_up import mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
+from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.problem import compare
 
 SHAPE = {"seq_len": 256, "num_keys": 1024, "start_pos": 768}
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlagen.errors import ConfigError
-from mlagen.problem import (
+from mlagen.attention.masks import (
     Causal,
     ChunkedCausal,
     Mask,
@@ -14,6 +13,7 @@ from mlagen.problem import (
     SlidingWindowCausal,
     TileStatus,
 )
+from mlagen.errors import ConfigError
 
 MASKS = st.one_of(
     st.just(Null()),

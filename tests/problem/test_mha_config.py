@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from mlagen.attention.masks import Causal, SlidingWindowCausal
 from mlagen.errors import ConfigError
-from mlagen.problem import Causal, MhaConfig, SlidingWindowCausal
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 
 def refusal(**fields):

@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 from mla_prefill_simulation import FAULTS, OUTPUT_ONLY, SINK_FAULTS, simulate
 
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.rounded import rounded
 from mlagen.errors import ConfigError
-from mlagen.problem import MhaConfig, MhaInputs, compare, exact, rounded
-from mlagen.testdata import KINDS, mha_inputs
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.problem import compare
 
 FORMS = {"dense": {}, "ragged": {"ragged": True}, "paged": {"ragged": True, "page_size": 32}}
 SHAPES = {

@@ -6,9 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from mlagen.attention.made_up import STEP
 from mlagen.errors import ConfigError
-from mlagen.problem import MhaConfig, MhaInputs
-from mlagen.testdata import KINDS, STEP, mha_inputs
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 BF16 = ml_dtypes.bfloat16
 CONFIG = MhaConfig(4, 2)

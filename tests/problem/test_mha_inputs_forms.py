@@ -4,9 +4,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from mlagen.attention.made_up import NO_PAGE
 from mlagen.errors import ConfigError
-from mlagen.problem import MhaConfig, MhaInputs
-from mlagen.testdata import KINDS, NO_PAGE, mha_inputs
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 BF16 = ml_dtypes.bfloat16
 RAGGED = MhaConfig(4, 2, ragged=True)

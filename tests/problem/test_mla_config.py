@@ -2,8 +2,9 @@
 
 import pytest
 
+from mlagen.attention.masks import Causal, SlidingWindowCausal
 from mlagen.errors import ConfigError
-from mlagen.problem import Causal, MlaConfig, SlidingWindowCausal
+from mlagen.families.mla_prefill.problem import MlaConfig
 
 
 def test_defaults():

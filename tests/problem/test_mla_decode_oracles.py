@@ -10,11 +10,14 @@ import pytest
 from mla_decode_simulation import FAULTS, LSE_FAULTS, simulate, wgmma
 
 from mlagen.errors import ConfigError
-from mlagen.problem import MODEL_SCALE, MlaDecodeConfig, compare, compare_lse
-from mlagen.problem.mla_decode_exact import exact
-from mlagen.problem.mla_decode_math import score_error
-from mlagen.problem.mla_decode_rounded import rounded
-from mlagen.testdata import MLA_DECODE_KINDS, mla_decode_inputs
+from mlagen.families.mla_decode.exact import exact
+from mlagen.families.mla_decode.expected import compare_lse
+from mlagen.families.mla_decode.inputs import MODEL_SCALE
+from mlagen.families.mla_decode.made_up import MLA_DECODE_KINDS, mla_decode_inputs
+from mlagen.families.mla_decode.math import score_error
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.rounded import rounded
+from mlagen.problem import compare
 
 BF16 = ml_dtypes.bfloat16
 ORACLES = (exact, rounded)

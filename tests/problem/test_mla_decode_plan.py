@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 
 from mlagen.errors import ConfigError
-from mlagen.problem import MlaDecodeConfig, mla_decode_plan, plan_work
-from mlagen.problem.mla_decode import TILE
-from mlagen.problem.mla_decode_even import boundaries, costs_of, longest_split
-from mlagen.problem.mla_decode_plan import (
+from mlagen.families.mla_decode import plan as mla_decode_plan
+from mlagen.families.mla_decode.even_splits import boundaries, costs_of, longest_split
+from mlagen.families.mla_decode.plan import (
     BLOCK_ROWS,
     LINES_A_ROW,
     MERGE_WARPS,
     OPEN_END,
     merge_blocks,
+    plan_work,
 )
+from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 
 CONFIGS = (
     MlaDecodeConfig(128),

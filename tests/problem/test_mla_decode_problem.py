@@ -7,9 +7,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from mlagen.attention.made_up import SINK_EVERY, STEP
 from mlagen.errors import ConfigError
-from mlagen.problem import MODEL_SCALE, MlaDecodeConfig, MlaDecodeInputs
-from mlagen.testdata import MLA_DECODE_KINDS, SINK_EVERY, STEP, mla_decode_inputs
+from mlagen.families.mla_decode.inputs import MODEL_SCALE, MlaDecodeInputs
+from mlagen.families.mla_decode.made_up import MLA_DECODE_KINDS, mla_decode_inputs
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 BF16 = ml_dtypes.bfloat16
 

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from test_mla_decode_plan import CONFIGS, owners
 
-from mlagen.problem import MlaDecodeConfig, plan_work
-from mlagen.problem.mla_decode import TILE
-from mlagen.problem.mla_decode_even import costs_of
-from mlagen.problem.mla_decode_plan import OPEN_END
-from mlagen.problem.mla_decode_shares import ITEM, LEAST
+from mlagen.families.mla_decode.even_splits import costs_of
+from mlagen.families.mla_decode.plan import OPEN_END, plan_work
+from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.shares import ITEM, LEAST
 
 EVEN = np.random.default_rng(0).integers(4096, 8192, 128).tolist()
 MIXED = [8192, 3000] * 40  # of 128 heads 1.2 row blocks a block

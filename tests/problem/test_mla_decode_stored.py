@@ -10,11 +10,13 @@ import pytest
 from mla_decode_simulation import simulate
 
 from mlagen.errors import ConfigError
-from mlagen.problem import MlaDecodeConfig, MlaDecodeInputs, compare, compare_lse
-from mlagen.problem.mla_decode_exact import exact
-from mlagen.problem.mla_decode_rounded import rounded
-from mlagen.testdata import mla_decode_inputs
-from mlagen.testdata.mla_decode import rope_aware_rows
+from mlagen.families.mla_decode.exact import exact
+from mlagen.families.mla_decode.expected import compare_lse
+from mlagen.families.mla_decode.inputs import MlaDecodeInputs
+from mlagen.families.mla_decode.made_up import mla_decode_inputs, rope_aware_rows
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.rounded import rounded
+from mlagen.problem import compare
 
 ORACLES = (exact, rounded)
 LENGTHS = (300, 64, 0, 1, 129)

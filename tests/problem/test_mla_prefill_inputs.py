@@ -6,9 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from mlagen.attention.made_up import NO_PAGE
 from mlagen.errors import ConfigError
-from mlagen.problem import MlaConfig, MlaPrefillInputs
-from mlagen.testdata import MLA_PREFILL_KINDS, NO_PAGE, mla_prefill_inputs
+from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
+from mlagen.families.mla_prefill.made_up import MLA_PREFILL_KINDS, mla_prefill_inputs
+from mlagen.families.mla_prefill.problem import MlaConfig
 
 E4M3 = ml_dtypes.float8_e4m3fn
 FORMS = ("k_and_v", "nope_rope", "latent")

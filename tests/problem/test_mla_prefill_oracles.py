@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from mla_prefill_simulation import FAULTS, OUTPUT_ONLY, simulate
 
-from mlagen.problem import MlaConfig, compare, exact, rounded
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.rounded import rounded
+from mlagen.families.mla_prefill.made_up import MLA_PREFILL_KINDS, mla_prefill_inputs
+from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.problem import compare
 from mlagen.problem.formats import U_E4M3
-from mlagen.testdata import MLA_PREFILL_KINDS, mla_prefill_inputs
 
 FORMS = {
     "k_and_v": {},

@@ -5,10 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mlagen.attention.prefill.plan import plan_work
+from mlagen.attention.prefill.work import WorkItem, check_work, work_arrays
 from mlagen.errors import ConfigError
-from mlagen.problem.mla_prefill_plan import plan_work
-from mlagen.problem.mla_prefill_reduce import check_reduction, merge_partials, reduce_work
-from mlagen.problem.mla_prefill_work import WorkItem, check_work, work_arrays
+from mlagen.families.split_merge.prefill_partials import (
+    check_reduction,
+    merge_partials,
+    reduce_work,
+)
 
 CASES = [
     # rows, keys, heads, workgroups, causal, block size

@@ -8,10 +8,12 @@ import pytest
 from reduce_cases import grouped, simulated
 
 from mlagen.errors import ConfigError
-from mlagen.problem import MlaReduceConfig, MlaReduceInputs, compare
-from mlagen.problem.mla_prefill_reduce import merge_partials
-from mlagen.problem.mla_reduce_exact import exact
-from mlagen.testdata import MLA_REDUCE_KINDS, mla_reduce_inputs
+from mlagen.families.split_merge.prefill_exact import exact
+from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
+from mlagen.families.split_merge.prefill_made_up import MLA_REDUCE_KINDS, mla_reduce_inputs
+from mlagen.families.split_merge.prefill_partials import merge_partials
+from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
+from mlagen.problem import compare
 
 CONFIG = MlaReduceConfig(num_heads=3, output_dtype="fp32", lse=True)
 COUNTS = list(range(1, 10))

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 from mha_simulation import FAULTS, simulate
 
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.rounded import rounded
 from mlagen.errors import ConfigError
-from mlagen.problem import MhaConfig, MhaInputs, compare, exact, rounded
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.problem import compare
 from mlagen.problem.formats import SMALLEST_NORMAL
-from mlagen.testdata import KINDS, mha_inputs
 
 BF16 = ml_dtypes.bfloat16
 

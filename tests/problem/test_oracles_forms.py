@@ -13,9 +13,13 @@ import numpy as np
 import pytest
 from mha_simulation import FAULTS, PAGE_FAULT, SINK_FAULTS, WINDOW_FAULTS, simulate_inputs
 
+from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.rounded import rounded
 from mlagen.errors import ConfigError
-from mlagen.problem import MhaConfig, MhaInputs, compare, exact, rounded
-from mlagen.testdata import KINDS, mha_inputs
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.problem import compare
 
 BF16 = ml_dtypes.bfloat16
 MASKS = ("null", "causal", "sliding_window_causal[70]", "chunked_causal[100]")

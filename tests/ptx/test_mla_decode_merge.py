@@ -5,9 +5,10 @@ import pytest
 from ptx_run import run
 
 from mlagen.codegen import build
-from mlagen.problem import MlaDecodeConfig, MlaDecodeMergeConfig, plan_work
+from mlagen.families.mla_decode.plan import MERGE_INTS, plan_work
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.problem.formats import BF16
-from mlagen.problem.mla_decode_plan import MERGE_INTS
 
 HEADS = 20
 

@@ -11,10 +11,13 @@ from corpus import Call, Case
 
 from mlagen.artifact import Artifact
 from mlagen.errors import MlagenError
+from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.launch import EmulatedLauncher
+from mlagen.launch_findings import findings_of
 from mlagen.mutation.shapes import Shape, make_inputs
-from mlagen.ops.findings import findings_of
-from mlagen.problem import Expected, MhaConfig, MlaConfig, MlaReduceConfig, compare
+from mlagen.problem import Expected, compare
 from mlagen.verify import kind_of
 
 EARLIEST_OF = 3  # of so many calls one runs in mode earliest too

@@ -15,18 +15,15 @@ from ptx_run import Map
 
 from mlagen.codegen import build
 from mlagen.codegen.ptxas import PtxasResult
-from mlagen.problem import (
-    MlaDecodeConfig,
-    MlaDecodeMergeConfig,
-    compare,
-    compare_lse,
-    plan_work,
-)
+from mlagen.families.mla_decode.exact import exact
+from mlagen.families.mla_decode.expected import compare_lse
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
+from mlagen.families.mla_decode.plan import MERGE_INTS, plan_work
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.rounded import rounded
+from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
+from mlagen.problem import compare
 from mlagen.problem.formats import BF16, scale_log2e
-from mlagen.problem.mla_decode_exact import exact
-from mlagen.problem.mla_decode_plan import MERGE_INTS
-from mlagen.problem.mla_decode_rounded import rounded
-from mlagen.testdata import mla_decode_inputs
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, 0, 0, ())
 

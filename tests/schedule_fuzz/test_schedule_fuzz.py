@@ -25,7 +25,14 @@ SLICE = {
     "mla_decode_sm90 rows": 3,
 }  # fmt: skip
 SEEDS = 100_000
-GENERATOR = ("mlagen/dsl", "mlagen/codegen", "mlagen/kernels", "schedules", "templates")
+GENERATOR = (
+    "mlagen/dsl",
+    "mlagen/codegen",
+    "mlagen/attention",
+    "mlagen/families",
+    "schedules",
+    "templates",
+)
 LIMIT = 120.0
 
 

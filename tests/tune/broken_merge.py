@@ -1,8 +1,8 @@
 """The reduce kernel with knobs that break it: a last step for one line of four, or endless."""
 
 from mlagen.dsl import cluster, epilogue, prologue, roles, schedule, tiles
-from mlagen.kernels.mla_prefill_reduce import Merge
-from mlagen.problem import MlaReduceConfig
+from mlagen.families.split_merge.gfx950.operations import Merge
+from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 
 
 @schedule(problem=MlaReduceConfig, target="gfx950")

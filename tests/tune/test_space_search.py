@@ -11,7 +11,8 @@ from toy_question import SPACE
 
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, MissingError
-from mlagen.problem import MlaConfig, MlaReduceConfig
+from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.tune.search import make_search
 from mlagen.tune.space import Dimension, Space, knobs_key, space_of
 

@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 
 from mlagen.artifact import Artifact, SourceLine
+from mlagen.attention.prefill.calls import Place, _candidates, _tiles
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError
+from mlagen.families.mha_prefill.made_up import mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.split_merge.prefill_made_up import mla_reduce_inputs
+from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.mutation import ValueJudge, make_mutants
-from mlagen.problem import MhaConfig, MlaReduceConfig
-from mlagen.testdata import mha_inputs, mla_reduce_inputs
 from mlagen.verify import covering, tile_counts, verify, verify_thoroughly
-from mlagen.verify.prefill_calls import Place, _candidates, _tiles
 
 GEMM = Path(__file__).resolve().parents[2] / "examples" / "gemm_bf16.py"
 # A loop of two tiles.

@@ -5,7 +5,7 @@ from functools import lru_cache
 import pytest
 
 from mlagen.codegen import build
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.verify import verify
 
 HEADS = [(1, 1), (4, 1), (8, 2), (6, 3)]

@@ -10,9 +10,9 @@ from mha_simulation import FAULTS, simulate
 from mlagen.artifact import Proof
 from mlagen.emulator import EmulationResult, Finding
 from mlagen.errors import ConfigError, FindingsError, WrongResultError
+from mlagen.families.mha_prefill.made_up import mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.launch import LaunchReport
-from mlagen.problem import MhaConfig
-from mlagen.testdata import mha_inputs
 from mlagen.verify import SCHEMA, verify, verify_inputs
 
 CONFIG = MhaConfig(4, 2)

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from mha_simulation import simulate_inputs
 
+from mlagen.attention.prefill.verification import PrefillTrial
 from mlagen.codegen import build
 from mlagen.errors import ConfigError, WrongResultError
+from mlagen.families.mha_prefill.made_up import mha_inputs
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.launch import LaunchReport
-from mlagen.problem import MhaConfig
 from mlagen.request import verify_from_text
-from mlagen.testdata import mha_inputs
 from mlagen.verify import verify, verify_inputs
-from mlagen.verify.prefill import PrefillTrial
 
 RAGGED = MhaConfig(4, 2, depth=64, ragged=True, page_size=16, sink=True, lse=True)
 LENGTHS = [300, 0, 40]

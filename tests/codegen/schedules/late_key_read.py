@@ -1,8 +1,8 @@
 """K is read one cluster before its slot is overwritten: with the stagger, too late."""
 
 from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
-from mlagen.kernels.mha_prefill import Attention, key_ring, value_ring
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.gfx950.operations import Attention, key_ring, value_ring
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 
 @schedule(problem=MhaConfig, target="gfx950")

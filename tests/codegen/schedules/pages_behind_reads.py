@@ -1,8 +1,8 @@
 """Page numbers are looked up behind LDS reads, and one hand-placed wait takes them for in order."""
 
 from mlagen.dsl import Wait, cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
-from mlagen.kernels.mha_prefill import Attention, key_ring, value_ring
-from mlagen.problem import MhaConfig
+from mlagen.families.mha_prefill.gfx950.operations import Attention, key_ring, value_ring
+from mlagen.families.mha_prefill.problem import MhaConfig
 
 
 @schedule(problem=MhaConfig, target="gfx950")

@@ -1,0 +1,1 @@
+"""What MHA and MLA prefill share: the problem's base, inputs, oracles, planned work, callables."""

@@ -1,0 +1,78 @@
+"""What an oracle of prefill says: the output and the log-sum-exp, each with its bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlagen.attention.prefill.inputs import PrefillInputs
+from mlagen.attention.prefill.scores import LN2, lse_error, sink_error
+from mlagen.attention.prefill.selection import Selection
+from mlagen.problem.expected import Alternative, Expected
+from mlagen.problem.formats import Floats, scale_log2e
+
+
+@dataclass(frozen=True, eq=False)
+class PrefillExpected:
+    """An oracle's answer. `output` is for `compare` with `inputs.output_view(o)`; `lse`, whose
+    depth is 1, for `compare` with `inputs.lse_view(lse)`: natural logarithm, the sink included,
+    -inf for a row that has neither key nor sink."""
+
+    output: Expected
+    lse: Expected
+
+
+class Answer:
+    """The arrays that an oracle fills. They start as those of rows that see no key."""
+
+    def __init__(self, inputs: PrefillInputs, selection: Selection) -> None:
+        shape = selection.shape
+        self.selection = selection
+        self.values = np.zeros((*shape, inputs.config.v_width))
+        self.bounds = np.zeros(self.values.shape)
+        self.lse = np.full((*shape, 1), -np.inf)
+        self.lse_bounds = np.zeros(self.lse.shape)
+        for part in selection.parts:
+            sink = inputs.sink_of(part.head)
+            if not np.isneginf(sink):
+                at = part.at(slice(0, len(part.rows)))
+                self.lse[at] = sink
+                maximum = np.full((), abs(scale_log2e(sink)))
+                self.lse_bounds[at] = LN2 * sink_error(sink) + lse_error(maximum, 0.0 * maximum)
+
+    def put(
+        self, at: tuple[int, slice, int], output: tuple[Floats, Floats], lse: tuple[Floats, Floats]
+    ) -> None:
+        """Values and bounds of some rows: of the output [rows, depth], of the LSE [rows, 1]."""
+        self.values[at], self.bounds[at] = output
+        self.lse[at], self.lse_bounds[at] = lse
+
+    def expected(
+        self,
+        oracle: str,
+        alternatives: tuple[Alternative, ...] = (),
+        lse_alternatives: tuple[Alternative, ...] = (),
+        undecided: int = 0,
+    ) -> PrefillExpected:
+        """The answer under the oracle's name."""
+        of = self.selection.expected()
+        return PrefillExpected(
+            Expected(
+                oracle,
+                self.values,
+                self.bounds,
+                alternatives=alternatives,
+                undecided=undecided,
+                **of,
+            ),
+            Expected(
+                f"{oracle} LSE",
+                self.lse,
+                self.lse_bounds,
+                alternatives=lse_alternatives,
+                undecided=undecided,
+                output="lse",
+                **of,
+            ),
+        )

@@ -1,0 +1,109 @@
+"""The registers of streamed prefill on gfx950: one score tile, and bands for fragments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlagen.attention.prefill.gfx950.registers import PrefillState
+from mlagen.attention.prefill.gfx950.streamed_operands import Operands
+from mlagen.dsl import Regs, Ring, Signature, Space
+from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mla_prefill.problem import MlaConfig
+
+
+class StreamedRegisters(PrefillState):
+    """Register tiles: Q (B operand, resident), S (one score tile; P is packed in place over its
+    first quarter, or half for bf16), O (accumulator). K and V pass through bands of `band`
+    fragments each: fragment f lies in part f % band until its product is done.
+
+    `sources`: what a lane fetches of each area of the ring that its role fetches.
+    """
+
+    def __init__(
+        self,
+        k: MhaConfig | MlaConfig,
+        s: Space,
+        signature: Signature,
+        held: Operands,
+        keys: Ring,
+        values: Ring,
+        *,
+        band: int,
+        persistent: bool,
+    ) -> None:
+        self.k, self.held, self.rings, self.band = k, held, (keys, values), band
+        # The resource of a page is made anew for each; pages of one key have none.
+        pages = ["PAGE"] if k.page_size > 1 else []
+        rows = pages if k.page_size else [tensor.name for tensor in held.tensors.key_rows]
+        names = ["Q", "O", *rows]
+        # K and V of one row are still fetched at times of their own.
+        walks = {tensor.name: tensor.row_bytes for tensor in held.tensors.key_rows}
+        walks["V"] = held.values.row_bytes
+        super().__init__(k, s, signature, names, walks, persistent=persistent)
+        self.scale = s.registers.scalar("C", 2, "c, twice", align=2)
+        if persistent:
+            self._work(s)
+
+    def _work(self, s: Space) -> None:
+        """What a kernel that walks work items has besides."""
+
+        def one(name: str, comment: str) -> Regs:
+            return s.registers.block(name, 1, comment, align=1).regs()
+
+        self.thread = one("TID", "thread of the workgroup")
+        self.partial_offset = one("POFF", "byte offset of the row in a partial output")
+        self.partial_lse_offset = one("PLOFF", "byte offset of the row's LSE in a partial output")
+        scalar = s.registers.scalar
+        self.own_keys = self.grown  # free while an item is set up
+        self.first_item = scalar("FIRSTITEM", 1, "number of its first work item")
+        self.place = scalar("PLACE", 2, "the work item's sequence, and partial_o_loc", align=2)
+        self.heads = scalar("HEADS", 1, "the work item's heads, as the host wrote them")
+        self.blocks = self.key_range or scalar(
+            "BLOCKS", 2, "the work item's first and last + 1 page", align=2
+        )
+
+    def _tiles(self, s: Space) -> None:
+        regs, form, k = s.registers, self.held.form, self.k
+        self.scores = regs.block(
+            "S", k.kv_block // 2, "scores S^T = K Q^T, then P at its start", align=4
+        )
+        self.output = regs.block(
+            "O", self.held.depth // 2, "output accumulator O^T, 32 depths x 32 queries a block",
+            align=4,
+        ).regs()  # fmt: skip
+        self.queries = regs.block(
+            "Q", self.held.qk_steps * form.registers, "queries", align=4
+        ).regs()
+        self.bands = {
+            ring.name: regs.block(
+                f"{ring.name}B", self.band * form.registers,
+                f"{ring.name}: {self.band} fragments on their way to their products", align=4,
+            ).regs()
+            for ring in self.rings
+        }  # fmt: skip
+
+    def _lanes(self, s: Space) -> None:
+        regs = s.registers
+        self.output_offset = regs.block("OOFF", 1, "byte offset of the output row", align=1).regs()
+        areas = max(len(ring.areas) for ring in self.rings)
+        what = "byte offsets this lane fetches of each tile that its role fetches"
+        width = 1
+        if self.k.page_size == 1:
+            what, width = "addresses that what this lane fetches of a page counts from", 2
+        block = regs.block("SRC", width * areas, what, align=width).regs()
+        self.sources = [block.part(area, width) for area in range(areas)]
+        self.addresses: dict[str, dict[tuple[int, Any], Regs]] = {}
+        for ring in self.rings:
+            bases = dict.fromkeys(
+                (window, base)
+                for window in range(len(ring.windows))
+                for area in ring.areas
+                for base in area.plan.bases
+            )
+            what = f"LDS address this lane reads of each {ring.name} tile"
+            block = regs.block(f"{ring.name}ADR", len(bases), what, align=1).regs()
+            self.addresses[ring.name] = dict(zip(bases, block, strict=True))
+
+    def part(self, ring: Ring, fragment: int) -> Regs:
+        """Where a fragment of a ring lies while it waits for its product."""
+        return self.bands[ring.name].part(fragment % self.band, self.held.form.registers)

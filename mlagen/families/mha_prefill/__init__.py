@@ -1,0 +1,1 @@
+"""MHA and GQA prefill."""

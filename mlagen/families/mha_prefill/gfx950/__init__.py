@@ -1,0 +1,1 @@
+"""MHA prefill on gfx950: operations for a schedule to arrange."""

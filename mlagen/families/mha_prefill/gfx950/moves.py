@@ -1,0 +1,78 @@
+"""How tiles of K and V move: `copy` from global memory to LDS, `read` from LDS to registers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from mlagen.attention.prefill.gfx950.fragments import BF16
+from mlagen.attention.prefill.gfx950.pages import Pages, page_value
+from mlagen.dsl import Access, Binding, Operation, Regs, Ring, Tile
+from mlagen.errors import ScheduleError
+from mlagen.families.mha_prefill.gfx950.registers import PrefillRegisters
+from mlagen.families.mha_prefill.problem import MhaConfig
+
+
+class Mover:
+    """Spells `copy(ring, tile)` and `read(ring, tile)` of one ring."""
+
+    def __init__(
+        self, k: MhaConfig, regs: PrefillRegisters, ring: Ring, target: Regs, pages: Pages | None
+    ) -> None:
+        self.k, self.regs, self.ring, self.target, self.pages = k, regs, ring, target, pages
+        self.row_bytes = k.num_kv_heads * k.depth * BF16
+
+    def __call__(self, kind: Literal["copy", "read", "release"], tile: Tile) -> Operation:
+        if kind == "release":
+            raise ScheduleError(f"release({self.ring.name}): a slot is free behind its last read")
+        access = Access(kind, self.ring.at(tile))
+        if kind == "read":
+            value = self.ring.register_value(tile)
+            return Operation(
+                "read", "mha/read.s.j2", tile, self._read, access=access, defines=(value,)
+            )
+        if self.pages is None:
+            return Operation("copy", "mha/copy.s.j2", tile, self._copy, access=access)
+        pages = self.pages
+        return Operation(
+            "copy", "mha/copy_pages.s.j2", tile, lambda at: pages.copy(self.ring, at),
+            access=access, uses=(page_value(self.ring, tile),),
+        )  # fmt: skip
+
+    def _copy(self, at: Binding) -> dict[str, Any]:
+        name = self.ring.name
+        return {
+            "parts": [
+                {
+                    "passes": self._passes(at),
+                    "source": self.regs.sources[name],
+                    "buffer": self.regs.buffers[name],
+                    "tile_offset": self.regs.tile_offsets[name],
+                }
+            ],
+            "advance": [(self.regs.tile_offsets[name], self.k.kv_block * self.row_bytes)],
+            "lds_wave": self.regs.lds_wave,
+            "scratch": self.regs.scratch,
+        }
+
+    def _passes(self, at: Binding) -> list[tuple[int, int]]:
+        """(LDS base, byte offset of its rows in the tile) of each DMA instruction."""
+        ring = self.ring
+        return [
+            (ring.slot_base(at.phase) + lds, rows * self.row_bytes)
+            for lds, rows in zip(ring.dma.lds_offsets, ring.dma.row_offsets, strict=True)
+        ]
+
+    def _read(self, at: Binding) -> dict[str, Any]:
+        ring, width = self.ring, self.ring.plan.width // 4
+        window = ring.window(at.phase)
+        return {
+            "mnemonic": "ds_read_b128" if width == 4 else "ds_read_b64_tr_b16",
+            "reads": [
+                (
+                    self.target.part(index, width),
+                    self.regs.address(ring, window, base),
+                    ring.slot_base(at.phase) - ring.windows[window] + offset,
+                )
+                for index, (base, offset) in enumerate(ring.plan.reads)
+            ],
+        }

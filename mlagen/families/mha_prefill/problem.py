@@ -1,0 +1,149 @@
+"""The multi-head / grouped-query attention problem: its fields, their limits, its arithmetic.
+
+What a kernel is generated for. The softmax scale, the lengths, the start positions, the batch and,
+with fp8, one scale each of Q, K and V are given at run time. Tensors are contiguous. Queries and
+output, by `ragged`:
+
+* false: q and o `[batch, seq_len, num_heads, depth]`;
+* true: packed rows, q and o `[rows, num_heads, depth]`; sequence b owns rows
+  `q_offsets[b] .. q_offsets[b + 1] - 1`.
+
+Keys and values, by `page_size` and `ragged`:
+
+* 0, not ragged: k and v `[batch, num_keys, num_kv_heads, depth]`;
+* 0, ragged: packed rows, k and v `[key rows, num_kv_heads, depth]` with `kv_offsets`, which need
+  not be `q_offsets` (cross-attention);
+* P: pools of pages, k and v `[pages, P, num_kv_heads, depth]`; key j of sequence b lies in page
+  `page_table[b, j // P]`, row `j % P`, of both; `kv_lengths[b]` keys exist.
+
+With `sink` there is one more key without a value: `sinks` fp32 `[num_heads]` are its logits in
+natural units, so the denominator of every row gains exp(sink). With `lse` the kernel also writes
+the natural logarithm of the denominator, sink included, fp32: `[batch, num_heads, seq_len]`, or
+`[num_heads, rows]` where ragged. A row that sees no key has O = 0; its LSE is the sink, and -inf
+where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mlagen.attention.masks import CAUSAL, Mask
+from mlagen.attention.prefill.problem import (
+    DTYPE_BYTES,
+    MAX_WAVES,
+    OUTPUT_BYTES,
+    SMALL_PAGES,
+    SUB_BLOCK_BYTES,
+    SUB_BLOCK_KEYS,
+    PrefillConfig,
+)
+from mlagen.errors import ConfigError
+from mlagen.problem.fields import listed
+
+DEPTHS = (64, 128)
+KV_BLOCKS = {"bf16": (64,), "fp8_e4m3": (64, 128)}
+
+
+@dataclass(frozen=True)
+class MhaConfig(PrefillConfig):
+    """One MHA / GQA kernel. Raises ConfigError for a value that no kernel can have.
+
+    `mask` may be given as its text (`"sliding_window_causal[512]"`); it is kept as a `Mask`.
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    depth: int = 128  # width of a head of Q, K, V and O
+    mask: Mask = CAUSAL
+    q_block_size: int = 32  # query rows a wave
+    kv_block: int = 64  # keys a tile
+    num_warps: int = 8  # waves a workgroup
+    rescale_threshold: float = 8.0  # log2 units a row maximum may grow before O is rescaled
+    dtype: str = "bf16"  # Q, K and V
+    output_dtype: str = "bf16"
+    fp8_mma_k_128: bool = False  # refused: P would not stay in its registers
+    ragged: bool = False  # rows of Q and O are packed, each sequence of its own length
+    page_size: int = 0  # keys a page of the K and V pools; 0: K and V are contiguous
+    sink: bool = False  # one more logit a query head, with no value, in every row's denominator
+    lse: bool = False  # also the logarithm of the denominator
+
+    def __post_init__(self) -> None:
+        self._bring_types_in_order(
+            (
+                "num_heads", "num_kv_heads", "depth", "q_block_size", "kv_block", "num_warps",
+                "page_size",
+            ),
+            ("fp8_mma_k_128", "ragged", "sink", "lse"),
+        )  # fmt: skip
+        legal = {"dtype": tuple(DTYPE_BYTES), "output_dtype": tuple(OUTPUT_BYTES), "depth": DEPTHS}
+        self._check_legal(legal)
+        self._check_mfma()
+        self._check_kv_block()
+        self._check_threshold()
+        self._check_heads()
+        self._check_q_block()
+        self._check_warps()
+        self._check_page_size(SMALL_PAGES, self.kv_row_stride * self.element_bytes)
+
+    def _check_kv_block(self) -> None:
+        legal_blocks = KV_BLOCKS[self.dtype]
+        if self.kv_block not in legal_blocks:
+            raise ConfigError(
+                f"kv_block={self.kv_block} is not supported with dtype={self.dtype}",
+                hint=f"kv_block is {listed(legal_blocks)} for {self.dtype}",
+            )
+
+    def _check_warps(self) -> None:
+        blocks = self.k_sub_blocks
+        if self.num_warps < 1 or self.num_warps > MAX_WAVES or self.num_warps % blocks:
+            fits = range(blocks, MAX_WAVES + 1, blocks)
+            raise ConfigError(
+                f"num_warps={self.num_warps}: a K tile of {self.kv_block} keys x "
+                f"{self.depth * self.element_bytes} bytes is {blocks} sub-blocks of "
+                f"{SUB_BLOCK_KEYS} x {SUB_BLOCK_BYTES} bytes, which the waves must share evenly, "
+                f"and a workgroup has at most {MAX_WAVES} waves",
+                hint=f"num_warps is {listed(tuple(fits))}",
+            )
+
+    @classmethod
+    def example(cls) -> MhaConfig:
+        """A small legal problem, for describing what solves this type."""
+        return cls(num_heads=8, num_kv_heads=2)
+
+    @property
+    def qk_width(self) -> int:
+        """Columns of a head of Q and K."""
+        return self.depth
+
+    @property
+    def v_width(self) -> int:
+        """Columns of a head of V and O."""
+        return self.depth
+
+    @property
+    def key_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """k and v."""
+        key = (self.num_kv_heads, self.depth)
+        return {"k": key, "v": key}
+
+    @property
+    def form(self) -> str:
+        """What decides which arrays a kernel takes, in words."""
+        return f"{super().form}, sink={self.sink}"
+
+    @property
+    def q_row_stride(self) -> int:
+        """Elements from one query's row to the next, in Q and in O."""
+        return self.num_heads * self.depth
+
+    @property
+    def kv_row_stride(self) -> int:
+        """Elements from one key's row to the next, in K and in V."""
+        return self.num_kv_heads * self.depth
+
+    @property
+    def k_sub_blocks(self) -> int:
+        """Sub-blocks of 32 keys x 64 bytes in one K tile."""
+        row_bytes = self.depth * self.element_bytes
+        return (self.kv_block // SUB_BLOCK_KEYS) * (row_bytes // SUB_BLOCK_BYTES)

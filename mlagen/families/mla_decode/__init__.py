@@ -1,0 +1,1 @@
+"""MLA decode in the absorbed form, 576 / 512."""

@@ -1,0 +1,205 @@
+"""A plan of MLA decode calls: the work items, merges and workspaces on the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.known_calls import fact
+from mlagen.families.mla_decode.outputs import Outputs
+from mlagen.families.mla_decode.plan import (
+    BLOCK_ROWS,
+    ITEM_INTS,
+    Ints32,
+    MlaDecodeWork,
+    merge_blocks,
+    plan_work,
+)
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.tensors import Memory, given_tensors
+
+
+@dataclass(eq=False)
+class PlanTensors:
+    """What a launch needs of a plan. `tokens`: rows of a packed q, None where each sequence has
+    q_len of them."""
+
+    config: MlaDecodeConfig
+    batch: int
+    tokens: int | None
+    items: Any  # int32 [room, 12]
+    merges: Any  # int32 [merge room, 8]; None where no plan in this room splits
+    partial_o: Any  # fp32 [slots, 64, 512]
+    partial_lse: Any  # fp32 [slots, 64]
+    # Of persistent blocks: int32 [blocks + 1]; int32 [slots], zero between calls.
+    shares: Any = field(default=None, kw_only=True)
+    arrivals: Any = field(default=None, kw_only=True)
+
+    @property
+    def key(self) -> Any:
+        """Equal for plans with the same tensors; None where torch did not make them."""
+        tensors = [self.items, self.partial_o, self.partial_lse]
+        more = (self.merges, self.shares, self.arrivals)
+        tensors += [tensor for tensor in more if tensor is not None]
+        try:
+            return self.batch, self.tokens, *((t.data_ptr(), *fact(t)) for t in tensors)
+        except AttributeError:
+            return None
+
+    @cached_property
+    def outputs(self) -> Outputs:
+        """What its calls write."""
+        rows = (self.batch, self.config.q_len) if self.tokens is None else (self.tokens,)
+        return Outputs.of(self.config, rows)
+
+    @property
+    def lse_stride(self) -> int:
+        """Elements of lse from head to head."""
+        return self.config.q_len if self.tokens is None else self.tokens
+
+    @property
+    def grid(self) -> dict[str, int]:
+        """What the decode kernel's blocks are as many as: its items, or itself where it has
+        shares."""
+        if self.shares is None:
+            return {"items": int(self.items.shape[0])}
+        return {"blocks": int(self.shares.shape[0]) - 1}
+
+
+@dataclass(eq=False)
+class MlaDecodePlan(PlanTensors):
+    """All that the host decides for calls of one shape. `kernel.plan(..)` makes it.
+
+    It is right for any lengths; those it was made for decide how even the work is and, with
+    `split_keys`, where sequences are split. `update` plans anew in place, for a captured graph.
+    """
+
+    work: MlaDecodeWork
+    memory: Memory
+    blocks: int
+    split_keys: int | None
+    q_lens: tuple[int, ...] | None
+    call: Callable[..., tuple[Any, Any]]  # the kernel's `enqueue`
+    serial: int = field(default_factory=count().__next__)
+
+    @property
+    def key(self) -> Any:
+        """Its number: its tensors stay the same."""
+        return self.serial
+
+    def run(
+        self,
+        q: Any,
+        cache: Any,
+        block_table: Any,
+        cache_lengths: Any,
+        *,
+        scale: float,
+        kv_scale: float = 1.0,
+        q_scale: float = 1.0,
+        kv_scales: Any = None,
+        q_scales: Any = None,
+        out: Any = None,
+        lse: Any = None,
+    ) -> tuple[Any, Any]:
+        """(output, log-sum-exp) of its kernel on these tensors: `kernel(.., plan=plan)`."""
+        tensors = given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales)
+        return self.call(tensors, (scale, kv_scale, q_scale), self, out, lse)
+
+    @property
+    def splits(self) -> tuple[tuple[int, ...], ...]:
+        """The first tile of 64 keys of each split of each sequence; oracles take it."""
+        return self.work.splits
+
+    def update(self, lengths: Sequence[int] | Any) -> None:
+        """Plans for other lengths into the same tensors, in the current stream. ConfigError where
+        the plan's room does not suffice; `kernel.plan(.., room=..)` sets it."""
+        work = plan_work(
+            self.config, lengths, q_lens=self.q_lens, blocks=self.blocks,
+            split_keys=self.split_keys, persistent=self.shares is not None,
+        )  # fmt: skip
+        if len(work.splits) != self.batch:
+            raise ConfigError(f"{len(work.splits)} lengths for a plan of {self.batch} sequences")
+        for what, need, have in (
+            ("work items", len(work.items), int(self.items.shape[0])),
+            ("merges", len(work.merges), 0 if self.merges is None else int(self.merges.shape[0])),
+            ("slots", work.slots, int(self.partial_o.shape[0])),
+        ):
+            if need > have:
+                raise ConfigError(
+                    f"these lengths need {need} {what}; the plan has room for {have}",
+                    hint="plan with room= for the longest sequences, or with lengths near to them",
+                )
+        self.memory.write(self.items, padded(work.items, int(self.items.shape[0])))
+        if self.merges is not None:
+            self.memory.write(self.merges, padded(work.merges, int(self.merges.shape[0])))
+        if work.shares is not None:
+            self.memory.write(self.shares, work.shares)
+        self.work = work
+
+
+def make_plan(
+    config: MlaDecodeConfig,
+    lengths: Sequence[int] | Any,
+    memory: Memory,
+    call: Callable[..., tuple[Any, Any]],
+    *,
+    q_lens: Sequence[int] | None,
+    blocks: int,
+    split_keys: int | None,
+    room: Sequence[int] | Any | None,
+    persistent: bool,
+) -> MlaDecodePlan:
+    """The plan with its tensors; see `MlaDecodeKernel.plan`. `persistent`: for blocks that take
+    several items."""
+    tokens = None if q_lens is None else tuple(int(n) for n in q_lens)
+
+    def planned(keys: Any) -> MlaDecodeWork:
+        return plan_work(
+            config, keys, q_lens=tokens, blocks=blocks, split_keys=split_keys,
+            persistent=persistent,
+        )  # fmt: skip
+
+    work = planned(lengths)
+    items, merges, slots = len(work.items), len(work.merges), work.slots
+    if room is not None:
+        most = planned(room)
+        # Shorter sequences may be split more often: as many items as can run at once, and again.
+        row_blocks = len(most.items) - most.slots + len({*most.merges[:, 0].tolist()})
+        spare = 2 * blocks + row_blocks
+        items = max(items, len(most.items) + spare)
+        slots = max(slots, most.slots + spare)
+        merges = max(merges, merge_blocks(slots, row_blocks))
+    return MlaDecodePlan(
+        config=config,
+        batch=len(work.splits),
+        tokens=None if tokens is None else sum(tokens),
+        work=work,
+        items=memory.upload(padded(work.items, max(items, 1))),
+        merges=memory.upload(padded(work.merges, merges)) if merges else None,
+        partial_o=memory.empty((max(slots, 1), BLOCK_ROWS, config.d_v), "fp32"),
+        partial_lse=memory.empty((max(slots, 1), BLOCK_ROWS), "fp32"),
+        shares=None if work.shares is None else memory.upload(work.shares),
+        arrivals=memory.upload(np.zeros(max(slots, 1), np.int32)) if persistent else None,
+        memory=memory,
+        blocks=blocks,
+        split_keys=split_keys,
+        q_lens=tokens,
+        call=call,
+    )
+
+
+def padded(rows: Ints32, count: int) -> Ints32:
+    """The items or merges with empty ones behind them: no rows, so nothing is written."""
+    width = rows.shape[1]
+    whole = np.zeros((count, width), np.int32)
+    whole[: len(rows)] = rows
+    if width == ITEM_INTS:
+        whole[len(rows) :, 7] = -1  # no slot
+    return whole

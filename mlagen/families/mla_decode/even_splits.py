@@ -1,0 +1,148 @@
+"""How often the sequences of an MLA decode call are split: what is estimated to end first.
+
+The estimate is of microseconds on an H200. Its numbers are fitted by eye to 340 runs of other split
+lengths, each behind another library's kernel: 16 and 128 heads, bf16, 1 to 32 sequences of 1024 to
+16384 keys (`benchmarks/decode_grid.py --sweep`, at commits cf30770 and 4ee70ac), longer ones
+warm. Up to 132 items run at once, and what each takes grows with how many there are: they share
+DRAM and L2. At its end the merge reads all parts again; sequences in two parts have twice as many
+rows for it as a full GPU takes at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+GAIN = 0.99  # more splits must be faster by this factor
+SECOND = 2.0  # microseconds that the first split must gain: its launch takes the host 4
+LIKELY = 8  # choices whose items are dealt out one by one where lengths differ
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Microseconds. `start` and `tile`: of an item alone on the GPU and of each of its tiles.
+    `crowd`: what is added where every SM has one, the least of these (once, for each tile). `pair`
+    and `loop`: once, of code that items of one tile, or up to two, do not reach, where other
+    kernels ran in between. `merge`: of the second kernel; `part`: of 64 rows that it reads, twice
+    as much where they are in two parts."""
+
+    start: float = 9.5
+    tile: float = 1.5
+    crowd: tuple[tuple[float, float], ...] = ((4.0, 0.75), (11.0, 0.15))
+    pair: float = 1.5
+    loop: float = 1.0
+    merge: float = 1.5
+    part: float = 0.025  # 64 x 512 fp32: 5.2 TB/s, from L2
+
+    def item(self, tiles: Any, share: float) -> Any:
+        """An item of so many tiles where this share of the SMs has one at the same time."""
+        added = np.min([once + each * tiles for once, each in self.crowd], axis=0)
+        alone: Any = self.start + self.tile * tiles
+        return alone + share**1.5 * added
+
+    def once(self, longest: int, parts: float) -> float:
+        """What comes once: code that is not there yet, and the merge of so many parts."""
+        code = self.pair * (longest > 1) + self.loop * (longest > 2)
+        return code + (self.merge + self.part * parts if parts else 0.0)
+
+
+BF16 = Costs()
+# An e4m3 cache is turned into bf16 first: 635 us for 256 items of 128 tiles.
+E4M3 = Costs(tile=2.2)
+
+
+def costs_of(config: MlaDecodeConfig) -> Costs:
+    """Those of a problem. Blocks of few rows have less to merge, down to half."""
+    costs = BF16 if config.cache_dtype == "bf16" else E4M3
+    rows = config.num_heads * config.q_len if config.num_kv_heads == 1 else config.group
+    return replace(costs, part=costs.part * max(min(rows / 64, 1.0), 0.5))
+
+
+def even_counts(config: MlaDecodeConfig, tiles: Ints, row_blocks: Ints, blocks: int) -> Ints:
+    """Splits of each sequence of `tiles` tiles and `row_blocks` row blocks, on `blocks` SMs: those
+    of the tried ones that are estimated to end first."""
+    total = int((tiles * row_blocks).sum())
+    best = np.ones(len(tiles), np.int64)
+    if not total:
+        return best
+    costs = costs_of(config)
+    longest, started = int(tiles.max()), max(int(row_blocks.sum()), 1)
+    most = min(max(-(-4 * blocks // started), 4), 2 * blocks)
+    tried = {-(-longest // count) for count in range(1, most + 1)}
+    # Where lengths differ, sizes at which the longest are cut into many and the others are not.
+    if tiles.min() < longest:
+        shortest = max(total / blocks / 4, 1)
+        steps = np.arange(0, np.log(longest / shortest), 0.03)
+        tried |= {round(size) for size in shortest * np.exp(steps)}
+    sizes = sorted({max(size, 1) for size in tried}, reverse=True)
+    choices = [np.maximum(-(-tiles // size), 1) for size in sizes]
+    ends = [estimate(costs, tiles, row_blocks, counts, blocks) for counts in choices]
+    if tiles.min() < longest:  # then it is a lower bound only
+        likely = sorted(sorted(range(len(ends)), key=ends.__getitem__)[:LIKELY])
+        choices = [choices[index] for index in likely]
+        ends = [end(costs, tiles, row_blocks, counts, blocks) for counts in choices]
+    ends = [time - SECOND * bool((c == 1).all()) for c, time in zip(choices, ends, strict=True)]
+    return next(c for c, time in zip(choices, ends, strict=True) if time * GAIN <= min(ends))
+
+
+def boundaries(tiles: int, count: int) -> list[int]:
+    """The first tiles of `count` even splits of so many tiles, the first one's 0 left out. Splits
+    of two tiles and more begin at even ones: blocks compute tiles in pairs, and other code for an
+    odd one at the end."""
+    step = _step(tiles, count)
+    steps = -(-tiles // step)
+    return [step * (i * steps // count) for i in range(1, count)]
+
+
+def _step(tiles: Any, count: Any) -> Any:
+    """Tiles that splits are whole numbers of."""
+    return 1 + (tiles >= 2 * count)
+
+
+def longest_split(tiles: Any, count: Any) -> Any:
+    """Tiles of the longest of `count` even splits, an odd last one counted as two."""
+    step = _step(tiles, count)
+    return step * -(-tiles // (step * count))
+
+
+def estimate(costs: Costs, tiles: Ints, row_blocks: Ints, counts: Ints, blocks: int) -> float:
+    """Microseconds of all items, longest first, and of the merge: the end is not before the
+    average, nor before that of items that must follow each other on one SM."""
+    of_sequence, each, once = _times(costs, tiles, row_blocks, counts, blocks)
+    items = int(of_sequence.sum())
+    order = np.argsort(-each)
+    ends = np.cumsum(of_sequence[order])
+    # The longest item of each round: those before it are on other SMs.
+    firsts = each[order][np.searchsorted(ends, np.arange(0, items, blocks), "right")]
+    rounds: Floats = firsts * np.arange(1, len(firsts) + 1)
+    average = float((each * of_sequence).sum()) / blocks
+    return max(average, float(rounds.max())) + once
+
+
+def end(costs: Costs, tiles: Ints, row_blocks: Ints, counts: Ints, blocks: int) -> float:
+    """The same, each item taken by the SM that is free first."""
+    of_sequence, each, once = _times(costs, tiles, row_blocks, counts, blocks)
+    free = [0.0] * blocks
+    for time in np.sort(np.repeat(each, of_sequence))[::-1].tolist():
+        heapq.heapreplace(free, free[0] + time)
+    return max(free) + once
+
+
+def _times(
+    costs: Costs, tiles: Ints, row_blocks: Ints, counts: Ints, blocks: int
+) -> tuple[Ints, Floats, float]:
+    """Items of each sequence, the time of each of these, and what comes once."""
+    of_sequence = counts * row_blocks
+    longest = longest_split(tiles, counts)
+    each = costs.item(longest, min(int(of_sequence.sum()), blocks) / blocks)
+    parts = int((of_sequence * (1 + (counts == 2)))[counts > 1].sum())
+    return of_sequence, each, costs.once(int(longest.max()), parts)

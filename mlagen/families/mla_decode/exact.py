@@ -1,0 +1,108 @@
+"""The exact oracle of MLA decode: attention in fp64, and how far a right kernel may be from it.
+
+It knows the formats, Hopper's arithmetic and that tiles of 64 keys are walked in their order with a
+maximum that moves at once (`mla_decode_math`). The bound, with w the softmax weights:
+
+* **P.** Each P_j is rounded to bf16, a factor 1 + e_j, |e_j| <= 2^-8, while the row sum is taken
+  before the rounding: O moves by Σ w_j e_j v_j. The smaller of Σ |.| and Hoeffding's bound
+  (`formats`). Where rows have scales P_j is multiplied by its row's first, in fp32.
+* **Weights.** Errors of fp32 scores, of rounding c = scale * log2(e), of c S - c M, of exp2 and of
+  every move of M change numerator and row sum alike, by a factor 1 + η_j: O moves by at most
+  (Σ w_j η_j |v_j| + |O| Σ w_j η_j) / (1 - Σ w_j η_j).
+* **Sums.** The matrix instruction's error at each of its steps, relative to Σ w_j |v_j|; fp32
+  accumulation of the row sum; the division.
+
+The terms are first order in the errors that they are about; products of two errors are covered by
+one factor on the total. Nothing here is fitted to what a kernel does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mlagen.families.mla_decode.expected import MlaDecodeExpected, evaluate
+from mlagen.families.mla_decode.inputs import MlaDecodeInputs
+from mlagen.families.mla_decode.math import (
+    DIVISION,
+    LN2,
+    WGMMA,
+    WGMMA_K,
+    Keys,
+    Rows,
+    Walk,
+    log_sum_exp,
+    lse_error,
+    row_factors,
+)
+from mlagen.families.mla_decode.problem import TILE
+from mlagen.problem.formats import (
+    SMALLEST_NORMAL,
+    U_BF16,
+    U_FP32,
+    Floats,
+)
+
+
+def exact(
+    inputs: MlaDecodeInputs,
+    *,
+    heads: Sequence[int] | None = None,
+    splits: Sequence[Sequence[int]] | None = None,
+) -> MlaDecodeExpected:
+    """Attention of `inputs` in fp64 with the bound above, for some heads or for all.
+
+    `splits`: the first tile of 64 keys of each split of each sequence, where a kernel splits them;
+    the splits' results are merged (`mla_decode_splits`). A row that sees no key has O = 0 and LSE =
+    -inf, exactly. ConfigError: no such head, a key or a query that is not finite.
+    """
+    return evaluate("exact", inputs, heads, _block, splits)
+
+
+def _block(
+    inputs: MlaDecodeInputs, rows: Rows, keys: Keys, factor: float
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """O and its bound, [rows, 512], the LSE and its bound, [rows]."""
+    stored = keys.stored[:, : inputs.config.d_v]
+    v = stored * keys.scales[:, None]
+    c, exactly = row_factors(inputs.score_scale, rows)
+    walk = Walk.of(rows, keys, c)
+    count, existing = len(rows.q), len(keys)
+
+    # The exact scores; c's own rounding is not bounded but known.
+    off = abs(c / exactly - 1.0)
+    scores = walk.scores * (exactly / c)[:, None, None]
+    top = scores.max(axis=(1, 2))
+    base = np.where(rows.seen > 0, top, 0.0)
+    shares = np.exp2(scores - base[:, None, None])
+    total = shares.sum(axis=(1, 2))
+    shares /= np.where(total > 0, total, 1.0)[:, None, None]
+    weights = shares.reshape(count, -1)[:, :existing]
+    output = weights @ v
+    lse = log_sum_exp(LN2 * base, total)
+
+    hidden = np.isneginf(walk.scores)
+    to_last = np.where(hidden, 0.0, walk.base[:, -1, None, None] - walk.scores)
+    eta = np.where(hidden, 0.0, walk.key_error() + np.expm1(LN2 * off[:, None, None] * to_last))
+    weighted_eta = shares * eta
+    moved = weighted_eta.sum(axis=(1, 2))[:, None]
+    abs_v = np.abs(v)
+    magnitude = weights @ abs_v
+    of_weights = weighted_eta.reshape(count, -1)[:, :existing] @ abs_v
+    of_weights = (of_weights + np.abs(output) * moved) / (1.0 - moved)
+    spread = np.sqrt((weights * weights) @ (v * v))
+    of_p = U_BF16 * np.minimum(magnitude, factor * spread) + keys.rounding * magnitude
+    steps = walk.tiles * (TILE // WGMMA_K)
+    of_sum = walk.sum_error(factor) + DIVISION + U_FP32
+    bound = of_weights + of_p + steps * WGMMA * magnitude + np.abs(output) * of_sum
+    bound *= (1.0 + U_BF16) * (1.0 + eta.max(axis=(1, 2))[:, None]) ** 2
+    # Products and results below the normal range are flushed.
+    largest = max(abs_v.max(), np.abs(stored).max())
+    flushed = SMALLEST_NORMAL * (rows.seen[:, None] + 1) * (1.0 + largest)
+    bound += np.where(rows.seen[:, None] > 0, flushed, 0.0)
+
+    lse_bound = lse_error(walk, shares, total, lse, factor)
+    scaled = LN2 * (np.abs(walk.base[:, -1]) + (shares * to_last).sum(axis=(1, 2)))
+    lse_bound += np.where(rows.seen > 0, (off + U_FP32) * scaled, 0.0)
+    return output, bound, lse, lse_bound

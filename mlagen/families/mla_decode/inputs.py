@@ -1,0 +1,257 @@
+"""One call's data of an MLA decode kernel: queries, the paged cache and what leads to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.problem import arrays
+from mlagen.problem.arrays import check_int32, check_tensor
+from mlagen.problem.formats import ELEMENT_TYPES, SMALLEST_NORMAL, Floats
+
+# Of models with 128 + 64 columns a head before absorption (DeepSeek-V2, -V3, -R1). The width of the
+# absorbed row, 576, has no part in it.
+MODEL_SCALE = 192**-0.5
+
+
+@dataclass(frozen=True, eq=False)
+class MlaDecodeInputs:
+    """Queries, cache and run-time numbers of one call of an MLA decode kernel.
+
+    `q` [batch, q_len, num_heads, 576]; `cache` [num_blocks, page_size, num_kv_heads, 576], the pool
+    of pages;
+    `block_table` int32 [batch, max_pages]: sequence b's row r lies in page `block_table[b, r //
+    page_size]`; `cache_lengths` int32 [batch], rows of each sequence, 0 allowed. Rows behind a
+    length, pages that no sequence uses and table entries behind a sequence's pages have no meaning.
+
+    `scale` multiplies the dot products. It is the model's (`MODEL_SCALE`), not 1 / sqrt(576).
+    Rope-aware rows: `cache` [num_blocks, page_size, 1, 640] bytes, named e4m3, and `kv_scales` fp32
+    [num_blocks, page_size], a row's scale each. Rope-aware queries: `q` [batch, q_len, num_heads,
+    640] and `q_scales` fp32 [batch, q_len].
+
+    `q_scale` and `kv_scale`: what the numbers of q and of the cache are multiples of, 1 where they
+    are bf16.
+
+    Raises ConfigError for shapes, types and numbers that do not fit.
+    """
+
+    config: MlaDecodeConfig
+    q: npt.NDArray[Any]
+    cache: npt.NDArray[Any]
+    block_table: npt.NDArray[np.int32]
+    cache_lengths: npt.NDArray[np.int32]
+    scale: float
+    kv_scale: float = 1.0
+    q_scale: float = 1.0
+    kv_scales: npt.NDArray[np.float32] | None = None
+    q_scales: npt.NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        config = self.config
+        shape = (None, config.q_len, config.num_heads, config.q_columns)
+        check_tensor("q", self.q, shape, config.q_element)
+        pool = (None, config.page_size, config.num_kv_heads, config.cache_columns)
+        check_tensor("cache", self.cache, pool, config.cache_element)
+        require_row_scales(config, self.kv_scales, self.q_scales)
+        if self.q_scales is not None:
+            check_tensor("q_scales", self.q_scales, (self.batch, config.q_len), "fp32")
+        if self.kv_scales is not None:
+            check_tensor("kv_scales", self.kv_scales, (self.num_blocks, config.page_size), "fp32")
+        check_int32("block_table", self.block_table, (self.batch, None), least=1)
+        check_int32("cache_lengths", self.cache_lengths, (self.batch,))
+        object.__setattr__(self, "scale", check_scale(self.scale))
+        scales = check_stored(config, self.scale, self.kv_scale, self.q_scale)
+        object.__setattr__(self, "kv_scale", scales.kv)
+        object.__setattr__(self, "q_scale", scales.q)
+        check_pages(config, self.block_table, self.cache_lengths, self.num_blocks)
+
+    @property
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """What a call is given by name, besides its scales."""
+        named = {
+            "q": self.q, "cache": self.cache, "block_table": self.block_table,
+            "cache_lengths": self.cache_lengths,
+        }  # fmt: skip
+        more = {"kv_scales": self.kv_scales, "q_scales": self.q_scales}
+        return {**named, **{name: array for name, array in more.items() if array is not None}}
+
+    @property
+    def scales(self) -> dict[str, Any]:
+        """What a call is given by name besides its tensors."""
+        return {"scale": self.scale, "kv_scale": self.kv_scale, "q_scale": self.q_scale}
+
+    @property
+    def score_scale(self) -> float:
+        """What multiplies dot products of stored rows."""
+        return self.scale * self.kv_scale * self.q_scale
+
+    @property
+    def batch(self) -> int:
+        """Sequences."""
+        return int(self.q.shape[0])
+
+    @property
+    def num_blocks(self) -> int:
+        """Pages of the pool."""
+        return int(self.cache.shape[0])
+
+    @property
+    def max_pages(self) -> int:
+        """Table entries a sequence."""
+        return int(self.block_table.shape[1])
+
+    def rows(self, sequence: int, kv_head: int = 0) -> Floats:
+        """The cache rows of a sequence in their order, [length, 576], of one KV head, in fp64, as
+        they are stored: without `kv_scale` and the rows' scales."""
+        config = self.config
+        rows = self._of(self.cache[:, :, kv_head], sequence)
+        return numbers(rows, config) if config.rope_aware else rows.astype(np.float64)
+
+    def queries(self, sequence: int) -> Floats:
+        """The queries of a sequence, [q_len, num_heads, 576], as they are stored."""
+        q = self.q[sequence]
+        return numbers(q, self.config) if self.config.rope_aware_queries else q.astype(np.float64)
+
+    def row_scales(self, sequence: int) -> Floats:
+        """What the rows of a sequence are multiples of, [length]: 1 where they have no scales."""
+        if self.kv_scales is None:
+            return np.ones(int(self.cache_lengths[sequence]))
+        return self._of(self.kv_scales, sequence).astype(np.float64)
+
+    def _of(self, pool: npt.NDArray[Any], sequence: int) -> npt.NDArray[Any]:
+        """What a pool has for each row of a sequence."""
+        length = int(self.cache_lengths[sequence])
+        pages = self.block_table[sequence, : self.config.pages(length)]
+        return pool[pages].reshape(-1, *pool.shape[2:])[:length]
+
+    def part(self, sequences: Sequence[int]) -> MlaDecodeInputs:
+        """The same call for some sequences only. ConfigError: no such sequence."""
+        chosen = np.asarray(sequences, dtype=np.int64)
+        if chosen.size == 0 or chosen.min() < 0 or chosen.max() >= self.batch:
+            raise ConfigError(f"sequences {list(sequences)} are not all in 0 .. {self.batch - 1}")
+        return replace(
+            self,
+            q=self.q[chosen],
+            block_table=self.block_table[chosen],
+            cache_lengths=self.cache_lengths[chosen],
+        )
+
+    def heads(self, heads: Sequence[int] | None) -> npt.NDArray[np.int64]:
+        """Query heads, ascending and without repeats; None: all. ConfigError: no such head."""
+        count = self.config.num_heads
+        if heads is None:
+            return np.arange(count)
+        chosen = np.unique(np.asarray(heads, dtype=np.int64))
+        if chosen.size == 0 or chosen[0] < 0 or chosen[-1] >= count:
+            raise ConfigError(f"heads {list(heads)} are not all in 0 .. {count - 1}")
+        return chosen
+
+
+def check_scale(scale: float) -> float:
+    """`scale` as a float. Raises ConfigError unless it is positive and finite, in fp32 too."""
+    usual = f"the model's: 192 ** -0.5 = {MODEL_SCALE:.6g} for 128 + 64 columns a head"
+    try:
+        number = float(scale)
+    except (TypeError, ValueError):
+        raise ConfigError(f"scale={scale!r} is not a number", hint=usual) from None
+    # The kernel is handed scale and scale * log2(e) as fp32, which must be normal numbers.
+    if not SMALLEST_NORMAL <= number <= float(np.finfo(np.float32).max) / math.log2(math.e):
+        raise ConfigError(f"scale={scale} must be positive and finite in fp32", hint=usual)
+    return number
+
+
+def numbers(rows: npt.NDArray[Any], config: MlaDecodeConfig) -> Floats:
+    """What rope-aware rows [.., 640] hold, [.., 576], without their scales."""
+    content, rope = np.split(rows, [config.d_v], axis=-1)
+    turned = np.ascontiguousarray(rope).view(ELEMENT_TYPES["bf16"])
+    return np.concatenate([content.astype(np.float64), turned.astype(np.float64)], axis=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What stored numbers are multiples of: those of q and those of the cache."""
+
+    q: float
+    kv: float
+
+
+def check_stored(
+    config: MlaDecodeConfig, scale: float, kv_scale: float, q_scale: float = 1.0
+) -> Stored:
+    """`q_scale` and `kv_scale` as floats. Raises ConfigError unless they are positive and finite,
+    with `scale` too, and 1 for what needs none."""
+    if config.rope_aware_queries and q_scale != 1.0:
+        raise ConfigError(
+            f"q_scale={q_scale}: rope-aware queries have a scale a token",
+            hint="q_scales=, fp32 [batch, q_len]; q_scale is of dtype=fp8_e4m3",
+        )
+    q = _scale_of("q_scale", q_scale, "bf16 queries are", "dtype", config.dtype)
+    if config.rope_aware and kv_scale != 1.0:
+        raise ConfigError(
+            f"kv_scale={kv_scale}: rope-aware rows have a scale each",
+            hint="kv_scales=, fp32 [num_blocks, page_size]; kv_scale is of cache_dtype=fp8_e4m3",
+        )
+    kv = _scale_of("kv_scale", kv_scale, "a bf16 cache holds", "cache_dtype", config.cache_dtype)
+    check_scale(q * kv * scale)
+    return Stored(q, kv)
+
+
+def require_row_scales(config: MlaDecodeConfig, kv_scales: object, q_scales: object) -> None:
+    """Raises ConfigError unless scales of rows are given where rows have them, and only there."""
+    if config.rope_aware_queries and q_scales is None:
+        raise ConfigError(
+            "q_scales are missing: rope-aware queries have a scale a token",
+            hint="q_scales=, fp32 [batch, q_len]",
+        )
+    if not config.rope_aware_queries and q_scales is not None:
+        raise ConfigError(
+            f"q_scales are given, but {config.dtype} queries have none",
+            hint="q_scales go with dtype=fp8_rope_aware; q_scale is of dtype=fp8_e4m3",
+        )
+    if config.rope_aware and kv_scales is None:
+        raise ConfigError(
+            "kv_scales are missing: rope-aware rows have a scale each",
+            hint="kv_scales=, fp32 [num_blocks, page_size]",
+        )
+    if not config.rope_aware and kv_scales is not None:
+        raise ConfigError(
+            f"kv_scales are given, but rows of a {config.cache_dtype} cache have none",
+            hint="kv_scales go with cache_dtype=fp8_rope_aware; kv_scale is of a whole e4m3 cache",
+        )
+
+
+def _scale_of(name: str, value: float, what: str, field: str, dtype: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name}={value!r} is not a number") from None
+    if dtype == "bf16" and number != 1.0:
+        raise ConfigError(
+            f"{name}={value}: {what} the numbers themselves",
+            hint=f"{name} goes with {field}=fp8_e4m3",
+        )
+    if not SMALLEST_NORMAL <= number <= float(np.finfo(np.float32).max):
+        raise ConfigError(f"{name}={value} must be positive and finite in fp32")
+    return number
+
+
+def check_pages(
+    config: MlaDecodeConfig,
+    block_table: npt.NDArray[Any],
+    cache_lengths: npt.NDArray[Any],
+    num_blocks: int,
+) -> None:
+    """Raises ConfigError for a length that the table cannot hold, and for a used page that the
+    pool does not have. Entries behind a sequence's pages are not looked at.
+    """
+    arrays.check_pages(
+        ("cache_lengths", "block_table", "the block table"), block_table, cache_lengths,
+        page_size=config.page_size, pool=num_blocks, of="rows",
+    )  # fmt: skip

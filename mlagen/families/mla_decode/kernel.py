@@ -1,0 +1,547 @@
+"""An MLA decode kernel as a function: tensors of a GPU in, output and log-sum-exp out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlagen.artifact import Artifact
+from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.device_plan import MlaDecodePlan, PlanTensors, make_plan
+from mlagen.families.mla_decode.inputs import (
+    Stored,
+    check_pages,
+    check_scale,
+    check_stored,
+    require_row_scales,
+)
+from mlagen.families.mla_decode.known_calls import Key, KnownCalls
+from mlagen.families.mla_decode.outputs import OutputMaker, Outputs
+from mlagen.families.mla_decode.plan import H200_SMS
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.tensors import (
+    TENSORS,
+    Memory,
+    TorchMemory,
+    Workspace,
+    as_host,
+    check,
+    check_rows,
+    given_tensors,
+    made,
+    on_host,
+    overlap,
+    require_device,
+)
+from mlagen.launch import CudaLauncher, Launcher, LaunchReport
+from mlagen.launch.device_tensor import is_torch
+from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream
+from mlagen.problem.formats import scale_log2e
+
+UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a launcher is given once: `launcher.launch(artifact, tensors=.., ..)`."""
+
+    artifact: Artifact
+    tensors: dict[str, Any]
+    scalars: dict[str, int | float]
+    sizes: dict[str, int]
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return {"tensors": self.tensors, "scalars": self.scalars, "sizes": self.sizes}
+
+
+@dataclass(frozen=True, slots=True)
+class MlaDecodeRun:
+    """One call's output [batch, q_len, num_heads, 512], its log-sum-exp [batch, num_heads, q_len]
+    (natural logarithm, -inf for a row without keys), and what its launches reported; none for an
+    empty batch. Where q is packed: [tokens, num_heads, 512] and [num_heads, tokens]."""
+
+    output: Any
+    lse: Any
+    reports: tuple[LaunchReport, ...]
+
+
+class PreparedMlaDecode:
+    """One call with all its arguments checked and packed. Calling it enqueues its kernels and
+    returns: nothing is allocated, copied or waited for, so that a graph can capture it.
+    `launches`: each kernel's own, the merge last."""
+
+    __slots__ = ("launches", "lse", "output")
+
+    def __init__(self, launches: tuple[Callable[[], None], ...], output: Any, lse: Any) -> None:
+        self.launches, self.output, self.lse = launches, output, lse
+
+    def __call__(self) -> None:
+        for launch in self.launches:
+            launch()
+
+
+class MlaDecodeKernel:
+    """A built MLA decode kernel. `kernel(q, cache, block_table, cache_lengths, scale=..)` runs it,
+    on the GPU that holds the tensors unless a launcher says otherwise.
+
+    `merge` builds the kernel that merges split work, when a plan first needs it; `memory` is where
+    plans' tensors come from, torch's if nothing else. Raises ConfigError for an artifact of another
+    kind of problem.
+    """
+
+    choice = "given"  # whose knobs it has: see `mlagen.build`
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        launcher: Launcher | None = None,
+        *,
+        merge: Callable[[], Artifact] | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        manifest = artifact.manifest
+        if manifest.problem_type != MlaDecodeConfig.__name__:
+            raise ConfigError(
+                f"{manifest.kernel} solves a {manifest.problem_type}, not an "
+                f"{MlaDecodeConfig.__name__}"
+            )
+        self.artifact = artifact
+        self.config = MlaDecodeConfig.from_fields(manifest.problem)
+        self.launcher: Launcher = launcher if launcher is not None else CudaLauncher()
+        self._persistent = any(arg.name == "shares" for arg in manifest.args)
+        self._build_merge, self._memory = merge, memory
+        self._merge: Artifact | None = None
+        self._plans: dict[Any, MlaDecodePlan] = {}
+        self._workspaces: dict[Any, Workspace] = {}
+        self._known = KnownCalls()
+        self._prepares = isinstance(self.launcher, GpuLauncher)
+        self._maker: OutputMaker | None = None
+        self._outputs: dict[tuple[int, ...], Outputs] = {}
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value}" for name, value in self.config.to_fields().items())
+        return f"MlaDecodeKernel({self.artifact.manifest.kernel}: {fields})"
+
+    # ---- plans ------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        lengths: Sequence[int] | Any,
+        *,
+        device: Any = "cuda",
+        q_lens: Sequence[int] | None = None,
+        blocks: int = H200_SMS,
+        split_keys: int | None = None,
+        room: Sequence[int] | Any | None = None,
+        memory: Memory | None = None,
+    ) -> MlaDecodePlan:
+        """Deals out the work of calls with sequences of `lengths` keys and makes its tensors.
+
+        All host work of a call that depends on its shape is here. A list or array is taken as it
+        is; for a tensor of a GPU the call waits. `q_lens`: new tokens of each sequence, for a q
+        packed as [tokens, num_heads, 576]. `blocks`: SMs to fill. `split_keys`: split every so many
+        keys, a multiple of 64, instead of evenly; a row's bits are then the same whatever else is
+        in the batch. `room`: lengths that `plan.update` shall have tensors for. `memory`: where its
+        tensors come from.
+
+        Raises ConfigError for numbers that do not fit, and where split work has no merge kernel.
+        """
+        if self._build_merge is None:
+            if split_keys is not None:
+                raise ConfigError(
+                    f"split_keys={split_keys}: this kernel has no merge kernel beside it",
+                    hint="mlagen.build('mla_decode_sm90', ..) brings it",
+                )
+            if self._persistent:
+                split_keys = UNSPLIT
+            else:
+                blocks = 1  # where nothing runs at once, splitting never pays
+        if memory is None:
+            memory = self._memory if self._memory is not None else TorchMemory(device)
+        return make_plan(
+            self.config,
+            as_host("lengths", lengths),
+            memory,
+            self.enqueue,
+            q_lens=None if q_lens is None else as_host("q_lens", q_lens),
+            blocks=blocks,
+            split_keys=split_keys,
+            room=None if room is None else as_host("room", room),
+            persistent=self._persistent,
+        )
+
+    def _usual_plan(self, q: Any, batch: int, max_pages: int) -> MlaDecodePlan:
+        """The plan of a call that brings none: as if all sequences filled their table, about.
+
+        Calls of one stream come one after the other and share a workspace; those of two may run at
+        once. Lengths are taken an eighth of a power of two further, so that a table that grows with
+        its sequences does not need a plan at every step.
+        """
+        device, stream = getattr(q, "device", None), _stream(q)
+        step = 1 << max(max_pages.bit_length() - 4, 0)
+        most = -(-max_pages // step) * step * self.config.page_size
+        key = (batch, most, str(device), stream)
+        if key not in self._plans:
+            place = key[2:]
+            if place not in self._workspaces:
+                memory = self._memory if self._memory is not None else TorchMemory(device)
+                self._workspaces[place] = Workspace(memory)
+            self._plans[key] = self.plan(
+                [min(most, 2**31 - 1)] * batch, device=device, memory=self._workspaces[place]
+            )
+        return self._plans[key]
+
+    # ---- calls ------------------------------------------------------------------------------
+
+    def __call__(
+        self,
+        q: Any,
+        cache: Any,
+        block_table: Any,
+        cache_lengths: Any,
+        *,
+        scale: float,
+        kv_scale: float = 1.0,
+        q_scale: float = 1.0,
+        kv_scales: Any = None,
+        q_scales: Any = None,
+        plan: PlanTensors | None = None,
+        out: Any = None,
+        lse: Any = None,
+        checked: bool = False,
+    ) -> tuple[Any, Any]:
+        """Attention of `q` over the paged cache: (output, log-sum-exp). See `run`."""
+        return self.enqueue(
+            given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales),
+            (scale, kv_scale, q_scale),
+            plan,
+            out,
+            lse,
+            checked,
+        )
+
+    def enqueue(
+        self,
+        tensors: tuple[Any, ...],
+        scales: tuple[float, float, float],
+        plan: PlanTensors | None,
+        out: Any,
+        lse: Any,
+        checked: bool = False,
+    ) -> tuple[Any, Any]:
+        """The same with all tensors (`given_tensors`), and with all scales, together."""
+        bound, launches, out, lse = self._bound(tensors, scales, plan, out, lse, checked)
+        if bound is not None:
+            for launch in bound:
+                launch()
+        else:
+            for one in launches:
+                self.launcher.launch(one.artifact, **one.given)
+        return out, lse
+
+    def run(
+        self,
+        q: Any,
+        cache: Any,
+        block_table: Any,
+        cache_lengths: Any,
+        *,
+        scale: float,
+        kv_scale: float = 1.0,
+        q_scale: float = 1.0,
+        kv_scales: Any = None,
+        q_scales: Any = None,
+        plan: PlanTensors | None = None,
+        out: Any = None,
+        lse: Any = None,
+        checked: bool = False,
+    ) -> MlaDecodeRun:
+        """Attention of `q` over the paged cache.
+
+        `q` [B, q_len, H, 576], or [tokens, H, 576] with a plan that was made with `q_lens`, and
+        `cache` [num_blocks, page_size, KV heads, 576], `block_table` [B, max_pages] and
+        `cache_lengths` [B] int32, contiguous, on one GPU; see `MlaDecodeInputs`. `scale` multiplies
+        the dot products. It has no default: it is the model's (192 ** -0.5 for 128 + 64 columns a
+        head), which the width 576 does not tell. `kv_scale` and `q_scale`: what numbers of an e4m3
+        cache and of an e4m3 q are multiples of. Rope-aware rows: `cache` [num_blocks, page_size, 1,
+        640] e4m3, and `kv_scales` [num_blocks, page_size] fp32, what each row is multiples of;
+        rope-aware queries: `q` 640 wide, and `q_scales` [B, q_len] or [tokens] fp32.
+
+        `out` like q but 512 wide, bf16, and `lse` [B, H, q_len] (or [H, tokens]) fp32 are written
+        to and returned. They are made where they are not given, which torch tensors only allow.
+        Without a `plan` the work is dealt out as if all sequences filled their tables. `checked`
+        copies the table and the lengths to the host first, waiting for the GPU, and refuses what
+        leads out of the pool; without it the call waits for nothing, and what leads out of the pool
+        is never read.
+
+        Raises ConfigError for tensors and numbers that the kernel cannot serve, before anything is
+        launched.
+        """
+        bound, launches, out, lse = self._bound(
+            given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales),
+            (scale, kv_scale, q_scale),
+            plan,
+            out,
+            lse,
+            checked,
+        )
+        if bound is None:
+            reports = [self.launcher.launch(one.artifact, **one.given) for one in launches]
+            return MlaDecodeRun(out, lse, tuple(reports))
+        reports = []
+        for launch in bound:
+            started = time.perf_counter()
+            launch()
+            seconds = time.perf_counter() - started
+            reports.append(LaunchReport(CudaLauncher.kind, launch.grid, launch.block, seconds))
+        return MlaDecodeRun(out, lse, tuple(reports))
+
+    def _bound(
+        self,
+        tensors: tuple[Any, ...],
+        scales: tuple[float, float, float],
+        plan: PlanTensors | None,
+        out: Any,
+        lse: Any,
+        checked: bool,
+    ) -> tuple[tuple[PreparedLaunch, ...] | None, list[Launch], Any, Any]:
+        """A call's launches, all checked: prepared and remembered where that can be, else what the
+        launcher is to be given; and the outputs."""
+        known, remember = None, None
+        if not checked:
+            known, remember, out, lse = self._like_before(tensors, scales, plan, out, lse)
+            if known is not None:
+                return known, [], out, lse
+        out, lse, launches = self._launches(tensors, scales, plan, out, lse, checked)
+        if remember is None or not launches:
+            return None, launches, out, lse
+        assert isinstance(self.launcher, GpuLauncher)
+        made = tuple(self.launcher.prepare(one.artifact, **one.given) for one in launches)
+        self._known.add(*remember, made)
+        return made, [], out, lse
+
+    def _like_before(
+        self,
+        tensors: tuple[Any, ...],
+        scales: tuple[float, float, float],
+        plan: PlanTensors | None,
+        out: Any,
+        lse: Any,
+    ) -> tuple[tuple[PreparedLaunch, ...] | None, tuple[Key, tuple[Any, ...]] | None, Any, Any]:
+        """What an equal call before launched, if there was one; how to remember this one, if that
+        can be; and the outputs, which are made where they are missing."""
+        torch = sys.modules.get("torch")
+        if torch is None or not self._prepares:
+            return None, None, out, lse
+        q, cache, block_table, cache_lengths, *more = tensors
+        if not isinstance(q, torch.Tensor) or not q.is_cuda:
+            return None, None, out, lse
+        rank = 4 if plan is None or plan.tokens is None else 3
+        a, b, c = scales
+        if q.dim() != rank or not type(a) is type(b) is type(c) is float:
+            return None, None, out, lse
+        # Without a plan it is the usual one, which shapes, device and stream determine.
+        of_plan = ("usual", _stream(q)) if plan is None else plan.key
+        if of_plan is None or (plan is not None and plan.config is not self.config):
+            return None, None, out, lse
+        # Outputs that are made here are what they should be: they are not looked at.
+        kind = out is None, lse is None
+        looked_at = tensors if out is None else (*tensors, out)
+        if lse is not None:
+            looked_at = (*looked_at, lse)
+        if out is None or lse is None:
+            outputs = self._outputs_of(q) if plan is None else plan.outputs
+            if self._maker is None:
+                self._maker = OutputMaker(torch)
+            out, lse = self._maker(q, outputs, out, lse)
+        try:
+            key: Key = (
+                q.data_ptr(), cache.data_ptr(), block_table.data_ptr(), cache_lengths.data_ptr(),
+                out.data_ptr(), lse.data_ptr(), kind, of_plan, scales,
+            )  # fmt: skip
+            if more:
+                key += tuple(tensor.data_ptr() for tensor in more)
+            return self._known.find(key, looked_at), (key, looked_at), out, lse
+        except AttributeError:  # another library's tensor
+            return None, None, out, lse
+
+    def _outputs_of(self, q: Any) -> Outputs:
+        """Of a call without a plan."""
+        batch, q_len, *_ = q.shape
+        found = self._outputs.get((batch, q_len))
+        if found is None:
+            found = self._outputs[batch, q_len] = Outputs.of(self.config, (batch, q_len))
+        return found
+
+    def prepare(
+        self,
+        q: Any,
+        cache: Any,
+        block_table: Any,
+        cache_lengths: Any,
+        *,
+        scale: float,
+        kv_scale: float = 1.0,
+        q_scale: float = 1.0,
+        kv_scales: Any = None,
+        q_scales: Any = None,
+        plan: PlanTensors | None = None,
+        out: Any = None,
+        lse: Any = None,
+        checked: bool = False,
+    ) -> PreparedMlaDecode:
+        """The same call, checked and packed but not launched."""
+        output, log_sum, launches = self._launches(
+            given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales),
+            (scale, kv_scale, q_scale),
+            plan,
+            out,
+            lse,
+            checked,
+        )
+        prepare: Any = self.launcher
+        return PreparedMlaDecode(
+            tuple(prepare.prepare(one.artifact, **one.given) for one in launches),
+            output,
+            log_sum,
+        )
+
+    def _launches(
+        self,
+        given: tuple[Any, ...],
+        scales: tuple[float, float, float],
+        plan: PlanTensors | None,
+        out: Any,
+        lse: Any,
+        checked: bool,
+    ) -> tuple[Any, Any, list[Launch]]:
+        """Output, LSE and what is to be launched, all checked."""
+        config, manifest = self.config, self.artifact.manifest
+        named = zip(TENSORS, given, strict=False)
+        tensors = {name: tensor for name, tensor in named if tensor is not None}
+        q, cache, block_table, cache_lengths, *_ = given
+        require_row_scales(config, tensors.get("kv_scales"), tensors.get("q_scales"))
+        require_device(manifest.kernel, manifest.target, tensors)
+        packed = plan is not None and plan.tokens is not None
+        if len(q.shape) != (3 if packed else 4):
+            wants = f"({'tokens' if packed else 'batch, q_len'}, num_heads, {config.q_columns})"
+            raise ConfigError(f"q has shape {tuple(q.shape)}, the kernel wants {wants}")
+        batch = plan.batch if packed and plan is not None else int(q.shape[0])
+        rows = (plan.tokens,) if packed and plan is not None else (batch, config.q_len)
+        shapes: dict[str, tuple[int | None, ...]] = {
+            "q": (*rows, config.num_heads, config.q_columns),
+            "q_scales": rows,
+            "cache": (None, config.page_size, config.num_kv_heads, config.cache_columns),
+            "block_table": (batch, None),
+            "cache_lengths": (batch,),
+            "kv_scales": (*tuple(cache.shape)[:1], config.page_size),
+            "o": (*rows, config.num_heads, config.d_v),
+            "lse": (config.num_heads, *rows) if packed
+            else (batch, config.num_heads, config.q_len),
+        }  # fmt: skip
+        types = {
+            "q": config.q_element, "cache": config.cache_element, "block_table": "int32",
+            "cache_lengths": "int32", "kv_scales": "fp32", "q_scales": "fp32",
+            "o": config.output_dtype, "lse": "fp32",
+        }  # fmt: skip
+        for name, tensor in tensors.items():
+            check(name, tensor, shapes[name], types[name])
+        num_blocks, max_pages = int(cache.shape[0]), int(block_table.shape[1])
+        check_rows("q", int(q.shape[0]), config.num_heads * (1 if packed else config.q_len))
+        check_rows("cache", num_blocks, config.page_size)
+        if plan is not None and (plan.config != config or plan.batch != batch):
+            raise ConfigError(
+                f"the plan is for {plan.batch} sequences of {plan.config}, the call has {batch} "
+                f"of {config}",
+                hint="kernel.plan(lengths, ..) of this kernel makes one",
+            )
+        for name, label, output in (("o", "out", out), ("lse", "lse", lse)):
+            if output is None:
+                output = made(label, q, shapes[name], types[name])
+            require_device(manifest.kernel, manifest.target, {label: output})
+            check(label, output, shapes[name], types[name])
+            for other, tensor in tensors.items():
+                if overlap(output, tensor):
+                    what = "out" if other == "o" else other
+                    raise ConfigError(f"{label} overlaps {what} in memory", hint="pass another")
+            tensors[name] = output
+        number = check_scale(scales[0])
+        stored = check_stored(config, number, scales[1], scales[2])
+        if checked and batch:
+            check_pages(
+                config,
+                on_host("block_table", block_table),
+                on_host("cache_lengths", cache_lengths),
+                num_blocks,
+            )
+        output, log_sum = tensors["o"], tensors["lse"]
+        if not batch or not int(q.shape[0]):
+            return output, log_sum, []
+        if plan is None:
+            plan = self._usual_plan(q, batch, max_pages)
+        return (
+            output,
+            log_sum,
+            self._of_plan(plan, tensors, max_pages, num_blocks, number, stored),
+        )
+
+    def _of_plan(
+        self,
+        plan: PlanTensors,
+        tensors: dict[str, Any],
+        max_pages: int,
+        num_blocks: int,
+        scale: float,
+        stored: Stored,
+    ) -> list[Launch]:
+        if self._persistent is (plan.shares is None):
+            raise ConfigError(
+                f"the plan is {'not ' * self._persistent}for blocks that take several items",
+                hint="kernel.plan(lengths, ..) of this kernel makes one",
+            )
+        work = {"partial_o": plan.partial_o, "partial_lse": plan.partial_lse}
+        shares: dict[str, Any] = {}
+        if plan.shares is not None:
+            shares = {"shares": plan.shares, "arrivals": plan.arrivals}
+        numbers: dict[str, int | float] = {
+            "max_pages": max_pages,
+            "num_blocks": num_blocks,
+            "lse_stride": plan.lse_stride,
+            "scale_log2e": scale_log2e(scale * stored.kv * stored.q),
+            "kv_scale": stored.kv,
+        }
+        named = {arg.name for arg in self.artifact.manifest.args}
+        launches = [
+            Launch(
+                self.artifact,
+                {**tensors, "items": plan.items, **shares, **work},
+                {name: value for name, value in numbers.items() if name in named},
+                plan.grid,
+            )
+        ]
+        if plan.merges is not None:
+            merged = {name: tensors[name] for name in ("o", "lse")}
+            launches.append(
+                Launch(
+                    self._merge_artifact(),
+                    {"merges": plan.merges, **work, **merged},
+                    {"lse_stride": plan.lse_stride},
+                    {"merges": int(plan.merges.shape[0])},
+                )
+            )
+        return launches
+
+    def _merge_artifact(self) -> Artifact:
+        if self._merge is None:
+            assert self._build_merge is not None  # a plan without it splits nothing
+            self._merge = self._build_merge()
+        return self._merge
+
+
+def _stream(q: Any) -> int | None:
+    """torch's current stream where `q` is; None for another library's tensor."""
+    return torch_stream(sys.modules["torch"], q.get_device())() if is_torch(q) else None

@@ -1,0 +1,283 @@
+"""How the work of one MLA decode call is dealt out: work items, their splits, and what is merged.
+
+A *row block* is up to 64 query rows of a sequence: with one KV head rows are heads of one token
+after the other, so that several new tokens share a block; with more, a block has heads of one KV
+head and one token. Its keys, in tiles of 64, may be split. A *work item* is a row block and a range
+of tiles, and takes one block of threads. Items that are a part of their row block leave partial
+results in *slots*, which a merge adds up.
+
+Where blocks are persistent and a row block is in two parts, the second one takes in the first, when
+all keys of its own are done. It has a block behind the first one's, so that it waits for what was
+started before it. Fixed splits, more parts, and what is dealt out longest first are merged.
+
+Items are in descending order of their work, row blocks of the same keys side by side: blocks are
+started in this order as others end, which deals the work out evenly (longest first). Where blocks
+are persistent, the plan deals the items out itself: `mlagen.families.mla_decode.shares`.
+
+The last split of a sequence has no end: a plan is right for any lengths, whatever those that it was
+made for. Only how even it is depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.even_splits import boundaries, even_counts
+from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.shares import PARTS, Cut, cut_shares, deal
+
+Ints = npt.NDArray[np.int64]
+Ints32 = npt.NDArray[np.int32]
+
+BLOCK_ROWS = 64
+H200_SMS = 132  # also of an H100 SXM
+# Columns of an item: sequence, first row in q seen as [tokens * H, 576], rows, first row in the
+# sequence, tokens of the sequence before its last, first tile, end tile, slot or -1, index in lse
+# of the sequence's head 0 and token 0, KV head; 1 where it takes in the part before it, -1 where
+# its own part is taken in, else 0; the slot of what it takes in.
+ITEM_INTS, ITEM_BYTES = 12, 48
+# Columns of a merge, which is what one block of the merge kernel adds up: first slot, slots, first
+# row in q, rows, first row in the sequence, index in lse as in an item, all of the row block; the
+# block's first line, log2 of the warps that share a line.
+MERGE_INTS, MERGE_BYTES = 8, 32
+MERGE_WARPS = 16
+LINES_A_ROW = 2
+# Splits up to which 2^n warps have a line: each has at most four, which it loads at once. What 132
+# SMs compute at once, in three parts and more, makes up to 256 blocks, which run at once too.
+SPLITS_OF_WARPS = ((4, 0), (8, 1), (16, 2), (32, 3))
+OPEN_END = 2**31 - 1
+# Two warpgroups count when they have stored a part that another block takes in, two when they have
+# taken it in: then the count is zero again.
+ARRIVALS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class MlaDecodeWork:
+    """The work of one call: `items` int32 [items, 12], `merges` int32 [merges, 8], the number of
+    slots, and of each sequence the first tile of each split. `lse_stride`: from head to head.
+
+    A merge is a block's share of a row block: lines, each half a row, that follow each other.
+    `shares`: of persistent blocks, int32 [blocks + 1], block b's items are those from shares[b] to
+    shares[b + 1]."""
+
+    items: Ints32
+    merges: Ints32
+    slots: int
+    splits: tuple[tuple[int, ...], ...]
+    lse_stride: int
+    shares: Ints32 | None = None
+
+
+def plan_work(
+    config: MlaDecodeConfig,
+    lengths: Sequence[int] | npt.NDArray[Any],
+    *,
+    q_lens: Sequence[int] | npt.NDArray[Any] | None = None,
+    blocks: int = H200_SMS,
+    split_keys: int | None = None,
+    persistent: bool = False,
+) -> MlaDecodeWork:
+    """The work of a call for sequences of `lengths` keys.
+
+    `q_lens`: new tokens of each sequence, 0 .. q_len, where q is packed as [tokens, H, 576] (and
+    lse as [H, tokens]); without them each has q_len. `blocks`: blocks of threads that run at once,
+    one an SM. `split_keys`: split every so many keys, a multiple of 64, instead of evenly: the same
+    row then gets the same bits whatever else is in the batch. `persistent`: for blocks that take
+    several items, as many blocks as there are.
+
+    Raises ConfigError for lengths, tokens and numbers that do not fit.
+    """
+    keys = _counts("lengths", lengths, 0, OPEN_END)
+    tokens = (
+        np.full(len(keys), config.q_len)
+        if q_lens is None
+        else _counts("q_lens", q_lens, 0, config.q_len)
+    )
+    if len(tokens) != len(keys):
+        raise ConfigError(f"{len(keys)} lengths, but q_lens of {len(tokens)} sequences")
+    if blocks < 1:
+        raise ConfigError(f"blocks={blocks} is not at least 1")
+    packed = q_lens is not None
+    of_sequence, templates = _row_blocks(config, tokens)
+    low, tiles = _tiles(config, keys, tokens)
+    cut: Cut | None = None
+    one_each = False
+    if split_keys is not None:
+        splits = _fixed_splits(low, tiles, split_keys)
+    else:
+        splits, cut = _splits(config, low, tiles, of_sequence, blocks, persistent=persistent)
+    # One piece a split of a sequence; in it, an item a row block.
+    counts = np.array([len(own) for own in splits], np.int64)
+    handed = np.zeros(len(counts), bool)
+    if persistent and split_keys is None:
+        one_each = cut is None and (counts * of_sequence).sum() <= blocks
+        if cut is not None or one_each:
+            handed = counts == PARTS
+    sequence = np.repeat(np.arange(len(keys)), counts)
+    first = np.array([tile for own in splits for tile in own], np.int64)
+    end = np.append(first[1:], 0)
+    end[np.cumsum(counts)[counts > 0] - 1] = OPEN_END
+    index, count = _within(counts), counts[sequence]
+    stored = np.where(counts > 1, counts - handed, 0)  # parts of a row block that take a slot
+    slots_of = of_sequence * stored
+    first_slot = (np.cumsum(slots_of) - slots_of)[sequence]
+    takes = handed[sequence] & (index == count - 1)
+    taken = np.where(handed[sequence], np.where(takes, 1, -1), 0)
+    work = np.maximum(np.minimum(end, -(-keys // TILE)[sequence]) - first, 0)
+    starts = np.cumsum(tokens) - tokens
+    query_row = starts * config.num_heads
+    lse_at = starts if packed else np.arange(len(keys)) * config.num_heads * config.q_len
+
+    def rows(piece: Ints, row_block: Ints) -> Ints:
+        """Items [.., 12] of pieces and row blocks."""
+        s = sequence[piece]
+        made = np.zeros((len(piece), ITEM_INTS), np.int64)
+        above, height, kv_head = templates[tokens[s], row_block].T
+        slots = first_slot[piece] + row_block * stored[s]
+        left = (count[piece] > 1) & ~takes[piece]  # behind, in a slot
+        for column, values in enumerate((
+            s, query_row[s] + above, height, above, tokens[s] - 1, first[piece], end[piece],
+            np.where(left, slots + index[piece], -1), lse_at[s], kv_head,
+            taken[piece], np.where(takes[piece], slots, 0),
+        )):  # fmt: skip
+            made[:, column] = values
+        return made
+
+    order = np.arange(len(work)) if one_each else np.argsort(-work, kind="stable")
+    shares = None
+    if cut is not None:
+        piece, row_block, shares = cut.items(blocks)
+    else:
+        each = of_sequence[sequence[order]]
+        piece, row_block = np.repeat(order, each), _within(each)
+        if one_each:
+            shares = np.minimum(np.arange(blocks + 1), len(piece)).astype(np.int32)
+        elif persistent:
+            moved, shares = deal(each, work[order], blocks)
+            piece, row_block = piece[moved], row_block[moved]
+    parted = np.flatnonzero((counts > 1) & ~handed)
+    firsts = np.cumsum(counts) - counts
+    each = of_sequence[parted]
+    merged = rows(np.repeat(firsts[parted], each), _within(each))
+    return MlaDecodeWork(
+        rows(piece, row_block).astype(np.int32),
+        _merges(merged, np.repeat(counts[parted], each)).astype(np.int32),
+        int(slots_of.sum()),
+        splits,
+        int(tokens.sum()) if packed else config.q_len,
+        shares,
+    )
+
+
+def _counts(name: str, values: Any, least: int, most: int) -> Ints:
+    found = np.asarray(values)
+    if found.ndim != 1 or (found.size and not np.issubdtype(found.dtype, np.integer)):
+        raise ConfigError(f"{name} is no list of integers")
+    found = found.astype(np.int64)
+    wrong = np.flatnonzero((found < least) | (found > most))
+    if wrong.size:
+        raise ConfigError(f"{name}[{wrong[0]}]={found[wrong[0]]} is not in {least} .. {most}")
+    return found
+
+
+def _row_blocks(config: MlaDecodeConfig, tokens: Ints) -> tuple[Ints, Ints]:
+    """Row blocks of each sequence, and what each of those of a sequence of so many tokens has:
+    [tokens, row blocks, 3], rows of the sequence before the first, rows, KV head."""
+    heads, many = config.num_heads, range(config.q_len + 1)
+    found: list[list[tuple[int, int, int]]] = []
+    for n in many:
+        runs = [(0, 0, n * heads)]
+        if config.num_kv_heads > 1:
+            runs = [
+                (kv_head, token * heads + kv_head * config.group, config.group)
+                for kv_head in range(config.num_kv_heads)
+                for token in range(n)
+            ]
+        found.append([
+            (above + at, min(rows - at, BLOCK_ROWS), kv_head)
+            for kv_head, above, rows in runs
+            for at in range(0, rows, BLOCK_ROWS)
+        ])  # fmt: skip
+    templates = np.zeros((len(many), max(map(len, found)), 3), np.int64)
+    for n, own in enumerate(found):
+        templates[n, : len(own)] = np.array(own, np.int64).reshape(-1, 3)
+    return np.array([len(own) for own in found])[tokens], templates
+
+
+def _within(counts: Ints) -> Ints:
+    """0 .. count - 1 for each count, one behind the other."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _merges(firsts: Ints, splits: Ints) -> Ints:
+    """The merges [blocks, 8] of row blocks with so many parts, of which `firsts` are the first."""
+    share = np.select([splits <= most for most, _ in SPLITS_OF_WARPS],
+                      [np.full_like(splits, log2) for _, log2 in SPLITS_OF_WARPS], 4)  # fmt: skip
+    lines = MERGE_WARPS >> share
+    each = -(-firsts[:, 2] * LINES_A_ROW // lines)
+    found = np.empty((int(each.sum()), MERGE_INTS), np.int64)
+    _, row, rows, above, _, _, _, slot, lse_at, *_ = firsts.T
+    of_block = (slot, splits, row, rows, above, lse_at, lines, share)
+    for column, values in enumerate(of_block):
+        found[:, column] = np.repeat(values, each)
+    found[:, 6] *= _within(each)
+    return found
+
+
+def merge_blocks(slots: int, row_blocks: int) -> int:
+    """No plan with so many slots and row blocks has more merges."""
+    most = LINES_A_ROW * BLOCK_ROWS  # a line a block
+    return min(8 * slots, most * row_blocks)
+
+
+def _tiles(config: MlaDecodeConfig, keys: Ints, tokens: Ints) -> tuple[Ints, Ints]:
+    """Tiles of each sequence that a window hides, and how many it sees."""
+    low = np.zeros(len(keys), np.int64)
+    if config.window:
+        low = np.maximum(keys - (tokens - 1) - config.window, 0) // TILE
+    return low, np.maximum(-(-keys // TILE) - low, 0)
+
+
+def _splits(
+    config: MlaDecodeConfig,
+    low: Ints,
+    tiles: Ints,
+    row_blocks: Ints,
+    blocks: int,
+    *,
+    persistent: bool,
+) -> tuple[tuple[tuple[int, ...], ...], Cut | None]:
+    """The first tile of each split of each sequence, and who has them where that is said."""
+    counts = cut = None
+    if not persistent or row_blocks.sum() <= blocks:
+        counts = even_counts(config, tiles, row_blocks, blocks)
+    if persistent and (counts is None or (counts * row_blocks).sum() > blocks):
+        cut = cut_shares(config, tiles, row_blocks, blocks)
+    if cut is not None:
+        return cut.splits(low), cut
+    if counts is None:
+        counts = even_counts(config, tiles, row_blocks, blocks)
+    return tuple(
+        (0, *(a + first for first in boundaries(n, count)))
+        for a, n, count in zip(low.tolist(), tiles.tolist(), counts.tolist(), strict=True)
+    ), None
+
+
+def _fixed_splits(low: Ints, tiles: Ints, split_keys: int) -> tuple[tuple[int, ...], ...]:
+    """The first tile of each split of each sequence, every so many keys."""
+    if split_keys < TILE or split_keys % TILE:
+        raise ConfigError(
+            f"split_keys={split_keys} is no positive multiple of {TILE}",
+            hint=f"tiles of {TILE} keys are not cut; 2048 is usual",
+        )
+    step = split_keys // TILE
+    return tuple(
+        (0, *range((int(a) // step + 1) * step, int(b), step))
+        for a, b in zip(low, low + tiles, strict=True)
+    )

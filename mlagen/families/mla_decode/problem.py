@@ -1,0 +1,220 @@
+"""The MLA decode problem in the absorbed form: its fields, their limits, its arithmetic.
+
+Query heads attend to a cache of latent rows: a row's 576 columns are the key, its first 512 are the
+value as well, and the last 64 carry the rotary part. The cache is a pool of pages `[num_blocks,
+page_size, num_kv_heads, 576]`, one KV head as a rule; a table says which pages a sequence owns.
+Lengths, the batch and the softmax scale are given at run time.
+
+*Rope-aware* rows are stored in 640 bytes: the 512 latent columns in e4m3, in multiples of a scale
+of the row's own, and behind them the 64 rotary ones in bf16, divided by that scale. Queries may be
+stored in the same way, with a scale that the heads of a token share.
+
+The log-sum-exp of every row is an output too: fp32, natural logarithm, -inf for a row without keys.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mlagen.attention.masks import CAUSAL, ChunkedCausal, Mask, SlidingWindowCausal
+from mlagen.errors import ConfigError
+from mlagen.problem.fields import from_fields, integer, listed
+
+D_QK, D_V = 576, 512
+ROPE_AWARE = "fp8_rope_aware"
+Q_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
+CACHE_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
+OUTPUT_DTYPES = ("bf16",)
+MAX_HEADS = 128
+MAX_KV_HEADS = 8
+MAX_Q_LEN = 8
+TILE = 64  # keys a tile: a running maximum is taken once for each
+SMALL_PAGES = (1, 16, 32)  # besides whole tiles
+
+
+@dataclass(frozen=True)
+class MlaDecodeConfig:
+    """One MLA decode kernel. Raises ConfigError for a value that no kernel can have.
+
+    The cache holds the new tokens' rows already, and its lengths count them: with the causal mask
+    the last of a sequence's `q_len` new tokens sees all its keys, each one before it one less.
+    """
+
+    num_heads: int
+    num_kv_heads: int = 1  # query heads h * G .. h * G + G - 1 share KV head h, G of them each
+    d_qk: int = D_QK  # columns of a query and of a cache row
+    d_v: int = D_V  # leading columns of a cache row that are its value; columns of the output
+    page_size: int = 64  # rows a page
+    q_len: int = 1  # new tokens a sequence; the most of them where their number varies
+    # of the queries; fp8_e4m3: they are multiples of one scale; fp8_rope_aware: see above
+    dtype: str = "bf16"
+    output_dtype: str = "bf16"
+    mask: str = str(CAUSAL)  # null, causal or sliding_window_causal[W]
+    # fp8_e4m3: numbers of the cache are multiples of one scale; fp8_rope_aware: see above
+    cache_dtype: str = "bf16"
+
+    def __post_init__(self) -> None:
+        for name in ("num_heads", "num_kv_heads", "d_qk", "d_v", "page_size", "q_len"):
+            object.__setattr__(self, name, integer(name, getattr(self, name)))
+        self._check_widths()
+        self._check_heads()
+        self._check_pages()
+        legal = {
+            "dtype": Q_DTYPES, "output_dtype": OUTPUT_DTYPES, "cache_dtype": CACHE_DTYPES
+        }  # fmt: skip
+        for name, types in legal.items():
+            if getattr(self, name) not in types:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} is not supported",
+                    hint=f"{name} is {listed(types)}",
+                )
+        if self.rope_aware_queries and not self.rope_aware:
+            raise ConfigError(
+                f"dtype={ROPE_AWARE} is not supported with cache_dtype={self.cache_dtype}",
+                hint=f"cache_dtype={ROPE_AWARE}; other caches take dtype=bf16 or fp8_e4m3",
+            )
+        mask = Mask.parse(self.mask)
+        if isinstance(mask, ChunkedCausal):
+            raise ConfigError(
+                f"mask={self.mask} is not supported in decoding",
+                hint="masks of decoding: null, causal, sliding_window_causal[W]",
+            )
+        object.__setattr__(self, "mask", str(mask))
+
+    def _check_widths(self) -> None:
+        if (self.d_qk, self.d_v) != (D_QK, D_V):
+            raise ConfigError(
+                f"d_qk={self.d_qk}, d_v={self.d_v}: rows of another width are not supported",
+                hint=f"d_qk={D_QK}, d_v={D_V}: the absorbed form, {D_V} latent columns and "
+                f"{D_QK - D_V} rotary ones",
+            )
+
+    def _check_heads(self) -> None:
+        if not 1 <= self.num_heads <= MAX_HEADS:
+            raise ConfigError(
+                f"num_heads={self.num_heads} is not in 1 .. {MAX_HEADS}",
+                hint="heads on this device: with tensor parallelism its share of the model's",
+            )
+        if not 1 <= self.num_kv_heads <= MAX_KV_HEADS or self.num_heads % self.num_kv_heads:
+            fits = [n for n in range(1, MAX_KV_HEADS + 1) if not self.num_heads % n]
+            raise ConfigError(
+                f"num_kv_heads={self.num_kv_heads} does not fit num_heads={self.num_heads}",
+                hint=f"num_kv_heads is {listed(fits)}: a divisor of num_heads, at most "
+                f"{MAX_KV_HEADS}; models have one latent row a token, num_kv_heads=1",
+            )
+        if self.rope_aware and self.num_kv_heads != 1:
+            raise ConfigError(
+                f"num_kv_heads={self.num_kv_heads} is not supported with cache_dtype={ROPE_AWARE}",
+                hint="num_kv_heads=1, or cache_dtype=fp8_e4m3, whose rows share one scale",
+            )
+        if not 1 <= self.q_len <= MAX_Q_LEN:
+            raise ConfigError(
+                f"q_len={self.q_len} is not in 1 .. {MAX_Q_LEN}",
+                hint="1 is plain decoding, more are the tokens of speculative decoding; longer "
+                "runs of new tokens are prefill",
+            )
+
+    def _check_pages(self) -> None:
+        size = self.page_size
+        if size < 1 or (size not in SMALL_PAGES and size % TILE):
+            below = size // TILE * TILE
+            near = [p for p in (*SMALL_PAGES, below, below + TILE) if p > 0]
+            near = sorted(sorted(set(near), key=lambda page: abs(page - size))[:2])
+            raise ConfigError(
+                f"page_size={size} is not supported",
+                hint=f"page_size is {listed(SMALL_PAGES)} or a multiple of {TILE}; "
+                f"near {size}: {listed(near)}",
+            )
+
+    # ---- from and to plain values -----------------------------------------------------------
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> MlaDecodeConfig:
+        """The problem that named values describe; text is parsed by the field's type.
+
+        Raises ConfigError for an unknown name, a missing field, text that is no such value, and
+        what the class refuses.
+        """
+        return from_fields(cls, fields)
+
+    @classmethod
+    def example(cls) -> MlaDecodeConfig:
+        """A legal problem, for describing what solves this type."""
+        return cls(num_heads=64)
+
+    def to_fields(self) -> dict[str, int | float | str | bool]:
+        """Every field as a plain value. `from_fields` reads it back."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    # ---- arithmetic -------------------------------------------------------------------------
+
+    @property
+    def d_rope(self) -> int:
+        """Rotary columns of a query and of a cache row: those that are not value."""
+        return self.d_qk - self.d_v
+
+    @property
+    def rope_aware(self) -> bool:
+        """Whether the cache's rows are rope-aware, each with a scale."""
+        return self.cache_dtype == ROPE_AWARE
+
+    @property
+    def rope_aware_queries(self) -> bool:
+        """Whether queries are stored as rope-aware rows, those of a token with one scale."""
+        return self.dtype == ROPE_AWARE
+
+    @property
+    def q_element(self) -> str:
+        """The type of the queries' tensor."""
+        return "fp8_e4m3" if self.rope_aware_queries else self.dtype
+
+    @property
+    def q_columns(self) -> int:
+        """Elements of a query in their tensor."""
+        return self.d_v + 2 * self.d_rope if self.rope_aware_queries else self.d_qk
+
+    @property
+    def cache_element(self) -> str:
+        """The type of the cache's tensor: rope-aware rows are one of bytes, of e4m3 by name."""
+        return "fp8_e4m3" if self.rope_aware else self.cache_dtype
+
+    @property
+    def cache_columns(self) -> int:
+        """Elements of a row in the cache's tensor."""
+        return self.d_v + 2 * self.d_rope if self.rope_aware else self.d_qk
+
+    def pages(self, length: int) -> int:
+        """Pages that `length` rows take."""
+        return -(-length // self.page_size)
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a KV head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def window(self) -> int:
+        """Keys that a query sees at most; 0: no limit."""
+        mask = Mask.parse(self.mask)
+        return mask.window if isinstance(mask, SlidingWindowCausal) else 0
+
+    @property
+    def causal(self) -> bool:
+        """Whether an older token of a sequence sees fewer keys than its last one."""
+        return Mask.parse(self.mask).end_key(0) is not None
+
+    def visible(self, length: int) -> tuple[range, ...]:
+        """Which of a sequence's `length` keys each of its new tokens sees, oldest token first.
+
+        Empty for a token that sees none: its output is 0, its log-sum-exp -inf.
+        """
+        mask = Mask.parse(self.mask)
+        if not self.causal:
+            return (range(length),) * self.q_len
+        return tuple(
+            mask.keys(length - behind, 1, length) if length >= behind else range(0)
+            for behind in range(self.q_len, 0, -1)
+        )

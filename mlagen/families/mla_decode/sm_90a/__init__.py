@@ -1,0 +1,1 @@
+"""MLA decode on Hopper: operations for a schedule to arrange."""

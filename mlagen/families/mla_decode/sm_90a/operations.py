@@ -1,0 +1,571 @@
+"""MLA decode on Hopper in the absorbed form: the operations a schedule arranges.
+
+One block computes a work item: up to 64 query rows of one sequence (heads, or heads of several new
+tokens) over a range of its keys. S = Q K^T over 576 columns, O += P V over the first 512 columns of
+the same rows. An item that has all keys of its rows writes O and LSE; one that has a part of them
+writes both in fp32, for the merge kernel.
+
+Two math warpgroups take turns: the left one has the scores of even tiles and output columns 0..255,
+the right one those of odd tiles and columns 256..511. Each multiplies its own P from registers and
+the other's from SMEM, so a pair of tiles is four products of P V, and while one warpgroup is at its
+softmax the other keeps the matrix pipe busy.
+
+Both follow one running maximum M: the left one finds it after the even tile and tells the right
+one, which finds it after the odd tile and tells it back.
+
+Softmax in base 2: P = exp2(c * S - c * M) with c = scale * log2(e). P is rounded to bf16 for the
+products; for the right columns an even tile's P is rounded after it has followed the odd tile's
+maximum. The row sum adds the unrounded values. M starts at the lowest finite number: a tile that a
+row sees nothing of leaves M, and its P is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from mlagen.dsl import (
+    Access,
+    Handoff,
+    Operation,
+    PipelineOrder,
+    PipelineSpace,
+    RingTile,
+    Tile,
+    Value,
+    WarpRole,
+    bind,
+    copy,
+    record,
+)
+from mlagen.dsl.smem import Message, Scratch, TmaTile
+from mlagen.errors import ScheduleError, UnsupportedError
+from mlagen.families.mla_decode.plan import ARRIVALS, ITEM_BYTES
+from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.sm_90a.feed import Feed
+from mlagen.families.mla_decode.sm_90a.plain import Fetched, plain_order
+from mlagen.families.mla_decode.sm_90a.registers import FLOAT, SLOTS, registers
+from mlagen.families.mla_decode.sm_90a.signature import (
+    COLUMNS,
+    ROWS,
+    SYMBOL,
+    can_persist,
+    signature,
+)
+
+QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
+PART_PAIRS = 8  # 64-byte pieces of a part's row of which a thread has its loads in flight
+# wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor). Across
+# the rows, the distance to the next 64 columns is added.
+COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
+ROW_MAJOR = COLUMN_MAJOR | 1 << 16
+
+
+class MlaDecode:
+    """The operations of one decode kernel, its tiles, messages and registers.
+
+    `left` and `right`: hand-offs of the cache's columns that the left warpgroup refills (0..255)
+    and of those that the right one does; `boxes` tiles of 64 columns share a barrier. `held` tiles
+    of 64 columns of Q, the rotary part among them, are operands in registers, the others in SMEM.
+    `evict`: "first" of the L2 cache go rows that were copied by box, or as any others ("normal").
+    `persistent`: a block does one item after another, and fetches the next one's Q and first tiles
+    in an item's last pass. Raises UnsupportedError for problems without that form.
+    """
+
+    def __init__(
+        self,
+        k: MlaDecodeConfig,
+        s: PipelineSpace,
+        left: WarpRole,
+        right: WarpRole,
+        feeder: WarpRole | None = None,
+        *,
+        boxes: int,
+        held: int,
+        evict: Literal["normal", "first"] = "normal",
+        persistent: bool = False,
+    ) -> None:
+        if persistent and not can_persist(k):
+            raise UnsupportedError(
+                f"persistent=1 with dtype={k.dtype}, cache_dtype={k.cache_dtype}",
+                hint="blocks take several items with bf16 queries over a bf16 cache",
+            )
+        _check_roles(left, right, feeder)
+        if feeder and boxes != 2:
+            raise ScheduleError(
+                f"boxes={boxes} with cache_dtype={k.cache_dtype}",
+                hint="128 columns of e4m3 become two tiles of bf16: boxes=2",
+            )
+        if boxes < 1 or not 1 <= held <= k.d_qk // COLUMNS - k.d_v // COLUMNS // 2:
+            raise ScheduleError(
+                f"boxes={boxes}, held={held}",
+                hint="a barrier is of one tile or more; registers hold the last one or more of Q",
+            )
+        self.held, self.feeder = held, feeder
+        threads = s.roles[-1].warps.stop * 32
+        # Columns of one wgmma of P V: ptxas holds each instruction to what a thread starts with,
+        # and 512 threads start with 128 registers.
+        self.at_once = 256 if threads <= 384 else 128
+        self.persistent = s.persistent = persistent
+        self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
+        # Whether rows of a block see different keys: those of several tokens.
+        self.slanted = k.causal and k.q_len > 1
+        self.parts, self.value_parts = k.d_qk // COLUMNS, k.d_v // COLUMNS
+        self._tiles(s, boxes)
+        self._messages(s)
+        self.supply: dict[str, Any] = {
+            **registers(
+                k,
+                s,
+                self.feed,
+                held=held,
+                slanted=self.slanted,
+                persistent=persistent,
+                converters=feeder.threads if feeder else 0,
+            ),
+            "feeder": feeder,
+            "k": k,
+            "feed": self.feed,
+            "item_bytes": ITEM_BYTES,
+            "persistent": persistent,
+            "slanted": self.slanted,
+            "float_bytes": FLOAT,
+            "tile_rows": TILE,
+            "evict": evict,
+        }
+        s.signature = signature(k, threads, persistent=persistent)
+        s.symbol = SYMBOL
+        s.plain = self._plain()
+        for handoff in (*self.left, *self.right, *self.raw.values()):
+            bind(handoff, self._mover(handoff))
+
+    def _plain(self) -> PipelineOrder:
+        """What the schedule rearranges."""
+        left, right = (
+            Fetched(role.name, tuple(h.name for h in half),
+                    {h.name: self.raw[h.name].name for h in half if h.name in self.raw})
+            for role, half in zip(self.roles, (self.left, self.right), strict=True)
+        )  # fmt: skip
+        queries = [(self.query,), (self.query_held,)] if self.persistent else [
+            (self.query, self.query_held)
+        ]  # fmt: skip
+        return plain_order(
+            left, right, feeder=self.feeder.name if self.feeder else "", cleans=self._cleans,
+            scales=bool(self.row_scales), persistent=self.persistent,
+            queries=[f"load_queries {_names(handoffs)}" for handoffs in queries],
+        )  # fmt: skip
+
+    @property
+    def _cleans(self) -> bool:
+        """Whether rows behind a sequence's end must become 0. Where rows are fetched one by one,
+        what does not exist arrived as 0; e4m3 is finite here."""
+        return not (self.feed.gatherers or self.feeder)
+
+    def _tiles(self, s: PipelineSpace, boxes: int) -> None:
+        row = 2 * COLUMNS
+        names = tuple(role.name for role in self.roles)
+        self.queries = [
+            s.smem.tile(f"Q{j}", "q", rows=ROWS, row_bytes=row, slots=1) for j in range(self.parts)
+        ]
+        self.keys = [
+            s.smem.tile(f"K{j}", "cache", rows=TILE, row_bytes=row, slots=SLOTS)
+            for j in range(self.parts)
+        ]
+        self.query, self.query_held = (
+            s.smem.handoff(
+                name, *tiles, producer=names[0], consumer=names, resident=True,
+                gatherers=self.roles[0].threads if self.k.dtype != "bf16" else 0,
+            )
+            for name, tiles in (
+                ("query", self.queries[: -self.held]),
+                ("query held", self.queries[-self.held :]),
+            )
+        )  # fmt: skip
+        middle = self.value_parts // 2
+        # In a persistent block the next item's Q comes there meanwhile.
+        self.staged = () if self.persistent else (
+            s.smem.scratch("O left", *self.queries[:middle]),
+            s.smem.scratch("O right", *self.queries[middle : self.value_parts]),
+        )  # fmt: skip
+        self.raw: dict[str, Handoff] = {}
+        self.left, self.right = (
+            tuple(
+                self._columns(s, role, self.keys[first : min(first + boxes, stop)])
+                for first in range(start, stop, boxes)
+            )
+            for role, start, stop in zip(
+                self.roles, (0, middle), (middle, self.parts), strict=True
+            )
+        )  # fmt: skip
+        self.row_scales = tuple(
+            s.smem.room(f"row scales {slot}", TILE * FLOAT)
+            for slot in range(SLOTS if self.k.rope_aware else 0)
+        )
+
+    def _columns(self, s: PipelineSpace, role: WarpRole, tiles: list[TmaTile]) -> Handoff:
+        """The hand-off of some columns that `role` fetches, all in bf16 in the end."""
+        first = self.keys.index(tiles[0])
+        # Rotary columns of rope-aware rows are bf16 as they are.
+        converter = None if self.k.rope_aware and first >= self.value_parts else self.feeder
+        handoff = s.smem.handoff(
+            f"cache {first}", *tiles, producer=(converter or role).name,
+            consumer=tuple(r.name for r in self.roles),
+            gatherers=converter.threads if converter else self.feed.gatherers,
+            by_warps=converter is not None,
+        )  # fmt: skip
+        if converter:
+            self.raw[handoff.name] = self._raw(s, role, handoff)
+        return handoff
+
+    def _raw(self, s: PipelineSpace, role: WarpRole, handoff: Handoff) -> Handoff:
+        """The e4m3 numbers of a hand-off, in its first tile."""
+        assert self.feeder
+        first = handoff.tiles[0]
+        tile = s.smem.tile(
+            f"R{self.keys.index(first)}", "cache", rows=TILE, row_bytes=2 * COLUMNS, slots=SLOTS,
+            over=first,
+        )  # fmt: skip
+        return s.smem.handoff(
+            f"raw {self.keys.index(first)}", tile, producer=role.name, consumer=self.feeder.name,
+            gatherers=self.feed.gatherers, within=handoff,
+        )  # fmt: skip
+
+    def _messages(self, s: PipelineSpace) -> None:
+        left, right = (role.name for role in self.roles)
+        size = ROWS * TILE * 2
+        self.p_left = s.smem.message("P left", size, producer=left, consumer=right)
+        # By then the rotary part of Q is in registers.
+        self.p_right = s.smem.message(
+            "P right", size, producer=right, consumer=left, over=self.queries[-1]
+        )
+        rows = ROWS * FLOAT
+        self.max_left = s.smem.message("M left", rows, producer=left, consumer=right)
+        self.max_right = s.smem.message("M right", rows, producer=right, consumer=left)
+        self.sum_left = s.smem.message("l left", rows, producer=left, consumer=right)
+        self.sum_right = s.smem.message("l right", rows, producer=right, consumer=left)
+        # In an item of one tile the left one hears nothing of the right one before its sums.
+        self.read = (
+            s.smem.message("l is read", 0, producer=right, consumer=left)
+            if self.persistent
+            else None
+        )
+
+    # ---- before the loop --------------------------------------------------------------------
+
+    def place(self, role: WarpRole) -> None:
+        """Which work item this block has, how many tiles, and where its first two tiles are; where
+        it has several, which."""
+        more = {} if self.persistent else self._counted(role)
+        self._record(
+            "place", None, role=role, template="place_block" if self.persistent else "",
+            row_major_bits=hex(ROW_MAJOR),
+            column_major_bits=hex(COLUMN_MAJOR | self._apart // 16 << 16), **more,
+        )  # fmt: skip
+
+    def _counted(self, role: WarpRole) -> dict[str, Any]:
+        """What an item's beginning takes. `row_maximum` counts down before it looks."""
+        return {"count_from": (SLOTS - (role is self.roles[1])) * TILE,
+                "fetches": role is not self.feeder}  # fmt: skip
+
+    def begin(self, role: WarpRole) -> None:
+        """The item that was looked up ahead, where a block has several."""
+        if self.persistent:
+            self._record("begin", None, role=role)
+
+    def next_item(self, tile: Tile, role: WarpRole) -> None:
+        """Which work item is next, where a block has several: its record on its way."""
+        if self.persistent:
+            self._record("next_item", tile, role=role, domain="first", ahead="seeks")
+
+    def next_keys(self, tile: Tile, role: WarpRole) -> None:
+        """How many keys the next item has and where its first two tiles are, on their way."""
+        if self.persistent:
+            self._record("next_keys", tile, role=role, domain="first", ahead="seeks",
+                         **self._counted(role))  # fmt: skip
+
+    def next_tiles(self, tile: Tile, role: WarpRole) -> None:
+        """How many tiles the next item has. What is fetched from here on is that item's."""
+        if self.persistent:
+            self._record("next_tiles", tile, role=role, domain="first", ahead="seeks",
+                         **self._counted(role))  # fmt: skip
+
+    def load_queries(self, tile: Tile, role: WarpRole) -> None:
+        """The item's 64 rows of Q, once, with the first tile; e4m3 becomes bf16 on the way. Rows
+        behind the item's own are of others or zero. Without those of `load_held`."""
+        held = () if self.persistent else (self.query_held,)
+        self._load_queries(tile, role, self.query, *held)
+
+    def load_held(self, tile: Tile, role: WarpRole) -> None:
+        """The columns of Q that registers take. Where a block has several items, P of the one
+        before lies there."""
+        if self.persistent:
+            self._load_queries(tile, role, self.query_held)
+
+    def _load_queries(self, tile: Tile, role: WarpRole, *handoffs: Handoff) -> None:
+        self._record(
+            "load_queries", tile, role=role, domain="first", ahead="fetches",
+            template="load_queries" if self.k.dtype == "bf16" else "read_queries",
+            loads=[
+                (handoff, [(tile, COLUMNS * self.queries.index(tile)) for tile in handoff.tiles])
+                for handoff in handoffs
+            ],
+            handoffs=handoffs, tiles_=self.queries, together=QUERY_LOADS, of=_names(handoffs),
+            defines=tuple(Value(handoff.name) for handoff in handoffs),
+        )  # fmt: skip
+
+    def clear(self) -> None:
+        """O = 0, l = 0, M at the lowest finite number: what a sequence without keys leaves."""
+        self._record("clear", None, defines=(Value("O"),))
+
+    def hold_queries(self, tile: Tile) -> None:
+        """The last columns of Q to registers, when the role's first tile is on its way."""
+        self._record("hold_queries", tile, domain="second" if tile.offset % SLOTS else "first",
+                     tiles_=self.query_held.tiles,
+                     uses=(Value(self.query_held.name),), defines=(Value("Q held"),))  # fmt: skip
+
+    # ---- scores -----------------------------------------------------------------------------
+
+    def qk(self, tile: Tile, half: tuple[Handoff, ...], *, first: bool) -> None:
+        """S = Q K^T over the columns of `half`, a group a hand-off; `first`: S starts here."""
+        for handoff in half:
+            self._record(
+                "qk", tile,
+                tiles_=[(self.keys.index(t), t) for t in handoff.tiles],
+                queries=self.query.tiles, overwrites=first and handoff is half[0],
+                of=handoff.name + ", first" * (first and handoff is half[0]),
+                uses=(Value(handoff.name, tile), Value(self.query.name), Value("Q held")),
+                defines=(Value("S"),), asynchronous=True,
+            )  # fmt: skip
+
+    def heed(self, tile: Tile) -> None:
+        """Follow the left warpgroup's maximum after `tile`: alpha, and l with it."""
+        self._record("heed", tile, template="follow", message=self.max_left, scores=False,
+                     uses=(Value(self.max_left.name, tile), Value("l")),
+                     defines=(Value("alpha"), Value("l")))  # fmt: skip
+
+    def follow(self, tile: Tile) -> None:
+        """Follow the right warpgroup's maximum after `tile`: alpha; l and this one's P with it."""
+        self._record("follow", tile, message=self.max_right, scores=True,
+                     uses=(Value(self.max_right.name, tile), Value("S")),
+                     defines=(Value("alpha"), Value("l"), Value("S")))  # fmt: skip
+
+    def row_maximum(self, tile: Tile) -> None:
+        """S times the rows' scales, the mask, and each row's maximum over this tile."""
+        weights, more = self._weights(tile)
+        self._record("row_maximum", tile, stride=SLOTS * TILE, weights=weights,
+                     uses=(Value("S"), *more), defines=(Value("S"), Value("top")))  # fmt: skip
+
+    def maximum(self, tile: Tile, message: Message, *, fresh: bool) -> None:
+        """The running maximum, alpha; the maximum goes to the other warpgroup. `fresh`: alpha
+        starts here, otherwise it already holds what the other's maximum does."""
+        self._record("maximum", tile, message=message, fresh=fresh, uses=(Value("top"),),
+                     of=message.name + ", fresh" * fresh,
+                     defines=(Value("alpha"), Value("l"), Value(message.name, tile)))  # fmt: skip
+
+    def exponent(self, tile: Tile) -> None:
+        """P = exp2(c S - c M) in place of S, row sums; P times the rows' scales, its bf16 as
+        operand A."""
+        weights, more = self._weights(tile)
+        self._record("exponent", tile, weights=weights, uses=(Value("S"), Value("alpha"), *more),
+                     defines=(Value("S"), Value("P"), Value("l")))  # fmt: skip
+
+    def rescale(self, tile: Tile) -> None:
+        """O *= alpha."""
+        self._record("rescale", tile, uses=(Value("alpha"), Value("O")), defines=(Value("O"),))
+
+    # ---- products ---------------------------------------------------------------------------
+
+    def clean(self, tile: Tile, role: WarpRole) -> None:
+        """Rows behind the sequence's end become 0 in SMEM: P is 0 there, but 0 * NaN is not."""
+        if not self._cleans:
+            return
+        names = [h.name for h in (*self.left, *self.right)]
+        self._record(
+            "clean", tile, keys=self.keys[: self.value_parts], role=role,
+            uses=tuple(Value(name, tile) for name in names),
+            defines=tuple(Value(name, tile) for name in names),
+            joins=True, guarded=True,
+        )  # fmt: skip
+
+    def publish(self, tile: Tile, message: Message) -> None:
+        """P as bf16 to SMEM, for the other warpgroup."""
+        self._record("publish", tile, message=message, packed=message is self.p_right,
+                     of=message.name,
+                     uses=(Value("S"), Value("P")),
+                     defines=(Value(message.name, tile),))  # fmt: skip
+
+    def pv(self, tile: Tile, half: tuple[Handoff, ...], message: Message | None = None) -> None:
+        """O += P V over the columns of `half`, one group; P from registers, or from the other's
+        message."""
+        held = [t for h in half for t in h.tiles if self.keys.index(t) < self.value_parts]
+        first = self.keys.index(held[0]) % (self.value_parts // 2)
+        each = COLUMNS // 2  # accumulators of 64 columns
+        source = Value(message.name, tile) if message else Value("P")
+        self._record(
+            "pv", tile, message=message, values=held, columns=COLUMNS * len(held),
+            of=f"{message.name if message else 'P'}, {self._columns_of(half)}",
+            o=self.supply["o"][each * first : each * (first + len(held))],
+            steps=TILE // 16, at_once=min(COLUMNS * len(held), self.at_once),
+            uses=(source, *(Value(h.name, tile) for h in half if set(h.tiles) & set(held))),
+            defines=(Value("O"),), asynchronous=True,
+        )  # fmt: skip
+
+    def turn(self, tile: Tile, message: Message) -> None:
+        """What a role told so far is in the matrix pipe; the reader of `message` comes behind."""
+        self._record("turn", tile, defines=(Value(message.name, tile),))
+
+    def refill(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+        """Fetch the columns of `half` of `tile`; look up where the tile lies that is next in these
+        slots."""
+        for columns in half:
+            copy(self.raw.get(columns.name, columns), tile)
+        role = self.roles[half is self.right]
+        self._record("next_page", tile, index=tile.offset % SLOTS, role=role, ahead="fetches")
+
+    def prefetch(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+        """The columns of `half` of the tile that is fetched a pass after `tile`, to the L2 cache.
+        Behind `refill`, which looks up where it lies; copies by box only."""
+        index = tile.offset % SLOTS
+        first = COLUMNS * self.keys.index(half[0].tiles[0])
+        end = COLUMNS * (self.keys.index(half[-1].tiles[-1]) + 1)
+        self._record(
+            "prefetch", tile, role=self.roles[half is self.right],
+            columns=list(range(first, end, self.feed.box_columns)),
+            places=self.supply["pages"][index], later=self.supply["ahead"][index],
+        )  # fmt: skip
+
+    def convert(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+        """Columns of an e4m3 tile into bf16, in place: to registers, and back when all are read."""
+        for columns in (columns for columns in half if columns.name in self.raw):
+            raw = self.raw[columns.name]
+            self._record("take", tile, tile_=raw.tiles[0], narrow=len(columns.tiles) == 1,
+                         of=raw.name,
+                         uses=(Value(raw.name, tile),), defines=(Value("raw"),))  # fmt: skip
+            copy(columns, tile)
+
+    def bring_scales(self, tile: Tile) -> None:
+        """The tile's row scales to SMEM, where rows have them, and the next ones on their way."""
+        if self.row_scales:
+            index = tile.offset % SLOTS
+            self._record("bring_scales", tile, index=index, room=self.row_scales[index],
+                         defines=(Value(self.row_scales[index].name, tile),))  # fmt: skip
+
+    def _weights(self, tile: Tile) -> tuple[Scratch | None, tuple[Value, ...]]:
+        """Where the tile's row scales are and what uses them is told to use; nothing, where rows
+        have none."""
+        if not self.row_scales:
+            return None, ()
+        room = self.row_scales[tile.offset % SLOTS]
+        return room, (Value(room.name, tile),)
+
+    # ---- after the loop ---------------------------------------------------------------------
+
+    def give_sum(self, message: Message) -> None:
+        """This warpgroup's row sums to the other one."""
+        self._record("give_sum", None, message=message, of=message.name,
+                     defines=(Value(message.name),))  # fmt: skip
+
+    def finish(self, message: Message, role: WarpRole) -> None:
+        """O / l to memory, this warpgroup's columns, and LSE by the left one: O in bf16, by way of
+        SMEM where that is free, so that a warp writes a row at a time, or a part of it in fp32. In
+        a persistent block the second part of a row block may take in the first."""
+        index = self.roles.index(role)
+        staged = self.staged[index] if self.staged else None
+        self._record(
+            "finish", None, message=message, left=index == 0, role=role, staged=staged,
+            of=message.name,
+            box_bytes=self.queries[0].bytes, first_column=index * self.k.d_v // 2,
+            together=PART_PAIRS, arrivals_last=ARRIVALS - 1,
+            uses=(Value(message.name), Value("O")),
+            defines=(Value(staged.name),) if staged else (), joins=staged is not None,
+        )  # fmt: skip
+
+    def leave(self, role: WarpRole) -> None:
+        """Where a block has several items, the right one tells that it has read the left one's
+        sums, which those of the next item overwrite."""
+        if self.read and role is self.roles[0]:
+            self._record("heard", None, template="turn", uses=(Value(self.read.name),))
+        elif self.read:
+            self._record("tell", None, template="turn", defines=(Value(self.read.name),))
+
+    # ---- spelling ---------------------------------------------------------------------------
+
+    def _columns_of(self, half: tuple[Handoff, ...]) -> str:
+        """How messages and the plain order name some columns of the cache."""
+        known = {id(self.left): "left columns", id(self.right): "right columns"}
+        return known.get(id(half), _names(half))
+
+    @property
+    def _apart(self) -> int:
+        """Bytes between neighbouring columns of tiles."""
+        return self.keys[1].base - self.keys[0].base
+
+    def _mover(self, handoff: Handoff) -> Any:
+        role = next((role for role in self.roles if role.name == handoff.producer), self.feeder)
+        template = "gather" if self.feed.gatherers else "copy"
+        if handoff.within:
+            first = (
+                self.keys.index(
+                    next(h for h in (*self.left, *self.right) if h.name == handoff.within).tiles[0]
+                )
+                * COLUMNS
+            )
+            boxes = [(handoff.tiles[0], first)]
+        else:
+            boxes = [(tile, COLUMNS * self.keys.index(tile)) for tile in handoff.tiles]
+            template = "convert" if role is self.feeder else template
+
+        def mover(kind: str, tile: Tile) -> Operation:
+            return self._operation(
+                "copy", tile, access=Access("copy", RingTile(handoff.name, tile)),
+                template=template, handoff=handoff, role=role, boxes=boxes,
+                ahead="" if template == "convert" else "fetches",
+                uses=(Value("raw"),) if template == "convert" else (),
+                places=self.supply["pages"][tile.offset % SLOTS],
+                later=self.supply["ahead"][tile.offset % SLOTS],
+            )  # fmt: skip
+
+        return mover
+
+    def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
+        return record(self._operation(name, tile, **more))
+
+    def _operation(
+        self,
+        name: str,
+        tile: Tile | None,
+        *,
+        uses: tuple[Value, ...] = (),
+        defines: tuple[Value, ...] = (),
+        access: Access | None = None,
+        asynchronous: bool = False,
+        joins: bool = False,
+        guarded: bool = False,
+        domain: Literal["every", "first", "second"] = "every",
+        ahead: Literal["", "seeks", "fetches"] = "",
+        template: str = "",
+        of: str = "",
+        role: WarpRole | None = None,
+        **context: Any,
+    ) -> Operation:
+        supply = {**self.supply, **context, **({"role": role} if role else {})}
+        return Operation(
+            name, f"mla_decode/{template or name}.ptx.j2", tile, lambda at: supply,
+            defines=defines, uses=uses, access=access, asynchronous=asynchronous, joins=joins,
+            guarded=guarded, domain=domain, ahead=ahead, of=of,
+            roles=(role.name,) if role else (),
+        )  # fmt: skip
+
+
+def _check_roles(left: WarpRole, right: WarpRole, feeder: WarpRole | None) -> None:
+    """ScheduleError for roles with other warps than operations are spelled for."""
+    for role, groups in ((left, (1,)), (right, (1,)), (feeder, (1, 2))):
+        if role is not None and (role.single or len(role.warps) not in [4 * n for n in groups]):
+            raise ScheduleError(
+                f"role {role.name!r} has {role.threads} threads, of {len(role.warps)} warps",
+                hint="each half of the output is of one warpgroup; one or two make bf16 of e4m3",
+            )
+
+
+def _names(handoffs: Iterable[Handoff]) -> str:
+    return ", ".join(handoff.name for handoff in handoffs)

@@ -1,0 +1,96 @@
+"""The registers of MLA decode on Hopper, of all roles: ptxas drops in each what it does not use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlagen.dsl import PipelineSpace
+from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.sm_90a.feed import Feed
+from mlagen.families.mla_decode.sm_90a.signature import COLUMNS
+
+SLOTS = 2  # the even and the odd tile
+RAW_WORDS = TILE * 128 // 4  # of the numbers that are turned into bf16 together
+FLOAT = 4  # bytes
+# What a block of several items holds of the next one, in an item's last pass.
+NEXT = (
+    ("sequence", "its number"),
+    ("behind", "tokens of the sequence before its last"),
+    ("first", "first tile of its range"),
+    ("end", "end of its range"),
+    ("kv_head", "its KV head"),
+    ("length", "keys of its sequence"),
+    ("reach", "keys left, as `valid`"),
+)
+
+
+def registers(
+    k: MlaDecodeConfig,
+    s: PipelineSpace,
+    feed: Feed,
+    *,
+    held: int,
+    slanted: bool,
+    persistent: bool,
+    converters: int,
+) -> dict[str, Any]:
+    """Declares the registers of a kernel: their names, as templates write them, by what they are.
+    `held`: tiles of Q in registers; `slanted`: rows see different keys; `persistent`: of a block
+    that takes several items; `converters`: threads that turn e4m3 into bf16."""
+    found: dict[str, Any] = {
+        "o": s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v"),
+        "s": s.named("s", ".f32", TILE // 2, "S, then P: 64 rows x a tile"),
+        "p": s.named("p", ".b32", TILE // 4, "P as bf16, operand A of P V"),
+        "qr": s.named("qr", ".b32", held * COLUMNS // 4, "last columns of Q, operand A of Q K^T"),
+    }
+    for name, why in (
+        ("cm", "c times the running maximum of this thread's two rows"),
+        ("l", "row sums of this warpgroup's tiles"),
+        ("alpha", "what the last maxima do to O and l"),
+        ("top", "row maxima of this warpgroup's tile"),
+    ):
+        found[name] = s.named(name, ".f32", 2, why)
+    # Queries with scales of their own have a factor each.
+    own = s.named("c", ".f32", 2 if k.rope_aware_queries else 1, "scale * log2(e)")
+    found["c"] = [own[0], own[-1]]
+    pages = s.named("page", ".b32", SLOTS * feed.lookups, "pages of the next two copies")
+    found["pages"] = [
+        pages[slot * feed.lookups : (slot + 1) * feed.lookups] for slot in range(SLOTS)
+    ]
+    found["ahead"] = s.named("ahead", ".b32", SLOTS, "tiles to look up next")
+    if converters:
+        each = RAW_WORDS // converters
+        found["words"] = s.named("raw", ".b32", each, "e4m3 numbers that become bf16")
+    if k.rope_aware:
+        found["weight"] = s.named("weight", ".f32", SLOTS, "scales of the next rows")
+        found["entry"] = s.named("entry", ".b32", SLOTS, "pages of those behind them")
+    singles = [
+        ("item", ".b64", "work item of this block"),
+        ("query_row", ".b32", "first query row of this block"),
+        ("valid", ".b32", "keys left from this warpgroup's next tile on"),
+        ("row", ".b32", "first of this thread's two rows"),
+        ("fragment", ".b32", "row and 16-byte column that this lane moves of an operand A"),
+        ("row_major", ".b64", "descriptor of SMEM read along its rows (K-major)"),
+        ("column_major", ".b64", "descriptor of SMEM read across its rows (MN-major)"),
+        ("table", ".b64", "this sequence's row of the block table"),
+        ("entries", ".b32", "entries of that row which the sequence uses"),
+        ("cache", ".b64", "the cache, this KV head's columns of a thread" if feed.gatherers
+         else "tensor map of the cache"),
+    ]  # fmt: skip
+    if k.dtype == "bf16":
+        singles.append(("map_q", ".b64", "tensor map of q"))
+    if feed.gatherers or k.rope_aware:
+        singles.append(("keys", ".b32", "keys of the sequence"))
+    if k.num_kv_heads > 1 and not feed.gatherers:
+        singles.append(("kv_column", ".b32", "first column of this block's KV head"))
+    if slanted:
+        singles.append(("slack", ".b32", "keys that this block's first row does not see"))
+        found["unseen"] = s.named(
+            "unseen", ".b32", 2, "keys at the end that this thread's two rows do not see"
+        )
+    for name, type, why in singles:
+        found[name] = s.named(name, type, 1, why)[0]
+    for name, why in NEXT if persistent else ():
+        made = s.named(f"next_{name}", ".b32", 1, f"of the next item: {why}")
+        found[name] = made[0]
+    return found

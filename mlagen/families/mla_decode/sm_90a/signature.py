@@ -1,0 +1,71 @@
+"""What the host passes to the MLA decode kernel, and which problems it is generated for."""
+
+from __future__ import annotations
+
+from mlagen.dsl import Signature
+from mlagen.dsl.signature import TensorMap, pack
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.sm_90a.feed import Feed
+
+ROWS = 64  # query rows a block: one wgmma M
+COLUMNS = 64  # bf16 columns of a 128-byte tile
+VECTOR = 16  # bytes that a thread loads at once
+# Tools find FlashMLA's kernel in a profile by this part of its name.
+SYMBOL = "mlagen_flash_fwd_splitkv_mla_kernel_sm90"
+
+
+def can_persist(k: MlaDecodeConfig) -> bool:
+    """Whether there is a form whose blocks take several items."""
+    return k.dtype == k.cache_dtype == "bf16"
+
+
+def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> Signature:
+    """One block a work item (`mlagen.families.mla_decode.plan`); `persistent`: several, those from
+    `shares[block]` to `shares[block + 1]`.
+
+    q as [tokens * H, 576] and the cache as [blocks * page, KV heads * 576] by tensor map, a q of
+    e4m3 and a cache of single rows by pointer; o [tokens * H, 512]; partial_o fp32 [slots, 64, 512]
+    and partial_lse fp32 [slots, 64], log2 units, of items that are a part of their sequence.
+    `arrivals` [slots], zero before and after a call: how many warpgroups have stored such a part or
+    taken it in. `lse_stride`: elements of lse from head to head. `kv_scales`: of rope-aware rows,
+    fp32 [blocks * page]; `q_scales`: of such queries, fp32 [tokens]. `kv_scale`: what multiplies O
+    where the cache holds multiples of it; `scale_log2e` has it too, and the scale of an e4m3 q.
+    """
+    feed = Feed.of(k)
+    width = k.num_kv_heads * feed.columns
+    box = TensorMap("cache", k.cache_element, width, feed.box_columns, feed.box_rows)
+    pool: tuple[tuple[str, str | TensorMap, str], ...] = (("cache", box, "read"),)
+    if feed.gatherers:
+        pool = (
+            ("cache", f"pointer:{k.cache_element}@{VECTOR}", "read"),
+            ("num_blocks", "u32", "value"),
+        )
+    if k.rope_aware:
+        pool = (*pool, ("kv_scales", "pointer:fp32", "read"))
+        pool = pool if feed.gatherers else (*pool, ("num_blocks", "u32", "value"))
+    elif k.cache_dtype != "bf16":
+        pool = (*pool, ("kv_scale", "f32", "value"))
+    queries: str | TensorMap = f"pointer:{k.q_element}@{VECTOR}"
+    if k.dtype == "bf16":
+        queries = TensorMap("q", k.dtype, k.d_qk, COLUMNS, ROWS)
+    return Signature(
+        pack(
+            ("q", queries, "read"),
+            *pool,
+            *((("q_scales", "pointer:fp32", "read"),) if k.rope_aware_queries else ()),
+            ("items", "pointer:int32", "read"),
+            *((("shares", "pointer:int32", "read"),) if persistent else ()),
+            ("block_table", "pointer:int32", "read"),
+            ("cache_lengths", "pointer:int32", "read"),
+            ("o", f"pointer:{k.output_dtype}", "write"),
+            ("lse", "pointer:fp32", "write"),
+            ("partial_o", "pointer:fp32", "write"),
+            ("partial_lse", "pointer:fp32", "write"),
+            *((("arrivals", "pointer:int32", "write"),) if persistent else ()),
+            ("max_pages", "u32", "value"),
+            ("lse_stride", "u32", "value"),
+            ("scale_log2e", "f32", "value"),
+        ),
+        grid=(("blocks" if persistent else "items", 1),),
+        block=(threads, 1, 1),
+    )

@@ -1,0 +1,205 @@
+"""MLA decode as an operator of torch: `torch.ops.mlagen.mla_decode`, which torch.compile and graphs
+take. Importing this module imports torch."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch  # type: ignore[import-not-found,unused-ignore]
+
+from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.device_plan import MlaDecodePlan, PlanTensors
+from mlagen.families.mla_decode.kernel import MlaDecodeKernel
+from mlagen.families.mla_decode.problem import D_QK, ROPE_AWARE, MlaDecodeConfig
+
+# By the address of their items, which is theirs as long as they live.
+_PLANS: WeakValueDictionary[int, MlaDecodePlan] = WeakValueDictionary()
+ROPE_AWARE_COLUMNS = 640
+TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
+
+
+@cache
+def _built(config: MlaDecodeConfig) -> MlaDecodeKernel:
+    """The kernel of a problem, built once."""
+    from mlagen.request import build_best, callable_of
+
+    artifact, choice = build_best("mla_decode_sm90", config.to_fields())
+    kernel = callable_of(artifact)
+    assert isinstance(kernel, MlaDecodeKernel)
+    kernel.choice = str(choice)
+    return kernel
+
+
+@cache
+def _known(
+    heads: int,
+    columns: int,
+    pool: tuple[int, ...],
+    dtype: Any,
+    cache_dtype: Any,
+    mask: str,
+    q_len: int,
+) -> MlaDecodeKernel:
+    for name, given in (("q", dtype), ("cache", cache_dtype)):
+        if str(given) not in TYPES:
+            raise ConfigError(f"{name} has dtype {given}", hint=f"dtypes: {', '.join(TYPES)}")
+    page, kv_heads, row = pool
+    of_q, of_cache = (_stored(*one) for one in ((dtype, columns), (cache_dtype, row)))
+    return _built(
+        MlaDecodeConfig(
+            num_heads=heads, num_kv_heads=kv_heads, d_qk=D_QK if of_q == ROPE_AWARE else columns,
+            page_size=page, q_len=q_len, mask=mask, dtype=of_q, cache_dtype=of_cache,
+        )
+    )  # fmt: skip
+
+
+def _stored(dtype: Any, columns: int) -> str:
+    """How rows of a type and width are stored."""
+    name = TYPES[str(dtype)]
+    return ROPE_AWARE if name == "fp8_e4m3" and columns == ROPE_AWARE_COLUMNS else name
+
+
+def decode_kernel(q: Any, kv_cache: Any, *, mask: str, q_len: int) -> MlaDecodeKernel:
+    """The kernel for tensors of these shapes, built at its first use. ConfigError for a problem
+    that none solves."""
+    shape, pool = q.shape, kv_cache.shape
+    if len(pool) != 4 or len(shape) not in (3, 4):
+        raise ConfigError(
+            f"q has shape {tuple(shape)}, cache {tuple(pool)}",
+            hint="q [B, q_len, H, 576] or [tokens, H, 576], "
+            "cache [num_blocks, page_size, KV heads, 576]",
+        )
+    return _known(shape[-2], shape[-1], tuple(pool[1:]), q.dtype, kv_cache.dtype, mask, q_len)
+
+
+def mla_decode(
+    q: Any,
+    kv_cache: Any,
+    block_table: Any,
+    cache_lengths: Any,
+    scale: float,
+    *,
+    mask: str = "causal",
+    kv_scale: float = 1.0,
+    q_scale: float = 1.0,
+    kv_scales: Any = None,
+    q_scales: Any = None,
+    plan: MlaDecodePlan | None = None,
+) -> tuple[Any, Any]:
+    """Attention of `q` over a paged cache: (output, log-sum-exp); see `MlaDecodeKernel.run`.
+
+    The kernel is chosen by shapes and types (rows of 640 e4m3 are rope-aware ones) and built at its
+    first use. Without a `plan` of `plan_mla_decode` the work is dealt out as if all sequences
+    filled their tables.
+    """
+    arguments = (q, kv_cache, block_table, cache_lengths)
+    if plan is None:
+        out, lse = DECODE(*arguments, scale, mask, kv_scale, q_scale, kv_scales, q_scales)
+    else:
+        out, lse = DECODE_PLANNED(
+            *arguments, plan.items, plan.merges, plan.shares, plan.partial_o, plan.partial_lse,
+            plan.arrivals, plan.config.q_len, scale, plan.config.mask, kv_scale, q_scale, kv_scales,
+            q_scales,
+        )  # fmt: skip
+    return out, lse
+
+
+def plan_mla_decode(
+    q: Any, kv_cache: Any, lengths: Any, *, mask: str = "causal", q_len: int = 1, **planned: Any
+) -> MlaDecodePlan:
+    """The plan of calls with tensors of these shapes; see `MlaDecodeKernel.plan`. `q_len`: of a
+    packed q the most tokens a sequence."""
+    tokens = int(q.shape[1]) if len(q.shape) == 4 else q_len
+    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=tokens)
+    plan = kernel.plan(lengths, device=q.device, **planned)
+    _PLANS[plan.items.data_ptr()] = plan
+    return plan
+
+
+def _decode(
+    q: Any, kv_cache: Any, table: Any, lengths: Any, scale: float, mask: str, kv_scale: float,
+    q_scale: float, kv_scales: Any = None, q_scales: Any = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    if len(q.shape) != 4:
+        raise ConfigError(
+            f"q has shape {tuple(q.shape)}: packed queries need a plan",
+            hint="plan_mla_decode(.., q_lens=..) makes it",
+        )
+    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q.shape[1])
+    return kernel(
+        q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
+        kv_scales=kv_scales, q_scales=q_scales,
+    )  # fmt: skip
+
+
+def _planned(
+    q: Any, kv_cache: Any, table: Any, lengths: Any, items: Any, merges: Any, shares: Any,
+    partial_o: Any, partial_lse: Any, arrivals: Any, q_len: int, scale: float, mask: str,
+    kv_scale: float, q_scale: float, kv_scales: Any = None, q_scales: Any = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q_len)
+    known = _PLANS.get(items.data_ptr())
+    if (
+        known is not None
+        and known.config is kernel.config
+        and _is_of(known, partial_o, partial_lse)
+    ):
+        return known.run(
+            q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
+            kv_scales=kv_scales, q_scales=q_scales,
+        )  # fmt: skip
+    plan = PlanTensors(
+        config=kernel.config,
+        batch=lengths.shape[0],
+        tokens=q.shape[0] if len(q.shape) == 3 else None,
+        items=items,
+        merges=merges,
+        partial_o=partial_o,
+        partial_lse=partial_lse,
+        shares=shares,
+        arrivals=arrivals,
+    )
+    return kernel(
+        q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
+        kv_scales=kv_scales, q_scales=q_scales, plan=plan,
+    )  # fmt: skip
+
+
+def _is_of(plan: MlaDecodePlan, partial_o: Any, partial_lse: Any) -> bool:
+    """Whether these are the plan's own workspaces, and no copies."""
+    return bool(
+        plan.partial_o.data_ptr() == partial_o.data_ptr()
+        and plan.partial_lse.data_ptr() == partial_lse.data_ptr()
+    )
+
+
+def _shapes(q: Any, *_: Any) -> tuple[Any, Any]:
+    *rows, heads, _ = q.shape
+    out = q.new_empty((*rows, heads, 512), dtype=torch.bfloat16)
+    order = (heads, *rows) if len(rows) == 1 else (rows[0], heads, rows[1])
+    return out, q.new_empty(order, dtype=torch.float32)
+
+
+_TENSORS = "Tensor q, Tensor cache, Tensor block_table, Tensor cache_lengths"
+_NUMBERS = "float scale, str mask, float kv_scale, float q_scale, Tensor? kv_scales=None, "
+_NUMBERS += "Tensor? q_scales=None"
+# Not `torch.library.custom_op`: its wrappers in Python take several times as long as a call.
+_LIBRARY = torch.library.Library("mlagen", "FRAGMENT")
+
+
+def _registered(name: str, function: Any, schema: str) -> Any:
+    _LIBRARY.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.impl(name, function, "CUDA")
+    torch.library.register_fake(f"mlagen::{name}", _shapes, lib=_LIBRARY)
+    return getattr(torch.ops.mlagen, name).default
+
+
+DECODE = _registered("mla_decode", _decode, f"({_TENSORS}, {_NUMBERS}) -> (Tensor, Tensor)")
+DECODE_PLANNED = _registered(
+    "mla_decode_planned",
+    _planned,
+    f"({_TENSORS}, Tensor items, Tensor? merges, Tensor? shares, Tensor(a!) partial_o, "
+    f"Tensor(b!) partial_lse, Tensor(c!)? arrivals, int q_len, {_NUMBERS}) -> (Tensor, Tensor)",
+)

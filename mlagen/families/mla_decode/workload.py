@@ -1,0 +1,136 @@
+"""MLA decode on a GPU: small calls and the tuned one against both oracles, then timed.
+
+Tensors and judge are those of `mlagen bench`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mlagen.artifact import Artifact
+from mlagen.bench.accuracy import Judge
+from mlagen.bench.case import Case
+from mlagen.bench.cuda_lab import CudaLab
+from mlagen.bench.torch_arrays import to_gpu
+from mlagen.bench.workload import SIZES, Workload
+from mlagen.errors import ConfigError, WrongResultError
+from mlagen.families.mla_decode.exact import exact
+from mlagen.families.mla_decode.expected import compare_lse
+from mlagen.families.mla_decode.kernel import MlaDecodeKernel
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.rounded import rounded
+from mlagen.ops import MERGE_KERNEL, kernel_of
+from mlagen.problem import compare
+from mlagen.request import build_artifact
+
+_LENGTHS = (0, 1, 63, 64, 65, 129, 450)  # around a tile of 64 keys, and several of them
+
+
+class DecodeWorkload:
+    """`batch` sequences of `keys` keys, or of `least` .. `keys`; the rest is the problem's."""
+
+    SIZES, LISTS = SIZES, ()  # names of sizes, and of those that take several numbers
+
+    def __init__(
+        self,
+        problem: Mapping[str, Any],
+        shape: Mapping[str, Any],
+        beside: Sequence[Artifact] = (),
+    ) -> None:
+        config = MlaDecodeConfig.from_fields(problem)
+        least = shape.get("least")
+        self.work = Workload(config, int(shape.get("batch", 64)), int(shape.get("keys", 4096)),
+                             None if least is None else int(least))  # fmt: skip
+        self._cases: list[Case] = []
+        self._beside = {artifact.manifest.kernel: artifact for artifact in beside}
+
+    @staticmethod
+    def beside(artifact: Artifact) -> tuple[Artifact, ...]:
+        """The kernel that merges split work."""
+        heads = artifact.manifest.problem["num_heads"]
+        return (build_artifact(MERGE_KERNEL, {"num_heads": heads}, {}),)
+
+    @property
+    def bytes(self) -> int:
+        """That a call reads and writes, once."""
+        return self.work.bytes
+
+    def _lab(self, artifact: Artifact) -> CudaLab:
+        kernel = kernel_of(artifact, build=self._second)
+        assert isinstance(kernel, MlaDecodeKernel)
+        return CudaLab(kernel)
+
+    def _second(self, name: str, fields: dict[str, int]) -> Artifact:
+        if name not in self._beside:
+            self._beside[name] = build_artifact(name, fields, {})
+        return self._beside[name]
+
+    def _case(self, lab: CudaLab, number: int) -> Case:
+        """Tensors of the call, made once: all variants run on the same."""
+        while len(self._cases) <= number:
+            self._cases.append(lab.case(replace(self.work, seed=len(self._cases))))
+        return self._cases[number]
+
+    # ---- right ------------------------------------------------------------------------------
+
+    def check(self, artifact: Artifact, seed: int) -> None:
+        lab = self._lab(artifact)
+        for data, planned in (("realistic", {"blocks": 1}), ("late_max", {"split_keys": 64})):
+            self._small(lab, data, planned, seed)
+        case = self._case(lab, 0)
+        ours = lab.ours(case)
+        out, lse = ours.call()
+        lab.wait()
+        wrong = Judge(case, lab).ours(out, lse, ours.splits).wrong
+        if wrong:
+            raise WrongResultError(f"{self.work}: {wrong}")
+
+    def _small(self, lab: CudaLab, data: str, planned: Mapping[str, Any], seed: int) -> None:
+        """Lengths at which the code differs. Outputs and workspaces are poisoned before."""
+        import torch
+
+        config = self.work.config
+        inputs = mla_decode_inputs(config, lengths=_LENGTHS, data=data, seed=seed)
+        plan = lab.kernel.plan(inputs.cache_lengths, **planned)
+        batch, rows, heads = inputs.batch, config.q_len, config.num_heads
+        out = torch.empty((batch, rows, heads, config.d_v), device="cuda", dtype=torch.bfloat16)
+        lse = torch.empty((batch, heads, rows), device="cuda")
+        for tensor in (out, lse, plan.partial_o, plan.partial_lse):
+            tensor.fill_(float("nan"))
+        lab.kernel(
+            **{name: to_gpu(array) for name, array in inputs.tensors.items()}, **inputs.scales,
+            out=out, lse=lse, checked=True, plan=plan,
+        )  # fmt: skip
+        lab.wait()
+        chosen = sorted({0, heads // 2, heads - 1})
+        for oracle in (exact, rounded):
+            expected = oracle(inputs, heads=chosen, splits=plan.splits)
+            for found in (compare(expected.output, lab.host(out)),
+                          compare_lse(expected.lse, lab.host(lse))):  # fmt: skip
+                if not found.passed:
+                    raise WrongResultError(
+                        f"lengths {_LENGTHS}, {data}: {found.failures} of {found.elements} numbers "
+                        f"({found.nans} NaN) are outside the {found.oracle} oracle's bounds"
+                    )
+
+    # ---- fast -------------------------------------------------------------------------------
+
+    def calls(self, artifact: Artifact, copies: int) -> list[Callable[[], Any]]:
+        lab = self._lab(artifact)
+        cases = [self._case(lab, number) for number in range(copies)]
+        plan = lab.kernel.plan(self.work.lengths)
+        return [
+            lab.kernel.prepare(case.q, case.cache, case.table, _same(case, cases[0]),
+                               **case.scales, plan=plan)
+            for case in cases
+        ]  # fmt: skip
+
+
+def _same(case: Case, first: Case) -> Any:
+    """The first copy's lengths, which the plan is of."""
+    if case.lengths.shape != first.lengths.shape:
+        raise ConfigError("copies of a call have one batch")
+    return first.lengths

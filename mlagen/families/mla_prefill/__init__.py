@@ -1,0 +1,1 @@
+"""MLA prefill in the expanded form, 192 / 128."""

@@ -1,0 +1,183 @@
+"""An MLA prefill kernel as a function: numpy arrays in and out (emulated), or tensors of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy.typing as npt
+
+from mlagen.artifact import Artifact
+from mlagen.attention.prefill.gpu import PrefillArguments
+from mlagen.attention.prefill.host import host_call
+from mlagen.attention.prefill.inputs import PrefillInputs
+from mlagen.attention.prefill.kernel import PrefillKernel, PrefillRun
+from mlagen.attention.prefill.plan import WorkPlan
+from mlagen.attention.prefill.problem import PrefillConfig
+from mlagen.errors import ConfigError
+from mlagen.families.mla_prefill.aiter import aiter_arguments
+from mlagen.families.mla_prefill.call import plan_inputs
+from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
+from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.workspace import merge, work_call
+from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel
+from mlagen.launch import Launcher
+
+COMPUTE_UNITS = 256  # of an MI350X or MI355X: a persistent kernel has a workgroup for each
+
+
+class MlaPrefillKernel(PrefillKernel):
+    """A built MLA prefill kernel. `kernel(q, k, v)` runs it, in the emulator unless told otherwise.
+
+    A persistent kernel's work is planned for `workgroups`. Its partial outputs are merged by the
+    kernel `reduce`, or in fp64 on the host where there is none.
+
+    Raises ConfigError for an artifact of another kind of problem.
+    """
+
+    config_type: ClassVar[type[PrefillConfig]] = MlaConfig
+    inputs_type: ClassVar[Any] = MlaPrefillInputs
+    config: MlaConfig
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        launcher: Launcher | None = None,
+        *,
+        workgroups: int = COMPUTE_UNITS,
+        reduce: MlaReduceKernel | None = None,
+    ) -> None:
+        super().__init__(artifact, launcher)
+        self.workgroups = workgroups
+        self.reduce = reduce
+        names = {arg.name for arg in artifact.manifest.args}
+        self.persistent = "work_indptr" in names
+        self.takes_aiters_arguments = "page_list" in names
+
+    def __call__(
+        self,
+        q: Any,
+        k: Any,
+        v: Any = None,
+        *,
+        k_rope: Any = None,
+        scale: float | None = None,
+        q_scale: float = 1.0,
+        k_scale: float = 1.0,
+        v_scale: float = 1.0,
+        start_pos: Any = 0,
+        q_offsets: Any = None,
+        kv_offsets: Any = None,
+        kv_lengths: Any = None,
+        page_table: Any = None,
+        out: Any = None,
+        lse: Any = None,
+        max_seq_len: int | None = None,
+    ) -> Any:
+        """Attention of `q` over `k` and `v`: O, or (O, LSE) where the kernel is built for it.
+
+        C-contiguous arrays of the problem's dtype (`ml_dtypes.float8_e4m3fn` or bfloat16), with
+        the shapes of its form (see `mla_prefill.problem`): dense q [B, S, H, 192] over k [B,
+        num_keys, H_kv, 192] and v [B, num_keys, H_kv, 128]; `k_rope` for `nope_rope`; no v for
+        `latent`; packed rows and pages as in `MhaKernel`. `scale` multiplies the dot products, 1 / sqrt(192)
+        where it is not given. fp8 tensors hold numbers divided by `q_scale`, `k_scale` (rope too)
+        and `v_scale`. `out` and `lse` are written to and returned; they are filled with NaN first.
+
+        Tensors of a GPU run on it; there `MhaKernel`'s rules hold, `max_seq_len` included.
+
+        Raises ConfigError for tensors and numbers that the kernel cannot serve, before anything is
+        run, and FindingsError when the emulator's sanitizer found a defect in the run.
+        """
+        tensors = {
+            "q": q, "k": k, "v": v, "k_rope": k_rope, "q_offsets": q_offsets,
+            "kv_offsets": kv_offsets, "kv_lengths": kv_lengths, "page_table": page_table,
+        }  # fmt: skip
+        return self._call(
+            tensors,
+            self._scales(scale, q_scale, k_scale, v_scale),
+            start_pos=start_pos,
+            out=out,
+            lse=lse,
+            max_seq_len=max_seq_len,
+        )
+
+    def run(
+        self,
+        inputs: PrefillInputs,
+        *,
+        out: npt.NDArray[Any] | None = None,
+        lse: npt.NDArray[Any] | None = None,
+        plan: WorkPlan | None = None,
+        partial_o: npt.NDArray[Any] | None = None,
+        partial_lse: npt.NDArray[Any] | None = None,
+    ) -> PrefillRun:
+        """Like a call, but findings are left in the report. For checkers.
+
+        A persistent kernel also takes its `plan` and the buffers of partial outputs, fp32 [rows,
+        num_heads, 128] and [rows, num_heads], which are filled with NaN; all are made where they
+        are not given.
+        """
+        if not self.persistent:
+            if not (plan is partial_o is partial_lse is None):
+                raise ConfigError(
+                    f"{self.artifact.manifest.kernel} has a workgroup for each query tile: it "
+                    f"takes neither a plan nor partial outputs"
+                )
+            return super().run(inputs, out=out, lse=lse)
+        self._require_own(inputs)
+        assert isinstance(inputs, MlaPrefillInputs)
+        call = host_call(inputs, out, lse)
+        if not inputs.seq_len:
+            return PrefillRun(call.output, call.lse, None)
+        listed = self.takes_aiters_arguments
+        if plan is None:
+            plan = plan_inputs(inputs, self.workgroups, listed=listed)
+        work = work_call(inputs, plan, partial_o, partial_lse, listed=listed)
+        tensors, scalars = {**call.tensors, **work.tensors}, call.scalars
+        if listed:
+            tensors, scalars = aiter_arguments(inputs, work, call.output)
+        report = self.launcher.launch(
+            self.artifact,
+            tensors=tensors,
+            scalars=scalars,
+            sizes={"workgroups": work.workgroups},
+        )
+        merge(inputs, work, call.output, call.lse, self.reduce)
+        return PrefillRun(call.output, call.lse, report)
+
+    def arguments(
+        self,
+        q: Any,
+        k: Any,
+        v: Any = None,
+        *,
+        scale: float | None = None,
+        q_scale: float = 1.0,
+        k_scale: float = 1.0,
+        v_scale: float = 1.0,
+        start_pos: Any = 0,
+        out: Any = None,
+        lse: Any = None,
+        max_seq_len: int | None = None,
+        **arrays: Any,
+    ) -> PrefillArguments:
+        """What a call on tensors of a GPU hands to the launcher, checked: for
+        `kernel.gpu_launcher.prepare`. `arrays` are those of MlaPrefillInputs. ConfigError for a
+        persistent kernel, whose work is planned from lengths on the host."""
+        return self._arguments(
+            {"q": q, "k": k, "v": v, **arrays},
+            self._scales(scale, q_scale, k_scale, v_scale),
+            start_pos=start_pos,
+            out=out,
+            lse=lse,
+            max_seq_len=max_seq_len,
+        )
+
+    def _checked_scales(self, scales: Mapping[str, float]) -> tuple[float, float]:
+        if self.persistent:
+            raise ConfigError(
+                f"{self.artifact.manifest.kernel} is persistent: its work is planned from lengths "
+                f"that are on the host, and these are tensors of a GPU",
+                hint="a static grid needs no plan; or launch it through mlagen.launch with a plan",
+            )
+        return super()._checked_scales(scales)

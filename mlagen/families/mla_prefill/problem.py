@@ -1,0 +1,309 @@
+"""The MLA prefill problem in the expanded form, for gfx950: its fields, limits and geometry.
+
+A query head has 192 columns, 128 without position (nope) and 64 rotary ones (rope); a value and an
+output have 128. What a kernel is generated for; softmax scale, lengths, start positions, the batch
+and, with fp8, one scale each of Q, K and V are given at run time. Queries and output, by `ragged`:
+
+* false: q `[batch, seq_len, num_heads, 192]`, o `[batch, seq_len, num_heads, 128]`;
+* true: packed rows, q `[rows, num_heads, 192]`, o `[rows, num_heads, 128]`.
+
+Keys and values, by `kv_form`, where `T` is `[batch, num_keys]`, or `[key rows]` where ragged, or
+`[pages, page_size]` where paged:
+
+* `k_and_v`: k `[T, num_kv_heads, 192]`, v `[T, num_kv_heads, 128]`;
+* `nope_rope`: k `[T, num_kv_heads, 128]`, v likewise, k_rope `[T, 64]`, which all heads share;
+* `latent`: k `[T, num_kv_heads, cache_depth]` alone. Columns 0..127 are K's nope part and V, rope
+  lies at `rope_cache_offset`; the columns between have no meaning.
+
+With `lse` the kernel also writes the natural logarithm of the row sum, fp32, as MHA does. A row
+that sees no key has O = 0 and LSE = -inf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mlagen.attention.masks import CAUSAL, Mask
+from mlagen.attention.prefill.problem import (
+    DTYPE_BYTES,
+    OUTPUT_BYTES,
+    Q_ROWS_PER_WAVE,
+    SMALL_PAGES,
+    SUB_BLOCK_BYTES,
+    SUB_BLOCK_KEYS,
+    WAVE_LANES,
+    PrefillConfig,
+)
+from mlagen.errors import ConfigError
+from mlagen.problem.fields import listed
+
+D_NOPE, D_ROPE = 128, 64
+CACHE_DEPTH, ROPE_CACHE_OFFSET = 576, 512
+KV_FORMS = ("k_and_v", "nope_rope", "latent")
+KV_BLOCKS = {"bf16": (64, 128), "fp8_e4m3": (128,)}
+NUM_WARPS = 8
+MFMA_K = {"bf16": 16, "fp8_e4m3": 64}
+COPY_BYTES = 16  # a lane copies this much to LDS at once, and from an address that it divides
+V_SUB_BLOCK_KEYS = 8
+V_CHUNK_BYTES, V_CHUNK_STRIDE = 1024, 1040  # the padded V slot: a chunk, and where the next starts
+PAGES = (1, *SMALL_PAGES)  # besides whole tiles of 64
+
+
+@dataclass(frozen=True)
+class MlaConfig(PrefillConfig):
+    """One MLA prefill kernel. Raises ConfigError for a value that no kernel can have.
+
+    `mask` may be given as its text (`"sliding_window_causal[512]"`); it is kept as a `Mask`.
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    depth: int = D_NOPE  # columns of a head of V and O, and of K's part without position
+    d_rope: int = D_ROPE  # rotary columns of Q and K
+    d_qk: int = D_NOPE + D_ROPE  # columns of a head of Q and K
+    kv_form: str = "k_and_v"
+    cache_depth: int = CACHE_DEPTH  # columns of a latent row
+    rope_cache_offset: int = ROPE_CACHE_OFFSET  # of a latent row's rotary columns
+    mask: Mask = CAUSAL
+    q_block_size: int = Q_ROWS_PER_WAVE  # query rows a wave
+    kv_block: int = 128  # keys a tile
+    num_warps: int = NUM_WARPS  # waves a workgroup
+    rescale_threshold: float = 8.0  # log2 units a row maximum may grow before O is rescaled
+    dtype: str = "bf16"  # Q, K and V
+    output_dtype: str = "fp32"
+    fp8_mma_k_128: bool = False  # refused: P would not stay in its registers
+    ragged: bool = False  # rows of Q and O are packed, each sequence of its own length
+    page_size: int = 0  # keys a page of the pools; 0: K and V are contiguous
+    lse: bool = False  # also the logarithm of the row sum
+
+    def __post_init__(self) -> None:
+        self._bring_types_in_order(
+            (
+                "num_heads", "num_kv_heads", "depth", "d_rope", "d_qk", "cache_depth",
+                "rope_cache_offset", "q_block_size", "kv_block", "num_warps", "page_size",
+            ),
+            ("fp8_mma_k_128", "ragged", "lse"),
+        )  # fmt: skip
+        self._check_legal(
+            {
+                "dtype": tuple(DTYPE_BYTES),
+                "output_dtype": tuple(OUTPUT_BYTES),
+                "kv_form": KV_FORMS,
+            }
+        )
+        self._check_widths()
+        self._check_cache()
+        self._check_mfma()
+        self._check_kv_block()
+        self._check_threshold()
+        self._check_heads()
+        self._check_q_block()
+        if self.num_warps != NUM_WARPS:
+            raise ConfigError(
+                f"num_warps={self.num_warps}: {NUM_WARPS // 2} waves copy K and {NUM_WARPS // 2} "
+                f"copy V, and two waves a SIMD have 256 registers each",
+                hint=f"num_warps={NUM_WARPS}: {NUM_WARPS * Q_ROWS_PER_WAVE} query rows a workgroup",
+            )
+        widest = max(self.k_row_stride, self.v_row_stride) * self.element_bytes
+        self._check_page_size(PAGES, widest)
+
+    def _check_widths(self) -> None:
+        if (self.depth, self.d_rope) != (D_NOPE, D_ROPE):
+            raise ConfigError(
+                f"depth={self.depth}, d_rope={self.d_rope}: rows of another width are not "
+                f"supported",
+                hint=f"depth={D_NOPE}, d_rope={D_ROPE}: the expanded form of DeepSeek's models",
+            )
+        if self.d_qk != self.depth + self.d_rope:
+            raise ConfigError(
+                f"d_qk={self.d_qk} is not depth + d_rope = {self.depth} + {self.d_rope}",
+                hint=f"d_qk={self.depth + self.d_rope}; the absorbed form, 576, is decode's",
+            )
+
+    def _check_cache(self) -> None:
+        depth, offset = self.cache_depth, self.rope_cache_offset
+        if self.kv_form != "latent":
+            if (depth, offset) != (CACHE_DEPTH, ROPE_CACHE_OFFSET):
+                raise ConfigError(
+                    f"cache_depth={depth}, rope_cache_offset={offset}: "
+                    f"kv_form={self.kv_form} has no latent rows",
+                    hint="kv_form=latent, or leave both out",
+                )
+            return
+        if offset < self.depth or offset + self.d_rope > depth:
+            raise ConfigError(
+                f"rope_cache_offset={offset}: the {self.d_rope} rotary columns would be "
+                f"{offset} .. {offset + self.d_rope - 1}; a row of cache_depth={depth} has them "
+                f"behind its first {self.depth} columns and within {depth}",
+                hint=f"rope_cache_offset is {self.depth} .. {depth - self.d_rope}"
+                if depth >= self.depth + self.d_rope
+                else f"cache_depth is at least {self.depth + self.d_rope}",
+            )
+        step = COPY_BYTES // self.element_bytes
+        for name in ("cache_depth", "rope_cache_offset"):
+            value = getattr(self, name)
+            if value % step:
+                raise ConfigError(
+                    f"{name}={value}: rows are copied by {COPY_BYTES} bytes from addresses that "
+                    f"{COPY_BYTES} divides, {step} columns of {self.dtype}",
+                    hint=f"{name} is {value // step * step} or {(value // step + 1) * step}",
+                )
+
+    def _check_kv_block(self) -> None:
+        legal = KV_BLOCKS[self.dtype]
+        if self.kv_block in legal:
+            return
+        why = ""
+        if self.kv_block == 64:
+            why = (
+                ": P of 64 keys is one operand of the second product, and the schedule alternates "
+                "two"
+            )
+        raise ConfigError(
+            f"kv_block={self.kv_block} is not supported with dtype={self.dtype}{why}",
+            hint=f"kv_block is {listed(legal)} for {self.dtype}"
+            + ("; 64 with bf16" if self.kv_block == 64 else ""),
+        )
+
+    @classmethod
+    def example(cls) -> MlaConfig:
+        """A small legal problem, for describing what solves this type."""
+        return cls(num_heads=16, num_kv_heads=16)
+
+    # ---- memory -----------------------------------------------------------------------------
+
+    @property
+    def qk_width(self) -> int:
+        """Columns of a head of Q and K."""
+        return self.d_qk
+
+    @property
+    def v_width(self) -> int:
+        """Columns of a head of V and O."""
+        return self.depth
+
+    @property
+    def k_width(self) -> int:
+        """Columns of a head of the k tensor: 192, 128 (`nope_rope`) or `cache_depth`."""
+        widths = {"k_and_v": self.d_qk, "nope_rope": self.depth, "latent": self.cache_depth}
+        return widths[self.kv_form]
+
+    @property
+    def key_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """k, and what the form has besides."""
+        shapes: dict[str, tuple[int, ...]] = {"k": (self.num_kv_heads, self.k_width)}
+        if self.kv_form != "latent":
+            shapes["v"] = (self.num_kv_heads, self.depth)
+        if self.kv_form == "nope_rope":
+            shapes["k_rope"] = (self.d_rope,)
+        return shapes
+
+    @property
+    def form(self) -> str:
+        """What decides which arrays a kernel takes, in words."""
+        return f"{super().form}, kv_form={self.kv_form}"
+
+    @property
+    def q_row_stride(self) -> int:
+        """Elements from one query's row to the next."""
+        return self.num_heads * self.d_qk
+
+    @property
+    def o_row_stride(self) -> int:
+        """Elements from one output row to the next."""
+        return self.num_heads * self.depth
+
+    @property
+    def k_row_stride(self) -> int:
+        """Elements from one key's row to the next in the k tensor (k_rope: `d_rope`)."""
+        return self.num_kv_heads * self.k_width
+
+    @property
+    def v_row_stride(self) -> int:
+        """Elements from one value's row to the next; V lies in k where `kv_form` is latent."""
+        return self.num_kv_heads * (self.k_width if self.kv_form == "latent" else self.depth)
+
+    # ---- tiles: LDS, matrix instructions, registers -----------------------------------------
+
+    @property
+    def mfma_shape(self) -> tuple[int, int, int]:
+        """M, N, K of both products' instruction: 32 x 32 x 16 for bf16, x 64 for fp8."""
+        return 32, 32, MFMA_K[self.dtype]
+
+    @property
+    def q_slab_bytes(self) -> int:
+        """LDS bytes of a workgroup's Q tile: 256 rows of 192 columns."""
+        return self.q_tile * self.d_qk * self.element_bytes
+
+    @property
+    def k_slot_bytes(self) -> int:
+        """LDS bytes of one K tile, nope and rope."""
+        return self.kv_block * self.d_qk * self.element_bytes
+
+    @property
+    def v_slot_bytes(self) -> int:
+        """LDS bytes of one V tile without padding."""
+        return self.kv_block * self.depth * self.element_bytes
+
+    @property
+    def v_padded_slot_bytes(self) -> int:
+        """LDS bytes of one V tile whose chunks of 1024 bytes start 1040 apart."""
+        return self.v_slot_bytes // V_CHUNK_BYTES * V_CHUNK_STRIDE
+
+    @property
+    def k_sub_blocks(self) -> int:
+        """Sub-blocks of 32 keys x 64 bytes in one K tile."""
+        row_bytes = self.d_qk * self.element_bytes
+        return self.kv_block // SUB_BLOCK_KEYS * (row_bytes // SUB_BLOCK_BYTES)
+
+    @property
+    def v_sub_blocks(self) -> int:
+        """Sub-blocks of 8 keys x 64 bytes in one V tile."""
+        row_bytes = self.depth * self.element_bytes
+        return self.kv_block // V_SUB_BLOCK_KEYS * (row_bytes // SUB_BLOCK_BYTES)
+
+    @property
+    def k_copies(self) -> int:
+        """Copies of 16 bytes a lane that each of the four waves of K makes for a tile."""
+        return self.k_slot_bytes // (COPY_BYTES * WAVE_LANES * (self.num_warps // 2))
+
+    @property
+    def v_copies(self) -> int:
+        """Copies of 16 bytes a lane that each of the four waves of V makes for a tile."""
+        return self.v_slot_bytes // (COPY_BYTES * WAVE_LANES * (self.num_warps // 2))
+
+    @property
+    def qk_mfmas(self) -> int:
+        """Matrix instructions of a wave's scores of one tile: key strips x column steps."""
+        rows, _, k = self.mfma_shape
+        return self.kv_block // rows * (self.d_qk // k)
+
+    @property
+    def pv_mfmas(self) -> int:
+        """Matrix instructions of a wave's O of one tile: key steps x depth banks."""
+        rows, _, k = self.mfma_shape
+        return self.kv_block // k * (self.depth // rows)
+
+    @property
+    def q_registers(self) -> int:
+        """Vector registers of a wave's Q."""
+        return self._registers(self.d_qk * self.element_bytes)
+
+    @property
+    def score_registers(self) -> int:
+        """Vector registers of a wave's fp32 scores of one tile."""
+        return self._registers(self.kv_block * 4)
+
+    @property
+    def p_registers(self) -> int:
+        """Vector registers of the same tile's P as the second product reads it."""
+        return self._registers(self.kv_block * self.element_bytes)
+
+    @property
+    def o_registers(self) -> int:
+        """Vector registers of a wave's fp32 O."""
+        return self._registers(self.depth * 4)
+
+    def _registers(self, row_bytes: int) -> int:
+        return self.q_block_size * row_bytes // (4 * WAVE_LANES)

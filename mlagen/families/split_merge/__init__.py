@@ -1,0 +1,1 @@
+"""Merging the partial results of split work, of MLA prefill and of MLA decode."""

@@ -1,0 +1,54 @@
+"""Merging the parts of split MLA decode work as a problem: what a merge kernel is generated for.
+
+Given at run time: partial_o fp32 `[slots, 64, 512]`, each row normalised by its own row sum, and
+partial_lse fp32 `[slots, 64]` in log2 units, -inf where a row has seen no key: what partial_o holds
+there has no meaning. A merge (`mlagen.families.mla_decode.plan`) names slots that follow each other
+and the rows of o and lse that they become: o[row] = sum of exp2(lse_s - L) o_s, L = log2 of the sum
+of exp2(lse_s); lse = L ln 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.problem import D_V, MAX_HEADS
+from mlagen.problem.fields import from_fields, integer
+
+
+@dataclass(frozen=True)
+class MlaDecodeMergeConfig:
+    """One merge kernel. Raises ConfigError for a value that no kernel can have."""
+
+    num_heads: int
+    d_v: int = D_V  # columns of the output
+    output_dtype: str = "bf16"
+
+    def __post_init__(self) -> None:
+        for name in ("num_heads", "d_v"):
+            object.__setattr__(self, name, integer(name, getattr(self, name)))
+        if not 1 <= self.num_heads <= MAX_HEADS:
+            raise ConfigError(f"num_heads={self.num_heads} is not in 1 .. {MAX_HEADS}")
+        for name, value, made in (
+            ("d_v", self.d_v, D_V),
+            ("output_dtype", self.output_dtype, "bf16"),
+        ):
+            if value != made:
+                raise ConfigError(f"{name}={value} is not supported", hint=f"{name}={made}")
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> MlaDecodeMergeConfig:
+        """The problem that named values describe; see `mlagen.problem.fields`."""
+        return from_fields(cls, fields)
+
+    @classmethod
+    def example(cls) -> MlaDecodeMergeConfig:
+        """A legal problem, for describing what solves this type."""
+        return cls(num_heads=64)
+
+    def to_fields(self) -> dict[str, int | float | str | bool]:
+        """Every field as a plain value. `from_fields` reads it back."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

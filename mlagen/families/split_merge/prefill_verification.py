@@ -1,0 +1,95 @@
+"""Merging split MLA prefill work as a kind of problem that can be verified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from mlagen.artifact import Artifact
+from mlagen.errors import ConfigError
+from mlagen.families.split_merge.prefill_exact import exact
+from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
+from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel
+from mlagen.families.split_merge.prefill_made_up import MLA_REDUCE_KINDS, mla_reduce_inputs
+from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
+from mlagen.launch import Launcher, LaunchReport
+from mlagen.problem import Expected, Worst
+from mlagen.verify.covering import Call, Covering, tile_counts
+from mlagen.verify.kinds import Size, Trial, register
+
+ROWS = 37  # of a group that is to reach all code: a wave's last lines do not exist
+
+
+@dataclass(frozen=True)
+class MlaReduceTrial:
+    """A call of a reduce kernel. One oracle: partial results are given as they are, so that all
+    that a kernel rounds is fp32, and the exact one's bound holds nothing else."""
+
+    inputs: MlaReduceInputs
+
+    @property
+    def sizes(self) -> Mapping[str, Size]:
+        groups = self.inputs.groups
+        return {
+            "rows": tuple(group.end - group.first for group in groups),
+            "partials": tuple(len(group.slots) for group in groups),
+        }
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        return {}
+
+    def oracles(self) -> tuple[Expected, ...]:
+        expected = exact(self.inputs)
+        both = (expected.output, expected.lse)
+        return both if self.inputs.config.lse else both[:1]
+
+    def run(
+        self, artifact: Artifact, launcher: Launcher
+    ) -> tuple[Mapping[str, npt.NDArray[Any]], LaunchReport]:
+        run = MlaReduceKernel(artifact, launcher).run(self.inputs)
+        if run.report is None:
+            raise ConfigError("no group has a partial: there is nothing to verify")
+        outputs = {"o": run.output[None]}
+        if run.lse is not None:
+            outputs["lse"] = run.lse[None, ..., None]
+        return outputs, run.report
+
+    def place(self, worst: Worst) -> str:
+        group = next(g for g in self.inputs.groups if g.first <= worst.row < g.end)
+        where = f"group {group.index} of {len(group.slots)} partials, row {worst.row}"
+        if worst.output == "lse":
+            return f"LSE of {where}, head {worst.head}"
+        return f"{where}, head {worst.head}, depth {worst.depth}"
+
+
+class MlaReduceKind:
+    """Inputs from `mlagen.attention.made_up`: partial results of the plan for some sequences."""
+
+    sizes = ("seq_len", "num_keys", "workgroups", "tile_q", "partials")
+    data = tuple(MLA_REDUCE_KINDS)
+    lists = ("seq_len", "num_keys", "partials")  # one number, or one a sequence: 300,513
+
+    def inputs(
+        self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
+    ) -> MlaReduceInputs:
+        return mla_reduce_inputs(
+            MlaReduceConfig.from_fields(problem), data=data, seed=seed, **shape
+        )
+
+    def trial(self, inputs: MlaReduceInputs) -> Trial:
+        return MlaReduceTrial(inputs)
+
+    def covering(self, artifact: Artifact) -> Covering:
+        """A group for every number of partials that the text tells apart, on each kind of data."""
+        counts = tuple(tile_counts(artifact.manifest))
+        shape = {"partials": counts, "seq_len": ROWS}
+        return Covering(
+            tuple(Call(data, shape) for data in ("realistic", "every_partial", "unseen"))
+        )
+
+
+register(MlaReduceConfig, MlaReduceKind())

@@ -1,0 +1,1 @@
+"""Merging partial results on Hopper: operations for a schedule to arrange."""

@@ -1,0 +1,110 @@
+"""Merging the parts of split MLA decode work on Hopper: the operations a schedule arranges.
+
+A *line* is half a row of the output, 256 columns, eight a lane. One warp has a line, or 2, 4, 8 or
+16 share one, each taking every 2nd, 4th, 8th or 16th split; a block has 16 warps. What the merge of
+a plan says of a block (`mlagen.families.mla_decode.plan`) decides which. Each warp finds the LSE of
+all splits for itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlagen.dsl import (
+    Operation,
+    PipelineOrder,
+    PipelineSpace,
+    Signature,
+    Tile,
+    Value,
+    WarpRole,
+    by,
+    record,
+)
+from mlagen.dsl.signature import pack
+from mlagen.errors import ScheduleError
+from mlagen.families.mla_decode.plan import BLOCK_ROWS, LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
+from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
+
+PARTS = 2  # times 128 columns: what a lane loads at once is four
+UNROLLED = 4  # splits a warp has in flight: with more, no second block fits on an SM
+
+
+class MlaDecodeMerge:
+    """The operations of one merge kernel and its registers."""
+
+    def __init__(self, k: MlaDecodeMergeConfig, s: PipelineSpace, role: WarpRole) -> None:
+        if role.threads != 32 * MERGE_WARPS or role.warps.start:
+            raise ScheduleError(
+                f"role {role.name!r} has warps {role.warps.start}..{role.warps.stop - 1}",
+                hint=f"a block of the merge has {MERGE_WARPS} warps, all of one role",
+            )
+        self.k, self.role = k, role
+        line = k.d_v // LINES_A_ROW
+        columns = line // 32
+        self.sums = s.smem.room("sums of warps", MERGE_WARPS * line * 4)
+        self.supply: dict[str, Any] = {
+            "k": k, "role": role, "warps": MERGE_WARPS, "unrolled": UNROLLED, "parts": PARTS,
+            "unrolled_log2": UNROLLED.bit_length() - 1, "parts_log2": PARTS.bit_length() - 1,
+            "line_columns": line, "lane_columns": columns, "block_rows": BLOCK_ROWS,
+            "sums": self.sums, "merge_bytes": MERGE_BYTES,
+            "acc": s.named("acc", ".f32", columns, "this lane's columns of O"),
+            "weight": s.named("weight", ".f32", UNROLLED, "LSE of the splits in flight"),
+            "taken": s.named("taken", ".f32", UNROLLED * columns, "their columns of O"),
+        }  # fmt: skip
+        for name, type, why in (
+            ("count", ".b32", "splits"),
+            ("split", ".b32", "this warp's next split"),
+            ("sharing", ".b32", "warps that share a line"),
+            ("whole", ".f32", "log2 of the sum of all splits"),
+            ("lse_at", ".b64", "this row's LSE of the first split"),
+            ("o_at", ".b64", "this lane's columns of the first split's O"),
+        ):
+            self.supply[name] = s.named(name, type, 1, why)[0]
+        s.signature = Signature(
+            pack(
+                ("merges", "pointer:int32", "read"),
+                ("partial_o", "pointer:fp32", "read"),
+                ("partial_lse", "pointer:fp32", "read"),
+                ("o", f"pointer:{k.output_dtype}", "write"),
+                ("lse", "pointer:fp32", "write"),
+                ("lse_stride", "u32", "value"),
+            ),
+            grid=(("merges", 1),),
+            block=(role.warps.stop * 32, 1, 1),
+            dependent=True,
+            resident=2,
+        )
+        # What is loaded with a tile is the next one's; behind the last there is nothing.
+        s.plain = PipelineOrder(
+            before=by(role.name, "place", "load", "log_sum"),
+            tiles=by(role.name, "add", "load"),
+            after=by(role.name, "finish"),
+        )
+
+    def place(self) -> None:
+        """Which lines this block has, which of them this warp, and where its splits lie."""
+        self._record("place", None)
+
+    def load(self, tile: Tile | None = None) -> None:
+        """LSE and O of the next splits, to registers."""
+        self._record("load", tile, defines=(Value("parts"),))
+
+    def log_sum(self) -> None:
+        """L = log2 of the sum of exp2(LSE) of all splits; one without keys adds 0. O = 0."""
+        self._record("log_sum", None, defines=(Value("O"),))
+
+    def add(self, tile: Tile) -> None:
+        """O += exp2(LSE - L) O of the loaded splits that have keys."""
+        self._record("add", tile, uses=(Value("O"), Value("parts")), defines=(Value("O"),))
+
+    def finish(self) -> None:
+        """The sums of the warps that share a line, in order, as bf16 to memory; LSE = L ln 2."""
+        self._record(
+            "finish", None, uses=(Value("O"),), defines=(Value(self.sums.name),), joins=True
+        )
+
+    def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
+        return record(
+            Operation(name, f"mla_decode_merge/{name}.ptx.j2", tile, lambda at: self.supply, **more)
+        )

@@ -1,1 +1,0 @@
-"""Attention operations said in the DSL, for schedules to arrange."""
