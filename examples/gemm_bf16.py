@@ -20,10 +20,10 @@ On Hopper: a producer and two math warpgroups. A tile is released when the produ
 has been issued, so one product is always in flight; the barrier phases and the group waits follow.
 """
 
+from gemm.family import GEMM
 from gemm.gfx950 import Gemm, rings
 from gemm.problem import GemmConfig
 from gemm.sm_90a import PipelinedGemm
-from gemm.verification import GEMM
 
 from mlagen.dsl import (
     cluster,
@@ -37,9 +37,9 @@ from mlagen.dsl import (
     tiles,
     weave,
 )
-from mlagen.verify import register
+from mlagen.family import register
 
-register(GemmConfig, GEMM)
+register(GEMM)
 
 
 @schedule(problem=GemmConfig, target="gfx950", templates="templates")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mlagen.launch import Launcher
-    from mlagen.ops import Kernel
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "build"]
@@ -28,7 +27,7 @@ def build(
     launcher: Launcher | None = None,
     shape: Mapping[str, Any] | None = None,
     **fields: Any,
-) -> Kernel:
+) -> Any:
     """Builds a kernel and returns it as a callable: on numpy arrays for gfx950, which is emulated,
     on tensors of the GPU for sm_90a.
 
@@ -44,7 +43,8 @@ def build(
     (`mlagen.errors`).
     """
     # Imported here: `import mlagen.launch` runs this file and must not load the generator.
-    from mlagen.request import build_artifact, build_best, callable_of
+    from mlagen.request import build_artifact, callable_of
+    from mlagen.tune.lookup import build_best
 
     choice: object = "given"
     if knobs is None:

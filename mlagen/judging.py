@@ -174,7 +174,7 @@ def sizes_of(artifact: Artifact, shapes: Sequence[str]) -> dict[str, Any]:
     from mlagen.verify import kind_of
 
     kind = kind_of(artifact)
-    return parse_sizes(shapes, kind.sizes, getattr(kind, "lists", ()))
+    return parse_sizes(shapes, kind.sizes, kind.lists)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,6 @@ from mlagen.errors import ConfigError, MissingError
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
     from mlagen.launch import Launcher
-    from mlagen.ops import Kernel
-    from mlagen.tune.lookup import Choice
     from mlagen.verify import ThoroughReport, VerifyReport
 
 
@@ -103,11 +101,14 @@ def build_artifact(
     )
 
 
-def callable_of(artifact: Artifact, launcher: Launcher | None = None) -> Kernel:
-    """The artifact as a callable that builds what its calls need besides."""
-    from mlagen.ops import kernel_of
+def callable_of(artifact: Artifact, launcher: Launcher | None = None) -> Any:
+    """The artifact as its family's callable, which builds what its calls need besides."""
+    from mlagen.family import family_of
 
-    return kernel_of(artifact, launcher, build=lambda name, more: build_artifact(name, more, {}))
+    def build(name: str, more: Mapping[str, Any]) -> Artifact:
+        return build_artifact(name, more, {})
+
+    return family_of(artifact).kernel(artifact, launcher, build)
 
 
 def _require_templates(folder: Path, target: str) -> None:
@@ -138,40 +139,6 @@ def build_from_text(
         templates=templates,
         allow_unproved=allow_unproved,
     )
-
-
-def build_best(
-    kernel: str,
-    fields: Mapping[str, Any],
-    *,
-    target: str | None = None,
-    templates: Path | str | None = None,
-    shape: Mapping[str, Any] | None = None,
-) -> tuple[Artifact, Choice]:
-    """`build_artifact` with the best knobs that are known, and whose they are; see
-    `mlagen.tune.lookup`."""
-    from mlagen.codegen.schedules import load
-    from mlagen.tune.lookup import tuned_artifact
-
-    if target is not None:
-        require_name("target", target, {load(kernel, target).target})
-    if templates is not None and not Path(templates).is_dir():
-        raise MissingError(f"no template folder {templates}")
-    return tuned_artifact(kernel, fields, target=target, templates=templates, shape=shape)
-
-
-def build_best_from_text(
-    kernel: str,
-    fields: Iterable[str],
-    shapes: Iterable[str],
-    *,
-    target: str | None = None,
-    templates: str | None = None,
-) -> tuple[Artifact, Choice]:
-    """`build_best` for the command line's texts. A size may be several numbers, `300,0,1`."""
-    shape = parse_sizes(shapes)
-    given = assignments("--set", fields)
-    return build_best(kernel, given, target=target, templates=templates, shape=shape or None)
 
 
 def keep(artifact: Artifact, directory: Path | str | None) -> Path:
@@ -244,7 +211,7 @@ def verify_from_text(
 
         load(problem_file, artifact.manifest.target)
     kind = kind_of(artifact)
-    sizes = parse_sizes(shapes, kind.sizes, getattr(kind, "lists", ()))
+    sizes = parse_sizes(shapes, kind.sizes, kind.lists)
     unique: list[Any] = list(dict.fromkeys(modes))
     if not sizes and data is None and sample is None:
         return verify_thoroughly(artifact, seed=seed, modes=unique, progress=progress)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -36,6 +36,8 @@ class GemmConfig:
 
     Raises ConfigError for a value that no kernel can have.
     """
+
+    family: ClassVar[str] = "gemm"
 
     m_tile: int = 256
     n_tile: int = 256

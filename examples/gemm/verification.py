@@ -13,9 +13,9 @@ from gemm.oracles import exact, rounded
 from gemm.problem import OUTPUT_TYPES, GemmConfig, GemmInputs, check_sizes
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
+from mlagen.family import Call, Covering, Kind, Trial, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem import Expected, Worst
-from mlagen.verify.covering import Call, Covering, tile_counts
 
 Array = npt.NDArray[Any]
 EDGES = 64  # columns of C that a wave owns
@@ -90,7 +90,7 @@ class GemmKernel:
 
 
 @dataclass(frozen=True)
-class GemmTrial:
+class GemmTrial(Trial):
     """A call of a GEMM kernel."""
 
     inputs: GemmInputs
@@ -98,10 +98,6 @@ class GemmTrial:
     @property
     def sizes(self) -> Mapping[str, int]:
         return self.inputs.sizes
-
-    @property
-    def numbers(self) -> Mapping[str, float]:
-        return {}
 
     def oracles(self) -> tuple[Expected, ...]:
         return exact(self.inputs), rounded(self.inputs)
@@ -114,7 +110,7 @@ class GemmTrial:
         return f"row {worst.row}, column {worst.depth}"
 
 
-class GemmKind:
+class GemmKind(Kind):
     """GEMM as a kind of problem that can be verified."""
 
     sizes = ("m", "n", "k")
@@ -146,6 +142,3 @@ class GemmKind:
             tuple(Call("randn", each) for each in sizes),
             ("K is at least 8, so that no run has N = 0 tiles",),
         )
-
-
-GEMM = GemmKind()

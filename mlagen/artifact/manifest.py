@@ -16,7 +16,7 @@ import msgspec
 from mlagen.artifact.maps import Bytes, Count, KernelMap
 from mlagen.errors import ConfigError
 
-SCHEMA = "mlagen.manifest/2"
+SCHEMA = "mlagen.manifest/3"
 
 Knob = int | float | str | bool
 
@@ -207,6 +207,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernel: str
     symbol: str  # of the entry, without ".kd"
     target: str
+    family: str  # of the problem; "": of none
     problem_type: str
     problem: dict[str, Any]
     schedule_file: str

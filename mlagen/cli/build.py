@@ -30,8 +30,9 @@ def command(
     as_json: bool,
 ) -> None:
     """Build KERNEL, a schedule's name or a schedule file, and say what it takes."""
-    from mlagen.request import build_best_from_text, build_from_text, keep
+    from mlagen.request import build_from_text, keep
     from mlagen.summary import build_facts, build_summary
+    from mlagen.tune.lookup import build_best_from_text
 
     if tuned:
         if knobs or allow_unproved:

@@ -136,6 +136,7 @@ def _artifact(schedule: Schedule, program: Program, templates: Templates, target
         kernel=schedule.name,
         symbol=schedule.name,
         target=target,
+        family=getattr(schedule.problem, "family", ""),  # a problem need not be of one
         problem_type=type(schedule.problem).__name__,
         problem=plain_fields(schedule.problem),
         schedule_file=schedule.file,

@@ -24,11 +24,11 @@ from mlagen.codegen.assemble import assemble
 from mlagen.emulator import Argument, Buffer, EmulationResult, Finding, emulate
 from mlagen.emulator.api import Mode
 from mlagen.errors import FindingsError, UnsupportedError
+from mlagen.family import family_of
 from mlagen.launch.launcher import LaunchReport, bind
 from mlagen.mutation.listing import Listing, read_listing
 from mlagen.mutation.mutant import Mutant, apply, original_line
 from mlagen.mutation.shapes import Shape, make_inputs, mutable, shapes_for
-from mlagen.ops import kernel_of
 
 RANDOM_RUNS = 100  # random legal interleavings a number of tiles, for a mutant that survives
 ENDLESS = 4  # times the original's instructions, after which a mutant does not end
@@ -77,7 +77,7 @@ class Judge:
 
     def __init__(self, artifact: Artifact) -> None:
         self.artifact = artifact
-        kernel = kernel_of(artifact)
+        kernel = family_of(artifact).kernel(artifact)
         if not isinstance(kernel, PrefillKernel) or getattr(kernel, "persistent", False):
             raise UnsupportedError(
                 f"mutants of {artifact.manifest.kernel} are not judged: it is no prefill kernel of "
@@ -227,7 +227,7 @@ class Judge:
         """`copies` workgroups on the same inputs, each with completion times of its own."""
         launcher = _OneHead(code, mode, copies, limit)
         inputs = make_inputs(self.config, shape, copies=copies)
-        kernel = kernel_of(self.artifact, launcher)
+        kernel = family_of(self.artifact).kernel(self.artifact, launcher)
         assert isinstance(kernel, PrefillKernel)
         run = kernel.run(inputs)
         assert run.report is not None and run.report.emulation is not None

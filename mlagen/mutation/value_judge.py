@@ -25,12 +25,13 @@ from mlagen.binary import load_code_object
 from mlagen.codegen.assemble import assemble
 from mlagen.emulator import Finding
 from mlagen.errors import BinaryError, FindingsError, MlagenError, UnsupportedError
+from mlagen.family import Call, Trial
 from mlagen.launch import EmulatedLauncher
 from mlagen.mutation.judge import ENDLESS, Verdict
 from mlagen.mutation.listing import Listing, read_listing
 from mlagen.mutation.mutant import Mutant, apply
 from mlagen.problem import Expected, compare
-from mlagen.verify import Call, covering, kind_of
+from mlagen.verify import kind_of
 from mlagen.verify.run import DATA, trial_of
 
 SEEDS = (1, 2)  # beside 0, for a mutant that survives
@@ -43,7 +44,7 @@ class _Known:
 
     call: Call
     name: str
-    trial: Any
+    trial: Trial
     oracles: tuple[Expected, ...]  # none of calls whose bits alone are compared
     outputs: Outputs
     lines: frozenset[int]  # of the text, executed
@@ -58,7 +59,7 @@ class ValueJudge:
         self.listing: Listing = read_listing(artifact.text, artifact.manifest.symbol)
         self._calls = tuple(
             self._known(call, call.data or DATA, 0, judged=True)
-            for call in covering(artifact).calls
+            for call in kind_of(artifact).covering(artifact).calls
         )
         self._reached = frozenset().union(*(call.lines for call in self._calls))
         self._more: dict[tuple[int, str, int], _Known] = {}
@@ -131,7 +132,7 @@ class ValueJudge:
 
     def _more_calls(self, calls: Sequence[_Known]) -> Iterator[_Known]:
         """The same sizes on other data, each made when a mutant first needs it."""
-        kinds = [(name, 0) for name in getattr(kind_of(self.artifact), "data", ())]
+        kinds = [(name, 0) for name in kind_of(self.artifact).data]
         for known in calls:
             call = known.call
             for data, seed in [*kinds, *((call.data or DATA, seed) for seed in SEEDS)]:
@@ -143,10 +144,10 @@ class ValueJudge:
                 yield self._more[key]
 
     def _run(
-        self, artifact: Artifact, trial: Any, limit: int | None
+        self, artifact: Artifact, trial: Trial, limit: int | None
     ) -> tuple[Outputs, tuple[Finding, ...], set[int], int]:
         launcher = EmulatedLauncher(
-            workgroups=getattr(trial, "workgroups", None),
+            workgroups=trial.workgroups,
             allow_unproved=True,
             threads=1,
             max_instructions=limit,

@@ -81,7 +81,7 @@ def describe(
     from mlagen.tune import measured
 
     return msgspec.structs.replace(
-        described, reference=artifact, beside=measured.beside(question.problem_type, artifact)
+        described, reference=artifact, beside=measured.workloads_of(artifact).beside(artifact)
     )
 
 
@@ -101,7 +101,7 @@ def _call(
     if cost == "measured":
         from mlagen.tune import measured
 
-        return dict(measured.parse_shape(artifact.manifest.problem_type, shapes)), {}
+        return dict(measured.parse_shape(artifact, shapes)), {}
     from mlagen.judging import sizes_of
     from mlagen.tune import predicted
 

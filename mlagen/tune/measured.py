@@ -1,18 +1,20 @@
 """The cost on a GPU: seconds in units of the reference's, timed in the same run.
 
-What a kind of problem brings to be timed and checked on a device is a `Workload`.
+What a family brings to be timed and checked on a device is a `Workload`; where it brings none,
+calls of its kind, as `mlagen verify` makes them, are taken.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 from mlagen.artifact import Artifact
 from mlagen.bench.torch_clock import TorchClock
-from mlagen.errors import ConfigError, MissingError, UnsupportedError
+from mlagen.errors import ConfigError, MissingError
+from mlagen.family import Workloads, family_named, family_of
 from mlagen.request import build_artifact, parse_sizes
 from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
 from mlagen.tune.values import Job
@@ -20,50 +22,12 @@ from mlagen.tune.values import Job
 _OVER_L2 = 3  # times the L2 cache that copies of a call's buffers take together
 
 
-class Workload(Protocol):
-    """One call of a kind of problem on a device. Made of the problem's fields, the shape, and the
-    kernels `beside` the one that is tuned."""
+def workloads_of(artifact: Artifact) -> Workloads:
+    """What makes calls of the artifact's problem. UnsupportedError: nothing does."""
+    from mlagen.tune.verified_workload import VerifiedWorkloads
 
-    bytes: int  # that a call reads
-
-    def check(self, artifact: Artifact, seed: int) -> None:
-        """WrongResultError where outputs of small calls are outside the oracles' bounds, or those
-        of this very call far from a float64 one."""
-        ...
-
-    def calls(self, artifact: Artifact, copies: int) -> list[Callable[[], Any]]:
-        """The call, prepared, once for each copy of its buffers."""
-        ...
-
-
-def sizes_of(problem_type: str) -> tuple[str, ...]:
-    """Names of the sizes that a call of the problem takes. UnsupportedError: none is known."""
-    sizes: tuple[str, ...] = _workload(problem_type).SIZES
-    return sizes
-
-
-def beside(problem_type: str, artifact: Artifact) -> tuple[Artifact, ...]:
-    """Other kernels that a call of the artifact launches, built once for all trials."""
-    found: tuple[Artifact, ...] = _workload(problem_type).beside(artifact)
-    return found
-
-
-def _workload(problem_type: str) -> Any:
-    """What makes workloads of a kind of problem: MLA decode's own, or that of any kind which
-    `mlagen verify` knows."""
-    if problem_type == "MlaDecodeConfig":
-        from mlagen.families.mla_decode.workload import DecodeWorkload
-
-        return DecodeWorkload
-    from mlagen.tune.verified_workload import VerifiedKind
-    from mlagen.verify.kinds import kind_named
-
-    if kind_named(problem_type) is None:
-        raise UnsupportedError(
-            f"nothing here times a {problem_type} on a GPU",
-            hint="its schedule's file registers what `mlagen verify` judges it by",
-        )
-    return VerifiedKind(problem_type)
+    family, problem_type = family_of(artifact), artifact.manifest.problem_type
+    return family.workloads(problem_type) or VerifiedWorkloads(family.kind(problem_type))
 
 
 def device(target: str) -> dict[str, Any]:
@@ -94,7 +58,8 @@ def measure(
     question = job.question
     with stage("context"):
         _torch().cuda.init()
-    workload = _workload(question.problem_type)(question.problem, question.shape, job.beside)
+    made = workloads_of(artifact)
+    workload = made.workload(question.problem, question.shape, job.beside)
     with stage("verify"):
         workload.check(artifact, job.seed)
     reference = job.reference_artifact
@@ -136,19 +101,22 @@ def _torch() -> Any:
     return torch
 
 
-def parse_shape(problem_type: str, texts: Any) -> Mapping[str, Any]:
-    """`NAME=SIZE` texts as the sizes of the problem's call."""
-    return parse_sizes(texts, sizes_of(problem_type), _workload(problem_type).LISTS)
+def parse_shape(artifact: Artifact, texts: Iterable[str]) -> Mapping[str, Any]:
+    """`NAME=SIZE` texts as the sizes of a call of the artifact's problem."""
+    made = workloads_of(artifact)
+    return parse_sizes(texts, made.sizes, made.lists)
 
 
-def warm_up() -> None:
-    """Load what trials on a GPU need, before they are forked. No driver is started: a context does
-    not outlive a fork."""
+def warm_up(kernel: str) -> None:
+    """Load what trials of a kernel on a GPU need, before they are forked. A user's file is left to
+    the trial. No driver is started: a context does not outlive a fork."""
     _torch()
-    for name in (
-        "mlagen.launch",
-        "mlagen.codegen",
-        "mlagen.families.mla_decode.workload",
-        "mlagen.tune.verified_workload",
-    ):
+    for name in ("mlagen.launch", "mlagen.codegen", "mlagen.tune.verified_workload"):
         importlib.import_module(name)
+    if not kernel.endswith(".py"):
+        from mlagen.codegen.schedules import load
+
+        problem_type: Any = load(kernel).problem_type
+        family = family_named(problem_type.family)
+        assert family is not None  # a shipped kernel's
+        family.workloads(problem_type.__name__)

@@ -73,7 +73,7 @@ def verified(
     """Reports of the call that is tuned, of a few workgroups where it has many, and of one of the
     kind's own sizes, with rows and keys that fill no tile."""
     kind = kind_of(artifact)
-    sampled = hasattr(kind.trial(_inputs(kind, artifact, shape, seed)), "sampled")
+    sampled = kind.trial(_inputs(kind, artifact, shape, seed)).samples
     persistent = any(arg.name == "work_indptr" for arg in artifact.manifest.args)
     few = _FEW if sampled and not persistent else None
     checked: list[Any] = list(modes)

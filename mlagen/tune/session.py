@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ def warm_for(question: Question) -> Callable[[], None]:
         return warm_up
     from mlagen.tune import measured
 
-    return measured.warm_up
+    return partial(measured.warm_up, question.kernel)
 
 
 def _former(store: Store, study: Study, space: Space, count: int = 3) -> list[dict[str, Value]]:

@@ -13,10 +13,10 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.errors import UnsupportedError, WrongResultError
+from mlagen.family import Kind, Trial
 from mlagen.launch import LaunchReport, PreparedLaunch, gpu_launcher
 from mlagen.problem import compare
 from mlagen.tune.call_sizes import bytes_of, odd_sizes
-from mlagen.verify.kinds import Kind, Trial, kind_named
 
 _FEW = 2  # workgroups whose rows are compared where a call has many: the exact oracle is in float64
 
@@ -57,24 +57,18 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedKind:
-    """Makes workloads of a kind of problem that `mlagen.verify` knows, by its class's name."""
+class VerifiedWorkloads:
+    """Makes workloads of a kind of problem that `mlagen verify` knows."""
 
-    problem_type: str
-
-    @property
-    def SIZES(self) -> tuple[str, ...]:
-        return self._kind.sizes
+    kind: Kind
 
     @property
-    def LISTS(self) -> tuple[str, ...]:
-        return getattr(self._kind, "lists", ())
+    def sizes(self) -> tuple[str, ...]:
+        return self.kind.sizes
 
     @property
-    def _kind(self) -> Kind:
-        found = kind_named(self.problem_type)
-        assert found is not None
-        return found
+    def lists(self) -> tuple[str, ...]:
+        return self.kind.lists
 
     def beside(self, artifact: Artifact) -> tuple[Artifact, ...]:
         """None: a call launches the artifact alone. UnsupportedError for a persistent one."""
@@ -85,13 +79,13 @@ class VerifiedKind:
             )
         return ()
 
-    def __call__(
+    def workload(
         self,
         problem: Mapping[str, Any],
         shape: Mapping[str, Any],
         beside: Sequence[Artifact] = (),
     ) -> VerifiedWorkload:
-        return VerifiedWorkload(self._kind, problem, shape)
+        return VerifiedWorkload(self.kind, problem, shape)
 
 
 class VerifiedWorkload:
@@ -117,8 +111,8 @@ class VerifiedWorkload:
         some workgroups are compared. Outputs are NaN before."""
         odd = self.kind.trial(self._made(odd_sizes(self.kind.sizes), seed))
         self._judge(artifact, odd, runs=2)
-        whole: Any = self.kind.trial(self._inputs)
-        self._judge(artifact, whole.sampled(_FEW, seed) if hasattr(whole, "sampled") else whole)
+        whole = self.kind.trial(self._inputs)
+        self._judge(artifact, whole.sampled(_FEW, seed) if whole.samples else whole)
 
     def _judge(self, artifact: Artifact, trial: Trial, runs: int = 1) -> None:
         launcher, oracles = Carried(artifact.manifest.target), trial.oracles()

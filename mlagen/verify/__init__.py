@@ -2,7 +2,7 @@
 
 Each run is made once for every completion mode of asynchronous transfers: a kernel that waits for
 what it uses gives the same bits in all of them. What is specific to a kind of problem (its inputs,
-its oracles, what its sizes are called) comes from the `Kind` that is registered for its class.
+its oracles, what its sizes are called) comes from the `Kind` that its family brings.
 
 Each report also says which instructions no run executed. `verify_thoroughly` takes the sizes and
 the data that reach all of them, as the kind of problem knows them.
@@ -12,32 +12,21 @@ the data that reach all of them, as the kind of problem knows them.
     report = verify(artifact, seq_len=512, data="realistic")
 """
 
-from mlagen.attention.prefill import verification as verification  # registers MHA and MLA prefill
-from mlagen.families.split_merge import prefill_verification as prefill_verification
 from mlagen.verify.coverage import Coverage, Gap
-from mlagen.verify.covering import Call, Covering, covering, tile_counts
-from mlagen.verify.kinds import Kind, Trial, kind_of, register
 from mlagen.verify.report import SCHEMA, ModeReport, VerifyReport
-from mlagen.verify.run import MODES, Mode, verify, verify_inputs
+from mlagen.verify.run import MODES, Mode, kind_of, verify, verify_inputs
 from mlagen.verify.thorough import ThoroughReport, verify_thoroughly
 
 __all__ = [
     "MODES",
     "SCHEMA",
-    "Call",
     "Coverage",
-    "Covering",
     "Gap",
-    "Kind",
     "Mode",
     "ModeReport",
     "ThoroughReport",
-    "Trial",
     "VerifyReport",
-    "covering",
     "kind_of",
-    "register",
-    "tile_counts",
     "verify",
     "verify_inputs",
     "verify_thoroughly",

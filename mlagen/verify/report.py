@@ -13,11 +13,11 @@ import msgspec
 
 from mlagen.artifact import Artifact
 from mlagen.errors import FindingsError, MlagenError, WrongResultError
+from mlagen.family import Sample, Size
 from mlagen.launch_findings import findings_error
 from mlagen.locate import LocatedFinding
 from mlagen.problem import Comparison, Worst
 from mlagen.verify.coverage import Coverage, coverage_of
-from mlagen.verify.kinds import Sample, Size
 
 SCHEMA = "mlagen.verify/1"
 

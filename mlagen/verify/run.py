@@ -11,15 +11,16 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
+from mlagen.family import Kind, Trial, family_of
 from mlagen.launch import EmulatedLauncher, Launcher
 from mlagen.launch_findings import findings_of
 from mlagen.problem import Comparison, Expected, compare
-from mlagen.verify.kinds import Trial, kind_of
 from mlagen.verify.report import ModeReport, VerifyReport
 
 Mode = Literal["latest", "earliest", "random"]
 Outputs = Mapping[str, npt.NDArray[Any]]  # by `Expected.output`
 DATA = "realistic"  # the kind of made-up inputs where none is asked for
+EMULATED = "gfx950"  # the target whose machine code runs without its hardware
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
 
 
@@ -89,7 +90,7 @@ def verify_inputs(
         return EmulatedLauncher(
             mode=mode,
             seed=seed,
-            workgroups=getattr(trial, "workgroups", None),
+            workgroups=trial.workgroups,
             allow_unproved=True,
             progress=progress,
         )
@@ -134,24 +135,33 @@ def verify_inputs(
         oracle_seconds=oracle_seconds,
         artifact=artifact,
         place=trial.place,
-        sample=getattr(trial, "sample", None),
+        sample=trial.sample,
     )
 
 
-def trial_of(artifact: Artifact, inputs: Any, *, thin: bool) -> Any:
+def kind_of(artifact: Artifact) -> Kind:
+    """The kind of the artifact's problem. ConfigError when nothing that was loaded brings it, or
+    when nothing here can run the code."""
+    manifest = artifact.manifest
+    if manifest.target != EMULATED:
+        raise ConfigError(
+            f"{manifest.kernel} is {manifest.target} machine code, which only its GPU runs: there "
+            f"is no emulator for it",
+            hint="launch it on the device (mlagen.build returns it as a callable on its tensors)",
+        )
+    return family_of(artifact).kind(manifest.problem_type)
+
+
+def trial_of(artifact: Artifact, inputs: Any, *, thin: bool) -> Trial:
     """The trial of these inputs as it runs: divided as the artifact divides work, and with few
     workgroups where `thin` asks for them."""
-    trial: Any = kind_of(artifact).trial(inputs)
-    if hasattr(trial, "planned"):
-        trial = trial.planned(artifact)
-    if thin and hasattr(trial, "thinned"):
-        trial = trial.thinned(artifact)
-    return trial
+    trial = kind_of(artifact).trial(inputs).planned(artifact)
+    return trial.thinned(artifact) if thin else trial
 
 
-def _sampled(trial: Trial, sample: int, seed: int, artifact: Artifact) -> Any:
+def _sampled(trial: Trial, sample: int, seed: int, artifact: Artifact) -> Trial:
     """The trial, restricted to some workgroups. ConfigError where its kind cannot say which."""
-    if not hasattr(trial, "sampled"):
+    if not trial.samples:
         raise ConfigError(
             f"sample={sample}: {artifact.manifest.kernel} solves a "
             f"{artifact.manifest.problem_type}, whose workgroups cannot be compared one by one",

@@ -11,9 +11,8 @@ from mlagen.artifact import Artifact
 from mlagen.errors import MlagenError
 from mlagen.locate import LocatedFinding
 from mlagen.verify.coverage import Coverage, coverage_of
-from mlagen.verify.covering import covering
 from mlagen.verify.report import VerifyReport, shown_size
-from mlagen.verify.run import DATA, Mode, verify
+from mlagen.verify.run import DATA, Mode, kind_of, verify
 
 SCHEMA = "mlagen.verify.thorough/1"
 
@@ -136,11 +135,11 @@ def verify_thoroughly(
     modes: Sequence[Mode] = ("latest", "earliest"),
     progress: Callable[[int, int], None] | None = None,
 ) -> ThoroughReport:
-    """Runs `artifact` on the calls of `mlagen.verify.covering` and judges each; see `verify`.
+    """Runs `artifact` on the calls that its kind says reach all code and judges each; see `verify`.
 
     `progress(done, total)` is called as calls finish.
     """
-    chosen = covering(artifact)
+    chosen = kind_of(artifact).covering(artifact)
     reports = []
     for call in chosen.calls:
         data = call.data or DATA

@@ -13,10 +13,10 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from mlagen.attention.prefill.verification import PrefillTrial
 from mlagen.codegen import build
 from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.verification import KIND
 from mlagen.launch import EmulatedLauncher
 from mlagen.problem import compare
 
@@ -54,7 +54,7 @@ def accepted(config, published, **shape):
     """Runs a sample of the workgroups, judged by `published(got, reference)` and by both oracles;
     the trial and its outputs, NaN beside the sample's rows."""
     inputs = mha_inputs(config, **shape)
-    trial = PrefillTrial(inputs).sampled(WORKGROUPS, seed=0)
+    trial = KIND.trial(inputs).sampled(WORKGROUPS, seed=0)
     outputs, report = trial.run(built(config), EmulatedLauncher(workgroups=trial.workgroups))
     assert not report.emulation.findings
     for oracle in trial.oracles():
@@ -110,7 +110,7 @@ def test_a5_ragged_and_paged(mask, lengths, num_keys, sink):
         if page_size or FULL:
             trial, outputs = accepted(config, within(2e-2, 2e-2), **shape)
         else:  # the same numbers as the paged run's, whose oracles have spoken
-            trial = PrefillTrial(mha_inputs(config, **shape)).sampled(WORKGROUPS, seed=0)
+            trial = KIND.trial(mha_inputs(config, **shape)).sampled(WORKGROUPS, seed=0)
             launcher = EmulatedLauncher(workgroups=trial.workgroups)
             outputs, _ = trial.run(built(config), launcher)
         results.append((trial.workgroups, outputs))

@@ -15,12 +15,12 @@ import pytest
 
 from mlagen.attention.prefill.exact import exact
 from mlagen.attention.prefill.rounded import rounded
-from mlagen.attention.prefill.verification import PrefillTrial
 from mlagen.codegen import build
 from mlagen.families.mla_prefill.call import plan_inputs
 from mlagen.families.mla_prefill.kernel import MlaPrefillKernel
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
 from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.verification import KIND
 from mlagen.launch import EmulatedLauncher
 from mlagen.problem import compare
 
@@ -59,7 +59,7 @@ def judged(oracle, got, least):
 def accepted(config, least, **shape):
     """A sample of the workgroups of a static grid."""
     inputs = mla_prefill_inputs(config, data="half", quantise=True, **shape)
-    trial = PrefillTrial(inputs).sampled(WORKGROUPS, seed=0)
+    trial = KIND.trial(inputs).sampled(WORKGROUPS, seed=0)
     outputs, report = trial.run(built(config), EmulatedLauncher(workgroups=trial.workgroups))
     assert not report.emulation.findings
     for oracle in trial.oracles():

@@ -108,11 +108,11 @@ JUDGED = """
 
 import numpy as np
 from mlagen.problem import Expected
-from mlagen.verify import register
+from mlagen.family import Family, Kind, Trial, register
 
 
-class Trial:
-    numbers = {}
+class Sums(Trial):
+    sizes = {}
 
     def __init__(self, x):
         self.x, self.sizes = x, {"m": x.shape[0], "k": x.shape[1]}
@@ -134,17 +134,25 @@ class Trial:
         return f"row {worst.row}"
 
 
-class Kind:
+class SumKind(Kind):
     sizes = ("m", "k")
 
     def inputs(self, problem, *, data, seed, m=300, k=80):
         return np.random.default_rng(seed).standard_normal((m, k)).astype(np.float32)
 
     def trial(self, inputs):
-        return Trial(inputs)
+        return Sums(inputs)
 
 
-register(RowSums, Kind())
+class SumFamily(Family):
+    name = "row_sums"
+
+    def kind(self, problem_type):
+        return SumKind()
+
+
+RowSums.family = "row_sums"
+register(SumFamily())
 """
 
 

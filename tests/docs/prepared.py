@@ -42,7 +42,7 @@ buffer = np.empty_like(q)
 """
 DECODED = """
 import ml_dtypes, numpy as np
-from mlagen.problem import MlaDecodeConfig
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 inputs = mla_decode_inputs(MlaDecodeConfig(num_heads=128), lengths=[70, 0])
 from mlagen.families.mla_decode.exact import exact as _exact

@@ -28,6 +28,7 @@ def aiter_artifact(config: MlaConfig) -> Artifact:
         kernel="AITER's",
         symbol=kernel.name,
         target="gfx950",
+        family="mla_prefill",
         problem_type="MlaConfig",
         problem=config.to_fields(),
         schedule_file=path,

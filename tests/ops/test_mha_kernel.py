@@ -41,7 +41,9 @@ class Recorder:
 
 @pytest.fixture(scope="module")
 def artifact(make_artifact):
-    return make_artifact(kernel="mha", problem_type="MhaConfig", problem=CONFIG.to_fields())
+    return make_artifact(
+        kernel="mha", family="mha_prefill", problem_type="MhaConfig", problem=CONFIG.to_fields()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +92,9 @@ def test_what_the_kernel_does_not_write_is_nan(artifact):
 
 def test_fp32_output(make_artifact):
     config = MhaConfig(4, 2, output_dtype="fp32")
-    artifact = make_artifact(problem_type="MhaConfig", problem=config.to_fields())
+    artifact = make_artifact(
+        family="mha_prefill", problem_type="MhaConfig", problem=config.to_fields()
+    )
     q, k, v = tensors()
     assert MhaKernel(artifact, Recorder())(q, k, v).dtype == np.float32
     with pytest.raises(ConfigError, match="out has dtype bfloat16, the kernel wants fp32"):
@@ -218,7 +222,9 @@ PAGED = MhaConfig(4, 2, page_size=16, sink=True, lse=True)
 
 
 def form_artifact(make_artifact, config):
-    return make_artifact(kernel="mha", problem_type="MhaConfig", problem=config.to_fields())
+    return make_artifact(
+        kernel="mha", family="mha_prefill", problem_type="MhaConfig", problem=config.to_fields()
+    )
 
 
 def ragged_call(**change):

@@ -76,6 +76,7 @@ def make(make_artifact, *scalars, problem=None):
     return make_artifact(
         kernel="mla_decode_sm90",
         target="sm_90a",
+        family="mla_decode",
         problem_type="MlaDecodeConfig",
         problem=problem or CONFIG.to_fields(),
         args=args + numbers,
@@ -93,7 +94,9 @@ def artifact(make_artifact):
 
 @pytest.fixture(scope="module")
 def merge(make_artifact):
-    return make_artifact(kernel="merge", target="sm_90a", problem_type="MlaDecodeMergeConfig")
+    return make_artifact(
+        kernel="merge", target="sm_90a", family="split_merge", problem_type="MlaDecodeMergeConfig"
+    )
 
 
 def decode(artifact, launcher, merge=None):
@@ -446,7 +449,10 @@ def test_without_a_launcher_the_gpu_is_asked(artifact):
 
 def test_an_artifact_of_another_problem_is_refused(make_artifact):
     other = make_artifact(
-        kernel="mha", problem_type="MhaConfig", problem=MhaConfig(4, 2).to_fields()
+        kernel="mha",
+        family="mha_prefill",
+        problem_type="MhaConfig",
+        problem=MhaConfig(4, 2).to_fields(),
     )
     with pytest.raises(ConfigError, match="mha solves a MhaConfig, not an MlaDecodeConfig"):
         MlaDecodeKernel(other)

@@ -81,7 +81,8 @@ def kernel(make_artifact: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch) ->
     )
     args = (*args, Arg("scale_log2e", 8 * len(NAMES), 4, "f32", "value"))
     artifact = make_artifact(
-        kernel="mla_decode_sm90", target="sm_90a", problem_type="MlaDecodeConfig",
+        kernel="mla_decode_sm90", target="sm_90a", family="mla_decode",
+        problem_type="MlaDecodeConfig",
         problem=CONFIG.to_fields(), args=args, kernarg_bytes=8 * len(NAMES) + 4, grid=(),
         block=(64, 1, 1),
     )  # fmt: skip

@@ -15,6 +15,7 @@ def artifact_of(make_artifact, config, *, persistent=True, aiter=False):
     taken = aiter_signature(config) if aiter else signature(config, persistent=persistent)
     return make_artifact(
         kernel="mla",
+        family="mla_prefill",
         problem_type="MlaConfig",
         problem=config.to_fields(),
         args=tuple(

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mlagen.families.mha_prefill.problem import MhaConfig
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
@@ -42,7 +44,7 @@ class Case:
     problem: Mapping[str, Any]
     calls: tuple[Call, ...]
     knobs: Mapping[str, Any] = field(default_factory=dict)
-    solves: str = ""
+    solves: type | None = None
     share: float = 1.0  # of a campaign's edits, relative to other cases
 
 
@@ -105,7 +107,7 @@ CASES: tuple[Case, ...] = (
              Call(_after_keys(RAGGED_64)), Call(_after_keys(RAGGED_64), "realistic"),
              knobs=TWO_SLOTS),
     _shipped("mha_prefill_v2 fp8", "mla_prefill_v2", {**ONE, **FP8, "mask": "null"},
-             *climbing(*range(9)), solves="MhaConfig"),
+             *climbing(*range(9)), solves=MhaConfig),
     _shipped("mla_prefill_v2 bf16", "mla_prefill_v2", {**ONE, "mask": "null"},
              *climbing(*range(8))),
     _shipped("mla_prefill_v2 fp8", "mla_prefill_v2", {**ONE, **FP8, "mask": "causal"},

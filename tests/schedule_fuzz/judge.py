@@ -23,7 +23,6 @@ import interpreted
 from corpus import ROOT, Case
 from edits import Edited, edited
 
-import mlagen.problem
 from mlagen.artifact import Artifact
 from mlagen.codegen import build
 from mlagen.codegen.schedules import _loaded, load
@@ -121,7 +120,7 @@ def _function(case: Case, folder: Path, text: str) -> ScheduleFunction:
     _loaded.clear()
     function = load(f"{path}:{case.function}", case.target)
     if case.solves:
-        function = dataclasses.replace(function, problem_type=getattr(mlagen.problem, case.solves))
+        function = dataclasses.replace(function, problem_type=case.solves)
     return function
 
 

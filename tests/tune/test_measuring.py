@@ -6,10 +6,11 @@ import random
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from mlagen.errors import MissingError, UnsupportedError
+from mlagen.errors import ConfigError, MissingError, UnsupportedError
 from mlagen.tune import measured
 from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
 
@@ -90,11 +91,20 @@ def test_a_hopeless_call_is_not_timed_to_the_end() -> None:
     assert len(interleaved(calls, device, keep="reference")["variant"]) == 60
 
 
-def test_what_cannot_be_measured_is_told() -> None:
-    with pytest.raises(UnsupportedError, match="nothing here times a ToyConfig"):
-        measured.sizes_of("ToyConfig")
-    assert measured.parse_shape("MlaDecodeConfig", ["batch=3"]) == {"batch": 3}
-    lists = measured.parse_shape("MhaConfig", ["seq_len=3", "num_keys=5,6"])
+def test_what_cannot_be_measured_is_told(make_artifact: Any) -> None:
+    def artifact(family: str, problem_type: str) -> Any:
+        return make_artifact(family=family, problem_type=problem_type)
+
+    with pytest.raises(ConfigError, match="solves a ToyConfig of the family 'toys'"):
+        measured.workloads_of(artifact("toys", "ToyConfig"))
+    with pytest.raises(UnsupportedError, match="no inputs and oracles of a MlaDecodeMergeConfig"):
+        measured.workloads_of(artifact("split_merge", "MlaDecodeMergeConfig"))
+    assert measured.parse_shape(artifact("mla_decode", "MlaDecodeConfig"), ["batch=3"]) == {
+        "batch": 3
+    }
+    lists = measured.parse_shape(
+        artifact("mha_prefill", "MhaConfig"), ["seq_len=3", "num_keys=5,6"]
+    )
     assert lists == {"seq_len": 3, "num_keys": [5, 6]}
 
 

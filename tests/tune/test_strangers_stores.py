@@ -15,9 +15,8 @@ from toy_question import question
 from toy_tuner import toy
 
 from mlagen.errors import ConfigError
-from mlagen.request import build_best
 from mlagen.tune.database import StoreError
-from mlagen.tune.lookup import candidates
+from mlagen.tune.lookup import build_best, candidates
 from mlagen.tune.store import Store
 from mlagen.tune.text import row_of
 from mlagen.tune.tuned_file import SCHEMA, import_from

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mlagen.attention.prefill.exact import Pair
+from mlagen.attention.prefill.merging import merged
 from mlagen.attention.prefill.plan import WorkPlan
 from mlagen.attention.prefill.work import WorkItem
-from mlagen.families.split_merge.prefill_exact import merged
 from mlagen.problem.formats import U_FP32
 
 Tile = tuple[int, int, int]  # sequence, query tile in it, head

@@ -1,10 +1,10 @@
-"""MHA and MLA prefill as kinds of problems that can be verified."""
+"""Prefill as a kind of problem that can be verified: what MHA and MLA share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,50 +12,26 @@ import numpy.typing as npt
 from mlagen.artifact import Artifact
 from mlagen.attention.prefill.calls import prefill_covering
 from mlagen.attention.prefill.exact import exact
+from mlagen.attention.prefill.expected import PrefillExpected
 from mlagen.attention.prefill.inputs import PrefillInputs
-from mlagen.attention.prefill.kernel import PrefillKernel
-from mlagen.attention.prefill.plan import WorkPlan
+from mlagen.attention.prefill.kernel import PrefillKernel, PrefillRun
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.attention.prefill.rounded import rounded
 from mlagen.attention.prefill.selection import Workgroup
 from mlagen.errors import ConfigError
-from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.families.mla_prefill.call import plan_inputs
-from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
-from mlagen.families.mla_prefill.kernel import MlaPrefillKernel
-from mlagen.families.mla_prefill.made_up import MLA_PREFILL_KINDS, mla_prefill_inputs
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.family import Covering, Kind, Sample, Size, Trial
 from mlagen.launch import Launcher, LaunchReport
-from mlagen.ops import kernel_of
 from mlagen.problem import Expected, Worst
-from mlagen.verify.covering import Covering
-from mlagen.verify.kinds import Sample, Size, Trial, register
-
-PLANNED_WORKGROUPS = 5
 
 
 @dataclass(frozen=True)
-class PrefillTrial:
-    """A call of a prefill kernel. `workgroups`: those that run and are compared; None: all.
-    `plan`: the work of a persistent kernel."""
+class PrefillTrial(Trial):
+    """A call of a prefill kernel. `workgroups`: those that run and are compared; None: all."""
 
     inputs: PrefillInputs
+    kernel_type: type[PrefillKernel]
     workgroups: tuple[Workgroup, ...] | None = None
-    plan: WorkPlan | None = None
-
-    def planned(self, artifact: Artifact, workgroups: int = PLANNED_WORKGROUPS) -> PrefillTrial:
-        """With the work of a persistent kernel divided over a few workgroups, so that each walks
-        several items and some tiles are cut."""
-        if not self._persistent(artifact) or not isinstance(self.inputs, MlaPrefillInputs):
-            return self
-        names = {arg.name for arg in artifact.manifest.args}
-        plan = plan_inputs(self.inputs, workgroups, listed="page_list" in names)
-        return replace(self, plan=plan)
-
-    @staticmethod
-    def _persistent(artifact: Artifact) -> bool:
-        return any(arg.name == "work_indptr" for arg in artifact.manifest.args)
+    samples = True
 
     @property
     def sizes(self) -> Mapping[str, Size]:
@@ -91,12 +67,9 @@ class PrefillTrial:
             return None
         return Sample(len(self.workgroups), len(self._with_rows()))
 
-    def thinned(self, artifact: Artifact) -> PrefillTrial:
-        """With one head of each query tile, another one each time: all of the code runs. One
-        workgroup of a persistent kernel walks everything, so that no item is cut."""
+    def thinned(self, artifact: Artifact) -> Self:
+        """With one head of each query tile, another one each time: all of the code runs."""
         groups = self._with_rows()
-        if self._persistent(artifact):
-            return self.planned(artifact, 1)
         if not len(groups):
             return self
         heads = self.inputs.config.num_heads
@@ -106,7 +79,7 @@ class PrefillTrial:
         chosen += [(0, 0, s.index) for s in self.inputs.sequences if not s.rows][:1]
         return replace(self, workgroups=tuple(sorted(chosen)))
 
-    def sampled(self, count: int, seed: int) -> PrefillTrial:
+    def sampled(self, count: int, seed: int) -> Self:
         """Some workgroups that have rows, drawn from `seed`; the last query tile of the longest
         sequence, which may be partial, is always among them. All, where there are no more."""
         if count < 1:
@@ -139,7 +112,7 @@ class PrefillTrial:
     def oracles(self) -> tuple[Expected, ...]:
         found = [
             exact(self.inputs, workgroups=self.workgroups),
-            rounded(self.inputs, workgroups=self.workgroups, plan=self.plan),
+            self._rounded(),
         ]
         outputs = tuple(expected.output for expected in found)
         if self.inputs.config.lse:
@@ -149,25 +122,19 @@ class PrefillTrial:
     def run(
         self, artifact: Artifact, launcher: Launcher
     ) -> tuple[Mapping[str, npt.NDArray[Any]], LaunchReport]:
-        kernel = kernel_of(artifact, launcher)
-        assert isinstance(kernel, PrefillKernel)
-        if self.workgroups is not None and getattr(kernel, "persistent", False):
-            raise ConfigError(
-                f"{artifact.manifest.kernel} is persistent: a workgroup computes rows of many "
-                f"query tiles, and parts of some",
-                hint="leave out the sample: all workgroups are run",
-            )
-        if self.plan is None:
-            run = kernel.run(self.inputs)
-        else:
-            assert isinstance(kernel, MlaPrefillKernel)
-            run = kernel.run(self.inputs, plan=self.plan)
+        run = self._run(self.kernel_type(artifact, launcher))
         if run.report is None:
             raise ConfigError("no sequence has a query row: there is nothing to verify")
         outputs = {"o": self.inputs.output_view(run.output)}
         if run.lse is not None:
             outputs["lse"] = self.inputs.lse_view(run.lse)
         return outputs, run.report
+
+    def _rounded(self) -> PrefillExpected:
+        return rounded(self.inputs, workgroups=self.workgroups)
+
+    def _run(self, kernel: PrefillKernel) -> PrefillRun:
+        return kernel.run(self.inputs)
 
     def place(self, worst: Worst) -> str:
         where = f"batch {worst.batch}, row {worst.row}"
@@ -181,7 +148,7 @@ class PrefillTrial:
         return f"{where}, head {worst.head}, depth {worst.depth}"
 
 
-class PrefillKind:
+class PrefillKind(Kind):
     """Inputs as `attention.made_up` says; `num_keys` is `start_pos` plus the rows if not given.
     `lengths` are for ragged kernels. Tensors of fp8 are quantised: divided by scales not 1."""
 
@@ -191,10 +158,13 @@ class PrefillKind:
     def __init__(
         self,
         config_type: type[PrefillConfig],
+        kernel_type: type[PrefillKernel],
         make: Callable[..., PrefillInputs],
         data: tuple[str, ...],
+        trial_type: type[PrefillTrial] = PrefillTrial,
     ) -> None:
-        self.config_type, self.make, self.data = config_type, make, data
+        self.config_type, self.kernel_type, self.make = config_type, kernel_type, make
+        self.data, self.trial_type = data, trial_type
 
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
@@ -206,13 +176,9 @@ class PrefillKind:
         return self.make(config, data=data, seed=seed, **shape)
 
     def trial(self, inputs: PrefillInputs) -> Trial:
-        return PrefillTrial(inputs)
+        return self.trial_type(inputs, self.kernel_type)
 
     def covering(self, artifact: Artifact) -> Covering:
         """Every number of tiles that the text tells apart, as the mask allows."""
         config = self.config_type.from_fields(artifact.manifest.problem)
         return prefill_covering(config, artifact)
-
-
-register(MhaConfig, PrefillKind(MhaConfig, mha_inputs, tuple(KINDS)))
-register(MlaConfig, PrefillKind(MlaConfig, mla_prefill_inputs, tuple(MLA_PREFILL_KINDS)))

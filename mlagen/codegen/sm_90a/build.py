@@ -58,6 +58,7 @@ def build_pipeline(
         kernel=schedule.name,
         symbol=schedule.symbol,
         target=target,
+        family=getattr(schedule.problem, "family", ""),  # a problem need not be of one
         problem_type=type(schedule.problem).__name__,
         problem=dict(problem),
         schedule_file=schedule.file,

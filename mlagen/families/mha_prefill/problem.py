@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mlagen.attention.masks import CAUSAL, Mask
 from mlagen.attention.prefill.problem import (
@@ -51,6 +52,8 @@ class MhaConfig(PrefillConfig):
 
     `mask` may be given as its text (`"sliding_window_causal[512]"`); it is kept as a `Mask`.
     """
+
+    family: ClassVar[str] = "mha_prefill"
 
     num_heads: int
     num_kv_heads: int

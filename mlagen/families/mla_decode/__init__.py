@@ -1,1 +1,37 @@
 """MLA decode in the absorbed form, 576 / 512."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from mlagen.artifact import Artifact
+from mlagen.family import Builder, Family, Workloads
+from mlagen.launch import Launcher
+
+MERGE_KERNEL = "mla_decode_merge_sm90"  # merges split work
+
+
+class MlaDecode(Family):
+    """Decode over a paged cache of latent rows."""
+
+    name = "mla_decode"
+
+    def kernel(
+        self, artifact: Artifact, launcher: Launcher | None = None, build: Builder | None = None
+    ) -> Any:
+        """A `MlaDecodeKernel`, which builds the merge when a plan first splits work."""
+        from mlagen.families.mla_decode.kernel import MlaDecodeKernel
+
+        fields = {"num_heads": int(artifact.manifest.problem["num_heads"])}
+        merge = None if build is None else partial(build, MERGE_KERNEL, fields)
+        return MlaDecodeKernel(artifact, launcher, merge=merge)
+
+    def workloads(self, problem_type: str) -> Workloads:
+        """Calls over a cache that the GPU itself fills."""
+        from mlagen.families.mla_decode.workload import DecodeWorkloads
+
+        return DecodeWorkloads()
+
+
+FAMILY = MlaDecode()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mlagen.attention.masks import CAUSAL, ChunkedCausal, Mask, SlidingWindowCausal
 from mlagen.errors import ConfigError
@@ -42,6 +42,8 @@ class MlaDecodeConfig:
     The cache holds the new tokens' rows already, and its lengths count them: with the causal mask
     the last of a sequence's `q_len` new tokens sees all its keys, each one before it one less.
     """
+
+    family: ClassVar[str] = "mla_decode"
 
     num_heads: int
     num_kv_heads: int = 1  # query heads h * G .. h * G + G - 1 share KV head h, G of them each

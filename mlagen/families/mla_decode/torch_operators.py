@@ -23,7 +23,8 @@ TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
 @cache
 def _built(config: MlaDecodeConfig) -> MlaDecodeKernel:
     """The kernel of a problem, built once."""
-    from mlagen.request import build_best, callable_of
+    from mlagen.request import callable_of
+    from mlagen.tune.lookup import build_best
 
     artifact, choice = build_best("mla_decode_sm90", config.to_fields())
     kernel = callable_of(artifact)

@@ -16,13 +16,12 @@ from mlagen.bench.cuda_lab import CudaLab
 from mlagen.bench.torch_arrays import to_gpu
 from mlagen.bench.workload import SIZES, Workload
 from mlagen.errors import ConfigError, WrongResultError
+from mlagen.families.mla_decode import FAMILY, MERGE_KERNEL
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
-from mlagen.families.mla_decode.kernel import MlaDecodeKernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
-from mlagen.ops import MERGE_KERNEL, kernel_of
 from mlagen.problem import compare
 from mlagen.request import build_artifact
 
@@ -31,8 +30,6 @@ _LENGTHS = (0, 1, 63, 64, 65, 129, 450)  # around a tile of 64 keys, and several
 
 class DecodeWorkload:
     """`batch` sequences of `keys` keys, or of `least` .. `keys`; the rest is the problem's."""
-
-    SIZES, LISTS = SIZES, ()  # names of sizes, and of those that take several numbers
 
     def __init__(
         self,
@@ -47,23 +44,15 @@ class DecodeWorkload:
         self._cases: list[Case] = []
         self._beside = {artifact.manifest.kernel: artifact for artifact in beside}
 
-    @staticmethod
-    def beside(artifact: Artifact) -> tuple[Artifact, ...]:
-        """The kernel that merges split work."""
-        heads = artifact.manifest.problem["num_heads"]
-        return (build_artifact(MERGE_KERNEL, {"num_heads": heads}, {}),)
-
     @property
     def bytes(self) -> int:
         """That a call reads and writes, once."""
         return self.work.bytes
 
     def _lab(self, artifact: Artifact) -> CudaLab:
-        kernel = kernel_of(artifact, build=self._second)
-        assert isinstance(kernel, MlaDecodeKernel)
-        return CudaLab(kernel)
+        return CudaLab(FAMILY.kernel(artifact, build=self._second))
 
-    def _second(self, name: str, fields: dict[str, int]) -> Artifact:
+    def _second(self, name: str, fields: Mapping[str, Any]) -> Artifact:
         if name not in self._beside:
             self._beside[name] = build_artifact(name, fields, {})
         return self._beside[name]
@@ -134,3 +123,24 @@ def _same(case: Case, first: Case) -> Any:
     if case.lengths.shape != first.lengths.shape:
         raise ConfigError("copies of a call have one batch")
     return first.lengths
+
+
+class DecodeWorkloads:
+    """Makes the calls of MLA decode."""
+
+    sizes: tuple[str, ...] = SIZES
+    lists: tuple[str, ...] = ()
+
+    def beside(self, artifact: Artifact) -> tuple[Artifact, ...]:
+        """The kernel that merges split work."""
+        heads = artifact.manifest.problem["num_heads"]
+        return (build_artifact(MERGE_KERNEL, {"num_heads": heads}, {}),)
+
+    def workload(
+        self,
+        problem: Mapping[str, Any],
+        shape: Mapping[str, Any],
+        beside: Sequence[Artifact] = (),
+    ) -> DecodeWorkload:
+        """The call of these fields and sizes."""
+        return DecodeWorkload(problem, shape, beside)

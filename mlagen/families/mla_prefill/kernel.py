@@ -79,9 +79,10 @@ class MlaPrefillKernel(PrefillKernel):
         C-contiguous arrays of the problem's dtype (`ml_dtypes.float8_e4m3fn` or bfloat16), with
         the shapes of its form (see `mla_prefill.problem`): dense q [B, S, H, 192] over k [B,
         num_keys, H_kv, 192] and v [B, num_keys, H_kv, 128]; `k_rope` for `nope_rope`; no v for
-        `latent`; packed rows and pages as in `MhaKernel`. `scale` multiplies the dot products, 1 / sqrt(192)
-        where it is not given. fp8 tensors hold numbers divided by `q_scale`, `k_scale` (rope too)
-        and `v_scale`. `out` and `lse` are written to and returned; they are filled with NaN first.
+        `latent`; packed rows and pages as in `MhaKernel`. `scale` multiplies the dot products,
+        1 / sqrt(192) where it is not given. fp8 tensors hold numbers divided by `q_scale`,
+        `k_scale` (rope too) and `v_scale`. `out` and `lse` are written to and returned; they are
+        filled with NaN first.
 
         Tensors of a GPU run on it; there `MhaKernel`'s rules hold, `max_seq_len` included.
 

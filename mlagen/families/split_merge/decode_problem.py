@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import D_V, MAX_HEADS
@@ -22,6 +22,8 @@ from mlagen.problem.fields import from_fields, integer
 @dataclass(frozen=True)
 class MlaDecodeMergeConfig:
     """One merge kernel. Raises ConfigError for a value that no kernel can have."""
+
+    family: ClassVar[str] = "split_merge"
 
     num_heads: int
     d_v: int = D_V  # columns of the output

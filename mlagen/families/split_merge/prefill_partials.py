@@ -1,9 +1,4 @@
-"""Merging partial outputs of the persistent MLA prefill kernel: the oracle of the reduce kernel.
-
-Partial p of a row is (O_p, LSE_p), O_p normalised by its own row sum. With L = ln Σ exp(LSE_p):
-O = Σ exp(LSE_p - L) O_p. A partial whose LSE is -inf or NaN has seen no key (its O may be anything,
-NaN too): it is left out, not multiplied by 0. Where all are left out, O = 0 and L = -inf.
-"""
+"""The partial outputs of a planned MLA prefill call: which merge into which rows, on the host."""
 
 from __future__ import annotations
 
@@ -13,30 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.prefill.merging import merge_partials
 from mlagen.attention.prefill.plan import WorkPlan
 from mlagen.errors import ConfigError
 from mlagen.problem.arrays import check_int32, check_offsets, check_type
 from mlagen.problem.formats import FP32, Floats
-
-
-def merge_partials(outputs: npt.ArrayLike, lses: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Merges `outputs` [partials, rows, ..., depth] with `lses` [partials, rows, ...], in fp64.
-
-    Gives O [rows, ..., depth] and LSE [rows, ...].
-    """
-    parts, logs = np.asarray(outputs, np.float64), np.asarray(lses, np.float64)
-    if parts.shape[:-1] != logs.shape:
-        raise ConfigError(f"outputs have shape {parts.shape}, but lses have {logs.shape}")
-    seen = ~(np.isnan(logs) | np.isneginf(logs))
-    logs = np.where(seen, logs, -np.inf)
-    top = logs.max(axis=0, initial=-np.inf)
-    base = np.where(np.isneginf(top), 0.0, top)
-    weights = np.exp(logs - base)
-    total = weights.sum(axis=0)
-    weights /= np.where(total > 0, total, 1.0)
-    merged = (np.where(seen[..., None], parts, 0.0) * weights[..., None]).sum(axis=0)
-    with np.errstate(divide="ignore"):
-        return merged, base + np.log(total)
 
 
 def reduce_work(

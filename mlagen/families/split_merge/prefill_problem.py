@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mlagen.attention.prefill.work import MAX_HEAD
 from mlagen.errors import ConfigError
@@ -34,6 +34,8 @@ OUTPUT_BYTES = {"bf16": 2, "fp32": 4}
 @dataclass(frozen=True)
 class MlaReduceConfig:
     """One reduce kernel. Raises ConfigError for a value that no kernel can have."""
+
+    family: ClassVar[str] = "split_merge"
 
     num_heads: int
     depth: int = DEPTH  # columns of a head of O

@@ -15,16 +15,15 @@ from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
 from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel
 from mlagen.families.split_merge.prefill_made_up import MLA_REDUCE_KINDS, mla_reduce_inputs
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
+from mlagen.family import Call, Covering, Kind, Size, Trial, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem import Expected, Worst
-from mlagen.verify.covering import Call, Covering, tile_counts
-from mlagen.verify.kinds import Size, Trial, register
 
 ROWS = 37  # of a group that is to reach all code: a wave's last lines do not exist
 
 
 @dataclass(frozen=True)
-class MlaReduceTrial:
+class MlaReduceTrial(Trial):
     """A call of a reduce kernel. One oracle: partial results are given as they are, so that all
     that a kernel rounds is fp32, and the exact one's bound holds nothing else."""
 
@@ -37,10 +36,6 @@ class MlaReduceTrial:
             "rows": tuple(group.end - group.first for group in groups),
             "partials": tuple(len(group.slots) for group in groups),
         }
-
-    @property
-    def numbers(self) -> Mapping[str, float]:
-        return {}
 
     def oracles(self) -> tuple[Expected, ...]:
         expected = exact(self.inputs)
@@ -66,7 +61,7 @@ class MlaReduceTrial:
         return f"{where}, head {worst.head}, depth {worst.depth}"
 
 
-class MlaReduceKind:
+class MlaReduceKind(Kind):
     """Inputs from `mlagen.attention.made_up`: partial results of the plan for some sequences."""
 
     sizes = ("seq_len", "num_keys", "workgroups", "tile_q", "partials")
@@ -92,4 +87,4 @@ class MlaReduceKind:
         )
 
 
-register(MlaReduceConfig, MlaReduceKind())
+KIND = MlaReduceKind()

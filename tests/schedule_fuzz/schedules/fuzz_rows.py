@@ -1,6 +1,7 @@
 """Folding rows: the problem, its oracles, and its operations on gfx950 and on Hopper."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,9 +20,9 @@ from mlagen.dsl import (
     record,
 )
 from mlagen.dsl.signature import TensorMap, pack
+from mlagen.family import Family, Kind, Trial, register
 from mlagen.problem import Expected
 from mlagen.problem.fields import from_fields
-from mlagen.verify import register
 
 KEEP = 0.75
 ROWS, COLUMNS, WAVES = 512, 8, 8  # gfx950: a tile; a row belongs to one thread of the eight waves
@@ -30,6 +31,8 @@ BOX_ROWS, BOX_COLUMNS = 128, 32  # Hopper: TMA brings rows of 128 bytes
 
 @dataclass(frozen=True)
 class Folding:
+    family: ClassVar[str] = "folding"
+
     @classmethod
     def from_fields(cls, fields):
         return from_fields(cls, fields)
@@ -199,9 +202,8 @@ def oracles_of(inputs):
 
 
 @dataclass(frozen=True)
-class FoldTrial:
+class FoldTrial(Trial):
     inputs: FoldInputs
-    numbers = ()
 
     @property
     def sizes(self):
@@ -225,7 +227,7 @@ class FoldTrial:
         return f"row {worst.row}"
 
 
-class FoldKind:
+class FoldKind(Kind):
     """m rows of k columns."""
 
     sizes = ("m", "k")
@@ -238,4 +240,11 @@ class FoldKind:
         return FoldTrial(inputs)
 
 
-register(Folding, FoldKind())
+class FoldFamily(Family):
+    name = "folding"
+
+    def kind(self, problem_type):
+        return FoldKind()
+
+
+register(FoldFamily())

@@ -1,14 +1,15 @@
 """A problem as small as one can be: the sum of two vectors, and its operations on gfx950."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from mlagen.dsl import Operation, PlainOrder, Signature, record
 from mlagen.dsl.signature import pack
+from mlagen.family import Family, Kind, Trial, register
 from mlagen.problem import Expected
 from mlagen.problem.fields import from_fields
-from mlagen.verify import register
 
 THREADS, WIDTH = 256, 4  # of the one workgroup; elements of a thread and tile
 TILE = THREADS * WIDTH
@@ -16,6 +17,8 @@ TILE = THREADS * WIDTH
 
 @dataclass(frozen=True)
 class Vectors:
+    family: ClassVar[str] = "vectors"
+
     @classmethod
     def from_fields(cls, fields):
         return from_fields(cls, fields)
@@ -70,14 +73,12 @@ class VectorInputs:
 
 
 @dataclass(frozen=True)
-class VectorTrial:
+class VectorTrial(Trial):
     inputs: VectorInputs
 
     @property
     def sizes(self):
         return {"tiles": len(self.inputs.x) // TILE}
-
-    numbers = ()
 
     def oracles(self):
         """In fp64, and rounded once."""
@@ -99,7 +100,7 @@ class VectorTrial:
         return f"element {worst.depth}"
 
 
-class VectorKind:
+class VectorKind(Kind):
     """`tiles` of them."""
 
     sizes = ("tiles",)
@@ -113,4 +114,11 @@ class VectorKind:
         return VectorTrial(inputs)
 
 
-register(Vectors, VectorKind())
+class VectorFamily(Family):
+    name = "vectors"
+
+    def kind(self, problem_type):
+        return VectorKind()
+
+
+register(VectorFamily())

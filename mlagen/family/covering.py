@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlagen.artifact import Artifact, Manifest
-from mlagen.verify.kinds import kind_of
+from mlagen.artifact import Manifest
 
 _EXACT = re.compile(r"^N = (\d+)$")
 _LOOP = re.compile(r"^loop\b")
@@ -36,18 +35,6 @@ class Covering:
 
     calls: tuple[Call, ...]
     limits: tuple[str, ...] = field(default=())
-
-
-def covering(artifact: Artifact) -> Covering:
-    """The calls of the artifact's kind of problem; one with all defaults where a kind has none.
-
-    A kind may have `covering(artifact)`, which gives them.
-    """
-    kind = kind_of(artifact)
-    if hasattr(kind, "covering"):
-        found: Covering = kind.covering(artifact)
-        return found
-    return Covering((Call("", {}),))
 
 
 def tile_counts(manifest: Manifest) -> tuple[int, ...]:

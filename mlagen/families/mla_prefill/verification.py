@@ -1,0 +1,67 @@
+"""MLA prefill as a kind of problem that can be verified, planned work included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mlagen.artifact import Artifact
+from mlagen.attention.prefill.expected import PrefillExpected
+from mlagen.attention.prefill.kernel import PrefillKernel, PrefillRun
+from mlagen.attention.prefill.plan import WorkPlan
+from mlagen.attention.prefill.rounded import rounded
+from mlagen.attention.prefill.verification import PrefillKind, PrefillTrial
+from mlagen.errors import ConfigError
+from mlagen.families.mla_prefill.call import plan_inputs
+from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
+from mlagen.families.mla_prefill.kernel import MlaPrefillKernel
+from mlagen.families.mla_prefill.made_up import MLA_PREFILL_KINDS, mla_prefill_inputs
+from mlagen.families.mla_prefill.problem import MlaConfig
+
+PLANNED_WORKGROUPS = 5
+
+
+@dataclass(frozen=True)
+class MlaPrefillTrial(PrefillTrial):
+    """A call of a MLA prefill kernel. `plan`: the work of a persistent one."""
+
+    plan: WorkPlan | None = None
+
+    def planned(self, artifact: Artifact, workgroups: int = PLANNED_WORKGROUPS) -> MlaPrefillTrial:
+        """With the work of a persistent kernel divided over a few workgroups, so that each walks
+        several items and some tiles are cut."""
+        if not _persistent(artifact):
+            return self
+        assert isinstance(self.inputs, MlaPrefillInputs)
+        names = {arg.name for arg in artifact.manifest.args}
+        plan = plan_inputs(self.inputs, workgroups, listed="page_list" in names)
+        return replace(self, plan=plan)
+
+    def thinned(self, artifact: Artifact) -> MlaPrefillTrial:
+        """One workgroup of a persistent kernel walks everything, so that no item is cut."""
+        if _persistent(artifact):
+            return self.planned(artifact, 1)
+        return super().thinned(artifact)
+
+    def _rounded(self) -> PrefillExpected:
+        return rounded(self.inputs, workgroups=self.workgroups, plan=self.plan)
+
+    def _run(self, kernel: PrefillKernel) -> PrefillRun:
+        assert isinstance(kernel, MlaPrefillKernel)
+        if self.workgroups is not None and kernel.persistent:
+            raise ConfigError(
+                f"{kernel.artifact.manifest.kernel} is persistent: a workgroup computes rows of "
+                f"many query tiles, and parts of some",
+                hint="leave out the sample: all workgroups are run",
+            )
+        if self.plan is None:
+            return kernel.run(self.inputs)
+        return kernel.run(self.inputs, plan=self.plan)
+
+
+def _persistent(artifact: Artifact) -> bool:
+    return any(arg.name == "work_indptr" for arg in artifact.manifest.args)
+
+
+KIND = PrefillKind(
+    MlaConfig, MlaPrefillKernel, mla_prefill_inputs, tuple(MLA_PREFILL_KINDS), MlaPrefillTrial
+)

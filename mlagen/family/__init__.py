@@ -1,0 +1,28 @@
+"""What a family of kernels brings to mlagen's tools, and where tools find it.
+
+A family is a set of problems that are solved, run, checked and timed alike: prefill of one form of
+attention, a matrix product. Tools ask `family_of(artifact)`; they know no family by name.
+"""
+
+from mlagen.family.base import Builder, Family
+from mlagen.family.covering import Call, Covering, tile_counts
+from mlagen.family.kinds import Kind, Sample, Size, Trial
+from mlagen.family.registry import family_named, family_of, register
+from mlagen.family.workload import Workload, Workloads
+
+__all__ = [
+    "Builder",
+    "Call",
+    "Covering",
+    "Family",
+    "Kind",
+    "Sample",
+    "Size",
+    "Trial",
+    "Workload",
+    "Workloads",
+    "family_named",
+    "family_of",
+    "register",
+    "tile_counts",
+]

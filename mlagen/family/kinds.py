@@ -1,0 +1,102 @@
+"""What verification asks of a family: inputs that it makes up, and trials that judge an output."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy.typing as npt
+
+from mlagen.artifact import Artifact
+from mlagen.family.covering import Call, Covering
+from mlagen.launch import Launcher, LaunchReport
+from mlagen.problem import Expected, Worst
+
+Array = npt.NDArray[Any]
+Size = int | tuple[int, ...]  # one number, or one a sequence
+Group = tuple[int, int, int]  # grid indices of a workgroup
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How many workgroups were run and compared, of how many."""
+
+    workgroups: int
+    of: int
+
+
+class Trial(ABC):
+    """One call's inputs, with everything that judges what a kernel makes of them."""
+
+    workgroups: Sequence[Group] | None = None  # those that run and are compared; None: all
+    samples: bool = False  # whether `sampled` makes a trial of fewer workgroups
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Mapping[str, Size]:
+        """What the run's shape is, by name, as reports show it."""
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """Other numbers of the call that reports show."""
+        return {}
+
+    @property
+    def sample(self) -> Sample | None:
+        """How much of the call is run; None: all of it."""
+        return None
+
+    @abstractmethod
+    def oracles(self) -> Sequence[Expected]:
+        """What the output must be. The outputs of `run` are compared with each."""
+
+    @abstractmethod
+    def run(
+        self, artifact: Artifact, launcher: Launcher
+    ) -> tuple[Array | Mapping[str, Array], LaunchReport]:
+        """Run the artifact once: its output, in the oracles' four dimensions, and the report.
+        Several outputs are a mapping by `Expected.output`.
+
+        ConfigError for inputs that the kernel cannot serve, before anything is run.
+        """
+
+    @abstractmethod
+    def place(self, worst: Worst) -> str:
+        """Where an element lies, in the problem's words."""
+
+    def sampled(self, count: int, seed: int) -> Self:
+        """This call by some of its workgroups. Only where `samples`."""
+        raise NotImplementedError
+
+    def planned(self, artifact: Artifact) -> Self:
+        """This call with its work divided as the artifact takes it."""
+        return self
+
+    def thinned(self, artifact: Artifact) -> Self:
+        """This call by fewer workgroups that still run all of the code."""
+        return self
+
+
+class Kind(ABC):
+    """Makes trials of one problem class."""
+
+    sizes: tuple[str, ...]  # names of the whole numbers that `inputs` takes
+    lists: tuple[str, ...] = ()  # those among them that also take several numbers
+    data: tuple[str, ...] = ()  # the kinds of data that `inputs` takes
+
+    @abstractmethod
+    def inputs(self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any) -> Any:
+        """Made-up inputs of the problem whose fields are given; the same arguments give the same
+        bits. `shape` holds `sizes`, and whatever other numbers the kind knows; all have defaults.
+        ConfigError for what it does not know or cannot make."""
+
+    @abstractmethod
+    def trial(self, inputs: Any) -> Trial:
+        """The trial of these inputs, made up or given by a caller."""
+
+    def covering(self, artifact: Artifact) -> Covering:
+        """The calls that reach all of an artifact's code; one with all defaults, unless the kind
+        knows better."""
+        return Covering((Call("", {}),))
