@@ -71,7 +71,6 @@ def make(text: str = ADD_TEXT, **changes: Any) -> Artifact:
         "kernel": "add",
         "symbol": "add",
         "target": "gfx950",
-        "family": "",
         "problem_type": "AddConfig",
         "problem": {"lanes": 64, "mask": "causal"},
         "schedule_file": "schedules/add.py",

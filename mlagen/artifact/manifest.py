@@ -207,7 +207,6 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kernel: str
     symbol: str  # of the entry, without ".kd"
     target: str
-    family: str  # of the problem; "": of none
     problem_type: str
     problem: dict[str, Any]
     schedule_file: str
@@ -224,6 +223,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code_sha256: str
     map: KernelMap = KernelMap()
     source: tuple[SourceLine, ...] = ()
+    family: str = ""  # of the problem; "": of none
     dependent: bool = False  # waits itself for the kernel before it in the stream
     schema: str = SCHEMA
 

@@ -78,7 +78,10 @@ def test_an_artifact_of_an_unknown_problem_asks_for_its_file(mlagen, tmp_path):
 
     refused = fresh()
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "gemm_bf16 solves a GemmConfig, and nothing here knows" in refused.stderr
+    assert (
+        "gemm_bf16 solves a GemmConfig of the family 'gemm', and nothing here knows"
+        in refused.stderr
+    )
     assert "--problem FILE.py (it was built from examples/gemm_bf16.py)" in refused.stderr
     assert fresh("--problem", FILE, "--mode", "latest").returncode == 0
 

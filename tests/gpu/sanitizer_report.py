@@ -171,7 +171,7 @@ def exchange() -> Any:
 
     code = assemble_ptx(EXCHANGE, file_name="k.ptx", source_lines={}, schedule_file="k.ptx").cubin
     manifest = Manifest(
-        kernel="exchange", symbol="exchange", target="sm_90a", family="", problem_type="",
+        kernel="exchange", symbol="exchange", target="sm_90a", problem_type="",
         problem={}, schedule_file="", knobs={}, kernarg_bytes=16, block=(256, 1, 1),
         args=(Arg("o", 0, 8, "pointer", "write", dtype="int32"), Arg("n", 8, 4, "u32", "value")),
         grid=(GridDim("n", 256),), resources=Resources(32, 0, 0, 1024, 0, 0, 0),

@@ -15,7 +15,7 @@ from hip_standin import StandIn, TorchTensor, call, rocm_torch
 from mlagen.errors import UnsupportedError, WrongResultError
 from mlagen.request import build_artifact
 from mlagen.tune import measured, verified_workload
-from mlagen.tune.verified_workload import VerifiedKind, VerifiedWorkload
+from mlagen.tune.verified_workload import VerifiedWorkload
 
 FIELDS = {"num_heads": 2, "num_kv_heads": 1, "depth": 64}
 SHAPE = {"batch": 2, "seq_len": 300, "num_keys": 300}
@@ -46,7 +46,9 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> list[TorchTensor]:
 
 
 def workload(artifact: Any, **shape: int) -> VerifiedWorkload:
-    return VerifiedKind("MhaConfig")(artifact.manifest.problem, SHAPE | shape)
+    made = measured.workloads_of(artifact).workload(artifact.manifest.problem, SHAPE | shape)
+    assert isinstance(made, VerifiedWorkload)
+    return made
 
 
 def test_a_right_kernel_passes(standin: StandIn, carried: list[TorchTensor], artifact: Any) -> None:
@@ -86,10 +88,10 @@ def test_prepared_calls_have_copies_of_their_own(
 
 
 def test_what_is_asked_of_a_problem(artifact: Any) -> None:
-    assert "seq_len" in measured.sizes_of("MhaConfig")
-    assert measured.beside("MhaConfig", artifact) == ()
+    assert "seq_len" in measured.workloads_of(artifact).sizes
+    assert measured.workloads_of(artifact).beside(artifact) == ()
     persistent = SimpleNamespace(
         manifest=SimpleNamespace(kernel="k", args=[SimpleNamespace(name="work_indptr")])
     )
     with pytest.raises(UnsupportedError, match="k with a persistent grid"):
-        measured.beside("MlaConfig", persistent)  # type: ignore[arg-type]
+        measured.workloads_of(artifact).beside(persistent)  # type: ignore[arg-type]

@@ -20,8 +20,9 @@ from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.families.split_merge.prefill_made_up import mla_reduce_inputs
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
+from mlagen.family import tile_counts
 from mlagen.mutation import ValueJudge, make_mutants
-from mlagen.verify import covering, tile_counts, verify, verify_thoroughly
+from mlagen.verify import kind_of, verify, verify_thoroughly
 
 GEMM = Path(__file__).resolve().parents[2] / "examples" / "gemm_bf16.py"
 # A loop of two tiles.
@@ -139,7 +140,7 @@ def replace_source(artifact: Artifact, lines: tuple[SourceLine, ...]) -> Any:
 def test_what_no_call_can_reach_is_said() -> None:
     config = MhaConfig(1, 1, mask="sliding_window_causal[64]")
     artifact = build("mha_prefill_v2", config)
-    limits = covering(artifact).limits
+    limits = kind_of(artifact).covering(artifact).limits
     assert "no query tile was found that walks 7, 8, 9, 13 tiles" in limits[0]
     assert any("cuts the end of at most the last" in limit for limit in limits)
 
