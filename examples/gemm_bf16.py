@@ -29,13 +29,13 @@ from mlagen.dsl import (
     cluster,
     copy,
     epilogue,
+    interleave,
     prologue,
     read,
     release,
     roles,
     schedule,
     tiles,
-    weave,
 )
 from mlagen.verify import register
 
@@ -60,11 +60,11 @@ def gemm_bf16(k, s):
     for i in tiles(waves):
         with cluster("read 0"):
             read(B, i)
-            weave(read(A0, i), copy(A1, i + slots - 1), pattern=pattern)
+            interleave(read(A0, i), copy(A1, i + slots - 1), pattern=pattern)
         with cluster("mma 0", priority=priority):
             gemm.mma(i, 0, order=order)
         with cluster("read 1"):
-            weave(read(A1, i), copy(A0, i + slots), pattern=pattern)
+            interleave(read(A1, i), copy(A0, i + slots), pattern=pattern)
             copy(B, i + slots)
         with cluster("mma 1", priority=priority):
             gemm.mma(i, 1, order=order)

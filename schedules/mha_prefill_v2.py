@@ -23,7 +23,7 @@ is the first that some row of the workgroup sees, tile N - 1 the last. Page numb
 a cluster ahead of the copy that they are for.
 """
 
-from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
+from mlagen.dsl import cluster, copy, epilogue, interleave, prologue, read, roles, schedule, tiles
 from mlagen.families.mha_prefill.gfx950.operations import Attention, key_ring, value_ring
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.schedules.mla_prefill_v2 import mla_prefill_v2
@@ -57,14 +57,14 @@ def mha_prefill_v2(k, s):
     for i in tiles(waves):
         with cluster("A"):
             attention.find_pages(K, i + k_slots - spare)
-            weave(attention.qk(i), attention.tail_softmax(i - 1), pattern=qk_pattern)
+            interleave(attention.qk(i), attention.tail_softmax(i - 1), pattern=qk_pattern)
         with cluster("B"):
             copy(K, i + k_slots - spare)
             read(V, i - 1)
             attention.mask(i)
         with cluster("C", priority=pv_priority):
             attention.find_pages(V, i + v_slots - 1 - spare)
-            weave(attention.pv(i - 1), attention.partial_softmax(i), pattern=pv_pattern)
+            interleave(attention.pv(i - 1), attention.partial_softmax(i), pattern=pv_pattern)
             attention.rescale(i)
         with cluster("D"):
             copy(V, i + v_slots - 1 - spare)

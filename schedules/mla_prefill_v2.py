@@ -31,13 +31,13 @@ from mlagen.dsl import (
     copy,
     each_item,
     epilogue,
+    interleave,
     only,
     prologue,
     read,
     roles,
     schedule,
     tiles,
-    weave,
 )
 from mlagen.families.mla_prefill.problem import MlaConfig
 
@@ -82,15 +82,15 @@ def mla_prefill_v2(k, s):
     v_ahead = v_slots - (1 if late else 2)
     for i in tiles(waves):
         with cluster("A", priority=priority):
-            weave(attention.pv(i - 1), read(K, i), pattern=pv_pattern)
+            interleave(attention.pv(i - 1), read(K, i), pattern=pv_pattern)
             attention.prescale(i)
             with only(lower):
-                weave(attention.qk(i), copy(K, i + k_slots - 1), pattern=qk_pattern)
+                interleave(attention.qk(i), copy(K, i + k_slots - 1), pattern=qk_pattern)
             with only(upper):
                 if late:
                     attention.qk(i)
                 else:
-                    weave(attention.qk(i), copy(V, i + v_ahead), pattern=qk_pattern)
+                    interleave(attention.qk(i), copy(V, i + v_ahead), pattern=qk_pattern)
         with cluster("B", wait=Wait(vm=0) if all_dma == "early" else None):
             if late:
                 with only(upper):

@@ -19,10 +19,10 @@ from dataclasses import replace
 
 from mlagen.codegen.control import ControlFlow
 from mlagen.codegen.expand import Bounds, Instance, bounds, expand
+from mlagen.codegen.interleave import interleave
 from mlagen.codegen.program import Instruction, Layout, Piece, Segment, Step, Stream, streams_of
 from mlagen.codegen.render import EXIT, Lowering
-from mlagen.codegen.weave import weave
-from mlagen.dsl import Binding, Operation, Schedule, Weave
+from mlagen.dsl import Binding, Interleave, Operation, Schedule
 from mlagen.errors import ScheduleError
 
 
@@ -238,8 +238,8 @@ class StreamBuilder:
                 iteration = f"i = {x.i}"
             body: list[Instruction] = []
             for step in x.steps:
-                if isinstance(step, Weave):
-                    body += weave(
+                if isinstance(step, Interleave):
+                    body += interleave(
                         self._at(step.first, x.i),
                         [y for operation in step.rest for y in self._at(operation, x.i)],
                         step.pattern,

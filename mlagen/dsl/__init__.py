@@ -12,7 +12,7 @@ from mlagen.dsl.function import ScheduleFunction, schedule
 from mlagen.dsl.knobs import Knob, Knobs
 from mlagen.dsl.layout import Padded, Subtiled, TileLayout, Xor
 from mlagen.dsl.lds import Area, Lds, Ring, RingTile
-from mlagen.dsl.operation import Access, Binding, Operation, Weave
+from mlagen.dsl.operation import Access, Binding, Interleave, Operation
 from mlagen.dsl.pipeline import PipelineSchedule, PipelineSpace, Stream, WarpRole, release
 from mlagen.dsl.plain import Part, PipelineOrder, PlainOrder, by
 from mlagen.dsl.registers import Block, Registers, Regs, ScalarRegs, Value
@@ -27,13 +27,13 @@ from mlagen.dsl.words import (
     copy,
     each_item,
     epilogue,
+    interleave,
     only,
     prologue,
     read,
     record,
     roles,
     tiles,
-    weave,
 )
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "Cluster",
     "Entry",
     "Handoff",
+    "Interleave",
     "Knob",
     "Knobs",
     "Lds",
@@ -76,7 +77,6 @@ __all__ = [
     "Value",
     "Wait",
     "WarpRole",
-    "Weave",
     "Xor",
     "bind",
     "by",
@@ -84,6 +84,7 @@ __all__ = [
     "copy",
     "each_item",
     "epilogue",
+    "interleave",
     "only",
     "prologue",
     "read",
@@ -92,5 +93,4 @@ __all__ = [
     "roles",
     "schedule",
     "tiles",
-    "weave",
 ]

@@ -1,7 +1,7 @@
 """Schedules for targets where roles are different programs that hand tiles to each other.
 
 On Hopper the assembler allocates registers and orders instructions, so there are no register banks
-and nothing to weave. What a schedule says is who does what: each role (a group of warps) has its
+and nothing to interleave. A schedule says who does what: each role (a group of warps) has its
 own tile loop, and tiles pass from role to role through hand-offs.
 
     for i in tiles(producer):

@@ -9,7 +9,7 @@ from typing import Any
 
 from mlagen.dsl.builder import AccessKind, Cluster, Mover, Named, Section, current
 from mlagen.dsl.lds import Ring
-from mlagen.dsl.operation import Operation, Weave
+from mlagen.dsl.operation import Interleave, Operation
 from mlagen.dsl.roles import Role, Roles
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.wait import Wait
@@ -114,21 +114,23 @@ def epilogue(role: Any = None) -> Any:
     return _section("epilogue", role)
 
 
-def weave(first: Operation, *rest: Operation, pattern: str = "even", ordered: bool = False) -> None:
+def interleave(
+    first: Operation, *rest: Operation, pattern: str = "even", ordered: bool = False
+) -> None:
     """Interleave the operations just called: the first with the others, which follow each other
-    (see `Weave`). `ordered`: they may touch each other's registers; what comes of it is what the
-    operations one after another would give."""
+    (see `Interleave`). `ordered`: they may touch each other's registers; the result is that of the
+    operations one after another."""
     builder = current()
     steps, operations = builder.steps, (first, *rest)
     count = len(operations)
     if steps is None or count < 2 or steps[-count:] != [*operations]:
         raise ScheduleError(
-            "weave() takes the operations it is given, two or more, called in place"
+            "interleave() takes the operations it is given, two or more, called in place"
         )
     for operation in operations:
         if operation.guarded:
-            raise ScheduleError(f"{operation} branches around itself and cannot be woven")
-    steps[-count:] = [Weave(first, rest, pattern, ordered, builder.line())]
+            raise ScheduleError(f"{operation} branches around itself and cannot be interleaved")
+    steps[-count:] = [Interleave(first, rest, pattern, ordered, builder.line())]
 
 
 def copy(ring: Named, tile: Tile) -> Operation:

@@ -121,7 +121,8 @@ MLA_EDITS = {
     ),
     "a product that one half leaves out": (
         [("                if late:\n                    attention.qk(i)\n                else:\n"
-          "                    weave(attention.qk(i), copy(V, i + v_ahead), pattern=qk_pattern)\n",
+          "                    interleave(attention.qk(i), copy(V, i + v_ahead), "
+          "pattern=qk_pattern)\n",
           "                copy(V, i + v_ahead)\n")],
         "'qk' is missing in the tile loop of role upper",
     ),

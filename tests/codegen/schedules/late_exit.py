@@ -1,6 +1,6 @@
 """A workgroup would end inside the tile loop."""
 
-from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
+from mlagen.dsl import cluster, copy, epilogue, interleave, prologue, read, roles, schedule, tiles
 from mlagen.families.mha_prefill.gfx950.operations import Attention, key_ring, value_ring
 from mlagen.families.mha_prefill.problem import MhaConfig
 
@@ -18,13 +18,13 @@ def late_exit(k, s):
         attention.load_queries()
     for i in tiles(waves):
         with cluster("A"):
-            weave(attention.qk(i), attention.tail_softmax(i - 1))
+            interleave(attention.qk(i), attention.tail_softmax(i - 1))
         with cluster("B"):
             copy(K, i + 2)
             read(V, i - 1)
             attention.mask(i)
         with cluster("C", priority=1):
-            weave(attention.pv(i - 1), attention.partial_softmax(i))
+            interleave(attention.pv(i - 1), attention.partial_softmax(i))
             attention.rescale(i)
         with cluster("D"):
             copy(V, i + 1)

@@ -15,6 +15,7 @@ from mlagen.dsl import (
     cluster,
     copy,
     epilogue,
+    interleave,
     only,
     prologue,
     read,
@@ -22,7 +23,6 @@ from mlagen.dsl import (
     roles,
     schedule,
     tiles,
-    weave,
 )
 from mlagen.dsl.signature import pack
 
@@ -130,7 +130,7 @@ def two_roles(k, s):
                 if fault == "early copy":
                     copy(X, i + 3)
             with only(upper):
-                weave(rows.add(i), rows.operation("nothing", i), pattern="4x2:1")
+                interleave(rows.add(i), rows.operation("nothing", i), pattern="4x2:1")
                 if fault == "late copy":
                     copy(Y, i + 1)
                 if fault == "barrier":

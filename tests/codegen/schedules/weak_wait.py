@@ -1,6 +1,17 @@
 """One hand-placed wait is one too weak."""
 
-from mlagen.dsl import Wait, cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
+from mlagen.dsl import (
+    Wait,
+    cluster,
+    copy,
+    epilogue,
+    interleave,
+    prologue,
+    read,
+    roles,
+    schedule,
+    tiles,
+)
 from mlagen.families.mha_prefill.gfx950.operations import Attention, key_ring, value_ring
 from mlagen.families.mha_prefill.problem import MhaConfig
 
@@ -17,13 +28,13 @@ def weak_wait(k, s):
         attention.load_queries()
     for i in tiles(waves):
         with cluster("A"):
-            weave(attention.qk(i), attention.tail_softmax(i - 1))
+            interleave(attention.qk(i), attention.tail_softmax(i - 1))
         with cluster("B", wait=Wait(vm=5, lgkm=0)):
             copy(K, i + 2)
             read(V, i - 1)
             attention.mask(i)
         with cluster("C", priority=1):
-            weave(attention.pv(i - 1), attention.partial_softmax(i))
+            interleave(attention.pv(i - 1), attention.partial_softmax(i))
             attention.rescale(i)
         with cluster("D"):
             copy(V, i + 1)

@@ -10,6 +10,7 @@ from mlagen.dsl import (
     cluster,
     copy,
     epilogue,
+    interleave,
     only,
     prologue,
     read,
@@ -17,7 +18,6 @@ from mlagen.dsl import (
     roles,
     schedule,
     tiles,
-    weave,
 )
 
 
@@ -38,7 +38,7 @@ def fold(k, s):
             read(X, i)
         with cluster("fold"):
             with only(waves["lower"]):
-                weave(rows.fold(i), copy(X, i + slots - 1), pattern=pattern)
+                interleave(rows.fold(i), copy(X, i + slots - 1), pattern=pattern)
             with only(waves["upper"]):
                 rows.fold(i)
 
