@@ -48,7 +48,7 @@ class PipelinedGemm:
         row = 2 * k.k_tile
         self.a = s.smem.tile("A", "a", rows=k.m_tile, row_bytes=row, slots=stages)
         self.b = s.smem.tile("B", "b", rows=k.n_tile, row_bytes=row, slots=stages)
-        self.feed = s.smem.handoff(
+        self.feed = s.smem.pipeline(
             "feed", self.a, self.b, producer=producer.name, consumer=math.name,
             releases=len(math.warps), gatherers=0 if producer.single else producer.threads,
         )  # fmt: skip
@@ -101,7 +101,7 @@ class PipelinedGemm:
     def _mover(self, kind: str, tile: Tile) -> Operation:
         access = Access(kind, RingTile("feed", tile))  # type: ignore[arg-type]
         supply, tiles = self.supply, (self.a, self.b)
-        context: dict[str, Any] = {"handoff": self.feed, "role": self.producer}
+        context: dict[str, Any] = {"pipeline": self.feed, "role": self.producer}
         template = kind
         if self.producer.single:
             column = supply["column_of_k"]

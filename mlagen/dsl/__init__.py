@@ -18,7 +18,7 @@ from mlagen.dsl.plain import Part, PipelineOrder, PlainOrder, by
 from mlagen.dsl.registers import Block, Registers, Regs, ScalarRegs, Value
 from mlagen.dsl.roles import Role, Roles
 from mlagen.dsl.signature import Argument, Signature
-from mlagen.dsl.smem import Handoff, Message, Smem, TmaTile
+from mlagen.dsl.smem import Message, Pipeline, Smem, TmaTile
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.wait import Wait
 from mlagen.dsl.words import (
@@ -44,7 +44,6 @@ __all__ = [
     "Block",
     "Cluster",
     "Entry",
-    "Handoff",
     "Interleave",
     "Knob",
     "Knobs",
@@ -53,6 +52,7 @@ __all__ = [
     "Operation",
     "Padded",
     "Part",
+    "Pipeline",
     "PipelineOrder",
     "PipelineSchedule",
     "PipelineSpace",

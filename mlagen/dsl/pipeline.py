@@ -2,7 +2,7 @@
 
 On Hopper the assembler allocates registers and orders instructions, so there are no register banks
 and nothing to interleave. A schedule says who does what: each role (a group of warps) has its
-own tile loop, and tiles pass from role to role through hand-offs.
+own tile loop, and tiles pass from role to role through pipelines.
 
     for i in tiles(producer):
         copy(feed, i)
@@ -250,9 +250,9 @@ class PipelineBuilder(Builder):
         return replace(stream, prologue=(*stream.prologue, *stream.items), items=())
 
 
-def release(handoff: Named, tile: Tile) -> Operation:
+def release(pipeline: Named, tile: Tile) -> Operation:
     """Let the producer fill the slot of `tile` again."""
-    return moved(handoff, "release", tile)
+    return moved(pipeline, "release", tile)
 
 
 def _pipelined(

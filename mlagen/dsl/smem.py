@@ -1,10 +1,10 @@
-"""Shared memory on Hopper, as data: rings of tiles, the hand-offs that move them between roles, and
+"""Shared memory on Hopper, as data: rings of tiles, the pipelines that move them between roles, and
 the messages that roles write for each other.
 
 A tile row is at most 128 bytes wide: that is the width of the 128-byte swizzle, which TMA applies
 when it writes and `wgmma` undoes when it reads. Wider operands are several columns of such tiles.
 
-Two things move between roles. A *hand-off* is a ring of tiles that a copy engine fills: mbarriers
+Two things move between roles. A *pipeline* is a ring of tiles that a copy engine fills: mbarriers
 say that a slot is full, and where the schedule releases slots, that it is empty. A *message* is a
 buffer that one role's threads write for another's: a named barrier hands it over.
 """
@@ -54,7 +54,7 @@ class TmaTile:
 
 
 @dataclass(frozen=True, slots=True)
-class Handoff:
+class Pipeline:
     """Tiles that one role fills and others use, `depth` deep.
 
     The mbarrier `full` of a slot completes when all of its bytes have landed. With `releases`, its
@@ -71,7 +71,7 @@ class Handoff:
     releases: int  # arrivals that empty a slot: one a consuming warp; 0: there is no such barrier
     resident: bool = False  # filled once, before the loop, and never released
     gatherers: int = 0  # threads that fill a slot; 0: TMA does
-    within: str = ""  # the hand-off that takes the same SMEM next, made of these tiles in place
+    within: str = ""  # the pipeline that takes the same SMEM next, made of these tiles in place
     by_warps: bool = False  # each warp makes rows of its own of what is within, and arrives once
 
     @property
@@ -130,7 +130,7 @@ class Smem:
     scratches: dict[str, Scratch] = field(default_factory=dict)
     barriers: int = 1  # named barriers taken; 0 is the whole block's
     tiles: dict[str, TmaTile] = field(default_factory=dict)
-    handoffs: dict[str, Handoff] = field(default_factory=dict)
+    pipelines: dict[str, Pipeline] = field(default_factory=dict)
     used: int = 0
 
     def tile(
@@ -158,7 +158,7 @@ class Smem:
         self.tiles[name] = tile
         return tile
 
-    def handoff(
+    def pipeline(
         self,
         name: str,
         *tiles: TmaTile,
@@ -167,33 +167,33 @@ class Smem:
         releases: int = 0,
         resident: bool = False,
         gatherers: int = 0,
-        within: Handoff | None = None,
+        within: Pipeline | None = None,
         by_warps: bool = False,
-    ) -> Handoff:
+    ) -> Pipeline:
         """Declare that `producer` fills `tiles` together and `consumer` uses them.
 
         `resident`: once, before the loops. `releases`: arrivals that empty a slot, one a consuming
         warp; without them a slot is filled again where the schedule says so, and the order is
         proved. `gatherers`: threads of the producer that fill it, instead of TMA. `within`: the
-        hand-off whose slots these tiles lie in, which is filled from them. `by_warps`: its warps
+        pipeline whose slots these tiles lie in, which is filled from them. `by_warps`: its warps
         make each row of this row of the tiles within, and no two share one; a warp arrives once,
         when its lanes are done.
         """
         if resident and releases:
-            raise ScheduleError(f"hand-off {name!r}: resident tiles are not released")
+            raise ScheduleError(f"pipeline {name!r}: resident tiles are not released")
         depths = {tile.slots for tile in tiles}
         if len(depths) != 1:
-            raise ScheduleError(f"hand-off {name!r}: its tiles have {sorted(depths)} slots")
+            raise ScheduleError(f"pipeline {name!r}: its tiles have {sorted(depths)} slots")
         depth = depths.pop()
         base = -(-self.used // SM_90A.mbarrier_bytes) * SM_90A.mbarrier_bytes
         self._claim(name, base, (2 if releases else 1) * depth * SM_90A.mbarrier_bytes)
         consumers = (consumer,) if isinstance(consumer, str) else consumer
-        handoff = Handoff(
+        pipeline = Pipeline(
             name, tiles, producer, consumers, depth, base, releases, resident, gatherers,
             within.name if within else "", by_warps,
         )  # fmt: skip
-        self.handoffs[name] = handoff
-        return handoff
+        self.pipelines[name] = pipeline
+        return pipeline
 
     def message(
         self, name: str, size: int, *, producer: str, consumer: str, over: TmaTile | None = None
@@ -249,7 +249,7 @@ class Smem:
         return self.barriers - 1
 
     def _claim(self, name: str, base: int, size: int) -> None:
-        names = (*self.tiles, *self.handoffs, *self.messages, *self.scratches)
+        names = (*self.tiles, *self.pipelines, *self.messages, *self.scratches)
         if name in names:
             raise ScheduleError(f"{name!r} is declared twice")
         if base + size > self.capacity:

@@ -149,7 +149,7 @@ def bind(ring: Named, mover: Mover) -> None:
 
 
 def moved(ring: Named, kind: AccessKind, tile: Tile) -> Operation:
-    """Record what moves `tile` of a bound ring or hand-off."""
+    """Record what moves `tile` of a bound ring or pipeline."""
     mover = current().movers.get(ring.name)
     if mover is None:
         raise ScheduleError(f"ring {ring.name!r} is not bound to a global operand")

@@ -195,7 +195,7 @@ def _memory(known: KernelMap) -> list[MemoryArea]:
         for what, base in (("full", handoff.full), ("empty", handoff.empty)):
             if base >= 0:
                 areas.append(MemoryArea(f"{handoff.name} {what}", "mbarriers", base, handoff.depth,
-                                        _MBARRIER, note=f"of hand-off {handoff.name}"))  # fmt: skip
+                                        _MBARRIER, note=f"of pipeline {handoff.name}"))  # fmt: skip
     return sorted(areas, key=lambda area: (area.base, area.name))
 
 

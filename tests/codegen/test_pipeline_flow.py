@@ -1,5 +1,5 @@
 """The proof of what pipelines compute: schedules of Hopper with one edit each are refused, and so
-are printed lines that go another way than the hand-off proof believes."""
+are printed lines that go another way than the pipeline proof believes."""
 
 import re
 from dataclasses import replace
@@ -11,10 +11,10 @@ from mlagen.codegen.dataflow import Effect
 from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
 from mlagen.codegen.sm_90a.build import prove_pipeline
-from mlagen.codegen.sm_90a.derive import check_handoffs, derive
+from mlagen.codegen.sm_90a.derive import check_pipelines, derive
 from mlagen.codegen.sm_90a.effects import Unknown, effect_of
 from mlagen.codegen.sm_90a.flow import check_flow
-from mlagen.codegen.sm_90a.proof import prove_handoffs
+from mlagen.codegen.sm_90a.proof import prove_pipelines
 from mlagen.codegen.sm_90a.text import print_streams
 from mlagen.codegen.sm_90a.words import check_words
 from mlagen.dsl import (
@@ -56,7 +56,7 @@ def problem_of(path, form):
 def printed(made, templates):
     """The streams with all derived waits, as they are printed, and the runs of their proof."""
     loops = [derive(made, stream) for stream in made.streams]
-    proof = prove_handoffs(made, loops, quick=True)
+    proof = prove_pipelines(made, loops, quick=True)
     if proof.violations:
         return loops, None, proof
     return loops, print_streams(made, templates, loops), proof
@@ -235,7 +235,7 @@ def forms():
          "xor.b32 %right_own, %right_own, 0;", "wrong-slot.*'query"),
         ("gemm", "producer", r"xor.b32 %turned, %producer_0_phase, 1;", "mov.b32 %turned, 0;",
          r"wait_empty.*phase 0; the tile's is 1, N = 13"),
-        # A wait for matrix groups is not where the hand-off proof takes it to be.
+        # A wait for matrix groups is not where the pipeline proof takes it to be.
         ("gemm", "math", "wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group.sync.aligned 2;",
          "is followed by no wait for all groups but 1"),
         # Of the loop alone: it is another one in a prologue.
@@ -389,7 +389,7 @@ def test_threads_and_arrivals_are_those_that_are_counted():
             producer = s.role("producer", warpgroups=1, registers=40, single=single)
             math = s.role("math", warpgroups=1, registers=200)
             tile = s.smem.tile("T", "t", rows=64, row_bytes=128, slots=2)
-            feed = s.smem.handoff("feed", tile, producer="producer", consumer="math",
+            feed = s.smem.pipeline("feed", tile, producer="producer", consumer="math",
                                   releases=releases, gatherers=gatherers)  # fmt: skip
             s.signature = Signature((), (("n", 1),), (block, 1, 1))
 
@@ -406,7 +406,7 @@ def test_threads_and_arrivals_are_those_that_are_counted():
 
         return toy.build(MlaDecodeConfig(64), {})
 
-    check_handoffs(made())
+    check_pipelines(made())
     for wrong, message in (
         ({"single": False}, "128 threads of role 'producer' would announce"),
         ({"gatherers": 64}, "is filled by 64 threads, role 'producer' has 1"),
@@ -414,4 +414,4 @@ def test_threads_and_arrivals_are_those_that_are_counted():
         ({"block": 128}, "the roles have 256 threads, a block is launched with 128"),
     ):
         with pytest.raises(ScheduleError, match=message):
-            check_handoffs(made(**wrong))
+            check_pipelines(made(**wrong))

@@ -9,7 +9,7 @@ import pytest
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.codegen.sm_90a.derive import WAITS, derive, looped
-from mlagen.codegen.sm_90a.proof import prove_handoffs
+from mlagen.codegen.sm_90a.proof import prove_pipelines
 from mlagen.codegen.sm_90a.runs import Loop
 from mlagen.codegen.sm_90a.thin import plan
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
@@ -39,7 +39,7 @@ def names(loop: Loop, *which: str) -> list[str]:
 
 
 def test_it_is_proved(made, loops):
-    proof = prove_handoffs(made, loops)
+    proof = prove_pipelines(made, loops)
     assert not proof.violations and proof.checked > 10_000
 
 
@@ -50,27 +50,27 @@ def test_every_derived_wait_is_needed(made, loops):
         for gone in [op for op in steps if op.name in WAITS]:
             tried = changed(made, loop, [op for op in steps if op is not gone])
             others = [*loops[:at], tried, *loops[at + 1 :]]
-            assert prove_handoffs(made, others).violations, (
+            assert prove_pipelines(made, others).violations, (
                 f"{gone.name} {gone.uses} at {gone.line}"
             )
         for key in loop.groups:
             groups = {k: w for k, w in loop.groups.items() if k != key}
             others = [*loops[:at], replace(loop, groups=groups), *loops[at + 1 :]]
-            assert prove_handoffs(made, others).violations, key
+            assert prove_pipelines(made, others).violations, key
 
 
 def test_what_is_converted_in_place_is_ordered():
     """An e4m3 cache: the feeder's waits and meetings, and the refills of both roles, are needed."""
     made = load("mla_decode_sm90", None).build(MlaDecodeConfig(64, cache_dtype="fp8_e4m3"), {})
     loops = plan(made)[0]
-    assert not prove_handoffs(made, loops).violations
+    assert not prove_pipelines(made, loops).violations
     feeder = loops[2]
     steps = feeder.cluster.operations()
     assert [op.name for op in steps[:4]] == ["wait_full", "take", "sync", "copy"]
     for name in ("wait_full", "sync"):
         gone = next(op for op in steps if op.name == name)
         tried = changed(made, feeder, [op for op in steps if op is not gone])
-        assert prove_handoffs(made, [*loops[:2], tried]).violations, name
+        assert prove_pipelines(made, [*loops[:2], tried]).violations, name
 
 
 def test_what_messages_tell_is_not_waited_for(made, loops):
@@ -105,7 +105,7 @@ def test_a_missing_fence_is_found(made, loops, name, last):
         return replace(op, context=lambda at: {"fence": False})
 
     broken = [changed(made, x, [unfenced(op) for op in x.cluster.operations()]) for x in loops]
-    (problem,) = prove_handoffs(made, broken).violations
+    (problem,) = prove_pipelines(made, broken).violations
     assert f"through the async proxy without a fence behind {last}" in problem
 
 
@@ -129,7 +129,7 @@ def moved(made, loops, at, who, before, *, tile=None):
     ],
 )
 def test_steps_out_of_order(made, loops, role, who, before, message):
-    problems = prove_handoffs(made, moved(made, loops, role, who, before)).violations
+    problems = prove_pipelines(made, moved(made, loops, role, who, before)).violations
     assert problems and re.search(message, problems[0]), problems
 
 
@@ -172,7 +172,7 @@ def test_a_message_goes_one_way():
 
 def test_a_message_that_nobody_reads_is_refused():
     made = written(lambda d, i: (scores(d, i), d.publish(i, d.p_left)))
-    assert prove_handoffs(made, plan(made)[0]).violations
+    assert prove_pipelines(made, plan(made)[0]).violations
 
 
 def test_a_message_is_there_for_one_tile_a_pass():

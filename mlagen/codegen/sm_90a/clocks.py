@@ -1,6 +1,6 @@
 """Happens-before, for the proof of pipeline schedules: clocks, accesses to SMEM, barriers.
 
-Who acts: the warps of each role, and each slot of a hand-off as the engine that fills it. Two warps
+Who acts: the warps of each role, and each slot of a pipeline as the engine that fills it. Two warps
 stand for all of a role: the first, which issues its copies, and another. A clock says how far in
 each actor's own order an actor knows everything to be over.
 """

@@ -20,14 +20,14 @@ from mlagen.codegen.render import Templates
 from mlagen.codegen.sm_90a.runs import Loop, common, left_early, offset, parts, straight
 from mlagen.dsl import Binding, Operation
 from mlagen.dsl.pipeline import PipelineSchedule, Stream
-from mlagen.dsl.smem import Handoff
+from mlagen.dsl.smem import Pipeline
 from mlagen.errors import ScheduleError, TemplateError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Printed:
     """An operation where it is printed. `first`: as that of tile 0; `slot` and `phase`: numbers, or
-    the registers that they are in, "" without a hand-off."""
+    the registers that they are in, "" without a pipeline."""
 
     op: Operation
     first: bool
@@ -251,12 +251,12 @@ class Emitter:
             self._code(loop.stream, f"wgmma.wait_group.sync.aligned {wait};", op=op, section=where)
 
     def _cursor(self, loop: Loop, index: int, op: Operation) -> Cursor | None:
-        handoff = self.handoff_of(op)
-        if handoff is None:
+        pipeline = self.pipeline_of(op)
+        if pipeline is None:
             return None
-        if handoff.resident:
+        if pipeline.resident:
             return Cursor("0", "0", 1, 0, 0)
-        role, step, depth = loop.stream.role.name, loop.edge.step, handoff.depth
+        role, step, depth = loop.stream.role.name, loop.edge.step, pipeline.depth
         # A fresh barrier counts as having completed phase 1: the first empty wait passes at once.
         start = 1 if op.name == "wait_empty" else 0
         if step % depth == 0 and step > 1:
@@ -280,11 +280,11 @@ class Emitter:
         """Registers with the phase of a role's pass, and with the other one."""
         return f"%{role}_turn0", f"%{role}_turn1"
 
-    def handoff_of(self, op: Operation) -> Handoff | None:
-        """The hand-off whose slot an operation is printed with."""
+    def pipeline_of(self, op: Operation) -> Pipeline | None:
+        """The pipeline whose slot an operation is printed with."""
         names = [op.access.target.ring] if op.access else []
         names += [value.block for value in op.uses]
-        held = self.schedule.smem.handoffs
+        held = self.schedule.smem.pipelines
         return next((held[name] for name in names if name in held), None)
 
     def _operation(

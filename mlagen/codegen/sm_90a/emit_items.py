@@ -175,15 +175,15 @@ class ItemEmitter(Emitter):
                 self._code(loop.stream, f"xor.b32 {register}, {register}, 1;", section=where)
 
     def _cursor_of(self, loop: Loop, op: Operation) -> Cursor | None:
-        handoff = self.handoff_of(op)
-        if handoff is None:
+        pipeline = self.pipeline_of(op)
+        if pipeline is None:
             return None
         role = loop.stream.role.name
-        if handoff.resident:
+        if pipeline.resident:
             return Cursor("0", self._own(role), 1, 0, 0)
-        slot = offset(op) % handoff.depth
-        return Cursor(str(slot), self._turns(role, slot)[offset(op) // handoff.depth & 1],
-                      handoff.depth, 0, 0)  # fmt: skip
+        slot = offset(op) % pipeline.depth
+        return Cursor(str(slot), self._turns(role, slot)[offset(op) // pipeline.depth & 1],
+                      pipeline.depth, 0, 0)  # fmt: skip
 
     @staticmethod
     def _turns(role: str, slot: int) -> tuple[str, str]:

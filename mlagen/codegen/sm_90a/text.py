@@ -65,13 +65,13 @@ def render_pipeline(
             + emitter.registers,
             "barriers": [
                 (base + slot * 8, count)
-                for handoff in schedule.smem.handoffs.values()
+                for pipeline in schedule.smem.pipelines.values()
                 for base, count in (
-                    (handoff.full, handoff.arrivals),
-                    (handoff.empty, handoff.releases),
+                    (pipeline.full, pipeline.arrivals),
+                    (pipeline.empty, pipeline.releases),
                 )
                 if count
-                for slot in range(handoff.depth)
+                for slot in range(pipeline.depth)
             ],
             "code": "\n".join(line.text for line in emitter.lines),
         },
@@ -119,12 +119,12 @@ def _smem_map(schedule: PipelineSchedule) -> list[str]:
         lines.append(
             f"{scratch.base:#07x}..{last:#07x}  {scratch.name}, written and read by one role"
         )
-    for handoff in schedule.smem.handoffs.values():
-        what = f"{handoff.depth} full barrier{'s' if handoff.depth > 1 else ''}"
-        what += ", resident" if handoff.resident else ""
-        what += ", then as many empty ones" if handoff.releases else ""
+    for pipeline in schedule.smem.pipelines.values():
+        what = f"{pipeline.depth} full barrier{'s' if pipeline.depth > 1 else ''}"
+        what += ", resident" if pipeline.resident else ""
+        what += ", then as many empty ones" if pipeline.releases else ""
         lines.append(
-            f"{handoff.full:#07x}  hand-off {handoff.name}: {what}; {handoff.producer} -> "
-            f"{' and '.join(handoff.consumers)}, {handoff.bytes} bytes"
+            f"{pipeline.full:#07x}  pipeline {pipeline.name}: {what}; {pipeline.producer} -> "
+            f"{' and '.join(pipeline.consumers)}, {pipeline.bytes} bytes"
         )
     return lines

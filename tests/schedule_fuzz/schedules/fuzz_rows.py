@@ -116,7 +116,7 @@ class HopperRows:
 
     def __init__(self, s, producer, folders, *, stages):
         self.tile = s.smem.tile("X", "x", rows=BOX_ROWS, row_bytes=4 * BOX_COLUMNS, slots=stages)
-        self.feed = s.smem.handoff(
+        self.feed = s.smem.pipeline(
             "feed",
             self.tile,
             producer=producer.name,
@@ -167,7 +167,7 @@ class HopperRows:
     def operands(self, at):
         return {
             **vars(self),
-            "handoff": self.feed,
+            "pipeline": self.feed,
             "boxes": [(self.tile, self.map, self.column, self.row)],
             "steps": [(self.column, BOX_COLUMNS)],
             "rows": BOX_ROWS,

@@ -26,8 +26,8 @@ from typing import Any, Literal
 
 from mlagen.dsl import (
     Access,
-    Handoff,
     Operation,
+    Pipeline,
     PipelineOrder,
     PipelineSpace,
     RingTile,
@@ -64,7 +64,7 @@ ROW_MAJOR = COLUMN_MAJOR | 1 << 16
 class MlaDecode:
     """The operations of one decode kernel, its tiles, messages and registers.
 
-    `left` and `right`: hand-offs of the cache's columns that the left warpgroup refills (0..255)
+    `left` and `right`: pipelines of the cache's columns that the left warpgroup refills (0..255)
     and of those that the right one does; `boxes` tiles of 64 columns share a barrier. `held` tiles
     of 64 columns of Q, the rotary part among them, are operands in registers, the others in SMEM.
     `evict`: "first" of the L2 cache go rows that were copied by box, or as any others ("normal").
@@ -136,14 +136,14 @@ class MlaDecode:
         s.signature = signature(k, threads, persistent=persistent)
         s.symbol = SYMBOL
         s.plain = self._plain()
-        for handoff in (*self.left, *self.right, *self.raw.values()):
-            bind(handoff, self._mover(handoff))
+        for pipeline in (*self.left, *self.right, *self.raw.values()):
+            bind(pipeline, self._mover(pipeline))
 
     def _plain(self) -> PipelineOrder:
         """What the schedule rearranges."""
         left, right = (
-            Fetched(role.name, tuple(h.name for h in half),
-                    {h.name: self.raw[h.name].name for h in half if h.name in self.raw})
+            Fetched(role.name, tuple(p.name for p in half),
+                    {p.name: self.raw[p.name].name for p in half if p.name in self.raw})
             for role, half in zip(self.roles, (self.left, self.right), strict=True)
         )  # fmt: skip
         queries = [(self.query,), (self.query_held,)] if self.persistent else [
@@ -152,7 +152,7 @@ class MlaDecode:
         return plain_order(
             left, right, feeder=self.feeder.name if self.feeder else "", cleans=self._cleans,
             scales=bool(self.row_scales), persistent=self.persistent,
-            queries=[f"load_queries {_names(handoffs)}" for handoffs in queries],
+            queries=[f"load_queries {_names(pipelines)}" for pipelines in queries],
         )  # fmt: skip
 
     @property
@@ -172,7 +172,7 @@ class MlaDecode:
             for j in range(self.parts)
         ]
         self.query, self.query_held = (
-            s.smem.handoff(
+            s.smem.pipeline(
                 name, *tiles, producer=names[0], consumer=names, resident=True,
                 gatherers=self.roles[0].threads if self.k.dtype != "bf16" else 0,
             )
@@ -187,7 +187,7 @@ class MlaDecode:
             s.smem.scratch("O left", *self.queries[:middle]),
             s.smem.scratch("O right", *self.queries[middle : self.value_parts]),
         )  # fmt: skip
-        self.raw: dict[str, Handoff] = {}
+        self.raw: dict[str, Pipeline] = {}
         self.left, self.right = (
             tuple(
                 self._columns(s, role, self.keys[first : min(first + boxes, stop)])
@@ -202,32 +202,32 @@ class MlaDecode:
             for slot in range(SLOTS if self.k.rope_aware else 0)
         )
 
-    def _columns(self, s: PipelineSpace, role: WarpRole, tiles: list[TmaTile]) -> Handoff:
-        """The hand-off of some columns that `role` fetches, all in bf16 in the end."""
+    def _columns(self, s: PipelineSpace, role: WarpRole, tiles: list[TmaTile]) -> Pipeline:
+        """The pipeline of some columns that `role` fetches, all in bf16 in the end."""
         first = self.keys.index(tiles[0])
         # Rotary columns of rope-aware rows are bf16 as they are.
         converter = None if self.k.rope_aware and first >= self.value_parts else self.feeder
-        handoff = s.smem.handoff(
+        pipeline = s.smem.pipeline(
             f"cache {first}", *tiles, producer=(converter or role).name,
             consumer=tuple(r.name for r in self.roles),
             gatherers=converter.threads if converter else self.feed.gatherers,
             by_warps=converter is not None,
         )  # fmt: skip
         if converter:
-            self.raw[handoff.name] = self._raw(s, role, handoff)
-        return handoff
+            self.raw[pipeline.name] = self._raw(s, role, pipeline)
+        return pipeline
 
-    def _raw(self, s: PipelineSpace, role: WarpRole, handoff: Handoff) -> Handoff:
-        """The e4m3 numbers of a hand-off, in its first tile."""
+    def _raw(self, s: PipelineSpace, role: WarpRole, pipeline: Pipeline) -> Pipeline:
+        """The e4m3 numbers of a pipeline, in its first tile."""
         assert self.feeder
-        first = handoff.tiles[0]
+        first = pipeline.tiles[0]
         tile = s.smem.tile(
             f"R{self.keys.index(first)}", "cache", rows=TILE, row_bytes=2 * COLUMNS, slots=SLOTS,
             over=first,
         )  # fmt: skip
-        return s.smem.handoff(
+        return s.smem.pipeline(
             f"raw {self.keys.index(first)}", tile, producer=role.name, consumer=self.feeder.name,
-            gatherers=self.feed.gatherers, within=handoff,
+            gatherers=self.feed.gatherers, within=pipeline,
         )  # fmt: skip
 
     def _messages(self, s: PipelineSpace) -> None:
@@ -301,16 +301,16 @@ class MlaDecode:
         if self.persistent:
             self._load_queries(tile, role, self.query_held)
 
-    def _load_queries(self, tile: Tile, role: WarpRole, *handoffs: Handoff) -> None:
+    def _load_queries(self, tile: Tile, role: WarpRole, *pipelines: Pipeline) -> None:
         self._record(
             "load_queries", tile, role=role, domain="first", ahead="fetches",
             template="load_queries" if self.k.dtype == "bf16" else "read_queries",
             loads=[
-                (handoff, [(tile, COLUMNS * self.queries.index(tile)) for tile in handoff.tiles])
-                for handoff in handoffs
+                (pipeline, [(tile, COLUMNS * self.queries.index(tile)) for tile in pipeline.tiles])
+                for pipeline in pipelines
             ],
-            handoffs=handoffs, tiles_=self.queries, together=QUERY_LOADS, of=_names(handoffs),
-            defines=tuple(Value(handoff.name) for handoff in handoffs),
+            pipelines=pipelines, tiles_=self.queries, together=QUERY_LOADS, of=_names(pipelines),
+            defines=tuple(Value(pipeline.name) for pipeline in pipelines),
         )  # fmt: skip
 
     def clear(self) -> None:
@@ -325,15 +325,15 @@ class MlaDecode:
 
     # ---- scores -----------------------------------------------------------------------------
 
-    def qk(self, tile: Tile, half: tuple[Handoff, ...], *, first: bool) -> None:
-        """S = Q K^T over the columns of `half`, a group a hand-off; `first`: S starts here."""
-        for handoff in half:
+    def qk(self, tile: Tile, half: tuple[Pipeline, ...], *, first: bool) -> None:
+        """S = Q K^T over the columns of `half`, a group a pipeline; `first`: S starts here."""
+        for pipeline in half:
             self._record(
                 "qk", tile,
-                tiles_=[(self.keys.index(t), t) for t in handoff.tiles],
-                queries=self.query.tiles, overwrites=first and handoff is half[0],
-                of=handoff.name + ", first" * (first and handoff is half[0]),
-                uses=(Value(handoff.name, tile), Value(self.query.name), Value("Q held")),
+                tiles_=[(self.keys.index(t), t) for t in pipeline.tiles],
+                queries=self.query.tiles, overwrites=first and pipeline is half[0],
+                of=pipeline.name + ", first" * (first and pipeline is half[0]),
+                uses=(Value(pipeline.name, tile), Value(self.query.name), Value("Q held")),
                 defines=(Value("S"),), asynchronous=True,
             )  # fmt: skip
 
@@ -379,7 +379,7 @@ class MlaDecode:
         """Rows behind the sequence's end become 0 in SMEM: P is 0 there, but 0 * NaN is not."""
         if not self._cleans:
             return
-        names = [h.name for h in (*self.left, *self.right)]
+        names = [p.name for p in (*self.left, *self.right)]
         self._record(
             "clean", tile, keys=self.keys[: self.value_parts], role=role,
             uses=tuple(Value(name, tile) for name in names),
@@ -394,10 +394,10 @@ class MlaDecode:
                      uses=(Value("S"), Value("P")),
                      defines=(Value(message.name, tile),))  # fmt: skip
 
-    def pv(self, tile: Tile, half: tuple[Handoff, ...], message: Message | None = None) -> None:
+    def pv(self, tile: Tile, half: tuple[Pipeline, ...], message: Message | None = None) -> None:
         """O += P V over the columns of `half`, one group; P from registers, or from the other's
         message."""
-        held = [t for h in half for t in h.tiles if self.keys.index(t) < self.value_parts]
+        held = [t for p in half for t in p.tiles if self.keys.index(t) < self.value_parts]
         first = self.keys.index(held[0]) % (self.value_parts // 2)
         each = COLUMNS // 2  # accumulators of 64 columns
         source = Value(message.name, tile) if message else Value("P")
@@ -406,7 +406,7 @@ class MlaDecode:
             of=f"{message.name if message else 'P'}, {self._columns_of(half)}",
             o=self.supply["o"][each * first : each * (first + len(held))],
             steps=TILE // 16, at_once=min(COLUMNS * len(held), self.at_once),
-            uses=(source, *(Value(h.name, tile) for h in half if set(h.tiles) & set(held))),
+            uses=(source, *(Value(p.name, tile) for p in half if set(p.tiles) & set(held))),
             defines=(Value("O"),), asynchronous=True,
         )  # fmt: skip
 
@@ -414,7 +414,7 @@ class MlaDecode:
         """What a role told so far is in the matrix pipe; the reader of `message` comes behind."""
         self._record("turn", tile, defines=(Value(message.name, tile),))
 
-    def refill(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+    def refill(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
         """Fetch the columns of `half` of `tile`; look up where the tile lies that is next in these
         slots."""
         for columns in half:
@@ -422,7 +422,7 @@ class MlaDecode:
         role = self.roles[half is self.right]
         self._record("next_page", tile, index=tile.offset % SLOTS, role=role, ahead="fetches")
 
-    def prefetch(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+    def prefetch(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
         """The columns of `half` of the tile that is fetched a pass after `tile`, to the L2 cache.
         Behind `refill`, which looks up where it lies; copies by box only."""
         index = tile.offset % SLOTS
@@ -434,7 +434,7 @@ class MlaDecode:
             places=self.supply["pages"][index], later=self.supply["ahead"][index],
         )  # fmt: skip
 
-    def convert(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+    def convert(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
         """Columns of an e4m3 tile into bf16, in place: to registers, and back when all are read."""
         for columns in (columns for columns in half if columns.name in self.raw):
             raw = self.raw[columns.name]
@@ -490,7 +490,7 @@ class MlaDecode:
 
     # ---- spelling ---------------------------------------------------------------------------
 
-    def _columns_of(self, half: tuple[Handoff, ...]) -> str:
+    def _columns_of(self, half: tuple[Pipeline, ...]) -> str:
         """How messages and the plain order name some columns of the cache."""
         known = {id(self.left): "left columns", id(self.right): "right columns"}
         return known.get(id(half), _names(half))
@@ -500,25 +500,25 @@ class MlaDecode:
         """Bytes between neighbouring columns of tiles."""
         return self.keys[1].base - self.keys[0].base
 
-    def _mover(self, handoff: Handoff) -> Any:
-        role = next((role for role in self.roles if role.name == handoff.producer), self.feeder)
+    def _mover(self, pipeline: Pipeline) -> Any:
+        role = next((role for role in self.roles if role.name == pipeline.producer), self.feeder)
         template = "gather" if self.feed.gatherers else "copy"
-        if handoff.within:
+        if pipeline.within:
             first = (
                 self.keys.index(
-                    next(h for h in (*self.left, *self.right) if h.name == handoff.within).tiles[0]
+                    next(p for p in (*self.left, *self.right) if p.name == pipeline.within).tiles[0]
                 )
                 * COLUMNS
             )
-            boxes = [(handoff.tiles[0], first)]
+            boxes = [(pipeline.tiles[0], first)]
         else:
-            boxes = [(tile, COLUMNS * self.keys.index(tile)) for tile in handoff.tiles]
+            boxes = [(tile, COLUMNS * self.keys.index(tile)) for tile in pipeline.tiles]
             template = "convert" if role is self.feeder else template
 
         def mover(kind: str, tile: Tile) -> Operation:
             return self._operation(
-                "copy", tile, access=Access("copy", RingTile(handoff.name, tile)),
-                template=template, handoff=handoff, role=role, boxes=boxes,
+                "copy", tile, access=Access("copy", RingTile(pipeline.name, tile)),
+                template=template, pipeline=pipeline, role=role, boxes=boxes,
                 ahead="" if template == "convert" else "fetches",
                 uses=(Value("raw"),) if template == "convert" else (),
                 places=self.supply["pages"][tile.offset % SLOTS],
@@ -567,5 +567,5 @@ def _check_roles(left: WarpRole, right: WarpRole, feeder: WarpRole | None) -> No
             )
 
 
-def _names(handoffs: Iterable[Handoff]) -> str:
-    return ", ".join(handoff.name for handoff in handoffs)
+def _names(pipelines: Iterable[Pipeline]) -> str:
+    return ", ".join(pipeline.name for pipeline in pipelines)

@@ -28,8 +28,8 @@ HINTS = frozenset({"prefetch", "turn"})  # to L2, and a place for an arrival
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Columns of the cache that `role` fetches: the hand-offs `names`, in bf16 in the end. `raw`:
-    those that its e4m3 numbers come by, by the hand-off that is made of them."""
+    """Columns of the cache that `role` fetches: the pipelines `names`, in bf16 in the end. `raw`:
+    those that its e4m3 numbers come by, by the pipeline that is made of them."""
 
     role: str
     names: tuple[str, ...]
