@@ -69,8 +69,8 @@ def pipeline_map(schedule: PipelineSchedule) -> KernelMap:
         for scratch in smem.scratches.values()
     ]
     areas += [
-        MemoryMap(message.name, "message", message.base, 1, message.bytes)
-        for message in smem.messages.values()
+        MemoryMap(exchange.name, "message", exchange.base, 1, exchange.bytes)
+        for exchange in smem.exchanges.values()
     ]
     pipelines = [
         HandoffMap(
@@ -89,15 +89,15 @@ def pipeline_map(schedule: PipelineSchedule) -> KernelMap:
     ]
     pipelines += [
         HandoffMap(
-            name=message.name,
-            producer=message.producer,
-            consumers=(message.consumer,),
+            name=exchange.name,
+            producer=exchange.producer,
+            consumers=(exchange.consumer,),
             depth=1,
-            bytes=message.bytes,
-            areas=(message.name,),
-            named=message.barrier,
+            bytes=exchange.bytes,
+            areas=(exchange.name,),
+            named=exchange.barrier,
         )
-        for message in smem.messages.values()
+        for exchange in smem.exchanges.values()
     ]
     return KernelMap(
         roles=tuple(

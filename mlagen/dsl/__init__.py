@@ -18,7 +18,7 @@ from mlagen.dsl.plain import Part, PipelineOrder, PlainOrder, by
 from mlagen.dsl.registers import Block, Registers, Regs, ScalarRegs, Value
 from mlagen.dsl.roles import Role, Roles
 from mlagen.dsl.signature import Argument, Signature
-from mlagen.dsl.smem import Message, Pipeline, Smem, TmaTile
+from mlagen.dsl.smem import Exchange, Pipeline, Smem, TmaTile
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.wait import Wait
 from mlagen.dsl.words import (
@@ -44,11 +44,11 @@ __all__ = [
     "Block",
     "Cluster",
     "Entry",
+    "Exchange",
     "Interleave",
     "Knob",
     "Knobs",
     "Lds",
-    "Message",
     "Operation",
     "Padded",
     "Part",

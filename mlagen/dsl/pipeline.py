@@ -14,7 +14,7 @@ Which barrier phase each operation waits for and how many matrix groups may stay
 derived. When a slot is filled again is a choice, and it is checked: a release tells the producer,
 or the role that used a slot last copies into it.
 
-Roles may also write to each other. An operation that defines a message writes it, one that uses it
+Roles also exchange buffers. An operation that defines an exchange writes it, one that uses it
 reads it; where the writer arrives and where the reader waits is derived.
 
     for i in tiles(left, step=2):            # tiles i and i + 1 a pass

@@ -48,7 +48,7 @@ def by(role: str, *keys: str, tile: int = 0) -> tuple[Part, ...]:
 @dataclass(frozen=True)
 class PipelineOrder:
     """The plain loop of a kernel whose roles are programs of their own: as if one of them acted at
-    a time, in this order, so that it also says whose message a role reads.
+    a time, in this order, so that it also says which exchange a role reads.
 
     `before`: once a block. `seeks`: once a work item of a persistent kernel, to find it, also
     behind the last one. `item`: once an item, ahead of its tiles. `tiles`: once a pass of

@@ -1,11 +1,11 @@
 """Shared memory on Hopper, as data: rings of tiles, the pipelines that move them between roles, and
-the messages that roles write for each other.
+the exchanges that roles write for each other.
 
 A tile row is at most 128 bytes wide: that is the width of the 128-byte swizzle, which TMA applies
 when it writes and `wgmma` undoes when it reads. Wider operands are several columns of such tiles.
 
 Two things move between roles. A *pipeline* is a ring of tiles that a copy engine fills: mbarriers
-say that a slot is full, and where the schedule releases slots, that it is empty. A *message* is a
+say that a slot is full, and where the schedule releases slots, that it is empty. An *exchange* is a
 buffer that one role's threads write for another's: a named barrier hands it over.
 """
 
@@ -94,7 +94,7 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Exchange:
     """`bytes` at `base` that the threads of `producer` write and `consumer` reads, once a tile.
     The named barrier `barrier` takes both roles: the producer arrives, the consumer waits."""
 
@@ -126,7 +126,7 @@ class Smem:
     """The SMEM map of one schedule, filled while it is written."""
 
     capacity: int
-    messages: dict[str, Message] = field(default_factory=dict)
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
     scratches: dict[str, Scratch] = field(default_factory=dict)
     barriers: int = 1  # named barriers taken; 0 is the whole block's
     tiles: dict[str, TmaTile] = field(default_factory=dict)
@@ -195,9 +195,9 @@ class Smem:
         self.pipelines[name] = pipeline
         return pipeline
 
-    def message(
+    def exchange(
         self, name: str, size: int, *, producer: str, consumer: str, over: TmaTile | None = None
-    ) -> Message:
+    ) -> Exchange:
         """Declare `size` bytes that `producer` writes for `consumer`. `over`: in place of a
         resident tile that is no longer needed by then, which the proof checks."""
         if over is None:
@@ -210,14 +210,14 @@ class Smem:
         else:
             if size > over.bytes * over.slots:
                 raise CapacityError(
-                    f"message {name!r}: {size} bytes over {over.name!r}, which has "
+                    f"exchange {name!r}: {size} bytes over {over.name!r}, which has "
                     f"{over.bytes * over.slots}"
                 )
             base = over.base
             self._claim(name, base, 0)
-        message = Message(name, base, size, producer, consumer, self.named_barrier(name))
-        self.messages[name] = message
-        return message
+        exchange = Exchange(name, base, size, producer, consumer, self.named_barrier(name))
+        self.exchanges[name] = exchange
+        return exchange
 
     def scratch(self, name: str, *over: TmaTile) -> Scratch:
         """Declare that a role writes over `over`, tiles that follow each other, when they are no
@@ -249,7 +249,7 @@ class Smem:
         return self.barriers - 1
 
     def _claim(self, name: str, base: int, size: int) -> None:
-        names = (*self.tiles, *self.pipelines, *self.messages, *self.scratches)
+        names = (*self.tiles, *self.pipelines, *self.exchanges, *self.scratches)
         if name in names:
             raise ScheduleError(f"{name!r} is declared twice")
         if base + size > self.capacity:

@@ -1,4 +1,4 @@
-"""The hardest pipeline schedule, and what it needs of the language: messages, refills, two tiles a
+"""The hardest pipeline schedule, and what it needs of the language: exchanges, refills, two tiles a
 pass. Every derived wait of it is needed; whatever is taken out or moved is found by the proof."""
 
 import re
@@ -44,7 +44,7 @@ def test_it_is_proved(made, loops):
 
 
 def test_every_derived_wait_is_needed(made, loops):
-    """Of both roles: barrier waits, meetings, arrivals and waits for messages, group waits."""
+    """Of both roles: barrier waits, meetings, arrivals and waits for exchanges, group waits."""
     for at, loop in enumerate(loops):
         steps = loop.cluster.operations()
         for gone in [op for op in steps if op.name in WAITS]:
@@ -73,7 +73,7 @@ def test_what_is_converted_in_place_is_ordered():
         assert prove_pipelines(made, [*loops[:2], tried]).violations, name
 
 
-def test_what_messages_tell_is_not_waited_for(made, loops):
+def test_what_exchanges_order_is_not_waited_for(made, loops):
     left, right = loops
     assert "wait_full cache 0" in names(derive(made, left.stream), "wait_full")
     # The left one learns from the right one's maximum that the odd tile is there.
@@ -206,7 +206,7 @@ def test_capacities():
     def many(k, s):
         s.role("a", warpgroups=1, registers=128)
         for index in range(16):
-            s.smem.message(f"m{index}", 16, producer="a", consumer="b")
+            s.smem.exchange(f"m{index}", 16, producer="a", consumer="b")
 
     with pytest.raises(CapacityError, match="no named barrier is left for 'm14': a block has 16"):
         many.build(PROBLEM, {})
@@ -214,7 +214,7 @@ def test_capacities():
     @schedule(problem=MlaDecodeConfig, target="sm_90a")
     def large(k, s):
         tile = s.smem.tile("T", "t", rows=8, row_bytes=128, slots=1)
-        s.smem.message("m", 2048, producer="a", consumer="b", over=tile)
+        s.smem.exchange("m", 2048, producer="a", consumer="b", over=tile)
 
     with pytest.raises(CapacityError, match="2048 bytes over 'T', which has 1024"):
         large.build(PROBLEM, {})

@@ -6,7 +6,7 @@ with defects planted in their PTX.
 Needs a Hopper GPU, torch, cuda-bindings, a ptxas and compute-sanitizer. Prints a Markdown table.
 `--forms`: the other forms of MLA decode, split and merged, as they are; `--split-keys`: every so
 many keys, 128 unless told, which are two tiles: no block's loop runs; of 256 it runs once.
-`--keep`: what the tools printed in full, beside the artifact (`racecheck_messages.py` reads it).
+`--keep`: what the tools printed in full, beside the artifact (`racecheck_exchanges.py` reads it).
 `--no-audit`: that column stays empty.
 """
 

@@ -41,7 +41,7 @@ class Access:
 
 @dataclass(slots=True)
 class Region:
-    """Bytes of SMEM that are used as one: a slot of a tile, or a message."""
+    """Bytes of SMEM that are used as one: a slot of a tile, or an exchange."""
 
     name: str
     base: int

@@ -4,12 +4,12 @@
   waits for it before it fills the slot; without, the warps of a role that copies meet first, so
   that whoever copies, the one thread that issues it or each of those that gather, speaks for all
   of them.
-* The writer of a message arrives at its named barrier behind what it wrote, with a proxy fence if
+* The writer of an exchange arrives at its named barrier behind what it wrote, with a proxy fence if
   a matrix instruction reads it; the reader waits before the first use.
 * Matrix groups complete in order, so the wait before a release, a copy, or ordinary code that
   touches an accumulator is issued groups minus the last one needed.
 
-These rules alone say too much: many a tile is known to be full from a message. `mlagen.codegen.
+These rules alone say too much: many a tile is known to be full from an exchange. `mlagen.codegen.
 sm_90a.thin` leaves out what the proof does not need.
 """
 
@@ -23,7 +23,7 @@ from mlagen.codegen.expand import loop_bounds
 from mlagen.codegen.sm_90a.runs import AROUND, Line, Loop, offset, spans, walk
 from mlagen.dsl import Cluster, Operation, Tile, Value
 from mlagen.dsl.pipeline import PipelineSchedule, Stream
-from mlagen.dsl.smem import Message, Pipeline
+from mlagen.dsl.smem import Exchange, Pipeline
 from mlagen.errors import ProofError, ScheduleError
 
 ONE_THREAD_COPY = "pipeline/copy.ptx.j2"  # announces and fetches a tile wherever it is executed
@@ -43,10 +43,10 @@ def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
             steps = _before_copies(schedule, stream, pipeline, steps)
         if stream.role.name in pipeline.consumers:
             steps = _before_uses(schedule, stream, pipeline, steps)
-    for message in schedule.smem.messages.values():
-        fence = _read_by_matrix(schedule, message)
-        steps = _message(schedule, stream, message, steps, fence)
-        epilogue = _message(schedule, stream, message, epilogue, fence)
+    for exchange in schedule.smem.exchanges.values():
+        fence = _read_by_matrix(schedule, exchange)
+        steps = _exchange(schedule, stream, exchange, steps, fence)
+        epilogue = _exchange(schedule, stream, exchange, epilogue, fence)
     prologue, steps = _before_resident(schedule, stream, list(stream.prologue), steps)
     return looped(schedule, stream, prologue, steps, epilogue)
 
@@ -99,7 +99,7 @@ def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
 
 
 def names_of(operation: Operation) -> set[str]:
-    """Pipelines, messages and register blocks that the operation touches."""
+    """Pipelines, exchanges and register blocks that the operation touches."""
     found = {value.block for value in (*operation.uses, *operation.defines)}
     if operation.access is not None:
         found.add(operation.access.target.ring)
@@ -236,52 +236,52 @@ def _wait(user: Operation, pipeline: Pipeline, what: str) -> Operation:
                     "wait")  # fmt: skip
 
 
-# ---- messages -----------------------------------------------------------------------------------
+# ---- exchanges ----------------------------------------------------------------------------------
 
 
-def _read_by_matrix(schedule: PipelineSchedule, message: Message) -> bool:
-    reader = next(s for s in schedule.streams if s.role.name == message.consumer)
+def _read_by_matrix(schedule: PipelineSchedule, exchange: Exchange) -> bool:
+    reader = next(s for s in schedule.streams if s.role.name == exchange.consumer)
     return any(
-        op.asynchronous and value.block == message.name
+        op.asynchronous and value.block == exchange.name
         for op in (*reader.loop, *reader.epilogue)
         for value in op.uses
     )
 
 
-def _message(
+def _exchange(
     schedule: PipelineSchedule,
     stream: Stream,
-    message: Message,
+    exchange: Exchange,
     steps: list[Operation],
     fence: bool,
 ) -> list[Operation]:
-    """The steps with arrivals behind the message's writers and waits before its readers."""
+    """The steps with arrivals behind the exchange's writers and waits before its readers."""
     roles = {s.role.name: s.role for s in schedule.streams}
-    threads = roles[message.producer].threads + roles[message.consumer].threads
-    context = {"barrier": message.barrier, "threads": threads, "fence": fence}
-    writers = [op for op in steps if any(v.block == message.name for v in op.defines)]
-    readers = [op for op in steps if any(v.block == message.name for v in op.uses)]
+    threads = roles[exchange.producer].threads + roles[exchange.consumer].threads
+    context = {"barrier": exchange.barrier, "threads": threads, "fence": fence}
+    writers = [op for op in steps if any(v.block == exchange.name for v in op.defines)]
+    readers = [op for op in steps if any(v.block == exchange.name for v in op.uses)]
     for ops, role, verb in (
-        (writers, message.producer, "writes"),
-        (readers, message.consumer, "reads"),
+        (writers, exchange.producer, "writes"),
+        (readers, exchange.consumer, "reads"),
     ):
         if ops and stream.role.name != role:
             raise ScheduleError(
                 f"{schedule.file}:{ops[0].line} {ops[0]} of role {stream.role.name!r} {verb} "
-                f"{message.name!r}, which goes from {message.producer!r} to {message.consumer!r}"
+                f"{exchange.name!r}, which goes from {exchange.producer!r} to {exchange.consumer!r}"
             )
     for ops, after in ((writers, True), (readers, False)):
         if len({offset(op) for op in ops}) > 1:
             raise ScheduleError(
-                f"{schedule.file}:{ops[0].line} {message.name!r} is there for several tiles a "
+                f"{schedule.file}:{ops[0].line} {exchange.name!r} is there for several tiles a "
                 f"pass: {', '.join(map(str, ops))}",
-                hint="declare a message for each of them",
+                hint="declare an exchange for each of them",
             )
         if ops:
             at = ops[-1] if after else ops[0]
             index = steps.index(at) + after
             name = "signal" if after else "acquire"
-            steps = [*steps[:index], _derived(at, name, message.name, context), *steps[index:]]
+            steps = [*steps[:index], _derived(at, name, exchange.name, context), *steps[index:]]
     return steps
 
 
@@ -322,7 +322,7 @@ class _Groups:
     done: int = 0
     reads: dict[tuple[str, int], int] = field(default_factory=dict)  # (pipeline, tile) -> group
     writers: dict[str, int] = field(default_factory=dict)  # register block -> group
-    readers: dict[str, int] = field(default_factory=dict)  # register block or message -> group
+    readers: dict[str, int] = field(default_factory=dict)  # register block or exchange -> group
 
     def issue(self, op: Operation, tile: int) -> None:
         self.issued += 1
@@ -363,9 +363,9 @@ class _Groups:
         return group, True
 
     def _read_there(self, pipeline: Pipeline) -> int:
-        """The last group that reads resident tiles, or a message in their place."""
-        messages = self.schedule.smem.messages.values()
-        lain = [m.name for m in messages if any(m.overlaps(tile) for tile in pipeline.tiles)]
+        """The last group that reads resident tiles, or an exchange in their place."""
+        exchanges = self.schedule.smem.exchanges.values()
+        lain = [x.name for x in exchanges if any(x.overlaps(tile) for tile in pipeline.tiles)]
         return max(self.readers.get(name, 0) for name in (pipeline.name, *lain))
 
 
@@ -437,11 +437,11 @@ def _is(operation: Operation, kind: str, pipeline: Pipeline) -> bool:
 
 
 def check_pipelines(schedule: PipelineSchedule) -> None:
-    """ScheduleError unless every pipeline and message has its producer and its consumers."""
+    """ScheduleError unless every pipeline and exchange has its producer and its consumers."""
     names = {stream.role.name for stream in schedule.streams}
     smem = schedule.smem
     links = [(p.name, (p.producer, *p.consumers), "pipeline") for p in smem.pipelines.values()]
-    links += [(m.name, (m.producer, m.consumer), "message") for m in smem.messages.values()]
+    links += [(x.name, (x.producer, x.consumer), "exchange") for x in smem.exchanges.values()]
     for link, roles, what in links:
         for role in roles:
             if role not in names:

@@ -4,7 +4,7 @@ Reads the final operation sequences (waits in place, group waits as printed) and
 against each other for N = 1, 2, ... with clocks of what each warp knows to be over; where blocks
 are persistent, for items of N = 0, 1, 2, ... tiles in every order. Checked:
 
-* a tile or message that is used is there: filled, for this tile, and known to be complete;
+* a tile or exchange that is used is there: filled, for this tile, and known to be complete;
 * nothing is overwritten before all who read or wrote it are known to be done, matrix instructions
   by their group wait, on every warp of a role;
 * what ordinary instructions wrote is fenced before a matrix instruction or a copy touches it;
@@ -27,7 +27,7 @@ from mlagen.codegen.sm_90a.clocks import Access, Clock, NamedBarrier, Region, jo
 from mlagen.codegen.sm_90a.runs import AROUND, Line, Loop, item_runs, walk
 from mlagen.dsl import Operation
 from mlagen.dsl.pipeline import PipelineSchedule
-from mlagen.dsl.smem import Message, Pipeline, Scratch
+from mlagen.dsl.smem import Exchange, Pipeline, Scratch
 
 APART = 7  # tiles between those that operations which may skip themselves are done for
 
@@ -240,13 +240,13 @@ class _Run:
     def _barrier(self, warp: _Warp, op: Operation) -> bool:
         if op.name == "sync":
             return self._join_role(warp)
-        message = self.schedule.smem.messages[op.uses[0].block]
-        members = self.members[message.producer] + self.members[message.consumer]
+        exchange = self.schedule.smem.exchanges[op.uses[0].block]
+        members = self.members[exchange.producer] + self.members[exchange.consumer]
         if op.name == "acquire":
-            return self._arrive(warp, op, message.barrier, members, wait=True)
+            return self._arrive(warp, op, exchange.barrier, members, wait=True)
         if op.context(None)["fence"]:  # type: ignore[arg-type]
             self._fence(warp)
-        return self._arrive(warp, op, message.barrier, members, wait=False)
+        return self._arrive(warp, op, exchange.barrier, members, wait=False)
 
     def _join_role(self, warp: _Warp) -> bool:
         role = warp.loop.stream.role
@@ -342,12 +342,12 @@ class _Run:
         written = [
             region
             for value in op.defines
-            if value.block in smem.messages
+            if value.block in smem.exchanges
             or value.block in smem.scratches
             or (value.block in smem.pipelines and not smem.pipelines[value.block].resident)
             for region in self._regions_of(value.block, tile)
         ]
-        loose = {*smem.messages, *smem.scratches}
+        loose = {*smem.exchanges, *smem.scratches}
         for region in written:
             self._check_write(warp, op, region, tile, fills=region.name in loose)
             access = Access(warp.actor, warp.clock[warp.actor], tile, op,
@@ -364,7 +364,7 @@ class _Run:
         it reads."""
         mine = {value.block for value in (*op.uses, *op.defines)}
         written = {value.block for value in op.defines}
-        smem = (*self.schedule.smem.pipelines, *self.schedule.smem.messages)
+        smem = (*self.schedule.smem.pipelines, *self.schedule.smem.exchanges)
         for flying, _ in warp.groups:
             hit = mine & {value.block for value in flying.defines}
             hit |= written & {value.block for value in flying.uses}
@@ -463,7 +463,7 @@ class _Run:
         if block in smem.pipelines:
             pipeline = smem.pipelines[block]
             return self._slot_regions(pipeline, 0 if pipeline.resident else tile)
-        loose = block in smem.messages or block in smem.scratches
+        loose = block in smem.exchanges or block in smem.scratches
         return [self.regions[block]] if loose else []
 
     # ---- the end ----------------------------------------------------------------------------
@@ -492,11 +492,11 @@ class _Run:
         for warp in self.warps:
             if warp.groups:
                 self._problem(warp.groups[-1][0], warp, "is still in flight after the loop")
-        for message in self.schedule.smem.messages.values():
-            bar = self.bars.get(message.barrier)
+        for exchange in self.schedule.smem.exchanges.values():
+            bar = self.bars.get(exchange.barrier)
             if bar is not None and bar.arrived:
                 self.problems[
-                    f"error[pipeline] {self.schedule.file}: message {message.name!r} is written "
+                    f"error[pipeline] {self.schedule.file}: exchange {exchange.name!r} is written "
                     f"and not read, {self.line}"
                 ] = None
 
@@ -606,7 +606,7 @@ def _regions(schedule: PipelineSchedule) -> dict[str, Region]:
         for tile in smem.tiles.values()
         for slot in range(tile.slots)
     ]
-    loose: list[Message | Scratch] = [*smem.messages.values(), *smem.scratches.values()]
+    loose: list[Exchange | Scratch] = [*smem.exchanges.values(), *smem.scratches.values()]
     regions += [Region(buffer.name, buffer.base, buffer.bytes) for buffer in loose]
     for region in regions:
         region.over = tuple(o for o in regions if o is not region and region.overlaps(o))

@@ -108,11 +108,11 @@ def _smem_map(schedule: PipelineSchedule) -> list[str]:
         for tile in schedule.smem.tiles.values()
         for slot in range(tile.slots)
     ]
-    for message in schedule.smem.messages.values():
-        last = message.base + message.bytes - 1
+    for exchange in schedule.smem.exchanges.values():
+        last = exchange.base + exchange.bytes - 1
         lines.append(
-            f"{message.base:#07x}..{last:#07x}  message {message.name}: {message.producer} -> "
-            f"{message.consumer}, named barrier {message.barrier}"
+            f"{exchange.base:#07x}..{last:#07x}  exchange {exchange.name}: {exchange.producer} -> "
+            f"{exchange.consumer}, named barrier {exchange.barrier}"
         )
     for scratch in schedule.smem.scratches.values():
         last = scratch.base + scratch.bytes - 1

@@ -1,7 +1,7 @@
 """Leaves out the derived waits that the proof does not need.
 
 Each role is told to wait for every tile it uses, and its warps to meet before every copy. Where a
-message or another wait already carries that knowledge, the wait costs time for nothing. Waits are
+exchange or another wait already carries that knowledge, the wait costs time for nothing. Waits are
 tried from the last to the first: out goes what the proof holds without.
 """
 

@@ -131,10 +131,10 @@ class Touches:
 
     def _lies(self, block: str) -> bool:
         smem = self.schedule.smem
-        return block in smem.pipelines or block in smem.messages or block in smem.scratches
+        return block in smem.pipelines or block in smem.exchanges or block in smem.scratches
 
     def _slot(self, block: str, place: int) -> tuple[str, str]:
-        """What lies in SMEM, of no role: a tile's slot, a message, a scratch."""
+        """What lies in SMEM, of no role: a tile's slot, an exchange, a scratch."""
         pipeline = self.schedule.smem.pipelines.get(block)
         if pipeline is None or pipeline.resident:
             return ("", block)

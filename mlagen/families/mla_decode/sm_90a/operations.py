@@ -38,7 +38,7 @@ from mlagen.dsl import (
     copy,
     record,
 )
-from mlagen.dsl.smem import Message, Scratch, TmaTile
+from mlagen.dsl.smem import Exchange, Scratch, TmaTile
 from mlagen.errors import ScheduleError, UnsupportedError
 from mlagen.families.mla_decode.plan import ARRIVALS, ITEM_BYTES
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
@@ -62,7 +62,7 @@ ROW_MAJOR = COLUMN_MAJOR | 1 << 16
 
 
 class MlaDecode:
-    """The operations of one decode kernel, its tiles, messages and registers.
+    """The operations of one decode kernel, its tiles, exchanges and registers.
 
     `left` and `right`: pipelines of the cache's columns that the left warpgroup refills (0..255)
     and of those that the right one does; `boxes` tiles of 64 columns share a barrier. `held` tiles
@@ -112,7 +112,7 @@ class MlaDecode:
         self.slanted = k.causal and k.q_len > 1
         self.parts, self.value_parts = k.d_qk // COLUMNS, k.d_v // COLUMNS
         self._tiles(s, boxes)
-        self._messages(s)
+        self._exchanges(s)
         self.supply: dict[str, Any] = {
             **registers(
                 k,
@@ -230,22 +230,22 @@ class MlaDecode:
             gatherers=self.feed.gatherers, within=pipeline,
         )  # fmt: skip
 
-    def _messages(self, s: PipelineSpace) -> None:
+    def _exchanges(self, s: PipelineSpace) -> None:
         left, right = (role.name for role in self.roles)
         size = ROWS * TILE * 2
-        self.p_left = s.smem.message("P left", size, producer=left, consumer=right)
+        self.p_left = s.smem.exchange("P left", size, producer=left, consumer=right)
         # By then the rotary part of Q is in registers.
-        self.p_right = s.smem.message(
+        self.p_right = s.smem.exchange(
             "P right", size, producer=right, consumer=left, over=self.queries[-1]
         )
         rows = ROWS * FLOAT
-        self.max_left = s.smem.message("M left", rows, producer=left, consumer=right)
-        self.max_right = s.smem.message("M right", rows, producer=right, consumer=left)
-        self.sum_left = s.smem.message("l left", rows, producer=left, consumer=right)
-        self.sum_right = s.smem.message("l right", rows, producer=right, consumer=left)
+        self.max_left = s.smem.exchange("M left", rows, producer=left, consumer=right)
+        self.max_right = s.smem.exchange("M right", rows, producer=right, consumer=left)
+        self.sum_left = s.smem.exchange("l left", rows, producer=left, consumer=right)
+        self.sum_right = s.smem.exchange("l right", rows, producer=right, consumer=left)
         # In an item of one tile the left one hears nothing of the right one before its sums.
         self.read = (
-            s.smem.message("l is read", 0, producer=right, consumer=left)
+            s.smem.exchange("l is read", 0, producer=right, consumer=left)
             if self.persistent
             else None
         )
@@ -339,13 +339,13 @@ class MlaDecode:
 
     def heed(self, tile: Tile) -> None:
         """Follow the left warpgroup's maximum after `tile`: alpha, and l with it."""
-        self._record("heed", tile, template="follow", message=self.max_left, scores=False,
+        self._record("heed", tile, template="follow", exchange=self.max_left, scores=False,
                      uses=(Value(self.max_left.name, tile), Value("l")),
                      defines=(Value("alpha"), Value("l")))  # fmt: skip
 
     def follow(self, tile: Tile) -> None:
         """Follow the right warpgroup's maximum after `tile`: alpha; l and this one's P with it."""
-        self._record("follow", tile, message=self.max_right, scores=True,
+        self._record("follow", tile, exchange=self.max_right, scores=True,
                      uses=(Value(self.max_right.name, tile), Value("S")),
                      defines=(Value("alpha"), Value("l"), Value("S")))  # fmt: skip
 
@@ -355,12 +355,12 @@ class MlaDecode:
         self._record("row_maximum", tile, stride=SLOTS * TILE, weights=weights,
                      uses=(Value("S"), *more), defines=(Value("S"), Value("top")))  # fmt: skip
 
-    def maximum(self, tile: Tile, message: Message, *, fresh: bool) -> None:
+    def maximum(self, tile: Tile, exchange: Exchange, *, fresh: bool) -> None:
         """The running maximum, alpha; the maximum goes to the other warpgroup. `fresh`: alpha
         starts here, otherwise it already holds what the other's maximum does."""
-        self._record("maximum", tile, message=message, fresh=fresh, uses=(Value("top"),),
-                     of=message.name + ", fresh" * fresh,
-                     defines=(Value("alpha"), Value("l"), Value(message.name, tile)))  # fmt: skip
+        self._record("maximum", tile, exchange=exchange, fresh=fresh, uses=(Value("top"),),
+                     of=exchange.name + ", fresh" * fresh,
+                     defines=(Value("alpha"), Value("l"), Value(exchange.name, tile)))  # fmt: skip
 
     def exponent(self, tile: Tile) -> None:
         """P = exp2(c S - c M) in place of S, row sums; P times the rows' scales, its bf16 as
@@ -387,32 +387,32 @@ class MlaDecode:
             joins=True, guarded=True,
         )  # fmt: skip
 
-    def publish(self, tile: Tile, message: Message) -> None:
+    def publish(self, tile: Tile, exchange: Exchange) -> None:
         """P as bf16 to SMEM, for the other warpgroup."""
-        self._record("publish", tile, message=message, packed=message is self.p_right,
-                     of=message.name,
+        self._record("publish", tile, exchange=exchange, packed=exchange is self.p_right,
+                     of=exchange.name,
                      uses=(Value("S"), Value("P")),
-                     defines=(Value(message.name, tile),))  # fmt: skip
+                     defines=(Value(exchange.name, tile),))  # fmt: skip
 
-    def pv(self, tile: Tile, half: tuple[Pipeline, ...], message: Message | None = None) -> None:
+    def pv(self, tile: Tile, half: tuple[Pipeline, ...], exchange: Exchange | None = None) -> None:
         """O += P V over the columns of `half`, one group; P from registers, or from the other's
-        message."""
+        exchange."""
         held = [t for p in half for t in p.tiles if self.keys.index(t) < self.value_parts]
         first = self.keys.index(held[0]) % (self.value_parts // 2)
         each = COLUMNS // 2  # accumulators of 64 columns
-        source = Value(message.name, tile) if message else Value("P")
+        source = Value(exchange.name, tile) if exchange else Value("P")
         self._record(
-            "pv", tile, message=message, values=held, columns=COLUMNS * len(held),
-            of=f"{message.name if message else 'P'}, {self._columns_of(half)}",
+            "pv", tile, exchange=exchange, values=held, columns=COLUMNS * len(held),
+            of=f"{exchange.name if exchange else 'P'}, {self._columns_of(half)}",
             o=self.supply["o"][each * first : each * (first + len(held))],
             steps=TILE // 16, at_once=min(COLUMNS * len(held), self.at_once),
             uses=(source, *(Value(p.name, tile) for p in half if set(p.tiles) & set(held))),
             defines=(Value("O"),), asynchronous=True,
         )  # fmt: skip
 
-    def turn(self, tile: Tile, message: Message) -> None:
-        """What a role told so far is in the matrix pipe; the reader of `message` comes behind."""
-        self._record("turn", tile, defines=(Value(message.name, tile),))
+    def turn(self, tile: Tile, exchange: Exchange) -> None:
+        """What a role told so far is in the matrix pipe; the reader of `exchange` comes behind."""
+        self._record("turn", tile, defines=(Value(exchange.name, tile),))
 
     def refill(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
         """Fetch the columns of `half` of `tile`; look up where the tile lies that is next in these
@@ -460,23 +460,23 @@ class MlaDecode:
 
     # ---- after the loop ---------------------------------------------------------------------
 
-    def give_sum(self, message: Message) -> None:
+    def give_sum(self, exchange: Exchange) -> None:
         """This warpgroup's row sums to the other one."""
-        self._record("give_sum", None, message=message, of=message.name,
-                     defines=(Value(message.name),))  # fmt: skip
+        self._record("give_sum", None, exchange=exchange, of=exchange.name,
+                     defines=(Value(exchange.name),))  # fmt: skip
 
-    def finish(self, message: Message, role: WarpRole) -> None:
+    def finish(self, exchange: Exchange, role: WarpRole) -> None:
         """O / l to memory, this warpgroup's columns, and LSE by the left one: O in bf16, by way of
         SMEM where that is free, so that a warp writes a row at a time, or a part of it in fp32. In
         a persistent block the second part of a row block may take in the first."""
         index = self.roles.index(role)
         staged = self.staged[index] if self.staged else None
         self._record(
-            "finish", None, message=message, left=index == 0, role=role, staged=staged,
-            of=message.name,
+            "finish", None, exchange=exchange, left=index == 0, role=role, staged=staged,
+            of=exchange.name,
             box_bytes=self.queries[0].bytes, first_column=index * self.k.d_v // 2,
             together=PART_PAIRS, arrivals_last=ARRIVALS - 1,
-            uses=(Value(message.name), Value("O")),
+            uses=(Value(exchange.name), Value("O")),
             defines=(Value(staged.name),) if staged else (), joins=staged is not None,
         )  # fmt: skip
 
@@ -491,7 +491,7 @@ class MlaDecode:
     # ---- spelling ---------------------------------------------------------------------------
 
     def _columns_of(self, half: tuple[Pipeline, ...]) -> str:
-        """How messages and the plain order name some columns of the cache."""
+        """How exchanges and the plain order name some columns of the cache."""
         known = {id(self.left): "left columns", id(self.right): "right columns"}
         return known.get(id(half), _names(half))
 
