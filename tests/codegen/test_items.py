@@ -87,11 +87,11 @@ def test_it_is_proved(made, loops):
         # The next item's tile, before this one's last product is over.
         (0, "copy(cache 0, i+2)", "pv(i)", r"may still read K0\[0\]"),
         # Q, before the last Q K of both, of which the right one's maximum tells.
-        (0, "load_queries(i+2)", "acquire(i+1)", r"role right may still read Q0\[0\]"),
+        (0, "load_queries(i+2)", "arrive_and_wait(i+1)", r"role right may still read Q0\[0\]"),
         # Its last columns, before P of the other is read, which lies there.
         (0, "load_queries(i+2)", "pv(i+1)", "may still read P right"),
         (1, "copy(cache 4, i+3)", "pv(i+1)", r"K4\[1\]"),
-        (1, "publish(i+1)", "acquire(i)", "P right"),
+        (1, "publish(i+1)", "arrive_and_wait(i)", "P right"),
     ],
 )
 def test_steps_out_of_order(made, loops, role, who, before, message):

@@ -78,29 +78,29 @@ def test_what_exchanges_order_is_not_waited_for(made, loops):
     assert "wait_full cache 0" in names(derive(made, left.stream), "wait_full")
     # The left one learns from the right one's maximum that the odd tile is there.
     assert names(left, "wait_full").count("wait_full cache 0") == 1
-    assert names(left, "acquire", "signal") == [
-        "signal M left", "acquire M right", "signal P left", "acquire P right",
+    assert names(left, "arrive_and_wait", "arrive") == [
+        "arrive M left", "arrive_and_wait M right", "arrive P left", "arrive_and_wait P right",
     ]  # fmt: skip
-    assert names(right, "acquire", "signal") == [
-        "acquire M left", "signal M right", "acquire P left", "signal P right",
+    assert names(right, "arrive_and_wait", "arrive") == [
+        "arrive_and_wait M left", "arrive M right", "arrive_and_wait P left", "arrive P right",
     ]  # fmt: skip
 
 
 def test_only_what_matrix_instructions_read_is_fenced(loops):
-    signals = {
+    arrivals = {
         op.uses[0].block: op.context(None)["fence"]
         for loop in loops
         for op in (*loop.cluster.operations(), *loop.epilogue)
-        if op.name == "signal"
+        if op.name == "arrive"
     }
-    assert signals == {"M left": False, "P left": True, "l left": False,
+    assert arrivals == {"M left": False, "P left": True, "l left": False,
                        "M right": False, "P right": True, "l right": False}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "last"), [("P left", "publish"), ("P right", "turn")])
 def test_a_missing_fence_is_found(made, loops, name, last):
     def unfenced(op):
-        if op.name != "signal" or op.uses[0].block != name:
+        if op.name != "arrive" or op.uses[0].block != name:
             return op
         return replace(op, context=lambda at: {"fence": False})
 
@@ -123,7 +123,7 @@ def moved(made, loops, at, who, before, *, tile=None):
     ("role", "who", "before", "message"),
     [
         (0, "copy(cache 0, i+3)", "pv(i+1)", r"uses K0\[1\] of tile 1, which holds that of tile 3"),
-        (1, "publish(i+1)", "acquire(i)", "fills P right .* may still read Q8"),
+        (1, "publish(i+1)", "arrive_and_wait(i)", "fills P right .* may still read Q8"),
         (1, "pv(i)", "pv(i+1)", "uses P left"),
         (1, "qk(i+3)", "rescale(i)", ""),
     ],

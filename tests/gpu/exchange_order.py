@@ -6,9 +6,9 @@ paths, also where their words are written again: in a loop, and for a block's ne
 
 Both warpgroups are followed at once, through every branch either way and in all interleavings, from
 one load or store of an exchange, or barrier that both take part in, to the next. What a warpgroup
-did before an arrival, the other one knows after it has waited there. Printed are loads and stores of
-an exchange of which the other's last store or load is not known, and arrivals at a barrier that the
-other one has not met since the last one. Exchanges are those of `racecheck_exchanges.py`.
+did before an arrival, the other one knows after it has waited there. Printed are loads and stores
+of an exchange of which the other's last store or load is not known, and arrivals at a barrier that
+the other one has not met since the last one. Exchanges are those of `racecheck_exchanges.py`.
 
 `--without` takes a barrier away. The script takes for granted that both read the same number of
 tiles of an item, so exchange equally often, and that both come to their end. Needs nvdisasm.

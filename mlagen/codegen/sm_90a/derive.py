@@ -27,7 +27,8 @@ from mlagen.dsl.smem import Exchange, Pipeline
 from mlagen.errors import ProofError, ScheduleError
 
 ONE_THREAD_COPY = "pipeline/copy.ptx.j2"  # announces and fetches a tile wherever it is executed
-WAITS = ("wait_full", "wait_empty", "sync", "acquire", "signal")  # operations that are derived
+# Operations that are derived.
+WAITS = ("wait_full", "wait_empty", "sync", "arrive_and_wait", "arrive")
 
 
 def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
@@ -280,7 +281,7 @@ def _exchange(
         if ops:
             at = ops[-1] if after else ops[0]
             index = steps.index(at) + after
-            name = "signal" if after else "acquire"
+            name = "arrive" if after else "arrive_and_wait"
             steps = [*steps[:index], _derived(at, name, exchange.name, context), *steps[index:]]
     return steps
 

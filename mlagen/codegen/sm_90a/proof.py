@@ -182,7 +182,7 @@ class _Run:
             return self._join_role(warp)
         if op.name in ("wait_full", "wait_empty"):
             return self._wait(warp, op, event)
-        if op.name in ("acquire", "sync", "signal"):
+        if op.name in ("arrive_and_wait", "sync", "arrive"):
             return self._barrier(warp, op)
         if op.access is not None and op.access.kind == "copy":
             self._copy(warp, op, event.tile)
@@ -242,7 +242,7 @@ class _Run:
             return self._join_role(warp)
         exchange = self.schedule.smem.exchanges[op.uses[0].block]
         members = self.members[exchange.producer] + self.members[exchange.consumer]
-        if op.name == "acquire":
+        if op.name == "arrive_and_wait":
             return self._arrive(warp, op, exchange.barrier, members, wait=True)
         if op.context(None)["fence"]:  # type: ignore[arg-type]
             self._fence(warp)
