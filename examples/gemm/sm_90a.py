@@ -50,7 +50,7 @@ class PipelinedGemm:
         self.b = s.smem.tile("B", "b", rows=k.n_tile, row_bytes=row, slots=stages)
         self.feed = s.smem.pipeline(
             "feed", self.a, self.b, producer=producer.name, consumer=math.name,
-            releases=len(math.warps), gatherers=0 if producer.single else producer.threads,
+            releases=len(math.warps), producer_threads=0 if producer.single else producer.threads,
         )  # fmt: skip
         self.producer = producer
         self.acc = s.named("acc", ".f32", k.n_tile // 2, "C: 64 rows x n_tile a warpgroup")

@@ -1,12 +1,12 @@
-"""Shared memory on Hopper, as data: rings of tiles, the pipelines that move them between roles, and
-the exchanges that roles write for each other.
+"""Shared memory on Hopper, as data: rings of tiles, the mbarrier pipelines that move them between
+roles, and the named-barrier exchanges that roles write for each other.
 
 A tile row is at most 128 bytes wide: that is the width of the 128-byte swizzle, which TMA applies
 when it writes and `wgmma` undoes when it reads. Wider operands are several columns of such tiles.
 
-Two things move between roles. A *pipeline* is a ring of tiles that a copy engine fills: mbarriers
-say that a slot is full, and where the schedule releases slots, that it is empty. An *exchange* is a
-buffer that one role's threads write for another's: a named barrier hands it over.
+Two things move between roles. A *pipeline* is a ring of tiles that its producer fills: mbarriers say
+that a slot is full, and where consumers release slots, that it is empty. An *exchange* is a buffer
+that one role's threads write for another's: the writers arrive at a named barrier, the readers wait.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Pipeline:
 
     The mbarrier `full` of a slot completes when all of its bytes have landed. With `releases`, its
     mbarrier `empty` completes when every consuming warp has released it; without, the schedule's
-    other waits must order each fill behind the last use of the slot, and the proof sees to it.
+    other waits must order each fill after the last use of the slot, and the proof checks it.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Pipeline:
     barriers: int  # SMEM address of full[0]; empty[0] follows after `depth` barriers
     releases: int  # arrivals that empty a slot: one a consuming warp; 0: there is no such barrier
     resident: bool = False  # filled once, before the loop, and never released
-    gatherers: int = 0  # threads that fill a slot; 0: TMA does
+    producer_threads: int = 0  # threads that fill a slot; 0: TMA does
     within: str = ""  # the pipeline that takes the same SMEM next, made of these tiles in place
     by_warps: bool = False  # each warp makes rows of its own of what is within, and arrives once
 
@@ -82,7 +82,7 @@ class Pipeline:
     @property
     def arrivals(self) -> int:
         """Arrivals that a full barrier counts."""
-        return self.gatherers // WARP if self.by_warps else self.gatherers or 1
+        return self.producer_threads // WARP if self.by_warps else self.producer_threads or 1
 
     @property
     def full(self) -> int:
@@ -113,8 +113,8 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """`bytes` at `base` that one role writes and that are read where the proof finds them known to
-    be there: their own, or in place of tiles that are done with."""
+    """`bytes` at `base` that one role writes and that are read where the proof shows that they are
+    written: memory of their own, or that of tiles which are no longer needed."""
 
     name: str
     base: int
@@ -166,7 +166,7 @@ class Smem:
         consumer: str | tuple[str, ...],
         releases: int = 0,
         resident: bool = False,
-        gatherers: int = 0,
+        producer_threads: int = 0,
         within: Pipeline | None = None,
         by_warps: bool = False,
     ) -> Pipeline:
@@ -174,10 +174,10 @@ class Smem:
 
         `resident`: once, before the loops. `releases`: arrivals that empty a slot, one a consuming
         warp; without them a slot is filled again where the schedule says so, and the order is
-        proved. `gatherers`: threads of the producer that fill it, instead of TMA. `within`: the
-        pipeline whose slots these tiles lie in, which is filled from them. `by_warps`: its warps
-        make each row of this row of the tiles within, and no two share one; a warp arrives once,
-        when its lanes are done.
+        proved. `producer_threads`: threads of the producer that fill it, instead of TMA. `within`:
+        the pipeline whose slots these tiles lie in, which is filled from them. `by_warps`: each row
+        is made by one warp from the same row of the tiles within; a warp arrives once, when its
+        lanes are done.
         """
         if resident and releases:
             raise ScheduleError(f"pipeline {name!r}: resident tiles are not released")
@@ -189,7 +189,7 @@ class Smem:
         self._claim(name, base, (2 if releases else 1) * depth * SM_90A.mbarrier_bytes)
         consumers = (consumer,) if isinstance(consumer, str) else consumer
         pipeline = Pipeline(
-            name, tiles, producer, consumers, depth, base, releases, resident, gatherers,
+            name, tiles, producer, consumers, depth, base, releases, resident, producer_threads,
             within.name if within else "", by_warps,
         )  # fmt: skip
         self.pipelines[name] = pipeline

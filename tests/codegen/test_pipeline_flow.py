@@ -383,14 +383,14 @@ def test_roles_of_a_gemm(tmp_path, old, new, message):
 
 
 def test_threads_and_arrivals_are_those_that_are_counted():
-    def made(*, single=True, releases=4, gatherers=0, block=256):
+    def made(*, single=True, releases=4, producer_threads=0, block=256):
         @schedule(problem=MlaDecodeConfig, target="sm_90a")
         def toy(k, s):
             producer = s.role("producer", warpgroups=1, registers=40, single=single)
             math = s.role("math", warpgroups=1, registers=200)
             tile = s.smem.tile("T", "t", rows=64, row_bytes=128, slots=2)
             feed = s.smem.pipeline("feed", tile, producer="producer", consumer="math",
-                                  releases=releases, gatherers=gatherers)  # fmt: skip
+                                  releases=releases, producer_threads=producer_threads)  # fmt: skip
             s.signature = Signature((), (("n", 1),), (block, 1, 1))
 
             def mover(kind, tile):
@@ -409,7 +409,7 @@ def test_threads_and_arrivals_are_those_that_are_counted():
     check_pipelines(made())
     for wrong, message in (
         ({"single": False}, "128 threads of role 'producer' would announce"),
-        ({"gatherers": 64}, "is filled by 64 threads, role 'producer' has 1"),
+        ({"producer_threads": 64}, "is filled by 64 threads, role 'producer' has 1"),
         ({"releases": 1}, "is empty after 1 releases; math have 4 warps"),
         ({"block": 128}, "the roles have 256 threads, a block is launched with 128"),
     ):

@@ -190,7 +190,7 @@ def _before_resident(
             continue
         name = pipeline.name
         context = {
-            "barrier": pipeline.full, "slot": 0, "phase": 0, "fence": pipeline.gatherers > 0
+            "barrier": pipeline.full, "slot": 0, "phase": 0, "fence": pipeline.producer_threads > 0
         }  # fmt: skip
         early = [op for op in prologue if any(v.block == name for v in op.uses)]
         users = [
@@ -232,7 +232,7 @@ def _wait(user: Operation, pipeline: Pipeline, what: str) -> Operation:
     """The wait for `pipeline`'s barrier before `user`."""
     barrier = pipeline.full if what == "full" else pipeline.empty
     # What ordinary instructions wrote is behind another proxy than the one wgmma reads through.
-    fence = what == "full" and pipeline.gatherers > 0
+    fence = what == "full" and pipeline.producer_threads > 0
     return _derived(user, f"wait_{what}", pipeline.name, {"barrier": barrier, "fence": fence},
                     "wait")  # fmt: skip
 
@@ -467,9 +467,9 @@ def _check_arrivals(schedule: PipelineSchedule, pipeline: Pipeline) -> None:
                 f"would announce and fetch the tile, each all of it",
                 hint="`single=True` leaves one thread of a role",
             )
-    if pipeline.gatherers and pipeline.gatherers != role.threads:
+    if pipeline.producer_threads and pipeline.producer_threads != role.threads:
         raise ScheduleError(
-            f"{schedule.file}: pipeline {pipeline.name!r} is filled by {pipeline.gatherers} "
+            f"{schedule.file}: pipeline {pipeline.name!r} is filled by {pipeline.producer_threads} "
             f"threads, role {role.name!r} has {role.threads}"
         )
     consumers = [streams[name].role for name in pipeline.consumers]

@@ -288,7 +288,7 @@ class _Run:
         self._fill(warp, op, pipeline, tile, self.line.items[tile])
 
     def _fill(self, warp: _Warp, op: Operation, pipeline: Pipeline, tile: int, item: int) -> None:
-        if not warp.issues and not pipeline.gatherers:
+        if not warp.issues and not pipeline.producer_threads:
             return
         key, fill = self._fills(pipeline, tile, item)
         slot, filler = self.slots[key], self.filler[key]
@@ -300,10 +300,12 @@ class _Run:
                     "may still wait for what was there, whose phase it would miss"
                 )  # fmt: skip
         for region in self._slot_regions(pipeline, tile):
-            self._check_write(warp, op, region, tile, fills=True, proxy=not pipeline.gatherers)
+            self._check_write(
+                warp, op, region, tile, fills=True, proxy=not pipeline.producer_threads
+            )
             region.write(
                 Access(filler, fill, held, op, (warp.role, id(op), tile),
-                       generic=pipeline.gatherers > 0)
+                       generic=pipeline.producer_threads > 0)
             )  # fmt: skip
         slot.gathered += 1
         if slot.gathered == 1:
@@ -311,7 +313,7 @@ class _Run:
             self.order.setdefault((pipeline.name, "fills"), []).append(tile)
         else:
             join(slot.merged[-1], warp.clock)
-        if not pipeline.gatherers or slot.gathered == self.members[pipeline.producer]:
+        if not pipeline.producer_threads or slot.gathered == self.members[pipeline.producer]:
             slot.filled, slot.gathered = slot.filled + 1, 0
 
     def _release(self, warp: _Warp, op: Operation, tile: int) -> None:

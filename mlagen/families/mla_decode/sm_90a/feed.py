@@ -18,7 +18,7 @@ from typing import Literal
 
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 
-GATHERERS = 128  # threads that fetch single rows: a role
+PRODUCER_THREADS = 128  # threads that fetch single rows: a role
 LANES_A_ROW = 8  # 16 bytes each of a 128-byte tile row
 
 
@@ -66,14 +66,14 @@ class Feed:
         return max(self.page // TILE, 1)
 
     @property
-    def gatherers(self) -> int:
+    def producer_threads(self) -> int:
         """Threads that fill a slot; 0: TMA does."""
-        return GATHERERS if self.kind == "rows" else 0
+        return PRODUCER_THREADS if self.kind == "rows" else 0
 
     @property
     def rows_apart(self) -> int:
         """Rows between the ones that a thread fetches."""
-        return GATHERERS // LANES_A_ROW
+        return PRODUCER_THREADS // LANES_A_ROW
 
     @property
     def passes(self) -> int:

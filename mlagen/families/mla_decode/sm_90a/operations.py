@@ -159,7 +159,7 @@ class MlaDecode:
     def _cleans(self) -> bool:
         """Whether rows behind a sequence's end must become 0. Where rows are fetched one by one,
         what does not exist arrived as 0; e4m3 is finite here."""
-        return not (self.feed.gatherers or self.feeder)
+        return not (self.feed.producer_threads or self.feeder)
 
     def _tiles(self, s: PipelineSpace, boxes: int) -> None:
         row = 2 * COLUMNS
@@ -174,7 +174,7 @@ class MlaDecode:
         self.query, self.query_held = (
             s.smem.pipeline(
                 name, *tiles, producer=names[0], consumer=names, resident=True,
-                gatherers=self.roles[0].threads if self.k.dtype != "bf16" else 0,
+                producer_threads=self.roles[0].threads if self.k.dtype != "bf16" else 0,
             )
             for name, tiles in (
                 ("query", self.queries[: -self.held]),
@@ -210,7 +210,7 @@ class MlaDecode:
         pipeline = s.smem.pipeline(
             f"cache {first}", *tiles, producer=(converter or role).name,
             consumer=tuple(r.name for r in self.roles),
-            gatherers=converter.threads if converter else self.feed.gatherers,
+            producer_threads=converter.threads if converter else self.feed.producer_threads,
             by_warps=converter is not None,
         )  # fmt: skip
         if converter:
@@ -227,7 +227,7 @@ class MlaDecode:
         )  # fmt: skip
         return s.smem.pipeline(
             f"raw {self.keys.index(first)}", tile, producer=role.name, consumer=self.feeder.name,
-            gatherers=self.feed.gatherers, within=pipeline,
+            producer_threads=self.feed.producer_threads, within=pipeline,
         )  # fmt: skip
 
     def _exchanges(self, s: PipelineSpace) -> None:
@@ -502,7 +502,7 @@ class MlaDecode:
 
     def _mover(self, pipeline: Pipeline) -> Any:
         role = next((role for role in self.roles if role.name == pipeline.producer), self.feeder)
-        template = "gather" if self.feed.gatherers else "copy"
+        template = "gather" if self.feed.producer_threads else "copy"
         if pipeline.within:
             first = (
                 self.keys.index(

@@ -74,14 +74,14 @@ def registers(
         ("column_major", ".b64", "descriptor of SMEM read across its rows (MN-major)"),
         ("table", ".b64", "this sequence's row of the block table"),
         ("entries", ".b32", "entries of that row which the sequence uses"),
-        ("cache", ".b64", "the cache, this KV head's columns of a thread" if feed.gatherers
+        ("cache", ".b64", "the cache, this KV head's columns of a thread" if feed.producer_threads
          else "tensor map of the cache"),
     ]  # fmt: skip
     if k.dtype == "bf16":
         singles.append(("map_q", ".b64", "tensor map of q"))
-    if feed.gatherers or k.rope_aware:
+    if feed.producer_threads or k.rope_aware:
         singles.append(("keys", ".b32", "keys of the sequence"))
-    if k.num_kv_heads > 1 and not feed.gatherers:
+    if k.num_kv_heads > 1 and not feed.producer_threads:
         singles.append(("kv_column", ".b32", "first column of this block's KV head"))
     if slanted:
         singles.append(("slack", ".b32", "keys that this block's first row does not see"))

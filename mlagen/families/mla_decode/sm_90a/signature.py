@@ -35,14 +35,14 @@ def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> 
     width = k.num_kv_heads * feed.columns
     box = TensorMap("cache", k.cache_element, width, feed.box_columns, feed.box_rows)
     pool: tuple[tuple[str, str | TensorMap, str], ...] = (("cache", box, "read"),)
-    if feed.gatherers:
+    if feed.producer_threads:
         pool = (
             ("cache", f"pointer:{k.cache_element}@{VECTOR}", "read"),
             ("num_blocks", "u32", "value"),
         )
     if k.rope_aware:
         pool = (*pool, ("kv_scales", "pointer:fp32", "read"))
-        pool = pool if feed.gatherers else (*pool, ("num_blocks", "u32", "value"))
+        pool = pool if feed.producer_threads else (*pool, ("num_blocks", "u32", "value"))
     elif k.cache_dtype != "bf16":
         pool = (*pool, ("kv_scale", "f32", "value"))
     queries: str | TensorMap = f"pointer:{k.q_element}@{VECTOR}"
