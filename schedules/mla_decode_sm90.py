@@ -76,17 +76,17 @@ def mla_decode_sm90(k, s):
     for i in tiles(left, step=2):
         d.next_item(i + 2, left)
         d.row_maximum(i)
-        d.maximum(i, d.max_left, fresh=True)
+        d.running_maximum(i, d.max_left, fresh=True)
         d.exponent(i)
         d.next_keys(i + 2, left)
-        d.clean(i, left)
+        d.zero_tail(i, left)
         d.rescale(i)
         d.pv(i, d.left)
         d.next_tiles(i + 2, left)
         if refill == "early":
             d.refill(d.left, i + 2)
-        d.follow(i + 1)
-        d.publish(i, d.p_left)
+        d.take_right_maximum(i + 1)
+        d.store_p(i, d.p_left)
         d.load_queries(i + 2, left)
         if refill == "late":
             d.refill(d.left, i + 2)
@@ -101,9 +101,9 @@ def mla_decode_sm90(k, s):
             d.prefetch(d.left, i + 2)
             d.prefetch(d.left, i + 3)
     with epilogue(left):
-        d.give_sum(d.sum_left)
+        d.store_sum(d.sum_left)
         d.finish(d.sum_right, left)
-        d.leave(left)
+        d.sync_sums(left)
 
     with prologue(right):
         d.place(right)
@@ -113,16 +113,16 @@ def mla_decode_sm90(k, s):
     for i in tiles(right, step=2):
         d.next_item(i + 2, right)
         d.row_maximum(i + 1)
-        d.heed(i)
-        d.maximum(i + 1, d.max_right, fresh=False)
+        d.take_left_maximum(i)
+        d.running_maximum(i + 1, d.max_right, fresh=False)
         d.exponent(i + 1)
         d.next_keys(i + 2, right)
-        d.clean(i + 1, right)
-        d.publish(i + 1, d.p_right)
+        d.zero_tail(i + 1, right)
+        d.store_p(i + 1, d.p_right)
         d.rescale(i)
         d.pv(i + 1, d.right)
         d.pv(i, d.right, d.p_left)
-        d.turn(i + 1, d.p_right)
+        d.late_arrive(i + 1, d.p_right)
         d.next_tiles(i + 2, right)
         d.refill(d.right, i + 3)
         d.refill(d.right, i + 2)
@@ -133,17 +133,17 @@ def mla_decode_sm90(k, s):
             d.prefetch(d.right, i + 3)
             d.prefetch(d.right, i + 2)
     with epilogue(right):
-        d.give_sum(d.sum_right)
+        d.store_sum(d.sum_right)
         d.finish(d.sum_left, right)
-        d.leave(right)
+        d.sync_sums(right)
 
     if feeder:
         with prologue(feeder):
             d.place(feeder)
         for i in tiles(feeder, step=2):
             d.convert(d.left, i)
-            d.bring_scales(i)
+            d.load_scales(i)
             d.convert(d.right, i + 1)
-            d.bring_scales(i + 1)
+            d.load_scales(i + 1)
             d.convert(d.right, i)
             d.convert(d.left, i + 1)

@@ -4,9 +4,9 @@ roles, and the named-barrier exchanges that roles write for each other.
 A tile row is at most 128 bytes wide: that is the width of the 128-byte swizzle, which TMA applies
 when it writes and `wgmma` undoes when it reads. Wider operands are several columns of such tiles.
 
-Two things move between roles. A *pipeline* is a ring of tiles that its producer fills: mbarriers say
-that a slot is full, and where consumers release slots, that it is empty. An *exchange* is a buffer
-that one role's threads write for another's: the writers arrive at a named barrier, the readers wait.
+Two things move between roles. A *pipeline* is a ring of tiles that its producer fills: mbarriers
+say that a slot is full, and where consumers release slots, that it is empty. An *exchange* is a
+buffer that one role's threads write for another's: writers arrive at a named barrier, readers wait.
 """
 
 from __future__ import annotations

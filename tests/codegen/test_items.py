@@ -91,7 +91,7 @@ def test_it_is_proved(made, loops):
         # Its last columns, before P of the other is read, which lies there.
         (0, "load_queries(i+2)", "pv(i+1)", "may still read P right"),
         (1, "copy(cache 4, i+3)", "pv(i+1)", r"K4\[1\]"),
-        (1, "publish(i+1)", "arrive_and_wait(i)", "P right"),
+        (1, "store_p(i+1)", "arrive_and_wait(i)", "P right"),
     ],
 )
 def test_steps_out_of_order(made, loops, role, who, before, message):
@@ -136,7 +136,7 @@ def test_empty_items_need_a_meeting(made, loops, monkeypatch):
 
     monkeypatch.setattr(proving, "walk", hurried)
     problems = quick(made, loops)
-    assert problems and "give_sum" in problems[0], problems
+    assert problems and "store_sum" in problems[0], problems
 
 
 def test_nobody_misses_a_phase(made, loops):

@@ -66,7 +66,7 @@ def test_what_is_converted_in_place_is_ordered():
     assert not prove_pipelines(made, loops).violations
     feeder = loops[2]
     steps = feeder.cluster.operations()
-    assert [op.name for op in steps[:4]] == ["wait_full", "take", "sync", "copy"]
+    assert [op.name for op in steps[:4]] == ["wait_full", "read_e4m3", "sync", "copy"]
     for name in ("wait_full", "sync"):
         gone = next(op for op in steps if op.name == name)
         tried = changed(made, feeder, [op for op in steps if op is not gone])
@@ -97,7 +97,7 @@ def test_only_what_matrix_instructions_read_is_fenced(loops):
                        "M right": False, "P right": True, "l right": False}  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "last"), [("P left", "publish"), ("P right", "turn")])
+@pytest.mark.parametrize(("name", "last"), [("P left", "store_p"), ("P right", "late_arrive")])
 def test_a_missing_fence_is_found(made, loops, name, last):
     def unfenced(op):
         if op.name != "arrive" or op.uses[0].block != name:
@@ -123,7 +123,7 @@ def moved(made, loops, at, who, before, *, tile=None):
     ("role", "who", "before", "message"),
     [
         (0, "copy(cache 0, i+3)", "pv(i+1)", r"uses K0\[1\] of tile 1, which holds that of tile 3"),
-        (1, "publish(i+1)", "arrive_and_wait(i)", "fills P right .* may still read Q8"),
+        (1, "store_p(i+1)", "arrive_and_wait(i)", "fills P right .* may still read Q8"),
         (1, "pv(i)", "pv(i+1)", "uses P left"),
         (1, "qk(i+3)", "rescale(i)", ""),
     ],
@@ -155,7 +155,7 @@ def written(body, *, boxes=4):
                 copy(columns, i + 1)
             body(d, i)
         with epilogue(left):
-            d.give_sum(d.sum_left)
+            d.store_sum(d.sum_left)
         for i in tiles(right, step=2):
             for columns in d.right:
                 copy(columns, i)
@@ -167,21 +167,21 @@ def written(body, *, boxes=4):
 
 def test_a_message_goes_one_way():
     with pytest.raises(ScheduleError, match=r"'P right', which goes from 'right' to 'left'"):
-        plan(written(lambda d, i: (scores(d, i), d.publish(i, d.p_right))))
+        plan(written(lambda d, i: (scores(d, i), d.store_p(i, d.p_right))))
 
 
 def test_a_message_that_nobody_reads_is_refused():
-    made = written(lambda d, i: (scores(d, i), d.publish(i, d.p_left)))
+    made = written(lambda d, i: (scores(d, i), d.store_p(i, d.p_left)))
     assert prove_pipelines(made, plan(made)[0]).violations
 
 
 def test_a_message_is_there_for_one_tile_a_pass():
     def body(d, i):
         scores(d, i)
-        d.publish(i, d.p_left)
-        d.publish(i + 1, d.p_left)
+        d.store_p(i, d.p_left)
+        d.store_p(i + 1, d.p_left)
 
-    with pytest.raises(ScheduleError, match=r"several tiles a pass.*publish"):
+    with pytest.raises(ScheduleError, match=r"several tiles a pass.*store_p"):
         plan(written(body))
 
 
@@ -224,6 +224,6 @@ def test_a_register_of_a_template_must_not_hide_one_of_the_schedule(tmp_path):
     """PTX takes `.reg .b32 %p<4>` in an inner scope, and `%p0` is then another register."""
     folder = tmp_path / "sm_90a" / "mla_decode"
     folder.mkdir(parents=True)
-    (folder / "publish.ptx.j2").write_text("{\n.reg .b32 %at, %p<4>;\n}\n")
-    with pytest.raises(TemplateError, match=r"publish.ptx.j2:2: the register %p hides .*%p0 .. 15"):
+    (folder / "store_p.ptx.j2").write_text("{\n.reg .b32 %at, %p<4>;\n}\n")
+    with pytest.raises(TemplateError, match=r"store_p.ptx.j2:2: the register %p hides .*%p0 .. 15"):
         build("mla_decode_sm90", PROBLEM, templates_dir=tmp_path)

@@ -10,11 +10,11 @@ the right one those of odd tiles and columns 256..511. Each multiplies its own P
 the other's from SMEM, so a pair of tiles is four products of P V, and while one warpgroup is at its
 softmax the other keeps the matrix pipe busy.
 
-Both follow one running maximum M: the left one finds it after the even tile and tells the right
-one, which finds it after the odd tile and tells it back.
+Both use one running maximum M: the left one updates it after the even tile and passes it to the
+right one, which updates it after the odd tile and passes it back.
 
 Softmax in base 2: P = exp2(c * S - c * M) with c = scale * log2(e). P is rounded to bf16 for the
-products; for the right columns an even tile's P is rounded after it has followed the odd tile's
+products; for the right columns an even tile's P is rounded after it was rescaled to the odd tile's
 maximum. The row sum adds the unrounded values. M starts at the lowest finite number: a tile that a
 row sees nothing of leaves M, and its P is 0.
 """
@@ -150,14 +150,14 @@ class MlaDecode:
             (self.query, self.query_held)
         ]  # fmt: skip
         return plain_order(
-            left, right, feeder=self.feeder.name if self.feeder else "", cleans=self._cleans,
-            scales=bool(self.row_scales), persistent=self.persistent,
+            left, right, feeder=self.feeder.name if self.feeder else "",
+            zeroes_tail=self._zeroes_tail, scales=bool(self.row_scales), persistent=self.persistent,
             queries=[f"load_queries {_names(pipelines)}" for pipelines in queries],
         )  # fmt: skip
 
     @property
-    def _cleans(self) -> bool:
-        """Whether rows behind a sequence's end must become 0. Where rows are fetched one by one,
+    def _zeroes_tail(self) -> bool:
+        """Whether rows past a sequence's end must become 0. Where rows are fetched one by one,
         what does not exist arrived as 0; e4m3 is finite here."""
         return not (self.feed.producer_threads or self.feeder)
 
@@ -337,15 +337,17 @@ class MlaDecode:
                 defines=(Value("S"),), asynchronous=True,
             )  # fmt: skip
 
-    def heed(self, tile: Tile) -> None:
-        """Follow the left warpgroup's maximum after `tile`: alpha, and l with it."""
-        self._record("heed", tile, template="follow", exchange=self.max_left, scores=False,
+    def take_left_maximum(self, tile: Tile) -> None:
+        """Take the left warpgroup's maximum after `tile`: set alpha, and rescale l."""
+        self._record("take_left_maximum", tile, template="take_maximum",
+                     exchange=self.max_left, scores=False,
                      uses=(Value(self.max_left.name, tile), Value("l")),
                      defines=(Value("alpha"), Value("l")))  # fmt: skip
 
-    def follow(self, tile: Tile) -> None:
-        """Follow the right warpgroup's maximum after `tile`: alpha; l and this one's P with it."""
-        self._record("follow", tile, exchange=self.max_right, scores=True,
+    def take_right_maximum(self, tile: Tile) -> None:
+        """Take the right warpgroup's maximum after `tile`: set alpha, and rescale l and P."""
+        self._record("take_right_maximum", tile, template="take_maximum",
+                     exchange=self.max_right, scores=True,
                      uses=(Value(self.max_right.name, tile), Value("S")),
                      defines=(Value("alpha"), Value("l"), Value("S")))  # fmt: skip
 
@@ -355,10 +357,10 @@ class MlaDecode:
         self._record("row_maximum", tile, stride=SLOTS * TILE, weights=weights,
                      uses=(Value("S"), *more), defines=(Value("S"), Value("top")))  # fmt: skip
 
-    def maximum(self, tile: Tile, exchange: Exchange, *, fresh: bool) -> None:
-        """The running maximum, alpha; the maximum goes to the other warpgroup. `fresh`: alpha
-        starts here, otherwise it already holds what the other's maximum does."""
-        self._record("maximum", tile, exchange=exchange, fresh=fresh, uses=(Value("top"),),
+    def running_maximum(self, tile: Tile, exchange: Exchange, *, fresh: bool) -> None:
+        """Update the running maximum and alpha, and store the maximum for the other warpgroup.
+        `fresh`: alpha starts here; otherwise it already has the factor of the other's maximum."""
+        self._record("running_maximum", tile, exchange=exchange, fresh=fresh, uses=(Value("top"),),
                      of=exchange.name + ", fresh" * fresh,
                      defines=(Value("alpha"), Value("l"), Value(exchange.name, tile)))  # fmt: skip
 
@@ -375,21 +377,21 @@ class MlaDecode:
 
     # ---- products ---------------------------------------------------------------------------
 
-    def clean(self, tile: Tile, role: WarpRole) -> None:
-        """Rows behind the sequence's end become 0 in SMEM: P is 0 there, but 0 * NaN is not."""
-        if not self._cleans:
+    def zero_tail(self, tile: Tile, role: WarpRole) -> None:
+        """Set rows past the sequence's end to 0 in SMEM: P is 0 there, but 0 * NaN is not."""
+        if not self._zeroes_tail:
             return
         names = [p.name for p in (*self.left, *self.right)]
         self._record(
-            "clean", tile, keys=self.keys[: self.value_parts], role=role,
+            "zero_tail", tile, keys=self.keys[: self.value_parts], role=role,
             uses=tuple(Value(name, tile) for name in names),
             defines=tuple(Value(name, tile) for name in names),
             joins=True, guarded=True,
         )  # fmt: skip
 
-    def publish(self, tile: Tile, exchange: Exchange) -> None:
-        """P as bf16 to SMEM, for the other warpgroup."""
-        self._record("publish", tile, exchange=exchange, packed=exchange is self.p_right,
+    def store_p(self, tile: Tile, exchange: Exchange) -> None:
+        """Store P as bf16 to SMEM, for the other warpgroup."""
+        self._record("store_p", tile, exchange=exchange, packed=exchange is self.p_right,
                      of=exchange.name,
                      uses=(Value("S"), Value("P")),
                      defines=(Value(exchange.name, tile),))  # fmt: skip
@@ -410,9 +412,11 @@ class MlaDecode:
             defines=(Value("O"),), asynchronous=True,
         )  # fmt: skip
 
-    def turn(self, tile: Tile, exchange: Exchange) -> None:
-        """What a role told so far is in the matrix pipe; the reader of `exchange` comes behind."""
-        self._record("turn", tile, defines=(Value(exchange.name, tile),))
+    def late_arrive(self, tile: Tile, exchange: Exchange) -> None:
+        """Delay the arrival of `exchange` to this place: this role's products are issued by now, so
+        the reader's come after them in the matrix pipe."""
+        self._record("late_arrive", tile, template="empty",
+                     defines=(Value(exchange.name, tile),))  # fmt: skip
 
     def refill(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
         """Fetch the columns of `half` of `tile`; look up where the tile lies that is next in these
@@ -435,19 +439,19 @@ class MlaDecode:
         )  # fmt: skip
 
     def convert(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
-        """Columns of an e4m3 tile into bf16, in place: to registers, and back when all are read."""
+        """Convert columns of an e4m3 tile to bf16 in place: read all to registers, then write."""
         for columns in (columns for columns in half if columns.name in self.raw):
             raw = self.raw[columns.name]
-            self._record("take", tile, tile_=raw.tiles[0], narrow=len(columns.tiles) == 1,
+            self._record("read_e4m3", tile, tile_=raw.tiles[0], narrow=len(columns.tiles) == 1,
                          of=raw.name,
                          uses=(Value(raw.name, tile),), defines=(Value("raw"),))  # fmt: skip
             copy(columns, tile)
 
-    def bring_scales(self, tile: Tile) -> None:
-        """The tile's row scales to SMEM, where rows have them, and the next ones on their way."""
+    def load_scales(self, tile: Tile) -> None:
+        """Store the tile's row scales to SMEM, where rows have them, and load the next ones."""
         if self.row_scales:
             index = tile.offset % SLOTS
-            self._record("bring_scales", tile, index=index, room=self.row_scales[index],
+            self._record("load_scales", tile, index=index, room=self.row_scales[index],
                          defines=(Value(self.row_scales[index].name, tile),))  # fmt: skip
 
     def _weights(self, tile: Tile) -> tuple[Scratch | None, tuple[Value, ...]]:
@@ -460,9 +464,9 @@ class MlaDecode:
 
     # ---- after the loop ---------------------------------------------------------------------
 
-    def give_sum(self, exchange: Exchange) -> None:
-        """This warpgroup's row sums to the other one."""
-        self._record("give_sum", None, exchange=exchange, of=exchange.name,
+    def store_sum(self, exchange: Exchange) -> None:
+        """Store this warpgroup's row sums for the other one."""
+        self._record("store_sum", None, exchange=exchange, of=exchange.name,
                      defines=(Value(exchange.name),))  # fmt: skip
 
     def finish(self, exchange: Exchange, role: WarpRole) -> None:
@@ -480,13 +484,13 @@ class MlaDecode:
             defines=(Value(staged.name),) if staged else (), joins=staged is not None,
         )  # fmt: skip
 
-    def leave(self, role: WarpRole) -> None:
-        """Where a block has several items, the right one tells that it has read the left one's
-        sums, which those of the next item overwrite."""
+    def sync_sums(self, role: WarpRole) -> None:
+        """Where a block has several items, the right warpgroup arrives when it has read the left
+        one's sums, and the left one waits before the next item overwrites them."""
         if self.read and role is self.roles[0]:
-            self._record("heard", None, template="turn", uses=(Value(self.read.name),))
+            self._record("wait_sums", None, template="empty", uses=(Value(self.read.name),))
         elif self.read:
-            self._record("tell", None, template="turn", defines=(Value(self.read.name),))
+            self._record("arrive_sums", None, template="empty", defines=(Value(self.read.name),))
 
     # ---- spelling ---------------------------------------------------------------------------
 
