@@ -18,8 +18,8 @@ Roles also exchange buffers. An operation that defines an exchange writes it, on
 reads it; where the writer arrives and where the reader waits is derived.
 
     for i in tiles(left, step=2):            # tiles i and i + 1 a pass
-        seesaw.publish(P0, i)
-        seesaw.pv(P1, i + 1)
+        decode.store_p(P0, i)
+        decode.pv(P1, i + 1)
         copy(cache, i + 2)
 
 A block of a *persistent* kernel does one work item after another:

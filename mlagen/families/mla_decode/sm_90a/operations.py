@@ -42,7 +42,7 @@ from mlagen.dsl.smem import Exchange, Scratch, TmaTile
 from mlagen.errors import ScheduleError, UnsupportedError
 from mlagen.families.mla_decode.plan import ARRIVALS, ITEM_BYTES
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.feed import Feed
+from mlagen.families.mla_decode.sm_90a.paged_copy import PagedCopy
 from mlagen.families.mla_decode.sm_90a.plain import Fetched, plain_order
 from mlagen.families.mla_decode.sm_90a.registers import FLOAT, SLOTS, registers
 from mlagen.families.mla_decode.sm_90a.signature import (
@@ -107,7 +107,7 @@ class MlaDecode:
         # and 512 threads start with 128 registers.
         self.at_once = 256 if threads <= 384 else 128
         self.persistent = s.persistent = persistent
-        self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
+        self.k, self.roles, self.paged = k, (left, right), PagedCopy.of(k)
         # Whether rows of a block see different keys: those of several tokens.
         self.slanted = k.causal and k.q_len > 1
         self.parts, self.value_parts = k.d_qk // COLUMNS, k.d_v // COLUMNS
@@ -117,7 +117,7 @@ class MlaDecode:
             **registers(
                 k,
                 s,
-                self.feed,
+                self.paged,
                 held=held,
                 slanted=self.slanted,
                 persistent=persistent,
@@ -125,7 +125,7 @@ class MlaDecode:
             ),
             "feeder": feeder,
             "k": k,
-            "feed": self.feed,
+            "paged": self.paged,
             "item_bytes": ITEM_BYTES,
             "persistent": persistent,
             "slanted": self.slanted,
@@ -159,7 +159,7 @@ class MlaDecode:
     def _zeroes_tail(self) -> bool:
         """Whether rows past a sequence's end must become 0. Where rows are fetched one by one,
         what does not exist arrived as 0; e4m3 is finite here."""
-        return not (self.feed.producer_threads or self.feeder)
+        return not (self.paged.producer_threads or self.feeder)
 
     def _tiles(self, s: PipelineSpace, boxes: int) -> None:
         row = 2 * COLUMNS
@@ -210,7 +210,7 @@ class MlaDecode:
         pipeline = s.smem.pipeline(
             f"cache {first}", *tiles, producer=(converter or role).name,
             consumer=tuple(r.name for r in self.roles),
-            producer_threads=converter.threads if converter else self.feed.producer_threads,
+            producer_threads=converter.threads if converter else self.paged.producer_threads,
             by_warps=converter is not None,
         )  # fmt: skip
         if converter:
@@ -227,7 +227,7 @@ class MlaDecode:
         )  # fmt: skip
         return s.smem.pipeline(
             f"raw {self.keys.index(first)}", tile, producer=role.name, consumer=self.feeder.name,
-            producer_threads=self.feed.producer_threads, within=pipeline,
+            producer_threads=self.paged.producer_threads, within=pipeline,
         )  # fmt: skip
 
     def _exchanges(self, s: PipelineSpace) -> None:
@@ -434,7 +434,7 @@ class MlaDecode:
         end = COLUMNS * (self.keys.index(half[-1].tiles[-1]) + 1)
         self._record(
             "prefetch", tile, role=self.roles[half is self.right],
-            columns=list(range(first, end, self.feed.box_columns)),
+            columns=list(range(first, end, self.paged.box_columns)),
             places=self.supply["pages"][index], later=self.supply["ahead"][index],
         )  # fmt: skip
 
@@ -506,7 +506,7 @@ class MlaDecode:
 
     def _mover(self, pipeline: Pipeline) -> Any:
         role = next((role for role in self.roles if role.name == pipeline.producer), self.feeder)
-        template = "gather" if self.feed.producer_threads else "copy"
+        template = "gather" if self.paged.producer_threads else "copy"
         if pipeline.within:
             first = (
                 self.keys.index(

@@ -23,7 +23,7 @@ LANES_A_ROW = 8  # 16 bytes each of a 128-byte tile row
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class PagedCopy:
     """The way of one page size and one type. `lookups`: table entries that a thread keeps for a
     tile."""
 
@@ -33,11 +33,11 @@ class Feed:
     columns: int  # elements of a row of the cache's tensor
 
     @staticmethod
-    def of(k: MlaDecodeConfig) -> Feed:
+    def of(k: MlaDecodeConfig) -> PagedCopy:
         kind: Literal["whole", "parts", "rows"] = (
             "whole" if k.page_size % TILE == 0 else "rows" if k.page_size == 1 else "parts"
         )
-        return Feed(kind, k.page_size, k.cache_dtype != "bf16", k.cache_columns)
+        return PagedCopy(kind, k.page_size, k.cache_dtype != "bf16", k.cache_columns)
 
     @property
     def bytes(self) -> int:
