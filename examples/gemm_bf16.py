@@ -82,12 +82,12 @@ def gemm_bf16_sm90(k, s):
     gemm = PipelinedGemm(k, s, producer, math, stages=stages)
 
     with prologue(producer):
-        gemm.place()
+        gemm.setup()
     for i in tiles(producer):
         copy(gemm.feed, i)
 
     with prologue(math):
-        gemm.place()
+        gemm.setup()
     for i in tiles(math):
         gemm.mma(i)
         release(gemm.feed, i - 1)

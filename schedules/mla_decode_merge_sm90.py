@@ -17,7 +17,7 @@ def mla_decode_merge_sm90(k, s):
     m = MlaDecodeMerge(k, s, warps)
 
     with prologue(warps):
-        m.place()
+        m.setup()
         m.load()
         m.log_sum()
     for i in tiles(warps):

@@ -69,7 +69,7 @@ def mla_decode_sm90(k, s):
                   persistent=bool(persistent))  # fmt: skip
 
     with prologue(left):
-        d.place(left)
+        d.setup(left)
     with each_item(left):
         d.begin(left)
         d.clear()
@@ -106,7 +106,7 @@ def mla_decode_sm90(k, s):
         d.sync_sums(left)
 
     with prologue(right):
-        d.place(right)
+        d.setup(right)
     with each_item(right):
         d.begin(right)
         d.clear()
@@ -139,7 +139,7 @@ def mla_decode_sm90(k, s):
 
     if feeder:
         with prologue(feeder):
-            d.place(feeder)
+            d.setup(feeder)
         for i in tiles(feeder, step=2):
             d.convert(d.left, i)
             d.load_scales(i)

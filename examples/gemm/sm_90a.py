@@ -79,15 +79,15 @@ class PipelinedGemm:
         # Without overlap: a tile is fetched, multiplied and given back.
         who, does = producer.name, math.name
         s.plain = PipelineOrder(
-            before=(*by(who, "place"), *by(does, "place")),
+            before=(*by(who, "setup"), *by(does, "setup")),
             tiles=(*by(who, "copy feed"), *by(does, "mma", "release feed")),
             after=by(does, "store"),
         )
         bind(self.feed, self._mover)
 
-    def place(self) -> None:
+    def setup(self) -> None:
         """Which block of C this is, and how many tiles K has."""
-        self._record("place", None)
+        self._record("setup", None)
 
     def mma(self, tile: Tile) -> Operation:
         """C += A B^T over one tile; the first one overwrites."""

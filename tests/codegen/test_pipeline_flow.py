@@ -244,7 +244,7 @@ def forms():
         ("gemm", "math", r"sub.u32 %wg, %warp, 4;", "sub.u32 %wg, %i, 4;", r"mma.*reads %i, which"),
         # An operation writes what the control flow counts in.
         ("gemm", "math", r"mov.u32 %origin1, %ctaid.x;", "mov.u32 %i, %ctaid.x;",
-         "place of role math writes %i, which the control flow keeps"),
+         "setup of role math writes %i, which the control flow keeps"),
     ],
 )  # fmt: skip
 def test_printed_lines_that_go_another_way(forms, form, role, pattern, new, message):
@@ -326,7 +326,7 @@ def decode(groups=(1, 1), registers=(256, 256), step=2, names=("left", "right"),
         d = MlaDecode(k, s, left, right, **{"boxes": 4, "held": 1, **more})
         for role in (left, right):
             with prologue(role):
-                d.place(role)
+                d.setup(role)
             for i in tiles(role, step=step):
                 d.row_maximum(i)
 

@@ -148,7 +148,7 @@ def written(body, *, boxes=4):
         right = s.role("right", warpgroups=1, registers=256)
         d = MlaDecode(k, s, left, right, boxes=boxes, held=1)
         with prologue(left):
-            d.place(left)
+            d.setup(left)
         for i in tiles(left, step=2):
             for columns in d.left:
                 copy(columns, i)

@@ -54,12 +54,12 @@ def fold_sm90(k, s):
     rows = HopperRows(s, producer, folders, stages=stages)
 
     with prologue(producer):
-        rows.place()
+        rows.setup()
     for i in tiles(producer):
         copy(rows.feed, i)
 
     with prologue(folders):
-        rows.place()
+        rows.setup()
         rows.begin()
     for i in tiles(folders):
         rows.fold(i)

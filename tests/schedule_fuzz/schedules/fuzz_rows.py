@@ -139,14 +139,14 @@ class HopperRows:
             block=(32 * folders.warps.stop, 1, 1),
         )
         s.plain = PipelineOrder(
-            before=(*by(producer.name, "place"), *by(folders.name, "place", "begin")),
+            before=(*by(producer.name, "setup"), *by(folders.name, "setup", "begin")),
             tiles=(*by(producer.name, "copy feed"), *by(folders.name, "fold", "release feed")),
             after=by(folders.name, "store"),
         )
         bind(self.feed, self.move)
 
-    def place(self):
-        return self.operation("place")
+    def setup(self):
+        return self.operation("setup")
 
     def begin(self):
         return self.operation("begin")

@@ -252,12 +252,12 @@ class MlaDecode:
 
     # ---- before the loop --------------------------------------------------------------------
 
-    def place(self, role: WarpRole) -> None:
+    def setup(self, role: WarpRole) -> None:
         """Which work item this block has, how many tiles, and where its first two tiles are; where
         it has several, which."""
         more = {} if self.persistent else self._counted(role)
         self._record(
-            "place", None, role=role, template="place_block" if self.persistent else "",
+            "setup", None, role=role, template="setup_block" if self.persistent else "",
             row_major_bits=hex(ROW_MAJOR),
             column_major_bits=hex(COLUMN_MAJOR | self._apart // 16 << 16), **more,
         )  # fmt: skip

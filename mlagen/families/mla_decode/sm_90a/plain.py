@@ -72,7 +72,7 @@ def plain_order(
         return by(own.role, *words, tile=tile)
 
     return PipelineOrder(
-        before=(*both("place"), *(by(feeder, "place") if feeder else ())),
+        before=(*both("setup"), *(by(feeder, "setup") if feeder else ())),
         seeks=both("next_item", "next_keys", "next_tiles") if persistent else (),
         item=both(*(["begin"] if persistent else []), "clear"),
         step=2,
