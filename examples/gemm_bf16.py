@@ -16,7 +16,7 @@ a time: while one half of the workgroup multiplies, the other fetches and reads.
 A slot is filled again one cluster after its last read, so a DMA has four clusters to arrive. The
 waits before the barriers, the prologue and the drain are derived from these four rows.
 
-On Hopper: a producer and two math warpgroups. A tile is released when the product behind it
+On Hopper: a producer and two math warpgroups. A tile is released when the product after it
 has been issued, so one product is always in flight; the barrier phases and the group waits follow.
 """
 

@@ -5,7 +5,7 @@ score tile. This file's is that of bf16, 64 keys a tile.
 
 Two tiles are in work at any time: while the matrix pipe computes S(i) = K(i) Q^T, the vector pipe
 finishes the softmax of tile i - 1; while it computes O += V(i-1)^T P(i-1), the vector pipe starts
-the softmax of tile i. Waves 4..7 run one cluster behind waves 0..3, so one half's matrix cluster
+the softmax of tile i. Waves 4..7 lag waves 0..3 by one cluster, so one half's matrix cluster
 meets the other half's memory cluster.
 
 | cluster | matrix  | vector / transcendental          | memory                              |

@@ -22,6 +22,6 @@ def mla_decode_merge_sm90(k, s):
         m.log_sum()
     for i in tiles(warps):
         m.add(i)
-        m.load(i)  # for the next pass; behind the last one there is nothing
+        m.load(i)  # for the next pass; after the last one there is nothing
     with epilogue(warps):
         m.finish()

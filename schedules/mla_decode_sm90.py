@@ -15,13 +15,13 @@ tile's columns last fetches the next tile into them.
 | fetch columns 0..255 of i+2, i+3               | fetch columns 256..575 of i+3, i+2              |
 | S(i+2) = Q K(i+2)                              | S(i+3) = Q K(i+3)                               |
 
-The left one's second product comes behind both of the right one's, whose tiles are then fetched
+The left one's second product comes after both of the right one's, whose tiles are then fetched
 earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tiles, and the feeder,
 one or two more warpgroups, turns it into bf16 in place, in the order in which slots become free; of
 rope-aware rows it also brings in the scales.
 
 With `persistent` a block takes one such item after another. What is looked up or fetched for a tile
-behind an item's last one is the next item's, and its Q comes when both have their last scores;
+past an item's last one is the next item's, and its Q comes when both have their last scores;
 `each_item`, passes and epilogue are an item's.
 
 Barrier phases, named barriers, proxy fences and the number of matrix groups in flight are derived,
@@ -46,7 +46,7 @@ def mla_decode_sm90(k, s):
     held = s.choice("held", *((1,) if few else (2, 1)),
                     comment="tiles of 64 columns of Q in registers")  # fmt: skip
     refill = s.choice("left_refill", *(("early", "late") if converted else ("late", "early")),
-                      comment="before the left one hands over its P, or behind it")  # fmt: skip
+                      comment="before the left one stores its P, or after it")  # fmt: skip
     boxed = k.page_size > 1  # what follows belongs to copies by box
     ahead = s.choice("ahead", *((0, 1) if boxed else (0,)),
                      comment="passes ahead that tiles are brought to L2")  # fmt: skip

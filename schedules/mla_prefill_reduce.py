@@ -1,7 +1,7 @@
 """Merging the partial results of split MLA prefill work on gfx950.
 
 A line is one row of one head: 512 bytes of partial O and one LSE. All heads of a row merge alike
-and lie behind one another, so the lines of a group are one run of memory in every partial; a wave
+and follow each other, so the lines of a group are one run of memory in every partial; a wave
 merges 8 of them, whatever heads they are, and keeps running maximum, row sum and O of each in
 registers.
 
@@ -25,7 +25,7 @@ from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 
 @schedule(problem=MlaReduceConfig, target="gfx950")
 def mla_prefill_reduce(k, s):
-    ahead = s.choice("ahead", 1, 2, 3, comment="partials in flight behind the one that is merged")
+    ahead = s.choice("ahead", 1, 2, 3, comment="partials in flight after the one that is merged")
     waves = s.choice("waves", 1, 2, 4, 8, comment="waves of a workgroup, 8 lines each")
 
     merge = Merge(k, s, ahead=ahead, waves=waves)

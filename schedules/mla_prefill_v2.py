@@ -1,8 +1,8 @@
 """MLA prefill on gfx950 in the expanded form, 192 / 128: eight waves, 32 query rows each.
 
 One fp32 score tile a wave, collapsed in place to P; K and V pass through small bands of registers.
-Within a wave the products and the softmax of a tile follow each other; waves 4..7 run half a tile
-behind waves 0..3, so that on every SIMD one wave's products run under the other's softmax. Each
+Within a wave the products and the softmax of a tile follow each other; waves 4..7 lag waves 0..3 by
+half a tile, so that on every SIMD one wave's products run under the other's softmax. Each
 half has a stream of its own: the lower fetches K, the upper V.
 
 | cluster | matrix  | vector / transcendental   | memory                                          |

@@ -187,7 +187,7 @@ def render(
         "schedule_file": schedule.file,
         "roles": ", ".join(
             f"{role.name} = waves {role.waves.start}..{role.waves.stop - 1}, "
-            f"{role.stagger} barriers behind"
+            f"lags by {role.stagger} barriers"
             for role in schedule.roles.members
         ),
         "clusters": cluster_table(schedule),

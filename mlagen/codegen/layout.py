@@ -9,7 +9,7 @@ A persistent kernel repeats all but the setup, for one work item after another:
 
     setup -> item (none left: end) -> N = 0 | ... -> epilogue -> item
 
-Where roles differ, all of this stands once a role, behind an entry that tells the waves apart.
+Where roles differ, all of this stands once a role, after an entry that tells the waves apart.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class StreamBuilder:
                                  f"s_cbranch_scc1 {self.control.label('END')}")  # fmt: skip
 
     def _choose(self) -> list[Instruction]:
-        """Roles fall behind each other; then the code for N."""
+        """Later roles are delayed; then the code for N."""
         code, label = self.control.code, self.control.label
         chosen = self.control.stagger(self.stream, entering=True)
         chosen += code("s_cmp_eq_u32 s[N], 0", f"s_cbranch_scc1 {label('EMPTY')}")

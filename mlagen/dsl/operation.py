@@ -43,7 +43,7 @@ class Operation:
     interleaved.
     `leaves`: the template may branch to `{{ exit }}`, where the workgroup ends; in a prologue.
     `asynchronous`: it issues one group of matrix instructions that completes later.
-    `joins`: its role's warps meet at a barrier before it, and behind what it wrote.
+    `joins`: its role's warps meet at a barrier before it, and after what it wrote.
     `roles`: names of the roles whose code it is in; empty: all of them.
     `of`: what tells it from operations of its name, where a tile has several.
     `ahead`: in a persistent pipeline schedule, the last pass of an item does it for the first tiles

@@ -32,7 +32,7 @@ A block of a *persistent* kernel does one work item after another:
     with epilogue(left): ...                 # what the item leaves
 
 Operations that are `ahead` run on into the next item: its first `step` tiles are fetched in the
-last pass of the item before, where tiles behind the end would be. So a tile that is fetched for a
+last pass of the item before, where tiles past the end would be. So a tile that is fetched for a
 pass to come is written once, whosever it is.
 """
 

@@ -26,7 +26,7 @@ def record(operation: Operation) -> Operation:
 
 def roles(*, stagger: int = 0, apart: bool = False, **groups: range) -> Roles:
     """The workgroup's roles: `roles(lower=range(0, 4), upper=range(4, 8), stagger=1)`. Each group
-    runs `stagger` barriers behind the one before it. `apart`: each gets code of its own, also where
+    lags the one before it by `stagger` barriers. `apart`: each gets code of its own, also where
     no operation is limited to one (see `only`)."""
     builder = current()
     expected = 0

@@ -1,5 +1,5 @@
 """Persistent pipeline schedules: what is fetched ahead for the next item, and that the proof, which
-runs over sequences of items, finds what an item may do to the one before or behind it."""
+runs over sequences of items, finds what an item may do to the one before or after it."""
 
 import re
 from dataclasses import replace

@@ -106,7 +106,7 @@ def test_a_missing_fence_is_found(made, loops, name, last):
 
     broken = [changed(made, x, [unfenced(op) for op in x.cluster.operations()]) for x in loops]
     (problem,) = prove_pipelines(made, broken).violations
-    assert f"through the async proxy without a fence behind {last}" in problem
+    assert f"through the async proxy without a fence after {last}" in problem
 
 
 def moved(made, loops, at, who, before, *, tile=None):

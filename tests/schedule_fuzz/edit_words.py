@@ -101,14 +101,14 @@ def double(p: Plan) -> str | None:
             call.args[n] = moved_tile(call.args[n], by)
     if p.rng.random() < 0.6:
         block.body.insert(index + 1, twin)
-        where = "behind it"
+        where = "after it"
     else:
         where = _inserted(p, twin, block.group, None, ("loop",))
     return f"{block.label}: {shown(stmt)}, and {shown(twin)} {where}"
 
 
 def section(p: Plan) -> str | None:
-    """Before or behind the loop: dropped, doubled, in another order, in another section."""
+    """Before or after the loop: dropped, doubled, in another order, in another section."""
     places = p.words(*SECTIONS)
     if not places:
         return None

@@ -32,7 +32,7 @@ class Access:
     key: tuple[str, int, int]  # role, operation, tile: the warps of a role share an operation
     generic: bool  # by ordinary instructions, not through the async proxy
     region: str = ""
-    fenced: int | None = None  # the actor's time of its proxy fence behind a generic write
+    fenced: int | None = None  # the actor's time of its proxy fence after a generic write
 
     def known(self, clock: Clock) -> bool:
         """Whether someone with this clock knows it to be over."""
@@ -55,7 +55,7 @@ class Region:
         return self.base < other.base + other.bytes and other.base < self.base + self.bytes
 
     def pending(self) -> list[tuple[Region, Access, bool]]:
-        """What a write must come behind: (region, access, whether it writes)."""
+        """What a write must come after: (region, access, whether it writes)."""
         return [
             (region, access, writes)
             for region in (self, *self.over)
@@ -64,7 +64,7 @@ class Region:
         ]
 
     def write(self, access: Access) -> None:
-        """Take a write that comes behind everything before it."""
+        """Take a write that comes after everything before it."""
         same = [old for old in self.writes if old.key == access.key]
         self.writes = [*same, access]
         if not same:

@@ -4,7 +4,7 @@
   waits for it before it fills the slot; without, the warps of a role that copies meet first, so
   that whoever copies, the one thread that issues it or each of those that gather, speaks for all
   of them.
-* The writer of an exchange arrives at its named barrier behind what it wrote, with a proxy fence if
+* The writer of an exchange arrives at its named barrier after what it wrote, with a proxy fence if
   a matrix instruction reads it; the reader waits before the first use.
 * Matrix groups complete in order, so the wait before a release, a copy, or ordinary code that
   touches an accumulator is issued groups minus the last one needed.
@@ -85,7 +85,7 @@ def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
     if loop.edge.low or max(map(offset, stream.loop)) >= 2 * step:
         raise ScheduleError(f"{where}: its tiles are begun more than one pass ahead")
     if stream.role.single:
-        raise ScheduleError(f"{where} is a single thread; all of a block meet behind an empty item")
+        raise ScheduleError(f"{where} is a single thread; all of a block meet after an empty item")
     if not any(op.ahead == "seeks" for op in stream.loop):
         raise ScheduleError(
             f"{where}: nothing in its loop seeks the next item",
@@ -153,7 +153,7 @@ def _before_uses(
     for residue in range(stream.step):
         mine = [op for op in users if offset(op) % stream.step == residue]
         for freed in [op for op in releases if op in mine]:
-            _not_behind(schedule, pipeline, mine, freed, steps)
+            _released_last(schedule, pipeline, mine, freed, steps)
         using = [op for op in mine if op not in releases]
         if using:
             first = max(using, key=lambda op: (offset(op), -steps.index(op)))
@@ -162,7 +162,7 @@ def _before_uses(
     return steps
 
 
-def _not_behind(
+def _released_last(
     schedule: PipelineSchedule,
     pipeline: Pipeline,
     users: list[Operation],
@@ -231,7 +231,7 @@ def _before_loads(stream: Stream, pipeline: Pipeline, steps: list[Operation]) ->
 def _wait(user: Operation, pipeline: Pipeline, what: str) -> Operation:
     """The wait for `pipeline`'s barrier before `user`."""
     barrier = pipeline.full if what == "full" else pipeline.empty
-    # What ordinary instructions wrote is behind another proxy than the one wgmma reads through.
+    # What ordinary instructions wrote went through another proxy than the one wgmma reads through.
     fence = what == "full" and pipeline.producer_threads > 0
     return _derived(user, f"wait_{what}", pipeline.name, {"barrier": barrier, "fence": fence},
                     "wait")  # fmt: skip
@@ -256,7 +256,7 @@ def _exchange(
     steps: list[Operation],
     fence: bool,
 ) -> list[Operation]:
-    """The steps with arrivals behind the exchange's writers and waits before its readers."""
+    """The steps with arrivals after the exchange's writers and waits before its readers."""
     roles = {s.role.name: s.role for s in schedule.streams}
     threads = roles[exchange.producer].threads + roles[exchange.consumer].threads
     context = {"barrier": exchange.barrier, "threads": threads, "fence": fence}

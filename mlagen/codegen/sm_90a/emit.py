@@ -178,7 +178,7 @@ class Emitter:
         self._code(loop.stream, "bra EXIT;")
 
     def _drain(self, loop: Loop, cursors: Mapping[int, Cursor | None], n: int) -> None:
-        """What is left of a run of `n` tiles behind the loop."""
+        """What is left of a run of `n` tiles after the loop."""
         drain = [x for x in expand_loop([loop.cluster], loop.edge, n) if x.i >= n - loop.edge.high]
         self._instances(loop, cursors, drain, n)
 
@@ -223,16 +223,16 @@ class Emitter:
         for (asks, _), run in groupby(steps, key=run_of):
             held = list(run)
             self._group_wait(loop, where, index_of[id(held[0][0])], held[0][0])
-            behind = f"{stream.role.name.upper()}_SKIP{len(self.lines)}"
+            skip = f"{stream.role.name.upper()}_SKIP{len(self.lines)}"
             if asks:
-                self._code(stream, *asks, f"@%done bra {behind};", section=where)
+                self._code(stream, *asks, f"@%done bra {skip};", section=where)
             for op, tile in held:
                 self._operation(stream, op, cursors[id(op)], where, Binding(tile, tile == 0))
             if asks:
-                self._code(stream, f"{behind}:")
+                self._code(stream, f"{skip}:")
 
     def _pass_end(self, loop: Loop, where: str) -> None:
-        """What comes behind all operations of a pass."""
+        """What comes after all operations of a pass."""
         self._group_wait(loop, where, len(loop.cluster.steps), None)
         if loop.stream.role.name in self.turns:
             for register in self._turn(loop.stream.role.name):

@@ -205,7 +205,7 @@ class _Flow:
         """The slot and the phase that an operation is printed with are those of its tile."""
         op = printed.op
         if op.first_differs and printed.first != (event.tile == line.starts[event.item]):
-            which = "that of tile 0" if printed.first else "those behind it"
+            which = "that of tile 0" if printed.first else "later ones"
             raise self._problem(
                 "wrong-slot", op, role.name, f"is printed for {which}, and done for tile "
                 f"{event.tile}, {line}"
@@ -269,9 +269,9 @@ class _Flow:
                     if role is not None and op is not None and op.present(tile - offset(op), n):
                         yield self._done(role, op, start + tile, item, first=tile == 0)
             yield from around(plain.after, start, item, "epilogue")
-        if plain.seeks and line.counts[-1]:  # looked for behind the last one
-            behind = line.starts[-1] + -(-line.counts[-1] // line.step) * line.step
-            yield from around(plain.seeks, behind, len(line.counts), "tiles")
+        if plain.seeks and line.counts[-1]:  # looked for after the last one
+            past = line.starts[-1] + -(-line.counts[-1] // line.step) * line.step
+            yield from around(plain.seeks, past, len(line.counts), "tiles")
 
     def _done(self, role: _Role, op: Operation, place: int, item: int, *, first: bool) -> Done:
         looped = role.section[id(op)] == "tiles" and op.tile is not None and op.ahead != "seeks"

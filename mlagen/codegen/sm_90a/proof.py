@@ -1,4 +1,4 @@
-"""The proof of pipelines: every access to SMEM comes behind those it needs, for all roles, every N.
+"""The proof of pipelines: every access to SMEM comes after those it needs, for all roles, every N.
 
 Reads the final operation sequences (waits in place, group waits as printed) and runs the roles
 against each other for N = 1, 2, ... with clocks of what each warp knows to be over; where blocks
@@ -14,8 +14,8 @@ are persistent, for items of N = 0, 1, 2, ... tiles in every order. Checked:
 * the roles end: no wait is left without its arrival.
 
 From one loop pass to the next only the tile number changes, so N up to two passes beyond the
-deepest ring stands for all. What an item leaves to the next is behind the last use of what that one
-has, so pairs of items of all N, and triples of short ones, stand for all sequences.
+deepest ring stands for all. What an item leaves to the next comes after the last use of what that
+one has, so pairs of items of all N, and triples of short ones, stand for all sequences.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Event:
     op: Operation | None
     tile: int
     groups: int = 0  # at most so many groups stay in flight
-    meeting: bool = False  # the warps of the role meet before or behind the operation
+    meeting: bool = False  # the warps of the role meet before or after the operation
     item: int = 0  # whose tile it is
     gathering: bool = False  # all warps of the block meet
 
@@ -395,9 +395,9 @@ class _Run:
                 filled = write.actor >= len(self.warps)
                 what = "before it is full" if filled else f"before {write.op} is known to be over"
                 self._problem(op, warp, f"uses {region.name} of tile {tile} {what}")
-            elif op.asynchronous and not self._behind_fence(warp, write):
+            elif op.asynchronous and not self._fenced_since(warp, write):
                 self._problem(op, warp, f"reads {region.name} through the async proxy without a "
-                              f"fence behind {write.op}")  # fmt: skip
+                              f"fence after {write.op}")  # fmt: skip
         over = None if op.asynchronous else warp.clock[warp.actor]
         access = Access(
             warp.actor, over, tile, op, key, generic=not op.asynchronous, region=region.name
@@ -429,9 +429,9 @@ class _Run:
                     f"{self._name(access.actor)} may still {doing} {other.name} "
                     f"({access.op}, tile {access.tile})"
                 )  # fmt: skip
-            elif proxy and writes and not self._behind_fence(warp, access):
+            elif proxy and writes and not self._fenced_since(warp, access):
                 self._problem(op, warp, f"{verb} {region.name} through the async proxy without a "
-                              f"fence behind {access.op}")  # fmt: skip
+                              f"fence after {access.op}")  # fmt: skip
         if not fills and any(write.tile != tile for write in region.writes):
             self._problem(op, warp, f"changes {region.name} of tile {tile}, which is not there")
 
@@ -448,7 +448,7 @@ class _Run:
         )
 
     @staticmethod
-    def _behind_fence(warp: _Warp, write: Access) -> bool:
+    def _fenced_since(warp: _Warp, write: Access) -> bool:
         if not write.generic:
             return True
         if write.fenced is not None and warp.clock[write.actor] >= write.fenced:

@@ -355,7 +355,7 @@ class StreamedAttention:
         )  # fmt: skip
 
     def mask(self, tile: Tile) -> None:
-        """Scores of keys that the row does not see become -inf: behind its last key, and before
+        """Scores of keys that the row does not see become -inf: after its last key, and before
         its first where a mask has such. Each side is skipped on tiles that it does not cut."""
         regs = self.regs
         context = {

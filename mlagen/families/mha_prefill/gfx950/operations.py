@@ -270,7 +270,7 @@ class Attention:
         )
 
     def mask(self, tile: Tile) -> None:
-        """Scores of keys that the row does not see become -inf: behind its last key, and before
+        """Scores of keys that the row does not see become -inf: after its last key, and before
         its first where a mask has such. Each side is skipped on tiles that it does not cut."""
 
         def context(at: Binding) -> dict[str, Any]:

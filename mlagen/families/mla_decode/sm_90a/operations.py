@@ -291,7 +291,7 @@ class MlaDecode:
 
     def load_queries(self, tile: Tile, role: WarpRole) -> None:
         """The item's 64 rows of Q, once, with the first tile; e4m3 becomes bf16 on the way. Rows
-        behind the item's own are of others or zero. Without those of `load_held`."""
+        past the item's own are of others or zero. Without those of `load_held`."""
         held = () if self.persistent else (self.query_held,)
         self._load_queries(tile, role, self.query, *held)
 
@@ -428,7 +428,7 @@ class MlaDecode:
 
     def prefetch(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
         """The columns of `half` of the tile that is fetched a pass after `tile`, to the L2 cache.
-        Behind `refill`, which looks up where it lies; copies by box only."""
+        It comes after `refill`, which looks up where it lies; copies by box only."""
         index = tile.offset % SLOTS
         first = COLUMNS * self.keys.index(half[0].tiles[0])
         end = COLUMNS * (self.keys.index(half[-1].tiles[-1]) + 1)

@@ -63,7 +63,7 @@ def registers(
         found["words"] = s.named("raw", ".b32", each, "e4m3 numbers that become bf16")
     if k.rope_aware:
         found["weight"] = s.named("weight", ".f32", SLOTS, "scales of the next rows")
-        found["entry"] = s.named("entry", ".b32", SLOTS, "pages of those behind them")
+        found["entry"] = s.named("entry", ".b32", SLOTS, "pages of those after them")
     singles = [
         ("item", ".b64", "work item of this block"),
         ("query_row", ".b32", "first query row of this block"),

@@ -155,7 +155,7 @@ class Merge:
         )
 
     def store(self) -> None:
-        """O and the LSE to global memory; lines behind the group's last are dropped by the range
+        """O and the LSE to global memory; lines past the group's last are dropped by the range
         check."""
         if self.k.lse:
             self._record(

@@ -75,7 +75,7 @@ class MlaDecodeMerge:
             dependent=True,
             resident=2,
         )
-        # What is loaded with a tile is the next one's; behind the last there is nothing.
+        # What is loaded with a tile is the next one's; after the last there is nothing.
         s.plain = PipelineOrder(
             before=by(role.name, "setup", "load", "log_sum"),
             tiles=by(role.name, "add", "load"),
