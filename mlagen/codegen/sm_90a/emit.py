@@ -9,7 +9,7 @@ pass: all operations of a role share two registers that change places at its end
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -59,10 +59,11 @@ class Cursor:
 
 @dataclass
 class Emitter:
-    """Prints the streams of one schedule. `cursors` and `lines` fill up as it goes."""
+    """Prints the streams of one schedule: `loops`. `cursors` and `lines` fill up as it goes."""
 
     schedule: PipelineSchedule
     templates: Templates
+    loops: Sequence[Loop] = ()
     lines: list[PtxLine] = field(default_factory=list)
     cursors: list[Cursor] = field(default_factory=list)
     turns: dict[str, None] = field(default_factory=dict)  # roles whose pass turns whole rings

@@ -29,7 +29,7 @@ def print_streams(
     schedule: PipelineSchedule, templates: Templates, loops: Sequence[Loop]
 ) -> Emitter:
     """The streams as they are printed."""
-    emitter = (ItemEmitter if schedule.persistent else Emitter)(schedule, templates)
+    emitter = (ItemEmitter if schedule.persistent else Emitter)(schedule, templates, loops)
     for loop in loops:
         emitter.stream(loop)
     return emitter
