@@ -108,12 +108,12 @@ def test_a_wait_by_hand(mlagen, tmp_path):
     shutil.copytree(GEMM.parent, tmp_path / "mine")
     file = tmp_path / "mine" / "gemm_bf16.py"
     text = file.read_text().replace("    cluster,\n", "    Wait,\n    cluster,\n", 1)
-    weak = text.replace('cluster("mma 0", priority', 'cluster("mma 0", wait=Wait(vm=60), priority')
+    weak = text.replace('cluster("read 0")', 'cluster("read 0", wait=Wait(vm=60, lgkm=0))')
     assert weak != text
     file.write_text(weak)
     done = mlagen("inspect", file, "--target", "gfx950")
     assert done.code == 0 and "UNPROVED" in done.out and "error[" in done.out
-    assert "vmcnt(60) by hand, needed: vmcnt(" in done.out
+    assert "vmcnt(60) lgkmcnt(0) by hand, needed: vmcnt(8)" in done.out
 
 
 def test_hopper(mlagen, tmp_path):
