@@ -11,7 +11,7 @@ from mlagen.dsl.entry import Entry
 from mlagen.dsl.function import ScheduleFunction, schedule
 from mlagen.dsl.knobs import Knob, Knobs
 from mlagen.dsl.layout import Padded, Subtiled, TileLayout, Xor
-from mlagen.dsl.lds import Area, Lds, Ring, RingTile
+from mlagen.dsl.lds import Area, Lds, Reads, Ring, RingTile
 from mlagen.dsl.operation import Access, Binding, Interleave, Operation
 from mlagen.dsl.pipeline import PipelineSchedule, PipelineSpace, Stream, WarpRole, release
 from mlagen.dsl.plain import Part, PipelineOrder, PlainOrder, by
@@ -57,6 +57,7 @@ __all__ = [
     "PipelineSchedule",
     "PipelineSpace",
     "PlainOrder",
+    "Reads",
     "Registers",
     "Regs",
     "Ring",

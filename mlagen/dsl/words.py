@@ -115,14 +115,17 @@ def epilogue(role: Any = None) -> Any:
 
 
 def interleave(
-    first: Operation, *rest: Operation, pattern: str = "even", ordered: bool = False
+    first: Operation, *others: Operation | None, pattern: str = "even", ordered: bool = False
 ) -> None:
     """Interleave the operations just called: the first with the others, which follow each other
-    (see `Interleave`). `ordered`: they may touch each other's registers; the result is that of the
-    operations one after another."""
+    (see `Interleave`); one that a knob leaves out is None. `ordered`: they may touch each other's
+    registers; the result is that of the operations one after another."""
     builder = current()
+    rest = tuple(operation for operation in others if operation is not None)
     steps, operations = builder.steps, (first, *rest)
     count = len(operations)
+    if others and not rest:
+        return
     if steps is None or count < 2 or steps[-count:] != [*operations]:
         raise ScheduleError(
             "interleave() takes the operations it is given, two or more, called in place"
@@ -133,9 +136,10 @@ def interleave(
     steps[-count:] = [Interleave(first, rest, pattern, ordered, builder.line())]
 
 
-def copy(ring: Named, tile: Tile) -> Operation:
-    """Start the DMA of `tile` into its slot of `ring`."""
-    return moved(ring, "copy", tile)
+def copy(ring: Named, tile: Tile, *, when: bool = True) -> Operation | None:
+    """Start the DMA of `tile` into its slot of `ring`. `when`: what a knob says; otherwise the copy
+    stands elsewhere, and here is None."""
+    return moved(ring, "copy", tile) if when else None
 
 
 def read(ring: Ring, tile: Tile) -> Operation:

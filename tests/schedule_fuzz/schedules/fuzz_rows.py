@@ -9,6 +9,7 @@ from mlagen.dsl import (
     Operation,
     PipelineOrder,
     PlainOrder,
+    Reads,
     RingTile,
     Signature,
     Subtiled,
@@ -26,6 +27,7 @@ from mlagen.verify import register
 KEEP = 0.75
 ROWS, COLUMNS, WAVES = 512, 8, 8  # gfx950: a tile; a row belongs to one thread of the eight waves
 BOX_ROWS, BOX_COLUMNS = 128, 32  # Hopper: TMA brings rows of 128 bytes
+FRAGMENTS = [lambda thread, c=c: (thread, 16 * c) for c in range(COLUMNS // 4)]  # a row a thread
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,7 @@ class Gfx950Rows:
             layout=Subtiled(ROWS, 4 * COLUMNS, ROWS, 4 * COLUMNS, Xor((7,), (4,))),
             slots=slots,
             waves=WAVES // 2,
-            fragments=[lambda thread, c=c: (thread, 16 * c) for c in range(COLUMNS // 4)],
-            width=16,
-            readers=64 * WAVES,
+            reads=Reads(FRAGMENTS, 16, readers=64 * WAVES),
         )
         self.x = vector("X", COLUMNS, "one row of a tile", align=4).regs()
         self.folded = vector("F", 1, "this thread's row, as far as it is folded", align=1).regs()
