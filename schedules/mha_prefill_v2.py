@@ -60,31 +60,31 @@ def mha_prefill_v2(k, s):
     pv_priority = s.choice("pv_priority", 1, 0, 2, 3, comment="s_setprio of cluster C")
 
     # Tiles: keys of K and V, bytes of their rows; 32 query rows a wave.
-    keys, row, depth, waves = k.kv_block, 2 * k.depth, k.depth, k.num_warps
+    keys, row = k.kv_block, 2 * k.depth
 
     # LDS. Sub-blocks of 32 keys x 64 bytes: address bits 8, 9 are a row's group of four, which the
     # swizzle spreads over all banks. V's, of 8 keys, need none for transposing reads.
-    K = s.lds.ring("K", slots=k_slots, waves=waves, reads=key_reads(k),
+    K = s.lds.ring("K", slots=k_slots, waves=k.num_warps, reads=key_reads(k),
                    layout=Subtiled(keys, row, 32, 64, Xor.of(swizzle)))  # fmt: skip
-    V = s.lds.ring("V", slots=v_slots, waves=waves, reads=value_reads(k),
+    V = s.lds.ring("V", slots=v_slots, waves=k.num_warps, reads=value_reads(k),
                    layout=Subtiled(keys, row, 8, 64))  # fmt: skip
 
-    # Vector registers, 256 a lane: 4 temporaries, these tiles, 11 to 17 of row state and addresses.
-    # K is alive from its read to QK, V from its read to PV.
+    # Vector registers, 256 a lane: 4 temporaries, these tiles, 11 or more of row state and
+    # addresses. K is alive from its read to QK, V from its read to PV.
     entry = begin(k, s)
     s.registers.share("KV", K.whole_tile, V.whole_tile, apart=not share)
     s.registers.tile("S", keys // 2, "scores S^T = K Q^T, then P in its first half", slots=2)
-    s.registers.tile("Q", depth // 4, "queries, prescaled by c")
-    s.registers.tile("O", depth // 2, "output accumulator O^T, 32 depths x 32 queries a block")
+    s.registers.tile("Q", k.depth // 4, "queries, prescaled by c")
+    s.registers.tile("O", k.depth // 2, "output accumulator O^T, 32 depths x 32 queries a block")
 
     attention = Attention(k, s, entry, K, V, mixed=softmax == "mixed")
-    halves = roles(lower=range(4), upper=range(4, 8), stagger=1)
+    waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
 
     with prologue():
         attention.setup()
         attention.load_queries()
 
-    for i in tiles(halves):
+    for i in tiles(waves):
         with cluster("A"):
             attention.find_pages(K, i + k_slots - spare)
             interleave(attention.qk(i), attention.tail_softmax(i - 1), pattern=qk_pattern)

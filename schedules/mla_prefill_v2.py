@@ -91,7 +91,8 @@ def mla_prefill_v2(k, s):
     V = s.lds.ring("V", slots=v_slots, waves=4, reads=value_reads(k),
                    layout=value_layout(v_layout, keys, row))  # fmt: skip
 
-    # Vector registers, 256 a lane: 4 temporaries, these tiles, 14 to 22 of row state and addresses.
+    # Vector registers, 256 a lane: 4 temporaries, these tiles, 14 or more of row state and
+    # addresses.
     entry = begin(k, s, persistent=grid == "persistent")
     s.registers.tile("S", keys // 2, "scores S^T = K Q^T, then P at its start")
     s.registers.tile("O", held.depth // 2, "output accumulator O^T, 32 depths x 32 queries a block")
@@ -101,10 +102,10 @@ def mla_prefill_v2(k, s):
             f"{ring}B", band * fragment, f"{ring}: {band} fragments on their way to their products"
         )
 
-    halves = roles(lower=range(4), upper=range(4, 8), stagger=1)
-    lower, upper = halves["lower"], halves["upper"]
+    waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
+    lower, upper = waves["lower"], waves["upper"]
     attention = StreamedAttention(
-        k, s, entry, {"lower": K, "upper": V}, softmax, aiter=arguments == "aiter"
+        k, s, entry, K, V, softmax, fetch={"lower": K, "upper": V}, aiter=arguments == "aiter"
     )
     dma_wait = Wait(vm=0) if all_dma == "early" else None  # by hand, or derived
     each = each_item if grid == "persistent" else prologue
@@ -117,7 +118,7 @@ def mla_prefill_v2(k, s):
         attention.begin()
         attention.load_queries()
 
-    for i in tiles(halves):
+    for i in tiles(waves):
         with cluster("A", priority=priority):
             interleave(attention.pv(i - 1), read(K, i), pattern=pv_pattern)
             attention.prescale(i)

@@ -1,5 +1,7 @@
 """Hand-placed waits: one exact, one stricter than needed."""
 
+from prefill_parts import parts
+
 from mlagen.dsl import (
     Wait,
     cluster,
@@ -12,16 +14,13 @@ from mlagen.dsl import (
     schedule,
     tiles,
 )
-from mlagen.families.mha_prefill.gfx950.operations import Attention, key_ring, value_ring
 from mlagen.families.mha_prefill.problem import MhaConfig
 
 
 @schedule(problem=MhaConfig, target="gfx950")
 def hand_placed(k, s):
     """mha_prefill_v2 with waits by hand in clusters B and D."""
-    K = key_ring(s, k, slots=2, swizzle="8-9 into 4-5")
-    V = value_ring(s, k, slots=2)
-    attention = Attention(k, s, K, V)
+    K, V, attention = parts(k, s)
     waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
     with prologue():
         attention.setup()

@@ -1,16 +1,15 @@
 """A workgroup would end inside the tile loop."""
 
+from prefill_parts import parts
+
 from mlagen.dsl import cluster, copy, epilogue, interleave, prologue, read, roles, schedule, tiles
-from mlagen.families.mha_prefill.gfx950.operations import Attention, key_ring, value_ring
 from mlagen.families.mha_prefill.problem import MhaConfig
 
 
 @schedule(problem=MhaConfig, target="gfx950")
 def late_exit(k, s):
     """mha_prefill_v2 that looks at its sequence in every tile."""
-    K = key_ring(s, k, slots=2, swizzle="8-9 into 4-5")
-    V = value_ring(s, k, slots=2)
-    attention = Attention(k, s, K, V)
+    K, V, attention = parts(k, s)
     s.plain = None  # the plain order has no such row: without one, this is met where code is made
     waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
     with prologue():

@@ -1,5 +1,7 @@
 """Page numbers are looked up behind LDS reads, and one hand-placed wait takes them for in order."""
 
+from prefill_parts import parts
+
 from mlagen.dsl import (
     Wait,
     cluster,
@@ -12,16 +14,13 @@ from mlagen.dsl import (
     schedule,
     tiles,
 )
-from mlagen.families.mha_prefill.gfx950.operations import Attention, key_ring, value_ring
 from mlagen.families.mha_prefill.problem import MhaConfig
 
 
 @schedule(problem=MhaConfig, target="gfx950")
 def pages_behind_reads(k, s):
     """mha_prefill_v2 with lgkmcnt(1) where a scalar load is the newest of 33 operations."""
-    K = key_ring(s, k, slots=2, swizzle="8-9 into 4-5")
-    V = value_ring(s, k, slots=2)
-    attention = Attention(k, s, K, V)
+    K, V, attention = parts(k, s)
     waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
     with prologue():
         attention.setup()

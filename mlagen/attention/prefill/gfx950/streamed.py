@@ -72,7 +72,7 @@ def begin(k: MhaConfig | MlaConfig, s: Space, *, persistent: bool) -> Entry:
 class StreamedAttention:
     """The operations of one streamed prefill kernel over its rings and registers
     (`StreamedRegisters`). `fetch`: the ring that each role fetches, roles in the order of their
-    waves; K's first.
+    waves.
     """
 
     def __init__(
@@ -80,9 +80,11 @@ class StreamedAttention:
         k: MhaConfig | MlaConfig,
         s: Space,
         entry: Entry,
-        fetch: Mapping[str, Ring],
+        keys: Ring,
+        values: Ring,
         softmax: Softmax,
         *,
+        fetch: Mapping[str, Ring],
         aiter: bool = False,
     ) -> None:
         persistent = entry.items is not None
@@ -97,8 +99,8 @@ class StreamedAttention:
                 "arguments=aiter: AITER's arguments are those of its persistent MLA prefill",
                 hint="a MlaConfig and grid=persistent; or arguments=mlagen",
             )
-        self.keys, self.values = keys, values = tuple(fetch.values())
-        self.k, self.held, self.fetch = k, operands(k), fetch
+        self.k, self.keys, self.values = k, keys, values
+        self.held, self.fetch = operands(k), fetch
         self.early, self.eager = softmax.early * k.kv_block // 128, softmax.eager
         self.aiter = aiter
         s.signature = self.signature = (
