@@ -39,7 +39,7 @@ def test_the_upstream_race_is_refused():
         "  2 of their DMAs may still be in flight. Needs vmcnt(0) before the barrier that closes "
         "cluster B. First at N = 1."
     )
-    assert "read(V, i-1): waves 4-7 wrote this slot at :29 (cluster D)" in text
+    assert "read(V, i-1): waves 4-7 wrote this slot at :28 (cluster D)" in text
 
 
 def test_a_read_one_cluster_before_the_overwrite_is_refused():
