@@ -109,8 +109,8 @@ def mla_prefill_v2(k, s):
     )
     dma_wait = Wait(vm=0) if all_dma == "early" else None  # by hand, or derived
     each = each_item if grid == "persistent" else prologue
-    v_in = "B" if v_slots == 2 else "A"
-    v_ahead = v_slots - (1 if v_in == "B" else 2)
+    two = v_slots == 2  # V's DMA is B's then, otherwise A's
+    v_ahead = v_slots - (1 if two else 2)
 
     with prologue():
         attention.setup()
@@ -125,10 +125,10 @@ def mla_prefill_v2(k, s):
             with only(lower):
                 interleave(attention.qk(i), copy(K, i + k_slots - 1), pattern=qk_pattern)
             with only(upper):
-                interleave(attention.qk(i), copy(V, i + v_ahead, when=v_in == "A"), pattern=qk_pattern)
+                interleave(attention.qk(i), copy(V, i + v_ahead, when=not two), pattern=qk_pattern)
         with cluster("B", wait=dma_wait):
             with only(upper):
-                copy(V, i + v_ahead, when=v_in == "B")
+                copy(V, i + v_ahead, when=two)
             read(V, i)
             attention.mask(i)
             attention.partial_softmax(i)

@@ -10,7 +10,7 @@ from mlagen.codegen.build import generate, plain_fields
 from mlagen.codegen.maps import kernel_map
 from mlagen.codegen.program import Instruction, Layout, Piece
 from mlagen.codegen.render import Templates
-from mlagen.dsl import Cluster, Operation, Schedule, Weave
+from mlagen.dsl import Cluster, Interleave, Operation, Schedule
 from mlagen.schedule_view.model import (
     Appearance,
     Row,
@@ -75,7 +75,7 @@ def _rows(schedule: Schedule, layout: Layout, cluster: Cluster) -> Iterator[Row]
     beside = {
         id(operation): spelled(step.first if operation is not step.first else step.rest[0])
         for step in cluster.steps
-        if isinstance(step, Weave)
+        if isinstance(step, Interleave)
         for operation in step.operations
     }
     everyone = tuple(role.name for role in schedule.roles.members)

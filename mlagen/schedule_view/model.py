@@ -29,7 +29,7 @@ class Row:
 
     `cluster`: "" where a schedule has none. `roles`: who does it; empty: all. `beside`: the
     operation that its instructions are interleaved with. `units`: instructions of a steady pass.
-    `waits`: those derived for it in a steady pass, in order: before it, inside it, behind it.
+    `waits`: those derived for it in a steady pass, in order: before it, inside it, after it.
     `by_hand`: the schedule spells the wait; `needed` is then what the accesses need.
     """
 

@@ -100,14 +100,14 @@ class _Stream:
         self.sections = tuple(sections)
 
     def rows(self) -> Iterator[Row]:
-        """The operations in the order of the schedule, each with the waits before it and what it
-        signals behind it; then what is waited for at the end of a pass."""
+        """The operations in the order of the schedule, each with the waits before it and the
+        arrivals after it; then what is waited for at the end of a pass."""
         first, behind = 0, len(self.steps)
         for index, operation in enumerate(self.steps):
             if operation.name in WAITS:
                 continue
             after = index + 1
-            while after < behind and self.steps[after].name == "signal":
+            while after < behind and self.steps[after].name == "arrive":
                 after += 1
             printed = {s for step in self.steps[first:after] for s in self.lines.get(id(step), ())}
             where = [section for section in self.sections if section in printed]
@@ -167,7 +167,7 @@ class _Stream:
             return f"{text}; {fence}" if fence else text
         if step.name == "sync":
             return f"bar.sync {made['barrier']} (warps of {self.loop.stream.role.name})"
-        if step.name == "acquire":
+        if step.name == "arrive_and_wait":
             return f"bar.sync {made['barrier']} ({what.block})"
         return f"then {f'{fence}; ' if fence else ''}bar.arrive {made['barrier']} ({what.block})"
 

@@ -168,8 +168,8 @@ def exchange_table(view: ScheduleView) -> Table:
         )
         for h in view.map.handoffs
     ]
-    columns = ("exchange", "from", "to", "slots", "bytes", "barriers", "")
-    return Table("what roles hand to each other", columns, tuple(rows))
+    columns = ("", "producer", "consumers", "slots", "bytes", "barriers", "")
+    return Table("pipelines and exchanges", columns, tuple(rows))
 
 
 def register_table(view: ScheduleView, *, everything: bool) -> Table:

@@ -131,7 +131,7 @@ def test_hopper(mlagen, tmp_path):
 
 def test_messages_of_hopper_roles(mlagen):
     report = shown(mlagen, "mla_decode_sm90", "--set", "num_heads=64")
-    published = row_of(report, "publish(i) of P left")
+    published = row_of(report, "store_p(i) of P left")
     assert published["waits"] == ["then fence.proxy.async; bar.arrive 3 (P left)"]
     taken = row_of(report, "pv(i) of P left, right columns")
     assert taken["roles"] == ["right"] and taken["waits"] == ["bar.sync 3 (P left)"]

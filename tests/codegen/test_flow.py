@@ -120,9 +120,8 @@ MLA_EDITS = {
         "is spelled for waves 0..3, role lower has 0..1",
     ),
     "a product that one half leaves out": (
-        [("                interleave(attention.qk(i), copy(V, i + v_ahead, when=v_in == \"A\"), "
-          "pattern=qk_pattern)\n",
-          "                copy(V, i + v_ahead, when=v_in == \"A\")\n")],
+        [("interleave(attention.qk(i), copy(V, i + v_ahead, when=not two), pattern=qk_pattern)\n",
+          "copy(V, i + v_ahead, when=not two)\n")],
         "'qk' is missing in the tile loop of role upper",
     ),
     "a softmax finished before it is begun": (
