@@ -16,26 +16,28 @@ a time: while one half of the workgroup multiplies, the other fetches and reads.
 A slot is filled again one cluster after its last read, so a DMA has four clusters to arrive. The
 waits before the barriers, the prologue and the drain are derived from these four rows.
 
-On Hopper: a producer and two math warpgroups. A tile is released when the product behind it
+On Hopper: a producer and two math warpgroups. A tile is released when the product after it
 has been issued, so one product is always in flight; the barrier phases and the group waits follow.
 """
 
 from gemm.family import GEMM
-from gemm.gfx950 import Gemm, rings
+from gemm.gfx950 import Gemm, reads
 from gemm.problem import GemmConfig
 from gemm.sm_90a import PipelinedGemm
 
 from mlagen.dsl import (
+    Subtiled,
+    Xor,
     cluster,
     copy,
     epilogue,
+    interleave,
     prologue,
     read,
     release,
     roles,
     schedule,
     tiles,
-    weave,
 )
 from mlagen.family import register
 
@@ -50,8 +52,24 @@ def gemm_bf16(k, s):
     pattern = s.choice("dma_pattern", "even", "4x1:3", "2x2:4", comment="DMA among LDS reads")
     priority = s.choice("mma_priority", 1, 0, 2, 3, comment="s_setprio of the mma clusters")
 
-    A0, A1, B = rings(s, k, slots=slots, swizzle=swizzle)
-    gemm = Gemm(k, s, (A0, A1), B)
+    # LDS: rows of 128 bytes. Address bits 8..10 are the row's bits 1..3: XORed into the 16-byte
+    # column they spread the 16 lanes of a ds_read_b128 phase over all banks.
+    half, row = k.m_tile // 2, 2 * k.k_tile
+
+    def ring(name, rows):
+        layout = Subtiled(rows, row, 16, row, Xor.of(swizzle))
+        return s.lds.ring(name, slots=slots, waves=8, layout=layout, reads=reads(k, rows, name[0]))
+
+    A0, A1, B = ring("A0", half), ring("A1", half), ring("B", k.n_tile)
+
+    # Vector registers, 256 a lane: 4 temporaries, these tiles, 9 of addresses. A half of A is alive
+    # from its read to its product.
+    entry = s.entry("block of n", "block of m")
+    s.registers.share("A", A0.whole_tile, A1.whole_tile)
+    s.registers.tile(*B.whole_tile)
+    s.registers.tile("C", k.m_tile * k.n_tile // 512, "accumulators, 32 columns x 32 rows")
+
+    gemm = Gemm(k, s, entry, A0, A1, B)
     waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
 
     with prologue():
@@ -60,11 +78,11 @@ def gemm_bf16(k, s):
     for i in tiles(waves):
         with cluster("read 0"):
             read(B, i)
-            weave(read(A0, i), copy(A1, i + slots - 1), pattern=pattern)
+            interleave(read(A0, i), copy(A1, i + slots - 1), pattern=pattern)
         with cluster("mma 0", priority=priority):
             gemm.mma(i, 0, order=order)
         with cluster("read 1"):
-            weave(read(A1, i), copy(A0, i + slots), pattern=pattern)
+            interleave(read(A1, i), copy(A0, i + slots), pattern=pattern)
             copy(B, i + slots)
         with cluster("mma 1", priority=priority):
             gemm.mma(i, 1, order=order)
@@ -82,12 +100,12 @@ def gemm_bf16_sm90(k, s):
     gemm = PipelinedGemm(k, s, producer, math, stages=stages)
 
     with prologue(producer):
-        gemm.place()
+        gemm.setup()
     for i in tiles(producer):
         copy(gemm.feed, i)
 
     with prologue(math):
-        gemm.place()
+        gemm.setup()
     for i in tiles(math):
         gemm.mma(i)
         release(gemm.feed, i - 1)

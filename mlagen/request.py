@@ -6,6 +6,7 @@ Every unknown name is refused with the legal ones and the nearest of them.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,9 @@ from mlagen.errors import ConfigError, MissingError
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
+    from mlagen.dsl import ScheduleFunction
     from mlagen.launch import Launcher
+    from mlagen.schedule_view import ScheduleView
     from mlagen.verify import ThoroughReport, VerifyReport
 
 
@@ -77,6 +80,28 @@ def build_artifact(
     Values of fields and knobs may be given as their text, as the command line does.
     """
     from mlagen.codegen import build
+
+    schedule, problem = checked(kernel, fields, knobs, target=target, templates=templates)
+    return build(
+        schedule,
+        problem,
+        target=schedule.target,
+        knobs=dict(knobs),
+        templates_dir=templates,
+        allow_unproved=allow_unproved,
+    )
+
+
+def checked(
+    kernel: str,
+    fields: Mapping[str, Any],
+    knobs: Mapping[str, Any],
+    *,
+    target: str | None = None,
+    templates: Path | str | None = None,
+) -> tuple[ScheduleFunction, Any]:
+    """The schedule function `kernel` and the problem that `fields` describe, where all names that
+    are asked for exist."""
     from mlagen.codegen.schedules import load
 
     schedule = load(kernel, target)
@@ -91,14 +116,7 @@ def build_artifact(
             require_name("knob", name, declared)
     if templates is not None:
         _require_templates(Path(templates), schedule.target)
-    return build(
-        schedule,
-        problem,
-        target=schedule.target,
-        knobs=dict(knobs),
-        templates_dir=templates,
-        allow_unproved=allow_unproved,
-    )
+    return schedule, problem
 
 
 def callable_of(artifact: Artifact, launcher: Launcher | None = None) -> Any:
@@ -139,6 +157,31 @@ def build_from_text(
         templates=templates,
         allow_unproved=allow_unproved,
     )
+
+
+def names_schedule(subject: str) -> bool:
+    """Whether a command's subject is a schedule: `PATH.py`, `PATH.py:NAME`, or the name of one
+    where nothing lies."""
+    if re.search(r"\.py(:\w+)?$", subject):
+        return True
+    return re.fullmatch(r"\w+", subject) is not None and not Path(subject).exists()
+
+
+def view_from_text(
+    kernel: str,
+    fields: Iterable[str],
+    knobs: Iterable[str],
+    *,
+    target: str | None = None,
+    templates: str | None = None,
+) -> ScheduleView:
+    """`mlagen.schedule_view.view_schedule` for the command line's texts, checked as for a build."""
+    from mlagen.schedule_view import view_schedule
+
+    chosen = assignments("--knob", knobs)
+    given = assignments("--set", fields)
+    function, problem = checked(kernel, given, chosen, target=target, templates=templates)
+    return view_schedule(function, problem, chosen, templates)
 
 
 def keep(artifact: Artifact, directory: Path | str | None) -> Path:

@@ -5,7 +5,7 @@ score tile. This file's is that of bf16, 64 keys a tile.
 
 Two tiles are in work at any time: while the matrix pipe computes S(i) = K(i) Q^T, the vector pipe
 finishes the softmax of tile i - 1; while it computes O += V(i-1)^T P(i-1), the vector pipe starts
-the softmax of tile i. Waves 4..7 run one cluster behind waves 0..3, so one half's matrix cluster
+the softmax of tile i. Waves 4..7 lag waves 0..3 by one cluster, so one half's matrix cluster
 meets the other half's memory cluster.
 
 | cluster | matrix  | vector / transcendental          | memory                              |
@@ -18,13 +18,27 @@ meets the other half's memory cluster.
 One slot of K and one of V are neither read nor fetched into. So a slot is fetched into a tile after
 its last read, and reads need not end with their cluster: each product waits for its own operand.
 
-The waits, the prologue and the drain are derived from these four rows. Tile 0
-is the first that some row of the workgroup sees, tile N - 1 the last. Page numbers are scalar loads
-a cluster ahead of the copy that they are for.
+The waits, the prologue and the drain are derived from these four rows; `mlagen inspect` shows them.
+A cluster may spell the wait before its barrier instead, `cluster("B", wait=Wait(vm=8))`: the proof
+refuses one that is too weak. Tile 0 is the first that some row of the workgroup sees, tile N - 1
+the last. Page numbers are scalar loads a cluster ahead of the copy that they are for.
 """
 
-from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
-from mlagen.families.mha_prefill.gfx950.operations import Attention, key_ring, value_ring
+from mlagen.dsl import (
+    Subtiled,
+    Xor,
+    cluster,
+    copy,
+    epilogue,
+    interleave,
+    prologue,
+    read,
+    roles,
+    schedule,
+    tiles,
+)
+from mlagen.families.mha_prefill.gfx950.operations import Attention, begin
+from mlagen.families.mha_prefill.gfx950.reads import key_reads, value_reads
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.schedules.mla_prefill_v2 import mla_prefill_v2
 
@@ -45,9 +59,25 @@ def mha_prefill_v2(k, s):
     pv_pattern = s.choice("pv_pattern", "16x1:4", "4x1:5 6x1:5 6x1:3", "even", comment="cluster C")
     pv_priority = s.choice("pv_priority", 1, 0, 2, 3, comment="s_setprio of cluster C")
 
-    K = key_ring(s, k, slots=k_slots, swizzle=swizzle)
-    V = value_ring(s, k, slots=v_slots)
-    attention = Attention(k, s, K, V, share_kv=share, mixed=softmax == "mixed")
+    # Tiles: keys of K and V, bytes of their rows; 32 query rows a wave.
+    keys, row = k.kv_block, 2 * k.depth
+
+    # LDS. Sub-blocks of 32 keys x 64 bytes: address bits 8, 9 are a row's group of four, which the
+    # swizzle spreads over all banks. V's, of 8 keys, need none for transposing reads.
+    K = s.lds.ring("K", slots=k_slots, waves=k.num_warps, reads=key_reads(k),
+                   layout=Subtiled(keys, row, 32, 64, Xor.of(swizzle)))  # fmt: skip
+    V = s.lds.ring("V", slots=v_slots, waves=k.num_warps, reads=value_reads(k),
+                   layout=Subtiled(keys, row, 8, 64))  # fmt: skip
+
+    # Vector registers, 256 a lane: 4 temporaries, these tiles, 11 or more of row state and
+    # addresses. K is alive from its read to QK, V from its read to PV.
+    entry = begin(k, s)
+    s.registers.share("KV", K.whole_tile, V.whole_tile, apart=not share)
+    s.registers.tile("S", keys // 2, "scores S^T = K Q^T, then P in its first half", slots=2)
+    s.registers.tile("Q", k.depth // 4, "queries, prescaled by c")
+    s.registers.tile("O", k.depth // 2, "output accumulator O^T, 32 depths x 32 queries a block")
+
+    attention = Attention(k, s, entry, K, V, mixed=softmax == "mixed")
     waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
 
     with prologue():
@@ -57,14 +87,14 @@ def mha_prefill_v2(k, s):
     for i in tiles(waves):
         with cluster("A"):
             attention.find_pages(K, i + k_slots - spare)
-            weave(attention.qk(i), attention.tail_softmax(i - 1), pattern=qk_pattern)
+            interleave(attention.qk(i), attention.tail_softmax(i - 1), pattern=qk_pattern)
         with cluster("B"):
             copy(K, i + k_slots - spare)
             read(V, i - 1)
             attention.mask(i)
         with cluster("C", priority=pv_priority):
             attention.find_pages(V, i + v_slots - 1 - spare)
-            weave(attention.pv(i - 1), attention.partial_softmax(i), pattern=pv_pattern)
+            interleave(attention.pv(i - 1), attention.partial_softmax(i), pattern=pv_pattern)
             attention.rescale(i)
         with cluster("D"):
             copy(V, i + v_slots - 1 - spare)

@@ -17,11 +17,11 @@ def mla_decode_merge_sm90(k, s):
     m = MlaDecodeMerge(k, s, warps)
 
     with prologue(warps):
-        m.place()
+        m.setup()
         m.load()
         m.log_sum()
     for i in tiles(warps):
         m.add(i)
-        m.load(i)  # for the next pass; behind the last one there is nothing
+        m.load(i)  # for the next pass; after the last one there is nothing
     with epilogue(warps):
         m.finish()

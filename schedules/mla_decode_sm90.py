@@ -15,13 +15,13 @@ tile's columns last fetches the next tile into them.
 | fetch columns 0..255 of i+2, i+3               | fetch columns 256..575 of i+3, i+2              |
 | S(i+2) = Q K(i+2)                              | S(i+3) = Q K(i+3)                               |
 
-The left one's second product comes behind both of the right one's, whose tiles are then fetched
+The left one's second product comes after both of the right one's, whose tiles are then fetched
 earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tiles, and the feeder,
 one or two more warpgroups, turns it into bf16 in place, in the order in which slots become free; of
 rope-aware rows it also brings in the scales.
 
 With `persistent` a block takes one such item after another. What is looked up or fetched for a tile
-behind an item's last one is the next item's, and its Q comes when both have their last scores;
+past an item's last one is the next item's, and its Q comes when both have their last scores;
 `each_item`, passes and epilogue are an item's.
 
 Barrier phases, named barriers, proxy fences and the number of matrix groups in flight are derived,
@@ -46,7 +46,7 @@ def mla_decode_sm90(k, s):
     held = s.choice("held", *((1,) if few else (2, 1)),
                     comment="tiles of 64 columns of Q in registers")  # fmt: skip
     refill = s.choice("left_refill", *(("early", "late") if converted else ("late", "early")),
-                      comment="before the left one hands over its P, or behind it")  # fmt: skip
+                      comment="before the left one stores its P, or after it")  # fmt: skip
     boxed = k.page_size > 1  # what follows belongs to copies by box
     ahead = s.choice("ahead", *((0, 1) if boxed else (0,)),
                      comment="passes ahead that tiles are brought to L2")  # fmt: skip
@@ -69,24 +69,24 @@ def mla_decode_sm90(k, s):
                   persistent=bool(persistent))  # fmt: skip
 
     with prologue(left):
-        d.place(left)
+        d.setup(left)
     with each_item(left):
         d.begin(left)
         d.clear()
     for i in tiles(left, step=2):
         d.next_item(i + 2, left)
         d.row_maximum(i)
-        d.maximum(i, d.max_left, fresh=True)
+        d.running_maximum(i, d.max_left, fresh=True)
         d.exponent(i)
         d.next_keys(i + 2, left)
-        d.clean(i, left)
+        d.zero_tail(i, left)
         d.rescale(i)
         d.pv(i, d.left)
         d.next_tiles(i + 2, left)
         if refill == "early":
             d.refill(d.left, i + 2)
-        d.follow(i + 1)
-        d.publish(i, d.p_left)
+        d.take_right_maximum(i + 1)
+        d.store_p(i, d.p_left)
         d.load_queries(i + 2, left)
         if refill == "late":
             d.refill(d.left, i + 2)
@@ -101,28 +101,28 @@ def mla_decode_sm90(k, s):
             d.prefetch(d.left, i + 2)
             d.prefetch(d.left, i + 3)
     with epilogue(left):
-        d.give_sum(d.sum_left)
+        d.store_sum(d.sum_left)
         d.finish(d.sum_right, left)
-        d.leave(left)
+        d.sync_sums(left)
 
     with prologue(right):
-        d.place(right)
+        d.setup(right)
     with each_item(right):
         d.begin(right)
         d.clear()
     for i in tiles(right, step=2):
         d.next_item(i + 2, right)
         d.row_maximum(i + 1)
-        d.heed(i)
-        d.maximum(i + 1, d.max_right, fresh=False)
+        d.take_left_maximum(i)
+        d.running_maximum(i + 1, d.max_right, fresh=False)
         d.exponent(i + 1)
         d.next_keys(i + 2, right)
-        d.clean(i + 1, right)
-        d.publish(i + 1, d.p_right)
+        d.zero_tail(i + 1, right)
+        d.store_p(i + 1, d.p_right)
         d.rescale(i)
         d.pv(i + 1, d.right)
         d.pv(i, d.right, d.p_left)
-        d.turn(i + 1, d.p_right)
+        d.late_arrive(i + 1, d.p_right)
         d.next_tiles(i + 2, right)
         d.refill(d.right, i + 3)
         d.refill(d.right, i + 2)
@@ -133,17 +133,17 @@ def mla_decode_sm90(k, s):
             d.prefetch(d.right, i + 3)
             d.prefetch(d.right, i + 2)
     with epilogue(right):
-        d.give_sum(d.sum_right)
+        d.store_sum(d.sum_right)
         d.finish(d.sum_left, right)
-        d.leave(right)
+        d.sync_sums(right)
 
     if feeder:
         with prologue(feeder):
-            d.place(feeder)
+            d.setup(feeder)
         for i in tiles(feeder, step=2):
             d.convert(d.left, i)
-            d.bring_scales(i)
+            d.load_scales(i)
             d.convert(d.right, i + 1)
-            d.bring_scales(i + 1)
+            d.load_scales(i + 1)
             d.convert(d.right, i)
             d.convert(d.left, i + 1)

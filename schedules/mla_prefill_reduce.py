@@ -1,7 +1,7 @@
 """Merging the partial results of split MLA prefill work on gfx950.
 
 A line is one row of one head: 512 bytes of partial O and one LSE. All heads of a row merge alike
-and lie behind one another, so the lines of a group are one run of memory in every partial; a wave
+and follow each other, so the lines of a group are one run of memory in every partial; a wave
 merges 8 of them, whatever heads they are, and keeps running maximum, row sum and O of each in
 registers.
 
@@ -16,6 +16,7 @@ registers leave room for many more of them on a CU. No LDS: no lane needs what a
 workgroup is one wave by default, whose barrier costs nothing.
 
 The number of partials is that of the group, at run time. A group without partials is left alone.
+The waits are derived; `cluster("merge", wait=Wait(vm=8))` would place the last one by hand.
 """
 
 from mlagen.dsl import cluster, epilogue, prologue, roles, schedule, tiles
@@ -25,10 +26,19 @@ from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 
 @schedule(problem=MlaReduceConfig, target="gfx950")
 def mla_prefill_reduce(k, s):
-    ahead = s.choice("ahead", 1, 2, 3, comment="partials in flight behind the one that is merged")
+    ahead = s.choice("ahead", 1, 2, 3, comment="partials in flight after the one that is merged")
     waves = s.choice("waves", 1, 2, 4, 8, comment="waves of a workgroup, 8 lines each")
 
-    merge = Merge(k, s, ahead=ahead, waves=waves)
+    # Vector registers of a lane, which has 4 columns of 4 lines; few, so that many waves share a
+    # SIMD: 8 temporaries, these, 3 to 5 of addresses. P and W are rings by partial.
+    entry = s.entry("chunk of lines", "group", temporaries=8)
+    s.registers.tile("P", 16, "partial O, 4 columns of 4 lines", slots=ahead + 1)
+    s.registers.tile("W", 4, "LSE of the partial's lines, then its weights", slots=ahead + 1)
+    s.registers.tile("O", 16, "O, 4 columns of 4 lines")
+    s.registers.tile("M", 4, "largest LSE so far")
+    s.registers.tile("L", 4, "sum of weights")
+
+    merge = Merge(k, s, entry, waves=waves)
     workers = roles(all=range(waves))
 
     with prologue():

@@ -1,8 +1,8 @@
 """MLA prefill on gfx950 in the expanded form, 192 / 128: eight waves, 32 query rows each.
 
 One fp32 score tile a wave, collapsed in place to P; K and V pass through small bands of registers.
-Within a wave the products and the softmax of a tile follow each other; waves 4..7 run half a tile
-behind waves 0..3, so that on every SIMD one wave's products run under the other's softmax. Each
+Within a wave the products and the softmax of a tile follow each other; waves 4..7 lag waves 0..3 by
+half a tile, so that on every SIMD one wave's products run under the other's softmax. Each
 half has a stream of its own: the lower fetches K, the upper V.
 
 | cluster | matrix  | vector / transcendental   | memory                                          |
@@ -14,32 +14,47 @@ half has a stream of its own: the lower fetches K, the upper V.
 
 Two barriers a tile: between both products, and inside the softmax, no wave waits for another. With
 two slots V's DMA follows the last read of V(i-1), A, in B; with more it is a tile later, in A. The
-waits before the barriers and inside the products, the prologue and the drain are derived.
+waits before the barriers and inside the products, the prologue and the drain are derived;
+`mlagen inspect` shows them. `dma_wait` places B's by hand, earlier than needed.
 """
 
-from mlagen.attention.prefill.gfx950.streamed import (
-    StreamedAttention,
-    key_ring,
+from mlagen.attention.prefill.gfx950.streamed import Softmax, StreamedAttention, begin
+from mlagen.attention.prefill.gfx950.streamed_operands import operands
+from mlagen.attention.prefill.gfx950.streamed_reads import (
+    key_reads,
     key_slots,
     value_layouts,
-    value_ring,
+    value_reads,
     value_slots,
 )
 from mlagen.dsl import (
+    Padded,
+    Subtiled,
     Wait,
+    Xor,
     cluster,
     copy,
     each_item,
     epilogue,
+    interleave,
     only,
     prologue,
     read,
     roles,
     schedule,
     tiles,
-    weave,
 )
 from mlagen.families.mla_prefill.problem import MlaConfig
+
+
+def value_layout(name, keys, row):
+    """V in LDS: the rows of a transposing read lie on different banks, in blocks that are 1040
+    bytes apart, or in sub-blocks of 16 keys whose halves change places with every eighth key."""
+    if name == "padded":
+        return Padded(keys, row, spread=8, stride=1040)
+    if name == "swizzled":
+        return Subtiled(keys, row, 16, 64, Xor((9,), (5,)))
+    return Subtiled(keys, row, 8, 64)
 
 
 @schedule(problem=MlaConfig, target="gfx950")
@@ -61,40 +76,59 @@ def mla_prefill_v2(k, s):
     grid = s.choice("grid", "static", "persistent", comment="a workgroup is a tile, or walks items")
     arguments = s.choice("arguments", "mlagen", "aiter", comment="whose: for host code of AITER's")
     priority = s.choice("priority", 1, 0, 2, 3, comment="s_setprio of cluster A")
+    softmax = Softmax(early, eager=rescale == "eager", packed_sums=sums == "packed")
 
-    K = key_ring(s, k, slots=k_slots, waves=4, swizzle=swizzle)
-    V = value_ring(s, k, slots=v_slots, waves=4, layout=v_layout)
-    attention = StreamedAttention(
-        k, s, K, V, band=band, early=early, eager=rescale == "eager",
-        packed_sums=sums == "packed",
-        fetch={"lower": K, "upper": V}, persistent=grid == "persistent", aiter=arguments == "aiter",
-    )  # fmt: skip
+    # Tiles: keys of K and V; K's areas, nope and rope; registers of a fragment of either.
+    held = operands(k)
+    keys, row, fragment = k.kv_block, held.depth * k.element_bytes, held.form.registers
+
+    # LDS. K in sub-blocks of 32 keys x 64 bytes: address bits 8, 9 are a row's group of four, which
+    # the swizzle spreads over all banks.
+    K = s.lds.ring("K", slots=k_slots, waves=4, reads=key_reads(k), layout=[
+        Subtiled(keys, area.columns * k.element_bytes, 32, 64, Xor.of(swizzle))
+        for area in held.keys
+    ])  # fmt: skip
+    V = s.lds.ring("V", slots=v_slots, waves=4, reads=value_reads(k),
+                   layout=value_layout(v_layout, keys, row))  # fmt: skip
+
+    # Vector registers, 256 a lane: 4 temporaries, these tiles, 14 or more of row state and
+    # addresses.
+    entry = begin(k, s, persistent=grid == "persistent")
+    s.registers.tile("S", keys // 2, "scores S^T = K Q^T, then P at its start")
+    s.registers.tile("O", held.depth // 2, "output accumulator O^T, 32 depths x 32 queries a block")
+    s.registers.tile("Q", held.qk_steps * fragment, "queries")
+    for ring in "KV":
+        s.registers.tile(
+            f"{ring}B", band * fragment, f"{ring}: {band} fragments on their way to their products"
+        )
+
     waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
     lower, upper = waves["lower"], waves["upper"]
+    attention = StreamedAttention(
+        k, s, entry, K, V, softmax, fetch={"lower": K, "upper": V}, aiter=arguments == "aiter"
+    )
+    dma_wait = Wait(vm=0) if all_dma == "early" else None  # by hand, or derived
+    each = each_item if grid == "persistent" else prologue
+    two = v_slots == 2  # V's DMA is B's then, otherwise A's
+    v_ahead = v_slots - (1 if two else 2)
 
     with prologue():
         attention.setup()
-    with each_item() if grid == "persistent" else prologue():
+    with each():
         attention.begin()
         attention.load_queries()
 
-    late = v_slots == 2
-    v_ahead = v_slots - (1 if late else 2)
     for i in tiles(waves):
         with cluster("A", priority=priority):
-            weave(attention.pv(i - 1), read(K, i), pattern=pv_pattern)
+            interleave(attention.pv(i - 1), read(K, i), pattern=pv_pattern)
             attention.prescale(i)
             with only(lower):
-                weave(attention.qk(i), copy(K, i + k_slots - 1), pattern=qk_pattern)
+                interleave(attention.qk(i), copy(K, i + k_slots - 1), pattern=qk_pattern)
             with only(upper):
-                if late:
-                    attention.qk(i)
-                else:
-                    weave(attention.qk(i), copy(V, i + v_ahead), pattern=qk_pattern)
-        with cluster("B", wait=Wait(vm=0) if all_dma == "early" else None):
-            if late:
-                with only(upper):
-                    copy(V, i + v_ahead)
+                interleave(attention.qk(i), copy(V, i + v_ahead, when=not two), pattern=qk_pattern)
+        with cluster("B", wait=dma_wait):
+            with only(upper):
+                copy(V, i + v_ahead, when=two)
             read(V, i)
             attention.mask(i)
             attention.partial_softmax(i)

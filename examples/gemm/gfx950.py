@@ -17,16 +17,16 @@ from gemm.problem import BF16, FAR, GemmConfig
 from mlagen.dsl import (
     Access,
     Binding,
+    Entry,
     Operation,
     PlainOrder,
+    Reads,
     Regs,
     Ring,
     Signature,
     Space,
-    Subtiled,
     Tile,
     Value,
-    Xor,
     bind,
     record,
 )
@@ -44,70 +44,39 @@ WAVES = WAVES_M * WAVES_N
 THREADS = 64 * WAVES
 WIDTHS = ("wide", "narrow")  # of stores: one that skips itself by N, or the other
 
-SWIZZLES = {
-    # Address bits 8..10 are the row's bits 1..3 in rows of 128 bytes: XORed into the 16-byte column
-    # they spread the 16 lanes of a ds_read_b128 phase over all 64 banks.
-    "8-10 into 4-6": Xor((8, 9, 10), (4, 5, 6)),
-    "10-8 into 4-6": Xor((10, 9, 8), (4, 5, 6)),
-    "none": None,
-}
 
+def reads(k: GemmConfig, rows: int, operand: str) -> Reads:
+    """How waves read a tile of `rows` rows of A, or of B: each those that it multiplies."""
+    shares = WAVES_M if operand == "A" else WAVES_N
+    mine = rows // shares  # rows that one wave reads
 
-def rings(s: Space, k: GemmConfig, *, slots: int, swizzle: str) -> tuple[Ring, Ring, Ring]:
-    """A's two halves and B in LDS: 128 bytes of K a row."""
+    def fragment(step: int, block: int) -> Callable[[int], tuple[int, int]]:
+        def place(thread: int) -> tuple[int, int]:
+            wave, lane = divmod(thread, 64)
+            part = wave // WAVES_N if operand == "A" else wave % WAVES_N
+            row = mine * part + BLOCK * block + lane % BLOCK
+            return row, BF16 * (STEP * step + 8 * (lane // BLOCK))
 
-    def ring(name: str, rows: int, shares: int, part: Callable[[int], int], what: str) -> Ring:
-        mine = rows // shares  # rows that one wave reads
+        return place
 
-        def fragment(step: int, block: int) -> Callable[[int], tuple[int, int]]:
-            return lambda thread: (
-                mine * part(thread // 64) + BLOCK * block + thread % BLOCK,
-                BF16 * (STEP * step + 8 * (thread % 64 // BLOCK)),
-            )
-
-        return s.lds.ring(
-            name,
-            layout=Subtiled(rows, k.k_tile * BF16, 16, k.k_tile * BF16, SWIZZLES[swizzle]),
-            slots=slots,
-            waves=WAVES,
-            fragments=[
-                fragment(step, block)
-                for step in range(k.k_tile // STEP)
-                for block in range(mine // BLOCK)
-            ],
-            width=16,
-            readers=THREADS,
-            comment=f"{what}, rows x K, read by ds_read_b128",
-        )
-
-    half = k.m_tile // 2
-    return (
-        ring("A0", half, WAVES_M, lambda wave: wave // WAVES_N, "upper half of A's rows"),
-        ring("A1", half, WAVES_M, lambda wave: wave // WAVES_N, "lower half of A's rows"),
-        ring("B", k.n_tile, WAVES_N, lambda wave: wave % WAVES_N, "B"),
-    )
+    fragments = [
+        fragment(step, block) for step in range(k.k_tile // STEP) for block in range(mine // BLOCK)
+    ]
+    return Reads(fragments, 16, f"{operand}, rows x K, read by ds_read_b128", THREADS)
 
 
 class Gemm:
-    """The operations of one kernel over its rings and registers.
-
-    Register tiles: A0 and A1 in one bank (a half is alive from its read to its product), B, and the
-    accumulators C: for each half of the rows, each block of 32 of them and of the wave's columns.
+    """The operations of one kernel over its rings and the schedule's register tiles: those of its
+    rings, and the accumulators C: for each half of the rows, each block of 32 of them and of the
+    wave's columns.
     """
 
-    def __init__(self, k: GemmConfig, s: Space, a: tuple[Ring, Ring], b: Ring) -> None:
-        self.k, self.rings = k, {ring.name: ring for ring in (*a, b)}
+    def __init__(self, k: GemmConfig, s: Space, entry: Entry, *rings: Ring) -> None:
+        self.k, self.rings, self.entry = k, {ring.name: ring for ring in rings}, entry
         self.blocks_m = k.m_tile // 2 // WAVES_M // BLOCK  # of a half, a wave
         self.blocks_n = k.n_tile // WAVES_N // BLOCK  # a wave
-        self.entry = s.entry("block of n", "block of m")
-        regs = s.registers
-        fragments = (
-            *regs.share("A", *(ring.whole_tile for ring in a)),
-            regs.block("B", *b.whole_tile[1:], align=4),
-        )
-        self.fragments = {block.name: block.regs() for block in fragments}
-        blocks = 2 * self.blocks_m * self.blocks_n
-        self.sums = regs.block("C", 16 * blocks, "accumulators, 32 columns x 32 rows", align=4)
+        self.fragments = {name: s.registers[name].regs() for name in self.rings}
+        self.sums = s.registers["C"]
         self.source = self._one(s, "SRC", "byte offset this lane fetches of each tile")
         self.column = self._one(s, "COL", "byte of K in a tile that this lane fetches")
         self.row_offset = self._one(s, "ROW", "byte offset of this lane's row of C, 4 * half on")

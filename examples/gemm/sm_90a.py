@@ -48,9 +48,9 @@ class PipelinedGemm:
         row = 2 * k.k_tile
         self.a = s.smem.tile("A", "a", rows=k.m_tile, row_bytes=row, slots=stages)
         self.b = s.smem.tile("B", "b", rows=k.n_tile, row_bytes=row, slots=stages)
-        self.feed = s.smem.handoff(
+        self.feed = s.smem.pipeline(
             "feed", self.a, self.b, producer=producer.name, consumer=math.name,
-            releases=len(math.warps), gatherers=0 if producer.single else producer.threads,
+            releases=len(math.warps), producer_threads=0 if producer.single else producer.threads,
         )  # fmt: skip
         self.producer = producer
         self.acc = s.named("acc", ".f32", k.n_tile // 2, "C: 64 rows x n_tile a warpgroup")
@@ -79,15 +79,15 @@ class PipelinedGemm:
         # Without overlap: a tile is fetched, multiplied and given back.
         who, does = producer.name, math.name
         s.plain = PipelineOrder(
-            before=(*by(who, "place"), *by(does, "place")),
+            before=(*by(who, "setup"), *by(does, "setup")),
             tiles=(*by(who, "copy feed"), *by(does, "mma", "release feed")),
             after=by(does, "store"),
         )
         bind(self.feed, self._mover)
 
-    def place(self) -> None:
+    def setup(self) -> None:
         """Which block of C this is, and how many tiles K has."""
-        self._record("place", None)
+        self._record("setup", None)
 
     def mma(self, tile: Tile) -> Operation:
         """C += A B^T over one tile; the first one overwrites."""
@@ -101,7 +101,7 @@ class PipelinedGemm:
     def _mover(self, kind: str, tile: Tile) -> Operation:
         access = Access(kind, RingTile("feed", tile))  # type: ignore[arg-type]
         supply, tiles = self.supply, (self.a, self.b)
-        context: dict[str, Any] = {"handoff": self.feed, "role": self.producer}
+        context: dict[str, Any] = {"pipeline": self.feed, "role": self.producer}
         template = kind
         if self.producer.single:
             column = supply["column_of_k"]

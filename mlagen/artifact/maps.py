@@ -1,4 +1,4 @@
-"""What the generator knows of a kernel's inside, by name: roles, registers, memory, hand-offs.
+"""What the generator knows of a kernel's inside, by name: roles, registers, memory, pipelines.
 
 Launching needs none of it; it is there for people who look into an artifact. Sizes are bytes. A
 manifest may be a stranger's: numbers are held to what a kernel can have when one is read.

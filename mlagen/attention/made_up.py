@@ -26,7 +26,7 @@ and its rotary columns turn with the position.
 
 Where sequences have their own lengths each is made alone. Pages lie in the pool in random order,
 among others that no sequence uses; whatever a pool or a cache holds that is no key is NaN, and
-table entries behind a sequence's pages name an unused page or one that does not exist.
+table entries past a sequence's pages name an unused page or one that does not exist.
 
 The same arguments give the same bits.
 

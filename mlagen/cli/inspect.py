@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import click
 
-from mlagen.cli.options import json_option
+from mlagen.cli.options import json_option, schedule_options
 from mlagen.cli.patience import at_most, seconds_option
 from mlagen.cli.report import print_facts, print_json, print_table, say
+from mlagen.errors import ConfigError
+from mlagen.inspect.tables import Table
 
 
 @click.command("inspect")
-@click.argument("path", metavar="ARTIFACT|FILE.co")
+@click.argument("subject", metavar="SCHEDULE|FILE.py|ARTIFACT|FILE.co")
+@schedule_options
 @click.option("--kernel", metavar="NAME", help="Which kernel of a code object with several.")
 @click.option(
     "--all",
@@ -22,17 +27,71 @@ from mlagen.cli.report import print_facts, print_json, print_table, say
 @seconds_option
 @json_option
 def command(
-    path: str,
+    subject: str,
+    target: str | None,
+    fields: tuple[str, ...],
+    knobs: tuple[str, ...],
+    templates: str | None,
     kernel: str | None,
     everything: bool,
     page: str | None,
     max_seconds: int,
     as_json: bool,
 ) -> None:
-    """Show what is inside an artifact, or any gfx950 code object.
+    """Show what a schedule says and what is derived from it, or what is inside an artifact or any
+    gfx950 code object.
 
-    Clusters by role, registers and where they are alive, LDS with bank phases, waits, instructions.
+    Clusters by role, registers, LDS or SMEM, waits, instructions. --set, --knob, --target and
+    --templates are for schedules, as mlagen build takes them; --kernel and --html are for what is
+    built.
     """
+    from mlagen.request import names_schedule
+
+    asked = {"--set": fields, "--knob": knobs, "--target": target, "--templates": templates}
+    if names_schedule(subject):
+        _refuse({"--kernel": kernel, "--html": page}, f"what is built; {subject} is a schedule")
+        _schedule(subject, fields, knobs, target, templates, everything, as_json)
+        return
+    _refuse(asked, f"schedules; {subject} is built already")
+    _built(subject, kernel, everything, page, max_seconds, as_json)
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    for option, given in options.items():
+        if given:
+            raise ConfigError(f"{option} is for {why}")
+
+
+def _print(facts: Sequence[tuple[str, str]], tables: Sequence[Table]) -> None:
+    print_facts(facts)
+    for table in tables:
+        say()
+        print_table(table.title, table.columns, table.rows)
+
+
+def _schedule(
+    name: str,
+    fields: tuple[str, ...],
+    knobs: tuple[str, ...],
+    target: str | None,
+    templates: str | None,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    from mlagen.request import view_from_text
+    from mlagen.schedule_view.tables import facts, tables
+
+    view = view_from_text(name, fields, knobs, target=target, templates=templates)
+    if as_json:
+        print_json("inspect.schedule", view)
+    else:
+        _print(facts(view), tables(view, everything=everything))
+
+
+def _built(
+    path: str, kernel: str | None, everything: bool, page: str | None, max_seconds: int,
+    as_json: bool,
+) -> None:  # fmt: skip
     from mlagen.inspect import inspect_path
     from mlagen.inspect.tables import facts, tables
 
@@ -45,10 +104,7 @@ def command(
     if as_json:
         print_json("inspect", report)
         return
-    print_facts(facts(report))
-    for table in tables(report, everything=everything):
-        say()
-        print_table(table.title, table.columns, table.rows)
+    _print(facts(report), tables(report, everything=everything))
     for limit in report.limits:
         say(f"\nnot known: {limit}")
     if report.timeline.why:

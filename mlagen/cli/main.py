@@ -29,7 +29,7 @@ VERBS = {
     "simulate": "Predict how fast a gfx950 kernel will be, and where its time goes.",
     "bench": "Time a kernel on this machine's GPU, beside other libraries.",
     "tune": "Find a kernel's best variant, and keep what was found.",
-    "inspect": "Clusters, registers, LDS, waits and instructions of a kernel.",
+    "inspect": "A schedule with its derived waits; clusters, registers, LDS and waits of a kernel.",
     "diff": "What differs between two kernels.",
     "doctor": "What this machine has, what it misses, and how to install it.",
 }

@@ -33,23 +33,28 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-_BUILD = (
+_SCHEDULE = (
     click.option("--target", help="What to build for. Default: what the schedule is for."),
     click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE", help="A problem field."),
     click.option("--knob", "knobs", multiple=True, metavar="NAME=VALUE", help="A schedule's knob."),
     click.option(
         "--templates", metavar="DIR", help="A folder of templates that go before the shipped ones."
     ),
-    click.option(
-        "--allow-unproved",
-        is_flag=True,
-        help="Build though the proof fails; the artifact is marked and never launched.",
-    ),
 )
+_UNPROVED = click.option(
+    "--allow-unproved",
+    is_flag=True,
+    help="Build though the proof fails; the artifact is marked and never launched.",
+)
+
+
+def schedule_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--target`, `--set`, `--knob`, `--templates`."""
+    for option in reversed(_SCHEDULE):
+        function = option(function)
+    return function
 
 
 def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--target`, `--set`, `--knob`, `--templates`, `--allow-unproved`."""
-    for option in reversed(_BUILD):
-        function = option(function)
-    return function
+    return schedule_options(_UNPROVED(function))

@@ -56,20 +56,7 @@ def build(
     cannot be generated, ProofError where an access pair is not ordered (with `allow_unproved` the
     artifact is made, and marked), TemplateError and MissingError from the toolchain.
     """
-    function = load(kernel, target) if isinstance(kernel, str) else kernel
-    if target not in (None, function.target):
-        raise ConfigError(
-            f"{function.name} is a schedule for {function.target}, not for {target}",
-            hint=f"targets of {function.name}: {function.target}",
-        )
-    if not isinstance(problem, function.problem_type):
-        raise ConfigError(
-            f"{function.name} solves a {function.problem_type.__name__}, "
-            f"not a {type(problem).__name__}"
-        )
-    schedule = function.build(problem, knobs or {})
-    directory = Path(templates_dir) if templates_dir is not None else None
-    templates = Templates(function.target, directory, function.templates)
+    function, schedule, templates = run_schedule(kernel, problem, target, knobs, templates_dir)
     with function.own_code():  # operations supply their templates' operands while they are rendered
         if isinstance(schedule, PipelineSchedule):
             fields = plain_fields(problem)
@@ -84,6 +71,31 @@ def build(
         if not allow_unproved:
             require(program.proof.violations)
         return _artifact(schedule, program, templates, function.target)
+
+
+def run_schedule(
+    kernel: str | ScheduleFunction,
+    problem: Any,
+    target: str | None = None,
+    knobs: Mapping[str, Any] | None = None,
+    templates_dir: str | Path | None = None,
+) -> tuple[ScheduleFunction, Schedule | PipelineSchedule, Templates]:
+    """What `build` begins with: the schedule function, the value that it makes for `problem`, and
+    the templates that its operations are rendered from. Raises as `build` does."""
+    function = load(kernel, target) if isinstance(kernel, str) else kernel
+    if target not in (None, function.target):
+        raise ConfigError(
+            f"{function.name} is a schedule for {function.target}, not for {target}",
+            hint=f"targets of {function.name}: {function.target}",
+        )
+    if not isinstance(problem, function.problem_type):
+        raise ConfigError(
+            f"{function.name} solves a {function.problem_type.__name__}, "
+            f"not a {type(problem).__name__}"
+        )
+    schedule = function.build(problem, knobs or {})
+    directory = Path(templates_dir) if templates_dir is not None else None
+    return function, schedule, Templates(function.target, directory, function.templates)
 
 
 class Program:
@@ -188,7 +200,7 @@ def render(
         "schedule_file": schedule.file,
         "roles": ", ".join(
             f"{role.name} = waves {role.waves.start}..{role.waves.stop - 1}, "
-            f"{role.stagger} barriers behind"
+            f"lags by {role.stagger} barriers"
             for role in schedule.roles.members
         ),
         "clusters": cluster_table(schedule),

@@ -52,18 +52,18 @@ class ControlFlow:
         return Segment(self.label("ENTRY"), "entry", [], tail=body)
 
     def stagger(self, stream: Stream, *, entering: bool) -> list[Instruction]:
-        """Bare barriers that set later roles behind on entry, and even the totals at the end."""
+        """Bare barriers that delay later roles on entry, and even the totals at the end."""
         levels = self.schedule.roles.stagger
         if stream.role:
             own = stream.members[0].stagger
             return self.code(*["s_barrier"] * (own if entering else levels - own))
         code: list[Instruction] = []
         for level in range(levels):
-            behind = next(role for role in stream.members if role.stagger > level)
+            later = next(role for role in stream.members if role.stagger > level)
             label = self.label(f"{'BEHIND' if entering else 'EVEN'}{level}")
             branch = "s_cbranch_scc1" if entering else "s_cbranch_scc0"
             code += self.code(
-                f"s_cmp_lt_u32 s[WAVE], {behind.waves.start}",
+                f"s_cmp_lt_u32 s[WAVE], {later.waves.start}",
                 f"{branch} {label}",
                 "s_barrier",
                 f"{label}:",

@@ -38,7 +38,7 @@ class Done:
         return self.key, self.tile
 
 
-# What a storage holds: who wrote it last, and behind who may have skipped that, who before.
+# What a storage holds: who wrote it last, and, where that may be skipped, who wrote it before.
 Held = tuple[Done, "Held"] | Done | None
 
 

@@ -9,7 +9,7 @@ A persistent kernel repeats all but the setup, for one work item after another:
 
     setup -> item (none left: end) -> N = 0 | ... -> epilogue -> item
 
-Where roles differ, all of this stands once a role, behind an entry that tells the waves apart.
+Where roles differ, all of this stands once a role, after an entry that tells the waves apart.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dataclasses import replace
 
 from mlagen.codegen.control import ControlFlow
 from mlagen.codegen.expand import Bounds, Instance, bounds, expand
+from mlagen.codegen.interleave import interleave
 from mlagen.codegen.program import Instruction, Layout, Piece, Segment, Step, Stream, streams_of
 from mlagen.codegen.render import EXIT, Lowering
-from mlagen.codegen.weave import weave
-from mlagen.dsl import Binding, Operation, Schedule, Weave
+from mlagen.dsl import Binding, Interleave, Operation, Schedule
 from mlagen.errors import ScheduleError
 
 
@@ -136,7 +136,7 @@ class StreamBuilder:
                                  f"s_cbranch_scc1 {self.control.label('END')}")  # fmt: skip
 
     def _choose(self) -> list[Instruction]:
-        """Roles fall behind each other; then the code for N."""
+        """Later roles are delayed; then the code for N."""
         code, label = self.control.code, self.control.label
         chosen = self.control.stagger(self.stream, entering=True)
         chosen += code("s_cmp_eq_u32 s[N], 0", f"s_cbranch_scc1 {label('EMPTY')}")
@@ -238,8 +238,8 @@ class StreamBuilder:
                 iteration = f"i = {x.i}"
             body: list[Instruction] = []
             for step in x.steps:
-                if isinstance(step, Weave):
-                    body += weave(
+                if isinstance(step, Interleave):
+                    body += interleave(
                         self._at(step.first, x.i),
                         [y for operation in step.rest for y in self._at(operation, x.i)],
                         step.pattern,

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from mlagen.artifact import SourceLine
 from mlagen.codegen.program import Instruction, Layout, Piece, Segment
-from mlagen.dsl import Operation, Schedule, Weave
+from mlagen.dsl import Interleave, Operation, Schedule
 
 COMMENT_COLUMN = 88
 
@@ -98,9 +98,9 @@ def cluster_table(schedule: Schedule) -> list[str]:
     return table
 
 
-def _limit(step: Operation | Weave) -> tuple[str, ...]:
+def _limit(step: Operation | Interleave) -> tuple[str, ...]:
     """The roles that a step is limited to."""
-    return step.first.roles if isinstance(step, Weave) else step.roles
+    return step.first.roles if isinstance(step, Interleave) else step.roles
 
 
 def lds_map(schedule: Schedule) -> list[str]:

@@ -1,4 +1,4 @@
-"""What an artifact's manifest tells of the kernel's inside: roles, registers, memory, hand-offs."""
+"""What an artifact's manifest tells of the kernel's inside: roles, registers, memory, pipelines."""
 
 from __future__ import annotations
 
@@ -69,35 +69,35 @@ def pipeline_map(schedule: PipelineSchedule) -> KernelMap:
         for scratch in smem.scratches.values()
     ]
     areas += [
-        MemoryMap(message.name, "message", message.base, 1, message.bytes)
-        for message in smem.messages.values()
+        MemoryMap(exchange.name, "message", exchange.base, 1, exchange.bytes)
+        for exchange in smem.exchanges.values()
     ]
-    handoffs = [
+    pipelines = [
         HandoffMap(
-            name=handoff.name,
-            producer=handoff.producer,
-            consumers=handoff.consumers,
-            depth=handoff.depth,
-            bytes=handoff.bytes,
-            areas=tuple(tile.name for tile in handoff.tiles),
-            full=handoff.full,
-            empty=handoff.empty if handoff.releases else -1,
-            releases=handoff.releases,
-            resident=handoff.resident,
+            name=pipeline.name,
+            producer=pipeline.producer,
+            consumers=pipeline.consumers,
+            depth=pipeline.depth,
+            bytes=pipeline.bytes,
+            areas=tuple(tile.name for tile in pipeline.tiles),
+            full=pipeline.full,
+            empty=pipeline.empty if pipeline.releases else -1,
+            releases=pipeline.releases,
+            resident=pipeline.resident,
         )
-        for handoff in smem.handoffs.values()
+        for pipeline in smem.pipelines.values()
     ]
-    handoffs += [
+    pipelines += [
         HandoffMap(
-            name=message.name,
-            producer=message.producer,
-            consumers=(message.consumer,),
+            name=exchange.name,
+            producer=exchange.producer,
+            consumers=(exchange.consumer,),
             depth=1,
-            bytes=message.bytes,
-            areas=(message.name,),
-            named=message.barrier,
+            bytes=exchange.bytes,
+            areas=(exchange.name,),
+            named=exchange.barrier,
         )
-        for message in smem.messages.values()
+        for exchange in smem.exchanges.values()
     ]
     return KernelMap(
         roles=tuple(
@@ -115,5 +115,5 @@ def pipeline_map(schedule: PipelineSchedule) -> KernelMap:
             for regs in schedule.registers
         ),
         memory=tuple(areas),
-        handoffs=tuple(handoffs),
+        handoffs=tuple(pipelines),
     )

@@ -93,11 +93,11 @@ class Piece:
     closed: bool  # ends in a barrier
     phase: int = 0
     iteration: str = ""
-    stagger: Literal["", "enter", "leave"] = ""  # bare barriers of the control flow behind it
+    stagger: Literal["", "enter", "leave"] = ""  # bare barriers of the control flow after it
     control: list[Instruction] = field(default_factory=list)  # that code, where it reads registers
 
-    def barriers_behind(self, role: Role, roles: Roles) -> int:
-        """Bare barriers that a wave of `role` passes behind the piece: those that set it behind
+    def barriers_after(self, role: Role, roles: Roles) -> int:
+        """Bare barriers that a wave of `role` passes after the piece: those that delay it
         the foremost role, or those that even the totals."""
         if self.stagger == "enter":
             return role.stagger

@@ -7,7 +7,7 @@ another iff X is complete in an epoch before Y's; inside one wave, iff a wait co
 N grows until the state at the loop's head repeats: from there on nothing new can happen.
 
 A persistent kernel runs the path of one work item after another. Two items never meet in LDS: all
-waves pass a barrier before an item, every access of an item comes behind that barrier, and a wait
+waves pass a barrier before an item, every access of an item comes after that barrier, and a wait
 covers every one before the next. So LDS is proved item by item; what else one item hands to the
 next is what its waits count (older operations on a counter never make a wait for the newest ones
 weaker, except scalar loads, see `pending`) and registers in flight (see `loads.py`).
@@ -118,7 +118,7 @@ def require(violations: Sequence[Violation]) -> None:
 def _walkers(
     schedule: Schedule, layout: Layout, n: int, pending: Mapping[str, bool]
 ) -> list[_Walker]:
-    """One wave of each role, behind its way through `n` tiles. `pending`: by stream, whether scalar
+    """One wave of each role, after its way through `n` tiles. `pending`: by stream, whether scalar
     loads may be in flight when it begins."""
     walkers = [
         _Walker(schedule, layout, stream, role, pending[stream.role])
@@ -175,7 +175,7 @@ class _Walker:
                     self.scalar_loads += instruction.pipe == "smem"
                     event = self._event(instruction, step.i, ordinal, piece.cluster)
                     self.queues[instruction.counter].append(event)
-            self.epoch += piece.barriers_behind(self.role, self.schedule.roles)
+            self.epoch += piece.barriers_after(self.role, self.schedule.roles)
 
     def _event(self, x: Instruction, i: int, ordinal: int, cluster: object) -> Event | None:
         if x.access is None:

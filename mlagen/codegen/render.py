@@ -175,7 +175,7 @@ def check_guard(operation: Operation, body: list[Instruction]) -> list[Instructi
     A store that may be skipped takes no ticket. A wait that is counted without it is right on both
     ways: where the store was issued, the same count waits for more.
 
-    What is loading when the branch comes must not be waited for behind it, on one of two ways: it
+    What is loading when the branch comes must not be waited for after it, on one of two ways: it
     is waited for ahead of a branch that may skip its use.
     """
     leaving = [x for x in body if x.pipe == "branch" and x.target == EXIT]
@@ -205,10 +205,10 @@ def check_guard(operation: Operation, body: list[Instruction]) -> list[Instructi
     return [_with_skipped(x, checked[at:]) if x in branches else x for at, x in enumerate(checked)]
 
 
-def _with_skipped(branch: Instruction, behind: list[Instruction]) -> Instruction:
+def _with_skipped(branch: Instruction, later: list[Instruction]) -> Instruction:
     """The branch with the registers that the instructions up to its label read and write."""
     touched: dict[int, None] = {}
-    for x in behind:
+    for x in later:
         if x.pipe == "label":
             break
         touched.update(dict.fromkeys((*x.reads, *x.writes)))

@@ -83,7 +83,7 @@ def _deadlines(schedule: Schedule, layout: Layout, n: int) -> dict[str, dict[int
     uses = [use for stream in layout.streams for use in slot_uses(schedule, layout, stream, n)]
     due: dict[str, dict[int, dict[str, int]]] = {stream.role: {} for stream in layout.streams}
     for first, second in conflicts(uses, schedule.file):
-        # A wave's accesses before barrier number b are ordered before another's behind it.
+        # A wave's accesses before barrier number b are ordered before another's after it.
         last = min(clocks[role].begin[second.step] for role in second.stream.members)
         barrier = last + second.barriers - 1
         ends = (clocks[role].end for role in first.stream.members)
@@ -92,7 +92,7 @@ def _deadlines(schedule: Schedule, layout: Layout, n: int) -> dict[str, dict[int
         counter = "vm" if first.kind == "copy" else "lgkm"
         wanted[counter] = max(wanted.get(counter, 0), first.ticket)
     if layout.persistent:
-        # The next item may use every slot behind the barrier that it begins with.
+        # The next item may use every slot after the barrier that it begins with.
         for use in uses:
             last = len(layout.paths(n, use.stream.role)) - 1
             wanted = due[use.stream.role].setdefault(last, {})
@@ -121,7 +121,7 @@ def _clocks(
         for piece, barriers in zip(path, inside, strict=True):
             begin.append(passed)
             end.append(passed + barriers)
-            passed += barriers + piece.closed + piece.barriers_behind(role, schedule.roles)
+            passed += barriers + piece.closed + piece.barriers_after(role, schedule.roles)
         yield role, Clock(tuple(begin), tuple(end))
 
 
@@ -149,7 +149,7 @@ def _derive(
     loading = flying.keys()
 
     def reached(counter: str, count: int) -> int:
-        """The last ticket that is complete behind a wait for `count`."""
+        """The last ticket that is complete after a wait for `count`."""
         if counter == "lgkm" and count and scalar_ticket > done[counter]:
             return done[counter]  # any of them may be the ones that are left
         return max(done[counter], issued[counter] - count)

@@ -11,14 +11,14 @@ from mlagen.dsl.entry import Entry
 from mlagen.dsl.function import ScheduleFunction, schedule
 from mlagen.dsl.knobs import Knob, Knobs
 from mlagen.dsl.layout import Padded, Subtiled, TileLayout, Xor
-from mlagen.dsl.lds import Area, Lds, Ring, RingTile
-from mlagen.dsl.operation import Access, Binding, Operation, Weave
+from mlagen.dsl.lds import Area, Lds, Reads, Ring, RingTile
+from mlagen.dsl.operation import Access, Binding, Interleave, Operation
 from mlagen.dsl.pipeline import PipelineSchedule, PipelineSpace, Stream, WarpRole, release
 from mlagen.dsl.plain import Part, PipelineOrder, PlainOrder, by
 from mlagen.dsl.registers import Block, Registers, Regs, ScalarRegs, Value
 from mlagen.dsl.roles import Role, Roles
 from mlagen.dsl.signature import Argument, Signature
-from mlagen.dsl.smem import Handoff, Message, Smem, TmaTile
+from mlagen.dsl.smem import Exchange, Pipeline, Smem, TmaTile
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.wait import Wait
 from mlagen.dsl.words import (
@@ -27,13 +27,13 @@ from mlagen.dsl.words import (
     copy,
     each_item,
     epilogue,
+    interleave,
     only,
     prologue,
     read,
     record,
     roles,
     tiles,
-    weave,
 )
 
 __all__ = [
@@ -44,18 +44,20 @@ __all__ = [
     "Block",
     "Cluster",
     "Entry",
-    "Handoff",
+    "Exchange",
+    "Interleave",
     "Knob",
     "Knobs",
     "Lds",
-    "Message",
     "Operation",
     "Padded",
     "Part",
+    "Pipeline",
     "PipelineOrder",
     "PipelineSchedule",
     "PipelineSpace",
     "PlainOrder",
+    "Reads",
     "Registers",
     "Regs",
     "Ring",
@@ -76,7 +78,6 @@ __all__ = [
     "Value",
     "Wait",
     "WarpRole",
-    "Weave",
     "Xor",
     "bind",
     "by",
@@ -84,6 +85,7 @@ __all__ = [
     "copy",
     "each_item",
     "epilogue",
+    "interleave",
     "only",
     "prologue",
     "read",
@@ -92,5 +94,4 @@ __all__ = [
     "roles",
     "schedule",
     "tiles",
-    "weave",
 ]

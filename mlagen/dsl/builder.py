@@ -35,7 +35,7 @@ class Cluster:
 
 
 class Named(Protocol):
-    """Anything with the name of a ring or hand-off."""
+    """Anything with the name of a ring or pipeline."""
 
     @property
     def name(self) -> str: ...

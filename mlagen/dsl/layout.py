@@ -7,6 +7,7 @@ that reading it costs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,6 +77,21 @@ class Xor:
         if set(self.source) & set(self.target):
             raise ScheduleError(f"swizzle {self}: a bit is both source and target, not invertible")
 
+    @classmethod
+    def of(cls, text: str) -> Xor | None:
+        """The swizzle that a knob names: "8-9 into 4-5" XORs bit 8 into 4 and 9 into 5, "9-8 into
+        4-5" 9 into 4 and 8 into 5. None for "none"."""
+        if text == "none":
+            return None
+        found = re.fullmatch(r"(\d+)-(\d+) into (\d+)-(\d+)", text)
+        if found is None:
+            raise ScheduleError(
+                f"swizzle {text!r}",
+                hint='"none", or BITS into BITS: "8-9 into 4-5", "9-8 into 4-5"',
+            )
+        first, last, low, high = map(int, found.groups())
+        return cls(_bits(first, last), _bits(low, high))
+
     def __call__(self, offset: int) -> int:
         for source, target in zip(self.source, self.target, strict=True):
             offset ^= ((offset >> source) & 1) << target
@@ -84,6 +100,11 @@ class Xor:
     def __str__(self) -> str:
         pairs = zip(self.source, self.target, strict=True)
         return ", ".join(f"bit{target} ^= bit{source}" for source, target in pairs)
+
+
+def _bits(first: int, last: int) -> tuple[int, ...]:
+    step = 1 if last >= first else -1
+    return tuple(range(first, last + step, step))
 
 
 @dataclass(frozen=True)

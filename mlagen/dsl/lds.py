@@ -62,6 +62,19 @@ class ReadPlan:
 
 
 @dataclass(frozen=True)
+class Reads:
+    """How waves read a tile: `fragments[f](lane)` is the (row, byte) that a lane reads, `width`
+    bytes of it, for fragment f; they become the register tile in this order. A tile of several
+    areas has a sequence of fragments for each. With `readers` = 64 every wave reads the same; with
+    64 * waves `lane` is the thread of the workgroup, and each wave may read a part of its own."""
+
+    fragments: Sequence[Fragment] | Sequence[Sequence[Fragment]]
+    width: int
+    comment: str = ""
+    readers: int = LANES
+
+
+@dataclass(frozen=True)
 class Area:
     """A part of a ring's tile with a layout of its own, at byte `start` of the slot: columns that
     lie apart in global memory. DMA lands and reads start there."""
@@ -159,25 +172,19 @@ class Lds:
         *,
         slots: int,
         waves: int,
-        width: int,
         layout: TileLayout | Sequence[TileLayout],
-        fragments: Sequence[Fragment] | Sequence[Sequence[Fragment]],
-        readers: int = LANES,
-        comment: str = "",
+        reads: Reads,
     ) -> Ring:
-        """Declare a ring that `waves` waves fetch. `fragments[f](lane)` is the (row, byte) that
-        lane reads, `width` bytes of it, for fragment f; they become the register tile in this
-        order. With `readers` = 64 every wave reads the same; with 64 * waves `lane` is the thread
-        of the workgroup, and each wave may read a part of its own. A tile of several areas has a
-        sequence of layouts, and of fragments for each."""
+        """Declare a ring of `slots` tiles that `waves` waves fetch. A tile of several areas has a
+        sequence of layouts."""
         if name in self.rings:
             raise ScheduleError(f"ring {name!r} is declared twice")
         if slots < 1:
             raise ScheduleError(f"ring {name!r}: {slots} slots; a ring has 1 or more")
         areas: list[Area] = []
         start = 0
-        for part, reads in _parts(layout, fragments):
-            plan = plan_reads(part, reads, width, readers)
+        for part, fragments in _parts(layout, reads.fragments):
+            plan = plan_reads(part, fragments, reads.width, reads.readers)
             areas.append(Area(part, start, plan_dma(part, waves), plan))
             start += part.size
         base, end = self.used, self.used + start * slots
@@ -197,7 +204,7 @@ class Lds:
                 windows.append(0)
             elif not windows or slot + reach - windows[-1] >= 1 << self.offset_bits:
                 windows.append(slot)
-        ring = Ring(name, tuple(areas), slots, base, waves, tuple(windows), comment)
+        ring = Ring(name, tuple(areas), slots, base, waves, tuple(windows), reads.comment)
         self.rings[name] = ring
         self.used = end
         return ring

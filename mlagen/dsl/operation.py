@@ -39,10 +39,11 @@ class Operation:
     `domain`: "every" tile in [0, N); "first": only tile 0; "second": only tile 1; "rest": every
     tile but 0; "empty": outside the loop, only when there is no tile at all.
     `context(binding)` supplies the template's operands. `first_differs` says that tile 0 is
-    rendered differently. `guarded`: the template skips itself with a branch, so it cannot be woven.
+    rendered differently. `guarded`: the template skips itself with a branch, so it cannot be
+    interleaved.
     `leaves`: the template may branch to `{{ exit }}`, where the workgroup ends; in a prologue.
     `asynchronous`: it issues one group of matrix instructions that completes later.
-    `joins`: its role's warps meet at a barrier before it, and behind what it wrote.
+    `joins`: its role's warps meet at a barrier before it, and after what it wrote.
     `roles`: names of the roles whose code it is in; empty: all of them.
     `of`: what tells it from operations of its name, where a tile has several.
     `ahead`: in a persistent pipeline schedule, the last pass of an item does it for the first tiles
@@ -93,7 +94,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Weave:
+class Interleave:
     """Two streams of instructions interleaved; order inside each stream is kept. The first stream
     is one operation, the second is the `rest`, one after another.
 
@@ -102,7 +103,7 @@ class Weave:
     the second evenly over the first.
 
     The streams may not touch each other's registers, unless `ordered`: then they mean `first` and
-    behind it the `rest`, and an instruction of the second stream is held back until all of `first`
+    after it the `rest`, and an instruction of the second stream is held back until all of `first`
     that it must follow are out. A slot of the pattern that would be its turn goes to `first`.
     """
 
@@ -122,27 +123,27 @@ class Weave:
             for x in self.operations
         ]
         words.append(repr(self.pattern))
-        return f"weave({', '.join(words)}{', ordered' if self.ordered else ''})"
+        return f"interleave({', '.join(words)}{', ordered' if self.ordered else ''})"
 
 
-Step = Operation | Weave
+Step = Operation | Interleave
 
 
 def operations_of(steps: Iterable[Step]) -> tuple[Operation, ...]:
     """All operations of some steps, in the order of the schedule."""
     found: list[Operation] = []
     for step in steps:
-        found.extend(step.operations if isinstance(step, Weave) else (step,))
+        found.extend(step.operations if isinstance(step, Interleave) else (step,))
     return tuple(found)
 
 
 def steps_of(steps: Iterable[Step], keep: Callable[[Operation], bool]) -> tuple[Step, ...]:
-    """The steps with the kept operations. A weave that one stream is left of is plain order."""
+    """The steps with the kept operations. What has one stream left is no interleave."""
     found: list[Step] = []
     for step in steps:
-        held = step.operations if isinstance(step, Weave) else (step,)
+        held = step.operations if isinstance(step, Interleave) else (step,)
         kept = tuple(operation for operation in held if keep(operation))
-        if isinstance(step, Weave) and len(kept) > 1 and kept[0] is step.first:
+        if isinstance(step, Interleave) and len(kept) > 1 and kept[0] is step.first:
             found.append(replace(step, rest=kept[1:]))
         else:
             found += kept

@@ -1,8 +1,8 @@
 """Schedules for targets where roles are different programs that hand tiles to each other.
 
 On Hopper the assembler allocates registers and orders instructions, so there are no register banks
-and nothing to weave. What a schedule says is who does what: each role (a group of warps) has its
-own tile loop, and tiles pass from role to role through hand-offs.
+and nothing to interleave. A schedule says who does what: each role (a group of warps) has its
+own tile loop, and tiles pass from role to role through pipelines.
 
     for i in tiles(producer):
         copy(feed, i)
@@ -14,12 +14,12 @@ Which barrier phase each operation waits for and how many matrix groups may stay
 derived. When a slot is filled again is a choice, and it is checked: a release tells the producer,
 or the role that used a slot last copies into it.
 
-Roles may also write to each other. An operation that defines a message writes it, one that uses it
+Roles also exchange buffers. An operation that defines an exchange writes it, one that uses it
 reads it; where the writer arrives and where the reader waits is derived.
 
     for i in tiles(left, step=2):            # tiles i and i + 1 a pass
-        seesaw.publish(P0, i)
-        seesaw.pv(P1, i + 1)
+        decode.store_p(P0, i)
+        decode.pv(P1, i + 1)
         copy(cache, i + 2)
 
 A block of a *persistent* kernel does one work item after another:
@@ -32,7 +32,7 @@ A block of a *persistent* kernel does one work item after another:
     with epilogue(left): ...                 # what the item leaves
 
 Operations that are `ahead` run on into the next item: its first `step` tiles are fetched in the
-last pass of the item before, where tiles behind the end would be. So a tile that is fetched for a
+last pass of the item before, where tiles past the end would be. So a tile that is fetched for a
 pass to come is written once, whosever it is.
 """
 
@@ -250,9 +250,9 @@ class PipelineBuilder(Builder):
         return replace(stream, prologue=(*stream.prologue, *stream.items), items=())
 
 
-def release(handoff: Named, tile: Tile) -> Operation:
+def release(pipeline: Named, tile: Tile) -> Operation:
     """Let the producer fill the slot of `tile` again."""
-    return moved(handoff, "release", tile)
+    return moved(pipeline, "release", tile)
 
 
 def _pipelined(

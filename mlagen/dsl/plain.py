@@ -2,7 +2,7 @@
 
 A schedule rearranges a plain loop. The kernel, not the schedule, says what that loop is: which
 operations come once before the tiles, which each tile needs, in which order, and which come once
-behind them. The proof compares the printed program with it.
+after them. The proof compares the printed program with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class PlainOrder:
     """Names of operations (`Operation.key`), each done once, in the order of the plain loop.
 
     `before`: once a workgroup, ahead of all tiles. `item`: once a work item of a persistent kernel,
-    ahead of its tiles. `tile`: once a tile. `after`: once behind the tiles. `share`: operations
+    ahead of its tiles. `tile`: once a tile. `after`: once after the tiles. `share`: operations
     that one role does alone, with the waves that this role must have; all roles do the others.
     """
 
@@ -48,11 +48,11 @@ def by(role: str, *keys: str, tile: int = 0) -> tuple[Part, ...]:
 @dataclass(frozen=True)
 class PipelineOrder:
     """The plain loop of a kernel whose roles are programs of their own: as if one of them acted at
-    a time, in this order, so that it also says whose message a role reads.
+    a time, in this order, so that it also says which exchange a role reads.
 
     `before`: once a block. `seeks`: once a work item of a persistent kernel, to find it, also
-    behind the last one. `item`: once an item, ahead of its tiles. `tiles`: once a pass of
-    `step` tiles; a part whose tile an item does not have is left out. `after`: once behind the
+    after the last one. `item`: once an item, ahead of its tiles. `tiles`: once a pass of
+    `step` tiles; a part whose tile an item does not have is left out. `after`: once after the
     tiles. `hints`: names of operations that compute nothing, and may be anywhere.
     """
 

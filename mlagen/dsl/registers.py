@@ -118,15 +118,33 @@ class Registers:
         first = self._claim(name, count * slots, align)
         return self._add(Block(name, first, count, slots, comment, bank=name))
 
-    def share(self, bank: str, *wants: tuple[str, int, str]) -> tuple[Block, ...]:
-        """Blocks (name, count, comment) that lie over each other in one bank. Their values must
-        never be alive at the same time; that is checked on the expanded schedule."""
+    def tile(self, name: str, count: int, comment: str, *, slots: int = 1) -> Block:
+        """Declare a block of matrix operands: a run starts where a fragment of four may."""
+        return self.block(name, count, comment, slots=slots, align=4)
+
+    def share(
+        self, bank: str, *wants: tuple[str, int, str], apart: bool = False
+    ) -> tuple[Block, ...]:
+        """Tiles (name, count, comment) that lie over each other in one bank. Their values must
+        never be alive at the same time; that is checked on the expanded schedule. `apart`: each has
+        registers of its own instead."""
         if not wants:
             raise ScheduleError(f"bank {bank!r} shares nothing")
+        if apart:
+            return tuple(self.tile(*want) for want in wants)
         first = self._claim(bank, max(count for _, count, _ in wants), 4)
         return tuple(
             self._add(Block(name, first, count, 1, comment, bank)) for name, count, comment in wants
         )
+
+    def __getitem__(self, name: str) -> Block:
+        """The block of that name; ScheduleError where there is none."""
+        if name not in self.blocks:
+            raise ScheduleError(
+                f"no registers {name!r} are declared",
+                hint="declared: " + (", ".join(self.blocks) or "none"),
+            )
+        return self.blocks[name]
 
     def scalar(
         self, name: str, count: int, comment: str, *, align: int = 1, over: Regs | None = None

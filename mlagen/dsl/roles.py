@@ -1,4 +1,4 @@
-"""Roles of a gfx950 workgroup: groups of its waves, how far one runs behind another."""
+"""Roles of a gfx950 workgroup: groups of its waves, how far one lags another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mlagen.errors import ScheduleError
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Waves that run the same stream, `stagger` barriers behind the foremost role."""
+    """Waves that run the same stream, lagging the foremost role by `stagger` barriers."""
 
     name: str
     waves: range

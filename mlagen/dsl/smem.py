@@ -1,12 +1,12 @@
-"""Shared memory on Hopper, as data: rings of tiles, the hand-offs that move them between roles, and
-the messages that roles write for each other.
+"""Shared memory on Hopper, as data: rings of tiles, the mbarrier pipelines that move them between
+roles, and the named-barrier exchanges that roles write for each other.
 
 A tile row is at most 128 bytes wide: that is the width of the 128-byte swizzle, which TMA applies
 when it writes and `wgmma` undoes when it reads. Wider operands are several columns of such tiles.
 
-Two things move between roles. A *hand-off* is a ring of tiles that a copy engine fills: mbarriers
-say that a slot is full, and where the schedule releases slots, that it is empty. A *message* is a
-buffer that one role's threads write for another's: a named barrier hands it over.
+Two things move between roles. A *pipeline* is a ring of tiles that its producer fills: mbarriers
+say that a slot is full, and where consumers release slots, that it is empty. An *exchange* is a
+buffer that one role's threads write for another's: writers arrive at a named barrier, readers wait.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class TmaTile:
 
 
 @dataclass(frozen=True, slots=True)
-class Handoff:
+class Pipeline:
     """Tiles that one role fills and others use, `depth` deep.
 
     The mbarrier `full` of a slot completes when all of its bytes have landed. With `releases`, its
     mbarrier `empty` completes when every consuming warp has released it; without, the schedule's
-    other waits must order each fill behind the last use of the slot, and the proof sees to it.
+    other waits must order each fill after the last use of the slot, and the proof checks it.
     """
 
     name: str
@@ -70,8 +70,8 @@ class Handoff:
     barriers: int  # SMEM address of full[0]; empty[0] follows after `depth` barriers
     releases: int  # arrivals that empty a slot: one a consuming warp; 0: there is no such barrier
     resident: bool = False  # filled once, before the loop, and never released
-    gatherers: int = 0  # threads that fill a slot; 0: TMA does
-    within: str = ""  # the hand-off that takes the same SMEM next, made of these tiles in place
+    producer_threads: int = 0  # threads that fill a slot; 0: TMA does
+    within: str = ""  # the pipeline that takes the same SMEM next, made of these tiles in place
     by_warps: bool = False  # each warp makes rows of its own of what is within, and arrives once
 
     @property
@@ -82,7 +82,7 @@ class Handoff:
     @property
     def arrivals(self) -> int:
         """Arrivals that a full barrier counts."""
-        return self.gatherers // WARP if self.by_warps else self.gatherers or 1
+        return self.producer_threads // WARP if self.by_warps else self.producer_threads or 1
 
     @property
     def full(self) -> int:
@@ -94,7 +94,7 @@ class Handoff:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Exchange:
     """`bytes` at `base` that the threads of `producer` write and `consumer` reads, once a tile.
     The named barrier `barrier` takes both roles: the producer arrives, the consumer waits."""
 
@@ -113,8 +113,8 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """`bytes` at `base` that one role writes and that are read where the proof finds them known to
-    be there: their own, or in place of tiles that are done with."""
+    """`bytes` at `base` that one role writes and that are read where the proof shows that they are
+    written: memory of their own, or that of tiles which are no longer needed."""
 
     name: str
     base: int
@@ -126,11 +126,11 @@ class Smem:
     """The SMEM map of one schedule, filled while it is written."""
 
     capacity: int
-    messages: dict[str, Message] = field(default_factory=dict)
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
     scratches: dict[str, Scratch] = field(default_factory=dict)
     barriers: int = 1  # named barriers taken; 0 is the whole block's
     tiles: dict[str, TmaTile] = field(default_factory=dict)
-    handoffs: dict[str, Handoff] = field(default_factory=dict)
+    pipelines: dict[str, Pipeline] = field(default_factory=dict)
     used: int = 0
 
     def tile(
@@ -158,7 +158,7 @@ class Smem:
         self.tiles[name] = tile
         return tile
 
-    def handoff(
+    def pipeline(
         self,
         name: str,
         *tiles: TmaTile,
@@ -166,38 +166,38 @@ class Smem:
         consumer: str | tuple[str, ...],
         releases: int = 0,
         resident: bool = False,
-        gatherers: int = 0,
-        within: Handoff | None = None,
+        producer_threads: int = 0,
+        within: Pipeline | None = None,
         by_warps: bool = False,
-    ) -> Handoff:
+    ) -> Pipeline:
         """Declare that `producer` fills `tiles` together and `consumer` uses them.
 
         `resident`: once, before the loops. `releases`: arrivals that empty a slot, one a consuming
         warp; without them a slot is filled again where the schedule says so, and the order is
-        proved. `gatherers`: threads of the producer that fill it, instead of TMA. `within`: the
-        hand-off whose slots these tiles lie in, which is filled from them. `by_warps`: its warps
-        make each row of this row of the tiles within, and no two share one; a warp arrives once,
-        when its lanes are done.
+        proved. `producer_threads`: threads of the producer that fill it, instead of TMA. `within`:
+        the pipeline whose slots these tiles lie in, which is filled from them. `by_warps`: each row
+        is made by one warp from the same row of the tiles within; a warp arrives once, when its
+        lanes are done.
         """
         if resident and releases:
-            raise ScheduleError(f"hand-off {name!r}: resident tiles are not released")
+            raise ScheduleError(f"pipeline {name!r}: resident tiles are not released")
         depths = {tile.slots for tile in tiles}
         if len(depths) != 1:
-            raise ScheduleError(f"hand-off {name!r}: its tiles have {sorted(depths)} slots")
+            raise ScheduleError(f"pipeline {name!r}: its tiles have {sorted(depths)} slots")
         depth = depths.pop()
         base = -(-self.used // SM_90A.mbarrier_bytes) * SM_90A.mbarrier_bytes
         self._claim(name, base, (2 if releases else 1) * depth * SM_90A.mbarrier_bytes)
         consumers = (consumer,) if isinstance(consumer, str) else consumer
-        handoff = Handoff(
-            name, tiles, producer, consumers, depth, base, releases, resident, gatherers,
+        pipeline = Pipeline(
+            name, tiles, producer, consumers, depth, base, releases, resident, producer_threads,
             within.name if within else "", by_warps,
         )  # fmt: skip
-        self.handoffs[name] = handoff
-        return handoff
+        self.pipelines[name] = pipeline
+        return pipeline
 
-    def message(
+    def exchange(
         self, name: str, size: int, *, producer: str, consumer: str, over: TmaTile | None = None
-    ) -> Message:
+    ) -> Exchange:
         """Declare `size` bytes that `producer` writes for `consumer`. `over`: in place of a
         resident tile that is no longer needed by then, which the proof checks."""
         if over is None:
@@ -210,14 +210,14 @@ class Smem:
         else:
             if size > over.bytes * over.slots:
                 raise CapacityError(
-                    f"message {name!r}: {size} bytes over {over.name!r}, which has "
+                    f"exchange {name!r}: {size} bytes over {over.name!r}, which has "
                     f"{over.bytes * over.slots}"
                 )
             base = over.base
             self._claim(name, base, 0)
-        message = Message(name, base, size, producer, consumer, self.named_barrier(name))
-        self.messages[name] = message
-        return message
+        exchange = Exchange(name, base, size, producer, consumer, self.named_barrier(name))
+        self.exchanges[name] = exchange
+        return exchange
 
     def scratch(self, name: str, *over: TmaTile) -> Scratch:
         """Declare that a role writes over `over`, tiles that follow each other, when they are no
@@ -249,7 +249,7 @@ class Smem:
         return self.barriers - 1
 
     def _claim(self, name: str, base: int, size: int) -> None:
-        names = (*self.tiles, *self.handoffs, *self.messages, *self.scratches)
+        names = (*self.tiles, *self.pipelines, *self.exchanges, *self.scratches)
         if name in names:
             raise ScheduleError(f"{name!r} is declared twice")
         if base + size > self.capacity:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mlagen.dsl.builder import AccessKind, Cluster, Mover, Named, Section, current
 from mlagen.dsl.lds import Ring
-from mlagen.dsl.operation import Operation, Weave
+from mlagen.dsl.operation import Interleave, Operation
 from mlagen.dsl.roles import Role, Roles
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.wait import Wait
@@ -26,7 +26,7 @@ def record(operation: Operation) -> Operation:
 
 def roles(*, stagger: int = 0, apart: bool = False, **groups: range) -> Roles:
     """The workgroup's roles: `roles(lower=range(0, 4), upper=range(4, 8), stagger=1)`. Each group
-    runs `stagger` barriers behind the one before it. `apart`: each gets code of its own, also where
+    lags the one before it by `stagger` barriers. `apart`: each gets code of its own, also where
     no operation is limited to one (see `only`)."""
     builder = current()
     expected = 0
@@ -114,26 +114,32 @@ def epilogue(role: Any = None) -> Any:
     return _section("epilogue", role)
 
 
-def weave(first: Operation, *rest: Operation, pattern: str = "even", ordered: bool = False) -> None:
+def interleave(
+    first: Operation, *others: Operation | None, pattern: str = "even", ordered: bool = False
+) -> None:
     """Interleave the operations just called: the first with the others, which follow each other
-    (see `Weave`). `ordered`: they may touch each other's registers; what comes of it is what the
-    operations one after another would give."""
+    (see `Interleave`); one that a knob leaves out is None. `ordered`: they may touch each other's
+    registers; the result is that of the operations one after another."""
     builder = current()
+    rest = tuple(operation for operation in others if operation is not None)
     steps, operations = builder.steps, (first, *rest)
     count = len(operations)
+    if others and not rest:
+        return
     if steps is None or count < 2 or steps[-count:] != [*operations]:
         raise ScheduleError(
-            "weave() takes the operations it is given, two or more, called in place"
+            "interleave() takes the operations it is given, two or more, called in place"
         )
     for operation in operations:
         if operation.guarded:
-            raise ScheduleError(f"{operation} branches around itself and cannot be woven")
-    steps[-count:] = [Weave(first, rest, pattern, ordered, builder.line())]
+            raise ScheduleError(f"{operation} branches around itself and cannot be interleaved")
+    steps[-count:] = [Interleave(first, rest, pattern, ordered, builder.line())]
 
 
-def copy(ring: Named, tile: Tile) -> Operation:
-    """Start the DMA of `tile` into its slot of `ring`."""
-    return moved(ring, "copy", tile)
+def copy(ring: Named, tile: Tile, *, when: bool = True) -> Operation | None:
+    """Start the DMA of `tile` into its slot of `ring`. `when`: what a knob says; otherwise the copy
+    stands elsewhere, and here is None."""
+    return moved(ring, "copy", tile) if when else None
 
 
 def read(ring: Ring, tile: Tile) -> Operation:
@@ -147,7 +153,7 @@ def bind(ring: Named, mover: Mover) -> None:
 
 
 def moved(ring: Named, kind: AccessKind, tile: Tile) -> Operation:
-    """Record what moves `tile` of a bound ring or hand-off."""
+    """Record what moves `tile` of a bound ring or pipeline."""
     mover = current().movers.get(ring.name)
     if mover is None:
         raise ScheduleError(f"ring {ring.name!r} is not bound to a global operand")

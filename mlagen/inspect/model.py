@@ -198,7 +198,7 @@ class LdsUse:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """Tiles that go from one role to others through shared memory."""
+    """What goes from one role to others through shared memory: a pipeline, or an exchange."""
 
     name: str
     producer: str

@@ -1,6 +1,6 @@
 """Inspecting an sm_90a artifact: its `.ptx` with the manifest's line map.
 
-A cluster here is one step of a role: an operation with the waits before it and the signals behind.
+A cluster here is one step of a role: an operation with the waits before it and the arrivals after.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from mlagen.targets import SM_90A
 from mlagen.untrusted import Spent, within
 
 _LABEL = re.compile(r"^[A-Za-z_$][\w$]*:\s*(?=\S)")
-# Derived operations that belong to the step after them, or to the one before.
-_AHEAD = ("pipeline/wait", "pipeline/sync", "pipeline/acquire")
-_BEHIND = ("pipeline/signal", "pipeline/advance")
+# Derived operations that belong to the step after them, or to the one before. Artifacts of
+# earlier versions say `acquire` and `signal`.
+_BEFORE = ("pipeline/wait", "pipeline/sync", "pipeline/arrive_and_wait", "pipeline/acquire")
+_AFTER = ("pipeline/arrive.", "pipeline/advance", "pipeline/signal")
 _MBARRIER = SM_90A.mbarrier_bytes
 
 
@@ -104,9 +105,9 @@ def _steps(source: Sequence[SourceLine], text: Sequence[str]) -> list[_Step]:
         if ahead and (ahead[0][0].role, ahead[0][0].section) != here:
             steps.append(_Step(ahead[0][0].role, ahead[0][0].section, "waits", ahead))
             ahead, last = [], None
-        if line.template.startswith(_BEHIND) and last is not None and not ahead:
+        if line.template.startswith(_AFTER) and last is not None and not ahead:
             last.rows.append(row)
-        elif line.template.startswith((*_AHEAD, *_BEHIND)) or ptx_pipe_of(raw) == "wait":
+        elif line.template.startswith((*_BEFORE, *_AFTER)) or ptx_pipe_of(raw) == "wait":
             ahead.append(row)
         elif last is not None and last.name == line.operation:
             last.rows += [*ahead, row]
@@ -195,7 +196,7 @@ def _memory(known: KernelMap) -> list[MemoryArea]:
         for what, base in (("full", handoff.full), ("empty", handoff.empty)):
             if base >= 0:
                 areas.append(MemoryArea(f"{handoff.name} {what}", "mbarriers", base, handoff.depth,
-                                        _MBARRIER, note=f"of hand-off {handoff.name}"))  # fmt: skip
+                                        _MBARRIER, note=f"of pipeline {handoff.name}"))  # fmt: skip
     return sorted(areas, key=lambda area: (area.base, area.name))
 
 

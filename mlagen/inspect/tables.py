@@ -248,8 +248,8 @@ def handoff_table(report: Inspection) -> Table:
         (h.name, h.producer, ", ".join(h.consumers), str(h.depth), str(h.bytes), h.barrier, h.note)
         for h in report.handoffs
     ]
-    columns = ("hand-off", "from", "to", "depth", "bytes", "barriers", "")
-    return Table("hand-offs", columns, tuple(rows))
+    columns = ("pipeline", "from", "to", "depth", "bytes", "barriers", "")
+    return Table("pipelines", columns, tuple(rows))
 
 
 def lds_table(report: Inspection) -> Table:

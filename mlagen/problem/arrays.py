@@ -43,7 +43,7 @@ def check_pages(
     """Raises ConfigError for a length that is negative or that its table row cannot hold, and for a
     used page that the pool of `pool` pages does not have.
 
-    Entries behind a sequence's pages are not looked at. `names`: of the lengths, of the table, and
+    Entries past a sequence's pages are not looked at. `names`: of the lengths, of the table, and
     what the table is called; `of`: what pages hold.
     """
     of_lengths, of_table, called = names

@@ -23,7 +23,7 @@ def test_resources(artifact):
 
 def test_the_listing_shows_clusters_registers_and_lds(artifact):
     text = artifact.text
-    assert re.search(r";   A \(:\d+\): weave\(qk\(i\), tail_softmax\(i-1\)", text)
+    assert re.search(r";   A \(:\d+\): interleave\(qk\(i\), tail_softmax\(i-1\)", text)
     assert re.search(r";   0x00000\.\.0x03fff  K slot 0: 32x64 B sub-blocks, bit4 \^= bit8", text)
     assert re.search(r"\.set O +, \d+ +; v\d+\.\.v\d+  output accumulator", text)
     for heading in ("setup", "N = 1", "prologue", "loop, i % 4 = 0", "drain", "epilogue"):

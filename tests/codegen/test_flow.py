@@ -45,7 +45,7 @@ RESCALE = "            attention.rescale(i)\n"
 MHA_EDITS = {
     "a read done twice": (
         [(READ_K, READ_K + "            read(K, i + 2)\n")],
-        "error[done-twice] mha_prefill_v2.py:72 read(K, i+2) is there already, at :71 as "
+        "error[done-twice] mha_prefill_v2.py:102 read(K, i+2) is there already, at :101 as "
         "read(K, i+1): it is done once a tile",
     ),
     "a copy done twice": ([(COPY_K, COPY_K + COPY_K)], "error[done-twice]"),
@@ -55,14 +55,14 @@ MHA_EDITS = {
     ),
     "no rescale": (
         [(RESCALE, "")],
-        "error[not-done] mha_prefill_v2.py:60 'rescale' is missing in the tile loop: the kernel "
+        "error[not-done] mha_prefill_v2.py:90 'rescale' is missing in the tile loop: the kernel "
         "does copy K, read K, ",
     ),
     "no mask": ([("            attention.mask(i)\n", "")], "error[not-done]"),
     "no store": ([("        attention.store()\n", "")], "error[not-done]"),
     "nothing for rows without a tile": (
         [("        attention.no_tiles()\n", "")],
-        "error[not-done] mha_prefill_v2.py:75 'no_tiles' is missing in the epilogue: ",
+        "error[not-done] mha_prefill_v2.py:105 'no_tiles' is missing in the epilogue: ",
     ),
     "a rescale of a later tile": (
         [(RESCALE, "            attention.rescale(i + 2)\n")],
@@ -70,8 +70,8 @@ MHA_EDITS = {
     ),
     "a mask of the tile before": (
         [("attention.mask(i)", "attention.mask(i - 1)")],
-        "error[data-flow] mha_prefill_v2.py:67 cluster C, partial_softmax(i) of tile 0 uses "
-        "v[S0] of qk(i) (:60) for tile 0; it must be that of mask(i-1) (:64) for tile 0. "
+        "error[data-flow] mha_prefill_v2.py:97 cluster C, partial_softmax(i) of tile 0 uses "
+        "v[S0] of qk(i) (:90) for tile 0; it must be that of mask(i-1) (:94) for tile 0. "
         "First at N = 1.",
     ),
     "a rescale ahead of the softmax": (
@@ -81,7 +81,7 @@ MHA_EDITS = {
     "a store for one role": (
         [("        attention.store()\n",
           '        with only(waves["upper"]):\n            attention.store()\n'),
-         ("import cluster, copy,", "import only, cluster, copy,")],
+         ("    epilogue,\n", "    epilogue,\n    only,\n")],
         "error[not-done]",
     ),
     "what the epilogue does in the prologue": (
@@ -97,7 +97,7 @@ MHA_EDITS = {
     ),
     "other waves": (
         [("lower=range(4), upper=range(4, 8)", "lower=range(2), upper=range(2, 4)")],
-        "error[roles] mha_prefill_v2.py:32 the roles have 4 waves, the kernel is launched with 8",
+        "error[roles] mha_prefill_v2.py:46 the roles have 4 waves, the kernel is launched with 8",
     ),
 }  # fmt: skip
 
@@ -120,9 +120,8 @@ MLA_EDITS = {
         "is spelled for waves 0..3, role lower has 0..1",
     ),
     "a product that one half leaves out": (
-        [("                if late:\n                    attention.qk(i)\n                else:\n"
-          "                    weave(attention.qk(i), copy(V, i + v_ahead), pattern=qk_pattern)\n",
-          "                copy(V, i + v_ahead)\n")],
+        [("interleave(attention.qk(i), copy(V, i + v_ahead, when=not two), pattern=qk_pattern)\n",
+          "copy(V, i + v_ahead, when=not two)\n")],
         "'qk' is missing in the tile loop of role upper",
     ),
     "a softmax finished before it is begun": (
@@ -180,7 +179,7 @@ def test_an_empty_cluster_is_a_bare_barrier(tmp_path):
 def test_a_ring_without_slots_is_refused(tmp_path, slots):
     name = edited(
         tmp_path, "mha_prefill_v2",
-        ("K = key_ring(s, k, slots=k_slots,", f"K = key_ring(s, k, slots={slots},"),
+        ('s.lds.ring("K", slots=k_slots,', f's.lds.ring("K", slots={slots},'),
     )  # fmt: skip
     with pytest.raises(ScheduleError, match=f"ring 'K': {slots} slots; a ring has 1 or more"):
         build(name, MHA)

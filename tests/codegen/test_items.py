@@ -1,5 +1,5 @@
 """Persistent pipeline schedules: what is fetched ahead for the next item, and that the proof, which
-runs over sequences of items, finds what an item may do to the one before or behind it."""
+runs over sequences of items, finds what an item may do to the one before or after it."""
 
 import re
 from dataclasses import replace
@@ -11,7 +11,7 @@ from mlagen.codegen.schedules import load
 from mlagen.codegen.sm_90a import derive as deriving
 from mlagen.codegen.sm_90a import proof as proving
 from mlagen.codegen.sm_90a.derive import WAITS, derive
-from mlagen.codegen.sm_90a.proof import prove_handoffs
+from mlagen.codegen.sm_90a.proof import prove_pipelines
 from mlagen.codegen.sm_90a.runs import Line, every, item_runs, walk
 from mlagen.codegen.sm_90a.thin import plan
 from mlagen.dsl import Tile, Value
@@ -33,7 +33,7 @@ def loops(made):
 
 
 def quick(made, loops):
-    return prove_handoffs(made, loops, quick=True).violations
+    return prove_pipelines(made, loops, quick=True).violations
 
 
 def test_runs_are_of_every_order():
@@ -77,7 +77,7 @@ def test_the_last_pass_fetches_for_the_next_item(loops):
 
 
 def test_it_is_proved(made, loops):
-    proof = prove_handoffs(made, loops)
+    proof = prove_pipelines(made, loops)
     assert not proof.violations and proof.checked > 100_000 and proof.tiles == 6
 
 
@@ -87,11 +87,11 @@ def test_it_is_proved(made, loops):
         # The next item's tile, before this one's last product is over.
         (0, "copy(cache 0, i+2)", "pv(i)", r"may still read K0\[0\]"),
         # Q, before the last Q K of both, of which the right one's maximum tells.
-        (0, "load_queries(i+2)", "acquire(i+1)", r"role right may still read Q0\[0\]"),
+        (0, "load_queries(i+2)", "arrive_and_wait(i+1)", r"role right may still read Q0\[0\]"),
         # Its last columns, before P of the other is read, which lies there.
         (0, "load_queries(i+2)", "pv(i+1)", "may still read P right"),
         (1, "copy(cache 4, i+3)", "pv(i+1)", r"K4\[1\]"),
-        (1, "publish(i+1)", "acquire(i)", "P right"),
+        (1, "store_p(i+1)", "arrive_and_wait(i)", "P right"),
     ],
 )
 def test_steps_out_of_order(made, loops, role, who, before, message):
@@ -136,7 +136,7 @@ def test_empty_items_need_a_meeting(made, loops, monkeypatch):
 
     monkeypatch.setattr(proving, "walk", hurried)
     problems = quick(made, loops)
-    assert problems and "give_sum" in problems[0], problems
+    assert problems and "store_sum" in problems[0], problems
 
 
 def test_nobody_misses_a_phase(made, loops):
@@ -175,9 +175,9 @@ def test_what_a_loop_cannot_run_on_with(made):
     late = [replace(op, tile=op.tile + 2) if op.name == "qk" else op for op in left.loop]
     refused(late, "begun more than one pass ahead")
     refused([op for op in left.loop if op.ahead != "seeks"], "nothing in its loop seeks the next")
-    handoffs = made.smem.handoffs
-    released = replace(handoffs["cache 0"], releases=8)
-    smem = replace(made.smem, handoffs={**handoffs, "cache 0": released})
+    pipelines = made.smem.pipelines
+    released = replace(pipelines["cache 0"], releases=8)
+    smem = replace(made.smem, pipelines={**pipelines, "cache 0": released})
     refused(left.loop, "'cache 0' has 2 slots and 8 releases|releases it 0 times",
             replace(made, smem=smem))  # fmt: skip
 

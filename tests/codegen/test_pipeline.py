@@ -1,4 +1,4 @@
-"""Pipeline schedules: derived waits, the hand-off proof, and what it refuses."""
+"""Pipeline schedules: derived waits, the pipeline proof, and what it refuses."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import pytest
 
 from mlagen.codegen.expand import expand_loop
 from mlagen.codegen.sm_90a.derive import derive
-from mlagen.codegen.sm_90a.proof import prove_handoffs
+from mlagen.codegen.sm_90a.proof import prove_pipelines
 from mlagen.codegen.sm_90a.runs import parts, section, straight
 from mlagen.dsl import (
     Access,
@@ -33,13 +33,13 @@ class Toy:
 
 
 class Steps:
-    """Operations that move and multiply tiles of one hand-off."""
+    """Operations that move and multiply tiles of one pipeline."""
 
     def __init__(self, s: PipelineSpace, slots: int, rows: int = 64):
         self.producer = s.role("producer", warpgroups=1, registers=40, single=True)
         self.math = s.role("math", warpgroups=1, registers=200)
         tile = s.smem.tile("T", "t", rows=rows, row_bytes=128, slots=slots)
-        self.feed = s.smem.handoff("feed", tile, producer="producer", consumer="math", releases=4)
+        self.feed = s.smem.pipeline("feed", tile, producer="producer", consumer="math", releases=4)
         s.named("c", ".f32", 32, "accumulator")
         s.signature = Signature(
             pack(("t", TensorMap("t", "bf16", 64, 64, rows), "read")), (("n", 1),), (256, 1, 1)
@@ -122,14 +122,14 @@ def test_ordinary_code_waits_for_the_accumulator():
 @pytest.mark.parametrize("slots", [2, 3, 4])
 def test_a_sound_pipeline_is_proved(slots):
     made = make(behind, slots)
-    proof = prove_handoffs(made, loops(made))
+    proof = prove_pipelines(made, loops(made))
     assert not proof.violations and proof.tiles >= slots + 2 and proof.checked > 20
 
 
 def test_a_ring_too_shallow_for_its_release_is_a_deadlock():
     """Tile i + 1 must be full before tile i is released: one slot cannot hold both."""
     made = make(behind, slots=1)
-    (problem,) = prove_handoffs(made, loops(made)).violations
+    (problem,) = prove_pipelines(made, loops(made)).violations
     assert "error[deadlock]" in problem and "role" in problem and "1 deep" in problem
 
 
@@ -158,10 +158,10 @@ def test_the_proof_does_not_trust_the_derivation():
         object.__setattr__(cluster, "steps", kept)
         shifted = {(s, i - 1): w for (s, i), w in broken[which].groups.items()}
         object.__setattr__(broken[which], "groups", shifted)
-        assert any(message in text for text in prove_handoffs(made, broken).violations)
+        assert any(message in text for text in prove_pipelines(made, broken).violations)
     broken = loops(made)
     broken[1].groups.clear()
-    texts = prove_handoffs(made, broken).violations
+    texts = prove_pipelines(made, broken).violations
     assert any("still read by a matrix group" in text for text in texts)
 
 
@@ -206,7 +206,7 @@ def test_a_run_leaves_the_loop_when_its_last_full_tiles_are_done():
     assert printed(4) == [before, ("loop", f"{own} {rest}"), ("loop", "mma(i) mma(i+1)")]
     assert printed(3) == [before, ("loop", own), ("drain, i = N-1", "mma(i)")]
     assert printed(5) == [before, ("loop", f"{own} {rest}"), *printed(3)[1:]]
-    assert not prove_handoffs(made, loops(made)).violations
+    assert not prove_pipelines(made, loops(made)).violations
 
 
 def test_capacities_and_shapes_are_refused():

@@ -1,5 +1,5 @@
 """The proof of what pipelines compute: schedules of Hopper with one edit each are refused, and so
-are printed lines that go another way than the hand-off proof believes."""
+are printed lines that go another way than the pipeline proof believes."""
 
 import re
 from dataclasses import replace
@@ -11,10 +11,10 @@ from mlagen.codegen.dataflow import Effect
 from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
 from mlagen.codegen.sm_90a.build import prove_pipeline
-from mlagen.codegen.sm_90a.derive import check_handoffs, derive
+from mlagen.codegen.sm_90a.derive import check_pipelines, derive
 from mlagen.codegen.sm_90a.effects import Unknown, effect_of
 from mlagen.codegen.sm_90a.flow import check_flow
-from mlagen.codegen.sm_90a.proof import prove_handoffs
+from mlagen.codegen.sm_90a.proof import prove_pipelines
 from mlagen.codegen.sm_90a.text import print_streams
 from mlagen.codegen.sm_90a.words import check_words
 from mlagen.dsl import (
@@ -56,7 +56,7 @@ def problem_of(path, form):
 def printed(made, templates):
     """The streams with all derived waits, as they are printed, and the runs of their proof."""
     loops = [derive(made, stream) for stream in made.streams]
-    proof = prove_handoffs(made, loops, quick=True)
+    proof = prove_pipelines(made, loops, quick=True)
     if proof.violations:
         return loops, None, proof
     return loops, print_streams(made, templates, loops), proof
@@ -105,48 +105,50 @@ EDITS = [
      r"pass.* First at N = 1"),
     (DECODE, "", [(row("rescale(i + 1)"), "")],
      r"not-done.*'rescale' of role left .* for tile i\+1 .*First at N = 2"),
-    (DECODE, "", [(row("clean(i, left)"), "")], r"not-done.*'clean' of role left"),
+    (DECODE, "", [(row("zero_tail(i, left)"), "")], r"not-done.*'zero_tail' of role left"),
     (DECODE, "", [(row(QK), 2 * row(QK))],
      r"done-twice.*qk\(i\+2\) \[cache 4\] of role left is there already, at :\d+ as qk\(i\+2\)"),
-    (DECODE, "", [(row("follow(i + 1)"), row("follow(i)"))],
-     r"not-of-kernel.*follow\(i\) of role left stands .* does it for tile i\+1 of a pass"),
+    (DECODE, "", [(row("take_right_maximum(i + 1)"), row("take_right_maximum(i)"))],
+     r"not-of-kernel.*take_right_maximum\(i\) of role left stands .* for tile i\+1 of a pass"),
     (DECODE, "", [("d.refill(d.left, i + 3)", "d.refill(d.left, i + 2)")],
      r"done-twice.*copy\(cache 0, i\+2\)"),
     (DECODE, "", [("d.max_left, fresh=True", "d.max_left, fresh=False")],
-     r"not-of-kernel.*maximum\(i\) \[M left\] .* the kernel does maximum M left, fresh"),
+     r"not-of-kernel.*running_maximum\(i\) \[M left\] .* does running_maximum M left, fresh"),
     # With the other P, other columns, of the other role.
     (DECODE, "", [("d.pv(i + 1, d.left, d.p_right)", "d.pv(i + 1, d.left)")],
      r"not-of-kernel.*pv\(i\+1\) \[P, left columns\]"),
     (DECODE, "", [("d.pv(i, d.left)", "d.pv(i, d.right)")],
      r"not-of-kernel.*pv\(i\) \[P, right columns\]"),
-    (DECODE, "", [("d.clean(i, left)", "d.clean(i, right)")],
-     r"clean\(i\) is for role right, not for left"),
+    (DECODE, "", [("d.zero_tail(i, left)", "d.zero_tail(i, right)")],
+     r"zero_tail\(i\) is for role right, not for left"),
     # A pass early or late, or past what it takes from or gives to: what is read tells.
     (DECODE, "", [(row("row_maximum(i)"), row("row_maximum(i + 2)"))],
      r"data-flow.*row_maximum\(i\+2\) of role left for tile 0 takes %s0 .* of nobody.* that "
      r"of qk\(i\+2\) of role left \(:\d+\) for tile 0"),
-    (DECODE, "", swapped("maximum(i, d.max_left, fresh=True)", EXPONENT),
+    (DECODE, "", swapped("running_maximum(i, d.max_left, fresh=True)", EXPONENT),
      r"data-flow.*exponent\(i\) of role left for tile 0 takes %cm0 .* of clear .*\(:\d+\); it "
-     r"must be that of maximum\(i\) of role left \(:\d+\) for tile 0. First at N = 1"),
+     r"must be that of running_maximum\(i\) of role left \(:\d+\) for tile 0. First at N = 1"),
     (DECODE, "", swapped("rescale(i)", "pv(i, d.left)"),
      r"data-flow.*pv\(i\) of role left for tile 0 takes %o0 .* must be that of rescale\(i\)"),
-    (DECODE, "", swapped("follow(i + 1)", "publish(i, d.p_left)"),
-     r"data-flow.*publish\(i\) .* takes %s0 .* of exponent\(i\) .* must be that of "
-     r"follow\(i\+1\) of role left \(:\d+\) for tile 1. First at N = 2"),
-    (DECODE, "", swapped("heed(i)", "maximum(i + 1, d.max_right, fresh=False)"),
-     r"data-flow.*maximum\(i\+1\) of role right for tile 1 takes .* must be that of heed\(i\)"),
-    (DECODE, "", [(row("clean(i, left)"), ""), (row("pv(i, d.left)"),
-                                                row("pv(i, d.left)") + row("clean(i, left)"))],
+    (DECODE, "", swapped("take_right_maximum(i + 1)", "store_p(i, d.p_left)"),
+     r"data-flow.*store_p\(i\) .* takes %s0 .* of exponent\(i\) .* must be that of "
+     r"take_right_maximum\(i\+1\) of role left \(:\d+\) for tile 1. First at N = 2"),
+    (DECODE, "",
+     swapped("take_left_maximum(i)", "running_maximum(i + 1, d.max_right, fresh=False)"),
+     r"data-flow.*running_maximum\(i\+1\) of role right for tile 1 takes .* must be that of "
+     r"take_left_maximum\(i\)"),
+    (DECODE, "", [(row("zero_tail(i, left)"), ""), (row("pv(i, d.left)"),
+                                                row("pv(i, d.left)") + row("zero_tail(i, left)"))],
      r"data-flow.*pv\(i\) .* takes 'cache 0\[0\]' of copy\(cache 0, i\+2\) .* must be that of "
-     "clean"),
-    (DECODE, "", [("d.clean(i + 1, right)", "d.clean(i - 1, right)")], "before clean"),
+     "zero_tail"),
+    (DECODE, "", [("d.zero_tail(i + 1, right)", "d.zero_tail(i - 1, right)")], "before zero_tail"),
     (DECODE, "", [("        d.hold_queries(i + 3)\n", ""), (
         row("qk(i + 3, d.left, first=False)"),
         row("qk(i + 3, d.left, first=False)") + row("hold_queries(i + 3)"))],
      r"data-flow.*qk\(i\+3\) of role right .* takes %qr0 .* must be that of hold_queries"),
-    (DECODE, "", [("        d.give_sum(d.sum_left)\n        d.finish(d.sum_right, left)\n",
-                   "        d.finish(d.sum_right, left)\n        d.give_sum(d.sum_left)\n")],
-     r"data-flow.*finish of role left takes %l0 .* must be that of give_sum .*First at N = 0"),
+    (DECODE, "", [("        d.store_sum(d.sum_left)\n        d.finish(d.sum_right, left)\n",
+                   "        d.finish(d.sum_right, left)\n        d.store_sum(d.sum_left)\n")],
+     r"data-flow.*finish of role left takes %l0 .* must be that of store_sum .*First at N = 0"),
     # Items of a persistent block.
     (DECODE, "persistent", [("        d.begin(left)\n", "")], r"not-done.*'begin' .* each_item"),
     (DECODE, "persistent", [(row("next_keys(i + 2, right)"), ""), (
@@ -155,7 +157,7 @@ EDITS = [
      r"data-flow.*next_tiles\(i\+2\) of role right takes .* must be that of next_keys"),
     # The feeder of an e4m3 cache.
     (DECODE, "e4m3", [("            d.convert(d.right, i)\n", "")],
-     r"not-done.*'take raw 4' of role feeder"),
+     r"not-done.*'read_e4m3 raw 4' of role feeder"),
     (DECODE, "e4m3", [("d.convert(d.right, i + 1)", "d.convert(d.right, i)")],
      r"done-twice.*copy\(cache 4, i\) of role feeder is there already"),
     # The merge, and a kernel that is not attention.
@@ -179,8 +181,8 @@ def test_an_edited_schedule_is_refused(tmp_path, path, form, edits, message):
 @pytest.mark.parametrize(
     ("path", "edits"),
     [
-        (DECODE, swapped("row_maximum(i + 1)", "heed(i)")),
-        (DECODE, [(row("turn(i + 1, d.p_right)"), "")]),  # an arrival comes earlier
+        (DECODE, swapped("row_maximum(i + 1)", "take_left_maximum(i)")),
+        (DECODE, [(row("late_arrive(i + 1, d.p_right)"), "")]),  # an arrival comes earlier
         (GEMM, [("gemm.mma(i)", "gemm.mma(i + 1)")]),
         (GEMM, [("copy(gemm.feed, i)", "copy(gemm.feed, i + 1)")]),
         (GEMM, [("gemm.feed, i - 1)", "gemm.feed, i - 2)")]),
@@ -235,14 +237,14 @@ def forms():
          "xor.b32 %right_own, %right_own, 0;", "wrong-slot.*'query"),
         ("gemm", "producer", r"xor.b32 %turned, %producer_0_phase, 1;", "mov.b32 %turned, 0;",
          r"wait_empty.*phase 0; the tile's is 1, N = 13"),
-        # A wait for matrix groups is not where the hand-off proof takes it to be.
+        # A wait for matrix groups is not where the pipeline proof takes it to be.
         ("gemm", "math", "wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group.sync.aligned 2;",
          "is followed by no wait for all groups but 1"),
         # Of the loop alone: it is another one in a prologue.
         ("gemm", "math", r"sub.u32 %wg, %warp, 4;", "sub.u32 %wg, %i, 4;", r"mma.*reads %i, which"),
         # An operation writes what the control flow counts in.
         ("gemm", "math", r"mov.u32 %origin1, %ctaid.x;", "mov.u32 %i, %ctaid.x;",
-         "place of role math writes %i, which the control flow keeps"),
+         "setup of role math writes %i, which the control flow keeps"),
     ],
 )  # fmt: skip
 def test_printed_lines_that_go_another_way(forms, form, role, pattern, new, message):
@@ -324,7 +326,7 @@ def decode(groups=(1, 1), registers=(256, 256), step=2, names=("left", "right"),
         d = MlaDecode(k, s, left, right, **{"boxes": 4, "held": 1, **more})
         for role in (left, right):
             with prologue(role):
-                d.place(role)
+                d.setup(role)
             for i in tiles(role, step=step):
                 d.row_maximum(i)
 
@@ -383,14 +385,14 @@ def test_roles_of_a_gemm(tmp_path, old, new, message):
 
 
 def test_threads_and_arrivals_are_those_that_are_counted():
-    def made(*, single=True, releases=4, gatherers=0, block=256):
+    def made(*, single=True, releases=4, producer_threads=0, block=256):
         @schedule(problem=MlaDecodeConfig, target="sm_90a")
         def toy(k, s):
             producer = s.role("producer", warpgroups=1, registers=40, single=single)
             math = s.role("math", warpgroups=1, registers=200)
             tile = s.smem.tile("T", "t", rows=64, row_bytes=128, slots=2)
-            feed = s.smem.handoff("feed", tile, producer="producer", consumer="math",
-                                  releases=releases, gatherers=gatherers)  # fmt: skip
+            feed = s.smem.pipeline("feed", tile, producer="producer", consumer="math",
+                                  releases=releases, producer_threads=producer_threads)  # fmt: skip
             s.signature = Signature((), (("n", 1),), (block, 1, 1))
 
             def mover(kind, tile):
@@ -406,12 +408,12 @@ def test_threads_and_arrivals_are_those_that_are_counted():
 
         return toy.build(MlaDecodeConfig(64), {})
 
-    check_handoffs(made())
+    check_pipelines(made())
     for wrong, message in (
         ({"single": False}, "128 threads of role 'producer' would announce"),
-        ({"gatherers": 64}, "is filled by 64 threads, role 'producer' has 1"),
+        ({"producer_threads": 64}, "is filled by 64 threads, role 'producer' has 1"),
         ({"releases": 1}, "is empty after 1 releases; math have 4 warps"),
         ({"block": 128}, "the roles have 256 threads, a block is launched with 128"),
     ):
         with pytest.raises(ScheduleError, match=message):
-            check_handoffs(made(**wrong))
+            check_pipelines(made(**wrong))

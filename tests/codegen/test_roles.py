@@ -241,4 +241,4 @@ def test_a_role_alone_does_not_end_the_workgroup(function):
 
 def test_the_cluster_table_names_the_roles(function):
     table = cluster_table(function.build(function.problem_type(), {}))
-    assert table[1].endswith(": lower: add(i) | upper: weave(add(i), nothing(i), '4x2:1')")
+    assert table[1].endswith(": lower: add(i) | upper: interleave(add(i), nothing(i), '4x2:1')")

@@ -1,4 +1,4 @@
-"""The hardest pipeline schedule, and what it needs of the language: messages, refills, two tiles a
+"""The hardest pipeline schedule, and what it needs of the language: exchanges, refills, two tiles a
 pass. Every derived wait of it is needed; whatever is taken out or moved is found by the proof."""
 
 import re
@@ -9,7 +9,7 @@ import pytest
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.codegen.sm_90a.derive import WAITS, derive, looped
-from mlagen.codegen.sm_90a.proof import prove_handoffs
+from mlagen.codegen.sm_90a.proof import prove_pipelines
 from mlagen.codegen.sm_90a.runs import Loop
 from mlagen.codegen.sm_90a.thin import plan
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
@@ -39,74 +39,74 @@ def names(loop: Loop, *which: str) -> list[str]:
 
 
 def test_it_is_proved(made, loops):
-    proof = prove_handoffs(made, loops)
+    proof = prove_pipelines(made, loops)
     assert not proof.violations and proof.checked > 10_000
 
 
 def test_every_derived_wait_is_needed(made, loops):
-    """Of both roles: barrier waits, meetings, arrivals and waits for messages, group waits."""
+    """Of both roles: barrier waits, meetings, arrivals and waits for exchanges, group waits."""
     for at, loop in enumerate(loops):
         steps = loop.cluster.operations()
         for gone in [op for op in steps if op.name in WAITS]:
             tried = changed(made, loop, [op for op in steps if op is not gone])
             others = [*loops[:at], tried, *loops[at + 1 :]]
-            assert prove_handoffs(made, others).violations, (
+            assert prove_pipelines(made, others).violations, (
                 f"{gone.name} {gone.uses} at {gone.line}"
             )
         for key in loop.groups:
             groups = {k: w for k, w in loop.groups.items() if k != key}
             others = [*loops[:at], replace(loop, groups=groups), *loops[at + 1 :]]
-            assert prove_handoffs(made, others).violations, key
+            assert prove_pipelines(made, others).violations, key
 
 
 def test_what_is_converted_in_place_is_ordered():
     """An e4m3 cache: the feeder's waits and meetings, and the refills of both roles, are needed."""
     made = load("mla_decode_sm90", None).build(MlaDecodeConfig(64, cache_dtype="fp8_e4m3"), {})
     loops = plan(made)[0]
-    assert not prove_handoffs(made, loops).violations
+    assert not prove_pipelines(made, loops).violations
     feeder = loops[2]
     steps = feeder.cluster.operations()
-    assert [op.name for op in steps[:4]] == ["wait_full", "take", "sync", "copy"]
+    assert [op.name for op in steps[:4]] == ["wait_full", "read_e4m3", "sync", "copy"]
     for name in ("wait_full", "sync"):
         gone = next(op for op in steps if op.name == name)
         tried = changed(made, feeder, [op for op in steps if op is not gone])
-        assert prove_handoffs(made, [*loops[:2], tried]).violations, name
+        assert prove_pipelines(made, [*loops[:2], tried]).violations, name
 
 
-def test_what_messages_tell_is_not_waited_for(made, loops):
+def test_what_exchanges_order_is_not_waited_for(made, loops):
     left, right = loops
     assert "wait_full cache 0" in names(derive(made, left.stream), "wait_full")
     # The left one learns from the right one's maximum that the odd tile is there.
     assert names(left, "wait_full").count("wait_full cache 0") == 1
-    assert names(left, "acquire", "signal") == [
-        "signal M left", "acquire M right", "signal P left", "acquire P right",
+    assert names(left, "arrive_and_wait", "arrive") == [
+        "arrive M left", "arrive_and_wait M right", "arrive P left", "arrive_and_wait P right",
     ]  # fmt: skip
-    assert names(right, "acquire", "signal") == [
-        "acquire M left", "signal M right", "acquire P left", "signal P right",
+    assert names(right, "arrive_and_wait", "arrive") == [
+        "arrive_and_wait M left", "arrive M right", "arrive_and_wait P left", "arrive P right",
     ]  # fmt: skip
 
 
 def test_only_what_matrix_instructions_read_is_fenced(loops):
-    signals = {
+    arrivals = {
         op.uses[0].block: op.context(None)["fence"]
         for loop in loops
         for op in (*loop.cluster.operations(), *loop.epilogue)
-        if op.name == "signal"
+        if op.name == "arrive"
     }
-    assert signals == {"M left": False, "P left": True, "l left": False,
+    assert arrivals == {"M left": False, "P left": True, "l left": False,
                        "M right": False, "P right": True, "l right": False}  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "last"), [("P left", "publish"), ("P right", "turn")])
+@pytest.mark.parametrize(("name", "last"), [("P left", "store_p"), ("P right", "late_arrive")])
 def test_a_missing_fence_is_found(made, loops, name, last):
     def unfenced(op):
-        if op.name != "signal" or op.uses[0].block != name:
+        if op.name != "arrive" or op.uses[0].block != name:
             return op
         return replace(op, context=lambda at: {"fence": False})
 
     broken = [changed(made, x, [unfenced(op) for op in x.cluster.operations()]) for x in loops]
-    (problem,) = prove_handoffs(made, broken).violations
-    assert f"through the async proxy without a fence behind {last}" in problem
+    (problem,) = prove_pipelines(made, broken).violations
+    assert f"through the async proxy without a fence after {last}" in problem
 
 
 def moved(made, loops, at, who, before, *, tile=None):
@@ -123,13 +123,13 @@ def moved(made, loops, at, who, before, *, tile=None):
     ("role", "who", "before", "message"),
     [
         (0, "copy(cache 0, i+3)", "pv(i+1)", r"uses K0\[1\] of tile 1, which holds that of tile 3"),
-        (1, "publish(i+1)", "acquire(i)", "fills P right .* may still read Q8"),
+        (1, "store_p(i+1)", "arrive_and_wait(i)", "fills P right .* may still read Q8"),
         (1, "pv(i)", "pv(i+1)", "uses P left"),
         (1, "qk(i+3)", "rescale(i)", ""),
     ],
 )
 def test_steps_out_of_order(made, loops, role, who, before, message):
-    problems = prove_handoffs(made, moved(made, loops, role, who, before)).violations
+    problems = prove_pipelines(made, moved(made, loops, role, who, before)).violations
     assert problems and re.search(message, problems[0]), problems
 
 
@@ -148,14 +148,14 @@ def written(body, *, boxes=4):
         right = s.role("right", warpgroups=1, registers=256)
         d = MlaDecode(k, s, left, right, boxes=boxes, held=1)
         with prologue(left):
-            d.place(left)
+            d.setup(left)
         for i in tiles(left, step=2):
             for columns in d.left:
                 copy(columns, i)
                 copy(columns, i + 1)
             body(d, i)
         with epilogue(left):
-            d.give_sum(d.sum_left)
+            d.store_sum(d.sum_left)
         for i in tiles(right, step=2):
             for columns in d.right:
                 copy(columns, i)
@@ -167,21 +167,21 @@ def written(body, *, boxes=4):
 
 def test_a_message_goes_one_way():
     with pytest.raises(ScheduleError, match=r"'P right', which goes from 'right' to 'left'"):
-        plan(written(lambda d, i: (scores(d, i), d.publish(i, d.p_right))))
+        plan(written(lambda d, i: (scores(d, i), d.store_p(i, d.p_right))))
 
 
 def test_a_message_that_nobody_reads_is_refused():
-    made = written(lambda d, i: (scores(d, i), d.publish(i, d.p_left)))
-    assert prove_handoffs(made, plan(made)[0]).violations
+    made = written(lambda d, i: (scores(d, i), d.store_p(i, d.p_left)))
+    assert prove_pipelines(made, plan(made)[0]).violations
 
 
 def test_a_message_is_there_for_one_tile_a_pass():
     def body(d, i):
         scores(d, i)
-        d.publish(i, d.p_left)
-        d.publish(i + 1, d.p_left)
+        d.store_p(i, d.p_left)
+        d.store_p(i + 1, d.p_left)
 
-    with pytest.raises(ScheduleError, match=r"several tiles a pass.*publish"):
+    with pytest.raises(ScheduleError, match=r"several tiles a pass.*store_p"):
         plan(written(body))
 
 
@@ -206,7 +206,7 @@ def test_capacities():
     def many(k, s):
         s.role("a", warpgroups=1, registers=128)
         for index in range(16):
-            s.smem.message(f"m{index}", 16, producer="a", consumer="b")
+            s.smem.exchange(f"m{index}", 16, producer="a", consumer="b")
 
     with pytest.raises(CapacityError, match="no named barrier is left for 'm14': a block has 16"):
         many.build(PROBLEM, {})
@@ -214,7 +214,7 @@ def test_capacities():
     @schedule(problem=MlaDecodeConfig, target="sm_90a")
     def large(k, s):
         tile = s.smem.tile("T", "t", rows=8, row_bytes=128, slots=1)
-        s.smem.message("m", 2048, producer="a", consumer="b", over=tile)
+        s.smem.exchange("m", 2048, producer="a", consumer="b", over=tile)
 
     with pytest.raises(CapacityError, match="2048 bytes over 'T', which has 1024"):
         large.build(PROBLEM, {})
@@ -224,6 +224,6 @@ def test_a_register_of_a_template_must_not_hide_one_of_the_schedule(tmp_path):
     """PTX takes `.reg .b32 %p<4>` in an inner scope, and `%p0` is then another register."""
     folder = tmp_path / "sm_90a" / "mla_decode"
     folder.mkdir(parents=True)
-    (folder / "publish.ptx.j2").write_text("{\n.reg .b32 %at, %p<4>;\n}\n")
-    with pytest.raises(TemplateError, match=r"publish.ptx.j2:2: the register %p hides .*%p0 .. 15"):
+    (folder / "store_p.ptx.j2").write_text("{\n.reg .b32 %at, %p<4>;\n}\n")
+    with pytest.raises(TemplateError, match=r"store_p.ptx.j2:2: the register %p hides .*%p0 .. 15"):
         build("mla_decode_sm90", PROBLEM, templates_dir=tmp_path)

@@ -1,4 +1,4 @@
-"""Weaving, lifetimes, the instruction table and the templates refuse what they cannot vouch for."""
+"""Interleaving, lifetimes, instruction table and templates refuse what they cannot vouch for."""
 
 import textwrap
 
@@ -6,11 +6,11 @@ import pytest
 
 from mlagen.codegen import build
 from mlagen.codegen.gfx950.isa import Parser
+from mlagen.codegen.interleave import interleave
 from mlagen.codegen.lifetimes import check_lifetimes
 from mlagen.codegen.program import Origin
 from mlagen.codegen.schedules import load
-from mlagen.codegen.weave import weave
-from mlagen.dsl import Operation, Tile, Weave
+from mlagen.dsl import Interleave, Operation, Tile
 from mlagen.dsl.operation import steps_of
 from mlagen.errors import CapacityError, ConfigError, ScheduleError, TemplateError
 from mlagen.families.mha_prefill.problem import MhaConfig
@@ -32,24 +32,24 @@ FIRST = parse("v_exp_f32 v0, v0", "v_exp_f32 v1, v1", "v_exp_f32 v2, v2")
 SECOND = parse(*(f"v_add_f32 v{n}, v{n}, v{n}" for n in range(10, 16)))
 
 
-def test_weave_patterns_keep_each_stream_in_order():
-    woven = texts(weave(FIRST, SECOND, "1x1:2 1x1:1", "x"))
-    assert woven == texts([FIRST[0], *SECOND[:2], FIRST[1], SECOND[2], FIRST[2], *SECOND[3:]])
-    assert texts(weave(FIRST, SECOND, "even", "x")) == texts(
+def test_interleave_patterns_keep_each_stream_in_order():
+    interleaved = texts(interleave(FIRST, SECOND, "1x1:2 1x1:1", "x"))
+    assert interleaved == texts([FIRST[0], *SECOND[:2], FIRST[1], SECOND[2], FIRST[2], *SECOND[3:]])
+    assert texts(interleave(FIRST, SECOND, "even", "x")) == texts(
         [FIRST[0], *SECOND[:2], FIRST[1], *SECOND[2:4], FIRST[2], *SECOND[4:]]
     )
 
 
-def test_woven_streams_must_not_share_registers():
+def test_interleaved_streams_must_not_share_registers():
     other = parse("v_mov_b32 v30, v1")
     with pytest.raises(ScheduleError, match="register 1 in both"):
-        weave(FIRST, other, "even", "schedules/x.py:3")
+        interleave(FIRST, other, "even", "schedules/x.py:3")
 
 
 PRODUCTS = parse(*(f"v_add_f32 v{n}, v{n + 20}, v{n + 20}" for n in range(4)))
 
 
-def test_an_ordered_weave_holds_back_what_must_follow():
+def test_an_ordered_interleave_holds_back_what_must_follow():
     second = parse(
         "v_mov_b32 v10, v40",  # independent: its slot of the pattern
         "v_mov_b32 v11, v2",  # reads what the third writes
@@ -57,23 +57,23 @@ def test_an_ordered_weave_holds_back_what_must_follow():
         "v_mov_b32 v0, v42",  # writes what the first writes
         "v_mov_b32 v12, v3",  # reads what the last writes
     )
-    woven = weave(PRODUCTS, second, "4x1:1", "x", ordered=True)
+    interleaved = interleave(PRODUCTS, second, "4x1:1", "x", ordered=True)
     # The second slot is not taken yet and goes to the first stream, which is then one ahead.
-    assert texts(woven) == texts(
+    assert texts(interleaved) == texts(
         [PRODUCTS[0], second[0], *PRODUCTS[1:3], PRODUCTS[3], second[1], *second[2:]]
     )
-    place = {x.text: at for at, x in enumerate(woven)}
+    place = {x.text: at for at, x in enumerate(interleaved)}
     for x in PRODUCTS:
         for y in second:
             conflict = {*x.writes} & {*y.reads, *y.writes} or {*x.reads} & {*y.writes}
             assert not conflict or place[x.text] < place[y.text]
     with pytest.raises(ScheduleError, match="ordered=True keeps it"):
-        weave(PRODUCTS, second, "4x1:1", "x")
+        interleave(PRODUCTS, second, "4x1:1", "x")
 
 
-def test_an_ordered_weave_of_independent_streams_is_a_weave():
+def test_an_ordered_interleave_of_independent_streams_is_an_interleave():
     for pattern in ("even", "1x1:2 1x1:1", "3x1:2"):
-        assert weave(FIRST, SECOND, pattern, "x", ordered=True) == weave(
+        assert interleave(FIRST, SECOND, pattern, "x", ordered=True) == interleave(
             FIRST, SECOND, pattern, "x"
         )
 
@@ -81,33 +81,33 @@ def test_an_ordered_weave_of_independent_streams_is_a_weave():
 def test_scc_orders_too():
     compare = parse("s_cmp_eq_u32 s0, s1", "s_cselect_b32 s2, s3, s4", "s_mov_b32 s9, 0")
     other = parse("s_add_u32 s5, s6, s7")
-    woven = weave(compare, other, "1x1:1 2x1:0", "x", ordered=True)
-    assert texts(woven) == texts([*compare, *other])
-    assert texts(weave(compare, other, "1x2:1", "x", ordered=True)) == texts(
+    interleaved = interleave(compare, other, "1x1:1 2x1:0", "x", ordered=True)
+    assert texts(interleaved) == texts([*compare, *other])
+    assert texts(interleave(compare, other, "1x2:1", "x", ordered=True)) == texts(
         [*compare[:2], *other, compare[2]]
     )
 
 
-def test_weaves_of_more_operations_and_of_absent_ones():
+def test_interleaves_of_more_operations_and_of_absent_ones():
     def operation(name, offset):
         return Operation(name, "x", Tile(offset), lambda at: {})
 
     a, b, c = operation("a", 0), operation("b", 1), operation("c", 2)
-    step = Weave(a, (b, c), "even", line=3)
-    assert str(step) == "weave(a(i), b(i+1), c(i+2), 'even')"
+    step = Interleave(a, (b, c), "even", line=3)
+    assert str(step) == "interleave(a(i), b(i+1), c(i+2), 'even')"
 
     def left(i, n):
         return steps_of([step], lambda op: op.present(i, n))
 
     assert left(0, 3) == (step,)
-    assert left(0, 2) == (Weave(a, (b,), "even", line=3),)
+    assert left(0, 2) == (Interleave(a, (b,), "even", line=3),)
     assert left(-1, 3) == (b, c), "one stream is left: plain order"
     assert left(2, 3) == (a,)
 
 
-def test_bad_weave_pattern_is_refused():
+def test_bad_interleave_pattern_is_refused():
     with pytest.raises(ScheduleError, match=r"'3y' is not COUNTxFIRST:SECOND"):
-        weave(FIRST, SECOND, "3y", "x")
+        interleave(FIRST, SECOND, "3y", "x")
 
 
 def test_parser_resolves_symbols_and_effects():

@@ -79,11 +79,11 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
     (
         "hopper_checks.md",
-        "python tests/gpu/racecheck_messages.py FOLDER",
+        "python tests/gpu/racecheck_exchanges.py FOLDER",
     ): "needs what racecheck printed, and nvdisasm",
     (
         "hopper_checks.md",
-        "python tests/gpu/message_order.py FOLDER",
+        "python tests/gpu/exchange_order.py FOLDER",
     ): "needs kernels that were kept, and nvdisasm",
     (
         "fuzzing.md",

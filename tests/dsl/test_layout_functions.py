@@ -6,7 +6,6 @@ from mlagen.attention.prefill.gfx950.fragments import FORMATS, key_fragments, tr
 from mlagen.dsl.layout import BitMap, Subtiled, Xor, bank_cycles
 from mlagen.dsl.lds import plan_dma, plan_reads
 from mlagen.errors import ScheduleError
-from mlagen.families.mha_prefill.gfx950.operations import SWIZZLES
 
 K_LAYOUT = Subtiled(64, 256, 32, 64, Xor((8, 9), (4, 5)))
 V_LAYOUT = Subtiled(64, 256, 8, 64)
@@ -53,7 +52,7 @@ def test_default_swizzles_read_without_bank_conflicts():
 
 
 def test_without_swizzle_keys_conflict():
-    plain = Subtiled(64, 256, 32, 64, SWIZZLES["none"])
+    plain = Subtiled(64, 256, 32, 64, Xor.of("none"))
     plan = plan_reads(plain, key_fragments(64, 128), 16)
     assert plan.cycles > plan.ideal_cycles
 

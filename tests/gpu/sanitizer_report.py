@@ -6,7 +6,7 @@ with defects planted in their PTX.
 Needs a Hopper GPU, torch, cuda-bindings, a ptxas and compute-sanitizer. Prints a Markdown table.
 `--forms`: the other forms of MLA decode, split and merged, as they are; `--split-keys`: every so
 many keys, 128 unless told, which are two tiles: no block's loop runs; of 256 it runs once.
-`--keep`: what the tools printed in full, beside the artifact (`racecheck_messages.py` reads it).
+`--keep`: what the tools printed in full, beside the artifact (`racecheck_exchanges.py` reads it).
 `--no-audit`: that column stays empty.
 """
 
@@ -51,7 +51,7 @@ def meets(text: str) -> str:
 
 
 def fences(text: str) -> str:
-    """Without the proxy fences before P is handed over."""
+    """Without the proxy fences before the arrival for P."""
     made, found = re.subn(
         r"fence\.proxy\.async\.shared::cta;(\s*)bar\.arrive", r"//\1bar.arrive", text
     )
@@ -63,7 +63,7 @@ def fences(text: str) -> str:
 DECODE: dict[str, Callable[[str], str]] = {
     "as generated": lambda text: text,
     "none; the right warpgroup meets before it arrives": meets,
-    "no proxy fence before P is handed over": fences,
+    "no proxy fence before the arrival for P": fences,
     "the row maximum is read without a barrier": lambda text: without(
         r"bar\.(sync|arrive) 5, 256;", text
     ),
@@ -74,7 +74,7 @@ DECODE: dict[str, Callable[[str], str]] = {
 }
 GEMM: dict[str, Callable[[str], str]] = {
     "as generated": lambda text: text,
-    "no proxy fence behind cp.async": lambda text: without(
+    "no proxy fence after cp.async": lambda text: without(
         r"fence\.proxy\.async\.shared::cta;", text
     ),
 }

@@ -315,7 +315,7 @@ def test_random_programs_against_the_table_read_plainly() -> None:
 
 
 def test_five_thousand_instructions_in_well_under_half_a_second() -> None:
-    """A woven attention loop: one matrix instruction and five vector ones, as `Kind`s go."""
+    """A interleaved attention loop: one matrix instruction and five vector ones, as `Kind`s go."""
     start = time.process_time()
     program = []
     for index in range(5000 // 6):

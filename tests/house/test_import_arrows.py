@@ -44,6 +44,7 @@ ARROWS: dict[str, set[str]] = {
     "emulator": {"binary", "targets"},
     "timing": {"binary", "emulator", "targets"},
     "inspect": {"artifact", "binary", "targets"},
+    "schedule_view": {"artifact", "codegen", "dsl", "inspect", "targets"},
     "launch": {"artifact", "emulator"},
     "locate": {"artifact", "binary", "emulator"},
     "launch_findings": {"artifact", "binary", "launch", "locate"},

@@ -1,4 +1,4 @@
-"""Artifacts: names of the schedule, waits with their reasons, PTX roles and hand-offs."""
+"""Artifacts: names of the schedule, waits with their reasons, PTX roles and pipelines."""
 
 from __future__ import annotations
 

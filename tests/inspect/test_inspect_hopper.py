@@ -1,4 +1,4 @@
-"""An sm_90a artifact: roles with loops of their own, hand-offs, waits, names of registers."""
+"""An sm_90a artifact: roles with loops of their own, pipelines, waits, names of registers."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from mlagen.attention.prefill.gfx950.page_plan import split_rows
 from mlagen.binary import load_code_object
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
-from mlagen.dsl import Subtiled
+from mlagen.dsl import Reads, Subtiled
 from mlagen.dsl.lds import Lds
 from mlagen.emulator import Argument, Buffer, emulate
 from mlagen.errors import ConfigError, ScheduleError
@@ -65,8 +65,8 @@ def test_page_offsets_have_64_bits(prefill, page_size):
 def test_a_layout_whose_instructions_span_pages_is_refused():
     lds = Lds(160 * 1024, 16)
     fragments = [lambda lane: (lane % 32, 16 * (lane // 32))]
-    wide = lds.ring("K", layout=Subtiled(64, 128, 64, 16), slots=1, waves=8, fragments=fragments,
-                    width=16)  # fmt: skip
+    wide = lds.ring("K", layout=Subtiled(64, 128, 64, 16), slots=1, waves=8,
+                    reads=Reads(fragments, 16))  # fmt: skip
     with pytest.raises(ScheduleError, match="rows of more than one page of 16 keys"):
         split_rows(wide.dma, 16, wide.name)
 

@@ -1,4 +1,4 @@
-"""Edits of weaves, slots and knobs."""
+"""Edits of interleaves, slots and knobs."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def _some_pattern(rng: random.Random) -> str:
 
 
 def pattern(p: Plan) -> str | None:
-    calls = p.calls("weave")
+    calls = p.calls("interleave")
     if not calls:
         return None
     call = p.rng.choice(calls)
     first = shown(call.args[0])
     pattern = _some_pattern(p.rng)
     set_keyword(call, "pattern", ast.Constant(pattern))
-    return f"weave({first}, ...): pattern {pattern!r}"
+    return f"interleave({first}, ...): pattern {pattern!r}"
 
 
-def weave(p: Plan) -> str | None:
-    """Woven words taken apart or exchanged; others woven."""
+def interleave(p: Plan) -> str | None:
+    """Interleaved words taken apart or exchanged; others interleaved."""
     places = p.words("loop")
-    woven = [(b, n) for b, n in places if called(b.body[n].value) == "weave"]  # type: ignore[attr-defined]
+    interleaved = [(b, n) for b, n in places if called(b.body[n].value) == "interleave"]  # type: ignore[attr-defined]
     way = p.rng.randrange(4)
-    if woven and way < 3:
-        block, index = p.rng.choice(woven)
+    if interleaved and way < 3:
+        block, index = p.rng.choice(interleaved)
         call = block.body[index].value  # type: ignore[attr-defined]
         before = shown(call)
         if way == 0:
@@ -53,13 +53,13 @@ def weave(p: Plan) -> str | None:
             set_keyword(call, "ordered", ast.Constant(True))
         after = shown(call)
         return f"{block.label}: {before} -> {after}" if after != before else None
-    pairs = [(b, n) for b, n in places if (b, n + 1) in places and "weave" not in
+    pairs = [(b, n) for b, n in places if (b, n + 1) in places and "interleave" not in
              (called(b.body[n].value), called(b.body[n + 1].value))]  # type: ignore[attr-defined]  # fmt: skip
     if not pairs:
         return None
     block, index = p.rng.choice(pairs)
     one, two = (block.body[n].value for n in (index, index + 1))  # type: ignore[attr-defined]
-    made = parsed(f"mlagen_dsl.weave(pattern={_some_pattern(p.rng)!r})", one)
+    made = parsed(f"mlagen_dsl.interleave(pattern={_some_pattern(p.rng)!r})", one)
     made.value.args = [one, two]
     if p.rng.random() < 0.3:
         set_keyword(made.value, "ordered", ast.Constant(True))

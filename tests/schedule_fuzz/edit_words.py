@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 
 from plan import SECTIONS, Block, Plan, called, mentions, moved_tile, shown
 
-MESSAGES = ("publish", "follow", "heed", "turn", "give_sum", "release", "refill", "next_tiles",
-            "next_keys", "next_item", "hand_over", "finish", "leave")  # fmt: skip
+EXCHANGES = ("store_p", "take_right_maximum", "take_left_maximum", "late_arrive", "store_sum",
+             "release", "refill", "next_tiles", "next_keys", "next_item", "finish",
+             "sync_sums")  # fmt: skip
 # Names that stand for each other: what a slip of the pen exchanges.
 PAIRS = (("K", "V"), ("lower", "upper"), ("left", "right"), ("p_left", "p_right"), ("A0", "A1"),
          ("max_left", "max_right"), ("sum_left", "sum_right"), ("A0", "B"))  # fmt: skip
@@ -100,14 +101,14 @@ def double(p: Plan) -> str | None:
             call.args[n] = moved_tile(call.args[n], by)
     if p.rng.random() < 0.6:
         block.body.insert(index + 1, twin)
-        where = "behind it"
+        where = "after it"
     else:
         where = _inserted(p, twin, block.group, None, ("loop",))
     return f"{block.label}: {shown(stmt)}, and {shown(twin)} {where}"
 
 
 def section(p: Plan) -> str | None:
-    """Before or behind the loop: dropped, doubled, in another order, in another section."""
+    """Before or after the loop: dropped, doubled, in another order, in another section."""
     places = p.words(*SECTIONS)
     if not places:
         return None
@@ -135,9 +136,9 @@ def section(p: Plan) -> str | None:
 
 
 def message(p: Plan) -> str | None:
-    """Words that hand something to another role: dropped, doubled, moved, of another tile."""
+    """Words that pass something to another role: dropped, doubled, moved, of another tile."""
     places = [(b, n) for b, n in p.words()
-              if called(b.body[n].value) in MESSAGES]  # type: ignore[attr-defined]  # fmt: skip
+              if called(b.body[n].value) in EXCHANGES]  # type: ignore[attr-defined]  # fmt: skip
     if not places:
         return None
     block, index = p.rng.choice(places)

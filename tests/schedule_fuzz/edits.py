@@ -56,7 +56,7 @@ KINDS: dict[str, Callable[[Plan], str | None]] = {
     "only": edit_clusters.only,
     "step": edit_clusters.step,
     "pattern": edit_choices.pattern,
-    "weave": edit_choices.weave,
+    "interleave": edit_choices.interleave,
     "slots": edit_choices.slots,
     "knobs": edit_choices.knobs,
 }
@@ -65,8 +65,8 @@ KINDS: dict[str, Callable[[Plan], str | None]] = {
 WEIGHTS = {
     "gfx950": {
         "offset": 12, "order": 12, "move": 12, "drop": 5, "double": 6, "section": 6, "argument": 4,
-        "clusters": 10, "priority": 3, "wait": 6, "roles": 5, "only": 5, "pattern": 7, "weave": 8,
-        "slots": 8, "knobs": 8,
+        "clusters": 10, "priority": 3, "wait": 6, "roles": 5, "only": 5, "pattern": 7,
+        "interleave": 8, "slots": 8, "knobs": 8,
     },
     "sm_90a": {
         "offset": 12, "order": 22, "drop": 5, "double": 6, "section": 8, "message": 14,

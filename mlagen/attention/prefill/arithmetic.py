@@ -1,6 +1,6 @@
 """Where prefill kernels round: all that the oracles know of how a kernel of some dtype computes.
 
-What all have in common: scores are sums of exact products in fp32, M lags behind the row maximum by
+What all have in common: scores are sums of exact products in fp32, M lags the row maximum by
 no more than the threshold, P = exp2(score - M) in log2 units, the row sum adds P in fp32 before P
 is rounded for the second product, whose sums are fp32.
 

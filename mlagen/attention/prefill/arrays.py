@@ -22,7 +22,7 @@ def check_page_table(config: PrefillConfig, table: Ints, lengths: Ints, pages: i
     """Raises ConfigError for a length that is negative or that its table row cannot hold, and for a
     used page that the pool of `pages` pages does not have.
 
-    Entries behind a sequence's pages are not looked at.
+    Entries past a sequence's pages are not looked at.
     """
     check_pages(
         ("kv_lengths", "page_table", "page_table"), table, lengths,

@@ -94,8 +94,8 @@ def _tiles(config: PrefillConfig, place: Place) -> int:
 
 
 def _candidates(config: PrefillConfig, count: int, part: int) -> Iterator[Place]:
-    """Query tiles that may walk `count` tiles, each way once; behind them as many as tell all
-    places of a KV tile apart, behind all keys, where the last tile's end alone is cut. The last
+    """Query tiles that may walk `count` tiles, each way once; after them as many as tell all
+    places of a KV tile apart, after all keys, where the last tile's end alone is cut. The last
     lacks some rows. `part`: of the query tile that has rows; of less than all, that is all."""
     block, q_tile, mask = config.kv_block, part, config.mask
     whole = part == config.q_tile

@@ -11,7 +11,7 @@ multiplies all that is old by almost nothing. So the query rows have three natur
 * odd ones: **steps**. A row's maximum grows once by more than the rescale threshold, at a tile of
   its own, and all later keys have that level: O and row sum stay wrong if they are not rescaled
   just there.
-* all rows of every fourth wave: **rest**. Behind the first tile no maximum grows by more than the
+* all rows of every fourth wave: **rest**. After the first tile no maximum grows by more than the
   threshold, and all keys weigh about alike: the rescale is skipped, and a key that is dropped,
   doubled or not hidden shows.
 
@@ -68,7 +68,7 @@ def every_tile(rng: np.random.Generator, s: Shapes) -> tuple[Array, Array, Array
     q[..., : spiky + steps] = 0.0
     is_spike = ~resting & (row % 2 == 0)
     # Neighbouring halves of a workgroup take the two sides of the diagonal, and change them with
-    # the number of tiles. Query tiles behind the first take other places, where tiles have more.
+    # the number of tiles. Query tiles after the first take other places, where tiles have more.
     hidden = (row // (4 * WAVE_ROWS) + tile[-1]) % 2
     shift = 2 * WAVE_ROWS * np.maximum(row // s.config.q_tile - 1, 0)
     chosen = (s.start_pos + row + hidden + shift) % block % (2 * spiky)

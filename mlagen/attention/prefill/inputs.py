@@ -41,12 +41,12 @@ class PrefillInputs:
     number each; the kernel multiplies them back. For bf16 all three are 1.
 
     Dense and contiguous: `start_pos` is one number. The first `num_keys` rows of each sequence are
-    keys (None: all rows); what lies behind them has no meaning.
+    keys (None: all rows); what lies past them has no meaning.
 
     Ragged or paged: `start_pos` is int32 [batch], or one number for all sequences. Ragged:
     `q_offsets` int32 [batch + 1], from 0 to the rows of q; contiguous keys: `kv_offsets` likewise.
-    Paged: `kv_lengths` int32 [batch] and `page_table` int32 [batch, max_pages]; rows behind a
-    length, pages that no sequence uses and table entries behind a sequence's pages have no
+    Paged: `kv_lengths` int32 [batch] and `page_table` int32 [batch, max_pages]; rows past a
+    length, pages that no sequence uses and table entries past a sequence's pages have no
     meaning. Sequences may be empty, of queries and of keys.
     """
 

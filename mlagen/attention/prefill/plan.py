@@ -156,12 +156,10 @@ def _pieces(
             per_unit = unit // shape.block_size
             begin = first + done * per_unit
             stop = min(begin + taken * per_unit, end)
-            behind = shape.kv_lengths[batch] - (stop - first) * shape.block_size
+            past = shape.kv_lengths[batch] - (stop - first) * shape.block_size
             slot = FINAL if whole else slots * shape.tile_q
             slots += not whole
-            own.append(
-                _Piece(batch, slot, (rows[0], rows[1]), (begin, stop), 0 if last else behind)
-            )
+            own.append(_Piece(batch, slot, (rows[0], rows[1]), (begin, stop), 0 if last else past))
             quota -= taken
             tile, done = (tile + 1, 0) if last else (tile, done + taken)
         groups.append(own)

@@ -77,7 +77,7 @@ class Selection:
 
 
 def workgroup_rows(inputs: PrefillInputs, workgroup: Workgroup) -> Ints:
-    """The local rows that a workgroup computes; none where its tile lies behind the sequence."""
+    """The local rows that a workgroup computes; none where its tile lies past the sequence."""
     grid = inputs.config.grid(inputs.seq_len, inputs.batch)
     if not all(0 <= index < count for index, count in zip(workgroup, grid, strict=True)):
         raise ConfigError(f"workgroup {workgroup} lies outside the grid {grid}")

@@ -125,7 +125,7 @@ def check_work(
     What is refused: offsets that fall or do not end at the items; an item that is no query tile of
     its sequence, of no head, or that runs past its sequence's blocks; a tile whose items overlap,
     leave keys out that it sees, or of which one writes O though there are several; a partial O
-    behind `partial_rows`, the rows of the partial buffers, or written twice.
+    past `partial_rows`, the rows of the partial buffers, or written twice.
     """
     check_int32("work_indptr", work_indptr, (None,), least=2)
     check_int32("work_info", work_info, (None, WORDS))

@@ -153,7 +153,7 @@ def _told(evidence: Evidence, change: Change) -> str:
     if change.text:
         return ""
     if line in evidence.spare_wgmma_fences:
-        return "no register of a wgmma behind it was accessed by ordinary code since the last one"
+        return "no register of a wgmma after it was accessed by ordinary code since the last one"
     if line in evidence.spare_fences:
         return "whenever it is executed, all that it would make visible is visible already"
     if line in evidence.unwaited_arrivals:

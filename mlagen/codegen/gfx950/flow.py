@@ -126,7 +126,7 @@ class _Walk:
         count = self.counted["N"]
         if not self.layout.persistent:
             return self._compare([*once, *run], [*before, count, *self._tiles(n)], n, set())
-        # Items follow each other: each must find, and leave, what those behind it read.
+        # Items follow each other: each must find, and leave, what later ones read.
         own = [*item, count, *self._tiles(n)]
         live = inherited(own)
         found = self._compare(once, [*before, self.counted["ITEMS"]], n, live)
@@ -225,7 +225,7 @@ class _Walk:
                         if before is not None and before[0] > place and self.problem is None:
                             text = (
                                 f"error[order] {self.schedule.file}:{x.owner.line} "
-                                f"{spelled(x.owner)}: `{x.text.strip()}` stands behind an "
+                                f"{spelled(x.owner)}: `{x.text.strip()}` stands after an "
                                 f"instruction of {spelled(before[1])} (:{before[1].line}) that "
                                 f"must follow it, in {piece.key}"
                             )
@@ -310,7 +310,7 @@ class _Walk:
 
 
 def effect_of(body: Sequence[Instruction]) -> Effect:
-    """What the instructions of one operation take and leave. Behind a branch around a block, what
+    """What the instructions of one operation take and leave. After a branch around a block, what
     the block writes may be what was there before."""
     reads: set[int] = set()
     writes: set[int] = set()

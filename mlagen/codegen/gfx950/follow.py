@@ -57,7 +57,7 @@ class Follower:
             if target is not None and target not in self.at:
                 raise Lost(f"{segment.label} branches to {target}, which is no segment")
             index = self.at[target] if target is not None else index + 1
-        raise Lost(f"the control flow runs out of the program behind {self.segments[-1].label}")
+        raise Lost(f"the control flow runs out of the program after {self.segments[-1].label}")
 
     @staticmethod
     def _code(segment: Segment, code: Iterable[Instruction], values: dict[str, int]) -> str | None:

@@ -19,10 +19,10 @@ from mlagen.artifact import (
 from mlagen.codegen.maps import pipeline_map
 from mlagen.codegen.ptxas import assemble_ptx, ptxas_flags, ptxas_versions
 from mlagen.codegen.render import Templates
-from mlagen.codegen.sm_90a.derive import check_handoffs
+from mlagen.codegen.sm_90a.derive import check_pipelines
 from mlagen.codegen.sm_90a.emit import Emitter
 from mlagen.codegen.sm_90a.flow import check_flow
-from mlagen.codegen.sm_90a.proof import HandoffProof
+from mlagen.codegen.sm_90a.proof import PipelineProof
 from mlagen.codegen.sm_90a.text import print_streams, render_pipeline
 from mlagen.codegen.sm_90a.thin import plan
 from mlagen.codegen.sm_90a.words import check_words
@@ -95,10 +95,10 @@ def build_pipeline(
 
 def prove_pipeline(
     schedule: PipelineSchedule, templates: Templates, *, allow_unproved: bool = False
-) -> tuple[Emitter, HandoffProof]:
-    """The printed streams and their proof: of the hand-offs, and that they do what the plain loop
+) -> tuple[Emitter, PipelineProof]:
+    """The printed streams and their proof: of the pipelines, and that they do what the plain loop
     does. ProofError for what is not so, unless it is allowed."""
-    check_handoffs(schedule)
+    check_pipelines(schedule)
     found = check_words(schedule)
     if found and not allow_unproved:
         raise ProofError("\n".join(found[:TOLD]))

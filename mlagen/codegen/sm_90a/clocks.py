@@ -1,6 +1,6 @@
 """Happens-before, for the proof of pipeline schedules: clocks, accesses to SMEM, barriers.
 
-Who acts: the warps of each role, and each slot of a hand-off as the engine that fills it. Two warps
+Who acts: the warps of each role, and each slot of a pipeline as the engine that fills it. Two warps
 stand for all of a role: the first, which issues its copies, and another. A clock says how far in
 each actor's own order an actor knows everything to be over.
 """
@@ -32,7 +32,7 @@ class Access:
     key: tuple[str, int, int]  # role, operation, tile: the warps of a role share an operation
     generic: bool  # by ordinary instructions, not through the async proxy
     region: str = ""
-    fenced: int | None = None  # the actor's time of its proxy fence behind a generic write
+    fenced: int | None = None  # the actor's time of its proxy fence after a generic write
 
     def known(self, clock: Clock) -> bool:
         """Whether someone with this clock knows it to be over."""
@@ -41,7 +41,7 @@ class Access:
 
 @dataclass(slots=True)
 class Region:
-    """Bytes of SMEM that are used as one: a slot of a tile, or a message."""
+    """Bytes of SMEM that are used as one: a slot of a tile, or an exchange."""
 
     name: str
     base: int
@@ -55,7 +55,7 @@ class Region:
         return self.base < other.base + other.bytes and other.base < self.base + self.bytes
 
     def pending(self) -> list[tuple[Region, Access, bool]]:
-        """What a write must come behind: (region, access, whether it writes)."""
+        """What a write must come after: (region, access, whether it writes)."""
         return [
             (region, access, writes)
             for region in (self, *self.over)
@@ -64,7 +64,7 @@ class Region:
         ]
 
     def write(self, access: Access) -> None:
-        """Take a write that comes behind everything before it."""
+        """Take a write that comes after everything before it."""
         same = [old for old in self.writes if old.key == access.key]
         self.writes = [*same, access]
         if not same:

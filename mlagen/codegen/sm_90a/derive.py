@@ -4,12 +4,12 @@
   waits for it before it fills the slot; without, the warps of a role that copies meet first, so
   that whoever copies, the one thread that issues it or each of those that gather, speaks for all
   of them.
-* The writer of a message arrives at its named barrier behind what it wrote, with a proxy fence if
+* The writer of an exchange arrives at its named barrier after what it wrote, with a proxy fence if
   a matrix instruction reads it; the reader waits before the first use.
 * Matrix groups complete in order, so the wait before a release, a copy, or ordinary code that
   touches an accumulator is issued groups minus the last one needed.
 
-These rules alone say too much: many a tile is known to be full from a message. `mlagen.codegen.
+These rules alone say too much: many a tile is known to be full from an exchange. `mlagen.codegen.
 sm_90a.thin` leaves out what the proof does not need.
 """
 
@@ -23,30 +23,31 @@ from mlagen.codegen.expand import loop_bounds
 from mlagen.codegen.sm_90a.runs import AROUND, Line, Loop, offset, spans, walk
 from mlagen.dsl import Cluster, Operation, Tile, Value
 from mlagen.dsl.pipeline import PipelineSchedule, Stream
-from mlagen.dsl.smem import Handoff, Message
+from mlagen.dsl.smem import Exchange, Pipeline
 from mlagen.errors import ProofError, ScheduleError
 
 ONE_THREAD_COPY = "pipeline/copy.ptx.j2"  # announces and fetches a tile wherever it is executed
-WAITS = ("wait_full", "wait_empty", "sync", "acquire", "signal")  # operations that are derived
+# Operations that are derived.
+WAITS = ("wait_full", "wait_empty", "sync", "arrive_and_wait", "arrive")
 
 
 def derive(schedule: PipelineSchedule, stream: Stream) -> Loop:
     """The stream with every wait; ScheduleError or ProofError where it cannot be right."""
     steps = list(stream.loop)
     epilogue = list(stream.epilogue)
-    for handoff in schedule.smem.handoffs.values():
-        if handoff.resident:
-            if schedule.persistent and stream.role.name == handoff.producer:
-                steps = _before_loads(stream, handoff, steps)
+    for pipeline in schedule.smem.pipelines.values():
+        if pipeline.resident:
+            if schedule.persistent and stream.role.name == pipeline.producer:
+                steps = _before_loads(stream, pipeline, steps)
             continue
-        if stream.role.name == handoff.producer:
-            steps = _before_copies(schedule, stream, handoff, steps)
-        if stream.role.name in handoff.consumers:
-            steps = _before_uses(schedule, stream, handoff, steps)
-    for message in schedule.smem.messages.values():
-        fence = _read_by_matrix(schedule, message)
-        steps = _message(schedule, stream, message, steps, fence)
-        epilogue = _message(schedule, stream, message, epilogue, fence)
+        if stream.role.name == pipeline.producer:
+            steps = _before_copies(schedule, stream, pipeline, steps)
+        if stream.role.name in pipeline.consumers:
+            steps = _before_uses(schedule, stream, pipeline, steps)
+    for exchange in schedule.smem.exchanges.values():
+        fence = _read_by_matrix(schedule, exchange)
+        steps = _exchange(schedule, stream, exchange, steps, fence)
+        epilogue = _exchange(schedule, stream, exchange, epilogue, fence)
     prologue, steps = _before_resident(schedule, stream, list(stream.prologue), steps)
     return looped(schedule, stream, prologue, steps, epilogue)
 
@@ -74,17 +75,17 @@ def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
     """ScheduleError where a loop cannot run on from one item to the next."""
     stream, step = loop.stream, loop.edge.step
     where = f"{schedule.file}:{stream.line} role {stream.role.name!r} of a persistent kernel"
-    for handoff in schedule.smem.handoffs.values():
-        if handoff.releases or (not handoff.resident and handoff.depth != step):
+    for pipeline in schedule.smem.pipelines.values():
+        if pipeline.releases or (not pipeline.resident and pipeline.depth != step):
             raise ScheduleError(
-                f"{where}: {handoff.name!r} has {handoff.depth} slots and {handoff.releases} "
+                f"{where}: {pipeline.name!r} has {pipeline.depth} slots and {pipeline.releases} "
                 f"releases; a pass is of {step} tiles",
                 hint="a ring of as many slots as a pass has tiles, which nobody releases",
             )
     if loop.edge.low or max(map(offset, stream.loop)) >= 2 * step:
         raise ScheduleError(f"{where}: its tiles are begun more than one pass ahead")
     if stream.role.single:
-        raise ScheduleError(f"{where} is a single thread; all of a block meet behind an empty item")
+        raise ScheduleError(f"{where} is a single thread; all of a block meet after an empty item")
     if not any(op.ahead == "seeks" for op in stream.loop):
         raise ScheduleError(
             f"{where}: nothing in its loop seeks the next item",
@@ -99,35 +100,35 @@ def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
 
 
 def names_of(operation: Operation) -> set[str]:
-    """Hand-offs, messages and register blocks that the operation touches."""
+    """Pipelines, exchanges and register blocks that the operation touches."""
     found = {value.block for value in (*operation.uses, *operation.defines)}
     if operation.access is not None:
         found.add(operation.access.target.ring)
     return found
 
 
-# ---- hand-offs ----------------------------------------------------------------------------------
+# ---- pipelines ----------------------------------------------------------------------------------
 
 
 def _before_copies(
-    schedule: PipelineSchedule, stream: Stream, handoff: Handoff, steps: list[Operation]
+    schedule: PipelineSchedule, stream: Stream, pipeline: Pipeline, steps: list[Operation]
 ) -> list[Operation]:
-    copies = [op for op in steps if _is(op, "copy", handoff)]
+    copies = [op for op in steps if _is(op, "copy", pipeline)]
     offsets = sorted(offset(op) % stream.step for op in copies)
     if offsets != list(range(stream.step)):
         tile = "a tile" if stream.step == 1 else f"for {stream.step} tiles"
         raise ScheduleError(
-            f"{schedule.file}:{stream.line} role {stream.role.name!r} fills {handoff.name!r} "
+            f"{schedule.file}:{stream.line} role {stream.role.name!r} fills {pipeline.name!r} "
             f"{len(copies)} times {tile}; once {'is meant' if stream.step == 1 else 'each is'}"
         )
     out: list[Operation] = []
     for op in steps:
         if op in copies:
-            if handoff.releases:
-                out.append(_wait(op, handoff, "empty"))
+            if pipeline.releases:
+                out.append(_wait(op, pipeline, "empty"))
             elif stream.role.threads > 1:
                 out.append(
-                    _derived(op, "sync", handoff.name,
+                    _derived(op, "sync", pipeline.name,
                              {"barrier": stream.role.barrier, "threads": stream.role.threads})
                 )  # fmt: skip
         out.append(op)
@@ -135,35 +136,35 @@ def _before_copies(
 
 
 def _before_uses(
-    schedule: PipelineSchedule, stream: Stream, handoff: Handoff, steps: list[Operation]
+    schedule: PipelineSchedule, stream: Stream, pipeline: Pipeline, steps: list[Operation]
 ) -> list[Operation]:
     users = [
-        op for op in steps if handoff.name in names_of(op)
-        and not _is(op, "copy", handoff) and op.name not in WAITS
+        op for op in steps if pipeline.name in names_of(op)
+        and not _is(op, "copy", pipeline) and op.name not in WAITS
     ]  # fmt: skip
-    releases = [op for op in users if _is(op, "release", handoff)]
-    wanted = stream.step if handoff.releases else 0
+    releases = [op for op in users if _is(op, "release", pipeline)]
+    wanted = stream.step if pipeline.releases else 0
     if len(releases) != wanted or len(users) == len(releases):
         raise ScheduleError(
             f"{schedule.file}:{stream.line} role {stream.role.name!r} must use "
-            f"{handoff.name!r} and release each tile of it "
-            f"{'once' if handoff.releases else 'never'}, and releases it {len(releases)} times"
+            f"{pipeline.name!r} and release each tile of it "
+            f"{'once' if pipeline.releases else 'never'}, and releases it {len(releases)} times"
         )
     for residue in range(stream.step):
         mine = [op for op in users if offset(op) % stream.step == residue]
         for freed in [op for op in releases if op in mine]:
-            _not_behind(schedule, handoff, mine, freed, steps)
+            _released_last(schedule, pipeline, mine, freed, steps)
         using = [op for op in mine if op not in releases]
         if using:
             first = max(using, key=lambda op: (offset(op), -steps.index(op)))
             index = steps.index(first)
-            steps = [*steps[:index], _wait(first, handoff, "full"), *steps[index:]]
+            steps = [*steps[:index], _wait(first, pipeline, "full"), *steps[index:]]
     return steps
 
 
-def _not_behind(
+def _released_last(
     schedule: PipelineSchedule,
-    handoff: Handoff,
+    pipeline: Pipeline,
     users: list[Operation],
     freed: Operation,
     steps: list[Operation],
@@ -174,7 +175,7 @@ def _not_behind(
         if (offset(user), -steps.index(user)) < (offset(freed), -steps.index(freed)):
             raise ProofError(
                 f"error[released-early] {schedule.file}:{user.line} {user}: the slot of "
-                f"{handoff.name!r} was released before, at :{freed.line} ({freed})",
+                f"{pipeline.name!r} was released before, at :{freed.line} ({freed})",
                 hint="release the tile after its last use",
             )
 
@@ -184,12 +185,12 @@ def _before_resident(
 ) -> tuple[list[Operation], list[Operation]]:
     """Prologue and loop with waits for what is resident, before its first use; in the loop, where
     the first tiles are on their way by then."""
-    for handoff in schedule.smem.handoffs.values():
-        if not handoff.resident or stream.role.name not in handoff.consumers:
+    for pipeline in schedule.smem.pipelines.values():
+        if not pipeline.resident or stream.role.name not in pipeline.consumers:
             continue
-        name = handoff.name
+        name = pipeline.name
         context = {
-            "barrier": handoff.full, "slot": 0, "phase": 0, "fence": handoff.gatherers > 0
+            "barrier": pipeline.full, "slot": 0, "phase": 0, "fence": pipeline.producer_threads > 0
         }  # fmt: skip
         early = [op for op in prologue if any(v.block == name for v in op.uses)]
         users = [
@@ -216,72 +217,72 @@ def _before_resident(
     return prologue, steps
 
 
-def _before_loads(stream: Stream, handoff: Handoff, steps: list[Operation]) -> list[Operation]:
+def _before_loads(stream: Stream, pipeline: Pipeline, steps: list[Operation]) -> list[Operation]:
     """The warps meet before what is resident is filled for the next item."""
     context = {"barrier": stream.role.barrier, "threads": stream.role.threads}
     out: list[Operation] = []
     for op in steps:
-        if any(value.block == handoff.name for value in op.defines):
-            out.append(replace(_derived(op, "sync", handoff.name, context), domain=op.domain))
+        if any(value.block == pipeline.name for value in op.defines):
+            out.append(replace(_derived(op, "sync", pipeline.name, context), domain=op.domain))
         out.append(op)
     return out
 
 
-def _wait(user: Operation, handoff: Handoff, what: str) -> Operation:
-    """The wait for `handoff`'s barrier before `user`."""
-    barrier = handoff.full if what == "full" else handoff.empty
-    # What ordinary instructions wrote is behind another proxy than the one wgmma reads through.
-    fence = what == "full" and handoff.gatherers > 0
-    return _derived(user, f"wait_{what}", handoff.name, {"barrier": barrier, "fence": fence},
+def _wait(user: Operation, pipeline: Pipeline, what: str) -> Operation:
+    """The wait for `pipeline`'s barrier before `user`."""
+    barrier = pipeline.full if what == "full" else pipeline.empty
+    # What ordinary instructions wrote went through another proxy than the one wgmma reads through.
+    fence = what == "full" and pipeline.producer_threads > 0
+    return _derived(user, f"wait_{what}", pipeline.name, {"barrier": barrier, "fence": fence},
                     "wait")  # fmt: skip
 
 
-# ---- messages -----------------------------------------------------------------------------------
+# ---- exchanges ----------------------------------------------------------------------------------
 
 
-def _read_by_matrix(schedule: PipelineSchedule, message: Message) -> bool:
-    reader = next(s for s in schedule.streams if s.role.name == message.consumer)
+def _read_by_matrix(schedule: PipelineSchedule, exchange: Exchange) -> bool:
+    reader = next(s for s in schedule.streams if s.role.name == exchange.consumer)
     return any(
-        op.asynchronous and value.block == message.name
+        op.asynchronous and value.block == exchange.name
         for op in (*reader.loop, *reader.epilogue)
         for value in op.uses
     )
 
 
-def _message(
+def _exchange(
     schedule: PipelineSchedule,
     stream: Stream,
-    message: Message,
+    exchange: Exchange,
     steps: list[Operation],
     fence: bool,
 ) -> list[Operation]:
-    """The steps with arrivals behind the message's writers and waits before its readers."""
+    """The steps with arrivals after the exchange's writers and waits before its readers."""
     roles = {s.role.name: s.role for s in schedule.streams}
-    threads = roles[message.producer].threads + roles[message.consumer].threads
-    context = {"barrier": message.barrier, "threads": threads, "fence": fence}
-    writers = [op for op in steps if any(v.block == message.name for v in op.defines)]
-    readers = [op for op in steps if any(v.block == message.name for v in op.uses)]
+    threads = roles[exchange.producer].threads + roles[exchange.consumer].threads
+    context = {"barrier": exchange.barrier, "threads": threads, "fence": fence}
+    writers = [op for op in steps if any(v.block == exchange.name for v in op.defines)]
+    readers = [op for op in steps if any(v.block == exchange.name for v in op.uses)]
     for ops, role, verb in (
-        (writers, message.producer, "writes"),
-        (readers, message.consumer, "reads"),
+        (writers, exchange.producer, "writes"),
+        (readers, exchange.consumer, "reads"),
     ):
         if ops and stream.role.name != role:
             raise ScheduleError(
                 f"{schedule.file}:{ops[0].line} {ops[0]} of role {stream.role.name!r} {verb} "
-                f"{message.name!r}, which goes from {message.producer!r} to {message.consumer!r}"
+                f"{exchange.name!r}, which goes from {exchange.producer!r} to {exchange.consumer!r}"
             )
     for ops, after in ((writers, True), (readers, False)):
         if len({offset(op) for op in ops}) > 1:
             raise ScheduleError(
-                f"{schedule.file}:{ops[0].line} {message.name!r} is there for several tiles a "
+                f"{schedule.file}:{ops[0].line} {exchange.name!r} is there for several tiles a "
                 f"pass: {', '.join(map(str, ops))}",
-                hint="declare a message for each of them",
+                hint="declare an exchange for each of them",
             )
         if ops:
             at = ops[-1] if after else ops[0]
             index = steps.index(at) + after
-            name = "signal" if after else "acquire"
-            steps = [*steps[:index], _derived(at, name, message.name, context), *steps[index:]]
+            name = "arrive" if after else "arrive_and_wait"
+            steps = [*steps[:index], _derived(at, name, exchange.name, context), *steps[index:]]
     return steps
 
 
@@ -320,15 +321,15 @@ class _Groups:
     line: Line
     issued: int = 0
     done: int = 0
-    reads: dict[tuple[str, int], int] = field(default_factory=dict)  # (hand-off, tile) -> group
+    reads: dict[tuple[str, int], int] = field(default_factory=dict)  # (pipeline, tile) -> group
     writers: dict[str, int] = field(default_factory=dict)  # register block -> group
-    readers: dict[str, int] = field(default_factory=dict)  # register block or message -> group
+    readers: dict[str, int] = field(default_factory=dict)  # register block or exchange -> group
 
     def issue(self, op: Operation, tile: int) -> None:
         self.issued += 1
         for value in op.uses:
-            handoff = self.schedule.smem.handoffs.get(value.block)
-            if handoff is not None and not handoff.resident:
+            pipeline = self.schedule.smem.pipelines.get(value.block)
+            if pipeline is not None and not pipeline.resident:
                 self.reads[(value.block, tile)] = self.issued
             else:
                 self.readers[value.block] = self.issued
@@ -338,16 +339,18 @@ class _Groups:
     def needed(self, op: Operation, tile: int) -> tuple[int, bool]:
         """The last group that must be done before ordinary code `op`, and whether `op` touches
         registers of it."""
-        handoffs = self.schedule.smem.handoffs
+        pipelines = self.schedule.smem.pipelines
         if op.access is not None or op.name == "sync":
             name = op.access.target.ring if op.access is not None else op.uses[0].block
-            if handoffs[name].resident:
-                return self._read_there(handoffs[name]), False
+            if pipelines[name].resident:
+                return self._read_there(pipelines[name]), False
             freed = op.access is not None and op.access.kind == "release"
-            before = tile if freed else self.line.before(tile, handoffs[name].depth)
+            before = tile if freed else self.line.before(tile, pipelines[name].depth)
             if before is None:
                 return 0, False
-            return max(self.reads.get((n, before), 0) for n in (name, handoffs[name].within)), False
+            return max(
+                self.reads.get((n, before), 0) for n in (name, pipelines[name].within)
+            ), False
         if op.name in WAITS:
             return 0, False
         touched = {value.block for value in (*op.uses, *op.defines)}
@@ -355,16 +358,16 @@ class _Groups:
         for value in op.defines:
             group = max(group, self.readers.get(value.block, 0))
             group = max(group, self.reads.get((value.block, tile), 0))
-            handoff = handoffs.get(value.block)
-            if handoff is not None and handoff.resident:
-                group = max(group, self._read_there(handoff))
+            pipeline = pipelines.get(value.block)
+            if pipeline is not None and pipeline.resident:
+                group = max(group, self._read_there(pipeline))
         return group, True
 
-    def _read_there(self, handoff: Handoff) -> int:
-        """The last group that reads resident tiles, or a message in their place."""
-        messages = self.schedule.smem.messages.values()
-        lain = [m.name for m in messages if any(m.overlaps(tile) for tile in handoff.tiles)]
-        return max(self.readers.get(name, 0) for name in (handoff.name, *lain))
+    def _read_there(self, pipeline: Pipeline) -> int:
+        """The last group that reads resident tiles, or an exchange in their place."""
+        exchanges = self.schedule.smem.exchanges.values()
+        lain = [x.name for x in exchanges if any(x.overlaps(tile) for tile in pipeline.tiles)]
+        return max(self.readers.get(name, 0) for name in (pipeline.name, *lain))
 
 
 def _group_waits(
@@ -429,17 +432,17 @@ def _follow(
     return flying
 
 
-def _is(operation: Operation, kind: str, handoff: Handoff) -> bool:
+def _is(operation: Operation, kind: str, pipeline: Pipeline) -> bool:
     access = operation.access
-    return access is not None and access.kind == kind and access.target.ring == handoff.name
+    return access is not None and access.kind == kind and access.target.ring == pipeline.name
 
 
-def check_handoffs(schedule: PipelineSchedule) -> None:
-    """ScheduleError unless every hand-off and message has its producer and its consumers."""
+def check_pipelines(schedule: PipelineSchedule) -> None:
+    """ScheduleError unless every pipeline and exchange has its producer and its consumers."""
     names = {stream.role.name for stream in schedule.streams}
     smem = schedule.smem
-    links = [(h.name, (h.producer, *h.consumers), "hand-off") for h in smem.handoffs.values()]
-    links += [(m.name, (m.producer, m.consumer), "message") for m in smem.messages.values()]
+    links = [(p.name, (p.producer, *p.consumers), "pipeline") for p in smem.pipelines.values()]
+    links += [(x.name, (x.producer, x.consumer), "exchange") for x in smem.exchanges.values()]
     for link, roles, what in links:
         for role in roles:
             if role not in names:
@@ -447,33 +450,33 @@ def check_handoffs(schedule: PipelineSchedule) -> None:
                     f"{schedule.file}: {what} {link!r} names the role {role!r}, which does nothing",
                     hint="roles with a stream: " + ", ".join(sorted(names)),
                 )
-    for handoff in smem.handoffs.values():
-        _check_arrivals(schedule, handoff)
+    for pipeline in smem.pipelines.values():
+        _check_arrivals(schedule, pipeline)
 
 
-def _check_arrivals(schedule: PipelineSchedule, handoff: Handoff) -> None:
-    """ScheduleError unless as many threads fill a hand-off, and warps release it, as it counts."""
+def _check_arrivals(schedule: PipelineSchedule, pipeline: Pipeline) -> None:
+    """ScheduleError unless as many threads fill a pipeline, and warps release it, as it counts."""
     streams = {stream.role.name: stream for stream in schedule.streams}
-    producer = streams[handoff.producer]
+    producer = streams[pipeline.producer]
     role = producer.role
     for op in producer.loop:
-        alone = op.template == ONE_THREAD_COPY and _is(op, "copy", handoff)
+        alone = op.template == ONE_THREAD_COPY and _is(op, "copy", pipeline)
         if alone and role.threads > 1:
             raise ScheduleError(
                 f"{schedule.file}:{op.line} {op}: {role.threads} threads of role {role.name!r} "
                 f"would announce and fetch the tile, each all of it",
                 hint="`single=True` leaves one thread of a role",
             )
-    if handoff.gatherers and handoff.gatherers != role.threads:
+    if pipeline.producer_threads and pipeline.producer_threads != role.threads:
         raise ScheduleError(
-            f"{schedule.file}: hand-off {handoff.name!r} is filled by {handoff.gatherers} threads, "
-            f"role {role.name!r} has {role.threads}"
+            f"{schedule.file}: pipeline {pipeline.name!r} is filled by {pipeline.producer_threads} "
+            f"threads, role {role.name!r} has {role.threads}"
         )
-    consumers = [streams[name].role for name in handoff.consumers]
+    consumers = [streams[name].role for name in pipeline.consumers]
     warps = sum(1 if role.single else len(role.warps) for role in consumers)
-    if handoff.releases and handoff.releases != warps:
+    if pipeline.releases and pipeline.releases != warps:
         raise ScheduleError(
-            f"{schedule.file}: a slot of {handoff.name!r} is empty after {handoff.releases} "
-            f"releases; {' and '.join(handoff.consumers)} have {warps} warps, each of which "
+            f"{schedule.file}: a slot of {pipeline.name!r} is empty after {pipeline.releases} "
+            f"releases; {' and '.join(pipeline.consumers)} have {warps} warps, each of which "
             f"releases it"
         )

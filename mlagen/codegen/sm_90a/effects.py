@@ -74,7 +74,7 @@ def statements(line: str) -> tuple[Statement, ...]:
 
 def effect_of(lines: Sequence[str], known: Set[str]) -> Effect:
     """What the lines of one operation take from the registers `known`, and what they leave there.
-    Behind a branch over some lines, what these write may be what was there before; so may what a
+    After a branch over some lines, what these write may be what was there before; so may what a
     predicate guards. Unknown: an instruction that no table has."""
     body = list(chain.from_iterable(map(statements, lines)))
     place = {x.label: index for index, x in enumerate(body) if x.label}

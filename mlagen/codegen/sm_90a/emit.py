@@ -9,7 +9,7 @@ pass: all operations of a role share two registers that change places at its end
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -20,14 +20,14 @@ from mlagen.codegen.render import Templates
 from mlagen.codegen.sm_90a.runs import Loop, common, left_early, offset, parts, straight
 from mlagen.dsl import Binding, Operation
 from mlagen.dsl.pipeline import PipelineSchedule, Stream
-from mlagen.dsl.smem import Handoff
+from mlagen.dsl.smem import Pipeline
 from mlagen.errors import ScheduleError, TemplateError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Printed:
     """An operation where it is printed. `first`: as that of tile 0; `slot` and `phase`: numbers, or
-    the registers that they are in, "" without a hand-off."""
+    the registers that they are in, "" without a pipeline."""
 
     op: Operation
     first: bool
@@ -59,10 +59,11 @@ class Cursor:
 
 @dataclass
 class Emitter:
-    """Prints the streams of one schedule. `cursors` and `lines` fill up as it goes."""
+    """Prints the streams of one schedule: `loops`. `cursors` and `lines` fill up as it goes."""
 
     schedule: PipelineSchedule
     templates: Templates
+    loops: Sequence[Loop] = ()
     lines: list[PtxLine] = field(default_factory=list)
     cursors: list[Cursor] = field(default_factory=list)
     turns: dict[str, None] = field(default_factory=dict)  # roles whose pass turns whole rings
@@ -178,7 +179,7 @@ class Emitter:
         self._code(loop.stream, "bra EXIT;")
 
     def _drain(self, loop: Loop, cursors: Mapping[int, Cursor | None], n: int) -> None:
-        """What is left of a run of `n` tiles behind the loop."""
+        """What is left of a run of `n` tiles after the loop."""
         drain = [x for x in expand_loop([loop.cluster], loop.edge, n) if x.i >= n - loop.edge.high]
         self._instances(loop, cursors, drain, n)
 
@@ -223,16 +224,16 @@ class Emitter:
         for (asks, _), run in groupby(steps, key=run_of):
             held = list(run)
             self._group_wait(loop, where, index_of[id(held[0][0])], held[0][0])
-            behind = f"{stream.role.name.upper()}_SKIP{len(self.lines)}"
+            skip = f"{stream.role.name.upper()}_SKIP{len(self.lines)}"
             if asks:
-                self._code(stream, *asks, f"@%done bra {behind};", section=where)
+                self._code(stream, *asks, f"@%done bra {skip};", section=where)
             for op, tile in held:
                 self._operation(stream, op, cursors[id(op)], where, Binding(tile, tile == 0))
             if asks:
-                self._code(stream, f"{behind}:")
+                self._code(stream, f"{skip}:")
 
     def _pass_end(self, loop: Loop, where: str) -> None:
-        """What comes behind all operations of a pass."""
+        """What comes after all operations of a pass."""
         self._group_wait(loop, where, len(loop.cluster.steps), None)
         if loop.stream.role.name in self.turns:
             for register in self._turn(loop.stream.role.name):
@@ -251,12 +252,12 @@ class Emitter:
             self._code(loop.stream, f"wgmma.wait_group.sync.aligned {wait};", op=op, section=where)
 
     def _cursor(self, loop: Loop, index: int, op: Operation) -> Cursor | None:
-        handoff = self.handoff_of(op)
-        if handoff is None:
+        pipeline = self.pipeline_of(op)
+        if pipeline is None:
             return None
-        if handoff.resident:
+        if pipeline.resident:
             return Cursor("0", "0", 1, 0, 0)
-        role, step, depth = loop.stream.role.name, loop.edge.step, handoff.depth
+        role, step, depth = loop.stream.role.name, loop.edge.step, pipeline.depth
         # A fresh barrier counts as having completed phase 1: the first empty wait passes at once.
         start = 1 if op.name == "wait_empty" else 0
         if step % depth == 0 and step > 1:
@@ -280,11 +281,11 @@ class Emitter:
         """Registers with the phase of a role's pass, and with the other one."""
         return f"%{role}_turn0", f"%{role}_turn1"
 
-    def handoff_of(self, op: Operation) -> Handoff | None:
-        """The hand-off whose slot an operation is printed with."""
+    def pipeline_of(self, op: Operation) -> Pipeline | None:
+        """The pipeline whose slot an operation is printed with."""
         names = [op.access.target.ring] if op.access else []
         names += [value.block for value in op.uses]
-        held = self.schedule.smem.handoffs
+        held = self.schedule.smem.pipelines
         return next((held[name] for name in names if name in held), None)
 
     def _operation(

@@ -1,7 +1,7 @@
 """A persistent block's streams to PTX lines: one piece of code for items of any length.
 
     ROLE        prologue, once a block
-    ROLE_FETCH  what is ahead of an item that no pass came before: the first, or behind an empty one
+    ROLE_FETCH  what is ahead of an item that no pass came before: the first, or after an empty one
     ROLE_ITEM   the item's own beginning, and the rest of the pass before its first one
     ROLE_LOOP   passes that have all their tiles
     ROLE_DRAIN  the last passes, by the remainder of the tiles, which fetch ahead for the next item
@@ -33,7 +33,7 @@ class ItemEmitter(Emitter):
 
     @property
     def registers(self) -> list[tuple[str, str, str]]:
-        held = [(".b32", "%items, %coming", "items behind this one; tiles of the next")]
+        held = [(".b32", "%items, %coming", "items after this one; tiles of the next")]
         for stream in self.schedule.streams:
             role = stream.role.name
             turns = [name for slot in range(stream.step) for name in self._turns(role, slot)]
@@ -60,8 +60,8 @@ class ItemEmitter(Emitter):
             self._code(stream, f"mov.u32 {this}, 1;", f"mov.u32 {other}, 0;")
         self._code(stream, f"mov.u32 {self._own(role.name)}, 0;", "setp.eq.u32 %done, %items, 0;",
                    "@%done bra EXIT;", f"{name}_FETCH:")  # fmt: skip
-        self._heading(f"{role.name}, ahead of an item behind none")
-        self._pass(loop, cursors, "fetch", fetch_pass(loop, step), behind=0)
+        self._heading(f"{role.name}, ahead of an item after none")
+        self._pass(loop, cursors, "fetch", fetch_pass(loop, step), end=0)
         self._item(loop, cursors)
         self._end(loop)
         self._code(stream, f"{name}_EMPTY:", "bar.sync 0;", f"bra {name}_END;")
@@ -122,14 +122,14 @@ class ItemEmitter(Emitter):
         passes = [i for i in range(0, n, edge.step) if i >= n - edge.high]
         for i, following in zip(passes, [*passes[1:], None], strict=True):
             back = n - i
-            if following is not None:  # an item that is shorter begins with the pass behind it
+            if following is not None:  # an item that is shorter begins with the pass after it
                 self._code(stream, f"setp.lt.u32 %done, %tiles, {back};",
                            f"@%done bra {name}_DRAIN{rest}_{n - following};")  # fmt: skip
             self._code(stream, f"{name}_DRAIN{rest}_{back}:")
             where = item_section(edge, i, n)
             self._heading(f"{stream.role.name}, {where}")
-            steps, behind = main_pass(loop, i, n, edge.step), -(-n // edge.step) * edge.step
-            self._pass(loop, cursors, where, steps, behind=behind)
+            steps, end = main_pass(loop, i, n, edge.step), -(-n // edge.step) * edge.step
+            self._pass(loop, cursors, where, steps, end=end)
             if following is not None:
                 self._turn_over(loop, where, range(edge.step))
             elif rest:  # slots without a tile in this pass: the next one's head is this pass's
@@ -156,15 +156,15 @@ class ItemEmitter(Emitter):
         cursors: dict[int, Cursor | None],
         where: str,
         steps: Iterable[tuple[Operation, int]],
-        behind: int | None = None,
+        end: int | None = None,
     ) -> None:
-        """Operations of a pass, with their tiles. What they fetch from tile `behind` on is the next
+        """Operations of a pass, with their tiles. What they fetch from tile `end` on is the next
         item's, and left out where that item does not have it."""
 
         def absent(op: Operation, tile: int) -> tuple[str, ...]:
-            if behind is None or op.ahead != "fetches" or tile < behind:
+            if end is None or op.ahead != "fetches" or tile < end:
                 return ()
-            return (f"setp.le.u32 %done, %coming, {tile - behind};",)
+            return (f"setp.le.u32 %done, %coming, {tile - end};",)
 
         self._steps(loop, cursors, where, steps, absent)
         self._pass_end(loop, where)
@@ -175,15 +175,15 @@ class ItemEmitter(Emitter):
                 self._code(loop.stream, f"xor.b32 {register}, {register}, 1;", section=where)
 
     def _cursor_of(self, loop: Loop, op: Operation) -> Cursor | None:
-        handoff = self.handoff_of(op)
-        if handoff is None:
+        pipeline = self.pipeline_of(op)
+        if pipeline is None:
             return None
         role = loop.stream.role.name
-        if handoff.resident:
+        if pipeline.resident:
             return Cursor("0", self._own(role), 1, 0, 0)
-        slot = offset(op) % handoff.depth
-        return Cursor(str(slot), self._turns(role, slot)[offset(op) // handoff.depth & 1],
-                      handoff.depth, 0, 0)  # fmt: skip
+        slot = offset(op) % pipeline.depth
+        return Cursor(str(slot), self._turns(role, slot)[offset(op) // pipeline.depth & 1],
+                      pipeline.depth, 0, 0)  # fmt: skip
 
     @staticmethod
     def _turns(role: str, slot: int) -> tuple[str, str]:

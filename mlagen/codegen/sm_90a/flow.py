@@ -1,9 +1,9 @@
 """The proof that the roles do together what the plain loop does, for every number of tiles.
 
-The printed control flow of each role is followed for every run of the hand-off proof: it must pass
+The printed control flow of each role is followed for every run of the pipeline proof: it must pass
 the operations which that proof took, with the slot and the phase of their tiles. What an operation
 takes and leaves is read from its printed lines: registers of its role, and what lies in SMEM. The
-order in which the hand-off proof ran the roles, in which nothing that two of them touch is left
+order in which the pipeline proof ran the roles, in which nothing that two of them touch is left
 unordered, is then compared with the plain order of the kernel: each operation of each tile is
 done once, and takes what the same operation of the same tile left.
 
@@ -111,7 +111,7 @@ class _Flow:
 
     def turn_rings(self, tiles: int) -> None:
         """Follows a run of more than `tiles` tiles, in which every slot has both phases again."""
-        tiles += 2 * max((h.depth for h in self.schedule.smem.handoffs.values()), default=1)
+        tiles += 2 * max((p.depth for p in self.schedule.smem.pipelines.values()), default=1)
         loops = [role.loop for role in self.roles.values()]
         line = Line((tiles,), max(loop.edge.step for loop in loops))
         for role in self.roles.values():
@@ -126,7 +126,7 @@ class _Flow:
             raise self._told(found[0], way.line)
 
     def _follow(self, role: _Role, way: Way) -> None:
-        """The printed lines pass what the hand-off proof took, with the slots of its tiles."""
+        """The printed lines pass what the pipeline proof took, with the slots of its tiles."""
         line, stream = way.line, role.loop.stream
         values = {"%thread": stream.role.first_thread, "%smem": 0}
         lines = self.follower.run(stream.role.name.upper(), values)
@@ -205,19 +205,19 @@ class _Flow:
         """The slot and the phase that an operation is printed with are those of its tile."""
         op = printed.op
         if op.first_differs and printed.first != (event.tile == line.starts[event.item]):
-            which = "that of tile 0" if printed.first else "those behind it"
+            which = "that of tile 0" if printed.first else "later ones"
             raise self._problem(
                 "wrong-slot", op, role.name, f"is printed for {which}, and done for tile "
                 f"{event.tile}, {line}"
             )  # fmt: skip
         if not printed.slot:
             return
-        handoff = self.emitter.handoff_of(op)
-        assert handoff is not None
-        if handoff.resident:
+        pipeline = self.emitter.pipeline_of(op)
+        assert pipeline is not None
+        if pipeline.resident:
             turn, slot = line.loads(event.item), 0
         else:
-            turn, slot = line.turn(event.tile, handoff.depth), event.tile % handoff.depth
+            turn, slot = line.turn(event.tile, pipeline.depth), event.tile % pipeline.depth
         wanted = {"slot": slot}
         if op.name in ("wait_full", "wait_empty"):
             wanted["phase"] = (turn + (op.name == "wait_empty")) & 1
@@ -226,7 +226,7 @@ class _Flow:
             if found != number:
                 raise self._problem(
                     "wrong-slot", op, role.name, f"is done for tile {event.tile} of "
-                    f"{handoff.name!r} with {what} {found}; the tile's is {number}, {line}"
+                    f"{pipeline.name!r} with {what} {found}; the tile's is {number}, {line}"
                 )  # fmt: skip
 
     # ---- the two sequences -------------------------------------------------------------------
@@ -269,9 +269,9 @@ class _Flow:
                     if role is not None and op is not None and op.present(tile - offset(op), n):
                         yield self._done(role, op, start + tile, item, first=tile == 0)
             yield from around(plain.after, start, item, "epilogue")
-        if plain.seeks and line.counts[-1]:  # looked for behind the last one
-            behind = line.starts[-1] + -(-line.counts[-1] // line.step) * line.step
-            yield from around(plain.seeks, behind, len(line.counts), "tiles")
+        if plain.seeks and line.counts[-1]:  # looked for after the last one
+            past = line.starts[-1] + -(-line.counts[-1] // line.step) * line.step
+            yield from around(plain.seeks, past, len(line.counts), "tiles")
 
     def _done(self, role: _Role, op: Operation, place: int, item: int, *, first: bool) -> Done:
         looped = role.section[id(op)] == "tiles" and op.tile is not None and op.ahead != "seeks"

@@ -1,10 +1,10 @@
-"""The hand-off proof: every access to SMEM comes behind those it needs, for all roles, every N.
+"""The proof of pipelines: every access to SMEM comes after those it needs, for all roles, every N.
 
 Reads the final operation sequences (waits in place, group waits as printed) and runs the roles
 against each other for N = 1, 2, ... with clocks of what each warp knows to be over; where blocks
 are persistent, for items of N = 0, 1, 2, ... tiles in every order. Checked:
 
-* a tile or message that is used is there: filled, for this tile, and known to be complete;
+* a tile or exchange that is used is there: filled, for this tile, and known to be complete;
 * nothing is overwritten before all who read or wrote it are known to be done, matrix instructions
   by their group wait, on every warp of a role;
 * what ordinary instructions wrote is fenced before a matrix instruction or a copy touches it;
@@ -14,8 +14,8 @@ are persistent, for items of N = 0, 1, 2, ... tiles in every order. Checked:
 * the roles end: no wait is left without its arrival.
 
 From one loop pass to the next only the tile number changes, so N up to two passes beyond the
-deepest ring stands for all. What an item leaves to the next is behind the last use of what that one
-has, so pairs of items of all N, and triples of short ones, stand for all sequences.
+deepest ring stands for all. What an item leaves to the next comes after the last use of what that
+one has, so pairs of items of all N, and triples of short ones, stand for all sequences.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mlagen.codegen.sm_90a.clocks import Access, Clock, NamedBarrier, Region, jo
 from mlagen.codegen.sm_90a.runs import AROUND, Line, Loop, item_runs, walk
 from mlagen.dsl import Operation
 from mlagen.dsl.pipeline import PipelineSchedule
-from mlagen.dsl.smem import Handoff, Message, Scratch
+from mlagen.dsl.smem import Exchange, Pipeline, Scratch
 
 APART = 7  # tiles between those that operations which may skip themselves are done for
 
@@ -46,7 +46,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class HandoffProof:
+class PipelineProof:
     """`checked`: accesses looked at; `tiles`: largest N; `ways`: the runs that were looked at, of
     a proof that found nothing."""
 
@@ -64,7 +64,7 @@ class Event:
     op: Operation | None
     tile: int
     groups: int = 0  # at most so many groups stay in flight
-    meeting: bool = False  # the warps of the role meet before or behind the operation
+    meeting: bool = False  # the warps of the role meet before or after the operation
     item: int = 0  # whose tile it is
     gathering: bool = False  # all warps of the block meet
 
@@ -91,7 +91,7 @@ class _Warp:
 
 @dataclass
 class _Slot:
-    """The barriers of a hand-off's slot."""
+    """The barriers of a pipeline's slot."""
 
     filled: int = 0
     merged: list[Clock] = field(default_factory=list)  # what the filler knew, by fill
@@ -122,7 +122,7 @@ class _Run:
             for loop in loops
             for member in range(2 if loop.stream.role.threads > 1 else 1)
         ]
-        fillers = [(h.name, slot) for h in smem.handoffs.values() for slot in range(h.depth)]
+        fillers = [(p.name, slot) for p in smem.pipelines.values() for slot in range(p.depth)]
         self.filler = {key: len(warps) + index for index, key in enumerate(fillers)}
         size = len(warps) + len(fillers)
         self.warps = [
@@ -136,11 +136,11 @@ class _Run:
         for warp in self.warps:
             for event in warp.events:
                 if event.op is not None and event.op.name == "wait_full":
-                    handoff = smem.handoffs[event.op.uses[0].block]
-                    key, fill = self._fills(handoff, event.tile, event.item)
+                    pipeline = smem.pipelines[event.op.uses[0].block]
+                    key, fill = self._fills(pipeline, event.tile, event.item)
                     self.slots[key].waits.setdefault(fill, {})[warp.actor] = None
         self.releases: dict[tuple[str, int], list[Clock]] = {}
-        self.order: dict[tuple[str, str], list[int]] = {}  # (hand-off, verb): tiles, as they came
+        self.order: dict[tuple[str, str], list[int]] = {}  # (pipeline, verb): tiles, as they came
         self.bars: dict[int, NamedBarrier] = {}
         self.regions = _regions(schedule)
         self.steps: list[tuple[str, Event]] = []  # of the first warp of each role
@@ -182,7 +182,7 @@ class _Run:
             return self._join_role(warp)
         if op.name in ("wait_full", "wait_empty"):
             return self._wait(warp, op, event)
-        if op.name in ("acquire", "sync", "signal"):
+        if op.name in ("arrive_and_wait", "sync", "arrive"):
             return self._barrier(warp, op)
         if op.access is not None and op.access.kind == "copy":
             self._copy(warp, op, event.tile)
@@ -199,23 +199,23 @@ class _Run:
             for access in accesses:
                 access.over = warp.clock[warp.actor]
 
-    def _fills(self, handoff: Handoff, tile: int, item: int) -> tuple[tuple[str, int], int]:
+    def _fills(self, pipeline: Pipeline, tile: int, item: int) -> tuple[tuple[str, int], int]:
         """The slot of a tile, or of what is resident, and how often it is full with it."""
-        if handoff.resident:
-            return (handoff.name, 0), self.line.loads(item) + 1
-        key = (handoff.name, tile % handoff.depth)
-        return key, self.line.turn(tile, handoff.depth) + 1
+        if pipeline.resident:
+            return (pipeline.name, 0), self.line.loads(item) + 1
+        key = (pipeline.name, tile % pipeline.depth)
+        return key, self.line.turn(tile, pipeline.depth) + 1
 
     def _wait(self, warp: _Warp, op: Operation, event: Event) -> bool:
-        handoff, tile = self.schedule.smem.handoffs[op.uses[0].block], event.tile
+        pipeline, tile = self.schedule.smem.pipelines[op.uses[0].block], event.tile
         if op.name == "wait_empty":
-            return self._wait_empty(warp, handoff, tile)
-        key, fill = self._fills(handoff, tile, event.item)
+            return self._wait_empty(warp, pipeline, tile)
+        key, fill = self._fills(pipeline, tile, event.item)
         slot, filler = self.slots[key], self.filler[key]
         if warp.clock[filler] < fill - 1:
             # Its parity cannot be told from that of the phase before the last.
             self._problem(
-                op, warp, f"waits for {handoff.name}({tile}) without knowing that the slot's tile "
+                op, warp, f"waits for {pipeline.name}({tile}) without knowing that the slot's tile "
                 f"before was complete"
             )  # fmt: skip
         if slot.filled < fill:
@@ -227,11 +227,11 @@ class _Run:
             self._fence(warp)
         return True
 
-    def _wait_empty(self, warp: _Warp, handoff: Handoff, tile: int) -> bool:
-        if tile < handoff.depth:
+    def _wait_empty(self, warp: _Warp, pipeline: Pipeline, tile: int) -> bool:
+        if tile < pipeline.depth:
             return True
-        freed = self.releases.get((handoff.name, tile - handoff.depth), [])
-        if len(freed) < sum(self.members[name] for name in handoff.consumers):
+        freed = self.releases.get((pipeline.name, tile - pipeline.depth), [])
+        if len(freed) < sum(self.members[name] for name in pipeline.consumers):
             return False
         for clock in freed:
             join(warp.clock, clock)
@@ -240,13 +240,13 @@ class _Run:
     def _barrier(self, warp: _Warp, op: Operation) -> bool:
         if op.name == "sync":
             return self._join_role(warp)
-        message = self.schedule.smem.messages[op.uses[0].block]
-        members = self.members[message.producer] + self.members[message.consumer]
-        if op.name == "acquire":
-            return self._arrive(warp, op, message.barrier, members, wait=True)
+        exchange = self.schedule.smem.exchanges[op.uses[0].block]
+        members = self.members[exchange.producer] + self.members[exchange.consumer]
+        if op.name == "arrive_and_wait":
+            return self._arrive(warp, op, exchange.barrier, members, wait=True)
         if op.context(None)["fence"]:  # type: ignore[arg-type]
             self._fence(warp)
-        return self._arrive(warp, op, message.barrier, members, wait=False)
+        return self._arrive(warp, op, exchange.barrier, members, wait=False)
 
     def _join_role(self, warp: _Warp) -> bool:
         role = warp.loop.stream.role
@@ -284,55 +284,57 @@ class _Run:
 
     def _copy(self, warp: _Warp, op: Operation, tile: int) -> None:
         assert op.access is not None
-        handoff = self.schedule.smem.handoffs[op.access.target.ring]
-        self._fill(warp, op, handoff, tile, self.line.items[tile])
+        pipeline = self.schedule.smem.pipelines[op.access.target.ring]
+        self._fill(warp, op, pipeline, tile, self.line.items[tile])
 
-    def _fill(self, warp: _Warp, op: Operation, handoff: Handoff, tile: int, item: int) -> None:
-        if not warp.issues and not handoff.gatherers:
+    def _fill(self, warp: _Warp, op: Operation, pipeline: Pipeline, tile: int, item: int) -> None:
+        if not warp.issues and not pipeline.producer_threads:
             return
-        key, fill = self._fills(handoff, tile, item)
+        key, fill = self._fills(pipeline, tile, item)
         slot, filler = self.slots[key], self.filler[key]
-        held = _resident(item) if handoff.resident else tile
+        held = _resident(item) if pipeline.resident else tile
         for actor, seen in slot.waits.get(fill - 1, {}).items():
             if seen is None or warp.clock[actor] < seen:
                 self._problem(
-                    op, warp, f"fills {handoff.name} for tile {tile} while {self._name(actor)} may "
-                    "still wait for what was there, whose phase it would miss"
+                    op, warp, f"fills {pipeline.name} for tile {tile} while {self._name(actor)} "
+                    "may still wait for what was there, whose phase it would miss"
                 )  # fmt: skip
-        for region in self._slot_regions(handoff, tile):
-            self._check_write(warp, op, region, tile, fills=True, proxy=not handoff.gatherers)
+        for region in self._slot_regions(pipeline, tile):
+            self._check_write(
+                warp, op, region, tile, fills=True, proxy=not pipeline.producer_threads
+            )
             region.write(
                 Access(filler, fill, held, op, (warp.role, id(op), tile),
-                       generic=handoff.gatherers > 0)
+                       generic=pipeline.producer_threads > 0)
             )  # fmt: skip
         slot.gathered += 1
         if slot.gathered == 1:
             slot.merged.append(list(warp.clock))
-            self.order.setdefault((handoff.name, "fills"), []).append(tile)
+            self.order.setdefault((pipeline.name, "fills"), []).append(tile)
         else:
             join(slot.merged[-1], warp.clock)
-        if not handoff.gatherers or slot.gathered == self.members[handoff.producer]:
+        if not pipeline.producer_threads or slot.gathered == self.members[pipeline.producer]:
             slot.filled, slot.gathered = slot.filled + 1, 0
 
     def _release(self, warp: _Warp, op: Operation, tile: int) -> None:
         assert op.access is not None
-        handoff = self.schedule.smem.handoffs[op.access.target.ring]
-        regions = {region.name for region in self._slot_regions(handoff, tile)}
+        pipeline = self.schedule.smem.pipelines[op.access.target.ring]
+        regions = {region.name for region in self._slot_regions(pipeline, tile)}
         if any(
             access.tile == tile and access.region in regions
             for _, accesses in warp.groups for access in accesses
         ):  # fmt: skip
-            self._problem(op, warp, f"{handoff.name}({tile}) is still read by a matrix group")
-        self.releases.setdefault((handoff.name, tile), []).append(list(warp.clock))
+            self._problem(op, warp, f"{pipeline.name}({tile}) is still read by a matrix group")
+        self.releases.setdefault((pipeline.name, tile), []).append(list(warp.clock))
         if warp.issues:
-            self.order.setdefault((handoff.name, f"{warp.role} releases"), []).append(tile)
+            self.order.setdefault((pipeline.name, f"{warp.role} releases"), []).append(tile)
 
     def _use(self, warp: _Warp, op: Operation, event: Event) -> None:
         smem, tile = self.schedule.smem, event.tile
         for value in op.defines:
-            handoff = smem.handoffs.get(value.block)
-            if handoff is not None and handoff.resident:
-                self._fill(warp, op, handoff, tile, event.item)
+            pipeline = smem.pipelines.get(value.block)
+            if pipeline is not None and pipeline.resident:
+                self._fill(warp, op, pipeline, tile, event.item)
         regions = [
             (region, _resident(event.item) if self._is_resident(value.block) else tile)
             for value in op.uses
@@ -342,12 +344,12 @@ class _Run:
         written = [
             region
             for value in op.defines
-            if value.block in smem.messages
+            if value.block in smem.exchanges
             or value.block in smem.scratches
-            or (value.block in smem.handoffs and not smem.handoffs[value.block].resident)
+            or (value.block in smem.pipelines and not smem.pipelines[value.block].resident)
             for region in self._regions_of(value.block, tile)
         ]
-        loose = {*smem.messages, *smem.scratches}
+        loose = {*smem.exchanges, *smem.scratches}
         for region in written:
             self._check_write(warp, op, region, tile, fills=region.name in loose)
             access = Access(warp.actor, warp.clock[warp.actor], tile, op,
@@ -364,7 +366,7 @@ class _Run:
         it reads."""
         mine = {value.block for value in (*op.uses, *op.defines)}
         written = {value.block for value in op.defines}
-        smem = (*self.schedule.smem.handoffs, *self.schedule.smem.messages)
+        smem = (*self.schedule.smem.pipelines, *self.schedule.smem.exchanges)
         for flying, _ in warp.groups:
             hit = mine & {value.block for value in flying.defines}
             hit |= written & {value.block for value in flying.uses}
@@ -372,8 +374,8 @@ class _Run:
                 self._problem(op, warp, f"touches {block} while {flying} is in flight")
 
     def _is_resident(self, block: str) -> bool:
-        handoff = self.schedule.smem.handoffs.get(block)
-        return handoff is not None and handoff.resident
+        pipeline = self.schedule.smem.pipelines.get(block)
+        return pipeline is not None and pipeline.resident
 
     def _read(self, warp: _Warp, op: Operation, region: Region, tile: int, held: int) -> Access:
         """`held`: what the region must hold, a tile or what is resident for an item."""
@@ -393,9 +395,9 @@ class _Run:
                 filled = write.actor >= len(self.warps)
                 what = "before it is full" if filled else f"before {write.op} is known to be over"
                 self._problem(op, warp, f"uses {region.name} of tile {tile} {what}")
-            elif op.asynchronous and not self._behind_fence(warp, write):
+            elif op.asynchronous and not self._fenced_since(warp, write):
                 self._problem(op, warp, f"reads {region.name} through the async proxy without a "
-                              f"fence behind {write.op}")  # fmt: skip
+                              f"fence after {write.op}")  # fmt: skip
         over = None if op.asynchronous else warp.clock[warp.actor]
         access = Access(
             warp.actor, over, tile, op, key, generic=not op.asynchronous, region=region.name
@@ -427,26 +429,26 @@ class _Run:
                     f"{self._name(access.actor)} may still {doing} {other.name} "
                     f"({access.op}, tile {access.tile})"
                 )  # fmt: skip
-            elif proxy and writes and not self._behind_fence(warp, access):
+            elif proxy and writes and not self._fenced_since(warp, access):
                 self._problem(op, warp, f"{verb} {region.name} through the async proxy without a "
-                              f"fence behind {access.op}")  # fmt: skip
+                              f"fence after {access.op}")  # fmt: skip
         if not fills and any(write.tile != tile for write in region.writes):
             self._problem(op, warp, f"changes {region.name} of tile {tile}, which is not there")
 
     def _other_rows(self, warp: _Warp, op: Operation, access: Access) -> bool:
         """Whether another warp of the role reads rows there that this one does not write: both make
-        rows of their own of what is within the hand-off."""
+        rows of their own of what is within the pipeline."""
         if op.access is None or access.actor == warp.actor or access.key[0] != warp.role:
             return False
-        handoffs = self.schedule.smem.handoffs
-        handoff = handoffs[op.access.target.ring]
-        return handoff.by_warps and any(
-            value.block in handoffs and handoffs[value.block].within == handoff.name
+        pipelines = self.schedule.smem.pipelines
+        pipeline = pipelines[op.access.target.ring]
+        return pipeline.by_warps and any(
+            value.block in pipelines and pipelines[value.block].within == pipeline.name
             for value in access.op.uses
         )
 
     @staticmethod
-    def _behind_fence(warp: _Warp, write: Access) -> bool:
+    def _fenced_since(warp: _Warp, write: Access) -> bool:
         if not write.generic:
             return True
         if write.fenced is not None and warp.clock[write.actor] >= write.fenced:
@@ -455,48 +457,48 @@ class _Run:
 
     # ---- regions ----------------------------------------------------------------------------
 
-    def _slot_regions(self, handoff: Handoff, tile: int) -> list[Region]:
-        return [self.regions[f"{t.name}[{tile % handoff.depth}]"] for t in handoff.tiles]
+    def _slot_regions(self, pipeline: Pipeline, tile: int) -> list[Region]:
+        return [self.regions[f"{t.name}[{tile % pipeline.depth}]"] for t in pipeline.tiles]
 
     def _regions_of(self, block: str, tile: int) -> list[Region]:
         smem = self.schedule.smem
-        if block in smem.handoffs:
-            handoff = smem.handoffs[block]
-            return self._slot_regions(handoff, 0 if handoff.resident else tile)
-        loose = block in smem.messages or block in smem.scratches
+        if block in smem.pipelines:
+            pipeline = smem.pipelines[block]
+            return self._slot_regions(pipeline, 0 if pipeline.resident else tile)
+        loose = block in smem.exchanges or block in smem.scratches
         return [self.regions[block]] if loose else []
 
     # ---- the end ----------------------------------------------------------------------------
 
     def _complete(self) -> None:
-        for handoff in self.schedule.smem.handoffs.values():
-            if handoff.resident:
+        for pipeline in self.schedule.smem.pipelines.values():
+            if pipeline.resident:
                 continue
-            verbs = [(handoff.producer, "fills")]
-            if handoff.releases:
-                verbs += [(name, f"{name} releases") for name in handoff.consumers]
+            verbs = [(pipeline.producer, "fills")]
+            if pipeline.releases:
+                verbs += [(name, f"{name} releases") for name in pipeline.consumers]
             for role, verb in verbs:
-                tiles = self.order.get((handoff.name, verb), [])
+                tiles = self.order.get((pipeline.name, verb), [])
                 if sorted(tiles) != sorted(self.line.items):
                     self.problems[
-                        f"role {role} {verb.rpartition(' ')[2]} {handoff.name!r} for tiles "
+                        f"role {role} {verb.rpartition(' ')[2]} {pipeline.name!r} for tiles "
                         f"{tiles}, {self.line}"
                     ] = None
         for (name, slot), filler in self.filler.items():
             last = self.slots[(name, slot)].filled
             if last and not any(warp.clock[filler] >= last for warp in self.warps):
                 self.problems[
-                    f"error[hand-off] {self.schedule.file}: nobody waits for the last fill of "
+                    f"error[pipeline] {self.schedule.file}: nobody waits for the last fill of "
                     f"{name!r}, {self.line}: it may land in the next block's SMEM"
                 ] = None
         for warp in self.warps:
             if warp.groups:
                 self._problem(warp.groups[-1][0], warp, "is still in flight after the loop")
-        for message in self.schedule.smem.messages.values():
-            bar = self.bars.get(message.barrier)
+        for exchange in self.schedule.smem.exchanges.values():
+            bar = self.bars.get(exchange.barrier)
             if bar is not None and bar.arrived:
                 self.problems[
-                    f"error[hand-off] {self.schedule.file}: message {message.name!r} is written "
+                    f"error[pipeline] {self.schedule.file}: exchange {exchange.name!r} is written "
                     f"and not read, {self.line}"
                 ] = None
 
@@ -504,8 +506,8 @@ class _Run:
         event = warp.events[warp.at]
         name = event.op.name if event.op else "the meeting of all"
         block = event.op.uses[0].block if event.op and event.op.uses else warp.role
-        handoff = self.schedule.smem.handoffs.get(block)
-        depth = f"; the hand-off is {handoff.depth} deep" if handoff else ""
+        pipeline = self.schedule.smem.pipelines.get(block)
+        depth = f"; the pipeline is {pipeline.depth} deep" if pipeline else ""
         self.problems[
             f"error[deadlock] {self.schedule.file}: role {warp.role} stays at {name} of "
             f"{block}({event.tile}), {self.line}{depth}"
@@ -516,14 +518,14 @@ class _Run:
 
     def _problem(self, op: Operation, warp: _Warp, what: str) -> None:
         self.problems[
-            f"error[hand-off] {self.schedule.file}:{op.line} {op} of role {warp.role} {what}. "
+            f"error[pipeline] {self.schedule.file}:{op.line} {op} of role {warp.role} {what}. "
             f"First at {self.line}."
         ] = None
 
 
-def prove_handoffs(
+def prove_pipelines(
     schedule: PipelineSchedule, loops: list[Loop], *, quick: bool = False
-) -> HandoffProof:
+) -> PipelineProof:
     """Check all accesses of all roles for every N. `quick`: fewer N, and operations that may skip
     themselves for no tile, the first and the last only; that may miss something."""
     guarded = any(op.guarded for loop in loops for op in loop.cluster.operations())
@@ -541,8 +543,8 @@ def prove_handoffs(
                 ways.append(Way(line, tuple(run.steps)))
             checked += run.checked
             if run.problems:
-                return HandoffProof(tuple(run.problems), checked, largest)
-    return HandoffProof((), checked, largest, tuple(ways))
+                return PipelineProof(tuple(run.problems), checked, largest)
+    return PipelineProof((), checked, largest, tuple(ways))
 
 
 def _runs(schedule: PipelineSchedule, loops: list[Loop], *, quick: bool) -> list[tuple[int, ...]]:
@@ -550,7 +552,7 @@ def _runs(schedule: PipelineSchedule, loops: list[Loop], *, quick: bool) -> list
     step = max(loop.edge.step for loop in loops)
     if schedule.persistent:
         return item_runs(max(loop.edge.high for loop in loops), step, quick=quick)
-    deepest = max((h.depth for h in schedule.smem.handoffs.values()), default=1)
+    deepest = max((p.depth for p in schedule.smem.pipelines.values()), default=1)
     largest = max(loop.edge.first_looped for loop in loops) + deepest
     largest += 0 if quick else 2 * step
     return [(n,) for n in range(largest + 1)]
@@ -606,7 +608,7 @@ def _regions(schedule: PipelineSchedule) -> dict[str, Region]:
         for tile in smem.tiles.values()
         for slot in range(tile.slots)
     ]
-    loose: list[Message | Scratch] = [*smem.messages.values(), *smem.scratches.values()]
+    loose: list[Exchange | Scratch] = [*smem.exchanges.values(), *smem.scratches.values()]
     regions += [Region(buffer.name, buffer.base, buffer.bytes) for buffer in loose]
     for region in regions:
         region.over = tuple(o for o in regions if o is not region and region.overlaps(o))

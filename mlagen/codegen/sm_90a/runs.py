@@ -1,8 +1,8 @@
 """Runs of a role: the passes of its loop over one item, or over several of a persistent block.
 
 A *place* is a tile's number among all of a block. An item begins with a new pass, so with an odd
-number of tiles there is a place behind it that no tile has. The last pass of an item has the first
-tiles of the next one where tiles behind its end would be: those that are fetched *ahead*.
+number of tiles there is a place after it that no tile has. The last pass of an item has the first
+tiles of the next one where tiles past its end would be: those that are fetched *ahead*.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Loop:
     cluster: Cluster
     epilogue: tuple[Operation, ...]
     edge: Bounds
-    # (section, operation index) -> wgmma.wait_group before it; the index behind the last operation
+    # (section, operation index) -> wgmma.wait_group before it; the index after the last operation
     # stands for the end of the pass.
     groups: dict[tuple[str, int], int]
     final: int | None  # wait_group before the epilogue, None where nothing is in flight
@@ -226,7 +226,7 @@ def _coming(op: Operation, tile: int, n: int) -> bool:
 
 
 def spans(loop: Loop) -> list[tuple[int, ...]]:
-    """Runs that pass each printed section of a loop behind each that can come before it."""
+    """Runs that pass each printed section of a loop after each that can come before it."""
     if not loop.persistent:
         return [(n,) for n in range(1, loop.edge.first_looped + SPAN * loop.edge.step)]
     return item_runs(loop.edge.high, loop.edge.step, quick=False)

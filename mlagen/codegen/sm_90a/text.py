@@ -29,7 +29,7 @@ def print_streams(
     schedule: PipelineSchedule, templates: Templates, loops: Sequence[Loop]
 ) -> Emitter:
     """The streams as they are printed."""
-    emitter = (ItemEmitter if schedule.persistent else Emitter)(schedule, templates)
+    emitter = (ItemEmitter if schedule.persistent else Emitter)(schedule, templates, loops)
     for loop in loops:
         emitter.stream(loop)
     return emitter
@@ -65,13 +65,13 @@ def render_pipeline(
             + emitter.registers,
             "barriers": [
                 (base + slot * 8, count)
-                for handoff in schedule.smem.handoffs.values()
+                for pipeline in schedule.smem.pipelines.values()
                 for base, count in (
-                    (handoff.full, handoff.arrivals),
-                    (handoff.empty, handoff.releases),
+                    (pipeline.full, pipeline.arrivals),
+                    (pipeline.empty, pipeline.releases),
                 )
                 if count
-                for slot in range(handoff.depth)
+                for slot in range(pipeline.depth)
             ],
             "code": "\n".join(line.text for line in emitter.lines),
         },
@@ -108,23 +108,23 @@ def _smem_map(schedule: PipelineSchedule) -> list[str]:
         for tile in schedule.smem.tiles.values()
         for slot in range(tile.slots)
     ]
-    for message in schedule.smem.messages.values():
-        last = message.base + message.bytes - 1
+    for exchange in schedule.smem.exchanges.values():
+        last = exchange.base + exchange.bytes - 1
         lines.append(
-            f"{message.base:#07x}..{last:#07x}  message {message.name}: {message.producer} -> "
-            f"{message.consumer}, named barrier {message.barrier}"
+            f"{exchange.base:#07x}..{last:#07x}  exchange {exchange.name}: {exchange.producer} -> "
+            f"{exchange.consumer}, named barrier {exchange.barrier}"
         )
     for scratch in schedule.smem.scratches.values():
         last = scratch.base + scratch.bytes - 1
         lines.append(
             f"{scratch.base:#07x}..{last:#07x}  {scratch.name}, written and read by one role"
         )
-    for handoff in schedule.smem.handoffs.values():
-        what = f"{handoff.depth} full barrier{'s' if handoff.depth > 1 else ''}"
-        what += ", resident" if handoff.resident else ""
-        what += ", then as many empty ones" if handoff.releases else ""
+    for pipeline in schedule.smem.pipelines.values():
+        what = f"{pipeline.depth} full barrier{'s' if pipeline.depth > 1 else ''}"
+        what += ", resident" if pipeline.resident else ""
+        what += ", then as many empty ones" if pipeline.releases else ""
         lines.append(
-            f"{handoff.full:#07x}  hand-off {handoff.name}: {what}; {handoff.producer} -> "
-            f"{' and '.join(handoff.consumers)}, {handoff.bytes} bytes"
+            f"{pipeline.full:#07x}  pipeline {pipeline.name}: {what}; {pipeline.producer} -> "
+            f"{' and '.join(pipeline.consumers)}, {pipeline.bytes} bytes"
         )
     return lines

@@ -48,8 +48,8 @@ class Touches:
         printed = self._at.get((id(op), first)) or self._at.get((id(op), not first))
         if printed is None:
             return NOTHING
-        handoffs = self.schedule.smem.handoffs
-        depths = [handoffs[name].depth for name in _blocks(op) if name in handoffs]
+        pipelines = self.schedule.smem.pipelines
+        depths = [pipelines[name].depth for name in _blocks(op) if name in pipelines]
         key = (id(printed), place % lcm(*depths))
         if key not in self._whole:
             self._whole[key] = self._with_smem(role, printed, place)
@@ -131,14 +131,14 @@ class Touches:
 
     def _lies(self, block: str) -> bool:
         smem = self.schedule.smem
-        return block in smem.handoffs or block in smem.messages or block in smem.scratches
+        return block in smem.pipelines or block in smem.exchanges or block in smem.scratches
 
     def _slot(self, block: str, place: int) -> tuple[str, str]:
-        """What lies in SMEM, of no role: a tile's slot, a message, a scratch."""
-        handoff = self.schedule.smem.handoffs.get(block)
-        if handoff is None or handoff.resident:
+        """What lies in SMEM, of no role: a tile's slot, an exchange, a scratch."""
+        pipeline = self.schedule.smem.pipelines.get(block)
+        if pipeline is None or pipeline.resident:
             return ("", block)
-        return ("", f"{block}[{place % handoff.depth}]")
+        return ("", f"{block}[{place % pipeline.depth}]")
 
 
 def _only(effect: Effect, names: set[str] | set[Hashable]) -> Effect:

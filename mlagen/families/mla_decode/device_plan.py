@@ -196,7 +196,7 @@ def make_plan(
 
 
 def padded(rows: Ints32, count: int) -> Ints32:
-    """The items or merges with empty ones behind them: no rows, so nothing is written."""
+    """The items or merges with empty ones after them: no rows, so nothing is written."""
     width = rows.shape[1]
     whole = np.zeros((count, width), np.int32)
     whole[: len(rows)] = rows

@@ -1,7 +1,7 @@
 """How often the sequences of an MLA decode call are split: what is estimated to end first.
 
 The estimate is of microseconds on an H200. Its numbers are fitted by eye to 340 runs of other split
-lengths, each behind another library's kernel: 16 and 128 heads, bf16, 1 to 32 sequences of 1024 to
+lengths, each after another library's kernel: 16 and 128 heads, bf16, 1 to 32 sequences of 1024 to
 16384 keys (`benchmarks/decode_grid.py --sweep`, at commits cf30770 and 4ee70ac), longer ones
 warm. Up to 132 items run at once, and what each takes grows with how many there are: they share
 DRAM and L2. At its end the merge reads all parts again; sequences in two parts have twice as many

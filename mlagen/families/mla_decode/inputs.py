@@ -28,8 +28,8 @@ class MlaDecodeInputs:
     `q` [batch, q_len, num_heads, 576]; `cache` [num_blocks, page_size, num_kv_heads, 576], the pool
     of pages;
     `block_table` int32 [batch, max_pages]: sequence b's row r lies in page `block_table[b, r //
-    page_size]`; `cache_lengths` int32 [batch], rows of each sequence, 0 allowed. Rows behind a
-    length, pages that no sequence uses and table entries behind a sequence's pages have no meaning.
+    page_size]`; `cache_lengths` int32 [batch], rows of each sequence, 0 allowed. Rows past a
+    length, pages that no sequence uses and table entries past a sequence's pages have no meaning.
 
     `scale` multiplies the dot products. It is the model's (`MODEL_SCALE`), not 1 / sqrt(576).
     Rope-aware rows: `cache` [num_blocks, page_size, 1, 640] bytes, named e4m3, and `kv_scales` fp32
@@ -249,7 +249,7 @@ def check_pages(
     num_blocks: int,
 ) -> None:
     """Raises ConfigError for a length that the table cannot hold, and for a used page that the
-    pool does not have. Entries behind a sequence's pages are not looked at.
+    pool does not have. Entries past a sequence's pages are not looked at.
     """
     arrays.check_pages(
         ("cache_lengths", "block_table", "the block table"), block_table, cache_lengths,

@@ -40,8 +40,8 @@ def mla_decode_inputs(
 
     `lengths`: rows of each sequence; without them `batch` of them are drawn, 1 .. `max_length`,
     short ones as likely as long ones. Pages lie in the pool in random order, among others that no
-    sequence uses. All that is no key is NaN: unused pages, and rows behind a sequence's end. Table
-    entries behind a sequence's pages name an unused page or one that does not exist.
+    sequence uses. All that is no key is NaN: unused pages, and rows past a sequence's end. Table
+    entries past a sequence's pages name an unused page or one that does not exist.
 
     Raises ConfigError for a number below 1, an unknown kind of data, and what MlaDecodeInputs
     refuses.

@@ -7,7 +7,7 @@ of tiles, and takes one block of threads. Items that are a part of their row blo
 results in *slots*, which a merge adds up.
 
 Where blocks are persistent and a row block is in two parts, the second one takes in the first, when
-all keys of its own are done. It has a block behind the first one's, so that it waits for what was
+all keys of its own are done. It has a later block than the first one, so that it waits for what was
 started before it. Fixed splits, more parts, and what is dealt out longest first are merged.
 
 Items are in descending order of their work, row blocks of the same keys side by side: blocks are
@@ -140,7 +140,7 @@ def plan_work(
         made = np.zeros((len(piece), ITEM_INTS), np.int64)
         above, height, kv_head = templates[tokens[s], row_block].T
         slots = first_slot[piece] + row_block * stored[s]
-        left = (count[piece] > 1) & ~takes[piece]  # behind, in a slot
+        left = (count[piece] > 1) & ~takes[piece]  # later, in a slot
         for column, values in enumerate((
             s, query_row[s] + above, height, above, tokens[s] - 1, first[piece], end[piece],
             np.where(left, slots + index[piece], -1), lse_at[s], kv_head,
@@ -211,7 +211,7 @@ def _row_blocks(config: MlaDecodeConfig, tokens: Ints) -> tuple[Ints, Ints]:
 
 
 def _within(counts: Ints) -> Ints:
-    """0 .. count - 1 for each count, one behind the other."""
+    """0 .. count - 1 for each count, one after the other."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 

@@ -6,7 +6,7 @@ page_size, num_kv_heads, 576]`, one KV head as a rule; a table says which pages 
 Lengths, the batch and the softmax scale are given at run time.
 
 *Rope-aware* rows are stored in 640 bytes: the 512 latent columns in e4m3, in multiples of a scale
-of the row's own, and behind them the 64 rotary ones in bf16, divided by that scale. Queries may be
+of the row's own, and after them the 64 rotary ones in bf16, divided by that scale. Queries may be
 stored in the same way, with a scale that the heads of a token share.
 
 The log-sum-exp of every row is an output too: fp32, natural logarithm, -inf for a row without keys.
@@ -217,6 +217,6 @@ class MlaDecodeConfig:
         if not self.causal:
             return (range(length),) * self.q_len
         return tuple(
-            mask.keys(length - behind, 1, length) if length >= behind else range(0)
-            for behind in range(self.q_len, 0, -1)
+            mask.keys(length - back, 1, length) if length >= back else range(0)
+            for back in range(self.q_len, 0, -1)
         )

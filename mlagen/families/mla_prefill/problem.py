@@ -138,7 +138,7 @@ class MlaConfig(PrefillConfig):
             raise ConfigError(
                 f"rope_cache_offset={offset}: the {self.d_rope} rotary columns would be "
                 f"{offset} .. {offset + self.d_rope - 1}; a row of cache_depth={depth} has them "
-                f"behind its first {self.depth} columns and within {depth}",
+                f"after its first {self.depth} columns and within {depth}",
                 hint=f"rope_cache_offset is {self.depth} .. {depth - self.d_rope}"
                 if depth >= self.depth + self.d_rope
                 else f"cache_depth is at least {self.depth + self.d_rope}",

@@ -36,7 +36,7 @@ class MlaReduceInputs:
     whose LSE is -inf or NaN. A group without partials leaves its rows alone.
 
     Raises ConfigError for shapes and types that do not fit, for groups that share rows, and for
-    rows behind O or the partial buffers.
+    rows past O or the partial buffers.
     """
 
     config: MlaReduceConfig

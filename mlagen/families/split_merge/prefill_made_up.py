@@ -1,7 +1,7 @@
 """Made-up partial results of split MLA prefill work: see `mlagen.attention.made_up`.
 
 What no kernel may look at, or must replace, is NaN: O of a partial that saw no key, rows of a
-partial tile behind its sequence's end, and partial tiles that no group takes.
+partial tile past its sequence's end, and partial tiles that no group takes.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
 """K is read one cluster before its slot is overwritten: with the stagger, too late."""
 
-from mlagen.dsl import cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
-from mlagen.families.mha_prefill.gfx950.operations import Attention, key_ring, value_ring
+from prefill_parts import parts
+
+from mlagen.dsl import cluster, copy, epilogue, interleave, prologue, read, roles, schedule, tiles
 from mlagen.families.mha_prefill.problem import MhaConfig
 
 
 @schedule(problem=MhaConfig, target="gfx950")
 def late_key_read(k, s):
     """mha_prefill_v2 with K read in the cluster that uses it, one ahead of the DMA over it."""
-    K = key_ring(s, k, slots=2, swizzle="8-9 into 4-5")
-    V = value_ring(s, k, slots=2)
-    attention = Attention(k, s, K, V)
+    K, V, attention = parts(k, s)
     waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
     with prologue():
         attention.setup()
@@ -18,13 +17,13 @@ def late_key_read(k, s):
     for i in tiles(waves):
         with cluster("A"):
             read(K, i)
-            weave(attention.qk(i), attention.tail_softmax(i - 1))
+            interleave(attention.qk(i), attention.tail_softmax(i - 1))
         with cluster("B"):
             copy(K, i + 2)
             read(V, i - 1)
             attention.mask(i)
         with cluster("C", priority=1):
-            weave(attention.pv(i - 1), attention.partial_softmax(i))
+            interleave(attention.pv(i - 1), attention.partial_softmax(i))
             attention.rescale(i)
         with cluster("D"):
             copy(V, i + 1)

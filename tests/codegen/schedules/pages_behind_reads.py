@@ -1,16 +1,26 @@
 """Page numbers are looked up behind LDS reads, and one hand-placed wait takes them for in order."""
 
-from mlagen.dsl import Wait, cluster, copy, epilogue, prologue, read, roles, schedule, tiles, weave
-from mlagen.families.mha_prefill.gfx950.operations import Attention, key_ring, value_ring
+from prefill_parts import parts
+
+from mlagen.dsl import (
+    Wait,
+    cluster,
+    copy,
+    epilogue,
+    interleave,
+    prologue,
+    read,
+    roles,
+    schedule,
+    tiles,
+)
 from mlagen.families.mha_prefill.problem import MhaConfig
 
 
 @schedule(problem=MhaConfig, target="gfx950")
 def pages_behind_reads(k, s):
     """mha_prefill_v2 with lgkmcnt(1) where a scalar load is the newest of 33 operations."""
-    K = key_ring(s, k, slots=2, swizzle="8-9 into 4-5")
-    V = value_ring(s, k, slots=2)
-    attention = Attention(k, s, K, V)
+    K, V, attention = parts(k, s)
     waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
     with prologue():
         attention.setup()
@@ -18,14 +28,14 @@ def pages_behind_reads(k, s):
     for i in tiles(waves):
         with cluster("A"):
             attention.find_pages(K, i + s.choice("ahead", 2, 3))
-            weave(attention.qk(i), attention.tail_softmax(i - 1))
+            interleave(attention.qk(i), attention.tail_softmax(i - 1))
         with cluster("B", wait=Wait(vm=4, lgkm=s.choice("lgkm", 1, 0))):
             copy(K, i + 2)
             read(V, i - 1)
             attention.find_pages(V, i + 1)
             attention.mask(i)
         with cluster("C", priority=1):
-            weave(attention.pv(i - 1), attention.partial_softmax(i))
+            interleave(attention.pv(i - 1), attention.partial_softmax(i))
             attention.rescale(i)
         with cluster("D"):
             copy(V, i + 1)

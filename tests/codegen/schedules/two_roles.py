@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from mlagen.dsl import (
     Access,
     Operation,
+    Reads,
     Signature,
     Subtiled,
     Value,
@@ -15,6 +16,7 @@ from mlagen.dsl import (
     cluster,
     copy,
     epilogue,
+    interleave,
     only,
     prologue,
     read,
@@ -22,11 +24,11 @@ from mlagen.dsl import (
     roles,
     schedule,
     tiles,
-    weave,
 )
 from mlagen.dsl.signature import pack
 
 ROWS, COLUMNS, WAVES = 256, 8, 4  # a tile; a row belongs to one thread of each role
+FRAGMENTS = [lambda thread, c=c: (thread, 16 * c) for c in range(COLUMNS // 4)]  # a row a thread
 LAYOUT = Subtiled(ROWS, 4 * COLUMNS, ROWS, 4 * COLUMNS, Xor((7,), (4,)))
 FAULTS = ("none", "early copy", "late copy", "no copy", "barrier", "weak wait", "leave")
 
@@ -49,9 +51,7 @@ class Rows:
                 layout=LAYOUT,
                 slots=slots,
                 waves=WAVES,
-                fragments=[lambda thread, c=c: (thread, 16 * c) for c in range(COLUMNS // 4)],
-                width=16,
-                readers=64 * WAVES,
+                reads=Reads(FRAGMENTS, 16, readers=64 * WAVES),
             )
             self.tile[name] = vector(name, COLUMNS, f"one row of {name}", align=4).regs()
             bind(self.rings[name], lambda kind, tile, name=name: self.move(name, kind, tile))
@@ -130,7 +130,7 @@ def two_roles(k, s):
                 if fault == "early copy":
                     copy(X, i + 3)
             with only(upper):
-                weave(rows.add(i), rows.operation("nothing", i), pattern="4x2:1")
+                interleave(rows.add(i), rows.operation("nothing", i), pattern="4x2:1")
                 if fault == "late copy":
                     copy(Y, i + 1)
                 if fault == "barrier":

@@ -6,6 +6,7 @@ from two_roles import Sums
 from mlagen.dsl import (
     Access,
     Operation,
+    Reads,
     Signature,
     Subtiled,
     Tile,
@@ -27,6 +28,7 @@ from mlagen.dsl import (
 from mlagen.dsl.signature import pack
 
 ROWS, COLUMNS, WAVES = 512, 8, 8  # a block of rows, a thread each; columns of a tile
+FRAGMENTS = [lambda thread, c=c: (thread, 16 * c) for c in range(COLUMNS // 4)]  # a row a thread
 
 
 class Blocks:
@@ -38,9 +40,7 @@ class Blocks:
             layout=Subtiled(ROWS, 4 * COLUMNS, ROWS, 4 * COLUMNS, Xor((7,), (4,))),
             slots=slots,
             waves=WAVES,
-            fragments=[lambda thread, c=c: (thread, 16 * c) for c in range(COLUMNS // 4)],
-            width=16,
-            readers=64 * WAVES,
+            reads=Reads(FRAGMENTS, 16, readers=64 * WAVES),
         )
         self.x = vector("X", COLUMNS, "one row of a tile", align=4).regs()
         self.sum = vector("SUM", 1, "sum of this thread's row", align=1).regs()

@@ -10,6 +10,7 @@ from mlagen.dsl import (
     cluster,
     copy,
     epilogue,
+    interleave,
     only,
     prologue,
     read,
@@ -17,7 +18,6 @@ from mlagen.dsl import (
     roles,
     schedule,
     tiles,
-    weave,
 )
 
 
@@ -38,7 +38,7 @@ def fold(k, s):
             read(X, i)
         with cluster("fold"):
             with only(waves["lower"]):
-                weave(rows.fold(i), copy(X, i + slots - 1), pattern=pattern)
+                interleave(rows.fold(i), copy(X, i + slots - 1), pattern=pattern)
             with only(waves["upper"]):
                 rows.fold(i)
 
@@ -54,12 +54,12 @@ def fold_sm90(k, s):
     rows = HopperRows(s, producer, folders, stages=stages)
 
     with prologue(producer):
-        rows.place()
+        rows.setup()
     for i in tiles(producer):
         copy(rows.feed, i)
 
     with prologue(folders):
-        rows.place()
+        rows.setup()
         rows.begin()
     for i in tiles(folders):
         rows.fold(i)

@@ -10,6 +10,7 @@ from mlagen.dsl import (
     Operation,
     PipelineOrder,
     PlainOrder,
+    Reads,
     RingTile,
     Signature,
     Subtiled,
@@ -27,6 +28,7 @@ from mlagen.problem.fields import from_fields
 KEEP = 0.75
 ROWS, COLUMNS, WAVES = 512, 8, 8  # gfx950: a tile; a row belongs to one thread of the eight waves
 BOX_ROWS, BOX_COLUMNS = 128, 32  # Hopper: TMA brings rows of 128 bytes
+FRAGMENTS = [lambda thread, c=c: (thread, 16 * c) for c in range(COLUMNS // 4)]  # a row a thread
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,7 @@ class Gfx950Rows:
             layout=Subtiled(ROWS, 4 * COLUMNS, ROWS, 4 * COLUMNS, Xor((7,), (4,))),
             slots=slots,
             waves=WAVES // 2,
-            fragments=[lambda thread, c=c: (thread, 16 * c) for c in range(COLUMNS // 4)],
-            width=16,
-            readers=64 * WAVES,
+            reads=Reads(FRAGMENTS, 16, readers=64 * WAVES),
         )
         self.x = vector("X", COLUMNS, "one row of a tile", align=4).regs()
         self.folded = vector("F", 1, "this thread's row, as far as it is folded", align=1).regs()
@@ -119,7 +119,7 @@ class HopperRows:
 
     def __init__(self, s, producer, folders, *, stages):
         self.tile = s.smem.tile("X", "x", rows=BOX_ROWS, row_bytes=4 * BOX_COLUMNS, slots=stages)
-        self.feed = s.smem.handoff(
+        self.feed = s.smem.pipeline(
             "feed",
             self.tile,
             producer=producer.name,
@@ -142,14 +142,14 @@ class HopperRows:
             block=(32 * folders.warps.stop, 1, 1),
         )
         s.plain = PipelineOrder(
-            before=(*by(producer.name, "place"), *by(folders.name, "place", "begin")),
+            before=(*by(producer.name, "setup"), *by(folders.name, "setup", "begin")),
             tiles=(*by(producer.name, "copy feed"), *by(folders.name, "fold", "release feed")),
             after=by(folders.name, "store"),
         )
         bind(self.feed, self.move)
 
-    def place(self):
-        return self.operation("place")
+    def setup(self):
+        return self.operation("setup")
 
     def begin(self):
         return self.operation("begin")
@@ -170,7 +170,7 @@ class HopperRows:
     def operands(self, at):
         return {
             **vars(self),
-            "handoff": self.feed,
+            "pipeline": self.feed,
             "boxes": [(self.tile, self.map, self.column, self.row)],
             "steps": [(self.column, BOX_COLUMNS)],
             "rows": BOX_ROWS,

@@ -67,7 +67,7 @@ def argument_registers(s: Space, signature: Signature) -> Arguments:
 
 
 def _runs(held: Sequence[Argument]) -> Iterator[list[Argument]]:
-    """Arguments that lie one behind another."""
+    """Arguments that follow each other in memory."""
     run: list[Argument] = []
     for argument in held:
         if run and argument.offset != run[-1].offset + run[-1].size:

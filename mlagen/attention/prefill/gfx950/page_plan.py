@@ -23,7 +23,7 @@ _LANE_BITS = 6
 @dataclass(frozen=True, slots=True)
 class WalkPlan:
     """Look-ups whose keys advance together: `start` is where the part of a tile that a thread
-    fetches starts, in rows of the tile; `rows` are the look-ups' units, in rows behind it."""
+    fetches starts, in rows of the tile; `rows` are the look-ups' units, in rows after it."""
 
     start: BitMap
     rows: tuple[int, ...]

@@ -4,10 +4,10 @@ Where a page holds whole tiles, a tile has one page, one buffer resource, and a 
 the page. Where it does not, a tile lies in several pages, but each DMA instruction of a wave in
 one: the wave looks up the pages of its own instructions, and the resource is made anew for each.
 Either way a resource starts at its page and ends with the page's last key of the sequence, so that
-rows behind it arrive as zeros whatever the pool holds there.
+rows after it arrive as zeros whatever the pool holds there.
 
 With pages of one key each lane looks up its rows' pages and fetches from 64-bit addresses. Nothing
-checks a range there: behind the last key of the sequence that key stands in, whose score is masked.
+checks a range there: past the last key of the sequence that key stands in, whose score is masked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DMA_OFFSET_MOST = 4095  # of a global load (CDNA4 ISA: 13 bits with sign)
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The page that a tile's key `row` behind its walk's start lies in: its number, and the key of
+    """The page that a tile's key `row` after its walk's start lies in: its number, and the key of
     the page that it is, where the look-up finds that too."""
 
     row: int

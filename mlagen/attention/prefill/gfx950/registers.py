@@ -11,14 +11,14 @@ from typing import Any
 
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.dsl import Regs, Signature, Space
+from mlagen.dsl import Entry, Regs, Signature, Space
 
 WINDOWED = ("sliding_window_causal", "chunked_causal")  # masks that hide keys from below
 
 
 class PrefillState:
-    """The entry registers first; then, in this order, what a kernel lays out itself (`_tiles`), a
-    few registers of row state, the lanes' addresses (`_lanes`), and scalars.
+    """What lies behind the entry registers and the schedule's tiles, in this order: a few registers
+    of row state, the lanes' addresses (`_lanes`), and scalars.
 
     `buffers`: names of the tensors that have a buffer resource each; `walks`: bytes of a row of
     each tensor whose next tile's byte offset is counted.
@@ -28,32 +28,22 @@ class PrefillState:
         self,
         k: PrefillConfig,
         s: Space,
+        entry: Entry,
         signature: Signature,
         buffers: Sequence[str],
         walks: Mapping[str, int],
-        *,
-        persistent: bool = False,
     ) -> None:
         self.walks = walks
-        if persistent:
-            entry = s.entry("workgroup", items=True)
-        else:
-            entry = s.entry("head", "query tile", "batch")
         self.items, self.item = entry.items, entry.item
         self.blocks: Regs | None = None  # first and last + 1 block of keys of the work item
         # The thread's number; a temporary, which lasts until the first tile.
         self.thread = entry.temp[0]
         self.temp, self.kernarg, self.group = entry.temp, entry.kernarg, entry.group
         self.wave, self.tiles = entry.wave, entry.tiles
-        self._tiles(s)
         self._rows(k, s)
         self._lanes(s)
         self._scalars(k, s, signature, buffers)
         self._of_features(k, s, tuple(walks))
-
-    def _tiles(self, s: Space) -> None:
-        """Operand, score and output tiles."""
-        raise NotImplementedError
 
     def _lanes(self, s: Space) -> None:
         """What a lane fetches of a tile and where it reads it in LDS."""

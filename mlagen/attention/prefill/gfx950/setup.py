@@ -91,7 +91,7 @@ class Setup:
     def begin_pages(
         self, rings: Callable[[Binding], Sequence[Ring]]
     ) -> Iterator[tuple[str, Context]]:
-        """Where the page look-ups of the fetched rings begin, behind `tile` and `lanes`; nothing
+        """Where the page look-ups of the fetched rings begin, after `tile` and `lanes`; nothing
         where K and V are contiguous."""
         pages = self.pages
         if pages is not None:

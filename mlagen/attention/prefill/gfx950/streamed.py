@@ -12,6 +12,7 @@ fused c S - M, and V's scale to O at the end. bf16 prescales Q. The running maxi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -23,63 +24,71 @@ from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, LdsAddress, Setu
 from mlagen.attention.prefill.gfx950.streamed_moves import Stream
 from mlagen.attention.prefill.gfx950.streamed_operands import operands
 from mlagen.attention.prefill.gfx950.streamed_registers import StreamedRegisters
-from mlagen.attention.prefill.gfx950.streamed_rings import (
-    key_ring,
-    key_slots,
-    value_layouts,
-    value_ring,
-    value_slots,
-)
 from mlagen.attention.prefill.gfx950.streamed_signature import (
     aiter_signature,
     refuse_persistent,
     refuse_unsupported,
     signature,
 )
-from mlagen.dsl import Binding, Operation, PlainOrder, Regs, Ring, Space, Tile, Value, bind, record
+from mlagen.dsl import (
+    Binding,
+    Entry,
+    Operation,
+    PlainOrder,
+    Regs,
+    Ring,
+    Space,
+    Tile,
+    Value,
+    bind,
+    record,
+)
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.families.mla_prefill.problem import MlaConfig
 
-__all__ = [
-    "StreamedAttention",
-    "key_ring",
-    "key_slots",
-    "value_layouts",
-    "value_ring",
-    "value_slots",
-]
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """`early`: 64ths of a lane's scores whose exp2 is taken with the maximum, the others' with the
+    row sum. `eager`: the maximum moves on every tile. `packed_sums`: two additions of P an
+    instruction."""
+
+    early: int
+    eager: bool
+    packed_sums: bool
+
+
+def begin(k: MhaConfig | MlaConfig, s: Space, *, persistent: bool) -> Entry:
+    """Declares the registers that the kernel starts with. `persistent`: a workgroup walks work
+    items; otherwise it is one query tile. ConfigError for a problem that this is not for."""
+    refuse_unsupported(k)
+    if persistent:
+        refuse_persistent(k)
+        return s.entry("workgroup", items=True)
+    return s.entry("head", "query tile", "batch")
 
 
 class StreamedAttention:
-    """The operations of one streamed prefill kernel over its rings and registers.
-
-    `band`: fragments of K, and of V, in registers at a time. `early`: 64ths of a lane's scores
-    whose exp2 is taken with the maximum, the others' with the row sum. `packed_sums`: two
-    additions of P an instruction. `eager`: the maximum moves
-    on every tile. `fetch`: the ring that each role fetches, roles in the order of their waves.
-    `persistent`: a workgroup walks work items; otherwise it is one query tile.
+    """The operations of one streamed prefill kernel over its rings and registers
+    (`StreamedRegisters`). `fetch`: the ring that each role fetches, roles in the order of their
+    waves.
     """
 
     def __init__(
         self,
         k: MhaConfig | MlaConfig,
         s: Space,
+        entry: Entry,
         keys: Ring,
         values: Ring,
+        softmax: Softmax,
         *,
-        band: int,
-        early: int,
-        eager: bool,
-        packed_sums: bool,
         fetch: Mapping[str, Ring],
-        persistent: bool = False,
         aiter: bool = False,
     ) -> None:
-        refuse_unsupported(k)
-        if persistent:
-            refuse_persistent(k)
-        if eager and k.rescale_threshold != 0:
+        persistent = entry.items is not None
+        if softmax.eager and k.rescale_threshold != 0:
             raise ConfigError(
                 f"rescale=eager: the maximum moves on every tile, and rescale_threshold="
                 f"{k.rescale_threshold:g} lets it lag",
@@ -91,18 +100,16 @@ class StreamedAttention:
                 hint="a MlaConfig and grid=persistent; or arguments=mlagen",
             )
         self.k, self.keys, self.values = k, keys, values
-        self.held = operands(k)
-        self.early, self.eager, self.fetch = early * k.kv_block // 128, eager, fetch
+        self.held, self.fetch = operands(k), fetch
+        self.early, self.eager = softmax.early * k.kv_block // 128, softmax.eager
         self.aiter = aiter
         s.signature = self.signature = (
             aiter_signature(k)
             if aiter and isinstance(k, MlaConfig)
             else signature(k, persistent=persistent)
         )
-        self.persistent, self.packed_sums = persistent, packed_sums
-        self.regs = StreamedRegisters(
-            k, s, s.signature, self.held, keys, values, band=band, persistent=persistent
-        )
+        self.persistent, self.packed_sums = persistent, softmax.packed_sums
+        self.regs = StreamedRegisters(k, s, entry, self.signature, self.held, (keys, values))
         self.out_scale = None
         if aiter:
             self.out_scale = s.registers.scalar("OUTSCALE", 1, "V's scale")
@@ -355,7 +362,7 @@ class StreamedAttention:
         )  # fmt: skip
 
     def mask(self, tile: Tile) -> None:
-        """Scores of keys that the row does not see become -inf: behind its last key, and before
+        """Scores of keys that the row does not see become -inf: after its last key, and before
         its first where a mask has such. Each side is skipped on tiles that it does not cut."""
         regs = self.regs
         context = {

@@ -61,7 +61,7 @@ class Stream:
             return Operation(
                 "read", "mha/read.s.j2", tile, self._read, access=access, defines=(self.band(tile),)
             )
-        raise ScheduleError(f"release({self.ring.name}): a slot is free behind its last read")
+        raise ScheduleError(f"release({self.ring.name}): a slot is free after its last read")
 
     def reads(self, at: Binding, fragment: int) -> list[tuple[Regs, Regs, int]]:
         """(registers, address, offset) of each LDS read of a fragment."""

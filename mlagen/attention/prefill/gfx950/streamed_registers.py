@@ -6,15 +6,16 @@ from typing import Any
 
 from mlagen.attention.prefill.gfx950.registers import PrefillState
 from mlagen.attention.prefill.gfx950.streamed_operands import Operands
-from mlagen.dsl import Regs, Ring, Signature, Space
+from mlagen.dsl import Entry, Regs, Ring, Signature, Space
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.families.mla_prefill.problem import MlaConfig
 
 
 class StreamedRegisters(PrefillState):
-    """Register tiles: Q (B operand, resident), S (one score tile; P is packed in place over its
-    first quarter, or half for bf16), O (accumulator). K and V pass through bands of `band`
-    fragments each: fragment f lies in part f % band until its product is done.
+    """The schedule's tiles: Q (B operand, resident), S (one score tile; P is packed in place over
+    its first quarter, or half for bf16), O (accumulator). K and V pass through bands of fragments,
+    KB and VB: fragment f lies in part f of its band, modulo the parts, until its product is done.
+    Behind them row state and addresses.
 
     `sources`: what a lane fetches of each area of the ring that its role fetches.
     """
@@ -23,15 +24,15 @@ class StreamedRegisters(PrefillState):
         self,
         k: MhaConfig | MlaConfig,
         s: Space,
+        entry: Entry,
         signature: Signature,
         held: Operands,
-        keys: Ring,
-        values: Ring,
-        *,
-        band: int,
-        persistent: bool,
+        rings: tuple[Ring, Ring],
     ) -> None:
-        self.k, self.held, self.rings, self.band = k, held, (keys, values), band
+        self.k, self.held, self.rings, tiles = k, held, rings, s.registers
+        self.scores, self.output, self.queries = tiles["S"], tiles["O"].regs(), tiles["Q"].regs()
+        self.bands = {ring.name: tiles[f"{ring.name}B"].regs() for ring in rings}
+        self.band = len(self.bands["K"]) // held.form.registers  # fragments of each
         # The resource of a page is made anew for each; pages of one key have none.
         pages = ["PAGE"] if k.page_size > 1 else []
         rows = pages if k.page_size else [tensor.name for tensor in held.tensors.key_rows]
@@ -39,9 +40,9 @@ class StreamedRegisters(PrefillState):
         # K and V of one row are still fetched at times of their own.
         walks = {tensor.name: tensor.row_bytes for tensor in held.tensors.key_rows}
         walks["V"] = held.values.row_bytes
-        super().__init__(k, s, signature, names, walks, persistent=persistent)
+        super().__init__(k, s, entry, signature, names, walks)
         self.scale = s.registers.scalar("C", 2, "c, twice", align=2)
-        if persistent:
+        if entry.items is not None:
             self._work(s)
 
     def _work(self, s: Space) -> None:
@@ -61,26 +62,6 @@ class StreamedRegisters(PrefillState):
         self.blocks = self.key_range or scalar(
             "BLOCKS", 2, "the work item's first and last + 1 page", align=2
         )
-
-    def _tiles(self, s: Space) -> None:
-        regs, form, k = s.registers, self.held.form, self.k
-        self.scores = regs.block(
-            "S", k.kv_block // 2, "scores S^T = K Q^T, then P at its start", align=4
-        )
-        self.output = regs.block(
-            "O", self.held.depth // 2, "output accumulator O^T, 32 depths x 32 queries a block",
-            align=4,
-        ).regs()  # fmt: skip
-        self.queries = regs.block(
-            "Q", self.held.qk_steps * form.registers, "queries", align=4
-        ).regs()
-        self.bands = {
-            ring.name: regs.block(
-                f"{ring.name}B", self.band * form.registers,
-                f"{ring.name}: {self.band} fragments on their way to their products", align=4,
-            ).regs()
-            for ring in self.rings
-        }  # fmt: skip
 
     def _lanes(self, s: Space) -> None:
         regs = s.registers

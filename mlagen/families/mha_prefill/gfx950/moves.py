@@ -23,7 +23,7 @@ class Mover:
 
     def __call__(self, kind: Literal["copy", "read", "release"], tile: Tile) -> Operation:
         if kind == "release":
-            raise ScheduleError(f"release({self.ring.name}): a slot is free behind its last read")
+            raise ScheduleError(f"release({self.ring.name}): a slot is free after its last read")
         access = Access(kind, self.ring.at(tile))
         if kind == "read":
             value = self.ring.register_value(tile)

@@ -25,6 +25,7 @@ from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, LdsAddress, Setu
 from mlagen.attention.prefill.gfx950.tensors import PrefillTensors, RowTensor
 from mlagen.dsl import (
     Binding,
+    Entry,
     Operation,
     PlainOrder,
     Regs,
@@ -38,38 +39,34 @@ from mlagen.dsl import (
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.gfx950.moves import Mover
 from mlagen.families.mha_prefill.gfx950.registers import PrefillRegisters
-from mlagen.families.mha_prefill.gfx950.rings import SWIZZLES, key_ring, value_ring
 from mlagen.families.mha_prefill.gfx950.signature import refuse_unsupported, signature
 from mlagen.families.mha_prefill.problem import MhaConfig
 
-__all__ = ["SWIZZLES", "Attention", "key_ring", "value_ring"]
+
+def begin(k: MhaConfig, s: Space) -> Entry:
+    """Declares the registers that the kernel starts with. ConfigError for a problem that these
+    operations are not for."""
+    if k.dtype != "bf16":
+        raise ConfigError(
+            f"dtype={k.dtype}: these operations multiply bf16",
+            hint="those of StreamedAttention (prefill/gfx950/streamed) multiply fp8 as well",
+        )
+    refuse_unsupported(k)
+    return s.entry("head", "query tile", "batch")
 
 
 class Attention:
-    """The operations of one prefill kernel over its rings and registers.
+    """The operations of one prefill kernel over its rings and registers (`PrefillRegisters`).
 
-    `share_kv`: K and V pass through the same registers. `mixed`: exp2 and other instructions of the
-    softmax take turns; otherwise each kind follows the other.
+    `mixed`: exp2 and other instructions of the softmax take turns; otherwise each kind follows the
+    other.
     """
 
     def __init__(
-        self,
-        k: MhaConfig,
-        s: Space,
-        keys: Ring,
-        values: Ring,
-        *,
-        share_kv: bool = True,
-        mixed: bool = False,
+        self, k: MhaConfig, s: Space, entry: Entry, keys: Ring, values: Ring, *, mixed: bool = False
     ) -> None:
-        if k.dtype != "bf16":
-            raise ConfigError(
-                f"dtype={k.dtype}: these operations multiply bf16",
-                hint="those of StreamedAttention (prefill/gfx950/streamed) multiply fp8 as well",
-            )
-        refuse_unsupported(k)
         self.k, self.keys, self.values, self.mixed = k, keys, values, mixed
-        self.regs = PrefillRegisters(k, s, keys, values, share_kv=share_kv)
+        self.regs = PrefillRegisters(k, s, entry, keys, values)
         paged = [
             Paged(
                 ring,
@@ -270,7 +267,7 @@ class Attention:
         )
 
     def mask(self, tile: Tile) -> None:
-        """Scores of keys that the row does not see become -inf: behind its last key, and before
+        """Scores of keys that the row does not see become -inf: after its last key, and before
         its first where a mask has such. Each side is skipped on tiles that it does not cut."""
 
         def context(at: Binding) -> dict[str, Any]:

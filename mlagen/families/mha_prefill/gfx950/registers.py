@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from mlagen.attention.prefill.gfx950.fragments import MFMA_K
 from mlagen.attention.prefill.gfx950.registers import PrefillState
-from mlagen.dsl import Block, Regs, Ring, Space
+from mlagen.dsl import Entry, Regs, Ring, Space
 from mlagen.families.mha_prefill.gfx950.signature import signature
 from mlagen.families.mha_prefill.problem import MhaConfig
 
 
 class PrefillRegisters(PrefillState):
-    """Register tiles: Q (B operand, resident), K and V (A operand; with `share_kv` in one bank: K
-    is alive from its read to QK, V from its read to PV), S[2] (score tile, ring by tile; P is
-    packed in place over the first half of its own S), O (accumulator).
+    """The schedule's tiles: Q (B operand, resident), K and V (A operand, named like their rings), S
+    (score tile, ring by tile; P is packed in place over the first half of its own S), O
+    (accumulator); behind them row state and addresses.
     """
 
-    def __init__(self, k: MhaConfig, s: Space, keys: Ring, values: Ring, *, share_kv: bool) -> None:
-        self.k, self.rings, self.share_kv = k, (keys, values), share_kv
+    def __init__(self, k: MhaConfig, s: Space, entry: Entry, keys: Ring, values: Ring) -> None:
+        self.rings, tiles = (keys, values), s.registers
+        self.key_tile, self.value_tile = tiles[keys.name].regs(), tiles[values.name].regs()
+        self.scores, self.queries, self.output = tiles["S"], tiles["Q"].regs(), tiles["O"].regs()
         row_bytes = k.kv_row_stride * k.element_bytes
-        super().__init__(k, s, signature(k), "QKVO", {"K": row_bytes, "V": row_bytes})
-
-    def _tiles(self, s: Space) -> None:
-        k, (keys, values) = self.k, self.rings
-        regs = s.registers
-        tiles = (keys.whole_tile, values.whole_tile)
-        if self.share_kv:
-            blocks = regs.share("KV", *tiles)
-        else:
-            blocks = tuple(regs.block(name, n, why, align=4) for name, n, why in tiles)
-        self.key_tile, self.value_tile = (block.regs() for block in blocks)
-        count = k.kv_block // 2  # fp32 registers of a 64-key x 32-query tile
-        self.scores: Block = regs.block(
-            "S", count, "scores S^T = K Q^T, then P in its first half", slots=2, align=4
-        )
-        self.queries = regs.block(
-            "Q", k.depth // MFMA_K * 4, "queries, prescaled by c", align=4
-        ).regs()
-        self.output = regs.block(
-            "O", k.depth // 2, "output accumulator O^T, 32 depths x 32 queries a block", align=4
-        ).regs()
+        super().__init__(k, s, entry, signature(k), "QKVO", {"K": row_bytes, "V": row_bytes})
 
     def _lanes(self, s: Space) -> None:
         regs = s.registers

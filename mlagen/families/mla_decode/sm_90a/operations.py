@@ -10,11 +10,11 @@ the right one those of odd tiles and columns 256..511. Each multiplies its own P
 the other's from SMEM, so a pair of tiles is four products of P V, and while one warpgroup is at its
 softmax the other keeps the matrix pipe busy.
 
-Both follow one running maximum M: the left one finds it after the even tile and tells the right
-one, which finds it after the odd tile and tells it back.
+Both use one running maximum M: the left one updates it after the even tile and passes it to the
+right one, which updates it after the odd tile and passes it back.
 
 Softmax in base 2: P = exp2(c * S - c * M) with c = scale * log2(e). P is rounded to bf16 for the
-products; for the right columns an even tile's P is rounded after it has followed the odd tile's
+products; for the right columns an even tile's P is rounded after it was rescaled to the odd tile's
 maximum. The row sum adds the unrounded values. M starts at the lowest finite number: a tile that a
 row sees nothing of leaves M, and its P is 0.
 """
@@ -26,8 +26,8 @@ from typing import Any, Literal
 
 from mlagen.dsl import (
     Access,
-    Handoff,
     Operation,
+    Pipeline,
     PipelineOrder,
     PipelineSpace,
     RingTile,
@@ -38,11 +38,11 @@ from mlagen.dsl import (
     copy,
     record,
 )
-from mlagen.dsl.smem import Message, Scratch, TmaTile
+from mlagen.dsl.smem import Exchange, Scratch, TmaTile
 from mlagen.errors import ScheduleError, UnsupportedError
 from mlagen.families.mla_decode.plan import ARRIVALS, ITEM_BYTES
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.feed import Feed
+from mlagen.families.mla_decode.sm_90a.paged_copy import PagedCopy
 from mlagen.families.mla_decode.sm_90a.plain import Fetched, plain_order
 from mlagen.families.mla_decode.sm_90a.registers import FLOAT, SLOTS, registers
 from mlagen.families.mla_decode.sm_90a.signature import (
@@ -62,9 +62,9 @@ ROW_MAJOR = COLUMN_MAJOR | 1 << 16
 
 
 class MlaDecode:
-    """The operations of one decode kernel, its tiles, messages and registers.
+    """The operations of one decode kernel, its tiles, exchanges and registers.
 
-    `left` and `right`: hand-offs of the cache's columns that the left warpgroup refills (0..255)
+    `left` and `right`: pipelines of the cache's columns that the left warpgroup refills (0..255)
     and of those that the right one does; `boxes` tiles of 64 columns share a barrier. `held` tiles
     of 64 columns of Q, the rotary part among them, are operands in registers, the others in SMEM.
     `evict`: "first" of the L2 cache go rows that were copied by box, or as any others ("normal").
@@ -107,17 +107,17 @@ class MlaDecode:
         # and 512 threads start with 128 registers.
         self.at_once = 256 if threads <= 384 else 128
         self.persistent = s.persistent = persistent
-        self.k, self.roles, self.feed = k, (left, right), Feed.of(k)
+        self.k, self.roles, self.paged = k, (left, right), PagedCopy.of(k)
         # Whether rows of a block see different keys: those of several tokens.
         self.slanted = k.causal and k.q_len > 1
         self.parts, self.value_parts = k.d_qk // COLUMNS, k.d_v // COLUMNS
         self._tiles(s, boxes)
-        self._messages(s)
+        self._exchanges(s)
         self.supply: dict[str, Any] = {
             **registers(
                 k,
                 s,
-                self.feed,
+                self.paged,
                 held=held,
                 slanted=self.slanted,
                 persistent=persistent,
@@ -125,7 +125,7 @@ class MlaDecode:
             ),
             "feeder": feeder,
             "k": k,
-            "feed": self.feed,
+            "paged": self.paged,
             "item_bytes": ITEM_BYTES,
             "persistent": persistent,
             "slanted": self.slanted,
@@ -136,30 +136,30 @@ class MlaDecode:
         s.signature = signature(k, threads, persistent=persistent)
         s.symbol = SYMBOL
         s.plain = self._plain()
-        for handoff in (*self.left, *self.right, *self.raw.values()):
-            bind(handoff, self._mover(handoff))
+        for pipeline in (*self.left, *self.right, *self.raw.values()):
+            bind(pipeline, self._mover(pipeline))
 
     def _plain(self) -> PipelineOrder:
         """What the schedule rearranges."""
         left, right = (
-            Fetched(role.name, tuple(h.name for h in half),
-                    {h.name: self.raw[h.name].name for h in half if h.name in self.raw})
+            Fetched(role.name, tuple(p.name for p in half),
+                    {p.name: self.raw[p.name].name for p in half if p.name in self.raw})
             for role, half in zip(self.roles, (self.left, self.right), strict=True)
         )  # fmt: skip
         queries = [(self.query,), (self.query_held,)] if self.persistent else [
             (self.query, self.query_held)
         ]  # fmt: skip
         return plain_order(
-            left, right, feeder=self.feeder.name if self.feeder else "", cleans=self._cleans,
-            scales=bool(self.row_scales), persistent=self.persistent,
-            queries=[f"load_queries {_names(handoffs)}" for handoffs in queries],
+            left, right, feeder=self.feeder.name if self.feeder else "",
+            zeroes_tail=self._zeroes_tail, scales=bool(self.row_scales), persistent=self.persistent,
+            queries=[f"load_queries {_names(pipelines)}" for pipelines in queries],
         )  # fmt: skip
 
     @property
-    def _cleans(self) -> bool:
-        """Whether rows behind a sequence's end must become 0. Where rows are fetched one by one,
+    def _zeroes_tail(self) -> bool:
+        """Whether rows past a sequence's end must become 0. Where rows are fetched one by one,
         what does not exist arrived as 0; e4m3 is finite here."""
-        return not (self.feed.gatherers or self.feeder)
+        return not (self.paged.producer_threads or self.feeder)
 
     def _tiles(self, s: PipelineSpace, boxes: int) -> None:
         row = 2 * COLUMNS
@@ -172,9 +172,9 @@ class MlaDecode:
             for j in range(self.parts)
         ]
         self.query, self.query_held = (
-            s.smem.handoff(
+            s.smem.pipeline(
                 name, *tiles, producer=names[0], consumer=names, resident=True,
-                gatherers=self.roles[0].threads if self.k.dtype != "bf16" else 0,
+                producer_threads=self.roles[0].threads if self.k.dtype != "bf16" else 0,
             )
             for name, tiles in (
                 ("query", self.queries[: -self.held]),
@@ -187,7 +187,7 @@ class MlaDecode:
             s.smem.scratch("O left", *self.queries[:middle]),
             s.smem.scratch("O right", *self.queries[middle : self.value_parts]),
         )  # fmt: skip
-        self.raw: dict[str, Handoff] = {}
+        self.raw: dict[str, Pipeline] = {}
         self.left, self.right = (
             tuple(
                 self._columns(s, role, self.keys[first : min(first + boxes, stop)])
@@ -202,62 +202,62 @@ class MlaDecode:
             for slot in range(SLOTS if self.k.rope_aware else 0)
         )
 
-    def _columns(self, s: PipelineSpace, role: WarpRole, tiles: list[TmaTile]) -> Handoff:
-        """The hand-off of some columns that `role` fetches, all in bf16 in the end."""
+    def _columns(self, s: PipelineSpace, role: WarpRole, tiles: list[TmaTile]) -> Pipeline:
+        """The pipeline of some columns that `role` fetches, all in bf16 in the end."""
         first = self.keys.index(tiles[0])
         # Rotary columns of rope-aware rows are bf16 as they are.
         converter = None if self.k.rope_aware and first >= self.value_parts else self.feeder
-        handoff = s.smem.handoff(
+        pipeline = s.smem.pipeline(
             f"cache {first}", *tiles, producer=(converter or role).name,
             consumer=tuple(r.name for r in self.roles),
-            gatherers=converter.threads if converter else self.feed.gatherers,
+            producer_threads=converter.threads if converter else self.paged.producer_threads,
             by_warps=converter is not None,
         )  # fmt: skip
         if converter:
-            self.raw[handoff.name] = self._raw(s, role, handoff)
-        return handoff
+            self.raw[pipeline.name] = self._raw(s, role, pipeline)
+        return pipeline
 
-    def _raw(self, s: PipelineSpace, role: WarpRole, handoff: Handoff) -> Handoff:
-        """The e4m3 numbers of a hand-off, in its first tile."""
+    def _raw(self, s: PipelineSpace, role: WarpRole, pipeline: Pipeline) -> Pipeline:
+        """The e4m3 numbers of a pipeline, in its first tile."""
         assert self.feeder
-        first = handoff.tiles[0]
+        first = pipeline.tiles[0]
         tile = s.smem.tile(
             f"R{self.keys.index(first)}", "cache", rows=TILE, row_bytes=2 * COLUMNS, slots=SLOTS,
             over=first,
         )  # fmt: skip
-        return s.smem.handoff(
+        return s.smem.pipeline(
             f"raw {self.keys.index(first)}", tile, producer=role.name, consumer=self.feeder.name,
-            gatherers=self.feed.gatherers, within=handoff,
+            producer_threads=self.paged.producer_threads, within=pipeline,
         )  # fmt: skip
 
-    def _messages(self, s: PipelineSpace) -> None:
+    def _exchanges(self, s: PipelineSpace) -> None:
         left, right = (role.name for role in self.roles)
         size = ROWS * TILE * 2
-        self.p_left = s.smem.message("P left", size, producer=left, consumer=right)
+        self.p_left = s.smem.exchange("P left", size, producer=left, consumer=right)
         # By then the rotary part of Q is in registers.
-        self.p_right = s.smem.message(
+        self.p_right = s.smem.exchange(
             "P right", size, producer=right, consumer=left, over=self.queries[-1]
         )
         rows = ROWS * FLOAT
-        self.max_left = s.smem.message("M left", rows, producer=left, consumer=right)
-        self.max_right = s.smem.message("M right", rows, producer=right, consumer=left)
-        self.sum_left = s.smem.message("l left", rows, producer=left, consumer=right)
-        self.sum_right = s.smem.message("l right", rows, producer=right, consumer=left)
+        self.max_left = s.smem.exchange("M left", rows, producer=left, consumer=right)
+        self.max_right = s.smem.exchange("M right", rows, producer=right, consumer=left)
+        self.sum_left = s.smem.exchange("l left", rows, producer=left, consumer=right)
+        self.sum_right = s.smem.exchange("l right", rows, producer=right, consumer=left)
         # In an item of one tile the left one hears nothing of the right one before its sums.
         self.read = (
-            s.smem.message("l is read", 0, producer=right, consumer=left)
+            s.smem.exchange("l is read", 0, producer=right, consumer=left)
             if self.persistent
             else None
         )
 
     # ---- before the loop --------------------------------------------------------------------
 
-    def place(self, role: WarpRole) -> None:
+    def setup(self, role: WarpRole) -> None:
         """Which work item this block has, how many tiles, and where its first two tiles are; where
         it has several, which."""
         more = {} if self.persistent else self._counted(role)
         self._record(
-            "place", None, role=role, template="place_block" if self.persistent else "",
+            "setup", None, role=role, template="setup_block" if self.persistent else "",
             row_major_bits=hex(ROW_MAJOR),
             column_major_bits=hex(COLUMN_MAJOR | self._apart // 16 << 16), **more,
         )  # fmt: skip
@@ -291,7 +291,7 @@ class MlaDecode:
 
     def load_queries(self, tile: Tile, role: WarpRole) -> None:
         """The item's 64 rows of Q, once, with the first tile; e4m3 becomes bf16 on the way. Rows
-        behind the item's own are of others or zero. Without those of `load_held`."""
+        past the item's own are of others or zero. Without those of `load_held`."""
         held = () if self.persistent else (self.query_held,)
         self._load_queries(tile, role, self.query, *held)
 
@@ -301,16 +301,16 @@ class MlaDecode:
         if self.persistent:
             self._load_queries(tile, role, self.query_held)
 
-    def _load_queries(self, tile: Tile, role: WarpRole, *handoffs: Handoff) -> None:
+    def _load_queries(self, tile: Tile, role: WarpRole, *pipelines: Pipeline) -> None:
         self._record(
             "load_queries", tile, role=role, domain="first", ahead="fetches",
             template="load_queries" if self.k.dtype == "bf16" else "read_queries",
             loads=[
-                (handoff, [(tile, COLUMNS * self.queries.index(tile)) for tile in handoff.tiles])
-                for handoff in handoffs
+                (pipeline, [(tile, COLUMNS * self.queries.index(tile)) for tile in pipeline.tiles])
+                for pipeline in pipelines
             ],
-            handoffs=handoffs, tiles_=self.queries, together=QUERY_LOADS, of=_names(handoffs),
-            defines=tuple(Value(handoff.name) for handoff in handoffs),
+            pipelines=pipelines, tiles_=self.queries, together=QUERY_LOADS, of=_names(pipelines),
+            defines=tuple(Value(pipeline.name) for pipeline in pipelines),
         )  # fmt: skip
 
     def clear(self) -> None:
@@ -325,27 +325,29 @@ class MlaDecode:
 
     # ---- scores -----------------------------------------------------------------------------
 
-    def qk(self, tile: Tile, half: tuple[Handoff, ...], *, first: bool) -> None:
-        """S = Q K^T over the columns of `half`, a group a hand-off; `first`: S starts here."""
-        for handoff in half:
+    def qk(self, tile: Tile, half: tuple[Pipeline, ...], *, first: bool) -> None:
+        """S = Q K^T over the columns of `half`, a group a pipeline; `first`: S starts here."""
+        for pipeline in half:
             self._record(
                 "qk", tile,
-                tiles_=[(self.keys.index(t), t) for t in handoff.tiles],
-                queries=self.query.tiles, overwrites=first and handoff is half[0],
-                of=handoff.name + ", first" * (first and handoff is half[0]),
-                uses=(Value(handoff.name, tile), Value(self.query.name), Value("Q held")),
+                tiles_=[(self.keys.index(t), t) for t in pipeline.tiles],
+                queries=self.query.tiles, overwrites=first and pipeline is half[0],
+                of=pipeline.name + ", first" * (first and pipeline is half[0]),
+                uses=(Value(pipeline.name, tile), Value(self.query.name), Value("Q held")),
                 defines=(Value("S"),), asynchronous=True,
             )  # fmt: skip
 
-    def heed(self, tile: Tile) -> None:
-        """Follow the left warpgroup's maximum after `tile`: alpha, and l with it."""
-        self._record("heed", tile, template="follow", message=self.max_left, scores=False,
+    def take_left_maximum(self, tile: Tile) -> None:
+        """Take the left warpgroup's maximum after `tile`: set alpha, and rescale l."""
+        self._record("take_left_maximum", tile, template="take_maximum",
+                     exchange=self.max_left, scores=False,
                      uses=(Value(self.max_left.name, tile), Value("l")),
                      defines=(Value("alpha"), Value("l")))  # fmt: skip
 
-    def follow(self, tile: Tile) -> None:
-        """Follow the right warpgroup's maximum after `tile`: alpha; l and this one's P with it."""
-        self._record("follow", tile, message=self.max_right, scores=True,
+    def take_right_maximum(self, tile: Tile) -> None:
+        """Take the right warpgroup's maximum after `tile`: set alpha, and rescale l and P."""
+        self._record("take_right_maximum", tile, template="take_maximum",
+                     exchange=self.max_right, scores=True,
                      uses=(Value(self.max_right.name, tile), Value("S")),
                      defines=(Value("alpha"), Value("l"), Value("S")))  # fmt: skip
 
@@ -355,12 +357,12 @@ class MlaDecode:
         self._record("row_maximum", tile, stride=SLOTS * TILE, weights=weights,
                      uses=(Value("S"), *more), defines=(Value("S"), Value("top")))  # fmt: skip
 
-    def maximum(self, tile: Tile, message: Message, *, fresh: bool) -> None:
-        """The running maximum, alpha; the maximum goes to the other warpgroup. `fresh`: alpha
-        starts here, otherwise it already holds what the other's maximum does."""
-        self._record("maximum", tile, message=message, fresh=fresh, uses=(Value("top"),),
-                     of=message.name + ", fresh" * fresh,
-                     defines=(Value("alpha"), Value("l"), Value(message.name, tile)))  # fmt: skip
+    def running_maximum(self, tile: Tile, exchange: Exchange, *, fresh: bool) -> None:
+        """Update the running maximum and alpha, and store the maximum for the other warpgroup.
+        `fresh`: alpha starts here; otherwise it already has the factor of the other's maximum."""
+        self._record("running_maximum", tile, exchange=exchange, fresh=fresh, uses=(Value("top"),),
+                     of=exchange.name + ", fresh" * fresh,
+                     defines=(Value("alpha"), Value("l"), Value(exchange.name, tile)))  # fmt: skip
 
     def exponent(self, tile: Tile) -> None:
         """P = exp2(c S - c M) in place of S, row sums; P times the rows' scales, its bf16 as
@@ -375,46 +377,48 @@ class MlaDecode:
 
     # ---- products ---------------------------------------------------------------------------
 
-    def clean(self, tile: Tile, role: WarpRole) -> None:
-        """Rows behind the sequence's end become 0 in SMEM: P is 0 there, but 0 * NaN is not."""
-        if not self._cleans:
+    def zero_tail(self, tile: Tile, role: WarpRole) -> None:
+        """Set rows past the sequence's end to 0 in SMEM: P is 0 there, but 0 * NaN is not."""
+        if not self._zeroes_tail:
             return
-        names = [h.name for h in (*self.left, *self.right)]
+        names = [p.name for p in (*self.left, *self.right)]
         self._record(
-            "clean", tile, keys=self.keys[: self.value_parts], role=role,
+            "zero_tail", tile, keys=self.keys[: self.value_parts], role=role,
             uses=tuple(Value(name, tile) for name in names),
             defines=tuple(Value(name, tile) for name in names),
             joins=True, guarded=True,
         )  # fmt: skip
 
-    def publish(self, tile: Tile, message: Message) -> None:
-        """P as bf16 to SMEM, for the other warpgroup."""
-        self._record("publish", tile, message=message, packed=message is self.p_right,
-                     of=message.name,
+    def store_p(self, tile: Tile, exchange: Exchange) -> None:
+        """Store P as bf16 to SMEM, for the other warpgroup."""
+        self._record("store_p", tile, exchange=exchange, packed=exchange is self.p_right,
+                     of=exchange.name,
                      uses=(Value("S"), Value("P")),
-                     defines=(Value(message.name, tile),))  # fmt: skip
+                     defines=(Value(exchange.name, tile),))  # fmt: skip
 
-    def pv(self, tile: Tile, half: tuple[Handoff, ...], message: Message | None = None) -> None:
+    def pv(self, tile: Tile, half: tuple[Pipeline, ...], exchange: Exchange | None = None) -> None:
         """O += P V over the columns of `half`, one group; P from registers, or from the other's
-        message."""
-        held = [t for h in half for t in h.tiles if self.keys.index(t) < self.value_parts]
+        exchange."""
+        held = [t for p in half for t in p.tiles if self.keys.index(t) < self.value_parts]
         first = self.keys.index(held[0]) % (self.value_parts // 2)
         each = COLUMNS // 2  # accumulators of 64 columns
-        source = Value(message.name, tile) if message else Value("P")
+        source = Value(exchange.name, tile) if exchange else Value("P")
         self._record(
-            "pv", tile, message=message, values=held, columns=COLUMNS * len(held),
-            of=f"{message.name if message else 'P'}, {self._columns_of(half)}",
+            "pv", tile, exchange=exchange, values=held, columns=COLUMNS * len(held),
+            of=f"{exchange.name if exchange else 'P'}, {self._columns_of(half)}",
             o=self.supply["o"][each * first : each * (first + len(held))],
             steps=TILE // 16, at_once=min(COLUMNS * len(held), self.at_once),
-            uses=(source, *(Value(h.name, tile) for h in half if set(h.tiles) & set(held))),
+            uses=(source, *(Value(p.name, tile) for p in half if set(p.tiles) & set(held))),
             defines=(Value("O"),), asynchronous=True,
         )  # fmt: skip
 
-    def turn(self, tile: Tile, message: Message) -> None:
-        """What a role told so far is in the matrix pipe; the reader of `message` comes behind."""
-        self._record("turn", tile, defines=(Value(message.name, tile),))
+    def late_arrive(self, tile: Tile, exchange: Exchange) -> None:
+        """Delay the arrival of `exchange` to this place: this role's products are issued by now, so
+        the reader's come after them in the matrix pipe."""
+        self._record("late_arrive", tile, template="empty",
+                     defines=(Value(exchange.name, tile),))  # fmt: skip
 
-    def refill(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+    def refill(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
         """Fetch the columns of `half` of `tile`; look up where the tile lies that is next in these
         slots."""
         for columns in half:
@@ -422,32 +426,32 @@ class MlaDecode:
         role = self.roles[half is self.right]
         self._record("next_page", tile, index=tile.offset % SLOTS, role=role, ahead="fetches")
 
-    def prefetch(self, half: tuple[Handoff, ...], tile: Tile) -> None:
+    def prefetch(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
         """The columns of `half` of the tile that is fetched a pass after `tile`, to the L2 cache.
-        Behind `refill`, which looks up where it lies; copies by box only."""
+        It comes after `refill`, which looks up where it lies; copies by box only."""
         index = tile.offset % SLOTS
         first = COLUMNS * self.keys.index(half[0].tiles[0])
         end = COLUMNS * (self.keys.index(half[-1].tiles[-1]) + 1)
         self._record(
             "prefetch", tile, role=self.roles[half is self.right],
-            columns=list(range(first, end, self.feed.box_columns)),
+            columns=list(range(first, end, self.paged.box_columns)),
             places=self.supply["pages"][index], later=self.supply["ahead"][index],
         )  # fmt: skip
 
-    def convert(self, half: tuple[Handoff, ...], tile: Tile) -> None:
-        """Columns of an e4m3 tile into bf16, in place: to registers, and back when all are read."""
+    def convert(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
+        """Convert columns of an e4m3 tile to bf16 in place: read all to registers, then write."""
         for columns in (columns for columns in half if columns.name in self.raw):
             raw = self.raw[columns.name]
-            self._record("take", tile, tile_=raw.tiles[0], narrow=len(columns.tiles) == 1,
+            self._record("read_e4m3", tile, tile_=raw.tiles[0], narrow=len(columns.tiles) == 1,
                          of=raw.name,
                          uses=(Value(raw.name, tile),), defines=(Value("raw"),))  # fmt: skip
             copy(columns, tile)
 
-    def bring_scales(self, tile: Tile) -> None:
-        """The tile's row scales to SMEM, where rows have them, and the next ones on their way."""
+    def load_scales(self, tile: Tile) -> None:
+        """Store the tile's row scales to SMEM, where rows have them, and load the next ones."""
         if self.row_scales:
             index = tile.offset % SLOTS
-            self._record("bring_scales", tile, index=index, room=self.row_scales[index],
+            self._record("load_scales", tile, index=index, room=self.row_scales[index],
                          defines=(Value(self.row_scales[index].name, tile),))  # fmt: skip
 
     def _weights(self, tile: Tile) -> tuple[Scratch | None, tuple[Value, ...]]:
@@ -460,38 +464,38 @@ class MlaDecode:
 
     # ---- after the loop ---------------------------------------------------------------------
 
-    def give_sum(self, message: Message) -> None:
-        """This warpgroup's row sums to the other one."""
-        self._record("give_sum", None, message=message, of=message.name,
-                     defines=(Value(message.name),))  # fmt: skip
+    def store_sum(self, exchange: Exchange) -> None:
+        """Store this warpgroup's row sums for the other one."""
+        self._record("store_sum", None, exchange=exchange, of=exchange.name,
+                     defines=(Value(exchange.name),))  # fmt: skip
 
-    def finish(self, message: Message, role: WarpRole) -> None:
+    def finish(self, exchange: Exchange, role: WarpRole) -> None:
         """O / l to memory, this warpgroup's columns, and LSE by the left one: O in bf16, by way of
         SMEM where that is free, so that a warp writes a row at a time, or a part of it in fp32. In
         a persistent block the second part of a row block may take in the first."""
         index = self.roles.index(role)
         staged = self.staged[index] if self.staged else None
         self._record(
-            "finish", None, message=message, left=index == 0, role=role, staged=staged,
-            of=message.name,
+            "finish", None, exchange=exchange, left=index == 0, role=role, staged=staged,
+            of=exchange.name,
             box_bytes=self.queries[0].bytes, first_column=index * self.k.d_v // 2,
             together=PART_PAIRS, arrivals_last=ARRIVALS - 1,
-            uses=(Value(message.name), Value("O")),
+            uses=(Value(exchange.name), Value("O")),
             defines=(Value(staged.name),) if staged else (), joins=staged is not None,
         )  # fmt: skip
 
-    def leave(self, role: WarpRole) -> None:
-        """Where a block has several items, the right one tells that it has read the left one's
-        sums, which those of the next item overwrite."""
+    def sync_sums(self, role: WarpRole) -> None:
+        """Where a block has several items, the right warpgroup arrives when it has read the left
+        one's sums, and the left one waits before the next item overwrites them."""
         if self.read and role is self.roles[0]:
-            self._record("heard", None, template="turn", uses=(Value(self.read.name),))
+            self._record("wait_sums", None, template="empty", uses=(Value(self.read.name),))
         elif self.read:
-            self._record("tell", None, template="turn", defines=(Value(self.read.name),))
+            self._record("arrive_sums", None, template="empty", defines=(Value(self.read.name),))
 
     # ---- spelling ---------------------------------------------------------------------------
 
-    def _columns_of(self, half: tuple[Handoff, ...]) -> str:
-        """How messages and the plain order name some columns of the cache."""
+    def _columns_of(self, half: tuple[Pipeline, ...]) -> str:
+        """How exchanges and the plain order name some columns of the cache."""
         known = {id(self.left): "left columns", id(self.right): "right columns"}
         return known.get(id(half), _names(half))
 
@@ -500,25 +504,25 @@ class MlaDecode:
         """Bytes between neighbouring columns of tiles."""
         return self.keys[1].base - self.keys[0].base
 
-    def _mover(self, handoff: Handoff) -> Any:
-        role = next((role for role in self.roles if role.name == handoff.producer), self.feeder)
-        template = "gather" if self.feed.gatherers else "copy"
-        if handoff.within:
+    def _mover(self, pipeline: Pipeline) -> Any:
+        role = next((role for role in self.roles if role.name == pipeline.producer), self.feeder)
+        template = "gather" if self.paged.producer_threads else "copy"
+        if pipeline.within:
             first = (
                 self.keys.index(
-                    next(h for h in (*self.left, *self.right) if h.name == handoff.within).tiles[0]
+                    next(p for p in (*self.left, *self.right) if p.name == pipeline.within).tiles[0]
                 )
                 * COLUMNS
             )
-            boxes = [(handoff.tiles[0], first)]
+            boxes = [(pipeline.tiles[0], first)]
         else:
-            boxes = [(tile, COLUMNS * self.keys.index(tile)) for tile in handoff.tiles]
+            boxes = [(tile, COLUMNS * self.keys.index(tile)) for tile in pipeline.tiles]
             template = "convert" if role is self.feeder else template
 
         def mover(kind: str, tile: Tile) -> Operation:
             return self._operation(
-                "copy", tile, access=Access("copy", RingTile(handoff.name, tile)),
-                template=template, handoff=handoff, role=role, boxes=boxes,
+                "copy", tile, access=Access("copy", RingTile(pipeline.name, tile)),
+                template=template, pipeline=pipeline, role=role, boxes=boxes,
                 ahead="" if template == "convert" else "fetches",
                 uses=(Value("raw"),) if template == "convert" else (),
                 places=self.supply["pages"][tile.offset % SLOTS],
@@ -567,5 +571,5 @@ def _check_roles(left: WarpRole, right: WarpRole, feeder: WarpRole | None) -> No
             )
 
 
-def _names(handoffs: Iterable[Handoff]) -> str:
-    return ", ".join(handoff.name for handoff in handoffs)
+def _names(pipelines: Iterable[Pipeline]) -> str:
+    return ", ".join(pipeline.name for pipeline in pipelines)

@@ -5,10 +5,10 @@ For the even tile e and the odd tile o of a pass:
     left    S = Q K(e); M = max(M, S), alpha, P = exp2(S - M), l += P
             O = alpha O + P V(e), its columns                           M of the left one
     right   S = Q K(o)
-            follows M after e: alpha                                    M of the right one
+            takes M after e: alpha                                      M of the right one
             M = max(M, S), alpha too, P = exp2(S - M), l += P
             O = alpha O + P V(o), its columns; P for the left one
-    left    follows M after o: alpha; its P(e) with it, and for the right one
+    left    takes M after o: alpha; rescales P(e), stores it for the right one
             O = alpha O + P(o) V(o), with P of the right one
     right   O += P(e) V(e), with P of the left one
 
@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from mlagen.dsl import Part, PipelineOrder, by
 
 EVEN, ODD = 0, 1
-HINTS = frozenset({"prefetch", "turn"})  # to L2, and a place for an arrival
+HINTS = frozenset({"prefetch", "late_arrive"})  # to L2, and a place for an arrival
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Columns of the cache that `role` fetches: the hand-offs `names`, in bf16 in the end. `raw`:
-    those that its e4m3 numbers come by, by the hand-off that is made of them."""
+    """Columns of the cache that `role` fetches: the pipelines `names`, in bf16 in the end. `raw`:
+    those that its e4m3 numbers come by, by the pipeline that is made of them."""
 
     role: str
     names: tuple[str, ...]
@@ -41,15 +41,16 @@ def plain_order(
     right: Fetched,
     *,
     feeder: str,
-    cleans: bool,
+    zeroes_tail: bool,
     scales: bool,
     queries: Sequence[str],
     persistent: bool,
 ) -> PipelineOrder:
-    """The order of one kernel. `feeder`: who makes bf16 of e4m3, or "". `cleans`: rows behind the
-    end of a sequence are set to 0. `scales`: rows have scales. `queries`: what loads Q."""
+    """The order of one kernel. `feeder`: the role that converts e4m3 to bf16, or "". `zeroes_tail`:
+    rows past the end of a sequence are set to 0. `scales`: rows have scales. `queries`: what loads
+    Q."""
     a, b = left.role, right.role
-    clean = ("clean",) if cleans else ()
+    zero_tail = ("zero_tail",) if zeroes_tail else ()
 
     def both(*keys: str) -> tuple[Part, ...]:
         return (*by(a, *keys), *by(b, *keys))
@@ -61,9 +62,9 @@ def plain_order(
     def convert(tile: int) -> tuple[Part, ...]:
         made = [
             word for half in (left, right) for name, raw in half.raw.items()
-            for word in (f"take {raw}", f"copy {name}")
+            for word in (f"read_e4m3 {raw}", f"copy {name}")
         ]  # fmt: skip
-        return by(feeder, *made, *(["bring_scales"] if scales else []), tile=tile)
+        return by(feeder, *made, *(["load_scales"] if scales else []), tile=tile)
 
     def scores(own: Fetched, other: Fetched, tile: int) -> tuple[Part, ...]:
         words = [f"qk {name}" for name in (*own.names, *other.names)]
@@ -71,7 +72,7 @@ def plain_order(
         return by(own.role, *words, tile=tile)
 
     return PipelineOrder(
-        before=(*both("place"), *(by(feeder, "place") if feeder else ())),
+        before=(*both("setup"), *(by(feeder, "setup") if feeder else ())),
         seeks=both("next_item", "next_keys", "next_tiles") if persistent else (),
         item=both(*(["begin"] if persistent else []), "clear"),
         step=2,
@@ -83,28 +84,34 @@ def plain_order(
             *by(a, "hold_queries", tile=EVEN),
             *scores(left, right, EVEN),
             *by(
-                a, "row_maximum", "maximum M left, fresh", "exponent", *clean, "rescale", tile=EVEN
+                a,
+                "row_maximum",
+                "running_maximum M left, fresh",
+                "exponent",
+                *zero_tail,
+                "rescale",
+                tile=EVEN,
             ),
             *by(a, "pv P, left columns", tile=EVEN),
-            # softmax of the odd tile, behind the even one's maximum, and its product
+            # softmax of the odd tile, after the even one's maximum, and its product
             *by(b, "hold_queries", tile=ODD),
             *scores(right, left, ODD),
-            *by(b, "heed", tile=EVEN),
-            *by(b, "row_maximum", "maximum M right", "exponent", *clean, tile=ODD),
-            *by(b, "publish P right", tile=ODD),
+            *by(b, "take_left_maximum", tile=EVEN),
+            *by(b, "row_maximum", "running_maximum M right", "exponent", *zero_tail, tile=ODD),
+            *by(b, "store_p P right", tile=ODD),
             *by(b, "rescale", tile=EVEN),
             *by(b, "pv P, right columns", tile=ODD),
             # each one's product with the other's P
-            *by(a, "follow", tile=ODD),
-            *by(a, "publish P left", tile=EVEN),
+            *by(a, "take_right_maximum", tile=ODD),
+            *by(a, "store_p P left", tile=EVEN),
             *by(a, "rescale", "pv P right, left columns", tile=ODD),
             *by(b, "pv P left, right columns", tile=EVEN),
         ),
         after=(
-            *by(a, "give_sum l left"),
-            *by(b, "give_sum l right", "finish l left"),
+            *by(a, "store_sum l left"),
+            *by(b, "store_sum l right", "finish l left"),
             *by(a, "finish l right"),
-            *((*by(b, "tell"), *by(a, "heard")) if persistent else ()),
+            *((*by(b, "arrive_sums"), *by(a, "wait_sums")) if persistent else ()),
         ),
         hints=HINTS,
     )

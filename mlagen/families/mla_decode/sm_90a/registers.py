@@ -6,7 +6,7 @@ from typing import Any
 
 from mlagen.dsl import PipelineSpace
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.feed import Feed
+from mlagen.families.mla_decode.sm_90a.paged_copy import PagedCopy
 from mlagen.families.mla_decode.sm_90a.signature import COLUMNS
 
 SLOTS = 2  # the even and the odd tile
@@ -27,7 +27,7 @@ NEXT = (
 def registers(
     k: MlaDecodeConfig,
     s: PipelineSpace,
-    feed: Feed,
+    paged: PagedCopy,
     *,
     held: int,
     slanted: bool,
@@ -53,9 +53,9 @@ def registers(
     # Queries with scales of their own have a factor each.
     own = s.named("c", ".f32", 2 if k.rope_aware_queries else 1, "scale * log2(e)")
     found["c"] = [own[0], own[-1]]
-    pages = s.named("page", ".b32", SLOTS * feed.lookups, "pages of the next two copies")
+    pages = s.named("page", ".b32", SLOTS * paged.lookups, "pages of the next two copies")
     found["pages"] = [
-        pages[slot * feed.lookups : (slot + 1) * feed.lookups] for slot in range(SLOTS)
+        pages[slot * paged.lookups : (slot + 1) * paged.lookups] for slot in range(SLOTS)
     ]
     found["ahead"] = s.named("ahead", ".b32", SLOTS, "tiles to look up next")
     if converters:
@@ -63,7 +63,7 @@ def registers(
         found["words"] = s.named("raw", ".b32", each, "e4m3 numbers that become bf16")
     if k.rope_aware:
         found["weight"] = s.named("weight", ".f32", SLOTS, "scales of the next rows")
-        found["entry"] = s.named("entry", ".b32", SLOTS, "pages of those behind them")
+        found["entry"] = s.named("entry", ".b32", SLOTS, "pages of those after them")
     singles = [
         ("item", ".b64", "work item of this block"),
         ("query_row", ".b32", "first query row of this block"),
@@ -74,14 +74,14 @@ def registers(
         ("column_major", ".b64", "descriptor of SMEM read across its rows (MN-major)"),
         ("table", ".b64", "this sequence's row of the block table"),
         ("entries", ".b32", "entries of that row which the sequence uses"),
-        ("cache", ".b64", "the cache, this KV head's columns of a thread" if feed.gatherers
+        ("cache", ".b64", "the cache, this KV head's columns of a thread" if paged.producer_threads
          else "tensor map of the cache"),
     ]  # fmt: skip
     if k.dtype == "bf16":
         singles.append(("map_q", ".b64", "tensor map of q"))
-    if feed.gatherers or k.rope_aware:
+    if paged.producer_threads or k.rope_aware:
         singles.append(("keys", ".b32", "keys of the sequence"))
-    if k.num_kv_heads > 1 and not feed.gatherers:
+    if k.num_kv_heads > 1 and not paged.producer_threads:
         singles.append(("kv_column", ".b32", "first column of this block's KV head"))
     if slanted:
         singles.append(("slack", ".b32", "keys that this block's first row does not see"))

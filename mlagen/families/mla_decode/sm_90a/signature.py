@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import TensorMap, pack
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.feed import Feed
+from mlagen.families.mla_decode.sm_90a.paged_copy import PagedCopy
 
 ROWS = 64  # query rows a block: one wgmma M
 COLUMNS = 64  # bf16 columns of a 128-byte tile
@@ -31,18 +31,18 @@ def signature(k: MlaDecodeConfig, threads: int, *, persistent: bool = False) -> 
     fp32 [blocks * page]; `q_scales`: of such queries, fp32 [tokens]. `kv_scale`: what multiplies O
     where the cache holds multiples of it; `scale_log2e` has it too, and the scale of an e4m3 q.
     """
-    feed = Feed.of(k)
-    width = k.num_kv_heads * feed.columns
-    box = TensorMap("cache", k.cache_element, width, feed.box_columns, feed.box_rows)
+    paged = PagedCopy.of(k)
+    width = k.num_kv_heads * paged.columns
+    box = TensorMap("cache", k.cache_element, width, paged.box_columns, paged.box_rows)
     pool: tuple[tuple[str, str | TensorMap, str], ...] = (("cache", box, "read"),)
-    if feed.gatherers:
+    if paged.producer_threads:
         pool = (
             ("cache", f"pointer:{k.cache_element}@{VECTOR}", "read"),
             ("num_blocks", "u32", "value"),
         )
     if k.rope_aware:
         pool = (*pool, ("kv_scales", "pointer:fp32", "read"))
-        pool = pool if feed.gatherers else (*pool, ("num_blocks", "u32", "value"))
+        pool = pool if paged.producer_threads else (*pool, ("num_blocks", "u32", "value"))
     elif k.cache_dtype != "bf16":
         pool = (*pool, ("kv_scale", "f32", "value"))
     queries: str | TensorMap = f"pointer:{k.q_element}@{VECTOR}"

@@ -17,7 +17,17 @@ from typing import Any
 
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
-from mlagen.dsl import Binding, Operation, PlainOrder, Signature, Space, Tile, Value, record
+from mlagen.dsl import (
+    Binding,
+    Entry,
+    Operation,
+    PlainOrder,
+    Signature,
+    Space,
+    Tile,
+    Value,
+    record,
+)
 from mlagen.dsl.signature import pack
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 
@@ -47,23 +57,14 @@ def signature(k: MlaReduceConfig, waves: int) -> Signature:
 
 
 class Merge:
-    """The operations of one reduce kernel, and its registers."""
+    """The operations of one reduce kernel over the schedule's registers: P and W (rings by
+    partial), O, M and L."""
 
-    def __init__(self, k: MlaReduceConfig, s: Space, *, ahead: int, waves: int) -> None:
-        self.k, self.waves = k, waves
+    def __init__(self, k: MlaReduceConfig, s: Space, entry: Entry, *, waves: int) -> None:
+        self.k, self.waves, self.entry, regs = k, waves, entry, s.registers
         s.signature = self.signature = signature(k, waves)
-        self.entry = s.entry("chunk of lines", "group", temporaries=2 * LANE_LINES)
-        regs, columns = s.registers, 4 * LANE_LINES
-        self.partial = regs.block(
-            "P", columns, "partial O, 4 columns of 4 lines", slots=ahead + 1, align=4
-        )
-        self.weight = regs.block(
-            "W", LANE_LINES, "LSE of the partial's lines, then its weights", slots=ahead + 1,
-            align=4,
-        )  # fmt: skip
-        self.output = regs.block("O", columns, "O, 4 columns of 4 lines", align=4).regs()
-        self.maximum = regs.block("M", LANE_LINES, "largest LSE so far", align=4).regs()
-        self.row_sum = regs.block("L", LANE_LINES, "sum of weights", align=4).regs()
+        self.partial, self.weight = regs["P"], regs["W"]
+        self.output, self.maximum, self.row_sum = (regs[name].regs() for name in "OML")
 
         def one(name: str, comment: str) -> Any:
             return regs.block(name, 1, comment, align=1).regs()
@@ -155,7 +156,7 @@ class Merge:
         )
 
     def store(self) -> None:
-        """O and the LSE to global memory; lines behind the group's last are dropped by the range
+        """O and the LSE to global memory; lines past the group's last are dropped by the range
         check."""
         if self.k.lse:
             self._record(

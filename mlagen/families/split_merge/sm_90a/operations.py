@@ -75,16 +75,16 @@ class MlaDecodeMerge:
             dependent=True,
             resident=2,
         )
-        # What is loaded with a tile is the next one's; behind the last there is nothing.
+        # What is loaded with a tile is the next one's; after the last there is nothing.
         s.plain = PipelineOrder(
-            before=by(role.name, "place", "load", "log_sum"),
+            before=by(role.name, "setup", "load", "log_sum"),
             tiles=by(role.name, "add", "load"),
             after=by(role.name, "finish"),
         )
 
-    def place(self) -> None:
+    def setup(self) -> None:
         """Which lines this block has, which of them this warp, and where its splits lie."""
-        self._record("place", None)
+        self._record("setup", None)
 
     def load(self, tile: Tile | None = None) -> None:
         """LSE and O of the next splits, to registers."""

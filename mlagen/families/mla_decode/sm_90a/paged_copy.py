@@ -18,12 +18,12 @@ from typing import Literal
 
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 
-GATHERERS = 128  # threads that fetch single rows: a role
+PRODUCER_THREADS = 128  # threads that fetch single rows: a role
 LANES_A_ROW = 8  # 16 bytes each of a 128-byte tile row
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class PagedCopy:
     """The way of one page size and one type. `lookups`: table entries that a thread keeps for a
     tile."""
 
@@ -33,11 +33,11 @@ class Feed:
     columns: int  # elements of a row of the cache's tensor
 
     @staticmethod
-    def of(k: MlaDecodeConfig) -> Feed:
+    def of(k: MlaDecodeConfig) -> PagedCopy:
         kind: Literal["whole", "parts", "rows"] = (
             "whole" if k.page_size % TILE == 0 else "rows" if k.page_size == 1 else "parts"
         )
-        return Feed(kind, k.page_size, k.cache_dtype != "bf16", k.cache_columns)
+        return PagedCopy(kind, k.page_size, k.cache_dtype != "bf16", k.cache_columns)
 
     @property
     def bytes(self) -> int:
@@ -66,14 +66,14 @@ class Feed:
         return max(self.page // TILE, 1)
 
     @property
-    def gatherers(self) -> int:
+    def producer_threads(self) -> int:
         """Threads that fill a slot; 0: TMA does."""
-        return GATHERERS if self.kind == "rows" else 0
+        return PRODUCER_THREADS if self.kind == "rows" else 0
 
     @property
     def rows_apart(self) -> int:
         """Rows between the ones that a thread fetches."""
-        return GATHERERS // LANES_A_ROW
+        return PRODUCER_THREADS // LANES_A_ROW
 
     @property
     def passes(self) -> int:

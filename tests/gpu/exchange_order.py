@@ -1,17 +1,17 @@
-"""Whether messages between the two math warpgroups of MLA decode are ordered in the SASS on all
+"""Whether exchanges between the two math warpgroups of MLA decode are ordered in the SASS on all
 paths, also where their words are written again: in a loop, and for a block's next item.
 
     python tests/gpu/sanitizer_report.py --forms --keep FOLDER
-    python tests/gpu/message_order.py FOLDER [--without BARRIER]
+    python tests/gpu/exchange_order.py FOLDER [--without BARRIER]
 
 Both warpgroups are followed at once, through every branch either way and in all interleavings, from
-one load or store of a message, or barrier that both take part in, to the next. What a warpgroup did
-before an arrival, the other one knows behind its meeting there. Printed: loads and stores of a
-message of which the other's last store or load is not known, and arrivals at a barrier that the
-other one has not met since the last one. Messages are those of `racecheck_messages.py`.
+one load or store of an exchange, or barrier that both take part in, to the next. What a warpgroup
+did before an arrival, the other one knows after it has waited there. Printed are loads and stores
+of an exchange of which the other's last store or load is not known, and arrivals at a barrier that
+the other one has not met since the last one. Exchanges are those of `racecheck_exchanges.py`.
 
-`--without`: a barrier that is taken away. Taken for granted: both read the same number of tiles of
-an item, so exchange equally often, and both come to their end. Needs nvdisasm.
+`--without` takes a barrier away. The script takes for granted that both read the same number of
+tiles of an item, so exchange equally often, and that both come to their end. Needs nvdisasm.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from racecheck_messages import LABEL, LEAVES, Listing, disassembled
+from racecheck_exchanges import LABEL, LEAVES, Listing, disassembled
 
 BAR = re.compile(r"\bBAR\.(SYNC|ARV)\S* (0x\w+)")
-BEFORE_SUMS = re.compile(r"message [MP] \w+: .*, named barrier (\d+)")
-SUMS = re.compile(r"message l (?:left|right): .*, named barrier (\d+)")
+BEFORE_SUMS = re.compile(r"exchange [MP] \w+: .*, named barrier (\d+)")
+SUMS = re.compile(r"exchange l (?:left|right): .*, named barrier (\d+)")
 EVERYBODY, LEFT_ALONE, RIGHT_ALONE = 0, 1, 2  # barriers
 END = -1
 
-Deed = tuple[int, bool, str]  # a warpgroup loads, or stores, a message
+Deed = tuple[int, bool, str]  # a warpgroup loads, or stores, an exchange
 # Where both are; arrivals that are not met, with what they tell; what the other does not know.
 State = tuple[tuple[int, int], frozenset[tuple[int, frozenset[Deed]]], frozenset[Deed]]
 
 
 @dataclass
 class Paths:
-    """Of a kernel's SASS: what follows each line, and the lines that order or access messages."""
+    """Of a kernel's SASS: what follows each line, and the lines that order or access exchanges."""
 
     listing: Listing
     without: int | None
@@ -170,12 +170,12 @@ class Search:
         self.met.add(at)
         address = self.listing.lines[at][0]
         if at not in self.paths.bars:
-            message, loads = self.listing.accessed(at)[0], self.listing.loads(at)
-            assert message is not None
+            exchange, loads = self.listing.accessed(at)[0], self.listing.loads(at)
+            assert exchange is not None
             for other, loaded, name in unknown:
-                if other != who and name == message.name and not (loads and loaded):
+                if other != who and name == exchange.name and not (loads and loaded):
                     self.bad[address, f"{name}: not ordered"] = None
-            deed = (who, loads, message.name)
+            deed = (who, loads, exchange.name)
             return {bar: told - {deed} for bar, told in pending.items()}, unknown | {deed}
         arrives, which = self.paths.bars[at]
         if arrives:
@@ -202,7 +202,7 @@ def main() -> None:
         accesses = [at for at in range(len(listing.lines)) if listing.accessed(at)[0]]
         print(
             f"{cubin.parent.name}: {len(search.states)} states, {len(search.met & {*accesses})} of"
-            f" {len(accesses)} loads and stores of messages, {len(search.bad)} not ordered",
+            f" {len(accesses)} loads and stores of exchanges, {len(search.bad)} not ordered",
             flush=True,
         )
         for address, what in sorted(search.bad):

@@ -11,7 +11,7 @@ from mlagen.errors import ScheduleError
 _GROUP = re.compile(r"^(\d+)x(\d+):(\d+)$")
 
 
-def weave(
+def interleave(
     first: Sequence[Instruction],
     second: Sequence[Instruction],
     pattern: str,
@@ -22,21 +22,21 @@ def weave(
     """`first` and `second` interleaved by `pattern` ("even" or "6x1:3 10x1:5").
 
     ScheduleError when the streams touch each other's registers: then their order would matter. With
-    `ordered` it is kept instead: an instruction of `second` stands behind all of `first` that write
+    `ordered` it is kept instead: an instruction of `second` stands after all of `first` that write
     what it touches or read what it writes, and a slot it cannot take yet goes to `first`.
     """
     if ordered:
-        behind = _behind(first, second)
+        needed = _needed(first, second)
     else:
         check_independent(first, second, where)
-        behind = [0] * len(second)
+        needed = [0] * len(second)
     result: list[Instruction] = []
     a = b = 0
     for take_first, take_second in _groups(pattern, len(first), len(second), where):
         result += first[a : a + take_first]
         a = min(a + take_first, len(first))
         for _ in range(min(take_second, len(second) - b)):
-            if behind[b] <= a:
+            if needed[b] <= a:
                 result.append(second[b])
                 b += 1
             else:
@@ -45,10 +45,10 @@ def weave(
     return result + list(first[a:]) + list(second[b:])
 
 
-def _behind(first: Sequence[Instruction], second: Sequence[Instruction]) -> list[int]:
+def _needed(first: Sequence[Instruction], second: Sequence[Instruction]) -> list[int]:
     """How many instructions of `first` must be out before each of `second`."""
-    written: dict[int, int] = {}  # register: behind its last write
-    touched: dict[int, int] = {}  # register: behind its last read or write
+    written: dict[int, int] = {}  # register: after its last write
+    touched: dict[int, int] = {}  # register: after its last read or write
     for index, x in enumerate(first, 1):
         for register in (*x.reads, *x.writes):
             touched[register] = index
@@ -72,7 +72,7 @@ def _groups(pattern: str, n: int, m: int, where: str) -> list[tuple[int, int]]:
         match = _GROUP.match(word)
         if not match:
             raise ScheduleError(
-                f"{where}: weave pattern {pattern!r}: {word!r} is not COUNTxFIRST:SECOND",
+                f"{where}: interleave pattern {pattern!r}: {word!r} is not COUNTxFIRST:SECOND",
                 hint='for example "6x1:3 10x1:5", or "even"',
             )
         count, take_first, take_second = map(int, match.groups())
@@ -100,6 +100,6 @@ def check_independent(
             }
         )
         raise ScheduleError(
-            f"{where}: woven streams touch register {guilty} in both: {', '.join(names)}",
-            hint="streams are woven only when their order does not matter; ordered=True keeps it",
+            f"{where}: interleaved streams touch register {guilty} in both: {', '.join(names)}",
+            hint="the order of interleaved streams must not matter; ordered=True keeps it",
         )

@@ -1,15 +1,15 @@
-"""Which messages between warps the hazards that racecheck printed are, and what orders them.
+"""Which exchanges between warps the hazards that racecheck printed are, and what orders them.
 
     python tests/gpu/sanitizer_report.py --forms --keep FOLDER
-    python tests/gpu/racecheck_messages.py FOLDER
+    python tests/gpu/racecheck_exchanges.py FOLDER
 
-Of each artifact in the folder: the two instructions of every hazard in the SASS, and the message
+Of each artifact in the folder: the two instructions of every hazard in the SASS, and the exchange
 whose bytes both access, as the head of the PTX lists them (registers that are added to an address
-are taken for the row within a message). *Ordered*: in straight line, without a branch or a place
-that one leads to, the store is followed by an arrival or a meeting at the message's own named
+are taken for the row within an exchange). *Ordered*: in straight line, without a branch or a place
+that one leads to, the store is followed by an arrival or a meeting at the exchange's own named
 barrier, and the load follows a meeting there. At the end, of how many of all loads and stores of
-messages this holds, whether they ran or not. Messages in bytes that something else uses as well are
-left out: P of the right warpgroup, which lies in a tile of Q. Needs nvdisasm.
+exchanges this holds, whether they ran or not. Exchanges in bytes that something else uses as well
+are left out: P of the right warpgroup, which lies in a tile of Q. Needs nvdisasm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HAZARD = re.compile(
     r"=+ +and \w+ access at \w+\+0x([0-9a-f]+) \[(\d+) hazards\]"
 )
 REGION = re.compile(r"(?m)^//   0x(\w+)\.\.0x(\w+)  (.+)$")
-MESSAGE = re.compile(r"message (.+): .*, named barrier (\d+)$")
+EXCHANGE = re.compile(r"exchange (.+): .*, named barrier (\d+)$")
 INSTRUCTION = re.compile(r"\s+/\*([0-9a-f]+)\*/\s+(.*?) ;")
 ACCESS = re.compile(r"\b(LDS|STS)\b.*\[R\d+\+0x(\w+)\]")
 LABEL = re.compile(r"\.L_\w+")
@@ -35,7 +35,7 @@ LEAVES = re.compile(r"\b(BRA|BRX|JMP|CALL|RET|EXIT)\b")
 
 
 @dataclass(frozen=True)
-class Message:
+class Exchange:
     """Bytes of SMEM from `first` to `last` that one role writes and another reads."""
 
     first: int
@@ -44,13 +44,13 @@ class Message:
     barrier: int
 
 
-def messages(ptx: str) -> tuple[Message, ...]:
+def exchanges(ptx: str) -> tuple[Exchange, ...]:
     """Those that the PTX lists, and that have their bytes for themselves."""
     regions = [(int(a, 16), int(b, 16), what) for a, b, what in REGION.findall(ptx)]
     return tuple(
-        Message(first, last, found[1], int(found[2]))
+        Exchange(first, last, found[1], int(found[2]))
         for first, last, what in regions
-        if (found := MESSAGE.match(what))
+        if (found := EXCHANGE.match(what))
         and sum(a <= last and first <= b for a, b, _ in regions) == 1
     )
 
@@ -58,10 +58,10 @@ def messages(ptx: str) -> tuple[Message, ...]:
 @dataclass(frozen=True)
 class Listing:
     """A kernel's SASS: (address, instruction) in order, -1 where a branch may enter; and its
-    messages."""
+    exchanges."""
 
     lines: tuple[tuple[int, str], ...]
-    messages: tuple[Message, ...]
+    exchanges: tuple[Exchange, ...]
 
     @classmethod
     def of(cls, sass: str, ptx: str) -> Listing:
@@ -73,14 +73,14 @@ class Listing:
                 for found, line in code
                 if found or line.rstrip(":") in targets
             ),
-            messages(ptx),
+            exchanges(ptx),
         )
 
-    def accessed(self, index: int) -> tuple[Message | None, int]:
-        """The message that a load or store accesses, and the constant part of its address."""
+    def accessed(self, index: int) -> tuple[Exchange | None, int]:
+        """The exchange that a load or store accesses, and the constant part of its address."""
         found = ACCESS.search(self.lines[index][1])
         offset = int(found[2], 16) if found else -1
-        return next((m for m in self.messages if m.first <= offset <= m.last), None), offset
+        return next((m for m in self.exchanges if m.first <= offset <= m.last), None), offset
 
     def loads(self, index: int) -> bool:
         found = ACCESS.search(self.lines[index][1])
@@ -96,18 +96,18 @@ class Listing:
         return False
 
     def hazard(self, one: int, other: int) -> str:
-        """Of a hazard between two addresses: message, its bytes, and the barrier that orders both
+        """Of a hazard between two addresses: exchange, its bytes, and the barrier that orders both
         instructions."""
         indices = [index for index, (at, _) in enumerate(self.lines) if at in (one, other)]
-        (message, offset), *others = {self.accessed(index) for index in indices}
-        if message is None or others or sum(map(self.loads, indices)) != 1:
-            return "no message | | not seen"
-        ordered = all(self.ordered(index, message.barrier) for index in indices)
-        order = f"named barrier {message.barrier}" if ordered else "not seen"
-        return f"{message.name} | {offset:#x} | {order}"
+        (exchange, offset), *others = {self.accessed(index) for index in indices}
+        if exchange is None or others or sum(map(self.loads, indices)) != 1:
+            return "no exchange | | not seen"
+        ordered = all(self.ordered(index, exchange.barrier) for index in indices)
+        order = f"named barrier {exchange.barrier}" if ordered else "not seen"
+        return f"{exchange.name} | {offset:#x} | {order}"
 
     def tally(self) -> tuple[int, int]:
-        """Loads and stores of messages, and how many of them are ordered."""
+        """Loads and stores of exchanges, and how many of them are ordered."""
         accesses = [(index, self.accessed(index)[0]) for index in range(len(self.lines))]
         ordered = [self.ordered(index, of.barrier) for index, of in accesses if of]
         return len(ordered), sum(ordered)
@@ -124,7 +124,7 @@ def main() -> None:
     folders = sorted(path.parent for path in Path(sys.argv[1]).glob("*/racecheck.txt"))
     if not folders:
         raise SystemExit(f"{sys.argv[1]}: no folder in it has a racecheck.txt")
-    print("| kernel | message | SMEM | ordered by | store | load | hazards |")
+    print("| kernel | exchange | SMEM | ordered by | store | load | hazards |")
     print("|---|---|---|---|---|---|---|")
     tallies = []
     for folder in folders:
@@ -133,11 +133,11 @@ def main() -> None:
         printed = (folder / "racecheck.txt").read_text()
         for kind, kernel, one, other, count in HAZARD.findall(printed):
             load, store = (one, other) if kind == "Read" else (other, one)
-            found = "no message | | another kernel"
+            found = "no exchange | | another kernel"
             if f".entry {kernel}(" in ptx:
                 found = listing.hazard(int(load, 16), int(store, 16))
             print(f"| {folder.name} | {found} | 0x{store} | 0x{load} | {count} |", flush=True)
-        tallies.append("{}: {} loads and stores of messages, {} ordered")
+        tallies.append("{}: {} loads and stores of exchanges, {} ordered")
         tallies[-1] = tallies[-1].format(folder.name, *listing.tally())
     print("", *tallies, sep="\n")
 

@@ -1,0 +1,19 @@
+"""What the tables of this folder arrange: mha_prefill_v2's operations over rings of two slots."""
+
+from mlagen.dsl import Subtiled, Xor
+from mlagen.families.mha_prefill.gfx950.operations import Attention, begin
+from mlagen.families.mha_prefill.gfx950.reads import key_reads, value_reads
+
+
+def parts(k, s):
+    """K, V and the operations."""
+    swizzled = Subtiled(k.kv_block, 2 * k.depth, 32, 64, Xor((8, 9), (4, 5)))
+    plain = Subtiled(k.kv_block, 2 * k.depth, 8, 64)
+    K = s.lds.ring("K", slots=2, waves=8, reads=key_reads(k), layout=swizzled)
+    V = s.lds.ring("V", slots=2, waves=8, reads=value_reads(k), layout=plain)
+    entry = begin(k, s)
+    s.registers.share("KV", K.whole_tile, V.whole_tile)
+    s.registers.tile("S", k.kv_block // 2, "scores, then P", slots=2)
+    s.registers.tile("Q", k.depth // 4, "queries")
+    s.registers.tile("O", k.depth // 2, "output accumulator")
+    return K, V, Attention(k, s, entry, K, V)
