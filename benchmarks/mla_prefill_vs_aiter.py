@@ -26,11 +26,11 @@ OBJECT = "mla/mla_pfl_qh192_vh128_m32x8_n128x1_causal{}.co"
 
 def of_aiter(folder: Path, causal: bool) -> Contestant:
     """AITER's object: one final work item a query tile and head, one workgroup each."""
-    from mlagen.attention.prefill.gfx950.streamed_signature import aiter_signature
     from mlagen.attention.prefill.host import host_call
     from mlagen.emulator import Argument, Buffer, emulate
     from mlagen.families.mla_prefill.aiter import aiter_arguments
     from mlagen.families.mla_prefill.call import whole_tiles
+    from mlagen.families.mla_prefill.gfx950.form import aiter_signature
     from mlagen.families.mla_prefill.workspace import work_call
 
     path = folder / OBJECT.format(int(causal))

@@ -1,7 +1,7 @@
 """Long-context MHA / GQA prefill on gfx950: eight waves, 32 query rows each.
 
-fp8 has the table of `mla_prefill_v2`: K and V streamed through small bands of registers beside one
-score tile. This file's is that of bf16, 64 keys a tile.
+fp8 has the table of `shared/streamed_prefill.py`: K and V streamed through small bands of registers
+beside one score tile. This file's is that of bf16, 64 keys a tile.
 
 Two tiles are in work at any time: while the matrix pipe computes S(i) = K(i) Q^T, the vector pipe
 finishes the softmax of tile i - 1; while it computes O += V(i-1)^T P(i-1), the vector pipe starts
@@ -37,16 +37,17 @@ from mlagen.dsl import (
     schedule,
     tiles,
 )
+from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.gfx950.operations import Attention, begin
 from mlagen.families.mha_prefill.gfx950.reads import key_reads, value_reads
 from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.schedules.mla_prefill_v2 import mla_prefill_v2
+from mlagen.schedules.shared.streamed_prefill import streamed_prefill
 
 
 @schedule(problem=MhaConfig, target="gfx950")
 def mha_prefill_v2(k, s):
     if k.dtype == "fp8_e4m3":
-        mla_prefill_v2(k, s)
+        streamed_prefill(k, s, lambda k, s: streamed_form(k))
         return
 
     swizzle = s.choice("k_swizzle", "8-9 into 4-5", "9-8 into 4-5", comment="K bank swizzle")

@@ -1,145 +1,24 @@
 """MLA prefill on gfx950 in the expanded form, 192 / 128: eight waves, 32 query rows each.
 
-One fp32 score tile a wave, collapsed in place to P; K and V pass through small bands of registers.
-Within a wave the products and the softmax of a tile follow each other; waves 4..7 lag waves 0..3 by
-half a tile, so that on every SIMD one wave's products run under the other's softmax. Each
-half has a stream of its own: the lower fetches K, the upper V.
-
-| cluster | matrix  | vector / transcendental   | memory                                          |
-|---------|---------|---------------------------|-------------------------------------------------|
-| A       | PV(i-1) |                           | rest of V(i-1); first fragments of K(i)         |
-|         | QK(i)   |                           | rest of K(i); DMA: K ahead, or V ahead          |
-| B       |         | mask(i), maximum, c S - M,| first fragments of V(i); pages of the next DMA, |
-|         |         | rescale O, exp2, sum, P(i)| where paged; DMA: V, where it has two slots     |
-
-Two barriers a tile: between both products, and inside the softmax, no wave waits for another. With
-two slots V's DMA follows the last read of V(i-1), A, in B; with more it is a tile later, in A. The
-waits before the barriers and inside the products, the prologue and the drain are derived;
-`mlagen inspect` shows them. `dma_wait` places B's by hand, earlier than needed.
+Its table, layout and budget are those of `shared/streamed_prefill.py`: K, 128 columns without
+position and 64 rotary ones, and V pass through small bands of registers. Here stand the two knobs
+that only MLA has: a grid whose workgroups walk work items that the host has planned, and arguments
+as AITER's host code passes them.
 """
 
-from mlagen.attention.prefill.gfx950.streamed import Softmax, StreamedAttention, begin
-from mlagen.attention.prefill.gfx950.streamed_operands import operands
-from mlagen.attention.prefill.gfx950.streamed_reads import (
-    key_reads,
-    key_slots,
-    value_layouts,
-    value_reads,
-    value_slots,
-)
-from mlagen.dsl import (
-    Padded,
-    Subtiled,
-    Wait,
-    Xor,
-    cluster,
-    copy,
-    each_item,
-    epilogue,
-    interleave,
-    only,
-    prologue,
-    read,
-    roles,
-    schedule,
-    tiles,
-)
+from mlagen.dsl import schedule
+from mlagen.families.mla_prefill.gfx950.form import streamed_form
 from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.schedules.shared.streamed_prefill import streamed_prefill
 
 
-def value_layout(name, keys, row):
-    """V in LDS: the rows of a transposing read lie on different banks, in blocks that are 1040
-    bytes apart, or in sub-blocks of 16 keys whose halves change places with every eighth key."""
-    if name == "padded":
-        return Padded(keys, row, spread=8, stride=1040)
-    if name == "swizzled":
-        return Subtiled(keys, row, 16, 64, Xor((9,), (5,)))
-    return Subtiled(keys, row, 8, 64)
+def form(k, s):
+    """The problem as the table takes it."""
+    grid = s.choice("grid", "static", "persistent", comment="a workgroup is a tile, or walks items")
+    arguments = s.choice("arguments", "mlagen", "aiter", comment="whose: for host code of AITER's")
+    return streamed_form(k, persistent=grid == "persistent", aiter=arguments == "aiter")
 
 
 @schedule(problem=MlaConfig, target="gfx950")
 def mla_prefill_v2(k, s):
-    k_slots = s.choice(
-        "k_slots", *key_slots(k), comment="K tiles in LDS: how far its DMA runs ahead"
-    )
-    v_slots = s.choice("v_slots", *value_slots(k), comment="V tiles in LDS")
-    swizzle = s.choice("k_swizzle", "8-9 into 4-5", "9-8 into 4-5", "none", comment="K in LDS")
-    v_layout = s.choice("v_layout", *value_layouts(k), comment="V in LDS")
-    band = s.choice("band", 4, 3, 2, comment="fragments of K, and of V, in registers")
-    early = s.choice("early_exp", 16, 0, 24, 32, 48, comment="exp2 ahead of the row sum, 64ths")
-    rescale = s.choice("rescale", "lazy", "eager", comment="O follows a maximum that moved, or all")
-    sums = s.choice("row_sums", "packed", "single", comment="additions of P")
-    all_dma = s.choice("dma_wait", "latest", "early", comment="cluster B waits for all DMA, or not")
-    spread = ("even", "8x2:2") if k.dtype == "bf16" else ("8x2:2", "even")
-    qk_pattern = s.choice("qk_pattern", *spread, "12x1:1", comment="DMA under QK")
-    pv_pattern = s.choice("pv_pattern", "20x1:0 4x1:2", "even", "24x1:0", comment="K under PV")
-    grid = s.choice("grid", "static", "persistent", comment="a workgroup is a tile, or walks items")
-    arguments = s.choice("arguments", "mlagen", "aiter", comment="whose: for host code of AITER's")
-    priority = s.choice("priority", 1, 0, 2, 3, comment="s_setprio of cluster A")
-    softmax = Softmax(early, eager=rescale == "eager", packed_sums=sums == "packed")
-
-    # Tiles: keys of K and V; K's areas, nope and rope; registers of a fragment of either.
-    held = operands(k)
-    keys, row, fragment = k.kv_block, held.depth * k.element_bytes, held.form.registers
-
-    # LDS. K in sub-blocks of 32 keys x 64 bytes: address bits 8, 9 are a row's group of four, which
-    # the swizzle spreads over all banks.
-    K = s.lds.ring("K", slots=k_slots, waves=4, reads=key_reads(k), layout=[
-        Subtiled(keys, area.columns * k.element_bytes, 32, 64, Xor.of(swizzle))
-        for area in held.keys
-    ])  # fmt: skip
-    V = s.lds.ring("V", slots=v_slots, waves=4, reads=value_reads(k),
-                   layout=value_layout(v_layout, keys, row))  # fmt: skip
-
-    # Vector registers, 256 a lane: 4 temporaries, these tiles, 14 or more of row state and
-    # addresses.
-    entry = begin(k, s, persistent=grid == "persistent")
-    s.registers.tile("S", keys // 2, "scores S^T = K Q^T, then P at its start")
-    s.registers.tile("O", held.depth // 2, "output accumulator O^T, 32 depths x 32 queries a block")
-    s.registers.tile("Q", held.qk_steps * fragment, "queries")
-    for ring in "KV":
-        s.registers.tile(
-            f"{ring}B", band * fragment, f"{ring}: {band} fragments on their way to their products"
-        )
-
-    waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
-    lower, upper = waves["lower"], waves["upper"]
-    attention = StreamedAttention(
-        k, s, entry, K, V, softmax, fetch={"lower": K, "upper": V}, aiter=arguments == "aiter"
-    )
-    dma_wait = Wait(vm=0) if all_dma == "early" else None  # by hand, or derived
-    each = each_item if grid == "persistent" else prologue
-    two = v_slots == 2  # V's DMA is B's then, otherwise A's
-    v_ahead = v_slots - (1 if two else 2)
-
-    with prologue():
-        attention.setup()
-    with each():
-        attention.begin()
-        attention.load_queries()
-
-    for i in tiles(waves):
-        with cluster("A", priority=priority):
-            interleave(attention.pv(i - 1), read(K, i), pattern=pv_pattern)
-            attention.prescale(i)
-            with only(lower):
-                interleave(attention.qk(i), copy(K, i + k_slots - 1), pattern=qk_pattern)
-            with only(upper):
-                interleave(attention.qk(i), copy(V, i + v_ahead, when=not two), pattern=qk_pattern)
-        with cluster("B", wait=dma_wait):
-            with only(upper):
-                copy(V, i + v_ahead, when=two)
-            read(V, i)
-            attention.mask(i)
-            attention.partial_softmax(i)
-            with only(lower):
-                attention.find_pages(K, i + k_slots)
-            with only(upper):
-                attention.find_pages(V, i + v_ahead + 1)
-            attention.rescale(i)
-            attention.tail_softmax(i)
-
-    with epilogue():
-        attention.no_tiles()
-        attention.normalise()
-        attention.store()
+    streamed_prefill(k, s, form)

@@ -34,9 +34,10 @@ class ScheduleFunction:
         """Run the function for one problem and one choice of knobs: the schedule as a value."""
         return MAKERS[self.target](self, problem, knobs)
 
-    def __call__(self, problem: Any, space: Any) -> None:
+    def __call__(self, problem: Any, space: Any, *more: Any) -> None:
         """Inside another schedule function: hand its problem on to this schedule, to its table and
-        its knobs. The lines and the file of what is made are then this one's; the name stays.
+        its knobs, with what `more` it takes. The lines and the file of what is made are then this
+        one's; the name stays.
 
         ScheduleError: not inside a schedule function, another target, or templates of its own."""
         builder = current()
@@ -53,7 +54,7 @@ class ScheduleFunction:
                 hint=f"give {first.name} that folder",
             )
         builder.author = self
-        self.function(problem, space)
+        self.function(problem, space, *more)
 
     @property
     def source(self) -> str:

@@ -1,11 +1,14 @@
 """A schedule that hands its problem on to another: whose table, lines, knobs and name it has."""
 
+from pathlib import Path
+
 import pytest
 
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.schedules.shared import streamed_prefill
 
 BF16 = MhaConfig(num_heads=2, num_kv_heads=1)
 FP8 = MhaConfig(num_heads=2, num_kv_heads=1, dtype="fp8_e4m3")
@@ -27,16 +30,16 @@ def own(folder, module="mha_prefill_v2", target="gfx950"):
 
 
 def test_the_lines_are_those_of_the_table():
-    """Every step of fp8 stands on a line of mla_prefill_v2 that calls it."""
+    """Every step of fp8 stands on a line of the shared table that calls it."""
     made = load("mha_prefill_v2").build(FP8, {})
-    assert (made.name, made.file) == ("mha_prefill_v2", "schedules/mla_prefill_v2.py")
-    lines = load("mla_prefill_v2").path.read_text().split("\n")
+    assert (made.name, made.file) == ("mha_prefill_v2", "shared/streamed_prefill.py")
+    lines = Path(streamed_prefill.__file__).read_text().split("\n")
     for cluster in made.loop:
         assert f'cluster("{cluster.name}"' in lines[cluster.line - 1]
         for operation in cluster.operations():
             word = "copy" if operation.name == "copy" else operation.name.split("_")[0]
             assert word in lines[operation.line - 1], (operation.name, lines[operation.line - 1])
-    assert lines[made.line - 1].startswith(("@schedule", "def mla_prefill_v2"))
+    assert lines[made.line - 1].startswith(("@schedule", "def streamed_prefill"))
     assert load("mha_prefill_v2").build(BF16, {}).file == "schedules/mha_prefill_v2.py"
 
 
@@ -53,7 +56,7 @@ def test_a_users_file_hands_on(tmp_path):
     assert function.name == "mine"
     assert function.build(BF16, {}).file == "schedules/mha_prefill_v2.py"
     made = function.build(FP8, {})
-    assert (made.name, made.file) == ("mine", "schedules/mla_prefill_v2.py")
+    assert (made.name, made.file) == ("mine", "shared/streamed_prefill.py")
 
 
 def test_templates_of_the_first_go_before_the_shipped_ones(tmp_path):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiter import object_file
 
 from mlagen.artifact import Arg, Artifact, GridDim, Manifest, Proof, Resources, sha256
-from mlagen.attention.prefill.gfx950.streamed_signature import aiter_signature
 from mlagen.binary import load_code_object
+from mlagen.families.mla_prefill.gfx950.form import aiter_signature
 from mlagen.families.mla_prefill.problem import MlaConfig
 
 

@@ -22,7 +22,7 @@ ARROWS: dict[str, set[str]] = {
     "targets": set(),
     "dsl": {"targets"},
     "family": {"artifact", "launch", "problem"},
-    "attention": {"artifact", "dsl", "families", "family", "launch", "launch_findings", "problem"},
+    "attention": {"artifact", "dsl", "family", "launch", "launch_findings", "problem"},
     "families": {
         "artifact",
         "attention",

@@ -11,11 +11,11 @@ import pytest
 from work_simulation import WorkSimulation, artifact_of
 
 from mlagen.attention.prefill.exact import exact
-from mlagen.attention.prefill.gfx950.streamed_signature import aiter_signature, signature
 from mlagen.attention.prefill.host import check_extents
 from mlagen.attention.prefill.plan import WorkPlan
 from mlagen.errors import ConfigError
 from mlagen.families.mla_prefill.call import plan_inputs, work_shape
+from mlagen.families.mla_prefill.gfx950.form import aiter_signature, signature
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
 from mlagen.families.mla_prefill.problem import MlaConfig
 from mlagen.launch import LaunchReport

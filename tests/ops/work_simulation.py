@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mlagen.artifact import Arg, GridDim
-from mlagen.attention.prefill.gfx950.streamed_signature import aiter_signature, signature
 from mlagen.attention.prefill.work import WorkItem
+from mlagen.families.mla_prefill.gfx950.form import aiter_signature, signature
 from mlagen.launch import LaunchReport
 
 

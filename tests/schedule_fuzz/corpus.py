@@ -6,12 +6,15 @@ judged by: numbers of tiles below, at and beyond the loop, with whole and cut ta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.schedules.mla_prefill_v2 import form
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -35,7 +38,8 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One kernel that is edited. `solves`: its problem class, where that is not the file's own."""
+    """One kernel that is edited. `solves`: its problem class, and `form` what that says to the
+    table, where several problems have it."""
 
     name: str
     target: str
@@ -45,6 +49,7 @@ class Case:
     calls: tuple[Call, ...]
     knobs: Mapping[str, Any] = field(default_factory=dict)
     solves: type | None = None
+    form: Callable[..., Any] | None = None
     share: float = 1.0  # of a campaign's edits, relative to other cases
 
 
@@ -58,6 +63,13 @@ def _shipped(
 ) -> Case:
     target = "sm_90a" if function.endswith("sm90") else "gfx950"
     return Case(name, target, ROOT / f"schedules/{function}.py", function, problem, calls, **more)
+
+
+def _streamed(name: str, problem: Mapping[str, Any], *calls: Call, **more: Any) -> Case:
+    """The table that MLA prefill and MHA prefill in fp8 have."""
+    path = ROOT / "schedules/shared/streamed_prefill.py"
+    more = {"solves": MlaConfig, "form": form, **more}
+    return Case(name, "gfx950", path, "streamed_prefill", problem, calls, **more)
 
 
 def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
@@ -106,17 +118,17 @@ CASES: tuple[Case, ...] = (
               "ragged": True, "page_size": 16, "sink": True, "lse": True},
              Call(_after_keys(RAGGED_64)), Call(_after_keys(RAGGED_64), "realistic"),
              knobs=TWO_SLOTS),
-    _shipped("mha_prefill_v2 fp8", "mla_prefill_v2", {**ONE, **FP8, "mask": "null"},
-             *climbing(*range(9)), solves=MhaConfig),
-    _shipped("mla_prefill_v2 bf16", "mla_prefill_v2", {**ONE, "mask": "null"},
+    _streamed("mha_prefill_v2 fp8", {**ONE, **FP8, "mask": "null"},
+             *climbing(*range(9)), solves=MhaConfig, form=lambda k, s: streamed_form(k)),
+    _streamed("mla_prefill_v2 bf16", {**ONE, "mask": "null"},
              *climbing(*range(8))),
-    _shipped("mla_prefill_v2 fp8", "mla_prefill_v2", {**ONE, **FP8, "mask": "causal"},
+    _streamed("mla_prefill_v2 fp8", {**ONE, **FP8, "mask": "causal"},
              *climbing(*range(10)), Call({"seq_len": 300, "num_keys": 300})),
-    _shipped("mla_prefill_v2 paged", "mla_prefill_v2",
+    _streamed("mla_prefill_v2 paged",
              {"num_heads": 2, "num_kv_heads": 1, **FP8, "ragged": True, "page_size": 64,
               "kv_form": "latent", "lse": True},
              Call(_after_keys(RAGGED_128)), Call(_after_keys(RAGGED_128), "realistic")),
-    _shipped("mla_prefill_v2 persistent", "mla_prefill_v2",
+    _streamed("mla_prefill_v2 persistent",
              {"num_heads": 2, "num_kv_heads": 1, **FP8, "ragged": True, "mask": "null",
               "lse": True},
              Call(RAGGED_128), Call(RAGGED_128, "realistic"),

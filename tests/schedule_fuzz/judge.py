@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 from unittest.mock import patch
 
@@ -120,7 +121,9 @@ def _function(case: Case, folder: Path, text: str) -> ScheduleFunction:
     _loaded.clear()
     function = load(f"{path}:{case.function}", case.target)
     if case.solves:
-        function = dataclasses.replace(function, problem_type=case.solves)
+        table = function.function
+        given = FunctionType(table.__code__, table.__globals__, table.__name__, (case.form,))
+        function = dataclasses.replace(function, problem_type=case.solves, function=given)
     return function
 
 

@@ -24,6 +24,9 @@ class PrefillState:
     each tensor whose next tile's byte offset is counted.
     """
 
+    queries: Regs  # the schedule's tiles that every kernel has
+    output: Regs
+
     def __init__(
         self,
         k: PrefillConfig,

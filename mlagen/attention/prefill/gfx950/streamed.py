@@ -1,174 +1,105 @@
-"""Streamed prefill on gfx950 (MLA, and MHA in fp8): the operations a schedule arranges.
+"""Streamed prefill on gfx950: the operations a schedule arranges.
 
-Dataflow, 32 query rows a wave (S^T = K Q^T, O^T += V^T P), as in `mha_prefill`, but with tiles of
-128 keys: K and V do not fit as whole tiles beside one fp32 score tile of 64 registers, so their
-fragments pass through small bands of registers, read from LDS a few products ahead.
-
-fp8 is not prescaled: c = scale * q_scale * k_scale * log2(e) is applied to the fp32 scores in one
-fused c S - M, and V's scale to O at the end. bf16 prescales Q. The running maximum lags (see
-`mha_prefill`): with fp8, P reaches 2^threshold, which e4m3 holds.
+As `PrefillAttention` says, with tiles of 128 keys: K and V do not fit as whole tiles beside one
+fp32 score tile of 64 registers, so their fragments pass through small bands of registers, read from
+LDS a few products ahead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
-from mlagen.attention.prefill.gfx950.fragments import MFMA_ROWS, accumulator_row
-from mlagen.attention.prefill.gfx950.pages import Paged, PagedArea, Pages, page_value
-from mlagen.attention.prefill.gfx950.registers import WINDOWED
+from mlagen.attention.prefill.gfx950.attention import PrefillAttention, Softmax
+from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, hex_float
+from mlagen.attention.prefill.gfx950.fragments import MFMA_ROWS
+from mlagen.attention.prefill.gfx950.pages import Paged, PagedArea, Pages
 from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, LdsAddress, Setup
+from mlagen.attention.prefill.gfx950.streamed_form import StreamedForm
 from mlagen.attention.prefill.gfx950.streamed_moves import Stream
-from mlagen.attention.prefill.gfx950.streamed_operands import operands
 from mlagen.attention.prefill.gfx950.streamed_registers import StreamedRegisters
-from mlagen.attention.prefill.gfx950.streamed_signature import (
-    aiter_signature,
-    refuse_persistent,
-    refuse_unsupported,
-    signature,
-)
-from mlagen.dsl import (
-    Binding,
-    Entry,
-    Operation,
-    PlainOrder,
-    Regs,
-    Ring,
-    Space,
-    Tile,
-    Value,
-    bind,
-    record,
-)
+from mlagen.attention.prefill.problem import PrefillConfig
+from mlagen.dsl import Binding, Entry, Operation, PlainOrder, Regs, Ring, Space, Tile, Value, bind
 from mlagen.errors import ConfigError
-from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.families.mla_prefill.problem import MlaConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Softmax:
-    """`early`: 64ths of a lane's scores whose exp2 is taken with the maximum, the others' with the
-    row sum. `eager`: the maximum moves on every tile. `packed_sums`: two additions of P an
-    instruction."""
-
-    early: int
-    eager: bool
-    packed_sums: bool
-
-
-def begin(k: MhaConfig | MlaConfig, s: Space, *, persistent: bool) -> Entry:
-    """Declares the registers that the kernel starts with. `persistent`: a workgroup walks work
-    items; otherwise it is one query tile. ConfigError for a problem that this is not for."""
-    refuse_unsupported(k)
-    if persistent:
-        refuse_persistent(k)
+def begin(s: Space, form: StreamedForm) -> Entry:
+    """Declares the registers that the kernel starts with."""
+    if form.persistent:
         return s.entry("workgroup", items=True)
     return s.entry("head", "query tile", "batch")
 
 
-class StreamedAttention:
+class StreamedAttention(PrefillAttention):
     """The operations of one streamed prefill kernel over its rings and registers
     (`StreamedRegisters`). `fetch`: the ring that each role fetches, roles in the order of their
     waves.
     """
 
+    regs: StreamedRegisters
+
     def __init__(
         self,
-        k: MhaConfig | MlaConfig,
+        k: PrefillConfig,
         s: Space,
         entry: Entry,
         keys: Ring,
         values: Ring,
+        form: StreamedForm,
         softmax: Softmax,
         *,
         fetch: Mapping[str, Ring],
-        aiter: bool = False,
     ) -> None:
-        persistent = entry.items is not None
         if softmax.eager and k.rescale_threshold != 0:
             raise ConfigError(
                 f"rescale=eager: the maximum moves on every tile, and rescale_threshold="
                 f"{k.rescale_threshold:g} lets it lag",
                 hint="rescale_threshold=0, or rescale=lazy",
             )
-        if aiter and (not persistent or not isinstance(k, MlaConfig)):
-            raise ConfigError(
-                "arguments=aiter: AITER's arguments are those of its persistent MLA prefill",
-                hint="a MlaConfig and grid=persistent; or arguments=mlagen",
-            )
-        self.k, self.keys, self.values = k, keys, values
-        self.held, self.fetch = operands(k), fetch
-        self.early, self.eager = softmax.early * k.kv_block // 128, softmax.eager
-        self.aiter = aiter
-        s.signature = self.signature = (
-            aiter_signature(k)
-            if aiter and isinstance(k, MlaConfig)
-            else signature(k, persistent=persistent)
-        )
-        self.persistent, self.packed_sums = persistent, softmax.packed_sums
+        self.k, self.keys, self.values, self.softmax = k, keys, values, softmax
+        self.held, self.fetch = form.operands, fetch
+        self.form, self.qk_steps = form.operands.form, form.operands.qk_steps
+        self.aiter, self.persistent = form.aiter, form.persistent
+        s.signature = self.signature = form.signature
         self.regs = StreamedRegisters(k, s, entry, self.signature, self.held, (keys, values))
-        self.out_scale = None
-        if aiter:
+        if form.aiter:
             self.out_scale = s.registers.scalar("OUTSCALE", 1, "V's scale")
         elif self.fp8:
             self.out_scale = self.regs.arguments["out_scale"]
-        self.windowed = k.mask.name in WINDOWED
-        # M starts at a number: with a sink, and where a part of a tile may be hidden from a row.
-        self.floored = self.windowed or k.sink or persistent
+        if self.fp8:
+            self.scale = self.regs.scale
         self.pages = self._pages(s) if k.page_size else None
         self.key_stream = Stream(self.regs, keys, self.held.keys, self.pages)
         self.value_stream = Stream(self.regs, values, (), self.pages)
         bind(keys, self.key_stream)
         bind(values, self.value_stream)
-        s.plain = self._plain_order()
+        s.plain = self._order()
 
-    def _plain_order(self) -> PlainOrder:
+    def _order(self) -> PlainOrder:
         """The loop without overlap. Each role fetches a ring; the first has the first waves."""
-        k, paged = self.k, self.pages is not None
         scales = ("scales",) if self.aiter else ("scale",) if self.fp8 else ()
         begin = (
             *("buffers", "walk"),
-            *(("begin_pages",) if paged else ()),
+            *(("begin_pages",) if self.pages is not None else ()),
             "load_queries",
         )
-        if self.persistent:
-            before, item = ("work", "lanes", *scales), ("item", *begin)
-        else:
-            sequence = ("sequence",) if k.by_sequence else ()
-            before, item = ("arguments", *sequence, "lanes", *scales, *begin), ()
         share = {}
         for index, (role, ring) in enumerate(self.fetch.items()):
             waves = range(ring.waves * index, ring.waves * (index + 1))
             for name in (f"copy {ring.name}", f"find_{ring.name}_pages"):
                 share[name] = (role, waves)
-        return PlainOrder(
-            before=before,
-            item=item,
-            tile=(
-                *(("find_K_pages",) if paged else ()),
-                *("copy K", "read K"),
-                *(() if self.fp8 else ("prescale",)),
-                *("qk", "mask"),
-                *(("mask_start",) if self.windowed else ()),
-                *("partial_softmax", "rescale", "tail_softmax"),
-                *(("find_V_pages",) if paged else ()),
-                *("copy V", "read V", "pv"),
-            ),
-            after=(
-                *("no_tiles", "normalise"),
-                *(("partial_pointers", "store_partial") if self.persistent else ()),
-                *(("store_lse",) if k.lse else ()),
-                f"store_{k.output_dtype}",
-            ),
-            share=share,
-        )
+        if self.persistent:
+            return self._plain_order(("work", "lanes", *scales), ("item", *begin), share=share)
+        sequence = ("sequence",) if self.k.by_sequence else ()
+        before = ("arguments", *sequence, "lanes", *scales, *begin)
+        return self._plain_order(before, share=share)
 
-    @property
-    def fp8(self) -> bool:
-        return self.k.dtype == "fp8_e4m3"
+    def scores(self, at: Binding) -> Regs:
+        return self.regs.scores.regs()
+
+    def score_value(self, tile: Tile) -> Value:
+        return self.regs.scores.at(tile)
 
     # ---- once a workgroup -------------------------------------------------------------------
 
@@ -204,39 +135,6 @@ class StreamedAttention:
             self._record(name, None, context)
         for name, context in setup.begin_pages(lambda at: (self.fetch[at.role],)):
             self._record(name, None, context)
-
-    def load_queries(self) -> None:
-        """Global to registers: this wave's 32 query rows as MFMA B operand."""
-        form, regs = self.held.form, self.regs
-        step_bytes = form.k * form.element_bytes
-        loads = [
-            (regs.queries.part(step, form.registers).part(part, 4), step_bytes * step + 16 * part)
-            for step in range(self.held.qk_steps)
-            for part in range(form.registers // 4)
-        ]
-        context = {"loads": loads, "offset": regs.row_offset, "buffer": regs.buffers["Q"]}
-        self._record("load_queries", None, context, defines=(Value("Q raw"),))
-
-    def prescale(self, tile: Tile) -> None:
-        """bf16: Q = bf16(fp32(Q) * c), once, when the first tile is on its way."""
-        if self.fp8:
-            return
-        context = {
-            "Q": self.regs.queries,
-            "scale": self.regs.arguments["scale_log2e"],
-            "temp": self.regs.temp,
-        }
-        self._record("prescale", tile, context, domain="first", uses=(Value("Q raw"),))
-
-    def normalise(self) -> None:
-        """O *= v_scale / l; a row without a visible key gets 0."""
-        context = {
-            "O": self.regs.output,
-            "row_sum": self.regs.row_sum,
-            "temp": self.regs.temp,
-            "out_scale": self.out_scale,
-        }
-        self._record("normalise", None, context)
 
     def store(self) -> None:
         """O^T accumulators and the LSE to global memory; rows beyond the sequence are dropped by
@@ -275,64 +173,19 @@ class StreamedAttention:
                 "lse_buffer": regs.buffers["Q"],
             }
             self._record("store_partial", None, context, folder="mla", guarded=True)
-        if self.k.lse:
-            context = {
-                "row_sum": regs.row_sum,
-                "maximum": regs.maximum,
-                "ln2": hex_float(LN2),
-                "offset": regs.lse_offset,
-                "buffer": regs.buffers["LSE"],
-                "temp": regs.temp,
-                "partial": location,
-            }
-            self._record("store_lse", None, context, guarded=self.persistent)
-        context = {
-            "O": regs.output,
-            "offset": regs.output_offset,
-            "buffer": regs.buffers["O"],
-            "temp": regs.temp,
-            "of_bf16_rows": False,
-            "partial": location,
-        }
-        self._record(f"store_{self.k.output_dtype}", None, context, guarded=self.persistent)
-
-    def no_tiles(self) -> None:
-        """What the epilogue needs when there is no tile at all: O = 0."""
-        context = {
-            "O": self.regs.output,
-            "sink": self.k.sink,
-            "lse": self.k.lse or self.persistent,
-            "floored": self.floored,
-            "maximum": self.regs.maximum,
-            "previous": self.regs.previous_max,
-            "row_sum": self.regs.row_sum,
-            "temp": self.regs.temp,
-            "lowest": hex_float(LOWEST),
-        }
-        self._record("no_tiles", None, context, domain="empty")
+        self._store_lse(location)
+        self._store_output(regs.output_offset, partial=location)
 
     # ---- once a tile ------------------------------------------------------------------------
 
-    def find_pages(self, ring: Ring, tile: Tile) -> None:
-        """Look up the pages of a tile ahead of its copy; nothing where K and V are contiguous. For
-        the role that copies it."""
-        if self.pages is None:
-            return
-        rows = self.pages.by_lane
-        self._record(
-            f"find_{ring.name}_pages", tile, self.pages.lookup(ring),
-            folder="mla" if rows else "mha", template="find_rows" if rows else "find_pages",
-            defines=(page_value(ring, tile),),
-        )  # fmt: skip
-
     def qk(self, tile: Tile) -> Operation:
         """S = K Q^T, a block of 32 keys at a time."""
-        form, steps = self.held.form, self.held.qk_steps
+        form, steps = self.form, self.held.qk_steps
         stream = self.key_stream
 
         def product(at: Binding, fragment: int) -> dict[str, Any]:
             block, step = divmod(fragment, steps)
-            target = self._scores.part(block, 16)
+            target = self.scores(at).part(block, 16)
             return {
                 "target": target,
                 "a": self.regs.part(self.keys, fragment),
@@ -340,11 +193,11 @@ class StreamedAttention:
                 "c": target if step else 0,
             }
 
-        return self._products("qk", tile, stream, product, defines=(self._score_value(tile),))
+        return self._products("qk", tile, stream, product, defines=(self.score_value(tile),))
 
     def pv(self, tile: Tile) -> Operation:
         """O += V^T P, a step of keys at a time."""
-        form, blocks = self.held.form, self.held.depth // MFMA_ROWS
+        form, blocks = self.form, self.held.depth // MFMA_ROWS
 
         def product(at: Binding, fragment: int) -> dict[str, Any]:
             step, block = divmod(fragment, blocks)
@@ -352,88 +205,14 @@ class StreamedAttention:
             return {
                 "target": target,
                 "a": self.regs.part(self.values, fragment),
-                "b": self._scores.part(step, form.registers),
+                "b": self.scores(at).part(step, form.registers),
                 "c": 0 if at.first and step == 0 else target,
             }
 
         return self._products(
-            "pv", tile, self.value_stream, product, uses=(self._score_value(tile),),
+            "pv", tile, self.value_stream, product, uses=(self.score_value(tile),),
             first_differs=True,
         )  # fmt: skip
-
-    def mask(self, tile: Tile) -> None:
-        """Scores of keys that the row does not see become -inf: after its last key, and before
-        its first where a mask has such. Each side is skipped on tiles that it does not cut."""
-        regs = self.regs
-        context = {
-            "S": self._scores,
-            "rows": [
-                MFMA_ROWS * (r // 16) + accumulator_row(r % 16) for r in range(len(self._scores))
-            ],
-            "kv_block": self.k.kv_block,
-            "mask_end": regs.mask_end,
-            "visible": regs.visible,
-            "limit": regs.limit,
-            "all_start": regs.all_start,
-            "start": regs.start,
-            "masked": regs.masked,
-            "compare": regs.compare,
-            "temp": regs.temp,
-        }
-        for name in ("mask", "mask_start") if self.windowed else ("mask",):
-            self._record(name, tile, context, uses=(self._score_value(tile),), guarded=True)
-
-    def partial_softmax(self, tile: Tile) -> Operation:
-        """Row maximum with the lagging running maximum, c S - M, exp2 of the first `early`."""
-        regs = self.regs
-        return self._record(
-            "partial_softmax",
-            tile,
-            lambda at: {
-                "S": self._scores,
-                "maximum": regs.maximum,
-                "state": Regs(regs.maximum.symbol, 0, 2),
-                "previous": regs.previous_max,
-                "grown": regs.grown,
-                "threshold": hex_float(self.k.rescale_threshold),
-                "temp": regs.temp,
-                "first": at.first,
-                "floored": self.floored,
-                "sink": self.k.sink,
-                "row_sum": regs.row_sum,
-                "scale": regs.scale if self.fp8 else None,
-                "eager": self.eager,
-                "early": self.early,
-                "mixed": False,
-            },
-            uses=(self._score_value(tile),),
-            first_differs=True,
-        )
-
-    def rescale(self, tile: Tile) -> Operation:
-        """O and l follow the maximum where it moved; skipped where it did not."""
-        context = {
-            "O": self.regs.output,
-            "row_sum": self.regs.row_sum,
-            "maximum": self.regs.maximum,
-            "previous": self.regs.previous_max,
-            "grown": self.regs.grown,
-            "temp": self.regs.temp,
-            "eager": self.eager,
-        }
-        return self._record("rescale", tile, context, domain="rest", guarded=not self.eager)
-
-    def tail_softmax(self, tile: Tile) -> Operation:
-        """exp2 of the other scores, row sum of the fp32 P, packed in place."""
-        context = {
-            "S": self._scores,
-            "row_sum": self.regs.row_sum,
-            "temp": self.regs.temp,
-            "early": self.early,
-            "fp8": self.fp8,
-            "packed": self.packed_sums,
-        }
-        return self._record("tail_softmax", tile, context, uses=(self._score_value(tile),))
 
     # ---- spelling ---------------------------------------------------------------------------
 
@@ -449,7 +228,7 @@ class StreamedAttention:
     @property
     def _rows(self) -> list[tuple[Regs, int, int]]:
         """Lane offsets of the query's and the output's row; a half-wave has its part of a step."""
-        tensors, half = self.held.tensors, self.held.form.lane_bytes.bit_length() - 1
+        tensors, half = self.held.tensors, self.form.lane_bytes.bit_length() - 1
         return [
             (self.regs.row_offset, tensors.q.row_bytes, half),
             (self.regs.output_offset, tensors.o.row_bytes, 4),
@@ -472,13 +251,6 @@ class StreamedAttention:
             "partial_row_bytes": self.k.num_heads * self._partial_bytes,
         }
 
-    @property
-    def _scores(self) -> Regs:
-        return self.regs.scores.regs()
-
-    def _score_value(self, tile: Tile) -> Value:
-        return self.regs.scores.at(tile)
-
     def _products(
         self, name: str, tile: Tile, stream: Stream, product: Any, *,
         uses: tuple[Value, ...] = (), **more: Any,
@@ -489,7 +261,7 @@ class StreamedAttention:
         def context(at: Binding) -> dict[str, Any]:
             ahead = self.regs.band
             return {
-                "mfma": self.held.form.mfma,
+                "mfma": self.form.mfma,
                 "mnemonic": stream.mnemonic,
                 "products": [
                     product(at, fragment)
@@ -555,10 +327,3 @@ class StreamedAttention:
             for ring, of in columns.items()
         ]
         return Pages(self.k, s, regs, paged, shared=True)
-
-    def _record(
-        self, name: str, tile: Tile | None, context: Any, *, folder: str = "mha",
-        template: str = "", **more: Any,
-    ) -> Operation:  # fmt: skip
-        supply = context if callable(context) else lambda at: context
-        return record(Operation(name, f"{folder}/{template or name}.s.j2", tile, supply, **more))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from mlagen.attention.prefill.gfx950.fragments import column_fragments, transposed_fragments
 from mlagen.attention.prefill.gfx950.page_plan import unit_of
-from mlagen.attention.prefill.gfx950.streamed_operands import operands
+from mlagen.attention.prefill.gfx950.streamed_form import Operands
+from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.dsl import Reads
 from mlagen.dsl.layout import DMA_BLOCK
-from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.families.mla_prefill.problem import MlaConfig
 
 PADDED_BLOCKS = 8  # of 1024 bytes: a read takes 8 rows of fp8, each of another block
 
 
-def value_layouts(k: MhaConfig | MlaConfig) -> tuple[str, ...]:
+def value_layouts(k: PrefillConfig) -> tuple[str, ...]:
     """The layouts of V that fit the problem, best first. Transposing reads of bf16 take rows that
     `plain` keeps on different banks; those of fp8 need padding, or a swizzle. `padded` spreads
     8 blocks over as many consecutive keys as fill them: a tile must divide into those, and what a
@@ -27,26 +26,24 @@ def value_layouts(k: MhaConfig | MlaConfig) -> tuple[str, ...]:
     return ("padded", "swizzled", "plain")
 
 
-def key_slots(k: MhaConfig | MlaConfig) -> tuple[int, ...]:
+def key_slots(k: PrefillConfig) -> tuple[int, ...]:
     """Numbers of K tiles in LDS, best first. The loop goes round once for each slot of K and V, so
     as many slots as V has make half the code that two would."""
     return (3, 2) if value_slots(k)[0] == 3 else (2, 3)
 
 
-def value_slots(k: MhaConfig | MlaConfig) -> tuple[int, ...]:
+def value_slots(k: PrefillConfig) -> tuple[int, ...]:
     """Numbers of V tiles in LDS, best first. Two tiles of 128 bf16 keys fill what K leaves."""
     return (2,) if k.kv_block * k.element_bytes > 128 else (3, 2, 4)
 
 
-def key_reads(k: MhaConfig | MlaConfig) -> Reads:
+def key_reads(k: PrefillConfig, held: Operands) -> Reads:
     """K as operand A of S^T = K Q^T; nope and rope are an area each."""
-    held = operands(k)
     fragments = [column_fragments(held.form, k.kv_block, area.columns) for area in held.keys]
     return Reads(fragments, 16, "keys x columns, read by ds_read_b128")
 
 
-def value_reads(k: MhaConfig | MlaConfig) -> Reads:
+def value_reads(k: PrefillConfig, held: Operands) -> Reads:
     """V^T as operand A of O^T = V^T P, by transposing reads."""
-    held = operands(k)
     fragments = transposed_fragments(held.form, k.kv_block, held.depth)
     return Reads(fragments, 8, f"keys x depth, read by {held.form.transposing}")

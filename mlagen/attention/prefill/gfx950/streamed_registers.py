@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.attention.prefill.gfx950.registers import PrefillState
-from mlagen.attention.prefill.gfx950.streamed_operands import Operands
+from mlagen.attention.prefill.gfx950.streamed_form import Operands
+from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.dsl import Entry, Regs, Ring, Signature, Space
-from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.families.mla_prefill.problem import MlaConfig
 
 
 class StreamedRegisters(PrefillState):
@@ -22,7 +21,7 @@ class StreamedRegisters(PrefillState):
 
     def __init__(
         self,
-        k: MhaConfig | MlaConfig,
+        k: PrefillConfig,
         s: Space,
         entry: Entry,
         signature: Signature,

@@ -1,31 +1,71 @@
-"""What a streamed prefill kernel takes, in each of its forms, and what it is not generated for."""
+"""What an MLA prefill kernel takes, in each of its forms, and what it is not generated for."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from mlagen.attention.prefill.gfx950.fragments import FORMATS
 from mlagen.attention.prefill.gfx950.signature import prefill_signature, refuse_wide_pages
+from mlagen.attention.prefill.gfx950.streamed_form import (
+    KeyArea,
+    Operands,
+    StreamedForm,
+    row_tensors,
+)
+from mlagen.attention.prefill.gfx950.tensors import PrefillTensors, RowTensor
 from mlagen.dsl import Argument, Signature
 from mlagen.dsl.signature import Kind
 from mlagen.errors import ConfigError
-from mlagen.families.mha_prefill.gfx950 import signature as mha_prefill_signature
-from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.families.mla_prefill.call import require_plain_mask
 from mlagen.families.mla_prefill.problem import MlaConfig
 
 AITER_SLOT = 16  # bytes an argument of AITER's launchers takes, whatever its type
 
 
-def signature(k: MhaConfig | MlaConfig, *, persistent: bool = False) -> Signature:
+def streamed_form(k: MlaConfig, *, persistent: bool = False, aiter: bool = False) -> StreamedForm:
+    """The problem as streamed prefill takes it. ConfigError for a problem that no kernel is
+    generated for, in this form."""
+    refuse_wide_pages(k, max(k.k_row_stride, k.v_row_stride))
+    if persistent:
+        refuse_persistent(k)
+    if not aiter:
+        made = signature(k, persistent=persistent)
+    elif persistent:
+        made = aiter_signature(k)
+    else:
+        raise ConfigError(
+            "arguments=aiter: AITER's arguments are those of its persistent MLA prefill",
+            hint="grid=persistent; or arguments=mlagen",
+        )
+    return StreamedForm(operands(k), made, persistent, aiter)
+
+
+def operands(k: MlaConfig) -> Operands:
+    """K's two areas, and V, in the tensors of the problem's form."""
+    size = k.element_bytes
+    keys = RowTensor("K", "k", k.k_row_stride * size, k.k_width * size)
+    rope, rope_byte = keys, k.depth * size
+    if k.kv_form == "nope_rope":
+        rope, rope_byte = RowTensor("R", "k_rope", k.d_rope * size, 0), 0
+    elif k.kv_form == "latent":
+        rope_byte = k.rope_cache_offset * size
+    values = keys
+    if k.kv_form != "latent":
+        values = RowTensor("V", "v", k.v_row_stride * size, k.depth * size)
+    parts = (KeyArea("nope", k.depth, keys, 0), KeyArea("rope", k.d_rope, rope, rope_byte))
+    rows = tuple(dict.fromkeys((keys, rope, values)))
+    tensors = PrefillTensors(*row_tensors(k), rows)
+    return Operands(FORMATS[k.dtype], tensors, parts, values, k.depth)
+
+
+def signature(k: MlaConfig, *, persistent: bool = False) -> Signature:
     """Pointers first, then numbers, as `prefill_signature` lays them out; shapes are those of
-    the config. MHA has the arguments of its other kernels.
+    the config.
 
     A persistent kernel has a grid of `workgroups` and takes their work besides: `work_indptr`
     and `work_info`, laid out as in `attention.prefill.work`, with rows and blocks numbered
     as in `mla_prefill.call`, and `partial_o` and `partial_lse`.
     """
-    if isinstance(k, MhaConfig):
-        return mha_prefill_signature.signature(k)
     tensors = [
         ("q", "pointer", "read", True),
         ("k", "pointer", "read", True),
@@ -42,21 +82,8 @@ def signature(k: MhaConfig | MlaConfig, *, persistent: bool = False) -> Signatur
     return replace(made, grid=(("workgroups", 1),)) if persistent else made
 
 
-def refuse_unsupported(k: MhaConfig | MlaConfig) -> None:
-    """ConfigError for a valid problem that no streamed prefill kernel is generated for."""
-    if isinstance(k, MhaConfig):
-        mha_prefill_signature.refuse_unsupported(k)
-        return
-    refuse_wide_pages(k, max(k.k_row_stride, k.v_row_stride))
-
-
-def refuse_persistent(k: MhaConfig | MlaConfig) -> None:
+def refuse_persistent(k: MlaConfig) -> None:
     """ConfigError for a problem that the persistent kernel is not generated for."""
-    if isinstance(k, MhaConfig):
-        raise ConfigError(
-            "grid=persistent: work items are planned for MlaConfig, not for MhaConfig",
-            hint="grid=static",
-        )
     require_plain_mask(k.mask)
     if not k.ragged:
         raise ConfigError(

@@ -1,0 +1,1 @@
+"""MLA prefill on gfx950: what it says to streamed prefill."""
