@@ -14,6 +14,7 @@ Where roles differ, all of this stands once a role, after an entry that tells th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ def build_layout(schedule: Schedule, lowering: Lowering, prefix: str) -> Layout:
         segments.append(ControlFlow(schedule, lowering.parser, prefix).entry(setups))
     for builder in builders:
         segments += builder.build()
-    ways = {builder.stream.role: builder.path for builder in builders}
+    ways = {builder.stream.role: functools.cache(builder.path) for builder in builders}
     once = {x.stream.role: x.once() for x in builders} if schedule.persistent else {}
     return Layout(
         segments, streams, edge.period, edge.first_looped, edge.low, edge.high, ways, once

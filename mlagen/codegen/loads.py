@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mlagen.codegen.program import Instruction, Layout, Step, Stream
+from mlagen.codegen.program import Flights, Instruction, Layout, Step, Stream
 from mlagen.codegen.violation import Violation, waited
 from mlagen.dsl import Schedule
 
@@ -32,18 +32,18 @@ class InFlight:
 
 
 def check_loads(
-    schedule: Schedule, layout: Layout, stream: Stream, tiles: Iterable[int]
+    schedule: Schedule, layout: Layout, flights: Flights, stream: Stream, tiles: Iterable[int]
 ) -> tuple[list[Found], bool]:
     """Violations of one stream for all tile counts, and whether a work item may begin while scalar
     loads are in flight."""
     problems: list[Found] = []
-    walker = _Loads(schedule, layout, stream, InFlight())
+    walker = _Loads(schedule, layout, flights, stream, InFlight())
     problems += walker.run(layout.once.get(stream.role, []), 0)
     seen, work, counts = {walker.left}, [walker.left], list(tiles)
     while work:
         before = work.pop()
         for n in counts:
-            walker = _Loads(schedule, layout, stream, before)
+            walker = _Loads(schedule, layout, flights, stream, before)
             problems += walker.run(layout.paths(n, stream.role), n)
             if layout.persistent and walker.left not in seen:
                 seen.add(walker.left)
@@ -62,9 +62,14 @@ class _Loads:
     """Follows one wave of a stream."""
 
     def __init__(
-        self, schedule: Schedule, layout: Layout, stream: Stream, before: InFlight
+        self,
+        schedule: Schedule,
+        layout: Layout,
+        flights: Flights,
+        stream: Stream,
+        before: InFlight,
     ) -> None:
-        self.schedule, self.pieces = schedule, layout.by_key()
+        self.schedule, self.pieces, self.flights = schedule, layout.by_key(), flights
         self.who = f" of role {stream.role}" if stream.role else ""
         self.scalar = before.scalar
         self.queues: dict[str, deque[_Issued]] = {"vm": deque(), "lgkm": deque()}
@@ -75,17 +80,12 @@ class _Loads:
 
     def run(self, path: Sequence[Step], n: int) -> Iterator[Found]:
         for step in path:
-            for x in self.pieces[step.piece].body:
+            for _, x, touched in self.flights[step.piece]:
                 if x.pipe == "wait":
                     for counter, count in waited(x):
                         self._settle(counter, count)
                     continue
-                loading = self.flying.keys()
-                if not (
-                    loading.isdisjoint(x.reads)
-                    and loading.isdisjoint(x.writes)
-                    and loading.isdisjoint(x.skips)
-                ):
+                if not self.flying.keys().isdisjoint(touched):
                     yield from self._use(x, n)
                 if x.counter:
                     self.scalar |= x.pipe == "smem"

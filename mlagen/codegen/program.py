@@ -104,6 +104,9 @@ class Piece:
         return roles.stagger - role.stagger if self.stagger == "leave" else 0
 
 
+Flights = dict[str, list[tuple[int, Instruction, tuple[int, ...]]]]
+
+
 @dataclass
 class Segment:
     """A labelled run of pieces. `head` and `tail` hold the control flow around them. `role`: whose
@@ -174,3 +177,16 @@ class Layout:
 
     def by_key(self) -> dict[str, Piece]:
         return {piece.key: piece for piece in self.pieces()}
+
+    def flights(self) -> Flights:
+        """By piece: what is issued and waited for, barriers, and uses of registers that some load
+        writes. Index in the body, instruction, and those registers."""
+        loaded = {r for piece in self.pieces() for x in piece.body if x.counter for r in x.writes}
+        found: Flights = {}
+        for piece in self.pieces():
+            flights = found[piece.key] = []
+            for index, x in enumerate(piece.body):
+                touched = tuple(r for r in (*x.reads, *x.writes, *x.skips) if r in loaded)
+                if touched or x.counter or x.pipe in ("wait", "barrier"):
+                    flights.append((index, x, touched))
+        return found

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlagen.codegen.loads import check_loads
-from mlagen.codegen.program import Instruction, Layout, Stream
+from mlagen.codegen.program import Flights, Instruction, Layout, Stream
 from mlagen.codegen.violation import Violation, waited
 from mlagen.dsl import Role, Schedule
 from mlagen.errors import ProofError
@@ -66,10 +66,13 @@ def prove(schedule: Schedule, layout: Layout) -> ProofResult:
     """Check all access pairs of all role pairs for every N."""
     found: dict[tuple[str, str], Violation] = {}
     pending = {stream.role: False for stream in layout.streams}
+    flights = layout.flights()
     if layout.persistent:  # scalar loads that are in flight where an item begins void its waits
         span = range(layout.first_looped + 2 * layout.period)
-        pending = {x.role: check_loads(schedule, layout, x, span)[1] for x in layout.streams}
-    repeats = _state_repeats(schedule, layout, pending)
+        pending = {
+            x.role: check_loads(schedule, layout, flights, x, span)[1] for x in layout.streams
+        }
+    repeats = _state_repeats(schedule, layout, flights, pending)
     if repeats is None:
         # Operations pile up that nothing waits for; the pairs they break show with few tiles.
         repeats = 2
@@ -81,13 +84,13 @@ def prove(schedule: Schedule, layout: Layout) -> ProofResult:
         found[("", "")] = Violation("unbounded", text, layout.first_looped + layout.period)
     largest = layout.first_looped + (repeats + 1) * layout.period + layout.period - 1
     for stream in layout.streams:
-        problems, scalar = check_loads(schedule, layout, stream, range(largest + 1))
+        problems, scalar = check_loads(schedule, layout, flights, stream, range(largest + 1))
         pending[stream.role] |= layout.persistent and scalar
         for key, violation in problems:
             found.setdefault(key, violation)
     pairs = 0
     for n in range(largest + 1):
-        walkers = _walkers(schedule, layout, n, pending)
+        walkers = _walkers(schedule, layout, flights, n, pending)
         uneven = _uneven(schedule, walkers, n)
         if uneven is not None:
             return ProofResult((uneven,), pairs, n, repeats)
@@ -116,12 +119,12 @@ def require(violations: Sequence[Violation]) -> None:
 
 
 def _walkers(
-    schedule: Schedule, layout: Layout, n: int, pending: Mapping[str, bool]
+    schedule: Schedule, layout: Layout, flights: Flights, n: int, pending: Mapping[str, bool]
 ) -> list[_Walker]:
     """One wave of each role, after its way through `n` tiles. `pending`: by stream, whether scalar
     loads may be in flight when it begins."""
     walkers = [
-        _Walker(schedule, layout, stream, role, pending[stream.role])
+        _Walker(schedule, layout, flights, stream, role, pending[stream.role])
         for stream in layout.streams
         for role in stream.members
     ]
@@ -147,8 +150,15 @@ class _Walker:
     """Follows one wave through the program."""
 
     def __init__(
-        self, schedule: Schedule, layout: Layout, stream: Stream, role: Role, pending: bool
+        self,
+        schedule: Schedule,
+        layout: Layout,
+        flights: Flights,
+        stream: Stream,
+        role: Role,
+        pending: bool,
     ) -> None:
+        self.flights = flights
         self.schedule, self.layout, self.stream, self.role = schedule, layout, stream, role
         self.pieces = layout.by_key()
         self.epoch = 0
@@ -165,8 +175,9 @@ class _Walker:
             ordinal += piece.cluster is not None
             if piece.cluster is not None and piece.cluster is self.schedule.loop[0]:
                 self._remember(step.i, n)
-            for instruction in piece.body:
-                self.order += 1
+            begun = self.order + 1
+            for index, instruction, _ in self.flights[step.piece]:
+                self.order = begun + index
                 if instruction.pipe == "wait":
                     self._wait(instruction)
                 elif instruction.pipe == "barrier":
@@ -175,6 +186,7 @@ class _Walker:
                     self.scalar_loads += instruction.pipe == "smem"
                     event = self._event(instruction, step.i, ordinal, piece.cluster)
                     self.queues[instruction.counter].append(event)
+            self.order = begun + len(piece.body) - 1
             self.epoch += piece.barriers_after(self.role, self.schedule.roles)
 
     def _event(self, x: Instruction, i: int, ordinal: int, cluster: object) -> Event | None:
@@ -233,12 +245,14 @@ class _Walker:
         self.heads.append((queues, self.scalar_loads, slots))
 
 
-def _state_repeats(schedule: Schedule, layout: Layout, pending: Mapping[str, bool]) -> int | None:
+def _state_repeats(
+    schedule: Schedule, layout: Layout, flights: Flights, pending: Mapping[str, bool]
+) -> int | None:
     """Loop passes after which the state at the loop's head is the one before; None if it keeps
     changing."""
     n = layout.first_looped + PASSES * layout.period
     needed = 0
-    for walker in _walkers(schedule, layout, n, pending):
+    for walker in _walkers(schedule, layout, flights, n, pending):
         heads = walker.heads
         same = [k for k in range(1, len(heads)) if heads[k] == heads[k - 1]]
         if not same:

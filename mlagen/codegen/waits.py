@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mlagen.codegen.program import Counts, Layout, Step, Stream, WaitPoint
+from mlagen.codegen.program import Counts, Flights, Layout, Step, Stream, WaitPoint
 from mlagen.codegen.uses import conflicts, slot_uses
 from mlagen.dsl import Role, Schedule
 from mlagen.targets import Gfx950
@@ -33,13 +33,16 @@ def derive_waits(
     ends = {WaitPoint(piece.key, len(piece.body)) for piece in layout.pieces()}
     # What one tile count needs at a closing barrier stands there for all others too, and may
     # spare them waits of their own: derive those again with it in place.
-    closing = {p: c for p, c in _strictest(schedule, layout, due, {}).items() if p in ends}
-    return _strictest(schedule, layout, due, closing)
+    flights = layout.flights()
+    found = _strictest(schedule, layout, flights, due, {})
+    closing = {point: counts for point, counts in found.items() if point in ends}
+    return _strictest(schedule, layout, flights, due, closing)
 
 
 def _strictest(
     schedule: Schedule,
     layout: Layout,
+    flights: Flights,
     due: Mapping[int, Mapping[str, Mapping[int, Mapping[str, int]]]],
     given: Mapping[WaitPoint, Counts],
 ) -> dict[WaitPoint, Counts]:
@@ -48,7 +51,7 @@ def _strictest(
     def derive(
         path: Sequence[Step], wanted: Mapping[int, Mapping[str, int]], before: InFlight
     ) -> InFlight:
-        found, after = _derive(schedule, layout, path, wanted, given, before)
+        found, after = _derive(schedule, layout, flights, path, wanted, given, before)
         for point, counts in found.items():
             result[point] = result.get(point, Counts()).stricter(counts)
         return after
@@ -128,6 +131,7 @@ def _clocks(
 def _derive(
     schedule: Schedule,
     layout: Layout,
+    flights: Flights,
     path: Sequence[Step],
     due: Mapping[int, Mapping[str, int]],
     given: Mapping[WaitPoint, Counts],
@@ -166,15 +170,11 @@ def _derive(
 
     for at, step in enumerate(path):
         piece = pieces[step.piece]
-        for index, instruction in enumerate(piece.body):
-            if not (
-                loading.isdisjoint(instruction.reads)
-                and loading.isdisjoint(instruction.writes)
-                and loading.isdisjoint(instruction.skips)
-            ):
-                for register in (*instruction.reads, *instruction.writes, *instruction.skips):
+        for index, instruction, touched in flights[step.piece]:
+            if not loading.isdisjoint(touched):
+                for register in touched:
                     load = flying.pop(register, None)
-                    if load is not None:
+                    if load is not None and load[1] > done[load[0]]:
                         need(WaitPoint(piece.key, index), *load)
             if instruction.counter:
                 issued[instruction.counter] += 1

@@ -51,13 +51,11 @@ _PTX: tuple[tuple[Pipe, tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
-def ptx_pipe_of(text: str) -> Pipe:
+def ptx_pipe_of(opcode: str) -> Pipe:
     """The pipe of a PTX instruction; registers and scalars share a file there, so whatever
     computes is "vector"."""
-    words = text.split()
-    name = words[1] if words[0].startswith("@") and len(words) > 1 else words[0]
     for pipe, prefixes in _PTX:
-        if name.startswith(prefixes):
+        if opcode.startswith(prefixes):
             return pipe
     return "vector"
 

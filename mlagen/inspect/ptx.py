@@ -5,13 +5,12 @@ A cluster here is one step of a role: an operation with the waits before it and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlagen.artifact import Artifact, KernelMap, SourceLine
-from mlagen.errors import BinaryError, UnsupportedError
+from mlagen.errors import BinaryError, MissingError, UnsupportedError
 from mlagen.inspect.facts import artifact_facts, artifact_resources
 from mlagen.inspect.model import (
     Cluster,
@@ -26,14 +25,15 @@ from mlagen.inspect.model import (
 )
 from mlagen.inspect.pipes import kind_of, mix_of, ptx_pipe_of
 from mlagen.inspect.ptx_blocks import ptx_blocks
+from mlagen.ptx import Entry, Instruction, Module, read_ptx
 from mlagen.targets import SM_90A
 from mlagen.untrusted import Spent, within
 
-_LABEL = re.compile(r"^[A-Za-z_$][\w$]*:\s*(?=\S)")
 # Derived operations that belong to the step after them, or to the one before. Artifacts of
 # earlier versions say `acquire` and `signal`.
 _BEFORE = ("pipeline/wait", "pipeline/sync", "pipeline/arrive_and_wait", "pipeline/acquire")
 _AFTER = ("pipeline/arrive.", "pipeline/advance", "pipeline/signal")
+_AGAIN = "build the kernel again"
 _MBARRIER = SM_90A.mbarrier_bytes
 
 
@@ -44,22 +44,28 @@ class _Step:
     role: str
     section: str
     name: str
-    rows: list[tuple[SourceLine, str]] = field(default_factory=list)
+    rows: list[tuple[SourceLine, Instruction]] = field(default_factory=list)
 
 
 def inspect_ptx(path: Path, artifact: Artifact) -> Inspection:
-    """Everything about an sm_90a artifact. UnsupportedError: it takes too long, or too much."""
+    """Everything about an sm_90a artifact. UnsupportedError: its text cannot be read, or that takes
+    too long or too much."""
     try:
         with within():
             return _inspected(path, artifact)
     except Spent as spent:
         raise UnsupportedError(f"{path}: inspecting it met {spent}") from None
+    except (BinaryError, MissingError, UnsupportedError) as error:
+        raise type(error)(f"{path}: {error.message}", hint=error.hint) from None
 
 
 def _inspected(path: Path, artifact: Artifact) -> Inspection:
     manifest = artifact.manifest
-    text = artifact.text.splitlines()
-    steps = _steps(manifest.source, text)
+    module = read_ptx(artifact.text)
+    entry = next((e for e in module.entries if e.name == manifest.symbol), None)
+    if entry is None:
+        raise BinaryError(f"the text has no kernel {manifest.symbol}", hint=_AGAIN)
+    steps = _steps(manifest.source, module, entry)
     clusters = tuple(_cluster(f"c{number}", step) for number, step in enumerate(steps))
     known = manifest.map
     return Inspection(
@@ -73,7 +79,7 @@ def _inspected(path: Path, artifact: Artifact) -> Inspection:
         loops=tuple(_loops(clusters)),
         clusters=clusters,
         timeline=Timeline(0, why="roles on this target meet at mbarriers, not all at one barrier"),
-        blocks=ptx_blocks(text, clusters, known.registers),
+        blocks=ptx_blocks(entry, clusters, known.registers),
         memory=tuple(_memory(known)),
         memory_bytes=manifest.resources.lds_bytes,
         lds=(),
@@ -87,34 +93,38 @@ def _inspected(path: Path, artifact: Artifact) -> Inspection:
     )
 
 
-def _steps(source: Sequence[SourceLine], text: Sequence[str]) -> list[_Step]:
+def _steps(source: Sequence[SourceLine], module: Module, entry: Entry) -> list[_Step]:
     steps: list[_Step] = []
-    ahead: list[tuple[SourceLine, str]] = []
+    ahead: list[tuple[SourceLine, Instruction]] = []
+    lines = len(module.lines)
+    code: dict[int, list[Instruction]] = {}
+    for instruction in entry.instructions:
+        code.setdefault(instruction.line, []).append(instruction)
     for line in source:
-        if not 1 <= line.asm_line <= len(text):
+        if not 1 <= line.asm_line <= lines:
             raise BinaryError(
-                f"the manifest tells of line {line.asm_line} of the text, which has {len(text)}",
-                hint="build the kernel again",
+                f"the manifest tells of line {line.asm_line} of the text, which has {lines}",
+                hint=_AGAIN,
             )
-        raw = _LABEL.sub("", text[line.asm_line - 1].partition("//")[0].strip().rstrip(";"))
-        if not raw or raw.startswith((".", "{", "}")) or raw.endswith(":"):
+        rows = [(line, instruction) for instruction in code.get(line.asm_line, ())]
+        if not rows:
             continue
-        row = (line, raw)
         here = (line.role, line.section)
         last = steps[-1] if steps and (steps[-1].role, steps[-1].section) == here else None
         if ahead and (ahead[0][0].role, ahead[0][0].section) != here:
             steps.append(_Step(ahead[0][0].role, ahead[0][0].section, "waits", ahead))
             ahead, last = [], None
+        waits = ptx_pipe_of(rows[0][1].opcode) == "wait"
         if line.template.startswith(_AFTER) and last is not None and not ahead:
-            last.rows.append(row)
-        elif line.template.startswith((*_BEFORE, *_AFTER)) or ptx_pipe_of(raw) == "wait":
-            ahead.append(row)
+            last.rows += rows
+        elif line.template.startswith((*_BEFORE, *_AFTER)) or waits:
+            ahead += rows
         elif last is not None and last.name == line.operation:
-            last.rows += [*ahead, row]
+            last.rows += [*ahead, *rows]
             ahead = []
         else:
             name = line.operation or "control flow"
-            steps.append(_Step(line.role, line.section, name, [*ahead, row]))
+            steps.append(_Step(line.role, line.section, name, [*ahead, *rows]))
             ahead = []
     if ahead:
         steps.append(_Step(ahead[0][0].role, ahead[0][0].section, "waits", ahead))
@@ -125,20 +135,22 @@ def _cluster(id: str, step: _Step) -> Cluster:
     lines = tuple(
         CodeLine(
             at=line.asm_line,
-            text=raw,
-            pipe=ptx_pipe_of(raw),
+            text=instruction.text.rstrip(";"),
+            pipe=ptx_pipe_of(instruction.opcode),
             operation=line.operation,
             template=line.template,
             template_line=line.template_line,
             schedule_line=line.schedule_line,
         )
-        for line, raw in step.rows
+        for line, instruction in step.rows
     )
     mix = mix_of(lines)
     waits = []
-    for index, (line, raw) in enumerate(step.rows):
-        if lines[index].pipe != "wait" and not raw.startswith(("bar.sync", "barrier.sync")):
+    for index, (line, instruction) in enumerate(step.rows):
+        joins = instruction.opcode.startswith(("bar.sync", "barrier.sync"))
+        if lines[index].pipe != "wait" and not joins:
             continue
+        raw = lines[index].text
         placed = not line.template or line.template.startswith("pipeline/")
         after = next((x.text for x in lines[index + 1 :] if x.pipe not in ("wait", "branch")), "")
         waits.append(

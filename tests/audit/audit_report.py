@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mlagen.audit.ptx import Beside, audit_ptx, mutate, read_manifest
 from mlagen.audit.ptx.changes import changes
-from mlagen.audit.ptx.reader import parse
+from mlagen.ptx import read_ptx
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "ptx_audit.md"
@@ -36,7 +36,7 @@ def row(name, text, beside, boxes):
     mutated = time.process_time() - start
     paths = sum(entry.facts["paths"] for entry in report.entries)
     counts = [mutants.count(outcome) for outcome in ("reported", "equivalent", "MISSED")]
-    whole = sum(len(list(changes(entry, text))) for entry in parse(text).entries)
+    whole = sum(len(list(changes(entry, text))) for entry in read_ptx(text).entries)
     made = f"{SAMPLE} of {whole}" if whole > SAMPLE else whole
     cells = (f"{audited:.1f}", paths, made, *counts, f"{mutated:.0f}")
     reasons = {}

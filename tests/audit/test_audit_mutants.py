@@ -7,8 +7,8 @@ from ptx_snippets import kernel
 
 from mlagen.audit.ptx import Beside, audit_ptx, mutate, read_manifest
 from mlagen.audit.ptx.program import Program
-from mlagen.audit.ptx.reader import parse
 from mlagen.errors import FindingsError
+from mlagen.ptx import read_ptx
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -117,9 +117,9 @@ def test_warps_in_step_or_one_by_one_is_the_same(monkeypatch):
     """That a warpgroup's warps are followed together changes no verdict."""
     text = (KERNELS / "gemm_gather.ptx").read_text()
     together = mutate(text).mutants
-    assert Program(parse(text).entries[0]).unit == 128
+    assert Program(read_ptx(text).entries[0]).unit == 128
     monkeypatch.setattr(Program, "_in_step", lambda self: False)
-    assert Program(parse(text).entries[0]).unit == 32
+    assert Program(read_ptx(text).entries[0]).unit == 32
     alone = mutate(text).mutants
     assert [m.outcome for m in alone] == [m.outcome for m in together]
 

@@ -40,10 +40,11 @@ ARROWS: dict[str, set[str]] = {
     "artifact": set(),
     "codegen": {"dsl", "targets", "artifact", "env"},
     "binary": {"targets"},
-    "audit": {"binary", "targets"},
+    "ptx": set(),
+    "audit": {"binary", "ptx", "targets"},
     "emulator": {"binary", "targets"},
     "timing": {"binary", "emulator", "targets"},
-    "inspect": {"artifact", "binary", "targets"},
+    "inspect": {"artifact", "binary", "ptx", "targets"},
     "schedule_view": {"artifact", "codegen", "dsl", "inspect", "targets"},
     "launch": {"artifact", "emulator"},
     "locate": {"artifact", "binary", "emulator"},
@@ -78,7 +79,12 @@ HOUSE = {
     "summary",
     "tune",
 }
-ONLY_NUMPY = {"problem": {"numpy", "ml_dtypes"}, "targets": set(), "artifact": {"msgspec"}}
+ONLY_NUMPY = {
+    "problem": {"numpy", "ml_dtypes"},
+    "targets": set(),
+    "ptx": set(),
+    "artifact": {"msgspec"},
+}
 
 
 def files_of(part: str) -> list[Path]:

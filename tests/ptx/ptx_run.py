@@ -15,8 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from mlagen.audit.ptx.reader import parse
-from mlagen.audit.ptx.syntax import Instruction, Memory, Vector
+from mlagen.ptx import Instruction, Memory, Vector, read_ptx
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SMEM_BASE, SMEM_BYTES = 1024, 232448
@@ -67,7 +66,7 @@ def run(
     text: str, grid: tuple[int, int], arguments: Mapping[str, Any], *, only: Any = None
 ) -> None:
     """Runs the text's kernel; arrays of `arguments` are read and written in place."""
-    entry = parse(text).entries[0]
+    entry = read_ptx(text).entries[0]
     memory = Global()
     given = {
         name: memory.add(value) if isinstance(value, np.ndarray) else value

@@ -22,8 +22,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "ptx"))
 
 from ptx_run import GROUP, Block, Global
 
-from mlagen.audit.ptx.reader import parse
-from mlagen.audit.ptx.syntax import Instruction, Vector
+from mlagen.ptx import Instruction, Vector, read_ptx
 
 MODES = ("late", "random")
 TURN = 150  # instructions of a warpgroup's turn, at most
@@ -36,7 +35,7 @@ class Endless(Exception):
 
 @cache
 def _entry(text: str) -> Any:
-    return parse(text).entries[0]
+    return read_ptx(text).entries[0]
 
 
 def run_block(text: str, arguments: dict[str, Any], at: tuple[int, int], *, mode: str) -> None:

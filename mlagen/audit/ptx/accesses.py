@@ -6,11 +6,10 @@ import numpy as np
 
 from mlagen.audit.ptx import flow, operands
 from mlagen.audit.ptx.agent import LANES, Agent, thread_set
-from mlagen.audit.ptx.effects import Kind
 from mlagen.audit.ptx.shared import CELL, Cells, Event
 from mlagen.audit.ptx.state import State
-from mlagen.audit.ptx.syntax import Instruction, Memory
 from mlagen.audit.ptx.values import GENERIC_SHARED, UNKNOWN, Lanes, Value, is_number
+from mlagen.ptx import Instruction, Kind, Memory
 
 _ROW = 16  # bytes of a matrix row, ldmatrix and stmatrix
 

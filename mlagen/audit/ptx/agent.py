@@ -14,8 +14,8 @@ import numpy as np
 
 from mlagen.audit.ptx.order import Copies, Sink
 from mlagen.audit.ptx.shared import Event, Knowledge
-from mlagen.audit.ptx.syntax import Instruction
 from mlagen.audit.ptx.values import UNKNOWN, Lanes, Linear, Value, is_number, plain, take
+from mlagen.ptx import Instruction
 
 LANES = 32
 WARPS = 4  # of a warpgroup

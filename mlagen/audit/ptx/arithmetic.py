@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,22 +25,12 @@ from mlagen.audit.ptx.values import (
     take,
     term,
 )
+from mlagen.ptx.types import TYPE, bits_of
 
-_TYPE = re.compile(r"([usbf]|bf|pred)(8|16|32|64|128)?$")
 _COMPARE = {
     "eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge",
     "lo": "lt", "ls": "le", "hi": "gt", "hs": "ge",
 }  # fmt: skip
-
-
-@lru_cache(maxsize=4096)
-def bits_of(parts: tuple[str, ...]) -> tuple[str, int]:
-    """Signedness letter and width of the last type in an opcode: ("u", 32)."""
-    for part in reversed(parts):
-        match = _TYPE.match(part)
-        if match and (match.group(2) or part == "pred"):
-            return match.group(1), int(match.group(2) or 1)
-    return "b", 64
 
 
 def wrap(value: Value, letter: str, width: int) -> Value:
@@ -314,7 +302,7 @@ def evaluate(parts: tuple[str, ...], args: Sequence[Value]) -> Value:
         return _multiply_add(parts, args, letter, width)
     if name == "cvt":
         source_letter, source_width = letter, width
-        target = next((m for p in parts[1:] if (m := _TYPE.match(p))), None)
+        target = next((m for p in parts[1:] if (m := TYPE.match(p))), None)
         if target is None or target.group(1) in ("f", "bf"):
             return UNKNOWN
         value = wrap(args[0], source_letter, source_width)

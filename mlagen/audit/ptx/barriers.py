@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from mlagen.audit.ptx.order import Sink
 from mlagen.audit.ptx.shared import Event
-from mlagen.audit.ptx.syntax import Instruction
+from mlagen.ptx import Instruction
 
 
 @dataclass(frozen=True, slots=True, eq=False)

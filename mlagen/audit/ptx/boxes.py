@@ -13,7 +13,7 @@ from mlagen.audit.ptx.paths import Path, Stuck
 from mlagen.audit.ptx.program import Program, Setting
 from mlagen.audit.ptx.report import Finding, Notes
 from mlagen.audit.ptx.state import Seen
-from mlagen.audit.ptx.syntax import Instruction
+from mlagen.ptx import Instruction
 
 # A box's inner extent is a multiple of 16 bytes (PTX ISA 9.0, tensors; cuTensorMapEncodeTiled).
 UNIT = 16

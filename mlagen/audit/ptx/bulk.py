@@ -9,8 +9,8 @@ from mlagen.audit.ptx.agent import Agent
 from mlagen.audit.ptx.barriers import Copy, Mbarrier
 from mlagen.audit.ptx.shared import CELL, Knowledge
 from mlagen.audit.ptx.state import State
-from mlagen.audit.ptx.syntax import Instruction, Memory, Operand
 from mlagen.audit.ptx.values import Lanes, Linear, Value, take
+from mlagen.ptx import Instruction, Memory, Operand
 
 _TENSOR_ALIGN, _PLAIN_ALIGN = 128, 16  # bytes, of the shared-memory address
 _UNIT = 16  # bytes: sizes of plain bulk copies are multiples

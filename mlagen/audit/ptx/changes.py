@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mlagen.audit.ptx.effects import Kind
-from mlagen.audit.ptx.graph import Graph
-from mlagen.audit.ptx.syntax import Entry, Instruction, Memory
+from mlagen.ptx import Entry, Graph, Instruction, Kind, Memory
 
 _REMOVED = {
     Kind.WGMMA_FENCE, Kind.WGMMA_COMMIT, Kind.WGMMA_WAIT, Kind.MBARRIER_INIT,

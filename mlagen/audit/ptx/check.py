@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mlagen.audit.ptx import resources, wellformed, wgmma
+from mlagen.audit.ptx import resources, wgmma
 from mlagen.audit.ptx.boxes import solve
-from mlagen.audit.ptx.effects import PROTOCOL, Kind, read
 from mlagen.audit.ptx.explore import explore, unreached
 from mlagen.audit.ptx.program import Program, Setting
-from mlagen.audit.ptx.reader import THREADS, parse
+from mlagen.audit.ptx.protocol import PROTOCOL
 from mlagen.audit.ptx.report import EntryReport, Evidence, Finding, Notes, Report
 from mlagen.audit.ptx.source import Beside
-from mlagen.audit.ptx.syntax import Entry, Instruction, Module
 from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.ptx import Entry, Instruction, Kind, Module, read_ptx, wellformed
+from mlagen.ptx.effects import read
+from mlagen.ptx.reader import THREADS
 from mlagen.untrusted import Spent, within
 
 # A block without .reqntid and .maxntid is taken to be one warpgroup.
@@ -59,7 +60,7 @@ def audit_ptx(
         raise ConfigError(f"{threads} threads of a block; it has 1 to {THREADS}")
     try:
         with within(seconds):
-            module = parse(text)
+            module = read_ptx(text)
     except Spent as spent:
         raise UnsupportedError(f"reading this text met {spent}") from None
     left = max(seconds - (time.process_time() - started), 0.1) if seconds else 0
@@ -82,7 +83,7 @@ def audit_module(
     evidence: bool = False,
     seconds: float = 0,
 ) -> Report:
-    """Audits what `parse` read. `evidence`: also gather what tells equivalent mutants."""
+    """Audits what `read_ptx` read. `evidence`: also gather what tells equivalent mutants."""
     audits = [_Audit(module, entry, given, first, evidence) for entry in module.entries]
     reports: list[EntryReport] = []
     try:

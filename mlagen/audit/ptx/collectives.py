@@ -6,11 +6,11 @@ import numpy as np
 
 from mlagen.audit.ptx import operands
 from mlagen.audit.ptx.agent import LANES, Agent
-from mlagen.audit.ptx.effects import names_in
 from mlagen.audit.ptx.order import Sink
 from mlagen.audit.ptx.state import State
-from mlagen.audit.ptx.syntax import Instruction
 from mlagen.audit.ptx.values import UNKNOWN, Lanes, Linear, Value, is_number, plain
+from mlagen.ptx import Instruction
+from mlagen.ptx.effects import names_in
 
 
 def warp_barrier(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:

@@ -6,10 +6,9 @@ import numpy as np
 
 from mlagen.audit.ptx import operands
 from mlagen.audit.ptx.agent import Agent
-from mlagen.audit.ptx.arithmetic import bits_of, compiled, evaluate, set_predicate
+from mlagen.audit.ptx.arithmetic import compiled, evaluate, set_predicate
 from mlagen.audit.ptx.lanes import split
 from mlagen.audit.ptx.state import State
-from mlagen.audit.ptx.syntax import Instruction, Memory, Vector
 from mlagen.audit.ptx.values import (
     UNKNOWN,
     Compare,
@@ -23,9 +22,11 @@ from mlagen.audit.ptx.values import (
     plain,
     scale,
 )
+from mlagen.ptx import Instruction, Memory, Vector
+from mlagen.ptx.types import bits_of
 
 # Not modelled as arithmetic: their results are data.
-_DATA = frozenset(("atom", "mapa", "createpolicy", "activemask", "isspacep", "getctarank"))
+_DATA = frozenset(("atom", "call", "mapa", "createpolicy", "activemask", "isspacep", "getctarank"))
 
 
 def compute(state: State, agent: Agent, instruction: Instruction) -> None:

@@ -28,12 +28,11 @@ from mlagen.audit.ptx import (
     warpgroups,
 )
 from mlagen.audit.ptx.agent import LANES, Agent
-from mlagen.audit.ptx.effects import Kind
 from mlagen.audit.ptx.paths import Path, Stuck
 from mlagen.audit.ptx.program import Program, Setting
 from mlagen.audit.ptx.state import Seen, State
-from mlagen.audit.ptx.syntax import Instruction
 from mlagen.audit.ptx.values import Lanes
+from mlagen.ptx import Instruction, Kind
 
 MAX_STEPS = 200_000  # of one path; the longest seen takes 100 333
 

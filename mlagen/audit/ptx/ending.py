@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mlagen.audit.ptx.agent import LANES, WARPS, Agent, Blocked
 from mlagen.audit.ptx.state import State
-from mlagen.audit.ptx.syntax import Instruction
+from mlagen.ptx import Instruction
 
 
 def leave(state: State, agent: Agent, instruction: Instruction | None) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from mlagen.audit.ptx.cta import Cta
-from mlagen.audit.ptx.effects import PROTOCOL
 from mlagen.audit.ptx.paths import Fork, Path, Stuck, told
 from mlagen.audit.ptx.program import Program, Setting
+from mlagen.audit.ptx.protocol import PROTOCOL
 from mlagen.audit.ptx.report import Notes
 from mlagen.audit.ptx.state import Seen, State
 from mlagen.audit.ptx.values import Term

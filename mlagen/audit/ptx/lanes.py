@@ -6,10 +6,9 @@ import numpy as np
 
 from mlagen.audit.ptx import operands
 from mlagen.audit.ptx.agent import LANES, Agent, Blocked, thread_set
-from mlagen.audit.ptx.effects import Kind
 from mlagen.audit.ptx.state import State
-from mlagen.audit.ptx.syntax import Instruction
 from mlagen.audit.ptx.values import Lanes, plain
+from mlagen.ptx import Instruction, Kind
 
 _FULL = (1 << LANES) - 1
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 
 from mlagen.audit.ptx.changes import Change, changes
 from mlagen.audit.ptx.check import Given, audit_module
-from mlagen.audit.ptx.effects import Kind, kind_of
-from mlagen.audit.ptx.reader import parse
 from mlagen.audit.ptx.report import EntryReport, Evidence
 from mlagen.audit.ptx.source import Beside
-from mlagen.audit.ptx.syntax import Module
 from mlagen.errors import FindingsError
+from mlagen.ptx import Kind, Module, read_ptx
+from mlagen.ptx.effects import kind_of
 
 Progress = Callable[[int, int], None]
 
@@ -93,7 +92,7 @@ def mutate(
         trips,
         beside,
     )
-    module = parse(text)
+    module = read_ptx(text)
     original = audit_module(module, given, evidence=True)
     if found := original.findings:
         raise FindingsError(
@@ -125,7 +124,7 @@ def _judged(
     text: str, alone: Module, given: Given, original: EntryReport, change: Change
 ) -> Mutant:
     name = alone.entries[0].name
-    changed = parse(change.apply(text))
+    changed = read_ptx(change.apply(text))
     one = replace(changed, entries=tuple(e for e in changed.entries if e.name == name))
     after = audit_module(one, given, first=True, evidence=True).entries[0]
     findings = after.findings

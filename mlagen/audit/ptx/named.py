@@ -10,8 +10,8 @@ from mlagen.audit.ptx.barriers import NamedBarrier
 from mlagen.audit.ptx.lanes import merge, split
 from mlagen.audit.ptx.order import Sink
 from mlagen.audit.ptx.state import State
-from mlagen.audit.ptx.syntax import Instruction, Vector
 from mlagen.audit.ptx.values import UNKNOWN, plain
+from mlagen.ptx import Instruction, Vector
 
 COUNT = 16  # named barriers of a block
 

@@ -8,9 +8,7 @@ import numpy as np
 
 from mlagen.audit.ptx.agent import LANES, Agent
 from mlagen.audit.ptx.arithmetic import evaluate
-from mlagen.audit.ptx.effects import Kind
 from mlagen.audit.ptx.state import State
-from mlagen.audit.ptx.syntax import Instruction, Memory, Operand
 from mlagen.audit.ptx.values import (
     GENERIC_SHARED,
     UNKNOWN,
@@ -27,6 +25,7 @@ from mlagen.audit.ptx.values import (
     take,
     term,
 )
+from mlagen.ptx import Instruction, Kind, Memory, Operand
 
 # Special registers that differ between blocks or launches.
 _OF_THE_LAUNCH = frozenset(

@@ -7,13 +7,13 @@ import numpy as np
 from mlagen.audit.ptx import flow, operands
 from mlagen.audit.ptx.agent import Agent, Blocked, thread_set
 from mlagen.audit.ptx.barriers import Mbarrier
-from mlagen.audit.ptx.effects import Kind, names_in
 from mlagen.audit.ptx.lanes import split
 from mlagen.audit.ptx.order import Sink
 from mlagen.audit.ptx.shared import CELL, Cells
 from mlagen.audit.ptx.state import State
-from mlagen.audit.ptx.syntax import Instruction, Memory, Operand
 from mlagen.audit.ptx.values import Lanes, Value, plain
+from mlagen.ptx import Instruction, Kind, Memory, Operand
+from mlagen.ptx.effects import names_in
 
 # PTX ISA 9.0, mbarrier: "Valid Range of mbarrier object's expected arrival count 1 .. 2^20 - 1".
 MAX_COUNT = (1 << 20) - 1

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mlagen.audit.ptx.agent import LANES, WARPS
-from mlagen.audit.ptx.arithmetic import bits_of
-from mlagen.audit.ptx.effects import PROTOCOL, Kind, wgmma_operands
-from mlagen.audit.ptx.footprint import Descriptor, ranges
-from mlagen.audit.ptx.graph import Graph
+from mlagen.audit.ptx.protocol import PROTOCOL, relevant
 from mlagen.audit.ptx.shared import Cells
-from mlagen.audit.ptx.syntax import Entry
 from mlagen.audit.ptx.values import Value
+from mlagen.ptx import Descriptor, Entry, Graph, Kind
+from mlagen.ptx.descriptor import ranges
+from mlagen.ptx.effects import wgmma_operands
+from mlagen.ptx.types import access_bytes
 
 _ALL_LANES = (-1, 0xFFFFFFFF)
 
@@ -50,18 +50,18 @@ class Program:
         self.sizes = {p.name: p.size for p in entry.parameters}
         self.cells: dict[tuple[int, bytes, bytes], Cells] = {}  # by size, addresses, threads
         self.unit = LANES * WARPS if self._in_step() else LANES
-        self.widths = tuple(_width(i.parts) for i in entry.instructions)
+        self.widths = tuple(access_bytes(i.parts) for i in entry.instructions)
         self.compiled: dict[int, Callable[[Sequence[Value]], Value]] = {}
         self._quiet: dict[int, bool] = {}
 
     def _following(self) -> tuple[int, ...]:
         """The next instruction that matters, from each one on."""
-        relevant = self.graph.relevant
+        steering = relevant(self.graph)
         count = len(self.entry.instructions)
         following = list(range(count + 1))
         for i in range(count - 1, -1, -1):
             idle = self.graph.kinds[i] in (Kind.PLAIN, Kind.COLLECTIVE)
-            if idle and not relevant.intersection(self.graph.writes[i]):
+            if idle and not steering.intersection(self.graph.writes[i]):
                 following[i] = following[i + 1]
         return tuple(following)
 
@@ -88,12 +88,6 @@ class Program:
             inside = self.graph.skipped(branch)
             self._quiet[branch] = not any(self.graph.kinds[i] in PROTOCOL for i in inside)
         return self._quiet[branch]
-
-
-def _width(parts: tuple[str, ...]) -> int:
-    """Bytes that one thread's load or store moves."""
-    vector = next((int(p[1:]) for p in parts if p in ("v2", "v4", "v8")), 1)
-    return vector * max(bits_of(parts)[1] // 8, 1)
 
 
 @lru_cache(maxsize=16384)

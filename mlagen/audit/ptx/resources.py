@@ -6,10 +6,9 @@ setmaxnreg 24..256 in steps of 8, named barriers 0..15 (PTX ISA 9.0).
 
 from __future__ import annotations
 
-from mlagen.audit.ptx.effects import Kind
 from mlagen.audit.ptx.program import Program
 from mlagen.audit.ptx.report import Finding, Notes
-from mlagen.audit.ptx.syntax import Instruction
+from mlagen.ptx import Instruction, Kind
 
 SHARED_LIMIT = 232448
 FOLLOWED = 1 << 20  # bytes of shared memory, up to which the paths of a block are followed
@@ -37,9 +36,10 @@ def check(program: Program, shared_bytes: int, threads: int, notes: Notes) -> No
         tell(
             "smem-size", None, f"{shared_bytes} bytes of shared memory, the limit is {SHARED_LIMIT}"
         )
-    for line in entry.calls if program.wgmma else ():
-        notes.add(Finding("call", entry.name, line, "call", "a call in a kernel that uses wgmma"))
     for instruction, kind in zip(entry.instructions, program.graph.kinds, strict=True):
+        if instruction.name == "call" and program.wgmma:
+            why = "a call in a kernel that uses wgmma"
+            notes.add(Finding("call", entry.name, instruction.line, "call", why))
         if kind is Kind.REGISTERS:
             value = instruction.operands[0]
             if isinstance(value, int) and not (LEAST <= value <= MOST and value % STEP == 0):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mlagen.audit.ptx.syntax import Instruction
+from mlagen.ptx import Instruction
 
 Array = np.ndarray[Any, np.dtype[Any]]
 CELL = 4  # bytes

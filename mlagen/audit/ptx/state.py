@@ -10,7 +10,7 @@ from mlagen.audit.ptx.paths import Path
 from mlagen.audit.ptx.program import Program, Setting
 from mlagen.audit.ptx.report import Finding
 from mlagen.audit.ptx.shared import Clash, Event, SharedMemory
-from mlagen.audit.ptx.syntax import Instruction
+from mlagen.ptx import Instruction
 
 _NEEDS = {
     "smem-raw": "a wait for it before this read",

@@ -8,8 +8,8 @@ from mlagen.audit.ptx.barriers import WgmmaOperation
 from mlagen.audit.ptx.program import pieces
 from mlagen.audit.ptx.shared import CELL
 from mlagen.audit.ptx.state import State
-from mlagen.audit.ptx.syntax import Instruction
 from mlagen.audit.ptx.values import Lanes, plain
+from mlagen.ptx import Instruction
 
 REGISTER_FILE = 65536  # 32-bit registers of an SM, compute capability 9.0
 

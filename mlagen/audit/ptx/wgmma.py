@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
-from mlagen.audit.ptx.effects import Kind, Wgmma
-from mlagen.audit.ptx.graph import Graph
 from mlagen.audit.ptx.report import Finding, Notes
-from mlagen.audit.ptx.syntax import Instruction
+from mlagen.ptx import Graph, Instruction, Kind
+from mlagen.ptx.effects import Wgmma
 
 _MATTERS = (Kind.WGMMA, Kind.WGMMA_FENCE, Kind.WGMMA_COMMIT, Kind.WGMMA_WAIT, Kind.BRANCH)
 _OLDEST = 16  # groups; a wait_group beyond that is not told apart

@@ -16,9 +16,7 @@ Clock = list[int]
 
 def join(clock: Clock, other: Clock) -> None:
     """Learn what `other` knows."""
-    for index, time in enumerate(other):
-        if time > clock[index]:
-            clock[index] = time
+    clock[:] = [a if a > b else b for a, b in zip(clock, other, strict=True)]
 
 
 @dataclass(slots=True)
@@ -31,7 +29,7 @@ class Access:
     op: Operation
     key: tuple[str, int, int]  # role, operation, tile: the warps of a role share an operation
     generic: bool  # by ordinary instructions, not through the async proxy
-    region: str = ""
+    regions: frozenset[str] = frozenset()  # that a matrix group reads
     fenced: int | None = None  # the actor's time of its proxy fence after a generic write
 
     def known(self, clock: Clock) -> bool:
@@ -50,28 +48,34 @@ class Region:
     reads: list[Access] = field(default_factory=list)  # since then
     over: tuple[Region, ...] = ()  # others that share bytes with it
     lost: str | None = None  # the one of these that was written since
+    # Who may read what is there, by actor, tile and proxy: what was once known stays known.
+    seen: set[tuple[int, int, bool]] = field(default_factory=set)
 
     def overlaps(self, other: Region) -> bool:
         return self.base < other.base + other.bytes and other.base < self.base + self.bytes
 
-    def pending(self) -> list[tuple[Region, Access, bool]]:
-        """What a write must come after: (region, access, whether it writes)."""
+    def pending(self) -> list[tuple[Region, list[Access], bool]]:
+        """What a write must come after: (region, accesses, whether they write)."""
         return [
-            (region, access, writes)
+            (region, accesses, writes)
             for region in (self, *self.over)
             for accesses, writes in ((region.writes, True), (region.reads, False))
-            for access in accesses
+            if accesses
         ]
+
+    def clear(self) -> None:
+        """Forget all, for another run."""
+        self.writes, self.reads, self.lost, self.seen = [], [], None, set()
 
     def write(self, access: Access) -> None:
         """Take a write that comes after everything before it."""
         same = [old for old in self.writes if old.key == access.key]
-        self.writes = [*same, access]
+        self.writes, self.seen = [*same, access], set()
         if not same:
             self.reads = []
             self.lost = None
             for other in self.over:
-                other.lost = self.name
+                other.lost, other.seen = self.name, set()
 
 
 @dataclass(slots=True)

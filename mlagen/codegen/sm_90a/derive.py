@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlagen.codegen.expand import loop_bounds
-from mlagen.codegen.sm_90a.runs import AROUND, Line, Loop, offset, spans, walk
+from mlagen.codegen.sm_90a.runs import AROUND, Line, Loop, common, offset, spans, walk
 from mlagen.dsl import Cluster, Operation, Tile, Value
 from mlagen.dsl.pipeline import PipelineSchedule, Stream
 from mlagen.dsl.smem import Exchange, Pipeline
@@ -67,8 +67,23 @@ def looped(
     )
     if schedule.persistent:
         check_items(schedule, loop)
-    groups, final = _group_waits(schedule, loop)
-    return replace(loop, groups=groups, final=final)
+    groups, final, bound = _group_waits(schedule, loop)
+    return replace(loop, groups=groups, final=final, bound=bound)
+
+
+def without(schedule: PipelineSchedule, loop: Loop, wait: Operation) -> tuple[Loop, bool]:
+    """The stream without a derived wait, and whether it does all else as before."""
+    steps = [op for op in loop.operations if op is not wait]
+    cluster = Cluster("loop", tuple(steps), 0, None, loop.stream.line)
+    edge = loop_bounds([cluster], 1, loop.stream.step)
+    tried = replace(loop, cluster=cluster)
+    # One that needed no group, and bounded no pass, leaves the groups of all others as they are.
+    same = edge == loop.edge and common(tried) == common(loop) - {id(wait)}
+    if id(wait) in loop.bound or not same:
+        return looped(schedule, loop.stream, loop.prologue, steps, loop.epilogue), False
+    at = loop.operations.index(wait)
+    groups = {(where, index - (index > at)): n for (where, index), n in loop.groups.items()}
+    return replace(tried, groups=groups), True
 
 
 def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
@@ -353,15 +368,14 @@ class _Groups:
             ), False
         if op.name in WAITS:
             return 0, False
-        touched = {value.block for value in (*op.uses, *op.defines)}
-        group = max((self.writers.get(block, 0) for block in touched), default=0)
+        groups = [self.writers.get(value.block, 0) for value in op.uses]
         for value in op.defines:
-            group = max(group, self.readers.get(value.block, 0))
-            group = max(group, self.reads.get((value.block, tile), 0))
-            pipeline = pipelines.get(value.block)
-            if pipeline is not None and pipeline.resident:
-                group = max(group, self._read_there(pipeline))
-        return group, True
+            block = value.block
+            groups += self.writers.get(block, 0), self.readers.get(block, 0)
+            groups.append(self.reads.get((block, tile), 0))
+            if block in pipelines and pipelines[block].resident:
+                groups.append(self._read_there(pipelines[block]))
+        return max(groups, default=0), True
 
     def _read_there(self, pipeline: Pipeline) -> int:
         """The last group that reads resident tiles, or an exchange in their place."""
@@ -372,21 +386,23 @@ class _Groups:
 
 def _group_waits(
     schedule: PipelineSchedule, loop: Loop
-) -> tuple[dict[tuple[str, int], int], int | None]:
-    """Group waits of the loop by place, the strictest over all runs, and the final one.
+) -> tuple[dict[tuple[str, int], int], int | None, frozenset[int]]:
+    """Group waits of the loop by place, the strictest over all runs, the final one, and which
+    operations needed one, by id.
 
     ptxas understands no count but 0 for registers of a group that was issued a pass before: such a
     group is waited for at the end of its pass (otherwise it serialises all of them, C7514).
     """
     ends: set[str] = set()
+    bound: set[int] = set()
     while True:
         waits: dict[tuple[str, int], int] = {}
         carried: set[str] = set()
         flying = False
         for counts in spans(loop):
-            flying |= _follow(schedule, loop, counts, ends, waits, carried)
+            flying |= _follow(schedule, loop, counts, ends, waits, carried, bound)
         if carried <= ends:
-            return waits, 0 if flying else None
+            return waits, 0 if flying else None, frozenset(bound)
         ends |= carried
 
 
@@ -397,6 +413,7 @@ def _follow(
     ends: set[str],
     waits: dict[tuple[str, int], int],
     carried: set[str],
+    bound: set[int],
 ) -> bool:
     """Follows a run over items of `counts` tiles; whether groups are in flight at an item's end."""
     index_of = {id(step): index for index, step in enumerate(loop.cluster.steps)}
@@ -425,6 +442,7 @@ def _follow(
             before = [name for name, issued in passes if issued >= group]
             if registers and before:
                 carried.add(before[0])
+            bound.add(id(op))
             wait((here, index_of[id(op)]), group)
         if here in ends and state.done < state.issued:
             wait((here, len(loop.cluster.steps)), state.issued)

@@ -20,14 +20,16 @@ one has, so pairs of items of all N, and triples of short ones, stand for all se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import lcm
 
 from mlagen.codegen.sm_90a.clocks import Access, Clock, NamedBarrier, Region, join
+from mlagen.codegen.sm_90a.derive import WAITS
 from mlagen.codegen.sm_90a.runs import AROUND, Line, Loop, item_runs, walk
 from mlagen.dsl import Operation
 from mlagen.dsl.pipeline import PipelineSchedule
-from mlagen.dsl.smem import Exchange, Pipeline, Scratch
+from mlagen.dsl.smem import Exchange, Pipeline, Scratch, Smem
 
 APART = 7  # tiles between those that operations which may skip themselves are done for
 
@@ -47,13 +49,15 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class PipelineProof:
-    """`checked`: accesses looked at; `tiles`: largest N; `ways`: the runs that were looked at, of
-    a proof that found nothing."""
+    """`checked`: accesses looked at; `tiles`: largest N; of a proof that found nothing, `ways`: the
+    runs that were looked at, and `idle`: ids of operations that wait for no tile that their warp
+    did not know to be full already."""
 
     violations: tuple[str, ...]
     checked: int
     tiles: int
     ways: tuple[Way, ...] = ()
+    idle: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,54 @@ class Event:
     meeting: bool = False  # the warps of the role meet before or after the operation
     item: int = 0  # whose tile it is
     gathering: bool = False  # all warps of the block meet
+    waits: bool = False  # it is `wait_full`
+
+
+def _at(tile: int, blocks: list[tuple[list[list[Region]], bool]]) -> list[tuple[Region, bool]]:
+    """The regions of a tile's slots, each with what is told of its block."""
+    return [(region, told) for slots, told in blocks for region in slots[tile % len(slots)]]
+
+
+class _Touched:
+    """What an operation does, looked up once for all runs: the pipeline or exchange that it is of,
+    and the regions of each block that it reads or writes, by slot."""
+
+    def __init__(self, smem: Smem, regions: dict[str, Region], op: Operation) -> None:
+        def slots(block: str) -> list[list[Region]]:
+            pipeline = smem.pipelines.get(block)
+            if pipeline is None:
+                return [[regions[block]]]
+            held = range(1 if pipeline.resident else pipeline.depth)
+            return [[regions[f"{tile.name}[{slot}]"] for tile in pipeline.tiles] for slot in held]
+
+        pipelines, exchanges = smem.pipelines, smem.exchanges
+        resident = {name for name, pipeline in pipelines.items() if pipeline.resident}
+        there = {*pipelines, *exchanges, *smem.scratches}
+        uses = [value.block for value in op.uses]
+        defines = [value.block for value in op.defines]
+        self.op = op
+        self.loads = [pipelines[block] for block in defines if block in resident]
+        reads = [(slots(block), block in resident) for block in uses if block in there]
+        writes = [
+            (slots(block), block not in pipelines)
+            for block in defines if block in there and block not in resident
+        ]  # fmt: skip
+        self.period = lcm(*(len(held) for held, _ in (*reads, *writes)))
+        self.places = [
+            (_at(slot, reads), _at(slot, writes), frozenset(x.name for x, _ in _at(slot, reads)))
+            for slot in range(self.period)
+        ]
+        self.kind = op.name if op.name in WAITS else "use"
+        if self.kind == "use" and op.access is not None and op.access.kind != "read":
+            self.kind = op.access.kind
+        block = op.access.target.ring if op.access is not None else uses[0] if uses else ""
+        self.pipeline = pipelines.get(block)
+        self.slots = slots(block) if block in pipelines else []
+        self.fence = op.name in ("wait_full", "arrive") and op.context(None).get("fence")  # type: ignore[arg-type]
+        # Registers, which ordinary code must leave to a group in flight.
+        self.written = {*defines} - {*pipelines, *exchanges}
+        self.used = {*uses} - {*pipelines, *exchanges}
+        self.named = self.written | self.used
 
 
 @dataclass
@@ -74,19 +126,16 @@ class _Warp:
     """One warp on its way through a run."""
 
     actor: int
-    loop: Loop
+    role: str
+    barrier: int  # at which the warps of the role meet
     issues: bool  # it is the one that issues copies
     events: list[Event]
     clock: Clock
     at: int = 0
     waiting: int | None = None  # the named barrier's generation that it waits for
-    groups: list[tuple[Operation, list[Access]]] = field(default_factory=list)  # oldest first
+    groups: list[tuple[_Touched, Access]] = field(default_factory=list)  # oldest first
     unfenced: list[Access] = field(default_factory=list)
     fence: Clock | None = None  # what it knew at its last proxy fence
-
-    @property
-    def role(self) -> str:
-        return self.loop.stream.role.name
 
 
 @dataclass
@@ -107,16 +156,17 @@ class _Run:
 
     def __init__(
         self,
-        schedule: PipelineSchedule,
-        loops: list[Loop],
+        prover: Prover,
+        loops: Sequence[Loop],
         line: Line,
-        events: Mapping[str, list[Event]],
         taken: frozenset[int],
     ) -> None:
-        self.schedule, self.line, self.taken = schedule, line, taken
+        self.schedule, self.line, self.taken = prover.schedule, line, taken
+        self.touched, self.regions = prover.touched, prover.regions
         self.problems: dict[str, None] = {}
         self.checked = 0
-        smem = schedule.smem
+        self.busy = prover.busy
+        smem = self.schedule.smem
         warps = [
             (loop, member)
             for loop in loops
@@ -126,23 +176,22 @@ class _Run:
         self.filler = {key: len(warps) + index for index, key in enumerate(fillers)}
         size = len(warps) + len(fillers)
         self.warps = [
-            _Warp(actor, loop, member == 0, events[loop.stream.role.name], [0] * size)
+            _Warp(actor, loop.stream.role.name, loop.stream.role.barrier, member == 0,
+                  prover.track(loop, line).events, [0] * size)
             for actor, (loop, member) in enumerate(warps)
-        ]
+        ]  # fmt: skip
         self.members = {
             loop.stream.role.name: sum(1 for other, _ in warps if other is loop) for loop in loops
         }
         self.slots = {key: _Slot() for key in fillers}
-        for warp in self.warps:
-            for event in warp.events:
-                if event.op is not None and event.op.name == "wait_full":
-                    pipeline = smem.pipelines[event.op.uses[0].block]
-                    key, fill = self._fills(pipeline, event.tile, event.item)
-                    self.slots[key].waits.setdefault(fill, {})[warp.actor] = None
+        for actor, (loop, _) in enumerate(warps):
+            for key, fill in prover.track(loop, line).waits:
+                self.slots[key].waits.setdefault(fill, {})[actor] = None
         self.releases: dict[tuple[str, int], list[Clock]] = {}
         self.order: dict[tuple[str, str], list[int]] = {}  # (pipeline, verb): tiles, as they came
         self.bars: dict[int, NamedBarrier] = {}
-        self.regions = _regions(schedule)
+        for region in self.regions.values():
+            region.clear()
         self.steps: list[tuple[str, Event]] = []  # of the first warp of each role
 
     def run(self) -> None:
@@ -150,8 +199,9 @@ class _Run:
         while moved and not self.problems:
             moved = False
             for warp in self.warps:
-                while not self.problems and warp.at < len(warp.events) and self._step(warp):
-                    if warp.issues:
+                count, kept = len(warp.events), warp.issues and not self.taken
+                while not self.problems and warp.at < count and self._step(warp):
+                    if kept:
                         self.steps.append((warp.role, warp.events[warp.at]))
                     warp.at += 1
                     moved = True
@@ -180,38 +230,35 @@ class _Run:
         if event.meeting:
             self._fence(warp)
             return self._join_role(warp)
-        if op.name in ("wait_full", "wait_empty"):
-            return self._wait(warp, op, event)
-        if op.name in ("arrive_and_wait", "sync", "arrive"):
-            return self._barrier(warp, op)
-        if op.access is not None and op.access.kind == "copy":
-            self._copy(warp, op, event.tile)
-        elif op.access is not None and op.access.kind == "release":
-            self._release(warp, op, event.tile)
-        else:
-            self._use(warp, op, event)
+        does = self.touched[id(op)]
+        match does.kind:
+            case "use":
+                self._use(warp, does, event)
+            case "copy":
+                self._copy(warp, does, event.tile)
+            case "release":
+                self._release(warp, does, event.tile)
+            case "wait_full" | "wait_empty":
+                return self._wait(warp, does, event)
+            case _:
+                return self._barrier(warp, does)
         return True
 
     def _retire(self, warp: _Warp, stay: int) -> None:
         done = warp.groups[: max(len(warp.groups) - stay, 0)]
         warp.groups = warp.groups[len(done) :]
-        for _, accesses in done:
-            for access in accesses:
-                access.over = warp.clock[warp.actor]
+        for _, access in done:
+            access.over = warp.clock[warp.actor]
 
-    def _fills(self, pipeline: Pipeline, tile: int, item: int) -> tuple[tuple[str, int], int]:
-        """The slot of a tile, or of what is resident, and how often it is full with it."""
-        if pipeline.resident:
-            return (pipeline.name, 0), self.line.loads(item) + 1
-        key = (pipeline.name, tile % pipeline.depth)
-        return key, self.line.turn(tile, pipeline.depth) + 1
-
-    def _wait(self, warp: _Warp, op: Operation, event: Event) -> bool:
+    def _wait(self, warp: _Warp, does: _Touched, event: Event) -> bool:
+        op = does.op
         pipeline, tile = self.schedule.smem.pipelines[op.uses[0].block], event.tile
         if op.name == "wait_empty":
             return self._wait_empty(warp, pipeline, tile)
-        key, fill = self._fills(pipeline, tile, event.item)
+        key, fill = _fills(self.line, pipeline, tile, event.item)
         slot, filler = self.slots[key], self.filler[key]
+        if does.fence or warp.clock[filler] < fill:
+            self.busy.add(id(op))
         if warp.clock[filler] < fill - 1:
             # Its parity cannot be told from that of the phase before the last.
             self._problem(
@@ -223,7 +270,7 @@ class _Run:
         slot.waits[fill][warp.actor] = warp.clock[warp.actor]
         join(warp.clock, slot.merged[fill - 1])
         warp.clock[filler] = max(warp.clock[filler], fill)
-        if op.context(None).get("fence"):  # type: ignore[arg-type]
+        if does.fence:
             self._fence(warp)
         return True
 
@@ -237,20 +284,20 @@ class _Run:
             join(warp.clock, clock)
         return True
 
-    def _barrier(self, warp: _Warp, op: Operation) -> bool:
+    def _barrier(self, warp: _Warp, does: _Touched) -> bool:
+        op = does.op
         if op.name == "sync":
             return self._join_role(warp)
         exchange = self.schedule.smem.exchanges[op.uses[0].block]
         members = self.members[exchange.producer] + self.members[exchange.consumer]
         if op.name == "arrive_and_wait":
             return self._arrive(warp, op, exchange.barrier, members, wait=True)
-        if op.context(None)["fence"]:  # type: ignore[arg-type]
+        if does.fence:
             self._fence(warp)
         return self._arrive(warp, op, exchange.barrier, members, wait=False)
 
     def _join_role(self, warp: _Warp) -> bool:
-        role = warp.loop.stream.role
-        return self._arrive(warp, None, role.barrier, self.members[role.name], wait=True)
+        return self._arrive(warp, None, warp.barrier, self.members[warp.role], wait=True)
 
     def _arrive(
         self, warp: _Warp, op: Operation | None, number: int, members: int, *, wait: bool
@@ -282,15 +329,15 @@ class _Run:
 
     # ---- accesses ---------------------------------------------------------------------------
 
-    def _copy(self, warp: _Warp, op: Operation, tile: int) -> None:
-        assert op.access is not None
-        pipeline = self.schedule.smem.pipelines[op.access.target.ring]
-        self._fill(warp, op, pipeline, tile, self.line.items[tile])
+    def _copy(self, warp: _Warp, does: _Touched, tile: int) -> None:
+        assert does.op.access is not None
+        pipeline = self.schedule.smem.pipelines[does.op.access.target.ring]
+        self._fill(warp, does.op, pipeline, tile, self.line.items[tile])
 
     def _fill(self, warp: _Warp, op: Operation, pipeline: Pipeline, tile: int, item: int) -> None:
         if not warp.issues and not pipeline.producer_threads:
             return
-        key, fill = self._fills(pipeline, tile, item)
+        key, fill = _fills(self.line, pipeline, tile, item)
         slot, filler = self.slots[key], self.filler[key]
         held = _resident(item) if pipeline.resident else tile
         for actor, seen in slot.waits.get(fill - 1, {}).items():
@@ -299,14 +346,14 @@ class _Run:
                     op, warp, f"fills {pipeline.name} for tile {tile} while {self._name(actor)} "
                     "may still wait for what was there, whose phase it would miss"
                 )  # fmt: skip
-        for region in self._slot_regions(pipeline, tile):
+        access = Access(filler, fill, held, op, (warp.role, id(op), tile),
+                        generic=pipeline.producer_threads > 0)  # fmt: skip
+        for part in pipeline.tiles:
+            region = self.regions[f"{part.name}[{tile % pipeline.depth}]"]
             self._check_write(
                 warp, op, region, tile, fills=True, proxy=not pipeline.producer_threads
             )
-            region.write(
-                Access(filler, fill, held, op, (warp.role, id(op), tile),
-                       generic=pipeline.producer_threads > 0)
-            )  # fmt: skip
+            region.write(access)
         slot.gathered += 1
         if slot.gathered == 1:
             slot.merged.append(list(warp.clock))
@@ -316,77 +363,60 @@ class _Run:
         if not pipeline.producer_threads or slot.gathered == self.members[pipeline.producer]:
             slot.filled, slot.gathered = slot.filled + 1, 0
 
-    def _release(self, warp: _Warp, op: Operation, tile: int) -> None:
+    def _release(self, warp: _Warp, does: _Touched, tile: int) -> None:
+        op = does.op
         assert op.access is not None
         pipeline = self.schedule.smem.pipelines[op.access.target.ring]
-        regions = {region.name for region in self._slot_regions(pipeline, tile)}
-        if any(
-            access.tile == tile and access.region in regions
-            for _, accesses in warp.groups for access in accesses
-        ):  # fmt: skip
+        regions = {region.name for region in does.slots[tile % pipeline.depth]}
+        if any(access.tile == tile and regions & access.regions for _, access in warp.groups):
             self._problem(op, warp, f"{pipeline.name}({tile}) is still read by a matrix group")
         self.releases.setdefault((pipeline.name, tile), []).append(list(warp.clock))
         if warp.issues:
             self.order.setdefault((pipeline.name, f"{warp.role} releases"), []).append(tile)
 
-    def _use(self, warp: _Warp, op: Operation, event: Event) -> None:
-        smem, tile = self.schedule.smem, event.tile
-        for value in op.defines:
-            pipeline = smem.pipelines.get(value.block)
-            if pipeline is not None and pipeline.resident:
-                self._fill(warp, op, pipeline, tile, event.item)
-        regions = [
-            (region, _resident(event.item) if self._is_resident(value.block) else tile)
-            for value in op.uses
-            for region in self._regions_of(value.block, tile)
-        ]  # fmt: skip
-        reads = [self._read(warp, op, region, tile, held) for region, held in regions]
-        written = [
-            region
-            for value in op.defines
-            if value.block in smem.exchanges
-            or value.block in smem.scratches
-            or (value.block in smem.pipelines and not smem.pipelines[value.block].resident)
-            for region in self._regions_of(value.block, tile)
-        ]
-        loose = {*smem.exchanges, *smem.scratches}
-        for region in written:
-            self._check_write(warp, op, region, tile, fills=region.name in loose)
-            access = Access(warp.actor, warp.clock[warp.actor], tile, op,
-                            (warp.role, id(op), tile), generic=True)  # fmt: skip
-            region.write(access)
-            warp.unfenced.append(access)
+    def _use(self, warp: _Warp, does: _Touched, event: Event) -> None:
+        op, tile, clock = does.op, event.tile, warp.clock
+        for pipeline in does.loads:
+            self._fill(warp, op, pipeline, tile, event.item)
+        key, now = (warp.role, id(op), tile), clock[warp.actor]
+        access = Access(
+            warp.actor, None if op.asynchronous else now, tile, op, key, generic=not op.asynchronous
+        )
+        reads, writes, names = does.places[tile % does.period]
+        here = (warp.actor, tile, op.asynchronous)
+        for region, resident in reads:
+            held = _resident(event.item) if resident else tile
+            if (here if not resident else (warp.actor, held, op.asynchronous)) not in region.seen:
+                self._look(warp, op, region, access, held)
+            region.reads.append(access)
+        self.checked += len(reads)
+        if writes:
+            written = Access(warp.actor, now, tile, op, key, generic=True)
+            for region, fills in writes:
+                self._check_write(warp, op, region, tile, fills=fills)
+                region.write(written)
+            warp.unfenced.append(written)
         if op.asynchronous:
-            warp.groups.append((op, reads))
+            access.regions = names
+            warp.groups.append((does, access))
             return
-        self._registers(warp, op)
-
-    def _registers(self, warp: _Warp, op: Operation) -> None:
-        """Ordinary code must not touch registers that a group in flight writes, or write any that
-        it reads."""
-        mine = {value.block for value in (*op.uses, *op.defines)}
-        written = {value.block for value in op.defines}
-        smem = (*self.schedule.smem.pipelines, *self.schedule.smem.exchanges)
+        # Ordinary code must not touch registers that a group in flight writes, or write any that
+        # it reads.
         for flying, _ in warp.groups:
-            hit = mine & {value.block for value in flying.defines}
-            hit |= written & {value.block for value in flying.uses}
-            for block in sorted(hit - set(smem))[:1]:
-                self._problem(op, warp, f"touches {block} while {flying} is in flight")
+            hit = does.named & flying.written | does.written & flying.used
+            for block in sorted(hit)[:1]:
+                self._problem(op, warp, f"touches {block} while {flying.op} is in flight")
 
-    def _is_resident(self, block: str) -> bool:
-        pipeline = self.schedule.smem.pipelines.get(block)
-        return pipeline is not None and pipeline.resident
-
-    def _read(self, warp: _Warp, op: Operation, region: Region, tile: int, held: int) -> Access:
-        """`held`: what the region must hold, a tile or what is resident for an item."""
-        self.checked += 1
-        key = (warp.role, id(op), tile)
+    def _look(self, warp: _Warp, op: Operation, region: Region, access: Access, held: int) -> None:
+        """Whether a read finds `held` in a region, a tile or what is resident for an item."""
+        key, tile, certain = access.key, access.tile, True
         if not region.writes:
             self._problem(op, warp, f"uses {region.name} before it is full")
         elif region.lost is not None:
             self._problem(op, warp, f"uses {region.name} of tile {tile}, in place of which lies "
                           f"{region.lost}")  # fmt: skip
         for write in region.writes:
+            certain &= write.key != key
             if write.tile != held:
                 of = f"item {-1 - write.tile}" if write.tile < 0 else f"tile {write.tile}"
                 self._problem(op, warp, f"uses {region.name} of tile {tile}, which holds that of "
@@ -398,12 +428,8 @@ class _Run:
             elif op.asynchronous and not self._fenced_since(warp, write):
                 self._problem(op, warp, f"reads {region.name} through the async proxy without a "
                               f"fence after {write.op}")  # fmt: skip
-        over = None if op.asynchronous else warp.clock[warp.actor]
-        access = Access(
-            warp.actor, over, tile, op, key, generic=not op.asynchronous, region=region.name
-        )
-        region.reads.append(access)
-        return access
+        if certain and not self.problems:
+            region.seen.add((warp.actor, held, op.asynchronous))
 
     def _check_write(
         self,
@@ -418,20 +444,21 @@ class _Run:
         """`fills`: what was there does not matter; `proxy`: the write is one of the async proxy."""
         self.checked += 1
         key = (warp.role, id(op), tile)
-        verb = "fills" if fills else "writes"
-        for other, access, writes in region.pending():
-            if access.key == key or self._other_rows(warp, op, access):
-                continue
-            if not access.known(warp.clock):
-                doing = "write" if writes else "read"
-                self._problem(
-                    op, warp, f"{verb} {region.name} for tile {tile} while "
-                    f"{self._name(access.actor)} may still {doing} {other.name} "
-                    f"({access.op}, tile {access.tile})"
-                )  # fmt: skip
-            elif proxy and writes and not self._fenced_since(warp, access):
-                self._problem(op, warp, f"{verb} {region.name} through the async proxy without a "
-                              f"fence after {access.op}")  # fmt: skip
+        for other, accesses, writes in region.pending():
+            for access in accesses:
+                known = access.known(warp.clock)
+                fenced = not proxy or not writes or self._fenced_since(warp, access)
+                if (known and fenced) or access.key == key or self._other_rows(warp, op, access):
+                    continue
+                if known:
+                    what = f"through the async proxy without a fence after {access.op}"
+                else:
+                    what = (
+                        f"for tile {tile} while {self._name(access.actor)} may still "
+                        f"{'write' if writes else 'read'} {other.name} "
+                        f"({access.op}, tile {access.tile})"
+                    )
+                self._problem(op, warp, f"{'fills' if fills else 'writes'} {region.name} {what}")
         if not fills and any(write.tile != tile for write in region.writes):
             self._problem(op, warp, f"changes {region.name} of tile {tile}, which is not there")
 
@@ -454,19 +481,6 @@ class _Run:
         if write.fenced is not None and warp.clock[write.actor] >= write.fenced:
             return True
         return warp.fence is not None and write.known(warp.fence)
-
-    # ---- regions ----------------------------------------------------------------------------
-
-    def _slot_regions(self, pipeline: Pipeline, tile: int) -> list[Region]:
-        return [self.regions[f"{t.name}[{tile % pipeline.depth}]"] for t in pipeline.tiles]
-
-    def _regions_of(self, block: str, tile: int) -> list[Region]:
-        smem = self.schedule.smem
-        if block in smem.pipelines:
-            pipeline = smem.pipelines[block]
-            return self._slot_regions(pipeline, 0 if pipeline.resident else tile)
-        loose = block in smem.exchanges or block in smem.scratches
-        return [self.regions[block]] if loose else []
 
     # ---- the end ----------------------------------------------------------------------------
 
@@ -493,7 +507,7 @@ class _Run:
                 ] = None
         for warp in self.warps:
             if warp.groups:
-                self._problem(warp.groups[-1][0], warp, "is still in flight after the loop")
+                self._problem(warp.groups[-1][0].op, warp, "is still in flight after the loop")
         for exchange in self.schedule.smem.exchanges.values():
             bar = self.bars.get(exchange.barrier)
             if bar is not None and bar.arrived:
@@ -523,31 +537,93 @@ class _Run:
         ] = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Track:
+    """What a warp does in a run, and the fills of slots that it waits for."""
+
+    events: list[Event]
+    waits: list[tuple[tuple[str, int], int]]
+
+
+def _fills(line: Line, pipeline: Pipeline, tile: int, item: int) -> tuple[tuple[str, int], int]:
+    """The slot of a tile, or of what is resident, and how often it is full with it."""
+    if pipeline.resident:
+        return (pipeline.name, 0), line.loads(item) + 1
+    return (pipeline.name, tile % pipeline.depth), line.turn(tile, pipeline.depth) + 1
+
+
+class Prover:
+    """The proofs of a schedule's streams, with what they share."""
+
+    def __init__(self, schedule: PipelineSchedule) -> None:
+        self.schedule = schedule
+        self.regions = _regions(schedule)
+        self.touched: dict[int, _Touched] = {}  # by the operation's id; it holds the operation
+        self.busy: set[int] = set()  # waits that told a warp something, by id
+        self._lines: dict[tuple[tuple[int, ...], int], Line] = {}
+        self._tracks: dict[int, tuple[Loop, dict[Line, _Track]]] = {}  # by the loop's id
+
+    def track(self, loop: Loop, line: Line) -> _Track:
+        """What a warp of the role does over the items of the line."""
+        _, known = self._tracks.setdefault(id(loop), (loop, {}))
+        if line not in known:
+            events = list(events_of(loop, line))
+            for op in {id(event.op): event.op for event in events if event.op}.values():
+                if id(op) not in self.touched:
+                    self.touched[id(op)] = _Touched(self.schedule.smem, self.regions, op)
+            known[line] = self._track(line, events)
+        return known[line]
+
+    def leave_out(self, loop: Loop, tried: Loop, wait: Operation) -> None:
+        """`tried` does what `loop` does, but for a wait."""
+        _, known = self._tracks.get(id(loop), (loop, {}))
+        self._tracks[id(tried)] = (
+            tried,
+            {
+                line: self._track(line, [event for event in track.events if event.op is not wait])
+                for line, track in known.items()
+            },
+        )
+
+    def _track(self, line: Line, events: list[Event]) -> _Track:
+        waits = [(event, self.touched[id(event.op)].pipeline) for event in events if event.waits]
+        return _Track(events, [_fills(line, h, e.tile, e.item) for e, h in waits if h is not None])
+
+    def prove(self, loops: Sequence[Loop], *, quick: bool = False) -> PipelineProof:
+        """Check all accesses of all roles for every N. `quick`: fewer N, and operations that may
+        skip themselves for no tile, the first and the last only; that may miss something."""
+        guarded = any(op.guarded for loop in loops for op in loop.operations)
+        runs = _runs(self.schedule, loops, quick=quick)
+        largest = max(n for counts in runs for n in counts)
+        checked = 0
+        self.busy.clear()
+        ways: list[Way] = []
+        for counts in runs:
+            step = max(loop.edge.step for loop in loops)
+            line = self._lines.setdefault((counts, step), Line(counts, step))
+            for taken in _taken(line, quick=quick) if guarded else [frozenset[int]()]:
+                run = _Run(self, loops, line, taken)
+                run.run()
+                if not taken:
+                    ways.append(Way(line, tuple(run.steps)))
+                checked += run.checked
+                if run.problems:
+                    return PipelineProof(tuple(run.problems), checked, largest)
+        waits = (op for loop in loops for op in loop.operations if op.name == "wait_full")
+        idle = frozenset(map(id, waits)) - self.busy
+        return PipelineProof((), checked, largest, tuple(ways), idle)
+
+
 def prove_pipelines(
-    schedule: PipelineSchedule, loops: list[Loop], *, quick: bool = False
+    schedule: PipelineSchedule, loops: Sequence[Loop], *, quick: bool = False
 ) -> PipelineProof:
-    """Check all accesses of all roles for every N. `quick`: fewer N, and operations that may skip
-    themselves for no tile, the first and the last only; that may miss something."""
-    guarded = any(op.guarded for loop in loops for op in loop.cluster.operations())
-    runs = _runs(schedule, loops, quick=quick)
-    largest = max(n for counts in runs for n in counts)
-    checked = 0
-    ways: list[Way] = []
-    for counts in runs:
-        line = Line(counts, max(loop.edge.step for loop in loops))
-        events = {loop.stream.role.name: list(events_of(loop, line)) for loop in loops}
-        for taken in _taken(line, quick=quick) if guarded else [frozenset[int]()]:
-            run = _Run(schedule, loops, line, events, taken)
-            run.run()
-            if not taken:
-                ways.append(Way(line, tuple(run.steps)))
-            checked += run.checked
-            if run.problems:
-                return PipelineProof(tuple(run.problems), checked, largest)
-    return PipelineProof((), checked, largest, tuple(ways))
+    """`Prover.prove` of one set of streams."""
+    return Prover(schedule).prove(loops, quick=quick)
 
 
-def _runs(schedule: PipelineSchedule, loops: list[Loop], *, quick: bool) -> list[tuple[int, ...]]:
+def _runs(
+    schedule: PipelineSchedule, loops: Sequence[Loop], *, quick: bool
+) -> list[tuple[int, ...]]:
     """Tiles of the items of each run that is looked at."""
     step = max(loop.edge.step for loop in loops)
     if schedule.persistent:
@@ -590,7 +666,7 @@ def events_of(loop: Loop, line: Line) -> Iterator[Event]:
             if wait is not None:
                 yield Event(None, 0, wait)
             item = one.item if around else line.items.get(place, one.item)
-            event = Event(op, place, item=item)
+            event = Event(op, place, item=item, waits=op.name == "wait_full")
             if op.joins:
                 meeting = replace(event, meeting=True)
                 yield from (meeting, event, meeting)

@@ -34,6 +34,12 @@ class Loop:
     groups: dict[tuple[str, int], int]
     final: int | None  # wait_group before the epilogue, None where nothing is in flight
     persistent: bool = False
+    bound: frozenset[int] = frozenset()  # operations, by id, that needed a group wait
+
+    @cached_property
+    def operations(self) -> tuple[Operation, ...]:
+        """Those of a pass."""
+        return self.cluster.operations()
 
 
 @dataclass(frozen=True)
@@ -102,9 +108,7 @@ def left_early(loop: Loop) -> bool:
     of its own, so it is the loop's up to the last operation of these. Never where a pass has none
     for its own tiles."""
     step = loop.edge.step
-    return loop.edge.high == 2 * step - 1 and any(
-        offset(op) < step for op in loop.cluster.operations()
-    )
+    return loop.edge.high == 2 * step - 1 and any(offset(op) < step for op in loop.operations)
 
 
 def straight(loop: Loop, n: int) -> bool:
@@ -140,7 +144,7 @@ def parts(loop: Loop, instance: Instance, n: int) -> list[tuple[str, tuple[Opera
 
 def common(loop: Loop) -> frozenset[int]:
     """Operations of a pass, by id, up to the last one for one of its own tiles."""
-    operations = loop.cluster.operations()
+    operations = loop.operations
     last = max(index for index, op in enumerate(operations) if offset(op) < loop.edge.step)
     return frozenset(id(op) for op in operations[: last + 1])
 
@@ -193,7 +197,7 @@ def _items(loop: Loop, line: Line) -> Iterator[Pass]:
 
 def fetch_pass(loop: Loop, n: int) -> list[tuple[Operation, int]]:
     """What is ahead of an item that no pass came before."""
-    steps = [(op, offset(op) - loop.edge.step) for op in loop.cluster.operations() if op.ahead]
+    steps = [(op, offset(op) - loop.edge.step) for op in loop.operations if op.ahead]
     return [(op, tile) for op, tile in steps if _coming(op, tile, n)]
 
 
@@ -201,7 +205,7 @@ def head_pass(loop: Loop, n: int) -> list[tuple[Operation, int]]:
     """The rest of the pass before an item's first one."""
     i = -loop.edge.step
     return [
-        (op, i + offset(op)) for op in loop.cluster.operations()
+        (op, i + offset(op)) for op in loop.operations
         if not op.ahead and op.present(i, n)
     ]  # fmt: skip
 
@@ -211,7 +215,7 @@ def main_pass(loop: Loop, i: int, n: int, after: int) -> list[tuple[Operation, i
     `after`, at the tiles that it is in place of."""
     first = -(-n // loop.edge.step) * loop.edge.step
     return [
-        (op, i + offset(op)) for op in loop.cluster.operations()
+        (op, i + offset(op)) for op in loop.operations
         if op.present(i, n) or (op.ahead and _coming(op, i + offset(op) - first, after))
     ]  # fmt: skip
 

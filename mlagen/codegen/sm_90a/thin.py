@@ -7,8 +7,8 @@ tried from the last to the first: out goes what the proof holds without.
 
 from __future__ import annotations
 
-from mlagen.codegen.sm_90a.derive import derive, looped
-from mlagen.codegen.sm_90a.proof import PipelineProof, prove_pipelines
+from mlagen.codegen.sm_90a.derive import derive, without
+from mlagen.codegen.sm_90a.proof import PipelineProof, Prover
 from mlagen.codegen.sm_90a.runs import Loop
 from mlagen.dsl.pipeline import PipelineSchedule
 
@@ -19,16 +19,22 @@ def plan(schedule: PipelineSchedule) -> tuple[list[Loop], PipelineProof]:
     """The streams with the waits they need, and their proof. What is wrong with a schedule stays
     wrong: nothing is left out of one that the proof refuses."""
     whole = [derive(schedule, stream) for stream in schedule.streams]
-    if prove_pipelines(schedule, whole, quick=True).violations:
-        return whole, prove_pipelines(schedule, whole)
-    loops = list(whole)
-    for at, loop in enumerate(loops):
-        steps = list(loop.cluster.operations())
-        for step in [s for s in reversed(loop.cluster.operations()) if s.name in OPTIONAL]:
-            fewer = [s for s in steps if s is not step]
-            tried = looped(schedule, loop.stream, loop.prologue, fewer, loop.epilogue)
-            others = [*loops[:at], tried, *loops[at + 1 :]]
-            if not prove_pipelines(schedule, others, quick=True).violations:
-                steps, loops[at] = fewer, tried
-    proof = prove_pipelines(schedule, loops)
-    return (whole, prove_pipelines(schedule, whole)) if proof.violations else (loops, proof)
+    prover = Prover(schedule)
+    first = prover.prove(whole, quick=True)
+    if first.violations:
+        return whole, prover.prove(whole)
+    loops, idle = list(whole), first.idle
+    for at, loop in enumerate(whole):
+        for step in [s for s in reversed(loop.operations) if s.name in OPTIONAL]:
+            tried, alike = without(schedule, loops[at], step)
+            if alike:
+                prover.leave_out(loops[at], tried, step)
+            # Nothing comes of a wait that told nobody anything: all goes on as it was proved.
+            if not (alike and id(step) in idle):
+                proof = prover.prove([*loops[:at], tried, *loops[at + 1 :]], quick=True)
+                if proof.violations:
+                    continue
+                idle = proof.idle
+            loops[at] = tried
+    proof = prover.prove(loops)
+    return (whole, prover.prove(whole)) if proof.violations else (loops, proof)

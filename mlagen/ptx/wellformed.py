@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from mlagen.audit.ptx.effects import Kind, has_result, kind_of, names_in
-from mlagen.audit.ptx.syntax import Entry, Instruction, Memory, Operand, Vector
 from mlagen.errors import UnsupportedError
+from mlagen.ptx.effects import Kind, has_result, kind_of, names_in
+from mlagen.ptx.syntax import Entry, Instruction, Memory, Operand, Vector
 
 _SHAPE = re.compile(r"m\d+n\d+k\d+$")
 # PTX ISA 9.0, wgmma.mma_async: m64, n a multiple of 8 up to 256, k up to 512 (1-bit, sparse).

@@ -16,7 +16,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """`{a, b, …}`."""
+    """`{a, b, …}`, `a|b`, and the lists of a call: `(a, b)`."""
 
     items: tuple[Operand, ...]
 
@@ -58,9 +58,11 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """A `.shared` variable. `size` 0: dynamic, its size is the launch's."""
+class Variable:
+    """A variable in a state space: "shared", "local", "const" or "global". `size` in bytes; 0: the
+    text does not say, for `.extern .shared` it is the launch's."""
 
+    space: str
     name: str
     size: int
     align: int
@@ -84,11 +86,15 @@ class Entry:
     line: int
     parameters: tuple[Parameter, ...]
     instructions: tuple[Instruction, ...]
-    shared: tuple[Shared, ...]
+    variables: tuple[Variable, ...]  # the module's before it, and its own
     block: tuple[int, ...]  # .reqntid or .maxntid; () for neither
     exact_threads: bool  # .reqntid
     max_registers: int  # .maxnreg; 0: not given
-    calls: tuple[int, ...]  # lines of calls
+
+    @property
+    def shared(self) -> tuple[Variable, ...]:
+        """The variables in shared memory."""
+        return tuple(v for v in self.variables if v.space == "shared")
 
 
 @dataclass(frozen=True, slots=True)

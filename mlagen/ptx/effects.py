@@ -1,4 +1,4 @@
-"""What an instruction reads, writes and does, as far as the audit's rules need it.
+"""What an instruction reads, writes and does, by the class of its opcode.
 
 Source: PTX ISA 9.0, chapter 9 (operand order of each instruction).
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from mlagen.audit.ptx.syntax import Instruction, Memory, Operand, Vector
+from mlagen.ptx.syntax import Instruction, Memory, Operand, Vector
 
 
 class Kind(Enum):
@@ -53,13 +53,10 @@ class Kind(Enum):
     OPAQUE = "not modelled"  # atomics, other blocks' shared memory
 
 
-# Kinds that the protocol between threads is made of: a branch around none of these decides nothing.
-PROTOCOL = frozenset(Kind) - {Kind.PLAIN, Kind.BRANCH, Kind.COLLECTIVE}
-
 _NO_RESULT = frozenset(
     {
         "st", "red", "bar", "barrier", "fence", "membar", "bra", "brx", "ret", "exit", "trap",
-        "brkpt", "call", "cp", "prefetch", "prefetchu", "setmaxnreg", "wgmma", "stmatrix",
+        "brkpt", "cp", "prefetch", "prefetchu", "setmaxnreg", "wgmma", "stmatrix",
         "nanosleep", "pmevent", "griddepcontrol", "discard", "applypriority", "sust", "tcgen05",
         "stackrestore", "multimem",
     }
@@ -233,6 +230,8 @@ def has_result(instruction: Instruction) -> bool:
         return parts[1] in ("try_wait", "test_wait", "pending_count")
     if name in ("bar", "barrier"):
         return "red" in parts
+    if name == "call":  # (result), function, (arguments)
+        return isinstance(next(iter(instruction.operands), None), Vector)
     return name not in _NO_RESULT
 
 

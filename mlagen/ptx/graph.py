@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from mlagen.audit.ptx.effects import PROTOCOL, Kind, kind_of, read, written
-from mlagen.audit.ptx.syntax import Entry
+from mlagen.ptx.effects import Kind, kind_of, read, written
+from mlagen.ptx.syntax import Entry
 
 
 class Graph:
@@ -142,42 +142,3 @@ class Graph:
                 state[step] = 1
                 stack.append((step, iter(self.successors[step])))
         return frozenset(found)
-
-    @cached_property
-    def relevant(self) -> frozenset[str]:
-        """Registers that reach an operand of the protocol or a branch's predicate (a slice that
-        ignores order). Everything else is arithmetic of the kernel's own business."""
-        wanted: set[str] = set()
-        producers: dict[str, list[int]] = {}
-        for index, names in enumerate(self.writes):
-            for name in names:
-                producers.setdefault(name, []).append(index)
-        work: list[str] = []
-
-        def want(names: tuple[str, ...]) -> None:
-            for name in names:
-                if name not in wanted:
-                    wanted.add(name)
-                    work.append(name)
-
-        for index, kind in enumerate(self.kinds):
-            instruction = self.instructions[index]
-            if kind in (Kind.SHARED_STORE, Kind.GENERIC_STORE, Kind.SHARED_LOAD, Kind.GENERIC_LOAD):
-                # The address and the guard, not the data.
-                for operand in instruction.operands:
-                    if getattr(operand, "base", None):
-                        want((operand.base,))  # type: ignore[union-attr]
-                if instruction.guard:
-                    want((instruction.guard.register,))
-            elif kind is Kind.WGMMA:
-                operands = instruction.operands[1:3]
-                want(tuple(o for o in operands if isinstance(o, str)))
-                if instruction.guard:
-                    want((instruction.guard.register,))
-            elif kind in PROTOCOL or kind is Kind.BRANCH:
-                want(self.reads[index])
-        while work:
-            for index in producers.get(work.pop(), ()):
-                if self.kinds[index] is not Kind.WGMMA:
-                    want(self.reads[index])
-        return frozenset(wanted)
