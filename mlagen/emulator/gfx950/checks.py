@@ -7,7 +7,7 @@ a wave counts wait states: one an instruction, N + 1 for s_nop N.
 
 from __future__ import annotations
 
-from mlagen.binary.instruction import EXEC
+from mlagen.binary.operand import EXEC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.raw import load_i64, store_i64

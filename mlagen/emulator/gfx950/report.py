@@ -8,7 +8,7 @@ import numpy as np
 
 from mlagen.binary import Instruction
 from mlagen.binary.hazards import SHIPPED_WITHOUT, strictest_pair
-from mlagen.binary.instruction import register_name
+from mlagen.binary.operand import register_name
 from mlagen.emulator.findings import Finding
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.memory import Memory
