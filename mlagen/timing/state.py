@@ -16,7 +16,11 @@ Ints = npt.NDArray[np.int64]
 # every use of one, it takes ten times as long.
 OPTIONS: Final[dict[str, Any]] = {"_nrt": False}
 # Of a function that only the engine calls: LLVM puts it into its callers.
-_INNER: Final = {"forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_INNER: Final[dict[str, Any]] = {
+    "forceinline": True,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
 compiled: Any = njit(**OPTIONS, **_INNER)
 
 # Why a wave did not issue in its turn.
