@@ -72,7 +72,7 @@ def _distance(out: np.ndarray, reference: np.ndarray) -> float:
 
 def prefill_by_others(folder: Path) -> Case:
     """AITER's fp8 MLA prefill: one work item, written whole (no partial output)."""
-    from mlagen.emulator import Argument, Buffer, emulate
+    from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 
     code = (folder / OBJECT).read_bytes()
     rng = np.random.default_rng(1)
@@ -113,12 +113,8 @@ def prefill_by_others(folder: Path) -> Case:
         out.fill(np.nan)
         return emulate(
             code,
-            grid=(1, 1, 1),
-            block=(512, 1, 1),
-            arguments=arguments + scalars,
-            sanitize=sanitize,
-            threads=threads,
-            mode=mode,
+            Launch(grid=(1, 1, 1), block=(512, 1, 1), arguments=arguments + scalars),
+            Settings(sanitize=sanitize, threads=threads, mode=mode),
         )
 
     reference = attention(q, k, v, scale)

@@ -25,7 +25,7 @@ AITER_ROWS, DEPTH = 256, 128  # query rows of a workgroup, columns of a head
 
 def of_aiter(folder: Path, causal: bool) -> Contestant:
     """AITER's object in batch mode. Its host code: csrc/cpp_itfs/mha_fwd.cu."""
-    from mlagen.emulator import Argument, Buffer, emulate
+    from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
     from mlagen.problem.formats import BF16
 
     path = folder / OBJECT.format("_causal" if causal else "")
@@ -65,7 +65,9 @@ def of_aiter(folder: Path, causal: bool) -> Contestant:
         tiles = -(-rows // AITER_ROWS)
         grid = (-(-tiles // (2 if causal else 1)), 1, 1)  # with a mask: a tile and its mirror image
         emulation = emulate(
-            code, grid=grid, block=(512, 1, 1), arguments=arguments, mode=mode, seed=seed
+            code,
+            Launch(grid=grid, block=(512, 1, 1), arguments=arguments),
+            Settings(mode=mode, seed=seed),
         )
         return Run(output, emulation)
 

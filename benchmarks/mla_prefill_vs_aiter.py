@@ -27,7 +27,7 @@ OBJECT = "mla/mla_pfl_qh192_vh128_m32x8_n128x1_causal{}.co"
 def of_aiter(folder: Path, causal: bool) -> Contestant:
     """AITER's object: one final work item a query tile and head, one workgroup each."""
     from mlagen.attention.prefill.host import host_call
-    from mlagen.emulator import Argument, Buffer, emulate
+    from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
     from mlagen.families.mla_prefill.aiter import aiter_arguments
     from mlagen.families.mla_prefill.call import whole_tiles
     from mlagen.families.mla_prefill.gfx950.form import aiter_signature
@@ -54,7 +54,9 @@ def of_aiter(folder: Path, causal: bool) -> Contestant:
         ]
         grid = (work.workgroups, 1, 1)
         emulation = emulate(
-            code, grid=grid, block=taken.block, arguments=arguments, mode=mode, seed=seed
+            code,
+            Launch(grid=grid, block=taken.block, arguments=arguments),
+            Settings(mode=mode, seed=seed),
         )
         return Run(call.output, emulation)
 

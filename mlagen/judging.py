@@ -17,7 +17,7 @@ from mlagen.launch import EmulatedLauncher
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
-    from mlagen.emulator.api import EmulationResult
+    from mlagen.emulator import EmulationResult
     from mlagen.launch import LaunchReport
     from mlagen.timing import Job
     from mlagen.timing.ladder import Ladder
@@ -51,7 +51,8 @@ def job_of_launch(
     A recording takes some 100 bytes an instruction, so `max_instructions` has a default here.
     """
     from mlagen.binary import load_code_object
-    from mlagen.emulator.launching import MAX_MEMORY, read_launch_file, run_launch
+    from mlagen.emulator import Settings
+    from mlagen.emulator.launching import MAX_MEMORY, Files, read_launch_file, run_launch
     from mlagen.timing import Job
 
     try:
@@ -67,12 +68,13 @@ def job_of_launch(
     run = run_launch(
         code,
         launch,
-        sanitize=False,
-        workgroups=chosen,
-        record=True,
-        allow_outside=allow_outside,
-        max_memory=max_memory or MAX_MEMORY,
-        max_instructions=max_instructions or _RECORDED,
+        Settings(
+            sanitize=False,
+            workgroups=chosen,
+            record=True,
+            max_instructions=max_instructions or _RECORDED,
+        ),
+        files=Files(allow_outside=allow_outside, max_memory=max_memory or MAX_MEMORY),
     )
     return Job(
         run.kernel,

@@ -8,8 +8,9 @@ for instruction in kernel.instructions:
 
 from mlagen.binary.code_object import CodeObject, KernelCode, load_code_object
 from mlagen.binary.descriptor import Descriptor
-from mlagen.binary.instruction import Instruction, Operand
+from mlagen.binary.instruction import Instruction
 from mlagen.binary.metadata import ArgumentInfo, KernelInfo
+from mlagen.binary.operand import Operand
 
 __all__ = [
     "ArgumentInfo",

@@ -11,7 +11,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from mlagen.binary.instruction import Instruction, Operand, words
+from mlagen.binary.instruction import Instruction
+from mlagen.binary.operand import Operand, words
 from mlagen.errors import BinaryError, MissingError
 
 _GLOBAL_NO_SADDR = 0x7F  # "off" in the SADDR field (CDNA4 ISA guide, FLAT/GLOBAL format)
@@ -60,7 +61,7 @@ def decode_at(code: bytes, offset: int) -> Instruction:
     scaled = code[offset + 2 : offset + 4] == _SCALE_PREFIX
     window = code[offset : offset + (16 if scaled else 8)]
     mnemonic, encoding, size, operands, modifiers = _decode_window(window)
-    return Instruction(offset, size, mnemonic, encoding, operands, modifiers)
+    return Instruction(mnemonic, encoding, operands, modifiers, offset, size)
 
 
 _Decoded = tuple[str, str, int, tuple[tuple[str, Operand], ...], tuple[tuple[str, int], ...]]

@@ -10,16 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mlagen.binary.instruction import (
-    EXEC,
-    HARDWARE,
-    M0,
-    SCC,
-    VCC,
-    Instruction,
-    Operand,
-    words,
-)
+from mlagen.binary.instruction import Instruction
+from mlagen.binary.operand import EXEC, HARDWARE, M0, SCC, VCC, Operand, words
 
 File = Literal["v", "s"]
 Counter = Literal["", "vm", "lds", "smem"]

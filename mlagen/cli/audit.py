@@ -96,23 +96,15 @@ def command(
         "PTX file",
         "its entries are all audited",
     )
-    from mlagen.cli.audit_ptx import audit_file
+    from mlagen.cli.audit_ptx import audit_file, given_of
+    from mlagen.cli.audit_ptx import mutate_file as mutate_ptx
 
-    audit_file(
-        paths[0],
-        files[0],
-        boxes,
-        smem,
-        threads,
-        trips,
-        manifest,
-        SECONDS if max_seconds is None else max_seconds,
-        mutated,
-        sample,
-        seed,
-        shown,
-        as_json,
-    )
+    given = given_of(paths[0], boxes, smem, threads, trips, manifest)
+    if mutated:
+        mutate_ptx(paths[0], files[0], given, sample, seed, as_json)
+        return
+    most = SECONDS if max_seconds is None else max_seconds
+    audit_file(paths[0], files[0], given, most, shown, as_json)
 
 
 def _code_in(path: Path) -> Path:

@@ -4,56 +4,35 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
 from mlagen.errors import ConfigError, FindingsError, MissingError
 
 if TYPE_CHECKING:
-    from mlagen.audit.ptx import MutationReport, Report
+    from mlagen.audit.ptx import Given, MutationReport, Report
 
 _GAPS = 100  # that are spelled out
 
 
-def audit_file(
-    path: Path,
-    file: str,
-    boxes: tuple[str, ...],
-    smem: int,
-    threads: int,
-    trips: int,
-    manifest: str | None,
-    limit: float,
-    mutated: bool,
-    sample: int,
-    seed: int,
-    shown: int,
-    as_json: bool,
-) -> None:
-    """Audit a PTX file, called `file` in messages; docs/ptx_audit.md has the rules."""
-    from mlagen.audit.ptx import Beside, audit_ptx, mutate, read_manifest
+def given_of(
+    path: Path, boxes: tuple[str, ...], smem: int, threads: int, trips: int, manifest: str | None
+) -> Given:
+    """What the command line and the manifest beside the text tell of the launch."""
+    from mlagen.audit.ptx import Beside, Given, read_manifest
 
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise MissingError(f"{path} cannot be read: {error}") from error
     beside_path = Path(manifest) if manifest else path.with_name("manifest.json")
     beside = read_manifest(beside_path) if manifest or beside_path.is_file() else Beside()
-    given: dict[str, Any] = {
-        "boxes": _boxes(boxes),
-        "shared_bytes": smem,
-        "threads": threads,
-        "trips": trips,
-        "beside": beside,
-    }
-    if mutated:
-        with progress_bar("mutants") as progress:
-            mutants = mutate(text, **given, sample=sample, seed=seed, progress=progress)
-        _print_mutants(file, mutants, as_json)
-        if mutants.missed:
-            raise FindingsError(mutants.summary())
-        return
-    report = audit_ptx(text, **given, seconds=limit)
+    return Given(_boxes(boxes), smem, threads, trips, beside)
+
+
+def audit_file(
+    path: Path, file: str, given: Given, limit: float, shown: int, as_json: bool
+) -> None:
+    """Audit a PTX file, called `file` in messages; docs/ptx_audit.md has the rules."""
+    from mlagen.audit.ptx import audit_ptx
+
+    report = audit_ptx(_text_of(path), given, seconds=limit)
     if as_json:
         told = asdict(report)
         for entry in told["entries"]:
@@ -66,6 +45,25 @@ def audit_file(
         raise FindingsError(
             f"{len(report.findings)} findings in {file}, first: {first.rule} at line {first.line}"
         )
+
+
+def mutate_file(path: Path, file: str, given: Given, sample: int, seed: int, as_json: bool) -> None:
+    """Audit the mutants of a PTX file; raises FindingsError when one is not told."""
+    from mlagen.audit.ptx import mutate
+
+    text = _text_of(path)
+    with progress_bar("mutants") as progress:
+        mutants = mutate(text, given, sample=sample, seed=seed, progress=progress)
+    _print_mutants(file, mutants, as_json)
+    if mutants.missed:
+        raise FindingsError(mutants.summary())
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MissingError(f"{path} cannot be read: {error}") from error
 
 
 def _boxes(given: tuple[str, ...]) -> dict[str, int]:

@@ -72,7 +72,8 @@ def command(
 ) -> None:
     """Execute a kernel with its memory and a sanitizer; no GPU. docs/emulate.md has the format."""
     from mlagen.binary import load_code_object
-    from mlagen.emulator.launching import MAX_MEMORY, read_launch_file, run_launch, template
+    from mlagen.emulator import Settings
+    from mlagen.emulator.launching import MAX_MEMORY, Files, read_launch_file, run_launch, template
 
     try:
         code = load_code_object(Path(file).read_bytes())
@@ -91,19 +92,23 @@ def command(
         run = run_launch(
             code,
             launch,
-            mode=mode,
-            seed=seed,
-            sanitize=not no_sanitizer,
-            threads=threads,
-            workgroups=groups or None,
-            max_instructions=max_instructions,
-            trace_nonfinite=trace_nan,
+            Settings(
+                mode=mode,
+                seed=seed,
+                sanitize=not no_sanitizer,
+                threads=threads,
+                workgroups=groups or None,
+                max_instructions=max_instructions,
+                trace_nonfinite=trace_nan,
+            ),
+            files=Files(
+                out=out,
+                write=True,
+                allow_outside=allow_outside,
+                max_memory=max_memory or MAX_MEMORY,
+            ),
             progress=progress,
             executed=executed,
-            out=out,
-            write=True,
-            allow_outside=allow_outside,
-            max_memory=max_memory or MAX_MEMORY,
         )
     if as_json:
         print_json("emulate", _report(run))

@@ -21,9 +21,10 @@ import numpy.typing as npt
 from mlagen.binary.banks import Lanes, dma_bytes
 from mlagen.binary.effects import effects, is_lds_dma
 from mlagen.binary.flow import Flow
-from mlagen.binary.instruction import EXEC, M0, SCC, VCC, Instruction, Operand
+from mlagen.binary.instruction import Instruction
 from mlagen.binary.integers import MASK, RELATIONS, SCALAR, SHORT, VECTOR, Wide
 from mlagen.binary.integers import signed as as_signed
+from mlagen.binary.operand import EXEC, M0, SCC, VCC, Operand
 from mlagen.targets import GFX950
 
 Value = int | Lanes

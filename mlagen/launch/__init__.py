@@ -6,7 +6,7 @@ GPU's maker: a machine that only launches needs neither, one without a GPU needs
 
 from mlagen.launch.cuda import CudaLauncher
 from mlagen.launch.device_tensor import is_on_gpu
-from mlagen.launch.emulated import EmulatedLauncher
+from mlagen.launch.emulated import EmulatedLauncher, Mode
 from mlagen.launch.gpu import GpuLauncher, PreparedLaunch
 from mlagen.launch.hip import HipLauncher
 from mlagen.launch.launcher import Launcher, LaunchFailed, LaunchRefused, LaunchReport
@@ -20,6 +20,7 @@ __all__ = [
     "LaunchRefused",
     "LaunchReport",
     "Launcher",
+    "Mode",
     "PreparedLaunch",
     "gpu_launcher",
     "is_on_gpu",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ Mode = Literal["latest", "earliest", "random"]
 Group = tuple[int, int, int]
 
 
+@dataclass(kw_only=True)
 class EmulatedLauncher:
     """A Launcher on the CPU.
 
@@ -28,31 +30,18 @@ class EmulatedLauncher:
     a random legal moment drawn from `seed`. `workgroups` restricts the run to some of the grid.
     It may also be a function of the grid. Only a checker sets `allow_unproved`, to show what a
     missing proof lets through. `record` keeps what is executed and `max_instructions` bounds
-    the wave-instructions of a workgroup (see `emulate`).
+    the wave-instructions of a workgroup (see `mlagen.emulator.Settings`).
     """
 
-    def __init__(
-        self,
-        *,
-        sanitize: bool = True,
-        mode: Mode = "latest",
-        seed: int = 0,
-        workgroups: Sequence[Group] | Callable[[Group], Sequence[Group]] | None = None,
-        threads: int | None = None,
-        allow_unproved: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-        record: bool = False,
-        max_instructions: int | None = None,
-    ) -> None:
-        self.sanitize = sanitize
-        self.mode: Mode = mode
-        self.seed = seed
-        self.workgroups = workgroups
-        self.threads = threads
-        self.allow_unproved = allow_unproved
-        self.progress = progress
-        self.record = record
-        self.max_instructions = max_instructions
+    sanitize: bool = True
+    mode: Mode = "latest"
+    seed: int = 0
+    workgroups: Sequence[Group] | Callable[[Group], Sequence[Group]] | None = None
+    threads: int | None = None
+    allow_unproved: bool = False
+    progress: Callable[[int, int], None] | None = None
+    record: bool = False
+    max_instructions: int | None = None
 
     def launch(
         self,
@@ -74,7 +63,7 @@ class EmulatedLauncher:
         grid = manifest.grid_for(sizes)
         try:
             # Imported here: a machine that only launches on hardware has no emulator's packages.
-            from mlagen.emulator import Argument, Buffer, emulate
+            from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
         except ModuleNotFoundError as error:
             raise MissingError(
                 f"the emulator needs the package {error.name}",
@@ -89,21 +78,17 @@ class EmulatedLauncher:
             else:
                 arguments.append(Argument(arg.offset, value))
         started = time.perf_counter()
-        result = emulate(
-            artifact.code,
-            kernel=manifest.symbol,
-            grid=grid,
-            block=manifest.block,
-            arguments=arguments,
+        settings = Settings(
             sanitize=self.sanitize,
             mode=self.mode,
             seed=self.seed,
             workgroups=self.workgroups(grid) if callable(self.workgroups) else self.workgroups,
             threads=self.threads,
-            progress=self.progress,
-            record=self.record,
             max_instructions=self.max_instructions,
+            record=self.record,
         )
+        asked = Launch(grid, manifest.block, arguments, kernel=manifest.symbol)
+        result = emulate(artifact.code, asked, settings, progress=self.progress)
         seconds = time.perf_counter() - started
         return LaunchReport("emulated", grid, manifest.block, seconds, result)
 

@@ -13,7 +13,7 @@ checked on the text, reader by reader, before any mutant is made.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlagen.errors import UnsupportedError
 from mlagen.mutation.listing import Block, Line, Listing, Role
@@ -83,15 +83,13 @@ def require_free_scc(listing: Listing) -> None:
 def _removed(listing: Listing, block: Block, role: Role | None) -> Mutant:
     bare = "" if listing.moves_data(block) else "; its cluster moves no data"
     blocks = listing.twins([block]) if role is None else (block,)
-    return mutant(
+    return _mutant(
         listing,
-        "barriers",
         "removed",
         f"s_barrier{bare}",
         block.end,
         {one.end: _instead(listing, one.end, role) for one in blocks},
-        role=_role_name(role),
-        touches="s_barrier",
+        _role_name(role),
     )
 
 
@@ -114,17 +112,30 @@ def _moved(listing: Listing, junction: _Junction, role: Role | None, *, forward:
     if not any(listing.moves_data(block) for block in over):
         named = " and ".join(dict.fromkeys(block.title for block in over))
         unchanged = f"it moves over {named}, without memory operations and waits"
-    return mutant(
+    return _mutant(
         listing,
-        "barriers",
         "moved to the next cluster" if forward else "moved to the previous cluster",
         f"s_barrier over {' and '.join(dict.fromkeys(block.title for block in over))}",
         taken[0].end,
         edits,
-        role=_role_name(role),
-        touches="s_barrier",
-        unchanged=unchanged,
+        _role_name(role),
+        unchanged,
     )
+
+
+def _mutant(
+    listing: Listing,
+    operator: str,
+    what: str,
+    line: int,
+    edits: dict[int, tuple[str, ...]],
+    role: str,
+    unchanged: str = "",
+) -> Mutant:
+    """A mutant of a barrier, for the waves of a role."""
+    made = mutant(listing, "barriers", operator, what, line, edits, touches="s_barrier",
+                  unchanged=unchanged)  # fmt: skip
+    return replace(made, role=role)
 
 
 def _junctions(listing: Listing) -> Iterator[_Junction]:
@@ -155,21 +166,20 @@ def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
     between = [line for line in outside if _begins_item(listing, line)]
     if between:
         edits: dict[int, tuple[str, ...]] = {line.number: () for line in between}
-        yield mutant(listing, "barriers", "removed", "s_barrier between work items",
-                     between[0].number, edits, role="all", touches="s_barrier")  # fmt: skip
+        yield _mutant(
+            listing, "removed", "s_barrier between work items", between[0].number, edits, "all"
+        )
     for line in outside:
         if line in between:
             continue
         role = _executing(listing, line)
-        yield mutant(
+        yield _mutant(
             listing,
-            "barriers",
             "removed",
             "s_barrier of the stagger",
             line.number,
             {line.number: ()},
-            role=_role_name(role),
-            touches="s_barrier",
+            _role_name(role),
         )
         after = listing.next_blocks(line.number)
         ends = tuple(b for b in listing.blocks if not b.closed and b.role == line.role)
@@ -183,15 +193,13 @@ def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
                     *_extra(listing, block.end, role),
                     _raw(listing, block.end),
                 )
-            yield mutant(
+            yield _mutant(
                 listing,
-                "barriers",
                 f"moved to the {operator} cluster",
                 "s_barrier of the stagger",
                 line.number,
                 edits,
-                role=_role_name(role),
-                touches="s_barrier",
+                _role_name(role),
             )
 
 

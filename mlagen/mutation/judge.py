@@ -21,8 +21,16 @@ from mlagen.artifact import Artifact
 from mlagen.attention.prefill.kernel import PrefillKernel
 from mlagen.binary import CodeObject, load_code_object
 from mlagen.codegen.assemble import assemble
-from mlagen.emulator import Argument, Buffer, EmulationResult, Finding, emulate
-from mlagen.emulator.api import Mode
+from mlagen.emulator import (
+    Argument,
+    Buffer,
+    EmulationResult,
+    Finding,
+    Launch,
+    Mode,
+    Settings,
+    emulate,
+)
 from mlagen.errors import FindingsError, UnsupportedError
 from mlagen.family import family_of
 from mlagen.launch.launcher import LaunchReport, bind
@@ -295,14 +303,13 @@ class _OneHead:
         ]
         result = emulate(
             self.code,
-            kernel=manifest.symbol,
-            grid=grid,
-            block=manifest.block,
-            arguments=arguments,
-            mode=self.mode,
-            workgroups=[(0, 0, copy) for copy in range(self.copies)],
-            threads=1,
-            max_instructions=self.limit,
+            Launch(kernel=manifest.symbol, grid=grid, block=manifest.block, arguments=arguments),
+            Settings(
+                mode=self.mode,
+                workgroups=[(0, 0, copy) for copy in range(self.copies)],
+                threads=1,
+                max_instructions=self.limit,
+            ),
         )
         return LaunchReport("emulated", grid, manifest.block, result.seconds, result)
 

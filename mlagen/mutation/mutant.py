@@ -71,7 +71,6 @@ def mutant(
     line: int,
     edits: Mapping[int, tuple[str, ...]],
     *,
-    role: str = "",
     touches: str = "",
     unchanged: str = "",
 ) -> Mutant:
@@ -80,8 +79,8 @@ def mutant(
     lines: Iterable[int] = sorted({line, *edits})
     sections = tuple(dict.fromkeys(listing.lines[n].section for n in lines))
     return Mutant(
-        kind, operator, what, line, section, cluster, dict(edits), sections, role, touches,
-        unchanged,
+        kind, operator, what, line, section, cluster, dict(edits), sections, touches=touches,
+        unchanged=unchanged,
     )  # fmt: skip
 
 

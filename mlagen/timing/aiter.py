@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from mlagen.binary import CodeObject, load_code_object
-from mlagen.emulator import Argument, Buffer, emulate
+from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.emulator.streams import Stream
 from mlagen.errors import MissingError
 
@@ -83,13 +83,8 @@ def record(code: CodeObject, kernel: Prefill, length: int) -> Stream:
     arguments, grid = make(kernel, length)
     result = emulate(
         code,
-        grid=grid,
-        block=(kernel.threads, 1, 1),
-        arguments=arguments,
-        sanitize=False,
-        workgroups=[(0, 0, 0)],
-        threads=1,
-        record=True,
+        Launch(grid=grid, block=(kernel.threads, 1, 1), arguments=arguments),
+        Settings(sanitize=False, workgroups=[(0, 0, 0)], threads=1, record=True),
     )
     return result.streams[0]
 

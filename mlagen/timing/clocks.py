@@ -14,7 +14,7 @@ keys and wave and loads 4 KB; vector instructions by the schedule's own count of
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from mlagen.timing.activity import Activity
 from mlagen.timing.power import Rates
@@ -49,6 +49,16 @@ class ClockPoint:
         return self.tflops * 1e3 / (self.ops * cus)
 
 
+class _Tile(NamedTuple):
+    """Rows and columns of the result that a wave, and a workgroup, works on."""
+
+    wave: tuple[int, int] = (128, 128)
+    group: tuple[int, int] = (256, 256)
+
+
+_TILE: Final = _Tile()
+
+
 def _product(
     name: str,
     launch: str,
@@ -58,10 +68,10 @@ def _product(
     tflops: float,
     *,
     fits: bool,
-    wave: tuple[int, int] = (128, 128),
-    group: tuple[int, int] = (256, 256),
+    tile: _Tile = _TILE,
 ) -> ClockPoint:
     ops, size = PEAK[form] * busy, _BYTES[form]
+    wave, group = tile
     loaded = ops * size * sum(group) / (2 * group[0] * group[1])
     read = ops * size * sum(wave) / (2 * wave[0] * wave[1])
     rates = Rates(replace(_matrix(form, ops), lds=read + loaded, l2=loaded))
@@ -91,18 +101,19 @@ def _matrix(form: str, ops: float) -> Activity:
 # the tuned kernels.
 _LOG, _GLUON, _GROUPED, _MX = "GroupGEMM", "Gluon", "grouped product", "MX product"
 _F16, _BF16, _LONG = "1 x 64 heads, 16320", "32 x 8 heads, 8192", "1 sequence, 16384"
-_HIPBLASLT: Final = {"wave": (128, 160), "group": (256, 320)}
+_NARROW: Final = _Tile((64, 128))
+_HIPBLASLT: Final = _Tile((128, 160), (256, 320))
 CLOCKS: Final[tuple[ClockPoint, ...]] = (
     _product("HAND32", _GROUPED, _LOG, "bf16", 0.600, 1190, fits=True),
     _product("HAND32 scheduled", _GROUPED, _LOG, "bf16", 0.630, 1227, fits=False),
-    _product("hipBLASLt", _GROUPED, _LOG, "bf16", 0.850, 1419, fits=True, **_HIPBLASLT),
-    _product("hipBLASLt later", _GROUPED, _LOG, "bf16", 0.900, 1427, fits=False, **_HIPBLASLT),
+    _product("hipBLASLt", _GROUPED, _LOG, "bf16", 0.850, 1419, fits=True, tile=_HIPBLASLT),
+    _product("hipBLASLt later", _GROUPED, _LOG, "bf16", 0.900, 1427, fits=False, tile=_HIPBLASLT),
     _product("ASMS", _GROUPED, _LOG, "bf16", 0.906, 1555, fits=True),
     _product("a16w16 v9", "product, K 8192", _GLUON, "f16", 0.9875 * 0.95, 1489, fits=True),
     _product("a8w8, e5m2", "product, K 16384", _GLUON, "f8", 0.9972 * 0.95, 3257, fits=True),
     _product("4 waves", _MX, _GLUON, "f4", 0.9241 * 0.95, 5255, fits=True),
-    _product("8 waves v1", _MX, _GLUON, "f4", 0.81 * 0.95, 4845, fits=False, wave=(64, 128)),
-    _product("8 waves v2", _MX, _GLUON, "f4", 0.99 * 0.95, 4733, fits=False, wave=(64, 128)),
+    _product("8 waves v1", _MX, _GLUON, "f4", 0.81 * 0.95, 4845, fits=False, tile=_NARROW),
+    _product("8 waves v2", _MX, _GLUON, "f4", 0.99 * 0.95, 4733, fits=False, tile=_NARROW),
     _attention("fav4", _F16, "f16", 0.951 * 0.951, 1245.5, eager=False, fits=True),
     _attention("fav3", _F16, "f16", 0.853 * 0.954, 1167.1, eager=True, fits=True),
     _attention("FlyDSL", _F16, "f16", 0.863 * 0.968, 1242.4, eager=False, fits=False),

@@ -3,211 +3,173 @@
 Every SIMD has a turn each `slot` cycles. In its turn it starts at most one instruction a unit and
 one a wave: waves of higher priority first, the oldest first among equals. A wave issues in order
 and stops at whatever its next instruction has to wait for; where all that is known when the
-instruction becomes the next, it is worked out once (`pipes.look`). Time is counted in cycles.
+instruction becomes the next, it is worked out once (`waves.look`). Time is counted in cycles.
 """
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-import numpy as np
 from numba import njit
 
 from mlagen.timing import pipes as h
 from mlagen.timing import program as p
+from mlagen.timing import state as s
+from mlagen.timing import waves as w
+from mlagen.timing.state import OPTIONS, compiled
+
+_FOREVER: Final = 1 << 22  # cycles without an instruction: nothing goes on
 
 
-@njit
-def _simulate(  # type: ignore[no-untyped-def]
-    rows,
-    ranges,
-    numbers,
-    first,
-    step_row,
-    step_lds,
-    step_bytes,
-    step_lines,
-    group,
-    simd,
-    started,
-    when,
-    stalls,
-    busy,
-):
-    waves = len(group)
-    slot = int(numbers[h.K_SLOT])
-    ready = np.zeros((waves, p.REGISTERS), dtype=np.int64)
-    origin = np.zeros((waves, p.REGISTERS), dtype=np.int8)
-    vm = np.zeros((waves, h.RING), dtype=np.int64)
-    lgkm = np.zeros((waves, h.RING), dtype=np.int64)
-    state = np.zeros((waves, h.S_STATE_SIZE), dtype=np.int64)
-    order = np.zeros((h.SIMDS, waves), dtype=np.int64)
-    members = np.zeros(h.SIMDS, dtype=np.int64)
-    port = np.zeros((h.SIMDS, 2), dtype=np.int64)
-    owner = np.full((h.SIMDS, 2), -1, dtype=np.int64)
-    matrix_free = np.zeros(h.SIMDS, dtype=np.int64)
-    used = np.zeros(16, dtype=np.int64)
-    pipes = np.zeros(3)
-    arrivals = np.zeros(h.ARRIVALS)
-    costs = np.zeros(h.ARRIVALS)
-    ring = np.zeros(2, dtype=np.int64)
+@compiled
+def _port(t, wave, unit):  # type: ignore[no-untyped-def]
+    """The issue port that a wave's next instruction takes at cycle t; -1 where it has to wait, and
+    then that counts."""
+    steps, simds, stalls, slot = unit.steps, unit.simds, unit.counts.stalls, unit.numbers.slot
+    state = unit.waves.state
+    step = state[wave, s.S_STEP]
+    row = steps.row[step]
+    if state[wave, s.S_STATE] == s.WAITING:
+        stalls[steps.row[step - 1], s.BARRIER] += slot
+        return -1
+    if state[wave, s.S_AT] > t:
+        why = state[wave, s.S_WHY]
+        behind = why in (s.BARRIER, s.NOPS, s.FETCH)
+        stalls[steps.row[step - 1] if behind and step > steps.first[wave] else row, why] += slot
+        return -1
+    kind = steps.rows[row, p.UNIT]
+    simd = steps.simd[wave]
+    if kind > p.MATRIX:
+        if kind <= p.BRANCH and simds.used[kind]:
+            stalls[row, s.TURN] += slot
+            return -1
+        return 0
+    port = 0
+    if simds.port[simd, 0] > t:
+        together = unit.numbers.co_issue > 0 and kind != p.MATRIX
+        if not (together and simds.owner[simd, 0] != wave and simds.port[simd, 1] <= t):
+            stalls[row, s.VALU_BUSY] += slot
+            return -1
+        port = 1
+    if kind == p.MATRIX and simds.matrix_free[simd] > t:
+        stalls[row, s.MATRIX_BUSY] += slot
+        return -1
+    return port
+
+
+@compiled
+def _keep_port(t, wave, port, row, unit):  # type: ignore[no-untyped-def]
+    """A vector instruction takes its issue port, and its unit; what kind of result it makes."""
+    rows, simds, busy = unit.steps.rows, unit.simds, unit.counts.busy
+    simd = unit.steps.simd[wave]
+    simds.port[simd, port] = t + rows[row, p.PORT]
+    simds.owner[simd, port] = wave
+    busy[s.B_VECTOR] += rows[row, p.PORT]
+    if rows[row, p.UNIT] == p.MATRIX:
+        simds.matrix_free[simd] = t + rows[row, p.BUSY]
+        busy[s.B_MATRIX] += rows[row, p.BUSY]
+        return s.MATRIX_RESULT
+    if rows[row, p.UNIT] == p.TRANS:
+        busy[s.B_TRANS] += rows[row, p.PORT]
+    return s.VECTOR_RESULT
+
+
+@compiled
+def _access(t, wave, step, row, unit):  # type: ignore[no-untyped-def]
+    """An access to memory goes into the wave's queue with the cycle in which it is done."""
+    steps, waves, pipes, numbers = unit.steps, unit.waves, unit.pipes, unit.numbers
+    rows, busy = steps.rows, unit.counts.busy
+    if rows[row, p.UNIT] == p.SMEM:
+        w.push(wave, waves.lgkm, waves.state, s.S_LGKM_TAIL, t + numbers.smem_latency)
+    elif rows[row, p.UNIT] == p.LDS:
+        h.land(t, pipes)
+        cost = steps.lds[step] * numbers.lds_scale
+        busy[s.B_LDS] += int(cost)
+        w.push(wave, waves.lgkm, waves.state, s.S_LGKM_TAIL, h.access_lds(t, cost, pipes, numbers))
+    else:
+        h.land(t, pipes)
+        size = steps.bytes[step]
+        done = h.move_bytes(t, size, steps.lines[step], rows[row, p.STORE], pipes, numbers, busy)
+        if rows[row, p.DMA]:
+            done = h.arrive(done, size, pipes, numbers, busy)
+        w.push(wave, waves.vm, waves.state, s.S_VM_TAIL, done)
+
+
+@compiled
+def _issue(t, wave, port, unit):  # type: ignore[no-untyped-def]
+    """A wave's next instruction is issued at cycle t, and what follows it is looked at."""
+    steps, counts, numbers = unit.steps, unit.counts, unit.numbers
+    state = unit.waves.state
+    step = state[wave, s.S_STEP]
+    last = step + 1 == steps.first[wave + 1]
+    rows = steps.rows
+    row = steps.row[step]
+    kind = rows[row, p.UNIT]
+    counts.when[step] = t
+    counts.stalls[row, s.ISSUED] += numbers.slot
+    resume = t + numbers.slot
+    why = s.FETCH
+    result = s.VECTOR_RESULT
+    if kind <= p.MATRIX:
+        result = _keep_port(t, wave, port, row, unit)
+    elif kind == p.SALU:
+        result = s.SCALAR_RESULT
+    elif kind <= p.VMEM:
+        _access(t, wave, step, row, unit)
+    elif kind == p.BRANCH:
+        taken = not last and steps.row[step + 1] != row + 1
+        resume = t + (numbers.taken if taken else numbers.not_taken)
+    elif kind == p.NOP:
+        resume = t + numbers.slot * rows[row, p.PORT]
+        why = s.NOPS
+    elif kind == p.PRIORITY:
+        state[wave, s.S_PRIORITY] = rows[row, p.PORT]
+    w.write(wave, row, t, result, unit)
+    state[wave, s.S_STEP] = step + 1
+    if kind == p.END or last:
+        state[wave, s.S_STATE] = s.ENDED
+    elif kind == p.BARRIER:
+        state[wave, s.S_STATE] = s.WAITING
+    else:
+        w.look(wave, resume, why, unit)
+
+
+@compiled
+def _simulate(unit):  # type: ignore[no-untyped-def]
+    numbers, steps, simds, states = unit.numbers, unit.steps, unit.simds, unit.waves.state
     live = 0
-    for wave in range(waves):
-        order[simd[wave], members[simd[wave]]] = wave
-        members[simd[wave]] += 1
-        state[wave, h.S_STEP] = first[wave]
-        state[wave, h.S_AT] = started[wave]
-        state[wave, h.S_WHY] = h.FETCH
-        if first[wave] < first[wave + 1]:
-            live += 1
-        else:
-            state[wave, h.S_STATE] = h.ENDED
+    for wave in range(len(states)):
+        live += states[wave, s.S_STATE] != s.ENDED
     t = -1
     moved_at = 0
     while live > 0:
         t += 1
-        s = t % slot
-        if s >= h.SIMDS:
+        simd = t % numbers.slot
+        if simd >= s.SIMDS:
             continue
-        if t - moved_at > 1 << 22:
+        if t - moved_at > _FOREVER:
             return -1
-        used[:] = 0
-        for turn in range(members[s]):
-            wave = order[s, turn]
-            if state[wave, h.S_STATE] == h.ENDED:
+        simds.used[:] = 0
+        for turn in range(simds.members[simd]):
+            wave = simds.order[simd, turn]
+            if states[wave, s.S_STATE] == s.ENDED:
                 continue
-            step = state[wave, h.S_STEP]
-            row = step_row[step]
-            unit = rows[row, p.UNIT]
-            if state[wave, h.S_STATE] == h.WAITING:
-                stalls[step_row[step - 1], h.BARRIER] += slot
+            port = _port(t, wave, unit)
+            if port < 0:
                 continue
-            if state[wave, h.S_AT] > t:
-                why = state[wave, h.S_WHY]
-                behind = why in (h.BARRIER, h.NOPS, h.FETCH)
-                stalls[step_row[step - 1] if behind and step > first[wave] else row, why] += slot
-                continue
-            # Ports of the SIMD.
-            server = 0
-            if unit <= p.MATRIX:
-                if port[s, 0] > t:
-                    together = numbers[h.K_CO_ISSUE] > 0 and unit != p.MATRIX
-                    if together and owner[s, 0] != wave and port[s, 1] <= t:
-                        server = 1
-                    else:
-                        stalls[row, h.VALU_BUSY] += slot
-                        continue
-                if unit == p.MATRIX and matrix_free[s] > t:
-                    stalls[row, h.MATRIX_BUSY] += slot
-                    continue
-            elif unit <= p.BRANCH and used[unit]:
-                stalls[row, h.TURN] += slot
-                continue
-            # Issue.
             moved_at = t
-            when[step] = t
-            stalls[row, h.ISSUED] += slot
-            used[unit] = 1
-            resume = t + slot
-            why = h.FETCH
-            result = h.VECTOR_RESULT
-            if unit <= p.MATRIX:
-                port[s, server] = t + rows[row, p.PORT]
-                owner[s, server] = wave
-                busy[h.B_VECTOR] += rows[row, p.PORT]
-                if unit == p.MATRIX:
-                    matrix_free[s] = t + rows[row, p.BUSY]
-                    busy[h.B_MATRIX] += rows[row, p.BUSY]
-                    result = h.MATRIX_RESULT
-                elif unit == p.TRANS:
-                    busy[h.B_TRANS] += rows[row, p.PORT]
-            elif unit == p.SALU:
-                result = h.SCALAR_RESULT
-            elif unit == p.SMEM:
-                done = t + int(numbers[h.K_SMEM_LATENCY])
-                h.push(lgkm[wave], state[wave, h.S_LGKM_TAIL], done)
-                state[wave, h.S_LGKM_TAIL] += 1
-            elif unit == p.LDS:
-                h.land(t, pipes, arrivals, costs, ring)
-                cost = step_lds[step] * numbers[h.K_LDS_SCALE]
-                busy[h.B_LDS] += int(cost)
-                done = h.access_lds(t, cost, pipes, numbers)
-                h.push(lgkm[wave], state[wave, h.S_LGKM_TAIL], done)
-                state[wave, h.S_LGKM_TAIL] += 1
-            elif unit == p.VMEM:
-                h.land(t, pipes, arrivals, costs, ring)
-                done = h.access_memory(
-                    t,
-                    step_bytes[step],
-                    step_lines[step],
-                    rows[row, p.STORE],
-                    rows[row, p.DMA],
-                    pipes,
-                    arrivals,
-                    costs,
-                    ring,
-                    numbers,
-                    busy,
-                )
-                h.push(vm[wave], state[wave, h.S_VM_TAIL], done)
-                state[wave, h.S_VM_TAIL] += 1
-            elif unit == p.BRANCH:
-                taken = step + 1 < first[wave + 1] and step_row[step + 1] != row + 1
-                resume = t + int(numbers[h.K_TAKEN] if taken else numbers[h.K_NOT_TAKEN])
-            elif unit == p.NOP:
-                resume = t + slot * rows[row, p.PORT]
-                why = h.NOPS
-            elif unit == p.PRIORITY:
-                state[wave, h.S_PRIORITY] = rows[row, p.PORT]
-            for i in range(rows[row, p.WRITES], rows[row, p.WRITES] + rows[row, p.WRITE_COUNT]):
-                for register in range(ranges[i, 0], ranges[i, 0] + ranges[i, 1]):
-                    ready[wave, register] = t + rows[row, p.LATENCY]
-                    origin[wave, register] = result
-            state[wave, h.S_STEP] = step + 1
-            if unit == p.END or step + 1 == first[wave + 1]:
-                state[wave, h.S_STATE] = h.ENDED
+            kind = steps.rows[steps.row[states[wave, s.S_STEP]], p.UNIT]
+            simds.used[kind] = 1
+            _issue(t, wave, port, unit)
+            if states[wave, s.S_STATE] == s.ENDED:
                 live -= 1
-            elif unit == p.BARRIER:
-                state[wave, h.S_STATE] = h.WAITING
-            else:
-                h.look(
-                    wave,
-                    step_row[step + 1],
-                    resume,
-                    why,
-                    state,
-                    rows,
-                    ranges,
-                    ready,
-                    origin,
-                    vm,
-                    lgkm,
-                    numbers,
-                )
             # Whoever was the last to arrive, or left the others alone, lets them go on.
-            if state[wave, h.S_STATE] != h.RUNNING and h.may_open(wave, group, state):
-                resume = t + int(numbers[h.K_BARRIER])
-                for other in range(waves):
-                    if group[other] == group[wave] and state[other, h.S_STATE] == h.WAITING:
-                        state[other, h.S_STATE] = h.RUNNING
-                        h.look(
-                            other,
-                            step_row[state[other, h.S_STEP]],
-                            resume,
-                            h.BARRIER,
-                            state,
-                            rows,
-                            ranges,
-                            ready,
-                            origin,
-                            vm,
-                            lgkm,
-                            numbers,
-                        )
-            if unit == p.PRIORITY:
-                h.sort(order[s], members[s], state)
+            if states[wave, s.S_STATE] != s.RUNNING and w.may_open(wave, steps.group, states):
+                w.open_barrier(wave, t + numbers.barrier, unit)
+            if kind == p.PRIORITY:
+                w.sort(simds.order[simd], simds.members[simd], states)
                 break  # the order of this turn's waves has changed
     return t + 1
 
@@ -215,53 +177,19 @@ def _simulate(  # type: ignore[no-untyped-def]
 def _stamp() -> int:
     """A number that changes with any source of the engine: numba's cache watches one file only."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
-    for part in (h, p):
+    for part in (h, p, s, w):
         digest.update(Path(part.__file__ or "").read_bytes())
     return int.from_bytes(digest.digest()[:6], "little")
 
 
 def _make(stamp: int) -> Any:
-    @njit(cache=True)
-    def simulate(  # type: ignore[no-untyped-def]
-        rows,
-        ranges,
-        numbers,
-        first,
-        step_row,
-        step_lds,
-        step_bytes,
-        step_lines,
-        group,
-        simd,
-        started,
-        when,
-        stalls,
-        busy,
-    ):
-        """Issue every step of every wave; the cycle after the last, or -1 when nothing goes on.
-
-        `first`: where each wave's steps begin in `step_*`, and the end. `group`: workgroup of each
-        wave (barriers are among these), `started`: cycle in which it may begin. Out: `when`, the
-        cycle of each step; `stalls` [rows, reasons], wave-cycles; `busy`, cycles by pipe.
-        """
+    @njit(cache=True, **OPTIONS)
+    def simulate(unit):  # type: ignore[no-untyped-def]
+        """Issue every step of every wave of a `ComputeUnit`, and fill its counts; the cycle after
+        the last, or -1 when nothing goes on."""
         if stamp < 0:
             return -1
-        return _simulate(
-            rows,
-            ranges,
-            numbers,
-            first,
-            step_row,
-            step_lds,
-            step_bytes,
-            step_lines,
-            group,
-            simd,
-            started,
-            when,
-            stalls,
-            busy,
-        )
+        return _simulate(unit)
 
     return simulate
 

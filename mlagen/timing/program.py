@@ -13,7 +13,7 @@ import numpy.typing as npt
 from mlagen.binary import Instruction, KernelCode
 from mlagen.binary.effects import PERMLANE, TRANSCENDENTAL, effects, is_lds_dma, is_matrix
 from mlagen.binary.hazards import passes_of
-from mlagen.binary.instruction import SCALARS
+from mlagen.binary.operand import SCALARS
 from mlagen.binary.text import waitcnt_fields
 from mlagen.errors import UnsupportedError
 from mlagen.timing.constants import Machine

@@ -9,7 +9,7 @@ import numpy as np
 
 from mlagen.binary.effects import is_lds_dma
 from mlagen.targets import GFX950
-from mlagen.timing import pipes, program
+from mlagen.timing import program, state
 from mlagen.timing.loops import HotLoop, find_loop, flops_of
 from mlagen.timing.model import Cluster, Role, StallLine
 from mlagen.timing.unit import UnitTimes
@@ -73,10 +73,10 @@ def _clusters(unit: UnitTimes, loop: HotLoop, place: Place | None) -> list[Clust
                 instructions=len(mine),
                 matrix=int((rows[mine, program.UNIT] == program.MATRIX).sum()),
                 cycles=float(spent[number]),
-                issuing=float(by_reason[pipes.ISSUED]),
+                issuing=float(by_reason[state.ISSUED]),
                 stalls={
-                    pipes.REASONS[i]: float(by_reason[i])
-                    for i in range(1, len(pipes.REASONS))
+                    state.REASONS[i]: float(by_reason[i])
+                    for i in range(1, len(state.REASONS))
                     if by_reason[i] >= 0.5
                 },
                 place=place(offset) if place else "",
@@ -141,7 +141,7 @@ def stall_parts(unit: UnitTimes, rows: np.ndarray) -> dict[str, float]:
     """Parts of the wave-cycles of `rows` by reason, issuing among them."""
     totals = unit.stalls[rows].sum(axis=0)
     whole = max(float(totals.sum()), 1.0)
-    return {pipes.REASONS[i]: float(totals[i]) / whole for i in range(len(totals))}
+    return {state.REASONS[i]: float(totals[i]) / whole for i in range(len(totals))}
 
 
 def stall_lines(unit: UnitTimes, rows: np.ndarray, place: Place | None) -> tuple[StallLine, ...]:
@@ -149,10 +149,10 @@ def stall_lines(unit: UnitTimes, rows: np.ndarray, place: Place | None) -> tuple
     kernel = unit.program.kernel
     found = []
     for row in rows:
-        for reason in range(1, len(pipes.REASONS)):
+        for reason in range(1, len(state.REASONS)):
             cycles = int(unit.stalls[row, reason])
             if cycles:
                 ins = kernel.instructions[row]
                 where = (place(ins.offset) if place else "") or f"{ins.offset:#x}"
-                found.append(StallLine(where, ins.offset, str(ins), pipes.REASONS[reason], cycles))
+                found.append(StallLine(where, ins.offset, str(ins), state.REASONS[reason], cycles))
     return tuple(sorted(found, key=lambda line: -line.cycles))

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from mlagen.binary import KernelCode
 from mlagen.emulator.streams import Stream
 from mlagen.errors import UnsupportedError
 from mlagen.targets import GFX950
-from mlagen.timing import engine, pipes
+from mlagen.timing import engine
 from mlagen.timing.constants import Machine
 from mlagen.timing.costs import Costs, access_costs
 from mlagen.timing.program import Program, read_program
-
-Ints = npt.NDArray[np.int64]
+from mlagen.timing.state import B_SIZE, REASONS, Counts, Ints, Numbers, Steps, compute_unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +32,7 @@ class WaveTimes:
 @dataclass(frozen=True, eq=False)
 class UnitTimes:
     """A simulated compute unit. `cycles`: until its last wave has ended. `stalls`: wave-cycles by
-    program row and `pipes.REASONS`. `busy`: cycles by pipe; the four SIMDs' add up for vector,
+    program row and `state.REASONS`. `busy`: cycles by pipe; the four SIMDs' add up for vector,
     transcendental (part of vector) and matrix."""
 
     program: Program
@@ -95,47 +93,54 @@ def time_unit(
             return np.zeros(len(access) * workgroups, dtype=np.int64)
         return np.tile(np.where(none, 0, values[access]), workgroups)
 
-    first = np.cumsum([0, *np.tile(counts, workgroups)]).astype(np.int64)
-    group = np.repeat(np.arange(workgroups), stream.waves)
-    simd = np.arange(stream.waves * workgroups) % GFX950.simds_per_cu
-    when = np.zeros(len(rows), dtype=np.int64)
-    stalls = np.zeros((len(program.rows), len(pipes.REASONS)), dtype=np.int64)
-    busy = np.zeros(pipes.B_SIZE, dtype=np.int64)
     lds = by_step(costs.lds)
-    cycles = engine.simulate(
-        program.rows, program.ranges, _numbers(machine, reuse, clock), first, rows, lds,
-        by_step(costs.bytes), by_step(costs.lines), group, simd, np.zeros_like(group), when,
-        stalls, busy,
-    )  # fmt: skip
+    steps = Steps(
+        rows=program.rows,
+        ranges=program.ranges,
+        first=np.cumsum([0, *np.tile(counts, workgroups)]).astype(np.int64),
+        row=rows,
+        lds=lds,
+        bytes=by_step(costs.bytes),
+        lines=by_step(costs.lines),
+        group=np.repeat(np.arange(workgroups), stream.waves),
+        simd=np.arange(stream.waves * workgroups) % GFX950.simds_per_cu,
+    )
+    counted = Counts(
+        when=np.zeros(len(rows), dtype=np.int64),
+        stalls=np.zeros((len(program.rows), len(REASONS)), dtype=np.int64),
+        busy=np.zeros(B_SIZE, dtype=np.int64),
+    )
+    cycles = engine.simulate(compute_unit(_numbers(machine, reuse, clock), steps, counted))
     if cycles < 0:
         raise UnsupportedError(f"kernel {kernel.name}: its waves wait for one another for ever")
     waves = tuple(
         WaveTimes(
             wave % stream.waves,
             wave // stream.waves,
-            rows[first[wave] : first[wave + 1]],
-            when[first[wave] : first[wave + 1]],
-            lds[first[wave] : first[wave + 1]] * 256 // machine.lds_bytes,
+            rows[steps.first[wave] : steps.first[wave + 1]],
+            counted.when[steps.first[wave] : steps.first[wave + 1]],
+            lds[steps.first[wave] : steps.first[wave + 1]] * 256 // machine.lds_bytes,
         )
-        for wave in range(len(first) - 1)
+        for wave in range(len(steps.group))
     )
-    return UnitTimes(program, machine, costs, workgroups, int(cycles), waves, stalls, busy)
+    return UnitTimes(program, machine, costs, workgroups, int(cycles), waves, counted.stalls,
+                     counted.busy)  # fmt: skip
 
 
-def _numbers(machine: Machine, reuse: float, clock: float | None) -> npt.NDArray[np.float64]:
-    numbers = np.zeros(pipes.K_SIZE)
-    numbers[pipes.K_SLOT] = machine.slot
-    numbers[pipes.K_LDS_SCALE] = 256 / machine.lds_bytes
-    numbers[pipes.K_LDS_LATENCY] = machine.lds_latency
-    numbers[pipes.K_LGKM_LIMIT] = machine.lgkm_limit
-    numbers[pipes.K_TA_BYTES] = machine.ta_bytes
-    numbers[pipes.K_MEMORY_BYTES] = memory_share(machine, reuse, clock or machine.max_clock)
-    numbers[pipes.K_MEMORY_LATENCY] = machine.l2_latency
-    numbers[pipes.K_SMEM_LATENCY] = machine.smem_latency
-    numbers[pipes.K_VM_LIMIT] = machine.vm_limit
-    numbers[pipes.K_BARRIER] = machine.barrier
-    numbers[pipes.K_TAKEN] = machine.branch_taken
-    numbers[pipes.K_NOT_TAKEN] = machine.branch_not_taken
-    numbers[pipes.K_CO_ISSUE] = machine.co_issue
-    numbers[pipes.K_DMA_BYTES] = machine.lds_dma_bytes
-    return numbers
+def _numbers(machine: Machine, reuse: float, clock: float | None) -> Numbers:
+    return Numbers(
+        slot=machine.slot,
+        lds_scale=256 / machine.lds_bytes,
+        lds_latency=machine.lds_latency,
+        lgkm_limit=machine.lgkm_limit,
+        ta_bytes=machine.ta_bytes,
+        memory_bytes=float(memory_share(machine, reuse, clock or machine.max_clock)),
+        memory_latency=machine.l2_latency,
+        smem_latency=machine.smem_latency,
+        vm_limit=machine.vm_limit,
+        barrier=machine.barrier,
+        taken=machine.branch_taken,
+        not_taken=machine.branch_not_taken,
+        co_issue=machine.co_issue,
+        dma_bytes=machine.lds_dma_bytes,
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +13,11 @@ import numpy.typing as npt
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.family import Kind, Trial, family_of
-from mlagen.launch import EmulatedLauncher, Launcher
+from mlagen.launch import EmulatedLauncher, Launcher, Mode
 from mlagen.launch_findings import findings_of
 from mlagen.problem import Comparison, Expected, compare
 from mlagen.verify.report import ModeReport, VerifyReport
 
-Mode = Literal["latest", "earliest", "random"]
 Outputs = Mapping[str, npt.NDArray[Any]]  # by `Expected.output`
 DATA = "realistic"  # the kind of made-up inputs where none is asked for
 EMULATED = "gfx950"  # the target whose machine code runs without its hardware
@@ -40,23 +40,16 @@ def verify(
     `shape`: the sizes that the artifact's kind of problem names (`kind_of(artifact).sizes`).
     """
     inputs = kind_of(artifact).inputs(artifact.manifest.problem, data=data, seed=seed, **shape)
-    return verify_inputs(
-        artifact,
-        inputs,
-        data=data,
-        seed=seed,
-        modes=modes,
-        sample=sample,
-        thin=thin,
-        progress=progress,
+    report = verify_inputs(
+        artifact, inputs, seed=seed, modes=modes, sample=sample, thin=thin, progress=progress
     )
+    return replace(report, data=data)
 
 
 def verify_inputs(
     artifact: Artifact,
     inputs: Any,
     *,
-    data: str = "given",
     seed: int = 0,
     modes: Sequence[Mode] = ("latest", "earliest"),
     sample: int | None = None,
@@ -98,28 +91,7 @@ def verify_inputs(
     started = time.perf_counter()
     oracles = trial.oracles()
     oracle_seconds = time.perf_counter() - started
-    runs: list[ModeReport] = []
-    first: Outputs | None = None
-    for mode in modes:
-        made, report = trial.run(artifact, (launcher or emulator)(mode))
-        outputs: Outputs = made if isinstance(made, Mapping) else {"o": made}
-        same = first is not None and all(
-            np.array_equal(_bits(first[name]), _bits(array)) for name, array in outputs.items()
-        )
-        emulation = report.emulation
-        runs.append(
-            ModeReport(
-                mode=mode,
-                comparisons=runs[0].comparisons if same else _compared(oracles, outputs),
-                findings=findings_of(artifact, report),
-                same_bits=same or first is None,
-                wave_instructions=emulation.wave_instructions if emulation else 0,
-                counts=dict(emulation.counts) if emulation else {},
-                executions=dict(emulation.executions) if emulation else {},
-                seconds=report.seconds,
-            )
-        )
-        first = outputs if first is None else first
+    runs = _runs(artifact, trial, oracles, modes, launcher or emulator)
     manifest = artifact.manifest
     return VerifyReport(
         kernel=manifest.kernel,
@@ -127,11 +99,11 @@ def verify_inputs(
         problem=manifest.problem,
         sizes=dict(trial.sizes),
         numbers=dict(trial.numbers),
-        data=data,
+        data="given",
         seed=seed,
         proved=manifest.proved,
         proof_reasons=manifest.proof.reasons,
-        runs=tuple(runs),
+        runs=runs,
         oracle_seconds=oracle_seconds,
         artifact=artifact,
         place=trial.place,
@@ -150,6 +122,39 @@ def kind_of(artifact: Artifact) -> Kind:
             hint="launch it on the device (mlagen.build returns it as a callable on its tensors)",
         )
     return family_of(artifact).kind(manifest.problem_type)
+
+
+def _runs(
+    artifact: Artifact,
+    trial: Any,
+    oracles: Sequence[Expected],
+    modes: Sequence[Mode],
+    launcher: Callable[[Mode], Launcher],
+) -> tuple[ModeReport, ...]:
+    """A report a mode. Outputs of the same bits are compared with the oracles once."""
+    runs: list[ModeReport] = []
+    first: Outputs | None = None
+    for mode in modes:
+        made, report = trial.run(artifact, launcher(mode))
+        outputs: Outputs = made if isinstance(made, Mapping) else {"o": made}
+        same = first is not None and all(
+            np.array_equal(_bits(first[name]), _bits(array)) for name, array in outputs.items()
+        )
+        emulation = report.emulation
+        runs.append(
+            ModeReport(
+                mode=mode,
+                comparisons=runs[0].comparisons if same else _compared(oracles, outputs),
+                findings=findings_of(artifact, report),
+                same_bits=same or first is None,
+                wave_instructions=emulation.wave_instructions if emulation else 0,
+                counts=dict(emulation.counts) if emulation else {},
+                executions=dict(emulation.executions) if emulation else {},
+                seconds=report.seconds,
+            )
+        )
+        first = outputs if first is None else first
+    return tuple(runs)
 
 
 def trial_of(artifact: Artifact, inputs: Any, *, thin: bool) -> Trial:

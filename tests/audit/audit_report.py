@@ -13,7 +13,7 @@ import re
 import time
 from pathlib import Path
 
-from mlagen.audit.ptx import Beside, audit_ptx, mutate, read_manifest
+from mlagen.audit.ptx import Beside, Given, audit_ptx, mutate, read_manifest
 from mlagen.audit.ptx.changes import changes
 from mlagen.ptx import read_ptx
 
@@ -28,11 +28,11 @@ HEAD = """| kernel | audit, s | paths | mutants | reported | equivalent | missed
 
 def row(name, text, beside, boxes):
     start = time.process_time()
-    report = audit_ptx(text, beside=beside, boxes=boxes)
+    report = audit_ptx(text, Given(boxes, beside=beside))
     audited = time.process_time() - start
     assert not report.findings, report.findings[0].render()
     start = time.process_time()
-    mutants = mutate(text, beside=beside, boxes=boxes, sample=SAMPLE, seed=1)
+    mutants = mutate(text, Given(boxes, beside=beside), sample=SAMPLE, seed=1)
     mutated = time.process_time() - start
     paths = sum(entry.facts["paths"] for entry in report.entries)
     counts = [mutants.count(outcome) for outcome in ("reported", "equivalent", "MISSED")]

@@ -4,7 +4,7 @@ the language nor the generator."""
 import pytest
 
 from mlagen.artifact import write_artifact
-from mlagen.audit.ptx import audit_ptx, read_manifest
+from mlagen.audit.ptx import Given, audit_ptx, read_manifest
 from mlagen.codegen import build
 from mlagen.codegen.sm_90a.runs import every
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -48,7 +48,7 @@ LEFT_OUT = (
 
 def audited(artifact, folder):
     write_artifact(artifact, folder)
-    return audit_ptx(artifact.text, beside=read_manifest(folder / "manifest.json"))
+    return audit_ptx(artifact.text, Given(beside=read_manifest(folder / "manifest.json")))
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ SOME = 8  # items of a path that the audit follows to its end
 def test_items_of_all_numbers_of_tiles(several, first):
     text, beside = several
     counts = EVERY[first : first + SOME]
-    report = audit_ptx(of_items(text, counts), beside=beside)
+    report = audit_ptx(of_items(text, counts), Given(beside=beside))
     assert not report.findings, (counts, report.findings[:3])
     # All was followed; none of these items has rows behind its sequence's end.
     assert all("are on no path" in said for said in report.unchecked), report.unchecked
@@ -131,7 +131,7 @@ def test_what_items_need_is_found_missing(several):
         ("bar.sync 9, 256;", ""),
     ):
         assert old in text
-        assert audit_ptx(text.replace(old, new), beside=beside, first=True).findings, old
+        assert audit_ptx(text.replace(old, new), Given(beside=beside), first=True).findings, old
 
 
 def test_the_merge_kernel(tmp_path):
@@ -145,5 +145,5 @@ def test_a_missing_fence_is_found(tmp_path):
     artifact = build("mla_decode_sm90", MlaDecodeConfig(8, cache_dtype="fp8_e4m3"))
     write_artifact(artifact, tmp_path)
     broken = artifact.text.replace("fence.proxy.async.shared::cta;", "")
-    report = audit_ptx(broken, beside=read_manifest(tmp_path / "manifest.json"), first=True)
+    report = audit_ptx(broken, Given(beside=read_manifest(tmp_path / "manifest.json")), first=True)
     assert {finding.rule for finding in report.findings} == {"proxy-fence"}

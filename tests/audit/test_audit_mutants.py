@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from ptx_snippets import kernel
 
-from mlagen.audit.ptx import Beside, audit_ptx, mutate, read_manifest
+from mlagen.audit.ptx import Beside, Given, audit_ptx, mutate, read_manifest
 from mlagen.audit.ptx.program import Program
 from mlagen.errors import FindingsError
 from mlagen.ptx import read_ptx
@@ -41,12 +41,12 @@ EQUIVALENT = {
         (630, "wgmma.fence removed"),
     },
 }  # fmt: skip
-LAUNCH = {"gemm_persistent": {"boxes": {"map_c": 32768}}}
+LAUNCH = {"gemm_persistent": Given({"map_c": 32768})}
 
 
 @pytest.mark.parametrize("name", EQUIVALENT)
 def test_no_mutant_is_missed(name):
-    report = mutate((KERNELS / f"{name}.ptx").read_text(), **LAUNCH.get(name, {}))
+    report = mutate((KERNELS / f"{name}.ptx").read_text(), LAUNCH.get(name, Given()))
     assert not report.missed, report.missed
     equivalent = {(m.line, m.change) for m in report.mutants if m.outcome == "equivalent"}
     assert equivalent == EQUIVALENT[name]
@@ -106,11 +106,12 @@ def test_boxes_of_a_manifest_are_used(tmp_path):
     assert beside == Beside({"map_a": 16384, "map_b": 8192}, 131136, 384, {})
     text = (KERNELS / "gemm_two_math.ptx").read_text()
     # Half of B's bytes are missing, which only the box can tell.
-    assert "mbarrier-transaction" in {f.rule for f in audit_ptx(text, beside=beside).findings}
+    told = audit_ptx(text, Given(beside=beside)).findings
+    assert "mbarrier-transaction" in {f.rule for f in told}
     assert not audit_ptx(text).findings
     # The last slot of B ends behind a block with less memory.
     small = Beside({"map_a": 16384, "map_b": 16384}, 131072 - 8192, 384, {})
-    assert "smem-bounds" in {f.rule for f in audit_ptx(text, beside=small).findings}
+    assert "smem-bounds" in {f.rule for f in audit_ptx(text, Given(beside=small)).findings}
 
 
 def test_warps_in_step_or_one_by_one_is_the_same(monkeypatch):
@@ -127,7 +128,7 @@ def test_warps_in_step_or_one_by_one_is_the_same(monkeypatch):
 @pytest.mark.parametrize("name", EQUIVALENT)
 def test_kernels_are_clean_warp_by_warp(name, monkeypatch):
     monkeypatch.setattr(Program, "_in_step", lambda self: False)
-    report = audit_ptx((KERNELS / f"{name}.ptx").read_text(), **LAUNCH.get(name, {}))
+    report = audit_ptx((KERNELS / f"{name}.ptx").read_text(), LAUNCH.get(name, Given()))
     assert not report.findings
 
 

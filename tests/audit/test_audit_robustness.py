@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ptx_snippets import kernel
 
-from mlagen.audit.ptx import audit_ptx
+from mlagen.audit.ptx import Given, audit_ptx
 from mlagen.errors import MlagenError
 
 KERNELS = sorted((Path(__file__).parent / "kernels").glob("*.ptx"))
@@ -16,7 +16,7 @@ SMALL = (Path(__file__).parent / "kernels" / "gemm_gather.ptx").read_text()
 def outcome(text):
     """Findings, or the error's text; anything else is a crash."""
     try:
-        return audit_ptx(text, trips=1, first=True).findings
+        return audit_ptx(text, Given(trips=1), first=True).findings
     except MlagenError as error:
         assert error.message and "\n" not in error.message
         return error.message

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mlagen.audit.ptx import audit_ptx, read_manifest
+from mlagen.audit.ptx import Given, audit_ptx, read_manifest
 from mlagen.audit.ptx.values import UNKNOWN, Linear, scale, term
 from mlagen.cli.main import run
 from mlagen.errors import ConfigError, MlagenError, UnsupportedError
@@ -128,7 +128,7 @@ def test_eight_gibibytes_of_shared_memory_are_a_finding():
 
 def test_threads_that_no_block_has():
     with pytest.raises(ConfigError, match="1025 threads"):
-        audit_ptx(entry(""), threads=1025)
+        audit_ptx(entry(""), Given(threads=1025))
 
 
 # ---- limits of time and memory ---------------------------------------------------------------

@@ -6,7 +6,7 @@ from test_decode import _bytes_of
 from mlagen.binary.decode import decode_at
 from mlagen.binary.effects import effects
 from mlagen.binary.hazards import passes_of, required_wait_states
-from mlagen.binary.instruction import HARDWARE, M0, VCC
+from mlagen.binary.operand import HARDWARE, M0, VCC
 
 READS = {
     "v_smfmac_f32_16x16x32_bf16 v[0:3], v[4:5], v[6:9], v10": [

@@ -12,7 +12,7 @@ import pytest
 from mla_cases import KERNEL, built, check
 
 from mlagen.binary import load_code_object
-from mlagen.emulator import Argument, Buffer, emulate
+from mlagen.emulator import Argument, Buffer, Launch, emulate
 from mlagen.errors import ConfigError
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
 from mlagen.families.mla_prefill.problem import MlaConfig
@@ -121,10 +121,8 @@ def test_page_offsets_have_64_bits(kv_form, page_size):
             place = Buffer(f"{name} {new}", page, "read", POOLS[name] + int(new) * page.nbytes)
             arguments.append(Argument(0, place))  # makes it known; q's address overwrites it
     arguments += [Argument(arg.offset, values[arg.name]) for arg in kernel.manifest.args]
-    result = emulate(
-        load_code_object(kernel.code), kernel=KERNEL, grid=(2, 1, 1),
-        block=kernel.manifest.block, arguments=arguments,
-    )  # fmt: skip
+    launch = Launch((2, 1, 1), kernel.manifest.block, arguments, kernel=KERNEL)
+    result = emulate(load_code_object(kernel.code), launch)
     assert not result.findings, result.findings[0]
     assert output.tobytes() == near.output.tobytes()
     assert lse.tobytes() == near.lse.tobytes()

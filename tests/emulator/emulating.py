@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from gfx950_assembler import assemble
 
-from mlagen.emulator import Argument, Buffer, EmulationResult, emulate
+from mlagen.emulator import Argument, Buffer, EmulationResult, Launch, Settings, emulate
 
 POINTERS = """
   s_load_dwordx2 s[4:5], s[0:1], 0x0
@@ -33,15 +33,15 @@ def execute(
     code = assemble(f"{POINTERS}{body}\n  s_endpgm\n", **frame)
     result = emulate(
         code,
-        grid=(grid, 1, 1),
-        block=(64 * waves, 1, 1),
-        arguments=[
-            Argument(0, Buffer("source", source, "read")),
-            Argument(8, Buffer("out", out, "write")),
-        ],
-        mode=mode,
-        seed=seed,
-        sanitize=sanitize,
+        Launch(
+            grid=(grid, 1, 1),
+            block=(64 * waves, 1, 1),
+            arguments=[
+                Argument(0, Buffer("source", source, "read")),
+                Argument(8, Buffer("out", out, "write")),
+            ],
+        ),
+        Settings(mode=mode, seed=seed, sanitize=sanitize),
     )
     return out, result
 

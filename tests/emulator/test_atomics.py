@@ -6,7 +6,7 @@ import pytest
 from emulating import execute, kinds, load_rows
 from gfx950_assembler import assemble
 
-from mlagen.emulator import Argument, Buffer, emulate
+from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 
 _RNG = np.random.default_rng(23)
 _MODES = ("latest", "earliest", "random")
@@ -238,10 +238,10 @@ def test_sums_do_not_depend_on_the_host_threads():
         memory = np.zeros(1, np.float32)
         emulate(
             code,
-            grid=(12, 1, 1),
-            block=(64, 1, 1),
-            arguments=[Argument(0, Buffer("sum", memory))],
-            threads=threads,
+            Launch(
+                grid=(12, 1, 1), block=(64, 1, 1), arguments=[Argument(0, Buffer("sum", memory))]
+            ),
+            Settings(threads=threads),
         )
         expected = np.float32(0)
         for group in range(12):
@@ -263,13 +263,15 @@ def test_a_nan_that_was_added_is_traced_to_its_origin():
     out = np.zeros(64, np.float32)
     result = emulate(
         code,
-        grid=(1, 1, 1),
-        block=(64, 1, 1),
-        arguments=[
-            Argument(0, Buffer("source", source, "read")),
-            Argument(8, Buffer("out", out)),
-        ],
-        trace_nonfinite=True,
+        Launch(
+            grid=(1, 1, 1),
+            block=(64, 1, 1),
+            arguments=[
+                Argument(0, Buffer("source", source, "read")),
+                Argument(8, Buffer("out", out)),
+            ],
+        ),
+        Settings(trace_nonfinite=True),
     )
     (left,) = result.nonfinite_outputs
     assert left.index == (7,) and left.origin is not None

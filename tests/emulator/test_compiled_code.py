@@ -8,7 +8,7 @@ from emulating import execute, kinds, load_rows, store_rows
 from gfx950_assembler import assemble
 
 from mlagen.binary import CodeObject, load_code_object
-from mlagen.emulator import Argument, emulate
+from mlagen.emulator import Argument, Launch, emulate
 from mlagen.errors import UnsupportedError
 
 
@@ -145,7 +145,7 @@ def test_sixteen_bytes_at_the_end_of_the_arguments(offset, found):
     """20 bytes of arguments lie in two times 16."""
     code = assemble(f"  s_load_dwordx4 s[8:11], s[0:1], {offset}\n  s_endpgm\n", kernarg=20)
     arguments = [Argument(16, np.uint32(5))]
-    result = emulate(code, grid=(1, 1, 1), block=(64, 1, 1), arguments=arguments)
+    result = emulate(code, Launch(grid=(1, 1, 1), block=(64, 1, 1), arguments=arguments))
     assert kinds(result) == found
 
 
@@ -164,7 +164,7 @@ def _preloading(count, offset):
 
 def test_preloaded_arguments_beyond_the_segment_are_refused():
     arguments = [Argument(8, np.uint64(1))]
-    launch = {"grid": (1, 1, 1), "block": (64, 1, 1), "arguments": arguments}
-    assert not emulate(_preloading(2, 2), **launch).findings
+    launch = Launch((1, 1, 1), (64, 1, 1), arguments)
+    assert not emulate(_preloading(2, 2), launch).findings
     with pytest.raises(UnsupportedError, match="20 preloaded bytes of 16"):
-        emulate(_preloading(2, 3), **launch)
+        emulate(_preloading(2, 3), launch)

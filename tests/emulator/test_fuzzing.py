@@ -10,7 +10,7 @@ from test_decode import CORPUS, _bytes_of
 
 from mlagen.binary import CodeObject, load_code_object
 from mlagen.binary.decode import decode_at
-from mlagen.emulator import Argument, Buffer, emulate
+from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.errors import BinaryError, MlagenError, UnsupportedError
 
 _PROLOGUE = [
@@ -62,12 +62,14 @@ def test_random_streams(pieces, seed):
         try:
             emulate(
                 CodeObject("gfx950", {"k": kernel}, {}),
-                grid=(1, 1, 1),
-                block=(source.choice([64, 100, 128]), 1, 1),
-                arguments=arguments,
-                mode=source.choice(["latest", "earliest", "random"]),
-                seed=number,
-                max_instructions=3000,
+                Launch(
+                    grid=(1, 1, 1), block=(source.choice([64, 100, 128]), 1, 1), arguments=arguments
+                ),
+                Settings(
+                    mode=source.choice(["latest", "earliest", "random"]),
+                    seed=number,
+                    max_instructions=3000,
+                ),
             )
             ran += 1
         except MlagenError as why:
@@ -78,4 +80,4 @@ def test_random_streams(pieces, seed):
 def test_a_branch_into_an_instruction_is_refused():
     body = "  s_cbranch_scc0 1\n  v_mov_b32 v1, 0x7e020280\n  s_endpgm\n"  # literal: v_mov_b32
     with pytest.raises(UnsupportedError, match="middle of an instruction"):
-        emulate(assemble(body), grid=(1, 1, 1), block=(64, 1, 1), arguments=[])
+        emulate(assemble(body), Launch(grid=(1, 1, 1), block=(64, 1, 1), arguments=[]))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from numba import njit
 
+from mlagen.emulator.gfx950 import layout
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.lanes import (
     lanes_f32,
@@ -177,11 +178,13 @@ def test_a_kept_operand_is_decoded_again_when_its_registers_change():
     rng = np.random.default_rng(4)
     a, b = (rng.integers(0, 256, (8, 256), dtype=np.uint8) & 0xBF for _ in range(2))
     zero = np.zeros((16, 64), np.float32)
-    call = njit(lambda d, x, y, c, w: multiply(o.M_32X32X64_F8, d, x, y, c, 256, w, 0, 1, 0))
+    row = np.zeros(layout.P_SIZE, np.int64)
+    row[layout.P_OP] = o.M_32X32X64_F8
+    call = njit(lambda p, w, d, x, y, c: multiply(p, 0, w, d, x, y, c, 256))
 
     def product(work):
         out = np.zeros((16, 64), np.float32)
-        call(*(x.ctypes.data for x in (out, a, b, zero, work)))
+        call(*(x.ctypes.data for x in (row, work, out, a, b, zero)))
         return out
 
     kept = work_space()
@@ -195,4 +198,4 @@ def test_a_kept_operand_is_decoded_again_when_its_registers_change():
 
 def test_python_cannot_call_a_part_of_the_engine():
     with pytest.raises(TypeError, match="only the engine's compiled code can call multiply"):
-        multiply(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+        multiply(0, 0, 0, 0, 0, 0, 0, 0)

@@ -1,5 +1,7 @@
 """Launch files: every key works, and every mistake is refused with what would fit."""
 
+from dataclasses import fields
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -7,8 +9,8 @@ from gfx950_assembler import assemble
 from scale_kernel import LAUNCH, scale_kernel, write_case
 
 from mlagen.binary import load_code_object
-from mlagen.emulator import Argument, Buffer, emulate
-from mlagen.emulator.launching import parse_launch, read_launch_file, run_launch, template
+from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
+from mlagen.emulator.launching import Files, parse_launch, read_launch_file, run_launch, template
 from mlagen.errors import BinaryError, ConfigError, MissingError
 
 X = np.arange(128, dtype=np.float32)
@@ -16,7 +18,8 @@ X = np.arange(128, dtype=np.float32)
 
 def run(folder, launch=LAUNCH, *, metadata=True, wait="s_waitcnt vmcnt(0)", offset=0, **options):
     code, file = write_case(folder, launch, metadata=metadata, wait=wait, offset=offset)
-    return run_launch(code.read_bytes(), read_launch_file(file), **options)
+    files = Files(**{k: options.pop(k) for k in options.keys() & {f.name for f in fields(Files)}})
+    return run_launch(code.read_bytes(), read_launch_file(file), Settings(**options), files)
 
 
 # ---- what works -------------------------------------------------------------------------------
@@ -341,9 +344,7 @@ def _one(body, arguments, **options):
     y = Buffer("y", np.zeros(64, np.uint32))
     result = emulate(
         assemble(body + "  s_endpgm\n", kernarg=32, **options),
-        grid=(1, 1, 1),
-        block=(64, 1, 1),
-        arguments=[Argument(0, y), *arguments],
+        Launch(grid=(1, 1, 1), block=(64, 1, 1), arguments=[Argument(0, y), *arguments]),
     )
     return [(f.kind, f.asm.split()[0]) for f in result.findings]
 

@@ -9,7 +9,7 @@ from emulating import POINTERS, load_rows, store_rows
 from gfx950_assembler import assemble
 
 from mlagen.binary import load_code_object
-from mlagen.emulator import Argument, Buffer, emulate
+from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.emulator.gfx950 import trace_layout as t
 from mlagen.emulator.gfx950.tables import ENTRIES
 from mlagen.emulator.tracing.formats import float_operation, matrix_formats, values
@@ -25,10 +25,8 @@ def trace(body, source=None, out=None, *, rows=1, waves=1, grid=1, **frame):
     arguments = [Argument(0, Buffer("source", source, "read")), Argument(8, Buffer("out", out))]
     result = emulate(
         code,
-        grid=(grid, 1, 1),
-        block=(64 * waves, 1, 1),
-        arguments=arguments,
-        trace_nonfinite=True,
+        Launch(grid=(grid, 1, 1), block=(64 * waves, 1, 1), arguments=arguments),
+        Settings(trace_nonfinite=True),
     )
     assert not result.findings, [str(f) for f in result.findings]
     return result.nonfinite, result.nonfinite_outputs, out
@@ -319,11 +317,8 @@ def test_undefined_registers_and_lds_are_named():
     arguments = [Argument(0, Buffer("source", np.zeros(4), "read")), Argument(8, np.int64(0))]
     result = emulate(
         code,
-        grid=(1, 1, 1),
-        block=(64, 1, 1),
-        arguments=arguments,
-        trace_nonfinite=True,
-        sanitize=False,
+        Launch(grid=(1, 1, 1), block=(64, 1, 1), arguments=arguments),
+        Settings(trace_nonfinite=True, sanitize=False),
     )
     lds, register = result.nonfinite
     assert (lds.kind, register.kind) == ("undefined", "undefined")
@@ -345,14 +340,15 @@ def test_workgroups_and_modes_agree():
         out = np.zeros((3, 64), F32)
         result = emulate(
             assemble(f"{POINTERS}{body}  s_endpgm\n"),
-            grid=(3, 1, 1),
-            block=(64, 1, 1),
-            arguments=[
-                Argument(0, Buffer("source", np.zeros(4), "read")),
-                Argument(8, Buffer("out", out)),
-            ],
-            mode=mode,
-            trace_nonfinite=True,
+            Launch(
+                grid=(3, 1, 1),
+                block=(64, 1, 1),
+                arguments=[
+                    Argument(0, Buffer("source", np.zeros(4), "read")),
+                    Argument(8, Buffer("out", out)),
+                ],
+            ),
+            Settings(mode=mode, trace_nonfinite=True),
         )
         (origin,) = result.nonfinite
         (output,) = result.nonfinite_outputs
@@ -371,13 +367,15 @@ def test_tracing_changes_no_result():
         out = np.zeros(64, F32)
         result = emulate(
             code,
-            grid=(1, 1, 1),
-            block=(64, 1, 1),
-            arguments=[
-                Argument(0, Buffer("source", data, "read")),
-                Argument(8, Buffer("out", out)),
-            ],
-            trace_nonfinite=traced,
+            Launch(
+                grid=(1, 1, 1),
+                block=(64, 1, 1),
+                arguments=[
+                    Argument(0, Buffer("source", data, "read")),
+                    Argument(8, Buffer("out", out)),
+                ],
+            ),
+            Settings(trace_nonfinite=traced),
         )
         outs.append((out.tobytes(), result.wave_instructions))
         assert result.nonfinite == ()
@@ -495,14 +493,15 @@ def test_a_load_in_flight_is_told_apart(mode):
 """
     result = emulate(
         assemble(f"{POINTERS}{body}{store_rows(2, 1)}  s_endpgm\n"),
-        grid=(1, 1, 1),
-        block=(64, 1, 1),
-        arguments=[
-            Argument(0, Buffer("source", np.ones(64, F32), "read")),
-            Argument(8, Buffer("out", np.zeros(64, F32))),
-        ],
-        mode=mode,
-        trace_nonfinite=True,
+        Launch(
+            grid=(1, 1, 1),
+            block=(64, 1, 1),
+            arguments=[
+                Argument(0, Buffer("source", np.ones(64, F32), "read")),
+                Argument(8, Buffer("out", np.zeros(64, F32))),
+            ],
+        ),
+        Settings(mode=mode, trace_nonfinite=True),
     )
     assert [finding.kind for finding in result.findings] == ["missing-wait"]
     if mode == "earliest":  # the value was there in time

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from mlagen.emulator import Settings
 from mlagen.emulator.launching import LaunchRun, parse_launch, run_launch
 
 OBJECT = "hsa/gfx950/mla/mla_a8w8_qh32_qseqlen4_gqaratio32_ps.co"
@@ -75,7 +76,7 @@ def launched(name: str, folder: Path) -> LaunchRun:
         lines += ["[[arguments]]", f"offset = {offset}", f'type = "{kind}"', f"value = {value}"]
     launch = parse_launch("\n".join(lines), folder=folder)
     # Transfers complete at once: late ones show the waits that both objects leave out.
-    return run_launch(code, launch, mode="earliest", trace_nonfinite=True)
+    return run_launch(code, launch, Settings(mode="earliest", trace_nonfinite=True))
 
 
 def test_the_clobbered_address_register_is_named(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from emulating import POINTERS, execute, kinds, load_rows, store_rows
 from gfx950_assembler import assemble
 
-from mlagen.emulator import Argument, Buffer, emulate
+from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.errors import ConfigError, UnsupportedError
 
 MODES = ("latest", "earliest", "random")
@@ -538,11 +538,8 @@ def test_workgroups(threads):
     arguments.append(Argument(8, Buffer("out", out, "write")))
     result = emulate(
         code,
-        grid=(6, 1, 1),
-        block=(64, 1, 1),
-        arguments=arguments,
-        workgroups=[(0, 0, 0), (2, 0, 0), (5, 0, 0)],
-        threads=threads,
+        Launch(grid=(6, 1, 1), block=(64, 1, 1), arguments=arguments),
+        Settings(workgroups=[(0, 0, 0), (2, 0, 0), (5, 0, 0)], threads=threads),
         progress=lambda done, total: steps.append((done, total)),
     )
     np.testing.assert_array_equal(out[:, 0], [0, 99, 2, 99, 99, 5])
@@ -586,7 +583,11 @@ def test_modes_that_are_not_modelled_are_refused():
 def test_a_kernel_that_never_ends():
     code = assemble("  s_mov_b32 s10, 0\n.Lagain:\n  s_branch .Lagain\n  s_endpgm\n")
     with pytest.raises(UnsupportedError, match="has not ended after"):
-        emulate(code, grid=(1, 1, 1), block=(64, 1, 1), arguments=[], max_instructions=1000)
+        emulate(
+            code,
+            Launch(grid=(1, 1, 1), block=(64, 1, 1), arguments=[]),
+            Settings(max_instructions=1000),
+        )
 
 
 def test_a_loop_on_a_poisoned_count_is_stopped():
@@ -603,7 +604,10 @@ def test_a_loop_on_a_poisoned_count_is_stopped():
 
 def test_launch_errors():
     code = assemble("  s_endpgm\n", kernarg=16)
-    run = lambda **kw: emulate(code, **{"grid": (1, 1, 1), "block": (64, 1, 1), **kw})  # noqa: E731
+
+    def run(arguments, block=(64, 1, 1), **options):
+        emulate(code, Launch((1, 1, 1), block, arguments), Settings(**options))
+
     with pytest.raises(ConfigError, match="ends at byte 24"):
         run(arguments=[Argument(16, np.uint64(0))])
     with pytest.raises(ConfigError, match="at most 1024"):

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mlagen.emulator import Finding
-from mlagen.emulator.api import Mode
+from mlagen.emulator import Finding, Mode
 
 FOLDER, HISTORY = "MLAGEN_AITER", "MLAGEN_AITER_HISTORY"
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")

@@ -20,8 +20,7 @@ from aiter import Case, Error, Outcome, object_file
 from gradient_oracle import BF16, BF16_RTZ, F16, F16_RTZ, Gradients, Head, Narrow, gradients
 
 from mlagen.binary import load_code_object
-from mlagen.emulator import Argument, Buffer, EmulationResult, emulate
-from mlagen.emulator.api import Mode
+from mlagen.emulator import Argument, Buffer, EmulationResult, Launch, Mode, Settings, emulate
 from mlagen.problem.formats import accumulated, confidence
 
 FOLDER = "fmha_v3_bwd"
@@ -172,10 +171,9 @@ def _launch(
     end = loaded.kernel().kernarg_bytes
     arguments = [Argument(offset, value) for offset, value in values.items() if offset < end]
     groups = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
-    return emulate(
-        loaded, grid=grid, block=(256, 1, 1), arguments=arguments, mode=mode, seed=seed,
-        workgroups=groups[::-1] if backwards else groups,
-    )  # fmt: skip
+    launch = Launch(grid, (256, 1, 1), arguments)
+    chosen = groups[::-1] if backwards else groups
+    return emulate(loaded, launch, Settings(mode=mode, seed=seed, workgroups=chosen))
 
 
 def launch(

@@ -17,8 +17,7 @@ import numpy as np
 from aiter import Case, Error, Outcome, object_file
 from foreign_oracle import BF16, E4M3, Answer, Attention, Pattern, attend, expected
 
-from mlagen.emulator import Argument, Buffer, EmulationResult, emulate
-from mlagen.emulator.api import Mode
+from mlagen.emulator import Argument, Buffer, EmulationResult, Launch, Mode, Settings, emulate
 from mlagen.problem.expected import compare
 
 FP8 = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -219,13 +218,8 @@ def launch(
     arguments += [Argument(offset, buffer) for offset, buffer in buffers.items()]
     result = emulate(
         code,
-        grid=grid(p),
-        block=(t.threads, 1, 1),
-        arguments=arguments,
-        mode=mode,
-        seed=seed,
-        threads=1,
-        **options,  # type: ignore[arg-type]
+        Launch(grid=grid(p), block=(t.threads, 1, 1), arguments=arguments),
+        Settings(mode=mode, seed=seed, threads=1, **options),  # type: ignore[arg-type]
     )
     return result, o.view(BFLOAT), lse.view(np.float32)
 

@@ -16,8 +16,7 @@ from mla_problem import D_QK, D_V, Array, Decode, Item, work_tables
 from mla_results import check, outcome
 
 from mlagen.binary import load_code_object
-from mlagen.emulator import Argument, Buffer, EmulationResult, emulate
-from mlagen.emulator.api import Mode
+from mlagen.emulator import Argument, Buffer, EmulationResult, Launch, Mode, Settings, emulate
 from mlagen.problem.formats import BF16
 
 
@@ -185,7 +184,11 @@ def _emulate(
     loaded = load_code_object(code)
     end = loaded.kernel().kernarg_bytes
     known = [a for a in arguments if a.offset + 8 <= end or a.offset + 4 == end]
-    return emulate(loaded, grid=grid, block=(256, 1, 1), arguments=known, mode=mode, seed=seed)
+    return emulate(
+        loaded,
+        Launch(grid=grid, block=(256, 1, 1), arguments=known),
+        Settings(mode=mode, seed=seed),
+    )
 
 
 def problem(kernel: Kernel, lengths: tuple[int, ...], **other: object) -> Decode:

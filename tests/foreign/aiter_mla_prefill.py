@@ -16,8 +16,7 @@ from mla_oracle import Rows, attention, merged, of_merged
 from mla_problem import E4M3, Array, Item, work_tables
 from mla_results import check, outcome
 
-from mlagen.emulator import Argument, Buffer, emulate
-from mlagen.emulator.api import Mode
+from mlagen.emulator import Argument, Buffer, Launch, Mode, Settings, emulate
 from mlagen.problem.formats import BF16
 
 D_QK, D_V, TILE = 192, 128, 256
@@ -160,7 +159,11 @@ def launch(
         *(Argument(0xF0 + 16 * i, np.uint32(count)) for i, count in enumerate(counts)),
     ]
     grid = (len(groups), 1, 1)
-    result = emulate(code, grid=grid, block=(512, 1, 1), arguments=arguments, mode=mode, seed=seed)
+    result = emulate(
+        code,
+        Launch(grid=grid, block=(512, 1, 1), arguments=arguments),
+        Settings(mode=mode, seed=seed),
+    )
     errors: list[Error] = []
     for item in items:
         if item.partial < 0:

@@ -25,8 +25,7 @@ from foreign_oracle import Attention, Rounding, attend
 from gradient_oracle import BF16, F16, Narrow
 
 from mlagen.binary import load_code_object
-from mlagen.emulator import Argument, Buffer, emulate
-from mlagen.emulator.api import Mode
+from mlagen.emulator import Argument, Buffer, Launch, Mode, Settings, emulate
 
 DEPTH, BLOCK, TABLE = 128, 16, 24  # elements a head, keys a block, blocks a row of the table
 AITER_TOLERANCE, AITER_SHARE = 0.01, 0.05
@@ -195,11 +194,12 @@ def run(p: Problem, mode: Mode, seed: int = 0, drop: int | None = None) -> Outco
     end = loaded.kernel().kernarg_bytes
     result = emulate(
         loaded,
-        grid=(p.kv_heads, len(p.lengths), 1),
-        block=(256, 1, 1),
-        arguments=[Argument(offset, value) for offset, value in values.items() if offset < end],
-        mode=mode,
-        seed=seed,
+        Launch(
+            grid=(p.kv_heads, len(p.lengths), 1),
+            block=(256, 1, 1),
+            arguments=[Argument(offset, value) for offset, value in values.items() if offset < end],
+        ),
+        Settings(mode=mode, seed=seed),
     )
     return Outcome(judge(p, o, drop), result.findings, result.wave_instructions, result.seconds)
 

@@ -25,7 +25,7 @@ from test_decode import CORPUS, _bytes_of
 
 from mlagen.binary import CodeObject, KernelCode, load_code_object
 from mlagen.binary.decode import decode_at
-from mlagen.emulator import Argument, Buffer, emulate
+from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.emulator.gfx950.translate import translate
 from mlagen.errors import BinaryError, MlagenError, UnsupportedError
 from mlagen.inspect.gfx950 import inspect_gfx950
@@ -261,15 +261,19 @@ def _launch(code: CodeObject, kernel: str, source: random.Random) -> str:
     with guarded():
         result = emulate(
             code,
-            kernel=kernel,
-            grid=(1, 1, 1),
-            block=(source.choice([64, 64, 37, 128]), 1, 1),
-            arguments=fitting,
-            sanitize=source.random() < 0.9,
-            mode=source.choice(["latest", "earliest", "random"]),
-            seed=source.getrandbits(16),
-            threads=1,
-            max_instructions=MOST_INSTRUCTIONS,
+            Launch(
+                kernel=kernel,
+                grid=(1, 1, 1),
+                block=(source.choice([64, 64, 37, 128]), 1, 1),
+                arguments=fitting,
+            ),
+            Settings(
+                sanitize=source.random() < 0.9,
+                mode=source.choice(["latest", "earliest", "random"]),
+                seed=source.getrandbits(16),
+                threads=1,
+                max_instructions=MOST_INSTRUCTIONS,
+            ),
         )
     return "findings" if result.findings else "clean"
 

@@ -16,7 +16,7 @@ import numpy as np
 from gfx950_assembler import link
 
 from mlagen.binary import CodeObject, load_code_object
-from mlagen.emulator import Argument, Buffer, EmulationResult, emulate
+from mlagen.emulator import Argument, Buffer, EmulationResult, Launch, Settings, emulate
 
 SOURCES = Path(__file__).parent / "llvm"
 LEVELS = {
@@ -90,14 +90,13 @@ def launch(code: CodeObject, kernel: str, case: Case, mode: str, seed: int = 0) 
     """Run a case; its output arrays hold the results."""
     return emulate(
         code,
-        kernel=kernel,
-        grid=case.grid,
-        block=case.block,
-        arguments=passed(case.arguments, set(case.expected)),
-        mode=mode,
-        seed=seed,
-        threads=1,
-        max_instructions=2_000_000,
+        Launch(
+            kernel=kernel,
+            grid=case.grid,
+            block=case.block,
+            arguments=passed(case.arguments, set(case.expected)),
+        ),
+        Settings(mode=mode, seed=seed, threads=1, max_instructions=2_000_000),
     )
 
 

@@ -34,8 +34,7 @@ from mlagen.audit.gfx950 import CodeMutant, audit_kernel, code_mutants
 from mlagen.audit.gfx950.lds.program import Program
 from mlagen.audit.gfx950.mutants import draw
 from mlagen.binary import KernelCode, load_code_object
-from mlagen.emulator import Finding
-from mlagen.emulator.api import Mode
+from mlagen.emulator import Finding, Mode
 from mlagen.errors import MlagenError
 from mlagen.families.mha_prefill.kernel import MhaKernel
 from mlagen.families.mha_prefill.made_up import mha_inputs

@@ -9,7 +9,7 @@ from gfx950_assembler import assemble
 from guards import GuardedMachine, Overrun, guarded
 
 from mlagen.binary import load_code_object
-from mlagen.emulator import Argument, emulate
+from mlagen.emulator import Argument, Launch, emulate
 from mlagen.emulator.gfx950 import layout as y
 
 CASES = {"noise": 300, "truncated": 100, "flipped": 100, "text noise": 100, "pieces": 150}
@@ -44,9 +44,7 @@ def test_a_write_outside_an_array_is_seen(monkeypatch):
     with guarded(), pytest.raises(Overrun, match="before C_VECTOR"):
         emulate(
             assemble("  v_mov_b32 v0, 1\n  s_endpgm\n"),
-            grid=(1, 1, 1),
-            block=(64, 1, 1),
-            arguments=[],
+            Launch(grid=(1, 1, 1), block=(64, 1, 1), arguments=[]),
         )
 
 
@@ -59,8 +57,5 @@ def test_a_declared_argument_segment_of_gigabytes_is_refused():
     )
     with pytest.raises(Exception, match="bytes of arguments"):
         emulate(
-            code,
-            grid=(1, 1, 1),
-            block=(64, 1, 1),
-            arguments=[Argument(0, np.uint32(1))],
+            code, Launch(grid=(1, 1, 1), block=(64, 1, 1), arguments=[Argument(0, np.uint32(1))])
         )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from llvm_corpus import FILES, LEVELS, build, code_object, launch, mismatch
 
-from mlagen.emulator import emulate
+from mlagen.emulator import Launch, emulate
 from mlagen.errors import UnsupportedError
 
 CASES = {
@@ -52,7 +52,8 @@ def test_results_and_no_finding(name, kernel, level):
 def test_refused_by_name(kernel, named, level):
     with pytest.raises(UnsupportedError, match=named):
         emulate(
-            build("refused", level), kernel=kernel, grid=(1, 1, 1), block=(64, 1, 1), arguments=[]
+            build("refused", level),
+            Launch(kernel=kernel, grid=(1, 1, 1), block=(64, 1, 1), arguments=[]),
         )
 
 

@@ -264,9 +264,9 @@ def written(artifact: Any, text: str, folder: Path) -> Path:
 
 
 def audited(folder: Path, text: str) -> str:
-    from mlagen.audit.ptx import audit_ptx, read_manifest
+    from mlagen.audit.ptx import Given, audit_ptx, read_manifest
 
-    report = audit_ptx(text, beside=read_manifest(folder / "manifest.json"))
+    report = audit_ptx(text, Given(beside=read_manifest(folder / "manifest.json")))
     rules = sorted({finding.rule for finding in report.findings})
     return ", ".join(rules) or "clean"
 

@@ -5,7 +5,7 @@ import pytest
 from small_kernel import ADD_TEXT
 
 from mlagen.binary import load_code_object
-from mlagen.emulator import Argument, emulate
+from mlagen.emulator import Argument, Launch, emulate
 from mlagen.inspect.executed import executed_per_unit
 
 # s4 turns of a loop; every turn has one of two exp2, and each fourth turn (s5 & 3 == 0) an add.
@@ -39,7 +39,9 @@ def looped(make_artifact):
 
 def executions(artifact, turns):
     arguments = [Argument(16, np.uint32(turns))]
-    return emulate(artifact.code, grid=(1, 1, 1), block=(128, 1, 1), arguments=arguments).executions
+    return emulate(
+        artifact.code, Launch(grid=(1, 1, 1), block=(128, 1, 1), arguments=arguments)
+    ).executions
 
 
 def test_executions_are_counted_by_instruction(looped):

@@ -8,7 +8,7 @@ from gfx950_assembler import assemble
 
 from mlagen.binary import load_code_object
 from mlagen.binary.flow import read_flow
-from mlagen.emulator import Argument, Buffer, emulate
+from mlagen.emulator import Argument, Buffer, Launch, emulate
 from mlagen.inspect.values import view
 
 WAVES = 2
@@ -73,9 +73,11 @@ def test_each_instruction_against_the_emulator(name):
     out = np.zeros(64 * WAVES, np.uint32)
     result = emulate(
         code,
-        grid=(1, 1, 1),
-        block=(64 * WAVES, 1, 1),
-        arguments=[Argument(8, Buffer("out", out, "write"))],
+        Launch(
+            grid=(1, 1, 1),
+            block=(64 * WAVES, 1, 1),
+            arguments=[Argument(8, Buffer("out", out, "write"))],
+        ),
     )
     assert not result.findings
     for wave in range(WAVES):

@@ -14,8 +14,7 @@ import numpy as np
 from mlagen.artifact import Artifact
 from mlagen.attention.prefill.exact import exact
 from mlagen.attention.prefill.rounded import rounded
-from mlagen.emulator import EmulationResult
-from mlagen.emulator.api import Mode
+from mlagen.emulator import EmulationResult, Mode
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.kernel import MhaKernel
 from mlagen.families.mha_prefill.problem import MhaConfig

@@ -10,7 +10,7 @@ from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.dsl import Reads, Subtiled
 from mlagen.dsl.lds import Lds
-from mlagen.emulator import Argument, Buffer, emulate
+from mlagen.emulator import Argument, Buffer, Launch, emulate
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.problem.formats import scale_log2e
@@ -54,10 +54,8 @@ def test_page_offsets_have_64_bits(prefill, page_size):
             place = Buffer(f"{name} {new}", page, "read", POOLS[name] + int(new) * page_bytes)
             arguments.append(Argument(0, place))  # makes it known; q's address overwrites it
     arguments += [Argument(arg.offset, values[arg.name]) for arg in manifest.args]
-    result = emulate(
-        load_code_object(kernel.code), kernel=manifest.symbol, grid=(1, 1, 1),
-        block=manifest.block, arguments=arguments,
-    )  # fmt: skip
+    launch = Launch((1, 1, 1), manifest.block, arguments, kernel=manifest.symbol)
+    result = emulate(load_code_object(kernel.code), launch)
     assert not result.findings, result.findings[0]
     assert output.tobytes() == near.output.tobytes()
 

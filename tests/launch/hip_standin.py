@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from mlagen.binary import load_code_object
-from mlagen.emulator import Argument, Buffer, EmulationResult, emulate
+from mlagen.emulator import Argument, Buffer, EmulationResult, Launch, emulate
 from mlagen.errors import MlagenError
 
 SOURCE = Path(__file__).with_name("hip_standin.c")
@@ -32,7 +32,7 @@ _ON_FUNCTION = ctypes.CFUNCTYPE(
 )
 
 
-class Launch(ctypes.Structure):
+class LaunchStruct(ctypes.Structure):
     """`struct launch` of hip_standin.c."""
 
     _fields_ = (
@@ -49,7 +49,7 @@ class Launch(ctypes.Structure):
     )
 
 
-_ON_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Launch))
+_ON_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(LaunchStruct))
 
 
 def compile_standin(folder: Path) -> Path:
@@ -124,7 +124,7 @@ class StandIn:
             return LAUNCH_FAILED
         return 0
 
-    def _run(self, launch: Launch) -> SimpleNamespace:
+    def _run(self, launch: LaunchStruct) -> SimpleNamespace:
         code = ctypes.string_at(launch.image, launch.image_bytes)
         name = launch.name.decode()
         info = load_code_object(code).kernel(name).info
@@ -147,10 +147,8 @@ class StandIn:
                 arguments.append(Argument(argument.offset, np.frombuffer(data, np.uint32)[0]))
         grid, block = tuple(launch.grid), tuple(launch.block)
         assert math.prod(grid) < 10_000, f"a grid of {grid} is not for an emulator"
-        result: EmulationResult = emulate(
-            code, kernel=name, grid=grid, block=block, arguments=arguments,
-            dynamic_lds_bytes=launch.dynamic_lds,
-        )  # fmt: skip
+        asked = Launch(grid, block, arguments, kernel=name, dynamic_lds_bytes=launch.dynamic_lds)
+        result: EmulationResult = emulate(code, asked)
         assert not result.findings, result.findings
         for pointer, memory in written:
             ctypes.memmove(pointer, memory.ctypes.data, memory.nbytes)

@@ -8,7 +8,7 @@ import numpy as np
 from gfx950_assembler import assemble
 
 from mlagen.binary import KernelCode, load_code_object
-from mlagen.emulator import Argument, Buffer, emulate
+from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.emulator.streams import Stream
 from mlagen.timing.constants import machine
 from mlagen.timing.unit import UnitTimes, time_unit
@@ -22,11 +22,12 @@ def recorded(
     code = load_code_object(assemble(f"{body}\n  s_endpgm\n", lds=lds, vgprs=128, **frame))
     result = emulate(
         code,
-        grid=(grid, 1, 1),
-        block=(64 * waves, 1, 1),
-        arguments=[Argument(0, Buffer("memory", np.zeros(1 << 14, np.uint32)))],
-        sanitize=False,
-        record=True,
+        Launch(
+            grid=(grid, 1, 1),
+            block=(64 * waves, 1, 1),
+            arguments=[Argument(0, Buffer("memory", np.zeros(1 << 14, np.uint32)))],
+        ),
+        Settings(sanitize=False, record=True),
     )
     return code.kernel(), result.streams
 

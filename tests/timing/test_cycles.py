@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from micro_kernels import POINTER, gaps, issued, timed
 
-from mlagen.timing import pipes
+from mlagen.timing.state import BARRIER
 
 MFMA = "v_mfma_f32_32x32x16_bf16"
 
@@ -146,7 +146,7 @@ meet:
         assert late + 16 <= went < late + 16 + 4
         assert went % 4 == wave
     row = [i.mnemonic for i in unit.program.kernel.instructions].index("s_barrier")
-    assert unit.stalls[row, pipes.BARRIER] >= late - early
+    assert unit.stalls[row, BARRIER] >= late - early
 
 
 def test_two_waves_of_a_simd_share_its_port_unless_they_may_issue_together() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from gfx950_assembler import assemble
 from micro_kernels import POINTER, loop, recorded
 
-from mlagen.emulator import Argument, Buffer, emulate
+from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.emulator.gfx950.recording import ROOM
 
 
@@ -58,9 +60,10 @@ def test_addresses_of_lds_and_of_memory() -> None:
 def test_only_the_chosen_workgroups_and_only_when_asked() -> None:
     code = assemble("  v_add_f32 v1, v2, v3\n  s_endpgm\n", vgprs=128)
     arguments = [Argument(0, Buffer("memory", np.zeros(4, np.uint32)))]
+    launch = Launch((4, 2, 1), (64, 1, 1), arguments)
 
-    def streams(**options: object) -> list[int]:
-        result = emulate(code, grid=(4, 2, 1), block=(64, 1, 1), arguments=arguments, **options)
+    def streams(**options: Any) -> list[int]:
+        result = emulate(code, launch, Settings(**options))
         return [stream.workgroup for stream in result.streams]
 
     assert streams() == []

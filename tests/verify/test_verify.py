@@ -59,9 +59,7 @@ def inputs():
 
 
 def report(artifact, inputs, *, modes=("latest", "earliest"), **faults):
-    return verify_inputs(
-        artifact, inputs, data="late_max", modes=modes, launcher=lambda mode: Simulation(**faults)
-    )
+    return verify_inputs(artifact, inputs, modes=modes, launcher=lambda mode: Simulation(**faults))
 
 
 def test_a_right_kernel_passes(artifact, inputs):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mlagen.audit.gfx950.steps import SCALARS_FROM, Step
 from mlagen.binary.flow import Flow
-from mlagen.binary.instruction import EXEC
+from mlagen.binary.operand import EXEC
 
 _EXEC_MASK = 3 << SCALARS_FROM + EXEC
 

@@ -19,7 +19,8 @@ from mlagen.binary.hazards import (
     producer_class,
     read_producer_class,
 )
-from mlagen.binary.instruction import Instruction, register_name
+from mlagen.binary.instruction import Instruction
+from mlagen.binary.operand import register_name
 from mlagen.binary.text import waitcnt_fields
 from mlagen.targets import GFX950
 

@@ -1,6 +1,6 @@
 """Static checks of PTX text, whoever wrote it."""
 
-from mlagen.audit.ptx.check import audit_ptx
+from mlagen.audit.ptx.check import Given, audit_ptx
 from mlagen.audit.ptx.mutation import Mutant, MutationReport, mutate
 from mlagen.audit.ptx.report import RULES, EntryReport, Finding, Report
 from mlagen.audit.ptx.source import Beside, read_manifest
@@ -10,6 +10,7 @@ __all__ = [
     "Beside",
     "EntryReport",
     "Finding",
+    "Given",
     "Mutant",
     "MutationReport",
     "Report",

@@ -39,40 +39,36 @@ class Given:
     trips: int = 0
     beside: Beside = field(default_factory=Beside)
 
+    def filled(self) -> Given:
+        """With what the manifest beside says, where the caller says nothing."""
+        return replace(
+            self,
+            boxes={**self.beside.boxes, **self.boxes},
+            shared_bytes=self.shared_bytes or self.beside.shared_bytes,
+            threads=self.threads or self.beside.threads,
+        )
+
+
+_NOTHING = Given()
+
 
 def audit_ptx(
-    text: str,
-    *,
-    boxes: Mapping[str, int] | None = None,
-    shared_bytes: int = 0,
-    threads: int = 0,
-    trips: int = 0,
-    beside: Beside | None = None,
-    first: bool = False,
-    seconds: float = 0,
+    text: str, given: Given = _NOTHING, *, first: bool = False, seconds: float = 0
 ) -> Report:
-    """Audits PTX text; the arguments are those of `Given`. `first`: one path with a finding is
-    enough. `seconds`: of CPU time, after which what was not looked at is told as a gap; 0: any.
+    """Audits PTX text. `first`: one path with a finding is enough. `seconds`: of CPU time, after
+    which what was not looked at is told as a gap; 0: any.
     Raises UnsupportedError where the text is no PTX, or is not read within the seconds;
     ConfigError for threads that no block has."""
     started = time.process_time()
-    if not 0 <= threads <= THREADS:
-        raise ConfigError(f"{threads} threads of a block; it has 1 to {THREADS}")
+    if not 0 <= given.threads <= THREADS:
+        raise ConfigError(f"{given.threads} threads of a block; it has 1 to {THREADS}")
     try:
         with within(seconds):
             module = read_ptx(text)
     except Spent as spent:
         raise UnsupportedError(f"reading this text met {spent}") from None
     left = max(seconds - (time.process_time() - started), 0.1) if seconds else 0
-    beside = beside or Beside()
-    given = Given(
-        {**beside.boxes, **(boxes or {})},
-        shared_bytes or beside.shared_bytes,
-        threads or beside.threads,
-        trips,
-        beside,
-    )
-    return audit_module(module, given, first=first, seconds=left)
+    return audit_module(module, given.filled(), first=first, seconds=left)
 
 
 def audit_module(

@@ -9,13 +9,12 @@ write and every conflicting pair is still ordered.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mlagen.audit.ptx.changes import Change, changes
 from mlagen.audit.ptx.check import Given, audit_module
 from mlagen.audit.ptx.report import EntryReport, Evidence
-from mlagen.audit.ptx.source import Beside
 from mlagen.errors import FindingsError
 from mlagen.ptx import Kind, Module, read_ptx
 from mlagen.ptx.effects import kind_of
@@ -66,32 +65,24 @@ class MutationReport:
         )
 
 
+_NOTHING = Given()
+
+
 def mutate(
     text: str,
+    given: Given = _NOTHING,
     *,
-    boxes: Mapping[str, int] | None = None,
-    shared_bytes: int = 0,
-    threads: int = 0,
-    trips: int = 0,
-    beside: Beside | None = None,
     sample: int = 0,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> MutationReport:
-    """Audits every mutant of PTX text, or a random `sample` of them; the other arguments are those
-    of `audit_ptx`. Boxes that nobody told are those of the original.
+    """Audits every mutant of PTX text, or a random `sample` of them. Boxes that nobody told are
+    those of the original.
 
     Raises FindingsError where the text itself has findings: nothing could be told from its
     mutants.
     """
-    beside = beside or Beside()
-    given = Given(
-        {**beside.boxes, **(boxes or {})},
-        shared_bytes or beside.shared_bytes,
-        threads or beside.threads,
-        trips,
-        beside,
-    )
+    given = given.filled()
     module = read_ptx(text)
     original = audit_module(module, given, evidence=True)
     if found := original.findings:

@@ -7,7 +7,7 @@ a wave counts wait states: one an instruction, N + 1 for s_nop N.
 
 from __future__ import annotations
 
-from mlagen.binary.instruction import EXEC
+from mlagen.binary.operand import EXEC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.raw import load_i64, store_i64
@@ -32,7 +32,7 @@ def report_pending(
     entry = queue_slot(wave, queue, sequence) * y.E_SIZE
     other = load_i64(load_i64(context, y.C_QUEUE), entry + y.E_ROW)
     newer = load_i64(wave_base(context, wave), y.W_TAIL + queue) - sequence - 1
-    report(context, kind, row, other, wave, wave, register, queue, newer)
+    report(context, kind, row, other, wave, register, queue, newer)
 
 
 @compiled
@@ -64,9 +64,9 @@ def examine_read(
         if defined > 0 and register >= y.VECTOR_ROWS:
             loader = load_i64(load_i64(context, y.C_WPC), index)
             place = (defined >> 1) - 1
-            report(context, y.UNSET_ARGUMENT, row, loader, wave, wave, register, place, 0)
+            report(context, y.UNSET_ARGUMENT, row, loader, wave, register, place, 0)
         else:
-            report(context, y.UNDEFINED_REGISTER, row, -1, wave, -1, register, 0, 0)
+            report(context, y.UNDEFINED_REGISTER, row, -1, wave, register, 0, 0)
     if consumer < 0:
         consumer = -consumer - 1
     info = load_i64(load_i64(context, y.C_WINFO), index)
@@ -83,7 +83,7 @@ def examine_read(
             inside = register >= base and register < base + load_i64(p, y.P_AUX)
             if same and inside and load_i64(q, y.P_DST) == base:
                 return
-        report(context, y.WAIT_STATES, row, writer, wave, wave, register, need, have)
+        report(context, y.WAIT_STATES, row, writer, wave, register, need, have)
 
 
 @compiled
@@ -102,13 +102,13 @@ def examine_write(
     have = clock - (info >> 8) - 1
     if have < need:
         writer = load_i64(load_i64(context, y.C_WPC), index)
-        report(context, y.WAIT_STATES, row, writer, wave, wave, register, need, have)
+        report(context, y.WAIT_STATES, row, writer, wave, register, need, have)
     info = load_i64(load_i64(context, y.C_RINFO), index)
     need = needed_states(context, info & 255, consumer)
     have = clock - (info >> 8) - 1
     if have < need:
         reader = load_i64(load_i64(context, y.C_RPC), index)
-        report(context, y.WAIT_STATES, row, reader, wave, wave, register, need, have)
+        report(context, y.WAIT_STATES, row, reader, wave, register, need, have)
 
 
 @compiled

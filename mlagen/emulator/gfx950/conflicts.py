@@ -43,5 +43,9 @@ def note_access(context: int, wave: int, row: int, slot: int) -> None:
                     before = other & ((1 << ROW_BITS) - 1)
                     group_before = (other >> ROW_BITS) - 1
                     place = 4 * dword
-                    report(context, y.RACE_GLOBAL, row, before, wave, -1, place, group_before, 0)
+                    found = report(
+                        context, y.RACE_GLOBAL, row, before, wave, place, group_before, 0
+                    )
+                    if found != 0:  # which wave of that workgroup is not known
+                        store_i64(found, y.F_OTHER_WAVE, -1)
                 store_i64(mine, dword, group << ROW_BITS | row)

@@ -247,7 +247,9 @@ def check_barriers(context: int) -> None:
         if total != first:
             row = load_i64(control, y.W_PC) - 1
             other = load_i64(wave_base(context, 0), y.W_PC) - 1
-            report(context, y.BARRIER_UNEQUAL, row, other, wave, 0, total, first, 0)
+            found = report(context, y.BARRIER_UNEQUAL, row, other, wave, total, first, 0)
+            if found != 0:
+                store_i64(found, y.F_OTHER_WAVE, 0)
             return
 
 

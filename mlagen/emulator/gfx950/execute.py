@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlagen.binary.instruction import EXEC, M0, SCC, VCC
+from mlagen.binary.operand import EXEC, M0, SCC, VCC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.compiling import compiled, spliced
@@ -14,7 +14,7 @@ from mlagen.emulator.gfx950.lanes import (
     row_select,
     row_signs,
 )
-from mlagen.emulator.gfx950.matrix import multiply, slot_of_a, slot_of_b
+from mlagen.emulator.gfx950.matrix import multiply
 from mlagen.emulator.gfx950.numeric import (
     f32_of_e4m3,
     f32_of_e5m2,
@@ -182,7 +182,7 @@ def indexed(context: int, wave: int, row: int, p: int) -> int:
             old = load_i64(p, column)
             new = old + index
             if new >= limit:
-                report(context, y.UNDEFINED_REGISTER, row, -1, wave, -1, new, 0, 0)
+                report(context, y.UNDEFINED_REGISTER, row, -1, wave, new, 0, 0)
                 new = 0  # the hardware uses v0 for a register out of range
             store_i64(copy, column, new)
             accesses = load_i64(p, y.P_WRITES) if which == 3 else load_i64(p, y.P_READS)
@@ -526,17 +526,12 @@ def run_lane(context: int, wave: int, p: int) -> None:
 
 @compiled
 def run_matrix(context: int, wave: int, p: int) -> None:
-    """A matrix instruction; IMM: its number among the kernel's."""
-    register = load_i64(p, y.P_KIND + 3)
     a = vector_row(context, wave, load_i64(p, y.P_KIND + 1))
-    b = vector_row(context, wave, register)
+    b = vector_row(context, wave, load_i64(p, y.P_KIND + 3))
     c = source_row(context, wave, p, 2, 0)
     step = 256 if load_i64(p, y.P_KIND + 4) == y.S_VECTOR else 0
     d = vector_row(context, wave, load_i64(p, y.P_DST))
-    temp = load_i64(context, y.C_TEMP)
-    slot_a = slot_of_a(load_i64(p, y.P_IMM))
-    slot_b = slot_of_b(wave, register)
-    multiply(load_i64(p, y.P_OP), d, a, b, c, step, temp, slot_a, slot_b, load_i64(p, y.P_FLAGS))
+    multiply(p, wave, load_i64(context, y.C_TEMP), d, a, b, c, step)
 
 
 @compiled

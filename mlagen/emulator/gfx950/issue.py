@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mlagen.binary.instruction import EXEC, M0
+from mlagen.binary.operand import EXEC, M0
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.compiling import compiled
+from mlagen.emulator.gfx950.compiling import compiled, spliced
 from mlagen.emulator.gfx950.conflicts import note_access
 from mlagen.emulator.gfx950.queues import (
     after_issue,
@@ -98,7 +98,7 @@ def locate(
                 for i in range(dwords):
                     byte = unset_byte(context, buffer, address + 4 * i)
                     if byte >= 0:
-                        report(context, y.UNSET_ARGUMENT, row, -1, wave, -1, -1, byte, 0)
+                        report(context, y.UNSET_ARGUMENT, row, -1, wave, -1, byte, 0)
             return (place_of(context, buffer, address) << 8) | valid
     mask = 0
     place = 0
@@ -110,7 +110,7 @@ def locate(
                 mask |= 1 << i
                 place = place_of(context, buffer, address + 4 * i) - 4 * i
             else:
-                report(context, y.GLOBAL_BOUNDS, row, -1, wave, -1, address + 4 * i, part, access)
+                report(context, y.GLOBAL_BOUNDS, row, -1, wave, address + 4 * i, part, access)
     return (place << 8) | mask
 
 
@@ -144,69 +144,57 @@ def locate_whole(
     return True
 
 
-@compiled
-def issue_vector_memory(context: int, wave: int, row: int) -> bool:
-    """buffer_* and global_*: loads, stores, atomics, loads to LDS. False: an unmodelled descriptor.
+@spliced
+def access_of(op: int) -> int:
+    """The right that an access asks for: 1 to read, 2 to write."""
+    return 2 if op == o.G_STORE or op == o.G_ATOMIC else 1
 
-    Program columns: source 0 the address VGPR(s), 1 the resource or base SGPRs, 2 soffset;
-    AUX 0: dwords, 1: bytes, 2: signed, 3: data register. FLAGS bit 0: buffer, 1: offen, 2: idxen.
-    An atomic's operation is in SDST, the register that its old value goes to (-1: none) in DST.
-    """
+
+@spliced
+def kind_of(op: int) -> int:
+    if op == o.G_STORE:
+        return y.K_STORE
+    if op == o.G_LOAD_LDS:
+        return y.K_DMA
+    return y.K_ATOMIC if op == o.G_ATOMIC else y.K_LOAD
+
+
+@spliced
+def place_asked(context: int, wave: int, p: int) -> tuple[int, int, int, int]:
+    """(base, records, stride, soffset) of a buffer's resource; of a global access the base alone.
+    The base is -1 for a descriptor that is not modelled."""
+    scalars = scalar_base(context, wave)
+    if load_i64(p, y.P_FLAGS) & 1 == 0:
+        scalar = load_i64(p, y.P_KIND + 2) == y.S_SCALAR
+        return get64(scalars, load_i64(p, y.P_KIND + 3)) if scalar else 0, 0, 0, 0
+    resource = load_i64(p, y.P_KIND + 3)
+    word1 = get32(scalars, resource + 1)
+    if word1 >> 31 or get32(scalars, resource + 3) & 0x800000:
+        return -1, 0, 0, 0  # swizzled addressing, ADD_TID_ENABLE
+    base = get32(scalars, resource) | (word1 & 0xFFFF) << 32
+    soffset = operand32(context, wave, load_i64(p, y.P_KIND + 4), load_i64(p, y.P_KIND + 5))
+    return base, get32(scalars, resource + 2), (word1 >> 16) & 0x3FFF, soffset
+
+
+@compiled
+def locate_lanes(
+    context: int, wave: int, row: int, slot: int, base: int, records: int, stride: int, soffset: int
+) -> None:
+    """Translate the lanes' accesses one by one (see `locate`) into the addresses of an entry."""
     p = program_row(context, row)
-    op = load_i64(p, y.P_OP)
     flags = load_i64(p, y.P_FLAGS)
     dwords = load_i64(p, y.P_AUX)
     size = load_i64(p, y.P_AUX + 1)
-    register = load_i64(p, y.P_AUX + 3)
     offset = load_i64(p, y.P_IMM)
-    scalars = scalar_base(context, wave)
-    lanes = get64(scalars, EXEC)
-    access = 2 if op == o.G_STORE or op == o.G_ATOMIC else 1
+    access = access_of(load_i64(p, y.P_OP))
     has_address = load_i64(p, y.P_KIND) == y.S_VECTOR
     address_row = vector_row(context, wave, load_i64(p, y.P_KIND + 1)) if has_address else 0
-    base = 0
-    records = 0
-    stride = 0
-    soffset = 0
-    if flags & 1:
-        resource = load_i64(p, y.P_KIND + 3)
-        word1 = get32(scalars, resource + 1)
-        base = get32(scalars, resource) | (word1 & 0xFFFF) << 32
-        records = get32(scalars, resource + 2)
-        stride = (word1 >> 16) & 0x3FFF
-        soffset = operand32(context, wave, load_i64(p, y.P_KIND + 4), load_i64(p, y.P_KIND + 5))
-        if word1 >> 31 or get32(scalars, resource + 3) & 0x800000:
-            return False  # swizzled addressing, ADD_TID_ENABLE
-    elif load_i64(p, y.P_KIND + 2) == y.S_SCALAR:
-        base = get64(scalars, load_i64(p, y.P_KIND + 3))
-    kind = y.K_LOAD
-    if op == o.G_STORE:
-        kind = y.K_STORE
-    elif op == o.G_LOAD_LDS:
-        kind = y.K_DMA
-    elif op == o.G_ATOMIC:
-        kind = y.K_ATOMIC
-    # Addresses are formed before the destination is poisoned: they may share registers.
-    target = -1
-    if op == o.G_LOAD:
-        target = register
-    elif op == o.G_ATOMIC:
-        target = load_i64(p, y.P_DST)
-    slot = open_entry(context, wave, y.Q_VM, kind, row, target, dwords)
-    entries = load_i64(context, y.C_QUEUE)
-    store_i64(entries, slot * y.E_SIZE + y.E_EXEC, lanes)
-    store_i64(entries, slot * y.E_SIZE + y.E_BYTES, size)
-    store_i64(entries, slot * y.E_SIZE + y.E_VARIANT, load_i64(p, y.P_AUX + 2))
+    lanes = load_i64(load_i64(context, y.C_QUEUE), slot * y.E_SIZE + y.E_EXEC)
     addresses = load_i64(context, y.C_QADDR) + slot * 512
-    whole = False
-    if flags & 7 == 3 and lanes == -1 and size == 4 * dwords and dwords != 3:
-        whole = locate_whole(
-            context, addresses, address_row, base + soffset, records - soffset, offset, size, access
-        )
-        store_i64(entries, slot * y.E_SIZE + y.E_WHOLE, 1 if whole else 0)
-    for lane in range(0 if whole else 64):
+    for lane in range(64):
         word = 0
         if (lanes >> lane) & 1:
+            valid = (1 << dwords) - 1
             if flags & 1:
                 index = 0
                 voffset = 0
@@ -217,41 +205,76 @@ def issue_vector_memory(context: int, wave: int, row: int) -> bool:
                 elif flags & 2:
                     voffset = int64(load_u32(address_row, lane))
                 inner = (voffset + offset) & 0xFFFFFFFF
-                valid = 0
                 if flags & 4 and stride != 0:
-                    if index < records:
-                        valid = (1 << dwords) - 1
+                    if index >= records:
+                        valid = 0
                 else:
+                    valid = 0
                     part = size if dwords == 1 else 4
                     for i in range(dwords):
                         if inner + soffset + 4 * i + part <= records:
                             valid |= 1 << i
                 address = base + soffset + index * stride + inner
+            elif flags & 8:  # 32-bit VGPR offset on an SGPR base
+                address = base + int64(load_u32(address_row, lane)) + offset
             else:
-                valid = (1 << dwords) - 1
-                if flags & 8:  # 32-bit VGPR offset on an SGPR base
-                    address = base + int64(load_u32(address_row, lane)) + offset
-                else:
-                    high = int64(load_u32(address_row, 64 + lane))
-                    address = (int64(load_u32(address_row, lane)) | high << 32) + offset
+                high = int64(load_u32(address_row, 64 + lane))
+                address = (int64(load_u32(address_row, lane)) | high << 32) + offset
             word = locate(context, wave, row, address, dwords, size, valid, access)
         store_i64(addresses, lane, word)
+
+
+@compiled
+def issue_vector_memory(context: int, wave: int, row: int) -> bool:
+    """buffer_* and global_*: loads, stores, atomics, loads to LDS. False: an unmodelled descriptor.
+
+    Program columns: source 0 the address VGPR(s), 1 the resource or base SGPRs, 2 soffset;
+    AUX 0: dwords, 1: bytes, 2: signed, 3: data register. FLAGS bit 0: buffer, 1: offen, 2: idxen.
+    An atomic's operation is in SDST, the register that its old value goes to (-1: none) in DST.
+    """
+    p = program_row(context, row)
+    op = load_i64(p, y.P_OP)
+    dwords = load_i64(p, y.P_AUX)
+    size = load_i64(p, y.P_AUX + 1)
+    offset = load_i64(p, y.P_IMM)
+    lanes = get64(scalar_base(context, wave), EXEC)
+    base, records, stride, soffset = place_asked(context, wave, p)
+    if base < 0:
+        return False
+    # Addresses are formed before the destination is poisoned: they may share registers.
+    target = -1
+    if op == o.G_LOAD:
+        target = load_i64(p, y.P_AUX + 3)
+    elif op == o.G_ATOMIC:
+        target = load_i64(p, y.P_DST)
+    slot = open_entry(context, wave, y.Q_VM, kind_of(op), row, target, dwords)
+    entry = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
+    store_i64(entry, y.E_EXEC, lanes)
+    store_i64(entry, y.E_BYTES, size)
+    store_i64(entry, y.E_VARIANT, load_i64(p, y.P_AUX + 2))
+    addresses = load_i64(context, y.C_QADDR) + slot * 512
+    whole = False
+    if load_i64(p, y.P_FLAGS) & 7 == 3 and lanes == -1 and size == 4 * dwords and dwords != 3:
+        address_row = vector_row(context, wave, load_i64(p, y.P_KIND + 1))
+        start, room, access = base + soffset, records - soffset, access_of(op)
+        whole = locate_whole(context, addresses, address_row, start, room, offset, size, access)
+        store_i64(entry, y.E_WHOLE, 1 if whole else 0)
+    if not whole:
+        locate_lanes(context, wave, row, slot, base, records, stride, soffset)
     if op == o.G_ATOMIC:
-        store_i64(entries, slot * y.E_SIZE + y.E_VARIANT, load_i64(p, y.P_SDST))
+        store_i64(entry, y.E_VARIANT, load_i64(p, y.P_SDST))
         refuse_misaligned(context, wave, row, addresses, lanes)
     if load_i64(context, y.C_ATOMIC) != 0:
         note_access(context, wave, row, slot)
     if op == o.G_STORE or op == o.G_ATOMIC:
         data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
         for i in range(dwords):
-            source = vector_row(context, wave, register + i)
+            source = vector_row(context, wave, load_i64(p, y.P_AUX + 3) + i)
             for lane in range(64):
                 store_u32(data, i * 64 + lane, load_u32(source, lane))
-        if target >= 0:
-            poison_registers(context, wave, target, dwords, lanes)
-    elif op == o.G_LOAD:
-        poison_registers(context, wave, register, dwords, lanes)
-    else:
+    if target >= 0:
+        poison_registers(context, wave, target, dwords, lanes)
+    if op == o.G_LOAD_LDS:
         issue_dma(context, wave, row, slot, dwords, offset, lanes)
     after_issue(context, wave, y.Q_VM)
     return True
@@ -266,7 +289,7 @@ def refuse_misaligned(context: int, wave: int, row: int, addresses: int, lanes: 
     for lane in range(64):
         word = load_i64(addresses, lane)
         if (lanes >> lane) & 1 and word & 1 and (word >> 8) & 3 != 0:
-            report(context, y.GLOBAL_ALIGNMENT, row, -1, wave, -1, word >> 8, 4, 0)
+            report(context, y.GLOBAL_ALIGNMENT, row, -1, wave, word >> 8, 4, 0)
             store_i64(addresses, lane, 0)
 
 
@@ -280,7 +303,7 @@ def issue_dma(
     entries = load_i64(context, y.C_QUEUE)
     kept = lanes
     if place & 3:
-        report(context, y.LDS_ALIGNMENT, row, -1, wave, -1, place, 4, 0)
+        report(context, y.LDS_ALIGNMENT, row, -1, wave, place, 4, 0)
         place &= ~3
     whole = lanes == -1 and place >= 0 and place + 256 * dwords <= limit
     if not whole or dwords == 3:
@@ -289,7 +312,7 @@ def issue_dma(
         if (lanes >> lane) & 1:
             first = place + lane * 4 * dwords
             if first < 0 or first + 4 * dwords > limit:
-                report(context, y.LDS_BOUNDS, row, -1, wave, -1, first, 4 * dwords, limit)
+                report(context, y.LDS_BOUNDS, row, -1, wave, first, 4 * dwords, limit)
                 kept &= ~(1 << lane)
     store_i64(entries, slot * y.E_SIZE + y.E_EXEC, kept)
     store_i64(entries, slot * y.E_SIZE + y.E_VARIANT, place)
@@ -319,10 +342,10 @@ def check_lds_address(context: int, wave: int, row: int, byte: int, size: int, a
     """Report a DS access that is out of bounds or misaligned; False when out of bounds."""
     limit = load_i64(context, y.C_LDS_BYTES)
     if byte + size > limit:
-        report(context, y.LDS_BOUNDS, row, -1, wave, -1, byte, size, limit)
+        report(context, y.LDS_BOUNDS, row, -1, wave, byte, size, limit)
         return False
     if byte & (align - 1):
-        report(context, y.LDS_ALIGNMENT, row, -1, wave, -1, byte, align, 0)
+        report(context, y.LDS_ALIGNMENT, row, -1, wave, byte, align, 0)
     return True
 
 
@@ -467,7 +490,7 @@ def issue_scalar_memory(context: int, wave: int, row: int) -> None:
             if byte >= 0:  # wide loads take bytes along that nobody needs: using them is the defect
                 store_i64(defined, register_slot(wave, target + i), 2 * (byte + 1))
         else:
-            report(context, y.GLOBAL_BOUNDS, row, -1, wave, -1, address + 4 * i, 4, 1)
+            report(context, y.GLOBAL_BOUNDS, row, -1, wave, address + 4 * i, 4, 1)
         store_u32(data, i, uint32(value))
         store_u32(scalars, target + i - y.VECTOR_ROWS, uint32(y.POISON))
     after_issue(context, wave, y.Q_SMEM)

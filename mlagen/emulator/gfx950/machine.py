@@ -15,8 +15,7 @@ import numpy as np
 
 from mlagen.binary import KernelCode
 from mlagen.binary.hazards import CONSUMERS, PRODUCERS, REQUIRED
-from mlagen.binary.instruction import EXEC
-from mlagen.emulator.api import Argument, Buffer, EmulationResult
+from mlagen.binary.operand import EXEC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.engine import run_slice
 from mlagen.emulator.gfx950.matrix import work_space
@@ -29,6 +28,7 @@ from mlagen.emulator.gfx950.translate import (
     executed_by_offset,
     translate,
 )
+from mlagen.emulator.launch import EmulationResult, Launch, Settings, Triple
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
 from mlagen.emulator.streams import Stream
 from mlagen.emulator.tracing.report import Describer
@@ -43,50 +43,37 @@ _MODES = {"latest": y.LATEST, "earliest": y.EARLIEST, "random": y.RANDOM}
 
 
 @dataclass(frozen=True)
-class Launch:
-    """Everything that is fixed for a run; see `emulate`."""
+class Run:
+    """Everything that is fixed for a run; see `emulate`. `workgroups`: those that are executed."""
 
     kernel: KernelCode
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    arguments: tuple[Argument, ...]
-    buffers: tuple[Buffer, ...]
-    sanitize: bool
-    mode: str
-    seed: int
-    workgroups: tuple[tuple[int, int, int], ...]
-    dynamic_lds_bytes: int
-    max_instructions: int | None
-    trace_nonfinite: bool
+    launch: Launch
+    settings: Settings
+    workgroups: tuple[Triple, ...]
     executed: Callable[[int], None] | None
-    record: bool = False
 
     @property
     def waves(self) -> int:
-        x, y_size, z = self.block
+        x, y_size, z = self.launch.block
         return -(-(x * y_size * z) // GFX950.wave_size)
 
     @property
     def lds_bytes(self) -> int:
         """LDS the workgroup may touch: what was asked for (the hardware rounds up, unasked)."""
-        return self.kernel.descriptor.lds_bytes + self.dynamic_lds_bytes
+        return self.kernel.descriptor.lds_bytes + self.launch.dynamic_lds_bytes
 
 
-def run_launch(
-    launch: Launch,
-    threads: int | None,
-    progress: Callable[[int, int], None] | None,
-) -> EmulationResult:
+def run_workgroups(run: Run, progress: Callable[[int, int], None] | None) -> EmulationResult:
     """Translate, check, run all chosen workgroups, write results back."""
-    _check_launch(launch)
-    program = translate(launch.kernel)
-    memory = build_memory(launch.arguments, launch.kernel.kernarg_bytes, launch.buffers)
-    shadow = make_shadow(program, memory) if launch.trace_nonfinite else None
+    _check(run)
+    program = translate(run.kernel)
+    memory = build_memory(run.launch.arguments, run.kernel.kernarg_bytes, run.launch.buffers)
+    shadow = make_shadow(program, memory) if run.settings.trace_nonfinite else None
     accesses = None
-    if launch.sanitize and program.atomics == "silent":
+    if run.settings.sanitize and program.atomics == "silent":
         accesses = np.zeros((2, memory.arena.size // 4 + 1), dtype=np.int64)
     started = time.perf_counter()
-    workers = min(threads or os.cpu_count() or 1, len(launch.workgroups)) or 1
+    workers = min(run.settings.threads or os.cpu_count() or 1, len(run.workgroups)) or 1
     if program.atomics != "none":
         workers = 1  # sums of floats depend on the order, and a run is to be repeatable
     local = threading.local()
@@ -94,11 +81,11 @@ def run_launch(
 
     def work(number: int) -> Outcome:
         if not hasattr(local, "machine"):
-            local.machine = Machine(launch, program, memory, shadow, accesses)
+            local.machine = Machine(run, program, memory, shadow, accesses)
         machine: Machine = local.machine
-        return machine.run(launch.workgroups[number], stop)
+        return machine.execute(run.workgroups[number], stop)
 
-    total = len(launch.workgroups)
+    total = len(run.workgroups)
     counts = np.zeros(len(program.rows), dtype=np.int64)
     outcomes: list[Outcome] = []  # of the workgroups that have more to say than counts
     done = map(work, range(total)) if workers <= 1 else _run_pool(work, total, workers, stop)
@@ -117,11 +104,11 @@ def run_launch(
     origins: tuple[NonfiniteOrigin, ...] = ()
     outputs: tuple[NonfiniteOutput, ...] = ()
     if shadow is not None:
-        describer = Describer(program, memory, shadow, launch.grid)
+        describer = Describer(program, memory, shadow, run.launch.grid)
         found = describer.origins([(o.workgroup, o.nonfinite) for o in outcomes])
         origins, outputs = tuple(found.origins), describer.outputs(found)
     return EmulationResult(
-        findings=tuple(describe(row, program, memory, launch.grid) for row in raw),
+        findings=tuple(describe(row, program, memory, run.launch.grid) for row in raw),
         wave_instructions=int(counts.sum()),
         counts=executed_by_mnemonic(program.instructions, counts),
         seconds=seconds,
@@ -178,16 +165,16 @@ class Outcome:
         )
 
 
-def _check_launch(launch: Launch) -> None:
+def _check(run: Run) -> None:
     """Modes, user registers and sizes that the engine models; the rest is refused by name."""
-    kernel = launch.kernel
-    items = launch.block[0] * launch.block[1] * launch.block[2]
+    kernel = run.kernel
+    items = run.launch.block[0] * run.launch.block[1] * run.launch.block[2]
     if items > GFX950.max_workgroup_threads:
         raise ConfigError(
             f"a block of {items} work-items; gfx950 has at most {GFX950.max_workgroup_threads}"
         )
-    if launch.lds_bytes > GFX950.lds_bytes:
-        raise ConfigError(f"{launch.lds_bytes} bytes of LDS; gfx950 has {GFX950.lds_bytes}")
+    if run.lds_bytes > GFX950.lds_bytes:
+        raise ConfigError(f"{run.lds_bytes} bytes of LDS; gfx950 has {GFX950.lds_bytes}")
     refused = refused_modes(kernel)
     if refused:
         raise UnsupportedError(
@@ -225,15 +212,15 @@ class Machine:
 
     def __init__(
         self,
-        launch: Launch,
+        run: Run,
         program: Program,
         memory: Memory,
         shadow: Shadow | None,
         accesses: np.ndarray | None,
     ) -> None:
-        self.launch = launch
+        self.fixed = run
         self.program = program
-        waves = launch.waves
+        waves = run.waves
         self.context = np.zeros(y.C_SIZE, dtype=np.int64)
         slots = waves * y.QUEUES * y.QUEUE_SLOTS
         registers = waves * y.REGISTERS
@@ -274,30 +261,30 @@ class Machine:
             self._arrays |= {y.C_ATOMIC: accesses[0], y.C_PLAIN: accesses[1]}
         for slot, array in self._arrays.items():
             self.context[slot] = array.ctypes.data
-        descriptor = launch.kernel.descriptor
+        descriptor = run.kernel.descriptor
         context = self.context
         context[y.C_WAVES] = waves
         context[y.C_VGPRS] = descriptor.vgprs
         context[y.C_ROWS_PROGRAM] = len(program.rows)
-        context[y.C_LDS_BYTES] = launch.lds_bytes
-        context[y.C_SANITIZE] = int(launch.sanitize)
-        context[y.C_MODE] = _MODES[launch.mode]
+        context[y.C_LDS_BYTES] = run.lds_bytes
+        context[y.C_SANITIZE] = int(run.settings.sanitize)
+        context[y.C_MODE] = _MODES[run.settings.mode]
         context[y.C_FLUSH] = 0x80000000 if descriptor.denormals_f32 == 0 else 0xFFFFFFFF
         context[y.C_CLAMP_NAN] = int(descriptor.dx10_clamp)
         context[y.C_FP8_CLAMP] = int(descriptor.fp16_overflow_clamp)
         context[y.C_BUFFER_COUNT] = len(memory.table)
         self._tracer = Tracer(shadow, waves) if shadow is not None else None
         context[y.C_TRACE] = self._tracer.address if self._tracer else 0
-        self._recorder = Recorder() if launch.record else None
+        self._recorder = Recorder() if run.settings.record else None
         context[y.C_RECORD] = self._recorder.address if self._recorder else 0
         self._kernarg = memory.kernarg_address
         self._unset = memory.unset
         self._kernarg_bytes = memory.arena[int(memory.table[-1, y.B_ARENA]) :]
 
-    def run(self, group: tuple[int, int, int], stop: threading.Event) -> Outcome:
+    def execute(self, group: tuple[int, int, int], stop: threading.Event) -> Outcome:
         """Execute one workgroup to its end, or until `stop` is set: StoppedError."""
         self._reset(group)
-        limit = self.launch.max_instructions
+        limit = self.fixed.settings.max_instructions
         longest = ROOM if self._recorder else _SLICE
         budget = longest if limit is None else min(longest, limit + 1)
         ends: int | None = None
@@ -312,13 +299,13 @@ class Machine:
             if code == y.R_UNMODELLED:
                 ins = self.program.instructions[int(self.context[y.C_FAULT])]
                 raise UnsupportedError(
-                    f"kernel {self.launch.kernel.name}, {ins.offset:#x}: {ins}: its buffer "
+                    f"kernel {self.fixed.kernel.name}, {ins.offset:#x}: {ins}: its buffer "
                     "resource asks for swizzled or thread-indexed addressing, which the emulator "
                     "does not model"
                 )
             executed = int(self.context[y.C_EXECUTED])
-            if self.launch.executed is not None:
-                self.launch.executed(executed)
+            if self.fixed.executed is not None:
+                self.fixed.executed(executed)
             if limit is not None and executed > limit:
                 raise UnsupportedError(
                     f"workgroup {group} has not ended after {executed} wave-instructions; the "
@@ -333,7 +320,7 @@ class Machine:
                     break
         found = int(self.context[y.C_FIND_COUNT])
         linear = int(self.context[y.C_WORKGROUP])
-        stream = self._recorder.stream(linear, self.launch.waves) if self._recorder else None
+        stream = self._recorder.stream(linear, self.fixed.waves) if self._recorder else None
         return Outcome(
             findings=self._arrays[y.C_FIND][:found].copy(),
             counts=self._arrays[y.C_COUNT].copy(),
@@ -356,7 +343,7 @@ class Machine:
         self.context[y.C_FIND_COUNT] = number + 1
 
     def _reset(self, group: tuple[int, int, int]) -> None:
-        launch, arrays, context = self.launch, self._arrays, self.context
+        run, arrays, context = self.fixed, self._arrays, self.context
         for slot in (y.C_UNTIL, y.C_WUNTIL, y.C_DEFINED, y.C_PENDING, y.C_RINFO):
             arrays[slot].fill(0)
         arrays[y.C_WINFO].fill(-256)  # no write: one at clock -1, of a class that nothing waits for
@@ -366,13 +353,13 @@ class Machine:
             self._tracer.reset()
         if self._recorder:
             self._recorder.reset()
-        if launch.sanitize:
+        if run.settings.sanitize:
             arrays[y.C_SHADOW_W].fill(0)
             arrays[y.C_SHADOW_R].fill(0)
         arrays[y.C_VECTOR].fill(y.POISON)
         arrays[y.C_SCALAR].fill(y.POISON)
         arrays[y.C_LDS].fill(y.POISON)
-        grid = launch.grid
+        grid = run.launch.grid
         linear = group[0] + grid[0] * (group[1] + grid[1] * group[2])
         context[y.C_NEXT_OP] = 1
         context[y.C_SAFE_OP] = 1
@@ -384,16 +371,17 @@ class Machine:
         context[y.C_CURRENT] = 0
         context[y.C_HINT] = 0
         context[y.C_ORPHAN] = y.NOT_DONE
-        mixed = (launch.seed * 0x9E3779B97F4A7C15 + linear * 0xBF58476D1CE4E5B9 + 1) % (1 << 63)
+        seed = run.settings.seed
+        mixed = (seed * 0x9E3779B97F4A7C15 + linear * 0xBF58476D1CE4E5B9 + 1) % (1 << 63)
         context[y.C_RANDOM] = mixed | 1
         arrays[y.C_UNTIL].fill(y.HUGE)  # nothing is defined yet
-        for wave in range(launch.waves):
+        for wave in range(run.waves):
             self._reset_wave(wave, group)
 
     def _reset_wave(self, wave: int, group: tuple[int, int, int]) -> None:
         """Registers as the dispatcher leaves them: only what the descriptor enables."""
-        launch, arrays = self.launch, self._arrays
-        descriptor = launch.kernel.descriptor
+        run, arrays = self.fixed, self._arrays
+        descriptor = run.kernel.descriptor
         scalars, vectors = arrays[y.C_SCALAR][wave], arrays[y.C_VECTOR][wave]
         first = 0
         for name, count in descriptor.user_sgprs:
@@ -415,7 +403,7 @@ class Machine:
                 scalars[first] = number
                 self._define(wave, y.VECTOR_ROWS + first)
                 first += 1
-        x_size, y_size, z_size = launch.block
+        x_size, y_size, z_size = run.launch.block
         items = np.arange(wave * y.LANES, (wave + 1) * y.LANES)
         live = items < x_size * y_size * z_size
         packed = items % x_size

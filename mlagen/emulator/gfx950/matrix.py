@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.compiling import compiled
+from mlagen.emulator.gfx950.compiling import compiled, spliced
 from mlagen.emulator.gfx950.planes import (
     SPAN,
     dot_rows_16x4,
@@ -135,54 +136,50 @@ def kept_plane(
     return entry
 
 
-@compiled
-def multiply(
-    op: int,
-    dst: int,
-    a: int,
-    b: int,
-    c: int,
-    c_step: int,
-    temp: int,
-    slot_a: int,
-    slot_b: int,
-    kinds: int,
-) -> None:
-    """D = A*B + C; a, b, c, dst: row addresses; c_step: bytes between rows of C, 0 for a constant.
+@spliced
+def plane_registers(op: int) -> int:
+    """Registers of an operand of 16- or 8-bit values."""
+    if op == o.M_32X32X64_F8 or op == o.M_16X16X128_F8:
+        return 8
+    if (
+        op == o.M_32X32X8_BF16
+        or op == o.M_16X16X16_BF16
+        or op == o.M_32X32X16_FP8
+        or op == o.M_16X16X32_FP8
+        or op == o.M_32X32X8_F16
+        or op == o.M_16X16X16_F16
+        or op == o.M_32X32X16_I8
+        or op == o.M_16X16X32_I8
+    ):
+        return 2
+    return 4
 
-    `temp` is a `work_space` with a slot for the plane of each operand;
-    `kinds` holds the 8-bit formats of A and B in bits 0 and 1 (set: e5m2).
-    """
-    if op == o.M_32X32X2_F32 or op == o.M_16X16X4_F32:
-        for lane in range(64):  # one register an operand, k = lane / M: a plane as it is
-            store_u32(temp, lane, load_u32(a, lane))
-            store_u32(temp, 64 + lane, load_u32(b, lane))
-        if op == o.M_32X32X2_F32:
-            dot32(dst, temp, temp + 256, c, c_step, 2)
-        else:
-            dot16(dst, temp, temp + 256, c, c_step, 4)
-        return
-    registers = 4
-    shape = 0
-    lanes = 32
-    if op == o.M_32X32X8_BF16 or op == o.M_16X16X16_BF16:
-        registers = 2
-    elif op == o.M_32X32X64_F8 or op == o.M_16X16X128_F8:
-        registers = 8
-        shape = 16
-    elif op == o.M_32X32X16_FP8 or op == o.M_16X16X32_FP8:
-        registers = 2
-        shape = 8
-    elif op == o.M_32X32X16_F16 or op == o.M_16X16X32_F16:
-        shape = F16
-    elif op == o.M_32X32X8_F16 or op == o.M_16X16X16_F16:
-        registers = 2
-        shape = F16
-    elif op == o.M_32X32X16_I8 or op == o.M_16X16X32_I8:
-        registers = 2
-        shape = 8
-    elif op >= o.M_32X32X32_I8:
-        shape = 16
+
+@spliced
+def plane_shape(op: int) -> int:
+    """See `unpack`."""
+    if (
+        op == o.M_32X32X16_F16
+        or op == o.M_16X16X32_F16
+        or op == o.M_32X32X8_F16
+        or op == o.M_16X16X16_F16
+    ):
+        return F16
+    if (
+        op == o.M_32X32X16_FP8
+        or op == o.M_16X16X32_FP8
+        or op == o.M_32X32X16_I8
+        or op == o.M_16X16X32_I8
+    ):
+        return 8
+    if op == o.M_32X32X64_F8 or op == o.M_16X16X128_F8 or op >= o.M_32X32X32_I8:
+        return 16
+    return 0
+
+
+@spliced
+def plane_lanes(op: int) -> int:
+    """Rows of A, columns of B."""
     if (
         op == o.M_16X16X32_BF16
         or op == o.M_16X16X16_BF16
@@ -193,15 +190,40 @@ def multiply(
         or op == o.M_16X16X32_I8
         or op == o.M_16X16X64_I8
     ):
-        lanes = 16
+        return 16
+    return 32
+
+
+@compiled
+def multiply(p: int, wave: int, temp: int, dst: int, a: int, b: int, c: int, c_step: int) -> None:
+    """D = A*B + C; a, b, c, dst: row addresses; c_step: bytes between rows of C, 0 for a constant.
+
+    `temp` is a `work_space`. Of the program row: FLAGS, the 8-bit formats of A and B in bits 0 and
+    1 (set: e5m2); IMM, its number among the kernel's matrix instructions.
+    """
+    op = load_i64(p, y.P_OP)
+    if op == o.M_32X32X2_F32 or op == o.M_16X16X4_F32:
+        for lane in range(64):  # one register an operand, k = lane / M: a plane as it is
+            store_u32(temp, lane, load_u32(a, lane))
+            store_u32(temp, 64 + lane, load_u32(b, lane))
+        if op == o.M_32X32X2_F32:
+            dot32(dst, temp, temp + 256, c, c_step, 2)
+        else:
+            dot16(dst, temp, temp + 256, c, c_step, 4)
+        return
+    registers = plane_registers(op)
+    shape = plane_shape(op)
+    lanes = plane_lanes(op)
     integers = op >= o.M_32X32X16_I8
+    kinds = load_i64(p, y.P_FLAGS)
+    slot_a = slot_of_a(load_i64(p, y.P_IMM))
+    slot_b = slot_of_b(wave, load_i64(p, y.P_KIND + 3))
     plane_a = kept_plane(temp, slot_a, a, registers, shape, lanes, I8 if integers else kinds & 1)
     plane_b = kept_plane(temp, slot_b, b, registers, shape, lanes, I8 if integers else kinds >> 1)
     depth = (64 // lanes) * registers * (2 if shape <= F16 else 4)
     if integers:
         add_integers(dst, plane_a, plane_b, c, c_step, depth, temp, lanes)
-        return
-    if lanes == 32:
+    elif lanes == 32:
         dot32(dst, plane_a, plane_b, c, c_step, depth)
     else:
         dot16(dst, plane_a, plane_b, c, c_step, depth)

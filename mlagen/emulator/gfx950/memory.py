@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlagen.emulator.api import Argument, Buffer
 from mlagen.emulator.gfx950 import layout as y
+from mlagen.emulator.launch import Argument, Buffer
 from mlagen.errors import ConfigError, UnsupportedError
 
 _FIRST_ADDRESS = 0x1000_0000_0000

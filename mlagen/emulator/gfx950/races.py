@@ -90,7 +90,9 @@ def report_race(
                 newer = end - sequence - 1
     place = y.HUGE + byte if mine == y.MISSING_WAIT else byte
     code = load_i64(ops, base + y.O_KIND) * 1000 + newer + 1
-    report(context, mine, row, other_row, wave, other, place, dwords, code)
+    found = report(context, mine, row, other_row, wave, place, dwords, code)
+    if found != 0:
+        store_i64(found, y.F_OTHER_WAVE, other)
 
 
 @compiled
@@ -171,7 +173,7 @@ def note_read(context: int, wave: int, row: int, number: int, byte: int, dwords:
     for dword in range(first, first + dwords):
         writer = int64(load_u32(writers, dword))
         if writer == 0:
-            report(context, y.UNDEFINED_LDS, row, -1, wave, -1, dword * 4, 4, 0)
+            report(context, y.UNDEFINED_LDS, row, -1, wave, dword * 4, 4, 0)
         elif writer >= safe and unordered(context, wave, 0, writer):
             report_race(context, y.RACE_RAW, row, wave, writer, dword * 4, 1)
         store_u32(readers, dword, uint32(number))

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from mlagen.binary import Instruction
 from mlagen.binary.hazards import SHIPPED_WITHOUT, strictest_pair
-from mlagen.binary.instruction import register_name
+from mlagen.binary.operand import register_name
 from mlagen.emulator.findings import Finding
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.memory import Memory
 from mlagen.emulator.gfx950.translate import Program
-
-_KINDS = {
-    y.MISSING_WAIT: "missing-wait",
-    y.OVERWRITE: "overwrite-in-flight",
-    y.RACE_RAW: "race-raw",
-    y.RACE_WAR: "race-war",
-    y.RACE_WAW: "race-waw",
-    y.WAIT_STATES: "wait-states",
-    y.UNDEFINED_REGISTER: "undefined-register",
-    y.UNDEFINED_LDS: "undefined-lds",
-    y.BARRIER_UNEQUAL: "barrier-unequal",
-    y.LDS_BOUNDS: "lds-bounds",
-    y.LDS_ALIGNMENT: "lds-alignment",
-    y.GLOBAL_BOUNDS: "global-bounds",
-    y.NOT_ENDED: "not-ended",
-    y.UNSET_ARGUMENT: "unset-argument",
-    y.GLOBAL_ALIGNMENT: "global-alignment",
-    y.RACE_GLOBAL: "race-global",
-}
 
 
 def merge(tables: Sequence[np.ndarray]) -> list[list[int]]:
@@ -62,9 +44,11 @@ def describe(
     ins = program.instructions[row[y.F_ROW]]
     other = program.instructions[row[y.F_OTHER]] if row[y.F_OTHER] >= 0 else None
     wave, other_wave = row[y.F_WAVE], row[y.F_OTHER_WAVE]
-    message, resource, needs = _text(row, ins, other, program, memory, grid)
+    raw = _Raw(row, ins, other, program, memory, grid)
+    kind, tell = _KINDS[row[y.F_KIND]]
+    message, resource, needs = tell(raw)
     return Finding(
-        kind=_KINDS[row[y.F_KIND]],
+        kind=kind,
         message=message,
         pc=ins.offset,
         asm=str(ins),
@@ -98,108 +82,137 @@ def register_text(program: Program, number: int, users: Sequence[Instruction | N
     return register_name("v", number)
 
 
-def _text(
-    row: list[int],
-    ins: Instruction,
-    other: Instruction | None,
-    program: Program,
-    memory: Memory,
-    grid: tuple[int, int, int],
-) -> tuple[str, str, str]:
-    """(message, resource, needs) of a raw row."""
-    kind, a, b, c = row[y.F_KIND], row[y.F_A], row[y.F_B], row[y.F_C]
-    wave, other_wave = row[y.F_WAVE], row[y.F_OTHER_WAVE]
-    here = f"{ins} at {ins.offset:#x}"
-    there = f"{other} at {other.offset:#x}" if other is not None else ""
-    if kind == y.MISSING_WAIT and a >= y.HUGE:
-        place = _lds(a - y.HUGE)
+@dataclass(frozen=True)
+class _Raw:
+    """A raw row and what its numbers are numbers of."""
+
+    row: list[int]
+    ins: Instruction
+    other: Instruction | None
+    program: Program
+    memory: Memory
+    grid: tuple[int, int, int]
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """What the kind of finding says of itself: A, B, C."""
+        return self.row[y.F_A], self.row[y.F_B], self.row[y.F_C]
+
+    @property
+    def here(self) -> str:
+        return f"wave {self.row[y.F_WAVE]}: {self.ins} at {self.ins.offset:#x}"
+
+    @property
+    def there(self) -> str:
+        return f"{self.other} at {self.other.offset:#x}" if self.other is not None else ""
+
+    def register(self, number: int) -> str:
+        return register_text(self.program, number, (self.ins, self.other))
+
+
+_Told = tuple[str, str, str]  # message, resource, needs
+
+
+def _in_flight(raw: _Raw) -> _Told:
+    a, b, c = raw.numbers
+    waits = raw.row[y.F_KIND] == y.MISSING_WAIT
+    if waits and a >= y.HUGE:
+        name = _lds(a - y.HUGE)
         needs = _race_wait(c)
-        return (
-            f"wave {wave}: {here} reads {place}, which its own {there} may still be writing; "
-            f"needs {needs} before it",
-            place,
-            needs,
-        )
-    if kind in (y.MISSING_WAIT, y.OVERWRITE):
-        name = register_text(program, a, (ins, other))
+        what = f"reads {name}, which its own {raw.there} may still be writing"
+    else:
+        name = raw.register(a)
         needs = _counter(b, c)
-        verb = "uses" if kind == y.MISSING_WAIT else "overwrites"
-        return (
-            f"wave {wave}: {here} {verb} {name} while {there} may still be in flight; needs "
-            f"{needs} before it",
-            name,
-            needs,
-        )
-    if kind in (y.RACE_RAW, y.RACE_WAR, y.RACE_WAW):
-        return _race(row, here, there)
-    if kind == y.WAIT_STATES:
-        name = register_text(program, a, (ins, other))
-        needs = f"s_nop {b - c - 1}"
-        doubt = ""
-        if other is not None:
-            pair = strictest_pair(other, ins, program.kernel.descriptor.accum_offset)
-            if pair[1:] in SHIPPED_WITHOUT:
-                doubt = " (LLVM pads this pair; shipped kernels run without)"
-        return (
-            f"wave {wave}: {here} follows {there} on {name} after {c} wait states; {b} are "
-            f"required: {needs} before it{doubt}",
-            name,
-            needs,
-        )
-    if kind == y.UNDEFINED_REGISTER:
-        name = register_text(program, a, (ins,))
-        return f"wave {wave}: {here} reads {name}, which was never written", name, "a write"
-    if kind == y.UNSET_ARGUMENT:
-        place = f"bytes {b:#x}..{b + 3:#x} of the argument segment"
-        named = _argument_at(program, b)
-        what = f"{register_text(program, a, (ins,))}, which holds " if a >= 0 else ""
-        return (
-            f"wave {wave}: {here} reads {what}{place}{named}, which nobody set",
-            place,
-            "an argument there",
-        )
-    if kind == y.UNDEFINED_LDS:
-        place = _lds(a)
-        return f"wave {wave}: {here} reads {place}, which was never written", place, "a write"
-    if kind == y.BARRIER_UNEQUAL:
-        text = f"wave {wave} passed {a} barriers, wave {other_wave} passed {b}"
-        return text, "s_barrier", "equal barrier counts"
-    if kind == y.NOT_ENDED:
-        text = f"wave {wave} still runs, at {here}, {a} wave-instructions after the first finding"
-        return (
-            f"{text}: the workgroup was stopped there",
-            "control flow",
-            "the other findings' repairs",
-        )
-    if kind == y.LDS_BOUNDS:
-        place = _lds(a, b)
-        return (
-            f"wave {wave}: {here} accesses {place}; the workgroup has {c:#x} bytes",
-            place,
-            "an address inside the allocation",
-        )
-    if kind == y.LDS_ALIGNMENT:
-        place = _lds(a)
-        text = f"wave {wave}: {here} accesses {place}, no multiple of {b}"
-        return text, place, f"alignment {b}"
-    if kind == y.GLOBAL_ALIGNMENT:
-        address = memory.address_of(a)
-        text = f"wave {wave}: {here} accesses {memory.place_in(address)}, no multiple of {b}"
-        return text, memory.name_of(address), f"alignment {b}"
-    if kind == y.RACE_GLOBAL:
-        address = memory.address_of(a)
-        return (
-            f"wave {wave}: {here} accesses {memory.place_in(address)}, which workgroup "
-            f"{workgroup_of(b, grid)} accesses with {there}: one of them is atomic, the other is "
-            "not, and nothing orders two workgroups",
-            memory.name_of(address),
-            "atomic accesses on both sides, or two launches",
-        )
-    verb = "stores to" if c == 2 else "loads from"
-    place = memory.place_in(a)
+        verb = "uses" if waits else "overwrites"
+        what = f"{verb} {name} while {raw.there} may still be in flight"
+    return f"{raw.here} {what}; needs {needs} before it", name, needs
+
+
+def _wait_states(raw: _Raw) -> _Told:
+    a, b, c = raw.numbers
+    name = raw.register(a)
+    needs = f"s_nop {b - c - 1}"
+    doubt = ""
+    if raw.other is not None:
+        pair = strictest_pair(raw.other, raw.ins, raw.program.kernel.descriptor.accum_offset)
+        if pair[1:] in SHIPPED_WITHOUT:
+            doubt = " (LLVM pads this pair; shipped kernels run without)"
     return (
-        f"wave {wave}: {here} {verb} {place}, where it may not",
-        memory.name_of(a),
+        f"{raw.here} follows {raw.there} on {name} after {c} wait states; {b} are required: "
+        f"{needs} before it{doubt}",
+        name,
+        needs,
+    )
+
+
+def _undefined_register(raw: _Raw) -> _Told:
+    name = register_text(raw.program, raw.row[y.F_A], (raw.ins,))
+    return f"{raw.here} reads {name}, which was never written", name, "a write"
+
+
+def _undefined_lds(raw: _Raw) -> _Told:
+    place = _lds(raw.row[y.F_A])
+    return f"{raw.here} reads {place}, which was never written", place, "a write"
+
+
+def _unset_argument(raw: _Raw) -> _Told:
+    a, b, _ = raw.numbers
+    place = f"bytes {b:#x}..{b + 3:#x} of the argument segment"
+    named = _argument_at(raw.program, b)
+    what = f"{register_text(raw.program, a, (raw.ins,))}, which holds " if a >= 0 else ""
+    text = f"{raw.here} reads {what}{place}{named}, which nobody set"
+    return text, place, "an argument there"
+
+
+def _barriers(raw: _Raw) -> _Told:
+    a, b, _ = raw.numbers
+    text = f"wave {raw.row[y.F_WAVE]} passed {a} barriers, wave {raw.row[y.F_OTHER_WAVE]} passed"
+    return f"{text} {b}", "s_barrier", "equal barrier counts"
+
+
+def _not_ended(raw: _Raw) -> _Told:
+    wave, at = raw.row[y.F_WAVE], f"{raw.ins} at {raw.ins.offset:#x}"
+    return (
+        f"wave {wave} still runs, at {at}, {raw.row[y.F_A]} wave-instructions after the first "
+        "finding: the workgroup was stopped there",
+        "control flow",
+        "the other findings' repairs",
+    )
+
+
+def _lds_bounds(raw: _Raw) -> _Told:
+    a, b, c = raw.numbers
+    place = _lds(a, b)
+    text = f"{raw.here} accesses {place}; the workgroup has {c:#x} bytes"
+    return text, place, "an address inside the allocation"
+
+
+def _alignment(raw: _Raw) -> _Told:
+    a, b, _ = raw.numbers
+    place = name = _lds(a)
+    if raw.row[y.F_KIND] == y.GLOBAL_ALIGNMENT:
+        address = raw.memory.address_of(a)
+        place, name = raw.memory.place_in(address), raw.memory.name_of(address)
+    return f"{raw.here} accesses {place}, no multiple of {b}", name, f"alignment {b}"
+
+
+def _race_global(raw: _Raw) -> _Told:
+    address = raw.memory.address_of(raw.row[y.F_A])
+    return (
+        f"{raw.here} accesses {raw.memory.place_in(address)}, which workgroup "
+        f"{workgroup_of(raw.row[y.F_B], raw.grid)} accesses with {raw.there}: one of them is "
+        "atomic, the other is not, and nothing orders two workgroups",
+        raw.memory.name_of(address),
+        "atomic accesses on both sides, or two launches",
+    )
+
+
+def _bounds(raw: _Raw) -> _Told:
+    a, _, c = raw.numbers
+    verb = "stores to" if c == 2 else "loads from"
+    return (
+        f"{raw.here} {verb} {raw.memory.place_in(a)}, where it may not",
+        raw.memory.name_of(a),
         "an address inside the buffer, or another access",
     )
 
@@ -224,7 +237,8 @@ def _race_wait(code: int) -> str:
     return _counter(y.Q_VM if dma else y.Q_LDS, newer)
 
 
-def _race(row: list[int], here: str, there: str) -> tuple[str, str, str]:
+def _race(raw: _Raw) -> _Told:
+    row = raw.row
     kind, wave, other_wave = row[y.F_KIND], row[y.F_WAVE], row[y.F_OTHER_WAVE]
     place = _lds(row[y.F_A], 4 * max(row[y.F_B], 1))
     verbs = {
@@ -244,8 +258,29 @@ def _race(row: list[int], here: str, there: str) -> tuple[str, str, str]:
         needs = "s_barrier"
         tail = "the wait is there; a barrier that both waves pass is missing"
     return (
-        f"wave {wave}: {here} {now} {place} that wave {other_wave}'s {there} {before}, unordered: "
+        f"{raw.here} {now} {place} that wave {other_wave}'s {raw.there} {before}, unordered: "
         f"{tail}",
         place,
         needs,
     )
+
+
+# How a finding is called, and who tells of it.
+_KINDS: dict[int, tuple[str, Callable[[_Raw], _Told]]] = {
+    y.MISSING_WAIT: ("missing-wait", _in_flight),
+    y.OVERWRITE: ("overwrite-in-flight", _in_flight),
+    y.RACE_RAW: ("race-raw", _race),
+    y.RACE_WAR: ("race-war", _race),
+    y.RACE_WAW: ("race-waw", _race),
+    y.WAIT_STATES: ("wait-states", _wait_states),
+    y.UNDEFINED_REGISTER: ("undefined-register", _undefined_register),
+    y.UNDEFINED_LDS: ("undefined-lds", _undefined_lds),
+    y.BARRIER_UNEQUAL: ("barrier-unequal", _barriers),
+    y.LDS_BOUNDS: ("lds-bounds", _lds_bounds),
+    y.LDS_ALIGNMENT: ("lds-alignment", _alignment),
+    y.GLOBAL_BOUNDS: ("global-bounds", _bounds),
+    y.NOT_ENDED: ("not-ended", _not_ended),
+    y.UNSET_ARGUMENT: ("unset-argument", _unset_argument),
+    y.GLOBAL_ALIGNMENT: ("global-alignment", _alignment),
+    y.RACE_GLOBAL: ("race-global", _race_global),
+}

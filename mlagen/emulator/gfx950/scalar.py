@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlagen.binary.instruction import EXEC, M0, SCC
+from mlagen.binary.operand import EXEC, M0, SCC
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.numeric import (

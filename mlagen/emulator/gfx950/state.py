@@ -80,33 +80,36 @@ def report(
     row: int,
     other: int,
     wave: int,
-    other_wave: int,
     a: int,
     b: int,
     c: int,
-) -> None:
-    """Record a finding, or count it when the same pair of instructions was found before."""
+) -> int:
+    """Record a finding, or count it when the same pair of instructions was found before.
+
+    Returns the address of its row, 0 without a new one. The other instruction is taken to be of the
+    same wave.
+    """
     slot = finding_slot(context, kind, row, other)
     if repeated(context, slot):
-        return
-    table = load_i64(context, y.C_FIND)
+        return 0
     count = load_i64(context, y.C_FIND_COUNT)
     if count >= y.MAX_FINDINGS:
         store_i64(context, y.C_DROPPED, load_i64(context, y.C_DROPPED) + 1)
-        return
+        return 0
     store_i64(load_i64(context, y.C_FIND_INDEX), slot, count + 1)
-    base = count * y.F_SIZE
-    store_i64(table, base + y.F_KIND, kind)
-    store_i64(table, base + y.F_ROW, row)
-    store_i64(table, base + y.F_OTHER, other)
-    store_i64(table, base + y.F_WAVE, wave)
-    store_i64(table, base + y.F_OTHER_WAVE, other_wave)
-    store_i64(table, base + y.F_A, a)
-    store_i64(table, base + y.F_B, b)
-    store_i64(table, base + y.F_C, c)
-    store_i64(table, base + y.F_COUNT, 1)
-    store_i64(table, base + y.F_WORKGROUP, load_i64(context, y.C_WORKGROUP))
+    found = load_i64(context, y.C_FIND) + count * (8 * y.F_SIZE)
+    store_i64(found, y.F_KIND, kind)
+    store_i64(found, y.F_ROW, row)
+    store_i64(found, y.F_OTHER, other)
+    store_i64(found, y.F_WAVE, wave)
+    store_i64(found, y.F_OTHER_WAVE, wave)
+    store_i64(found, y.F_A, a)
+    store_i64(found, y.F_B, b)
+    store_i64(found, y.F_C, c)
+    store_i64(found, y.F_COUNT, 1)
+    store_i64(found, y.F_WORKGROUP, load_i64(context, y.C_WORKGROUP))
     store_i64(context, y.C_FIND_COUNT, count + 1)
+    return found
 
 
 @compiled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlagen.binary.instruction import words
+from mlagen.binary.operand import words
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 

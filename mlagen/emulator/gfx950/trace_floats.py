@@ -10,6 +10,7 @@ from mlagen.emulator.gfx950.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.gfx950.state import vector_row
 from mlagen.emulator.gfx950.trace_values import (
     mark_at,
+    note_result,
     note_source,
     place,
     record,
@@ -18,6 +19,7 @@ from mlagen.emulator.gfx950.trace_values import (
     source_mark,
     source_value,
     state_of,
+    trace_row,
     value_at,
     writer_at,
 )
@@ -60,21 +62,14 @@ def note_operands(
 
 @compiled
 def blame(
-    context: int,
-    trace: int,
-    wave: int,
-    number: int,
-    p: int,
-    row: int,
-    part: int,
-    lane: int,
-    word: int,
-    state: int,
+    context: int, trace: int, wave: int, number: int, p: int, part: int, lane: int, word: int
 ) -> int:
     """Record number that a non-finite part of a result belongs to; 0 when there is no room.
 
-    `number`: program row; `row`: address of the tracer's row; `part`: column of the part.
+    `number`: program row; `part`: column of the part in the tracer's row; `word`: its value.
     """
+    row = trace_row(trace, number)
+    state = state_of(load_i64(row, t.T_RESULT), word)
     worst = t.FINITE
     culprit = -1
     for which in range(3):
@@ -106,9 +101,10 @@ def blame(
             slot = wave * y.SCALAR_SLOTS + register
             key = load_i64(load_i64(trace, t.TC_SCALAR_WRITER), slot)
     register = load_i64(p, y.P_DST) + load_i64(row, part)
-    origin = record(context, trace, kind, number, wave, lane, register, word, culprit, key)
+    origin = record(trace, kind, number, key)
     if origin < 0:
         origin = -origin
+        note_result(trace, origin, wave, lane, register, word, culprit)
         note_operands(context, trace, wave, p, row, part, lane, origin)
     return origin
 
@@ -130,9 +126,8 @@ def trace_parts(
                 continue
             word = int64(load_u32(values, lane))
             origin = 0
-            state = state_of(form, word & mask)
-            if state != t.FINITE:
-                origin = blame(context, trace, wave, number, p, row, part, lane, word & mask, state)
+            if state_of(form, word & mask) != t.FINITE:
+                origin = blame(context, trace, wave, number, p, part, lane, word & mask)
             elif mask != 0xFFFFFFFF and state_of(form, word & ~mask) != t.FINITE:
                 # The part that this one leaves alone is what the dword's mark tells of.
                 index = place(wave, register, lane)
@@ -158,16 +153,7 @@ def scan_operand(
 
 @compiled
 def blame_element(
-    context: int,
-    trace: int,
-    wave: int,
-    number: int,
-    p: int,
-    row: int,
-    r: int,
-    lane: int,
-    word: int,
-    state: int,
+    context: int, trace: int, wave: int, number: int, p: int, r: int, lane: int, word: int
 ) -> int:
     """Record number that a non-finite element of a matrix result belongs to."""
     scan = load_i64(trace, t.TC_SCAN)
@@ -205,7 +191,7 @@ def blame_element(
     if culprit >= 0:
         kind = t.MET
         vector = culprit != 2 or c_kind == y.S_VECTOR
-        if state == t.NAN and worst == t.INF:
+        if worst == t.INF and state_of(t.F32, word) == t.NAN:
             kind = t.NAN_FROM_INF
         elif vector:
             origin = mark_at(trace, wave, register, source) >> t.ORIGIN_SHIFT
@@ -213,10 +199,10 @@ def blame_element(
                 return origin
         if vector:
             key = writer_at(trace, wave, register, source)
-    destination = load_i64(p, y.P_DST) + r
-    origin = record(context, trace, kind, number, wave, lane, destination, word, culprit, key)
+    origin = record(trace, kind, number, key)
     if origin < 0:
         origin = -origin
+        note_result(trace, origin, wave, lane, load_i64(p, y.P_DST) + r, word, culprit)
         first_a = load_i64(p, y.P_KIND + 1) + ((a & 0xFFFFFFFF) >> 6)
         lane_a = a & 63 if a >> 32 else i
         note_source(context, trace, wave, origin, 0, y.S_VECTOR, first_a, lane_a)
@@ -237,9 +223,8 @@ def trace_matrix(context: int, trace: int, wave: int, number: int, p: int, row: 
         values = vector_row(context, wave, register)
         for lane in range(64):
             word = int64(load_u32(values, lane))
-            state = state_of(t.F32, word)
             origin = 0
-            if state != t.FINITE:
+            if state_of(t.F32, word) != t.FINITE:
                 if not scanned:
                     scanned = True
                     size = 16 if load_i64(p, y.P_AUX) == 4 else 32
@@ -248,5 +233,5 @@ def trace_matrix(context: int, trace: int, wave: int, number: int, p: int, row: 
                         count = load_i64(row, t.T_COUNT + which)
                         form = load_i64(row, t.T_SOURCE + which)
                         scan_operand(context, trace, wave, first, count, form, size, 32 * which)
-                origin = blame_element(context, trace, wave, number, p, row, r, lane, word, state)
+                origin = blame_element(context, trace, wave, number, p, r, lane, word)
             set_mark(trace, wave, register, lane, (number + 1) | origin << t.ORIGIN_SHIFT, number)

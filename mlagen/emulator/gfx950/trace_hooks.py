@@ -7,7 +7,7 @@ with a race may be told of the wrong origin (the race itself is a finding).
 
 from __future__ import annotations
 
-from mlagen.binary.instruction import EXEC
+from mlagen.binary.operand import EXEC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import trace_layout as t
 from mlagen.emulator.gfx950.compiling import compiled

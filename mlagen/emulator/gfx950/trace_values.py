@@ -177,18 +177,7 @@ def source_mark(trace: int, wave: int, p: int, which: int, offset: int, lane: in
 
 
 @compiled
-def record(
-    context: int,
-    trace: int,
-    kind: int,
-    row: int,
-    wave: int,
-    lane: int,
-    register: int,
-    result: int,
-    culprit: int,
-    key: int,
-) -> int:
+def record(trace: int, kind: int, row: int, key: int) -> int:
     """Number of the record of (kind, instruction, key); negated when it is new. 0: no room."""
     table = load_i64(trace, t.TC_RECORDS)
     count = load_i64(trace, t.TC_COUNT)
@@ -208,15 +197,23 @@ def record(
         store_i64(table, base + column, 0)
     store_i64(table, base + t.R_KIND, kind)
     store_i64(table, base + t.R_ROW, row)
-    store_i64(table, base + t.R_WAVE, wave)
-    store_i64(table, base + t.R_LANE, lane)
-    store_i64(table, base + t.R_REGISTER, register)
-    store_i64(table, base + t.R_RESULT, result)
-    store_i64(table, base + t.R_CULPRIT, culprit)
     store_i64(table, base + t.R_KEY, key)
     store_i64(table, base + t.R_COUNT, 1)
     store_i64(trace, t.TC_COUNT, count + 1)
     return -count - 1
+
+
+@compiled
+def note_result(
+    trace: int, number: int, wave: int, lane: int, register: int, result: int, culprit: int
+) -> None:
+    """Fill a new record with the result, and with which operand is to blame for it."""
+    base = load_i64(trace, t.TC_RECORDS) + 8 * (number - 1) * t.R_SIZE
+    store_i64(base, t.R_WAVE, wave)
+    store_i64(base, t.R_LANE, lane)
+    store_i64(base, t.R_REGISTER, register)
+    store_i64(base, t.R_RESULT, result)
+    store_i64(base, t.R_CULPRIT, culprit)
 
 
 @compiled

@@ -23,7 +23,7 @@ from mlagen.binary.hazards import (
     producer_class,
     read_producer_class,
 )
-from mlagen.binary.instruction import EXEC, VCC
+from mlagen.binary.operand import EXEC, VCC
 from mlagen.binary.text import truth_table, waitcnt_fields
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o

@@ -298,7 +298,27 @@ def alu_integer(op: int, t: int, a: int, b: int, c: int, aux: int) -> None:
             write_int(t, i, (read_int(a, i) ^ read_int(b, i)) + read_int(c, i))
     elif op == o.V_PERM_B32:
         row_perm(t, a, b, c, 0, 0)
-    elif op == o.V_BITOP3_B32 or op == o.V_BITOP3_B16:
+    elif (
+        op == o.V_BITOP3_B32
+        or op == o.V_BITOP3_B16
+        or op == o.V_BFE_U32
+        or op == o.V_BFE_I32
+        or op == o.V_BFI_B32
+        or op == o.V_BFM_B32
+        or op == o.V_ALIGNBIT_B32
+        or op == o.V_ALIGNBYTE_B32
+    ):
+        alu_bits(op, t, a, b, c, aux)
+    elif op >= o.V_ADD_U16:
+        alu_halfword(op, t, a, b, c)
+    else:
+        alu_integer_rare(op, t, a, b, c)
+
+
+@compiled
+def alu_bits(op: int, t: int, a: int, b: int, c: int, aux: int) -> None:
+    """Bit fields, alignment, truth tables."""
+    if op == o.V_BITOP3_B32 or op == o.V_BITOP3_B16:
         for i in range(64):
             x = read_int(a, i)
             y = read_int(b, i)
@@ -338,15 +358,11 @@ def alu_integer(op: int, t: int, a: int, b: int, c: int, aux: int) -> None:
             shift = read_int(c, i) & 31
             value = read_int(b, i) >> shift | read_int(a, i) << (32 - shift)
             write_int(t, i, value)
-    elif op == o.V_ALIGNBYTE_B32:
+    else:  # V_ALIGNBYTE_B32
         for i in range(64):
             shift = 8 * (read_int(c, i) & 3)
             value = read_int(b, i) >> shift | read_int(a, i) << (32 - shift)
             write_int(t, i, value)
-    elif op >= o.V_ADD_U16:
-        alu_halfword(op, t, a, b, c)
-    else:
-        alu_integer_rare(op, t, a, b, c)
 
 
 @compiled
@@ -380,6 +396,26 @@ def alu_halfword(op: int, t: int, a: int, b: int, c: int) -> None:
         else:  # V_MAX_I16
             value = max(signed16(x), signed16(y))
         write_int(t, i, value & 0xFFFF)
+
+
+@compiled
+def alu_of_three(op: int, t: int, a: int, b: int, c: int) -> None:
+    """The least, the largest or the middle of three integers."""
+    signed = op == o.V_MIN3_I32 or op == o.V_MAX3_I32 or op == o.V_MED3_I32
+    for i in range(64):
+        x = read_int(a, i)
+        y = read_int(b, i)
+        z = read_int(c, i)
+        if signed:
+            x = signed32(x)
+            y = signed32(y)
+            z = signed32(z)
+        if op == o.V_MIN3_I32 or op == o.V_MIN3_U32:
+            write_int(t, i, min(min(x, y), z))
+        elif op == o.V_MAX3_I32 or op == o.V_MAX3_U32:
+            write_int(t, i, max(max(x, y), z))
+        else:
+            write_int(t, i, max(min(x, y), min(max(x, y), z)))
 
 
 @compiled
@@ -422,28 +458,15 @@ def alu_integer_rare(op: int, t: int, a: int, b: int, c: int) -> None:
     elif op == o.V_MAX_U32:
         for i in range(64):
             write_int(t, i, max(read_int(a, i), read_int(b, i)))
-    elif op == o.V_MIN3_I32 or op == o.V_MAX3_I32 or op == o.V_MED3_I32:
-        for i in range(64):
-            x = signed32(read_int(a, i))
-            y = signed32(read_int(b, i))
-            z = signed32(read_int(c, i))
-            if op == o.V_MIN3_I32:
-                write_int(t, i, min(min(x, y), z))
-            elif op == o.V_MAX3_I32:
-                write_int(t, i, max(max(x, y), z))
-            else:
-                write_int(t, i, max(min(x, y), min(max(x, y), z)))
-    elif op == o.V_MIN3_U32 or op == o.V_MAX3_U32 or op == o.V_MED3_U32:
-        for i in range(64):
-            x = read_int(a, i)
-            y = read_int(b, i)
-            z = read_int(c, i)
-            if op == o.V_MIN3_U32:
-                write_int(t, i, min(min(x, y), z))
-            elif op == o.V_MAX3_U32:
-                write_int(t, i, max(max(x, y), z))
-            else:
-                write_int(t, i, max(min(x, y), min(max(x, y), z)))
+    elif (
+        op == o.V_MIN3_I32
+        or op == o.V_MAX3_I32
+        or op == o.V_MED3_I32
+        or op == o.V_MIN3_U32
+        or op == o.V_MAX3_U32
+        or op == o.V_MED3_U32
+    ):
+        alu_of_three(op, t, a, b, c)
     elif op == o.V_MBCNT_LO:
         for i in range(64):
             below = (1 << min(i, 32)) - 1

@@ -13,13 +13,14 @@ from mlagen.emulator.launching.launch_file import (
     parse_launch,
     read_launch_file,
 )
-from mlagen.emulator.launching.run import MAX_MEMORY, GuardDamage, LaunchRun, run_launch
+from mlagen.emulator.launching.run import MAX_MEMORY, Files, GuardDamage, LaunchRun, run_launch
 from mlagen.emulator.launching.template import template
 
 __all__ = [
     "MAX_MEMORY",
     "ArgumentSpec",
     "BufferSpec",
+    "Files",
     "GuardDamage",
     "LaunchFile",
     "LaunchRun",

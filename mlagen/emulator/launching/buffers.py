@@ -11,7 +11,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from mlagen.emulator.api import Access, Buffer
+from mlagen.emulator.launch import Access, Buffer
 from mlagen.emulator.launching.launch_file import BufferSpec
 from mlagen.emulator.launching.scalars import DTYPES, number, poison
 from mlagen.errors import ConfigError, MissingError

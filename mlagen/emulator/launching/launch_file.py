@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from mlagen.emulator.launch import Triple
 from mlagen.emulator.launching.scalars import check_dtype
 from mlagen.errors import ConfigError, MissingError
 
-Triple = tuple[int, int, int]
 _LONGEST_FILE = 1 << 22  # characters
 _MOST_DOTS = 64  # in a line
 _DEEPEST = 4  # tables and lists: [[arguments]], [buffers.NAME], shape

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from mlagen.binary import ArgumentInfo, CodeObject, KernelCode, load_code_object
-from mlagen.emulator.api import Argument, EmulationResult, Mode, emulate
+from mlagen.emulator.api import emulate
+from mlagen.emulator.launch import Argument, Buffer, EmulationResult, Launch, Settings, Triple
 from mlagen.emulator.launching.buffers import (
     OutputReport,
     Prepared,
@@ -19,7 +20,7 @@ from mlagen.emulator.launching.buffers import (
     report_output,
     save,
 )
-from mlagen.emulator.launching.launch_file import ArgumentSpec, LaunchFile, Triple
+from mlagen.emulator.launching.launch_file import ArgumentSpec, LaunchFile
 from mlagen.emulator.launching.scalars import DTYPES, SCALARS, scalar
 from mlagen.emulator.launching.segment import POINTER_BYTES, holds_pointer, is_filler, is_pointer
 from mlagen.errors import ConfigError
@@ -52,6 +53,21 @@ class GuardDamage:
 
 
 @dataclass(frozen=True)
+class Files:
+    """What a run may read and write.
+
+    With `write` the outputs that the launch file names are written when the kernel has run, each
+    whole or not at all, `out` standing for the file's folder. The file's paths stay in its folder,
+    those of outputs in `out`, unless `allow_outside`. `max_memory`: bytes of all its buffers.
+    """
+
+    out: str | Path | None = None
+    write: bool = False
+    allow_outside: bool = False
+    max_memory: int = MAX_MEMORY
+
+
+@dataclass(frozen=True)
 class LaunchRun:
     """A run of a launch file. `arrays`: every buffer after it, by name, without guard zones.
 
@@ -69,31 +85,21 @@ class LaunchRun:
     workgroups: int
 
 
+_SETTINGS, _FILES = Settings(), Files()
+
+
 def run_launch(
     code: bytes | CodeObject,
     launch: LaunchFile,
+    settings: Settings = _SETTINGS,
+    files: Files = _FILES,
     *,
-    mode: Mode = "latest",
-    seed: int = 0,
-    sanitize: bool = True,
-    threads: int | None = None,
-    workgroups: Sequence[Triple] | None = None,
-    max_instructions: int | None = None,
-    trace_nonfinite: bool = False,
     progress: Callable[[int, int], None] | None = None,
     executed: Callable[[int], None] | None = None,
-    out: str | Path | None = None,
-    write: bool = False,
-    record: bool = False,
-    allow_outside: bool = False,
-    max_memory: int = MAX_MEMORY,
 ) -> LaunchRun:
-    """Run a kernel of a gfx950 code object as a launch file says; the options are `emulate`'s.
+    """Run a kernel of a gfx950 code object as a launch file says; see `emulate`.
 
-    `workgroups` replaces the file's. With `write` the outputs that the file names are written when
-    the kernel has run, each whole or not at all, `out` standing for the file's folder.
-    The file's paths stay in its folder, those of outputs in `out`, unless `allow_outside`.
-    `max_memory`: bytes of all its buffers. Before anything runs: ConfigError for what cannot be
+    `settings.workgroups` replaces the file's. Before anything runs: ConfigError for what cannot be
     had, MissingError for files.
     """
     loaded = code if isinstance(code, CodeObject) else load_code_object(code)
@@ -104,63 +110,71 @@ def run_launch(
     segment = kernel.kernarg_bytes or _LONGEST
     placed = [(offset, spec) for offset, spec in every if offset < segment]
     unset = _check_against_metadata(kernel, launch, placed)
-    groups = list(workgroups) if workgroups else launch.workgroups
+    groups = list(settings.workgroups) if settings.workgroups else launch.workgroups
     _check_grid(launch, groups)
-    folder = Path(launch.folder)
-    paths = _output_paths(launch, Path(out) if out is not None else folder, allow_outside)
-    buffers: dict[str, Prepared] = {}
-    room = max_memory
-    for name, spec in launch.buffers.items():
-        buffers[name] = prepare_buffer(name, spec, folder, allow_outside=allow_outside, room=room)
-        room -= buffers[name].memory.nbytes
-    arguments = [_argument(offset, spec, buffers) for offset, spec in placed]
-    used = {spec.buffer for _, spec in every}
-    idle = [b for name, b in buffers.items() if name not in used and b.spec.address is None]
-    if idle:
-        raise ConfigError(
-            f"buffer {idle[0].name} is passed to no argument and has no address",
-            hint="buffer = in [[arguments]], or address = for what only pointers in memory reach",
-        )
-    result = emulate(
-        loaded,
+    out = Path(files.out) if files.out is not None else Path(launch.folder)
+    paths = _output_paths(launch, out, files.allow_outside)
+    buffers = _prepared(launch, files)
+    asked = Launch(
+        launch.grid,
+        launch.block,
+        [_argument(offset, spec, buffers) for offset, spec in placed],
+        buffers=_others(every, buffers),
         kernel=kernel.name,
-        grid=launch.grid,
-        block=launch.block,
-        arguments=arguments,
-        buffers=[b.buffer for name, b in buffers.items() if name not in used],
-        sanitize=sanitize,
-        mode=mode,
-        seed=seed,
-        workgroups=groups,
-        threads=threads,
-        progress=progress,
         dynamic_lds_bytes=launch.dynamic_lds,
-        max_instructions=max_instructions,
-        trace_nonfinite=trace_nonfinite,
-        executed=executed,
-        record=record,
     )
-    if write:
+    chosen = replace(settings, workgroups=groups)
+    result = emulate(loaded, asked, chosen, progress=progress, executed=executed)
+    if files.write:
         for name, path in paths.items():
             save(buffers[name].array, path)
-    x, y, z = launch.grid
     return LaunchRun(
         kernel=kernel,
         result=result,
         arrays={name: prepared.array for name, prepared in buffers.items()},
         outputs=tuple(
-            report_output(buffers[name], str(path) if write else "") for name, path in paths.items()
+            report_output(buffers[name], str(path) if files.write else "")
+            for name, path in paths.items()
         ),
-        damage=tuple(
-            GuardDamage(name, side, distance, count)
-            for name, prepared in buffers.items()
-            for side, distance, count in prepared.damage()
-        ),
+        damage=_damage(buffers),
         unset=unset,
         beyond=tuple(
             f"{spec.label} (offset {offset})" for offset, spec in every if offset >= segment
         ),
-        workgroups=len(groups) if groups is not None else x * y * z,
+        workgroups=len(groups) if groups is not None else math.prod(launch.grid),
+    )
+
+
+def _prepared(launch: LaunchFile, files: Files) -> dict[str, Prepared]:
+    """The file's buffers by name, together no larger than the memory they may have."""
+    folder, outside, room = Path(launch.folder), files.allow_outside, files.max_memory
+    buffers: dict[str, Prepared] = {}
+    for name, spec in launch.buffers.items():
+        buffers[name] = prepare_buffer(name, spec, folder, allow_outside=outside, room=room)
+        room -= buffers[name].memory.nbytes
+    return buffers
+
+
+def _others(
+    every: Sequence[tuple[int, ArgumentSpec]], buffers: Mapping[str, Prepared]
+) -> list[Buffer]:
+    """The buffers that no argument passes; each has an address."""
+    used = {spec.buffer for _, spec in every}
+    for name, prepared in buffers.items():
+        if name not in used and prepared.spec.address is None:
+            raise ConfigError(
+                f"buffer {name} is passed to no argument and has no address",
+                hint="buffer = in [[arguments]], or address = for what only pointers in memory "
+                "reach",
+            )
+    return [prepared.buffer for name, prepared in buffers.items() if name not in used]
+
+
+def _damage(buffers: Mapping[str, Prepared]) -> tuple[GuardDamage, ...]:
+    return tuple(
+        GuardDamage(name, side, distance, count)
+        for name, prepared in buffers.items()
+        for side, distance, count in prepared.damage()
     )
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from mlagen.artifact import Artifact
 from mlagen.family import Builder, Family, Workloads
 from mlagen.launch import Launcher
-
-MERGE_KERNEL = "mla_decode_merge_sm90"  # merges split work
 
 
 class MlaDecode(Family):
@@ -21,11 +18,9 @@ class MlaDecode(Family):
         self, artifact: Artifact, launcher: Launcher | None = None, build: Builder | None = None
     ) -> Any:
         """A `MlaDecodeKernel`, which builds the merge when a plan first splits work."""
-        from mlagen.families.mla_decode.kernel import MlaDecodeKernel
+        from mlagen.families.mla_decode.kernel import decode_kernel
 
-        fields = {"num_heads": int(artifact.manifest.problem["num_heads"])}
-        merge = None if build is None else partial(build, MERGE_KERNEL, fields)
-        return MlaDecodeKernel(artifact, launcher, merge=merge)
+        return decode_kernel(artifact, launcher, build)
 
     def workloads(self, problem_type: str) -> Workloads:
         """Calls over a cache that the GPU itself fills."""

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mlagen.artifact import Artifact
@@ -36,12 +37,14 @@ from mlagen.families.mla_decode.tensors import (
     overlap,
     require_device,
 )
+from mlagen.family import Builder
 from mlagen.launch import CudaLauncher, Launcher, LaunchReport
 from mlagen.launch.device_tensor import is_torch
 from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream
 from mlagen.problem.formats import scale_log2e
 
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
+MERGE_KERNEL = "mla_decode_merge_sm90"  # merges split work
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,6 +543,15 @@ class MlaDecodeKernel:
             assert self._build_merge is not None  # a plan without it splits nothing
             self._merge = self._build_merge()
         return self._merge
+
+
+def decode_kernel(
+    artifact: Artifact, launcher: Launcher | None = None, build: Builder | None = None
+) -> MlaDecodeKernel:
+    """A `MlaDecodeKernel`, which builds the merge when a plan first splits work."""
+    fields = {"num_heads": int(artifact.manifest.problem["num_heads"])}
+    merge = None if build is None else partial(build, MERGE_KERNEL, fields)
+    return MlaDecodeKernel(artifact, launcher, merge=merge)
 
 
 def _stream(q: Any) -> int | None:

@@ -16,9 +16,9 @@ from mlagen.bench.cuda_lab import CudaLab
 from mlagen.bench.torch_arrays import to_gpu
 from mlagen.bench.workload import SIZES, Workload
 from mlagen.errors import ConfigError, WrongResultError
-from mlagen.families.mla_decode import FAMILY, MERGE_KERNEL
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
+from mlagen.families.mla_decode.kernel import MERGE_KERNEL, decode_kernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
@@ -50,7 +50,7 @@ class DecodeWorkload:
         return self.work.bytes
 
     def _lab(self, artifact: Artifact) -> CudaLab:
-        return CudaLab(FAMILY.kernel(artifact, build=self._second))
+        return CudaLab(decode_kernel(artifact, build=self._second))
 
     def _second(self, name: str, fields: Mapping[str, Any]) -> Artifact:
         if name not in self._beside:

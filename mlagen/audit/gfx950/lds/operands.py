@@ -7,8 +7,9 @@ from typing import Any
 
 from mlagen.audit.gfx950.lds.expressions import Scalar
 from mlagen.audit.gfx950.lds.wave import Wave
-from mlagen.binary.instruction import Instruction, Operand
+from mlagen.binary.instruction import Instruction
 from mlagen.binary.integers import MASK, RELATIONS, signed
+from mlagen.binary.operand import Operand
 
 Step = Callable[[Wave], None]
 

@@ -20,7 +20,8 @@ from mlagen.audit.gfx950.lds.wave import LANES, Operation, Wave, lanes_of
 from mlagen.binary.code_object import KernelCode
 from mlagen.binary.effects import effects, is_lds_dma
 from mlagen.binary.flow import Flow, read_flow
-from mlagen.binary.instruction import EXEC, M0, SCC, VCC, Instruction
+from mlagen.binary.instruction import Instruction
+from mlagen.binary.operand import EXEC, M0, SCC, VCC
 
 _NO_VM, _NO_LGKM = 63, 15
 _EMPTY = Footprint(0, 0, 0)

@@ -6,7 +6,8 @@ from functools import cache
 
 from mlagen.binary.effects import Access, effects, is_lds_dma, is_matrix
 from mlagen.binary.flow import Flow
-from mlagen.binary.instruction import EXEC, SCALARS, Instruction
+from mlagen.binary.instruction import Instruction
+from mlagen.binary.operand import EXEC, SCALARS
 
 _EXEC_BITS = 0b11 << EXEC
 

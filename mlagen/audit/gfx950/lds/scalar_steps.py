@@ -16,8 +16,9 @@ from mlagen.audit.gfx950.lds.operands import (
     sources_of,
 )
 from mlagen.audit.gfx950.lds.wave import Wave
-from mlagen.binary.instruction import EXEC, SCC, Instruction
+from mlagen.binary.instruction import Instruction
 from mlagen.binary.integers import MASK, RELATIONS, SCALAR, SHORT, signed
+from mlagen.binary.operand import EXEC, SCC
 
 _OVERFLOW: dict[str, Callable[[int, int], bool]] = {
     "s_add_u32": lambda a, b: a + b > MASK,

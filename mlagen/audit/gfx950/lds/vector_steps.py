@@ -10,8 +10,9 @@ import numpy as np
 from mlagen.audit.gfx950.lds.expressions import Node, Scalar
 from mlagen.audit.gfx950.lds.operands import Step, destination, pair, sources_of
 from mlagen.audit.gfx950.lds.wave import LANES, Wave
-from mlagen.binary.instruction import EXEC, VCC, Instruction
+from mlagen.binary.instruction import Instruction
 from mlagen.binary.integers import MASK, RELATIONS, signed
+from mlagen.binary.operand import EXEC, VCC
 
 
 def vector_step(ins: Instruction, accum: int, function: Callable[..., Any]) -> Step:

@@ -15,8 +15,8 @@ from mlagen.audit.gfx950.lds.expressions import Expressions, Node, Scalar, Vecto
 from mlagen.audit.gfx950.lds.footprints import Footprint
 from mlagen.audit.gfx950.lds.sites import Site
 from mlagen.audit.gfx950.lds.sources import Source
-from mlagen.binary.instruction import EXEC, SCALARS
 from mlagen.binary.integers import MASK
+from mlagen.binary.operand import EXEC, SCALARS
 from mlagen.targets import GFX950
 
 LANES = GFX950.wave_size
