@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from mlagen.targets.gfx950.limits import GFX950
+
 OperandKind = Literal["v", "a", "s", "inline", "literal", "off"]
 
 # Scalar operand numbers as encoded (CDNA4 ISA guide, scalar operand table).
@@ -90,7 +92,7 @@ class Operand:
 
 def register_name(kind: str, index: int, count: int = 1) -> str:
     """`v7`, `v[4:7]`, `s[2:3]`, `vcc`, `exec_lo` … as the assembler writes them."""
-    if kind == "s" and index >= 102:
+    if kind == "s" and index >= GFX950.sgprs_per_wave:
         if 108 <= index < 124:
             kind, index = "ttmp", index - 108
         elif count == 2 and index in _SCALAR_PAIRS:

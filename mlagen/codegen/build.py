@@ -34,8 +34,8 @@ from mlagen.codegen.sm_90a.build import build_pipeline
 from mlagen.codegen.waits import derive_waits
 from mlagen.dsl import PipelineSchedule, Schedule, ScheduleFunction
 from mlagen.errors import CapacityError, ConfigError, TemplateError
+from mlagen.targets.gfx950.limits import GFX950
 
-BRANCH_WORDS = 32767  # 16-bit signed offset in words (CDNA4 ISA, SOPP)
 WAIT_SPAN = 3  # loop passes over which waits are derived; the proof covers all N on its own
 
 
@@ -139,8 +139,8 @@ def _artifact(schedule: Schedule, program: Program, templates: Templates, target
             raise
         raise CapacityError(
             f"{schedule.name}: {len(source)} instructions are more than a branch reaches "
-            f"({BRANCH_WORDS} words); the loop is unrolled {program.layout.period} times, the "
-            f"common period of all slot counts",
+            f"({GFX950.branch_words} words); the loop is unrolled {program.layout.period} times, "
+            f"the common period of all slot counts",
             hint="slot counts with a smaller common multiple",
         ) from error
     signature = schedule.signature
@@ -209,7 +209,7 @@ def render(
         "lds_capacity": schedule.lds.capacity,
         "vgprs": used,
         "vgpr_budget": registers.budget,
-        "accum_offset": min(256, -(-used // 4) * 4),
+        "accum_offset": min(GFX950.arch_vgprs_per_wave, -(-used // 4) * 4),
         "vector_map": list(registers.symbols()),
         "scalar_map": [
             (regs.name, regs.first, regs.count, regs.comment) for regs in registers.scalars.values()

@@ -6,10 +6,11 @@ from mlagen.codegen.gfx950.isa import Parser
 from mlagen.codegen.program import Instruction, Origin, Segment, Stream
 from mlagen.dsl import Schedule
 from mlagen.errors import ScheduleError
+from mlagen.targets.gfx950.limits import GFX950
 
 NEEDED = ("N", "LEFT", "WAVE")  # scalar registers that the control flow reads
 ITEMS = ("ITEMS", "ITEM")  # and of a persistent kernel
-LANE_BITS = 6  # a wave is 64 consecutive work items
+LANE_BITS = GFX950.wave_size.bit_length() - 1
 
 
 class ControlFlow:

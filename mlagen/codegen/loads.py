@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from mlagen.codegen.program import Instruction, Layout, Step, Stream
 from mlagen.codegen.violation import Violation, waited
 from mlagen.dsl import Schedule
+from mlagen.targets.gfx950.limits import GFX950
 
-KEPT = 63  # a wait for fewer than these leaves no older entry in flight (CDNA4 ISA, vmcnt: 6 bits)
+KEPT = GFX950.vmcnt_max  # a wait for fewer than these leaves no older entry in flight
 Queue = tuple[Instruction | None, ...]  # oldest first; None: nothing that a register is loaded by
 Found = tuple[tuple[str, str], Violation]
 

@@ -106,7 +106,7 @@ def pipeline_map(schedule: PipelineSchedule) -> KernelMap:
                 stream.role.warps.start,
                 stream.role.warps.stop - 1,
                 registers=stream.role.registers,
-                threads=1 if stream.role.single else 32 * len(stream.role.warps),
+                threads=stream.role.threads,
             )
             for stream in schedule.streams
         ),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from mlagen.codegen.program import Counts, Layout, Step, Stream, WaitPoint
 from mlagen.codegen.uses import conflicts, slot_uses
 from mlagen.dsl import Role, Schedule
-from mlagen.targets import Gfx950
+from mlagen.targets.gfx950.limits import Gfx950
 
 
 def derive_waits(

@@ -17,7 +17,7 @@ from mlagen.dsl.registers import Registers
 from mlagen.dsl.roles import Roles
 from mlagen.dsl.signature import Signature
 from mlagen.errors import ScheduleError
-from mlagen.targets import GFX950, Gfx950
+from mlagen.targets.gfx950.limits import GFX950, Gfx950
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Protocol
 
 from mlagen.errors import ScheduleError
+from mlagen.targets.gfx950.limits import GFX950
 
 # Lanes served together by one LDS cycle, and the banks they share.
 # Source: HipKittens, analysis of MI35x LDS phases (ds_read_b128: 4 phases of 16 lanes; ds_read_b64:
@@ -27,7 +28,7 @@ READ_PHASES: dict[int, tuple[tuple[int, ...], ...]] = {
     16: _B128_HALF + tuple(tuple(lane + 32 for lane in phase) for phase in _B128_HALF),
     8: (tuple(range(32)), tuple(range(32, 64))),
 }
-BANKS = 64
+BANKS = GFX950.lds_banks
 BANK_BYTES = 4
 DMA_BLOCK = 1024  # bytes that one LDS-DMA instruction of a wave writes: 64 lanes x 16
 

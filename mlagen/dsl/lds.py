@@ -15,9 +15,10 @@ from mlagen.dsl.layout import DMA_BLOCK, BitMap, TileLayout, bank_cycles
 from mlagen.dsl.registers import Value
 from mlagen.dsl.tile import Tile
 from mlagen.errors import CapacityError, ScheduleError
+from mlagen.targets.gfx950.limits import GFX950
 
 DMA_BYTES = 16  # buffer_load_dwordx4 ... lds moves 16 bytes a lane (CDNA4 ISA, MUBUF LDS loads)
-LANES = 64
+LANES = GFX950.wave_size
 Fragment = Callable[[int], tuple[int, int]]  # lane -> (row, byte) that it reads
 
 

@@ -52,10 +52,7 @@ from mlagen.dsl.smem import Smem
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.words import moved
 from mlagen.errors import CapacityError, ScheduleError
-from mlagen.targets import SM_90A
-
-MOST_REGISTERS = 256  # of a thread
-WARPGROUP = 4  # warps; wgmma and setmaxnreg act on whole warpgroups (PTX ISA)
+from mlagen.targets.sm_90a.limits import SM_90A
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +70,11 @@ class WarpRole:
     @property
     def threads(self) -> int:
         """Threads that run the stream."""
-        return 1 if self.single else 32 * len(self.warps)
+        return 1 if self.single else SM_90A.warp_size * len(self.warps)
 
     @property
     def first_thread(self) -> int:
-        return 32 * self.warps.start
+        return SM_90A.warp_size * self.warps.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +122,15 @@ class PipelineSchedule:
 
     @property
     def threads(self) -> int:
-        return 32 * self.streams[-1].role.warps.stop
+        return SM_90A.warp_size * self.streams[-1].role.warps.stop
 
     @property
     def share(self) -> int:
         """Registers a thread starts with: the launch's even share of an SM's, in eights, at most
-        what an instruction can name (CUDA guide, sm_90)."""
-        each = 65536 // (self.threads * self.signature.resident) // 8 * 8
-        return min(each, MOST_REGISTERS)
+        what setmaxnreg can ask for."""
+        fair = SM_90A.registers_per_sm // (self.threads * self.signature.resident)
+        granule = SM_90A.register_granule
+        return min(fair // granule * granule, SM_90A.setmaxnreg_max)
 
 
 @dataclass
@@ -162,12 +160,14 @@ class PipelineSpace:
             raise ScheduleError(f"role {name!r} needs at least one warpgroup")
         if any(role.name == name for role in self.roles):
             raise ScheduleError(f"role {name!r} is declared twice")
-        if registers % 8 or not 24 <= registers <= MOST_REGISTERS:  # PTX ISA, setmaxnreg
+        least, most, step = SM_90A.setmaxnreg_min, SM_90A.setmaxnreg_max, SM_90A.setmaxnreg_step
+        if registers % step or not least <= registers <= most:
             raise ScheduleError(
-                f"role {name!r}: {registers} registers; setmaxnreg takes 24 to 256 in eights"
+                f"role {name!r}: {registers} registers; setmaxnreg takes {least} to {most} in "
+                f"steps of {step}"
             )
         barrier = 0 if single else self.smem.named_barrier(name)
-        warps = range(first, first + WARPGROUP * warpgroups)
+        warps = range(first, first + SM_90A.warpgroup_warps * warpgroups)
         made = WarpRole(name, warps, registers, single, barrier)
         self.roles.append(made)
         return made
@@ -306,10 +306,11 @@ def _check_registers(made: PipelineSchedule) -> None:
     """CapacityError for roles that take more than others give: setmaxnreg.inc waits for registers
     of the block's own (PTX ISA), and would for ever."""
     held = made.share * made.threads
-    wanted = sum(s.role.registers * 32 * len(s.role.warps) for s in made.streams)
+    wanted = sum(s.role.registers * SM_90A.warp_size * len(s.role.warps) for s in made.streams)
     if wanted > held:
         roles = ", ".join(
-            f"{s.role.name} {s.role.registers} x {32 * len(s.role.warps)}" for s in made.streams
+            f"{s.role.name} {s.role.registers} x {SM_90A.warp_size * len(s.role.warps)}"
+            for s in made.streams
         )
         raise CapacityError(
             f"{made.name}: roles take {wanted} registers ({roles}); a block of {made.threads} "

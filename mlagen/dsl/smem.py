@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mlagen.artifact.manifest import TENSOR_MAP_BOX
 from mlagen.errors import CapacityError, ScheduleError
-from mlagen.targets import SM_90A
+from mlagen.targets.sm_90a.limits import SM_90A
 
 SWIZZLE_ROW_BYTES = max(SM_90A.swizzle_modes)
 SWIZZLE_ALIGN = SM_90A.swizzle_align(SWIZZLE_ROW_BYTES)
-WARP = 32  # threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,9 @@ class TmaTile:
                 f"swizzle",
                 hint="tiles are 128 bytes wide (64 bf16); take several side by side",
             )
-        if self.rows % 8 or not 8 <= self.rows <= SM_90A.tma_box_max:
+        if self.rows % 8 or not 8 <= self.rows <= TENSOR_MAP_BOX:
             raise ScheduleError(
-                f"tile {self.name!r}: {self.rows} rows; a box has 8 to {SM_90A.tma_box_max}, "
-                f"in eights"
+                f"tile {self.name!r}: {self.rows} rows; a box has 8 to {TENSOR_MAP_BOX}, in eights"
             )
 
     @property
@@ -82,7 +81,8 @@ class Pipeline:
     @property
     def arrivals(self) -> int:
         """Arrivals that a full barrier counts."""
-        return self.producer_threads // WARP if self.by_warps else self.producer_threads or 1
+        warps = self.producer_threads // SM_90A.warp_size
+        return warps if self.by_warps else self.producer_threads or 1
 
     @property
     def full(self) -> int:

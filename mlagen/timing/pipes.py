@@ -117,7 +117,7 @@ def look(  # type: ignore[no-untyped-def]
             at = when
             why = WAIT_VM
         when = result(lgkm[wave], lgkm_tail, rows[row, p.LGKM])
-        if rows[row, p.LGKM] < 15 and when > at:
+        if rows[row, p.LGKM] < p.LGKM_MOST and when > at:
             at = when
             why = WAIT_LGKM
     elif unit == p.LDS or unit == p.SMEM:

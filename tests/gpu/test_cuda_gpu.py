@@ -12,7 +12,7 @@ from mlagen.artifact import Arg, Artifact, Resources
 from mlagen.codegen.ptxas import assemble_ptx, find_ptxas
 from mlagen.errors import ConfigError
 from mlagen.launch import CudaLauncher, LaunchRefused
-from mlagen.targets import SM_90A
+from mlagen.targets.sm_90a.limits import SM_90A
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,12 @@ from mlagen.audit.ptx.boxes import solve
 from mlagen.audit.ptx.effects import PROTOCOL, Kind, read
 from mlagen.audit.ptx.explore import explore, unreached
 from mlagen.audit.ptx.program import Program, Setting
-from mlagen.audit.ptx.reader import THREADS, parse
+from mlagen.audit.ptx.reader import parse
 from mlagen.audit.ptx.report import EntryReport, Evidence, Finding, Notes, Report
 from mlagen.audit.ptx.source import Beside
 from mlagen.audit.ptx.syntax import Entry, Instruction, Module
 from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.untrusted import Spent, within
 
 # A block without .reqntid and .maxntid is taken to be one warpgroup.
@@ -55,8 +56,8 @@ def audit_ptx(
     Raises UnsupportedError where the text is no PTX, or is not read within the seconds;
     ConfigError for threads that no block has."""
     started = time.process_time()
-    if not 0 <= threads <= THREADS:
-        raise ConfigError(f"{threads} threads of a block; it has 1 to {THREADS}")
+    if not 0 <= threads <= SM_90A.max_block_threads:
+        raise ConfigError(f"{threads} threads of a block; it has 1 to {SM_90A.max_block_threads}")
     try:
         with within(seconds):
             module = parse(text)
@@ -174,7 +175,7 @@ class _Audit:
         symbols, static, base = _layout(entry)
         total = max(given.shared_bytes, static)
         if any(not s.size for s in entry.shared) and not given.shared_bytes:
-            total = resources.SHARED_LIMIT
+            total = SM_90A.smem_bytes
             notes.gap(f"the launch's dynamic shared memory is not known; {total} bytes were taken")
         return Setting(
             threads,

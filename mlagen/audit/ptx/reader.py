@@ -30,8 +30,9 @@ from mlagen.audit.ptx.syntax import (
     Vector,
 )
 from mlagen.errors import MissingError, UnsupportedError
+from mlagen.targets.sm_90a.limits import SM_90A
 
-THREADS = 1024  # of a block at most (CUDA programming guide, compute capabilities)
+THREADS = SM_90A.max_block_threads
 _SIZES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 _NAME = r"[A-Za-z_$%][\w$]*"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)

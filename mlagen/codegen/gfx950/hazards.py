@@ -26,6 +26,7 @@ from enum import Enum, IntFlag, auto
 from functools import lru_cache
 
 from mlagen.errors import UnsupportedError
+from mlagen.targets.gfx950.limits import GFX950
 
 
 class Kind(IntFlag):
@@ -66,7 +67,8 @@ ORDINARY_VALU = (
 MATRIX = Kind.MFMA | Kind.MFMA_F32
 MEMORY = Kind.LDS | Kind.VMEM | Kind.LDS_DMA
 
-VGPRS = 512  # v0..v255 are bits 0..255 of a vector mask, a0..a255 bits 256..511
+# v0..v255 are bits 0..255 of a vector mask, a0..a255 bits 256..511.
+VGPRS = GFX950.vgprs_per_simd_lane
 _VCC, _M0, _EXEC = 106, 124, 126  # scalar operand numbers (CDNA4 ISA, scalar sources)
 VCC = 0b11 << _VCC
 M0 = 1 << _M0

@@ -12,8 +12,9 @@ from mlagen.codegen.program import streams_of
 from mlagen.codegen.violation import Violation
 from mlagen.dsl import Operation, PlainOrder, Schedule
 from mlagen.dsl.operation import operations_of
+from mlagen.targets.gfx950.limits import GFX950
 
-LANES = 64
+LANES = GFX950.wave_size
 
 
 def plain_order(schedule: Schedule) -> PlainOrder:

@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 
 from mlagen.artifact import SourceLine
+from mlagen.artifact.manifest import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES
 from mlagen.codegen.render import Templates
 from mlagen.codegen.sm_90a.emit import Emitter
 from mlagen.codegen.sm_90a.emit_items import ItemEmitter
 from mlagen.codegen.sm_90a.runs import Loop
 from mlagen.dsl.pipeline import PipelineSchedule
+from mlagen.targets.sm_90a.limits import SM_90A
 
 PARAMETERS = {"pointer": ".u64", "u32": ".u32", "i32": ".s32", "f32": ".f32"}
 
@@ -45,6 +47,7 @@ def render_pipeline(
             **header,
             "symbol": schedule.symbol,
             "target": schedule.target.name,
+            "ptx_version": ".".join(map(str, SM_90A.ptx_version)),
             "schedule_file": schedule.file,
             "roles": _roles(schedule),
             "dispatch": [stream.role for stream in schedule.streams],
@@ -53,7 +56,7 @@ def render_pipeline(
             "smem_map": _smem_map(schedule),
             "arguments": [
                 Parameter(
-                    f".align 64 .b8 {a.name}[128]"
+                    f".align {TENSOR_MAP_ALIGN} .b8 {a.name}[{TENSOR_MAP_BYTES}]"
                     if a.kind == "tensor_map"
                     else f"{PARAMETERS[a.kind]} {a.name}"
                 )
@@ -64,7 +67,7 @@ def render_pipeline(
             "registers": [(r.type, f"%{r.name}<{r.count}>", r.comment) for r in schedule.registers]
             + emitter.registers,
             "barriers": [
-                (base + slot * 8, count)
+                (base + slot * SM_90A.mbarrier_bytes, count)
                 for pipeline in schedule.smem.pipelines.values()
                 for base, count in (
                     (pipeline.full, pipeline.arrivals),
@@ -92,7 +95,7 @@ def _roles(schedule: PipelineSchedule) -> list[str]:
     lines = []
     for stream in schedule.streams:
         role = stream.role
-        who = "one thread" if role.single else f"{32 * len(role.warps)} threads"
+        who = "one thread" if role.single else f"{SM_90A.warp_size * len(role.warps)} threads"
         loop = "; ".join(str(operation) for operation in stream.loop)
         lines.append(
             f"{role.name}: warps {role.warps.start}..{role.warps.stop - 1}, {who}, "

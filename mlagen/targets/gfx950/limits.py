@@ -25,12 +25,11 @@ class Gfx950:
     lds_granule_bytes: int = 1280  # allocation granule (LLVM AMDGPUUsage, gfx950)
     lds_banks: int = 64  # 4-byte banks (HipKittens phase measurements)
     lds_offset_bits: int = 16  # ds_* immediate offset (CDNA4 ISA, DS encoding)
-    vmem_offset_bits: int = 12  # buffer_* immediate offset, unsigned (CDNA4 ISA, MUBUF encoding)
     vmcnt_max: int = 63  # 6-bit counter (CDNA4 ISA, S_WAITCNT)
     lgkmcnt_max: int = 15  # 4-bit counter (CDNA4 ISA, S_WAITCNT)
     expcnt_max: int = 7  # 3-bit counter (CDNA4 ISA, S_WAITCNT)
+    branch_words: int = 32767  # 16-bit signed offset in words (CDNA4 ISA, SOPP)
     max_workgroup_threads: int = 1024  # LLVM AMDGPUUsage
-    buffer_bytes_max: int = 0xFFFFFFFF  # num_records is 32 bits (CDNA4 ISA, buffer resource)
 
     def waves_per_simd(self, vgprs: int) -> int:
         """Waves of `vgprs` registers (arch + acc) that fit one SIMD, at most 8."""

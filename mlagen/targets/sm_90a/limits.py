@@ -23,14 +23,8 @@ class Sm90a:
     warp_size: int = 32
     warpgroup_warps: int = 4  # first warp index a multiple of 4 (PTX ISA, wgmma)
     max_block_threads: int = 1024  # CC 9.0
-    max_sm_threads: int = 2048  # CC 9.0
-    max_sm_blocks: int = 32  # CC 9.0
-    max_cluster_blocks: int = 8  # portable cluster size (CUDA programming guide, clusters)
 
     smem_bytes: int = 232448  # 227 KiB a block, as dynamic shared memory (CC 9.0)
-    smem_sm_bytes: int = 233472  # 228 KiB an SM, 1 KiB of it taken by every block (CC 9.0)
-    static_smem_bytes: int = 49152  # what needs no opt-in by the launcher (CC 9.0)
-    smem_banks: int = 32  # 4-byte banks (CC 9.0)
 
     registers_per_sm: int = 65536  # 32 bits each (CC 9.0)
     registers_per_thread: int = 255  # CC 9.0
@@ -42,34 +36,15 @@ class Sm90a:
     named_barriers: int = 16  # ids 0..15; `bar.sync 0` is the one of the block (PTX ISA, bar)
     mbarrier_bytes: int = 8  # also its alignment (PTX ISA, mbarrier)
     mbarrier_arrivals_max: int = 2**20 - 1  # expected arrivals, at least 1 (PTX ISA, mbarrier)
-    mbarrier_tx_max: int = 2**20 - 1  # pending transaction bytes (PTX ISA, mbarrier tx-count)
-
-    wgmma_m: int = 64  # rows of one wgmma (PTX ISA, wgmma shapes)
-    wgmma_n_step: int = 8  # N is 8, 16, .. 256 (PTX ISA, wgmma shapes; f32 accumulators)
-    wgmma_n_max: int = 256
-    wgmma_k_bytes: int = 32  # of a row: K = 16 for bf16, 32 for 8-bit types (PTX ISA)
-    wgmma_address_bits: int = 18  # descriptors hold address >> 4 in 14 bits (PTX ISA)
 
     swizzle_modes: tuple[int, ...] = (0, 32, 64, 128)  # bytes of a swizzled row (tensor maps)
-    tensor_map_bytes: int = 128  # CUDA driver API, CUtensorMap
-    tensor_map_align: int = 64  # tensor maps; PTX ISA, cp.async.bulk.tensor
-    tma_rank_max: int = 5  # tensor maps
-    tma_box_max: int = 256  # elements of each box dimension (tensor maps)
-    tma_align: int = 16  # base address, row pitch, inner box bytes (tensor maps)
-    tma_pitch_max: int = 2**40 - 1  # bytes between rows (tensor maps)
-    tma_extent_max: int = 2**32  # elements of each tensor dimension (tensor maps)
     tma_smem_align: int = 128  # SMEM side of a tensor copy (PTX ISA, cp.async.bulk.tensor)
 
-    param_bytes: int = 4096  # kernel parameters that every driver takes (CUDA programming guide)
     grid_max: tuple[int, int, int] = (2**31 - 1, 65535, 65535)  # blocks (CC 9.0)
 
     def swizzle_align(self, swizzle_bytes: int) -> int:
         """Alignment of an SMEM tile under that swizzle: the pattern's period, eight rows."""
         return 8 * swizzle_bytes if swizzle_bytes else self.tma_smem_align
-
-    def wgmma_n_values(self) -> range:
-        """The legal N of a wgmma with f32 accumulators."""
-        return range(self.wgmma_n_step, self.wgmma_n_max + 1, self.wgmma_n_step)
 
     def register_budget(self, threads: int) -> int:
         """Registers a thread gets when one block of `threads` has the SM: the count at entry."""
