@@ -8,8 +8,8 @@ from typing import Any
 
 from mlagen.dsl.builder import Builder, Cluster
 from mlagen.dsl.entry import Entry, declare_entry
-from mlagen.dsl.function import MAKERS, ScheduleFunction, display_path
-from mlagen.dsl.knobs import Knob, Knobs
+from mlagen.dsl.function import ScheduleBase, ScheduleFunction, said
+from mlagen.dsl.knobs import Knobs
 from mlagen.dsl.lds import Lds
 from mlagen.dsl.operation import Operation, operations_of
 from mlagen.dsl.plain import PlainOrder
@@ -17,20 +17,14 @@ from mlagen.dsl.registers import Registers
 from mlagen.dsl.roles import Roles
 from mlagen.dsl.signature import Signature
 from mlagen.errors import ScheduleError
-from mlagen.targets.gfx950.limits import GFX950, Gfx950
+from mlagen.targets.gfx950.limits import Gfx950
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(ScheduleBase):
     """What a schedule function said, as a value. Input of the code generator."""
 
-    name: str
-    file: str
-    doc: str
     target: Gfx950
-    problem: Any
-    knobs: Mapping[str, Any]
-    declared: Mapping[str, Knob]
     roles: Roles
     lds: Lds
     registers: Registers
@@ -38,8 +32,6 @@ class Schedule:
     items: tuple[Operation, ...]  # at the head of every work item; none: not persistent
     loop: tuple[Cluster, ...]
     epilogue: tuple[Operation, ...]
-    signature: Signature
-    line: int
     plain: PlainOrder | None = None
 
     @property
@@ -81,9 +73,10 @@ class Space:
         return declare_entry(self.registers, (x, y, z), temporaries, items=items)
 
 
-def _clustered(function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any]) -> Schedule:
+def run_clustered(
+    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], target: Gfx950
+) -> Schedule:
     """A schedule whose roles share one stream of clusters."""
-    target = GFX950
     builder, chosen = Builder(function), Knobs(dict(knobs))
     space = Space(
         chosen,
@@ -103,13 +96,8 @@ def _clustered(function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any
     # Only the roles say how many waves share a SIMD's registers.
     space.registers.limit(target.vgpr_budget(builder.roles.waves))
     return Schedule(
-        name=function.name,
-        file=display_path(builder.author.path),
-        doc=function.doc,
+        **said(function, builder, problem, chosen),
         target=target,
-        problem=problem,
-        knobs=dict(chosen.values),
-        declared=dict(chosen.declared),
         roles=builder.roles,
         lds=space.lds,
         registers=space.registers,
@@ -118,9 +106,5 @@ def _clustered(function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any
         loop=tuple(builder.clusters),
         epilogue=tuple(builder.sections["epilogue"]),
         signature=space.signature,
-        line=builder.author.line,
         plain=space.plain,
     )
-
-
-MAKERS["gfx950"] = _clustered

@@ -43,8 +43,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mlagen.dsl.builder import Builder, Named, Section
-from mlagen.dsl.function import MAKERS, ScheduleFunction, display_path
-from mlagen.dsl.knobs import Knob, Knobs
+from mlagen.dsl.function import ScheduleBase, ScheduleFunction, said
+from mlagen.dsl.knobs import Knobs
 from mlagen.dsl.operation import Operation, Step
 from mlagen.dsl.plain import PipelineOrder
 from mlagen.dsl.signature import Signature
@@ -52,7 +52,7 @@ from mlagen.dsl.smem import Smem
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.words import moved
 from mlagen.errors import CapacityError, ScheduleError
-from mlagen.targets.sm_90a.limits import SM_90A
+from mlagen.targets.sm_90a.limits import SM_90A, Sm90a
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +101,14 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class PipelineSchedule:
+class PipelineSchedule(ScheduleBase):
     """What a pipeline schedule function said, as a value."""
 
-    name: str
-    file: str
-    doc: str
-    target: Any
-    problem: Any
-    knobs: Mapping[str, Any]
-    declared: Mapping[str, Knob]
+    target: Sm90a
     streams: tuple[Stream, ...]
     smem: Smem
     registers: tuple[NamedRegisters, ...]
-    signature: Signature
     symbol: str  # of the entry
-    line: int
     persistent: bool = False  # whether a block does one work item after another
     plain: PipelineOrder | None = None
 
@@ -255,13 +247,13 @@ def release(pipeline: Named, tile: Tile) -> Operation:
     return moved(pipeline, "release", tile)
 
 
-def _pipelined(
-    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any]
+def run_pipelined(
+    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], target: Sm90a
 ) -> PipelineSchedule:
     """A schedule whose roles are streams of their own."""
     chosen = Knobs(dict(knobs))
     builder = PipelineBuilder(function)
-    space = PipelineSpace(chosen, Smem(SM_90A.smem_bytes))
+    space = PipelineSpace(chosen, Smem(target.smem_bytes))
     function.run(builder, space, problem)
     if not builder.streams or space.signature is None:
         raise ScheduleError(
@@ -271,19 +263,13 @@ def _pipelined(
     if idle:
         raise ScheduleError(f"{function.name}: role {idle[0]!r} does nothing")
     made = PipelineSchedule(
-        name=function.name,
-        file=display_path(builder.author.path),
-        doc=function.doc,
-        target=SM_90A,
-        problem=problem,
-        knobs=dict(chosen.values),
-        declared=dict(chosen.declared),
+        **said(function, builder, problem, chosen),
+        target=target,
         streams=tuple(builder.of_block(role, persistent=space.persistent) for role in space.roles),
         smem=space.smem,
         registers=tuple(space.registers.values()),
         signature=space.signature,
         symbol=space.symbol or builder.author.name,
-        line=builder.author.line,
         persistent=space.persistent,
         plain=space.plain,
     )
@@ -317,6 +303,3 @@ def _check_registers(made: PipelineSchedule) -> None:
             f"threads has {held}",
             hint=f"{made.share} a thread on average",
         )
-
-
-MAKERS["sm_90a"] = _pipelined

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from mlagen.codegen import build
-from mlagen.codegen.build import generate
 from mlagen.codegen.dataflow import Done, Effect, differences
-from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
+from mlagen.codegen.templates import Templates
 from mlagen.dsl import Schedule
 from mlagen.errors import ProofError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.targets.gfx950.codegen.build import generate
 
 MHA = MhaConfig(num_heads=1, num_kv_heads=1, depth=64)
 MLA = MlaConfig(num_heads=1, num_kv_heads=1, dtype="fp8_e4m3")
@@ -145,7 +145,7 @@ def test_the_printed_control_flow_is_followed(monkeypatch):
     assert isinstance(schedule, Schedule)
     right = generate(schedule, Templates("gfx950"))
     assert not right.proof.violations
-    from mlagen.codegen import layout
+    from mlagen.targets.gfx950.codegen import layout
 
     prologue = layout.StreamBuilder._prologue
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from mlagen.codegen import build
-from mlagen.codegen.build import generate
-from mlagen.codegen.proof import prove
-from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
+from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.targets.gfx950.codegen.build import generate
+from mlagen.targets.gfx950.codegen.proof import prove
 
 CONFIG = MhaConfig(num_heads=8, num_kv_heads=2)
 REFERENCE = {"k_slots": 2, "v_slots": 2, "spare_slots": 0}  # few waits: each proof takes a second

@@ -13,12 +13,12 @@ from gemm.verification import GemmKernel, gemm_inputs
 from mlagen.binary import load_code_object
 from mlagen.binary.effects import effects
 from mlagen.codegen import build
-from mlagen.codegen.build import generate
-from mlagen.codegen.gfx950.isa import SGPR
-from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
+from mlagen.codegen.templates import Templates
 from mlagen.errors import CapacityError, ConfigError, ProofError
 from mlagen.launch import EmulatedLauncher
+from mlagen.targets.gfx950.codegen.build import generate
+from mlagen.targets.gfx950.codegen.isa import SGPR
 from mlagen.verify import verify, verify_inputs
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ptx_samples as ptx
 import pytest
 
-from mlagen.codegen.ptxas import assemble_ptx, search_ptxas
 from mlagen.errors import CapacityError, TemplateError
 from mlagen.targets.sm_90a.limits import SM_90A
+from mlagen.targets.sm_90a.ptxas import TOOLS, assemble_ptx
 
 pytestmark = pytest.mark.skipif(
-    not any(tried.ptxas for tried in search_ptxas("sm_90a")), reason="no ptxas here"
+    not any(tried.tools for tried in TOOLS.every("sm_90a")), reason="no ptxas here"
 )
 
 
