@@ -27,24 +27,19 @@ from mlagen.attention.prefill.gfx950.streamed_reads import (
     value_reads,
     value_slots,
 )
-from mlagen.dsl import (
+from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
+from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.targets.gfx950.dsl import (
     Padded,
     Subtiled,
     Wait,
     Xor,
     cluster,
-    copy,
-    each_item,
-    epilogue,
     interleave,
     only,
-    prologue,
     read,
     roles,
-    schedule,
-    tiles,
 )
-from mlagen.families.mla_prefill.problem import MlaConfig
 
 
 def value_layout(name, keys, row):

@@ -9,7 +9,6 @@ from test_seesaw import changed, moved
 
 from mlagen.codegen.schedules import load
 from mlagen.dsl import Tile, Value
-from mlagen.dsl.smem import Scratch
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.targets.sm_90a.codegen import derive as deriving
@@ -18,6 +17,7 @@ from mlagen.targets.sm_90a.codegen.derive import WAITS, derive
 from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
 from mlagen.targets.sm_90a.codegen.runs import Line, every, item_runs, walk
 from mlagen.targets.sm_90a.codegen.thin import plan
+from mlagen.targets.sm_90a.dsl.smem import Scratch
 
 PROBLEM = MlaDecodeConfig(num_heads=64)
 

@@ -21,7 +21,6 @@ from mlagen.dsl import (
     epilogue,
     prologue,
     record,
-    release,
     schedule,
     tiles,
 )
@@ -37,6 +36,7 @@ from mlagen.targets.sm_90a.codegen.flow import check_flow
 from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
 from mlagen.targets.sm_90a.codegen.text import print_streams
 from mlagen.targets.sm_90a.codegen.words import check_words
+from mlagen.targets.sm_90a.dsl import release
 
 ROOT = Path(__file__).resolve().parents[2]
 DECODE, MERGE = ROOT / "schedules/mla_decode_sm90.py", ROOT / "schedules/mla_decode_merge_sm90.py"

@@ -10,7 +10,7 @@ from mlagen.artifact import write_artifact
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.codegen.templates import Templates
-from mlagen.dsl import cluster, epilogue, only, prologue, record, roles, schedule
+from mlagen.dsl import epilogue, prologue, record, schedule
 from mlagen.errors import ProofError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.inspect import inspect_path
@@ -19,6 +19,7 @@ from mlagen.mutation import make_mutants, read_listing
 from mlagen.targets.gfx950.codegen.build import generate
 from mlagen.targets.gfx950.codegen.listing import cluster_table
 from mlagen.targets.gfx950.codegen.proof import prove
+from mlagen.targets.gfx950.dsl import cluster, only, roles
 
 FILE = Path(__file__).parent / "schedules" / "two_roles.py"
 SHIPPED = Path(__file__).parents[2] / "schedules" / "mha_prefill_v2.py"

@@ -198,7 +198,7 @@ def test_lines_lead_to_the_example(artifact):
 def test_a_wait_that_is_too_weak_is_refused_and_seen_by_the_emulator(tmp_path):
     weak = tmp_path / "weak.py"
     text = FILE.read_text().replace('cluster("read 1")', 'cluster("read 1", wait=Wait(12, 0))')
-    text = text.replace("    cluster,\n", "    Wait,\n    cluster,\n", 1)
+    text = text.replace("Xor, cluster,", "Wait, Xor, cluster,")
     reading = next(n for n, line in enumerate(text.splitlines(), 1) if "read(B, i)" in line)
     weak.write_text(text.replace('"templates"', repr(str(EXAMPLES / "templates"))))
     with pytest.raises(ProofError, match=r"error\[wait-missing\].*weak\.py:\d+ cluster read 0"):

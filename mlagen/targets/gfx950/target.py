@@ -9,11 +9,12 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.codegen.templates import Templates
 from mlagen.codegen.tools import Search
-from mlagen.dsl import Schedule, ScheduleFunction
-from mlagen.dsl.clusters import run_clustered
+from mlagen.dsl import ScheduleFunction
 from mlagen.schedule_view.model import ScheduleView
 from mlagen.targets.gfx950 import clang
 from mlagen.targets.gfx950.codegen import build
+from mlagen.targets.gfx950.dsl import Schedule
+from mlagen.targets.gfx950.dsl.clusters import run_clustered
 from mlagen.targets.gfx950.limits import GFX950, Gfx950
 from mlagen.targets.gfx950.view import view
 

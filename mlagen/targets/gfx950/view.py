@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from mlagen.codegen.manifest import plain_fields
 from mlagen.codegen.templates import Templates
-from mlagen.dsl import Cluster, Interleave, Operation, Schedule
+from mlagen.dsl import Cluster, Interleave, Operation
 from mlagen.schedule_view.model import (
     Appearance,
     Row,
@@ -22,6 +22,7 @@ from mlagen.schedule_view.model import (
 from mlagen.targets.gfx950.codegen.build import generate
 from mlagen.targets.gfx950.codegen.map import kernel_map
 from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Piece
+from mlagen.targets.gfx950.dsl import Schedule
 
 _UNITS: dict[str, Unit] = {
     "matrix": "matrix",

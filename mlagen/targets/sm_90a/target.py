@@ -9,11 +9,12 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.codegen.templates import Templates
 from mlagen.codegen.tools import Search
-from mlagen.dsl import PipelineSchedule, ScheduleFunction
-from mlagen.dsl.pipeline import run_pipelined
+from mlagen.dsl import ScheduleFunction
 from mlagen.schedule_view.model import ScheduleView
 from mlagen.targets.sm_90a import ptxas
 from mlagen.targets.sm_90a.codegen import build
+from mlagen.targets.sm_90a.dsl import PipelineSchedule
+from mlagen.targets.sm_90a.dsl.pipeline import run_pipelined
 from mlagen.targets.sm_90a.limits import SM_90A, Sm90a
 from mlagen.targets.sm_90a.view import view
 

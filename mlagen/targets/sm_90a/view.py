@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from mlagen.codegen.manifest import plain_fields
 from mlagen.codegen.templates import Templates
-from mlagen.dsl import Binding, Operation, PipelineSchedule
+from mlagen.dsl import Binding, Operation
 from mlagen.inspect.pipes import ptx_pipe_of
 from mlagen.schedule_view.model import (
     Appearance,
@@ -25,6 +25,7 @@ from mlagen.targets.sm_90a.codegen.derive import WAITS
 from mlagen.targets.sm_90a.codegen.emit import Emitter, Printed, PtxLine
 from mlagen.targets.sm_90a.codegen.map import kernel_map
 from mlagen.targets.sm_90a.codegen.runs import Loop
+from mlagen.targets.sm_90a.dsl import PipelineSchedule
 from mlagen.targets.sm_90a.limits import SM_90A
 
 PASS_END = "end of the pass"

@@ -30,22 +30,11 @@ from mlagen.attention.prefill.gfx950.streamed_signature import (
     refuse_unsupported,
     signature,
 )
-from mlagen.dsl import (
-    Binding,
-    Entry,
-    Operation,
-    PlainOrder,
-    Regs,
-    Ring,
-    Space,
-    Tile,
-    Value,
-    bind,
-    record,
-)
+from mlagen.dsl import Binding, Operation, PlainOrder, Tile, Value, bind, record
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
 
 @dataclass(frozen=True, slots=True)

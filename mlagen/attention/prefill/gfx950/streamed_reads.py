@@ -5,10 +5,10 @@ from __future__ import annotations
 from mlagen.attention.prefill.gfx950.fragments import column_fragments, transposed_fragments
 from mlagen.attention.prefill.gfx950.page_plan import unit_of
 from mlagen.attention.prefill.gfx950.streamed_operands import operands
-from mlagen.dsl import Reads
-from mlagen.dsl.layout import DMA_BLOCK
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.targets.gfx950.dsl import Reads
+from mlagen.targets.gfx950.dsl.layout import DMA_BLOCK
 
 PADDED_BLOCKS = 8  # of 1024 bytes: a read takes 8 rows of fp8, each of another block
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from mlagen.attention.prefill.gfx950.registers import PrefillState
 from mlagen.attention.prefill.gfx950.streamed_operands import Operands
-from mlagen.dsl import Entry, Regs, Ring, Signature, Space
+from mlagen.dsl import Signature
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
 
 class StreamedRegisters(PrefillState):

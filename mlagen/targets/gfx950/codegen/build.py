@@ -9,7 +9,6 @@ import msgspec
 from mlagen.artifact import Artifact, Proof, Resources, SourceLine
 from mlagen.codegen.manifest import Made, artifact_of, header
 from mlagen.codegen.templates import Templates
-from mlagen.dsl import Schedule
 from mlagen.errors import CapacityError, TemplateError
 from mlagen.targets.gfx950.assemble import assemble, build_flags
 from mlagen.targets.gfx950.clang import find_tools
@@ -25,6 +24,7 @@ from mlagen.targets.gfx950.codegen.program import Layout
 from mlagen.targets.gfx950.codegen.proof import ProofResult, prove, require
 from mlagen.targets.gfx950.codegen.waits import derive_waits
 from mlagen.targets.gfx950.codegen.words import check_words
+from mlagen.targets.gfx950.dsl import Schedule
 from mlagen.targets.gfx950.limits import GFX950
 
 WAIT_SPAN = 3  # loop passes over which waits are derived; the proof covers all N on its own

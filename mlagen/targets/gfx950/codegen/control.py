@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mlagen.dsl import Schedule
 from mlagen.errors import ScheduleError
 from mlagen.targets.gfx950.codegen.isa import Parser
 from mlagen.targets.gfx950.codegen.program import Instruction, Origin, Segment, Stream
+from mlagen.targets.gfx950.dsl import Schedule
 from mlagen.targets.gfx950.limits import GFX950
 
 NEEDED = ("N", "LEFT", "WAVE")  # scalar registers that the control flow reads

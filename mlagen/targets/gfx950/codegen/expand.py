@@ -6,8 +6,8 @@ from dataclasses import replace
 from math import lcm
 
 from mlagen.codegen.expand import Bounds, Instance, expand_loop, loop_bounds
-from mlagen.dsl import Schedule
 from mlagen.dsl.operation import steps_of
+from mlagen.targets.gfx950.dsl import Schedule
 
 
 def bounds(schedule: Schedule) -> Bounds:

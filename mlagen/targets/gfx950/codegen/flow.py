@@ -16,13 +16,14 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mlagen.codegen.dataflow import Difference, Done, Effect, differences, inherited
-from mlagen.dsl import Binding, Operation, PlainOrder, Role, Schedule
+from mlagen.dsl import Binding, Operation, PlainOrder
 from mlagen.targets.gfx950.codegen.follow import Follower, Lost
 from mlagen.targets.gfx950.codegen.isa import SGPR
 from mlagen.targets.gfx950.codegen.lowering import EXIT, Lowering
 from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Piece, Stream
 from mlagen.targets.gfx950.codegen.violation import Violation
 from mlagen.targets.gfx950.codegen.words import plain_order, spelled
+from mlagen.targets.gfx950.dsl import Role, Schedule
 
 Step = tuple[Piece, int]
 CONTROL = ("N", "LEFT", "ITEMS", "ITEM")  # registers of the control flow

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from mlagen.dsl import Role
 from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Piece, Segment, Stream
+from mlagen.targets.gfx950.dsl import Role
 
 STEPS = 100_000  # branches and compares of one run; the longest that is followed takes some hundred
 WORD = 1 << 32  # scalar registers wrap around

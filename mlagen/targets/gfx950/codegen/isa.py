@@ -147,7 +147,7 @@ class Parser:
             raise TemplateError(
                 f"{origin.template}:{origin.template_line}: {mnemonic!r} is no instruction of the "
                 f"gfx950 table, in: {code}",
-                hint="add it with its effects to mlagen/codegen/gfx950/isa.py",
+                hint="add it with its effects to mlagen/targets/gfx950/codegen/isa.py",
             )
         parts, modifiers = split_operands(rest)
         if spec.pipe == "vmem" and "lds" in modifiers:

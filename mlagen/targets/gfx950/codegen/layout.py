@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mlagen.codegen.expand import Bounds, Instance
-from mlagen.dsl import Binding, Interleave, Operation, Schedule
+from mlagen.dsl import Binding, Interleave, Operation
 from mlagen.errors import ScheduleError
 from mlagen.targets.gfx950.codegen.control import ControlFlow
 from mlagen.targets.gfx950.codegen.expand import bounds, expand
@@ -33,6 +33,7 @@ from mlagen.targets.gfx950.codegen.program import (
     Stream,
     streams_of,
 )
+from mlagen.targets.gfx950.dsl import Schedule
 
 
 def build_layout(schedule: Schedule, lowering: Lowering, prefix: str) -> Layout:

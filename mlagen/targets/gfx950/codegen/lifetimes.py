@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
-from mlagen.dsl import Operation, Schedule, Value
+from mlagen.dsl import Operation, Value
 from mlagen.errors import ScheduleError
 from mlagen.targets.gfx950.codegen.expand import bounds, expand
 from mlagen.targets.gfx950.codegen.program import streams_of
+from mlagen.targets.gfx950.dsl import Schedule
 
 
 @dataclass(frozen=True, slots=True)

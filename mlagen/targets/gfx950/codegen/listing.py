@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from mlagen.artifact import SourceLine
-from mlagen.dsl import Interleave, Operation, Schedule
+from mlagen.dsl import Interleave, Operation
 from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Piece, Segment
+from mlagen.targets.gfx950.dsl import Schedule
 
 COMMENT_COLUMN = 88
 

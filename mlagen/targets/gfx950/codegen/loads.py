@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mlagen.dsl import Schedule
 from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Step, Stream
 from mlagen.targets.gfx950.codegen.violation import Violation, waited
+from mlagen.targets.gfx950.dsl import Schedule
 from mlagen.targets.gfx950.limits import GFX950
 
 KEPT = GFX950.vmcnt_max  # a wait for fewer than these leaves no older entry in flight

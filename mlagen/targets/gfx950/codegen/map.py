@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlagen.artifact import KernelMap, MemoryMap, RegisterMap, RoleMap
-from mlagen.dsl import Schedule
+from mlagen.targets.gfx950.dsl import Schedule
 
 
 def kernel_map(schedule: Schedule) -> KernelMap:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mlagen.dsl import Cluster, Schedule
+from mlagen.dsl import Cluster
 from mlagen.targets.gfx950.codegen.program import (
     Counts,
     Instruction,
@@ -14,6 +14,7 @@ from mlagen.targets.gfx950.codegen.program import (
     Piece,
     WaitPoint,
 )
+from mlagen.targets.gfx950.dsl import Schedule
 
 
 def place(schedule: Schedule, layout: Layout, waits: Mapping[WaitPoint, Counts]) -> list[str]:

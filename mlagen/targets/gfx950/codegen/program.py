@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mlagen.dsl import Access, Cluster, Operation, Role, Roles, Schedule
+from mlagen.dsl import Access, Cluster, Operation
+from mlagen.targets.gfx950.dsl import Role, Roles, Schedule
 
 Pipe = Literal[
     "matrix", "vector", "transcendental", "lds", "vmem", "smem", "scalar", "branch", "wait",

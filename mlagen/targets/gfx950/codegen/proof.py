@@ -19,11 +19,11 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mlagen.dsl import Role, Schedule
 from mlagen.errors import ProofError
 from mlagen.targets.gfx950.codegen.loads import check_loads
 from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Stream
 from mlagen.targets.gfx950.codegen.violation import Violation, waited
+from mlagen.targets.gfx950.dsl import Role, Schedule
 
 NEVER = 1 << 30
 PASSES = 12  # loop passes within which a bounded schedule's state must repeat

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from mlagen.dsl import Schedule
 from mlagen.errors import ProofError
 from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Stream
+from mlagen.targets.gfx950.dsl import Schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mlagen.dsl import Role, Schedule
 from mlagen.targets.gfx950.codegen.program import Counts, Layout, Step, Stream, WaitPoint
 from mlagen.targets.gfx950.codegen.uses import conflicts, slot_uses
+from mlagen.targets.gfx950.dsl import Role, Schedule
 from mlagen.targets.gfx950.limits import Gfx950
 
 

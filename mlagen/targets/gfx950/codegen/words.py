@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mlagen.dsl import Operation, PlainOrder, Schedule
+from mlagen.dsl import Operation, PlainOrder
 from mlagen.dsl.operation import operations_of
 from mlagen.targets.gfx950.codegen.program import streams_of
 from mlagen.targets.gfx950.codegen.violation import Violation
+from mlagen.targets.gfx950.dsl import Schedule
 from mlagen.targets.gfx950.limits import GFX950
 
 LANES = GFX950.wave_size

@@ -7,7 +7,6 @@ from dataclasses import replace
 from mlagen.artifact import Artifact, Proof, Resources
 from mlagen.codegen.manifest import Made, artifact_of
 from mlagen.codegen.templates import Templates
-from mlagen.dsl.pipeline import PipelineSchedule
 from mlagen.errors import ProofError
 from mlagen.targets.sm_90a.codegen.derive import check_pipelines
 from mlagen.targets.sm_90a.codegen.emit import Emitter
@@ -17,6 +16,7 @@ from mlagen.targets.sm_90a.codegen.proof import PipelineProof
 from mlagen.targets.sm_90a.codegen.text import print_streams, render_pipeline
 from mlagen.targets.sm_90a.codegen.thin import plan
 from mlagen.targets.sm_90a.codegen.words import check_words
+from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule
 from mlagen.targets.sm_90a.ptxas import assemble_ptx, find_ptxas, ptxas_flags
 
 TOLD = 4  # violations that a refusal names

@@ -9,8 +9,8 @@
 * Matrix groups complete in order, so the wait before a release, a copy, or ordinary code that
   touches an accumulator is issued groups minus the last one needed.
 
-These rules alone say too much: many a tile is known to be full from an exchange. `mlagen.codegen.
-sm_90a.thin` leaves out what the proof does not need.
+These rules alone say too much: many a tile is known to be full from an exchange. `thin`
+leaves out what the proof does not need.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 
 from mlagen.codegen.expand import loop_bounds
 from mlagen.dsl import Cluster, Operation, Tile, Value
-from mlagen.dsl.pipeline import PipelineSchedule, Stream
-from mlagen.dsl.smem import Exchange, Pipeline
 from mlagen.errors import ProofError, ScheduleError
 from mlagen.targets.sm_90a.codegen.runs import AROUND, Line, Loop, offset, spans, walk
+from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule, Stream
+from mlagen.targets.sm_90a.dsl.smem import Exchange, Pipeline
 
 ONE_THREAD_COPY = "pipeline/copy.ptx.j2"  # announces and fetches a tile wherever it is executed
 # Operations that are derived.

@@ -18,10 +18,10 @@ from mlagen.artifact import SourceLine
 from mlagen.codegen.expand import Instance, expand_loop
 from mlagen.codegen.templates import Templates
 from mlagen.dsl import Binding, Operation
-from mlagen.dsl.pipeline import PipelineSchedule, Stream
-from mlagen.dsl.smem import Pipeline
 from mlagen.errors import ScheduleError, TemplateError
 from mlagen.targets.sm_90a.codegen.runs import Loop, common, left_early, offset, parts, straight
+from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule, Stream
+from mlagen.targets.sm_90a.dsl.smem import Pipeline
 
 
 @dataclass(frozen=True, slots=True, eq=False)

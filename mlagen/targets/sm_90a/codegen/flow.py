@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from mlagen.codegen.dataflow import Difference, Done, differences
-from mlagen.dsl import Operation, Part, PipelineOrder, PipelineSchedule
+from mlagen.dsl import Operation, Part, PipelineOrder
 from mlagen.targets.sm_90a.codegen.derive import WAITS
 from mlagen.targets.sm_90a.codegen.emit import Emitter, Printed
 from mlagen.targets.sm_90a.codegen.follow import Follower, Gathering, GroupWait, Lost, value_of
@@ -25,6 +25,7 @@ from mlagen.targets.sm_90a.codegen.proof import Event, Way, events_of
 from mlagen.targets.sm_90a.codegen.runs import Line, Loop, offset
 from mlagen.targets.sm_90a.codegen.touches import COMING, ITEMS, TILES, Refused, Touches
 from mlagen.targets.sm_90a.codegen.words import orders_of
+from mlagen.targets.sm_90a.dsl import PipelineSchedule
 
 SECTIONS = ("prologue", "item", "tiles", "epilogue")
 

@@ -24,10 +24,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from mlagen.dsl import Operation
-from mlagen.dsl.pipeline import PipelineSchedule
-from mlagen.dsl.smem import Exchange, Pipeline, Scratch
 from mlagen.targets.sm_90a.codegen.clocks import Access, Clock, NamedBarrier, Region, join
 from mlagen.targets.sm_90a.codegen.runs import AROUND, Line, Loop, item_runs, walk
+from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule
+from mlagen.targets.sm_90a.dsl.smem import Exchange, Pipeline, Scratch
 
 APART = 7  # tiles between those that operations which may skip themselves are done for
 

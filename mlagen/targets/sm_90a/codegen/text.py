@@ -11,10 +11,10 @@ from mlagen.artifact import SourceLine
 from mlagen.artifact.manifest import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES
 from mlagen.codegen.manifest import header
 from mlagen.codegen.templates import Templates
-from mlagen.dsl.pipeline import PipelineSchedule
 from mlagen.targets.sm_90a.codegen.emit import Emitter
 from mlagen.targets.sm_90a.codegen.emit_items import ItemEmitter
 from mlagen.targets.sm_90a.codegen.runs import Loop
+from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule
 from mlagen.targets.sm_90a.limits import SM_90A
 
 PARAMETERS = {"pointer": ".u64", "u32": ".u32", "i32": ".s32", "f32": ".f32"}

@@ -81,7 +81,7 @@ class Touches:
                 except Unknown as error:
                     raise Refused(
                         "data-flow", op, f"has `{error}`, of which no table says what it writes "
-                        f"(mlagen/codegen/sm_90a/effects.py)"
+                        f"(mlagen/targets/sm_90a/codegen/effects.py)"
                     ) from error  # fmt: skip
             effect = by_text[text]
             written = effect.writes | effect.may

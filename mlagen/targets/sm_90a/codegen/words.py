@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mlagen.dsl import Operation, Part, PipelineOrder, PipelineSchedule, Tile
-from mlagen.dsl.pipeline import Stream
+from mlagen.dsl import Operation, Part, PipelineOrder, Tile
 from mlagen.targets.sm_90a.codegen.runs import offset
+from mlagen.targets.sm_90a.dsl import PipelineSchedule
+from mlagen.targets.sm_90a.dsl.pipeline import Stream
 
 
 def check_words(schedule: PipelineSchedule) -> tuple[str, ...]:

@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlagen.dsl.builder import Builder, Cluster
-from mlagen.dsl.entry import Entry, declare_entry
+from mlagen.dsl.builder import Cluster
 from mlagen.dsl.function import ScheduleBase, ScheduleFunction, said
 from mlagen.dsl.knobs import Knobs
-from mlagen.dsl.lds import Lds
 from mlagen.dsl.operation import Operation, operations_of
 from mlagen.dsl.plain import PlainOrder
-from mlagen.dsl.registers import Registers
-from mlagen.dsl.roles import Roles
 from mlagen.dsl.signature import Signature
 from mlagen.errors import ScheduleError
+from mlagen.targets.gfx950.dsl.builder import ClusterBuilder
+from mlagen.targets.gfx950.dsl.entry import Entry, declare_entry
+from mlagen.targets.gfx950.dsl.lds import Lds
+from mlagen.targets.gfx950.dsl.registers import Registers
+from mlagen.targets.gfx950.dsl.roles import Roles
 from mlagen.targets.gfx950.limits import Gfx950
 
 
@@ -77,7 +78,7 @@ def run_clustered(
     function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], target: Gfx950
 ) -> Schedule:
     """A schedule whose roles share one stream of clusters."""
-    builder, chosen = Builder(function), Knobs(dict(knobs))
+    builder, chosen = ClusterBuilder(function), Knobs(dict(knobs))
     space = Space(
         chosen,
         Lds(target.lds_bytes, target.lds_offset_bits),

@@ -48,10 +48,10 @@ from mlagen.dsl.knobs import Knobs
 from mlagen.dsl.operation import Operation, Step
 from mlagen.dsl.plain import PipelineOrder
 from mlagen.dsl.signature import Signature
-from mlagen.dsl.smem import Smem
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.words import moved
 from mlagen.errors import CapacityError, ScheduleError
+from mlagen.targets.sm_90a.dsl.smem import Smem
 from mlagen.targets.sm_90a.limits import SM_90A, Sm90a
 
 
@@ -198,12 +198,6 @@ class PipelineBuilder(Builder):
 
     def leave(self) -> None:
         self.open = None
-
-    def enter_only(self, members: tuple[Any, ...]) -> None:
-        raise ScheduleError(
-            f"{self.file}:{self.line()}: only() is for targets whose roles share one tile loop",
-            hint="here every role has a loop of its own: `for i in tiles(ROLE)`",
-        )
 
     def limited(self, operation: Operation) -> Operation:
         """The operation, unless it is spelled for other roles than the one whose code is open."""

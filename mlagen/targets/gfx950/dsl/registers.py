@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from mlagen.dsl.tile import Tile
+from mlagen.dsl.tile import Tile, Value
 from mlagen.errors import CapacityError, ScheduleError
 
 
@@ -59,17 +59,6 @@ class ScalarRegs:
     first: int
     count: int
     comment: str
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """What tile `tile` holds in `block` (tile None: one value for the whole kernel)."""
-
-    block: str
-    tile: Tile | None = None
-
-    def __str__(self) -> str:
-        return f"{self.block}({self.tile})" if self.tile is not None else self.block
 
 
 @dataclass(frozen=True, slots=True)

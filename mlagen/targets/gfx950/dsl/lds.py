@@ -11,26 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from mlagen.dsl.layout import DMA_BLOCK, BitMap, TileLayout, bank_cycles
-from mlagen.dsl.registers import Value
-from mlagen.dsl.tile import Tile
+from mlagen.dsl.tile import RingTile, Tile, Value
 from mlagen.errors import CapacityError, ScheduleError
+from mlagen.targets.gfx950.dsl.layout import DMA_BLOCK, BitMap, TileLayout, bank_cycles
 from mlagen.targets.gfx950.limits import GFX950
 
 DMA_BYTES = 16  # buffer_load_dwordx4 ... lds moves 16 bytes a lane (CDNA4 ISA, MUBUF LDS loads)
 LANES = GFX950.wave_size
 Fragment = Callable[[int], tuple[int, int]]  # lane -> (row, byte) that it reads
-
-
-@dataclass(frozen=True, slots=True)
-class RingTile:
-    """Slot content: tile `tile` of ring `ring`."""
-
-    ring: str
-    tile: Tile
-
-    def __str__(self) -> str:
-        return f"{self.ring}({self.tile})"
 
 
 @dataclass(frozen=True, slots=True)

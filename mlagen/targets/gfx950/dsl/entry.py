@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlagen.dsl.registers import Registers, Regs
 from mlagen.errors import ScheduleError
+from mlagen.targets.gfx950.dsl.registers import Registers, Regs
 
 AXES = "XYZ"
 
