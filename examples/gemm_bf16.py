@@ -25,21 +25,10 @@ from gemm.gfx950 import Gemm, reads
 from gemm.problem import GemmConfig
 from gemm.sm_90a import PipelinedGemm
 
-from mlagen.dsl import (
-    Subtiled,
-    Xor,
-    cluster,
-    copy,
-    epilogue,
-    interleave,
-    prologue,
-    read,
-    release,
-    roles,
-    schedule,
-    tiles,
-)
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.family import register
+from mlagen.targets.gfx950.dsl import Subtiled, Xor, cluster, interleave, read, roles
+from mlagen.targets.sm_90a.dsl import release
 
 register(GEMM)
 

@@ -11,15 +11,16 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mlagen import env
-from mlagen.codegen import ptxas
-from mlagen.codegen.toolchain import INSTALL_HINT, PROBES, search
+from mlagen.codegen.tools import Search
 from mlagen.launch import HipLauncher
 from mlagen.launch.hip_library import NAME as HIP_LIBRARY
 from mlagen.launch.hip_library import runtime_path
+from mlagen.targets.registry import FOLDERS, target_of
 
 _PURPOSE = {
     "": "core",
@@ -77,23 +78,25 @@ class Report:
 def examine() -> Report:
     """Looks at this machine."""
     packages = _packages()
-    tools, nvidia_tools = tuple(_tools()), tuple(_nvidia_tools())
+    targets: dict[Search, list[str]] = {}  # that each assembles for
+    for target in FOLDERS:
+        targets.setdefault(target_of(target).tools, []).append(target)
+    assemblers = {search: tuple(_tools(search, names)) for search, names in targets.items()}
     missing = {
         extra: tuple(check.name for check in checks if not check.found)
         for extra, checks in packages.items()
     }
     builds = tuple(
         target
-        for found, targets in ((tools, PROBES), (nvidia_tools, ptxas.PROBES))
-        for target in targets
-        if any(check.found for check in found) and not missing[""]
+        for search, names in targets.items()
+        for target in names
+        if any(check.found for check in assemblers[search]) and not missing[""]
     )
     can_verify = not missing[""] and not missing.get("emulator")
     advice = []
-    if not any(check.found for check in tools):
-        advice.append(f"no assembler for {', '.join(PROBES)}: {INSTALL_HINT}")
-    if not any(check.found for check in nvidia_tools):
-        advice.append(f"no assembler for {', '.join(ptxas.PROBES)}: {ptxas.INSTALL_HINT}")
+    for search, names in targets.items():
+        if not any(check.found for check in assemblers[search]):
+            advice.append(f"no assembler for {', '.join(names)}: {search.hint}")
     if missing[""]:
         advice.append(f"missing {', '.join(missing[''])}: pip install mlagen")
     if missing.get("emulator"):
@@ -109,8 +112,7 @@ def examine() -> Report:
         advice.append(f"no HIP runtime to launch on the {here[0]}: {_ROCM}")
     groups = (
         Group("machine", tuple(_machine())),
-        Group("assemblers, in the order they are taken", tools),
-        Group("assemblers for NVIDIA, in the order they are taken", nvidia_tools),
+        *(Group(f"{s.group}, in the order they are taken", assemblers[s]) for s in targets),
         *(Group(f"python packages: {_title(extra)}", checks) for extra, checks in packages.items()),
         Group("GPUs", gpus),
         Group("environment variables", tuple(_variables())),
@@ -133,25 +135,13 @@ def _machine() -> list[Check]:
     ]
 
 
-def _tools() -> list[Check]:
+def _tools(search: Search, targets: Sequence[str]) -> list[Check]:
     found = []
-    for target in PROBES:
-        for tried in search(target):
-            if tools := tried.toolchain:
-                detail = f"{tools.clang[0]} for {target}"
+    for target in targets:
+        for tried in search.every(target):
+            if tools := tried.tools:
+                detail = f"{tools.commands[0][0]} for {target}"
                 found.append(Check(tried.place, True, tools.version, detail))
-            else:
-                found.append(Check(tried.place, False, "", tried.reason))
-    return found
-
-
-def _nvidia_tools() -> list[Check]:
-    found = []
-    for target in ptxas.PROBES:
-        for tried in ptxas.search_ptxas(target):
-            if tool := tried.ptxas:
-                detail = f"{tool.command[0]} for {target}"
-                found.append(Check(tried.place, True, tool.version, detail))
             else:
                 found.append(Check(tried.place, False, "", tried.reason))
     return found

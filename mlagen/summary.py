@@ -7,7 +7,7 @@ from typing import Any
 
 from mlagen.artifact import Artifact, Manifest
 from mlagen.artifact.files import MANIFEST, file_names
-from mlagen.targets import GFX950, SM_90A
+from mlagen.targets.registry import limits_of
 
 
 def build_summary(artifact: Artifact, directory: Path) -> dict[str, Any]:
@@ -49,28 +49,28 @@ def proof_text(manifest: Manifest) -> str:
 
 def registers_text(manifest: Manifest) -> str:
     """Registers used against what the target lets one wave or thread of this workgroup have."""
-    r = manifest.resources
+    r, limits = manifest.resources, limits_of(manifest.target)
     x, y, z = manifest.block
-    if manifest.target == SM_90A.name:
-        budget = SM_90A.register_budget(x * y * z)
+    if manifest.target.startswith("sm_"):
+        budget = limits.register_budget(x * y * z)
         return f"{r.vgprs} of {budget} a thread at entry; roles then take their own"
-    waves = -(-x * y * z // GFX950.wave_size)
+    waves = -(-x * y * z // limits.wave_size)
     return (
-        f"{r.vgprs} vector + {r.agprs} accumulator of {GFX950.vgpr_budget(waves)}, "
-        f"{r.sgprs} scalar of {GFX950.sgprs_per_wave}"
+        f"{r.vgprs} vector + {r.agprs} accumulator of {limits.vgpr_budget(waves)}, "
+        f"{r.sgprs} scalar of {limits.sgprs_per_wave}"
     )
 
 
 def memory_text(manifest: Manifest) -> str:
     """LDS or SMEM against the target's, scratch and spills."""
-    r = manifest.resources
-    if manifest.target == SM_90A.name:
+    r, limits = manifest.resources, limits_of(manifest.target)
+    if manifest.target.startswith("sm_"):
         return (
-            f"SMEM {r.lds_bytes} of {SM_90A.smem_bytes} B, stack {r.scratch_bytes} B, "
+            f"SMEM {r.lds_bytes} of {limits.smem_bytes} B, stack {r.scratch_bytes} B, "
             f"spills {r.vgpr_spills} B"
         )
     return (
-        f"LDS {r.lds_bytes} of {GFX950.lds_bytes} B, scratch {r.scratch_bytes} B, "
+        f"LDS {r.lds_bytes} of {limits.lds_bytes} B, scratch {r.scratch_bytes} B, "
         f"spills {r.vgpr_spills} vector + {r.sgpr_spills} scalar"
     )
 

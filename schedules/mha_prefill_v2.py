@@ -24,24 +24,13 @@ refuses one that is too weak. Tile 0 is the first that some row of the workgroup
 the last. Page numbers are scalar loads a cluster ahead of the copy that they are for.
 """
 
-from mlagen.dsl import (
-    Subtiled,
-    Xor,
-    cluster,
-    copy,
-    epilogue,
-    interleave,
-    prologue,
-    read,
-    roles,
-    schedule,
-    tiles,
-)
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.gfx950.operations import Attention, begin
 from mlagen.families.mha_prefill.gfx950.reads import key_reads, value_reads
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.schedules.shared.streamed_prefill import streamed_prefill
+from mlagen.targets.gfx950.dsl import Subtiled, Xor, cluster, interleave, read, roles
 
 
 @schedule(problem=MhaConfig, target="gfx950")

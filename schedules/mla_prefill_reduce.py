@@ -19,9 +19,10 @@ The number of partials is that of the group, at run time. A group without partia
 The waits are derived; `cluster("merge", wait=Wait(vm=8))` would place the last one by hand.
 """
 
-from mlagen.dsl import cluster, epilogue, prologue, roles, schedule, tiles
+from mlagen.dsl import epilogue, prologue, schedule, tiles
 from mlagen.families.split_merge.gfx950.operations import Merge
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
+from mlagen.targets.gfx950.dsl import cluster, roles
 
 
 @schedule(problem=MlaReduceConfig, target="gfx950")

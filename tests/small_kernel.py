@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.artifact import Arg, Artifact, GridDim, Manifest, Proof, Resources, SourceLine, sha256
-from mlagen.codegen.assemble import assemble, build_flags, tool_versions
+from mlagen.targets.gfx950.assemble import assemble, build_flags
+from mlagen.targets.gfx950.clang import find_tools
 
 # o[i] = x[i] + add, one u32 a lane, 64 lanes a workgroup.
 ADD_TEXT = """\
@@ -85,7 +86,7 @@ def make(text: str = ADD_TEXT, **changes: Any) -> Artifact:
         "grid": (GridDim("length", 64),),
         "resources": Resources(8, 0, 16, 0, 0, 0, 0),
         "proof": Proof("proved", (), 4, 0),
-        "tools": tool_versions("gfx950"),
+        "tools": dict(find_tools("gfx950").versions),
         "flags": build_flags("gfx950"),
         "text_sha256": sha256(text),
         "code_sha256": sha256(code),

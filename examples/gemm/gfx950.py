@@ -14,25 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gemm.problem import BF16, FAR, GemmConfig
-from mlagen.dsl import (
-    Access,
-    Binding,
-    Entry,
-    Operation,
-    PlainOrder,
-    Reads,
-    Regs,
-    Ring,
-    Signature,
-    Space,
-    Tile,
-    Value,
-    bind,
-    record,
-)
-from mlagen.dsl.layout import BitMap
+from mlagen.dsl import Access, Binding, Operation, PlainOrder, Signature, Tile, Value, bind, record
 from mlagen.dsl.signature import pack
 from mlagen.errors import ScheduleError
+from mlagen.targets.gfx950.dsl import Entry, Reads, Regs, Ring, Space
+from mlagen.targets.gfx950.dsl.layout import BitMap
 
 # v_mfma_f32_32x32x16_bf16 (CDNA4 ISA guide, matrix instruction layouts), lane l: operands row
 # l % 32, k = 8 * (l / 32) + 0..7; result column l % 32, register r is row 8 * (r / 4)

@@ -14,18 +14,17 @@ from mlagen.dsl import (
     Access,
     Operation,
     PipelineOrder,
-    PipelineSpace,
     RingTile,
     Signature,
     Tile,
     Value,
-    WarpRole,
     bind,
     by,
     record,
 )
 from mlagen.dsl.signature import TensorMap, pack
 from mlagen.errors import ConfigError
+from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
 
 ROWS = 64  # of one wgmma
 # wgmma descriptor of a K-major operand: 128-byte swizzle, 8 rows are 1024 bytes.

@@ -42,7 +42,7 @@ DTYPE_BYTES = {
 }
 # Limits of a tensor map (CUDA driver API, cuTensorMapEncodeTiled).
 TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64
-_BOX_MAX, _BOX_BYTES_STEP = 256, 16
+TENSOR_MAP_BOX, TENSOR_MAP_STEP = 256, 16  # elements of a box dimension; bytes of a box row
 
 
 class TensorMapSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -68,16 +68,16 @@ class TensorMapSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
                 hint=f"dtypes: {', '.join(DTYPE_BYTES)}",
             )
         for name, extent in (("box_cols", self.box_cols), ("box_rows", self.box_rows)):
-            if not 1 <= extent <= _BOX_MAX:
+            if not 1 <= extent <= TENSOR_MAP_BOX:
                 raise ConfigError(
-                    f"tensor map of {self.tensor}: {name}={extent}; a box has 1 to {_BOX_MAX}"
+                    f"tensor map of {self.tensor}: {name}={extent}; a box has 1 to {TENSOR_MAP_BOX}"
                 )
         row = self.box_cols * DTYPE_BYTES[self.dtype]
-        if row % _BOX_BYTES_STEP or (self.swizzle_bytes and row > self.swizzle_bytes):
+        if row % TENSOR_MAP_STEP or (self.swizzle_bytes and row > self.swizzle_bytes):
             most = f", at most {self.swizzle_bytes}" if self.swizzle_bytes else ""
             raise ConfigError(
                 f"tensor map of {self.tensor}: box rows of {row} bytes; they are multiples of "
-                f"{_BOX_BYTES_STEP}{most} with swizzle_bytes={self.swizzle_bytes}"
+                f"{TENSOR_MAP_STEP}{most} with swizzle_bytes={self.swizzle_bytes}"
             )
 
     @property

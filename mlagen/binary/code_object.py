@@ -13,7 +13,7 @@ from mlagen.binary.instruction import Instruction
 from mlagen.binary.lines import read_line_table
 from mlagen.binary.metadata import KernelInfo, read_metadata
 from mlagen.errors import BinaryError, UnsupportedError
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 _ENDS = ("s_endpgm", "s_branch")  # nothing falls through these
 _MOST_INSTRUCTIONS = 1 << 16  # of a kernel; AITER's largest has 32,899

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mlagen.errors import BinaryError
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 EM_AMDGPU = 224  # ELF e_machine (LLVM AMDGPUUsage)
 NT_AMDGPU_METADATA = 32  # note holding the msgpack metadata (LLVM AMDGPUUsage)

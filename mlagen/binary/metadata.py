@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from mlagen.binary.elf import printable
 from mlagen.errors import BinaryError
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 _Word = Annotated[int, Meta(ge=0, lt=1 << 32)]
 _Threads = Annotated[int, Meta(ge=0, le=GFX950.max_workgroup_threads)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlagen.binary.operand import Form, words
+from mlagen.targets.gfx950.limits import GFX950
 
 _DPP_NAMES = {0x130: "wave_shl:1", 0x134: "wave_rol:1", 0x138: "wave_shr:1", 0x13C: "wave_ror:1"}
 _DPP_NAMES |= {0x140: "row_mirror", 0x141: "row_half_mirror", 0x142: "row_bcast:15"}
@@ -213,11 +214,11 @@ def waitcnt_text(value: int) -> str:
     """`vmcnt(4) lgkmcnt(0)` for an s_waitcnt immediate; fields at their maximum are left out."""
     vm, exp, lgkm = waitcnt_fields(value)
     shown = []
-    if vm < 63:
+    if vm < GFX950.vmcnt_max:
         shown.append(f"vmcnt({vm})")
     if exp < 7:
         shown.append(f"expcnt({exp})")
-    if lgkm < 15:
+    if lgkm < GFX950.lgkmcnt_max:
         shown.append(f"lgkmcnt({lgkm})")
     return " ".join(shown) or hex(value)
 

@@ -8,11 +8,10 @@ the order; an empty one is a bare barrier.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from math import lcm
 
-from mlagen.dsl import Cluster, Operation, Schedule
+from mlagen.dsl import Cluster, Operation
 from mlagen.dsl.operation import Step, operations_of, steps_of
 
 
@@ -46,13 +45,6 @@ class Bounds:
         return max(1, self.low + self.high)
 
 
-def bounds(schedule: Schedule) -> Bounds:
-    """The bounds of a schedule's loop."""
-    slots = [ring.slots for ring in schedule.lds.rings.values()]
-    slots += [block.slots for block in schedule.registers.blocks.values()]
-    return loop_bounds(schedule.loop, lcm(*slots))
-
-
 def loop_bounds(loop: Sequence[Cluster], period: int, step: int = 1) -> Bounds:
     """The bounds of a loop by `step` tiles, from its operations' tile offsets."""
     low, high, first, last = [], [], [], []
@@ -68,18 +60,6 @@ def loop_bounds(loop: Sequence[Cluster], period: int, step: int = 1) -> Bounds:
                 high.append(offset)
     up, down = -(-max(low) // step) * step, min(first) // step * step
     return Bounds(up, max(high), down, max(last), period, step)
-
-
-def expand(schedule: Schedule, n: int, role: str = "") -> list[Instance]:
-    """Every cluster that a workgroup of `n` tiles passes, in order. With a role's name: as its code
-    has them; the clusters are the same for all roles, in some of which one may have no step."""
-    instances = expand_loop(schedule.loop, bounds(schedule), n)
-    if not role:
-        return instances
-    return [
-        replace(x, steps=steps_of(x.steps, lambda operation: operation.belongs(role)))
-        for x in instances
-    ]
 
 
 def expand_loop(loop: Sequence[Cluster], edge: Bounds, n: int) -> list[Instance]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from mlagen.dsl.operation import Operation, Step, operations_of
-from mlagen.dsl.roles import Roles
 from mlagen.dsl.tile import Tile
-from mlagen.dsl.wait import Wait
 from mlagen.errors import ScheduleError
 
 AccessKind = Literal["copy", "read", "release"]
@@ -27,7 +26,7 @@ class Cluster:
     name: str
     steps: tuple[Step, ...]
     priority: int
-    wait: Wait | None
+    wait: Any  # placed by hand before the barrier, in the target's terms; None: the derived one
     line: int
 
     def operations(self) -> tuple[Operation, ...]:
@@ -58,86 +57,37 @@ class Author(Protocol):
     def line(self) -> int: ...
 
 
-class Builder:
-    """Collects the steps of the schedule that is being written."""
+class Builder(ABC):
+    """Collects what a schedule says while it is being written. Each target has one of its own."""
 
     def __init__(self, author: Author) -> None:
         self.author: Author = author  # whose table it is; another's, where it was handed on
-        self.roles: Roles | None = None
-        self.clusters: list[Cluster] = []
-        self.sections: dict[str, list[Operation]] = {"prologue": [], "item": [], "epilogue": []}
-        self.steps: list[Step] | None = None
-        self.section: str | None = None
         self.movers: dict[str, Mover] = {}
-        self.limit: tuple[str, ...] = ()  # names of the roles that `only` names
 
     @property
     def file(self) -> str:
         """Whose lines operations are told by."""
         return self.author.source
 
+    @abstractmethod
     def enter_loop(self, waves: Any, step: int) -> None:
-        """The tile loop begins."""
-        if step != 1:
-            raise ScheduleError(f"{self.file}:{self.line()}: clusters are written for one tile")
-        if self.roles is not waves:
-            raise ScheduleError("tiles() takes the roles of this schedule")
-        if self.clusters:
-            raise ScheduleError(f"{self.file}: a second tile loop in one schedule")
+        """The tile loop of some roles begins."""
 
+    @abstractmethod
     def enter_section(self, name: Section, role: Any) -> None:
         """Operations before or after the loop begin."""
-        if role is not None:
-            raise ScheduleError(
-                f"{self.file}:{self.line()}: {name}() takes no role here",
-                hint=f"`with only(ROLE)` inside it limits operations of the {name} to a role",
-            )
-        self.section = name
 
+    @abstractmethod
     def leave(self) -> None:
         """A loop or section ends."""
-        self.section = None
 
-    def enter_only(self, members: tuple[Any, ...]) -> None:
-        """What follows is for these roles alone."""
-        where = f"{self.file}:{self.line()}"
-        known = self.roles.members if self.roles is not None else ()
-        if not members or any(member not in known for member in members):
-            raise ScheduleError(
-                f"{where}: only() takes roles of this schedule",
-                hint='`waves = roles(...)` declares them; waves["NAME"] is one',
-            )
-        if self.limit:
-            raise ScheduleError(f"{where}: only() stands inside another only()")
-        if self.steps is None and self.section is None:
-            raise ScheduleError(
-                f"{where}: only() stands inside a cluster, prologue, item or epilogue",
-                hint="all roles pass all clusters; in one, a role may have nothing to do",
-            )
-        self.limit = tuple(member.name for member in members)
-
-    def leave_only(self) -> None:
-        """What follows is for all roles again."""
-        self.limit = ()
-
+    @abstractmethod
     def limited(self, operation: Operation) -> Operation:
-        """The operation as it is recorded here: for the roles that `only` and its maker name."""
-        known = {role.name for role in self.roles.members} if self.roles is not None else set()
-        unknown = sorted(set(operation.roles) - known)
-        if unknown:
-            raise ScheduleError(
-                f"{self.file}:{self.line()}: {operation} is for role {unknown[0]!r}, which is none",
-                hint="roles: " + (", ".join(sorted(known)) or "none declared before it"),
-            )
-        if not self.limit:
-            return operation
-        kept = tuple(name for name in self.limit if operation.belongs(name))
-        if not kept:
-            raise ScheduleError(
-                f"{self.file}:{self.line()}: {operation} is for {', '.join(operation.roles)}, "
-                f"not for {', '.join(self.limit)}"
-            )
-        return replace(operation, roles=kept)
+        """The operation as it is recorded here: for the roles whose code is open."""
+
+    @abstractmethod
+    def add(self, step: Step) -> None:
+        """Record a step where it is called."""
 
     def line(self) -> int:
         """Line of the schedule file that is being executed."""
@@ -145,18 +95,6 @@ class Builder:
         while frame is not None and frame.f_code.co_filename != self.file:
             frame = frame.f_back  # type: ignore[assignment]
         return frame.f_lineno if frame is not None else 0
-
-    def add(self, step: Step) -> None:
-        if self.steps is not None:
-            self.steps.append(step)
-        elif self.section is not None and isinstance(step, Operation):
-            self.sections[self.section].append(step)
-        else:
-            raise ScheduleError(
-                f"{self.file}:{self.line()}: {step} stands outside any cluster",
-                hint="put it inside `with cluster(...)`, `with prologue()`, `with each_item()` or "
-                "`with epilogue()`",
-            )
 
 
 _current: list[Builder] = []

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from mlagen.dsl.builder import Builder, current, listening
+from mlagen.dsl.knobs import Knob, Knobs
+from mlagen.dsl.signature import Signature
 from mlagen.errors import ConfigError, MlagenError, ScheduleError
+from mlagen.targets.registry import FOLDERS, target_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class ScheduleFunction:
 
     def build(self, problem: Any, knobs: Mapping[str, Any]) -> Any:
         """Run the function for one problem and one choice of knobs: the schedule as a value."""
-        return MAKERS[self.target](self, problem, knobs)
+        return target_of(self.target).schedule(self, problem, knobs)
 
     def __call__(self, problem: Any, space: Any, *more: Any) -> None:
         """Inside another schedule function: hand its problem on to this schedule, to its table and
@@ -96,19 +99,14 @@ class ScheduleFunction:
             )
 
 
-# How a target's schedule functions become values: (function, problem, knobs).
-Maker = Callable[[ScheduleFunction, Any, Mapping[str, Any]], Any]
-MAKERS: dict[str, Maker] = {}
-
-
 def schedule(
     *, problem: type, target: str, templates: str | None = None
 ) -> Callable[[Callable[..., None]], ScheduleFunction]:
     """Mark a function as a schedule of `problem` for `target`. `templates`: a folder of its own
     templates, relative to the schedule's file; they go before the shipped ones."""
-    if target not in MAKERS:
+    if target not in FOLDERS:
         raise ScheduleError(
-            f"target {target!r} is not known", hint="targets: " + ", ".join(sorted(MAKERS))
+            f"target {target!r} is not known", hint="targets: " + ", ".join(sorted(FOLDERS))
         )
 
     def decorate(function: Callable[..., None]) -> ScheduleFunction:
@@ -118,6 +116,37 @@ def schedule(
         return ScheduleFunction(function.__name__, target, problem, function, path, doc, folder)
 
     return decorate
+
+
+@dataclass(frozen=True)
+class ScheduleBase:
+    """What a schedule function said, as a value: what is alike for all targets. `target`: the table
+    of its capacities; `line`: where the function begins in `file`."""
+
+    name: str
+    file: str
+    doc: str
+    target: Any
+    problem: Any
+    knobs: Mapping[str, Any]
+    declared: Mapping[str, Knob]
+    signature: Signature
+    line: int
+
+
+def said(
+    function: ScheduleFunction, builder: Builder, problem: Any, knobs: Knobs
+) -> dict[str, Any]:
+    """Fields of `ScheduleBase` that follow from the function and what it called."""
+    return {
+        "name": function.name,
+        "file": display_path(builder.author.path),
+        "doc": function.doc,
+        "problem": problem,
+        "knobs": dict(knobs.values),
+        "declared": dict(knobs.declared),
+        "line": builder.author.line,
+    }
 
 
 def display_path(path: Path) -> str:

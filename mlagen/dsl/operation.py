@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from mlagen.dsl.lds import RingTile
-from mlagen.dsl.registers import Value
-from mlagen.dsl.tile import Tile
+from mlagen.dsl.tile import RingTile, Tile, Value
 
 
 @dataclass(frozen=True, slots=True)

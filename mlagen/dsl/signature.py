@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from mlagen.artifact.manifest import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES
+
 Kind = Literal["pointer", "u32", "i32", "f32", "tensor_map"]
-SIZES: dict[str, int] = {"pointer": 8, "u32": 4, "i32": 4, "f32": 4, "tensor_map": 128}
+SIZES: dict[str, int] = {"pointer": 8, "u32": 4, "i32": 4, "f32": 4, "tensor_map": TENSOR_MAP_BYTES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def pack(*arguments: tuple[str, str | TensorMap, str]) -> tuple[Argument, ...]:
         )  # fmt: skip
         dtype, _, multiple = more.partition("@")
         size = SIZES[kind]
-        align = 64 if kind == "tensor_map" else size
+        align = TENSOR_MAP_ALIGN if kind == "tensor_map" else size
         offset = -(-offset // align) * align
         box = what if isinstance(what, TensorMap) else None
         packed.append(

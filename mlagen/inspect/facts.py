@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mlagen.artifact import Artifact
-from mlagen.targets import SM_90A
 
 
 def artifact_facts(artifact: Artifact) -> tuple[tuple[str, str], ...]:
@@ -31,7 +30,7 @@ def artifact_resources(artifact: Artifact) -> tuple[tuple[str, int], ...]:
     """(name, amount) of a wave (registers, scratch) and a workgroup (memory, threads)."""
     manifest, held = artifact.manifest, artifact.manifest.resources
     x, y, z = manifest.block
-    if manifest.target == SM_90A.name:
+    if manifest.target.startswith("sm_"):
         return (
             ("registers at entry", held.vgprs),
             ("SMEM bytes", held.lds_bytes),

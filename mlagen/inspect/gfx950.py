@@ -25,7 +25,7 @@ from mlagen.inspect.model import (
 )
 from mlagen.inspect.pipes import kind_of, mix_of, pipe_of
 from mlagen.inspect.values import WaveView, view
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 _COUNTERS = re.compile(r"(vm|lgkm|exp)cnt\((\d+)\)")
 

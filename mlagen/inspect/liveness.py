@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mlagen.binary.effects import Access, effects
 from mlagen.binary.flow import Flow
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 SCALAR = GFX950.vgprs_per_simd_lane  # bit of s0
 ADDRESSABLE = GFX950.sgprs_per_wave

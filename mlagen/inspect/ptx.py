@@ -26,7 +26,7 @@ from mlagen.inspect.model import (
 from mlagen.inspect.pipes import kind_of, mix_of, ptx_pipe_of
 from mlagen.inspect.ptx_blocks import ptx_blocks
 from mlagen.ptx import Entry, Instruction, Module, read_ptx
-from mlagen.targets import SM_90A
+from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.untrusted import Spent, within
 
 # Derived operations that belong to the step after them, or to the one before. Artifacts of

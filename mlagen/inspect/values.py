@@ -25,7 +25,7 @@ from mlagen.binary.instruction import Instruction
 from mlagen.binary.integers import MASK, RELATIONS, SCALAR, SHORT, VECTOR, Wide
 from mlagen.binary.integers import signed as as_signed
 from mlagen.binary.operand import EXEC, M0, SCC, VCC, Operand
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 Value = int | Lanes
 Key = tuple[str, int]  # ("s", number) or ("v", physical number)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlagen.artifact import DTYPE_BYTES, Arg, Artifact, Manifest, TensorMapSpec
-from mlagen.artifact.manifest import TENSOR_MAP_ALIGN
+from mlagen.artifact.manifest import TENSOR_MAP_ALIGN, TENSOR_MAP_STEP
 from mlagen.errors import ConfigError, MissingError
 from mlagen.launch.cuda_driver import CudaDriver, Device, Function
 from mlagen.launch.device_tensor import DeviceTensor
@@ -26,14 +26,13 @@ from mlagen.launch.gpu import (
     check_threads,
 )
 from mlagen.launch.launcher import LaunchFailed, LaunchRefused
+from mlagen.targets.sm_90a.limits import SM_90A
 
 # Targets with the compute capability that their code runs on: exactly that one (PTX ISA, .target).
-TARGETS = {"sm_90a": (9, 0)}
-# CUDA C++ Programming Guide, technical specifications.
-GRID_MAX = (2**31 - 1, 65535, 65535)
-# CUDA driver API, cuTensorMapEncodeTiled: base and pitch in bytes, extents in elements.
-_TMA_ALIGN, _PITCH_END, _EXTENT_MAX = 16, 2**40, 2**32
-_MAPS_KEPT = 1024  # tensor maps a launcher remembers, 128 bytes each
+# CUDA driver API, cuTensorMapEncodeTiled: pitch in bytes, extents in elements.
+_PITCH_END, _EXTENT_MAX = 2**40, 2**32
+TARGETS = {target.name: target.compute_capability for target in (SM_90A,)}
+_MAPS_KEPT = 1024  # tensor maps that a launcher remembers
 
 
 class CudaPreparedLaunch(PreparedLaunch):
@@ -107,14 +106,14 @@ class CudaLauncher(GpuLauncher[Device]):
         return self._driver
 
     def _check_grid(self, manifest: Manifest, grid: tuple[int, int, int]) -> None:
-        for axis, blocks, most in zip("xyz", grid, GRID_MAX, strict=True):
+        for axis, blocks, most in zip("xyz", grid, SM_90A.grid_max, strict=True):
             if blocks > most:
                 raise ConfigError(
                     f"{manifest.kernel}: {blocks} blocks in {axis}; a grid has at most {most}"
                 )
 
     def _align(self, arg: Arg) -> int:
-        return max(_TMA_ALIGN if arg.tensor_map else 1, arg.align)
+        return max(TENSOR_MAP_STEP if arg.tensor_map else 1, arg.align)
 
     def _bind(self, call: Call[Device]) -> CudaPreparedLaunch:
         manifest = call.artifact.manifest
@@ -191,10 +190,10 @@ class CudaLauncher(GpuLauncher[Device]):
         what = f"{manifest.kernel}: {view.name}, seen as rows of {pitch} elements,"
         if rest or not rows:
             raise ConfigError(f"{what} has {view.elements} of them: not a number of whole rows")
-        if pitch_bytes % _TMA_ALIGN or pitch_bytes >= _PITCH_END:
+        if pitch_bytes % TENSOR_MAP_STEP or pitch_bytes >= _PITCH_END:
             raise ConfigError(
                 f"{what} has {pitch_bytes} bytes from row to row; TMA needs a multiple of "
-                f"{_TMA_ALIGN} below 2^40"
+                f"{TENSOR_MAP_STEP} below 2^40"
             )
         if max(rows, cols) > _EXTENT_MAX:
             raise ConfigError(f"{what} is {rows} x {cols}; TMA reaches 2^32 in each dimension")

@@ -12,8 +12,9 @@ import numpy as np
 from mlagen.artifact import Artifact
 from mlagen.errors import MissingError
 from mlagen.launch.launcher import LaunchReport, bind, require_proof, require_target
+from mlagen.targets.gfx950.limits import GFX950
 
-TARGETS = ("gfx950",)
+TARGETS = (GFX950.name,)
 _APART, _ALIGN = (
     2**38,
     256,

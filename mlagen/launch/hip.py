@@ -16,8 +16,9 @@ from mlagen.errors import ConfigError
 from mlagen.launch.gpu import Call, GpuLauncher, Kernargs, PreparedLaunch, check_threads
 from mlagen.launch.hip_driver import Device, Function, HipDriver
 from mlagen.launch.launcher import LaunchFailed, LaunchRefused
+from mlagen.targets.gfx950.limits import GFX950
 
-TARGETS = ("gfx950",)
+TARGETS = (GFX950.name,)
 # HIP runtime API, hipModuleLaunchKernel: work-items in each dimension, and the keys of `extra`.
 _ITEMS_END = 2**32
 _BUFFER_POINTER, _BUFFER_SIZE, _END = 1, 2, 3

@@ -20,7 +20,6 @@ import numpy.typing as npt
 from mlagen.artifact import Artifact
 from mlagen.attention.prefill.kernel import PrefillKernel
 from mlagen.binary import CodeObject, load_code_object
-from mlagen.codegen.assemble import assemble
 from mlagen.emulator import (
     Argument,
     Buffer,
@@ -37,6 +36,7 @@ from mlagen.launch.launcher import LaunchReport, bind
 from mlagen.mutation.listing import Listing, read_listing
 from mlagen.mutation.mutant import Mutant, apply, original_line
 from mlagen.mutation.shapes import Shape, make_inputs, mutable, shapes_for
+from mlagen.targets.gfx950.assemble import assemble
 
 RANDOM_RUNS = 100  # random legal interleavings a number of tiles, for a mutant that survives
 ENDLESS = 4  # times the original's instructions, after which a mutant does not end

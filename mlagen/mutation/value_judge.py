@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.binary import load_code_object
-from mlagen.codegen.assemble import assemble
 from mlagen.emulator import Finding
 from mlagen.errors import BinaryError, FindingsError, MlagenError, UnsupportedError
 from mlagen.family import Call, Trial
@@ -31,6 +30,7 @@ from mlagen.mutation.judge import ENDLESS, Verdict
 from mlagen.mutation.listing import Listing, read_listing
 from mlagen.mutation.mutant import Mutant, apply
 from mlagen.problem import Expected, compare
+from mlagen.targets.gfx950.assemble import assemble
 from mlagen.verify import kind_of
 from mlagen.verify.run import DATA, trial_of
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from mlagen.mutation.listing import Listing
 from mlagen.mutation.mutant import Mutant, mutant
+from mlagen.targets.gfx950.limits import GFX950
 
 # The largest value of each field of s_waitcnt, which asks for no wait (CDNA4 ISA, SOPP S_WAITCNT).
-MAXIMUM = {"vmcnt": 63, "lgkmcnt": 15}
+MAXIMUM = {"vmcnt": GFX950.vmcnt_max, "lgkmcnt": GFX950.lgkmcnt_max}
 _FIELD = re.compile(r"(\w+)\((\d+)\)")
 
 

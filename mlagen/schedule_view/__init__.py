@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mlagen.codegen.build import run_schedule
-from mlagen.dsl import PipelineSchedule, ScheduleFunction
-from mlagen.schedule_view.gfx950 import view_clusters
+from mlagen.dsl import ScheduleFunction
 from mlagen.schedule_view.model import ScheduleView
-from mlagen.schedule_view.sm_90a import view_pipeline
+from mlagen.targets.registry import target_of
 
 __all__ = ["ScheduleView", "view_schedule"]
 
@@ -30,6 +29,5 @@ def view_schedule(
     that keeps a program from being made."""
     _, schedule, templates = run_schedule(function, problem, None, knobs, templates_dir)
     with function.own_code():
-        if isinstance(schedule, PipelineSchedule):
-            return view_pipeline(schedule, templates)
-        return view_clusters(schedule, templates)
+        view: ScheduleView = target_of(function.target).view(schedule, templates)
+        return view

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from mlagen.errors import ConfigError
+from mlagen.targets.gfx950.limits import GFX950
 from mlagen.timing.fitted import FITTED
 
 
@@ -56,7 +57,8 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant("tr_phases", 2, 2, 4, "phases",
              "ds_read_b64_tr_*: not measured anywhere; those of ds_read_b64 assumed"),
     Constant("lds_dma_bytes", 128, 64, 256, "B/cycle", "LDS writes of a DMA; assumed"),
-    Constant("lgkm_limit", 15, 15, 16, "operations", "4-bit counter (CDNA4 ISA guide)"),
+    Constant("lgkm_limit", GFX950.lgkmcnt_max, 15, 16, "operations",
+             "4-bit counter (CDNA4 ISA guide)"),
     # Global memory.
     Constant("ta_bytes", 64, 64, 128, "B/cycle", "addresses and data of a CU's L1; CDNA3 guides"),
     Constant("l2_bytes", 64, 32, 64, "B/cycle",
@@ -65,7 +67,7 @@ CONSTANTS: tuple[Constant, ...] = (
              "measured pointer chase from HBM 790 at 2.2 GHz (triton fork); L2 class assumed"),
     Constant("hbm", 8000, 6500, 8000, "GB/s", "AMD: 8 TB/s, all CUs together"),
     Constant("smem_latency", 200, 100, 400, "cycles", "scalar cache and L2; assumed"),
-    Constant("vm_limit", 63, 63, 64, "operations", "6-bit counter (CDNA4 ISA guide)"),
+    Constant("vm_limit", GFX950.vmcnt_max, 63, 64, "operations", "6-bit counter (CDNA4 ISA guide)"),
     # Control.
     Constant("salu_latency", 4, 4, 8, "cycles", "one slot; assumed"),
     Constant("barrier", 16, 4, 40, "cycles", "last arrival to first issue; assumed"),

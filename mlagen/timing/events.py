@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlagen.errors import ConfigError
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 from mlagen.timing import program
 from mlagen.timing.loops import HotLoop
 from mlagen.timing.unit import UnitTimes

@@ -16,6 +16,7 @@ from mlagen.binary.hazards import passes_of
 from mlagen.binary.operand import SCALARS
 from mlagen.binary.text import waitcnt_fields
 from mlagen.errors import UnsupportedError
+from mlagen.targets.gfx950.limits import GFX950
 from mlagen.timing.constants import Machine
 
 # Units. VALU, TRANS and MATRIX share a SIMD's VALU port.
@@ -35,7 +36,8 @@ END: Final = 12
 UNITS: Final = ("vector", "transcendental", "matrix", "scalar", "smem", "lds", "vmem", "branch",
                 "wait", "barrier", "nop", "priority", "end")  # fmt: skip
 
-VECTORS: Final = 512
+VECTORS: Final = GFX950.vgprs_per_simd_lane
+LGKM_MOST: Final = GFX950.lgkmcnt_max  # a count that waits for nothing
 REGISTERS: Final = VECTORS + SCALARS
 
 # Row columns.

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from mlagen.binary.effects import is_lds_dma
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 from mlagen.timing import program, state
 from mlagen.timing.loops import HotLoop, find_loop, flops_of
 from mlagen.timing.model import Cluster, Role, StallLine

@@ -9,7 +9,7 @@ import numpy as np
 from mlagen.binary import KernelCode
 from mlagen.emulator.streams import Stream
 from mlagen.errors import UnsupportedError
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 from mlagen.timing import engine
 from mlagen.timing.constants import Machine
 from mlagen.timing.costs import Costs, access_costs

@@ -52,7 +52,7 @@ def describe(
 ) -> Described:
     """Everything that the schedule is asked, once. Raises what it, its problem or the shape
     refuses: after this, what fails is a variant."""
-    from mlagen.codegen.build import plain_fields
+    from mlagen.codegen.manifest import plain_fields
     from mlagen.codegen.schedules import load
 
     schedule = load(kernel, target)

@@ -129,7 +129,7 @@ def tuned_artifact(
     `shape`: sizes of the calls it is for; without it winners of large calls are preferred. Raises
     what building with default knobs raises.
     """
-    from mlagen.codegen.build import plain_fields
+    from mlagen.codegen.manifest import plain_fields
     from mlagen.codegen.schedules import load
     from mlagen.request import build_artifact
 

@@ -28,22 +28,17 @@ from mlagen.attention.prefill.gfx950.streamed_reads import (
     value_slots,
 )
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.dsl import (
+from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
+from mlagen.targets.gfx950.dsl import (
     Padded,
     Subtiled,
     Wait,
     Xor,
     cluster,
-    copy,
-    each_item,
-    epilogue,
     interleave,
     only,
-    prologue,
     read,
     roles,
-    schedule,
-    tiles,
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from mlagen import env
 from mlagen.artifact import read_artifact
-from mlagen.codegen import toolchain
+from mlagen.targets.gfx950 import clang
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = ("mha_prefill_v2", "--set", "num_heads=8", "--set", "num_kv_heads=2")
@@ -175,13 +175,13 @@ def test_no_toolchain_is_told_with_what_to_install(
     monkeypatch.setenv(env.ROCM_PATH, str(tmp_path / "no-rocm"))
     monkeypatch.delenv(env.CLANG, raising=False)
     monkeypatch.delenv(env.LLD, raising=False)
-    find = toolchain.importlib.util.find_spec
+    find = clang.importlib.util.find_spec
     monkeypatch.setattr(
-        toolchain.importlib.util,
+        clang.importlib.util,
         "find_spec",
         lambda name, *rest: None if name == "ziglang" else find(name, *rest),
     )
-    toolchain.find_tools.cache_clear()
+    clang.find_tools.cache_clear()
     try:
         done = mlagen("build", *KERNEL, "-o", tmp_path / "k")
         assert done.code == 5
@@ -192,4 +192,4 @@ def test_no_toolchain_is_told_with_what_to_install(
         assert "gfx950" not in report["builds"]
         assert any("pip install 'mlagen[amd]'" in line for line in report["advice"])
     finally:
-        toolchain.find_tools.cache_clear()
+        clang.find_tools.cache_clear()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mlagen.codegen.expand import bounds, expand
 from mlagen.codegen.schedules import load
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.targets.gfx950.codegen.expand import bounds, expand
 
 SCHEDULE = load("mha_prefill_v2").build(MhaConfig(num_heads=8, num_kv_heads=2), {})
 

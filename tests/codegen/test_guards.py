@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from mlagen.codegen import build
-from mlagen.codegen.gfx950.isa import Parser
-from mlagen.codegen.program import Origin
-from mlagen.codegen.render import check_guard
 from mlagen.dsl import Operation
 from mlagen.errors import ScheduleError, TemplateError
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.targets.gfx950.codegen.isa import Parser
+from mlagen.targets.gfx950.codegen.lowering import check_guard
+from mlagen.targets.gfx950.codegen.program import Origin
 
 PARSER = Parser({})
 ORIGIN = Origin("test", "test.s.j2", 1, 1)

@@ -8,16 +8,16 @@ import pytest
 from test_seesaw import changed, moved
 
 from mlagen.codegen.schedules import load
-from mlagen.codegen.sm_90a import derive as deriving
-from mlagen.codegen.sm_90a import proof as proving
-from mlagen.codegen.sm_90a.derive import WAITS, derive
-from mlagen.codegen.sm_90a.proof import prove_pipelines
-from mlagen.codegen.sm_90a.runs import Line, every, item_runs, walk
-from mlagen.codegen.sm_90a.thin import plan
 from mlagen.dsl import Tile, Value
-from mlagen.dsl.smem import Scratch
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.targets.sm_90a.codegen import derive as deriving
+from mlagen.targets.sm_90a.codegen import proof as proving
+from mlagen.targets.sm_90a.codegen.derive import WAITS, derive
+from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
+from mlagen.targets.sm_90a.codegen.runs import Line, every, item_runs, walk
+from mlagen.targets.sm_90a.codegen.thin import plan
+from mlagen.targets.sm_90a.dsl.smem import Scratch
 
 PROBLEM = MlaDecodeConfig(num_heads=64)
 

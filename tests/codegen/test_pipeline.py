@@ -5,24 +5,14 @@ from dataclasses import dataclass
 import pytest
 
 from mlagen.codegen.expand import expand_loop
-from mlagen.codegen.sm_90a.derive import derive
-from mlagen.codegen.sm_90a.proof import prove_pipelines
-from mlagen.codegen.sm_90a.runs import parts, section, straight
-from mlagen.dsl import (
-    Access,
-    Operation,
-    RingTile,
-    Value,
-    bind,
-    copy,
-    record,
-    release,
-    schedule,
-    tiles,
-)
-from mlagen.dsl.pipeline import PipelineSpace
+from mlagen.dsl import Access, Operation, RingTile, Value, bind, copy, record, schedule, tiles
 from mlagen.dsl.signature import Signature, TensorMap, pack
 from mlagen.errors import CapacityError, ProofError, ScheduleError
+from mlagen.targets.sm_90a.codegen.derive import derive
+from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
+from mlagen.targets.sm_90a.codegen.runs import parts, section, straight
+from mlagen.targets.sm_90a.dsl import release
+from mlagen.targets.sm_90a.dsl.pipeline import PipelineSpace
 
 
 @dataclass(frozen=True)

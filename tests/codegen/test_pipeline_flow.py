@@ -8,15 +8,8 @@ from pathlib import Path
 import pytest
 
 from mlagen.codegen.dataflow import Effect
-from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
-from mlagen.codegen.sm_90a.build import prove_pipeline
-from mlagen.codegen.sm_90a.derive import check_pipelines, derive
-from mlagen.codegen.sm_90a.effects import Unknown, effect_of
-from mlagen.codegen.sm_90a.flow import check_flow
-from mlagen.codegen.sm_90a.proof import prove_pipelines
-from mlagen.codegen.sm_90a.text import print_streams
-from mlagen.codegen.sm_90a.words import check_words
+from mlagen.codegen.templates import Templates
 from mlagen.dsl import (
     Access,
     Operation,
@@ -28,7 +21,6 @@ from mlagen.dsl import (
     epilogue,
     prologue,
     record,
-    release,
     schedule,
     tiles,
 )
@@ -37,6 +29,14 @@ from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.operations import MlaDecode
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.families.split_merge.sm_90a.operations import MlaDecodeMerge
+from mlagen.targets.sm_90a.codegen.build import prove_pipeline
+from mlagen.targets.sm_90a.codegen.derive import check_pipelines, derive
+from mlagen.targets.sm_90a.codegen.effects import Unknown, effect_of
+from mlagen.targets.sm_90a.codegen.flow import check_flow
+from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
+from mlagen.targets.sm_90a.codegen.text import print_streams
+from mlagen.targets.sm_90a.codegen.words import check_words
+from mlagen.targets.sm_90a.dsl import release
 
 ROOT = Path(__file__).resolve().parents[2]
 DECODE, MERGE = ROOT / "schedules/mla_decode_sm90.py", ROOT / "schedules/mla_decode_merge_sm90.py"

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from mlagen.codegen import build
-from mlagen.codegen.build import generate
-from mlagen.codegen.proof import prove
-from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
+from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.targets.gfx950.codegen.build import generate
+from mlagen.targets.gfx950.codegen.proof import prove
 
 CONFIG = MhaConfig(num_heads=8, num_kv_heads=2)
 REFERENCE = {"k_slots": 2, "v_slots": 2, "spare_slots": 0}  # few waits: each proof takes a second
@@ -34,19 +34,19 @@ def test_the_upstream_race_is_refused():
     """DMA waits left out before the closing barriers."""
     text = refusal("no_dma_waits")
     assert text.startswith(
-        "error[wait-missing] schedules/no_dma_waits.py:29 cluster D, read(K, i+1): waves 4-7 wrote "
-        "this slot at :21 (cluster B);\n"
+        "error[wait-missing] schedules/no_dma_waits.py:30 cluster D, read(K, i+1): waves 4-7 wrote "
+        "this slot at :22 (cluster B);\n"
         "  2 of their DMAs may still be in flight. Needs vmcnt(0) before the barrier that closes "
         "cluster B. First at N = 1."
     )
-    assert "read(V, i-1): waves 4-7 wrote this slot at :28 (cluster D)" in text
+    assert "read(V, i-1): waves 4-7 wrote this slot at :29 (cluster D)" in text
 
 
 def test_a_read_one_cluster_before_the_overwrite_is_refused():
     """With the stagger, no wait helps: the other half is already there."""
     assert refusal("late_key_read") == (
-        "error[race-war] schedules/late_key_read.py:22 cluster B, copy(K, i+2): waves 4-7 still "
-        "read this slot at :19 (cluster A);\n"
+        "error[race-war] schedules/late_key_read.py:23 cluster B, copy(K, i+2): waves 4-7 still "
+        "read this slot at :20 (cluster A);\n"
         "  16 of their LDS reads may still be in flight. No wait can order them: the clusters are "
         "1 apart and the roles' stagger is 1, so waves 0-3 may be there first. First at N = 3."
     )
@@ -54,8 +54,8 @@ def test_a_read_one_cluster_before_the_overwrite_is_refused():
 
 def test_a_wait_one_too_weak_is_refused_where_it_first_matters():
     assert refusal("weak_wait") == (
-        "error[wait-missing] schedules/weak_wait.py:29 cluster D, read(K, i+1): waves 4-7 wrote "
-        "this slot at :21 (cluster B);\n"
+        "error[wait-missing] schedules/weak_wait.py:30 cluster D, read(K, i+1): waves 4-7 wrote "
+        "this slot at :22 (cluster B);\n"
         "  2 of their DMAs may still be in flight. Needs vmcnt(4) before the barrier that closes "
         "cluster B. First at N = 5."
     )

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mlagen.dsl.entry import declare_entry
-from mlagen.dsl.registers import Registers
 from mlagen.errors import CapacityError, ScheduleError
+from mlagen.targets.gfx950.dsl.entry import declare_entry
+from mlagen.targets.gfx950.dsl.registers import Registers
 
 
 def test_the_budget_narrows_when_the_roles_are_known():

@@ -8,17 +8,18 @@ import pytest
 
 from mlagen.artifact import write_artifact
 from mlagen.codegen import build
-from mlagen.codegen.build import generate
-from mlagen.codegen.listing import cluster_table
-from mlagen.codegen.proof import prove
-from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
-from mlagen.dsl import cluster, epilogue, only, prologue, record, roles, schedule
+from mlagen.codegen.templates import Templates
+from mlagen.dsl import epilogue, prologue, record, schedule
 from mlagen.errors import ProofError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.inspect import inspect_path
 from mlagen.launch import EmulatedLauncher
 from mlagen.mutation import make_mutants, read_listing
+from mlagen.targets.gfx950.codegen.build import generate
+from mlagen.targets.gfx950.codegen.listing import cluster_table
+from mlagen.targets.gfx950.codegen.proof import prove
+from mlagen.targets.gfx950.dsl import cluster, only, roles
 
 FILE = Path(__file__).parent / "schedules" / "two_roles.py"
 SHIPPED = Path(__file__).parents[2] / "schedules" / "mha_prefill_v2.py"

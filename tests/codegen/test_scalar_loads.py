@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from mlagen.codegen import build
-from mlagen.codegen.build import generate
-from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
+from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.targets.gfx950.codegen.build import generate
 
 SCHEDULES = Path(__file__).parent / "schedules"
 PAGED = MhaConfig(num_heads=1, num_kv_heads=1, mask="null", ragged=True, page_size=64)

@@ -8,14 +8,14 @@ import pytest
 
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
-from mlagen.codegen.sm_90a.derive import WAITS, derive, looped
-from mlagen.codegen.sm_90a.proof import prove_pipelines
-from mlagen.codegen.sm_90a.runs import Loop
-from mlagen.codegen.sm_90a.thin import plan
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.errors import CapacityError, ScheduleError, TemplateError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.operations import MlaDecode
+from mlagen.targets.sm_90a.codegen.derive import WAITS, derive, looped
+from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
+from mlagen.targets.sm_90a.codegen.runs import Loop
+from mlagen.targets.sm_90a.codegen.thin import plan
 
 PROBLEM = MlaDecodeConfig(num_heads=64)
 

@@ -5,15 +5,15 @@ import textwrap
 import pytest
 
 from mlagen.codegen import build
-from mlagen.codegen.gfx950.isa import Parser
-from mlagen.codegen.interleave import interleave
-from mlagen.codegen.lifetimes import check_lifetimes
-from mlagen.codegen.program import Origin
 from mlagen.codegen.schedules import load
 from mlagen.dsl import Interleave, Operation, Tile
 from mlagen.dsl.operation import steps_of
 from mlagen.errors import CapacityError, ConfigError, ScheduleError, TemplateError
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.targets.gfx950.codegen.interleave import interleave
+from mlagen.targets.gfx950.codegen.isa import Parser
+from mlagen.targets.gfx950.codegen.lifetimes import check_lifetimes
+from mlagen.targets.gfx950.codegen.program import Origin
 
 CONFIG = MhaConfig(num_heads=8, num_kv_heads=2)
 ORIGIN = Origin("test", "test.s.j2", 1, 1)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from mlagen.codegen.build import generate
-from mlagen.codegen.expand import expand
-from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
-from mlagen.codegen.uses import conflicts, slot_uses
+from mlagen.codegen.templates import Templates
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.targets.gfx950.codegen.build import generate
+from mlagen.targets.gfx950.codegen.expand import expand
+from mlagen.targets.gfx950.codegen.uses import conflicts, slot_uses
 
 PAGE = (Path(__file__).parents[2] / "docs" / "waits.md").read_text()
 

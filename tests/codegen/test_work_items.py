@@ -7,15 +7,16 @@ import pytest
 
 from mlagen.artifact import write_artifact
 from mlagen.codegen import build
-from mlagen.codegen.build import generate
-from mlagen.codegen.proof import prove
-from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
-from mlagen.dsl import cluster, each_item, record, roles, schedule
+from mlagen.codegen.templates import Templates
+from mlagen.dsl import each_item, record, schedule
 from mlagen.errors import ScheduleError
 from mlagen.inspect import inspect_path
 from mlagen.launch import EmulatedLauncher
 from mlagen.mutation import make_mutants, read_listing
+from mlagen.targets.gfx950.codegen.build import generate
+from mlagen.targets.gfx950.codegen.proof import prove
+from mlagen.targets.gfx950.dsl import cluster, roles
 
 FILE = Path(__file__).parent / "schedules" / "work_items.py"
 ROWS, COLUMNS = 512, 8

@@ -5,12 +5,13 @@ import pytest
 
 from mlagen.binary import load_code_object
 from mlagen.binary.effects import effects
-from mlagen.codegen.build import build, generate
-from mlagen.codegen.gfx950.isa import SCC, SGPR
-from mlagen.codegen.render import Templates
+from mlagen.codegen.build import build
 from mlagen.codegen.schedules import load
+from mlagen.codegen.templates import Templates
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.targets.gfx950.codegen.build import generate
+from mlagen.targets.gfx950.codegen.isa import SCC, SGPR
 
 CHECKER_SCC = 128  # the checkers' number for SCC in the scalar file
 EXEC = {("s", 126), ("s", 127)}  # the lane mask, which the generator leaves implicit

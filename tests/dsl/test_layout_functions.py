@@ -3,9 +3,9 @@
 import pytest
 
 from mlagen.attention.prefill.gfx950.fragments import FORMATS, key_fragments, transposed_fragments
-from mlagen.dsl.layout import BitMap, Subtiled, Xor, bank_cycles
-from mlagen.dsl.lds import plan_dma, plan_reads
 from mlagen.errors import ScheduleError
+from mlagen.targets.gfx950.dsl.layout import BitMap, Subtiled, Xor, bank_cycles
+from mlagen.targets.gfx950.dsl.lds import plan_dma, plan_reads
 
 K_LAYOUT = Subtiled(64, 256, 32, 64, Xor((8, 9), (4, 5)))
 V_LAYOUT = Subtiled(64, 256, 8, 64)

@@ -13,12 +13,12 @@ from gemm.verification import GemmKernel, gemm_inputs
 from mlagen.binary import load_code_object
 from mlagen.binary.effects import effects
 from mlagen.codegen import build
-from mlagen.codegen.build import generate
-from mlagen.codegen.gfx950.isa import SGPR
-from mlagen.codegen.render import Templates
 from mlagen.codegen.schedules import load
+from mlagen.codegen.templates import Templates
 from mlagen.errors import CapacityError, ConfigError, ProofError
 from mlagen.launch import EmulatedLauncher
+from mlagen.targets.gfx950.codegen.build import generate
+from mlagen.targets.gfx950.codegen.isa import SGPR
 from mlagen.verify import verify, verify_inputs
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -198,7 +198,7 @@ def test_lines_lead_to_the_example(artifact):
 def test_a_wait_that_is_too_weak_is_refused_and_seen_by_the_emulator(tmp_path):
     weak = tmp_path / "weak.py"
     text = FILE.read_text().replace('cluster("read 1")', 'cluster("read 1", wait=Wait(12, 0))')
-    text = text.replace("    cluster,\n", "    Wait,\n    cluster,\n", 1)
+    text = text.replace("Xor, cluster,", "Wait, Xor, cluster,")
     reading = next(n for n, line in enumerate(text.splitlines(), 1) if "read(B, i)" in line)
     weak.write_text(text.replace('"templates"', repr(str(EXAMPLES / "templates"))))
     with pytest.raises(ProofError, match=r"error\[wait-missing\].*weak\.py:\d+ cluster read 0"):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mlagen.codegen.ptxas import find_ptxas
 from mlagen.errors import MissingError
 from mlagen.launch import CudaLauncher
-from mlagen.targets import SM_90A
+from mlagen.targets.sm_90a.limits import SM_90A
+from mlagen.targets.sm_90a.ptxas import find_ptxas
 
 
 def why_not() -> str:

@@ -167,7 +167,7 @@ FORMS = {
 def exchange() -> Any:
     """The artifact of EXCHANGE."""
     from mlagen.artifact import Arg, Artifact, GridDim, Manifest, Proof, Resources, sha256
-    from mlagen.codegen.ptxas import assemble_ptx
+    from mlagen.targets.sm_90a.ptxas import assemble_ptx
 
     code = assemble_ptx(EXCHANGE, file_name="k.ptx", source_lines={}, schedule_file="k.ptx").cubin
     manifest = Manifest(
@@ -254,7 +254,7 @@ def launch(kernel: str, folder: Path, split_keys: int) -> None:
 def written(artifact: Any, text: str, folder: Path) -> Path:
     """The artifact with another text, assembled, in the folder."""
     from mlagen.artifact import sha256, write_artifact
-    from mlagen.codegen.ptxas import assemble_ptx
+    from mlagen.targets.sm_90a.ptxas import assemble_ptx
 
     code = assemble_ptx(text, file_name="k.ptx", source_lines={}, schedule_file="k.ptx").cubin
     manifest = msgspec.structs.replace(

@@ -9,10 +9,10 @@ import pytest
 from tma_kernel import ARGS, TEXT, make_tma_artifact
 
 from mlagen.artifact import Arg, Artifact, Resources
-from mlagen.codegen.ptxas import assemble_ptx, find_ptxas
 from mlagen.errors import ConfigError
 from mlagen.launch import CudaLauncher, LaunchRefused
-from mlagen.targets import SM_90A
+from mlagen.targets.sm_90a.limits import SM_90A
+from mlagen.targets.sm_90a.ptxas import assemble_ptx, find_ptxas
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from pathlib import Path
 from hazard_probes import END, PROBES, START, Probe, module
 from hazard_text import Line, listing
 
-from mlagen.codegen.gfx950.hazards import RULES, HazardInfo, HazardTracker, Unmet
+from mlagen.targets.gfx950.codegen.hazards import RULES, HazardInfo, HazardTracker, Unmet
 
 # No scheduling: the order of the IR is the order of the listing.
 FLAGS = (

@@ -16,7 +16,7 @@ from hazard_checker import checker_states
 from hazard_llvm import Measurement, measurements, version
 from hazard_probes import LEFT_OUT, MATRIX_TABLE, UNPROVOKED, VECTOR_TABLE
 
-from mlagen.codegen.gfx950.hazards import (
+from mlagen.targets.gfx950.codegen.hazards import (
     EXEC,
     HWREG,
     M0,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from mlagen.codegen.gfx950.hazards import EXEC, M0, VCC, HazardInfo, Kind, span
+from mlagen.targets.gfx950.codegen.hazards import EXEC, M0, VCC, HazardInfo, Kind, span
 
 AGPR = 256
 _RANGE = re.compile(r"^-?\|?([vas])\[(\d+):(\d+)\]\|?$")

@@ -16,8 +16,8 @@ from hazard_text import parse
 from mlagen.attention.masks import Mask
 from mlagen.binary import Instruction, load_code_object
 from mlagen.codegen import build
-from mlagen.codegen.gfx950.hazards import HazardInfo, HazardTracker
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.targets.gfx950.codegen.hazards import HazardInfo, HazardTracker
 
 pytestmark = [
     pytest.mark.skipif(not available(), reason="no assembler: pip install 'mlagen[amd]'"),

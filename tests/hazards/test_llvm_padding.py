@@ -10,7 +10,7 @@ from hazard_llvm import Measurement, available, measurements, unprovoked, versio
 from hazard_probes import PROBES, UNPROVOKED
 from hazard_report import PAGE, measured_section, replace_section, rules_section
 
-from mlagen.codegen.gfx950.hazards import M0, RULES, VCC, HazardInfo, Kind
+from mlagen.targets.gfx950.codegen.hazards import M0, RULES, VCC, HazardInfo, Kind
 
 DOCUMENTED_VERSION = "clang version 22.1.8"
 needs_llvm = pytest.mark.skipif(

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from mlagen.codegen.gfx950.hazards import (
+from mlagen.errors import UnsupportedError
+from mlagen.targets.gfx950.codegen.hazards import (
     EXEC,
     M0,
     MAX_WAIT_STATES,
@@ -22,7 +23,6 @@ from mlagen.codegen.gfx950.hazards import (
     mask,
     span,
 )
-from mlagen.errors import UnsupportedError
 
 BF16 = "v_mfma_f32_32x32x16_bf16"
 

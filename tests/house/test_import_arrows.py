@@ -13,16 +13,31 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 # What each part may import of mlagen, besides itself, mlagen.errors and mlagen.untrusted. A part is
-# a package or a module of mlagen/, or one of the two folders that ship as packages.
+# a package or a module of mlagen/, or one of the two folders that ship as packages. What a target
+# has besides its limits is a part, "targets.gfx950", and its words are one: "targets.gfx950.dsl".
+GENERATOR = {"artifact", "codegen", "dsl", "env", "schedule_view", "targets"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "untrusted": set(),
     "env": set(),
     "problem": set(),
-    "targets": set(),
-    "dsl": {"targets"},
+    "targets": {"artifact"},  # limits, and the registry
+    "targets.gfx950": GENERATOR | {"targets.gfx950.dsl"},
+    "targets.gfx950.dsl": {"dsl", "targets"},
+    "targets.sm_90a": GENERATOR | {"inspect", "targets.sm_90a.dsl"},
+    "targets.sm_90a.dsl": {"artifact", "dsl", "targets"},
+    "dsl": {"targets", "artifact"},
     "family": {"artifact", "launch", "problem"},
-    "attention": {"artifact", "dsl", "family", "launch", "launch_findings", "problem"},
+    "attention": {
+        "artifact",
+        "dsl",
+        "family",
+        "launch",
+        "launch_findings",
+        "problem",
+        "targets",
+        "targets.gfx950.dsl",
+    },
     "families": {
         "artifact",
         "attention",
@@ -34,11 +49,14 @@ ARROWS: dict[str, set[str]] = {
         "problem",
         "request",
         "tune",
+        "targets",
+        "targets.gfx950.dsl",
+        "targets.sm_90a.dsl",
     },
-    "schedules": {"families", "attention", "dsl"},
+    "schedules": {"families", "attention", "dsl", "targets.gfx950.dsl", "targets.sm_90a.dsl"},
     "templates": set(),
     "artifact": set(),
-    "codegen": {"dsl", "targets", "artifact", "env"},
+    "codegen": {"dsl", "targets", "artifact"},
     "binary": {"targets"},
     "ptx": set(),
     "audit": {"binary", "ptx", "targets"},
@@ -46,7 +64,7 @@ ARROWS: dict[str, set[str]] = {
     "timing": {"binary", "emulator", "targets"},
     "inspect": {"artifact", "binary", "ptx", "targets"},
     "schedule_view": {"artifact", "codegen", "dsl", "inspect", "targets"},
-    "launch": {"artifact", "emulator"},
+    "launch": {"artifact", "emulator", "targets"},
     "locate": {"artifact", "binary", "emulator"},
     "launch_findings": {"artifact", "binary", "launch", "locate"},
     "ops": {"artifact", "attention", "families", "family", "launch"},
@@ -63,6 +81,8 @@ ARROWS: dict[str, set[str]] = {
         "family",
         "problem",
         "verify",
+        "targets",
+        "targets.gfx950",
     },
     "verify": {"artifact", "family", "launch", "launch_findings", "locate", "problem"},
 }
@@ -90,8 +110,13 @@ ONLY_NUMPY = {
 def files_of(part: str) -> list[Path]:
     if part in ("schedules", "templates"):
         return sorted((ROOT / part).rglob("*.py"))
-    package = ROOT / "mlagen" / part
-    return sorted(package.rglob("*.py")) if package.is_dir() else [package.with_suffix(".py")]
+    package = ROOT / "mlagen" / part.partition(".")[0]
+    files = sorted(package.rglob("*.py")) if package.is_dir() else [package.with_suffix(".py")]
+    return [path for path in files if part_of(module_of(path)) == part]
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
 def imports_of(path: Path) -> set[str]:
@@ -109,12 +134,18 @@ def imports_of(path: Path) -> set[str]:
 def part_of(name: str) -> str:
     """The part of mlagen that an imported name belongs to."""
     pieces = name.split(".")
+    below = pieces[2:] if pieces[1:2] == ["targets"] else []
+    if below[1:] and below[0] != "registry" and below[1] not in ("limits", "__init__"):
+        return f"targets.{below[0]}" + (".dsl" if below[1] == "dsl" else "")
     return pieces[1] if len(pieces) > 1 else "__init__"
 
 
 def all_parts() -> set[str]:
     inside = {p.stem for p in (ROOT / "mlagen").iterdir() if p.suffix == ".py" or p.is_dir()}
-    return (inside - {"__pycache__", "py"}) | {"schedules", "templates"}
+    targets = {p.name for p in (ROOT / "mlagen" / "targets").iterdir() if p.is_dir()}
+    folders = {f"targets.{name}{part}" for name in targets for part in ("", ".dsl")}
+    found = inside | folders | {"schedules", "templates"}
+    return {part for part in found if part != "py" and "__pycache__" not in part}
 
 
 def test_every_part_is_in_the_table() -> None:
@@ -132,6 +163,14 @@ def test_arrows(part: str) -> None:
     for path in files_of(part):
         used = {part_of(name) for name in imports_of(path) if name.split(".")[0] == "mlagen"}
         assert used <= legal, f"{path.relative_to(ROOT)} imports {sorted(used - legal)}"
+
+
+def test_what_is_of_a_target_lies_in_its_folder() -> None:
+    """Attention is said in a target's words below a folder of that name, and nowhere else."""
+    for path in (*files_of("attention"), *files_of("families")):
+        parts = {part_of(name) for name in imports_of(path)} - {"targets"}
+        used = {part.split(".")[1] for part in parts if part.startswith("targets.")}
+        assert used <= set(path.relative_to(ROOT).parts), path
 
 
 @pytest.mark.parametrize("part", sorted(ONLY_NUMPY))

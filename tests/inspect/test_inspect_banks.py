@@ -7,7 +7,7 @@ import random
 import pytest
 
 from mlagen.binary.banks import PHASES, cycles, served
-from mlagen.dsl.layout import bank_cycles
+from mlagen.targets.gfx950.dsl.layout import bank_cycles
 
 
 @pytest.mark.parametrize("name", PHASES)

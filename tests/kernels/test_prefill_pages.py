@@ -8,12 +8,12 @@ from mlagen.attention.prefill.gfx950.page_plan import split_rows
 from mlagen.binary import load_code_object
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
-from mlagen.dsl import Reads, Subtiled
-from mlagen.dsl.lds import Lds
 from mlagen.emulator import Argument, Buffer, Launch, emulate
 from mlagen.errors import ConfigError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.problem.formats import scale_log2e
+from mlagen.targets.gfx950.dsl import Reads, Subtiled
+from mlagen.targets.gfx950.dsl.lds import Lds
 
 POOLS = {"k": 5 << 44, "v": 6 << 44}  # addresses of the pools
 

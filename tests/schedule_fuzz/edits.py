@@ -106,7 +106,7 @@ def edited(
         if len(made) == wanted:
             break
     module.body.insert(
-        _behind_imports(module), ast.parse("import mlagen.dsl as mlagen_dsl").body[0]
+        _behind_imports(module), ast.parse("import mlagen.targets.gfx950.dsl as mlagen_dsl").body[0]
     )
     return Edited(ast.unparse(ast.fix_missing_locations(module)) + "\n", plan.knobs, tuple(made))
 

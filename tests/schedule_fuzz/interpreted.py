@@ -14,7 +14,6 @@ from late import MODES, Endless, run_block
 from ptx_run import Map
 
 from mlagen.codegen import build
-from mlagen.codegen.ptxas import PtxasResult
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
@@ -24,6 +23,7 @@ from mlagen.families.mla_decode.rounded import rounded
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.problem import compare
 from mlagen.problem.formats import BF16, scale_log2e
+from mlagen.targets.sm_90a.ptxas import PtxasResult
 
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, 0, 0, ())
 
@@ -44,7 +44,7 @@ class Trial:
 
 def build_text(function: Any, problem: Any, knobs: dict[str, Any]) -> str:
     """The kernel's PTX. It is interpreted: what ptxas makes of it is not asked."""
-    with patch("mlagen.codegen.sm_90a.build.assemble_ptx", return_value=UNASSEMBLED):
+    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
         return build(function, problem, knobs=knobs).text
 
 

@@ -176,7 +176,7 @@ def _built(
         if _digest(text) == digest:
             raise _Unchanged
         return text
-    module = sys.modules["mlagen.codegen.build"]  # the package has a function of that name
+    module = sys.modules["mlagen.targets.gfx950.codegen.build"]
     assemble = module.assemble  # type: ignore[attr-defined]
 
     def asked(text: str, **named: Any) -> bytes:

@@ -16,7 +16,7 @@ from corpus import ROOT, named
 from sources import sources
 from table import BAD, tables
 
-from mlagen.codegen.assemble import assemble
+from mlagen.targets.gfx950.assemble import assemble
 from mlagen.tune.sandbox import Sandbox
 
 SLICE = {

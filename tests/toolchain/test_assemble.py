@@ -9,9 +9,10 @@ import pytest
 from small_kernel import ADD_TEXT, LOAD_LINE, USE_LINE
 
 from mlagen.artifact import SourceLine
-from mlagen.codegen.assemble import assemble, build_flags, tool_versions
-from mlagen.codegen.toolchain import Toolchain
+from mlagen.codegen.tools import Tools
 from mlagen.errors import ConfigError, MissingError, TemplateError
+from mlagen.targets.gfx950.assemble import assemble, build_flags
+from mlagen.targets.gfx950.clang import find_tools
 
 SOURCE = {
     LOAD_LINE: SourceLine(LOAD_LINE, "loop", "A", "all", "add/load.s.j2", 3, 21, "load(x, i)"),
@@ -72,7 +73,7 @@ def test_many_errors_are_counted_not_listed() -> None:
 
 
 def test_a_tool_that_is_gone_is_missing() -> None:
-    gone = Toolchain(("/nonexistent/clang",), ("/nonexistent/ld.lld",), "test", ())
+    gone = Tools((("/nonexistent/clang",), ("/nonexistent/ld.lld",)), "test", ())
     with pytest.raises(MissingError, match="/nonexistent/clang cannot be run"):
         build(toolchain=gone)
 
@@ -84,5 +85,5 @@ def test_only_a_plain_file_name_is_taken(name: str) -> None:
 
 
 def test_what_the_key_needs_is_free_of_paths() -> None:
-    for text in (*build_flags("gfx950"), *tool_versions("gfx950").values()):
+    for text in (*build_flags("gfx950"), *dict(find_tools("gfx950").versions).values()):
         assert "/" not in text

@@ -12,27 +12,26 @@ import pytest
 
 from mlagen import env
 from mlagen.artifact import SourceLine
-from mlagen.codegen import ptxas
-from mlagen.codegen.ptxas import (
-    Ptxas,
+from mlagen.codegen.tools import Tools
+from mlagen.doctor import examine
+from mlagen.errors import CapacityError, ConfigError, MissingError, ScheduleError, TemplateError
+from mlagen.targets.sm_90a import ptxas
+from mlagen.targets.sm_90a.ptxas import (
+    TOOLS,
     assemble_ptx,
     find_ptxas,
     ptxas_flags,
-    ptxas_versions,
-    search_ptxas,
 )
-from mlagen.codegen.ptxas_messages import Message, parse
-from mlagen.codegen.wgmma_flow import Touch, touches
-from mlagen.doctor import examine
-from mlagen.errors import CapacityError, ConfigError, MissingError, ScheduleError, TemplateError
+from mlagen.targets.sm_90a.ptxas_messages import Message, parse
+from mlagen.targets.sm_90a.wgmma_flow import Touch, touches
 
 # Once for each release that is here: their words differ.
-FOUND = {tried.ptxas.version: tried.ptxas for tried in search_ptxas("sm_90a") if tried.ptxas}
+FOUND = {tried.tools.version: tried.tools for tried in TOOLS.every("sm_90a") if tried.tools}
 needs_ptxas = pytest.mark.skipif(not FOUND, reason=f"no ptxas: {ptxas.INSTALL_HINT}")
 every_release = pytest.mark.parametrize("tool", FOUND.values(), ids=FOUND.keys())
 
 
-def build(text: str, tool: Ptxas | None = None, **changes: object) -> ptxas.PtxasResult:
+def build(text: str, tool: Tools | None = None, **changes: object) -> ptxas.PtxasResult:
     arguments: dict[str, object] = {
         "file_name": "k.ptx",
         "source_lines": {},
@@ -42,14 +41,14 @@ def build(text: str, tool: Ptxas | None = None, **changes: object) -> ptxas.Ptxa
     return assemble_ptx(text, **{**arguments, **changes})  # type: ignore[arg-type]
 
 
-def refused(text: str, tool: Ptxas, **changes: object) -> ScheduleError:
+def refused(text: str, tool: Tools, **changes: object) -> ScheduleError:
     with pytest.raises(ScheduleError) as caught:
         build(text, tool, **changes)
     return caught.value
 
 
 @every_release
-def test_a_clean_kernel_and_its_figures(tool: Ptxas) -> None:
+def test_a_clean_kernel_and_its_figures(tool: Tools) -> None:
     result = build(ptx.CLEAN, tool)
     assert result.cubin[:4] == b"\x7fELF"
     assert result.entry == "k"
@@ -101,7 +100,7 @@ def test_bytes_do_not_depend_on_the_directory(
     ],
 )
 def test_what_ptxas_does_to_a_schedule_ends_the_build(
-    tool: Ptxas, text: str, code: str, at: str
+    tool: Tools, text: str, code: str, at: str
 ) -> None:
     line = ptx.line_of(text, at)
     if code == "C7511" and not tool.versions[0][1].startswith(("12.", "13.0")):
@@ -124,13 +123,13 @@ def test_what_ptxas_does_to_a_schedule_ends_the_build(
         ptx.setmaxnreg(".reqntid 384, 1, 1\n.maxnreg 168"),
     ],
 )
-def test_what_ptxas_leaves_alone_is_taken(tool: Ptxas, text: str) -> None:
+def test_what_ptxas_leaves_alone_is_taken(tool: Tools, text: str) -> None:
     assert build(text, tool).messages == ()
 
 
 @every_release
 @pytest.mark.parametrize("text", [ptx.NO_FENCE, ptx.PREDICATED, ptx.INPUT_OVERWRITTEN])
-def test_a_missing_fence_ends_the_build_where_ptxas_tells(tool: Ptxas, text: str) -> None:
+def test_a_missing_fence_ends_the_build_where_ptxas_tells(tool: Tools, text: str) -> None:
     """13.0 says C7519, 13.1 and 13.2 nothing; 13.3 to 13.5 say C7513 of an input, and nothing of
     the other two."""
     version = tool.versions[0][1]
@@ -143,7 +142,7 @@ def test_a_missing_fence_ends_the_build_where_ptxas_tells(tool: Ptxas, text: str
 
 
 @every_release
-def test_the_whole_message(tool: Ptxas) -> None:
+def test_the_whole_message(tool: Tools) -> None:
     line = ptx.line_of(ptx.over_the_back_edge(1), "mul.f32 %d0")
     source = {line: SourceLine(line, "loop", "C", "math", "scale.ptx.j2", 3, 30, "rescale(i)")}
     assert refused(ptx.over_the_back_edge(1), tool, source_lines=source).message == (
@@ -168,7 +167,7 @@ def mma_of_o() -> str:
 
 
 @every_release
-def test_spills_end_the_build(tool: Ptxas) -> None:
+def test_spills_end_the_build(tool: Tools) -> None:
     error = refused(ptx.SPILLS, tool)
     assert isinstance(error, CapacityError)
     assert "spills: " in error.message
@@ -176,7 +175,7 @@ def test_spills_end_the_build(tool: Ptxas) -> None:
 
 
 @every_release
-def test_registers_that_run_out_are_a_capacity(tool: Ptxas) -> None:
+def test_registers_that_run_out_are_a_capacity(tool: Tools) -> None:
     for text in (ptx.TOO_MANY_ACCUMULATORS, ptx.TOO_FEW_REGISTERS):
         error = refused(text, tool)
         assert isinstance(error, CapacityError)
@@ -184,7 +183,7 @@ def test_registers_that_run_out_are_a_capacity(tool: Ptxas) -> None:
 
 
 @every_release
-def test_shared_memory_that_runs_out_is_a_capacity(tool: Ptxas) -> None:
+def test_shared_memory_that_runs_out_is_a_capacity(tool: Tools) -> None:
     text = ptx.kernel(".shared .b8 own[300000];", "mov.u32 %i, own;", "st.shared.u32 [%i], %t;")
     error = refused(text, tool)
     assert isinstance(error, CapacityError)
@@ -202,7 +201,7 @@ def test_shared_memory_that_runs_out_is_a_capacity(tool: Ptxas) -> None:
     ],
 )
 def test_an_error_is_shown_at_template_and_schedule_line(
-    tool: Ptxas, old: str, new: str, said: str
+    tool: Tools, old: str, new: str, said: str
 ) -> None:
     text = ptx.CLEAN.replace(old, new)
     # A changed target is noticed at the first wgmma instruction.
@@ -233,12 +232,12 @@ def test_only_a_plain_file_name_is_taken(name: str) -> None:
 
 def test_a_tool_that_is_gone_is_missing() -> None:
     with pytest.raises(MissingError, match="/nonexistent/ptxas cannot be run"):
-        build(ptx.CLEAN, Ptxas(("/nonexistent/ptxas",), "test", ()))
+        build(ptx.CLEAN, Tools((("/nonexistent/ptxas",),), "test", ()))
 
 
 @needs_ptxas
 def test_what_the_key_needs_is_free_of_paths() -> None:
-    for text in (*ptxas_flags("sm_90a"), *ptxas_versions("sm_90a").values()):
+    for text in (*ptxas_flags("sm_90a"), *dict(find_ptxas("sm_90a").versions).values()):
         assert "/" not in text
 
 
@@ -358,7 +357,7 @@ def test_one_that_does_not_know_the_target_is_passed_over(
     monkeypatch.setenv(env.CUDA_HOME, str(bare / "old"))
     put_ptxas(bare / "old" / "bin", "11.8.89", assembles=False)
     assert find_ptxas("sm_90a").version == "ptxas 13.1.1"
-    reasons = [tried.reason for tried in search_ptxas("sm_90a")]
+    reasons = [tried.reason for tried in TOOLS.every("sm_90a")]
     assert "ptxas 11.8.89 does not assemble for sm_90a" in reasons
 
 
@@ -389,7 +388,7 @@ def test_doctor_shows_every_place(bare: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_unknown_target_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'sm_42'"):
+    with pytest.raises(MissingError, match="for sm_42"):
         find_ptxas("sm_42")
 
 
@@ -398,7 +397,7 @@ def test_the_wheel_is_found_by_its_files() -> None:
         importlib.metadata.distribution(ptxas.WHEEL)
     except importlib.metadata.PackageNotFoundError:
         pytest.skip(f"the {ptxas.WHEEL} wheel is not installed")
-    found = {tried.place: tried.ptxas for tried in search_ptxas("sm_90a")}
+    found = {tried.place: tried.tools for tried in TOOLS.every("sm_90a")}
     wheel = found[f"the {ptxas.WHEEL} wheel"]
     assert wheel is not None
     assert wheel.name == "wheel"

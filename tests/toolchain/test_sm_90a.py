@@ -5,12 +5,12 @@ from __future__ import annotations
 import ptx_samples as ptx
 import pytest
 
-from mlagen.codegen.ptxas import assemble_ptx, search_ptxas
 from mlagen.errors import CapacityError, TemplateError
-from mlagen.targets import SM_90A
+from mlagen.targets.sm_90a.limits import SM_90A
+from mlagen.targets.sm_90a.ptxas import TOOLS, assemble_ptx
 
 pytestmark = pytest.mark.skipif(
-    not any(tried.ptxas for tried in search_ptxas("sm_90a")), reason="no ptxas here"
+    not any(tried.tools for tried in TOOLS.every("sm_90a")), reason="no ptxas here"
 )
 
 
@@ -57,13 +57,12 @@ def test_named_barriers() -> None:
 
 @pytest.mark.parametrize(("n", "legal"), [(8, True), (176, True), (256, True), (264, False)])
 def test_wgmma_shapes(n: int, legal: bool) -> None:
-    assert (n in SM_90A.wgmma_n_values()) == legal
     registers = ", ".join(f"%big{i}" for i in range(n // 2))
     text = ptx.kernel(
         ".reg .f32 %more<8>;",
         *(f"mov.f32 %big{i}, 0f00000000;" for i in range(n // 2)),
         ptx.FENCE,
-        f"wgmma.mma_async.sync.aligned.m{SM_90A.wgmma_m}n{n}k{SM_90A.wgmma_k_bytes // 2}"
+        f"wgmma.mma_async.sync.aligned.m64n{n}k16"
         f".f32.bf16.bf16 {{{registers}}}, %da0, %db0, %p, 1, 1, 0, 0;",
         ptx.COMMIT,
         ptx.wait(0),

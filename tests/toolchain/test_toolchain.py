@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mlagen import env
-from mlagen.codegen import toolchain
-from mlagen.codegen.toolchain import find_tools, search
-from mlagen.errors import ConfigError, MissingError
+from mlagen.errors import MissingError
+from mlagen.targets.gfx950 import clang
+from mlagen.targets.gfx950.clang import TOOLS, find_tools
 
 ZIG = Path(importlib.util.find_spec("ziglang").origin).parent / "zig"  # type: ignore[union-attr,arg-type]
 
@@ -44,7 +44,7 @@ def put_tools(folder: Path, suffix: str = "") -> tuple[Path, Path]:
 def without_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        toolchain.importlib.util,
+        clang.importlib.util,
         "find_spec",
         lambda name, *rest: None if name == "ziglang" else find(name, *rest),
     )
@@ -53,7 +53,7 @@ def without_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_wheel_is_found_and_named_without_a_path() -> None:
     tools = find_tools("gfx950")
     assert tools.name == "ziglang"
-    assert tools.clang == (str(ZIG), "clang")
+    assert tools.commands[0] == (str(ZIG), "clang")
     assert [tool for tool, _ in tools.versions] == ["clang", "lld", "ziglang"]
     assert all(version[0].isdigit() and "/" not in version for _, version in tools.versions)
 
@@ -79,7 +79,7 @@ def test_rocm_goes_before_path_and_path_before_the_wheel(
     monkeypatch.setenv(env.ROCM_PATH, str(tmp_path / "rocm"))
     find_tools.cache_clear()
     assert find_tools("gfx950").name == "rocm"
-    assert [t.toolchain is not None for t in search("gfx950")] == [True, True, True]
+    assert [t.tools is not None for t in TOOLS.every("gfx950")] == [True, True, True]
 
 
 def test_named_tools_go_first_and_must_work(
@@ -113,12 +113,12 @@ def test_an_unfit_clang_on_path_is_passed_over_with_its_reason(
 ) -> None:
     script(tmp_path / "bin" / "clang", f"echo {version}")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    tried = {t.place: t for t in search("gfx950")}
-    assert tried["PATH"].toolchain is None
+    tried = {t.place: t for t in TOOLS.every("gfx950")}
+    assert tried["PATH"].tools is None
     assert re.search(reason, tried["PATH"].reason)
     assert find_tools("gfx950").name == "ziglang"
 
 
 def test_unknown_target_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'gfx9000'"):
+    with pytest.raises(MissingError, match="for gfx9000"):
         find_tools("gfx9000")

@@ -17,7 +17,7 @@ from mlagen.audit.gfx950.witness import Ways
 from mlagen.binary import CodeObject, KernelCode, load_code_object
 from mlagen.binary.flow import Flow, read_flow
 from mlagen.errors import ConfigError
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from mlagen.binary import KernelCode
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.text import waitcnt_fields
 from mlagen.errors import ConfigError
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 _NOP = 0xBF800000  # s_nop 0 (CDNA4 ISA guide, SOPP)
 _FULL = (GFX950.vmcnt_max, GFX950.expcnt_max, GFX950.lgkmcnt_max)

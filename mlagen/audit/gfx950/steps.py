@@ -22,7 +22,7 @@ from mlagen.binary.hazards import (
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.operand import register_name
 from mlagen.binary.text import waitcnt_fields
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 SCALARS_FROM = GFX950.vgprs_per_simd_lane
 MEMORY = 1 << 1000

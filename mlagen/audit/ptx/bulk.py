@@ -11,8 +11,9 @@ from mlagen.audit.ptx.shared import CELL, Knowledge
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import Lanes, Linear, Value, take
 from mlagen.ptx import Instruction, Memory, Operand
+from mlagen.targets.sm_90a.limits import SM_90A
 
-_TENSOR_ALIGN, _PLAIN_ALIGN = 128, 16  # bytes, of the shared-memory address
+_TENSOR_ALIGN, _PLAIN_ALIGN = SM_90A.tma_smem_align, 16  # bytes, of the shared-memory address
 _UNIT = 16  # bytes: sizes of plain bulk copies are multiples
 
 

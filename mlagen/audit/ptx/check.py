@@ -18,7 +18,7 @@ from mlagen.audit.ptx.source import Beside
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.ptx import Entry, Instruction, Kind, Module, read_ptx, wellformed
 from mlagen.ptx.effects import read
-from mlagen.ptx.reader import THREADS
+from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.untrusted import Spent, within
 
 # A block without .reqntid and .maxntid is taken to be one warpgroup.
@@ -60,8 +60,10 @@ def audit_ptx(
     Raises UnsupportedError where the text is no PTX, or is not read within the seconds;
     ConfigError for threads that no block has."""
     started = time.process_time()
-    if not 0 <= given.threads <= THREADS:
-        raise ConfigError(f"{given.threads} threads of a block; it has 1 to {THREADS}")
+    if not 0 <= given.threads <= SM_90A.max_block_threads:
+        raise ConfigError(
+            f"{given.threads} threads of a block; it has 1 to {SM_90A.max_block_threads}"
+        )
     try:
         with within(seconds):
             module = read_ptx(text)
@@ -171,7 +173,7 @@ class _Audit:
         symbols, static, base = _layout(entry)
         total = max(given.shared_bytes, static)
         if any(not s.size for s in entry.shared) and not given.shared_bytes:
-            total = resources.SHARED_LIMIT
+            total = SM_90A.smem_bytes
             notes.gap(f"the launch's dynamic shared memory is not known; {total} bytes were taken")
         return Setting(
             threads,

@@ -12,8 +12,9 @@ from mlagen.audit.ptx.order import Sink
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import UNKNOWN, plain
 from mlagen.ptx import Instruction, Vector
+from mlagen.targets.sm_90a.limits import SM_90A
 
-COUNT = 16  # named barriers of a block
+COUNT = SM_90A.named_barriers
 
 
 def barrier(state: State, agent: Agent, instruction: Instruction) -> None:

@@ -14,9 +14,10 @@ from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import Lanes, Value, plain
 from mlagen.ptx import Instruction, Kind, Memory, Operand
 from mlagen.ptx.effects import names_in
+from mlagen.targets.sm_90a.limits import SM_90A
 
 # PTX ISA 9.0, mbarrier: "Valid Range of mbarrier object's expected arrival count 1 .. 2^20 - 1".
-MAX_COUNT = (1 << 20) - 1
+MAX_COUNT = SM_90A.mbarrier_arrivals_max
 _SIZE = 8  # bytes of an mbarrier
 
 

@@ -1,19 +1,15 @@
-"""What can be read off the text alone: register counts, barrier numbers, shared-memory size.
-
-Numbers: 232448 bytes of shared memory a block and 65536 registers an SM (compute capability 9.0),
-setmaxnreg 24..256 in steps of 8, named barriers 0..15 (PTX ISA 9.0).
-"""
+"""What can be read off the text alone: register counts, barrier numbers, shared-memory size."""
 
 from __future__ import annotations
 
 from mlagen.audit.ptx.program import Program
 from mlagen.audit.ptx.report import Finding, Notes
 from mlagen.ptx import Instruction, Kind
+from mlagen.targets.sm_90a.limits import SM_90A
 
-SHARED_LIMIT = 232448
 FOLLOWED = 1 << 20  # bytes of shared memory, up to which the paths of a block are followed
-LEAST, MOST, STEP = 24, 256, 8
-_DESCRIPTOR_ALIGN = 1024  # bytes after which the 128-byte swizzle repeats
+LEAST, MOST, STEP = SM_90A.setmaxnreg_min, SM_90A.setmaxnreg_max, SM_90A.setmaxnreg_step
+_DESCRIPTOR_ALIGN = SM_90A.swizzle_align(128)
 
 
 def check(program: Program, shared_bytes: int, threads: int, notes: Notes) -> None:
@@ -32,9 +28,11 @@ def check(program: Program, shared_bytes: int, threads: int, notes: Notes) -> No
             )
         )
 
-    if shared_bytes > SHARED_LIMIT:
+    if shared_bytes > SM_90A.smem_bytes:
         tell(
-            "smem-size", None, f"{shared_bytes} bytes of shared memory, the limit is {SHARED_LIMIT}"
+            "smem-size",
+            None,
+            f"{shared_bytes} bytes of shared memory, the limit is {SM_90A.smem_bytes}",
         )
     for instruction, kind in zip(entry.instructions, program.graph.kinds, strict=True):
         if instruction.name == "call" and program.wgmma:

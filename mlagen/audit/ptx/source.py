@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mlagen.errors import BinaryError, MissingError
+from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.untrusted import decode_json
 
 _ELEMENT_BYTES = {
@@ -20,7 +21,7 @@ _ELEMENT_BYTES = {
     "u8": 1, "i8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "u32": 4, "i32": 4, "u16": 2,
 }  # fmt: skip
 # What the fields that the audit takes may hold; a box: cuTensorMapEncodeTiled.
-_THREADS, _BYTES, _BOX, _LINES = 1024, 1 << 30, 256, 1 << 30
+_THREADS, _BYTES, _BOX, _LINES = SM_90A.max_block_threads, 1 << 30, 256, 1 << 30
 _KINDS: dict[type, str] = {list: "list", dict: "object", str: "text"}
 
 

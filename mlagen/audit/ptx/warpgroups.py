@@ -10,8 +10,7 @@ from mlagen.audit.ptx.shared import CELL
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import Lanes, plain
 from mlagen.ptx import Instruction
-
-REGISTER_FILE = 65536  # 32-bit registers of an SM, compute capability 9.0
+from mlagen.targets.sm_90a.limits import SM_90A
 
 
 def issue(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
@@ -109,7 +108,7 @@ def wait(state: State, agent: Agent, instruction: Instruction) -> None:
 def launch_registers(state: State) -> int:
     """Registers per thread that a launch gives: the whole file, in steps of 8."""
     entry = state.program.entry
-    return entry.max_registers or min(REGISTER_FILE // state.setting.threads // 8 * 8, 255)
+    return entry.max_registers or SM_90A.register_budget(state.setting.threads)
 
 
 def set_registers(state: State, agent: Agent, instruction: Instruction) -> None:

@@ -34,7 +34,7 @@ from mlagen.emulator.streams import Stream
 from mlagen.emulator.tracing.report import Describer
 from mlagen.emulator.tracing.tables import Shadow, Tracer, make_shadow
 from mlagen.errors import ConfigError, UnsupportedError
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 _SLICE = 500_000  # wave-instructions between looks at Ctrl-C and the limits
 _AHEAD = 64  # workgroups a thread that are handed out before the oldest has ended

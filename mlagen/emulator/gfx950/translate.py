@@ -30,7 +30,7 @@ from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950 import sub_dword
 from mlagen.emulator.gfx950.tables import ENTRIES, Entry
 from mlagen.errors import UnsupportedError
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 _QUEUES = {"vm": y.Q_VM, "lds": y.Q_LDS, "smem": y.Q_SMEM}
 _CONSUMER_NUMBER = {name: number for number, name in enumerate(CONSUMERS)}

@@ -7,7 +7,7 @@ import re
 
 from mlagen.binary import ArgumentInfo, KernelCode
 from mlagen.emulator.launching.segment import is_filler, is_pointer
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 _BY_SIZE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 

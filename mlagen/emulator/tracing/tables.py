@@ -13,7 +13,7 @@ from mlagen.emulator.gfx950 import trace_layout as t
 from mlagen.emulator.gfx950.memory import Memory
 from mlagen.emulator.gfx950.translate import Program
 from mlagen.emulator.tracing.formats import FloatOperation, float_operation, matrix_formats
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 MOVES = frozenset(
     {

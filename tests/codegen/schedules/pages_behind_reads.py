@@ -2,19 +2,9 @@
 
 from prefill_parts import parts
 
-from mlagen.dsl import (
-    Wait,
-    cluster,
-    copy,
-    epilogue,
-    interleave,
-    prologue,
-    read,
-    roles,
-    schedule,
-    tiles,
-)
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.targets.gfx950.dsl import Wait, cluster, interleave, read, roles
 
 
 @schedule(problem=MhaConfig, target="gfx950")

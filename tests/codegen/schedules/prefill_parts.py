@@ -1,8 +1,8 @@
 """What the tables of this folder arrange: mha_prefill_v2's operations over rings of two slots."""
 
-from mlagen.dsl import Subtiled, Xor
 from mlagen.families.mha_prefill.gfx950.operations import Attention, begin
 from mlagen.families.mha_prefill.gfx950.reads import key_reads, value_reads
+from mlagen.targets.gfx950.dsl import Subtiled, Xor
 
 
 def parts(k, s):

@@ -6,26 +6,28 @@ from dataclasses import dataclass
 from mlagen.dsl import (
     Access,
     Operation,
-    Reads,
     Signature,
-    Subtiled,
     Value,
-    Wait,
-    Xor,
     bind,
-    cluster,
     copy,
     epilogue,
-    interleave,
-    only,
     prologue,
-    read,
     record,
-    roles,
     schedule,
     tiles,
 )
 from mlagen.dsl.signature import pack
+from mlagen.targets.gfx950.dsl import (
+    Reads,
+    Subtiled,
+    Wait,
+    Xor,
+    cluster,
+    interleave,
+    only,
+    read,
+    roles,
+)
 
 ROWS, COLUMNS, WAVES = 256, 8, 4  # a tile; a row belongs to one thread of each role
 FRAGMENTS = [lambda thread, c=c: (thread, 16 * c) for c in range(COLUMNS // 4)]  # a row a thread

@@ -6,26 +6,20 @@ from two_roles import Sums
 from mlagen.dsl import (
     Access,
     Operation,
-    Reads,
     Signature,
-    Subtiled,
     Tile,
     Value,
-    Xor,
     bind,
-    cluster,
     copy,
     each_item,
     epilogue,
-    only,
     prologue,
-    read,
     record,
-    roles,
     schedule,
     tiles,
 )
 from mlagen.dsl.signature import pack
+from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor, cluster, only, read, roles
 
 ROWS, COLUMNS, WAVES = 512, 8, 8  # a block of rows, a thread each; columns of a tile
 FRAGMENTS = [lambda thread, c=c: (thread, 16 * c) for c in range(COLUMNS // 4)]  # a row a thread

@@ -6,19 +6,9 @@ does as well.
 
 from fuzz_rows import Folding, Gfx950Rows, HopperRows
 
-from mlagen.dsl import (
-    cluster,
-    copy,
-    epilogue,
-    interleave,
-    only,
-    prologue,
-    read,
-    release,
-    roles,
-    schedule,
-    tiles,
-)
+from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
+from mlagen.targets.gfx950.dsl import cluster, interleave, only, read, roles
+from mlagen.targets.sm_90a.dsl import release
 
 
 @schedule(problem=Folding, target="gfx950", templates="templates")

@@ -10,12 +10,9 @@ from mlagen.dsl import (
     Operation,
     PipelineOrder,
     PlainOrder,
-    Reads,
     RingTile,
     Signature,
-    Subtiled,
     Value,
-    Xor,
     bind,
     by,
     record,
@@ -24,6 +21,7 @@ from mlagen.dsl.signature import TensorMap, pack
 from mlagen.family import Family, Kind, Trial, register
 from mlagen.problem import Expected
 from mlagen.problem.fields import from_fields
+from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor
 
 KEEP = 0.75
 ROWS, COLUMNS, WAVES = 512, 8, 8  # gfx950: a tile; a row belongs to one thread of the eight waves

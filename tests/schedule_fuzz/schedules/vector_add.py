@@ -2,7 +2,8 @@
 
 from fuzz_vectors import Adder, Vectors
 
-from mlagen.dsl import cluster, prologue, roles, schedule, tiles
+from mlagen.dsl import prologue, schedule, tiles
+from mlagen.targets.gfx950.dsl import cluster, roles
 
 
 @schedule(problem=Vectors, target="gfx950", templates="templates")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mlagen.dsl import Argument, Regs, Signature, Space
+from mlagen.dsl import Argument, Signature
+from mlagen.targets.gfx950.dsl import Regs, Space
 
 _LOADS = {8: "s_load_dwordx8", 4: "s_load_dwordx4", 2: "s_load_dwordx2", 1: "s_load_dword"}
 # Register alignment of scalar loads (CDNA4 ISA, SMEM): pairs even, 4 dwords and more at 4.

@@ -26,7 +26,8 @@ from mlagen.attention.prefill.gfx950.fragments import MFMA_ROWS, MatrixFormat, a
 from mlagen.attention.prefill.gfx950.pages import Pages, page_value
 from mlagen.attention.prefill.gfx950.registers import WINDOWED, PrefillState
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.dsl import Binding, Operation, PlainOrder, Regs, Ring, Tile, Value, record
+from mlagen.dsl import Binding, Operation, PlainOrder, Tile, Value, record
+from mlagen.targets.gfx950.dsl import Regs, Ring
 
 
 @dataclass(frozen=True, slots=True)

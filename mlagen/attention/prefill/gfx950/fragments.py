@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlagen.dsl.lds import Fragment
+from mlagen.targets.gfx950.dsl.lds import Fragment
 
 MFMA_ROWS = 32
 MFMA_K = 16

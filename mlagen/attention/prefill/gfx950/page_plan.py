@@ -12,10 +12,10 @@ import math
 from dataclasses import dataclass
 
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.dsl import Ring
-from mlagen.dsl.layout import BitMap
-from mlagen.dsl.lds import DmaPlan
 from mlagen.errors import ScheduleError
+from mlagen.targets.gfx950.dsl import Ring
+from mlagen.targets.gfx950.dsl.layout import BitMap
+from mlagen.targets.gfx950.dsl.lds import DmaPlan
 
 _LANE_BITS = 6
 

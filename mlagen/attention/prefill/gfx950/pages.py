@@ -21,9 +21,10 @@ from mlagen.attention.prefill.gfx950.page_plan import RingPlan, plan_pages, unit
 from mlagen.attention.prefill.gfx950.registers import PrefillState
 from mlagen.attention.prefill.gfx950.tensors import RowTensor
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.dsl import Binding, Regs, Ring, Space, Tile, Value
-from mlagen.dsl.layout import BitMap
+from mlagen.dsl import Binding, Tile, Value
 from mlagen.errors import ScheduleError
+from mlagen.targets.gfx950.dsl import Regs, Ring, Space
+from mlagen.targets.gfx950.dsl.layout import BitMap
 
 ENTRY_BYTES = 4
 DMA_OFFSET_MOST = 4095  # of a global load (CDNA4 ISA: 13 bits with sign)

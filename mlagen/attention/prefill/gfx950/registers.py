@@ -11,7 +11,8 @@ from typing import Any
 
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.dsl import Entry, Regs, Signature, Space
+from mlagen.dsl import Signature
+from mlagen.targets.gfx950.dsl import Entry, Regs, Space
 
 WINDOWED = ("sliding_window_causal", "chunked_causal")  # masks that hide keys from below
 

@@ -18,8 +18,9 @@ from mlagen.attention.prefill.gfx950.pages import Pages
 from mlagen.attention.prefill.gfx950.registers import WINDOWED, PrefillState
 from mlagen.attention.prefill.gfx950.tensors import PrefillTensors
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.dsl import Binding, Regs, Ring
-from mlagen.dsl.layout import BitMap
+from mlagen.dsl import Binding
+from mlagen.targets.gfx950.dsl import Regs, Ring
+from mlagen.targets.gfx950.dsl.layout import BitMap
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from mlagen.attention.prefill.gfx950.streamed_form import StreamedForm
 from mlagen.attention.prefill.gfx950.streamed_moves import Stream
 from mlagen.attention.prefill.gfx950.streamed_registers import StreamedRegisters
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.dsl import Binding, Entry, Operation, PlainOrder, Regs, Ring, Space, Tile, Value, bind
+from mlagen.dsl import Binding, Operation, PlainOrder, Tile, Value, bind
 from mlagen.errors import ConfigError
+from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
 
 def begin(s: Space, form: StreamedForm) -> Entry:

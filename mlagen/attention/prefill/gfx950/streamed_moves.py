@@ -8,8 +8,9 @@ from typing import Any, Literal
 from mlagen.attention.prefill.gfx950.pages import Pages, page_value
 from mlagen.attention.prefill.gfx950.streamed_form import KeyArea
 from mlagen.attention.prefill.gfx950.streamed_registers import StreamedRegisters
-from mlagen.dsl import Access, Binding, Operation, Regs, Ring, Tile, Value
+from mlagen.dsl import Access, Binding, Operation, Tile, Value
 from mlagen.errors import ScheduleError
+from mlagen.targets.gfx950.dsl import Regs, Ring
 
 
 class Stream:

@@ -6,8 +6,8 @@ from mlagen.attention.prefill.gfx950.fragments import column_fragments, transpos
 from mlagen.attention.prefill.gfx950.page_plan import unit_of
 from mlagen.attention.prefill.gfx950.streamed_form import Operands
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.dsl import Reads
-from mlagen.dsl.layout import DMA_BLOCK
+from mlagen.targets.gfx950.dsl import Reads
+from mlagen.targets.gfx950.dsl.layout import DMA_BLOCK
 
 PADDED_BLOCKS = 8  # of 1024 bytes: a read takes 8 rows of fp8, each of another block
 

@@ -7,7 +7,8 @@ from typing import Any
 from mlagen.attention.prefill.gfx950.registers import PrefillState
 from mlagen.attention.prefill.gfx950.streamed_form import Operands
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.dsl import Entry, Regs, Ring, Signature, Space
+from mlagen.dsl import Signature
+from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
 
 class StreamedRegisters(PrefillState):

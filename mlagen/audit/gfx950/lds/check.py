@@ -15,7 +15,7 @@ from mlagen.audit.gfx950.lds.report import BarrierTotal, LdsOptions, LdsReport
 from mlagen.audit.gfx950.lds.usage import accesses, bounds
 from mlagen.binary.code_object import KernelCode
 from mlagen.errors import ConfigError
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 _FINDING_STEPS = 500
 _LEAST_RUNS = 6

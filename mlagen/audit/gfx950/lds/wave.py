@@ -17,7 +17,7 @@ from mlagen.audit.gfx950.lds.sites import Site
 from mlagen.audit.gfx950.lds.sources import Source
 from mlagen.binary.integers import MASK
 from mlagen.binary.operand import EXEC, SCALARS
-from mlagen.targets import GFX950
+from mlagen.targets.gfx950.limits import GFX950
 
 LANES = GFX950.wave_size
 VECTOR_REGISTERS = 512

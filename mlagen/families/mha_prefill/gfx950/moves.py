@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 from mlagen.attention.prefill.gfx950.fragments import BF16
 from mlagen.attention.prefill.gfx950.pages import Pages, page_value
-from mlagen.dsl import Access, Binding, Operation, Regs, Ring, Tile
+from mlagen.dsl import Access, Binding, Operation, Tile
 from mlagen.errors import ScheduleError
 from mlagen.families.mha_prefill.gfx950.registers import PrefillRegisters
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.targets.gfx950.dsl import Regs, Ring
 
 
 class Mover:

@@ -11,12 +11,13 @@ from mlagen.attention.prefill.gfx950.fragments import BF16, FORMATS, MFMA_K, MFM
 from mlagen.attention.prefill.gfx950.pages import Paged, PagedArea, Pages
 from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, LdsAddress, Setup
 from mlagen.attention.prefill.gfx950.tensors import PrefillTensors, RowTensor
-from mlagen.dsl import Binding, Entry, Operation, Regs, Ring, Space, Tile, Value, bind
+from mlagen.dsl import Binding, Operation, Tile, Value, bind
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.gfx950.moves import Mover
 from mlagen.families.mha_prefill.gfx950.registers import PrefillRegisters
 from mlagen.families.mha_prefill.gfx950.signature import refuse_unsupported, signature
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
 
 def begin(k: MhaConfig, s: Space) -> Entry:

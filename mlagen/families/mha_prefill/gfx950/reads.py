@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mlagen.attention.prefill.gfx950.fragments import FORMATS, key_fragments, transposed_fragments
-from mlagen.dsl import Reads
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.targets.gfx950.dsl import Reads
 
 
 def key_reads(k: MhaConfig) -> Reads:

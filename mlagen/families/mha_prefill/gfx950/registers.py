@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mlagen.attention.prefill.gfx950.registers import PrefillState
-from mlagen.dsl import Entry, Regs, Ring, Space
 from mlagen.families.mha_prefill.gfx950.signature import signature
 from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
 
 class PrefillRegisters(PrefillState):

@@ -24,21 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from mlagen.dsl import (
-    Access,
-    Operation,
-    Pipeline,
-    PipelineOrder,
-    PipelineSpace,
-    RingTile,
-    Tile,
-    Value,
-    WarpRole,
-    bind,
-    copy,
-    record,
-)
-from mlagen.dsl.smem import Exchange, Scratch, TmaTile
+from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, copy, record
 from mlagen.errors import ScheduleError, UnsupportedError
 from mlagen.families.mla_decode.plan import ARRIVALS, ITEM_BYTES
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
@@ -52,6 +38,8 @@ from mlagen.families.mla_decode.sm_90a.signature import (
     can_persist,
     signature,
 )
+from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
+from mlagen.targets.sm_90a.dsl.smem import Exchange, Scratch, TmaTile
 
 QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
 PART_PAIRS = 8  # 64-byte pieces of a part's row of which a thread has its loads in flight

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlagen.dsl import PipelineSpace
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.paged_copy import PagedCopy
 from mlagen.families.mla_decode.sm_90a.signature import COLUMNS
+from mlagen.targets.sm_90a.dsl import PipelineSpace
 
 SLOTS = 2  # the even and the odd tile
 RAW_WORDS = TILE * 128 // 4  # of the numbers that are turned into bf16 together

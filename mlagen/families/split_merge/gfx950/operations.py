@@ -17,19 +17,10 @@ from typing import Any
 
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
-from mlagen.dsl import (
-    Binding,
-    Entry,
-    Operation,
-    PlainOrder,
-    Signature,
-    Space,
-    Tile,
-    Value,
-    record,
-)
+from mlagen.dsl import Binding, Operation, PlainOrder, Signature, Tile, Value, record
 from mlagen.dsl.signature import pack
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
+from mlagen.targets.gfx950.dsl import Entry, Space
 
 LANE_LINES = 4  # lines of a lane: their LSEs are one load of 16 bytes
 LINES = 2 * LANE_LINES  # of a wave

@@ -10,21 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlagen.dsl import (
-    Operation,
-    PipelineOrder,
-    PipelineSpace,
-    Signature,
-    Tile,
-    Value,
-    WarpRole,
-    by,
-    record,
-)
+from mlagen.dsl import Operation, PipelineOrder, Signature, Tile, Value, by, record
 from mlagen.dsl.signature import pack
 from mlagen.errors import ScheduleError
 from mlagen.families.mla_decode.plan import BLOCK_ROWS, LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
+from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
 
 PARTS = 2  # times 128 columns: what a lane loads at once is four
 UNROLLED = 4  # splits a warp has in flight: with more, no second block fits on an SM

@@ -1,0 +1,102 @@
+"""The artifact of generated code: what every target's manifest says alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from importlib.metadata import version
+from typing import Any
+
+from mlagen.artifact import (
+    Arg,
+    Artifact,
+    GridDim,
+    KernelMap,
+    Manifest,
+    Proof,
+    Resources,
+    SourceLine,
+    TensorMapSpec,
+    sha256,
+)
+from mlagen.dsl import Argument
+from mlagen.dsl.function import ScheduleBase
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a target made of a schedule. `symbol`: of the kernel in `code`; `source`: of the text's
+    lines; `versions`: of the tools that assembled it."""
+
+    symbol: str
+    text: str
+    code: bytes
+    resources: Resources
+    proof: Proof
+    map: KernelMap
+    source: Sequence[SourceLine]
+    versions: Mapping[str, str]
+    flags: tuple[str, ...]
+
+
+def artifact_of(schedule: ScheduleBase, made: Made) -> Artifact:
+    """The artifact with its manifest."""
+    signature = schedule.signature
+    manifest = Manifest(
+        kernel=schedule.name,
+        symbol=made.symbol,
+        target=schedule.target.name,
+        family=getattr(schedule.problem, "family", ""),  # a problem need not be of one
+        problem_type=type(schedule.problem).__name__,
+        problem=plain_fields(schedule.problem),
+        schedule_file=schedule.file,
+        knobs=dict(schedule.knobs),
+        args=tuple(_argument(argument) for argument in signature.arguments),
+        kernarg_bytes=signature.kernarg_bytes,
+        block=signature.block,
+        grid=tuple(GridDim(size=size, tile=tile) for size, tile in signature.grid),
+        resources=made.resources,
+        proof=made.proof,
+        tools={"mlagen": version("mlagen"), **made.versions},
+        flags=made.flags,
+        text_sha256=sha256(made.text),
+        code_sha256=sha256(made.code),
+        map=made.map,
+        source=tuple(made.source),
+        dependent=signature.dependent,
+    )
+    return Artifact(manifest, made.code, made.text)
+
+
+def header(schedule: ScheduleBase) -> dict[str, str]:
+    """What the first lines of every text say."""
+    return {
+        "title": schedule.doc.split("\n", 1)[0],
+        "version": version("mlagen"),
+        "target": schedule.target.name,
+        "schedule_file": schedule.file,
+        "problem": _inline(plain_fields(schedule.problem)),
+        "knobs": _inline(schedule.knobs),
+    }
+
+
+def plain_fields(problem: Any) -> dict[str, Any]:
+    """A problem's fields as JSON values; values of its own types by their text."""
+    fields = asdict(problem) if is_dataclass(problem) and not isinstance(problem, type) else {}
+    return {
+        name: getattr(problem, name)
+        if isinstance(getattr(problem, name), int | float | str | bool | None)
+        else str(getattr(problem, name))
+        for name in fields
+    }
+
+
+def _inline(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _argument(argument: Argument) -> Arg:
+    fields = {name: getattr(argument, name) for name in Arg.__struct_fields__}
+    if argument.tensor_map is not None:
+        fields["tensor_map"] = TensorMapSpec(**asdict(argument.tensor_map))
+    return Arg(**fields)

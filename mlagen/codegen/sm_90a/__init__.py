@@ -1,1 +1,0 @@
-"""sm_90a: pipeline schedules to PTX."""

@@ -1,0 +1,1 @@
+"""gfx950 (CDNA4: AMD MI350X, MI355X)."""

@@ -1,0 +1,1 @@
+"""Schedules whose roles share one stream of clusters, to the text of a `.s`."""

@@ -1,0 +1,157 @@
+"""From a schedule to an artifact: derive waits, prove, render, assemble."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from mlagen.artifact import Artifact, Proof, Resources, SourceLine
+from mlagen.codegen.manifest import Made, artifact_of, header
+from mlagen.codegen.templates import Templates
+from mlagen.errors import CapacityError, TemplateError
+from mlagen.targets.gfx950.assemble import assemble, build_flags
+from mlagen.targets.gfx950.clang import find_tools
+from mlagen.targets.gfx950.codegen.flow import check_flow
+from mlagen.targets.gfx950.codegen.layout import build_layout
+from mlagen.targets.gfx950.codegen.lifetimes import check_lifetimes
+from mlagen.targets.gfx950.codegen.listing import cluster_table, code_lines, lds_map
+from mlagen.targets.gfx950.codegen.lowering import Lowering
+from mlagen.targets.gfx950.codegen.map import kernel_map
+from mlagen.targets.gfx950.codegen.pad import pad
+from mlagen.targets.gfx950.codegen.place import place
+from mlagen.targets.gfx950.codegen.program import Layout
+from mlagen.targets.gfx950.codegen.proof import ProofResult, prove, require
+from mlagen.targets.gfx950.codegen.waits import derive_waits
+from mlagen.targets.gfx950.codegen.words import check_words
+from mlagen.targets.gfx950.dsl import Schedule
+from mlagen.targets.gfx950.limits import GFX950
+
+WAIT_SPAN = 3  # loop passes over which waits are derived; the proof covers all N on its own
+
+
+def build(schedule: Schedule, templates: Templates, *, allow_unproved: bool = False) -> Artifact:
+    """The artifact of a schedule; see `mlagen.codegen.build`."""
+    program = generate(schedule, templates, allow_unproved=allow_unproved)
+    if not allow_unproved:
+        require(program.proof.violations)
+    return _artifact(schedule, program, templates)
+
+
+class Program:
+    """A finished program: final layout, proof, slack of hand-placed waits."""
+
+    def __init__(self, layout: Layout, proof: ProofResult, slack: list[str]) -> None:
+        self.layout, self.proof, self.slack = layout, proof, slack
+
+
+def generate(schedule: Schedule, templates: Templates, *, allow_unproved: bool = False) -> Program:
+    """Schedule to proved, padded program. ProofError where words of the kernel are missing or
+    misplaced, unless `allow_unproved`; other violations stand in the program's proof."""
+    words = check_words(schedule)
+    if not allow_unproved:
+        require(words)
+    check_lifetimes(schedule)
+    lowering = Lowering(templates, schedule.registers.physical(), schedule.file)
+    layout = build_layout(schedule, lowering, schedule.name)
+    span = range(layout.first_looped + WAIT_SPAN * layout.period)
+    waits = derive_waits(schedule, layout, span)
+    slack = place(schedule, layout, waits)
+    proof = prove(schedule, layout)
+    flow = words or check_flow(schedule, layout, lowering)
+    proof = replace(proof, violations=(*flow, *proof.violations))
+    pad(layout)
+    return Program(layout, proof, slack)
+
+
+def _artifact(schedule: Schedule, program: Program, templates: Templates) -> Artifact:
+    text, source = render(schedule, program, templates)
+    target = schedule.target.name
+    try:
+        code = assemble(
+            text,
+            file_name=f"{schedule.name}.s",
+            source_lines={line.asm_line: line for line in source},
+            schedule_file=schedule.file,
+            target=target,
+        )
+    except TemplateError as error:
+        if "branch size exceeds" not in error.message:
+            raise
+        raise CapacityError(
+            f"{schedule.name}: {len(source)} instructions are more than a branch reaches "
+            f"({GFX950.branch_words} words); the loop is unrolled {program.layout.period} times, "
+            f"the common period of all slot counts",
+            hint="slot counts with a smaller common multiple",
+        ) from error
+    proof = program.proof
+    made = Made(
+        symbol=schedule.name,
+        text=text,
+        code=code,
+        resources=Resources(
+            vgprs=schedule.registers.used,
+            agprs=0,
+            sgprs=schedule.registers.next_scalar,
+            lds_bytes=schedule.lds.used,
+            scratch_bytes=0,
+            vgpr_spills=0,
+            sgpr_spills=0,
+        ),
+        proof=Proof(
+            status="unproved" if proof.violations else "proved",
+            reasons=tuple(violation.text for violation in proof.violations),
+            checked_tiles=proof.tiles,
+            pairs=proof.pairs,
+            slack=tuple(program.slack),
+        ),
+        map=kernel_map(schedule),
+        source=source,
+        versions=dict(find_tools(target).versions),
+        flags=build_flags(target),
+    )
+    return artifact_of(schedule, made)
+
+
+def render(
+    schedule: Schedule, program: Program, templates: Templates
+) -> tuple[str, list[SourceLine]]:
+    """The `.s` and the source of each of its instruction lines."""
+    lines = code_lines(schedule, program.layout)
+    registers, signature = schedule.registers, schedule.signature
+    used = registers.used
+    context = {
+        **header(schedule),
+        "symbol": schedule.name,
+        "roles": ", ".join(
+            f"{role.name} = waves {role.waves.start}..{role.waves.stop - 1}, "
+            f"lags by {role.stagger} barriers"
+            for role in schedule.roles.members
+        ),
+        "clusters": cluster_table(schedule),
+        "lds_map": lds_map(schedule),
+        "lds_bytes": schedule.lds.used,
+        "lds_capacity": schedule.lds.capacity,
+        "vgprs": used,
+        "vgpr_budget": registers.budget,
+        "accum_offset": min(GFX950.arch_vgprs_per_wave, -(-used // 4) * 4),
+        "vector_map": list(registers.symbols()),
+        "scalar_map": [
+            (regs.name, regs.first, regs.count, regs.comment) for regs in registers.scalars.values()
+        ],
+        "sgprs": registers.next_scalar,
+        "kernarg_bytes": signature.kernarg_bytes,
+        "threads": signature.block[0] * signature.block[1] * signature.block[2],
+        "block": signature.block,
+        "arguments": signature.arguments,
+        "code": "\n".join(line.text for line in lines),
+    }
+    rendered = templates.render("kernel.s.j2", context, schedule.file)
+    text = "\n".join(line for _, _, line in rendered) + "\n"
+    start = text[: text.index(f"\n{schedule.name}:\n") + 1].count("\n") + 2
+    source = [
+        msgspec.structs.replace(line.source, asm_line=number)
+        for number, line in enumerate(lines, start)
+        if line.source is not None
+    ]
+    return text, source

@@ -1,0 +1,236 @@
+"""The generator's instruction table for gfx950: what each instruction reads, writes and counts on.
+
+Source: CDNA4 ISA guide (operand roles, SCC and VCC effects, counters); MFMA passes from AMD's
+CDNA4 matrix-core figures. A rendered line that is not in this table is refused, so a template
+cannot emit what the proof and the padding do not understand.
+
+A form lists operands left to right: w written, r read, b both, i immediate; `>` separates implicit
+effects: scc, vcc, m0, exec with = for written, nothing for read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mlagen.errors import TemplateError
+from mlagen.targets.gfx950.codegen.program import Instruction, Origin, Pipe
+
+SGPR = 1000  # register id of s0; VGPRs are 0..511
+VCC, M0, EXEC, SCC = (SGPR + 106, SGPR + 107), (SGPR + 124,), (SGPR + 126, SGPR + 127), (1300,)
+_SPECIAL = {"vcc": VCC, "m0": M0, "exec": EXEC, "scc": SCC, "vcc_lo": VCC[:1], "vcc_hi": VCC[1:]}
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Effects of one mnemonic."""
+
+    pipe: Pipe
+    form: str
+    counter: str = ""
+    passes: int = 0
+
+
+def _table() -> dict[str, Spec]:
+    table: dict[str, Spec] = {}
+
+    def add(pipe: Pipe, form: str, names: str, counter: str = "", passes: int = 0) -> None:
+        for name in names.split():
+            table[name] = Spec(pipe, form, counter, passes)
+
+    add("scalar", "w r", "s_mov_b32 s_mov_b64")
+    add(
+        "scalar",
+        "w r r > scc=",
+        "s_add_u32 s_sub_u32 s_add_i32 s_sub_i32 s_and_b32 s_or_b32 s_xor_b32 "
+        "s_lshl_b32 s_lshr_b32 s_lshl_b64 s_min_u32 s_min_i32 s_max_u32 s_max_i32 s_and_b64 "
+        "s_or_b64",
+    )
+    add("scalar", "w r r > scc scc=", "s_addc_u32 s_subb_u32")
+    add("scalar", "w r r", "s_mul_i32 s_mul_hi_u32")
+    add("scalar", "w r r > scc", "s_cselect_b32 s_cselect_b64")
+    add(
+        "scalar",
+        "r r > scc=",
+        "s_cmp_eq_u32 s_cmp_lg_u32 s_cmp_lt_u32 s_cmp_le_u32 s_cmp_gt_u32 "
+        "s_cmp_ge_u32 s_cmp_eq_u64 s_cmp_lg_u64 s_cmp_lt_i32 s_cmp_le_i32",
+    )
+    add("branch", "i > scc", "s_cbranch_scc0 s_cbranch_scc1")
+    add("branch", "i > vcc", "s_cbranch_vccz s_cbranch_vccnz")
+    add("branch", "i", "s_branch")
+    add("branch", "", "s_endpgm")
+    add("scalar", "i", "s_setprio s_nop")
+    add("barrier", "", "s_barrier")
+    # The offset of a scalar load is a constant or a scalar register.
+    add("smem", "w r r", "s_load_dword s_load_dwordx2 s_load_dwordx4 s_load_dwordx8", "lgkm")
+    add("vector", "w r", "v_mov_b32 v_cvt_f32_u32 v_cvt_u32_f32 v_readfirstlane_b32")
+    add(
+        "vector",
+        "w r r",
+        "v_add_f32 v_sub_f32 v_mul_f32 v_max_f32 v_min_f32 v_add_u32 v_sub_u32 "
+        "v_subrev_u32 v_and_b32 v_or_b32 v_xor_b32 v_lshlrev_b32 v_lshrrev_b32 v_mul_lo_u32 "
+        "v_mul_hi_u32 v_min_u32 v_max_u32 v_min_i32 v_max_i32 v_cvt_pk_bf16_f32 v_pk_add_f32 "
+        "v_pk_mul_f32",
+    )
+    add(
+        "vector",
+        "w r r r",
+        "v_max3_f32 v_fma_f32 v_pk_fma_f32 v_add3_u32 v_cndmask_b32 v_lshl_add_u32",
+    )
+    add(
+        "vector",
+        "w r r",
+        " ".join(
+            f"v_cmp_{op}_{kind}"
+            for op in ("lt", "le", "gt", "ge", "eq")
+            for kind in ("f32", "i32", "u32")
+        ),
+    )
+    add("vector", "w w r r r", "v_mad_u64_u32")  # the second is the carry's lane mask
+    # Writes one half of its register, which op_sel picks, and keeps the other.
+    add("vector", "b r r", "v_cvt_pk_fp8_f32")
+    add("vector", "b b", "v_permlane32_swap_b32 v_permlane16_swap_b32")
+    add("transcendental", "w r", "v_exp_f32 v_log_f32 v_rcp_f32 v_sqrt_f32")
+    add("matrix", "w r r r", "v_mfma_f32_32x32x16_bf16", passes=8)
+    add("matrix", "w r r r", "v_mfma_f32_16x16x32_bf16", passes=4)
+    # 16 passes where an operand has 8-bit elements, which these have: cbsz and blgp are 0 (e4m3).
+    add("matrix", "w r r r", "v_mfma_f32_32x32x64_f8f6f4", passes=16)
+    add(
+        "lds",
+        "w r",
+        "ds_read_b32 ds_read_b64 ds_read_b128 ds_read_b64_tr_b16 ds_read_b64_tr_b8",
+        "lgkm",
+    )
+    add("lds", "r r", "ds_write_b32 ds_write_b64 ds_write_b128", "lgkm")
+    add("vmem", "w r r", "global_load_dword", "vm")  # lane's offset, scalar base
+    add("vmem", "r i > m0", "global_load_lds_dwordx4", "vm")  # lane's address, "off"
+    add("vmem", "w r r r", "buffer_load_dword buffer_load_dwordx2 buffer_load_dwordx4", "vm")
+    add(
+        "vmem",
+        "r r r r",
+        "buffer_store_short buffer_store_dword buffer_store_dwordx2 buffer_store_dwordx4",
+        "vm",
+    )
+    return table
+
+
+TABLE: Mapping[str, Spec] = _table()
+# `buffer_load ... lds` has no register destination: address, resource, scalar offset.
+_LDS_DMA = Spec("vmem", "r r r > m0", "vm")
+
+_RANGE = re.compile(r"^([vs])\[([^\]:]+)(?::([^\]]+))?\]$")
+_PLAIN = re.compile(r"^([vs])(\d+)$")
+_COMMENT = re.compile(r"\s*;\s*")
+_LABEL = re.compile(r"^([.\w]+):$")
+
+
+class Parser:
+    """Reads rendered lines into instructions, resolving register symbols to physical numbers."""
+
+    def __init__(self, symbols: Mapping[str, int]) -> None:
+        self.symbols = symbols
+        self._operand = lru_cache(maxsize=4096)(self._parse_operand)
+
+    def line(self, text: str, origin: Origin) -> Instruction | None:
+        """The instruction of one rendered line; None for a blank or comment line."""
+        code = _COMMENT.split(text.strip(), maxsplit=1)[0]
+        if not code:
+            return None
+        label = _LABEL.match(code)
+        if label:
+            return Instruction(code, ":", "label", origin=origin, target=label.group(1))
+        mnemonic, _, rest = code.partition(" ")
+        spec = TABLE.get(mnemonic)
+        if spec is None:
+            raise TemplateError(
+                f"{origin.template}:{origin.template_line}: {mnemonic!r} is no instruction of the "
+                f"gfx950 table, in: {code}",
+                hint="add it with its effects to mlagen/targets/gfx950/codegen/isa.py",
+            )
+        parts, modifiers = split_operands(rest)
+        if spec.pipe == "vmem" and "lds" in modifiers:
+            spec = _LDS_DMA
+        explicit, _, implicit = spec.form.partition(">")
+        roles = explicit.split()
+        if len(parts) != len(roles):
+            raise TemplateError(
+                f"{origin.template}:{origin.template_line}: {mnemonic} takes {len(roles)} "
+                f"operands, {len(parts)} given, in: {code}"
+            )
+        reads: list[int] = []
+        writes: list[int] = []
+        operands: list[tuple[int, ...]] = []
+        for role, part in zip(roles, parts, strict=True):
+            registers = () if role == "i" else self._registers(part, code, origin)
+            operands.append(registers)
+            if role in "rb":
+                reads += registers
+            if role in "wb":
+                writes += registers
+        for effect in implicit.split():
+            name = effect.rstrip("=")
+            (writes if effect.endswith("=") else reads).extend(_SPECIAL[name])
+        return Instruction(
+            text=" ".join((mnemonic, ", ".join(parts), *modifiers)).strip(),
+            mnemonic=mnemonic,
+            pipe=spec.pipe,
+            reads=tuple(reads),
+            writes=tuple(writes),
+            operands=tuple(operands),
+            counter=spec.counter,  # type: ignore[arg-type]
+            origin=origin,
+            target=parts[0] if spec.pipe == "branch" and parts else "",
+            passes=spec.passes,
+        )
+
+    def _registers(self, part: str, code: str, origin: Origin) -> tuple[int, ...]:
+        try:
+            return self._operand(part)
+        except (KeyError, ValueError) as error:
+            raise TemplateError(
+                f"{origin.template}:{origin.template_line}: operand {part!r} is neither a "
+                f"register, a known symbol nor a number, in: {code}"
+            ) from error
+
+    def _parse_operand(self, part: str) -> tuple[int, ...]:
+        bare = part.lstrip("-").strip("|")
+        if bare in _SPECIAL:
+            return _SPECIAL[bare]
+        plain = _PLAIN.match(bare)
+        if plain:
+            return (int(plain.group(2)) + (SGPR if plain.group(1) == "s" else 0),)
+        match = _RANGE.match(bare)
+        if match:
+            file, first, last = match.groups()
+            low = self._index(first)
+            high = low if last is None else self._index(last)
+            base = SGPR if file == "s" else 0
+            return tuple(range(base + low, base + high + 1))
+        float(int(bare, 0)) if bare.lower().startswith("0x") else float(bare)
+        return ()
+
+    def _index(self, expression: str) -> int:
+        total = 0
+        for term in expression.split("+"):
+            total += int(term) if term.isdigit() else self.symbols[term]
+        return total
+
+
+def split_operands(rest: str) -> tuple[list[str], list[str]]:
+    """("v1", "v2"), ("offen", "offset:16") of "v1, v2 offen offset:16"."""
+    parts: list[str] = []
+    depth, start = 0, 0
+    for index, character in enumerate(rest):
+        if character == "[":
+            depth += 1
+        elif character == "]":
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append(rest[start:index].strip())
+            start = index + 1
+    tail = rest[start:].split()
+    if not tail:
+        return parts, []
+    return [*parts, tail[0]], tail[1:]

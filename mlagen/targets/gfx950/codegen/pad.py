@@ -1,0 +1,163 @@
+"""Software wait states: s_nop where the hardware does not interlock, on every path.
+
+The program is walked in print order with a tracker of what is still owed; at a label the trackers
+of all ways there are joined. A branch back may tighten what an earlier label knows: the walk is
+repeated until nothing changes, and only then are the s_nops inserted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mlagen.errors import ScheduleError
+from mlagen.targets.gfx950.codegen.hazards import HazardInfo, HazardTracker, Kind
+from mlagen.targets.gfx950.codegen.isa import SCC, SGPR
+from mlagen.targets.gfx950.codegen.program import Instruction, Layout
+
+NOP_STATES = 16  # s_nop 15 is the longest (CDNA4 ISA, SOPP)
+SWEEPS = 8  # a loop's head settles after two; more means that the tracker does not forget
+
+_KINDS = {
+    "matrix": Kind.MFMA,
+    "transcendental": Kind.TRANS,
+    "vector": Kind.VALU,
+    "scalar": Kind.SALU,
+    "smem": Kind.SMEM,
+    "lds": Kind.LDS,
+    "vmem": Kind.VMEM,
+}
+# Control of the sequencer: takes part in no hazard.
+_NO_HAZARD = frozenset({"s_setprio", "s_nop"})
+
+
+def hazard_info(x: Instruction) -> HazardInfo:
+    """The instruction as the hazard table sees it."""
+    kind = Kind.OTHER if x.mnemonic in _NO_HAZARD else _KINDS.get(x.pipe, Kind.OTHER)
+    if not kind:
+        return HazardInfo(Kind.OTHER)
+    if x.pipe == "vmem" and (x.text.endswith(" lds") or "_load_lds_" in x.mnemonic):
+        kind = Kind.LDS_DMA
+    elif x.mnemonic.startswith("v_permlane"):
+        kind = Kind.PERMLANE
+    elif x.mnemonic.startswith("v_read"):
+        kind = Kind.READLANE
+    elif x.mnemonic == "v_cvt_pk_fp8_f32":
+        kind = Kind.CONVERT_PART
+        if "op_sel:[0,0,1]" in x.text:
+            kind |= Kind.PARTIAL
+    wide_store = x.mnemonic in ("buffer_store_dwordx3", "buffer_store_dwordx4")
+    # A scalar offset register gives a buffer store the cycle it needs to read its data.
+    store = x.operands[0] if wide_store and not x.operands[3] else ()
+    matrix = x.pipe == "matrix"
+    return HazardInfo(
+        kind,
+        opcode=x.mnemonic,
+        passes=x.passes,
+        vgpr_reads=_vector(x.reads),
+        vgpr_writes=_vector(x.writes),
+        src_ab=_vector(x.operands[1] + x.operands[2]) if matrix else 0,
+        src_c=_vector(x.operands[3]) if matrix else 0,
+        store_data=_vector(store),
+        sgpr_reads=_scalar(x.reads),
+        sgpr_writes=_scalar(x.writes),
+    )
+
+
+def pad(layout: Layout) -> int:
+    """Insert the wait states that every path through the program needs; returns their sum."""
+    runs = list(_runs(layout))
+    known: dict[str, HazardInfo] = {}  # by text: registers have their numbers in it
+    for run in runs:
+        for x in run:
+            if x.text not in known:
+                known[x.text] = hazard_info(x)
+    infos = [[known[x.text] for x in run] for run in runs]
+    at_label: dict[str, HazardTracker] = {}
+    for _ in range(SWEEPS):
+        changed, nops = _sweep(runs, infos, at_label)
+        if not changed:
+            break
+    else:
+        raise ScheduleError("wait states do not settle around a loop")
+    for run, before in zip(runs, nops, strict=True):
+        padded: list[Instruction] = []
+        for x, states in zip(run, before, strict=True):
+            padded += _nops(states, x)
+            padded.append(x)
+        run[:] = padded
+    return sum(map(sum, nops))
+
+
+def _sweep(
+    runs: list[list[Instruction]],
+    infos: list[list[HazardInfo]],
+    at_label: dict[str, HazardTracker],
+) -> tuple[bool, list[list[int]]]:
+    """One walk in print order: (a label got stricter, wait states before each instruction)."""
+    changed = False
+    tracker: HazardTracker | None = HazardTracker()
+    nops: list[list[int]] = []
+    for run, described in zip(runs, infos, strict=True):
+        needed = []
+        for x, info in zip(run, described, strict=True):
+            if x.pipe == "label":
+                known = at_label.get(x.target)
+                if known is None:
+                    known = at_label[x.target] = tracker.copy() if tracker else HazardTracker()
+                    changed = True
+                elif tracker is not None:
+                    changed |= known.merge(tracker)
+                tracker = known.copy()
+                needed.append(0)
+                continue
+            if tracker is None:
+                raise ScheduleError(f"{x.text!r} follows a branch and no label leads to it")
+            states = tracker.required(info)
+            tracker.nop(states)
+            tracker.advance(info)
+            needed.append(states)
+            if x.pipe == "branch" and x.target:
+                if x.target in at_label:
+                    changed |= at_label[x.target].merge(tracker)
+                else:
+                    at_label[x.target] = tracker.copy()
+                    changed = True
+            if x.mnemonic in ("s_branch", "s_endpgm"):
+                tracker = None
+        nops.append(needed)
+    return changed, nops
+
+
+def _runs(layout: Layout) -> Iterator[list[Instruction]]:
+    """Every instruction list of the program in print order; a segment's label stands first."""
+    for segment in layout.segments:
+        yield [Instruction(f"{segment.label}:", ":", "label", target=segment.label)]
+        yield segment.head
+        for piece in segment.pieces:
+            yield piece.body
+        yield segment.tail
+
+
+def _nops(states: int, before: Instruction) -> list[Instruction]:
+    result = []
+    while states > 0:
+        count = min(states, NOP_STATES)
+        result.append(Instruction(f"s_nop {count - 1}", "s_nop", "scalar", origin=before.origin))
+        states -= count
+    return result
+
+
+def _vector(registers: tuple[int, ...]) -> int:
+    result = 0
+    for register in registers:
+        if register < SGPR:
+            result |= 1 << register
+    return result
+
+
+def _scalar(registers: tuple[int, ...]) -> int:
+    result = 0
+    for register in registers:
+        if register >= SGPR and register not in SCC:
+            result |= 1 << (register - SGPR)
+    return result

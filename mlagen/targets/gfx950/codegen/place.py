@@ -1,0 +1,88 @@
+"""Puts waits, priorities and closing barriers into the pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mlagen.dsl import Cluster
+from mlagen.targets.gfx950.codegen.program import (
+    Counts,
+    Instruction,
+    Layout,
+    Origin,
+    Piece,
+    WaitPoint,
+)
+from mlagen.targets.gfx950.dsl import Schedule
+
+
+def place(schedule: Schedule, layout: Layout, waits: Mapping[WaitPoint, Counts]) -> list[str]:
+    """Insert everything into `layout` and return, as text, the slack that waits placed by hand
+    lose against the derived ones."""
+    slack: list[str] = []
+    for piece in layout.pieces():
+        body: list[Instruction] = []
+        for index, instruction in enumerate(piece.body):
+            wait = waits.get(WaitPoint(piece.key, index))
+            if wait is not None:
+                body.append(_wait(wait, instruction.origin))
+            body.append(instruction)
+        if piece.cluster is not None:
+            body = _close(schedule, piece, piece.cluster, body, waits, slack)
+        elif WaitPoint(piece.key, len(piece.body)) in waits:
+            origin = Origin(piece.section, "", 0, schedule.line)
+            body.append(_wait(waits[WaitPoint(piece.key, len(piece.body))], origin))
+        piece.body = body
+    return list(dict.fromkeys(slack))
+
+
+def _close(
+    schedule: Schedule,
+    piece: Piece,
+    cluster: Cluster,
+    body: list[Instruction],
+    waits: Mapping[WaitPoint, Counts],
+    slack: list[str],
+) -> list[Instruction]:
+    origin = Origin(f"cluster {cluster.name}", "", 0, cluster.line)
+    if cluster.priority and body:
+        body.insert(0, Instruction(f"s_setprio {cluster.priority}", "s_setprio", "scalar",
+                                   origin=origin))  # fmt: skip
+        body.append(Instruction("s_setprio 0", "s_setprio", "scalar", origin=origin))
+    wait = waits.get(WaitPoint(piece.key, len(piece.body)), Counts())
+    needed = "" if cluster.wait is None else wait.text or "none"
+    if cluster.wait is not None:
+        wait = _by_hand(schedule, piece, cluster, wait, slack)
+    if wait != Counts():
+        body.append(replace(_wait(wait, origin), needed=needed))
+    if piece.closed:
+        body.append(Instruction("s_barrier", "s_barrier", "barrier", origin=origin))
+    return body
+
+
+def _by_hand(
+    schedule: Schedule, piece: Piece, cluster: Cluster, derived: Counts, slack: list[str]
+) -> Counts:
+    """The wait that stands at the end of a cluster with a hand-placed one: the written counts, but
+    never weaker than derived where the loop fills or drains. A counter left out stays left out."""
+    assert cluster.wait is not None
+    steady = piece.section.startswith("loop")
+    written = Counts(cluster.wait.vm, cluster.wait.lgkm)
+    placed = {}
+    for name in ("vm", "lgkm"):
+        hand, needed = getattr(written, name), getattr(derived, name)
+        if hand is not None and not steady and needed is not None:
+            hand = min(hand, needed)
+        placed[name] = hand
+        if hand is not None and steady and (needed is None or hand < needed):
+            lost = "none is needed" if needed is None else f"{name}cnt({needed}) would do"
+            slack.append(
+                f"{schedule.file}:{cluster.line} cluster {cluster.name} waits for "
+                f"{name}cnt({hand}), {lost}"
+            )
+    return Counts(**placed)
+
+
+def _wait(counts: Counts, origin: Origin | None) -> Instruction:
+    return Instruction(f"s_waitcnt {counts.text}", "s_waitcnt", "wait", origin=origin)

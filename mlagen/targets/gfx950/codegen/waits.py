@@ -1,0 +1,208 @@
+"""Events in, waits out. Every asynchronous operation takes a ticket of its counter; a use names the
+ticket it needs; the wait is issued tickets minus needed ticket.
+
+Two kinds of use. A register is used by the wave that loaded it: the wait stands before that
+instruction. An LDS slot is used by all waves of the workgroup: whoever filled it (or still reads
+it) waits before the last barrier that the other wave passes ahead of its access, counted with the
+stagger between their roles. Only who issued a transfer can wait for it, so where roles have code of
+their own each gets its own waits. A wait is never left out because enough time has passed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mlagen.targets.gfx950.codegen.program import Counts, Flights, Layout, Step, Stream, WaitPoint
+from mlagen.targets.gfx950.codegen.uses import conflicts, slot_uses
+from mlagen.targets.gfx950.dsl import Role, Schedule
+from mlagen.targets.gfx950.limits import Gfx950
+
+
+def derive_waits(
+    schedule: Schedule, layout: Layout, tiles: Iterable[int]
+) -> dict[WaitPoint, Counts]:
+    """Wait counts for every point of the program, the strictest over all given tile counts and, of
+    a persistent kernel, over all work items that may have gone before.
+
+    ProofError when a read finds another tile in its slot. A pair that no wait can order gets the
+    earliest wait there is, and the proof names it.
+    """
+    due = {n: _deadlines(schedule, layout, n) for n in tiles}
+    ends = {WaitPoint(piece.key, len(piece.body)) for piece in layout.pieces()}
+    # What one tile count needs at a closing barrier stands there for all others too, and may
+    # spare them waits of their own: derive those again with it in place.
+    flights = layout.flights()
+    found = _strictest(schedule, layout, flights, due, {})
+    closing = {point: counts for point, counts in found.items() if point in ends}
+    return _strictest(schedule, layout, flights, due, closing)
+
+
+def _strictest(
+    schedule: Schedule,
+    layout: Layout,
+    flights: Flights,
+    due: Mapping[int, Mapping[str, Mapping[int, Mapping[str, int]]]],
+    given: Mapping[WaitPoint, Counts],
+) -> dict[WaitPoint, Counts]:
+    result = dict(given)
+
+    def derive(
+        path: Sequence[Step], wanted: Mapping[int, Mapping[str, int]], before: InFlight
+    ) -> InFlight:
+        found, after = _derive(schedule, layout, flights, path, wanted, given, before)
+        for point, counts in found.items():
+            result[point] = result.get(point, Counts()).stricter(counts)
+        return after
+
+    for role in (stream.role for stream in layout.streams):
+        start = derive(layout.once.get(role, []), {}, InFlight())
+        # What an item finds in flight is what some item left, or the setup: all there can be.
+        seen, work = {start}, [start]
+        while work:
+            before = work.pop()
+            for n, by_stream in due.items():
+                after = derive(layout.paths(n, role), by_stream[role], before)
+                if layout.persistent and after not in seen:
+                    seen.add(after)
+                    work.append(after)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """What a wave may still be loading where a work item begins. `registers`: (register, counter,
+    tickets issued since its own), `scalar`: whether scalar loads are among it."""
+
+    registers: frozenset[tuple[int, str, int]] = frozenset()
+    scalar: bool = False
+
+
+def _deadlines(schedule: Schedule, layout: Layout, n: int) -> dict[str, dict[int, dict[str, int]]]:
+    """By stream: tickets that must be complete at the end of a piece of its path, by counter."""
+    clocks = {role: clock for stream in layout.streams
+              for role, clock in _clocks(schedule, layout, stream, n)}  # fmt: skip
+    uses = [use for stream in layout.streams for use in slot_uses(schedule, layout, stream, n)]
+    due: dict[str, dict[int, dict[str, int]]] = {stream.role: {} for stream in layout.streams}
+    for first, second in conflicts(uses, schedule.file):
+        # A wave's accesses before barrier number b are ordered before another's after it.
+        last = min(clocks[role].begin[second.step] for role in second.stream.members)
+        barrier = last + second.barriers - 1
+        ends = (clocks[role].end for role in first.stream.members)
+        at = min(bisect_right(end, barrier) - 1 for end in ends)
+        wanted = due[first.stream.role].setdefault(max(at, first.step), {})
+        counter = "vm" if first.kind == "copy" else "lgkm"
+        wanted[counter] = max(wanted.get(counter, 0), first.ticket)
+    if layout.persistent:
+        # The next item may use every slot after the barrier that it begins with.
+        for use in uses:
+            last = len(layout.paths(n, use.stream.role)) - 1
+            wanted = due[use.stream.role].setdefault(last, {})
+            counter = "vm" if use.kind == "copy" else "lgkm"
+            wanted[counter] = max(wanted.get(counter, 0), use.ticket)
+    return due
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Barriers that a wave has passed at the begin of each piece of its path, and at its end ahead
+    of what closes it."""
+
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+
+
+def _clocks(
+    schedule: Schedule, layout: Layout, stream: Stream, n: int
+) -> Iterator[tuple[Role, Clock]]:
+    pieces = layout.by_key()
+    path = [pieces[step.piece] for step in layout.paths(n, stream.role)]
+    inside = [sum(x.pipe == "barrier" for x in piece.body) for piece in path]
+    for role in stream.members:
+        begin, end, passed = [], [], 0
+        for piece, barriers in zip(path, inside, strict=True):
+            begin.append(passed)
+            end.append(passed + barriers)
+            passed += barriers + piece.closed + piece.barriers_after(role, schedule.roles)
+        yield role, Clock(tuple(begin), tuple(end))
+
+
+def _derive(
+    schedule: Schedule,
+    layout: Layout,
+    flights: Flights,
+    path: Sequence[Step],
+    due: Mapping[int, Mapping[str, int]],
+    given: Mapping[WaitPoint, Counts],
+    before: InFlight,
+) -> tuple[dict[WaitPoint, Counts], InFlight]:
+    """Waits that one stream's path needs on top of the given ones, and what it leaves in flight."""
+    target: Gfx950 = schedule.target
+    result: dict[WaitPoint, Counts] = {}
+    pieces = layout.by_key()
+    # A field of all ones asks for no wait at all (CDNA4 ISA, S_WAITCNT): one below is the weakest.
+    capacity = {"vm": target.vmcnt_max - 1, "lgkm": target.lgkmcnt_max - 1}
+    # Tickets of this path count from 1; what was in flight before has older ones.
+    oldest = {counter: -count - 1 for counter, count in capacity.items()}
+    issued = {"vm": 0, "lgkm": 0}
+    done = {counter: ticket - 1 for counter, ticket in oldest.items()}
+    # Last scalar load: they return out of order, so only lgkmcnt(0) is a wait.
+    scalar_ticket = 0 if before.scalar else done["lgkm"]
+    flying = {register: (counter, -age) for register, counter, age in before.registers}
+    loading = flying.keys()
+
+    def reached(counter: str, count: int) -> int:
+        """The last ticket that is complete after a wait for `count`."""
+        if counter == "lgkm" and count and scalar_ticket > done[counter]:
+            return done[counter]  # any of them may be the ones that are left
+        return max(done[counter], issued[counter] - count)
+
+    def need(point: WaitPoint, counter: str, ticket: int) -> None:
+        if ticket <= done[counter]:
+            return
+        count = min(issued[counter] - ticket, capacity[counter])
+        if counter == "lgkm" and scalar_ticket > done[counter]:
+            count = 0
+        done[counter] = reached(counter, count)
+        wait = Counts(vm=count) if counter == "vm" else Counts(lgkm=count)
+        result[point] = result.get(point, Counts()).stricter(wait)
+
+    for at, step in enumerate(path):
+        piece = pieces[step.piece]
+        for index, instruction, touched in flights[step.piece]:
+            if not loading.isdisjoint(touched):
+                for register in touched:
+                    load = flying.pop(register, None)
+                    if load is not None and load[1] > done[load[0]]:
+                        need(WaitPoint(piece.key, index), *load)
+            if instruction.counter:
+                issued[instruction.counter] += 1
+                if instruction.pipe == "smem":
+                    scalar_ticket = issued["lgkm"]
+                for register in instruction.writes:
+                    flying[register] = (instruction.counter, issued[instruction.counter])
+        end = WaitPoint(piece.key, len(piece.body))
+        for register in [r for x in piece.control for r in x.reads]:
+            if register in flying:
+                need(end, *flying.pop(register))
+        covered = dict(done)
+        for counter in done:
+            count = getattr(given.get(end), counter, None)
+            if count is not None:
+                done[counter] = reached(counter, count)
+        for counter, ticket in sorted(due.get(at, {}).items()):
+            need(end, counter, ticket)
+        if piece.cluster is not None and piece.cluster.wait is not None:
+            # Only what the hand-placed wait covers may be relied on from here.
+            for counter in done:
+                count = getattr(piece.cluster.wait, counter)
+                done[counter] = covered[counter]
+                if count is not None:
+                    done[counter] = reached(counter, count)
+    left = frozenset(
+        (register, counter, min(issued[counter] - ticket, -oldest[counter]))
+        for register, (counter, ticket) in flying.items()
+        if ticket > done[counter]
+    )
+    return result, InFlight(left, scalar_ticket > done["lgkm"])

@@ -1,0 +1,206 @@
+"""Register blocks: named, declared, never coloured. Sharing is declared and its lifetimes checked.
+
+A `Block` is a run of vector registers a lane holds; with `slots` it is a ring indexed by tile. A
+`Value` is what one tile puts into a block: operations define and use values, and two values that
+share registers must never be alive at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from mlagen.dsl.tile import Tile, Value
+from mlagen.errors import CapacityError, ScheduleError
+
+
+@dataclass(frozen=True, slots=True)
+class Regs:
+    """Consecutive registers `symbol+start .. symbol+start+count-1`; prints as the assembler
+    wants it, by name, so that a template and the `.s` read alike."""
+
+    symbol: str
+    start: int = 0
+    count: int = 1
+    file: str = "v"
+
+    def __getitem__(self, index: int | slice) -> Regs:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self.count)
+            if step != 1 or stop <= start:
+                raise ScheduleError(f"{self}: slice {index} is empty or not consecutive")
+            return Regs(self.symbol, self.start + start, stop - start, self.file)
+        if not -self.count <= index < self.count:
+            raise ScheduleError(f"{self}: register {index} is outside 0..{self.count - 1}")
+        return Regs(self.symbol, self.start + index % self.count, 1, self.file)
+
+    def part(self, index: int, width: int) -> Regs:
+        """The `index`-th group of `width` registers."""
+        return self[index * width : (index + 1) * width]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Regs]:
+        return (self[index] for index in range(self.count))
+
+    def __str__(self) -> str:
+        first = f"{self.symbol}+{self.start}" if self.start else self.symbol
+        if self.count == 1:
+            return f"{self.file}[{first}]"
+        return f"{self.file}[{first}:{self.symbol}+{self.start + self.count - 1}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarRegs:
+    """Declaration of named scalar registers."""
+
+    name: str
+    first: int
+    count: int
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """`slots` runs of `count` vector registers starting at physical register `first`."""
+
+    name: str
+    first: int
+    count: int
+    slots: int
+    comment: str
+    bank: str  # blocks with the same bank share registers
+
+    def symbol(self, slot: int) -> str:
+        return self.name if self.slots == 1 else f"{self.name}{slot}"
+
+    def regs(self, slot: int = 0) -> Regs:
+        """The registers of one slot."""
+        return Regs(self.symbol(slot % self.slots), 0, self.count)
+
+    def at(self, tile: Tile) -> Value:
+        return Value(self.name, tile)
+
+    @property
+    def value(self) -> Value:
+        return Value(self.name)
+
+
+@dataclass
+class Registers:
+    """The vector and scalar register map of one schedule, filled while it is written."""
+
+    budget: int
+    scalar_budget: int
+    blocks: dict[str, Block] = field(default_factory=dict)
+    scalars: dict[str, ScalarRegs] = field(default_factory=dict)
+    next_vector: int = 0
+    next_scalar: int = 0
+
+    def block(
+        self, name: str, count: int, comment: str, *, slots: int = 1, align: int = 2
+    ) -> Block:
+        """Declare `slots` x `count` registers. Runs start on an even register (tuple alignment)."""
+        if slots < 1:
+            raise ScheduleError(f"registers {name!r}: {slots} slots; a ring of tiles has 1 or more")
+        first = self._claim(name, count * slots, align)
+        return self._add(Block(name, first, count, slots, comment, bank=name))
+
+    def tile(self, name: str, count: int, comment: str, *, slots: int = 1) -> Block:
+        """Declare a block of matrix operands: a run starts where a fragment of four may."""
+        return self.block(name, count, comment, slots=slots, align=4)
+
+    def share(
+        self, bank: str, *wants: tuple[str, int, str], apart: bool = False
+    ) -> tuple[Block, ...]:
+        """Tiles (name, count, comment) that lie over each other in one bank. Their values must
+        never be alive at the same time; that is checked on the expanded schedule. `apart`: each has
+        registers of its own instead."""
+        if not wants:
+            raise ScheduleError(f"bank {bank!r} shares nothing")
+        if apart:
+            return tuple(self.tile(*want) for want in wants)
+        first = self._claim(bank, max(count for _, count, _ in wants), 4)
+        return tuple(
+            self._add(Block(name, first, count, 1, comment, bank)) for name, count, comment in wants
+        )
+
+    def __getitem__(self, name: str) -> Block:
+        """The block of that name; ScheduleError where there is none."""
+        if name not in self.blocks:
+            raise ScheduleError(
+                f"no registers {name!r} are declared",
+                hint="declared: " + (", ".join(self.blocks) or "none"),
+            )
+        return self.blocks[name]
+
+    def scalar(
+        self, name: str, count: int, comment: str, *, align: int = 1, over: Regs | None = None
+    ) -> Regs:
+        """Declare named scalar registers. `over`: registers that it lies over, which nothing needs
+        from the first use of these on; that is not checked."""
+        if name in self.scalars or name in self.blocks:
+            raise ScheduleError(f"register name {name!r} is declared twice")
+        if over is not None:
+            first = self.scalars[over.symbol].first + over.start
+            if first % align or count > over.count:
+                raise ScheduleError(f"{name!r}: {count} registers do not lie over {over}")
+            self.scalars[name] = ScalarRegs(name, first, count, comment)
+            return Regs(name, 0, count, "s")
+        first = -(-self.next_scalar // align) * align
+        if first + count > self.scalar_budget:
+            raise CapacityError(
+                f"scalar registers: {name!r} needs {first + count} of {self.scalar_budget}"
+            )
+        self.next_scalar = first + count
+        self.scalars[name] = ScalarRegs(name, first, count, comment)
+        return Regs(name, 0, count, "s")
+
+    @property
+    def used(self) -> int:
+        """Vector registers a lane uses."""
+        return self.next_vector
+
+    def symbols(self) -> Iterable[tuple[str, int, int, str]]:
+        """(symbol, first register, count, comment) of every vector block and slot."""
+        for block in self.blocks.values():
+            for slot in range(block.slots):
+                first = block.first + slot * block.count
+                yield block.symbol(slot), first, block.count, block.comment
+
+    def physical(self) -> dict[str, int]:
+        """First physical register of every symbol; scalar symbols included."""
+        table = {symbol: first for symbol, first, _, _ in self.symbols()}
+        table.update({regs.name: regs.first for regs in self.scalars.values()})
+        return table
+
+    def limit(self, budget: int) -> None:
+        """Narrow the budget. CapacityError naming the first block that is beyond it."""
+        self.budget = budget
+        before: list[Block] = []
+        for block in self.blocks.values():
+            if block.first + block.count * block.slots > budget:
+                raise self._ran_out(block.bank, block.count * block.slots, block.first, before)
+            before.append(block)
+
+    def _claim(self, name: str, count: int, align: int) -> int:
+        first = -(-self.next_vector // align) * align
+        if first + count > self.budget:
+            raise self._ran_out(name, count, first, self.blocks.values())
+        self.next_vector = first + count
+        return first
+
+    def _ran_out(self, name: str, count: int, first: int, before: Iterable[Block]) -> CapacityError:
+        held = ", ".join(f"{block.name} {block.count * block.slots}" for block in before)
+        return CapacityError(
+            f"vector registers ran out: {name!r} wants {count} more on top of {first}, "
+            f"{first + count} of {self.budget} a lane",
+            hint=f"held so far: {held or 'nothing'}; share a bank or shrink a tile",
+        )
+
+    def _add(self, block: Block) -> Block:
+        if block.name in self.blocks or block.name in self.scalars:
+            raise ScheduleError(f"register name {block.name!r} is declared twice")
+        self.blocks[block.name] = block
+        return block

@@ -1,0 +1,1 @@
+"""sm_90a (Hopper: NVIDIA H100, H200)."""

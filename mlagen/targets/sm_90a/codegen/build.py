@@ -1,0 +1,83 @@
+"""A pipeline schedule to an artifact: derive, prove, render, assemble."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mlagen.artifact import Artifact, Proof, Resources
+from mlagen.codegen.manifest import Made, artifact_of
+from mlagen.codegen.templates import Templates
+from mlagen.errors import ProofError
+from mlagen.targets.sm_90a.codegen.derive import check_pipelines
+from mlagen.targets.sm_90a.codegen.emit import Emitter
+from mlagen.targets.sm_90a.codegen.flow import check_flow
+from mlagen.targets.sm_90a.codegen.map import kernel_map
+from mlagen.targets.sm_90a.codegen.proof import PipelineProof
+from mlagen.targets.sm_90a.codegen.text import print_streams, render_pipeline
+from mlagen.targets.sm_90a.codegen.thin import plan
+from mlagen.targets.sm_90a.codegen.words import check_words
+from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule
+from mlagen.targets.sm_90a.ptxas import assemble_ptx, find_ptxas, ptxas_flags
+
+TOLD = 4  # violations that a refusal names
+
+
+def build(
+    schedule: PipelineSchedule, templates: Templates, *, allow_unproved: bool = False
+) -> Artifact:
+    """The artifact of a pipeline schedule; see `mlagen.codegen.build`."""
+    printed, proof = prove_pipeline(schedule, templates, allow_unproved=allow_unproved)
+    text, source = render_pipeline(schedule, templates, printed)
+    target = schedule.target.name
+    assembled = assemble_ptx(
+        text,
+        file_name=f"{schedule.name}.ptx",
+        source_lines={line.asm_line: line for line in source},
+        schedule_file=schedule.file,
+        target=target,
+    )
+    made = Made(
+        symbol=schedule.symbol,
+        text=text,
+        code=assembled.cubin,
+        resources=Resources(
+            vgprs=assembled.registers,
+            agprs=0,
+            sgprs=0,
+            lds_bytes=schedule.smem.used,
+            scratch_bytes=assembled.stack_bytes,
+            vgpr_spills=assembled.spill_store_bytes + assembled.spill_load_bytes,
+            sgpr_spills=0,
+        ),
+        proof=Proof(
+            status="unproved" if proof.violations else "proved",
+            reasons=proof.violations,
+            checked_tiles=proof.tiles,
+            pairs=proof.checked,
+        ),
+        map=kernel_map(schedule),
+        source=source,
+        versions=dict(find_ptxas(target).versions),
+        flags=ptxas_flags(target),
+    )
+    return artifact_of(schedule, made)
+
+
+def prove_pipeline(
+    schedule: PipelineSchedule, templates: Templates, *, allow_unproved: bool = False
+) -> tuple[Emitter, PipelineProof]:
+    """The printed streams and their proof: of the pipelines, and that they do what the plain loop
+    does. ProofError for what is not so, unless it is allowed."""
+    check_pipelines(schedule)
+    found = check_words(schedule)
+    if found and not allow_unproved:
+        raise ProofError("\n".join(found[:TOLD]))
+    loops, proof = plan(schedule)
+    found += proof.violations
+    if found and not allow_unproved:
+        raise ProofError("\n".join(found[:TOLD]))
+    printed = print_streams(schedule, templates, loops)
+    found = found or check_flow(schedule, loops, printed, proof.ways)
+    if found and not allow_unproved:
+        raise ProofError("\n".join(found))
+    return printed, replace(proof, violations=found)

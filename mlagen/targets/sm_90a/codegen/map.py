@@ -1,0 +1,76 @@
+"""What the manifest tells of a kernel's inside: roles, registers, memory, pipelines."""
+
+from __future__ import annotations
+
+from mlagen.artifact import HandoffMap, KernelMap, MemoryMap, RegisterMap, RoleMap
+from mlagen.targets.sm_90a.dsl import PipelineSchedule
+
+
+def kernel_map(schedule: PipelineSchedule) -> KernelMap:
+    """The map of a schedule whose roles are programs of their own."""
+    smem = schedule.smem
+    areas = [
+        MemoryMap(
+            name=tile.name,
+            kind="tile",
+            base=tile.base,
+            slots=tile.slots,
+            slot_bytes=tile.bytes,
+            layout=f"{tile.rows} rows x {tile.row_bytes} bytes, {tile.row_bytes}-byte swizzle",
+            comment=f"filled from {tile.tensor}",
+        )
+        for tile in smem.tiles.values()
+    ]
+    areas += [
+        MemoryMap(scratch.name, "buffer", scratch.base, 1, scratch.bytes)
+        for scratch in smem.scratches.values()
+    ]
+    areas += [
+        MemoryMap(exchange.name, "message", exchange.base, 1, exchange.bytes)
+        for exchange in smem.exchanges.values()
+    ]
+    pipelines = [
+        HandoffMap(
+            name=pipeline.name,
+            producer=pipeline.producer,
+            consumers=pipeline.consumers,
+            depth=pipeline.depth,
+            bytes=pipeline.bytes,
+            areas=tuple(tile.name for tile in pipeline.tiles),
+            full=pipeline.full,
+            empty=pipeline.empty if pipeline.releases else -1,
+            releases=pipeline.releases,
+            resident=pipeline.resident,
+        )
+        for pipeline in smem.pipelines.values()
+    ]
+    pipelines += [
+        HandoffMap(
+            name=exchange.name,
+            producer=exchange.producer,
+            consumers=(exchange.consumer,),
+            depth=1,
+            bytes=exchange.bytes,
+            areas=(exchange.name,),
+            named=exchange.barrier,
+        )
+        for exchange in smem.exchanges.values()
+    ]
+    return KernelMap(
+        roles=tuple(
+            RoleMap(
+                stream.role.name,
+                stream.role.warps.start,
+                stream.role.warps.stop - 1,
+                registers=stream.role.registers,
+                threads=stream.role.threads,
+            )
+            for stream in schedule.streams
+        ),
+        registers=tuple(
+            RegisterMap(regs.name, regs.type, regs.count, comment=regs.comment)
+            for regs in schedule.registers
+        ),
+        memory=tuple(areas),
+        handoffs=tuple(pipelines),
+    )

@@ -1,0 +1,691 @@
+"""The proof of pipelines: every access to SMEM comes after those it needs, for all roles, every N.
+
+Reads the final operation sequences (waits in place, group waits as printed) and runs the roles
+against each other for N = 1, 2, ... with clocks of what each warp knows to be over; where blocks
+are persistent, for items of N = 0, 1, 2, ... tiles in every order. Checked:
+
+* a tile or exchange that is used is there: filled, for this tile, and known to be complete;
+* nothing is overwritten before all who read or wrote it are known to be done, matrix instructions
+  by their group wait, on every warp of a role;
+* what ordinary instructions wrote is fenced before a matrix instruction or a copy touches it;
+* ordinary code touches registers of a matrix group only when the group is done;
+* a barrier is not arrived at again before all have left it, and a slot not filled again before all
+  who wait for what was there have seen it; each tile is filled and released once;
+* the roles end: no wait is left without its arrival.
+
+From one loop pass to the next only the tile number changes, so N up to two passes beyond the
+deepest ring stands for all. What an item leaves to the next comes after the last use of what that
+one has, so pairs of items of all N, and triples of short ones, stand for all sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import lcm
+
+from mlagen.dsl import Operation
+from mlagen.targets.sm_90a.codegen.clocks import Access, Clock, NamedBarrier, Region, join
+from mlagen.targets.sm_90a.codegen.derive import WAITS
+from mlagen.targets.sm_90a.codegen.runs import AROUND, Line, Loop, item_runs, walk
+from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule
+from mlagen.targets.sm_90a.dsl.smem import Exchange, Pipeline, Scratch, Smem
+
+APART = 7  # tiles between those that operations which may skip themselves are done for
+
+
+@dataclass(frozen=True)
+class Way:
+    """A run as it was proved: the operations of all roles in an order that they may come in. What
+    they do to SMEM is done in this order in every other one too."""
+
+    line: Line
+    steps: tuple[tuple[str, Event], ...]  # role, what it does
+
+    def of(self, role: str) -> list[Event]:
+        """What one role does."""
+        return [event for name, event in self.steps if name == role]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineProof:
+    """`checked`: accesses looked at; `tiles`: largest N; of a proof that found nothing, `ways`: the
+    runs that were looked at, and `idle`: ids of operations that wait for no tile that their warp
+    did not know to be full already."""
+
+    violations: tuple[str, ...]
+    checked: int
+    tiles: int
+    ways: tuple[Way, ...] = ()
+    idle: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An operation of one role at its place in a run, or a group wait where `op` is None.
+    `tile`: its place in the block (`Line`)."""
+
+    op: Operation | None
+    tile: int
+    groups: int = 0  # at most so many groups stay in flight
+    meeting: bool = False  # the warps of the role meet before or after the operation
+    item: int = 0  # whose tile it is
+    gathering: bool = False  # all warps of the block meet
+    waits: bool = False  # it is `wait_full`
+
+
+def _at(tile: int, blocks: list[tuple[list[list[Region]], bool]]) -> list[tuple[Region, bool]]:
+    """The regions of a tile's slots, each with what is told of its block."""
+    return [(region, told) for slots, told in blocks for region in slots[tile % len(slots)]]
+
+
+class _Touched:
+    """What an operation does, looked up once for all runs: the pipeline or exchange that it is of,
+    and the regions of each block that it reads or writes, by slot."""
+
+    def __init__(self, smem: Smem, regions: dict[str, Region], op: Operation) -> None:
+        def slots(block: str) -> list[list[Region]]:
+            pipeline = smem.pipelines.get(block)
+            if pipeline is None:
+                return [[regions[block]]]
+            held = range(1 if pipeline.resident else pipeline.depth)
+            return [[regions[f"{tile.name}[{slot}]"] for tile in pipeline.tiles] for slot in held]
+
+        pipelines, exchanges = smem.pipelines, smem.exchanges
+        resident = {name for name, pipeline in pipelines.items() if pipeline.resident}
+        there = {*pipelines, *exchanges, *smem.scratches}
+        uses = [value.block for value in op.uses]
+        defines = [value.block for value in op.defines]
+        self.op = op
+        self.loads = [pipelines[block] for block in defines if block in resident]
+        reads = [(slots(block), block in resident) for block in uses if block in there]
+        writes = [
+            (slots(block), block not in pipelines)
+            for block in defines if block in there and block not in resident
+        ]  # fmt: skip
+        self.period = lcm(*(len(held) for held, _ in (*reads, *writes)))
+        self.places = [
+            (_at(slot, reads), _at(slot, writes), frozenset(x.name for x, _ in _at(slot, reads)))
+            for slot in range(self.period)
+        ]
+        self.kind = op.name if op.name in WAITS else "use"
+        if self.kind == "use" and op.access is not None and op.access.kind != "read":
+            self.kind = op.access.kind
+        block = op.access.target.ring if op.access is not None else uses[0] if uses else ""
+        self.pipeline = pipelines.get(block)
+        self.slots = slots(block) if block in pipelines else []
+        self.fence = op.name in ("wait_full", "arrive") and op.context(None).get("fence")  # type: ignore[arg-type]
+        # Registers, which ordinary code must leave to a group in flight.
+        self.written = {*defines} - {*pipelines, *exchanges}
+        self.used = {*uses} - {*pipelines, *exchanges}
+        self.named = self.written | self.used
+
+
+@dataclass
+class _Warp:
+    """One warp on its way through a run."""
+
+    actor: int
+    role: str
+    barrier: int  # at which the warps of the role meet
+    issues: bool  # it is the one that issues copies
+    events: list[Event]
+    clock: Clock
+    at: int = 0
+    waiting: int | None = None  # the named barrier's generation that it waits for
+    groups: list[tuple[_Touched, Access]] = field(default_factory=list)  # oldest first
+    unfenced: list[Access] = field(default_factory=list)
+    fence: Clock | None = None  # what it knew at its last proxy fence
+
+
+@dataclass
+class _Slot:
+    """The barriers of a pipeline's slot."""
+
+    filled: int = 0
+    merged: list[Clock] = field(default_factory=list)  # what the filler knew, by fill
+    gathered: int = 0
+    # When warps saw it full, by fill and actor; None: not yet, but they will wait for it.
+    waits: dict[int, dict[int, int | None]] = field(default_factory=dict)
+
+
+class _Run:
+    """All roles over items of `counts` tiles. Operations that may skip themselves are done for
+    tiles `taken` only: what they order cannot be relied on for another, and what they touch must be
+    in order there."""
+
+    def __init__(
+        self,
+        prover: Prover,
+        loops: Sequence[Loop],
+        line: Line,
+        taken: frozenset[int],
+    ) -> None:
+        self.schedule, self.line, self.taken = prover.schedule, line, taken
+        self.touched, self.regions = prover.touched, prover.regions
+        self.problems: dict[str, None] = {}
+        self.checked = 0
+        self.busy = prover.busy
+        smem = self.schedule.smem
+        warps = [
+            (loop, member)
+            for loop in loops
+            for member in range(2 if loop.stream.role.threads > 1 else 1)
+        ]
+        fillers = [(p.name, slot) for p in smem.pipelines.values() for slot in range(p.depth)]
+        self.filler = {key: len(warps) + index for index, key in enumerate(fillers)}
+        size = len(warps) + len(fillers)
+        self.warps = [
+            _Warp(actor, loop.stream.role.name, loop.stream.role.barrier, member == 0,
+                  prover.track(loop, line).events, [0] * size)
+            for actor, (loop, member) in enumerate(warps)
+        ]  # fmt: skip
+        self.members = {
+            loop.stream.role.name: sum(1 for other, _ in warps if other is loop) for loop in loops
+        }
+        self.slots = {key: _Slot() for key in fillers}
+        for actor, (loop, _) in enumerate(warps):
+            for key, fill in prover.track(loop, line).waits:
+                self.slots[key].waits.setdefault(fill, {})[actor] = None
+        self.releases: dict[tuple[str, int], list[Clock]] = {}
+        self.order: dict[tuple[str, str], list[int]] = {}  # (pipeline, verb): tiles, as they came
+        self.bars: dict[int, NamedBarrier] = {}
+        for region in self.regions.values():
+            region.clear()
+        self.steps: list[tuple[str, Event]] = []  # of the first warp of each role
+
+    def run(self) -> None:
+        moved = True
+        while moved and not self.problems:
+            moved = False
+            for warp in self.warps:
+                count, kept = len(warp.events), warp.issues and not self.taken
+                while not self.problems and warp.at < count and self._step(warp):
+                    if kept:
+                        self.steps.append((warp.role, warp.events[warp.at]))
+                    warp.at += 1
+                    moved = True
+        if self.problems:
+            return
+        for warp in self.warps:
+            if warp.at < len(warp.events):
+                self._stuck(warp)
+                return
+        self._complete()
+
+    # ---- one event --------------------------------------------------------------------------
+
+    def _step(self, warp: _Warp) -> bool:
+        """Whether the warp got past its next event."""
+        event = warp.events[warp.at]
+        op = event.op
+        warp.clock[warp.actor] += 1
+        if event.gathering:
+            return self._arrive(warp, None, 0, len(self.warps), wait=True)
+        if op is None:
+            self._retire(warp, event.groups)
+            return True
+        if op.guarded and event.tile not in self.taken:
+            return True
+        if event.meeting:
+            self._fence(warp)
+            return self._join_role(warp)
+        does = self.touched[id(op)]
+        match does.kind:
+            case "use":
+                self._use(warp, does, event)
+            case "copy":
+                self._copy(warp, does, event.tile)
+            case "release":
+                self._release(warp, does, event.tile)
+            case "wait_full" | "wait_empty":
+                return self._wait(warp, does, event)
+            case _:
+                return self._barrier(warp, does)
+        return True
+
+    def _retire(self, warp: _Warp, stay: int) -> None:
+        done = warp.groups[: max(len(warp.groups) - stay, 0)]
+        warp.groups = warp.groups[len(done) :]
+        for _, access in done:
+            access.over = warp.clock[warp.actor]
+
+    def _wait(self, warp: _Warp, does: _Touched, event: Event) -> bool:
+        op = does.op
+        pipeline, tile = self.schedule.smem.pipelines[op.uses[0].block], event.tile
+        if op.name == "wait_empty":
+            return self._wait_empty(warp, pipeline, tile)
+        key, fill = _fills(self.line, pipeline, tile, event.item)
+        slot, filler = self.slots[key], self.filler[key]
+        if does.fence or warp.clock[filler] < fill:
+            self.busy.add(id(op))
+        if warp.clock[filler] < fill - 1:
+            # Its parity cannot be told from that of the phase before the last.
+            self._problem(
+                op, warp, f"waits for {pipeline.name}({tile}) without knowing that the slot's tile "
+                f"before was complete"
+            )  # fmt: skip
+        if slot.filled < fill:
+            return False
+        slot.waits[fill][warp.actor] = warp.clock[warp.actor]
+        join(warp.clock, slot.merged[fill - 1])
+        warp.clock[filler] = max(warp.clock[filler], fill)
+        if does.fence:
+            self._fence(warp)
+        return True
+
+    def _wait_empty(self, warp: _Warp, pipeline: Pipeline, tile: int) -> bool:
+        if tile < pipeline.depth:
+            return True
+        freed = self.releases.get((pipeline.name, tile - pipeline.depth), [])
+        if len(freed) < sum(self.members[name] for name in pipeline.consumers):
+            return False
+        for clock in freed:
+            join(warp.clock, clock)
+        return True
+
+    def _barrier(self, warp: _Warp, does: _Touched) -> bool:
+        op = does.op
+        if op.name == "sync":
+            return self._join_role(warp)
+        exchange = self.schedule.smem.exchanges[op.uses[0].block]
+        members = self.members[exchange.producer] + self.members[exchange.consumer]
+        if op.name == "arrive_and_wait":
+            return self._arrive(warp, op, exchange.barrier, members, wait=True)
+        if does.fence:
+            self._fence(warp)
+        return self._arrive(warp, op, exchange.barrier, members, wait=False)
+
+    def _join_role(self, warp: _Warp) -> bool:
+        return self._arrive(warp, None, warp.barrier, self.members[warp.role], wait=True)
+
+    def _arrive(
+        self, warp: _Warp, op: Operation | None, number: int, members: int, *, wait: bool
+    ) -> bool:
+        bar = self.bars.setdefault(number, NamedBarrier(members))
+        if warp.waiting is None:
+            late = bar.overtaken(warp.actor, warp.clock)
+            if late is not None and op is not None:
+                self._problem(
+                    op, warp, f"may arrive at barrier {number} again before "
+                    f"{self._name(late)} has passed it"
+                )  # fmt: skip
+                return True
+            bar.arrive(warp.actor, warp.clock)
+            if not wait:
+                return True
+            warp.waiting = bar.generation if warp.actor not in bar.arrived else bar.generation + 1
+        if bar.generation < warp.waiting:
+            return False
+        join(warp.clock, bar.merged)
+        warp.waiting = None
+        return True
+
+    def _fence(self, warp: _Warp) -> None:
+        for access in warp.unfenced:
+            access.fenced = warp.clock[warp.actor]
+        warp.unfenced = []
+        warp.fence = list(warp.clock)
+
+    # ---- accesses ---------------------------------------------------------------------------
+
+    def _copy(self, warp: _Warp, does: _Touched, tile: int) -> None:
+        assert does.op.access is not None
+        pipeline = self.schedule.smem.pipelines[does.op.access.target.ring]
+        self._fill(warp, does.op, pipeline, tile, self.line.items[tile])
+
+    def _fill(self, warp: _Warp, op: Operation, pipeline: Pipeline, tile: int, item: int) -> None:
+        if not warp.issues and not pipeline.producer_threads:
+            return
+        key, fill = _fills(self.line, pipeline, tile, item)
+        slot, filler = self.slots[key], self.filler[key]
+        held = _resident(item) if pipeline.resident else tile
+        for actor, seen in slot.waits.get(fill - 1, {}).items():
+            if seen is None or warp.clock[actor] < seen:
+                self._problem(
+                    op, warp, f"fills {pipeline.name} for tile {tile} while {self._name(actor)} "
+                    "may still wait for what was there, whose phase it would miss"
+                )  # fmt: skip
+        access = Access(filler, fill, held, op, (warp.role, id(op), tile),
+                        generic=pipeline.producer_threads > 0)  # fmt: skip
+        for part in pipeline.tiles:
+            region = self.regions[f"{part.name}[{tile % pipeline.depth}]"]
+            self._check_write(
+                warp, op, region, tile, fills=True, proxy=not pipeline.producer_threads
+            )
+            region.write(access)
+        slot.gathered += 1
+        if slot.gathered == 1:
+            slot.merged.append(list(warp.clock))
+            self.order.setdefault((pipeline.name, "fills"), []).append(tile)
+        else:
+            join(slot.merged[-1], warp.clock)
+        if not pipeline.producer_threads or slot.gathered == self.members[pipeline.producer]:
+            slot.filled, slot.gathered = slot.filled + 1, 0
+
+    def _release(self, warp: _Warp, does: _Touched, tile: int) -> None:
+        op = does.op
+        assert op.access is not None
+        pipeline = self.schedule.smem.pipelines[op.access.target.ring]
+        regions = {region.name for region in does.slots[tile % pipeline.depth]}
+        if any(access.tile == tile and regions & access.regions for _, access in warp.groups):
+            self._problem(op, warp, f"{pipeline.name}({tile}) is still read by a matrix group")
+        self.releases.setdefault((pipeline.name, tile), []).append(list(warp.clock))
+        if warp.issues:
+            self.order.setdefault((pipeline.name, f"{warp.role} releases"), []).append(tile)
+
+    def _use(self, warp: _Warp, does: _Touched, event: Event) -> None:
+        op, tile, clock = does.op, event.tile, warp.clock
+        for pipeline in does.loads:
+            self._fill(warp, op, pipeline, tile, event.item)
+        key, now = (warp.role, id(op), tile), clock[warp.actor]
+        access = Access(
+            warp.actor, None if op.asynchronous else now, tile, op, key, generic=not op.asynchronous
+        )
+        reads, writes, names = does.places[tile % does.period]
+        here = (warp.actor, tile, op.asynchronous)
+        for region, resident in reads:
+            held = _resident(event.item) if resident else tile
+            if (here if not resident else (warp.actor, held, op.asynchronous)) not in region.seen:
+                self._look(warp, op, region, access, held)
+            region.reads.append(access)
+        self.checked += len(reads)
+        if writes:
+            written = Access(warp.actor, now, tile, op, key, generic=True)
+            for region, fills in writes:
+                self._check_write(warp, op, region, tile, fills=fills)
+                region.write(written)
+            warp.unfenced.append(written)
+        if op.asynchronous:
+            access.regions = names
+            warp.groups.append((does, access))
+            return
+        # Ordinary code must not touch registers that a group in flight writes, or write any that
+        # it reads.
+        for flying, _ in warp.groups:
+            hit = does.named & flying.written | does.written & flying.used
+            for block in sorted(hit)[:1]:
+                self._problem(op, warp, f"touches {block} while {flying.op} is in flight")
+
+    def _look(self, warp: _Warp, op: Operation, region: Region, access: Access, held: int) -> None:
+        """Whether a read finds `held` in a region, a tile or what is resident for an item."""
+        key, tile, certain = access.key, access.tile, True
+        if not region.writes:
+            self._problem(op, warp, f"uses {region.name} before it is full")
+        elif region.lost is not None:
+            self._problem(op, warp, f"uses {region.name} of tile {tile}, in place of which lies "
+                          f"{region.lost}")  # fmt: skip
+        for write in region.writes:
+            certain &= write.key != key
+            if write.tile != held:
+                of = f"item {-1 - write.tile}" if write.tile < 0 else f"tile {write.tile}"
+                self._problem(op, warp, f"uses {region.name} of tile {tile}, which holds that of "
+                              f"{of} ({write.op})")  # fmt: skip
+            elif write.key != key and not write.known(warp.clock):
+                filled = write.actor >= len(self.warps)
+                what = "before it is full" if filled else f"before {write.op} is known to be over"
+                self._problem(op, warp, f"uses {region.name} of tile {tile} {what}")
+            elif op.asynchronous and not self._fenced_since(warp, write):
+                self._problem(op, warp, f"reads {region.name} through the async proxy without a "
+                              f"fence after {write.op}")  # fmt: skip
+        if certain and not self.problems:
+            region.seen.add((warp.actor, held, op.asynchronous))
+
+    def _check_write(
+        self,
+        warp: _Warp,
+        op: Operation,
+        region: Region,
+        tile: int,
+        *,
+        fills: bool,
+        proxy: bool = False,
+    ) -> None:
+        """`fills`: what was there does not matter; `proxy`: the write is one of the async proxy."""
+        self.checked += 1
+        key = (warp.role, id(op), tile)
+        for other, accesses, writes in region.pending():
+            for access in accesses:
+                known = access.known(warp.clock)
+                fenced = not proxy or not writes or self._fenced_since(warp, access)
+                if (known and fenced) or access.key == key or self._other_rows(warp, op, access):
+                    continue
+                if known:
+                    what = f"through the async proxy without a fence after {access.op}"
+                else:
+                    what = (
+                        f"for tile {tile} while {self._name(access.actor)} may still "
+                        f"{'write' if writes else 'read'} {other.name} "
+                        f"({access.op}, tile {access.tile})"
+                    )
+                self._problem(op, warp, f"{'fills' if fills else 'writes'} {region.name} {what}")
+        if not fills and any(write.tile != tile for write in region.writes):
+            self._problem(op, warp, f"changes {region.name} of tile {tile}, which is not there")
+
+    def _other_rows(self, warp: _Warp, op: Operation, access: Access) -> bool:
+        """Whether another warp of the role reads rows there that this one does not write: both make
+        rows of their own of what is within the pipeline."""
+        if op.access is None or access.actor == warp.actor or access.key[0] != warp.role:
+            return False
+        pipelines = self.schedule.smem.pipelines
+        pipeline = pipelines[op.access.target.ring]
+        return pipeline.by_warps and any(
+            value.block in pipelines and pipelines[value.block].within == pipeline.name
+            for value in access.op.uses
+        )
+
+    @staticmethod
+    def _fenced_since(warp: _Warp, write: Access) -> bool:
+        if not write.generic:
+            return True
+        if write.fenced is not None and warp.clock[write.actor] >= write.fenced:
+            return True
+        return warp.fence is not None and write.known(warp.fence)
+
+    # ---- the end ----------------------------------------------------------------------------
+
+    def _complete(self) -> None:
+        for pipeline in self.schedule.smem.pipelines.values():
+            if pipeline.resident:
+                continue
+            verbs = [(pipeline.producer, "fills")]
+            if pipeline.releases:
+                verbs += [(name, f"{name} releases") for name in pipeline.consumers]
+            for role, verb in verbs:
+                tiles = self.order.get((pipeline.name, verb), [])
+                if sorted(tiles) != sorted(self.line.items):
+                    self.problems[
+                        f"role {role} {verb.rpartition(' ')[2]} {pipeline.name!r} for tiles "
+                        f"{tiles}, {self.line}"
+                    ] = None
+        for (name, slot), filler in self.filler.items():
+            last = self.slots[(name, slot)].filled
+            if last and not any(warp.clock[filler] >= last for warp in self.warps):
+                self.problems[
+                    f"error[pipeline] {self.schedule.file}: nobody waits for the last fill of "
+                    f"{name!r}, {self.line}: it may land in the next block's SMEM"
+                ] = None
+        for warp in self.warps:
+            if warp.groups:
+                self._problem(warp.groups[-1][0].op, warp, "is still in flight after the loop")
+        for exchange in self.schedule.smem.exchanges.values():
+            bar = self.bars.get(exchange.barrier)
+            if bar is not None and bar.arrived:
+                self.problems[
+                    f"error[pipeline] {self.schedule.file}: exchange {exchange.name!r} is written "
+                    f"and not read, {self.line}"
+                ] = None
+
+    def _stuck(self, warp: _Warp) -> None:
+        event = warp.events[warp.at]
+        name = event.op.name if event.op else "the meeting of all"
+        block = event.op.uses[0].block if event.op and event.op.uses else warp.role
+        pipeline = self.schedule.smem.pipelines.get(block)
+        depth = f"; the pipeline is {pipeline.depth} deep" if pipeline else ""
+        self.problems[
+            f"error[deadlock] {self.schedule.file}: role {warp.role} stays at {name} of "
+            f"{block}({event.tile}), {self.line}{depth}"
+        ] = None
+
+    def _name(self, actor: int) -> str:
+        return f"role {self.warps[actor].role}" if actor < len(self.warps) else "the copy engine"
+
+    def _problem(self, op: Operation, warp: _Warp, what: str) -> None:
+        self.problems[
+            f"error[pipeline] {self.schedule.file}:{op.line} {op} of role {warp.role} {what}. "
+            f"First at {self.line}."
+        ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Track:
+    """What a warp does in a run, and the fills of slots that it waits for."""
+
+    events: list[Event]
+    waits: list[tuple[tuple[str, int], int]]
+
+
+def _fills(line: Line, pipeline: Pipeline, tile: int, item: int) -> tuple[tuple[str, int], int]:
+    """The slot of a tile, or of what is resident, and how often it is full with it."""
+    if pipeline.resident:
+        return (pipeline.name, 0), line.loads(item) + 1
+    return (pipeline.name, tile % pipeline.depth), line.turn(tile, pipeline.depth) + 1
+
+
+class Prover:
+    """The proofs of a schedule's streams, with what they share."""
+
+    def __init__(self, schedule: PipelineSchedule) -> None:
+        self.schedule = schedule
+        self.regions = _regions(schedule)
+        self.touched: dict[int, _Touched] = {}  # by the operation's id; it holds the operation
+        self.busy: set[int] = set()  # waits that told a warp something, by id
+        self._lines: dict[tuple[tuple[int, ...], int], Line] = {}
+        self._tracks: dict[int, tuple[Loop, dict[Line, _Track]]] = {}  # by the loop's id
+
+    def track(self, loop: Loop, line: Line) -> _Track:
+        """What a warp of the role does over the items of the line."""
+        _, known = self._tracks.setdefault(id(loop), (loop, {}))
+        if line not in known:
+            events = list(events_of(loop, line))
+            for op in {id(event.op): event.op for event in events if event.op}.values():
+                if id(op) not in self.touched:
+                    self.touched[id(op)] = _Touched(self.schedule.smem, self.regions, op)
+            known[line] = self._track(line, events)
+        return known[line]
+
+    def leave_out(self, loop: Loop, tried: Loop, wait: Operation) -> None:
+        """`tried` does what `loop` does, but for a wait."""
+        _, known = self._tracks.get(id(loop), (loop, {}))
+        self._tracks[id(tried)] = (
+            tried,
+            {
+                line: self._track(line, [event for event in track.events if event.op is not wait])
+                for line, track in known.items()
+            },
+        )
+
+    def _track(self, line: Line, events: list[Event]) -> _Track:
+        waits = [(event, self.touched[id(event.op)].pipeline) for event in events if event.waits]
+        return _Track(events, [_fills(line, h, e.tile, e.item) for e, h in waits if h is not None])
+
+    def prove(self, loops: Sequence[Loop], *, quick: bool = False) -> PipelineProof:
+        """Check all accesses of all roles for every N. `quick`: fewer N, and operations that may
+        skip themselves for no tile, the first and the last only; that may miss something."""
+        guarded = any(op.guarded for loop in loops for op in loop.operations)
+        runs = _runs(self.schedule, loops, quick=quick)
+        largest = max(n for counts in runs for n in counts)
+        checked = 0
+        self.busy.clear()
+        ways: list[Way] = []
+        for counts in runs:
+            step = max(loop.edge.step for loop in loops)
+            line = self._lines.setdefault((counts, step), Line(counts, step))
+            for taken in _taken(line, quick=quick) if guarded else [frozenset[int]()]:
+                run = _Run(self, loops, line, taken)
+                run.run()
+                if not taken:
+                    ways.append(Way(line, tuple(run.steps)))
+                checked += run.checked
+                if run.problems:
+                    return PipelineProof(tuple(run.problems), checked, largest)
+        waits = (op for loop in loops for op in loop.operations if op.name == "wait_full")
+        idle = frozenset(map(id, waits)) - self.busy
+        return PipelineProof((), checked, largest, tuple(ways), idle)
+
+
+def prove_pipelines(
+    schedule: PipelineSchedule, loops: Sequence[Loop], *, quick: bool = False
+) -> PipelineProof:
+    """`Prover.prove` of one set of streams."""
+    return Prover(schedule).prove(loops, quick=quick)
+
+
+def _runs(
+    schedule: PipelineSchedule, loops: Sequence[Loop], *, quick: bool
+) -> list[tuple[int, ...]]:
+    """Tiles of the items of each run that is looked at."""
+    step = max(loop.edge.step for loop in loops)
+    if schedule.persistent:
+        return item_runs(max(loop.edge.high for loop in loops), step, quick=quick)
+    deepest = max((p.depth for p in schedule.smem.pipelines.values()), default=1)
+    largest = max(loop.edge.first_looped for loop in loops) + deepest
+    largest += 0 if quick else 2 * step
+    return [(n,) for n in range(largest + 1)]
+
+
+def _taken(line: Line, *, quick: bool) -> list[frozenset[int]]:
+    """Tiles for which operations that may skip themselves are done: for none, and for one. In a run
+    over many items, for one of every so many, which have nothing to do with each other."""
+    tiles = sorted(line.items)
+    if len(line.counts) == 1:
+        one = {*tiles[:1], *tiles[-1:]} if quick else tiles
+        return [frozenset(), *(frozenset({tile}) for tile in one)]
+    ends = [t for t in tiles if line.items.get(t + 1) != line.items[t]]
+    if quick:
+        return [frozenset(), frozenset(ends[::2]), frozenset(ends[1::2])]
+    return [frozenset(), *(frozenset(tiles[first::APART]) for first in range(APART))]
+
+
+def _resident(item: int) -> int:
+    """What the regions of resident tiles hold for an item, in place of a tile."""
+    return -1 - item
+
+
+def events_of(loop: Loop, line: Line) -> Iterator[Event]:
+    """What a warp of the role does over the items of the line, in order."""
+    index_of = {id(step): index for index, step in enumerate(loop.cluster.steps)}
+    for one in walk(loop, line.counts):
+        around = one.section in AROUND
+        if one.section == "empty":
+            yield Event(None, 0, gathering=True)
+        if one.section == "end" and loop.final is not None:
+            yield Event(None, 0, loop.final)
+        for op, place in one.steps:
+            wait = None if around else loop.groups.get((one.section, index_of[id(op)]))
+            if wait is not None:
+                yield Event(None, 0, wait)
+            item = one.item if around else line.items.get(place, one.item)
+            event = Event(op, place, item=item, waits=op.name == "wait_full")
+            if op.joins:
+                meeting = replace(event, meeting=True)
+                yield from (meeting, event, meeting)
+            else:
+                yield event
+        end = None if around else loop.groups.get((one.section, len(loop.cluster.steps)))
+        if end is not None:
+            yield Event(None, 0, end)
+
+
+def _regions(schedule: PipelineSchedule) -> dict[str, Region]:
+    smem = schedule.smem
+    regions = [
+        Region(f"{tile.name}[{slot}]", tile.slot_base(slot), tile.bytes)
+        for tile in smem.tiles.values()
+        for slot in range(tile.slots)
+    ]
+    loose: list[Exchange | Scratch] = [*smem.exchanges.values(), *smem.scratches.values()]
+    regions += [Region(buffer.name, buffer.base, buffer.bytes) for buffer in loose]
+    for region in regions:
+        region.over = tuple(o for o in regions if o is not region and region.overlaps(o))
+    return {region.name: region for region in regions}

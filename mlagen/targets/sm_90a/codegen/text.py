@@ -1,0 +1,131 @@
+"""A pipeline schedule as the text of a `.ptx`, and where each of its lines came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from mlagen.artifact import SourceLine
+from mlagen.artifact.manifest import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES
+from mlagen.codegen.manifest import header
+from mlagen.codegen.templates import Templates
+from mlagen.targets.sm_90a.codegen.emit import Emitter
+from mlagen.targets.sm_90a.codegen.emit_items import ItemEmitter
+from mlagen.targets.sm_90a.codegen.runs import Loop
+from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule
+from mlagen.targets.sm_90a.limits import SM_90A
+
+PARAMETERS = {"pointer": ".u64", "u32": ".u32", "i32": ".s32", "f32": ".f32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One kernel parameter as PTX declares it."""
+
+    declaration: str
+
+
+def print_streams(
+    schedule: PipelineSchedule, templates: Templates, loops: Sequence[Loop]
+) -> Emitter:
+    """The streams as they are printed."""
+    emitter = (ItemEmitter if schedule.persistent else Emitter)(schedule, templates, loops)
+    for loop in loops:
+        emitter.stream(loop)
+    return emitter
+
+
+def render_pipeline(
+    schedule: PipelineSchedule, templates: Templates, emitter: Emitter
+) -> tuple[str, list[SourceLine]]:
+    """The `.ptx` and the source of each generated line."""
+    rendered = templates.render(
+        "kernel.ptx.j2",
+        {
+            **header(schedule),
+            "symbol": schedule.symbol,
+            "ptx_version": ".".join(map(str, SM_90A.ptx_version)),
+            "roles": _roles(schedule),
+            "dispatch": [stream.role for stream in schedule.streams],
+            "smem_bytes": schedule.smem.used,
+            "smem_capacity": schedule.smem.capacity,
+            "smem_map": _smem_map(schedule),
+            "arguments": [
+                Parameter(
+                    f".align {TENSOR_MAP_ALIGN} .b8 {a.name}[{TENSOR_MAP_BYTES}]"
+                    if a.kind == "tensor_map"
+                    else f"{PARAMETERS[a.kind]} {a.name}"
+                )
+                for a in schedule.signature.arguments
+            ],
+            "threads": schedule.threads,
+            "resident": schedule.signature.resident,
+            "registers": [(r.type, f"%{r.name}<{r.count}>", r.comment) for r in schedule.registers]
+            + emitter.registers,
+            "barriers": [
+                (base + slot * SM_90A.mbarrier_bytes, count)
+                for pipeline in schedule.smem.pipelines.values()
+                for base, count in (
+                    (pipeline.full, pipeline.arrivals),
+                    (pipeline.empty, pipeline.releases),
+                )
+                if count
+                for slot in range(pipeline.depth)
+            ],
+            "code": "\n".join(line.text for line in emitter.lines),
+        },
+        schedule.file,
+    )
+    text = "\n".join(line for _, _, line in rendered) + "\n"
+    body = "\n".join(line.text for line in emitter.lines)
+    start = text[: text.index(body)].count("\n") + 1
+    source = [
+        msgspec.structs.replace(line.source, asm_line=number)
+        for number, line in enumerate(emitter.lines, start)
+        if line.source is not None
+    ]
+    return text, source
+
+
+def _roles(schedule: PipelineSchedule) -> list[str]:
+    lines = []
+    for stream in schedule.streams:
+        role = stream.role
+        who = "one thread" if role.single else f"{SM_90A.warp_size * len(role.warps)} threads"
+        loop = "; ".join(str(operation) for operation in stream.loop)
+        lines.append(
+            f"{role.name}: warps {role.warps.start}..{role.warps.stop - 1}, {who}, "
+            f"{role.registers} registers; tile i: {loop}"
+        )
+    return lines
+
+
+def _smem_map(schedule: PipelineSchedule) -> list[str]:
+    lines = [
+        f"{tile.slot_base(slot):#07x}..{tile.slot_base(slot) + tile.bytes - 1:#07x}  "
+        f"{tile.name} slot {slot}: {tile.rows} rows x {tile.row_bytes} bytes, 128-byte swizzle"
+        for tile in schedule.smem.tiles.values()
+        for slot in range(tile.slots)
+    ]
+    for exchange in schedule.smem.exchanges.values():
+        last = exchange.base + exchange.bytes - 1
+        lines.append(
+            f"{exchange.base:#07x}..{last:#07x}  exchange {exchange.name}: {exchange.producer} -> "
+            f"{exchange.consumer}, named barrier {exchange.barrier}"
+        )
+    for scratch in schedule.smem.scratches.values():
+        last = scratch.base + scratch.bytes - 1
+        lines.append(
+            f"{scratch.base:#07x}..{last:#07x}  {scratch.name}, written and read by one role"
+        )
+    for pipeline in schedule.smem.pipelines.values():
+        what = f"{pipeline.depth} full barrier{'s' if pipeline.depth > 1 else ''}"
+        what += ", resident" if pipeline.resident else ""
+        what += ", then as many empty ones" if pipeline.releases else ""
+        lines.append(
+            f"{pipeline.full:#07x}  pipeline {pipeline.name}: {what}; {pipeline.producer} -> "
+            f"{' and '.join(pipeline.consumers)}, {pipeline.bytes} bytes"
+        )
+    return lines

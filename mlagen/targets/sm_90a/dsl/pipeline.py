@@ -1,0 +1,299 @@
+"""Schedules for targets where roles are different programs that hand tiles to each other.
+
+On Hopper the assembler allocates registers and orders instructions, so there are no register banks
+and nothing to interleave. A schedule says who does what: each role (a group of warps) has its
+own tile loop, and tiles pass from role to role through pipelines.
+
+    for i in tiles(producer):
+        copy(feed, i)
+    for i in tiles(math):
+        gemm.mma(i)
+        release(feed, i - 1)
+
+Which barrier phase each operation waits for and how many matrix groups may stay in flight is
+derived. When a slot is filled again is a choice, and it is checked: a release tells the producer,
+or the role that used a slot last copies into it.
+
+Roles also exchange buffers. An operation that defines an exchange writes it, one that uses it
+reads it; where the writer arrives and where the reader waits is derived.
+
+    for i in tiles(left, step=2):            # tiles i and i + 1 a pass
+        decode.store_p(P0, i)
+        decode.pv(P1, i + 1)
+        copy(cache, i + 2)
+
+A block of a *persistent* kernel does one work item after another:
+
+    with prologue(left): ...                 # once a block: `%items`, how many there are
+    with each_item(left): ...                # what is of the item
+    for i in tiles(left, step=2):
+        seek(i + 2)                          # ahead: `%coming`, tiles of the next item
+        copy(cache, i + 2)                   # ahead: fetches
+    with epilogue(left): ...                 # what the item leaves
+
+Operations that are `ahead` run on into the next item: its first `step` tiles are fetched in the
+last pass of the item before, where tiles past the end would be. So a tile that is fetched for a
+pass to come is written once, whosever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from mlagen.dsl.builder import Builder, Named, Section
+from mlagen.dsl.function import ScheduleBase, ScheduleFunction, said
+from mlagen.dsl.knobs import Knobs
+from mlagen.dsl.operation import Operation, Step
+from mlagen.dsl.plain import PipelineOrder
+from mlagen.dsl.signature import Signature
+from mlagen.dsl.tile import Tile
+from mlagen.dsl.words import moved
+from mlagen.errors import CapacityError, ScheduleError
+from mlagen.targets.sm_90a.dsl.smem import Smem
+from mlagen.targets.sm_90a.limits import SM_90A, Sm90a
+
+
+@dataclass(frozen=True, slots=True)
+class WarpRole:
+    """Warps that run one stream. `registers`: what each of their threads may use (setmaxnreg).
+    `single`: one elected thread runs the whole stream. `barrier`: the named barrier of its warps,
+    0 for a single thread."""
+
+    name: str
+    warps: range
+    registers: int
+    single: bool
+    barrier: int
+
+    @property
+    def threads(self) -> int:
+        """Threads that run the stream."""
+        return 1 if self.single else SM_90A.warp_size * len(self.warps)
+
+    @property
+    def first_thread(self) -> int:
+        return SM_90A.warp_size * self.warps.start
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRegisters:
+    """`count` registers of PTX type `type`, named `%NAME0 ..` in templates."""
+
+    name: str
+    type: str
+    count: int
+    comment: str
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What one role does: before the loop, for the `step` tiles from `i` on, and after it."""
+
+    role: WarpRole
+    prologue: tuple[Operation, ...]
+    loop: tuple[Operation, ...]
+    epilogue: tuple[Operation, ...]
+    line: int
+    step: int = 1
+    items: tuple[Operation, ...] = ()  # at the head of every work item of a persistent kernel
+
+
+@dataclass(frozen=True)
+class PipelineSchedule(ScheduleBase):
+    """What a pipeline schedule function said, as a value."""
+
+    target: Sm90a
+    streams: tuple[Stream, ...]
+    smem: Smem
+    registers: tuple[NamedRegisters, ...]
+    symbol: str  # of the entry
+    persistent: bool = False  # whether a block does one work item after another
+    plain: PipelineOrder | None = None
+
+    @property
+    def threads(self) -> int:
+        return SM_90A.warp_size * self.streams[-1].role.warps.stop
+
+    @property
+    def share(self) -> int:
+        """Registers a thread starts with: the launch's even share of an SM's, in eights, at most
+        what setmaxnreg can ask for."""
+        fair = SM_90A.registers_per_sm // (self.threads * self.signature.resident)
+        granule = SM_90A.register_granule
+        return min(fair // granule * granule, SM_90A.setmaxnreg_max)
+
+
+@dataclass
+class PipelineSpace:
+    """What a pipeline schedule function is handed besides the problem. `symbol`: of the entry,
+    where it is not the schedule's name. `persistent`: blocks do one work item after another. The
+    prologue sets `%items`, how many; an operation that seeks (`Operation.ahead`) sets `%coming`,
+    the tiles of the next one, 0 where `%items` is 0; `%tiles` is then set and `%items` counted down
+    by the generated code. `plain`: the loop that the schedule rearranges, said by the kernel."""
+
+    knobs: Knobs
+    smem: Smem
+    registers: dict[str, NamedRegisters] = field(default_factory=dict)
+    signature: Signature | None = None
+    symbol: str = ""
+    persistent: bool = False
+    plain: PipelineOrder | None = None
+    roles: list[WarpRole] = field(default_factory=list)
+
+    def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
+        return self.knobs.choice(name, *choices, comment=comment)
+
+    def role(self, name: str, *, warpgroups: int, registers: int, single: bool = False) -> WarpRole:
+        """Declare the next warpgroups as a role whose threads use `registers` registers each."""
+        first = self.roles[-1].warps.stop if self.roles else 0
+        if warpgroups < 1:
+            raise ScheduleError(f"role {name!r} needs at least one warpgroup")
+        if any(role.name == name for role in self.roles):
+            raise ScheduleError(f"role {name!r} is declared twice")
+        least, most, step = SM_90A.setmaxnreg_min, SM_90A.setmaxnreg_max, SM_90A.setmaxnreg_step
+        if registers % step or not least <= registers <= most:
+            raise ScheduleError(
+                f"role {name!r}: {registers} registers; setmaxnreg takes {least} to {most} in "
+                f"steps of {step}"
+            )
+        barrier = 0 if single else self.smem.named_barrier(name)
+        warps = range(first, first + SM_90A.warpgroup_warps * warpgroups)
+        made = WarpRole(name, warps, registers, single, barrier)
+        self.roles.append(made)
+        return made
+
+    def named(self, name: str, type: str, count: int, comment: str) -> list[str]:
+        """Declare registers; returns their names as templates write them."""
+        if name in self.registers:
+            raise ScheduleError(f"register name {name!r} is declared twice")
+        self.registers[name] = NamedRegisters(name, type, count, comment)
+        return [f"%{name}{index}" for index in range(count)]
+
+
+class PipelineBuilder(Builder):
+    """Collects one stream a role."""
+
+    def __init__(self, author: ScheduleFunction) -> None:
+        super().__init__(author)
+        self.streams: dict[str, Stream] = {}
+        self.open: tuple[WarpRole, Literal["prologue", "item", "loop", "epilogue"]] | None = None
+        self.steps_of: dict[str, int] = {}
+
+    def enter_loop(self, waves: Any, step: int) -> None:
+        if not isinstance(waves, WarpRole):
+            raise ScheduleError("tiles() takes a role here: every role has its own loop")
+        if waves.name in self.streams and self.streams[waves.name].loop:
+            raise ScheduleError(f"{self.file}: a second tile loop for role {waves.name!r}")
+        if step < 1:
+            raise ScheduleError(f"{self.file}:{self.line()}: a loop by {step} tiles")
+        self.steps_of[waves.name] = step
+        self.open = (waves, "loop")
+
+    def enter_section(self, name: Section, role: Any) -> None:
+        if not isinstance(role, WarpRole):
+            raise ScheduleError(f"{self.file}:{self.line()}: {name}() takes a role here")
+        self.open = (role, name)
+
+    def leave(self) -> None:
+        self.open = None
+
+    def limited(self, operation: Operation) -> Operation:
+        """The operation, unless it is spelled for other roles than the one whose code is open."""
+        if self.open is not None and not operation.belongs(self.open[0].name):
+            raise ScheduleError(
+                f"{self.file}:{self.line()}: {operation} is for role "
+                f"{' or '.join(operation.roles)}, not for {self.open[0].name}"
+            )
+        return operation
+
+    def add(self, step: Step) -> None:
+        if self.open is None or not isinstance(step, Operation):
+            raise ScheduleError(
+                f"{self.file}:{self.line()}: {step} stands outside any role's loop",
+                hint="put it inside `for i in tiles(ROLE)`, `prologue(ROLE)` or `epilogue(ROLE)`",
+            )
+        role, section = self.open
+        stream = self.streams.get(role.name) or Stream(role, (), (), (), step.line)
+        stream = replace(stream, step=self.steps_of.get(role.name, 1))
+        match section:
+            case "prologue":
+                stream = replace(stream, prologue=(*stream.prologue, step))
+            case "item":
+                stream = replace(stream, items=(*stream.items, step))
+            case "loop":
+                stream = replace(stream, loop=(*stream.loop, step))
+            case "epilogue":
+                stream = replace(stream, epilogue=(*stream.epilogue, step))
+        self.streams[role.name] = stream
+
+    def of_block(self, role: WarpRole, *, persistent: bool) -> Stream:
+        """The role's stream. Where a block has one item, what begins it is of the prologue."""
+        stream = self.streams[role.name]
+        if persistent:
+            return stream
+        return replace(stream, prologue=(*stream.prologue, *stream.items), items=())
+
+
+def release(pipeline: Named, tile: Tile) -> Operation:
+    """Let the producer fill the slot of `tile` again."""
+    return moved(pipeline, "release", tile)
+
+
+def run_pipelined(
+    function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any], target: Sm90a
+) -> PipelineSchedule:
+    """A schedule whose roles are streams of their own."""
+    chosen = Knobs(dict(knobs))
+    builder = PipelineBuilder(function)
+    space = PipelineSpace(chosen, Smem(target.smem_bytes))
+    function.run(builder, space, problem)
+    if not builder.streams or space.signature is None:
+        raise ScheduleError(
+            f"{function.name}: a schedule needs roles with tile loops and a kernel signature"
+        )
+    idle = [role.name for role in space.roles if role.name not in builder.streams]
+    if idle:
+        raise ScheduleError(f"{function.name}: role {idle[0]!r} does nothing")
+    made = PipelineSchedule(
+        **said(function, builder, problem, chosen),
+        target=target,
+        streams=tuple(builder.of_block(role, persistent=space.persistent) for role in space.roles),
+        smem=space.smem,
+        registers=tuple(space.registers.values()),
+        signature=space.signature,
+        symbol=space.symbol or builder.author.name,
+        persistent=space.persistent,
+        plain=space.plain,
+    )
+    _check_threads(made)
+    _check_registers(made)
+    return made
+
+
+def _check_threads(made: PipelineSchedule) -> None:
+    """ScheduleError unless a block is launched with the threads that its roles have."""
+    x, y, z = made.signature.block
+    if x * y * z != made.threads:
+        raise ScheduleError(
+            f"{made.name}: the roles have {made.threads} threads, a block is launched with "
+            f"{x * y * z}"
+        )
+
+
+def _check_registers(made: PipelineSchedule) -> None:
+    """CapacityError for roles that take more than others give: setmaxnreg.inc waits for registers
+    of the block's own (PTX ISA), and would for ever."""
+    held = made.share * made.threads
+    wanted = sum(s.role.registers * SM_90A.warp_size * len(s.role.warps) for s in made.streams)
+    if wanted > held:
+        roles = ", ".join(
+            f"{s.role.name} {s.role.registers} x {SM_90A.warp_size * len(s.role.warps)}"
+            for s in made.streams
+        )
+        raise CapacityError(
+            f"{made.name}: roles take {wanted} registers ({roles}); a block of {made.threads} "
+            f"threads has {held}",
+            hint=f"{made.share} a thread on average",
+        )

@@ -1,0 +1,262 @@
+"""Shared memory on Hopper, as data: rings of tiles, the mbarrier pipelines that move them between
+roles, and the named-barrier exchanges that roles write for each other.
+
+A tile row is at most 128 bytes wide: that is the width of the 128-byte swizzle, which TMA applies
+when it writes and `wgmma` undoes when it reads. Wider operands are several columns of such tiles.
+
+Two things move between roles. A *pipeline* is a ring of tiles that its producer fills: mbarriers
+say that a slot is full, and where consumers release slots, that it is empty. An *exchange* is a
+buffer that one role's threads write for another's: writers arrive at a named barrier, readers wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mlagen.artifact.manifest import TENSOR_MAP_BOX
+from mlagen.errors import CapacityError, ScheduleError
+from mlagen.targets.sm_90a.limits import SM_90A
+
+SWIZZLE_ROW_BYTES = max(SM_90A.swizzle_modes)
+SWIZZLE_ALIGN = SM_90A.swizzle_align(SWIZZLE_ROW_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class TmaTile:
+    """`rows` rows of `row_bytes` in SMEM, filled by one TMA box of the tensor map `tensor`."""
+
+    name: str
+    tensor: str
+    rows: int
+    row_bytes: int
+    slots: int
+    base: int
+
+    def __post_init__(self) -> None:
+        if self.row_bytes != SWIZZLE_ROW_BYTES:
+            raise ScheduleError(
+                f"tile {self.name!r}: rows of {self.row_bytes} bytes do not fit the 128-byte "
+                f"swizzle",
+                hint="tiles are 128 bytes wide (64 bf16); take several side by side",
+            )
+        if self.rows % 8 or not 8 <= self.rows <= TENSOR_MAP_BOX:
+            raise ScheduleError(
+                f"tile {self.name!r}: {self.rows} rows; a box has 8 to {TENSOR_MAP_BOX}, in eights"
+            )
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.row_bytes
+
+    def slot_base(self, slot: int) -> int:
+        return self.base + slot % self.slots * self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Tiles that one role fills and others use, `depth` deep.
+
+    The mbarrier `full` of a slot completes when all of its bytes have landed. With `releases`, its
+    mbarrier `empty` completes when every consuming warp has released it; without, the schedule's
+    other waits must order each fill after the last use of the slot, and the proof checks it.
+    """
+
+    name: str
+    tiles: tuple[TmaTile, ...]
+    producer: str
+    consumers: tuple[str, ...]
+    depth: int
+    barriers: int  # SMEM address of full[0]; empty[0] follows after `depth` barriers
+    releases: int  # arrivals that empty a slot: one a consuming warp; 0: there is no such barrier
+    resident: bool = False  # filled once, before the loop, and never released
+    producer_threads: int = 0  # threads that fill a slot; 0: TMA does
+    within: str = ""  # the pipeline that takes the same SMEM next, made of these tiles in place
+    by_warps: bool = False  # each warp makes rows of its own of what is within, and arrives once
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a slot; by TMA they complete its full barrier."""
+        return sum(tile.bytes for tile in self.tiles)
+
+    @property
+    def arrivals(self) -> int:
+        """Arrivals that a full barrier counts."""
+        warps = self.producer_threads // SM_90A.warp_size
+        return warps if self.by_warps else self.producer_threads or 1
+
+    @property
+    def full(self) -> int:
+        return self.barriers
+
+    @property
+    def empty(self) -> int:
+        return self.barriers + self.depth * SM_90A.mbarrier_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """`bytes` at `base` that the threads of `producer` write and `consumer` reads, once a tile.
+    The named barrier `barrier` takes both roles: the producer arrives, the consumer waits."""
+
+    name: str
+    base: int
+    bytes: int
+    producer: str
+    consumer: str
+    barrier: int
+
+    def overlaps(self, tile: TmaTile) -> bool:
+        """Whether it lies in place of a slot of `tile`."""
+        end = tile.base + tile.slots * tile.bytes
+        return self.base < end and tile.base < self.base + self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """`bytes` at `base` that one role writes and that are read where the proof shows that they are
+    written: memory of their own, or that of tiles which are no longer needed."""
+
+    name: str
+    base: int
+    bytes: int
+
+
+@dataclass
+class Smem:
+    """The SMEM map of one schedule, filled while it is written."""
+
+    capacity: int
+    exchanges: dict[str, Exchange] = field(default_factory=dict)
+    scratches: dict[str, Scratch] = field(default_factory=dict)
+    barriers: int = 1  # named barriers taken; 0 is the whole block's
+    tiles: dict[str, TmaTile] = field(default_factory=dict)
+    pipelines: dict[str, Pipeline] = field(default_factory=dict)
+    used: int = 0
+
+    def tile(
+        self,
+        name: str,
+        tensor: str,
+        *,
+        rows: int,
+        row_bytes: int,
+        slots: int,
+        over: TmaTile | None = None,
+    ) -> TmaTile:
+        """Declare `slots` tiles that TMA fills from `tensor`. `over`: in place of tiles of the same
+        size, whose content they are made into, which the proof checks."""
+        if slots < 1:
+            raise ScheduleError(f"tile {name!r}: {slots} slots; a ring has 1 or more")
+        base = over.base if over else -(-self.used // SWIZZLE_ALIGN) * SWIZZLE_ALIGN
+        tile = TmaTile(name, tensor, rows, row_bytes, slots, base)
+        if over and (tile.bytes, slots) != (over.bytes, over.slots):
+            raise ScheduleError(
+                f"tile {name!r}: {slots} x {tile.bytes} bytes over {over.name!r}, which has "
+                f"{over.slots} x {over.bytes}"
+            )
+        self._claim(name, base, 0 if over else tile.bytes * slots)
+        self.tiles[name] = tile
+        return tile
+
+    def pipeline(
+        self,
+        name: str,
+        *tiles: TmaTile,
+        producer: str,
+        consumer: str | tuple[str, ...],
+        releases: int = 0,
+        resident: bool = False,
+        producer_threads: int = 0,
+        within: Pipeline | None = None,
+        by_warps: bool = False,
+    ) -> Pipeline:
+        """Declare that `producer` fills `tiles` together and `consumer` uses them.
+
+        `resident`: once, before the loops. `releases`: arrivals that empty a slot, one a consuming
+        warp; without them a slot is filled again where the schedule says so, and the order is
+        proved. `producer_threads`: threads of the producer that fill it, instead of TMA. `within`:
+        the pipeline whose slots these tiles lie in, which is filled from them. `by_warps`: each row
+        is made by one warp from the same row of the tiles within; a warp arrives once, when its
+        lanes are done.
+        """
+        if resident and releases:
+            raise ScheduleError(f"pipeline {name!r}: resident tiles are not released")
+        depths = {tile.slots for tile in tiles}
+        if len(depths) != 1:
+            raise ScheduleError(f"pipeline {name!r}: its tiles have {sorted(depths)} slots")
+        depth = depths.pop()
+        base = -(-self.used // SM_90A.mbarrier_bytes) * SM_90A.mbarrier_bytes
+        self._claim(name, base, (2 if releases else 1) * depth * SM_90A.mbarrier_bytes)
+        consumers = (consumer,) if isinstance(consumer, str) else consumer
+        pipeline = Pipeline(
+            name, tiles, producer, consumers, depth, base, releases, resident, producer_threads,
+            within.name if within else "", by_warps,
+        )  # fmt: skip
+        self.pipelines[name] = pipeline
+        return pipeline
+
+    def exchange(
+        self, name: str, size: int, *, producer: str, consumer: str, over: TmaTile | None = None
+    ) -> Exchange:
+        """Declare `size` bytes that `producer` writes for `consumer`. `over`: in place of a
+        resident tile that is no longer needed by then, which the proof checks."""
+        if over is None:
+            base = (
+                -(-self.used // SWIZZLE_ALIGN) * SWIZZLE_ALIGN
+                if size >= SWIZZLE_ALIGN
+                else (-(-self.used // 16) * 16)
+            )
+            self._claim(name, base, size)
+        else:
+            if size > over.bytes * over.slots:
+                raise CapacityError(
+                    f"exchange {name!r}: {size} bytes over {over.name!r}, which has "
+                    f"{over.bytes * over.slots}"
+                )
+            base = over.base
+            self._claim(name, base, 0)
+        exchange = Exchange(name, base, size, producer, consumer, self.named_barrier(name))
+        self.exchanges[name] = exchange
+        return exchange
+
+    def scratch(self, name: str, *over: TmaTile) -> Scratch:
+        """Declare that a role writes over `over`, tiles that follow each other, when they are no
+        longer needed, which the proof checks."""
+        base = over[0].base
+        size = sum(tile.bytes * tile.slots for tile in over)
+        if over[-1].base + over[-1].bytes * over[-1].slots != base + size:
+            names = ", ".join(tile.name for tile in over)
+            raise ScheduleError(f"scratch {name!r}: {names} do not follow each other in SMEM")
+        self._claim(name, base, 0)
+        self.scratches[name] = Scratch(name, base, size)
+        return self.scratches[name]
+
+    def room(self, name: str, size: int) -> Scratch:
+        """Declare `size` bytes that one role writes, and that it or others read."""
+        base = -(-self.used // 16) * 16
+        self._claim(name, base, size)
+        self.scratches[name] = Scratch(name, base, size)
+        return self.scratches[name]
+
+    def named_barrier(self, name: str) -> int:
+        """Take the next named barrier of the block."""
+        if self.barriers == SM_90A.named_barriers:
+            raise CapacityError(
+                f"no named barrier is left for {name!r}: a block has {SM_90A.named_barriers}, and "
+                f"0 is the one of all its threads"
+            )
+        self.barriers += 1
+        return self.barriers - 1
+
+    def _claim(self, name: str, base: int, size: int) -> None:
+        names = (*self.tiles, *self.pipelines, *self.exchanges, *self.scratches)
+        if name in names:
+            raise ScheduleError(f"{name!r} is declared twice")
+        if base + size > self.capacity:
+            held = ", ".join(f"{t.name} {t.slots} x {t.bytes}" for t in self.tiles.values())
+            raise CapacityError(
+                f"SMEM ran out: {name!r} wants {size} bytes on top of {base}, {base + size} of "
+                f"{self.capacity}",
+                hint=f"held so far: {held or 'nothing'}; fewer slots or a smaller tile would fit",
+            )
+        self.used = max(self.used, base + size)

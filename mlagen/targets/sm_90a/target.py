@@ -1,0 +1,44 @@
+"""sm_90a as `mlagen.codegen` asks for it: schedules to values, values to cubins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mlagen.artifact import Artifact
+from mlagen.codegen.templates import Templates
+from mlagen.codegen.tools import Search
+from mlagen.dsl import ScheduleFunction
+from mlagen.schedule_view.model import ScheduleView
+from mlagen.targets.sm_90a import ptxas
+from mlagen.targets.sm_90a.codegen import build
+from mlagen.targets.sm_90a.dsl import PipelineSchedule
+from mlagen.targets.sm_90a.dsl.pipeline import run_pipelined
+from mlagen.targets.sm_90a.limits import SM_90A, Sm90a
+from mlagen.targets.sm_90a.view import view
+
+
+@dataclass(frozen=True)
+class Hopper:
+    """A target whose roles are programs of their own, and whose registers ptxas allocates."""
+
+    limits: Sm90a = SM_90A
+    template_folders: tuple[str, ...] = ("sm_90a",)
+    tools: Search = ptxas.TOOLS
+
+    def schedule(
+        self, function: ScheduleFunction, problem: Any, knobs: Mapping[str, Any]
+    ) -> PipelineSchedule:
+        return run_pipelined(function, problem, knobs, self.limits)
+
+    def build(
+        self, schedule: PipelineSchedule, templates: Templates, *, allow_unproved: bool = False
+    ) -> Artifact:
+        return build.build(schedule, templates, allow_unproved=allow_unproved)
+
+    def view(self, schedule: PipelineSchedule, templates: Templates) -> ScheduleView:
+        return view(schedule, templates)
+
+
+TARGET = Hopper()

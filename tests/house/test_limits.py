@@ -1,0 +1,43 @@
+"""Capacities stand in one table a target, and each of them is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mlagen.targets.registry import FOLDERS, limits_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = {path: path.read_text() for path in sorted((ROOT / "mlagen").rglob("*.py"))}
+
+
+def readers(target: str, field: str) -> list[Path]:
+    """Files that read `field` of the target's table, its own methods among them."""
+    read = re.compile(rf"\b(?:self|limits|target|{target.upper()})\.{field}\b")
+    table = re.compile(rf"\b{target}\b|\blimits\b|\b{target.upper()}\b")
+    return [path for path, text in SOURCES.items() if table.search(text) and read.search(text)]
+
+
+@pytest.mark.parametrize("target", sorted(FOLDERS))
+def test_every_field_is_read(target: str) -> None:
+    fields = [field.name for field in dataclasses.fields(limits_of(target))]
+    assert fields and [name for name in fields if not readers(target, name)] == []
+
+
+def test_a_field_that_nothing_reads_would_be_seen() -> None:
+    assert readers("gfx950", "lds_bytes") and not readers("gfx950", "lds_colour")
+
+
+@pytest.mark.parametrize("target", sorted(FOLDERS))
+def test_limits_load_nothing_else(target: str) -> None:
+    code = f"import mlagen.targets.{target}.limits, sys; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    ours = {name for name in loaded.stdout.split() if name.startswith("mlagen.")}
+    assert ours <= {"mlagen.targets", f"mlagen.targets.{target}", f"mlagen.targets.{target}.limits"}
