@@ -86,8 +86,8 @@ def _simulate(  # type: ignore[no-untyped-def]
                 continue
             if state[wave, h.S_AT] > t:
                 why = state[wave, h.S_WHY]
-                behind = why in (h.BARRIER, h.NOPS, h.FETCH)
-                stalls[step_row[step - 1] if behind and step > first[wave] else row, why] += slot
+                earlier = why in (h.BARRIER, h.NOPS, h.FETCH)
+                stalls[step_row[step - 1] if earlier and step > first[wave] else row, why] += slot
                 continue
             # Ports of the SIMD.
             server = 0

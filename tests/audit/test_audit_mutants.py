@@ -108,7 +108,7 @@ def test_boxes_of_a_manifest_are_used(tmp_path):
     # Half of B's bytes are missing, which only the box can tell.
     assert "mbarrier-transaction" in {f.rule for f in audit_ptx(text, beside=beside).findings}
     assert not audit_ptx(text).findings
-    # The last slot of B ends behind a block with less memory.
+    # The last slot of B ends after a block with less memory.
     small = Beside({"map_a": 16384, "map_b": 16384}, 131072 - 8192, 384, {})
     assert "smem-bounds" in {f.rule for f in audit_ptx(text, beside=small).findings}
 
