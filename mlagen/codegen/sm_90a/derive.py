@@ -1,16 +1,15 @@
 """What a pipeline schedule leaves unsaid: barrier waits, their phases, and wgmma.wait_group.
 
-* A role waits for a tile to be full before its first use of it. With an empty barrier, the producer
-  waits for it before it fills the slot; without, the warps of a role that copies meet first, so
-  that whoever copies, the one thread that issues it or each of those that gather, speaks for all
-  of them.
+* A role waits for a tile's full barrier before its first use. With an empty barrier, the producer
+  waits for it before it fills the slot. Without one, the warps of a role that copies synchronise
+  first, so that the threads that copy, one by TMA or all by cp.async, know what all of them know.
 * The writer of an exchange arrives at its named barrier after what it wrote, with a proxy fence if
   a matrix instruction reads it; the reader waits before the first use.
 * Matrix groups complete in order, so the wait before a release, a copy, or ordinary code that
   touches an accumulator is issued groups minus the last one needed.
 
-These rules alone say too much: many a tile is known to be full from an exchange. `mlagen.codegen.
-sm_90a.thin` leaves out what the proof does not need.
+These rules alone give too many waits: an exchange often tells already that a tile is full. `thin`
+leaves out what the proof does not need.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Leaves out the derived waits that the proof does not need.
 
-Each role is told to wait for every tile it uses, and its warps to meet before every copy. Where a
-exchange or another wait already carries that knowledge, the wait costs time for nothing. Waits are
-tried from the last to the first: out goes what the proof holds without.
+By the rules each role waits for every tile it uses, and its warps synchronise before every copy.
+Where an exchange or another wait already gives that knowledge, the wait costs time for nothing.
+Waits are tried from the last to the first: one that the proof holds without is left out.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ OPTIONAL = ("wait_full", "sync")
 
 
 def plan(schedule: PipelineSchedule) -> tuple[list[Loop], PipelineProof]:
-    """The streams with the waits they need, and their proof. What is wrong with a schedule stays
-    wrong: nothing is left out of one that the proof refuses."""
+    """The streams with the waits they need, and their proof. Nothing is left out of a schedule that
+    the proof refuses, so that its errors stay."""
     whole = [derive(schedule, stream) for stream in schedule.streams]
     if prove_pipelines(schedule, whole, quick=True).violations:
         return whole, prove_pipelines(schedule, whole)
