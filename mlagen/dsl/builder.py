@@ -1,4 +1,4 @@
-"""What a schedule function calls is recorded here, with the line that it was called on."""
+"""Records what a schedule function calls, with the line of each call."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ class Builder:
     """Collects the steps of the schedule that is being written."""
 
     def __init__(self, author: Author) -> None:
-        self.author: Author = author  # whose table it is; another's, where it was handed on
+        self.author: Author = (
+            author  # whose table it is; another's, where the problem was passed on
+        )
         self.roles: Roles | None = None
         self.clusters: list[Cluster] = []
         self.sections: dict[str, list[Operation]] = {"prologue": [], "item": [], "epilogue": []}
@@ -73,7 +75,7 @@ class Builder:
 
     @property
     def file(self) -> str:
-        """Whose lines operations are told by."""
+        """The file whose lines errors name."""
         return self.author.source
 
     def enter_loop(self, waves: Any, step: int) -> None:

@@ -35,7 +35,7 @@ class ScheduleFunction:
         return MAKERS[self.target](self, problem, knobs)
 
     def __call__(self, problem: Any, space: Any) -> None:
-        """Inside another schedule function: hand its problem on to this schedule, to its table and
+        """Inside another schedule function: pass its problem on to this schedule, to its table and
         its knobs. The lines and the file of what is made are then this one's; the name stays.
 
         ScheduleError: not inside a schedule function, another target, or templates of its own."""

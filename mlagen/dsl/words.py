@@ -101,10 +101,10 @@ def each_item(role: Any = None) -> Any:
     then runs once, and the tile loop. Loop and epilogue follow for the item, then the next one
     comes.
 
-    gfx950: the prologue sets `items` of `entry(items=True)`, these operations the number of tiles.
-    All waves meet before them, and LDS is free again. Pipeline schedules (`role`): see
-    `PipelineSpace.persistent`; in one whose blocks have one item they are a part of the
-    prologue."""
+    gfx950: the prologue sets `items` of `entry(items=True)`, these operations set the number of
+    tiles. A barrier of all waves comes before them, and LDS is free again. Pipeline schedules
+    (`role`): see `PipelineSpace.persistent`; where blocks have one item, the operations are a part
+    of the prologue."""
     return _section("item", role)
 
 
@@ -148,7 +148,7 @@ def read(ring: Ring, tile: Tile) -> Operation:
 
 
 def bind(ring: Named, mover: Mover) -> None:
-    """Say how `copy` and `read` of a ring are spelled (their templates and operands)."""
+    """Say which operations `copy` and `read` of a ring are: their templates and operands."""
     current().movers[ring.name] = mover
 
 
