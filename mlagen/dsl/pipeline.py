@@ -141,7 +141,7 @@ class PipelineSpace:
     where it is not the schedule's name. `persistent`: blocks do one work item after another. The
     prologue sets `%items`, how many; an operation that seeks (`Operation.ahead`) sets `%coming`,
     the tiles of the next one, 0 where `%items` is 0; `%tiles` is then set and `%items` counted down
-    by the generated code. `plain`: the loop that the schedule rearranges; the kernel declares it."""
+    by the generated code. `plain`: the loop that the schedule rearranges; the kernel says it."""
 
     knobs: Knobs
     smem: Smem
