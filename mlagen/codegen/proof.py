@@ -8,7 +8,7 @@ N grows until the state at the loop's head repeats: from there on nothing new ca
 
 A persistent kernel runs the path of one work item after another. Two items never meet in LDS: all
 waves pass a barrier before an item, every access of an item comes after that barrier, and a wait
-covers every one before the next. So LDS is proved item by item; what else one item hands to the
+covers every one before the next. So LDS is proved item by item; what else one item passes to the
 next is what its waits count (older operations on a counter never make a wait for the newest ones
 weaker, except scalar loads, see `pending`) and registers in flight (see `loads.py`).
 """

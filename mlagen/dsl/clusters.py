@@ -61,7 +61,7 @@ class Schedule:
 
 @dataclass
 class Space:
-    """What a schedule function is handed besides the problem: knobs, LDS and registers. `plain`:
+    """What a schedule function gets besides the problem: knobs, LDS and registers. `plain`:
     the loop that the schedule rearranges, said by the kernel."""
 
     knobs: Knobs

@@ -43,12 +43,12 @@ class ScheduleFunction:
         first = builder.author
         if self.target != first.target:
             raise ScheduleError(
-                f"{first.name} is for {first.target} and hands its problem on to {self.name}, "
+                f"{first.name} is for {first.target} and passes its problem on to {self.name}, "
                 f"which is for {self.target}"
             )
         if self.templates not in (None, first.templates):
             raise ScheduleError(
-                f"{first.name} hands its problem on to {self.name}, which has templates of its "
+                f"{first.name} passes its problem on to {self.name}, which has templates of its "
                 f"own: {self.templates}",
                 hint=f"give {first.name} that folder",
             )

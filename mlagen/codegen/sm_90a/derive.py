@@ -79,12 +79,14 @@ def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
             raise ScheduleError(
                 f"{where}: {pipeline.name!r} has {pipeline.depth} slots and {pipeline.releases} "
                 f"releases; a pass is of {step} tiles",
-                hint="a ring of as many slots as a pass has tiles, which nobody releases",
+                hint="a ring of as many slots as a pass has tiles, which no role releases",
             )
     if loop.edge.low or max(map(offset, stream.loop)) >= 2 * step:
         raise ScheduleError(f"{where}: its tiles are begun more than one pass ahead")
     if stream.role.single:
-        raise ScheduleError(f"{where} is a single thread; all of a block meet after an empty item")
+        raise ScheduleError(
+            f"{where} is a single thread; a barrier of the block follows an empty item"
+        )
     if not any(op.ahead == "seeks" for op in stream.loop):
         raise ScheduleError(
             f"{where}: nothing in its loop seeks the next item",
@@ -217,7 +219,7 @@ def _before_resident(
 
 
 def _before_loads(stream: Stream, pipeline: Pipeline, steps: list[Operation]) -> list[Operation]:
-    """The warps meet before what is resident is filled for the next item."""
+    """A barrier of the warps before what is resident is filled for the next item."""
     context = {"barrier": stream.role.barrier, "threads": stream.role.threads}
     out: list[Operation] = []
     for op in steps:

@@ -90,7 +90,7 @@ class Line:
 class Pass:
     """Operations of one pass with the places of their tiles, or of what is around the loop, with
     the item's first place. `section`: which printed code it is: "start", "fetch", "item", "empty"
-    (all roles meet), "head", those of `section()`, or "end"."""
+    (a barrier of all roles), "head", those of `section()`, or "end"."""
 
     section: str
     item: int

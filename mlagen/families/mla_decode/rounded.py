@@ -100,7 +100,7 @@ def _output(
     swapped = sorted(range(walk.tiles), key=lambda tile: (tile // 2, -tile))
     parts = [
         _accumulated(walk.carried, of_carried, p, eta, v[:, :half], range(walk.tiles)),
-        _accumulated(*_handed_over(walk, of_base, of_carried, p, eta), v[:, half:], swapped),
+        _accumulated(*_rescaled_p(walk, of_base, of_carried, p, eta), v[:, half:], swapped),
     ]
     acc, off = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
 
@@ -147,7 +147,7 @@ def _accumulated(
     return acc, off
 
 
-def _handed_over(
+def _rescaled_p(
     walk: Walk, of_base: Floats, of_carried: Floats, p: Floats, eta: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """`carried`, its error, P and its error as they are where a pair's first tile follows the

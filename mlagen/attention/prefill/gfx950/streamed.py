@@ -435,7 +435,7 @@ class StreamedAttention:
         }
         return self._record("tail_softmax", tile, context, uses=(self._score_value(tile),))
 
-    # ---- spelling ---------------------------------------------------------------------------
+    # ---- templates --------------------------------------------------------------------------
 
     @property
     def _partial_bytes(self) -> int:

@@ -352,7 +352,7 @@ class Attention:
             template="tail_softmax_mixed" if self.mixed else "",
         )
 
-    # ---- spelling ---------------------------------------------------------------------------
+    # ---- templates --------------------------------------------------------------------------
 
     def _tensors(self) -> PrefillTensors:
         k = self.k
