@@ -1,6 +1,6 @@
 """Finds an assembler and a linker for a target.
 
-Looked for in this order: `$MLAGEN_CLANG` with `$MLAGEN_LLD`; ROCm (`$ROCM_PATH`, /opt/rocm);
+It is looked for in this order: `$MLAGEN_CLANG` with `$MLAGEN_LLD`; ROCm (`$ROCM_PATH`, /opt/rocm);
 clang >= 20 with lld on PATH; the `ziglang` wheel, whose one binary is both clang and lld. The first
 that is there and assembles an instruction of the target is taken; one named by a variable must.
 

@@ -22,7 +22,7 @@ from mlagen.targets import GFX950, Gfx950
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a schedule function said, as a value. Input of the code generator."""
+    """The value that a schedule function makes; the code generator takes it."""
 
     name: str
     file: str

@@ -1,7 +1,8 @@
-"""Whether a schedule says each word of its kernel once, in the right place, by the right waves.
+"""Checks that a schedule has each operation of its kernel once, in the right place, by the right
+waves.
 
-The cheap half of the proof of what is computed: it reads the schedule alone, before anything is
-rendered. What order and overlap make of the words is for `flow`.
+This is the cheap half of the proof of what is computed: it reads the schedule alone, before
+anything is rendered. `flow` checks what order and overlap make of the operations.
 """
 
 from __future__ import annotations

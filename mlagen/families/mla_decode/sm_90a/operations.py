@@ -397,8 +397,8 @@ class MlaDecode:
                      defines=(Value(exchange.name, tile),))  # fmt: skip
 
     def pv(self, tile: Tile, half: tuple[Pipeline, ...], exchange: Exchange | None = None) -> None:
-        """O += P V over the columns of `half`, one group; P from registers, or from the other's
-        exchange."""
+        """O += P V over the columns of `half`, one group; P comes from registers, or from the
+        other's exchange."""
         held = [t for p in half for t in p.tiles if self.keys.index(t) < self.value_parts]
         first = self.keys.index(held[0]) % (self.value_parts // 2)
         each = COLUMNS // 2  # accumulators of 64 columns
