@@ -15,7 +15,7 @@ CODE = {
     for path in (ROOT / folder).rglob("*")
     if path.suffix in (".py", ".j2")
 }
-# They name the manifest's fields (docs/glossary.md); elsewhere these are attributes: `map.handoffs`.
+# These name the fields of the manifest (docs/glossary.md); others only read them: `map.handoffs`.
 PUBLIC = re.compile(r"mlagen/(artifact|inspect)/|/maps?\.py$|/codegen/manifest")
 
 
