@@ -5,7 +5,7 @@
 
 Every contender's output is held against attention in fp32 on the GPU (first and last sequence, all
 heads) and is not timed where it is wrong. Times are medians of single calls with the L2 cache
-flushed before each, contenders taking turns: each runs behind another's code. `decode` is ours
+flushed before each, contenders taking turns: each runs after another's code. `decode` is ours
 without the merge. `--sweep` times ours for other split lengths as well: what the costs in
 `mlagen/families/mla_decode/even_splits.py` come from. One JSON object a line, then geometric means.
 """

@@ -75,7 +75,7 @@ class Host:
             self._end(name)
 
     def told(self, lines: int = 12) -> Iterator[str]:
-        """The ends of the logs, behind the stacks of those that still run."""
+        """The ends of the logs, after the stacks of those that still run."""
         for name, process in self.processes.items():
             if process.poll() is None and not name.startswith("builder"):
                 process.send_signal(signal.SIGABRT)  # faulthandler writes its stacks

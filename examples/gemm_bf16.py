@@ -3,8 +3,8 @@
 Nothing here is attention, and nothing in mlagen knows of this file: `mlagen build
 examples/gemm_bf16.py --target gfx950` or `--target sm_90a --set m_tile=128`.
 
-On gfx950: eight waves, a block of 256 x 256. A wave owns 128 x 64 of the block, half of its rows at
-a time: while one half of the workgroup multiplies, the other fetches and reads.
+On gfx950 eight waves compute a block of 256 x 256. A wave owns 128 x 64 of the block, half of its
+rows at a time: while one half of the workgroup multiplies, the other fetches and reads.
 
 | cluster | matrix             | memory                                                  |
 |---------|--------------------|---------------------------------------------------------|
@@ -16,7 +16,7 @@ a time: while one half of the workgroup multiplies, the other fetches and reads.
 A slot is filled again one cluster after its last read, so a DMA has four clusters to arrive. The
 waits before the barriers, the prologue and the drain are derived from these four rows.
 
-On Hopper: a producer and two math warpgroups. A tile is released when the product after it
+On Hopper there are a producer and two math warpgroups. A tile is released when the product after it
 has been issued, so one product is always in flight; the barrier phases and the group waits follow.
 """
 

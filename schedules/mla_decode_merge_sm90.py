@@ -1,9 +1,9 @@
-"""Merges the parts of split MLA decode work on Hopper: sixteen warps a block, each with half a row
-of the output or a share of its splits.
+"""Merges the parts of split MLA decode work on Hopper. A block has sixteen warps; each has half a
+row of the output or a share of its splits.
 
-A tile is four splits a warp: their loads are in flight together, those of the first tile
-while the LSE of all splits is found. Warps add up in order, so the bits do not depend on the run.
-It may be launched before the decode kernel has ended, which it waits for.
+A tile is four splits a warp: their loads are in flight together, those of the first tile while the
+LSE of all splits is computed. Warps add up in order, so the bits do not depend on the run. The
+kernel may be launched before the decode kernel has ended, and waits for it.
 """
 
 from mlagen.dsl import epilogue, prologue, schedule, tiles
@@ -22,6 +22,6 @@ def mla_decode_merge_sm90(k, s):
         m.log_sum()
     for i in tiles(warps):
         m.add(i)
-        m.load(i)  # for the next pass; after the last one there is nothing
+        m.load(i)  # for the next pass; after the last one it loads nothing
     with epilogue(warps):
         m.finish()

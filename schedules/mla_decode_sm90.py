@@ -1,10 +1,10 @@
-"""MLA decode on Hopper, absorbed form 576 / 512: 64 query rows of one sequence a block, heads or
-heads of several new tokens, over all of its keys or one split of them.
+"""MLA decode on Hopper in the absorbed form 576 / 512. A block has 64 query rows of one sequence
+(heads, or heads of several new tokens) and all of its keys or one split of them.
 
-Two math warpgroups and no producer, two tiles of 64 keys a pass. The left one has the
-scores of even tiles and output columns 0..255, the right one those of odd tiles and columns
-256..511. They follow one running maximum, hand each other their P through SMEM, and whoever used a
-tile's columns last fetches the next tile into them.
+There are two math warpgroups and no producer; a pass has two tiles of 64 keys. The left warpgroup
+computes the scores of even tiles and output columns 0..255, the right one those of odd tiles and
+columns 256..511. They share one running maximum, exchange their P through SMEM, and the one that
+used a tile's columns last fetches the next tile into them.
 
 | left, tiles i and i + 1                        | right, tiles i + 1 and i                        |
 |------------------------------------------------|-------------------------------------------------|
@@ -16,16 +16,16 @@ tile's columns last fetches the next tile into them.
 | S(i+2) = Q K(i+2)                              | S(i+3) = Q K(i+3)                               |
 
 The left one's second product comes after both of the right one's, whose tiles are then fetched
-earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tiles, and the feeder,
-one or two more warpgroups, turns it into bf16 in place, in the order in which slots become free; of
-rope-aware rows it also brings in the scales.
+earlier. An e4m3 cache is fetched the same way into half of the SMEM of its tiles. The feeder, one
+or two more warpgroups, converts it to bf16 in place, in the order in which slots become free; for
+rope-aware rows it also loads the scales.
 
 With `persistent` a block takes one such item after another. What is looked up or fetched for a tile
-past an item's last one is the next item's, and its Q comes when both have their last scores;
-`each_item`, passes and epilogue are an item's.
+past an item's last one belongs to the next item, whose Q is loaded when both warpgroups have their
+last scores; `each_item`, passes and epilogue run once an item.
 
 Barrier phases, named barriers, proxy fences and the number of matrix groups in flight are derived,
-and that no tile is overwritten too early is proved.
+and it is proved that no tile is overwritten too early.
 """
 
 from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
@@ -38,8 +38,7 @@ def mla_decode_sm90(k, s):
     converted = k.cache_dtype != "bf16"
     persistent = s.choice("persistent", *((0,) if converted or k.dtype != "bf16" else (0, 1)),
                           comment="blocks take one work item after another (all bf16)")  # fmt: skip
-    # Of small pages a thread looks up several a tile: beside more items or tokens no registers are
-    # left for it.
+    # A thread looks up several small pages a tile: more items or tokens leave it no registers.
     few = converted or (k.page_size < 64 and (persistent or k.q_len > 1))
     boxes = s.choice("boxes", *((2,) if converted else (2, 1, 4)),
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
@@ -49,17 +48,17 @@ def mla_decode_sm90(k, s):
                       comment="before the left one stores its P, or after it")  # fmt: skip
     boxed = k.page_size > 1  # what follows belongs to copies by box
     ahead = s.choice("ahead", *((0, 1) if boxed else (0,)),
-                     comment="passes ahead that tiles are brought to L2")  # fmt: skip
+                     comment="passes ahead that tiles are prefetched to L2")  # fmt: skip
     evict = s.choice("evict", *(("normal", "first") if boxed else ("normal",)),
-                     comment="how soon L2 gives up the cache's rows")  # fmt: skip
-    # Registers a thread, of 504 for three warpgroups or 512 for four: what ptxas makes do with.
+                     comment="how soon L2 evicts the cache's rows")  # fmt: skip
+    # Registers a thread: they add up to 504 for three warpgroups, or 512 for four.
     split, feeders = (256, 256, 0), 0
     if converted:
         gathered = k.page_size == 1 and not k.rope_aware
         scales = k.rope_aware and k.dtype != "bf16"
         roomy = refill == "early" and k.page_size % 64 == 0 and not scales
         feeders = s.choice("feeders", *((2, 1) if roomy else (1,)),
-                           comment="warpgroups that make bf16 of e4m3")  # fmt: skip
+                           comment="warpgroups that convert e4m3 to bf16")  # fmt: skip
         split = (232, 224, 48) if gathered else (232, 232, 40)
         split = (224, 224, 32) if feeders == 2 else split
     left = s.role("left", warpgroups=1, registers=split[0])

@@ -1,4 +1,4 @@
-"""Merging the partial results of split MLA prefill work on gfx950.
+"""Merges the partial results of split MLA prefill work on gfx950.
 
 A line is one row of one head: 512 bytes of partial O and one LSE. All heads of a row merge alike
 and follow each other, so the lines of a group are one run of memory in every partial; a wave
@@ -10,12 +10,12 @@ registers.
 | merge   | M = max(M, LSE(i)); rescale, add to L, O  | row of i + ahead + 1; O, LSE of i + ahead  |
 
 The merge is bound by bandwidth: a wave reads 4128 bytes of a partial and spends 76 vector
-instructions on them. So: half a wave reads a whole line, 16 bytes a lane, in whole cache
-lines; the loads of `ahead` partials are in flight while one is merged, and small waves of few
-registers leave room for many more of them on a CU. No LDS: no lane needs what another one read. A
-workgroup is one wave by default, whose barrier costs nothing.
+instructions on them. So half a wave reads a whole line, 16 bytes a lane, in whole cache lines; the
+loads of `ahead` partials are in flight while one is merged, and waves of few registers leave room
+for many more waves on a CU. It needs no LDS, as no lane needs what another one read. A workgroup is
+one wave by default, whose barrier costs nothing.
 
-The number of partials is that of the group, at run time. A group without partials is left alone.
+Each group has its number of partials at run time. A group without partials is left alone.
 The waits are derived; `cluster("merge", wait=Wait(vm=8))` would place the last one by hand.
 """
 

@@ -222,7 +222,7 @@ class Gemm:
             )
         )
 
-    # ---- spelling ---------------------------------------------------------------------------
+    # ---- templates --------------------------------------------------------------------------
 
     def _sum(self, half: int, m: int, n: int) -> Regs:
         return self.sums.regs().part((half * self.blocks_m + m) * self.blocks_n + n, 16)

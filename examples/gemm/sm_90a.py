@@ -124,7 +124,7 @@ class PipelinedGemm:
         )
 
     def _operand(self, name: str, rows: int) -> TensorMap | str:
-        """How the kernel is handed a or b."""
+        """How the kernel receives a or b."""
         if self.producer.single:
             return TensorMap(name, self.k.dtype, "k", self.k.k_tile, rows)
         return f"pointer:{self.k.dtype}"

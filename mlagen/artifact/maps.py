@@ -15,7 +15,7 @@ Bytes = Annotated[int, msgspec.Meta(ge=-1, le=1 << 30)]  # of a memory of a work
 
 
 class RoleMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Waves (warps on NVIDIA targets) `first` .. `last`. `stagger`: barriers it is behind.
+    """Waves (warps on NVIDIA targets) `first` .. `last`. `stagger`: barriers it lags by.
     `registers`: of a thread of this role, 0 where all have the same. `threads`: that run it."""
 
     name: str

@@ -22,7 +22,7 @@ class Clock(Protocol):
         ...
 
     def mark(self) -> Any:
-        """A mark behind all work so far."""
+        """A mark after all work so far."""
         ...
 
     def seconds(self, begin: Any, end: Any) -> float:

@@ -28,7 +28,7 @@ class TorchClock:
         self._torch.cuda._sleep(_HELD)
 
     def mark(self) -> Any:
-        """An event behind all work so far."""
+        """An event after all work so far."""
         event = self._torch.cuda.Event(enable_timing=True)
         event.record()
         return event

@@ -125,7 +125,7 @@ def _program(unit: bytes, word: int) -> Iterator[tuple[int, int]]:
 
 
 def _leb(data: bytes, place: int, signed: bool = False) -> tuple[int, int]:
-    """A LEB128 number of at most 64 bits, and the place behind it."""
+    """A LEB128 number of at most 64 bits, and the place after it."""
     value = 0
     for shift in range(0, 70, 7):
         byte = data[place]

@@ -37,7 +37,7 @@ from mlagen.untrusted import SECONDS
     "--max-seconds",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help=f"PTX: CPU time, behind which all is told as unchecked; 0: none. Default: {SECONDS:g}.",
+    help=f"PTX: CPU time, after which all is reported as unchecked; 0: none. Default: {SECONDS:g}.",
 )
 @click.option(
     "--mutate",

@@ -214,7 +214,7 @@ def _print(run: LaunchRun, shown: int, traced: bool) -> None:
     if run.unset:
         facts.append(("unset", ", ".join(run.unset)))
     if run.beyond:
-        facts.append(("not passed", f"{', '.join(run.beyond)}: behind the argument segment"))
+        facts.append(("not passed", f"{', '.join(run.beyond)}: past the argument segment"))
     facts.append(("findings", str(len(result.findings) + len(run.damage))))
     print_facts(facts)
 

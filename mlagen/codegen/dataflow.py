@@ -1,4 +1,4 @@
-"""Whether a program does what its plain loop does: the same operations, on the same values.
+"""Compares a program with its plain loop: it must do the same operations, on the same values.
 
 Both are sequences of operations with what each reads and writes. Overlap changes their order and
 nothing else: every operation of every tile is done once in both, and whatever it reads was written

@@ -76,8 +76,9 @@ def _environment(*folders: Path) -> jinja2.Environment:
 
 @functools.cache
 def _shipped() -> jinja2.Environment:
-    """Ours alone, kept with what it has compiled: a fifth of a build. An edited file is read again,
-    but not one that comes to stand before it: with other folders nothing is kept."""
+    """The environment for our templates alone is kept with what it has compiled, which saves a
+    fifth of a build. An edited file is read again, but not one that comes to stand before it: with
+    other folders nothing is kept."""
     return _environment()
 
 

@@ -27,7 +27,7 @@ NAME = "flash_mla"
 
 @dataclass
 class FlashMLASchedMeta:
-    """How calls' work is dealt out, found at the first call and kept."""
+    """How calls' work is distributed, found at the first call and kept."""
 
     have_initialized: bool = False
     plan: MlaDecodePlan | None = field(default=None, repr=False)

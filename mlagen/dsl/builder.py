@@ -1,4 +1,4 @@
-"""What a schedule function calls is recorded here, with the line that it was called on."""
+"""Records what a schedule function calls, with the line of each call."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Builder(ABC):
 
     @property
     def file(self) -> str:
-        """Whose lines operations are told by."""
+        """The file whose lines errors name."""
         return self.author.source
 
     @abstractmethod

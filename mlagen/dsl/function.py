@@ -38,7 +38,7 @@ class ScheduleFunction:
         return target_of(self.target).schedule(self, problem, knobs)
 
     def __call__(self, problem: Any, space: Any, *more: Any) -> None:
-        """Inside another schedule function: hand its problem on to this schedule, to its table and
+        """Inside another schedule function: pass its problem on to this schedule, to its table and
         its knobs, with what `more` it takes. The lines and the file of what is made are then this
         one's; the name stays.
 
@@ -47,12 +47,12 @@ class ScheduleFunction:
         first = builder.author
         if self.target != first.target:
             raise ScheduleError(
-                f"{first.name} is for {first.target} and hands its problem on to {self.name}, "
+                f"{first.name} is for {first.target} and passes its problem on to {self.name}, "
                 f"which is for {self.target}"
             )
         if self.templates not in (None, first.templates):
             raise ScheduleError(
-                f"{first.name} hands its problem on to {self.name}, which has templates of its "
+                f"{first.name} passes its problem on to {self.name}, which has templates of its "
                 f"own: {self.templates}",
                 hint=f"give {first.name} that folder",
             )

@@ -1,4 +1,4 @@
-"""Operations: what a cluster holds. Each is a template plus what it defines, uses and touches."""
+"""Operations, which clusters hold: each is a template with what it defines, uses and accesses."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Operation:
     interleaved.
     `leaves`: the template may branch to `{{ exit }}`, where the workgroup ends; in a prologue.
     `asynchronous`: it issues one group of matrix instructions that completes later.
-    `joins`: its role's warps meet at a barrier before it, and after what it wrote.
+    `joins`: a barrier of its role's warps comes before it, and after what it wrote.
     `roles`: names of the roles whose code it is in; empty: all of them.
-    `of`: what tells it from operations of its name, where a tile has several.
+    `of`: what distinguishes it from operations of its name, where a tile has several.
     `ahead`: in a persistent pipeline schedule, the last pass of an item does it for the first tiles
     of the next one. It "seeks" that item, which there may not be, or "fetches" tiles of it.
     """
@@ -80,7 +80,7 @@ class Operation:
 
     @property
     def key(self) -> str:
-        """What tells it from the other operations of a tile: "qk", "copy K"."""
+        """What distinguishes it from the other operations of a tile: "qk", "copy K"."""
         if self.access is not None and self.access.kind == self.name:
             return f"{self.name} {self.access.target.ring}"
         return f"{self.name} {self.of}" if self.of else self.name

@@ -1,6 +1,6 @@
 """Plain order: what a kernel does without any overlap, one tile after another.
 
-A schedule rearranges a plain loop. The kernel, not the schedule, says what that loop is: which
+A schedule rearranges a plain loop. The kernel, not the schedule, declares that loop: which
 operations come once before the tiles, which each tile needs, in which order, and which come once
 after them. The proof compares the printed program with it.
 """
@@ -41,7 +41,7 @@ class Part:
 
 
 def by(role: str, *keys: str, tile: int = 0) -> tuple[Part, ...]:
-    """What a role does, one after another."""
+    """What a role does, one operation after another."""
     return tuple(Part(role, key, tile) for key in keys)
 
 

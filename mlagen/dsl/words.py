@@ -50,10 +50,10 @@ def each_item(role: Any = None) -> Any:
     then runs once, and the tile loop. Loop and epilogue follow for the item, then the next one
     comes.
 
-    gfx950: the prologue sets `items` of `entry(items=True)`, these operations the number of tiles.
-    All waves meet before them, and LDS is free again. Pipeline schedules (`role`): see
-    `PipelineSpace.persistent`; in one whose blocks have one item they are a part of the
-    prologue."""
+    gfx950: the prologue sets `items` of `entry(items=True)`, these operations set the number of
+    tiles. A barrier of all waves comes before them, and LDS is free again. Pipeline schedules
+    (`role`): see `PipelineSpace.persistent`; where blocks have one item, the operations are a part
+    of the prologue."""
     return _section("item", role)
 
 
@@ -70,7 +70,7 @@ def copy(ring: Named, tile: Tile, *, when: bool = True) -> Operation | None:
 
 
 def bind(ring: Named, mover: Mover) -> None:
-    """Say how `copy` and `read` of a ring are spelled (their templates and operands)."""
+    """Say which operations `copy` and `read` of a ring are: their templates and operands."""
     current().movers[ring.name] = mover
 
 

@@ -183,7 +183,7 @@ def _roles(report: Inspection) -> list[tuple[str, str]]:
         (
             f"role {number}",
             f"{role.unit}s {role.first}..{role.last}"
-            + (f", {role.stagger} behind" if role.stagger else "")
+            + (f", lags by {role.stagger}" if role.stagger else "")
             + (f", {role.registers} registers" if role.registers else ""),
         )
         for number, role in enumerate(report.roles)

@@ -270,7 +270,7 @@ def _limits(flow: Flow, views: Sequence[WaveView]) -> tuple[str, ...]:
     said = []
     if flow.indirect:
         places = ", ".join(f"{offset:#x}" for offset in flow.indirect[:4])
-        said.append(f"indirect jumps at {places}: code behind them is not followed")
+        said.append(f"indirect jumps at {places}: code after them is not followed")
     for loop in flow.loops:
         if len(loop.entries) > 1:
             head = flow.instructions[flow.blocks[loop.head].first].offset

@@ -1,8 +1,8 @@
 """Which registers hold a value that is still needed, instruction by instruction.
 
 Sets of registers are integers with one bit each: vector register n is bit n (physical numbers,
-accumulators behind `accum_offset`), scalar register n is bit 512 + n. A write counts for all lanes,
-whatever EXEC says.
+accumulators from `accum_offset` on), scalar register n is bit 512 + n. A write counts for all
+lanes, whatever EXEC says.
 """
 
 from __future__ import annotations

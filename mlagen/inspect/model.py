@@ -44,7 +44,7 @@ Touch = Literal["write", "read", "both", "through"]
 class Role:
     """Waves (warps on NVIDIA targets) `first` .. `last` that run the same code.
 
-    `stagger`: barriers this role is behind the first. `registers`: of a thread, where roles differ.
+    `stagger`: barriers it lags the first role by. `registers`: of a thread, where roles differ.
     """
 
     name: str

@@ -92,7 +92,7 @@ def role_table(report: Inspection) -> Table:
         )
         for role in report.roles
     ]
-    return Table("roles", ("role", "runs on", "barriers behind", "registers", ""), tuple(rows))
+    return Table("roles", ("role", "runs on", "lags by", "registers", ""), tuple(rows))
 
 
 def loop_table(report: Inspection) -> Table:

@@ -72,7 +72,7 @@ class CudaDriver:
 
     @classmethod
     def start(cls, api: ModuleType | Any) -> CudaDriver:
-        """Initialises the driver behind `api`."""
+        """Initialises the driver of `api`."""
         try:
             (status,) = api.cuInit(0)
         except RuntimeError as error:  # the bindings' own, where libcuda is not there

@@ -63,7 +63,7 @@ class HipDriver:
 
     @classmethod
     def start(cls, api: ModuleType | Any) -> HipDriver:
-        """Starts the runtime behind `api`."""
+        """Starts the runtime of `api`."""
         try:
             (status,) = api.hipInit(0)
         except RuntimeError as error:  # hip-python's own, where the library cannot be opened

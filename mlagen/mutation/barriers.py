@@ -106,7 +106,7 @@ def _moved(listing: Listing, junction: _Junction, role: Role | None, *, forward:
     for block in given:
         kept = edits.get(block.end, (_raw(listing, block.end),))
         edits[block.end] = (*_extra(listing, block.end, role), *kept)
-    # The barrier jumps over the clusters behind the junction, whichever way it goes.
+    # The barrier jumps over the clusters after the junction, whichever way it goes.
     over = junction.after
     unchanged = ""
     if not any(listing.moves_data(block) for block in over):
@@ -161,7 +161,7 @@ def _junctions(listing: Listing) -> Iterator[_Junction]:
 
 def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
     """The barriers outside of clusters. Those between work items are removed for all waves; the
-    others one role alone executes, behind a branch or in code of its own."""
+    others one role alone executes, after a branch or in code of its own."""
     outside = [x for x in listing.lines.values() if x.mnemonic == "s_barrier" and x.block < 0]
     between = [line for line in outside if _begins_item(listing, line)]
     if between:
@@ -204,7 +204,7 @@ def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
 
 
 def _begins_item(listing: Listing, line: Line) -> bool:
-    """Whether a barrier stands directly behind the question if a work item is left."""
+    """Whether a barrier stands directly after the question if a work item is left."""
     order = list(listing.lines)
     at = order.index(line.number)
     compare = listing.lines[order[at - 2]].code if at > 1 else ""

@@ -62,8 +62,8 @@ def shapes_for(listing: Listing, sections: Sequence[str]) -> tuple[Shape, ...]:
         if one := _EXACT.match(section):
             tiles.update(dict.fromkeys([int(one[1])]))
         elif drain := _DRAIN.match(section):
-            behind, period, phase = (int(group) for group in drain.groups())
-            tiles.update(dict.fromkeys(n for n in looped if (n - behind) % period == phase))
+            back, period, phase = (int(group) for group in drain.groups())
+            tiles.update(dict.fromkeys(n for n in looped if (n - back) % period == phase))
         elif section in ("setup", "epilogue"):
             tiles.update(dict.fromkeys([*exact, *looped]))
         else:
@@ -93,7 +93,7 @@ def make_inputs(
 ) -> MhaInputs | MlaPrefillInputs:
     """Inputs of one shape; `copies` batch entries, all alike.
 
-    With a partial last tile the queries stand behind all keys, and a causal mask hides none from
+    With a partial last tile the queries stand after all keys, and a causal mask hides none from
     any wave; with whole tiles they stand at the end of the keys, and it cuts through their tiles.
     Either way all tiles are computed.
     """
@@ -143,7 +143,7 @@ def _paged(
     config: Config, k: npt.NDArray[Any], v: npt.NDArray[Any], copies: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.int32]]:
     """Pools and page table of `copies` equal sequences, which share their pages. Pages lie in
-    reverse, behind one that is no sequence's; rows that are no keys are NaN."""
+    reverse, after one that is no sequence's; rows that are no keys are NaN."""
     count, size = max(1, config.pages(len(k))), config.page_size
     pools = []
     for rows in (k, v):

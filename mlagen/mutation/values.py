@@ -28,7 +28,7 @@ _REGISTER = re.compile(r"([vs])\[(\w+)(?:\+(\d+))?(?::\w+(?:\+(\d+))?)?\]")
 _OFFSET = re.compile(r" offset:(\d+)")
 _SELECT = re.compile(r" (op_sel(?:_hi)?):\[([01,]+)\]")
 _NEGATE = re.compile(r" (neg_lo|neg_hi):\[([01,]+)\]")
-_TEMPLATE = re.compile(r" \S+\.j2:\d+$")  # behind an operation's name
+_TEMPLATE = re.compile(r" \S+\.j2:\d+$")  # after an operation's name
 _STEP = 16  # bytes: what one lane reads, fetches or stores at once
 _AHEAD, _CHOICES = 200, 8  # instructions looked at for registers that are alive, and those taken
 _MOST_OFFSET = {"ds_": 65535, "buffer_": 4095}  # CDNA4 ISA guide, DS and MUBUF formats
@@ -122,7 +122,7 @@ def _changes(
 
 
 def split(code: str) -> tuple[list[str], str]:
-    """The operands of an instruction, and the modifiers behind them (with their space)."""
+    """The operands of an instruction, and the modifiers after them (with their space)."""
     rest = code.partition(" ")[2]
     given = [part.strip() for part in re.split(r",\s*(?![^\[]*\])", rest)]
     last, space, tail = given[-1].partition(" ")
@@ -179,7 +179,7 @@ def _registers(line: Line) -> _Registers:
 def _other_register(
     order: Sequence[Line], used: Sequence[_Registers], at: int, operand: str
 ) -> str:
-    """Another register of the same file and width that is alive there: the code behind reads it
+    """Another register of the same file and width that is alive there: later code reads it
     before anything writes it. "": there is none."""
     wanted = _extent(operand)
     if wanted is None:
@@ -239,8 +239,8 @@ def _branches(listing: Listing, order: Sequence[Line]) -> Iterator[Mutant]:
             continue
         target = line.code.split()[1]
         label = listing.labels[target]
-        behind = [other for other in order if other.number > label]
-        inside = behind and behind[0].section == line.section and label > line.number
+        later = [other for other in order if other.number > label]
+        inside = later and later[0].section == line.section and label > line.number
         if inside:
             yield _mutant(listing, "guarded code skipped", target, line, f"s_branch {target}")
         other = {"s_cbranch_scc0": "s_cbranch_scc1", "s_cbranch_scc1": "s_cbranch_scc0"}

@@ -21,7 +21,7 @@ class Clock(Protocol):
     """A device's events."""
 
     def mark(self) -> Any:
-        """An event behind all that was enqueued."""
+        """An event after all that was enqueued."""
         ...
 
     def hold(self) -> None:

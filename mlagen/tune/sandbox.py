@@ -27,7 +27,7 @@ class Killed(Died):
 
 class Sandbox:
     """One call after another, each in a fork of a process that has loaded everything. Functions and
-    values must pickle. Not for several threads at once."""
+    values must pickle. It is not for several threads at once."""
 
     def __init__(self, warm: Callable[[], Any] | None = None) -> None:
         self._warm = warm

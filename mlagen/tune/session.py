@@ -71,7 +71,7 @@ def tune(
 ) -> Result:
     """Search the best variant of a kernel and keep everything in the store.
 
-    `first`: variants to begin with, behind the reference. Raises what the kernel, its problem or
+    `first`: variants to begin with, after the reference. Raises what the kernel, its problem or
     the shape refuses, before the store is touched; StoreError where that cannot be written.
     """
     check_sampler(request.sampler)

@@ -1,7 +1,7 @@
 """A process that has loaded everything and forks one for each call.
 
 Loading the generator, the emulator and their compiled code takes seconds, a fork milliseconds. The
-side that asks is `mlagen.tune.sandbox`. Requests and replies are pickles behind their length, on
+side that asks is `mlagen.tune.sandbox`. Requests and replies are pickles after their length, on
 stdin and stdout; a call's own output goes to a file. Nothing outlives the one who asked: when stdin
 ends, the running call and all that it started are killed.
 """

@@ -44,7 +44,7 @@ def test_a_wait_that_no_error_passes_is_still_advised():
 
 
 def test_a_wait_before_an_lds_race_is_not_called_too_strict():
-    """It should cover the load to LDS that another wave reads behind the barrier."""
+    """It should cover the load to LDS that another wave reads after the barrier."""
     body = """
       v_lshlrev_b32 v1, 2, v0
       s_load_dwordx4 s[4:7], s[0:1], 0x0
@@ -66,7 +66,7 @@ def test_a_wait_before_an_lds_race_is_not_called_too_strict():
 
 
 def test_an_excuse_does_not_stand_beside_an_error_of_the_same_two_stretches():
-    """One read is waited for before the barrier and one behind it; a third path has no barrier."""
+    """One read is waited for before the barrier and one after it; a third path has no barrier."""
     body = """
       v_lshlrev_b32 v1, 4, v0
       v_add_u32 v2, 0x400, v1

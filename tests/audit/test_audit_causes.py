@@ -41,7 +41,7 @@ def test_a_wait_missing_in_every_copy_of_a_loop_is_one_finding():
 
 def test_one_result_used_in_two_ways_is_one_finding():
     two = "ds_read_b32 v8, v0\nv_add_u32 v2, v8, v8\ns_cbranch_scc0 L\n"
-    # Both uses come first on some path: behind the load again, or past it.
+    # Both uses come first on some path: after the load again, or past it.
     around = "s_cbranch_scc1 M\n" + two + "M:\nL:\ns_endpgm"
     (one,) = audit(around).errors
     assert len(one.places) == 1

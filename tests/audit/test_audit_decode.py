@@ -34,7 +34,7 @@ FORMS = (
     ),
     ({"num_heads": 16, "q_len": 5, "dtype": "fp8_e4m3", "cache_dtype": "fp8_e4m3"}, {}, None),
     ({"num_heads": 128}, {"held": 1, "left_refill": "early", "ahead": 1, "evict": "first"}, None),
-    # The first paths, depth first; items behind each other are in the tests below.
+    # The first paths, depth first; items after each other are in the tests below.
     ({"num_heads": 128}, {"persistent": 1}, 922),
     ({"num_heads": 40, "q_len": 2}, {"persistent": 1}, 922),
 )
@@ -105,7 +105,7 @@ def of_items(text, counts):
     return "\n".join(lines) + "\n"
 
 
-EVERY = every(range(7), 2)  # each number of tiles with code of its own behind each other
+EVERY = every(range(7), 2)  # each number of tiles with code of its own after each other
 SOME = 8  # items of a path that the audit follows to its end
 
 
@@ -116,7 +116,7 @@ def test_items_of_all_numbers_of_tiles(several, first):
     counts = EVERY[first : first + SOME]
     report = audit_ptx(of_items(text, counts), Given(beside=beside))
     assert not report.findings, (counts, report.findings[:3])
-    # All was followed; none of these items has rows behind its sequence's end.
+    # All was followed; none of these items has rows past its sequence's end.
     assert all("are on no path" in said for said in report.unchecked), report.unchecked
 
 

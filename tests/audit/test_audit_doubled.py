@@ -29,7 +29,7 @@ END = """
 # Each wave a quarter further, in memory as in LDS: half of what two neighbours copy is the same.
 SHIFTED = "  s_lshl_b32 s10, s9, 9\n  v_add_u32 v2, s10, v1\n  s_mov_b32 m0, s10\n"
 MOVED = BUFFER.replace("v1", "v2")
-# The lanes of odd waves take their rows from behind the wave's own: the wave number matters.
+# The lanes of odd waves take the rows that follow the wave's own: the wave number matters.
 ROW = "  s_mul_i32 s10, s9, {step}\n  v_add_u32 v2, s10, v1\n"
 PAGE = "  s_load_dword s11, s[12:13], 0x0\n  s_waitcnt lgkmcnt(0)\n  v_add_u32 v2, s11, v1\n"
 OTHERS = "  s_add_u32 s8, s12, s9\n  s_load_dword s11, s[12:13], s8\n  s_waitcnt lgkmcnt(0)\n"

@@ -109,7 +109,7 @@ def test_boxes_of_a_manifest_are_used(tmp_path):
     told = audit_ptx(text, Given(beside=beside)).findings
     assert "mbarrier-transaction" in {f.rule for f in told}
     assert not audit_ptx(text).findings
-    # The last slot of B ends behind a block with less memory.
+    # The last slot of B ends after a block with less memory.
     small = Beside({"map_a": 16384, "map_b": 16384}, 131072 - 8192, 384, {})
     assert "smem-bounds" in {f.rule for f in audit_ptx(text, Given(beside=small)).findings}
 

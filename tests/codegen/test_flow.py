@@ -117,7 +117,7 @@ MLA_EDITS = {
     ),
     "a half of other waves": (
         [("lower=range(4), upper=range(4, 8)", "lower=range(2), upper=range(2, 8)")],
-        "is spelled for waves 0..3, role lower has 0..1",
+        "is written for waves 0..3, role lower has 0..1",
     ),
     "a product that one half leaves out": (
         [("interleave(attention.qk(i), copy(V, i + v_ahead, when=not two), pattern=qk_pattern)\n",

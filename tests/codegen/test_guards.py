@@ -66,7 +66,7 @@ def test_a_branch_and_the_declaration_agree():
 
 def test_an_exit_and_the_declaration_agree():
     leave = ("s_cmp_ge_u32 s4, s5", "s_cbranch_scc1 EXIT")
-    # What stands behind an exit is not skipped: the workgroup that goes on runs all of it.
+    # What stands after an exit is not skipped: the workgroup that goes on runs all of it.
     load = "s_load_dword s4, s[0:1], 0x0"
     assert len(checked(*leave, load, guarded=False, leaves=True)) == 3
     with pytest.raises(TemplateError, match="leaves but is not declared"):
@@ -76,7 +76,7 @@ def test_an_exit_and_the_declaration_agree():
 
 
 def test_a_workgroup_ends_in_the_prologue_or_not_at_all():
-    """Behind the first barrier the other waves would wait for ever."""
+    """After the first barrier the other waves would wait for ever."""
     schedule = str(Path(__file__).parent / "schedules" / "late_exit.py")
     config = MhaConfig(num_heads=1, num_kv_heads=1, ragged=True)
     with pytest.raises(ScheduleError, match=r"late_exit.py:\d+ sequence may end the workgroup"):

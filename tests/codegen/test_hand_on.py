@@ -1,4 +1,4 @@
-"""A schedule that hands its problem on to another: whose table, lines, knobs and name it has."""
+"""A schedule that passes its problem on to another: whose table, lines, knobs and name it has."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def test_its_knobs_are_those_of_the_table():
 
 
 def test_a_users_file_hands_on(tmp_path):
-    """The file is for its own schedule, not for the one that it imports. Twice handed on: the table
+    """The file is for its own schedule, not for the one that it imports. Twice passed on: the table
     is the last one's."""
     function = load(own(tmp_path))
     assert function.name == "mine"

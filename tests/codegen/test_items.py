@@ -71,7 +71,7 @@ def test_the_last_pass_fetches_for_the_next_item(loops):
         assert {one[:2] for one in found} == {(where, 0)}
         assert [one[2:] for one in found if one[2] in dict(queries)] == queries
         assert {place for *_, place in found} == set(range(4, 4 + counts[1]))
-    # Behind an empty item nobody has fetched; for an empty one there is nothing to fetch.
+    # After an empty item nobody has fetched; for an empty one there is nothing to fetch.
     assert {one[0] for one in ahead((0, 2))} == {"fetch"}
     assert not [one for one in ahead((2, 0)) if one[3] >= 2]
 

@@ -69,14 +69,14 @@ def loops(made):
     return [derive(made, stream) for stream in made.streams]
 
 
-def behind(steps, i):
+def released_later(steps, i):
     """The tile is released one iteration after its product was issued."""
     steps.mma(i)
     release(steps.feed, i - 1)
 
 
 def test_waits_are_derived_before_first_use_and_before_the_copy():
-    made = make(behind)
+    made = make(released_later)
     producer, math = loops(made)
     assert [op.name for op in producer.cluster.steps] == ["wait_empty", "copy"]
     assert [op.name for op in math.cluster.steps] == ["wait_full", "mma", "release"]
@@ -84,7 +84,7 @@ def test_waits_are_derived_before_first_use_and_before_the_copy():
 
 def test_group_waits_are_issued_minus_needed():
     """One product may fly while the one before it is released; the last must be done."""
-    made = make(behind)
+    made = make(released_later)
     math = loops(made)[1]
     assert math.groups == {("loop", 2): 1, ("drain, i = N", 2): 0}
     assert math.final is None
@@ -111,14 +111,14 @@ def test_ordinary_code_waits_for_the_accumulator():
 
 @pytest.mark.parametrize("slots", [2, 3, 4])
 def test_a_sound_pipeline_is_proved(slots):
-    made = make(behind, slots)
+    made = make(released_later, slots)
     proof = prove_pipelines(made, loops(made))
     assert not proof.violations and proof.tiles >= slots + 2 and proof.checked > 20
 
 
 def test_a_ring_too_shallow_for_its_release_is_a_deadlock():
     """Tile i + 1 must be full before tile i is released: one slot cannot hold both."""
-    made = make(behind, slots=1)
+    made = make(released_later, slots=1)
     (problem,) = prove_pipelines(made, loops(made)).violations
     assert "error[deadlock]" in problem and "role" in problem and "1 deep" in problem
 
@@ -139,7 +139,7 @@ def test_a_tile_that_is_never_released_is_refused():
 
 def test_the_proof_does_not_trust_the_derivation():
     """Take a derived wait away: the proof, which follows the final sequence, says so."""
-    made = make(behind)
+    made = make(released_later)
     for which, gone, message in ((0, "wait_empty", "may still"),
                                  (1, "wait_full", "before it is full")):  # fmt: skip
         broken = loops(made)
@@ -156,7 +156,7 @@ def test_the_proof_does_not_trust_the_derivation():
 
 
 def test_sections_name_where_an_iteration_is_printed():
-    math = loops(make(behind))[1]
+    math = loops(make(released_later))[1]
     assert [section(math, i, 3) for i in range(4)] == [
         "prologue, i = 0", "loop", "loop", "drain, i = N",
     ]  # fmt: skip
@@ -201,9 +201,9 @@ def test_a_run_leaves_the_loop_when_its_last_full_tiles_are_done():
 
 def test_capacities_and_shapes_are_refused():
     with pytest.raises(CapacityError, match="SMEM ran out"):
-        make(behind, slots=64)
+        make(released_later, slots=64)
     with pytest.raises(ScheduleError, match="in eights"):
-        make(behind, rows=60)
+        make(released_later, rows=60)
     with pytest.raises(ScheduleError, match="setmaxnreg takes 24 to 256"):
 
         @schedule(problem=Toy, target="sm_90a")

@@ -65,7 +65,7 @@ def test_each_role_has_its_own_code(artifact):
 
 def test_only_who_issued_a_copy_waits_for_it(function):
     """Both copies are read two clusters later by all. The lower role may wait one cluster later
-    than the upper one, which is a barrier behind."""
+    than the upper one, which lags by one barrier."""
     layout = layout_of(function)[1]
     closing = {
         (role, name): [x.text for x in layout.by_key()[f"{role}: loop0 {name}"].body][-2]

@@ -64,7 +64,7 @@ def test_the_steady_loop_waits_for_nothing_more_than_the_page_numbers():
 
 
 def test_lds_reads_are_not_covered_by_a_count_that_a_scalar_load_may_satisfy():
-    path = str(SCHEDULES / "pages_behind_reads.py")
+    path = str(SCHEDULES / "pages_after_reads.py")
     with pytest.raises(ProofError) as refused:
         build(path, PAGED)
     message = str(refused.value)
@@ -74,7 +74,7 @@ def test_lds_reads_are_not_covered_by_a_count_that_a_scalar_load_may_satisfy():
 
 
 def test_a_page_number_is_not_overwritten_before_its_copy():
-    path = str(SCHEDULES / "pages_behind_reads.py")
+    path = str(SCHEDULES / "pages_after_reads.py")
     with pytest.raises(ScheduleError, match=r"find_K_pages\(i\+3\) defines K page of tile 1 .* "
                                             r"where K page of tile 0 is alive"):  # fmt: skip
         build(path, PAGED, knobs={"ahead": 3})

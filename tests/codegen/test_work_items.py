@@ -80,7 +80,7 @@ def names(made):
 
 def test_an_item_waits_for_what_the_former_one_left(made):
     """The bias of an item without tiles is still on its way when the next one loads its own; the
-    store of the sum was issued behind it."""
+    store of the sum was issued after it."""
     for name in names(made):
         body = made[1].by_key()[f"{name}item"].body
         assert body[0].mnemonic == "s_barrier"
@@ -89,7 +89,7 @@ def test_an_item_waits_for_what_the_former_one_left(made):
 
 
 def test_what_the_control_flow_reads_is_waited_for(made):
-    """N comes from memory: the compare behind the item's operations reads it."""
+    """N comes from memory: the compare after the item's operations reads it."""
     for name in names(made):
         piece = made[1].by_key()[f"{name}item"]
         assert piece.body[-1].text == "s_waitcnt lgkmcnt(0)"

@@ -10,7 +10,7 @@ How a page says what a block is:
   excerpt of a file of the repository, in which `...` stands for lines that are left out.
 * ```` ```console-gpu ```` and ```` ```python-gpu ````: needs a GPU, and is not run.
 * ```` ```text ````: no commands.
-* indented blocks: one command a line with a remark behind it, or a Python snippet.
+* indented blocks: one command a line with a remark after it, or a Python snippet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """mha_prefill_v2 in every form, executed: packed rows, pages, sinks, windows, the log-sum-exp.
 
 Right by both oracles, clean under the sanitizer. All that is no key is NaN in the data: a kernel
-that reads a row behind a length, a page that is not its own or a neighbour's row shows it.
+that reads a row past a length, a page that is not its own or a neighbour's row shows it.
 """
 
 import os
@@ -121,7 +121,7 @@ def test_hidden_tiles_are_not_computed(artifact, form, mask):
 @pytest.mark.parametrize("mask", ["null", "causal", "sliding_window_causal[4]"])
 @pytest.mark.parametrize("sink", [-np.inf, -1e38, -200.0, 0.0, 20.0, 300.0, 1e37])
 def test_any_sink(artifact, mask, sink):
-    """Rows behind the keys see nothing under the window: O is 0, LSE is the sink."""
+    """Rows after the keys see nothing under the window: O is 0, LSE is the sink."""
     kernel = artifact(mask=mask, sink=True)
     config = MhaConfig.from_fields(kernel.manifest.problem)
     inputs = mha_inputs(config, seq_len=90, num_keys=70, data="late_max")

@@ -90,7 +90,7 @@ def test_sequences_of_all_lengths(tile, mask):
 @pytest.mark.parametrize("page_size", PAGES[1:])
 @pytest.mark.parametrize("tile", TILES)
 def test_pages(tile, page_size):
-    """Rows behind a length, pages of nobody and the table behind a sequence's pages are NaN or no
+    """Rows past a length, pages of nobody and the table past a sequence's pages are NaN or no
     page at all. The same bits as without pages."""
     config = config_of((2, 1), tile, ragged=True, page_size=page_size, sink=True, lse=True)
     shape = {"lengths": LENGTHS, "num_keys": KEYS, "start_pos": STARTS, "data": "jumps"}

@@ -1,6 +1,6 @@
 """mla_prefill_v2 over pages, executed: every size against every form of keys, type and tile.
 
-Pages lie in shuffled order among pages of nobody; what is no key is NaN, and table entries behind a
+Pages lie in shuffled order among pages of nobody; what is no key is NaN, and table entries past a
 sequence's pages name one of nobody or one that does not exist.
 """
 
@@ -95,7 +95,7 @@ def test_page_offsets_have_64_bits(kv_form, page_size):
     inputs = mla_prefill_inputs(config, lengths=[40], num_keys=[70], start_pos=[30])
     near = MlaPrefillKernel(kernel).run(inputs)
     used = config.pages(70)
-    limit = 2**32 // (page_size * config.k_row_stride)  # the first page behind 4 GiB
+    limit = 2**32 // (page_size * config.k_row_stride)  # the first page past 4 GiB
     far = [limit - 1, limit, 3 * limit + 1, 2**31 - 1, 0]
     table = np.array([[*far, *range(2 * limit, 2 * limit + 70)][:used]], np.int32)
     output, lse = np.full_like(near.output, np.nan), np.full_like(near.lse, np.nan)

@@ -1,7 +1,7 @@
 """mla_prefill_v2, executed: right by both oracles, clean under the sanitizer, in every form.
 
 Tensors are quantised with scales that are not 1. All that is no key is NaN in the data: the columns
-between the parts of a latent row, rows behind a length, pages of nobody.
+between the parts of a latent row, rows past a length, pages of nobody.
 """
 
 from functools import lru_cache

@@ -349,7 +349,7 @@ def test_the_wait_that_a_race_needs_is_the_one_before_the_barrier(mode):
     assert [(f.kind, f.needs) for f in result.findings] == [("race-raw", "vmcnt(2)")]
 
 
-# Wave 1 runs one barrier behind wave 0: barriers meet at different program counters.
+# Wave 1 lags wave 0 by one barrier: barriers meet at different program counters.
 _STAGGERED = """  v_lshlrev_b32 v1, 2, v0
   v_and_b32 v1, 0xff, v1
   v_readfirstlane_b32 s10, v0

@@ -121,7 +121,7 @@ def unaffected(kernel: GemmKernel, a, b) -> np.ndarray:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_no_row_leaks_into_another(artifact, bad):
-    """What lies behind a row's last element in memory is the next row, and must not be read."""
+    """What lies after a row's last element in memory is the next row, and must not be read."""
     kernel = GemmKernel(artifact(), EmulatedLauncher())
     inputs = gemm_inputs(kernel.config, m=40, n=48, k=72, data="randn")
     whole = unaffected(kernel, inputs.a, inputs.b)

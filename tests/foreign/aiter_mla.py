@@ -217,7 +217,7 @@ def whole(kernel: Kernel, of: Decode, sequence: int) -> Item:
 
 
 def halves(kernel: Kernel, of: Decode, sequence: int, keys: int, partial: int) -> tuple[Item, Item]:
-    """A sequence cut after `keys` keys: parts at rows `partial` and behind."""
+    """A sequence cut after `keys` keys: parts at rows `partial` and after."""
     item = whole(kernel, of, sequence)
     cut = item.kv_start + (keys if kernel.token_items else keys // of.page_size)
     places = (item.sequence, item.qo_start, item.qo_end)

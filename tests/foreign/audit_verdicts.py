@@ -39,7 +39,7 @@ from mlagen.emulator import Finding as Seen
 FOLDERS = ("fmha_v3_fwd", "mla", "mla_v4")
 
 OPERAND = "an operand from LDS is used before its wait"
-FULL = "an operand from LDS is used behind a full counter"
+FULL = "an operand from LDS is used after a full counter"
 INDEX = "a page index is used before its wait"
 SCALE = "a scale is used before its wait"
 STALE_INDEX = "a register is used for LSE while a page index that nobody needs is on its way"
@@ -47,7 +47,7 @@ BEHIND_MATRIX = "fewer wait states than LLVM pads, a matrix instruction between"
 SHORT = "fewer wait states than LLVM pads"
 REFILL = "a buffer in LDS is refilled without a barrier"
 REFILL_OWN = "a load to LDS and reads of it by the same wave, without a wait between"
-FILL_READ_EARLY = "a load to LDS is read by another wave without a barrier behind its wait"
+FILL_READ_EARLY = "a load to LDS is read by another wave without a barrier after its wait"
 EXCHANGE = "waves exchange data in LDS without a barrier, or without a wait before it"
 SCRATCH = "LDS is used for scratch data while a load to it is outstanding"
 TWICE = "two loads to LDS overlap"

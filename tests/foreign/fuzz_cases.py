@@ -159,7 +159,7 @@ def _stream(source: random.Random, piece: Callable[[], bytes], length: int) -> b
 
 
 def noise(source: random.Random) -> bytes:
-    """A file of random bytes, some behind a true ELF header."""
+    """A file of random bytes, some after a true ELF header."""
     body = source.randbytes(source.randint(0, 2048))
     whole = source.choice(_objects())
     return whole[: source.choice([0, 4, 16, 52, 64, 200])] + body

@@ -28,7 +28,7 @@ class Item:
     """One piece of work of a persistent kernel.
 
     Query tokens [qo_start, qo_end) of a sequence over entries [kv_start, kv_end) of the page list;
-    `kv_offset` keys of the sequence lie behind these. `partial`: -1 writes the final output, else
+    `kv_offset` keys of the sequence lie after these. `partial`: -1 writes the final output, else
     the row of the partial buffers. `head` is read by the prefill kernels only.
     """
 

@@ -107,7 +107,7 @@ def test_short_tails_today():
 
 
 def test_a_cut_leaves_a_short_tail():
-    """A part that ends less than four keys before the sequence does, and the part behind it."""
+    """A part that ends less than four keys before the sequence does, and the part after it."""
     kernel_of = KERNELS[Path(TAIL).stem]
     of = problem(kernel_of, (131,))
     groups = [halves(kernel_of, of, 0, 128, 0)]

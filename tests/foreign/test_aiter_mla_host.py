@@ -1,4 +1,4 @@
-"""Our host code for persistent MLA prefill, with AITER's binary as the kernel behind it.
+"""Our host code for persistent MLA prefill, with AITER's binary as the kernel under it.
 
 What holds here holds for a kernel of ours with `arguments=aiter`: the same arrays at the same
 offsets, plans with split tiles, partial outputs that are merged.
@@ -22,7 +22,7 @@ from mlagen.ops import MlaPrefillKernel
 from mlagen.problem import compare
 
 EARLIEST = EmulatedLauncher(mode="earliest")  # the one in which these objects are right
-# The kernels read page 0 behind the page list's end, with a P of 0, and NaN times 0 is NaN.
+# The kernels read page 0 past the page list's end, with a P of 0, and NaN times 0 is NaN.
 LENGTHS, KEYS = [300, 21, 256], [333, 150, 700]
 
 

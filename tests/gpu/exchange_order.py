@@ -63,7 +63,7 @@ class Paths:
             self._guarded(at)
 
     def _guarded(self, at: int) -> None:
-        """A barrier under a guard that the branch behind it has, too: both or none."""
+        """A barrier under a guard that the branch after it has, too: both or none."""
         guard = self.listing.lines[at][1].split()[0]
         register = re.compile(rf"\b{guard.lstrip('@!')}\b")
         behind = at + 1
@@ -166,7 +166,7 @@ class Search:
     def _step(
         self, who: int, at: int, pending: dict[int, frozenset[Deed]], unknown: frozenset[Deed]
     ) -> tuple[dict[int, frozenset[Deed]], frozenset[Deed]] | None:
-        """Arrivals and what is not known behind a line, or None where it waits."""
+        """Arrivals and what is not known after a line, or None where it waits."""
         self.met.add(at)
         address = self.listing.lines[at][0]
         if at not in self.paths.bars:

@@ -47,7 +47,7 @@ def test_published_shapes(heads: int, batch: int, keys: int) -> None:
     pages = config.pages(keys)
     whole = torch.randn(max(batch, 1) * pages, 64, 1, 576, device="cuda").bfloat16()
     table = torch.randperm(len(whole), device="cuda").int()[: batch * pages].view(batch, pages)
-    for b in range(batch):  # what is behind a length is NaN
+    for b in range(batch):  # what is past a length is NaN
         whole[table[b, -1].long(), (keys - 1) % 64 + 1 :] = float("nan")
     lengths = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
     q = torch.randn(batch, 1, heads, 576, device="cuda").bfloat16()

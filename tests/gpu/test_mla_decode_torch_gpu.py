@@ -1,4 +1,4 @@
-"""MLA decode as torch's operator and behind FlashMLA's names, on a Hopper GPU."""
+"""MLA decode as torch's operator and under FlashMLA's names, on a Hopper GPU."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def for_threads(threads: int, body: str) -> str:
     return body + _METADATA.format(threads=threads)
 
 
-# Two roles that take turns: two barriers a pass, the second role one barrier behind.
+# Two roles that take turns: two barriers a pass, the second role lags by one barrier.
 TWO_ROLES = """
   s_load_dword s8, s[0:1], 0x0
   v_lshrrev_b32 v1, 6, v0
@@ -95,7 +95,7 @@ others:
   s_endpgm
 """
 
-# A jump from before the barrier comes in behind it.
+# A jump from before the barrier comes in after it.
 COMES_IN = """
   s_load_dword s8, s[0:1], 0x0
   s_waitcnt lgkmcnt(0)

@@ -33,7 +33,7 @@ def test_roles_and_timeline(mha_report):
         for _, row in line.rows
     ]  # fmt: skip
     assert rows[0] == ["A", "B", "C", "D"] * 2
-    assert rows[1] == ["D", "A", "B", "C"] * 2  # one barrier behind
+    assert rows[1] == ["D", "A", "B", "C"] * 2  # lags by one barrier
 
 
 def test_lines_lead_to_template_and_schedule(mha_report):

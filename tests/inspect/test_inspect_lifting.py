@@ -149,5 +149,5 @@ def test_an_artifact_lifted_without_its_map_has_the_same_loop(mha, mha_report, t
     closed = [c.mix for c in lifted.looped if c.end == "barrier"]
     named = [c.mix for c in mha_report.looped if c.end == "barrier"]
     assert len(closed) == len(named) == 8
-    # Without names the control code at the loop's head belongs to the cluster behind it.
+    # Without names the control code at the loop's head belongs to the cluster after it.
     assert closed[1:4] == named[1:4]

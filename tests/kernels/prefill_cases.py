@@ -1,7 +1,7 @@
 """Cases of MHA prefill: sequences of any lengths in any form, run in the emulator and judged.
 
 What a kernel must not touch is poison here: rows of K and V that are no keys are NaN, so are pages
-that no sequence owns, and the page table's unused entries point far behind the pool.
+that no sequence owns, and the page table's unused entries point far past the pool.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def test_rows_behind_all_keys_see_nothing(prefill):
     config = MhaConfig.from_fields(kernel.manifest.problem)
     for sequence in ((60, 1000, 100), (250, 20, 100)):
         result = judge(kernel, make_inputs(config, Case((sequence,))))
-        first = max(0, 100 + 64 - 1 - sequence[1])  # the row whose window starts behind them
+        first = max(0, 100 + 64 - 1 - sequence[1])  # the row whose window starts after them
         assert (result.output[0, first:] == 0).all()
         assert (result.lse[0, :, first:] == float("-inf")).all()
         assert first == 0 or (result.lse[0, :, :first] > float("-inf")).all()

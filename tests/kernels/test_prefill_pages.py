@@ -29,7 +29,7 @@ def test_page_offsets_have_64_bits(prefill, page_size):
     near = run(kernel, inputs)
     page_bytes = page_size * config.kv_row_stride * config.element_bytes
     pages = inputs.page_table[0]
-    limit = 2**32 // page_bytes  # the first page behind 4 GiB
+    limit = 2**32 // page_bytes  # the first page past 4 GiB
     far = [limit - 1, limit, 3 * limit + 1, 2**31 - 1, 0, 2 * limit, 7]
     table = np.resize(np.array(far, np.int32), (1, len(pages)))
     output = np.full_like(near.output, np.nan)

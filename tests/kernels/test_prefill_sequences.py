@@ -13,7 +13,7 @@ from mlagen.families.mha_prefill.problem import MhaConfig
 
 PAGES = [16, 32, 64, 128, 192, 256]
 # Rows, start position, keys: one tile, an odd number, the first row of a second query tile, no
-# rows, no keys, fewer keys than the causal end, rows behind all keys.
+# rows, no keys, fewer keys than the causal end, rows after all keys.
 SEQUENCES = (
     (300, 64, 364), (0, 5, 77), (1, 0, 1), (257, 0, 257), (40, 10, 0), (33, 1000, 129), (70, 0, 50),
 )  # fmt: skip

@@ -389,7 +389,7 @@ def test_a_fault_of_the_kernel_comes_back_at_the_wait(
     standin: StandIn, add_artifact: Artifact
 ) -> None:
     tensors = {"x": Interface(np.zeros(64, np.uint32)), "o": Interface(np.zeros(192, np.uint32))}
-    launch(add_artifact, tensors)  # reads behind x
+    launch(add_artifact, tensors)  # reads past x
     (status,) = hip().hipDeviceSynchronize()
     assert status.name == "hipErrorLaunchFailure"
     (error,) = standin.errors

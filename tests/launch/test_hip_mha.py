@@ -209,7 +209,7 @@ def form_call(inputs: MhaInputs, kind: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_every_form_is_handed_over_whole(
+def test_every_form_is_rescaled_p_whole(
     standin: StandIn, torch: SimpleNamespace, form: dict[str, Any]
 ) -> None:
     kernel = mlagen.build("mha_prefill_v2", num_heads=2, num_kv_heads=1, **form)

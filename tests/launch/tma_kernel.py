@@ -21,7 +21,7 @@ from mlagen.artifact import (
 
 TILE = 64
 TILE_BYTES = TILE * TILE * 2
-SMEM_BYTES = TILE_BYTES + 8  # the barrier lies behind the tile
+SMEM_BYTES = TILE_BYTES + 8  # the barrier lies after the tile
 TEXT = f"""\
 .version 8.0
 .target sm_90a

@@ -45,7 +45,7 @@ def test_defaults():
         ({"kv_form": "v_first"}, "kv_form=v_first"),
         ({"cache_depth": 640}, "kv_form=k_and_v has no latent rows"),
         ({"kv_form": "latent", "rope_cache_offset": 520}, "520 .. 583"),
-        ({"kv_form": "latent", "rope_cache_offset": 64}, "behind its first 128 columns"),
+        ({"kv_form": "latent", "rope_cache_offset": 64}, "after its first 128 columns"),
         ({"kv_form": "latent", "cache_depth": 128, "rope_cache_offset": 128}, "128 .. 191"),
         ({"kv_form": "latent", "rope_cache_offset": 509}, "16 divides"),
         ({"kv_form": "latent", "cache_depth": 584, "dtype": "fp8_e4m3"}, "cache_depth=584"),

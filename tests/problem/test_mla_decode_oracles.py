@@ -216,7 +216,7 @@ def test_selected_heads_are_those_of_the_whole():
 
 
 def test_what_is_no_key_never_matters():
-    """Other numbers behind the ends, in unused pages and in unused table entries: the same bits."""
+    """Other numbers past the ends, in unused pages and in unused table entries: the same bits."""
     inputs, *both = demo("realistic")
     clean = np.where(np.isnan(inputs.cache.astype(np.float32)), BF16(0), inputs.cache)
     table = inputs.block_table.copy()

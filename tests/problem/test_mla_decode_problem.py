@@ -226,7 +226,7 @@ def test_data_is_deterministic_and_poisoned_where_no_key_is(data):
         assert np.isfinite(first.rows(sequence)).all()
     unused = np.setdiff1d(np.arange(first.num_blocks), pages)
     assert np.isnan(first.cache[unused].astype(np.float32)).all()
-    # Behind a sequence's pages the table leads astray, in both ways.
+    # Past a sequence's pages the table leads astray, in both ways.
     behind = np.concatenate([first.block_table[b, len(p) :] for b, p in enumerate(used)])
     assert set(behind.tolist()) == {-1, int(behind.max())} and behind.max() in unused
 

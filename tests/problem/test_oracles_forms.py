@@ -265,7 +265,7 @@ def test_workgroups_that_do_not_exist_are_refused():
         exact(inputs, workgroups=[(4, 0, 0)])
     with pytest.raises(ConfigError, match="one or the other"):
         exact(inputs, workgroups=[(0, 0, 0)], rows=[1])
-    # A tile behind a short sequence has no rows, and no rows are no comparison.
+    # A tile past a short sequence has no rows, and no rows are no comparison.
     inputs, *_ = made("ragged", "causal")
     nothing = exact(inputs, workgroups=[(0, 0, 1)])
     with pytest.raises(ConfigError, match="nothing to compare"):

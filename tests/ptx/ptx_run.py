@@ -108,7 +108,7 @@ class Block:
         assert (self.pc >= end).all(), f"deadlock at {set(self.pc.tolist())}"
 
     def _advance(self, group: Any, end: int) -> bool:
-        """One instruction of the threads of a group that are furthest behind."""
+        """One instruction of the threads of a group that lag most."""
         pcs = self.pc[group]
         waiting = self._waiting(group)
         if waiting:

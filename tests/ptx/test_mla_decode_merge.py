@@ -14,7 +14,7 @@ HEADS = 20
 
 
 def launch(work, partial_o, partial_lse, rows):
-    """O and LSE [rows] from poisoned memory; an empty merge behind the others writes nothing."""
+    """O and LSE [rows] from poisoned memory; an empty merge after the others writes nothing."""
     o, lse = np.full((rows, 512), np.nan, BF16), np.full(rows, np.nan, np.float32)
     merges = np.concatenate([work.merges, np.zeros((1, MERGE_INTS), np.int32)])
     run(

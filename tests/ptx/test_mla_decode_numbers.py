@@ -110,7 +110,7 @@ def check_items(config, lengths, work, knobs=PERSISTENT):
     [
         # Tiles of a block's items, longest first as the plan has them: 5, 4, 3, 2, 1, 1, 0, 0.
         (320, 250, 192, 66, 64, 1, 0, 0),
-        (130, 130, 5, 5),  # odd behind odd: the even slot is twice ahead of the odd one
+        (130, 130, 5, 5),  # odd after odd: the even slot is twice ahead of the odd one
     ],
 )
 def test_items_of_one_block(lengths):
@@ -129,7 +129,7 @@ def test_items_in_any_order():
 
 
 def test_whole_items_and_parts():
-    """Of two new tokens and two row blocks, behind each other in one block."""
+    """Of two new tokens and two row blocks, after each other in one block."""
     config, lengths = MlaDecodeConfig(40, q_len=2), (300, 1, 70)
     work = plan_work(config, lengths, split_keys=128)
     assert len(work.items) == 10 and (work.items[:, 7] < 0).sum() == 4

@@ -33,9 +33,9 @@ def clusters(p: Plan) -> str | None:
         cut = p.rng.randint(1, len(stmt.body) - 1)
         twin = copy.deepcopy(stmt)
         twin.body, stmt.body = stmt.body[cut:], stmt.body[:cut]
-        _renamed(twin, " behind")
+        _renamed(twin, " after")
         body.insert(index + 1, twin)
-        return f"{head} cut in two behind {cut}"
+        return f"{head} cut in two after {cut}"
     if way in (5, 6):
         behind = [n for n in found if n == index + 1]
         if behind:

@@ -112,7 +112,7 @@ def edited(
 
 
 def _behind_imports(module: ast.Module) -> int:
-    """Behind the docstring and what comes from __future__."""
+    """After the docstring and what comes from __future__."""
     first = 1 if isinstance(module.body[0], ast.Expr) else 0
     while isinstance(module.body[first], ast.ImportFrom) and (
         module.body[first].module == "__future__"  # type: ignore[attr-defined]

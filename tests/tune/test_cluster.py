@@ -115,7 +115,7 @@ def test_a_lost_workers_trials_are_done_by_another(machines: Machines, store: St
     (address,) = (a for a, w in cluster._workers(workers._client).items() if w["id"] == "victim")
 
     class Killing:
-        """Kills the victim while it has a trial, behind its first."""
+        """Kills the victim while it has a trial, after its first."""
 
         submit, close, slots = workers.submit, workers.close, 6
 

@@ -169,7 +169,7 @@ def test_data_with_something_in_every_tile() -> None:
     assert (grown[spikes] > 127).all()
     over = grown[steps] > config.rescale_threshold
     assert (over.sum(axis=1) == 1).all()
-    assert over.any(axis=0).all()  # in each tile behind the first some row
+    assert over.any(axis=0).all()  # in each tile after the first some row
     top = scores[spikes].reshape(-1, 6, 64).argmax(axis=2)
     odd = mha_inputs(config, seq_len=256, num_keys=384, start_pos=1, data="every_tile")
     q, k = (x[0, :, 0].astype(np.float64) for x in (odd.q, odd.k))

@@ -146,7 +146,7 @@ class PrefillKernel:
         lse: Any,
         max_seq_len: int | None,
     ) -> PrefillArguments:
-        """What a call on tensors of a GPU hands to the launcher, checked."""
+        """What a call on tensors of a GPU passes to the launcher, checked."""
         score_scale, value_scale = self._checked_scales(scales)
         made = gpu_arguments(
             self.inputs_type,

@@ -1,11 +1,11 @@
 """The plan of the persistent MLA prefill kernel: its work, divided evenly over the workgroups.
 
-As AITER's metadata for prefill divides it. Heads and workgroups form gcd(heads, workgroups)
-clusters, which do the same work for other heads. Of a cluster: every sequence is cut into query
-tiles, in the order first, last, second, last but one, ...; a tile costs as many units of `tile_kv`
-keys (or of a block, if that is larger) as it sees. Each workgroup gets the same number of units,
-the first few one more, and takes tiles in their order; a tile that does not fit is cut, and the
-next workgroup goes on with it. A workgroup with several heads does the same units for each.
+AITER's metadata for prefill divides it in the same way. Heads and workgroups form gcd(heads,
+workgroups) head groups, which do the same work. In a head group every sequence is cut
+into query tiles, in the order first, last, second, last but one, ...; a tile costs as many units of
+`tile_kv` keys (or of a block, if that is larger) as it sees. Each workgroup gets the same number of
+units, the first few one more, and takes tiles in their order; a tile that does not fit is cut, and
+the next workgroup goes on with it. A workgroup with several heads does the same units for each.
 
 Two things differ, both where AITER's leaves rows of O unwritten: a tile that sees no key costs
 nothing (never less than nothing), and is given out like any other, at the latest to the last
@@ -93,13 +93,13 @@ def plan_shape(shape: WorkShape, workgroups: int, tile_kv: int = 128) -> WorkPla
     """
     _check_sizes(shape.heads, workgroups, shape.tile_q, tile_kv, shape.block_size)
     unit = max(tile_kv, shape.block_size)
-    clusters = math.gcd(shape.heads, workgroups)
-    own_heads = shape.heads // clusters
-    pieces = _pieces(shape, _tiles(shape), unit, workgroups // clusters)
+    head_groups = math.gcd(shape.heads, workgroups)
+    own_heads = shape.heads // head_groups
+    pieces = _pieces(shape, _tiles(shape), unit, workgroups // head_groups)
     groups = [
-        [item.of_head(head) for head in range(cluster * own_heads, (cluster + 1) * own_heads)
+        [item.of_head(head) for head in range(part * own_heads, (part + 1) * own_heads)
          for item in group]
-        for cluster in range(clusters)
+        for part in range(head_groups)
         for group in pieces
     ]  # fmt: skip
     return WorkPlan(shape, *work_arrays(groups), *_reduction(pieces))
@@ -135,7 +135,7 @@ def _tiles(shape: WorkShape) -> list[tuple[int, int, int]]:
 def _pieces(
     shape: WorkShape, tiles: Sequence[tuple[int, int, int]], unit: int, workgroups: int
 ) -> list[list[_Piece]]:
-    """The pieces of each workgroup of one cluster."""
+    """The pieces of each workgroup of one head group."""
     seen = [max(shape.keys_of(*tile), 0) for tile in tiles]
     units = [-(-keys // unit) for keys in seen]
     share, more = divmod(sum(units), workgroups)

@@ -95,7 +95,7 @@ class PrefillConfig:
     def _check_mfma(self) -> None:
         if self.fp8_mma_k_128:
             # The 16x16 score accumulator gives a lane the keys 16 t + 4 g + i, PV's B operand wants
-            # 32 consecutive ones: Q, K and V could be loaded for it, but P could not be handed on.
+            # 32 consecutive ones: Q, K and V could be loaded for it, but P could not be passed on.
             raise ConfigError(
                 "fp8_mma_k_128=true: the 16x16x128 MFMA leaves the scores in lanes that are not "
                 "those of the second product's B operand, so P cannot stay in registers",

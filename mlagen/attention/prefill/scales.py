@@ -31,7 +31,7 @@ class Scales:
 def checked_scales(
     config: PrefillConfig, scale: float, q_scale: float, k_scale: float, v_scale: float
 ) -> Scales:
-    """The scales as the kernel is handed them: those of tensors as fp32 numbers.
+    """The scales as the kernel receives them: those of tensors as fp32 numbers.
 
     Raises ConfigError for a scale that is not positive and finite, and for scales of bf16 tensors.
     """
@@ -73,7 +73,7 @@ def check_scale(config: PrefillConfig, scale: float, name: str = "scale") -> flo
         number = float(scale)
     except (TypeError, ValueError):
         raise ConfigError(f"{name}={scale!r} is not a number", hint=usual) from None
-    # The kernel is handed scale * log2(e) as fp32, which must be a normal number.
+    # The kernel receives scale * log2(e) as fp32, which must be a normal number.
     if not SMALLEST_NORMAL <= number * math.log2(math.e) <= float(np.finfo(np.float32).max):
         raise ConfigError(f"{name}={scale} must be positive and finite in fp32", hint=usual)
     return number

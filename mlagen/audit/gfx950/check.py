@@ -183,7 +183,7 @@ def _blamed(
     steps: tuple[Step, ...], flow: Flow, findings: Iterable[Finding], budget: Budget
 ) -> set[tuple[int, str]]:
     """Waits (byte offset, counter) that errors pass on their way: each asks for too little for a
-    result that is still in flight behind it, so that advice to weaken it would contradict."""
+    result that is still in flight after it, so that advice to weaken it would contradict."""
     ways = Ways(steps, flow, budget)
     at = {step.ins.offset: step.index for step in steps}
     blamed = set()

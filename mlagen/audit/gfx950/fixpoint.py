@@ -21,7 +21,7 @@ def follow(
 ) -> dict[int, dict[K, V]]:
     """The state at the start of each block that is reached; the entry's is empty.
 
-    `run(block, state)`: the state behind a block. `merge(known, new)` adds what another path
+    `run(block, state)`: the state after a block. `merge(known, new)` adds what another path
     brings to a state in place and says whether that changed it. OutOfSteps when `budget` is spent.
     """
     states: dict[int, dict[K, V]] = {0: {}}

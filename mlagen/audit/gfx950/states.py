@@ -1,8 +1,8 @@
 """Wait states: pairs of instructions that stand too close on some path.
 
-A dataflow over the code. The state holds the recent instructions whose results, or operands, still
-need distance, with the fewest wait states that have passed since on any path. The rules are those
-of `mlagen.binary.hazards`.
+This is a dataflow over the code. The state holds the recent instructions whose results, or
+operands, still need distance, with the fewest wait states that have passed since on any path. The
+rules are those of `mlagen.binary.hazards`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Results in flight: every register use against the waits on all paths, and what each wait needs.
 
-A dataflow over the code. For each load that may be outstanding the state keeps how many later
-operations of its queue were issued at least; s_waitcnt N covers it iff N is no more than that. What
-a wait has covered stays in the state until it is used: the use is then what the wait is needed for,
-and tells how weak it could be. A result that two waits cover needs neither of them alone.
+This is a dataflow over the code. For each load that may be outstanding the state keeps how many
+later operations of its queue were issued at least; s_waitcnt N covers it iff N is no more than
+that. What a wait has covered stays in the state until it is used: the use is then what the wait is
+needed for, and tells how weak it could be. A result that two waits cover needs neither of them
+alone.
 
 That more operations are outstanding than a counter can count covers nothing: whether a full counter
 holds the wave back is not published, and code that relied on it was wrong (docs/audit.md).

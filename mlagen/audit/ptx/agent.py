@@ -78,7 +78,7 @@ class Agent:
     wgmma_open: list[int] = field(default_factory=list)
     wgmma_groups: list[list[int]] = field(default_factory=list)
     guesses: dict[int, int] = field(default_factory=dict)
-    cluster: int = -1  # generation of the cluster barrier arrived at
+    cluster: int = -1  # generation of the CTA cluster barrier arrived at
     set: int = 0  # the threads as a bit set
     warps: tuple[int, ...] = ()
     version: int = 0  # counts changes of what the threads know

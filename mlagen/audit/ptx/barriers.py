@@ -79,7 +79,7 @@ class Mbarrier:
 
 @dataclass(slots=True, eq=False)
 class NamedBarrier:
-    """One of the 16 named barriers, in its current generation; -1 is the cluster barrier."""
+    """One of the 16 named barriers, in its current generation; -1 is the CTA cluster barrier."""
 
     number: int
     count: int = 0  # threads of this generation; 0 before the first arrival
@@ -94,7 +94,7 @@ class NamedBarrier:
     @property
     def title(self) -> str:
         """For a finding."""
-        return f"named barrier {self.number}" if self.number >= 0 else "the cluster barrier"
+        return f"named barrier {self.number}" if self.number >= 0 else "the CTA cluster barrier"
 
     def clone(self) -> NamedBarrier:
         """An independent copy."""

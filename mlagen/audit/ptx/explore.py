@@ -15,7 +15,7 @@ from mlagen.audit.ptx.values import Term
 
 MAX_RUNS = 400
 _ROUNDS = 4  # of a loop of unknown length, at least
-_MOST_ROUNDS = 24  # where code behind a loop is not reached with fewer
+_MOST_ROUNDS = 24  # where code after a loop is not reached with fewer
 _PILOT = (False,) * 8  # a long path: meets most of what can go wrong, and the ring's slots
 _PILOT_TRIPS = 10
 _MASK = (1 << 64) - 1
@@ -73,7 +73,7 @@ def explore(
         more = 0 if trips else _more_rounds(program, walk, reached)
         if not more:
             break
-        # The ring is longer than was thought, or code behind the loop wants more rounds.
+        # The ring is longer than was thought, or code after the loop wants more rounds.
         reached, found = len(walk.seen.reached), walk
         found.rounds = more
     _Walk(program, settings[1], notes, walk, first).run()

@@ -1,4 +1,4 @@
-"""Named barriers (bar.sync, bar.arrive, bar.red) and the cluster barrier."""
+"""Named barriers (bar.sync, bar.arrive, bar.red) and the CTA cluster barrier."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ def _passed(
 
 
 def from_outside(state: State, bar: Mbarrier) -> bool:
-    """In a cluster, other blocks may bring what a phase lacks."""
+    """In a CTA cluster, other blocks may bring what a phase lacks."""
     waits = any(
         a.blocked and a.blocked.what == "mbarrier" and a.blocked.target == bar.address
         for a in state.agents
@@ -336,7 +336,7 @@ def from_outside(state: State, bar: Mbarrier) -> bool:
     if not waits:
         return False
     state.gap(
-        "the block is part of a cluster: arrivals and bytes that other blocks may bring are"
+        "the block is part of a CTA cluster: arrivals and bytes that other blocks may bring are"
         " taken to come when nothing else can happen"
     )
     bar.pending, bar.landed = 0, bar.expected

@@ -27,7 +27,7 @@ class Event:
     instruction: Instruction
     what: str
     threads: int = 0
-    generic: bool = False  # ordinary proxy: asynchronous accesses see it only behind a fence
+    generic: bool = False  # ordinary proxy: asynchronous accesses see it only after a fence
 
     @property
     def bit(self) -> int:

@@ -97,7 +97,7 @@ class _Check:
             if node != end
             and self.graph.kinds[node] is Kind.WGMMA_FENCE
             and not state.unfenced
-            and not self._behind(node) & {name for name, _ in state.touched}
+            and not self._used_after(node) & {name for name, _ in state.touched}
         ]
 
     def _passing(self, node: int) -> int:
@@ -106,7 +106,7 @@ class _Check:
             node += 1
         return node
 
-    def _behind(self, fence: int) -> set[str]:
+    def _used_after(self, fence: int) -> set[str]:
         """Registers of the wgmma that come after a fence, up to the next one."""
         found: set[str] = set()
         seen: set[int] = set()
@@ -242,7 +242,7 @@ class _Check:
                         self._tell(
                             "wgmma-wait-conditional",
                             wait,
-                            f"{name} is used behind this wait, but a path goes around it",
+                            f"{name} is used after this wait, but a path goes around it",
                             other=node,
                             needs="the wait on every path",
                         )

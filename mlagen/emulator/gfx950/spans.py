@@ -54,7 +54,7 @@ def _lane_address(builder: Any, base: Any, addresses: Any, shift: Any, lane: Any
 
 
 def _join(builder: Any, parts: list[Any]) -> Any:
-    """Vectors of equal length one behind the other; their number is a power of two."""
+    """Vectors of equal length one after the other; their number is a power of two."""
     while len(parts) > 1:
         order = list(range(2 * parts[0].type.count))
         pairs = zip(parts[::2], parts[1::2], strict=True)

@@ -71,7 +71,7 @@ class Files:
 class LaunchRun:
     """A run of a launch file. `arrays`: every buffer after it, by name, without guard zones.
 
-    `unset`: arguments that nothing set. `beyond`: those of the file that lie behind the argument
+    `unset`: arguments that nothing set. `beyond`: those of the file that lie past the argument
     segment, which the runtime does not pass.
     """
 

@@ -1,7 +1,7 @@
 """The argument segment as the runtime fills it, which is not always as the metadata declares it.
 
 AITER's host code passes one packed structure, in which a pointer has 8 bytes and the next argument
-lies 16 bytes on. Objects of it declare some pointers as values of 4 bytes with padding behind; the
+lies 16 bytes on. Objects of it declare some pointers as values of 4 bytes, then padding; the
 runtime copies the padding too, so the whole pointer arrives (ROCclr, hip_module.cpp: each declared
 argument from its offset). What lies beyond the segment is not copied (ROCclr, rocvirtual.cpp:
 as many bytes as the segment has).
@@ -24,7 +24,7 @@ def is_filler(argument: ArgumentInfo) -> bool:
 
 
 def holds_pointer(declared: Sequence[ArgumentInfo], argument: ArgumentInfo) -> bool:
-    """Whether a pointer fits where an argument is declared: in it, or in it and padding behind."""
+    """Whether a pointer fits where an argument is declared: in it, or in it and its padding."""
     end = argument.offset + argument.size
     wanted = argument.offset + POINTER_BYTES
     for other in sorted(declared, key=lambda other: other.offset):

@@ -89,7 +89,7 @@ class MhaKernel(PrefillKernel):
         max_seq_len: int | None = None,
         **arrays: Any,
     ) -> PrefillArguments:
-        """What a call on tensors of a GPU hands to the launcher, checked: for
+        """What a call on tensors of a GPU passes to the launcher, checked: for
         `kernel.gpu_launcher.prepare`. `arrays` are those of MhaInputs; see `gpu_arguments`."""
         return self._arguments(
             {"q": q, "k": k, "v": v, **arrays},

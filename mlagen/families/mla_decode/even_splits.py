@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 GAIN = 0.99  # more splits must be faster by this factor
 SECOND = 2.0  # microseconds that the first split must gain: its launch takes the host 4
-LIKELY = 8  # choices whose items are dealt out one by one where lengths differ
+LIKELY = 8  # choices whose items are distributed one by one where lengths differ
 
 
 @dataclass(frozen=True, slots=True)

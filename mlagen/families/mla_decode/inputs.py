@@ -161,7 +161,7 @@ def check_scale(scale: float) -> float:
         number = float(scale)
     except (TypeError, ValueError):
         raise ConfigError(f"scale={scale!r} is not a number", hint=usual) from None
-    # The kernel is handed scale and scale * log2(e) as fp32, which must be normal numbers.
+    # The kernel receives scale and scale * log2(e) as fp32, which must be normal numbers.
     if not SMALLEST_NORMAL <= number <= float(np.finfo(np.float32).max) / math.log2(math.e):
         raise ConfigError(f"scale={scale} must be positive and finite in fp32", hint=usual)
     return number

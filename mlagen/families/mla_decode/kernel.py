@@ -276,7 +276,7 @@ class MlaDecodeKernel:
 
         `out` like q but 512 wide, bf16, and `lse` [B, H, q_len] (or [H, tokens]) fp32 are written
         to and returned. They are made where they are not given, which torch tensors only allow.
-        Without a `plan` the work is dealt out as if all sequences filled their tables. `checked`
+        Without a `plan` the work is distributed as if all sequences filled their tables. `checked`
         copies the table and the lengths to the host first, waiting for the GPU, and refuses what
         leads out of the pool; without it the call waits for nothing, and what leads out of the pool
         is never read.

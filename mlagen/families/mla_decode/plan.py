@@ -1,4 +1,4 @@
-"""How the work of one MLA decode call is dealt out: work items, their splits, and what is merged.
+"""How the work of one MLA decode call is distributed: work items, their splits, and what is merged.
 
 A *row block* is up to 64 query rows of a sequence: with one KV head rows are heads of one token
 after the other, so that several new tokens share a block; with more, a block has heads of one KV
@@ -8,11 +8,11 @@ results in *slots*, which a merge adds up.
 
 Where blocks are persistent and a row block is in two parts, the second one takes in the first, when
 all keys of its own are done. It has a later block than the first one, so that it waits for what was
-started before it. Fixed splits, more parts, and what is dealt out longest first are merged.
+started before it. Fixed splits, more parts, and what is distributed longest first are merged.
 
 Items are in descending order of their work, row blocks of the same keys side by side: blocks are
-started in this order as others end, which deals the work out evenly (longest first). Where blocks
-are persistent, the plan deals the items out itself: `mlagen.families.mla_decode.shares`.
+started in this order as others end, which distributes the work evenly (longest first). Where blocks
+are persistent, the plan distributes the items itself: `mlagen.families.mla_decode.shares`.
 
 The last split of a sequence has no end: a plan is right for any lengths, whatever those that it was
 made for. Only how even it is depends on them.
@@ -114,21 +114,21 @@ def plan_work(
         splits, cut = _splits(config, low, tiles, of_sequence, blocks, persistent=persistent)
     # One piece a split of a sequence; in it, an item a row block.
     counts = np.array([len(own) for own in splits], np.int64)
-    handed = np.zeros(len(counts), bool)
+    taken_in = np.zeros(len(counts), bool)
     if persistent and split_keys is None:
         one_each = cut is None and (counts * of_sequence).sum() <= blocks
         if cut is not None or one_each:
-            handed = counts == PARTS
+            taken_in = counts == PARTS
     sequence = np.repeat(np.arange(len(keys)), counts)
     first = np.array([tile for own in splits for tile in own], np.int64)
     end = np.append(first[1:], 0)
     end[np.cumsum(counts)[counts > 0] - 1] = OPEN_END
     index, count = _within(counts), counts[sequence]
-    stored = np.where(counts > 1, counts - handed, 0)  # parts of a row block that take a slot
+    stored = np.where(counts > 1, counts - taken_in, 0)  # parts of a row block that take a slot
     slots_of = of_sequence * stored
     first_slot = (np.cumsum(slots_of) - slots_of)[sequence]
-    takes = handed[sequence] & (index == count - 1)
-    taken = np.where(handed[sequence], np.where(takes, 1, -1), 0)
+    takes = taken_in[sequence] & (index == count - 1)
+    taken = np.where(taken_in[sequence], np.where(takes, 1, -1), 0)
     work = np.maximum(np.minimum(end, -(-keys // TILE)[sequence]) - first, 0)
     starts = np.cumsum(tokens) - tokens
     query_row = starts * config.num_heads
@@ -140,7 +140,7 @@ def plan_work(
         made = np.zeros((len(piece), ITEM_INTS), np.int64)
         above, height, kv_head = templates[tokens[s], row_block].T
         slots = first_slot[piece] + row_block * stored[s]
-        left = (count[piece] > 1) & ~takes[piece]  # later, in a slot
+        left = (count[piece] > 1) & ~takes[piece]  # it stays in a slot
         for column, values in enumerate((
             s, query_row[s] + above, height, above, tokens[s] - 1, first[piece], end[piece],
             np.where(left, slots + index[piece], -1), lse_at[s], kv_head,
@@ -161,7 +161,7 @@ def plan_work(
         elif persistent:
             moved, shares = deal(each, work[order], blocks)
             piece, row_block = piece[moved], row_block[moved]
-    parted = np.flatnonzero((counts > 1) & ~handed)
+    parted = np.flatnonzero((counts > 1) & ~taken_in)
     firsts = np.cumsum(counts) - counts
     each = of_sequence[parted]
     merged = rows(np.repeat(firsts[parted], each), _within(each))

@@ -6,7 +6,7 @@ What it follows, for each query row:
 * P = bf16(exp2(c S - c M)) with c = fp32(scale * log2 e); the row sum adds P before the rounding.
   Where rows have scales, S is multiplied by its row's, and so is P before it is rounded.
 * O and the row sum are multiplied by exp2(c M_old - c M_new) before a tile is added.
-* Tiles go in pairs. For the second half of the output's columns, the first tile's P is handed over
+* Tiles go in pairs. For the second half of the output's columns, the first tile's P is stored
   after the pair's second maximum is known: P, unrounded, is multiplied by exp2(c M_1 - c M_2) and
   then rounded. For the first half of the columns it is rounded before.
 * O = Σ P v / row sum; LSE = (c M + log2(row sum)) ln 2.
@@ -100,7 +100,7 @@ def _output(
     swapped = sorted(range(walk.tiles), key=lambda tile: (tile // 2, -tile))
     parts = [
         _accumulated(walk.carried, of_carried, p, eta, v[:, :half], range(walk.tiles)),
-        _accumulated(*_handed_over(walk, of_base, of_carried, p, eta), v[:, half:], swapped),
+        _accumulated(*_rescaled_p(walk, of_base, of_carried, p, eta), v[:, half:], swapped),
     ]
     acc, off = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
 
@@ -147,7 +147,7 @@ def _accumulated(
     return acc, off
 
 
-def _handed_over(
+def _rescaled_p(
     walk: Walk, of_base: Floats, of_carried: Floats, p: Floats, eta: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """`carried`, its error, P and its error as they are where a pair's first tile follows the

@@ -1,4 +1,4 @@
-"""How the items of an MLA decode call are dealt out to persistent blocks, which take several.
+"""How the items of an MLA decode call are distributed to persistent blocks, which take several.
 
 An item is taken to cost `ITEM` tiles besides its own, for its beginning and its end, and `TAKES`
 where it takes in a part. Cut and not cut, 128 sequences of 128 heads took on an H200 459 and 453 us
@@ -11,7 +11,7 @@ are read from L2 once they are there.
 * Few row blocks: what `mlagen.families.mla_decode.even_splits` splits them into, one item a block.
 * Many: whole, longest first to whom has least; or all tiles on one line, which is cut into equal
   shares where a share ends, if that is estimated to end earlier with what it costs to put parts
-  together. A block begins with its end of the line: what it hands over to the next is there long
+  together. A block begins with its end of the line: what it leaves to the next is stored long
   before that one, which has it last, takes it in.
 * Splits of fixed keys, sequences with different numbers of row blocks: longest first.
 """

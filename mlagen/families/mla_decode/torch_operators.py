@@ -92,7 +92,7 @@ def mla_decode(
     """Attention of `q` over a paged cache: (output, log-sum-exp); see `MlaDecodeKernel.run`.
 
     The kernel is chosen by shapes and types (rows of 640 e4m3 are rope-aware ones) and built at its
-    first use. Without a `plan` of `plan_mla_decode` the work is dealt out as if all sequences
+    first use. Without a `plan` of `plan_mla_decode` the work is distributed as if all sequences
     filled their tables.
     """
     arguments = (q, kv_cache, block_table, cache_lengths)

@@ -162,7 +162,7 @@ class MlaPrefillKernel(PrefillKernel):
         max_seq_len: int | None = None,
         **arrays: Any,
     ) -> PrefillArguments:
-        """What a call on tensors of a GPU hands to the launcher, checked: for
+        """What a call on tensors of a GPU passes to the launcher, checked: for
         `kernel.gpu_launcher.prepare`. `arrays` are those of MlaPrefillInputs. ConfigError for a
         persistent kernel, whose work is planned from lengths on the host."""
         return self._arguments(

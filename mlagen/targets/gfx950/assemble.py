@@ -23,7 +23,7 @@ _SHOWN = 5  # errors quoted in one message; the rest are counted
 
 
 def assembler_flags(target: str) -> tuple[str, ...]:
-    """Flags of the assembler, paths apart. Part of an artifact's key."""
+    """Flags of the assembler, paths apart. They are a part of an artifact's key."""
     return (
         f"--target={TRIPLE}",
         f"-mcpu={target}",
@@ -35,7 +35,7 @@ def assembler_flags(target: str) -> tuple[str, ...]:
 
 
 def linker_flags() -> tuple[str, ...]:
-    """Flags of the linker. Part of an artifact's key."""
+    """Flags of the linker. They are a part of an artifact's key."""
     return ("-shared", "--build-id=none")
 
 

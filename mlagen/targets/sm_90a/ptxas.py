@@ -59,7 +59,7 @@ class PtxasResult:
 
 
 def ptxas_flags(target: str) -> tuple[str, ...]:
-    """All flags, paths apart. Part of an artifact's key.
+    """All flags, paths apart. They are a part of an artifact's key.
 
     `-lineinfo` changes no instruction; it lets debuggers and compute-sanitizer name the PTX line.
     """

@@ -285,7 +285,7 @@ class PrefillAttention:
             template="tail_softmax_mixed" if self.softmax.mixed else "",
         )
 
-    # ---- spelling ---------------------------------------------------------------------------
+    # ---- templates --------------------------------------------------------------------------
 
     def _record(
         self, name: str, tile: Tile | None, context: Any, *, folder: str = "mha",

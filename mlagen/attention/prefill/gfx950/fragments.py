@@ -29,7 +29,7 @@ class MatrixFormat:
     """One element type as the 32x32 MFMA takes it.
 
     `k`: products each instruction adds. `registers`: of one operand fragment a lane. `transposing`:
-    the LDS read that hands out columns.
+    the LDS read that delivers columns.
     """
 
     element_bytes: int
@@ -100,7 +100,7 @@ def transposed_fragments(form: MatrixFormat, keys: int, depth: int) -> list[Frag
     depths, then by part of a lane's bytes.
 
     Each group of 16 lanes fetches rows of 16 columns, `16 / rows` lanes a row (4 rows for bf16, 8
-    for fp8), and lane j of the group receives column j. A read hands out `rows` keys: of a strip of
+    for fp8), and lane j of the group receives column j. A read delivers `rows` keys: of a strip of
     8 (bf16) or 16 (fp8) keys those of its lane half, four by four.
     """
     rows = 8 // form.element_bytes  # keys of one read

@@ -18,7 +18,7 @@ WINDOWED = ("sliding_window_causal", "chunked_causal")  # masks that hide keys f
 
 
 class PrefillState:
-    """What lies behind the entry registers and the schedule's tiles, in this order: a few registers
+    """What follows the entry registers and the schedule's tiles, in this order: a few registers
     of row state, the lanes' addresses (`_lanes`), and scalars.
 
     `buffers`: names of the tensors that have a buffer resource each; `walks`: bytes of a row of

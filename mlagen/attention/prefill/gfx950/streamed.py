@@ -215,7 +215,7 @@ class StreamedAttention(PrefillAttention):
             first_differs=True,
         )  # fmt: skip
 
-    # ---- spelling ---------------------------------------------------------------------------
+    # ---- templates --------------------------------------------------------------------------
 
     @property
     def _partial_bytes(self) -> int:

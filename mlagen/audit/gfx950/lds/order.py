@@ -25,7 +25,7 @@ class Race:
     waves: tuple[int, int]
     mask: int
     newer: int
-    """Operations behind the earlier one on its counter at that point; -1: only a barrier lacks."""
+    """Operations after the earlier one on its counter at that point; -1: only a barrier lacks."""
 
 
 def races(waves: list[Wave]) -> Iterator[Race]:

@@ -46,7 +46,7 @@ class Clash:
     earlier: Operation
     later: Operation
     newer: int
-    """Operations behind the earlier one on its counter: what the missing wait may leave."""
+    """Operations after the earlier one on its counter: what the missing wait may leave."""
 
 
 class InFlight:

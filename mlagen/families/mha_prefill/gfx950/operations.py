@@ -130,7 +130,7 @@ class Attention(PrefillAttention):
             first_differs=True,
         )
 
-    # ---- spelling ---------------------------------------------------------------------------
+    # ---- templates --------------------------------------------------------------------------
 
     def _tensors(self) -> PrefillTensors:
         k = self.config

@@ -11,7 +11,7 @@ from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 class PrefillRegisters(PrefillState):
     """The schedule's tiles: Q (B operand, resident), K and V (A operand, named like their rings), S
     (score tile, ring by tile; P is packed in place over the first half of its own S), O
-    (accumulator); behind them row state and addresses.
+    (accumulator); row state and addresses follow.
     """
 
     def __init__(self, k: MhaConfig, s: Space, entry: Entry, keys: Ring, values: Ring) -> None:

@@ -5,7 +5,7 @@ tokens) over a range of its keys. S = Q K^T over 576 columns, O += P V over the 
 the same rows. An item that has all keys of its rows writes O and LSE; one that has a part of them
 writes both in fp32, for the merge kernel.
 
-Two math warpgroups take turns: the left one has the scores of even tiles and output columns 0..255,
+Two math warpgroups alternate: the left one has the scores of even tiles and output columns 0..255,
 the right one those of odd tiles and columns 256..511. Each multiplies its own P from registers and
 the other's from SMEM, so a pair of tiles is four products of P V, and while one warpgroup is at its
 softmax the other keeps the matrix pipe busy.
@@ -52,10 +52,10 @@ ROW_MAJOR = COLUMN_MAJOR | 1 << 16
 class MlaDecode:
     """The operations of one decode kernel, its tiles, exchanges and registers.
 
-    `left` and `right`: pipelines of the cache's columns that the left warpgroup refills (0..255)
+    `left` and `right`: pipelines of the cache's columns that the left warpgroup refills (0..255),
     and of those that the right one does; `boxes` tiles of 64 columns share a barrier. `held` tiles
     of 64 columns of Q, the rotary part among them, are operands in registers, the others in SMEM.
-    `evict`: "first" of the L2 cache go rows that were copied by box, or as any others ("normal").
+    `evict`: L2 evicts rows that were copied by box "first", or as any others ("normal").
     `persistent`: a block does one item after another, and fetches the next one's Q and first tiles
     in an item's last pass. Raises UnsupportedError for problems without that form.
     """
@@ -87,7 +87,7 @@ class MlaDecode:
         if boxes < 1 or not 1 <= held <= k.d_qk // COLUMNS - k.d_v // COLUMNS // 2:
             raise ScheduleError(
                 f"boxes={boxes}, held={held}",
-                hint="a barrier is of one tile or more; registers hold the last one or more of Q",
+                hint="a barrier covers one tile or more; registers hold the last one or more of Q",
             )
         self.held, self.feeder = held, feeder
         threads = s.roles[-1].warps.stop * 32
@@ -128,7 +128,7 @@ class MlaDecode:
             bind(pipeline, self._mover(pipeline))
 
     def _plain(self) -> PipelineOrder:
-        """What the schedule rearranges."""
+        """The order that the schedule rearranges."""
         left, right = (
             Fetched(role.name, tuple(p.name for p in half),
                     {p.name: self.raw[p.name].name for p in half if p.name in self.raw})
@@ -170,7 +170,7 @@ class MlaDecode:
             )
         )  # fmt: skip
         middle = self.value_parts // 2
-        # In a persistent block the next item's Q comes there meanwhile.
+        # In a persistent block the next item's Q is loaded there meanwhile.
         self.staged = () if self.persistent else (
             s.smem.scratch("O left", *self.queries[:middle]),
             s.smem.scratch("O right", *self.queries[middle : self.value_parts]),
@@ -191,7 +191,7 @@ class MlaDecode:
         )
 
     def _columns(self, s: PipelineSpace, role: WarpRole, tiles: list[TmaTile]) -> Pipeline:
-        """The pipeline of some columns that `role` fetches, all in bf16 in the end."""
+        """The pipeline of some columns that `role` fetches; all become bf16."""
         first = self.keys.index(tiles[0])
         # Rotary columns of rope-aware rows are bf16 as they are.
         converter = None if self.k.rope_aware and first >= self.value_parts else self.feeder
@@ -231,7 +231,7 @@ class MlaDecode:
         self.max_right = s.smem.exchange("M right", rows, producer=right, consumer=left)
         self.sum_left = s.smem.exchange("l left", rows, producer=left, consumer=right)
         self.sum_right = s.smem.exchange("l right", rows, producer=right, consumer=left)
-        # In an item of one tile the left one hears nothing of the right one before its sums.
+        # In an item of one tile no exchange goes from right to left before the sums.
         self.read = (
             s.smem.exchange("l is read", 0, producer=right, consumer=left)
             if self.persistent
@@ -241,8 +241,8 @@ class MlaDecode:
     # ---- before the loop --------------------------------------------------------------------
 
     def setup(self, role: WarpRole) -> None:
-        """Which work item this block has, how many tiles, and where its first two tiles are; where
-        it has several, which."""
+        """Find this block's work item, its number of tiles and where its first two tiles are, or
+        its work items, where it has several."""
         more = {} if self.persistent else self._counted(role)
         self._record(
             "setup", None, role=role, template="setup_block" if self.persistent else "",
@@ -251,41 +251,41 @@ class MlaDecode:
         )  # fmt: skip
 
     def _counted(self, role: WarpRole) -> dict[str, Any]:
-        """What an item's beginning takes. `row_maximum` counts down before it looks."""
+        """What an item's setup needs. `row_maximum` counts down before it compares."""
         return {"count_from": (SLOTS - (role is self.roles[1])) * TILE,
                 "fetches": role is not self.feeder}  # fmt: skip
 
     def begin(self, role: WarpRole) -> None:
-        """The item that was looked up ahead, where a block has several."""
+        """Begin the item that was looked up ahead, where a block has several."""
         if self.persistent:
             self._record("begin", None, role=role)
 
     def next_item(self, tile: Tile, role: WarpRole) -> None:
-        """Which work item is next, where a block has several: its record on its way."""
+        """Load the record of the next work item, where a block has several."""
         if self.persistent:
             self._record("next_item", tile, role=role, domain="first", ahead="seeks")
 
     def next_keys(self, tile: Tile, role: WarpRole) -> None:
-        """How many keys the next item has and where its first two tiles are, on their way."""
+        """Load how many keys the next item has and where its first two tiles are."""
         if self.persistent:
             self._record("next_keys", tile, role=role, domain="first", ahead="seeks",
                          **self._counted(role))  # fmt: skip
 
     def next_tiles(self, tile: Tile, role: WarpRole) -> None:
-        """How many tiles the next item has. What is fetched from here on is that item's."""
+        """Compute how many tiles the next item has. Tiles fetched from here on are that item's."""
         if self.persistent:
             self._record("next_tiles", tile, role=role, domain="first", ahead="seeks",
                          **self._counted(role))  # fmt: skip
 
     def load_queries(self, tile: Tile, role: WarpRole) -> None:
-        """The item's 64 rows of Q, once, with the first tile; e4m3 becomes bf16 on the way. Rows
-        past the item's own are of others or zero. Without those of `load_held`."""
+        """Load the item's 64 rows of Q, once, with the first tile, and convert e4m3 to bf16. Rows
+        past the item's own are of others or zero. The columns of `load_held` are left out."""
         held = () if self.persistent else (self.query_held,)
         self._load_queries(tile, role, self.query, *held)
 
     def load_held(self, tile: Tile, role: WarpRole) -> None:
-        """The columns of Q that registers take. Where a block has several items, P of the one
-        before lies there."""
+        """Load the columns of Q that go to registers. Where a block has several items, P of the
+        item before lies in their place until then."""
         if self.persistent:
             self._load_queries(tile, role, self.query_held)
 
@@ -302,11 +302,11 @@ class MlaDecode:
         )  # fmt: skip
 
     def clear(self) -> None:
-        """O = 0, l = 0, M at the lowest finite number: what a sequence without keys leaves."""
+        """Set O = 0, l = 0, M to the lowest finite number: what a sequence without keys leaves."""
         self._record("clear", None, defines=(Value("O"),))
 
     def hold_queries(self, tile: Tile) -> None:
-        """The last columns of Q to registers, when the role's first tile is on its way."""
+        """Read the last columns of Q to registers, when the role's first tile is on its way."""
         self._record("hold_queries", tile, domain="second" if tile.offset % SLOTS else "first",
                      tiles_=self.query_held.tiles,
                      uses=(Value(self.query_held.name),), defines=(Value("Q held"),))  # fmt: skip
@@ -340,7 +340,7 @@ class MlaDecode:
                      defines=(Value("alpha"), Value("l"), Value("S")))  # fmt: skip
 
     def row_maximum(self, tile: Tile) -> None:
-        """S times the rows' scales, the mask, and each row's maximum over this tile."""
+        """Multiply S by the rows' scales, mask it, and find each row's maximum over this tile."""
         weights, more = self._weights(tile)
         self._record("row_maximum", tile, stride=SLOTS * TILE, weights=weights,
                      uses=(Value("S"), *more), defines=(Value("S"), Value("top")))  # fmt: skip
@@ -353,8 +353,8 @@ class MlaDecode:
                      defines=(Value("alpha"), Value("l"), Value(exchange.name, tile)))  # fmt: skip
 
     def exponent(self, tile: Tile) -> None:
-        """P = exp2(c S - c M) in place of S, row sums; P times the rows' scales, its bf16 as
-        operand A."""
+        """Compute P = exp2(c S - c M) in place of S, and row sums; multiply P by the rows' scales
+        and round it to bf16 as operand A."""
         weights, more = self._weights(tile)
         self._record("exponent", tile, weights=weights, uses=(Value("S"), Value("alpha"), *more),
                      defines=(Value("S"), Value("P"), Value("l")))  # fmt: skip
@@ -385,8 +385,8 @@ class MlaDecode:
                      defines=(Value(exchange.name, tile),))  # fmt: skip
 
     def pv(self, tile: Tile, half: tuple[Pipeline, ...], exchange: Exchange | None = None) -> None:
-        """O += P V over the columns of `half`, one group; P from registers, or from the other's
-        exchange."""
+        """O += P V over the columns of `half`, one group; P comes from registers, or from the
+        other's exchange."""
         held = [t for p in half for t in p.tiles if self.keys.index(t) < self.value_parts]
         first = self.keys.index(held[0]) % (self.value_parts // 2)
         each = COLUMNS // 2  # accumulators of 64 columns
@@ -407,16 +407,15 @@ class MlaDecode:
                      defines=(Value(exchange.name, tile),))  # fmt: skip
 
     def refill(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
-        """Fetch the columns of `half` of `tile`; look up where the tile lies that is next in these
-        slots."""
+        """Fetch the columns of `half` of `tile`; look up where the slots' next tile lies."""
         for columns in half:
             copy(self.raw.get(columns.name, columns), tile)
         role = self.roles[half is self.right]
         self._record("next_page", tile, index=tile.offset % SLOTS, role=role, ahead="fetches")
 
     def prefetch(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
-        """The columns of `half` of the tile that is fetched a pass after `tile`, to the L2 cache.
-        It comes after `refill`, which looks up where it lies; copies by box only."""
+        """Prefetch to L2 the columns of `half` of the tile that is fetched a pass after `tile`.
+        `refill`, which looks up where it lies, comes before; for copies by box only."""
         index = tile.offset % SLOTS
         first = COLUMNS * self.keys.index(half[0].tiles[0])
         end = COLUMNS * (self.keys.index(half[-1].tiles[-1]) + 1)
@@ -443,7 +442,7 @@ class MlaDecode:
                          defines=(Value(self.row_scales[index].name, tile),))  # fmt: skip
 
     def _weights(self, tile: Tile) -> tuple[Scratch | None, tuple[Value, ...]]:
-        """Where the tile's row scales are and what uses them is told to use; nothing, where rows
+        """Where the tile's row scales are, and the value that their users name; nothing, where rows
         have none."""
         if not self.row_scales:
             return None, ()
@@ -458,9 +457,9 @@ class MlaDecode:
                      defines=(Value(exchange.name),))  # fmt: skip
 
     def finish(self, exchange: Exchange, role: WarpRole) -> None:
-        """O / l to memory, this warpgroup's columns, and LSE by the left one: O in bf16, by way of
-        SMEM where that is free, so that a warp writes a row at a time, or a part of it in fp32. In
-        a persistent block the second part of a row block may take in the first."""
+        """Store O / l to memory, this warpgroup's columns, and LSE by the left one: O in bf16, by
+        way of SMEM where that is free, so that a warp writes a row at a time, or a part in fp32. In
+        a persistent block the second part of a row block may merge the first."""
         index = self.roles.index(role)
         staged = self.staged[index] if self.staged else None
         self._record(
@@ -480,10 +479,10 @@ class MlaDecode:
         elif self.read:
             self._record("arrive_sums", None, template="empty", defines=(Value(self.read.name),))
 
-    # ---- spelling ---------------------------------------------------------------------------
+    # ---- templates --------------------------------------------------------------------------
 
     def _columns_of(self, half: tuple[Pipeline, ...]) -> str:
-        """How exchanges and the plain order name some columns of the cache."""
+        """How operations and the plain order name some columns of the cache."""
         known = {id(self.left): "left columns", id(self.right): "right columns"}
         return known.get(id(half), _names(half))
 
@@ -550,12 +549,12 @@ class MlaDecode:
 
 
 def _check_roles(left: WarpRole, right: WarpRole, feeder: WarpRole | None) -> None:
-    """ScheduleError for roles with other warps than operations are spelled for."""
+    """ScheduleError for roles with other warps than operations are written for."""
     for role, groups in ((left, (1,)), (right, (1,)), (feeder, (1, 2))):
         if role is not None and (role.single or len(role.warps) not in [4 * n for n in groups]):
             raise ScheduleError(
                 f"role {role.name!r} has {role.threads} threads, of {len(role.warps)} warps",
-                hint="each half of the output is of one warpgroup; one or two make bf16 of e4m3",
+                hint="each half of the output has one warpgroup; one or two convert e4m3 to bf16",
             )
 
 

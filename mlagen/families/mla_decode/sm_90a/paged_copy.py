@@ -1,14 +1,13 @@
-"""How a tile of 64 keys comes from pages of any size, and what each thread has to look up for it.
+"""How a tile of 64 keys is copied from pages of any size, and what each thread looks up for it.
 
 * Whole tiles: a page holds one tile or several; TMA fetches a tile's columns with one box.
-* Parts: a tile lies in two or four pages; one box for each of them.
-* Rows: a page is one row; 128 threads fetch 16 bytes at a time with cp.async, zeros for rows that
-  do not exist.
+* Parts: a tile lies in two or four pages; TMA fetches one box from each of them.
+* Rows: a page is one row; 128 threads fetch 16 bytes at a time with cp.async, and zeros for rows
+  that do not exist.
 
-An e4m3 cache comes the same way, 128 columns where bf16 has 64, into the first half of the SMEM
-that its columns will take: a warpgroup of its own turns them into bf16 there. The rotary columns of
-rope-aware rows are bf16 already and come to where they stay; that warpgroup also brings in the
-rows' scales, which it looks up for itself.
+An e4m3 cache is copied the same way, 128 columns where bf16 has 64, into the first half of the SMEM
+that its columns will take; the feeder converts them to bf16 there. The rotary columns of rope-aware
+rows are bf16 already and are copied to where they stay; the feeder also loads the rows' scales.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ LANES_A_ROW = 8  # 16 bytes each of a 128-byte tile row
 
 @dataclass(frozen=True, slots=True)
 class PagedCopy:
-    """The way of one page size and one type. `lookups`: table entries that a thread keeps for a
-    tile."""
+    """How tiles are copied from pages of one size and type. `lookups`: table entries that a thread
+    keeps for a tile."""
 
     kind: Literal["whole", "parts", "rows"]
     page: int

@@ -36,7 +36,7 @@ def registers(
 ) -> dict[str, Any]:
     """Declares the registers of a kernel: their names, as templates write them, by what they are.
     `held`: tiles of Q in registers; `slanted`: rows see different keys; `persistent`: of a block
-    that takes several items; `converters`: threads that turn e4m3 into bf16."""
+    that takes several items; `converters`: threads that convert e4m3 to bf16."""
     found: dict[str, Any] = {
         "o": s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v"),
         "s": s.named("s", ".f32", TILE // 2, "S, then P: 64 rows x a tile"),

@@ -6,8 +6,8 @@ an order that keeps what they take from each other. The sequence that comes of i
 the plain order of the kernel. Beyond that N only the number of passes grows: the loop counts down
 by one, and each pass begins with what the one before it left.
 
-A kernel that declares no plain order is compared with its own loop, one tile after another: of each
-tile first the operations that the schedule does furthest ahead.
+A kernel that declares no plain order is compared with its own loop, one tile after another, in
+which a tile begins with the operations that the schedule does furthest ahead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which pieces a wave passes: the printed branches, followed for a number of tiles.
 
-Everything else in the generator believes `Layout.paths`. Here the printed control flow is executed,
-its compares, counters and branches, so that a loop that runs once too often is seen.
+Everything else in the generator relies on `Layout.paths`. This module executes the printed control
+flow, its compares, counters and branches, so it finds a loop that runs once too often.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class StreamBuilder:
         return self._segment("SETUP", "setup", [piece], tail=tail)
 
     def _item(self) -> Segment:
-        """All waves meet before an item: whatever the former one had in LDS is not needed."""
+        """A barrier of all waves before an item, which no longer needs the former one's LDS."""
         body = self.control.code("s_barrier") + self._once(self.schedule.items)
         piece = Piece(self._own("item"), "item", None, body, False, stagger="enter")
         piece.control = self._choose()

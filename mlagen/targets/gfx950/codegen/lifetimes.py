@@ -1,8 +1,8 @@
 """Register lifetimes: two values that share registers are never alive at the same time.
 
-Checked on the expansion, tile by tile: a value is alive from the operation that defines it to the
-last one that uses it. Values share registers when their blocks share a bank, or when they are two
-tiles in the same slot of a register ring.
+This is checked on the expansion, tile by tile: a value is alive from the operation that defines it
+to the last one that uses it. Values share registers when their blocks share a bank, or when they
+are two tiles in the same slot of a register ring.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The proof that the printed waits and barriers order every pair of LDS accesses, for all roles.
 
-Reads the final program (after waits were placed, by hand or derived) and follows each role's path
-for N = 1, 2, ... Each access gets the barrier epoch in which it is issued and the one in which a
-wait completes it. An earlier access X of one wave is ordered before a later conflicting Y of
-another iff X is complete in an epoch before Y's; inside one wave, iff a wait covered X before Y.
-N grows until the state at the loop's head repeats: from there on nothing new can happen.
+It reads the final program (after waits were placed, by hand or derived) and follows each role's
+path for N = 1, 2, ... Each access gets the barrier epoch in which it is issued and the one in which
+a wait completes it. An earlier access X of one wave is ordered before a later conflicting Y of
+another iff X is complete in an epoch before Y's; inside one wave, iff a wait covered X before Y. N
+grows until the state at the loop's head repeats: from there on nothing new can happen.
 
 A persistent kernel runs the path of one work item after another. Two items never meet in LDS: all
 waves pass a barrier before an item, every access of an item comes after that barrier, and a wait
-covers every one before the next. So LDS is proved item by item; what else one item hands to the
+covers every one before the next. So LDS is proved item by item; what else one item passes to the
 next is what its waits count (older operations on a counter never make a wait for the newest ones
 weaker, except scalar loads, see `pending`) and registers in flight (see `loads.py`).
 """

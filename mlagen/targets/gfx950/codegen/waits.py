@@ -1,11 +1,11 @@
-"""Events in, waits out. Every asynchronous operation takes a ticket of its counter; a use names the
-ticket it needs; the wait is issued tickets minus needed ticket.
+"""Derives waits from events. Every asynchronous operation takes a ticket of its counter; a use
+names the ticket it needs; the wait is issued tickets minus needed ticket.
 
-Two kinds of use. A register is used by the wave that loaded it: the wait stands before that
-instruction. An LDS slot is used by all waves of the workgroup: whoever filled it (or still reads
-it) waits before the last barrier that the other wave passes ahead of its access, counted with the
-stagger between their roles. Only who issued a transfer can wait for it, so where roles have code of
-their own each gets its own waits. A wait is never left out because enough time has passed.
+There are two kinds of use. A register is used by the wave that loaded it: the wait stands before
+that instruction. An LDS slot is used by all waves of the workgroup: whoever filled it (or still
+reads it) waits before the last barrier that the other wave passes ahead of its access, counted with
+the stagger between their roles. Only who issued a transfer can wait for it, so where roles have
+code of their own each gets its own waits. A wait is never left out because enough time has passed.
 """
 
 from __future__ import annotations

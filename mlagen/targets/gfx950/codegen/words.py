@@ -1,7 +1,8 @@
-"""Whether a schedule says each word of its kernel once, in the right place, by the right waves.
+"""Checks that a schedule has each operation of its kernel once, in the right place, by the right
+waves.
 
-The cheap half of the proof of what is computed: it reads the schedule alone, before anything is
-rendered. What order and overlap make of the words is for `flow`.
+This is the cheap half of the proof of what is computed: it reads the schedule alone, before
+anything is rendered. `flow` checks what order and overlap make of the operations.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _undeclared(schedule: Schedule, plain: PlainOrder) -> list[Violation]:
 
 
 def _shares(schedule: Schedule, plain: PlainOrder) -> list[Violation]:
-    """Roles of other waves than those that their operations are spelled for."""
+    """Roles of other waves than those that their operations are written for."""
     found = []
 
     def add(line: int, text: str) -> None:
@@ -115,7 +116,7 @@ def _shares(schedule: Schedule, plain: PlainOrder) -> list[Violation]:
     for op in schedule.operations:
         name, waves = plain.share.get(op.key, ("", range(0)))
         if name and members[name].waves != waves:
-            add(op.line, f"{spelled(op)} is spelled for waves {_waves(waves)}, role {name} has "
+            add(op.line, f"{spelled(op)} is written for waves {_waves(waves)}, role {name} has "
                 f"{_waves(members[name].waves)}")  # fmt: skip
         if op.access is not None and op.access.kind == "copy":
             held = copies.setdefault(op.access.target.ring, set())

@@ -23,7 +23,7 @@ from mlagen.targets.gfx950.limits import Gfx950
 
 @dataclass(frozen=True)
 class Schedule(ScheduleBase):
-    """What a schedule function said, as a value. Input of the code generator."""
+    """The value that a schedule function makes; the code generator takes it."""
 
     target: Gfx950
     roles: Roles
@@ -54,7 +54,7 @@ class Schedule(ScheduleBase):
 
 @dataclass
 class Space:
-    """What a schedule function is handed besides the problem: knobs, LDS and registers. `plain`:
+    """What a schedule function gets besides the problem: knobs, LDS and registers. `plain`:
     the loop that the schedule rearranges, said by the kernel."""
 
     knobs: Knobs

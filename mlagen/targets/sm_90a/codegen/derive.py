@@ -1,15 +1,14 @@
 """What a pipeline schedule leaves unsaid: barrier waits, their phases, and wgmma.wait_group.
 
-* A role waits for a tile to be full before its first use of it. With an empty barrier, the producer
-  waits for it before it fills the slot; without, the warps of a role that copies meet first, so
-  that whoever copies, the one thread that issues it or each of those that gather, speaks for all
-  of them.
+* A role waits for a tile's full barrier before its first use. With an empty barrier, the producer
+  waits for it before it fills the slot. Without one, the warps of a role that copies synchronise
+  first, so that the threads that copy, one by TMA or all by cp.async, know what all of them know.
 * The writer of an exchange arrives at its named barrier after what it wrote, with a proxy fence if
   a matrix instruction reads it; the reader waits before the first use.
 * Matrix groups complete in order, so the wait before a release, a copy, or ordinary code that
   touches an accumulator is issued groups minus the last one needed.
 
-These rules alone say too much: many a tile is known to be full from an exchange. `thin`
+These rules alone give too many waits: an exchange often tells already that a tile is full. `thin`
 leaves out what the proof does not need.
 """
 
@@ -95,12 +94,14 @@ def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
             raise ScheduleError(
                 f"{where}: {pipeline.name!r} has {pipeline.depth} slots and {pipeline.releases} "
                 f"releases; a pass is of {step} tiles",
-                hint="a ring of as many slots as a pass has tiles, which nobody releases",
+                hint="a ring of as many slots as a pass has tiles, which no role releases",
             )
     if loop.edge.low or max(map(offset, stream.loop)) >= 2 * step:
         raise ScheduleError(f"{where}: its tiles are begun more than one pass ahead")
     if stream.role.single:
-        raise ScheduleError(f"{where} is a single thread; all of a block meet after an empty item")
+        raise ScheduleError(
+            f"{where} is a single thread; a barrier of the block follows an empty item"
+        )
     if not any(op.ahead == "seeks" for op in stream.loop):
         raise ScheduleError(
             f"{where}: nothing in its loop seeks the next item",
@@ -233,7 +234,7 @@ def _before_resident(
 
 
 def _before_loads(stream: Stream, pipeline: Pipeline, steps: list[Operation]) -> list[Operation]:
-    """The warps meet before what is resident is filled for the next item."""
+    """A barrier of the warps before what is resident is filled for the next item."""
     context = {"barrier": stream.role.barrier, "threads": stream.role.threads}
     out: list[Operation] = []
     for op in steps:

@@ -1,9 +1,9 @@
-"""Streams to PTX lines: roles, tile loops, waits, and a cursor for every slot an operation uses.
+"""Prints streams as PTX lines: roles, tile loops, waits, and a cursor for every slot in use.
 
 A cursor is a slot number and a phase bit. Operations see tiles 0, 1, 2, ... in order, so each keeps
-its own in two registers and advances it after it ran: no arithmetic on the tile number, and nothing
-to unroll. Where a pass turns the whole ring, the slot is a constant and the phase is that of the
-pass: all operations of a role share two registers that change places at its end.
+its own in two registers and advances it after it ran: this needs no arithmetic on the tile number,
+and no unrolling. Where a pass goes round the whole ring, the slot is a constant and the phase is
+that of the pass: all operations of a role share two registers that change places at its end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A persistent block's streams to PTX lines: one piece of code for items of any length.
+"""Prints the streams of a persistent block as PTX lines: one piece of code for items of any length.
 
     ROLE        prologue, once a block
-    ROLE_FETCH  what is ahead of an item that no pass came before: the first, or after an empty one
+    ROLE_FETCH  fetches ahead for an item that no pass came before: the first, or after an empty one
     ROLE_ITEM   the item's own beginning, and the rest of the pass before its first one
     ROLE_LOOP   passes that have all their tiles
     ROLE_DRAIN  the last passes, by the remainder of the tiles, which fetch ahead for the next item

@@ -1,14 +1,14 @@
 """The proof that the roles do together what the plain loop does, for every number of tiles.
 
 The printed control flow of each role is followed for every run of the pipeline proof: it must pass
-the operations which that proof took, with the slot and the phase of their tiles. What an operation
-takes and leaves is read from its printed lines: registers of its role, and what lies in SMEM. The
-order in which the pipeline proof ran the roles, in which nothing that two of them touch is left
-unordered, is then compared with the plain order of the kernel: each operation of each tile is
-done once, and takes what the same operation of the same tile left.
+the same operations, with the slot and the phase of their tiles. What an operation takes and leaves
+is read from its printed lines: registers of its role, and what lies in SMEM. The pipeline proof ran
+the roles in an order that leaves no two conflicting accesses unordered. This order is compared with
+the kernel's plain order: each operation of each tile is done once, and takes what the same
+operation of the same tile left.
 
-A kernel that declares no plain order is compared, each role for itself, with its own loop without
-overlap: of each pass first what the schedule does furthest ahead.
+Where a kernel declares no plain order, each role is compared with its own loop without overlap, in
+which a pass begins with what the schedule does furthest ahead.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SECTIONS = ("prologue", "item", "tiles", "epilogue")
 def check_flow(
     schedule: PipelineSchedule, loops: Sequence[Loop], emitter: Emitter, ways: Sequence[Way]
 ) -> tuple[str, ...]:
-    """What the printed program does otherwise than the plain loop, at the first run that shows it:
-    one violation, or none."""
+    """The first difference between the printed program and the plain loop: one violation, or
+    none."""
     try:
         flow = _Flow(schedule, loops, emitter)
         for way in ways:

@@ -1,7 +1,7 @@
-"""The control flow of a role as it is printed: branches, compares and counters are executed.
+"""Executes the control flow of a role as it is printed: branches, compares and counters.
 
-Everything else in the generator believes `runs.walk`. Here the printed lines are followed, so that
-a loop that runs once too often is seen, and so is a slot or a phase that is not that of the tile.
+Everything else in the generator relies on `runs.walk`. This module follows the printed lines, so it
+finds a loop that runs once too often, and a slot or a phase that is not that of the tile.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SUMS: dict[str, Callable[[int, int], int]] = {
 
 
 class Lost(Exception):
-    """The control flow cannot be followed: it says where, and what was met there."""
+    """The control flow cannot be followed; the text says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class GroupWait:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """All warps of the block meet."""
+    """A barrier of all warps of the block."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,16 @@
 """The proof of pipelines: every access to SMEM comes after those it needs, for all roles, every N.
 
-Reads the final operation sequences (waits in place, group waits as printed) and runs the roles
+It reads the final operation sequences (waits in place, group waits as printed) and runs the roles
 against each other for N = 1, 2, ... with clocks of what each warp knows to be over; where blocks
-are persistent, for items of N = 0, 1, 2, ... tiles in every order. Checked:
+are persistent, for items of N = 0, 1, 2, ... tiles in every order. It checks that
 
 * a tile or exchange that is used is there: filled, for this tile, and known to be complete;
-* nothing is overwritten before all who read or wrote it are known to be done, matrix instructions
+* nothing is overwritten before all that read or wrote it are known to be done, matrix instructions
   by their group wait, on every warp of a role;
 * what ordinary instructions wrote is fenced before a matrix instruction or a copy touches it;
 * ordinary code touches registers of a matrix group only when the group is done;
-* a barrier is not arrived at again before all have left it, and a slot not filled again before all
-  who wait for what was there have seen it; each tile is filled and released once;
+* no barrier is arrived at again before all have left it, and no slot is filled again before all
+  that wait for its content have seen it; each tile is filled and released once;
 * the roles end: no wait is left without its arrival.
 
 From one loop pass to the next only the tile number changes, so N up to two passes beyond the
@@ -36,8 +36,8 @@ APART = 7  # tiles between those that operations which may skip themselves are d
 
 @dataclass(frozen=True)
 class Way:
-    """A run as it was proved: the operations of all roles in an order that they may come in. What
-    they do to SMEM is done in this order in every other one too."""
+    """A run as it was proved: the operations of all roles in one possible order. Every other
+    possible order has the same effect on SMEM."""
 
     line: Line
     steps: tuple[tuple[str, Event], ...]  # role, what it does
@@ -68,7 +68,7 @@ class Event:
     op: Operation | None
     tile: int
     groups: int = 0  # at most so many groups stay in flight
-    meeting: bool = False  # the warps of the role meet before or after the operation
+    meeting: bool = False  # a barrier of the role's warps before or after the operation
     item: int = 0  # whose tile it is
     gathering: bool = False  # all warps of the block meet
     waits: bool = False  # it is `wait_full`

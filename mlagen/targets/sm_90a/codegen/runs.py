@@ -1,8 +1,8 @@
 """Runs of a role: the passes of its loop over one item, or over several of a persistent block.
 
-A *place* is a tile's number among all of a block. An item begins with a new pass, so with an odd
-number of tiles there is a place after it that no tile has. The last pass of an item has the first
-tiles of the next one where tiles past its end would be: those that are fetched *ahead*.
+A *place* is a tile's number among all tiles of a block. An item begins with a new pass, so after an
+item with an odd number of tiles one place stays empty. In the last pass of an item the first tiles
+of the next one stand where tiles past its end would be: they are fetched *ahead*.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mlagen.codegen.expand import Bounds, Instance, expand_loop
 from mlagen.dsl import Cluster, Operation
 from mlagen.targets.sm_90a.dsl.pipeline import Stream
 
-AROUND = ("start", "item", "empty", "end")  # sections of no pass of the loop
+AROUND = ("start", "item", "empty", "end")  # sections outside the passes of the loop
 SPAN = 4  # tile counts beyond the first looped one over which group waits are derived
 
 
@@ -96,7 +96,7 @@ class Line:
 class Pass:
     """Operations of one pass with the places of their tiles, or of what is around the loop, with
     the item's first place. `section`: which printed code it is: "start", "fetch", "item", "empty"
-    (all roles meet), "head", those of `section()`, or "end"."""
+    (a barrier of all roles), "head", those of `section()`, or "end"."""
 
     section: str
     item: int

@@ -1,5 +1,5 @@
-"""What each printed operation takes and leaves: registers of its role, read from its lines, and
-what lies in SMEM, as the operation declares it.
+"""Finds what each printed operation takes and leaves: registers of its role, read from its lines,
+and what lies in SMEM, as the operation declares it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Whether a pipeline schedule says what its kernel needs: each operation once, in its section, by
-its role, for its tile of a pass. What these operations compute together is for `flow` to see.
+"""Checks that a pipeline schedule has what its kernel needs: each operation once, in its section,
+by its role, for its tile of a pass. `flow` checks what these operations compute together.
 """
 
 from __future__ import annotations
@@ -120,5 +120,5 @@ def _instead(op: Operation, parts: Sequence[Part], *, looped: bool) -> str:
 
 
 def _word(op: Operation) -> str:
-    """An operation as messages name it."""
+    """An operation as errors name it."""
     return f"{op} [{op.of}]" if op.of else str(op)

@@ -1,8 +1,8 @@
-"""Schedules for targets where roles are different programs that hand tiles to each other.
+"""Warp-specialized schedules: roles are different programs, and pipelines carry tiles between them.
 
 On Hopper the assembler allocates registers and orders instructions, so there are no register banks
-and nothing to interleave. A schedule says who does what: each role (a group of warps) has its
-own tile loop, and tiles pass from role to role through pipelines.
+and nothing to interleave. A schedule says which role does what: each role (a group of warps) has
+its own tile loop, and tiles pass from role to role through mbarrier pipelines.
 
     for i in tiles(producer):
         copy(feed, i)
@@ -10,12 +10,12 @@ own tile loop, and tiles pass from role to role through pipelines.
         gemm.mma(i)
         release(feed, i - 1)
 
-Which barrier phase each operation waits for and how many matrix groups may stay in flight is
-derived. When a slot is filled again is a choice, and it is checked: a release tells the producer,
-or the role that used a slot last copies into it.
+mlagen derives which barrier phase each operation waits for and how many matrix groups may stay in
+flight. The schedule chooses when a slot is filled again, and the proof checks it: consumers release
+it to the producer, or the role that used it last copies into it.
 
-Roles also exchange buffers. An operation that defines an exchange writes it, one that uses it
-reads it; where the writer arrives and where the reader waits is derived.
+Roles also exchange buffers at named barriers. An operation that defines an exchange writes it, one
+that uses it reads it; mlagen derives where the writer arrives and where the reader waits.
 
     for i in tiles(left, step=2):            # tiles i and i + 1 a pass
         decode.store_p(P0, i)
@@ -25,15 +25,15 @@ reads it; where the writer arrives and where the reader waits is derived.
 A block of a *persistent* kernel does one work item after another:
 
     with prologue(left): ...                 # once a block: `%items`, how many there are
-    with each_item(left): ...                # what is of the item
+    with each_item(left): ...                # what begins an item
     for i in tiles(left, step=2):
         seek(i + 2)                          # ahead: `%coming`, tiles of the next item
         copy(cache, i + 2)                   # ahead: fetches
-    with epilogue(left): ...                 # what the item leaves
+    with epilogue(left): ...                 # what an item stores
 
 Operations that are `ahead` run on into the next item: its first `step` tiles are fetched in the
-last pass of the item before, where tiles past the end would be. So a tile that is fetched for a
-pass to come is written once, whosever it is.
+last pass of the item before, where tiles past the end would be. So a schedule writes a fetch for a
+later pass once, whichever item the tile belongs to.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class PipelineSchedule(ScheduleBase):
-    """What a pipeline schedule function said, as a value."""
+    """The value that a pipeline schedule function makes."""
 
     target: Sm90a
     streams: tuple[Stream, ...]
@@ -127,11 +127,11 @@ class PipelineSchedule(ScheduleBase):
 
 @dataclass
 class PipelineSpace:
-    """What a pipeline schedule function is handed besides the problem. `symbol`: of the entry,
+    """What a pipeline schedule function gets besides the problem. `symbol`: of the entry,
     where it is not the schedule's name. `persistent`: blocks do one work item after another. The
     prologue sets `%items`, how many; an operation that seeks (`Operation.ahead`) sets `%coming`,
     the tiles of the next one, 0 where `%items` is 0; `%tiles` is then set and `%items` counted down
-    by the generated code. `plain`: the loop that the schedule rearranges, said by the kernel."""
+    by the generated code. `plain`: the loop that the schedule rearranges; the kernel says it."""
 
     knobs: Knobs
     smem: Smem
@@ -200,7 +200,7 @@ class PipelineBuilder(Builder):
         self.open = None
 
     def limited(self, operation: Operation) -> Operation:
-        """The operation, unless it is spelled for other roles than the one whose code is open."""
+        """The operation, unless it is written for other roles than the one whose code is open."""
         if self.open is not None and not operation.belongs(self.open[0].name):
             raise ScheduleError(
                 f"{self.file}:{self.line()}: {operation} is for role "
@@ -283,8 +283,8 @@ def _check_threads(made: PipelineSchedule) -> None:
 
 
 def _check_registers(made: PipelineSchedule) -> None:
-    """CapacityError for roles that take more than others give: setmaxnreg.inc waits for registers
-    of the block's own (PTX ISA), and would for ever."""
+    """CapacityError for roles that take more registers than others give up: setmaxnreg.inc waits
+    for registers of its own block (PTX ISA), and would wait for ever."""
     held = made.share * made.threads
     wanted = sum(s.role.registers * SM_90A.warp_size * len(s.role.warps) for s in made.streams)
     if wanted > held:

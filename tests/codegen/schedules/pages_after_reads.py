@@ -1,4 +1,4 @@
-"""Page numbers are looked up behind LDS reads, and one hand-placed wait takes them for in order."""
+"""Page numbers are looked up after LDS reads, and one hand-placed wait takes them for in order."""
 
 from prefill_parts import parts
 
@@ -8,7 +8,7 @@ from mlagen.targets.gfx950.dsl import Wait, cluster, interleave, read, roles
 
 
 @schedule(problem=MhaConfig, target="gfx950")
-def pages_behind_reads(k, s):
+def pages_after_reads(k, s):
     """mha_prefill_v2 with lgkmcnt(1) where a scalar load is the newest of 33 operations."""
     K, V, attention = parts(k, s)
     waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
