@@ -93,11 +93,13 @@ def mla_decode_sm90(k, s):
     s.named("qr", ".b32", 16 * knobs.held, "last columns of Q, operand A of Q K^T")
     d = MlaDecode(k, s, left, right, feeder, knobs)
 
-    with prologue(left):
-        d.setup(left)
-    with each_item(left):
-        d.begin(left)
-        d.clear()
+    for role in (left, right):
+        with prologue(role):
+            d.setup(role)
+        with each_item(role):
+            d.begin(role)
+            d.clear()
+
     for i in tiles(left, step=2):
         d.next_item(i + 2, left)
         d.row_maximum(i)
@@ -127,11 +129,6 @@ def mla_decode_sm90(k, s):
         d.finish(d.sum_right, left)
         d.sync_sums(left)
 
-    with prologue(right):
-        d.setup(right)
-    with each_item(right):
-        d.begin(right)
-        d.clear()
     for i in tiles(right, step=2):
         d.next_item(i + 2, right)
         d.row_maximum(i + 1)

@@ -149,7 +149,7 @@ EDITS = [
                    "        d.finish(d.sum_right, left)\n        d.store_sum(d.sum_left)\n")],
      r"data-flow.*finish of role left takes %l0 .* must be that of store_sum .*First at N = 0"),
     # Items of a persistent block.
-    (DECODE, "persistent", [("        d.begin(left)\n", "")], r"not-done.*'begin' .* each_item"),
+    (DECODE, "persistent", [("            d.begin(role)\n", "")], r"not-done.*'begin' .* each_item"),
     (DECODE, "persistent", [(row("next_keys(i + 2, right)"), ""), (
         row("next_tiles(i + 2, right)"),
         row("next_tiles(i + 2, right)") + row("next_keys(i + 2, right)"))],
