@@ -1,7 +1,7 @@
 """A schedule as the generator sees it, without assembling: its table with what is derived from it.
 
 Beside each row stand its waits, its instructions, and the passes of prologue and drain that it
-appears in; behind the table come memory and registers against the target's limits.
+appears in; after the table come memory and registers against the target's limits.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class _Found:
 
 def _find(piece: Piece, operation: Operation | None) -> _Found | None:
     """The instructions of a piece that belong to an operation, or to no one: those of its barrier.
-    A wait belongs to what stands behind it."""
+    A wait belongs to the instruction after it."""
     units: Counter[Unit] = Counter()
     waits: list[str] = []
     pending: list[Instruction] = []

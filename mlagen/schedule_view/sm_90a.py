@@ -102,12 +102,12 @@ class _Stream:
     def rows(self) -> Iterator[Row]:
         """The operations in the order of the schedule, each with the waits before it and the
         arrivals after it; then what is waited for at the end of a pass."""
-        first, behind = 0, len(self.steps)
+        first, end = 0, len(self.steps)
         for index, operation in enumerate(self.steps):
             if operation.name in WAITS:
                 continue
             after = index + 1
-            while after < behind and self.steps[after].name == "arrive":
+            while after < end and self.steps[after].name == "arrive":
                 after += 1
             printed = {s for step in self.steps[first:after] for s in self.lines.get(id(step), ())}
             where = [section for section in self.sections if section in printed]
@@ -116,10 +116,10 @@ class _Stream:
             own = self.lines.get(id(operation), {})
             yield replace(row, units=_count(own.get(shown, ())))
             first = after
-        where = [section for section in self.sections if (section, behind) in self.loop.groups]
+        where = [section for section in self.sections if (section, end) in self.loop.groups]
         if where:
             line = self.loop.stream.line
-            yield self._row(PASS_END, line, range(behind, behind + 1), where)
+            yield self._row(PASS_END, line, range(end, end + 1), where)
 
     def _row(self, name: str, line: int, steps: range, where: Sequence[str]) -> Row:
         """What is done in the sections `where`, and waited for at these steps of a pass."""

@@ -54,7 +54,7 @@ def role_table(view: ScheduleView) -> Table:
         )
         for role in view.map.roles
     ]
-    columns = ("role", "runs on", "threads", "registers a thread", "barriers behind")
+    columns = ("role", "runs on", "threads", "registers a thread", "barriers it lags")
     return Table("roles", columns, tuple(rows))
 
 
