@@ -18,12 +18,13 @@ waits before the barriers, the prologue and the drain are derived from these fou
 
 On Hopper there are a producer and two math warpgroups. A tile is released when the product after it
 has been issued, so one product is always in flight; the barrier phases and the group waits follow.
+No wait is placed by hand there; on gfx950 `cluster(NAME, wait=Wait(vm=8))` places one.
 """
 
 from gemm.family import GEMM
 from gemm.gfx950 import Gemm, reads
 from gemm.problem import GemmConfig
-from gemm.sm_90a import PipelinedGemm
+from gemm.sm_90a import PipelinedGemm, rows_of
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.family import register
@@ -83,20 +84,29 @@ def gemm_bf16(k, s):
 @schedule(problem=GemmConfig, target="sm_90a", templates="templates")
 def gemm_bf16_sm90(k, s):
     stages = s.choice("stages", 4, 3, 2, comment="tiles in SMEM")
-    feed = s.choice("feed", "TMA", "cp.async", comment="what fetches A and B")
-    producer = s.role("producer", warpgroups=1, registers=40, single=feed == "TMA")
+    fetch = s.choice("feed", "TMA", "cp.async", comment="what fetches A and B")
+    producer = s.role("producer", warpgroups=1, registers=40, single=fetch == "TMA")
     math = s.role("math", warpgroups=2, registers=232)
-    gemm = PipelinedGemm(k, s, producer, math, stages=stages)
+
+    # SMEM: rows of 128 bytes in the 128-byte swizzle. Each math warp releases a slot.
+    A = s.smem.tile("A", "a", rows=rows_of(k, math), row_bytes=2 * k.k_tile, slots=stages)
+    B = s.smem.tile("B", "b", rows=k.n_tile, row_bytes=2 * k.k_tile, slots=stages)
+    feed = s.smem.pipeline(
+        "feed", A, B, producer=producer.name, consumer=math.name, releases=len(math.warps),
+        producer_threads=0 if producer.single else producer.threads,
+    )  # fmt: skip
+    s.named("acc", ".f32", k.n_tile // 2, "C: 64 rows x n_tile a warpgroup")
+    gemm = PipelinedGemm(k, s, producer, math, feed)
 
     with prologue(producer):
         gemm.setup()
     for i in tiles(producer):
-        copy(gemm.feed, i)
+        copy(feed, i)
 
     with prologue(math):
         gemm.setup()
     for i in tiles(math):
         gemm.mma(i)
-        release(gemm.feed, i - 1)
+        release(feed, i - 1)
     with epilogue(math):
         gemm.store()

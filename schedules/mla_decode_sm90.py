@@ -24,18 +24,19 @@ With `persistent` a block takes one such item after another. What is looked up o
 past an item's last one belongs to the next item, whose Q is loaded when both warpgroups have their
 last scores; `each_item`, passes and epilogue run once an item.
 
-Barrier phases, named barriers, proxy fences and the number of matrix groups in flight are derived,
-and it is proved that no tile is overwritten too early.
+Barrier phases, named barriers, proxy fences and the number of matrix groups in flight are derived;
+no wait is placed by hand, and `mlagen inspect` shows all of them. That no tile is overwritten too
+early is proved.
 """
 
 from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.operations import MlaDecode
+from mlagen.families.mla_decode.sm_90a.operations import DecodeKnobs, MlaDecode
 
 
-@schedule(problem=MlaDecodeConfig, target="sm_90a")
-def mla_decode_sm90(k, s):
-    converted = k.cache_dtype != "bf16"
+def choose(k, s):
+    """The knobs. An e4m3 cache, single rows and small pages leave some of them one choice."""
+    converted, boxed = k.cache_dtype != "bf16", k.page_size > 1
     persistent = s.choice("persistent", *((0,) if converted or k.dtype != "bf16" else (0, 1)),
                           comment="blocks take one work item after another (all bf16)")  # fmt: skip
     # A thread looks up several small pages a tile: more items or tokens leave it no registers.
@@ -46,32 +47,58 @@ def mla_decode_sm90(k, s):
                     comment="tiles of 64 columns of Q in registers")  # fmt: skip
     refill = s.choice("left_refill", *(("early", "late") if converted else ("late", "early")),
                       comment="before the left one stores its P, or after it")  # fmt: skip
-    boxed = k.page_size > 1  # what follows belongs to copies by box
     ahead = s.choice("ahead", *((0, 1) if boxed else (0,)),
                      comment="passes ahead that tiles are prefetched to L2")  # fmt: skip
     evict = s.choice("evict", *(("normal", "first") if boxed else ("normal",)),
                      comment="how soon L2 evicts the cache's rows")  # fmt: skip
-    # Registers a thread: they add up to 504 for three warpgroups, or 512 for four.
-    split, feeders = (256, 256, 0), 0
+    feeders = 0
     if converted:
-        gathered = k.page_size == 1 and not k.rope_aware
         scales = k.rope_aware and k.dtype != "bf16"
         roomy = refill == "early" and k.page_size % 64 == 0 and not scales
         feeders = s.choice("feeders", *((2, 1) if roomy else (1,)),
                            comment="warpgroups that convert e4m3 to bf16")  # fmt: skip
-        split = (232, 224, 48) if gathered else (232, 232, 40)
-        split = (224, 224, 32) if feeders == 2 else split
-    left = s.role("left", warpgroups=1, registers=split[0])
-    right = s.role("right", warpgroups=1, registers=split[1])
-    feeder = s.role("feeder", warpgroups=feeders, registers=split[2]) if converted else None
-    d = MlaDecode(k, s, left, right, feeder, boxes=boxes, held=held, evict=evict,
-                  persistent=bool(persistent))  # fmt: skip
+    return DecodeKnobs(boxes, held, refill, ahead, evict, bool(persistent), feeders)
 
-    with prologue(left):
-        d.setup(left)
-    with each_item(left):
-        d.begin(left)
-        d.clear()
+
+def split(k, feeders):
+    """Registers a thread of left, right and feeder, of 512 in all, or 504 for three warpgroups:
+    what ptxas makes do with."""
+    if not feeders or feeders == 2:
+        return (224, 224, 32) if feeders else (256, 256, 0)
+    return (232, 224, 48) if k.page_size == 1 and not k.rope_aware else (232, 232, 40)
+
+
+@schedule(problem=MlaDecodeConfig, target="sm_90a")
+def mla_decode_sm90(k, s):
+    knobs = choose(k, s)
+    registers = split(k, knobs.feeders)
+    left = s.role("left", warpgroups=1, registers=registers[0])
+    right = s.role("right", warpgroups=1, registers=registers[1])
+    feeder = None
+    if knobs.feeders:
+        feeder = s.role("feeder", warpgroups=knobs.feeders, registers=registers[2])
+
+    # SMEM, 227 KiB: tiles of 64 rows x 64 columns of bf16 in the 128-byte swizzle, one of Q and two
+    # of the cache for each 64 columns; then mbarriers, and what the roles exchange: P 8 KiB each
+    # way, that of the right one over Q's last columns, M and l 256 bytes each way.
+    for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 2)):
+        for n in range(k.d_qk // 64):
+            s.smem.tile(f"{name}{n}", tensor, rows=64, row_bytes=128, slots=slots)
+
+    # A thread's operands and accumulators; row state and addresses, 30 or so, come besides.
+    s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v")
+    s.named("s", ".f32", 32, "S, then P: 64 rows x a tile")
+    s.named("p", ".b32", 16, "P as bf16, operand A of P V")
+    s.named("qr", ".b32", 16 * knobs.held, "last columns of Q, operand A of Q K^T")
+    d = MlaDecode(k, s, left, right, feeder, knobs)
+
+    for role in (left, right):
+        with prologue(role):
+            d.setup(role)
+        with each_item(role):
+            d.begin(role)
+            d.clear()
+
     for i in tiles(left, step=2):
         d.next_item(i + 2, left)
         d.row_maximum(i)
@@ -82,13 +109,11 @@ def mla_decode_sm90(k, s):
         d.rescale(i)
         d.pv(i, d.left)
         d.next_tiles(i + 2, left)
-        if refill == "early":
-            d.refill(d.left, i + 2)
+        d.refill(d.left, i + 2, when=knobs.refill == "early")
         d.take_right_maximum(i + 1)
         d.store_p(i, d.p_left)
         d.load_queries(i + 2, left)
-        if refill == "late":
-            d.refill(d.left, i + 2)
+        d.refill(d.left, i + 2, when=knobs.refill == "late")
         d.rescale(i + 1)
         d.pv(i + 1, d.left, d.p_right)
         d.load_held(i + 2, left)
@@ -96,19 +121,13 @@ def mla_decode_sm90(k, s):
         d.qk(i + 2, d.left, first=True)
         d.refill(d.left, i + 3)
         d.qk(i + 2, d.right, first=False)
-        if ahead:
-            d.prefetch(d.left, i + 2)
-            d.prefetch(d.left, i + 3)
+        d.prefetch(d.left, i + 2)
+        d.prefetch(d.left, i + 3)
     with epilogue(left):
         d.store_sum(d.sum_left)
         d.finish(d.sum_right, left)
         d.sync_sums(left)
 
-    with prologue(right):
-        d.setup(right)
-    with each_item(right):
-        d.begin(right)
-        d.clear()
     for i in tiles(right, step=2):
         d.next_item(i + 2, right)
         d.row_maximum(i + 1)
@@ -128,9 +147,8 @@ def mla_decode_sm90(k, s):
         d.hold_queries(i + 3)
         d.qk(i + 3, d.right, first=True)
         d.qk(i + 3, d.left, first=False)
-        if ahead:
-            d.prefetch(d.right, i + 3)
-            d.prefetch(d.right, i + 2)
+        d.prefetch(d.right, i + 3)
+        d.prefetch(d.right, i + 2)
     with epilogue(right):
         d.store_sum(d.sum_right)
         d.finish(d.sum_left, right)

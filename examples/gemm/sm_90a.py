@@ -24,35 +24,34 @@ from mlagen.dsl import (
 )
 from mlagen.dsl.signature import TensorMap, pack
 from mlagen.errors import ConfigError
-from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
+from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
 
 ROWS = 64  # of one wgmma
 # wgmma descriptor of a K-major operand: 128-byte swizzle, 8 rows are 1024 bytes.
 K_MAJOR = hex(1 << 62 | 1024 >> 4 << 32 | 1 << 16)
 
 
+def rows_of(k: GemmConfig, math: WarpRole) -> int:
+    """Rows of C that a block computes; ConfigError where the role has others."""
+    if k.m_tile != ROWS * len(math.warps) // 4:
+        raise ConfigError(
+            f"m_tile={k.m_tile} is a valid GemmConfig, but on sm_90a two warpgroups have "
+            f"{ROWS} rows each",
+            hint="m_tile=128 is generated",
+        )
+    return k.m_tile
+
+
 class PipelinedGemm:
-    """The operations of one GEMM kernel, its tiles and registers."""
+    """The operations of one GEMM kernel over the schedule's pipeline of A and B, and its
+    accumulators acc."""
 
     def __init__(
-        self, k: GemmConfig, s: PipelineSpace, producer: WarpRole, math: WarpRole, *, stages: int
+        self, k: GemmConfig, s: PipelineSpace, producer: WarpRole, math: WarpRole, feed: Pipeline
     ) -> None:
-        if k.m_tile != ROWS * len(math.warps) // 4:
-            raise ConfigError(
-                f"m_tile={k.m_tile} is a valid GemmConfig, but on sm_90a two warpgroups have "
-                f"{ROWS} rows each",
-                hint="m_tile=128 is generated",
-            )
-        self.k, self.math = k, math
-        row = 2 * k.k_tile
-        self.a = s.smem.tile("A", "a", rows=k.m_tile, row_bytes=row, slots=stages)
-        self.b = s.smem.tile("B", "b", rows=k.n_tile, row_bytes=row, slots=stages)
-        self.feed = s.smem.pipeline(
-            "feed", self.a, self.b, producer=producer.name, consumer=math.name,
-            releases=len(math.warps), producer_threads=0 if producer.single else producer.threads,
-        )  # fmt: skip
-        self.producer = producer
-        self.acc = s.named("acc", ".f32", k.n_tile // 2, "C: 64 rows x n_tile a warpgroup")
+        self.k, self.math, self.producer, self.feed = k, math, producer, feed
+        self.a, self.b = feed.tiles
+        self.acc = s.names("acc")
         self.supply: dict[str, Any] = {"maps": [], "column_of_k": "", "addresses": []}
         if producer.single:
             self.supply["column_of_k"] = s.named("kcol", ".b32", 1, "column of the next tile")[0]

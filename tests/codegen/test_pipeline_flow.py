@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from decode_parts import decode_operations
 
 from mlagen.codegen.dataflow import Effect
 from mlagen.codegen.schedules import load
@@ -18,7 +19,6 @@ from mlagen.dsl import (
     Value,
     bind,
     copy,
-    epilogue,
     prologue,
     record,
     schedule,
@@ -26,7 +26,6 @@ from mlagen.dsl import (
 )
 from mlagen.errors import CapacityError, MlagenError, ScheduleError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.operations import MlaDecode
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.families.split_merge.sm_90a.operations import MlaDecodeMerge
 from mlagen.targets.sm_90a.codegen.build import prove_pipeline
@@ -150,7 +149,8 @@ EDITS = [
                    "        d.finish(d.sum_right, left)\n        d.store_sum(d.sum_left)\n")],
      r"data-flow.*finish of role left takes %l0 .* must be that of store_sum .*First at N = 0"),
     # Items of a persistent block.
-    (DECODE, "persistent", [("        d.begin(left)\n", "")], r"not-done.*'begin' .* each_item"),
+    (DECODE, "persistent", [("            d.begin(role)\n", "")],
+     r"not-done.*'begin' .* each_item"),
     (DECODE, "persistent", [(row("next_keys(i + 2, right)"), ""), (
         row("next_tiles(i + 2, right)"),
         row("next_tiles(i + 2, right)") + row("next_keys(i + 2, right)"))],
@@ -166,9 +166,9 @@ EDITS = [
      r"of load of role merge \(:\d+\). First at N = 1"),
     (GEMM, "", [("gemm.mma(i)\n", "gemm.mma(i)\n        gemm.mma(i)\n")], r"done-twice.*mma\(i\)"),
     (GEMM, "", [("    with epilogue(math):\n        gemm.store()\n", "")], r"not-done.*'store'"),
-    (GEMM, "", [("        copy(gemm.feed, i)\n", "        copy(gemm.feed, i)\n" * 2)],
+    (GEMM, "", [("        copy(feed, i)\n", "        copy(feed, i)\n" * 2)],
      r"done-twice.*copy\(feed, i\)"),
-    (GEMM, "", [("        release(gemm.feed, i - 1)\n", "")], r"not-done.*'release feed'"),
+    (GEMM, "", [("        release(feed, i - 1)\n", "")], r"not-done.*'release feed'"),
 ]  # fmt: skip
 
 
@@ -184,8 +184,8 @@ def test_an_edited_schedule_is_refused(tmp_path, path, form, edits, message):
         (DECODE, swapped("row_maximum(i + 1)", "take_left_maximum(i)")),
         (DECODE, [(row("late_arrive(i + 1, d.p_right)"), "")]),  # an arrival comes earlier
         (GEMM, [("gemm.mma(i)", "gemm.mma(i + 1)")]),
-        (GEMM, [("copy(gemm.feed, i)", "copy(gemm.feed, i + 1)")]),
-        (GEMM, [("gemm.feed, i - 1)", "gemm.feed, i - 2)")]),
+        (GEMM, [("copy(feed, i)", "copy(feed, i + 1)")]),
+        (GEMM, [("feed, i - 1)", "feed, i - 2)")]),
     ],
 )
 def test_another_overlap_is_proved(tmp_path, path, edits):
@@ -323,7 +323,7 @@ def decode(groups=(1, 1), registers=(256, 256), step=2, names=("left", "right"),
     def other(k, s):
         left = s.role(names[0], warpgroups=groups[0], registers=registers[0])
         right = s.role(names[1], warpgroups=groups[1], registers=registers[1])
-        d = MlaDecode(k, s, left, right, **{"boxes": 4, "held": 1, **more})
+        d = decode_operations(k, s, left, right, **more)
         for role in (left, right):
             with prologue(role):
                 d.setup(role)
@@ -354,28 +354,21 @@ def test_roles_that_are_spelled_otherwise_are_refused():
     )
 
 
-def test_registers_that_a_block_does_not_have_are_refused():
+def test_registers_that_a_block_does_not_have_are_refused(tmp_path):
     """setmaxnreg would wait for them for ever."""
-
-    @schedule(problem=MlaDecodeMergeConfig, target="sm_90a")
-    def greedy(k, s):
-        m = MlaDecodeMerge(k, s, role := s.role("merge", warpgroups=4, registers=72))
-        for i in tiles(role):
-            m.add(i)
-        with epilogue(role):
-            m.finish()
-
+    file = tmp_path / "greedy.py"
+    file.write_text(MERGE.read_text().replace("registers=64", "registers=72"))
     with pytest.raises(CapacityError, match=r"roles take 36864 registers .* has 32768"):
-        greedy.build(MlaDecodeMergeConfig(64), {})
+        load(str(file), None).build(MlaDecodeMergeConfig(64), {})
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('single=feed == "TMA"', "single=False", ""),  # by cp.async then
+        ('single=fetch == "TMA"', "single=False", ""),  # by cp.async then
         ('("math", warpgroups=2, registers=232)', '("math", warpgroups=3, registers=144)',
          "m_tile=128 is a valid GemmConfig"),
-        ("stages=stages)", "stages=stages)\n    s.role('more', warpgroups=1, registers=24)",
+        ("math, feed)", "math, feed)\n    s.role('more', warpgroups=1, registers=24)",
          "role 'more' does nothing"),
     ],
 )  # fmt: skip

@@ -5,13 +5,13 @@ import re
 from dataclasses import replace
 
 import pytest
+from decode_parts import decode_operations
 
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.errors import CapacityError, ScheduleError, TemplateError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.operations import MlaDecode
 from mlagen.targets.sm_90a.codegen.derive import WAITS, derive, looped
 from mlagen.targets.sm_90a.codegen.proof import prove_pipelines
 from mlagen.targets.sm_90a.codegen.runs import Loop
@@ -146,7 +146,7 @@ def written(body, *, boxes=4):
     def other(k, s):
         left = s.role("left", warpgroups=1, registers=256)
         right = s.role("right", warpgroups=1, registers=256)
-        d = MlaDecode(k, s, left, right, boxes=boxes, held=1)
+        d = decode_operations(k, s, left, right, boxes=boxes)
         with prologue(left):
             d.setup(left)
         for i in tiles(left, step=2):
@@ -190,7 +190,7 @@ def test_a_role_that_fills_half_of_the_tiles_is_refused():
     def half(k, s):
         left = s.role("left", warpgroups=1, registers=256)
         right = s.role("right", warpgroups=1, registers=256)
-        d = MlaDecode(k, s, left, right, boxes=4, held=1)
+        d = decode_operations(k, s, left, right)
         for i in tiles(left, step=2):
             copy(d.left[0], i)
             d.qk(i, d.left, first=True)

@@ -150,3 +150,32 @@ def test_no_wait_is_missing_in_the_drain(built):
         ]
         assert counts[0] == 2 and counts[-3:] == [2, 2, 0]
         assert set(counts[1:-3]) == {4}
+
+
+def test_four_rows_are_the_eight_clusters_of_the_reference(built):
+    """The page's table, read off the printed loop: slots of LDS and registers of scores."""
+    schedule, layout = built
+    said = {}
+    for line in PAGE.split("\n"):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if re.fullmatch(r"C[0-7]", cells[0]) and len(cells) == 7:
+            said[cells[1], cells[2]] = cells[3:]
+    assert len(said) == 8
+    scores = schedule.registers["S"]
+    for piece in [p for p in layout.pieces() if p.section.startswith("loop")]:
+        name, parity = piece.cluster.name, ("even", "odd")[piece.phase]
+        cells = " ".join(said[name, parity])
+        copied, loaded, touched = set(), set(), set()
+        for x in piece.body:
+            if x.access is not None:
+                ring = schedule.lds.rings[x.access.target.ring]
+                slot = (piece.phase + x.access.target.tile.offset) % ring.slots
+                kind = copied if x.access.kind == "copy" else loaded
+                kind.add(f"{ring.name} slot {slot}")
+            for register in (*x.reads, *x.writes):
+                if scores.first <= register < scores.first + 2 * scores.count:
+                    touched.add(f"S{(register - scores.first) // scores.count}")
+        assert (copied, loaded) == tuple(
+            {cell} if cell else set() for cell in said[name, parity][2:]
+        )
+        assert touched == set(re.findall(r"S[01]", cells)), (name, parity)

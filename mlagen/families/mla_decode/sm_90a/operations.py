@@ -22,6 +22,7 @@ row sees nothing of leaves M, and its P is 0.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, copy, record
@@ -49,15 +50,31 @@ COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
 ROW_MAJOR = COLUMN_MAJOR | 1 << 16
 
 
-class MlaDecode:
-    """The operations of one decode kernel, its tiles, exchanges and registers.
+@dataclass(frozen=True, slots=True)
+class DecodeKnobs:
+    """How a problem is decoded. `boxes` tiles of 64 columns share a barrier. `held` tiles of 64
+    columns of Q, the rotary part among them, are operands in registers, the others in SMEM.
+    `refill`: when the left warpgroup fetches its even tile. `ahead`: passes ahead that tiles are
+    brought to the L2 cache. `evict`: "first" of that cache go rows that were copied by box, or as
+    any others ("normal"). `persistent`: a block does one item after another, and fetches the next
+    one's Q and first tiles in an item's last pass. `feeders`: warpgroups that make bf16 of e4m3."""
 
-    `left` and `right`: pipelines of the cache's columns that the left warpgroup refills (0..255),
-    and of those that the right one does; `boxes` tiles of 64 columns share a barrier. `held` tiles
-    of 64 columns of Q, the rotary part among them, are operands in registers, the others in SMEM.
-    `evict`: L2 evicts rows that were copied by box "first", or as any others ("normal").
-    `persistent`: a block does one item after another, and fetches the next one's Q and first tiles
-    in an item's last pass. Raises UnsupportedError for problems without that form.
+    boxes: int
+    held: int
+    refill: Literal["early", "late"] = "late"
+    ahead: int = 0
+    evict: Literal["normal", "first"] = "normal"
+    persistent: bool = False
+    feeders: int = 0
+
+
+class MlaDecode:
+    """The operations of one decode kernel over the schedule's tiles (Q0 .. of the tensor q, K0 ..
+    of the cache) and registers (o, s, p, qr); its pipelines, exchanges and other registers.
+
+    `left` and `right`: pipelines of the cache's columns that the left warpgroup refills (0..255)
+    and of those that the right one does. Raises UnsupportedError for problems that have no
+    persistent form, where `knobs` ask for it.
     """
 
     def __init__(
@@ -66,13 +83,10 @@ class MlaDecode:
         s: PipelineSpace,
         left: WarpRole,
         right: WarpRole,
-        feeder: WarpRole | None = None,
-        *,
-        boxes: int,
-        held: int,
-        evict: Literal["normal", "first"] = "normal",
-        persistent: bool = False,
+        feeder: WarpRole | None,
+        knobs: DecodeKnobs,
     ) -> None:
+        persistent, held, boxes = knobs.persistent, knobs.held, knobs.boxes
         if persistent and not can_persist(k):
             raise UnsupportedError(
                 f"persistent=1 with dtype={k.dtype}, cache_dtype={k.cache_dtype}",
@@ -89,7 +103,7 @@ class MlaDecode:
                 f"boxes={boxes}, held={held}",
                 hint="a barrier covers one tile or more; registers hold the last one or more of Q",
             )
-        self.held, self.feeder = held, feeder
+        self.knobs, self.held, self.feeder = knobs, held, feeder
         threads = s.roles[-1].warps.stop * 32
         # Columns of one wgmma of P V: ptxas holds each instruction to what a thread starts with,
         # and 512 threads start with 128 registers.
@@ -106,7 +120,6 @@ class MlaDecode:
                 k,
                 s,
                 self.paged,
-                held=held,
                 slanted=self.slanted,
                 persistent=persistent,
                 converters=feeder.threads if feeder else 0,
@@ -119,7 +132,7 @@ class MlaDecode:
             "slanted": self.slanted,
             "float_bytes": FLOAT,
             "tile_rows": TILE,
-            "evict": evict,
+            "evict": knobs.evict,
         }
         s.signature = signature(k, threads, persistent=persistent)
         s.symbol = SYMBOL
@@ -150,15 +163,9 @@ class MlaDecode:
         return not (self.paged.producer_threads or self.feeder)
 
     def _tiles(self, s: PipelineSpace, boxes: int) -> None:
-        row = 2 * COLUMNS
         names = tuple(role.name for role in self.roles)
-        self.queries = [
-            s.smem.tile(f"Q{j}", "q", rows=ROWS, row_bytes=row, slots=1) for j in range(self.parts)
-        ]
-        self.keys = [
-            s.smem.tile(f"K{j}", "cache", rows=TILE, row_bytes=row, slots=SLOTS)
-            for j in range(self.parts)
-        ]
+        self.queries = [tile for tile in s.smem.tiles.values() if tile.tensor == "q"]
+        self.keys = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
         self.query, self.query_held = (
             s.smem.pipeline(
                 name, *tiles, producer=names[0], consumer=names, resident=True,
@@ -406,8 +413,11 @@ class MlaDecode:
         self._record("late_arrive", tile, template="empty",
                      defines=(Value(exchange.name, tile),))  # fmt: skip
 
-    def refill(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
-        """Fetch the columns of `half` of `tile`; look up where the slots' next tile lies."""
+    def refill(self, half: tuple[Pipeline, ...], tile: Tile, *, when: bool = True) -> None:
+        """Fetch the columns of `half` of `tile`; look up where the tile lies that is next in these
+        slots. `when`: what a knob says; otherwise that stands elsewhere."""
+        if not when:
+            return
         for columns in half:
             copy(self.raw.get(columns.name, columns), tile)
         role = self.roles[half is self.right]
@@ -415,7 +425,10 @@ class MlaDecode:
 
     def prefetch(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
         """Prefetch to L2 the columns of `half` of the tile that is fetched a pass after `tile`.
-        `refill`, which looks up where it lies, comes before; for copies by box only."""
+        `refill`, which looks up where it lies, comes before; for copies by box only, and where a
+        knob asks for it."""
+        if not self.knobs.ahead:
+            return
         index = tile.offset % SLOTS
         first = COLUMNS * self.keys.index(half[0].tiles[0])
         end = COLUMNS * (self.keys.index(half[-1].tiles[-1]) + 1)

@@ -6,7 +6,6 @@ from typing import Any
 
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.paged_copy import PagedCopy
-from mlagen.families.mla_decode.sm_90a.signature import COLUMNS
 from mlagen.targets.sm_90a.dsl import PipelineSpace
 
 SLOTS = 2  # the even and the odd tile
@@ -29,20 +28,14 @@ def registers(
     s: PipelineSpace,
     paged: PagedCopy,
     *,
-    held: int,
     slanted: bool,
     persistent: bool,
     converters: int,
 ) -> dict[str, Any]:
-    """Declares the registers of a kernel: their names, as templates write them, by what they are.
-    `held`: tiles of Q in registers; `slanted`: rows see different keys; `persistent`: of a block
-    that takes several items; `converters`: threads that convert e4m3 to bf16."""
-    found: dict[str, Any] = {
-        "o": s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v"),
-        "s": s.named("s", ".f32", TILE // 2, "S, then P: 64 rows x a tile"),
-        "p": s.named("p", ".b32", TILE // 4, "P as bf16, operand A of P V"),
-        "qr": s.named("qr", ".b32", held * COLUMNS // 4, "last columns of Q, operand A of Q K^T"),
-    }
+    """Declares the registers of a kernel besides the schedule's own: names of all of them, as
+    templates write them, by what they are. `slanted`: rows see different keys; `persistent`: of a
+    block that takes several items; `converters`: threads that turn e4m3 into bf16."""
+    found: dict[str, Any] = {name: s.names(name) for name in ("o", "s", "p", "qr")}
     for name, why in (
         ("cm", "c times the running maximum of this thread's two rows"),
         ("l", "row sums of this warpgroup's tiles"),

@@ -18,11 +18,11 @@ from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
 
 PARTS = 2  # times 128 columns: what a lane loads at once is four
-UNROLLED = 4  # splits a warp has in flight: with more, no second block fits on an SM
 
 
 class MlaDecodeMerge:
-    """The operations of one merge kernel and its registers."""
+    """The operations of one merge kernel over the schedule's registers (acc, weight, taken) and its
+    room for the sums of warps."""
 
     def __init__(self, k: MlaDecodeMergeConfig, s: PipelineSpace, role: WarpRole) -> None:
         if role.threads != 32 * MERGE_WARPS or role.warps.start:
@@ -32,16 +32,14 @@ class MlaDecodeMerge:
             )
         self.k, self.role = k, role
         line = k.d_v // LINES_A_ROW
-        columns = line // 32
-        self.sums = s.smem.room("sums of warps", MERGE_WARPS * line * 4)
+        columns, splits = line // 32, len(s.names("weight"))
+        self.sums = s.smem.scratches["sums of warps"]
         self.supply: dict[str, Any] = {
-            "k": k, "role": role, "warps": MERGE_WARPS, "unrolled": UNROLLED, "parts": PARTS,
-            "unrolled_log2": UNROLLED.bit_length() - 1, "parts_log2": PARTS.bit_length() - 1,
+            "k": k, "role": role, "warps": MERGE_WARPS, "unrolled": splits, "parts": PARTS,
+            "unrolled_log2": splits.bit_length() - 1, "parts_log2": PARTS.bit_length() - 1,
             "line_columns": line, "lane_columns": columns, "block_rows": BLOCK_ROWS,
             "sums": self.sums, "merge_bytes": MERGE_BYTES,
-            "acc": s.named("acc", ".f32", columns, "this lane's columns of O"),
-            "weight": s.named("weight", ".f32", UNROLLED, "LSE of the splits in flight"),
-            "taken": s.named("taken", ".f32", UNROLLED * columns, "their columns of O"),
+            **{name: s.names(name) for name in ("acc", "weight", "taken")},
         }  # fmt: skip
         for name, type, why in (
             ("count", ".b32", "splits"),

@@ -169,7 +169,16 @@ class PipelineSpace:
         if name in self.registers:
             raise ScheduleError(f"register name {name!r} is declared twice")
         self.registers[name] = NamedRegisters(name, type, count, comment)
-        return [f"%{name}{index}" for index in range(count)]
+        return self.names(name)
+
+    def names(self, name: str) -> list[str]:
+        """The names of declared registers; ScheduleError where there are none of that name."""
+        if name not in self.registers:
+            raise ScheduleError(
+                f"no registers {name!r} are declared",
+                hint="declared: " + (", ".join(self.registers) or "none"),
+            )
+        return [f"%{name}{index}" for index in range(self.registers[name].count)]
 
 
 class PipelineBuilder(Builder):
