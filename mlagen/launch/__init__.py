@@ -1,15 +1,21 @@
 """Running an artifact: one interface, a launcher for each place it can run.
 
 Importing this loads neither the templates' engine nor the schedule language, and no package of a
-GPU's maker: a machine that only launches needs neither, one without a GPU needs none.
+GPU's maker: a machine that only launches needs neither, one without a GPU needs none. What belongs
+to one target is loaded when it is asked for.
 """
 
-from mlagen.launch.cuda import CudaLauncher
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from mlagen.launch.device_tensor import is_on_gpu
 from mlagen.launch.emulated import EmulatedLauncher, Mode
 from mlagen.launch.gpu import GpuLauncher, PreparedLaunch
-from mlagen.launch.hip import HipLauncher
 from mlagen.launch.launcher import Launcher, LaunchFailed, LaunchRefused, LaunchReport
+
+if TYPE_CHECKING:
+    from mlagen.launch.cuda import CudaLauncher
+    from mlagen.launch.hip import HipLauncher
 
 __all__ = [
     "CudaLauncher",
@@ -27,10 +33,21 @@ __all__ = [
 ]
 
 
-def gpu_launcher(target: str) -> CudaLauncher | HipLauncher:
+# The launcher of each target's GPUs, and where it is.
+_OF = {"sm_90a": "CudaLauncher", "gfx950": "HipLauncher"}
+_PLACES = {"CudaLauncher": "mlagen.launch.cuda", "HipLauncher": "mlagen.launch.hip"}
+
+
+def gpu_launcher(target: str) -> GpuLauncher:
     """The launcher for a target's GPUs. LaunchRefused: there is none."""
-    for launcher in (CudaLauncher, HipLauncher):
-        if target in launcher.targets:
-            return launcher()
-    legal = ", ".join((*CudaLauncher.targets, *HipLauncher.targets))
-    raise LaunchRefused(f"no launcher runs {target} on a GPU", hint=f"targets: {legal}")
+    if target not in _OF:
+        hint = f"targets: {', '.join(_OF)}"
+        raise LaunchRefused(f"no launcher runs {target} on a GPU", hint=hint)
+    made: GpuLauncher = __getattr__(_OF[target])()
+    return made
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)
