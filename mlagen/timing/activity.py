@@ -17,7 +17,7 @@ from mlagen.emulator.streams import Stream
 from mlagen.timing.costs import memory_bytes
 from mlagen.timing.loops import flops_of
 
-_EIGHT_BIT, _FOUR_BIT = (0, 1), 4  # cbsz and blgp: e4m3, e5m2; e2m1 (AMD CDNA4 ISA guide)
+_FOUR_BIT = 4  # cbsz and blgp: e2m1 (AMD CDNA4 ISA guide)
 _TRANSCENDENTAL_WORK = 2.0  # vector instructions that one is worth: twice the slots
 
 

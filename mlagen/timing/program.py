@@ -57,8 +57,6 @@ DMA: Final = 12
 COLUMNS: Final = 13
 
 _SLOW = ("v_mul_lo_u32", "v_mul_hi_u32", "v_mul_hi_i32", "v_mad_u64_u32", "v_mad_i64_i32")
-_LANES = ("v_readlane_b32", "v_writelane_b32", "v_readfirstlane_b32")
-_FREE = ("s_nop", "s_setprio", "s_sleep", "s_endpgm", "s_barrier", "s_branch")
 _SILENT = ("s_icache_inv", "s_dcache_", "s_sethalt", "s_incperflevel", "s_decperflevel", "s_ttrace",
            "buffer_wbl2", "buffer_inv", "s_inst_prefetch", "s_set_gpr_idx_mode")  # fmt: skip
 
