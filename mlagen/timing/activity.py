@@ -13,7 +13,7 @@ import numpy as np
 from mlagen.binary import Instruction, KernelCode
 from mlagen.binary.banks import access_bytes
 from mlagen.binary.effects import TRANSCENDENTAL, is_lds_dma, is_matrix
-from mlagen.emulator.streams import Stream
+from mlagen.emulator.streams import ExecutedStream
 from mlagen.timing.costs import memory_bytes
 from mlagen.timing.loops import flops_of
 
@@ -52,7 +52,7 @@ class Activity:
         return sum(parts, start=Activity())
 
 
-def activity_of(stream: Stream, kernel: KernelCode) -> Activity:
+def activity_of(stream: ExecutedStream, kernel: KernelCode) -> Activity:
     """What the workgroup of a stream does. HBM: nothing; that hangs on the whole grid."""
     count = len(kernel.instructions)
     executed = np.bincount(stream.row, minlength=count)

@@ -62,7 +62,7 @@ _SILENT = ("s_icache_inv", "s_dcache_", "s_sethalt", "s_incperflevel", "s_decper
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class TimedKernel:
     """A kernel's rows for the engine.
 
     `ranges`: (first register, count, used as accumulator) of all reads and writes; vector
@@ -76,7 +76,7 @@ class Program:
     assumed: dict[str, int]
 
 
-def read_program(kernel: KernelCode, machine: Machine) -> Program:
+def read_program(kernel: KernelCode, machine: Machine) -> TimedKernel:
     """Rows of all instructions. UnsupportedError for a matrix instruction of unknown length and
     for formats with no timing entry."""
     places, ranges = _registers(kernel)
@@ -85,7 +85,7 @@ def read_program(kernel: KernelCode, machine: Machine) -> Program:
     assumed: Counter[str] = Counter()
     for out, ins in zip(rows, kernel.instructions, strict=True):
         _time(kernel, ins, out, machine, assumed)
-    return Program(kernel, rows, ranges, dict(assumed))
+    return TimedKernel(kernel, rows, ranges, dict(assumed))
 
 
 @lru_cache(maxsize=4)
