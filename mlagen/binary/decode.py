@@ -22,7 +22,6 @@ _RENAMED = {  # table name -> the assembler's name
     "v_accvgpr_write": "v_accvgpr_write_b32",
 }
 _VECTOR_FIELDS = {"vdst", "vdata", "vaddr", "addr", "data", "data0", "data1", "vsrc0", "vsrc1"}
-_SOURCE_FIELDS = {"src0", "src1", "src2", "ssrc0", "ssrc1", "scale_src0", "scale_src1"}
 _SCALAR_FIELDS = {"sdst", "sdata", "saddr"}
 _ORDER = {
     name: rank
@@ -124,7 +123,7 @@ def _plain(
     if encoding == "SMEM" and not fields["soffset_en"] and not fields["imm"]:
         # The older form: OFFSET holds the number of the SGPR (CDNA4 ISA guide, SMEM format).
         fields = {**fields, "soffset": fields["offset"] & 0x7F, "offset": 0}
-    widths = _corrected_widths(encoding, mnemonic, fields, widths)
+    widths = _corrected_widths(encoding, fields, widths)
     operands: list[tuple[str, Operand]] = []
     modifiers: list[tuple[str, int]] = []
     for field, value in fields.items():
@@ -157,7 +156,7 @@ def _plain(
 
 
 def _corrected_widths(
-    encoding: str, mnemonic: str, fields: dict[str, int], widths: dict[str, int]
+    encoding: str, fields: dict[str, int], widths: dict[str, int]
 ) -> dict[str, int]:
     widths = dict(widths)
     if encoding == "GLOBAL":

@@ -251,16 +251,6 @@ SHIPPED_WITHOUT = frozenset(
 """Pairs that LLVM pads but AMD's hand-written attention kernels for gfx950 run without."""
 
 
-def required_wait_states(
-    producer: Instruction, consumer: Instruction, accum_offset: int = 256
-) -> int:
-    """Wait states that must lie between two instructions, over all registers they share.
-
-    0 when they share none, or the hardware interlocks. `accum_offset`: physical number of a0.
-    """
-    return strictest_pair(producer, consumer, accum_offset)[0]
-
-
 def strictest_pair(
     producer: Instruction, consumer: Instruction, accum_offset: int
 ) -> tuple[int, str, str]:
@@ -319,6 +309,5 @@ __all__ = [
     "passes_of",
     "producer_class",
     "read_producer_class",
-    "required_wait_states",
     "strictest_pair",
 ]

@@ -8,7 +8,7 @@ from typing import Literal
 OperandKind = Literal["v", "a", "s", "inline", "literal", "off"]
 
 # Scalar operand numbers as encoded (CDNA4 ISA guide, scalar operand table).
-FLAT_SCRATCH, XNACK_MASK, VCC, TTMP, M0, EXEC = 102, 104, 106, 108, 124, 126
+VCC, M0, EXEC = 106, 124, 126
 SCC = 128  # no encoding of its own; the first number after the addressable scalars
 HARDWARE = 129  # the 64 registers of s_getreg and s_setreg follow
 SCALARS = 193  # size of the scalar number space, SCC and hardware registers included

@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 
 _LAUNCH = (

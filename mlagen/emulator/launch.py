@@ -10,7 +10,7 @@ import numpy as np
 
 from mlagen.emulator.findings import Finding
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
-from mlagen.emulator.streams import Stream
+from mlagen.emulator.streams import ExecutedStream
 
 Mode = Literal["latest", "earliest", "random"]
 Access = Literal["read", "write", "readwrite"]
@@ -105,5 +105,5 @@ class EmulationResult:
     dropped_findings: int = 0
     nonfinite: tuple[NonfiniteOrigin, ...] = ()
     nonfinite_outputs: tuple[NonfiniteOutput, ...] = ()
-    streams: tuple[Stream, ...] = ()
+    streams: tuple[ExecutedStream, ...] = ()
     executions: Mapping[int, int] = field(default_factory=dict)

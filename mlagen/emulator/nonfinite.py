@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-KINDS = {
-    "made": "NaN or Inf from finite operands",
-    "nan-from-inf": "NaN from infinities and finite operands: inf - inf, 0 * inf",
-    "integer": "bits that an integer instruction made are used as a float",
-    "undefined": "a register or LDS that was never written, or a load in flight, is used",
-    "input": "a buffer held NaN or Inf already",
-    "constant": "an infinity or NaN that the code itself puts in, such as the -inf of a mask",
-}
-"""Every kind of origin and what it means. Only "constant" is common in right kernels."""
-
 
 @dataclass(frozen=True, slots=True)
 class NonfiniteSource:

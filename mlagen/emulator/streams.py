@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class ExecutedStream:
     """The instructions of one workgroup in the order in which the emulator executed them.
 
     `workgroup`: its number in the grid, x fastest. `wave`, `row`, `access`: one entry an

@@ -16,7 +16,6 @@ SHORT = {
     "scalar": "salu",
     "branch": "br",
 }
-FEW_WAITS = 4
 
 
 @dataclass(frozen=True, slots=True)

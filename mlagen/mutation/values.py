@@ -18,11 +18,6 @@ from mlagen.mutation.mutant import Mutant, mutant
 
 Extent = tuple[str, str, int, int]  # file, name of a block, first register of it, how many
 
-OPERATORS = (
-    "constant", "offset", "register", "lane", "sign", "opcode", "dropped", "operation dropped",
-    "guarded code skipped", "branch reversed",
-)  # fmt: skip
-
 _LEFT_ALONE = ("s_nop", "s_waitcnt", "s_barrier", "s_setprio", "s_endpgm", "s_branch")
 _REGISTER = re.compile(r"([vs])\[(\w+)(?:\+(\d+))?(?::\w+(?:\+(\d+))?)?\]")
 _OFFSET = re.compile(r" offset:(\d+)")

@@ -13,11 +13,11 @@ import numpy as np
 from mlagen.binary import Instruction, KernelCode
 from mlagen.binary.banks import access_bytes
 from mlagen.binary.effects import TRANSCENDENTAL, is_lds_dma, is_matrix
-from mlagen.emulator.streams import Stream
+from mlagen.emulator.streams import ExecutedStream
 from mlagen.timing.costs import memory_bytes
 from mlagen.timing.loops import flops_of
 
-_EIGHT_BIT, _FOUR_BIT = (0, 1), 4  # cbsz and blgp: e4m3, e5m2; e2m1 (AMD CDNA4 ISA guide)
+_FOUR_BIT = 4  # cbsz and blgp: e2m1 (AMD CDNA4 ISA guide)
 _TRANSCENDENTAL_WORK = 2.0  # vector instructions that one is worth: twice the slots
 
 
@@ -52,7 +52,7 @@ class Activity:
         return sum(parts, start=Activity())
 
 
-def activity_of(stream: Stream, kernel: KernelCode) -> Activity:
+def activity_of(stream: ExecutedStream, kernel: KernelCode) -> Activity:
     """What the workgroup of a stream does. HBM: nothing; that hangs on the whole grid."""
     count = len(kernel.instructions)
     executed = np.bincount(stream.row, minlength=count)

@@ -14,7 +14,7 @@ import numpy as np
 
 from mlagen.binary import CodeObject, load_code_object
 from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
-from mlagen.emulator.streams import Stream
+from mlagen.emulator.streams import ExecutedStream
 from mlagen.errors import MissingError
 
 _FP8_ONE, _BF16_ONE = 0x38, 0x3F80
@@ -77,7 +77,7 @@ def load(file: Path) -> CodeObject:
         ) from None
 
 
-def record(code: CodeObject, kernel: Prefill, length: int) -> Stream:
+def record(code: CodeObject, kernel: Prefill, length: int) -> ExecutedStream:
     """What the first workgroup executes on a sequence of `length` queries and keys, one head."""
     make = _mla_arguments if kernel.is_mla else _fmha_arguments
     arguments, grid = make(kernel, length)

@@ -12,7 +12,7 @@ from mlagen.binary import KernelCode
 from mlagen.binary.banks import PHASES, Phases, access_bytes, dma_bytes
 from mlagen.binary.effects import is_lds_dma
 from mlagen.binary.instruction import Instruction
-from mlagen.emulator.streams import Stream
+from mlagen.emulator.streams import ExecutedStream
 from mlagen.timing.constants import Machine
 
 LINE = 128  # bytes of a cache line of L1 and L2 (CDNA3 ISA guide)
@@ -118,7 +118,7 @@ def phases_of(ins: Instruction, machine: Machine) -> tuple[Phases, bool]:
     return Phases(size, 64, lanes, True), True
 
 
-def access_costs(stream: Stream, kernel: KernelCode, machine: Machine) -> Costs:
+def access_costs(stream: ExecutedStream, kernel: KernelCode, machine: Machine) -> Costs:
     """Costs of every access of a stream, at `machine`'s phases."""
     count = len(stream.addresses)
     lds, ideal, moved, lines = (np.zeros(count, dtype=np.int64) for _ in range(4))

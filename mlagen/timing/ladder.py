@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.binary import KernelCode
-from mlagen.emulator.streams import Stream
+from mlagen.emulator.streams import ExecutedStream
 from mlagen.timing.activity import Activity, activity_of
 from mlagen.timing.constants import Machine
 from mlagen.timing.corners import corners, model_error
@@ -92,7 +92,7 @@ class Ladder:
 
     name: str
     code: KernelCode
-    streams: Mapping[int, Stream]
+    streams: Mapping[int, ExecutedStream]
     tile: tuple[int, int]
     depth: tuple[int, int]
     causal: bool = False

@@ -57,14 +57,12 @@ DMA: Final = 12
 COLUMNS: Final = 13
 
 _SLOW = ("v_mul_lo_u32", "v_mul_hi_u32", "v_mul_hi_i32", "v_mad_u64_u32", "v_mad_i64_i32")
-_LANES = ("v_readlane_b32", "v_writelane_b32", "v_readfirstlane_b32")
-_FREE = ("s_nop", "s_setprio", "s_sleep", "s_endpgm", "s_barrier", "s_branch")
 _SILENT = ("s_icache_inv", "s_dcache_", "s_sethalt", "s_incperflevel", "s_decperflevel", "s_ttrace",
            "buffer_wbl2", "buffer_inv", "s_inst_prefetch", "s_set_gpr_idx_mode")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class TimedKernel:
     """A kernel's rows for the engine.
 
     `ranges`: (first register, count, used as accumulator) of all reads and writes; vector
@@ -78,7 +76,7 @@ class Program:
     assumed: dict[str, int]
 
 
-def read_program(kernel: KernelCode, machine: Machine) -> Program:
+def read_program(kernel: KernelCode, machine: Machine) -> TimedKernel:
     """Rows of all instructions. UnsupportedError for a matrix instruction of unknown length and
     for formats with no timing entry."""
     places, ranges = _registers(kernel)
@@ -87,7 +85,7 @@ def read_program(kernel: KernelCode, machine: Machine) -> Program:
     assumed: Counter[str] = Counter()
     for out, ins in zip(rows, kernel.instructions, strict=True):
         _time(kernel, ins, out, machine, assumed)
-    return Program(kernel, rows, ranges, dict(assumed))
+    return TimedKernel(kernel, rows, ranges, dict(assumed))
 
 
 @lru_cache(maxsize=4)

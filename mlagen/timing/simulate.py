@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from mlagen.binary import KernelCode
-from mlagen.emulator.streams import Stream
+from mlagen.emulator.streams import ExecutedStream
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.timing.activity import Activity, activity_of
 from mlagen.timing.constants import Machine, machine
@@ -44,7 +44,7 @@ class Job:
     """
 
     kernel: KernelCode
-    streams: tuple[Stream, ...]
+    streams: tuple[ExecutedStream, ...]
     grid: tuple[int, int, int]
     lds_bytes: int
     footprint: int = 0

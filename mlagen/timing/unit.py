@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlagen.binary import KernelCode
-from mlagen.emulator.streams import Stream
+from mlagen.emulator.streams import ExecutedStream
 from mlagen.errors import UnsupportedError
 from mlagen.targets.gfx950.limits import GFX950
 from mlagen.timing import engine
 from mlagen.timing.constants import Machine
 from mlagen.timing.costs import Costs, access_costs
-from mlagen.timing.program import Program, read_program
+from mlagen.timing.program import TimedKernel, read_program
 from mlagen.timing.state import B_SIZE, REASONS, Counts, Ints, Numbers, Steps, compute_unit
 
 
@@ -35,7 +35,7 @@ class UnitTimes:
     program row and `state.REASONS`. `busy`: cycles by pipe; the four SIMDs' add up for vector,
     transcendental (part of vector) and matrix."""
 
-    program: Program
+    program: TimedKernel
     machine: Machine
     costs: Costs
     workgroups: int
@@ -66,7 +66,7 @@ def memory_share(machine: Machine, reuse: float, clock: float) -> float:
 
 
 def time_unit(
-    stream: Stream,
+    stream: ExecutedStream,
     kernel: KernelCode,
     machine: Machine,
     *,

@@ -17,7 +17,7 @@ from mlagen import env
 from mlagen.errors import MissingError, MlagenError
 from mlagen.tune.space import Value, differing
 from mlagen.tune.store import Store
-from mlagen.tune.tuned_file import Entry, entry_of, shipped
+from mlagen.tune.tuned_file import Winner, shipped, winner_of
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
@@ -45,7 +45,7 @@ class Found:
     """A winner that may serve."""
 
     origin: Origin
-    entry: Entry
+    entry: Winner
 
     @property
     def told(self) -> str:
@@ -66,7 +66,7 @@ def candidates(
     """Winners of a problem, the best suited first: local before shipped, measured before predicted,
     near shapes before far ones (without a shape: large ones first)."""
 
-    def fits(entry: Entry) -> bool:
+    def fits(entry: Winner) -> bool:
         question = entry.question
         same = (question.name, question.target, question.call) == (name, target, "")
         return same and question.problem == dict(problem)
@@ -78,14 +78,14 @@ def candidates(
             yield Found("local" if origin == "local" else "shipped", entry)
 
 
-def _local(notes: list[str]) -> list[Entry]:
+def _local(notes: list[str]) -> list[Winner]:
     path = env.tuning_store()
     if not path.is_file():
         return []
     try:
         store = Store(path)
         try:
-            return [entry for s in store.studies() if (entry := entry_of(store, s)) is not None]
+            return [entry for s in store.studies() if (entry := winner_of(store, s)) is not None]
         finally:
             notes += store.skipped
             store.close()
@@ -94,7 +94,7 @@ def _local(notes: list[str]) -> list[Entry]:
         return []
 
 
-def _shipped(notes: list[str]) -> tuple[Entry, ...]:
+def _shipped(notes: list[str]) -> tuple[Winner, ...]:
     try:
         return shipped()
     except (MlagenError, OSError) as error:

@@ -19,7 +19,7 @@ SCHEMA = "mlagen.tuned/1"
 _SHIPPED = "shipped.json"
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Winner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One winner. `text`: the hash of the kernel's text: what builds to another one is not this
     winner. `reference`: the knobs that it was compared with; `gain`: how many times less it costs.
     `judged`: variants that it was chosen among."""
@@ -41,10 +41,10 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: str
-    winners: tuple[Entry, ...]
+    winners: tuple[Winner, ...]
 
 
-def entry_of(store: Store, study: Study) -> Entry | None:
+def winner_of(store: Store, study: Study) -> Winner | None:
     """The study's confirmed winner."""
     winner = store.winner(study)
     if winner is None or winner.cost is None:
@@ -53,13 +53,13 @@ def entry_of(store: Store, study: Study) -> Entry | None:
     key = knobs_key(study.reference)
     reference = next((t.cost for t in trials if knobs_key(t.knobs) == key), None)
     outcome = winner.outcome
-    return Entry(
+    return Winner(
         study.question, winner.knobs, study.reference, outcome.text, outcome.artifact,
         winner.cost, reference, len(trials), outcome.versions,
     )  # fmt: skip
 
 
-def read(path: Path) -> tuple[Entry, ...]:
+def read(path: Path) -> tuple[Winner, ...]:
     """The winners in a file. MissingError: it cannot be read; ConfigError: it is no such file."""
     try:
         data = path.read_bytes()
@@ -68,7 +68,7 @@ def read(path: Path) -> tuple[Entry, ...]:
     return decode(data, str(path))
 
 
-def decode(data: bytes, name: str) -> tuple[Entry, ...]:
+def decode(data: bytes, name: str) -> tuple[Winner, ...]:
     """The winners in a file's bytes."""
     try:
         head = decode_json(data)
@@ -78,19 +78,19 @@ def decode(data: bytes, name: str) -> tuple[Entry, ...]:
                 f"{name} has schema {schema!r:.60}, this mlagen knows {SCHEMA!r}",
                 hint="mlagen tune export writes such a file",
             )
-        winners: tuple[Entry, ...] = decode_json(data, _File).winners
+        winners: tuple[Winner, ...] = decode_json(data, _File).winners
         return winners
     except ValueError as error:
         raise ConfigError(f"{name} is no file of winners: {error}") from None
 
 
-def shipped() -> tuple[Entry, ...]:
+def shipped() -> tuple[Winner, ...]:
     """The winners that come with mlagen."""
     data = resources.files("mlagen.tune").joinpath(_SHIPPED).read_bytes()
     return decode(data, _SHIPPED)
 
 
-def write(path: Path, entries: Iterable[Entry]) -> None:
+def write(path: Path, entries: Iterable[Winner]) -> None:
     """Write winners, sorted by what they are of, the file whole or not at all."""
     ordered = sorted(entries, key=lambda entry: (entry.question.name, entry.question.key))
     data = msgspec.json.format(msgspec.json.encode(_File(SCHEMA, tuple(ordered))), indent=1)
@@ -104,12 +104,12 @@ def write(path: Path, entries: Iterable[Entry]) -> None:
         raise MissingError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def merged(old: Iterable[Entry], new: Iterable[Entry]) -> list[Entry]:
+def merged(old: Iterable[Winner], new: Iterable[Winner]) -> list[Winner]:
     """`old` with the winners of the same questions replaced."""
     return list({entry.question.key: entry for entry in (*old, *new)}.values())
 
 
-def keep(store: Store, entry: Entry) -> bool:
+def keep(store: Store, entry: Winner) -> bool:
     """Put a winner into the store as one. False: it holds that variant, of that code, already."""
     study = store.study(entry.question, entry.reference)
     code = entry.versions.get("code", "")
@@ -130,7 +130,7 @@ def export_to(store: Store, studies: Sequence[str], path: str) -> list[str]:
     chosen = [store.find(key) for key in studies] or store.studies()
     entries, lines = [], []
     for study in chosen:
-        entry = entry_of(store, study)
+        entry = winner_of(store, study)
         if entry is None:
             lines.append(f"{study.question.key}: no confirmed winner ({study.question.title})")
             continue

@@ -6,7 +6,7 @@ import pytest
 from ptx_snippets import kernel
 
 from mlagen.audit.ptx import Beside, Given, audit_ptx, mutate, read_manifest
-from mlagen.audit.ptx.program import Program
+from mlagen.audit.ptx.program import EntryProgram
 from mlagen.errors import FindingsError
 from mlagen.ptx import read_ptx
 
@@ -118,16 +118,16 @@ def test_warps_in_step_or_one_by_one_is_the_same(monkeypatch):
     """That a warpgroup's warps are followed together changes no verdict."""
     text = (KERNELS / "gemm_gather.ptx").read_text()
     together = mutate(text).mutants
-    assert Program(read_ptx(text).entries[0]).unit == 128
-    monkeypatch.setattr(Program, "_in_step", lambda self: False)
-    assert Program(read_ptx(text).entries[0]).unit == 32
+    assert EntryProgram(read_ptx(text).entries[0]).unit == 128
+    monkeypatch.setattr(EntryProgram, "_in_step", lambda self: False)
+    assert EntryProgram(read_ptx(text).entries[0]).unit == 32
     alone = mutate(text).mutants
     assert [m.outcome for m in alone] == [m.outcome for m in together]
 
 
 @pytest.mark.parametrize("name", EQUIVALENT)
 def test_kernels_are_clean_warp_by_warp(name, monkeypatch):
-    monkeypatch.setattr(Program, "_in_step", lambda self: False)
+    monkeypatch.setattr(EntryProgram, "_in_step", lambda self: False)
     report = audit_ptx((KERNELS / f"{name}.ptx").read_text(), LAUNCH.get(name, Given()))
     assert not report.findings
 

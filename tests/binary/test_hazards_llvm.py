@@ -10,7 +10,7 @@ import pytest
 from gfx950_assembler import compile_ir
 
 from mlagen.binary import load_code_object
-from mlagen.binary.hazards import required_wait_states
+from mlagen.binary.hazards import strictest_pair
 
 _HEAD = """target triple = "amdgcn-amd-amdhsa"
 declare i32 @llvm.amdgcn.workitem.id.x()
@@ -312,7 +312,7 @@ def _compare(kernel):
     for later, consumer in enumerate(instructions):
         between = 0
         for earlier in range(later - 1, max(-1, later - 24), -1):
-            need = required_wait_states(instructions[earlier], consumer, accum)
+            need = strictest_pair(instructions[earlier], consumer, accum)[0]
             if need:
                 if between < need:
                     strict.append(f"{instructions[earlier]} -> {consumer}: {need}, not {between}")
@@ -360,4 +360,4 @@ def test_mixed_opcodes_on_one_accumulator_are_stricter_than_llvm():
     text = f"{_HEAD}define amdgpu_kernel void @m({_POINTERS}) {{{_LOADS}{body}  ret void\n}}\n"
     kernel = load_code_object(compile_ir(text)).kernel("m")
     pair = [ins for ins in kernel.instructions if "mfma" in ins.mnemonic]
-    assert required_wait_states(pair[0], pair[1]) == 6
+    assert strictest_pair(pair[0], pair[1], 256)[0] == 6

@@ -11,7 +11,7 @@ from gfx950_assembler import assemble
 from mlagen.binary import load_code_object
 from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.emulator.gfx950 import trace_layout as t
-from mlagen.emulator.gfx950.tables import ENTRIES
+from mlagen.emulator.gfx950.tables import OPCODES
 from mlagen.emulator.tracing.formats import float_operation, matrix_formats, values
 
 F32 = np.float32
@@ -597,7 +597,7 @@ def test_every_float_instruction_of_the_engine_has_a_format():
 
     overlooked = [
         name
-        for name in ENTRIES
+        for name in OPCODES
         if name.startswith("v_")
         and name.endswith(("_f32", "_fp8", "_bf8"))
         and not name.startswith(("v_cmp", "v_cvt_u32", "v_cvt_i32", "v_mfma"))

@@ -30,7 +30,7 @@ from aiter import MODES, missing, object_file, objects
 from mla_verdicts import to_lds
 
 from mlagen.audit.gfx950 import Finding, KernelAudit, Place, audit_kernel
-from mlagen.audit.gfx950.lds.program import Program
+from mlagen.audit.gfx950.lds.program import LdsProgram
 from mlagen.binary import KernelCode, load_code_object
 from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import read_flow
@@ -211,7 +211,7 @@ def confirmed(judged: Judged, seen: Iterable[Pair]) -> set[Shown]:
     For registers: the same instruction uses a result too early. For LDS, where one error stands for
     all pairs between two stretches of code without a barrier: a race between these stretches.
     """
-    stretch = Program(judged.kernel).stretch
+    stretch = LdsProgram(judged.kernel).stretch
     uses = {(kind, pc) for kind, pc, _ in seen}
     races = {
         frozenset((stretch[pc], stretch[other]))

@@ -31,7 +31,7 @@ from aiter import missing, object_file
 
 from mlagen.artifact import read_artifact
 from mlagen.audit.gfx950 import CodeMutant, audit_kernel, code_mutants
-from mlagen.audit.gfx950.lds.program import Program
+from mlagen.audit.gfx950.lds.program import LdsProgram
 from mlagen.audit.gfx950.mutants import draw
 from mlagen.binary import KernelCode, load_code_object
 from mlagen.emulator import Finding, Mode
@@ -104,7 +104,7 @@ class Judge:
         self.subject = subject
         self.kernel = subject.kernel()
         self.start = subject.code.index(self.kernel.code)
-        self.stretch = Program(self.kernel).stretch
+        self.stretch = LdsProgram(self.kernel).stretch
         self.known = self._audited(self.kernel)
         self.shown = {key for mode, seed in RUNS for key in self._run(subject.code, mode, seed)}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from hazard_llvm import Measurement, measurements, probe_listing, run_tool
 
 from mlagen.binary import Instruction, load_code_object
-from mlagen.binary.hazards import required_wait_states
+from mlagen.binary.hazards import strictest_pair
 
 
 @functools.lru_cache(maxsize=1)
@@ -42,4 +42,4 @@ def _states(measured: Measurement, instructions: tuple[Instruction, ...]) -> int
         name = measured.stream[index].text.split()[0]
         if index >= len(body) or not name.startswith(body[index].mnemonic):
             return None
-    return required_wait_states(body[first], body[second])
+    return strictest_pair(body[first], body[second], 256)[0]

@@ -9,14 +9,14 @@ from gfx950_assembler import assemble
 
 from mlagen.binary import KernelCode, load_code_object
 from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
-from mlagen.emulator.streams import Stream
+from mlagen.emulator.streams import ExecutedStream
 from mlagen.timing.constants import machine
 from mlagen.timing.unit import UnitTimes, time_unit
 
 
 def recorded(
     body: str, *, waves: int = 1, grid: int = 1, lds: int = 0, **frame: object
-) -> tuple[KernelCode, tuple[Stream, ...]]:
+) -> tuple[KernelCode, tuple[ExecutedStream, ...]]:
     """The kernel of `body` (without s_endpgm) and what its workgroups execute. Its one argument is
     a buffer of 64 KiB, in s[4:5] after `POINTER`."""
     code = load_code_object(assemble(f"{body}\n  s_endpgm\n", lds=lds, vgprs=128, **frame))

@@ -22,7 +22,7 @@ from mlagen.tune import tuned_file
 from mlagen.tune.judge import describe
 from mlagen.tune.lookup import tuned_artifact
 from mlagen.tune.store import Store
-from mlagen.tune.tuned_file import Entry
+from mlagen.tune.tuned_file import Winner
 from mlagen.tune.values import Outcome, Question
 
 FIELDS = {"num_heads": 2}
@@ -163,7 +163,7 @@ def test_a_store_that_cannot_be_used_is_told(
 
 
 def winner(waves: int, *, shape: dict | None = None, cost: str = "predicted", gain: float = 1.1,
-           text: str | None = None) -> Entry:  # fmt: skip
+           text: str | None = None) -> Winner:  # fmt: skip
     """As if this variant had been judged and confirmed."""
     knobs = {"ahead": 1, "waves": waves}
     artifact = build_artifact("mla_prefill_reduce", FIELDS, knobs)
@@ -171,15 +171,16 @@ def winner(waves: int, *, shape: dict | None = None, cost: str = "predicted", ga
     asked = Question("mla_prefill_reduce", "mla_prefill_reduce", "gfx950", "MlaReduceConfig",
                      manifest.problem, shape or {"num_keys": 600}, cost,  # type: ignore[arg-type]
                      {"name": "the gfx950 cycle model"})  # fmt: skip
-    return Entry(asked, knobs, {"ahead": 1, "waves": 1}, text or manifest.text_sha256, artifact.key,
-                 100.0, round(100.0 * gain, 6), 12, {"code": f"code{waves}"})  # fmt: skip
+    reference = {"ahead": 1, "waves": 1}
+    return Winner(asked, knobs, reference, text or manifest.text_sha256, artifact.key, 100.0,
+                  round(100.0 * gain, 6), 12, {"code": f"code{waves}"})  # fmt: skip
 
 
-def ship(monkeypatch: pytest.MonkeyPatch, *entries: Entry) -> None:
+def ship(monkeypatch: pytest.MonkeyPatch, *entries: Winner) -> None:
     monkeypatch.setattr("mlagen.tune.lookup.shipped", lambda: entries)
 
 
-def keep(path: Path, *entries: Entry) -> None:
+def keep(path: Path, *entries: Winner) -> None:
     with closing(Store(path)) as store:
         assert all(tuned_file.keep(store, entry) for entry in entries)
 

@@ -11,6 +11,7 @@ from mha_simulation import simulate_inputs
 from mlagen.attention.prefill.verification import PrefillTrial
 from mlagen.codegen import build
 from mlagen.errors import ConfigError, WrongResultError
+from mlagen.families.mha_prefill.kernel import MhaKernel
 from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.launch import LaunchReport
@@ -122,7 +123,7 @@ def test_a_sample_runs_and_compares_some_workgroups_only(built):
 def test_what_a_sample_leaves_out_is_not_written(built):
     """Rows beside those of the workgroups that ran are still what they were filled with."""
     inputs = mha_inputs(built_config(built), batch=2, seq_len=700)
-    trial = PrefillTrial(inputs).sampled(4, seed=1)
+    trial = PrefillTrial(inputs, MhaKernel).sampled(4, seed=1)
     from mlagen.launch import EmulatedLauncher
 
     outputs, _ = trial.run(built, EmulatedLauncher(workgroups=trial.workgroups))
@@ -140,7 +141,7 @@ def built_config(artifact):
 
 def test_a_sample_has_the_last_tile_of_the_longest_sequence():
     config = MhaConfig(2, 1, ragged=True)
-    trial = PrefillTrial(mha_inputs(config, lengths=[10, 600, 0, 256]))
+    trial = PrefillTrial(mha_inputs(config, lengths=[10, 600, 0, 256]), MhaKernel)
     for seed in range(5):
         sampled = trial.sampled(2, seed)
         assert any(group[1:] == (2, 1) for group in sampled.workgroups)
@@ -156,7 +157,7 @@ def test_a_sample_has_the_last_tile_of_the_longest_sequence():
 def test_a_sample_of_nothing_and_a_sample_elsewhere_are_refused(make_artifact, inputs, built):
     config = MhaConfig(2, 1, ragged=True)
     with pytest.raises(ConfigError, match="no sequence has a query row"):
-        PrefillTrial(mha_inputs(config, lengths=[0, 0])).sampled(2, 0)
+        PrefillTrial(mha_inputs(config, lengths=[0, 0]), MhaKernel).sampled(2, 0)
     with pytest.raises(ConfigError, match="the emulator alone runs some"):
         verify_inputs(
             built,

@@ -29,7 +29,7 @@ PENDING = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class InFlight:
     """`stamp`: its queue's count when it was issued (the latest on any path). `margin`: later
     operations when a wait covered it. `mask`: registers, and MEMORY, that still matter."""
 
@@ -78,7 +78,7 @@ class WaitReport:
     uses: dict[int, WaitUse] = field(default_factory=dict)
 
 
-State = dict[Key, Entry]
+State = dict[Key, InFlight]
 
 
 def check_waits(steps: tuple[Step, ...], flow: Flow, budget: Budget) -> WaitReport:
@@ -110,7 +110,7 @@ def _merge(known: State, new: State) -> bool:
             known[key] = entry
             changed = True
             continue
-        merged = Entry(
+        merged = InFlight(
             max(old.stamp, entry.stamp), min(old.margin, entry.margin), old.mask | entry.mask
         )
         if merged != old:
@@ -152,7 +152,7 @@ class _Walk:
                 self._issue(step)
                 watched |= step.results
         return {
-            key: Entry(
+            key: InFlight(
                 max(entry.stamp - self.counts[self.steps[key[0]].queue], -_FAR),
                 entry.margin,
                 entry.mask,
@@ -166,7 +166,7 @@ class _Walk:
             mask |= entry.mask
         return mask
 
-    def _newer(self, key: Key, entry: Entry) -> int:
+    def _newer(self, key: Key, entry: InFlight) -> int:
         return self.counts[self.steps[key[0]].queue] - entry.stamp
 
     def _use(self, step: Step) -> None:
@@ -185,7 +185,7 @@ class _Walk:
                     self.report.uses[key[1]].demand(load.queue, entry.margin)
             self._keep(key, entry, entry.mask & ~(step.reads | step.writes))
 
-    def _unwaited(self, step: Step, key: Key, entry: Entry, read: int, written: int) -> None:
+    def _unwaited(self, step: Step, key: Key, entry: InFlight, read: int, written: int) -> None:
         if self.report is None:
             return
         newer = self._newer(key, entry)
@@ -211,9 +211,9 @@ class _Walk:
                     self.report.uses[key[1]].demand(load.queue, entry.margin)
                 self._keep(key, entry, entry.mask & ~MEMORY)
 
-    def _keep(self, key: Key, entry: Entry, mask: int) -> None:
+    def _keep(self, key: Key, entry: InFlight, mask: int) -> None:
         if mask:
-            self.state[key] = Entry(entry.stamp, entry.margin, mask)
+            self.state[key] = InFlight(entry.stamp, entry.margin, mask)
         else:
             self.state.pop(key, None)
 
@@ -227,18 +227,18 @@ class _Walk:
             margin = 0 if queue == "smem" else newer
             if key[1] == PENDING:
                 del self.state[key]
-                self._cover((key[0], step.index), Entry(entry.stamp, margin, entry.mask))
+                self._cover((key[0], step.index), InFlight(entry.stamp, margin, entry.mask))
                 if self.report is not None:
                     self.report.uses[step.index].covered.add("vm" if queue == "vm" else "lgkm")
             elif key[1] == step.index:
-                self.state[key] = Entry(entry.stamp, max(entry.margin, margin), entry.mask)
+                self.state[key] = InFlight(entry.stamp, max(entry.margin, margin), entry.mask)
             else:
                 del self.state[key]  # two waits cover it: neither is needed alone
 
-    def _cover(self, key: Key, entry: Entry) -> None:
+    def _cover(self, key: Key, entry: InFlight) -> None:
         old = self.state.get(key)
         if old is not None:
-            entry = Entry(
+            entry = InFlight(
                 max(old.stamp, entry.stamp), min(old.margin, entry.margin), old.mask | entry.mask
             )
         self.state[key] = entry
@@ -246,4 +246,4 @@ class _Walk:
     def _issue(self, step: Step) -> None:
         self.counts[step.queue] += 1
         mask = step.results | (MEMORY if step.memory in ("lds", "dma", "store") else 0)
-        self._keep((step.index, PENDING), Entry(self.counts[step.queue], 0, mask), mask)
+        self._keep((step.index, PENDING), InFlight(self.counts[step.queue], 0, mask), mask)

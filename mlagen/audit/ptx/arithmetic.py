@@ -22,7 +22,6 @@ from mlagen.audit.ptx.values import (
     logic,
     plain,
     scale,
-    take,
     term,
 )
 from mlagen.ptx.types import TYPE, bits_of
@@ -349,8 +348,3 @@ def set_predicate(parts: tuple[str, ...], args: Sequence[Value]) -> Value:
     found = compare(a, b, op)
     combine = next((p for p in parts[2:] if p in ("and", "or", "xor")), None)
     return logic(combine, found, args[2]) if combine and len(args) > 2 else found
-
-
-def lane_of(value: Value, lane: int) -> Value:
-    """What one lane (an index among the active ones) holds."""
-    return take(value, np.array([lane]))

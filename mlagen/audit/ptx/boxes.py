@@ -10,7 +10,7 @@ import numpy as np
 
 from mlagen.audit.ptx.cta import Cta
 from mlagen.audit.ptx.paths import Path, Stuck
-from mlagen.audit.ptx.program import Program, Setting
+from mlagen.audit.ptx.program import EntryProgram, Setting
 from mlagen.audit.ptx.report import Finding, Notes
 from mlagen.audit.ptx.state import Seen
 from mlagen.ptx import Instruction
@@ -30,7 +30,7 @@ class _Equation:
     at: Instruction
 
 
-def solve(program: Program, setting: Setting, notes: Notes) -> Setting:
+def solve(program: EntryProgram, setting: Setting, notes: Notes) -> Setting:
     """The setting with every box known. What solves no box is told as a finding."""
     found, seen = _equations(program, setting)
     setting = _of_stores(setting, seen, notes)
@@ -69,7 +69,7 @@ def _of_stores(setting: Setting, seen: Seen, notes: Notes) -> Setting:
     return replace(setting, boxes={**setting.boxes, **boxes})
 
 
-def _equations(program: Program, setting: Setting) -> tuple[list[_Equation], Seen]:
+def _equations(program: EntryProgram, setting: Setting) -> tuple[list[_Equation], Seen]:
     """What phases expect, on a few paths that some parameters take."""
     seen = Seen()
     found: dict[tuple[int, tuple[str, ...], int], _Equation] = {}
@@ -109,7 +109,7 @@ def _room(starts: set[int], taken: set[int]) -> int:
     )
 
 
-def _finding(program: Program, one: _Equation, what: str) -> Finding:
+def _finding(program: EntryProgram, one: _Equation, what: str) -> Finding:
     return Finding(
         rule="mbarrier-transaction",
         function=program.entry.name,

@@ -11,7 +11,7 @@ from typing import Any
 from mlagen.audit.ptx import resources, wgmma
 from mlagen.audit.ptx.boxes import solve
 from mlagen.audit.ptx.explore import explore, unreached
-from mlagen.audit.ptx.program import Program, Setting
+from mlagen.audit.ptx.program import EntryProgram, Setting
 from mlagen.audit.ptx.protocol import PROTOCOL
 from mlagen.audit.ptx.report import EntryReport, Evidence, Finding, Notes, Report
 from mlagen.audit.ptx.source import Beside
@@ -126,7 +126,7 @@ class _Audit:
         if any(instruction.name == "brx" for instruction in self.entry.instructions):
             self.notes.gap("an indirect branch (brx.idx): no path of this kernel was followed")
             return EntryReport(self.entry.name, 0, (), tuple(self.notes.unchecked), self.facts)
-        program = Program(self.entry)
+        program = EntryProgram(self.entry)
         setting = self._setting(program)
         self.threads = setting.threads
         resources.check(program, setting.shared_bytes, setting.threads, self.notes)
@@ -157,7 +157,7 @@ class _Audit:
             self.evidence,
         )
 
-    def _setting(self, program: Program) -> Setting:
+    def _setting(self, program: EntryProgram) -> Setting:
         entry, given, notes = self.entry, self.given, self.notes
         threads = math.prod(entry.block) if entry.block else given.threads
         if not threads:
@@ -187,7 +187,7 @@ class _Audit:
             flow=self.wants_evidence,
         )
 
-    def _paths(self, program: Program, setting: Setting, spare: list[Instruction]) -> None:
+    def _paths(self, program: EntryProgram, setting: Setting, spare: list[Instruction]) -> None:
         found = explore(program, setting, self.given.trips, self.notes, first=self.first)
         self.facts["paths"] = found.runs
         if found.truncated:

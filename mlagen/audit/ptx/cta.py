@@ -29,7 +29,7 @@ from mlagen.audit.ptx import (
 )
 from mlagen.audit.ptx.agent import LANES, Agent
 from mlagen.audit.ptx.paths import Path, Stuck
-from mlagen.audit.ptx.program import Program, Setting
+from mlagen.audit.ptx.program import EntryProgram, Setting
 from mlagen.audit.ptx.state import Seen, State
 from mlagen.audit.ptx.values import Lanes
 from mlagen.ptx import Instruction, Kind
@@ -95,7 +95,7 @@ class Cta:
         self.state = state
 
     @staticmethod
-    def begin(program: Program, setting: Setting, path: Path, seen: Seen) -> Cta:
+    def begin(program: EntryProgram, setting: Setting, path: Path, seen: Seen) -> Cta:
         """A block before its first instruction."""
         state = State(program, setting, path, seen)
         unit = program.unit

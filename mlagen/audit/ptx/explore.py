@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from mlagen.audit.ptx.cta import Cta
 from mlagen.audit.ptx.paths import Fork, Path, Stuck, told
-from mlagen.audit.ptx.program import Program, Setting
+from mlagen.audit.ptx.program import EntryProgram, Setting
 from mlagen.audit.ptx.protocol import PROTOCOL
 from mlagen.audit.ptx.report import Notes
 from mlagen.audit.ptx.state import Seen, State
@@ -51,7 +51,7 @@ class Explored:
 
 
 def explore(
-    program: Program, setting: Setting, trips: int, notes: Notes, *, first: bool
+    program: EntryProgram, setting: Setting, trips: int, notes: Notes, *, first: bool
 ) -> Explored:
     """Follows every path twice: with copies that land at once and the warps in ascending order,
     and with copies that land as late as they can and the warps in descending order. `first`: one
@@ -82,7 +82,7 @@ def explore(
     return walk
 
 
-def _more_rounds(program: Program, walk: Explored, reached: int) -> int:
+def _more_rounds(program: EntryProgram, walk: Explored, reached: int) -> int:
     """How many rounds to begin again with, or 0: as long as that leads to more of the code."""
     if _rounds(walk.seen) > walk.rounds:
         return _rounds(walk.seen)
@@ -92,7 +92,7 @@ def _more_rounds(program: Program, walk: Explored, reached: int) -> int:
     return 0
 
 
-def unreached(program: Program, seen: Seen) -> list[int]:
+def unreached(program: EntryProgram, seen: Seen) -> list[int]:
     """Lines of synchronisations and accesses that no path led to."""
     graph = program.graph
     return sorted(
@@ -104,7 +104,7 @@ def unreached(program: Program, seen: Seen) -> list[int]:
     )
 
 
-def _unreached(program: Program, walk: Explored, notes: Notes) -> None:
+def _unreached(program: EntryProgram, walk: Explored, notes: Notes) -> None:
     lines = unreached(program, walk.seen)
     if lines:
         shown = ", ".join(map(str, lines[:8])) + (", …" if len(lines) > 8 else "")
@@ -128,7 +128,7 @@ def _rounds(seen: Seen) -> int:
 class _Walk:
     """A depth-first walk over the paths of one setting."""
 
-    program: Program
+    program: EntryProgram
     setting: Setting
     notes: Notes
     found: Explored

@@ -35,7 +35,7 @@ class Setting:
     flow: bool = False  # keep which write each read sees
 
 
-class Program:
+class EntryProgram:
     """An entry with what the runs need again and again."""
 
     def __init__(self, entry: Entry) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlagen.audit.ptx.program import Program
+from mlagen.audit.ptx.program import EntryProgram
 from mlagen.audit.ptx.report import Finding, Notes
 from mlagen.ptx import Instruction, Kind
 from mlagen.targets.sm_90a.limits import SM_90A
@@ -12,7 +12,7 @@ LEAST, MOST, STEP = SM_90A.setmaxnreg_min, SM_90A.setmaxnreg_max, SM_90A.setmaxn
 _DESCRIPTOR_ALIGN = SM_90A.swizzle_align(128)
 
 
-def check(program: Program, shared_bytes: int, threads: int, notes: Notes) -> None:
+def check(program: EntryProgram, shared_bytes: int, threads: int, notes: Notes) -> None:
     """Tells `notes` what exceeds the target."""
     entry = program.entry
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from mlagen.audit.ptx.agent import Agent
 from mlagen.audit.ptx.barriers import Mbarrier, NamedBarrier, WgmmaOperation
 from mlagen.audit.ptx.paths import Path
-from mlagen.audit.ptx.program import Program, Setting
+from mlagen.audit.ptx.program import EntryProgram, Setting
 from mlagen.audit.ptx.report import Finding
 from mlagen.audit.ptx.shared import Clash, Event, SharedMemory
 from mlagen.ptx import Instruction
@@ -40,7 +40,7 @@ class Seen:
 class State:
     """Threads, barriers, memory and what was found, at one moment of one path."""
 
-    program: Program
+    program: EntryProgram
     setting: Setting
     path: Path
     seen: Seen  # of the kernel as a whole, over all paths

@@ -16,7 +16,6 @@ from mlagen.ptx.effects import Wgmma
 
 _MATTERS = (Kind.WGMMA, Kind.WGMMA_FENCE, Kind.WGMMA_COMMIT, Kind.WGMMA_WAIT, Kind.BRANCH)
 _OLDEST = 16  # groups; a wait_group beyond that is not told apart
-_ENTRY = -1  # "written before the kernel began": no fence yet on this path
 
 
 @dataclass(frozen=True, slots=True)

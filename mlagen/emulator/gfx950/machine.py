@@ -23,14 +23,14 @@ from mlagen.emulator.gfx950.memory import Memory, build_memory
 from mlagen.emulator.gfx950.recording import ROOM, Recorder
 from mlagen.emulator.gfx950.report import describe, merge
 from mlagen.emulator.gfx950.translate import (
-    Program,
+    TranslatedKernel,
     executed_by_mnemonic,
     executed_by_offset,
     translate,
 )
 from mlagen.emulator.launch import EmulationResult, Launch, Settings, Triple
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
-from mlagen.emulator.streams import Stream
+from mlagen.emulator.streams import ExecutedStream
 from mlagen.emulator.tracing.report import Describer
 from mlagen.emulator.tracing.tables import Shadow, Tracer, make_shadow
 from mlagen.errors import ConfigError, UnsupportedError
@@ -155,7 +155,7 @@ class Outcome:
     dropped: int
     workgroup: int
     nonfinite: np.ndarray
-    stream: Stream | None = None
+    stream: ExecutedStream | None = None
 
     @property
     def notable(self) -> bool:
@@ -213,7 +213,7 @@ class Machine:
     def __init__(
         self,
         run: Run,
-        program: Program,
+        program: TranslatedKernel,
         memory: Memory,
         shadow: Shadow | None,
         accesses: np.ndarray | None,

@@ -14,7 +14,7 @@ from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.raw import load_i64, store_i64
 from mlagen.emulator.gfx950.state import program_row, queue_slot, wave_base
-from mlagen.emulator.streams import Stream
+from mlagen.emulator.streams import ExecutedStream
 
 ROOM: Final = 1 << 14  # instructions, and accesses with 64 addresses each
 R_STEPS: Final = 0  # address of the steps
@@ -89,11 +89,11 @@ class Recorder:
         self._accesses += accesses
         self._head[R_COUNT] = self._head[R_ACCESSES] = 0
 
-    def stream(self, workgroup: int, waves: int) -> Stream:
+    def stream(self, workgroup: int, waves: int) -> ExecutedStream:
         """Everything taken since `reset`."""
         steps = np.concatenate([np.zeros((0, _STEP), np.int32), *self._taken_steps])
         addresses = [np.zeros((0, y.LANES), np.int64), *self._taken_addresses]
-        return Stream(
+        return ExecutedStream(
             workgroup=workgroup,
             waves=waves,
             wave=np.ascontiguousarray(steps[:, 0]),

@@ -13,7 +13,7 @@ from mlagen.binary.operand import register_name
 from mlagen.emulator.findings import Finding
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.memory import Memory
-from mlagen.emulator.gfx950.translate import Program
+from mlagen.emulator.gfx950.translate import TranslatedKernel
 
 
 def merge(tables: Sequence[np.ndarray]) -> list[list[int]]:
@@ -38,7 +38,7 @@ def _counter(queue: int, newer: int) -> str:
 
 
 def describe(
-    row: list[int], program: Program, memory: Memory, grid: tuple[int, int, int]
+    row: list[int], program: TranslatedKernel, memory: Memory, grid: tuple[int, int, int]
 ) -> Finding:
     """One raw row as a Finding."""
     ins = program.instructions[row[y.F_ROW]]
@@ -68,7 +68,9 @@ def workgroup_of(linear: int, grid: tuple[int, int, int]) -> tuple[int, int, int
     return (linear % grid[0], linear // grid[0] % grid[1], linear // (grid[0] * grid[1]))
 
 
-def register_text(program: Program, number: int, users: Sequence[Instruction | None]) -> str:
+def register_text(
+    program: TranslatedKernel, number: int, users: Sequence[Instruction | None]
+) -> str:
     """Name of a unified register number, an a-register when an instruction names it so."""
     if number >= y.VECTOR_ROWS:
         return register_name("s", number - y.VECTOR_ROWS)
@@ -89,7 +91,7 @@ class _Raw:
     row: list[int]
     ins: Instruction
     other: Instruction | None
-    program: Program
+    program: TranslatedKernel
     memory: Memory
     grid: tuple[int, int, int]
 
@@ -217,7 +219,7 @@ def _bounds(raw: _Raw) -> _Told:
     )
 
 
-def _argument_at(program: Program, byte: int) -> str:
+def _argument_at(program: TranslatedKernel, byte: int) -> str:
     """ " (NAME)" of the declared argument that the dword at a byte of the segment belongs to."""
     info = program.kernel.info
     for argument in info.arguments if info else ():

@@ -28,7 +28,7 @@ from mlagen.binary.text import truth_table, waitcnt_fields
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950 import sub_dword
-from mlagen.emulator.gfx950.tables import ENTRIES, Entry
+from mlagen.emulator.gfx950.tables import OPCODES, Opcode
 from mlagen.errors import UnsupportedError
 from mlagen.targets.gfx950.limits import GFX950
 
@@ -41,7 +41,7 @@ _UNCHECKED = frozenset({"merge", "dpp_old", "exec", "lane", "mask"})
 
 
 @dataclass(frozen=True)
-class Program:
+class TranslatedKernel:
     """A kernel as engine rows; row i is `instructions[i]`."""
 
     kernel: KernelCode
@@ -58,7 +58,7 @@ class Program:
 
 
 @lru_cache(maxsize=4)
-def translate(kernel: KernelCode) -> Program:
+def translate(kernel: KernelCode) -> TranslatedKernel:
     """Translate every reachable instruction; UnsupportedError names what is not modelled.
 
     The rows of the last few kernels are kept; nothing writes to them.
@@ -66,7 +66,7 @@ def translate(kernel: KernelCode) -> Program:
     instructions = kernel.instructions
     missing: dict[str, int] = {}
     for ins in instructions:
-        if ins.mnemonic not in ENTRIES:
+        if ins.mnemonic not in OPCODES:
             missing.setdefault(ins.mnemonic, ins.offset)
     if missing:
         named = ", ".join(f"{name} (at {offset:#x})" for name, offset in missing.items())
@@ -81,7 +81,7 @@ def translate(kernel: KernelCode) -> Program:
         )
     matrices = np.flatnonzero(rows[:, y.P_CLASS] == y.X_MATRIX)
     rows[matrices, y.P_IMM] = np.arange(len(matrices))
-    return Program(kernel, instructions, rows)
+    return TranslatedKernel(kernel, instructions, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _fill(kernel: KernelCode, rows: np.ndarray) -> Iterator[Gap]:
     regions = _indexed_regions(instructions)
     targets = {ins.branch_target for ins in instructions}
     for row, (ins, effect) in enumerate(zip(instructions, all_effects, strict=True)):
-        if ins.mnemonic not in ENTRIES:
+        if ins.mnemonic not in OPCODES:
             yield Gap(ins, "")
             continue
         try:
@@ -199,7 +199,7 @@ def _note_effects(
 def _translate_one(
     kernel: KernelCode, ins: Instruction, out: np.ndarray, index: dict[int, int]
 ) -> None:
-    entry = ENTRIES[ins.mnemonic]
+    entry = OPCODES[ins.mnemonic]
     out[y.P_CLASS] = entry.kind
     out[y.P_OP] = entry.op
     out[y.P_PC] = ins.offset
@@ -253,7 +253,7 @@ def _sources(ins: Instruction) -> list[Operand | None]:
     return [first, second, ins.operand("src2") or ins.operand("simm32")]
 
 
-def _modifiers(ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _modifiers(ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     neg, absolute = ins.modifier("neg"), ins.modifier("abs")
     if ins.encoding.endswith("_DPP"):
         neg = ins.modifier("src0_neg") | ins.modifier("src1_neg") << 1
@@ -292,7 +292,7 @@ _OPSEL = {  # the one op_sel value that each of these knows, beside none
 }
 
 
-def _valu(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _valu(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     for which, operand in enumerate(_sources(ins)):
         _set_source(kernel, out, which, operand)
     destination = _required(ins, "vdst")
@@ -325,7 +325,7 @@ def _required(ins: Instruction, field: str) -> Operand:
     return operand
 
 
-def _packed(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _packed(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     sources = _sources(ins)
     high = ins.modifier("opsel_hi") | ins.modifier("opsel_hi2") << 2
     low = ins.modifier("opsel")
@@ -340,7 +340,7 @@ def _packed(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray)
     out[y.P_OMOD] = ins.modifier("clmp") << 2
 
 
-def _wide(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _wide(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     if ins.modifier("neg") or ins.modifier("abs") or ins.modifier("clmp") or ins.modifier("omod"):
         raise _Unmodelled("a modifier")
     if ins.modifier("opsel") > int(entry.op == o.WIDE_CVT_SCALED):
@@ -360,7 +360,7 @@ def _wide(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -
 _SDWA_SIGNS = ("src0_neg", "src0_abs", "src1_neg", "src1_abs", "clmp", "omod")
 
 
-def _sub_dword(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _sub_dword(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     """SDWA on 32-bit results and compares, and on the source of packed fp8 conversions."""
     source = ins.operand("vsrc0")
     select = ins.modifier("src0_sel")
@@ -386,7 +386,7 @@ def _sub_dword(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarr
     out[y.P_AUX] = int(ins.mnemonic.endswith("bf8")) | (2 if select == 5 else 0)
 
 
-def _compare(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _compare(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     wide = ins.mnemonic.endswith("64")
     for which, operand in enumerate(_sources(ins)[:2]):
         _set_source(kernel, out, which, operand, wide)
@@ -400,7 +400,7 @@ def _compare(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray
     out[y.P_FLAGS] = int(ins.mnemonic.startswith("v_cmpx"))
 
 
-def _carry(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _carry(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     if ins.modifier("clmp") or ins.encoding.endswith("_DPP"):
         raise _Unmodelled("a modifier")
     for which, operand in enumerate(_sources(ins)[:2]):
@@ -411,7 +411,7 @@ def _carry(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) 
     out[y.P_AUX] = carry.index if carry is not None else VCC
 
 
-def _lane(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _lane(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     if ins.encoding.endswith("_DPP"):
         raise _Unmodelled("DPP")
     for which, operand in enumerate(_sources(ins)[:2]):
@@ -424,7 +424,7 @@ def _lane(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -
         raise _Unmodelled("a lane read of something that is no vector register")
 
 
-def _matrix(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _matrix(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     a, b, c = (_required(ins, field) for field in ("src0", "src1", "src2"))
     d = _required(ins, "vdst")
     kinds = entry.kinds
@@ -452,7 +452,7 @@ def _matrix(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray)
     out[y.P_ALL_LANES] = 1
 
 
-def _scalar(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _scalar(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     destination = ins.operand("sdst")
     first, second = ins.operand("ssrc0"), ins.operand("ssrc1")
     immediate = ins.modifier("simm16")
@@ -483,14 +483,14 @@ def _scalar(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray)
         out[y.P_DST] = destination.index
 
 
-def _wait(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _wait(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     vm, _, lgkm = waitcnt_fields(ins.modifier("simm16"))
     # A field at its maximum asks for nothing: issue stalls before the counter passes it.
     out[y.P_AUX] = vm if vm < GFX950.vmcnt_max else 1 << 30
     out[y.P_AUX + 1] = lgkm if lgkm < GFX950.lgkmcnt_max else 1 << 30
 
 
-def _scalar_memory(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _scalar_memory(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     destination = _required(ins, "sdata")
     if destination.index + entry.dwords > 108:
         raise _Unmodelled("a scalar load to special registers")
@@ -507,7 +507,7 @@ def _scalar_memory(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.n
     out[y.P_AUX + 3] = y.VECTOR_ROWS + destination.index
 
 
-def _data_share(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _data_share(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     if ins.modifier("gds"):
         raise _Unmodelled("GDS")
     first, second = ins.modifier("offset0"), ins.modifier("offset1")
@@ -524,7 +524,7 @@ def _data_share(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndar
         out[y.P_AUX + 3] = _physical(kernel, destination)
 
 
-def _vector_memory(kernel: KernelCode, ins: Instruction, entry: Entry, out: np.ndarray) -> None:
+def _vector_memory(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray) -> None:
     buffer = ins.encoding == "MUBUF"
     dma = is_lds_dma(ins)
     if buffer:

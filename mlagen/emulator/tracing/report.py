@@ -14,7 +14,7 @@ from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import trace_layout as t
 from mlagen.emulator.gfx950.memory import Memory
 from mlagen.emulator.gfx950.report import register_text, workgroup_of
-from mlagen.emulator.gfx950.translate import Program
+from mlagen.emulator.gfx950.translate import TranslatedKernel
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput, NonfiniteSource
 from mlagen.emulator.tracing.formats import NAMES, values
 from mlagen.emulator.tracing.tables import MOVES, Shadow
@@ -41,7 +41,7 @@ class Describer:
     """Names for the numbers in records."""
 
     def __init__(
-        self, program: Program, memory: Memory, shadow: Shadow, grid: tuple[int, int, int]
+        self, program: TranslatedKernel, memory: Memory, shadow: Shadow, grid: tuple[int, int, int]
     ) -> None:
         self.program = program
         self.memory = memory

@@ -11,7 +11,7 @@ from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950 import trace_layout as t
 from mlagen.emulator.gfx950.memory import Memory
-from mlagen.emulator.gfx950.translate import Program
+from mlagen.emulator.gfx950.translate import TranslatedKernel
 from mlagen.emulator.tracing.formats import FloatOperation, float_operation, matrix_formats
 from mlagen.targets.gfx950.limits import GFX950
 
@@ -48,7 +48,7 @@ def _data_share_nature(op: int) -> int:
     return t.LDS_WRITE if op in (o.D_WRITE, o.D_WRITE2) else t.LDS_READ
 
 
-def trace_program(program: Program) -> np.ndarray:
+def trace_program(program: TranslatedKernel) -> np.ndarray:
     """One row of trace_layout.T_* an instruction, int64[rows, T_SIZE]."""
     table = np.zeros((len(program.instructions), t.T_SIZE), dtype=np.int64)
     for ins, row, out in zip(program.instructions, program.rows, table, strict=True):
@@ -113,7 +113,7 @@ class Shadow:
     stores: np.ndarray
 
 
-def make_shadow(program: Program, memory: Memory) -> Shadow:
+def make_shadow(program: TranslatedKernel, memory: Memory) -> Shadow:
     dwords = memory.arena.size // 4 + 1
     # Pages that nothing stores to stay unallocated.
     marks, stores = (np.zeros(dwords, dtype=np.int64) for _ in range(2))

@@ -10,7 +10,7 @@ from mlagen.audit.gfx950.budget import Budget, OutOfSteps
 from mlagen.audit.gfx950.findings import Finding, Place
 from mlagen.audit.gfx950.lds.order import Race, races
 from mlagen.audit.gfx950.lds.paths import Explorer, Run
-from mlagen.audit.gfx950.lds.program import Program
+from mlagen.audit.gfx950.lds.program import LdsProgram
 from mlagen.audit.gfx950.lds.report import BarrierTotal, LdsOptions, LdsReport
 from mlagen.audit.gfx950.lds.usage import accesses, bounds
 from mlagen.binary.code_object import KernelCode
@@ -52,16 +52,16 @@ def check_lds(
             f"a block of {threads} threads leaves lanes of its last wave off; the audit of LDS "
             f"takes whole waves of {lanes}",
         )
-    report, doubled = _follow(Program(kernel, budget), waves, block, options)
+    report, doubled = _follow(LdsProgram(kernel, budget), waves, block, options)
     if doubled and not report.cut:
         # Two waves copy to the same place: find out whether they copy the same.
         with suppress(OutOfSteps):
-            report, _ = _follow(Program(kernel, budget, sourced=True), waves, block, options)
+            report, _ = _follow(LdsProgram(kernel, budget, sourced=True), waves, block, options)
     return report
 
 
 def _follow(
-    program: Program, waves: int, block: tuple[int, int, int], options: LdsOptions
+    program: LdsProgram, waves: int, block: tuple[int, int, int], options: LdsOptions
 ) -> tuple[LdsReport, bool]:
     """The report, and whether two waves' loads to LDS were found to overlap."""
     kernel = program.kernel
@@ -91,7 +91,7 @@ class _Told:
     """What the runs so far have shown: one finding a rule and pair of stretches of code between
     barriers. `pairs`: the places of all pairs of instructions that it stands for."""
 
-    program: Program
+    program: LdsProgram
     findings: dict[tuple[object, ...], Finding] = field(default_factory=dict)
     pairs: dict[tuple[object, ...], dict[tuple[int, int], Place]] = field(default_factory=dict)
     barriers: list[BarrierTotal] = field(default_factory=list)
@@ -243,7 +243,7 @@ def _witness(run: Run) -> str:
 
 
 def _report(
-    program: Program,
+    program: LdsProgram,
     explorer: Explorer,
     told: _Told,
     runs: int,

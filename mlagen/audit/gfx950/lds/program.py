@@ -40,7 +40,7 @@ class Seen:
     last: tuple[object, Footprint] | None = None
 
 
-class Program:
+class LdsProgram:
     """`blocks[i]`: steps of block i. `seen`: by LDS site, filled while waves are followed.
 
     `sourced`: also follow where loads to LDS take their bytes from. Raises OutOfSteps.

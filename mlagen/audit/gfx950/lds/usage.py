@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from mlagen.audit.gfx950.findings import Finding
-from mlagen.audit.gfx950.lds.program import Program, Seen
+from mlagen.audit.gfx950.lds.program import LdsProgram, Seen
 from mlagen.audit.gfx950.lds.report import LdsAccess
 from mlagen.audit.gfx950.lds.sites import Site
 from mlagen.binary.banks import BANK_BYTES, PHASES, cycles, served
 
 
-def bounds(program: Program, asked: int) -> Iterator[Finding]:
+def bounds(program: LdsProgram, asked: int) -> Iterator[Finding]:
     """Accesses beyond the LDS that the descriptor (and the launch) asks for."""
     for site, seen in program.seen.items():
         if seen.start is not None and seen.end > asked:
@@ -31,7 +31,7 @@ def bounds(program: Program, asked: int) -> Iterator[Finding]:
             )
 
 
-def accesses(program: Program) -> tuple[LdsAccess, ...]:
+def accesses(program: LdsProgram) -> tuple[LdsAccess, ...]:
     """All LDS instructions, by position."""
     known: dict[tuple[str, bytes], int] = {}
     found = [_access(site, seen, known) for site, seen in program.seen.items()]
