@@ -58,7 +58,7 @@ ARROWS: dict[str, set[str]] = {
     "artifact": set(),
     "codegen": {"dsl", "targets", "artifact"},
     "binary": {"targets"},
-    "ptx": set(),
+    "ptx": {"targets"},
     "audit": {"binary", "ptx", "targets"},
     "emulator": {"binary", "targets"},
     "timing": {"binary", "emulator", "targets"},

@@ -25,9 +25,9 @@ from mlagen.dsl import Binding, Tile, Value
 from mlagen.errors import ScheduleError
 from mlagen.targets.gfx950.dsl import Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
+from mlagen.targets.gfx950.limits import GFX950
 
 ENTRY_BYTES = 4
-DMA_OFFSET_MOST = 4095  # of a global load (CDNA4 ISA: 13 bits with sign)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +225,10 @@ class Pages:
             ):
                 base = slot + area.start + lds
                 # The instruction's offset moves the LDS side too: M0 makes up for it.
-                if columns > min(base, DMA_OFFSET_MOST):
+                if columns > min(base, GFX950.global_offset_max):
                     raise ScheduleError(
                         f"ring {ring.name!r}: passes {columns} bytes apart in a row; pages of one "
-                        f"key reach {min(base, DMA_OFFSET_MOST)}"
+                        f"key reach {min(base, GFX950.global_offset_max)}"
                     )
                 passes.setdefault(lookup, []).append((base - columns, columns))
             parts += [
