@@ -136,7 +136,7 @@ class Pages:
         return tuple(dict.fromkeys(buffer for buffer in found if buffer is not None))
 
     def begin(self, rings: Sequence[Ring]) -> dict[str, Any]:
-        """Operands of `mha/begin_pages` for rings that a wave fetches."""
+        """Operands of `prefill/begin_pages` for rings that a wave fetches."""
         addresses = [
             {
                 "source": of.source,
@@ -156,7 +156,7 @@ class Pages:
         }
 
     def lookup(self, ring: Ring) -> dict[str, Any]:
-        """Operands of `mha/find_pages`, or `mla/find_rows` for pages of one key."""
+        """Operands of `prefill/find_pages`, or `prefill/find_rows` for pages of one key."""
         return {
             "walks": self.walks[ring.name],
             "last_entry": self.last_entry,
@@ -168,7 +168,7 @@ class Pages:
         }
 
     def copy(self, ring: Ring, at: Binding) -> dict[str, Any]:
-        """Operands of `mha/copy_pages`, or `mla/copy_rows` for pages of one key."""
+        """Operands of `prefill/copy_pages`, or `prefill/copy_rows` for pages of one key."""
         return {
             "parts": self._parts_by_lane(ring, at) if self.by_lane else self._parts(ring, at),
             "walks": self.walks[ring.name],
