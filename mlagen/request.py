@@ -130,9 +130,11 @@ def callable_of(artifact: Artifact, launcher: Launcher | None = None) -> Any:
 
 
 def _require_templates(folder: Path, target: str) -> None:
+    from mlagen.targets.registry import target_of
+
     if not folder.is_dir():
         raise MissingError(f"no template folder {folder}")
-    if not any((folder / target).rglob("*.j2")):
+    if not any(any((folder / name).rglob("*.j2")) for name in target_of(target).template_folders):
         raise MissingError(
             f"the template folder {folder} has no template for {target}, so nothing would change",
             hint=f"a template lies at {folder / target}/… under the name it replaces",

@@ -12,12 +12,18 @@ from typing import Any
 import jinja2
 
 from mlagen.errors import MlagenError, TemplateError
+from mlagen.targets.registry import target_of
 
 _MARK = "\x01"  # ends an output line, followed by the template and the line that made it
 
 
 class Templates:
-    """The template environment of one target: the given folders in this order, then ours."""
+    """The template environment of one target.
+
+    An operation asks for `family/name`. It is looked up in the target's own folder and then in
+    those of the targets that it extends (`Target.template_folders`), in each of them first below
+    the given directories, in their order, then below ours.
+    """
 
     def __init__(self, target: str, *directories: Path | None) -> None:
         given = [directory for directory in directories if directory is not None]
@@ -25,33 +31,34 @@ class Templates:
             if not directory.is_dir():
                 raise TemplateError(f"template folder {directory} does not exist")
         self.target = target
-        self.folders = [*map(str, given), "mlagen's own"]
-        self.environment = _environment(*given) if given else _shipped()
+        self.directories = [*map(str, given), "mlagen's own"]
+        folders = target_of(target).template_folders
+        self.environment = _environment(folders, *given) if given else _shipped(folders)
 
     def render(
         self, name: str, context: Mapping[str, Any], asked_by: str
     ) -> list[tuple[str, int, str]]:
         """(template, its line, text) of every line that `name` of the target renders to."""
-        path = f"{self.target}/{name}"
         try:
-            text = self.environment.get_template(path).render(context)
+            text = self.environment.get_template(name).render(context)
         except jinja2.TemplateSyntaxError as error:
-            raise TemplateError(f"{error.name}:{error.lineno}: {error.message}") from error
+            where = f"{_shown(error.filename or name)}:{error.lineno}"
+            raise TemplateError(f"{where}: {error.message}") from error
         except jinja2.TemplateNotFound as error:
             raise TemplateError(
-                f"template {error.name} does not exist ({asked_by})",
-                hint=f"looked in {', '.join(self.folders)}",
+                f"template {self.target}/{error.name} does not exist ({asked_by})",
+                hint=f"looked in {', '.join(self.directories)}",
             ) from error
         except jinja2.UndefinedError as error:
             raise TemplateError(
-                f"{_failing_place(error, path)}: {error.message} ({asked_by})",
+                f"{_failing_place(error)}: {error.message} ({asked_by})",
                 hint="names come from the context of the operation that asked",
             ) from error
         except Exception as error:  # a template computes with what it is given
             what = f"{type(error).__name__}: {error}"
             if isinstance(error, MlagenError):
                 what = error.message
-            raise TemplateError(f"{_failing_place(error, path)}: {what} ({asked_by})") from error
+            raise TemplateError(f"{_failing_place(error)}: {what} ({asked_by})") from error
         lines = []
         for line in text.splitlines():
             body, *marks = line.split(_MARK)
@@ -60,12 +67,12 @@ class Templates:
         return lines
 
 
-def _environment(*folders: Path) -> jinja2.Environment:
-    """Where templates are looked up: these folders in this order, then ours."""
-    places = [*map(str, folders), str(resources.files("mlagen.templates"))]
-    loaders = [jinja2.FileSystemLoader(place) for place in places]
+def _environment(folders: tuple[str, ...], *directories: Path) -> jinja2.Environment:
+    """An environment that looks in these folders of a target, of each directory and of ours."""
+    places = [*directories, Path(str(resources.files("mlagen.templates")))]
+    paths = [place / folder for folder in folders for place in places]
     return jinja2.Environment(
-        loader=_NumberedLoader(jinja2.ChoiceLoader(loaders)),
+        loader=_NumberedLoader(jinja2.FileSystemLoader(paths)),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -75,11 +82,11 @@ def _environment(*folders: Path) -> jinja2.Environment:
 
 
 @functools.cache
-def _shipped() -> jinja2.Environment:
+def _shipped(folders: tuple[str, ...]) -> jinja2.Environment:
     """The environment for our templates alone is kept with what it has compiled, which saves a
     fifth of a build. An edited file is read again, but not one that comes to stand before it: with
-    other folders nothing is kept."""
-    return _environment()
+    other directories nothing is kept."""
+    return _environment(folders)
 
 
 class _NumberedLoader(jinja2.BaseLoader):
@@ -91,8 +98,7 @@ class _NumberedLoader(jinja2.BaseLoader):
 
     def get_source(self, environment: jinja2.Environment, template: str) -> Any:
         source, filename, uptodate = self.inner.get_source(environment, template)
-        name = template.partition("/")[2]
-        if template.endswith((".s.j2", ".ptx.j2")) and "/" in name:
+        if template.endswith((".s.j2", ".ptx.j2")) and "/" in template:
             lines = []
             comment = False
             for number, line in enumerate(source.split("\n"), 1):
@@ -102,21 +108,23 @@ class _NumberedLoader(jinja2.BaseLoader):
                 code = line.strip()
                 plain = code and not opened and not comment and not code.startswith("{%")
                 plain = plain and not code.startswith("{#")
-                lines.append(f"{line}{_MARK}{name}:{number}" if plain else line)
+                lines.append(f"{line}{_MARK}{template}:{number}" if plain else line)
             source = "\n".join(lines)
         return source, filename, uptodate
 
 
-def _failing_place(error: BaseException, path: str) -> str:
-    """The line of `path`, or of a template that it takes macros from, at which the traceback of a
+def _failing_place(error: BaseException) -> str:
+    """The line of a template, or of one that it takes macros from, at which the traceback of a
     render error ends (jinja2 rewrites frames)."""
-    place, trace = f"{path}:0", error.__traceback__
-    folder = path.partition("/")[0]
+    place, trace = "", error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if name.endswith(path):
-            place = f"{path}:{trace.tb_lineno}"
-        elif name.endswith(".j2"):
-            place = f"{folder}/{name.rpartition(f'/{folder}/')[2]}:{trace.tb_lineno}"
+        if name.endswith(".j2"):
+            place = f"{_shown(name)}:{trace.tb_lineno}"
         trace = trace.tb_next
     return place
+
+
+def _shown(path: str) -> str:
+    """A template's file as messages tell it: the target's folder, the family's, the name."""
+    return "/".join(Path(path).parts[-3:])

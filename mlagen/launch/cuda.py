@@ -26,12 +26,11 @@ from mlagen.launch.gpu import (
     check_threads,
 )
 from mlagen.launch.launcher import LaunchFailed, LaunchRefused
-from mlagen.targets.sm_90a.limits import SM_90A
+from mlagen.targets.registry import FOLDERS, limits_of
 
-# Targets with the compute capability that their code runs on: exactly that one (PTX ISA, .target).
 # CUDA driver API, cuTensorMapEncodeTiled: pitch in bytes, extents in elements.
 _PITCH_END, _EXTENT_MAX = 2**40, 2**32
-TARGETS = {target.name: target.compute_capability for target in (SM_90A,)}
+TARGETS = tuple(name for name in FOLDERS if name.startswith("sm_"))
 _MAPS_KEPT = 1024  # tensor maps that a launcher remembers
 
 
@@ -89,7 +88,7 @@ class CudaLauncher(GpuLauncher[Device]):
     `stream` may also be an object of cuda.core.
     """
 
-    kind, title, platform, targets = "cuda", "the CUDA launcher", "CUDA", tuple(TARGETS)
+    kind, title, platform, targets = "cuda", "the CUDA launcher", "CUDA", TARGETS
 
     def __init__(self, device: int | None = None, stream: Any = None) -> None:
         super().__init__(device, stream)
@@ -106,7 +105,9 @@ class CudaLauncher(GpuLauncher[Device]):
         return self._driver
 
     def _check_grid(self, manifest: Manifest, grid: tuple[int, int, int]) -> None:
-        for axis, blocks, most in zip("xyz", grid, SM_90A.grid_max, strict=True):
+        for axis, blocks, most in zip(
+            "xyz", grid, limits_of(manifest.target).grid_max, strict=True
+        ):
             if blocks > most:
                 raise ConfigError(
                     f"{manifest.kernel}: {blocks} blocks in {axis}; a grid has at most {most}"
@@ -132,7 +133,9 @@ class CudaLauncher(GpuLauncher[Device]):
         return CudaPreparedLaunch(self.driver, function, kernargs, call)
 
     def _check_machine(self, manifest: Manifest, device: Device) -> None:
-        capability = TARGETS[manifest.target]
+        # Code for a target runs on exactly its compute capability (PTX ISA, .target).
+        limits = limits_of(manifest.target)
+        capability = limits.compute_capability
         if device.capability != capability:
             raise LaunchRefused(
                 f"{manifest.kernel} is for {manifest.target} (compute capability "

@@ -18,8 +18,9 @@ from mlagen.ptx.body import Body
 from mlagen.ptx.declarations import LINE_DIRECTIVE, NAME, VARIABLES, parameters, variables
 from mlagen.ptx.positions import Positions, located, most
 from mlagen.ptx.syntax import Entry, Module, Variable
+from mlagen.targets.sm_90a.limits import SM_90A
 
-THREADS = 1024  # of a block at most (CUDA programming guide, compute capabilities)
+THREADS = SM_90A.max_block_threads
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _HEADER = {name: re.compile(rf"^[ \t]*\.{name}[ \t]+([^\s,]+)", re.MULTILINE)
            for name in ("version", "target")}  # fmt: skip

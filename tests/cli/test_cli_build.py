@@ -135,17 +135,17 @@ def edited(folder: Path, name: str, old: str, new: str) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
-        ("{{ scale }}", "{{ scal }}", ["mha/prescale.s.j2:6", "'scal' is undefined"]),
-        ("v_mul_f32", "v_mull_f32", ["mha/prescale.s.j2:6", "v_mull_f32"]),
-        ("{% endfor %}", "", ["mha/prescale.s.j2"]),
-        ("0xffff0000,", "exec,", ["the assembler refuses", "mha/prescale.s.j2:5", "v_and_b32"]),
+        ("{{ scale }}", "{{ scal }}", ["prefill/prescale.s.j2:6", "'scal' is undefined"]),
+        ("v_mul_f32", "v_mull_f32", ["prefill/prescale.s.j2:6", "v_mull_f32"]),
+        ("{% endfor %}", "", ["prefill/prescale.s.j2"]),
+        ("0xffff0000,", "exec,", ["the assembler refuses", "prefill/prescale.s.j2:5", "v_and_b32"]),
     ],
     ids=["undefined name", "unknown mnemonic", "syntax", "refused by the assembler"],
 )
 def test_an_error_in_a_template_is_told_at_its_line(
     mlagen, tmp_path: Path, old: str, new: str, parts: list[str]
 ) -> None:
-    folder = edited(tmp_path / "templates", "mha/prescale.s.j2", old, new)
+    folder = edited(tmp_path / "templates", "prefill/prescale.s.j2", old, new)
     done = mlagen("build", *KERNEL, "--templates", folder, "-o", tmp_path / "k")
     assert done.code == 2
     assert done.out == ""
@@ -157,7 +157,7 @@ def test_an_error_in_a_template_is_told_at_its_line(
 def test_an_edited_template_changes_the_kernel(mlagen, tmp_path: Path) -> None:
     folder = edited(
         tmp_path / "templates",
-        "mha/prescale.s.j2",
+        "prefill/prescale.s.j2",
         "v_mul_f32 {{ low }}",
         "s_nop 0\nv_mul_f32 {{ low }}",
     )

@@ -63,8 +63,8 @@ def test_a_kernel_name_is_built_first(mlagen) -> None:
 
 
 def test_a_wrong_result_is_exit_code_3(mlagen, tmp_path: Path) -> None:
-    shipped = (ROOT / "templates" / "gfx950" / "mha" / "prescale.s.j2").read_text()
-    wrong = tmp_path / "gfx950" / "mha" / "prescale.s.j2"
+    shipped = (ROOT / "templates" / "gfx950" / "prefill" / "prescale.s.j2").read_text()
+    wrong = tmp_path / "gfx950" / "prefill" / "prescale.s.j2"
     wrong.parent.mkdir(parents=True)
     wrong.write_text(shipped.replace("0xffff0000", "0xff000000"))
     assert wrong.read_text() != shipped

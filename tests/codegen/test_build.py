@@ -46,7 +46,8 @@ def test_every_instruction_has_a_source(artifact):
     for source in known.values():
         text = lines[source.asm_line - 1]
         if "v_mfma" in text:
-            assert source.template in ("mha/qk.s.j2", "mha/pv.s.j2") and source.template_line > 1
+            assert source.template in ("mha_prefill/qk.s.j2", "mha_prefill/pv.s.j2")
+            assert source.template_line > 1
             assert source.cluster in ("A", "C") and source.schedule_line > 0
         if "ds_read_b128" in text:
             assert source.operation == "read(K, i+1)" and source.cluster == "D"

@@ -61,9 +61,9 @@ def test_a_users_file_hands_on(tmp_path):
 
 def test_templates_of_the_first_go_before_the_shipped_ones(tmp_path):
     file = own(tmp_path)
-    folder = tmp_path / "own" / "gfx950" / "mha"
+    folder = tmp_path / "own" / "gfx950" / "prefill"
     folder.mkdir(parents=True)
-    shipped = load("mha_prefill_v2").path.parent.parent / "templates/gfx950/mha/no_tiles.s.j2"
+    shipped = load("mha_prefill_v2").path.parent.parent / "templates/gfx950/prefill/no_tiles.s.j2"
     (folder / "no_tiles.s.j2").write_text("; of the user\n" + shipped.read_text())
     text = (tmp_path / "mine.py").read_text()
     (tmp_path / "mine.py").write_text(text.replace('"gfx950")', '"gfx950", templates="own")'))

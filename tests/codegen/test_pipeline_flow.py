@@ -307,7 +307,7 @@ def test_effects_of_ptx(text, effect):
 def test_an_instruction_that_no_table_has_is_refused(tmp_path):
     with pytest.raises(Unknown, match="frobnicate"):
         effect_of(["frobnicate.u32 %a, %b;"], KNOWN)
-    folder = tmp_path / "sm_90a" / "mla_decode_merge"
+    folder = tmp_path / "sm_90a" / "split_merge"
     folder.mkdir(parents=True)
     (folder / "add.ptx.j2").write_text("frobnicate.f32 {{ acc[0] }};\n")
     made = load("mla_decode_merge_sm90", None).build(MlaDecodeMergeConfig(64), {})

@@ -152,7 +152,7 @@ def test_shipped_lifetimes_are_clean():
 
 
 def write_template(folder, name, text):
-    path = folder / "gfx950" / "mha" / name
+    path = folder / "gfx950" / "prefill" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(textwrap.dedent(text))
     return folder

@@ -36,9 +36,9 @@ def folder(tmp_path):
     (tmp_path / "mine.py").write_text(
         text.replace("from mlagen.dsl", "import pattern_of_user\nfrom mlagen.dsl", 1)
     )
-    replaced = tmp_path / "own" / "gfx950" / "mha"
+    replaced = tmp_path / "own" / "gfx950" / "prefill"
     replaced.mkdir(parents=True)
-    shipped = (ROOT / "templates" / "gfx950" / "mha" / "no_tiles.s.j2").read_text()
+    shipped = (ROOT / "templates" / "gfx950" / "prefill" / "no_tiles.s.j2").read_text()
     (replaced / "no_tiles.s.j2").write_text("; of the user\n" + shipped)
     return tmp_path
 
@@ -53,7 +53,7 @@ def test_the_file_brings_modules_and_templates(folder):
 def test_templates_given_by_hand_go_before_those_of_the_file(folder, tmp_path):
     by_hand = tmp_path / "by_hand"
     shutil.copytree(folder / "own", by_hand)
-    changed = by_hand / "gfx950" / "mha" / "no_tiles.s.j2"
+    changed = by_hand / "gfx950" / "prefill" / "no_tiles.s.j2"
     changed.write_text(changed.read_text().replace("of the user", "by hand"))
     text = build(str(folder / "mine.py"), CONFIG, templates_dir=by_hand).text
     assert "; by hand" in text and "; of the user" not in text
@@ -322,7 +322,7 @@ def test_a_missing_template_names_the_folders(mine, mlagen, schedule):
         ("{{ 1 +", ":2: unexpected"),
         ("{{ unheard_of }}", ":2: 'unheard_of' is undefined"),
         ("{{ 1 / 0 }}", ":2: ZeroDivisionError: division by zero"),
-        ("{% include 'gfx950/absent.s.j2' %}", "template gfx950/absent.s.j2 does not exist"),
+        ("{% include 'absent.s.j2' %}", "/absent.s.j2 does not exist"),
     ],
 )
 def test_an_error_in_a_template_has_its_line(mine, schedule, line, message):

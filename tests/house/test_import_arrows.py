@@ -58,7 +58,7 @@ ARROWS: dict[str, set[str]] = {
     "artifact": set(),
     "codegen": {"dsl", "targets", "artifact"},
     "binary": {"targets"},
-    "ptx": set(),
+    "ptx": {"targets"},
     "audit": {"binary", "ptx", "targets"},
     "emulator": {"binary", "targets"},
     "timing": {"binary", "emulator", "targets"},
@@ -209,6 +209,28 @@ def test_importing_launch_loads_no_generator() -> None:
 def test_importing_the_command_line_is_light() -> None:
     loaded = loaded_after("import mlagen.cli.main")
     assert not loaded & {"numpy", "jinja2", "rich", "numba", "tinygrad", "mlagen.codegen"}
+
+
+@pytest.mark.parametrize("target", ["gfx950", "sm_90a"])
+def test_words_and_limits_of_a_target_load_no_other_and_no_generator(target: str) -> None:
+    loaded = loaded_after(f"import mlagen.targets.{target}.dsl, mlagen.targets.{target}.limits")
+    ours = {name for name in loaded if name.startswith("mlagen.")}
+    assert {part_of(name) for name in ours} == ARROWS[f"targets.{target}.dsl"] | {
+        f"targets.{target}.dsl", "artifact", "errors", "untrusted"
+    }  # fmt: skip
+    assert not [name for name in ours if name.startswith("mlagen.targets.")
+                and name.split(".")[2] not in (target, "registry")]  # fmt: skip
+
+
+def test_a_build_loads_no_other_target(tmp_path: Path) -> None:
+    """In a process of its own, as a user builds."""
+    command = ["build", "mha_prefill_v2", "--set", "num_heads=1", "--set", "num_kv_heads=1"]
+    arguments = [*command, "--templates", str(tmp_path), "-o", str(tmp_path / "out")]
+    (tmp_path / "gfx950").mkdir()
+    (tmp_path / "gfx950" / "unused.s.j2").touch()
+    loaded = loaded_after(f"from mlagen.cli.main import run; assert run({arguments!r}) == 0")
+    assert "mlagen.targets.gfx950.codegen.build" in loaded
+    assert not {name for name in loaded if "sm_90a" in name}
 
 
 def test_the_probe_would_see_a_module() -> None:

@@ -18,8 +18,8 @@ SOURCES = {path: path.read_text() for path in sorted((ROOT / "mlagen").rglob("*.
 
 def readers(target: str, field: str) -> list[Path]:
     """Files that read `field` of the target's table, its own methods among them."""
-    read = re.compile(rf"\b(?:self|limits|target|{target.upper()})\.{field}\b")
-    table = re.compile(rf"\b{target}\b|\blimits\b|\b{target.upper()}\b")
+    read = re.compile(rf"\b(?:self|limits(?:_of\([^()]*\))?|target|{target.upper()})\.{field}\b")
+    table = re.compile(rf"\b{target}\b|\blimits(?:_of)?\b|\b{target.upper()}\b")
     return [path for path, text in SOURCES.items() if table.search(text) and read.search(text)]
 
 

@@ -42,7 +42,7 @@ def test_lines_lead_to_template_and_schedule(mha_report):
     matrix = [x for c in mha_report.looped if c.name == "A" for x in c.lines if x.pipe == "matrix"]
     assert matrix
     for line in matrix:
-        assert line.template == "mha/qk.s.j2" and line.template_line > 0
+        assert line.template == "mha_prefill/qk.s.j2" and line.template_line > 0
         assert "attention.qk(i)" in text[line.schedule_line - 1]
         assert line.text.startswith("v_mfma_f32_32x32x16_bf16 v[S")
 

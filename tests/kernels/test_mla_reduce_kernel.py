@@ -130,10 +130,10 @@ def test_a_wrong_map_is_told(form):
 
 def test_a_weight_that_multiplies_instead_of_selecting_is_told(tmp_path):
     """O of a partial without keys is NaN: without its v_cndmask it gets through."""
-    folder = resources.files("mlagen.templates") / "gfx950" / "mla_reduce"
+    folder = resources.files("mlagen.templates") / "gfx950" / "split_merge"
     text = (folder / "add.s.j2").read_text()
     line = next(x for x in text.splitlines() if x.startswith("v_cndmask_b32 {{ P["))
-    own = tmp_path / "gfx950" / "mla_reduce"
+    own = tmp_path / "gfx950" / "split_merge"
     own.mkdir(parents=True)
     (own / "add.s.j2").write_text(text.replace(line, ""))
     config = MlaReduceConfig(3, output_dtype="fp32", lse=True)

@@ -14,9 +14,9 @@ from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.errors import ConfigError
 from mlagen.problem.arrays import check_tensor
 from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
+from mlagen.targets.gfx950.limits import GFX950
 
-U32 = 2**32  # buffer resources hold sizes, and kernels offsets and row numbers, in 32 bits
-GRID_MOST = 65535  # workgroups in y and in z
+U32 = 2**32  # kernels hold offsets and row numbers in 32 bits
 
 Array = npt.NDArray[Any]
 ARRAYS = ("q_offsets", "kv_offsets", "kv_lengths", "page_table", "sinks")  # of a call
@@ -105,7 +105,7 @@ def check_extents(config: PrefillConfig, *, batch: int, seq_len: int, num_keys: 
         ]
         limits = of_keys + limits
     for name, rows, row_bytes, step in limits:
-        most = (U32 - 1) // (row_bytes * step) * step
+        most = GFX950.buffer_bytes_max // (row_bytes * step) * step
         if rows > most:
             raise ConfigError(
                 f"{name}: {rows} rows of {row_bytes} bytes in a batch entry are "
@@ -117,8 +117,10 @@ def check_extents(config: PrefillConfig, *, batch: int, seq_len: int, num_keys: 
             if rows >= U32:
                 raise ConfigError(f"{rows} {name} in all batch entries: row numbers are 32 bits")
     for name, count in (("query tiles", config.q_tiles(seq_len)), ("batch entries", batch)):
-        if count > GRID_MOST:
-            raise ConfigError(f"{count} {name}: a grid has at most {GRID_MOST} in this dimension")
+        if count > GFX950.grid_most:
+            raise ConfigError(
+                f"{count} {name}: a grid has at most {GFX950.grid_most} in this dimension"
+            )
 
 
 def _written(

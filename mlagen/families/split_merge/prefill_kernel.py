@@ -16,9 +16,8 @@ from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport
 from mlagen.launch_findings import findings_error, findings_of
 from mlagen.problem.arrays import check_tensor
 from mlagen.problem.formats import ELEMENT_TYPES
+from mlagen.targets.gfx950.limits import GFX950
 
-U32 = 2**32
-GRID_MOST = 65535  # workgroups in y
 LINE_BYTES = 512  # of a partial O: byte offsets inside a group are 32 bits
 
 Array = npt.NDArray[Any]
@@ -138,7 +137,7 @@ class MlaReduceKernel:
 def check_extents(inputs: MlaReduceInputs, lines: int) -> None:
     """Raises ConfigError for groups that 32-bit offsets and the grid do not reach. Where a partial
     begins is a 64-bit number."""
-    most = (U32 - 1) // LINE_BYTES
+    most = GFX950.buffer_bytes_max // LINE_BYTES
     if lines > most:
         heads = inputs.config.num_heads
         raise ConfigError(
@@ -146,9 +145,9 @@ def check_extents(inputs: MlaReduceInputs, lines: int) -> None:
             f"bits",
             hint=f"at most {most // heads} rows a group",
         )
-    if len(inputs.groups) > GRID_MOST:
+    if len(inputs.groups) > GFX950.grid_most:
         raise ConfigError(
-            f"{len(inputs.groups)} groups: a grid has at most {GRID_MOST} in this dimension"
+            f"{len(inputs.groups)} groups: a grid has at most {GFX950.grid_most} in this dimension"
         )
 
 

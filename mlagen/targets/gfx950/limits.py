@@ -25,11 +25,14 @@ class Gfx950:
     lds_granule_bytes: int = 1280  # allocation granule (LLVM AMDGPUUsage, gfx950)
     lds_banks: int = 64  # 4-byte banks (HipKittens phase measurements)
     lds_offset_bits: int = 16  # ds_* immediate offset (CDNA4 ISA, DS encoding)
+    global_offset_max: int = 4095  # global_* immediate offset, 13 bits with sign (CDNA4 ISA)
+    buffer_bytes_max: int = 0xFFFFFFFF  # num_records is 32 bits (CDNA4 ISA, buffer resource)
     vmcnt_max: int = 63  # 6-bit counter (CDNA4 ISA, S_WAITCNT)
     lgkmcnt_max: int = 15  # 4-bit counter (CDNA4 ISA, S_WAITCNT)
     expcnt_max: int = 7  # 3-bit counter (CDNA4 ISA, S_WAITCNT)
     branch_words: int = 32767  # 16-bit signed offset in words (CDNA4 ISA, SOPP)
     max_workgroup_threads: int = 1024  # LLVM AMDGPUUsage
+    grid_most: int = 65535  # workgroups in y and in z (HIP, hipDeviceProp_t.maxGridSize)
 
     def waves_per_simd(self, vgprs: int) -> int:
         """Waves of `vgprs` registers (arch + acc) that fit one SIMD, at most 8."""

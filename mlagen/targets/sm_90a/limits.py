@@ -37,6 +37,7 @@ class Sm90a:
     mbarrier_bytes: int = 8  # also its alignment (PTX ISA, mbarrier)
     mbarrier_arrivals_max: int = 2**20 - 1  # expected arrivals, at least 1 (PTX ISA, mbarrier)
 
+    wgmma_m: int = 64  # rows of one wgmma (PTX ISA, wgmma shapes)
     swizzle_modes: tuple[int, ...] = (0, 32, 64, 128)  # bytes of a swizzled row (tensor maps)
     tma_smem_align: int = 128  # SMEM side of a tensor copy (PTX ISA, cp.async.bulk.tensor)
 

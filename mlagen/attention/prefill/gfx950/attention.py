@@ -200,7 +200,7 @@ class PrefillAttention:
         rows = self.pages.by_lane
         self._record(
             f"find_{ring.name}_pages", tile, self.pages.lookup(ring),
-            folder="mla" if rows else "mha", template="find_rows" if rows else "find_pages",
+            template="find_rows" if rows else "find_pages",
             defines=(page_value(ring, tile),),
         )  # fmt: skip
 
@@ -288,7 +288,7 @@ class PrefillAttention:
     # ---- templates --------------------------------------------------------------------------
 
     def _record(
-        self, name: str, tile: Tile | None, context: Any, *, folder: str = "mha",
+        self, name: str, tile: Tile | None, context: Any, *, folder: str = "prefill",
         template: str = "", **more: Any,
     ) -> Operation:  # fmt: skip
         supply = context if callable(context) else lambda at: context

@@ -25,9 +25,9 @@ from mlagen.dsl import Binding, Tile, Value
 from mlagen.errors import ScheduleError
 from mlagen.targets.gfx950.dsl import Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
+from mlagen.targets.gfx950.limits import GFX950
 
 ENTRY_BYTES = 4
-DMA_OFFSET_MOST = 4095  # of a global load (CDNA4 ISA: 13 bits with sign)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Pages:
         return tuple(dict.fromkeys(buffer for buffer in found if buffer is not None))
 
     def begin(self, rings: Sequence[Ring]) -> dict[str, Any]:
-        """Operands of `mha/begin_pages` for rings that a wave fetches."""
+        """Operands of `prefill/begin_pages` for rings that a wave fetches."""
         addresses = [
             {
                 "source": of.source,
@@ -156,7 +156,7 @@ class Pages:
         }
 
     def lookup(self, ring: Ring) -> dict[str, Any]:
-        """Operands of `mha/find_pages`, or `mla/find_rows` for pages of one key."""
+        """Operands of `prefill/find_pages`, or `prefill/find_rows` for pages of one key."""
         return {
             "walks": self.walks[ring.name],
             "last_entry": self.last_entry,
@@ -168,7 +168,7 @@ class Pages:
         }
 
     def copy(self, ring: Ring, at: Binding) -> dict[str, Any]:
-        """Operands of `mha/copy_pages`, or `mla/copy_rows` for pages of one key."""
+        """Operands of `prefill/copy_pages`, or `prefill/copy_rows` for pages of one key."""
         return {
             "parts": self._parts_by_lane(ring, at) if self.by_lane else self._parts(ring, at),
             "walks": self.walks[ring.name],
@@ -225,10 +225,10 @@ class Pages:
             ):
                 base = slot + area.start + lds
                 # The instruction's offset moves the LDS side too: M0 makes up for it.
-                if columns > min(base, DMA_OFFSET_MOST):
+                if columns > min(base, GFX950.global_offset_max):
                     raise ScheduleError(
                         f"ring {ring.name!r}: passes {columns} bytes apart in a row; pages of one "
-                        f"key reach {min(base, DMA_OFFSET_MOST)}"
+                        f"key reach {min(base, GFX950.global_offset_max)}"
                     )
                 passes.setdefault(lookup, []).append((base - columns, columns))
             parts += [

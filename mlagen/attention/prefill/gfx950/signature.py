@@ -8,8 +8,7 @@ from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import pack
 from mlagen.errors import ConfigError
-
-U32_MOST = 2**32 - 1
+from mlagen.targets.gfx950.limits import GFX950
 
 
 def prefill_signature(k: PrefillConfig, tensors: Iterable[tuple[str, str, str, bool]]) -> Signature:
@@ -47,8 +46,8 @@ def prefill_signature(k: PrefillConfig, tensors: Iterable[tuple[str, str, str, b
 def refuse_wide_pages(k: PrefillConfig, row_stride: int) -> None:
     """ConfigError where a page of rows of `row_stride` elements outgrows a buffer resource."""
     page_bytes = k.page_size * row_stride * k.element_bytes
-    if page_bytes > U32_MOST:
+    if page_bytes > GFX950.buffer_bytes_max:
         raise ConfigError(
             f"page_size={k.page_size}: a page of {page_bytes} bytes; a buffer resource holds at "
-            f"most {U32_MOST}"
+            f"most {GFX950.buffer_bytes_max}"
         )

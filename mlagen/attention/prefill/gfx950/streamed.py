@@ -109,7 +109,7 @@ class StreamedAttention(PrefillAttention):
         and sequence. A workgroup without a row ends here."""
         setup = self._setup
         if self.persistent:
-            self._record("work", None, self._of_work(setup.common), folder="mla")
+            self._record("work", None, self._of_work(setup.common))
         else:
             for name, context in setup.first():
                 leaves = name == "sequence" and self.k.ragged
@@ -121,17 +121,17 @@ class StreamedAttention(PrefillAttention):
                 "out_scale": self.out_scale,
                 "log2e": hex_float(LOG2E),
             }
-            self._record("scales", None, scales, folder="mla")
+            self._record("scales", None, scales)
         elif self.fp8:
             scale = {"pair": self.regs.scale, "scale": self.regs.arguments["scale_log2e"]}
-            self._record("scale", None, scale, folder="mla")
+            self._record("scale", None, scale)
 
     def begin(self) -> None:
         """Once a query tile: a work item's head, rows and keys; buffer resources, tiles to walk,
         pages."""
         setup = self._setup
         if self.persistent:
-            self._record("item", None, self._of_work(setup.common), folder="mla")
+            self._record("item", None, self._of_work(setup.common))
         for name, context in setup.tile(self._rows):
             self._record(name, None, context)
         for name, context in setup.begin_pages(lambda at: (self.fetch[at.role],)):
@@ -152,7 +152,7 @@ class StreamedAttention(PrefillAttention):
                 "offset": offsets["partial_o"],
                 "lse_offset": offsets["partial_lse"],
             }
-            self._record("partial_pointers", None, context, folder="mla")
+            self._record("partial_pointers", None, context)
             context = {
                 "O": regs.output,
                 "row_sum": regs.row_sum,
@@ -173,7 +173,7 @@ class StreamedAttention(PrefillAttention):
                 "buffer": regs.compare[4:8],
                 "lse_buffer": regs.buffers["Q"],
             }
-            self._record("store_partial", None, context, folder="mla", guarded=True)
+            self._record("store_partial", None, context, guarded=True)
         self._store_lse(location)
         self._store_output(regs.output_offset, partial=location)
 
@@ -277,7 +277,7 @@ class StreamedAttention(PrefillAttention):
 
         access = stream("read", tile).access
         return self._record(
-            name, tile, context, folder="mla", template="products", access=access,
+            name, tile, context, template="products", access=access,
             uses=(*uses, stream.band(tile)), **more,
         )  # fmt: skip
 

@@ -51,17 +51,22 @@ class Stream:
         access = Access(kind, self.ring.at(tile))
         pages = self.pages
         if kind == "copy" and pages is not None:
-            template = "mla/copy_rows.s.j2" if pages.by_lane else "mha/copy_pages.s.j2"
+            template = "prefill/copy_rows.s.j2" if pages.by_lane else "prefill/copy_pages.s.j2"
             return Operation(
                 "copy", template, tile, lambda at: pages.copy(self.ring, at), access=access,
                 uses=(page_value(self.ring, tile),),
             )  # fmt: skip
         if kind == "copy":
-            return Operation("copy", "mha/copy.s.j2", tile, self._copy, access=access)
+            return Operation("copy", "prefill/copy.s.j2", tile, self._copy, access=access)
         if kind == "read":
             return Operation(
-                "read", "mha/read.s.j2", tile, self._read, access=access, defines=(self.band(tile),)
-            )
+                "read",
+                "prefill/read.s.j2",
+                tile,
+                self._read,
+                access=access,
+                defines=(self.band(tile),),
+            )  # fmt: skip
         raise ScheduleError(f"release({self.ring.name}): a slot is free after its last read")
 
     def reads(self, at: Binding, fragment: int) -> list[tuple[Regs, Regs, int]]:

@@ -29,13 +29,13 @@ class Mover:
         if kind == "read":
             value = self.ring.register_value(tile)
             return Operation(
-                "read", "mha/read.s.j2", tile, self._read, access=access, defines=(value,)
+                "read", "prefill/read.s.j2", tile, self._read, access=access, defines=(value,)
             )
         if self.pages is None:
-            return Operation("copy", "mha/copy.s.j2", tile, self._copy, access=access)
+            return Operation("copy", "prefill/copy.s.j2", tile, self._copy, access=access)
         pages = self.pages
         return Operation(
-            "copy", "mha/copy_pages.s.j2", tile, lambda at: pages.copy(self.ring, at),
+            "copy", "prefill/copy_pages.s.j2", tile, lambda at: pages.copy(self.ring, at),
             access=access, uses=(page_value(self.ring, tile),),
         )  # fmt: skip
 

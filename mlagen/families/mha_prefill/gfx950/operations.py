@@ -108,6 +108,7 @@ class Attention(PrefillAttention):
                 "steps": self.config.depth // MFMA_K,
                 "blocks": blocks,
             },
+            folder="mha_prefill",
             defines=(self.score_value(tile),),
             uses=(self.keys.register_value(tile),),
         )
@@ -126,6 +127,7 @@ class Attention(PrefillAttention):
                 "blocks": blocks,
                 "first": at.first,
             },
+            folder="mha_prefill",
             uses=(self.values.register_value(tile), self.score_value(tile)),
             first_differs=True,
         )

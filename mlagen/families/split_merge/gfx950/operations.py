@@ -232,4 +232,4 @@ class Merge:
 
     def _record(self, name: str, tile: Tile | None, context: Any, **more: Any) -> Operation:
         supply = context if callable(context) else lambda at: context
-        return record(Operation(name, f"mla_reduce/{name}.s.j2", tile, supply, **more))
+        return record(Operation(name, f"split_merge/{name}.s.j2", tile, supply, **more))

@@ -95,5 +95,5 @@ class MlaDecodeMerge:
 
     def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
         return record(
-            Operation(name, f"mla_decode_merge/{name}.ptx.j2", tile, lambda at: self.supply, **more)
+            Operation(name, f"split_merge/{name}.ptx.j2", tile, lambda at: self.supply, **more)
         )
