@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,15 +11,15 @@ import numpy.typing as npt
 from mlagen.bench.torch_arrays import to_host
 from mlagen.bench.torch_clock import TorchClock
 from mlagen.errors import MissingError
-from mlagen.family.benchmark import Clock, Judge
+from mlagen.family.benchmark import Clock
 
 MATMUL = 8192
 COPIED = 4 << 30  # bytes
 
 
-class TorchLab(ABC):
-    """torch's current GPU, NVIDIA's or AMD's; a family adds its tensors, call and judge.
-    MissingError without torch or a GPU."""
+class TorchLab:
+    """torch's current GPU, NVIDIA's or AMD's: what all labs share. A family's own adds `case`,
+    `ours` and `judge`. MissingError without torch or a GPU."""
 
     def __init__(self) -> None:
         try:
@@ -33,18 +32,6 @@ class TorchLab(ABC):
             raise MissingError("torch finds no GPU", hint="`mlagen doctor` shows what is there")
         self.torch = torch
         self.clock: Clock = TorchClock(torch)
-
-    @abstractmethod
-    def case(self, work: Any) -> Any:
-        """See `mlagen.family.benchmark.Lab`."""
-
-    @abstractmethod
-    def ours(self, case: Any) -> Callable[[], Any]:
-        """See `mlagen.family.benchmark.Lab`."""
-
-    @abstractmethod
-    def judge(self, case: Any) -> Judge:
-        """See `mlagen.family.benchmark.Lab`."""
 
     def facts(self) -> dict[str, str]:
         properties = self.torch.cuda.get_device_properties(self.torch.cuda.current_device())
