@@ -29,7 +29,7 @@ SWEPT = 8  # split lengths up to a count of items that fills the GPU about twice
 
 def right(case: Any, out: Any) -> bool:
     """Whether the first and the last sequence are attention of theirs, and nothing is NaN."""
-    work, found = case.workload, not bool(out.isnan().any())
+    work, found = case.work, not bool(out.isnan().any())
     for index in {0, work.batch - 1}:
         rows = case.cache[case.table[index].long()].view(-1, 576)[: work.lengths[index]].float()
         scores = case.q[index, 0].float() @ rows.T * case.scale
@@ -41,7 +41,7 @@ def right(case: Any, out: Any) -> bool:
 
 def steps(lab: Any, case: Any, *, sweep: bool) -> Iterator[tuple[str, Any, Any]]:
     """Name, plan and prepared call of ours, poisoned: as planned, and at other split lengths."""
-    work, kernel = case.workload, lab.kernel
+    work, kernel = case.work, lab.kernel
     sizes: list[int | None] = [None]
     if sweep:
         row_blocks = work.batch * -(-work.config.num_heads // 64)
@@ -107,13 +107,14 @@ def main() -> None:
     options = parser.parse_args()
 
     import mlagen
-    from mlagen.bench import Workload
-    from mlagen.bench.cuda_lab import CudaLab
-    from mlagen.bench.peers import PeerAbsent, chosen
+    from mlagen.families.mla_decode.benchmark import DecodeBenchmark
+    from mlagen.families.mla_decode.benchmark.lab import DecodeLab
+    from mlagen.families.mla_decode.benchmark.work import DecodeWork
+    from mlagen.family.peers import PeerAbsent
     from mlagen.request import assignments
 
     peers = []
-    for peer in chosen(PEERS):
+    for peer in DecodeBenchmark().chosen(PEERS):
         try:
             print(f"{peer.name} {peer.load()}", file=sys.stderr)
             peers.append(peer)
@@ -122,11 +123,11 @@ def main() -> None:
     knobs = assignments("--knob", options.knob) or None
     for heads in options.heads:
         kernel: Any = mlagen.build("mla_decode_sm90", num_heads=heads, knobs=knobs)
-        lab = CudaLab(kernel)
+        lab = DecodeLab(kernel)
         ratios = []
         for keys in options.keys:
             for batch in options.batches:
-                work = Workload(kernel.config, batch, keys)
+                work = DecodeWork(kernel.config, batch, keys)
                 for row in point(lab, work, peers, options.repeats, sweep=options.sweep):
                     print(json.dumps(row), flush=True)
                     if row["way"] == "planned":

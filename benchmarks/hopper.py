@@ -90,17 +90,18 @@ def gemm(torch: Any, size: int) -> list[dict[str, Any]]:
 def decode(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """MLA decode through `mlagen.bench`, beside the peers that are installed."""
     import mlagen
-    from mlagen.bench import Workload, bench
-    from mlagen.bench.cuda_lab import CudaLab
-    from mlagen.bench.peers import chosen
+    from mlagen.bench import bench
+    from mlagen.families.mla_decode.benchmark import DecodeBenchmark
 
+    benchmark = DecodeBenchmark()
     rows = []
     for case in cases:
         sizes = {name: case[name] for name in ("batch", "keys", "least") if name in case}
         fields = {k: v for k, v in case.items() if k not in (*sizes, "knobs")}
         kernel: Any = mlagen.build("mla_decode_sm90", knobs=case.get("knobs"), **fields)
-        work = Workload(kernel.config, **sizes)
-        report = bench("mla_decode_sm90", [work], chosen(None), CudaLab(kernel), repeats=REPEATS)
+        work = benchmark.work(fields, sizes, 0)
+        report = bench("mla_decode_sm90", benchmark, [work], benchmark.chosen(None),
+                       benchmark.lab(kernel), repeats=REPEATS)  # fmt: skip
         for found in report.to_json()["rows"][0]["results"]:
             shape = f"{work} {case.get('knobs', '')}".rstrip()
             rows.append({"kernel": "mla_decode_sm90", "shape": shape, **found})

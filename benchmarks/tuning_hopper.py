@@ -176,28 +176,26 @@ def beside(
     found: dict[str, Any], kernels: dict[str, Any], peers: list[Any], repeats: int
 ) -> dict[str, Any]:
     """Default, others, peers and, among them, the default again, on one set of tensors."""
-    from mlagen.bench.accuracy import Judge
-    from mlagen.bench.cuda_lab import CudaLab
     from mlagen.bench.timing import interleaved
-    from mlagen.bench.workload import Workload
-    from mlagen.families.mla_decode.problem import MlaDecodeConfig
+    from mlagen.families.mla_decode.benchmark import DecodeBenchmark
     from mlagen.request import callable_of
 
-    work = Workload(MlaDecodeConfig.from_fields(found["fields"]), **found["shape"])
-    labs = {name: CudaLab(callable_of(kernel)) for name, kernel in kernels.items()}
+    benchmark = DecodeBenchmark()
+    work = benchmark.work(found["fields"], found["shape"], 0)
+    labs = {name: benchmark.lab(callable_of(kernel)) for name, kernel in kernels.items()}
     lab = labs["default"]
     case = lab.case(work)
-    judge = Judge(case, lab)
+    judge = lab.judge(case)
     calls, wrong = {}, {}
     for name, one in labs.items():
         ours = one.ours(case)
-        out, lse = ours.call()
+        output = ours()
         one.wait()
-        verdict = judge.ours(out, lse, ours.splits)
+        verdict = judge.ours(output)
         if verdict.wrong:
             wrong[name] = verdict.wrong
         else:
-            calls[name] = ours.call
+            calls[name] = ours
     for peer in peers:
         try:
             call = peer.prepare(case)
@@ -226,10 +224,11 @@ def beside(
 
 def loaded() -> tuple[list[Any], dict[str, str], dict[str, str]]:
     """Peers that are there, their versions, and why the others are not there."""
-    from mlagen.bench.peers import PeerAbsent, chosen
+    from mlagen.families.mla_decode.benchmark import DecodeBenchmark
+    from mlagen.family.peers import PeerAbsent
 
     peers, versions, absent = [], {}, {}
-    for peer in chosen(["flash_mla", "flashinfer", "fa3"]):
+    for peer in DecodeBenchmark().chosen(["flash_mla", "flashinfer", "fa3"]):
         try:
             versions[peer.name] = peer.load()
             peers.append(peer)

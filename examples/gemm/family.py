@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gemm.benchmark import GemmBenchmark
 from gemm.verification import GemmKernel, GemmKind
 from mlagen.artifact import Artifact
 from mlagen.family import Builder, Family
@@ -22,6 +23,10 @@ class GemmFamily(Family):
     def kind(self, problem_type: str) -> GemmKind:
         """Of `GemmConfig`, the one problem."""
         return GemmKind()
+
+    def benchmark(self, artifact: Artifact) -> GemmBenchmark:
+        """On a GPU of the artifact's target."""
+        return GemmBenchmark()
 
 
 GEMM = GemmFamily()

@@ -39,11 +39,11 @@ def plot(report: BenchReport, path: Path) -> None:
             for result in row.results:
                 if result.name == name and result.times is not None:
                     at.append(line + index * height)
-                    rates.append(row.workload.flop / result.times.median / 1e12)
+                    rates.append(row.work.flop / result.times.median / 1e12)
         axes.barh(at, rates, height=height, label=name)
     axes.set_yticks(
         [line + height * (len(names) - 1) / 2 for line in range(len(report.rows))],
-        [str(row.workload) for row in report.rows],
+        [str(row.work) for row in report.rows],
     )
     axes.invert_yaxis()
     axes.set_xlabel("TFLOP/s")

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from mlagen.bench.timing import Times
-from mlagen.bench.workload import Workload
+from mlagen.family.benchmark import Work
 
 OURS = "mlagen"
-FORMULAS = {
-    "flop": "2 * heads * new tokens * sum(keys) * (576 + 512); causal masking not deducted",
-    "bytes": "sum(keys) * KV heads * 576 * bytes of a cached number, each row once, "
-    "+ batch * new tokens * heads * (576 + 512) * 2",
+TIMES = {  # how times are taken; a family says how its work is counted
     "seconds": "median of single calls, L2 flushed before each, contenders taking turns",
     "sustained_seconds": "mean of calls back to back over about 0.15 s, nothing flushed",
-    "error": "norm(O - exact) / norm(exact) over the rows that are judged",
     "ratio": "a peer's seconds / ours",
 }
 
@@ -35,7 +32,7 @@ class Result:
 class Row:
     """One workload; ours first."""
 
-    workload: Workload
+    work: Work
     results: tuple[Result, ...]
 
     def ratio(self, result: Result) -> float | None:
@@ -46,20 +43,18 @@ class Row:
         return result.times.median / ours.median
 
     def to_json(self, ceilings: dict[str, Ceiling]) -> dict[str, Any]:
-        work = self.workload
         return {
-            "workload": {**work.config.to_fields(), "batch": work.batch, "keys": work.keys,
-                         "least": work.least, "seed": work.seed},
-            "flop": work.flop,
-            "bytes": work.bytes,
+            "workload": self.work.to_fields(),
+            "flop": self.work.flop,
+            "bytes": self.work.bytes,
             "results": [self._result(result, ceilings) for result in self.results],
-        }  # fmt: skip
+        }
 
     def _result(self, result: Result, ceilings: dict[str, Ceiling]) -> dict[str, Any]:
         made: dict[str, Any] = {"name": result.name, "error": result.error}
         if result.times is None:
             return {**made, "reason": result.reason, "wrong": result.wrong}
-        times, work = result.times, self.workload
+        times, work = result.times, self.work
         rates = {
             "TFLOP/s": work.flop / times.median / 1e12,
             "GB/s": work.bytes / times.median / 1e9,
@@ -87,9 +82,11 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class BenchReport:
-    """`absent`: peers that did not load, with the reason; `versions`: of those that did."""
+    """`formulas`: how the family counts; `absent`: peers that did not load, with the reason;
+    `versions`: of those that did."""
 
     kernel: str
+    formulas: Mapping[str, str]
     facts: dict[str, str]
     ceilings: dict[str, Ceiling]
     versions: dict[str, str]
@@ -102,15 +99,13 @@ class BenchReport:
     @property
     def wrong(self) -> list[str]:
         """Workloads in which our own kernel is not right."""
-        return [
-            f"{row.workload}: {row.results[0].reason}" for row in self.rows if row.results[0].wrong
-        ]
+        return [f"{row.work}: {row.results[0].reason}" for row in self.rows if row.results[0].wrong]
 
     def to_json(self) -> dict[str, Any]:
         return {
             "kernel": self.kernel,
             "facts": self.facts,
-            "formulas": FORMULAS,
+            "formulas": {**self.formulas, **TIMES},
             "ceilings": {name: asdict(top) for name, top in self.ceilings.items()},
             "peers": self.versions,
             "absent": self.absent,
@@ -124,7 +119,7 @@ class BenchReport:
         for row in self.rows:
             for result in row.results:
                 error = "" if result.error is None else f"{result.error:.1e}"
-                first = str(row.workload) if result is row.results[0] else ""
+                first = str(row.work) if result is row.results[0] else ""
                 if result.times is None:
                     lines.append((first, result.name, result.reason, "", "", "", error, ""))
                     continue
@@ -132,8 +127,8 @@ class BenchReport:
                 lines.append(
                     (
                         first, result.name, f"{times.median * 1e6:.1f}",
-                        f"{row.workload.flop / times.median / 1e12:.0f}",
-                        f"{row.workload.bytes / times.median / 1e9:.0f}",
+                        f"{row.work.flop / times.median / 1e12:.0f}",
+                        f"{row.work.bytes / times.median / 1e9:.0f}",
                         f"{times.sustained * 1e6:.1f} µs", error,
                         "" if ratio is None else f"{ratio:.2f}",
                     )

@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mlagen.bench.accuracy import Judge
-from mlagen.bench.case import Call, Case, Lab
-from mlagen.bench.peers import Peer, PeerAbsent, PeerUnfit
 from mlagen.bench.report import OURS, BenchReport, Ceiling, Result, Row
 from mlagen.bench.timing import interleaved
-from mlagen.bench.workload import Workload
+from mlagen.family.benchmark import Benchmark, Judge, Lab, Work
+from mlagen.family.peers import Peer, PeerAbsent, PeerUnfit
 
 REPEATS = 30
+Call = Callable[[], Any]
 Progress = Callable[[int, int], None]
 
 
 def bench(
     kernel: str,
-    works: Sequence[Workload],
+    benchmark: Benchmark,
+    works: Sequence[Work],
     peers: Sequence[Peer],
     lab: Lab,
     *,
     repeats: int = REPEATS,
     progress: Progress | None = None,
 ) -> BenchReport:
-    """Times `kernel`, which `lab` runs, and the peers. ConfigError: no repeats."""
+    """Times `kernel`, which `lab` runs, and the peers, by what its family's benchmark says of them.
+    ConfigError: no repeats."""
     present, versions, absent = [], {}, {}
     for one in peers:
         try:
@@ -46,23 +47,25 @@ def bench(
         rows.append(_row(work, present, lab, repeats))
         if progress is not None:
             progress(index + 1, len(works))
-    return BenchReport(kernel, lab.facts(), ceilings, versions, absent, repeats, tuple(rows))
+    return BenchReport(
+        kernel, benchmark.formulas, lab.facts(), ceilings, versions, absent, repeats, tuple(rows)
+    )
 
 
-def _row(work: Workload, peers: Sequence[Peer], lab: Lab, repeats: int) -> Row:
+def _row(work: Work, peers: Sequence[Peer], lab: Lab, repeats: int) -> Row:
     case = lab.case(work)
-    judge = Judge(case, lab)
+    judge = lab.judge(case)
     calls: dict[str, Call] = {}
     ours = lab.ours(case)
-    out, lse = ours.call()
+    output = ours()
     lab.wait()
-    verdict = judge.ours(out, lse, ours.splits)
+    verdict = judge.ours(output)
     errors: dict[str, float | None] = {OURS: verdict.error}
     reasons: dict[str, tuple[str, bool]] = {}
     if verdict.wrong:
         reasons[OURS] = (verdict.wrong, True)
     else:
-        calls[OURS] = ours.call
+        calls[OURS] = ours
     for one in peers:
         found = _try(one, case, lab, judge)
         errors[one.name] = found.error
@@ -87,7 +90,7 @@ class _Tried:
         self.call, self.error, self.wrong = call, error, wrong
 
 
-def _try(one: Peer, case: Case, lab: Lab, judge: Judge) -> _Tried:
+def _try(one: Peer, case: Any, lab: Lab, judge: Judge) -> _Tried:
     try:
         call = one.prepare(case)
         out: Any = call()

@@ -5,29 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from mlagen.errors import ConfigError
+from mlagen.family.benchmark import Clock
 
 WARM_UP = 3
 SUSTAINED = 0.15  # seconds of back-to-back calls
 MOST_IN_A_ROW = 400
-
-
-class Clock(Protocol):
-    """Marks in the order of the GPU's work."""
-
-    def flush(self) -> None:
-        """Replaces what the L2 cache holds."""
-        ...
-
-    def mark(self) -> Any:
-        """A mark after all work so far."""
-        ...
-
-    def seconds(self, begin: Any, end: Any) -> float:
-        """Time between two marks; waits for the second."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlagen.cli.options import build_options, json_option
+from mlagen.cli.options import build_options, json_option, problem_option
 from mlagen.cli.report import print_facts, print_table, progress_bar
 
 if TYPE_CHECKING:
@@ -31,12 +31,7 @@ CLASSES = (*ORDER, "values")
 @click.option("--sample", "count", type=int, metavar="N", help="Judge N of the mutants only.")
 @click.option("--seed", default=0, show_default=True, help="Of the sample.")
 @click.option("--processes", default=2, show_default=True, help="That judge at the same time.")
-@click.option(
-    "--problem",
-    "problem_file",
-    metavar="FILE.py",
-    help="The schedule file that knows the problem of an ARTIFACT_DIR, where mlagen does not.",
-)
+@problem_option
 @click.option("-o", "--out", metavar="DIR", help="Write the report and the missed mutants here.")
 @json_option
 def command(

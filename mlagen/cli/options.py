@@ -9,6 +9,13 @@ import click
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 
+problem_option = click.option(
+    "--problem",
+    "problem_file",
+    metavar="FILE.py",
+    help="The schedule file that knows the problem of an ARTIFACT_DIR, where mlagen does not.",
+)
+
 _LAUNCH = (
     click.option(
         "--allow-outside",

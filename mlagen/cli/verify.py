@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlagen.cli.options import build_options, json_option
+from mlagen.cli.options import build_options, json_option, problem_option
 from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
 from mlagen.errors import ConfigError
 
@@ -32,12 +32,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Run and compare N workgroups only, drawn from the seed: for large shapes.",
 )
-@click.option(
-    "--problem",
-    "problem_file",
-    metavar="FILE.py",
-    help="The schedule file that knows the problem of an ARTIFACT_DIR, where mlagen does not.",
-)
+@problem_option
 @click.option(
     "--data", metavar="KIND", help="The kind of inputs; realistic where a shape is given."
 )

@@ -5,12 +5,14 @@ attention, a matrix product. Tools ask `family_of(artifact)`; they know no famil
 """
 
 from mlagen.family.base import Builder, Family
+from mlagen.family.benchmark import Benchmark
 from mlagen.family.covering import Call, Covering, tile_counts
 from mlagen.family.kinds import Kind, Sample, Size, Trial
 from mlagen.family.registry import family_named, family_of, register
 from mlagen.family.workload import Workload, Workloads
 
 __all__ = [
+    "Benchmark",
     "Builder",
     "Call",
     "Covering",

@@ -7,6 +7,7 @@ from typing import Any
 
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.family.benchmark import Benchmark
 from mlagen.family.kinds import Kind
 from mlagen.family.workload import Workloads
 from mlagen.launch import Launcher
@@ -46,3 +47,12 @@ class Family:
         """What makes calls to be timed on a device; None: those of its kind, as `mlagen verify`
         makes them."""
         return None
+
+    def benchmark(self, artifact: Artifact) -> Benchmark:
+        """What `mlagen bench` times of the artifact's problem. ConfigError: nothing."""
+        kernel, target = artifact.manifest.kernel, artifact.manifest.target
+        hint = "`mlagen simulate` predicts how fast a gfx950 kernel will be"
+        raise ConfigError(
+            f"{kernel} ({target}) has no benchmark: the family {self.name} brings none",
+            hint=hint if target == "gfx950" else None,
+        )

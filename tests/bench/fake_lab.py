@@ -8,13 +8,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from mlagen.bench.case import Case, Ours
-from mlagen.bench.peers import PeerAbsent, PeerUnfit
-from mlagen.bench.workload import Workload
+from mlagen.families.mla_decode.benchmark.case import Case
+from mlagen.families.mla_decode.benchmark.judge import DecodeJudge
+from mlagen.families.mla_decode.benchmark.work import DecodeWork
 from mlagen.families.mla_decode.inputs import MODEL_SCALE, MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.rounded import rounded
+from mlagen.family.peers import PeerAbsent, PeerUnfit
 
 
 class FakeClock:
@@ -55,18 +56,16 @@ class FakeLab:
     def facts(self) -> dict[str, str]:
         return {"device": "none"}
 
-    def case(self, workload: Workload) -> Case:
-        made = mla_decode_inputs(
-            workload.config, lengths=workload.lengths, data="randn", seed=workload.seed
-        )
-        return Case(workload, made.q, made.cache, made.block_table, made.cache_lengths,
+    def case(self, work: DecodeWork) -> Case:
+        made = mla_decode_inputs(work.config, lengths=work.lengths, data="randn", seed=work.seed)
+        return Case(work, made.q, made.cache, made.block_table, made.cache_lengths,
                     MODEL_SCALE, made.kv_scale, made.q_scale, made.kv_scales,
                     made.q_scales)  # fmt: skip
 
     def right(self, case: Case) -> tuple[Any, Any, Any]:
         """O, LSE and splits as a right kernel has them."""
-        config = case.workload.config
-        splits = plan_work(config, case.workload.lengths, blocks=8).splits
+        config = case.work.config
+        splits = plan_work(config, case.work.lengths, blocks=8).splits
         inputs = MlaDecodeInputs(
             config, case.q, case.cache, case.table, case.lengths, **case.scales
         )
@@ -75,17 +74,17 @@ class FakeLab:
         out = found.output.values.astype(ml_dtypes.bfloat16)
         return out, np.ascontiguousarray(lse).astype(np.float32), splits
 
-    def ours(self, case: Case) -> Ours:
+    def ours(self, case: Case) -> Callable[[], Any]:
         out, lse, splits = self.right(case)
         if self.spoil is not None:
             self.spoil(out, lse)
-        return Ours(self.clock.costs("mlagen", self.seconds, (out, lse)), splits)
+        return self.clock.costs("mlagen", self.seconds, (out, lse, splits))
+
+    def judge(self, case: Case) -> DecodeJudge:
+        return DecodeJudge(case, np.asarray)
 
     def ceilings(self) -> dict[str, Any]:
         return {"matmul": (self.clock.costs("matmul", 0.5), 100.0, "TFLOP/s")}
-
-    def host(self, tensor: Any) -> Any:
-        return np.asarray(tensor)
 
     def wait(self) -> None:
         pass

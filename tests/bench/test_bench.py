@@ -10,15 +10,22 @@ import numpy as np
 import pytest
 from fake_lab import FakeClock, FakeLab, FakePeer
 
-from mlagen.bench import Workload, bench, workloads
-from mlagen.bench.peers import PEERS, PeerAbsent, PeerUnfit, chosen, peer
+from mlagen.bench import BenchReport, bench
 from mlagen.bench.plot import check_path, plot
 from mlagen.bench.timing import WARM_UP, interleaved
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.benchmark import DecodeBenchmark
+from mlagen.families.mla_decode.benchmark.work import DecodeWork
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.family.peers import PeerAbsent, PeerUnfit
 
 CONFIG = MlaDecodeConfig(4, q_len=2)
-WORK = Workload(CONFIG, batch=3, keys=200, least=60)
+WORK = DecodeWork(CONFIG, batch=3, keys=200, least=60)
+DECODE = DecodeBenchmark()
+
+
+def run(work: DecodeWork, peers: list[Any], lab: FakeLab, **options: Any) -> BenchReport:
+    return bench("k", DECODE, [work], peers, lab, **options)
 
 
 def test_calls_take_turns_and_each_finds_a_flushed_cache() -> None:
@@ -42,18 +49,18 @@ def test_what_is_counted() -> None:
     assert len(lengths) == 3
     assert all(60 <= n <= 200 for n in lengths)
     assert len(set(lengths)) > 1
-    assert lengths == Workload(CONFIG, 3, 200, 60).lengths
+    assert lengths == DecodeWork(CONFIG, 3, 200, 60).lengths
     assert WORK.flop == 2 * 4 * 2 * sum(lengths) * (576 + 512)
     assert WORK.bytes == sum(lengths) * 576 * 2 + 3 * 2 * 4 * (576 + 512) * 2
-    fp8 = Workload(MlaDecodeConfig(4, 2, cache_dtype="fp8_e4m3"), batch=2, keys=10)
+    fp8 = DecodeWork(MlaDecodeConfig(4, 2, cache_dtype="fp8_e4m3"), batch=2, keys=10)
     assert fp8.bytes == 2 * 10 * 2 * 576 + 2 * 4 * (576 + 512) * 2
-    window = Workload(MlaDecodeConfig(4, q_len=3, mask="sliding_window_causal[8]"), 1, 100)
+    window = DecodeWork(MlaDecodeConfig(4, q_len=3, mask="sliding_window_causal[8]"), 1, 100)
     assert window.read == 8 + 2
     assert str(WORK) == "b=3 h=4 s_q=2 keys=60..200 page=64"
 
 
 def test_sizes_are_combined_and_checked() -> None:
-    made = workloads(CONFIG, {"batch": [1, 2], "keys": [64, 128]}, seed=3)
+    made = DECODE.works(CONFIG.to_fields(), {"batch": [1, 2], "keys": [64, 128]}, seed=3)
     assert [(w.batch, w.keys, w.seed) for w in made] == [
         (1, 64, 3), (1, 128, 3), (2, 64, 3), (2, 128, 3)
     ]  # fmt: skip
@@ -63,7 +70,7 @@ def test_sizes_are_combined_and_checked() -> None:
         ({"batch": [1], "keys": [8], "least": [9]}, "least=9 is above keys=8"),
     ):
         with pytest.raises(ConfigError, match=message):
-            workloads(CONFIG, sizes)
+            DECODE.works(CONFIG.to_fields(), sizes)
 
 
 def test_a_report() -> None:
@@ -77,7 +84,7 @@ def test_a_report() -> None:
         FakePeer("broken", lab, breaks="illegal address"),
     ]
     seen: list[tuple[int, int]] = []
-    report = bench("k", [WORK], peers, lab, repeats=3, progress=lambda *at: seen.append(at))
+    report = run(WORK, peers, lab, repeats=3, progress=lambda *at: seen.append(at))
     assert seen == [(1, 1)]
     assert report.absent == {"absent": "it is not installed"}
     found = report.to_json()
@@ -115,7 +122,7 @@ def test_a_wrong_kernel_is_not_timed(which: str) -> None:
             out[-1, :, -1] = out[-1, :, 0]
 
     lab = FakeLab(spoil=spoil)
-    report = bench("k", [WORK], [FakePeer("fast", lab)], lab, repeats=2)
+    report = run(WORK, [FakePeer("fast", lab)], lab, repeats=2)
     ours, fast = report.to_json()["rows"][0]["results"]
     assert ours["wrong"] and "seconds" not in ours and "oracle" in ours["reason"]
     assert fast["seconds"] and fast["ratio"] is None
@@ -123,19 +130,19 @@ def test_a_wrong_kernel_is_not_timed(which: str) -> None:
 
 
 def test_e4m3_caches_are_judged() -> None:
-    work = Workload(MlaDecodeConfig(2, cache_dtype="fp8_e4m3", page_size=16), batch=2, keys=70)
-    report = bench("k", [work], [], FakeLab(), repeats=1)
+    work = DecodeWork(MlaDecodeConfig(2, cache_dtype="fp8_e4m3", page_size=16), batch=2, keys=70)
+    report = run(work, [], FakeLab(), repeats=1)
     assert report.wrong == []
 
 
 def test_every_peer_is_named_and_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [one.name for one in chosen(None)] == list(PEERS)
-    assert [one.name for one in chosen(["fa3", "fa3"])] == ["fa3"]
+    assert [one.name for one in DECODE.chosen(None)] == list(DECODE.peers)
+    assert [one.name for one in DECODE.chosen(["fa3", "fa3"])] == ["fa3"]
     with pytest.raises(ConfigError, match="unknown peer 'flash'"):
-        chosen(["flash"])
+        DECODE.chosen(["flash"])
     for library in ("flash_mla", "flashinfer", "flash_attn_interface", "vllm", "torch"):
         monkeypatch.setitem(sys.modules, library, None)
-    for one in chosen(None):
+    for one in DECODE.chosen(None):
         with pytest.raises(PeerAbsent, match=r"not installed|does not import"):
             one.load()
 
@@ -144,7 +151,7 @@ def test_our_own_flash_mla_is_no_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     own = SimpleNamespace(__name__="mlagen.compat.flash_mla")
     monkeypatch.setitem(sys.modules, "flash_mla", own)
     with pytest.raises(PeerAbsent, match="mlagen's own"):
-        peer("flash_mla").load()
+        DECODE.peer("flash_mla").load()
 
 
 def test_what_flash_mla_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +163,7 @@ def test_what_flash_mla_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
         flash_mla_with_kvcache=lambda *given, **named: calls.append((given, named)) or ("o", "lse"),
     )
     monkeypatch.setitem(sys.modules, "flash_mla", library)
-    one = peer("flash_mla")
+    one = DECODE.peer("flash_mla")
     assert one.load() == "1.0.0"
     case = FakeLab().case(WORK)
     assert one.prepare(case)() == "o"
@@ -164,7 +171,7 @@ def test_what_flash_mla_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     assert given == (case.q, case.cache, case.table, case.lengths, 512, "meta", None)
     assert named == {"softmax_scale": case.scale, "causal": True}
     for fields in ({"page_size": 16}, {"cache_dtype": "fp8_e4m3"}):
-        unfit = FakeLab().case(Workload(MlaDecodeConfig(4, **fields), batch=1, keys=5))
+        unfit = FakeLab().case(DecodeWork(MlaDecodeConfig(4, **fields), batch=1, keys=5))
         with pytest.raises(PeerUnfit, match="only"):
             one.prepare(unfit)
 
@@ -177,6 +184,6 @@ def test_plots(tmp_path: Any) -> None:
         check_path(tmp_path / "none" / "a.svg")
     path = check_path(tmp_path / "a.svg")
     lab = FakeLab()
-    plot(bench("k", [WORK], [FakePeer("fast", lab)], lab, repeats=1), path)
+    plot(run(WORK, [FakePeer("fast", lab)], lab, repeats=1), path)
     text = path.read_text()
     assert "<svg" in text and len(text) > 5000

@@ -22,16 +22,14 @@ SHAPE = ("--shape", "batch=2", "--shape", "keys=64,130")
 def lab(monkeypatch: pytest.MonkeyPatch) -> FakeLab:
     """The lab of the commands; nothing is built."""
     made = FakeLab()
-    monkeypatch.setattr("mlagen.bench.cuda_lab.CudaLab", lambda kernel: made)
-    manifest = SimpleNamespace(kernel="mla_decode_sm90", target="sm_90a")
+    monkeypatch.setattr("mlagen.families.mla_decode.benchmark.lab.DecodeLab", lambda kernel: made)
+    manifest = SimpleNamespace(
+        kernel="mla_decode_sm90", target="sm_90a", family="mla_decode", problem={"num_heads": 4}
+    )
     monkeypatch.setattr(
         "mlagen.request.artifact_of", lambda *_, **__: SimpleNamespace(manifest=manifest)
     )
-    from mlagen.families.mla_decode.problem import MlaDecodeConfig
-
-    kernel = SimpleNamespace(config=MlaDecodeConfig(4))
-    monkeypatch.setattr("mlagen.request.callable_of", lambda artifact: kernel)
-    monkeypatch.setattr("mlagen.cli.bench._benched", lambda kernel: kernel)
+    monkeypatch.setattr("mlagen.request.callable_of", lambda artifact: artifact)
     return made
 
 

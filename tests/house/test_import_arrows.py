@@ -69,7 +69,7 @@ ARROWS: dict[str, set[str]] = {
     "launch_findings": {"artifact", "binary", "launch", "locate"},
     "ops": {"artifact", "attention", "families", "family", "launch"},
     "compat": {"families"},
-    "bench": {"artifact", "families", "ops", "problem"},
+    "bench": {"artifact", "family", "problem"},
     "mutation": {
         "artifact",
         "binary",

@@ -14,7 +14,12 @@ def broken_merge(k, s):
         raise ZeroDivisionError("planted")
     while how == "endless":
         pass
-    merge = Merge(k, s, ahead=ahead, waves=1)
+    entry = s.entry("chunk of lines", "group", temporaries=8)
+    s.registers.tile("P", 16, "partial O", slots=ahead + 1)
+    s.registers.tile("W", 4, "LSE, then weights", slots=ahead + 1)
+    for name, count in (("O", 16), ("M", 4), ("L", 4)):
+        s.registers.tile(name, count, name)
+    merge = Merge(k, s, entry, waves=1)
     workers = roles(all=range(1))
     with prologue():
         merge.setup()

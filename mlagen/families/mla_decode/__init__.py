@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.artifact import Artifact
-from mlagen.family import Builder, Family, Workloads
+from mlagen.family import Benchmark, Builder, Family, Workloads
 from mlagen.launch import Launcher
 
 
@@ -27,6 +27,12 @@ class MlaDecode(Family):
         from mlagen.families.mla_decode.workload import DecodeWorkloads
 
         return DecodeWorkloads()
+
+    def benchmark(self, artifact: Artifact) -> Benchmark:
+        """Calls over such a cache, beside other libraries."""
+        from mlagen.families.mla_decode.benchmark import DecodeBenchmark
+
+        return DecodeBenchmark()
 
 
 FAMILY = MlaDecode()

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from mlagen.artifact import Artifact
-from mlagen.bench.accuracy import Judge
-from mlagen.bench.case import Case
-from mlagen.bench.cuda_lab import CudaLab
+from mlagen.bench.accuracy import outside
 from mlagen.bench.torch_arrays import to_gpu
-from mlagen.bench.workload import SIZES, Workload
 from mlagen.errors import ConfigError, WrongResultError
+from mlagen.families.mla_decode.benchmark.case import Case
+from mlagen.families.mla_decode.benchmark.lab import DecodeLab
+from mlagen.families.mla_decode.benchmark.work import SIZES, DecodeWork
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.kernel import MERGE_KERNEL, decode_kernel
@@ -39,8 +39,8 @@ class DecodeWorkload:
     ) -> None:
         config = MlaDecodeConfig.from_fields(problem)
         least = shape.get("least")
-        self.work = Workload(config, int(shape.get("batch", 64)), int(shape.get("keys", 4096)),
-                             None if least is None else int(least))  # fmt: skip
+        self.work = DecodeWork(config, int(shape.get("batch", 64)), int(shape.get("keys", 4096)),
+                               None if least is None else int(least))  # fmt: skip
         self._cases: list[Case] = []
         self._beside = {artifact.manifest.kernel: artifact for artifact in beside}
 
@@ -49,15 +49,15 @@ class DecodeWorkload:
         """That a call reads and writes, once."""
         return self.work.bytes
 
-    def _lab(self, artifact: Artifact) -> CudaLab:
-        return CudaLab(decode_kernel(artifact, build=self._second))
+    def _lab(self, artifact: Artifact) -> DecodeLab:
+        return DecodeLab(decode_kernel(artifact, build=self._second))
 
     def _second(self, name: str, fields: Mapping[str, Any]) -> Artifact:
         if name not in self._beside:
             self._beside[name] = build_artifact(name, fields, {})
         return self._beside[name]
 
-    def _case(self, lab: CudaLab, number: int) -> Case:
+    def _case(self, lab: DecodeLab, number: int) -> Case:
         """Tensors of the call, made once: all variants run on the same."""
         while len(self._cases) <= number:
             self._cases.append(lab.case(replace(self.work, seed=len(self._cases))))
@@ -70,14 +70,13 @@ class DecodeWorkload:
         for data, planned in (("realistic", {"blocks": 1}), ("late_max", {"split_keys": 64})):
             self._small(lab, data, planned, seed)
         case = self._case(lab, 0)
-        ours = lab.ours(case)
-        out, lse = ours.call()
+        output = lab.ours(case)()
         lab.wait()
-        wrong = Judge(case, lab).ours(out, lse, ours.splits).wrong
+        wrong = lab.judge(case).ours(output).wrong
         if wrong:
             raise WrongResultError(f"{self.work}: {wrong}")
 
-    def _small(self, lab: CudaLab, data: str, planned: Mapping[str, Any], seed: int) -> None:
+    def _small(self, lab: DecodeLab, data: str, planned: Mapping[str, Any], seed: int) -> None:
         """Lengths at which the code differs. Outputs and workspaces are poisoned before."""
         import torch
 
@@ -97,13 +96,10 @@ class DecodeWorkload:
         chosen = sorted({0, heads // 2, heads - 1})
         for oracle in (exact, rounded):
             expected = oracle(inputs, heads=chosen, splits=plan.splits)
-            for found in (compare(expected.output, lab.host(out)),
-                          compare_lse(expected.lse, lab.host(lse))):  # fmt: skip
-                if not found.passed:
-                    raise WrongResultError(
-                        f"lengths {_LENGTHS}, {data}: {found.failures} of {found.elements} numbers "
-                        f"({found.nans} NaN) are outside the {found.oracle} oracle's bounds"
-                    )
+            wrong = outside(compare(expected.output, lab.host(out)),
+                            compare_lse(expected.lse, lab.host(lse)))  # fmt: skip
+            if wrong:
+                raise WrongResultError(f"lengths {_LENGTHS}, {data}: {wrong}")
 
     # ---- fast -------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlagen.bench.case import Case
-from mlagen.bench.peers import imported, require, version
+from mlagen.families.mla_decode.benchmark.case import Case
+from mlagen.family.peers import imported, require, version
 
 
 class VllmFlashAttention3:
@@ -21,11 +21,11 @@ class VllmFlashAttention3:
     def prepare(self, case: Case) -> Callable[[], Any]:
         import torch  # type: ignore[import-not-found,unused-ignore]
 
-        config = case.workload.config
+        config = case.work.config
         require(config.dtype == "bf16", "bf16 queries only")
         require(config.cache_dtype == "bf16", "bf16 caches only")
         require(not config.window, "no sliding window")
-        batch, latent = case.workload.batch, config.d_v
+        batch, latent = case.work.batch, config.d_v
         q = case.q.view(batch * config.q_len, config.num_heads, config.d_qk)
         tokens = torch.arange(batch + 1, dtype=torch.int32, device=case.q.device) * config.q_len
 
@@ -33,7 +33,7 @@ class VllmFlashAttention3:
             return self.library.flash_attn_varlen_func(
                 q=q[..., latent:], k=case.cache[..., latent:], v=case.cache[..., :latent],
                 q_v=q[..., :latent], max_seqlen_q=config.q_len, cu_seqlens_q=tokens,
-                max_seqlen_k=case.workload.keys, seqused_k=case.lengths, block_table=case.table,
+                max_seqlen_k=case.work.keys, seqused_k=case.lengths, block_table=case.table,
                 softmax_scale=case.scale, causal=config.causal, fa_version=3,
             ).view(*case.q.shape[:3], latent)  # fmt: skip
 

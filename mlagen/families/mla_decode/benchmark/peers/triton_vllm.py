@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlagen.bench.case import Case
-from mlagen.bench.peers import imported, require, version
+from mlagen.families.mla_decode.benchmark.case import Case
+from mlagen.family.peers import imported, require, version
 
 SPLITS = 4
 MODULE = "vllm.v1.attention.ops.triton_decode_attention"
@@ -24,13 +24,13 @@ class VllmTriton:
     def prepare(self, case: Case) -> Callable[[], Any]:
         import torch  # type: ignore[import-not-found,unused-ignore]
 
-        config = case.workload.config
+        config = case.work.config
         require(config.dtype == "bf16", "bf16 queries only")
         require(config.q_len == 1, "one new token only")
         require(config.cache_dtype == "bf16", "timed with bf16 caches only")
         require(config.num_kv_heads == 1, "timed with one KV head only")
         require(not config.window, "no sliding window")
-        batch, heads, latent = case.workload.batch, config.num_heads, config.d_v
+        batch, heads, latent = case.work.batch, config.num_heads, config.d_v
         q = case.q.view(batch, heads, config.d_qk)
         out = torch.empty(batch, heads, latent, dtype=q.dtype, device=q.device)
         lse = torch.empty(batch, heads, dtype=q.dtype, device=q.device)

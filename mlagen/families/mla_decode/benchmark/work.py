@@ -1,10 +1,9 @@
-"""What is timed: one MLA decode call's sizes, and how its work is counted."""
+"""One MLA decode call's sizes, and how its work is counted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +11,19 @@ from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 SIZES = ("batch", "keys", "least")
+OPTIONAL = ("least",)
+FORMULAS = {
+    "flop": "2 * heads * new tokens * sum(keys) * (576 + 512); causal masking not deducted",
+    "bytes": "sum(keys) * KV heads * 576 * bytes of a cached number, each row once, "
+    "+ batch * new tokens * heads * (576 + 512) * 2",
+    "error": "norm(O - exact) / norm(exact) over the rows that are judged",
+}
 ELEMENT_BYTES = {"bf16": 2, "fp8_e4m3": 1}
 SCALE_BYTES = 4  # of a row
 
 
 @dataclass(frozen=True)
-class Workload:
+class DecodeWork:
     """`batch` sequences of `keys` keys; with `least`, lengths drawn from least .. keys.
 
     Raises ConfigError for sizes below 1 and a `least` above `keys`.
@@ -72,6 +78,11 @@ class Workload:
         queries = config.q_columns * ELEMENT_BYTES[config.q_element]
         return cached + rows * (queries + config.d_v * ELEMENT_BYTES[config.output_dtype])
 
+    def to_fields(self) -> dict[str, Any]:
+        """Problem, sizes and seed, for JSON."""
+        sizes = {"batch": self.batch, "keys": self.keys, "least": self.least}
+        return {**self.config.to_fields(), **sizes, "seed": self.seed}
+
     def __str__(self) -> str:
         c = self.config
         keys = f"{self.keys}" if self.least is None else f"{self.least}..{self.keys}"
@@ -79,17 +90,3 @@ class Workload:
         text = f"b={self.batch} h={c.num_heads}{kv} s_q={c.q_len} keys={keys} page={c.page_size}"
         text += f" q {c.dtype}" if c.dtype != "bf16" else ""
         return text + (f" {c.cache_dtype}" if c.cache_dtype != "bf16" else "")
-
-
-def workloads(
-    config: MlaDecodeConfig, sizes: Mapping[str, Sequence[int]], *, seed: int = 0
-) -> list[Workload]:
-    """Every combination of the sizes' values. ConfigError without `batch` or `keys`."""
-    for name in ("batch", "keys"):
-        if not sizes.get(name):
-            raise ConfigError(f"the size {name} is missing", hint="--shape batch=128 keys=8192")
-    names = [name for name in SIZES if sizes.get(name)]
-    return [
-        Workload(config, **dict(zip(names, values, strict=True)), seed=seed)
-        for values in product(*(sizes[name] for name in names))
-    ]

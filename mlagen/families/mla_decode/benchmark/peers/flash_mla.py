@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlagen.bench.case import Case
-from mlagen.bench.peers import PeerAbsent, imported, require, version
+from mlagen.families.mla_decode.benchmark.case import Case
+from mlagen.family.peers import PeerAbsent, imported, require, version
 
 
 class FlashMla:
@@ -20,7 +20,7 @@ class FlashMla:
         return version(self.library)
 
     def prepare(self, case: Case) -> Callable[[], Any]:
-        config = case.workload.config
+        config = case.work.config
         require(config.dtype == "bf16", "bf16 queries only")
         require(config.page_size == 64, "pages of 64 only")
         require(config.cache_dtype == "bf16", "its dense decoding takes bf16 caches only")

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlagen.bench.case import Case
-from mlagen.bench.peers import imported, require, version
+from mlagen.families.mla_decode.benchmark.case import Case
+from mlagen.family.peers import imported, require, version
 
 MOST_SCORES = 2**31  # of all rows; they are made in memory
 
@@ -21,7 +21,7 @@ class TorchSdpa:
         return version(self.torch)
 
     def prepare(self, case: Case) -> Callable[[], Any]:
-        work, config = case.workload, case.workload.config
+        work, config = case.work, case.work.config
         require(config.dtype == "bf16", "bf16 queries only")
         require(config.cache_dtype == "bf16", "bf16 caches only")
         require(config.num_kv_heads == 1, "timed with one KV head only")

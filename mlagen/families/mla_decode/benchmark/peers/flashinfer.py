@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlagen.bench.case import Case
-from mlagen.bench.peers import imported, require, version
+from mlagen.families.mla_decode.benchmark.case import Case
+from mlagen.family.peers import imported, require, version
 
 WORKSPACE_BYTES = 256 << 20
 
@@ -24,7 +24,7 @@ class FlashInfer:
     def prepare(self, case: Case) -> Callable[[], Any]:
         import torch  # type: ignore[import-not-found,unused-ignore]
 
-        config, device = case.workload.config, case.q.device
+        config, device = case.work.config, case.q.device
         require(config.dtype == "bf16", "bf16 queries only")
         require(config.num_kv_heads == 1, "one KV head only")
         require(not config.rope_aware, "no scales of single rows")
@@ -32,7 +32,7 @@ class FlashInfer:
         if self.workspace is None:
             self.workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
         wrapper = self.wrapper(self.workspace, backend="fa3")
-        batch, heads, rope = case.workload.batch, config.num_heads, config.d_rope
+        batch, heads, rope = case.work.batch, config.num_heads, config.d_rope
         pages = (case.lengths + config.page_size - 1) // config.page_size
         starts = torch.zeros(batch + 1, dtype=torch.int32, device=device)
         starts[1:] = pages.cumsum(0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mlagen.bench.case import Case
-from mlagen.bench.peers import imported, require, version
+from mlagen.families.mla_decode.benchmark.case import Case
+from mlagen.family.peers import imported, require, version
 
 
 class FlashAttention3:
@@ -19,7 +19,7 @@ class FlashAttention3:
         return version(self.library)
 
     def prepare(self, case: Case) -> Callable[[], Any]:
-        config = case.workload.config
+        config = case.work.config
         require(config.dtype == "bf16", "bf16 queries only")
         require(config.cache_dtype == "bf16", "bf16 caches only")
         require(not config.window, "no sliding window")

@@ -1,0 +1,61 @@
+"""A machine with a GPU, through torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy.typing as npt
+
+from mlagen.bench.torch_arrays import to_host
+from mlagen.bench.torch_clock import TorchClock
+from mlagen.errors import MissingError
+from mlagen.family.benchmark import Clock
+
+MATMUL = 8192
+COPIED = 4 << 30  # bytes
+
+
+class TorchLab:
+    """torch's current GPU, NVIDIA's or AMD's: what all labs share. A family's own adds `case`,
+    `ours` and `judge`. MissingError without torch or a GPU."""
+
+    def __init__(self) -> None:
+        try:
+            import torch  # type: ignore[import-not-found,unused-ignore]
+        except ModuleNotFoundError as error:
+            raise MissingError(
+                "the benchmark's tensors are torch's", hint="pip install torch"
+            ) from error
+        if not torch.cuda.is_available():
+            raise MissingError("torch finds no GPU", hint="`mlagen doctor` shows what is there")
+        self.torch = torch
+        self.clock: Clock = TorchClock(torch)
+
+    def facts(self) -> dict[str, str]:
+        properties = self.torch.cuda.get_device_properties(self.torch.cuda.current_device())
+        units = "CUs" if self.torch.version.hip else "SMs"
+        return {
+            "device": f"{properties.name}, {properties.multi_processor_count} {units}",
+            "torch": str(self.torch.__version__),
+        }
+
+    def ceilings(self) -> dict[str, tuple[Callable[[], Any], float, str]]:
+        torch = self.torch
+        a, b = (torch.randn(MATMUL, MATMUL, device="cuda").bfloat16() for _ in range(2))
+        product = torch.empty_like(a)
+        source = torch.empty(COPIED, dtype=torch.uint8, device="cuda")
+        target = torch.empty_like(source)
+        multiply: Callable[[], Any] = partial(torch.matmul, a, b, out=product)
+        return {
+            "matmul": (multiply, 2.0 * MATMUL**3 / 1e12, "TFLOP/s"),
+            "copy": (partial(target.copy_, source), 2.0 * COPIED / 1e9, "GB/s"),
+        }
+
+    def host(self, tensor: Any) -> npt.NDArray[Any]:
+        """A copy of a tensor; bf16 and e4m3 in ml_dtypes' types. Waits."""
+        return to_host(tensor)
+
+    def wait(self) -> None:
+        self.torch.cuda.synchronize()

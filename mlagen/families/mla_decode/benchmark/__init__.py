@@ -1,0 +1,37 @@
+"""MLA decode as `mlagen bench` times it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from mlagen.families.mla_decode.benchmark import peers
+from mlagen.families.mla_decode.benchmark.work import FORMULAS, OPTIONAL, SIZES, DecodeWork
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.family.benchmark import Benchmark, Lab
+from mlagen.family.peers import Peer
+
+
+class DecodeBenchmark(Benchmark):
+    """Calls over a cache that the GPU itself fills."""
+
+    sizes = SIZES
+    optional = OPTIONAL
+    formulas = FORMULAS
+    peers = tuple(peers.PEERS)
+
+    def work(self, problem: Mapping[str, Any], sizes: Mapping[str, int], seed: int) -> DecodeWork:
+        """One call; `least` may be left out."""
+        return DecodeWork(MlaDecodeConfig.from_fields(problem), **sizes, seed=seed)
+
+    def lab(self, kernel: Any) -> Lab:
+        """Of a `MlaDecodeKernel`."""
+        from mlagen.families.mla_decode.benchmark.lab import DecodeLab
+
+        return DecodeLab(kernel)
+
+    def peer(self, name: str) -> Peer:
+        module, kind = peers.PEERS[name]
+        made: Peer = getattr(import_module(f"{peers.__name__}.{module}"), kind)()
+        return made

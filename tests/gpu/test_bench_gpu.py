@@ -1,0 +1,37 @@
+"""`mlagen bench` on a Hopper GPU: a shipped family and the example's, right and timed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mlagen.cli.main import run
+
+GEMM = str(Path(__file__).parents[2] / "examples" / "gemm_bf16.py")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "peer"),
+    [
+        (("mla_decode_sm90", "--set", "num_heads=16", "--shape", "batch=4", "--shape",
+          "keys=300,2048", "--shape", "least=200"), "torch_sdpa"),
+        ((GEMM, "--target", "sm_90a", "--set", "m_tile=128", "--shape", "m=1000", "--shape",
+          "n=1032", "--shape", "k=72,16384"), "torch_matmul"),
+        ((GEMM, "--target", "sm_90a", "--set", "m_tile=128", "--set", "output_dtype=fp32",
+          "--shape", "m=300", "--shape", "n=520", "--shape", "k=16384"), "torch_matmul"),
+    ],
+)  # fmt: skip
+def test_the_command(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], peer: str
+) -> None:
+    code = run(["bench", *arguments, "--peers", peer, "--repeats", "3", "--json"])
+    out, err = capsys.readouterr()
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["peers"].keys() == {peer} and report["ceilings"].keys() == {"matmul", "copy"}
+    for row in report["rows"]:
+        ours, other = row["results"]
+        assert ours["seconds"] > 0 and 0 < ours["share_of_matmul"] < 1.5
+        assert "ratio" in other or other["reason"]
