@@ -7,6 +7,7 @@ attention, a matrix product. Tools ask `family_of(artifact)`; they know no famil
 from mlagen.family.base import Builder, Family
 from mlagen.family.covering import Call, Covering, tile_counts
 from mlagen.family.kinds import Kind, Sample, Size, Trial
+from mlagen.family.mutants import MutantCall, MutantInputs
 from mlagen.family.registry import family_named, family_of, register
 from mlagen.family.workload import Workload, Workloads
 
@@ -16,6 +17,8 @@ __all__ = [
     "Covering",
     "Family",
     "Kind",
+    "MutantCall",
+    "MutantInputs",
     "Sample",
     "Size",
     "Trial",

@@ -8,6 +8,7 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.family.kinds import Kind
+from mlagen.family.mutants import MutantInputs
 from mlagen.family.workload import Workloads
 from mlagen.launch import Launcher
 
@@ -45,4 +46,10 @@ class Family:
     def workloads(self, problem_type: str) -> Workloads | None:
         """What makes calls to be timed on a device; None: those of its kind, as `mlagen verify`
         makes them."""
+        return None
+
+    def mutants(self, artifact: Artifact) -> MutantInputs | None:
+        """On what `mlagen mutate` runs mutants of waits, barriers, nops and swizzles; None: on the
+        calls that reach all of the code, as the kind knows them. UnsupportedError: neither would
+        show such a defect."""
         return None

@@ -175,7 +175,7 @@ class PrefillKind(Kind):
         shape.setdefault("quantise", config.dtype == "fp8_e4m3")
         return self.make(config, data=data, seed=seed, **shape)
 
-    def trial(self, inputs: PrefillInputs) -> Trial:
+    def trial(self, inputs: PrefillInputs) -> PrefillTrial:
         return self.trial_type(inputs, self.kernel_type)
 
     def covering(self, artifact: Artifact) -> Covering:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.artifact import Artifact
-from mlagen.family import Builder, Family, Kind
+from mlagen.family import Builder, Family, Kind, MutantInputs
 from mlagen.launch import Launcher
 
 
@@ -27,6 +27,13 @@ class MhaPrefill(Family):
         from mlagen.families.mha_prefill.verification import KIND
 
         return KIND
+
+    def mutants(self, artifact: Artifact) -> MutantInputs:
+        """One workgroup whose inputs show every tile."""
+        from mlagen.attention.prefill.mutants import PrefillMutants
+        from mlagen.families.mha_prefill.verification import KIND
+
+        return PrefillMutants(KIND, artifact)
 
 
 FAMILY = MhaPrefill()
