@@ -188,9 +188,9 @@ class Judge:
             mutant,
             "equivalent",
             "runs",
-            f"the same bits and no finding in mode latest of {'; '.join(map(str, reached))}, and, "
-            f"but for those that differ in values alone, in mode earliest and {RANDOM_RUNS} random "
-            f"interleavings each",
+            f"the same bits and no finding in {len(reached)} calls in mode latest, and in "
+            f"{sum(not call.once for call in reached)} of them in mode earliest and {RANDOM_RUNS} "
+            f"random interleavings each",
         )
 
     # ---- runs -----------------------------------------------------------------------------------
