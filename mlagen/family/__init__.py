@@ -7,8 +7,9 @@ attention, a matrix product. Tools ask `family_of(artifact)`; they know no famil
 from mlagen.family.base import Builder, Family
 from mlagen.family.covering import Call, Covering, tile_counts
 from mlagen.family.kinds import Kind, Sample, Size, Trial
+from mlagen.family.ladders import LadderCase
 from mlagen.family.mutants import MutantCall, MutantInputs
-from mlagen.family.registry import family_named, family_of, register
+from mlagen.family.registry import family_named, family_of, register, shipped
 from mlagen.family.workload import Workload, Workloads
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Covering",
     "Family",
     "Kind",
+    "LadderCase",
     "MutantCall",
     "MutantInputs",
     "Sample",
@@ -27,5 +29,6 @@ __all__ = [
     "family_named",
     "family_of",
     "register",
+    "shipped",
     "tile_counts",
 ]

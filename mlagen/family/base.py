@@ -8,6 +8,7 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.family.kinds import Kind
+from mlagen.family.ladders import LadderCase
 from mlagen.family.mutants import MutantInputs
 from mlagen.family.workload import Workloads
 from mlagen.launch import Launcher
@@ -53,3 +54,7 @@ class Family:
         calls that reach all of the code, as the kind knows them. UnsupportedError: neither would
         show such a defect."""
         return None
+
+    def ladders(self) -> tuple[LadderCase, ...]:
+        """Kernels for the tables of `mlagen simulate --validate`."""
+        return ()

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlagen.artifact import Artifact, sha256
+from mlagen.cycle_jobs import job_of_artifact
 from mlagen.errors import ConfigError
-from mlagen.judging import job_of_artifact
 from mlagen.timing import Job, machine
 from mlagen.timing.corners import corners
 from mlagen.timing.simulate import time_job

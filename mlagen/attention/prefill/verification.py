@@ -1,4 +1,4 @@
-"""Prefill as a kind of problem that can be verified: what MHA and MLA share."""
+"""Prefill as a kind of problem that can be verified: what its families share."""
 
 from __future__ import annotations
 
