@@ -247,11 +247,10 @@ def warm_up() -> None:
     """Load and compile what trials for gfx950 need, before they are forked."""
     from mlagen.cycle_jobs import ladder_cases
     from mlagen.tune import predicted
-    from mlagen.tune.call_sizes import odd_sizes
     from mlagen.verify import kind_of
 
     usual = ladder_cases()[0]
     artifact = build_artifact(usual.kernel, usual.fields, {}, target=PREDICTS)
-    shape = odd_sizes(kind_of(artifact).sizes)
+    shape = kind_of(artifact).uneven
     predicted.verified(artifact, shape, seed=0, modes=("latest",))
     predicted.estimate(predicted.record(artifact, shape))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -154,6 +154,7 @@ class PrefillKind(Kind):
 
     sizes = ("batch", "seq_len", "lengths", "num_keys", "start_pos")
     lists = ("lengths", "num_keys", "start_pos")  # one number, or one a sequence: 300,0,1
+    uneven: ClassVar[Mapping[str, Any]] = {"seq_len": 77, "num_keys": 331}
 
     def __init__(
         self,
