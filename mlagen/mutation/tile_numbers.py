@@ -29,8 +29,8 @@ def tiles_for(listing: Listing, sections: Sequence[str]) -> tuple[int, ...]:
         if one := _EXACT.match(section):
             tiles.update(dict.fromkeys([int(one[1])]))
         elif drain := _DRAIN.match(section):
-            behind, period, phase = (int(group) for group in drain.groups())
-            tiles.update(dict.fromkeys(n for n in looped if (n - behind) % period == phase))
+            back, period, phase = (int(group) for group in drain.groups())
+            tiles.update(dict.fromkeys(n for n in looped if (n - back) % period == phase))
         elif section in ("setup", "epilogue"):
             tiles.update(dict.fromkeys([*exact, *looped]))
         else:

@@ -14,7 +14,11 @@ def broken_merge(k, s):
         raise ZeroDivisionError("planted")
     while how == "endless":
         pass
-    merge = Merge(k, s, ahead=ahead, waves=1)
+    entry = s.entry("chunk of lines", "group", temporaries=8)
+    for name, count, slots in (("P", 16, ahead + 1), ("W", 4, ahead + 1), ("O", 16, 1),
+                               ("M", 4, 1), ("L", 4, 1)):  # fmt: skip
+        s.registers.tile(name, count, "as in the shipped schedule", slots=slots)
+    merge = Merge(k, s, entry, waves=1)
     workers = roles(all=range(1))
     with prologue():
         merge.setup()
