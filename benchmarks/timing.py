@@ -2,7 +2,7 @@
 
     python benchmarks/timing.py [--aiter FOLDER] [--repeat 5] [--json]
 
-Without `--aiter` the kernel is the one that `mha_prefill_v2` generates (bf16); FOLDER holds
+Without `--aiter` the kernel is the first of mlagen's own ladders (MHA prefill, bf16); FOLDER holds
 `fmha_v3_fwd/` with AITER's objects, then it is theirs of the same shape. One workgroup of 256
 queries and 4096 keys (AITER's: 2048). Seconds are CPU seconds of the process, the better guide on
 a busy machine.
@@ -27,9 +27,9 @@ SCHEMA = "mlagen.benchmark.timing/1"
 def ladder(folder: str | None) -> Ladder:
     """The kernel at two lengths."""
     if folder is None:
-        from mlagen.judging import OWN_PREFILL, own_ladder
+        from mlagen.cycle_jobs import ladder_cases, own_ladder
 
-        return own_ladder(OWN_PREFILL[0])
+        return own_ladder(ladder_cases()[0])
     from mlagen.timing.validation import Library
 
     return Library(folder).ladder("hd128_bf16")

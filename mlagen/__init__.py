@@ -1,7 +1,7 @@
 """mlagen: hand-scheduled attention kernels in real assembly, from readable schedules.
 
 import mlagen
-kernel = mlagen.build("mha_prefill_v2", num_heads=8, num_kv_heads=2, depth=128, mask="causal")
+kernel = mlagen.build(NAME, num_heads=8, num_kv_heads=2)  # NAME and fields: see `mlagen list`
 out = kernel(q, k, v)       # numpy arrays: emulated
 """
 

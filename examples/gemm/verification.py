@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -115,6 +115,7 @@ class GemmKind(Kind):
 
     sizes = ("m", "n", "k")
     data = tuple(DATA)
+    uneven: ClassVar[Mapping[str, Any]] = {"m": 77, "n": 331, "k": 200}
 
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any

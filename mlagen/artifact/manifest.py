@@ -168,7 +168,7 @@ class SourceLine(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     section: str  # "prologue", "loop", "drain odd"
     cluster: str  # "B"; "" outside clusters
     role: str  # "lower", "upper", "all"
-    template: str  # "mha_prefill/qk.s.j2"
+    template: str  # "FOLDER/qk.s.j2"
     template_line: Line
     schedule_line: Line  # in Manifest.schedule_file
     operation: str = ""  # as the schedule says it: "read(V, i-1)"

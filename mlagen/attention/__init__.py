@@ -1,1 +1,1 @@
-"""What families of attention share: masks, made-up data, and what MHA and MLA prefill have both."""
+"""What families of attention share: masks, made-up data, and the common parts of prefill."""

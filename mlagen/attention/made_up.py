@@ -14,15 +14,7 @@
   is overlooked, rows that grow once, each at a tile of its own, and rows at rest. `mlagen verify`
   takes it where no data is asked for.
 
-MLA prefill has three more: `half`, standard normal numbers times 0.5; `peaked`, queries times 8, so
-that few keys matter; `constant`, one key repeated, so that O is a mean.
-
-Partial results of split MLA prefill work (`mla_reduce_inputs`) have the first four kinds, of their
-LSEs, and three more: `unseen`, partials that saw no key, of some lines all; `far`, weights over the
-whole range of exponents; `every_partial`, each weighs more, or less, than all before it together.
-
-MLA decode has the first four kinds; its latent rows are normalised, its sinks have small latents,
-and its rotary columns turn with the position.
+A family may have more kinds, or fewer; its own module says which.
 
 Where sequences have their own lengths each is made alone. Pages lie in the pool in random order,
 among others that no sequence uses; whatever a pool or a cache holds that is no key is NaN, and

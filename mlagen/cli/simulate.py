@@ -170,7 +170,7 @@ def _compare(first: Job, second: Job, machine: Machine, as_json: bool) -> None:
 
 
 def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_json: bool) -> None:
-    from mlagen.judging import OWN_PREFILL, own_ladder
+    from mlagen.cycle_jobs import ladder_cases, own_ladder
     from mlagen.timing import validation as v
     from mlagen.timing import validation_text as text
     from mlagen.timing.aiter import KERNELS
@@ -181,10 +181,11 @@ def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_
     pairs = v.ratios(found)
     shape = Shape("", 16, 64, 8192)
     theirs = {name: library.ladder(name) for name, kernel in KERNELS.items() if not kernel.causal}
-    ours = [own_ladder(own) for own in OWN_PREFILL]
+    cases = ladder_cases()
+    ours = [own_ladder(case) for case in cases]
     kernels = [ladder.row(shape, machine) for ladder in (*theirs.values(), *ours)]
-    compared = [beside(ladder, theirs[own.beside], shape, machine)
-                for own, ladder in zip(OWN_PREFILL, ours, strict=True)]  # fmt: skip
+    compared = [beside(ladder, theirs[case.beside], shape, machine)
+                for case, ladder in zip(cases, ours, strict=True)]  # fmt: skip
     clocks = v.clock_verdicts(machine)
     schedules = v.schedule_ratios(clocks)
     fitted = v.fit_corners(library) if fit else []
@@ -228,7 +229,7 @@ def _job(
     limits: tuple[bool, int | None, int | None],
 ) -> Job:
     from mlagen.cli.emulate import parse_workgroup
-    from mlagen.judging import job_of_artifact, job_of_launch, sizes_of
+    from mlagen.cycle_jobs import job_of_artifact, job_of_launch, sizes_of
     from mlagen.request import artifact_of
 
     groups = [parse_workgroup(text) for text in workgroups]

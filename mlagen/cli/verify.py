@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "shapes",
     multiple=True,
     metavar="NAME=SIZE",
-    help="A size of this call, such as batch, seq_len, num_keys or start_pos of an MHA. Where "
+    help="A size of this call, such as batch, seq_len, num_keys or start_pos of prefill. Where "
     "sequences have their own: lengths=300,0,1.",
 )
 @click.option(

@@ -8,7 +8,9 @@ from mlagen.family.base import Builder, Family
 from mlagen.family.benchmark import Benchmark
 from mlagen.family.covering import Call, Covering, tile_counts
 from mlagen.family.kinds import Kind, Sample, Size, Trial
-from mlagen.family.registry import family_named, family_of, register
+from mlagen.family.ladders import LadderCase
+from mlagen.family.mutants import MutantCall, MutantInputs
+from mlagen.family.registry import family_named, family_of, register, shipped
 from mlagen.family.workload import Workload, Workloads
 
 __all__ = [
@@ -18,6 +20,9 @@ __all__ = [
     "Covering",
     "Family",
     "Kind",
+    "LadderCase",
+    "MutantCall",
+    "MutantInputs",
     "Sample",
     "Size",
     "Trial",
@@ -26,5 +31,6 @@ __all__ = [
     "family_named",
     "family_of",
     "register",
+    "shipped",
     "tile_counts",
 ]

@@ -9,6 +9,8 @@ from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.family.benchmark import Benchmark
 from mlagen.family.kinds import Kind
+from mlagen.family.ladders import LadderCase
+from mlagen.family.mutants import MutantInputs
 from mlagen.family.workload import Workloads
 from mlagen.launch import Launcher
 
@@ -56,3 +58,13 @@ class Family:
             f"{kernel} ({target}) has no benchmark: the family {self.name} brings none",
             hint=hint if target == "gfx950" else None,
         )
+
+    def mutants(self, artifact: Artifact) -> MutantInputs | None:
+        """On what `mlagen mutate` runs mutants of waits, barriers, nops and swizzles; None: on the
+        calls that reach all of the code, as the kind knows them. UnsupportedError: neither would
+        show such a defect."""
+        return None
+
+    def ladders(self) -> tuple[LadderCase, ...]:
+        """Kernels for the tables of `mlagen simulate --validate`."""
+        return ()

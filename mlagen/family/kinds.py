@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy.typing as npt
 
@@ -85,6 +85,7 @@ class Kind(ABC):
     sizes: tuple[str, ...]  # names of the whole numbers that `inputs` takes
     lists: tuple[str, ...] = ()  # those among them that also take several numbers
     data: tuple[str, ...] = ()  # the kinds of data that `inputs` takes
+    uneven: ClassVar[Mapping[str, Any]] = {}  # sizes of a small call that fill no tile
 
     @abstractmethod
     def inputs(self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any) -> Any:

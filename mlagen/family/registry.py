@@ -63,6 +63,12 @@ def family_of(artifact: Artifact) -> Family:
     )
 
 
+def shipped() -> tuple[Family, ...]:
+    """The families that come with mlagen, by name."""
+    found = (family_named(name) for name in sorted(_shipped()))
+    return tuple(family for family in found if family is not None)
+
+
 @cache
 def _shipped() -> frozenset[str]:
     folder = import_module("mlagen.families").__path__

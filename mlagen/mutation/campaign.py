@@ -25,6 +25,7 @@ from mlagen.mutation.swizzle import swizzle_mutants
 from mlagen.mutation.value_judge import ValueJudge
 from mlagen.mutation.values import value_mutants
 from mlagen.mutation.waits import wait_mutants
+from mlagen.verify import kind_of
 
 SCHEMA = "mlagen.mutate/1"
 ORDER = ("waits", "barriers", "nops", "swizzle")  # what the emulator and its sanitizer must see
@@ -242,6 +243,7 @@ class Judges:
     """The judge of each class of mutants, made when it is first needed."""
 
     def __init__(self, artifact: Artifact) -> None:
+        kind_of(artifact)  # refuses what nothing here executes
         self.artifact = artifact
 
     @cached_property

@@ -29,7 +29,7 @@ _PERF = re.compile(r"\.(reqntid|maxntid|maxnreg)\s+([\d\s,]+)")
 _FUNCTION = re.compile(r"(?:\.\w+\s+)*?\.(entry|func)\b")
 _TEXT = re.compile(r"\S")
 _ENTRY_NAME = re.compile(rf"\s*({NAME})")
-# Of a file; the largest known, MLA decode of several items a block, has a tenth of it.
+# Of a file; the largest known, a decode kernel of several items a block, has a tenth of it.
 _INSTRUCTIONS = 100_000
 _ENTRIES = 1_000
 

@@ -1,7 +1,7 @@
 """Finding the best variant of a schedule: search, judging in processes of their own, a store.
 
 from mlagen.tune import Request, open_store, tune
-result = tune(Request("mha_prefill_v2", {"num_heads": "1", "num_kv_heads": "1"}), open_store(None))
+result = tune(Request("mine.py", {"num_heads": "1"}, target="gfx950"), open_store(None))
 result.winner.knobs
 """
 

@@ -102,7 +102,7 @@ def _call(
         from mlagen.tune import measured
 
         return dict(measured.parse_shape(artifact, shapes)), {}
-    from mlagen.judging import sizes_of
+    from mlagen.cycle_jobs import sizes_of
     from mlagen.tune import predicted
 
     shape = sizes_of(artifact, shapes)
@@ -245,10 +245,12 @@ def _verdict(error: MlagenError) -> Verdict:
 
 def warm_up() -> None:
     """Load and compile what trials for gfx950 need, before they are forked."""
+    from mlagen.cycle_jobs import ladder_cases
     from mlagen.tune import predicted
+    from mlagen.verify import kind_of
 
-    fields = {"num_heads": 1, "num_kv_heads": 1}
-    artifact = build_artifact("mha_prefill_v2", fields, {}, target=PREDICTS)
-    shape = {"seq_len": 77, "num_keys": 331}
+    usual = ladder_cases()[0]
+    artifact = build_artifact(usual.kernel, usual.fields, {}, target=PREDICTS)
+    shape = kind_of(artifact).uneven
     predicted.verified(artifact, shape, seed=0, modes=("latest",))
     predicted.estimate(predicted.record(artifact, shape))

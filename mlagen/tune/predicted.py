@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlagen.artifact import Artifact, sha256
+from mlagen.cycle_jobs import job_of_artifact
 from mlagen.errors import ConfigError
-from mlagen.judging import job_of_artifact
 from mlagen.timing import Job, machine
 from mlagen.timing.corners import corners
 from mlagen.timing.simulate import time_job
-from mlagen.tune.call_sizes import bytes_of, odd_sizes
+from mlagen.tune.call_bytes import bytes_of
 from mlagen.verify import VerifyReport, kind_of, verify
 
 MOST_BYTES = 1 << 30  # of the tensors of a call that is emulated
@@ -70,8 +70,8 @@ def by_corner(job: Job) -> dict[str, list[float]]:
 def verified(
     artifact: Artifact, shape: Mapping[str, Any], *, seed: int, modes: tuple[str, ...]
 ) -> list[VerifyReport]:
-    """Reports of the call that is tuned, of a few workgroups where it has many, and of one of the
-    kind's own sizes, with rows and keys that fill no tile."""
+    """Reports of the call that is tuned, of a few workgroups where it has many, and of one of
+    sizes that fill no tile."""
     kind = kind_of(artifact)
     sampled = kind.trial(_inputs(kind, artifact, shape, seed)).samples
     persistent = any(arg.name == "work_indptr" for arg in artifact.manifest.args)
@@ -79,7 +79,7 @@ def verified(
     checked: list[Any] = list(modes)
     reports = [verify(artifact, seed=seed, modes=checked, sample=few, **shape)]
     if reports[0].right:
-        reports.append(verify(artifact, seed=seed + 1, modes=checked, **odd_sizes(kind.sizes)))
+        reports.append(verify(artifact, seed=seed + 1, modes=checked, **kind.uneven))
     return reports
 
 

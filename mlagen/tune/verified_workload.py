@@ -16,7 +16,7 @@ from mlagen.errors import UnsupportedError, WrongResultError
 from mlagen.family import Kind, Trial
 from mlagen.launch import LaunchReport, PreparedLaunch, gpu_launcher
 from mlagen.problem import compare
-from mlagen.tune.call_sizes import bytes_of, odd_sizes
+from mlagen.tune.call_bytes import bytes_of
 
 _FEW = 2  # workgroups whose rows are compared where a call has many: the exact oracle is in float64
 
@@ -107,9 +107,9 @@ class VerifiedWorkload:
         return bytes_of(self._inputs)
 
     def check(self, artifact: Artifact, seed: int) -> None:
-        """Two runs of a call whose rows and keys fill no tile, then this one, of which the rows of
+        """Two runs of a call whose sizes fill no tile, then this one, of which the rows of
         some workgroups are compared. Outputs are NaN before."""
-        odd = self.kind.trial(self._made(odd_sizes(self.kind.sizes), seed))
+        odd = self.kind.trial(self._made(self.kind.uneven, seed))
         self._judge(artifact, odd, runs=2)
         whole = self.kind.trial(self._inputs)
         self._judge(artifact, whole.sampled(_FEW, seed) if whole.samples else whole)

@@ -4,6 +4,7 @@ the real hip-python."""
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from hip_standin import StandIn, TorchTensor, call, rocm_torch
 
 from mlagen.errors import UnsupportedError, WrongResultError
+from mlagen.mutation import Judge
 from mlagen.request import build_artifact
 from mlagen.tune import measured, verified_workload
 from mlagen.tune.verified_workload import VerifiedWorkload
@@ -85,6 +87,38 @@ def test_prepared_calls_have_copies_of_their_own(
     call("hipDeviceSynchronize")
     np.testing.assert_array_equal(outputs[0].numpy().view(np.uint16), right.view(np.uint16))
     assert made.bytes == sum(tensor.numpy().nbytes for tensor in carried[: half - 1])
+
+
+def test_a_users_kernel_is_checked_and_prepared_alike(
+    standin: StandIn, carried: list[TorchTensor]
+) -> None:
+    file = str(Path(__file__).resolve().parents[2] / "examples" / "gemm_bf16.py")
+    gemm = build_artifact(file, {"m_tile": 128, "n_tile": 128}, {}, target="gfx950")
+    shape = {"m": 130, "n": 136, "k": 72}
+    made = measured.workloads_of(gemm).workload(gemm.manifest.problem, shape)
+    made.check(gemm, seed=1)
+    uneven = gemm.manifest.grid_for({"m": 77, "n": 331})
+    assert [launch.grid for launch in standin.launches] == [uneven, uneven, (2, 2, 1)]
+    broken = type(gemm)(gemm.manifest, _without_the_tail_of_k(gemm), gemm.text)
+    with pytest.raises(WrongResultError, match="outside the exact oracle's bounds"):
+        made.check(broken, seed=1)
+    launches = len(standin.launches)
+    (call_once,) = made.calls(gemm, 1)
+    call_once()
+    call("hipDeviceSynchronize")
+    assert len(standin.launches) == launches + 1
+    assert made.bytes == 2 * 72 * (130 + 136)
+
+
+def _without_the_tail_of_k(gemm: Any) -> bytes:
+    """The code object with one product less in the second of two tiles."""
+    judge = Judge(gemm)
+    line = next(
+        number for number, line in judge.listing.lines.items()
+        if line.mnemonic.startswith("v_mfma") and line.section == "N = 2"
+        and judge.listing.blocks[line.block].title == "cluster mma 0, i = 1"
+    )  # fmt: skip
+    return judge.assemble({line: ("  s_nop 0",)})
 
 
 def test_what_is_asked_of_a_problem(artifact: Any) -> None:

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from mutated import LISTING, SYMBOL, prefill
 
+from mlagen.attention.prefill.mutants import make_inputs, tile_call
 from mlagen.errors import ConfigError, UnsupportedError
-from mlagen.families.mha_prefill.kernel import MhaKernel
+from mlagen.families.mha_prefill.inputs import MhaInputs
+from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.mutation import ORDER, Mutant, apply, make_mutants, read_listing, sample
 from mlagen.mutation.addresses import evaluate
 from mlagen.mutation.barriers import require_free_scc
 from mlagen.mutation.mutant import original_line
-from mlagen.mutation.shapes import make_inputs, shapes_for
+from mlagen.mutation.tile_numbers import tiles_for
 
 MUTANTS = make_mutants(LISTING, 512)
 
@@ -181,7 +183,7 @@ def test_a_slot_is_changed_by_the_size_of_one() -> None:
 
 def test_each_section_runs_with_its_numbers_of_tiles() -> None:
     def tiles(*sections: str) -> list[int]:
-        return sorted({shape.tiles for shape in shapes_for(LISTING, sections)})
+        return sorted(tiles_for(LISTING, sections))
 
     assert tiles("N = 2") == [2]
     assert tiles("N = 0") == [0]
@@ -192,9 +194,8 @@ def test_each_section_runs_with_its_numbers_of_tiles() -> None:
 
 
 def test_inputs_move_the_maximum_in_some_waves_and_not_in_others() -> None:
-    config = MhaKernel(prefill()).config
-    (shape,) = [s for s in shapes_for(LISTING, ["N = 3"]) if not s.missing]
-    inputs = make_inputs(config, shape)
+    config = MhaConfig.from_fields(prefill().manifest.problem)
+    inputs = make_inputs(config, MhaInputs, tile_call(3, 0))
     q, k = (x[0, :, 0].astype(np.float64) for x in (inputs.q, inputs.k))
     scores = q @ k.T * inputs.scale * np.log2(np.e)
     maxima = scores.reshape(8, 32, 3, 64).max(axis=3)  # [wave, row, tile]

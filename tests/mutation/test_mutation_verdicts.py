@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from mutated import LISTING, SYMBOL, prefill
 
+from mlagen import emulator
 from mlagen.errors import FindingsError
 from mlagen.mutation import Judge, Mutant, Report, judge, make_mutants, mutate
 from mlagen.mutation.campaign import SYNCHRONISATION
@@ -110,12 +111,12 @@ def test_what_a_blind_checker_does_not_see_is_missed(
     judged: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without findings a nop too few changes no value: the verdict must not be "equivalent"."""
-    emulate = judge.emulate
+    emulate = emulator.emulate
 
     def blind(*arguments: Any, **options: Any) -> Any:
         return replace(emulate(*arguments, **options), findings=())
 
-    monkeypatch.setattr(judge, "emulate", blind)
+    monkeypatch.setattr(emulator, "emulate", blind)
     monkeypatch.setattr(judge, "RANDOM_RUNS", 2)
     mutant = find("nops", "one shorter", "N = 2, cluster C, i = 0", what="s_nop 1 -> s_nop 0")
     verdict = judged.judge(mutant)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from mutated import KNOBS
 
+from mlagen.attention.prefill.mutants import make_inputs, tile_call
 from mlagen.codegen import build
+from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.mutation import Judge, Mutant, make_mutants
-from mlagen.mutation.shapes import Shape, make_inputs
 
 CONFIG = MhaConfig(num_heads=1, num_kv_heads=1, mask="null", ragged=True, page_size=16)
 
@@ -43,12 +44,13 @@ def test_waits_for_page_numbers_are_missed_where_they_are_weakened(judged: Judge
 
 
 def test_sequences_share_their_pages_and_poison_lies_between() -> None:
-    inputs = make_inputs(CONFIG, Shape(3, 17), copies=2)
+    inputs = make_inputs(CONFIG, MhaInputs, tile_call(3, 17), copies=2)
     assert inputs.page_table.tolist() == [list(range(11, 0, -1))] * 2
     assert inputs.kv_lengths.tolist() == [175, 175] and inputs.q_offsets.tolist() == [0, 256, 512]
     assert np.isnan(inputs.k[0].astype(np.float32)).all()
     tail = inputs.v[1].astype(np.float32)  # the last page: 175 = 10 * 16 + 15
     assert np.isnan(tail[15]).all() and not np.isnan(tail[:15]).any()
-    dense = make_inputs(MhaConfig(num_heads=1, num_kv_heads=1, mask="null"), Shape(3, 17))
+    contiguous = MhaConfig(num_heads=1, num_kv_heads=1, mask="null")
+    dense = make_inputs(contiguous, MhaInputs, tile_call(3, 17))
     keys, _ = inputs.key_rows(inputs.sequences[1], 0)
     assert keys.tobytes() == np.ascontiguousarray(dense.k[0, :, 0]).tobytes()

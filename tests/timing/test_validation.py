@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlagen.judging import OWN_PREFILL, own_ladder
+from mlagen.cycle_jobs import ladder_cases, own_ladder
 from mlagen.timing import machine
 from mlagen.timing.activity import Activity
 from mlagen.timing.compare import RATIO_ERROR
@@ -142,7 +142,8 @@ def test_the_least_of_a_comparison_is_over_the_corners_and_the_table() -> None:
 def test_ours_beside_aiters_are_as_the_page_tells() -> None:
     """By issue and under load, at the table's constants and the least over the corners."""
     shape, text = Shape("", 16, 64, 8192), PAGE.read_text()
-    for own in (OWN_PREFILL[0], OWN_PREFILL[3]):
+    first, *_, last = ladder_cases()
+    for own in (first, last):
         pair = beside(own_ladder(own), library().ladder(own.beside), shape, machine())
         least = min(pair.bound, *pair.bound_corners.values())
         cells = f"| {pair.bound:.3f} | {least:.3f} | {pair.gain:.3f} | {pair.low:.3f} to"

@@ -77,6 +77,20 @@ def test_a_real_search_takes_neither_the_wrong_nor_the_endless(
         assert other.winner(study).knobs == {"how": "right", "ahead": 1}  # type: ignore[union-attr]
 
 
+def test_a_users_kernel_is_tuned_like_ours(command: Callable[..., Ended]) -> None:
+    gemm = Path(__file__).resolve().parents[2] / "examples" / "gemm_bf16.py"
+    asked = (gemm, "--target", "gfx950", "--set", "m_tile=128", "--set", "n_tile=128",
+             "--shape", "m=130", "--shape", "n=100", "--shape", "k=200")  # fmt: skip
+    narrowed = [f"--knob={name}" for name in ("slots=2,3", "swizzle=8-10 into 4-6",
+                "mma_order=keep A", "dma_pattern=even", "mma_priority=1")]  # fmt: skip
+    ended = command(*asked, *narrowed, "--jobs", 1, "--json")
+    assert ended.code == 0, ended.err
+    told = json.loads(ended.out)
+    verdicts = {t["knobs"]["slots"]: t["outcome"]["verdict"] for t in told["trials"]}
+    assert verdicts == {2: "passed", 3: "passed"}
+    assert told["winner"]["outcome"]["cost"] == min(t["outcome"]["cost"] for t in told["trials"])
+
+
 REDUCE = ("mla_prefill_reduce", "--target", "gfx950", "--set", "num_heads=2")
 
 

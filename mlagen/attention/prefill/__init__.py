@@ -1,1 +1,1 @@
-"""What MHA and MLA prefill share: the problem's base, inputs, oracles, planned work, callables."""
+"""What families of prefill share: the problem's base, inputs, oracles, planned work, callables."""

@@ -1,4 +1,4 @@
-"""A prefill kernel as a function: what MHA and MLA have in common."""
+"""A prefill kernel as a function: what its families have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What made-up inputs of MHA and MLA prefill share: drawn tensors, made into those of a call."""
+"""What made-up inputs of prefill share: drawn tensors, made into those of a call."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Drawn:
         num_keys: Numbers | None,
         start_pos: Numbers,
     ) -> Drawn:
-        """Sizes as in `mha_inputs`. ConfigError for those that the form has not."""
+        """Sizes as a family takes them. ConfigError for those that the form has not."""
         if not config.by_sequence:
             sizes = dense_sizes(batch, seq_len, lengths, num_keys, start_pos)
             made = make(

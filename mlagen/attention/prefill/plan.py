@@ -1,4 +1,4 @@
-"""The plan of the persistent MLA prefill kernel: its work, divided evenly over the workgroups.
+"""The plan of a persistent prefill kernel: its work, divided evenly over the workgroups.
 
 AITER's metadata for prefill divides it in the same way. Heads and workgroups form gcd(heads,
 workgroups) head groups, which do the same work. In a head group every sequence is cut
@@ -32,7 +32,7 @@ Ints = npt.NDArray[np.int32]
 class WorkPlan:
     """What the kernel and the merge are given.
 
-    `work_indptr` int32 [workgroups + 1], `work_info` int32 [items, 8]: see `mla_prefill_work`.
+    `work_indptr` int32 [workgroups + 1], `work_info` int32 [items, 8]: see `prefill.work`.
     Merging: group r is rows `reduce_final_map[r]` (first, last + 1) of O and takes partial tiles
     `reduce_partial_map[reduce_indptr[r] .. reduce_indptr[r + 1] - 1]`, each the first row of one
     in the partial buffers, which need `partial_rows` rows. All heads merge alike.

@@ -1,10 +1,10 @@
-"""Prefill as a kind of problem that can be verified: what MHA and MLA share."""
+"""Prefill as a kind of problem that can be verified: what its families share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -154,6 +154,7 @@ class PrefillKind(Kind):
 
     sizes = ("batch", "seq_len", "lengths", "num_keys", "start_pos")
     lists = ("lengths", "num_keys", "start_pos")  # one number, or one a sequence: 300,0,1
+    uneven: ClassVar[Mapping[str, Any]] = {"seq_len": 77, "num_keys": 331}
 
     def __init__(
         self,
@@ -175,7 +176,7 @@ class PrefillKind(Kind):
         shape.setdefault("quantise", config.dtype == "fp8_e4m3")
         return self.make(config, data=data, seed=seed, **shape)
 
-    def trial(self, inputs: PrefillInputs) -> Trial:
+    def trial(self, inputs: PrefillInputs) -> PrefillTrial:
         return self.trial_type(inputs, self.kernel_type)
 
     def covering(self, artifact: Artifact) -> Covering:

@@ -1,4 +1,4 @@
-"""Work items of the persistent MLA prefill kernel: what is legal in them, checked one by one.
+"""Work items of a persistent prefill kernel: what is legal in them, checked one by one.
 
 A fixed number of workgroups shares all query tiles of all heads. Workgroup g walks items
 `work_indptr[g] .. work_indptr[g + 1] - 1` of `work_info`, int32 [items, 8]. An item is one query
@@ -7,7 +7,7 @@ layout is that of AITER's kernel `mla_pfl_qh192_vh128_m32x8_n128x1`.
 
 An item that covers all keys of its tile writes O (`partial_o_loc` -1). The others write an fp32 O,
 normalised, and its LSE to rows `partial_o_loc .. partial_o_loc + tile_q - 1` of partial buffers
-[rows, heads, 128] and [rows, heads], which are merged afterwards (`mla_prefill_reduce`).
+[rows, heads, 128] and [rows, heads], which are merged afterwards by another kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Made-up inputs of MLA decode: see `mlagen.attention.made_up`."""
+"""Made-up inputs of MLA decode: see `mlagen.attention.made_up`.
+
+The first four kinds; latent rows are normalised, sinks have small latents, and rotary columns turn
+with the position.
+"""
 
 from __future__ import annotations
 

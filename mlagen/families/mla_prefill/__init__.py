@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.artifact import Artifact
-from mlagen.family import Builder, Family, Kind
+from mlagen.family import Builder, Family, Kind, LadderCase, MutantInputs
 from mlagen.launch import Launcher
 
 
@@ -27,6 +27,21 @@ class MlaPrefill(Family):
         from mlagen.families.mla_prefill.verification import KIND
 
         return KIND
+
+    def mutants(self, artifact: Artifact) -> MutantInputs:
+        """One workgroup whose inputs show every tile."""
+        from mlagen.attention.prefill.mutants import PrefillMutants
+        from mlagen.families.mla_prefill.verification import KIND
+
+        return PrefillMutants(KIND, artifact)
+
+    def ladders(self) -> tuple[LadderCase, ...]:
+        """Beside AITER's kernels for bf16 and for fp8."""
+        from mlagen.attention.prefill.ladders import prefill_ladders
+        from mlagen.families.mla_prefill.problem import MlaConfig
+
+        beside = {"bf16": "hd192_hd128_bf16", "fp8_e4m3": "mla_pfl"}
+        return prefill_ladders("mla_prefill_v2", MlaConfig, beside)
 
 
 FAMILY = MlaPrefill()

@@ -2,6 +2,9 @@
 
 Levels, outliers and jumps lie in the columns without position, so that a rotary part which all
 heads share, and values which are the keys' own columns, leave them as they are.
+
+Three more kinds: `half`, standard normal numbers times 0.5; `peaked`, queries times 8, so that few
+keys matter; `constant`, one key repeated, so that O is a mean.
 """
 
 from __future__ import annotations

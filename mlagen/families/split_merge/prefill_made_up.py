@@ -2,6 +2,10 @@
 
 What no kernel may look at, or must replace, is NaN: O of a partial that saw no key, rows of a
 partial tile past its sequence's end, and partial tiles that no group takes.
+
+The first four kinds of data are of LSEs. Three more: `unseen`, partials that saw no key, of some
+lines all; `far`, weights over the whole range of exponents; `every_partial`, each weighs more, or
+less, than all before it together.
 """
 
 from __future__ import annotations

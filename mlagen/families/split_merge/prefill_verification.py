@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 
@@ -67,6 +67,7 @@ class MlaReduceKind(Kind):
     sizes = ("seq_len", "num_keys", "workgroups", "tile_q", "partials")
     data = tuple(MLA_REDUCE_KINDS)
     lists = ("seq_len", "num_keys", "partials")  # one number, or one a sequence: 300,513
+    uneven: ClassVar[Mapping[str, Any]] = {"seq_len": 77, "num_keys": 331}
 
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any

@@ -55,7 +55,7 @@ def assemble(
 ) -> bytes:
     """Assembles and links `text` and returns the code object.
 
-    `file_name` is the name the line table carries (`mha_prefill_v2.s`); `source_lines` maps lines
+    `file_name` is the name the line table carries (`KERNEL.s`); `source_lines` maps lines
     of the text to where they came from. Raises TemplateError for text that does not assemble,
     naming instruction, line, template line and schedule line; MissingError without a toolchain.
     """

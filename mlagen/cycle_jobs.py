@@ -6,13 +6,13 @@ The cycle model knows neither artifacts nor schedules; like `locate`, this is wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
+from mlagen.family import LadderCase, shipped
 from mlagen.launch import EmulatedLauncher
 
 if TYPE_CHECKING:
@@ -179,45 +179,19 @@ def sizes_of(artifact: Artifact, shapes: Sequence[str]) -> dict[str, Any]:
     return parse_sizes(shapes, kind.sizes, kind.lists)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnPrefill:
-    """A prefill kernel of mlagen as tables show it. `beside`: AITER's for the same problem."""
-
-    name: str
-    kernel: str
-    dtype: str
-    beside: str
+def ladder_cases() -> tuple[LadderCase, ...]:
+    """Kernels of the shipped families that tables show beside measured ones."""
+    return tuple(case for family in shipped() for case in family.ladders())
 
 
-OWN_PREFILL = (
-    OwnPrefill("mha_prefill_v2", "mha_prefill_v2", "bf16", "hd128_bf16"),
-    OwnPrefill("mha_prefill_v2 fp8", "mha_prefill_v2", "fp8_e4m3", "hd128_fp8"),
-    OwnPrefill("mla_prefill_v2", "mla_prefill_v2", "bf16", "hd192_hd128_bf16"),
-    OwnPrefill("mla_prefill_v2 fp8", "mla_prefill_v2", "fp8_e4m3", "mla_pfl"),
-)
-# Tokens of the two runs of a ladder. 3072 apart: whole iterations of any number of LDS slots.
-_LENGTHS = (1024, 4096)
-
-
-def own_ladder(own: OwnPrefill, knobs: Mapping[str, Any] | None = None) -> Ladder:
-    """One of mlagen's prefill kernels at two lengths: one head, nothing masked."""
+def own_ladder(case: LadderCase, knobs: Mapping[str, Any] | None = None) -> Ladder:
+    """One of them at each of its lengths, one workgroup of it."""
     from mlagen.request import build_artifact
     from mlagen.timing.ladder import Ladder
 
-    fields = {"num_heads": 1, "num_kv_heads": 1, "mask": "null", "dtype": own.dtype}
-    artifact = build_artifact(own.kernel, fields, knobs or {}, target="gfx950")
+    artifact = build_artifact(case.kernel, case.fields, knobs or {}, target="gfx950")
     streams = {}
-    for length in _LENGTHS:
-        shape = {"batch": 1, "seq_len": length, "num_keys": length}
+    for length, shape in case.calls.items():
         job = job_of_artifact(artifact, shape, groups=[(0, 0, 0)], tiles=None)
         streams[length] = job.streams[0]
-    problem = artifact.manifest.problem
-    depth = int(problem["depth"])
-    rows = int(problem["q_block_size"]) * int(problem["num_warps"])
-    return Ladder(
-        own.name,
-        job.kernel,
-        streams,
-        (rows, int(problem["kv_block"])),
-        (int(problem.get("d_qk", depth)), depth),
-    )
+    return Ladder(case.name, job.kernel, streams, case.tile, case.depth)
