@@ -61,7 +61,7 @@ class Builder(ABC):
     """Collects what a schedule says while it is being written. Each target has one of its own."""
 
     def __init__(self, author: Author) -> None:
-        self.author: Author = author  # whose table it is; another's, where it was handed on
+        self.author: Author = author  # whose table it is; another's, if the problem was passed on
         self.movers: dict[str, Mover] = {}
 
     @property

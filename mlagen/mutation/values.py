@@ -157,7 +157,7 @@ def _other_constants(text: str, *, bits: bool) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Registers:
-    """What an instruction writes and reads: operands as they are spelled, with their extents."""
+    """What an instruction writes and reads: operands as they are written, with their extents."""
 
     writes: Extent | None
     reads: tuple[tuple[str, Extent], ...]

@@ -36,8 +36,8 @@ def _port(t, wave, unit):  # type: ignore[no-untyped-def]
         return -1
     if state[wave, s.S_AT] > t:
         why = state[wave, s.S_WHY]
-        behind = why in (s.BARRIER, s.NOPS, s.FETCH)
-        stalls[steps.row[step - 1] if behind and step > steps.first[wave] else row, why] += slot
+        earlier = why in (s.BARRIER, s.NOPS, s.FETCH)
+        stalls[steps.row[step - 1] if earlier and step > steps.first[wave] else row, why] += slot
         return -1
     kind = steps.rows[row, p.UNIT]
     simd = steps.simd[wave]

@@ -85,7 +85,7 @@ class PrefillAttention:
         *,
         share: Any = None,
     ) -> PlainOrder:
-        """The loop without overlap, behind what is done once a workgroup and once a work item."""
+        """The loop without overlap, after what is done once a workgroup and once a work item."""
         k, paged = self.k, self.pages is not None
         return PlainOrder(
             before=tuple(before),

@@ -15,7 +15,7 @@ class StreamedRegisters(PrefillState):
     """The schedule's tiles: Q (B operand, resident), S (one score tile; P is packed in place over
     its first quarter, or half for bf16), O (accumulator). K and V pass through bands of fragments,
     KB and VB: fragment f lies in part f of its band, modulo the parts, until its product is done.
-    Behind them row state and addresses.
+    Row state and addresses follow.
 
     `sources`: what a lane fetches of each area of the ring that its role fetches.
     """

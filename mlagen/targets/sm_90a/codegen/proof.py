@@ -70,7 +70,7 @@ class Event:
     groups: int = 0  # at most so many groups stay in flight
     meeting: bool = False  # a barrier of the role's warps before or after the operation
     item: int = 0  # whose tile it is
-    gathering: bool = False  # all warps of the block meet
+    gathering: bool = False  # a barrier of all warps of the block
     waits: bool = False  # it is `wait_full`
 
 
