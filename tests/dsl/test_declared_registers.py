@@ -2,12 +2,14 @@
 
 import pytest
 
-from mlagen.dsl import Registers, cluster, copy, interleave, roles, tiles
-from mlagen.dsl.builder import Builder, listening
+from mlagen.dsl import copy, tiles
+from mlagen.dsl.builder import listening
 from mlagen.dsl.operation import Interleave, Operation
 from mlagen.dsl.tile import Tile
 from mlagen.dsl.words import bind, record
 from mlagen.errors import ScheduleError
+from mlagen.targets.gfx950.dsl import Registers, cluster, interleave, roles
+from mlagen.targets.gfx950.dsl.builder import ClusterBuilder
 
 WANTS = ("K", 8, "one K tile"), ("V", 6, "one V tile")
 
@@ -49,7 +51,7 @@ def operation(name, tile=Tile(0)):  # noqa: B008
 
 
 def test_what_a_knob_leaves_out_is_not_there():
-    builder = Builder(Author())
+    builder = ClusterBuilder(Author())
     with listening(builder):
         waves = roles(all=range(4))
         bind(Ring, lambda kind, tile: operation(kind, tile))
