@@ -92,22 +92,20 @@ def streamed_prefill(k, s, form_of):
     s.registers.tile("S", keys // 2, "scores S^T = K Q^T, then P at its start")
     s.registers.tile("O", held.depth // 2, "output accumulator O^T, 32 depths x 32 queries a block")
     s.registers.tile("Q", held.qk_steps * fragment, "queries")
-    for ring in "KV":
-        s.registers.tile(
-            f"{ring}B", band * fragment, f"{ring}: {band} fragments on their way to their products"
-        )
+    what = f"{band} fragments on their way to their products"
+    s.registers.tile("KB", band * fragment, f"K: {what}")
+    s.registers.tile("VB", band * fragment, f"V: {what}")
 
     waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
     lower, upper = waves["lower"], waves["upper"]
     attention = StreamedAttention(k, s, entry, K, V, form, softmax, fetch={"lower": K, "upper": V})
     dma_wait = Wait(vm=0) if all_dma == "early" else None  # by hand, or derived
-    each = each_item if form.persistent else prologue
     two = v_slots == 2  # V's DMA is B's then, otherwise A's
     v_ahead = v_slots - (1 if two else 2)
 
     with prologue():
         attention.setup()
-    with each():
+    with each_item() if form.persistent else prologue():
         attention.begin()
         attention.load_queries()
 

@@ -107,7 +107,8 @@ def test_a_wait_by_hand(mlagen, tmp_path):
     assert (lower["waits"], lower["needed"]) == (["vmcnt(0)"], "none")
     shutil.copytree(GEMM.parent, tmp_path / "mine")
     file = tmp_path / "mine" / "gemm_bf16.py"
-    text = file.read_text().replace("    cluster,\n", "    Wait,\n    cluster,\n", 1)
+    word = "from mlagen.targets.gfx950.dsl import Wait\n"
+    text = file.read_text().replace("from mlagen.dsl import", f"{word}from mlagen.dsl import", 1)
     weak = text.replace('cluster("read 0")', 'cluster("read 0", wait=Wait(vm=60, lgkm=0))')
     assert weak != text
     file.write_text(weak)

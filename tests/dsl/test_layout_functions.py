@@ -135,3 +135,13 @@ def test_the_slowest_wave_counts():
     one = plan_reads(layout, [lambda thread: (thread % 32, 0)], 16)
     both = plan_reads(layout, [lambda thread: (thread % 32, 16 * (thread // 64))], 16, readers=128)
     assert one.cycles == both.cycles > both.ideal_cycles
+
+
+def test_a_swizzle_by_name():
+    assert Xor.of("8-9 into 4-5") == Xor((8, 9), (4, 5))
+    assert Xor.of("10-8 into 4-6") == Xor((10, 9, 8), (4, 5, 6))
+    assert Xor.of("9-9 into 5-5") == Xor((9,), (5,))
+    assert Xor.of("none") is None
+    for wrong in ("8-9", "8-9 into 4", "8-9 into 4-6", "8-9 into 9-10", ""):
+        with pytest.raises(ScheduleError, match="swizzle"):
+            Xor.of(wrong)

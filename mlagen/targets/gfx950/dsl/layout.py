@@ -73,7 +73,8 @@ class Xor:
     def __post_init__(self) -> None:
         if len(self.source) != len(self.target):
             raise ScheduleError(
-                f"swizzle {self}: {len(self.source)} source bits for {len(self.target)} targets"
+                f"swizzle of bits {self.source} into {self.target}: {len(self.source)} source bits "
+                f"for {len(self.target)} targets"
             )
         if set(self.source) & set(self.target):
             raise ScheduleError(f"swizzle {self}: a bit is both source and target, not invertible")
