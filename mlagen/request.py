@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,23 +142,26 @@ def _require_templates(folder: Path, target: str) -> None:
         )
 
 
-def build_from_text(
-    kernel: str,
-    fields: Iterable[str],
-    knobs: Iterable[str],
-    *,
-    target: str | None = None,
-    templates: str | None = None,
-    allow_unproved: bool = False,
-) -> Artifact:
-    """`build_artifact` for the command line's `FIELD=VALUE` and `NAME=VALUE` texts."""
+@dataclass(frozen=True)
+class BuildTexts:
+    """What a command line says of a build: `FIELD=VALUE` and `NAME=VALUE` texts, and where from."""
+
+    fields: Sequence[str] = ()
+    knobs: Sequence[str] = ()
+    target: str | None = None
+    templates: str | None = None
+    allow_unproved: bool = False
+
+
+def build_from_text(kernel: str, texts: BuildTexts) -> Artifact:
+    """`build_artifact` for the command line's texts."""
     return build_artifact(
         kernel,
-        assignments("--set", fields),
-        assignments("--knob", knobs),
-        target=target,
-        templates=templates,
-        allow_unproved=allow_unproved,
+        assignments("--set", texts.fields),
+        assignments("--knob", texts.knobs),
+        target=texts.target,
+        templates=texts.templates,
+        allow_unproved=texts.allow_unproved,
     )
 
 
@@ -196,15 +200,7 @@ def keep(artifact: Artifact, directory: Path | str | None) -> Path:
     return ArtifactStore(env.artifacts_dir()).put(artifact)
 
 
-def artifact_of(
-    kernel: str,
-    fields: Sequence[str],
-    knobs: Sequence[str],
-    *,
-    target: str | None = None,
-    templates: str | None = None,
-    allow_unproved: bool = False,
-) -> Artifact:
+def artifact_of(kernel: str, texts: BuildTexts) -> Artifact:
     """The artifact in the directory `kernel`, or the one that building `kernel` makes.
 
     A finished artifact takes no fields, knobs or templates: giving them is refused.
@@ -213,23 +209,20 @@ def artifact_of(
 
     path = Path(kernel)
     if path.suffix == ".py" or not path.exists():
-        return build_from_text(
-            kernel,
-            fields,
-            knobs,
-            target=target,
-            templates=templates,
-            allow_unproved=allow_unproved,
-        )
-    for option, given in (("--set", fields), ("--knob", knobs), ("--templates", templates)):
+        return build_from_text(kernel, texts)
+    for option, given in (
+        ("--set", texts.fields),
+        ("--knob", texts.knobs),
+        ("--templates", texts.templates),
+    ):
         if given:
             raise ConfigError(
                 f"{option} is for building; {kernel} is built already",
                 hint="name the kernel instead of its artifact",
             )
     artifact = read_artifact(path)
-    if target is not None:
-        require_name("target", target, {artifact.manifest.target})
+    if texts.target is not None:
+        require_name("target", texts.target, {artifact.manifest.target})
     return artifact
 
 

@@ -7,6 +7,7 @@ import click
 from mlagen.cli.options import build_options, json_option, problem_option
 from mlagen.cli.report import print_facts, print_json, print_table, progress_bar
 from mlagen.errors import ConfigError, WrongResultError
+from mlagen.request import BuildTexts
 
 
 @click.command("bench")
@@ -32,11 +33,7 @@ from mlagen.errors import ConfigError, WrongResultError
 @json_option
 def command(
     kernel: str,
-    target: str | None,
-    fields: tuple[str, ...],
-    knobs: tuple[str, ...],
-    templates: str | None,
-    allow_unproved: bool,
+    texts: BuildTexts,
     shapes: tuple[str, ...],
     problem_file: str | None,
     peers: str | None,
@@ -59,9 +56,7 @@ def command(
     if repeats < 1:
         raise ConfigError(f"--repeats {repeats} is not at least 1")
     path = None if plotted is None else check_path(plotted)
-    artifact = artifact_of(
-        kernel, fields, knobs, target=target, templates=templates, allow_unproved=allow_unproved
-    )
+    artifact = artifact_of(kernel, texts)
     if problem_file is not None:
         load(problem_file, artifact.manifest.target)
     benchmark = family_of(artifact).benchmark(artifact)

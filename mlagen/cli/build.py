@@ -7,6 +7,7 @@ import click
 from mlagen.cli.options import build_options, json_option
 from mlagen.cli.report import print_facts, print_json
 from mlagen.errors import ConfigError
+from mlagen.request import BuildTexts
 
 
 @click.command("build")
@@ -19,11 +20,7 @@ from mlagen.errors import ConfigError
 @json_option
 def command(
     kernel: str,
-    target: str | None,
-    fields: tuple[str, ...],
-    knobs: tuple[str, ...],
-    templates: str | None,
-    allow_unproved: bool,
+    texts: BuildTexts,
     tuned: bool,
     shapes: tuple[str, ...],
     out: str | None,
@@ -36,23 +33,16 @@ def command(
     if tuned:
         from mlagen.tune.lookup import build_best_from_text
 
-        if knobs or allow_unproved:
+        if texts.knobs or texts.allow_unproved:
             raise ConfigError("--tuned takes neither --knob nor --allow-unproved")
         artifact, choice = build_best_from_text(
-            kernel, fields, shapes, target=target, templates=templates
+            kernel, texts.fields, shapes, target=texts.target, templates=texts.templates
         )
         click.echo(f"knobs: {choice}", err=True)
     else:
         if shapes:
             raise ConfigError("--shape goes with --tuned")
-        artifact = build_from_text(
-            kernel,
-            fields,
-            knobs,
-            target=target,
-            templates=templates,
-            allow_unproved=allow_unproved,
-        )
+        artifact = build_from_text(kernel, texts)
     directory = keep(artifact, out)
     if as_json:
         print_json("build", build_summary(artifact, directory))

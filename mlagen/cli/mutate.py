@@ -11,6 +11,7 @@ from mlagen.cli.report import print_facts, print_table, progress_bar
 
 if TYPE_CHECKING:
     from mlagen.mutation import Report
+    from mlagen.request import BuildTexts
 
 ORDER = ("waits", "barriers", "nops", "swizzle")
 CLASSES = (*ORDER, "values")
@@ -36,11 +37,7 @@ CLASSES = (*ORDER, "values")
 @json_option
 def command(
     kernel: str,
-    target: str | None,
-    fields: tuple[str, ...],
-    knobs: tuple[str, ...],
-    templates: str | None,
-    allow_unproved: bool,
+    texts: BuildTexts,
     classes: tuple[str, ...],
     count: int | None,
     seed: int,
@@ -59,14 +56,7 @@ def command(
     from mlagen.mutation import missed_files, mutate
     from mlagen.request import artifact_of
 
-    artifact = artifact_of(
-        kernel,
-        fields,
-        knobs,
-        target=target,
-        templates=templates,
-        allow_unproved=allow_unproved,
-    )
+    artifact = artifact_of(kernel, texts)
     with progress_bar("judging") as progress:
         report = mutate(
             artifact,

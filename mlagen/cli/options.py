@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import click
+
+from mlagen.request import BuildTexts
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 
@@ -61,5 +64,19 @@ def schedule_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--target`, `--set`, `--knob`, `--templates`, `--allow-unproved`."""
-    return schedule_options(_UNPROVED(function))
+    """`--target`, `--set`, `--knob`, `--templates`, `--allow-unproved`: one argument, `texts`."""
+
+    @wraps(function)
+    def command(
+        *,
+        target: str | None,
+        fields: tuple[str, ...],
+        knobs: tuple[str, ...],
+        templates: str | None,
+        allow_unproved: bool,
+        **others: Any,
+    ) -> Any:
+        texts = BuildTexts(fields, knobs, target, templates, allow_unproved)
+        return function(texts=texts, **others)
+
+    return schedule_options(_UNPROVED(command))

@@ -10,6 +10,7 @@ import click
 from mlagen.cli.options import build_options, json_option, launch_options
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.errors import ConfigError
+from mlagen.request import BuildTexts
 
 if TYPE_CHECKING:
     from mlagen.timing import Job, Machine
@@ -53,11 +54,7 @@ _SCHEMA = 2  # of the reports: times are under a power limit since
 @json_option
 def command(
     path: str | None,
-    target: str | None,
-    fields: tuple[str, ...],
-    knobs: tuple[str, ...],
-    templates: str | None,
-    allow_unproved: bool,
+    texts: BuildTexts,
     launch_path: str | None,
     kernel: str | None,
     shapes: tuple[str, ...],
@@ -101,13 +98,12 @@ def command(
         raise ConfigError("--history and --fit go with --validate")
     if path is None:
         raise ConfigError("nothing to simulate", hint="name a code object, an artifact or a kernel")
-    build = (fields, knobs, target, templates, allow_unproved)
     limits = (allow_outside, max_memory, max_instructions)
-    job = _job(path, build, launch_path, kernel, shapes, workgroups, tiles, limits)
+    job = _job(path, texts, launch_path, kernel, shapes, workgroups, tiles, limits)
     machine = _machine(constants)
     if against is not None:
         other_launch = against_launch or launch_path
-        other = _job(against, ((), (), target, None, allow_unproved),
+        other = _job(against, BuildTexts(target=texts.target, allow_unproved=texts.allow_unproved),
                      other_launch if Path(against).is_file() else None, None, shapes, workgroups,
                      tiles, limits)  # fmt: skip
         _compare(job, other, machine, as_json)
@@ -220,7 +216,7 @@ def _machine(constants: tuple[str, ...]) -> Machine:
 
 def _job(
     path: str,
-    build: tuple[tuple[str, ...], tuple[str, ...], str | None, str | None, bool],
+    texts: BuildTexts,
     launch_path: str | None,
     kernel: str | None,
     shapes: tuple[str, ...],
@@ -233,12 +229,15 @@ def _job(
     from mlagen.request import artifact_of
 
     groups = [parse_workgroup(text) for text in workgroups]
-    fields, knobs, target, templates, allow_unproved = build
     if Path(path).is_file() and Path(path).suffix != ".py":
         if launch_path is None:
             raise ConfigError("--launch is missing",
                               hint="mlagen emulate FILE.co --template prints one")  # fmt: skip
-        for option, given in (("--set", fields), ("--knob", knobs), ("--shape", shapes)):
+        for option, given in (
+            ("--set", texts.fields),
+            ("--knob", texts.knobs),
+            ("--shape", shapes),
+        ):
             if given:
                 raise ConfigError(f"{option} is for artifacts; {path} is a code object")
         return job_of_launch(path, launch_path, groups=groups, kernel=kernel, tiles=tiles,
@@ -246,8 +245,7 @@ def _job(
                              max_instructions=limits[2])  # fmt: skip
     if launch_path is not None:
         raise ConfigError("--launch is for a code object", hint="--shape sizes an artifact's call")
-    artifact = artifact_of(path, fields, knobs, target=target, templates=templates,
-                           allow_unproved=allow_unproved)  # fmt: skip
+    artifact = artifact_of(path, texts)
     return job_of_artifact(artifact, sizes_of(artifact, shapes), groups=groups, tiles=tiles)
 
 

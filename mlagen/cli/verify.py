@@ -12,6 +12,7 @@ from mlagen.cli.report import print_facts, print_json, print_table, progress_bar
 from mlagen.errors import ConfigError
 
 if TYPE_CHECKING:
+    from mlagen.request import BuildTexts
     from mlagen.verify import ThoroughReport, VerifyReport
 
 
@@ -60,11 +61,7 @@ if TYPE_CHECKING:
 @json_option
 def command(
     kernel: str,
-    target: str | None,
-    fields: tuple[str, ...],
-    knobs: tuple[str, ...],
-    templates: str | None,
-    allow_unproved: bool,
+    texts: BuildTexts,
     shapes: tuple[str, ...],
     sample: int | None,
     problem_file: str | None,
@@ -82,22 +79,16 @@ def command(
     report says which instructions no run executed.
     """
     if again:
-        asked = {"--target": target, "--set": fields, "--knob": knobs, "--shape": shapes,
-                 "--sample": sample, "--allow-unproved": allow_unproved}  # fmt: skip
+        asked = {"--target": texts.target, "--set": texts.fields, "--knob": texts.knobs,
+                 "--shape": shapes, "--sample": sample,
+                 "--allow-unproved": texts.allow_unproved}  # fmt: skip
         if given := [name for name, value in asked.items() if value]:
             raise ConfigError(f"{', '.join(given)}: --prove-again takes them from the manifest")
-        _prove_again(kernel, problem_file, templates, as_json)
+        _prove_again(kernel, problem_file, texts.templates, as_json)
         return
     from mlagen.request import artifact_of, verify_from_text
 
-    artifact = artifact_of(
-        kernel,
-        fields,
-        knobs,
-        target=target,
-        templates=templates,
-        allow_unproved=allow_unproved,
-    )
+    artifact = artifact_of(kernel, texts)
     with progress_bar("emulating") as progress:
         report = verify_from_text(
             artifact,

@@ -7,7 +7,7 @@ them. Everything else (registers, memory, waits, instruction mix) is told cluste
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Pipe = Literal[
     "matrix",
@@ -22,19 +22,7 @@ Pipe = Literal[
     "wait",
     "barrier",
 ]
-PIPES: tuple[Pipe, ...] = (
-    "matrix",
-    "vector",
-    "transcendental",
-    "lds",
-    "dma",
-    "vmem",
-    "smem",
-    "scalar",
-    "branch",
-    "wait",
-    "barrier",
-)
+PIPES: tuple[Pipe, ...] = get_args(Pipe)
 
 Touch = Literal["write", "read", "both", "through"]
 """What a cluster does with a register block: `through` leaves its living values alone."""

@@ -16,10 +16,12 @@ SMALL = ("--shape", "seq_len=40", "--shape", "num_keys=111", "--shape", "start_p
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An artifact of the shipped kernel with one head."""
-    from mlagen.request import build_from_text, keep
+    from mlagen.request import BuildTexts, build_from_text, keep
 
     fields = ONE_HEAD[1::2]
-    return keep(build_from_text("mha_prefill_v2", fields, ()), tmp_path_factory.mktemp("k") / "k")
+    return keep(
+        build_from_text("mha_prefill_v2", BuildTexts(fields)), tmp_path_factory.mktemp("k") / "k"
+    )
 
 
 def test_a_good_kernel_passes(mlagen, built: Path) -> None:
