@@ -65,20 +65,22 @@ def differences(
     wanted, plain_end = _followed(plain)
     taken, end = _followed(program)
     for done in program:
-        mine, other = taken[done.name], wanted[done.name]
-        for storage in sorted(mine.keys() | other.keys(), key=str):
-            a, b = mine.get(storage), other.get(storage)
-            if not _same(a, b):
-                found.append(Difference("value", done, storage, *_apart(a, b)))
-                break
-    if not found:
-        for storage in sorted(live, key=str):
-            a, b = end.get(storage), plain_end.get(storage)
-            if not _same(a, b):
-                last = program[-1]
-                found.append(Difference("value", last, storage, *_apart(a, b)))
-                break
+        found += _value(done, taken[done.name], wanted[done.name])
+    if not found and program:
+        ends = ({storage: held.get(storage) for storage in live} for held in (end, plain_end))
+        found += _value(program[-1], *ends)
     return found
+
+
+def _value(
+    done: Done, mine: Mapping[Hashable, Held], other: Mapping[Hashable, Held]
+) -> list[Difference]:
+    """The first storage, by name, of those that hold another value than they should."""
+    apart = [x for x in mine.keys() | other.keys() if not _same(mine.get(x), other.get(x))]
+    if not apart:
+        return []
+    storage = min(apart, key=str)
+    return [Difference("value", done, storage, *_apart(mine.get(storage), other.get(storage)))]
 
 
 def inherited(program: Iterable[Done]) -> set[Hashable]:
@@ -128,7 +130,7 @@ def _same(a: Held, b: Held) -> bool:
             return False
         a, b = a[1], b[1]
     if isinstance(a, Done) and isinstance(b, Done):
-        return a.name == b.name
+        return a.tile == b.tile and a.key == b.key
     return a is b
 
 
