@@ -32,9 +32,10 @@ def command(
     """Build KERNEL, a schedule's name or a schedule file, and say what it takes."""
     from mlagen.request import build_from_text, keep
     from mlagen.summary import build_facts, build_summary
-    from mlagen.tune.lookup import build_best_from_text
 
     if tuned:
+        from mlagen.tune.lookup import build_best_from_text
+
         if knobs or allow_unproved:
             raise ConfigError("--tuned takes neither --knob nor --allow-unproved")
         artifact, choice = build_best_from_text(

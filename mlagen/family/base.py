@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.family.kinds import Kind
 from mlagen.family.workload import Workloads
-from mlagen.launch import Launcher
+
+if TYPE_CHECKING:
+    from mlagen.launch import Launcher
 
 # Makes the artifact of another kernel, by name and fields, where a call launches a second one.
 Builder = Callable[[str, Mapping[str, Any]], Artifact]

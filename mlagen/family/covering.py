@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mlagen.artifact import Manifest
+if TYPE_CHECKING:
+    from mlagen.artifact import Manifest
+
 
 _EXACT = re.compile(r"^N = (\d+)$")
 _LOOP = re.compile(r"^loop\b")

@@ -5,16 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy.typing as npt
-
-from mlagen.artifact import Artifact
 from mlagen.family.covering import Call, Covering
-from mlagen.launch import Launcher, LaunchReport
-from mlagen.problem import Expected, Worst
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+    from mlagen.artifact import Artifact
+    from mlagen.launch import Launcher, LaunchReport
+    from mlagen.problem import Expected, Worst
+
 Size = int | tuple[int, ...]  # one number, or one a sequence
 Group = tuple[int, int, int]  # grid indices of a workgroup
 

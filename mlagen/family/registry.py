@@ -11,10 +11,13 @@ import pkgutil
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
-from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError, MissingError
 from mlagen.family.base import Family
+
+if TYPE_CHECKING:
+    from mlagen.artifact import Artifact
 
 GROUP = "mlagen.families"
 _registered: dict[str, Family] = {}

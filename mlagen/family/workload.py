@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from mlagen.artifact import Artifact
+if TYPE_CHECKING:
+    from mlagen.artifact import Artifact
 
 
 class Workload(Protocol):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mlagen.artifact import Artifact
 from mlagen.family import Builder, Family, Kind
-from mlagen.launch import Launcher
+
+if TYPE_CHECKING:
+    from mlagen.artifact import Artifact
+    from mlagen.launch import Launcher
 
 
 class MhaPrefill(Family):

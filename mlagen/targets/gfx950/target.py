@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlagen.artifact import Artifact
 from mlagen.codegen.templates import Templates
 from mlagen.codegen.tools import Search
 from mlagen.dsl import ScheduleFunction
-from mlagen.schedule_view.model import ScheduleView
 from mlagen.targets.gfx950 import clang
 from mlagen.targets.gfx950.codegen import build
 from mlagen.targets.gfx950.dsl import Schedule
 from mlagen.targets.gfx950.dsl.clusters import run_clustered
 from mlagen.targets.gfx950.limits import GFX950, Gfx950
-from mlagen.targets.gfx950.view import view
+
+if TYPE_CHECKING:
+    from mlagen.schedule_view.model import ScheduleView
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Cdna4:
         return build.build(schedule, templates, allow_unproved=allow_unproved)
 
     def view(self, schedule: Schedule, templates: Templates) -> ScheduleView:
+        from mlagen.targets.gfx950.view import view
+
         return view(schedule, templates)
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlagen.artifact import Artifact
 from mlagen.codegen.templates import Templates
 from mlagen.codegen.tools import Search
 from mlagen.dsl import ScheduleFunction
-from mlagen.schedule_view.model import ScheduleView
 from mlagen.targets.sm_90a import ptxas
 from mlagen.targets.sm_90a.codegen import build
 from mlagen.targets.sm_90a.dsl import PipelineSchedule
 from mlagen.targets.sm_90a.dsl.pipeline import run_pipelined
 from mlagen.targets.sm_90a.limits import SM_90A, Sm90a
-from mlagen.targets.sm_90a.view import view
+
+if TYPE_CHECKING:
+    from mlagen.schedule_view.model import ScheduleView
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Hopper:
         return build.build(schedule, templates, allow_unproved=allow_unproved)
 
     def view(self, schedule: PipelineSchedule, templates: Templates) -> ScheduleView:
+        from mlagen.targets.sm_90a.view import view
+
         return view(schedule, templates)
 
 
