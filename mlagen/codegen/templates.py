@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import resources
@@ -12,7 +13,6 @@ from typing import Any
 
 import jinja2
 
-from mlagen.env import cache_dir
 from mlagen.errors import MlagenError, TemplateError
 
 _MARK = "\x01"  # ends an output line, followed by the template and the line that made it
@@ -63,14 +63,17 @@ class Templates:
 
 
 class _Compiled(jinja2.FileSystemBytecodeCache):
-    """What earlier processes compiled, by the digest of a template's text and the versions of
-    jinja2 and Python. What cannot be kept there is compiled each time."""
+    """What earlier processes compiled, beside our templates as Python's `.pyc` beside a module: by
+    the digest of the text and the versions of jinja2 and Python. Where nothing can be written, or
+    Python shall write none, templates are compiled each time."""
 
     def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
         with suppress(OSError):
             super().load_bytecode(bucket)
 
     def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        if sys.dont_write_bytecode:
+            return
         with suppress(OSError):
             Path(self.directory).mkdir(parents=True, exist_ok=True)
             super().dump_bytecode(bucket)
@@ -87,10 +90,10 @@ def _environment(*folders: Path) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
-        # Another set of options needs another folder: no digest covers them.
+        # The number is that of the options here, which no digest covers.
         bytecode_cache=None
         if folders
-        else _Compiled(str(cache_dir() / "templates"), f"%s-{jinja2.__version__}-1.cache"),
+        else _Compiled(f"{places[-1]}/__pycache__", f"%s-{jinja2.__version__}-1.cache"),
     )
 
 
