@@ -127,6 +127,7 @@ def test_hopper(mlagen, tmp_path):
     assert product["units"]["matrix"] == 4 and passes(product, "prologue") == ["0"]
     released = row_of(report, "release(feed, i-1)")
     assert released["waits"] == ["wgmma.wait_group 1"]
+    assert released["units"] == {"vector": 3, "other": 2}  # a guarded arrival is no vector work
     assert released["drain"] == [{"at": "N", "waits": ["wgmma.wait_group 0"]}]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -30,6 +31,7 @@ from mlagen.targets.sm_90a.limits import SM_90A
 
 PASS_END = "end of the pass"
 AHEAD = ("fetch", "head")  # of a persistent block: sections before an item's first pass
+_GUARD = re.compile(r"^@!?%\w+\s+")
 _UNITS: dict[str, Unit] = {
     "matrix": "matrix",
     "vector": "vector",
@@ -183,4 +185,5 @@ def _count(lines: Iterable[PtxLine]) -> dict[Unit, int]:
     code = (line.text.partition("//")[0].strip() for line in lines)
     told = (text for text in code if text and not text.startswith((".", "{", "}")))
     bodies = (text.rpartition(": ")[2] for text in told if not text.endswith(":"))
-    return dict(Counter(_UNITS.get(ptx_pipe_of(text), "other") for text in bodies))
+    opcodes = (_GUARD.sub("", text).split()[0] for text in bodies)
+    return dict(Counter(_UNITS.get(ptx_pipe_of(opcode), "other") for opcode in opcodes))
