@@ -13,20 +13,11 @@ from itertools import accumulate
 
 import numpy as np
 
-from mlagen.attention.masks import CAUSAL, Causal, Mask, Null
+from mlagen.attention.masks import CAUSAL
 from mlagen.attention.prefill.plan import WorkPlan, plan_shape
 from mlagen.attention.prefill.work import FINAL, WorkItem, WorkShape, work_arrays
-from mlagen.errors import ConfigError
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
-
-
-def require_plain_mask(mask: Mask) -> None:
-    """ConfigError for a mask whose tiles do not begin at the sequence's first key."""
-    if not isinstance(mask, Null | Causal):
-        raise ConfigError(
-            f"mask={mask}: work items of the persistent kernel know no window",
-            hint="mask is causal or null; the static grid has windows",
-        )
+from mlagen.families.mla_prefill.problem import require_plain_mask
 
 
 def work_shape(inputs: MlaPrefillInputs, *, listed: bool = False) -> WorkShape:

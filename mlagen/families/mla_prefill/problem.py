@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mlagen.attention.masks import CAUSAL, Mask
+from mlagen.attention.masks import CAUSAL, Causal, Mask, Null
 from mlagen.attention.prefill.problem import (
     DTYPE_BYTES,
     OUTPUT_BYTES,
@@ -310,3 +310,12 @@ class MlaConfig(PrefillConfig):
 
     def _registers(self, row_bytes: int) -> int:
         return self.q_block_size * row_bytes // (4 * WAVE_LANES)
+
+
+def require_plain_mask(mask: Mask) -> None:
+    """ConfigError for a mask whose tiles do not begin at the sequence's first key."""
+    if not isinstance(mask, Null | Causal):
+        raise ConfigError(
+            f"mask={mask}: work items of the persistent kernel know no window",
+            hint="mask is causal or null; the static grid has windows",
+        )

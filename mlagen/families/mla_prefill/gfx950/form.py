@@ -16,8 +16,7 @@ from mlagen.attention.prefill.gfx950.tensors import PrefillTensors, RowTensor
 from mlagen.dsl import Argument, Signature
 from mlagen.dsl.signature import Kind
 from mlagen.errors import ConfigError
-from mlagen.families.mla_prefill.call import require_plain_mask
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfig, require_plain_mask
 
 AITER_SLOT = 16  # bytes an argument of AITER's launchers takes, whatever its type
 
