@@ -76,7 +76,7 @@ def errors(contestant: Contestant, inputs: Any, run: Run) -> list[dict[str, Any]
     the mean square."""
     from mlagen.attention.prefill.exact import exact
     from mlagen.attention.prefill.rounded import rounded
-    from mlagen.problem import compare
+    from mlagen.problem.expected import compare
 
     of = contestant.problem(inputs)
     made = of.output_view(run.output)

@@ -18,7 +18,7 @@ from mlagen.bench.torch_lab import TorchLab
 from mlagen.family.benchmark import Benchmark, Lab, Verdict
 from mlagen.family.peers import Peer, imported, require, version
 from mlagen.launch import gpu_launcher
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 FORMULAS = {
     "flop": "2 * m * n * k",

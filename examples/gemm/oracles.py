@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemm.problem import GemmInputs
-from mlagen.problem import Expected
+from mlagen.problem.expected import Expected
 from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, accumulated, confidence
 
 STEP = 16  # terms of one v_mfma_f32_32x32x16_bf16 (or one wgmma k16)

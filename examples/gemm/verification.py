@@ -15,7 +15,7 @@ from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.family import Call, Covering, Kind, Trial, tile_counts
 from mlagen.launch import Launcher, LaunchReport
-from mlagen.problem import Expected, Worst
+from mlagen.problem.expected import Expected, Worst
 
 Array = npt.NDArray[Any]
 EDGES = 64  # columns of C that a wave owns

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.family.benchmark import Verdict
-from mlagen.problem import Comparison, Expected
+from mlagen.problem.expected import Comparison, Expected
 
 # Relative errors that peers may have, as a norm: their arithmetic is not ours, so no bound of the
 # oracles is theirs. A number in bf16 is off by some 2^-9, one in e4m3 by some 2^-5.

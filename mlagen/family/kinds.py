@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mlagen.artifact import Artifact
     from mlagen.launch import Launcher, LaunchReport
-    from mlagen.problem import Expected, Worst
+    from mlagen.problem.expected import Expected, Worst
 
 Size = int | tuple[int, ...]  # one number, or one a sequence
 Group = tuple[int, int, int]  # grid indices of a workgroup

@@ -29,7 +29,7 @@ from mlagen.launch import EmulatedLauncher
 from mlagen.mutation.judge import ENDLESS, Verdict
 from mlagen.mutation.listing import Listing, read_listing
 from mlagen.mutation.mutant import Mutant, apply
-from mlagen.problem import Expected, compare
+from mlagen.problem.expected import Expected, compare
 from mlagen.targets.gfx950.assemble import assemble
 from mlagen.verify import kind_of
 from mlagen.verify.run import DATA, trial_of

@@ -22,6 +22,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.problem.dtypes import E4M3_MAX
+
 Floats = npt.NDArray[np.float64]
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -32,8 +34,8 @@ ELEMENT_TYPES = {"bf16": BF16, "fp8_e4m3": E4M3, "fp32": FP32}  # as problems ca
 E4M3_BITS, BF16_BITS, FP32_BITS = 4, 8, 24  # of the significand, the implicit one included
 # Half of the spacing at 1: the largest relative error of one rounding.
 U_E4M3, U_BF16, U_FP32 = 2.0**-E4M3_BITS, 2.0**-BF16_BITS, 2.0**-FP32_BITS
-# e4m3fn (OCP 8-bit floating point 1.0): largest, smallest normal, spacing below that.
-E4M3_MAX, E4M3_NORMAL, E4M3_STEP = 448.0, 2.0**-6, 2.0**-9
+# e4m3fn (OCP 8-bit floating point 1.0): smallest normal, and the spacing below it.
+E4M3_NORMAL, E4M3_STEP = 2.0**-6, 2.0**-9
 SMALLEST_NORMAL = 2.0**-126  # of fp32 and of bf16; what is smaller is flushed
 
 # v_exp_f32 and v_rcp_f32 are accurate to 1 ulp (AMD's ISA documents), at most 2^-23 of the result.

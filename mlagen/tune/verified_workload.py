@@ -15,7 +15,7 @@ from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.errors import UnsupportedError, WrongResultError
 from mlagen.family import Kind, Trial
 from mlagen.launch import LaunchReport, PreparedLaunch, gpu_launcher
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 from mlagen.tune.call_bytes import bytes_of
 
 _FEW = 2  # workgroups whose rows are compared where a call has many: the exact oracle is in float64

@@ -16,7 +16,7 @@ from mlagen.errors import FindingsError, MlagenError, WrongResultError
 from mlagen.family import Sample, Size
 from mlagen.launch_findings import findings_error
 from mlagen.locate import LocatedFinding
-from mlagen.problem import Comparison, Worst
+from mlagen.problem.expected import Comparison, Worst
 from mlagen.verify.coverage import Coverage, coverage_of
 
 SCHEMA = "mlagen.verify/1"

@@ -15,7 +15,7 @@ from mlagen.errors import ConfigError
 from mlagen.family import Kind, Trial, family_of
 from mlagen.launch import EmulatedLauncher, Launcher, Mode
 from mlagen.launch_findings import findings_of
-from mlagen.problem import Comparison, Expected, compare
+from mlagen.problem.expected import Comparison, Expected, compare
 from mlagen.verify.report import ModeReport, VerifyReport
 
 Outputs = Mapping[str, npt.NDArray[Any]]  # by `Expected.output`

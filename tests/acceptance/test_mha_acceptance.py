@@ -18,7 +18,7 @@ from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.families.mha_prefill.verification import KIND
 from mlagen.launch import EmulatedLauncher
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 FULL = "MLAGEN_ACCEPTANCE" in os.environ
 HEADS = (32, 8) if FULL else (8, 2)

@@ -22,7 +22,7 @@ from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
 from mlagen.families.mla_prefill.problem import MlaConfig
 from mlagen.families.mla_prefill.verification import KIND
 from mlagen.launch import EmulatedLauncher
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 FULL = "MLAGEN_ACCEPTANCE" in os.environ
 WORKGROUPS = 16 if FULL else 2

@@ -107,7 +107,7 @@ FOR_GFX950, FOR_HOPPER = "row_sums.py", "row_sums_sm90.py"
 JUDGED = """
 
 import numpy as np
-from mlagen.problem import Expected
+from mlagen.problem.expected import Expected
 from mlagen.family import Family, Kind, Trial, register
 
 

@@ -18,7 +18,7 @@ from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.ops import MhaKernel
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 from mlagen.verify import verify, verify_inputs
 
 BF16 = ml_dtypes.bfloat16

@@ -24,7 +24,7 @@ from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.ops import MhaKernel
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 TILES = [(128, 64), (128, 128), (64, 64), (64, 128)]  # depth, keys
 TAILS = (0, 1, 47)  # keys in the last tile; 0: it is full

@@ -18,7 +18,7 @@ from mlagen.families.mla_prefill.problem import MlaConfig
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.ops import MlaPrefillKernel, MlaReduceKernel
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 SHAPE = {
     "lengths": [600, 0, 33, 1], "num_keys": [600, 70, 290, 0], "start_pos": [0, 0, 257, 2]

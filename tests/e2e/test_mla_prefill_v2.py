@@ -18,7 +18,7 @@ from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
 from mlagen.families.mla_prefill.problem import MlaConfig
 from mlagen.ops import MlaPrefillKernel
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 from mlagen.verify import verify_inputs
 
 TAILS = [0, 1, 47, 65]  # keys in the last tile; 0: it is full

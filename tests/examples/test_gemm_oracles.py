@@ -8,7 +8,7 @@ from gemm.oracles import exact, rounded
 from gemm.problem import GemmConfig
 from gemm.verification import DATA, gemm_inputs
 
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 CONFIG = GemmConfig(output_dtype="fp32")
 

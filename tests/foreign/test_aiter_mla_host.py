@@ -19,7 +19,7 @@ from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
 from mlagen.inspect.executed import executed_per_unit
 from mlagen.launch import EmulatedLauncher
 from mlagen.ops import MlaPrefillKernel
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 EARLIEST = EmulatedLauncher(mode="earliest")  # the one in which these objects are right
 # The kernels read page 0 past the page list's end, with a P of 0, and NaN times 0 is NaN.

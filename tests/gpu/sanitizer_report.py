@@ -213,7 +213,7 @@ def launch(kernel: str, folder: Path, split_keys: int) -> None:
     from mlagen.families.mla_decode.rounded import rounded
     from mlagen.launch import CudaLauncher
     from mlagen.ops import MlaDecodeKernel
-    from mlagen.problem import compare
+    from mlagen.problem.expected import compare
     from mlagen.request import callable_of
 
     artifact = read_artifact(folder)

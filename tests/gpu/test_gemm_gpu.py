@@ -14,7 +14,7 @@ from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.launch import CudaLauncher
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gemm_bf16.py"
 

@@ -20,7 +20,7 @@ from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
 from mlagen.ops import MlaDecodeKernel, MlaDecodePlan
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 DATA = ("randn", "realistic", "late_max", "falling")
 # Every number of tiles that has code of its own, odd and even, and both ends of a page.

@@ -14,7 +14,7 @@ from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 LENGTHS = (0, 130, 1000, 64)
 

@@ -19,7 +19,7 @@ from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.kernel import MhaKernel
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.launch import EmulatedLauncher
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 BF16 = ml_dtypes.bfloat16
 GARBAGE_PAGE = 0x7FFFFFF0  # a page number that no pool has

@@ -22,7 +22,7 @@ from mlagen.families.split_merge.prefill_made_up import MLA_REDUCE_KINDS
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.ops import MlaReduceKernel
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 from mlagen.verify import verify, verify_inputs
 
 U32 = 2.0**-24

@@ -16,7 +16,7 @@ from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.launch import HipLauncher
 from mlagen.launch.hip import TARGETS
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 
 def why_not() -> str:

@@ -20,7 +20,7 @@ from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.launch import HipLauncher
 from mlagen.ops import MhaKernel
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 BF16 = ml_dtypes.bfloat16
 CONFIG = MhaConfig(2, 1)

@@ -18,7 +18,7 @@ from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.launch import EmulatedLauncher, LaunchReport
 from mlagen.launch.launcher import LaunchRefused
 from mlagen.ops import MhaKernel
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 BF16 = ml_dtypes.bfloat16
 CONFIG = MhaConfig(4, 2)

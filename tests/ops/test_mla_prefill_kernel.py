@@ -20,7 +20,7 @@ from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
 from mlagen.families.mla_prefill.problem import MlaConfig
 from mlagen.launch import LaunchReport
 from mlagen.ops import MlaPrefillKernel, kernel_of
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 FP8, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16
 CONFIG = MlaConfig(4, 2, dtype="fp8_e4m3")

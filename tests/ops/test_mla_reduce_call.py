@@ -15,7 +15,7 @@ from mlagen.families.split_merge.prefill_exact import exact
 from mlagen.families.split_merge.prefill_kernel import check_extents
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.ops import MlaReduceKernel
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 CONFIG = MlaReduceConfig(2)
 INPUTS = grouped(CONFIG, [2, 3], [5, 9])

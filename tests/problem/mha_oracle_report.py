@@ -23,7 +23,7 @@ from mlagen.attention.prefill.exact import exact
 from mlagen.attention.prefill.rounded import rounded
 from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 FORM = {"ragged": True, "page_size": 32, "sink": True, "lse": True}
 SHAPE = {"lengths": [300, 0, 1, 65], "num_keys": [300, 70, 0, 200], "start_pos": [0, 3, 5, 137]}

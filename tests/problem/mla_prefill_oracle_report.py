@@ -17,7 +17,7 @@ from mlagen.families.mha_prefill.made_up import mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfig
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
 from mlagen.families.mla_prefill.problem import MlaConfig
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 SHAPE = {"seq_len": 256, "num_keys": 1024, "start_pos": 768}
 

@@ -16,7 +16,7 @@ from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 FORMS = {"dense": {}, "ragged": {"ragged": True}, "paged": {"ragged": True, "page_size": 32}}
 SHAPES = {

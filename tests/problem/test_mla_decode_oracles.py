@@ -17,7 +17,7 @@ from mlagen.families.mla_decode.made_up import MLA_DECODE_KINDS, mla_decode_inpu
 from mlagen.families.mla_decode.math import score_error
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 BF16 = ml_dtypes.bfloat16
 ORACLES = (exact, rounded)

@@ -16,7 +16,7 @@ from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs, rope_aware_rows
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 ORACLES = (exact, rounded)
 LENGTHS = (300, 64, 0, 1, 129)

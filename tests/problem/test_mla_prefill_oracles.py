@@ -12,7 +12,7 @@ from mlagen.attention.prefill.exact import exact
 from mlagen.attention.prefill.rounded import rounded
 from mlagen.families.mla_prefill.made_up import MLA_PREFILL_KINDS, mla_prefill_inputs
 from mlagen.families.mla_prefill.problem import MlaConfig
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 from mlagen.problem.formats import U_E4M3
 
 FORMS = {

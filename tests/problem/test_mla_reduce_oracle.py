@@ -13,7 +13,7 @@ from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
 from mlagen.families.split_merge.prefill_made_up import MLA_REDUCE_KINDS, mla_reduce_inputs
 from mlagen.families.split_merge.prefill_partials import merge_partials
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 CONFIG = MlaReduceConfig(num_heads=3, output_dtype="fp32", lse=True)
 COUNTS = list(range(1, 10))

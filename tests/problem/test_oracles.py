@@ -14,7 +14,7 @@ from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 from mlagen.problem.formats import SMALLEST_NORMAL
 
 BF16 = ml_dtypes.bfloat16

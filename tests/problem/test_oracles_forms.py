@@ -19,7 +19,7 @@ from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
 from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 BF16 = ml_dtypes.bfloat16
 MASKS = ("null", "causal", "sliding_window_causal[70]", "chunked_causal[100]")

@@ -16,7 +16,7 @@ from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 from mlagen.problem.formats import BF16, scale_log2e
 from mlagen.targets.sm_90a.ptxas import PtxasResult
 

@@ -17,7 +17,7 @@ from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.launch_findings import findings_of
 from mlagen.mutation.shapes import Shape, make_inputs
-from mlagen.problem import Expected, compare
+from mlagen.problem.expected import Expected, compare
 from mlagen.verify import kind_of
 
 EARLIEST_OF = 3  # of so many calls one runs in mode earliest too

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from mlagen.attention.made_up import Array, Numbers, dense_sizes, each_of, paged, rows_of
 from mlagen.attention.prefill.problem import PrefillConfig
-from mlagen.problem.formats import E4M3_MAX, ELEMENT_TYPES
+from mlagen.problem.dtypes import E4M3_MAX
+from mlagen.problem.formats import ELEMENT_TYPES
 
 Tensors = dict[str, npt.NDArray[Any]]  # q [batch, rows, ...] and those of keys [batch, keys, ...]
 

@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from mlagen.attention.masks import Mask
 from mlagen.errors import ConfigError
+from mlagen.problem.dtypes import E4M3_MAX
 from mlagen.problem.fields import from_fields, integer, listed, number
-from mlagen.problem.formats import E4M3_MAX
 
 DTYPE_BYTES = {"bf16": 2, "fp8_e4m3": 1}
 OUTPUT_BYTES = {"bf16": 2, "fp32": 4}

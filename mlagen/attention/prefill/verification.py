@@ -21,7 +21,7 @@ from mlagen.attention.prefill.selection import Workgroup
 from mlagen.errors import ConfigError
 from mlagen.family import Covering, Kind, Sample, Size, Trial
 from mlagen.launch import Launcher, LaunchReport
-from mlagen.problem import Expected, Worst
+from mlagen.problem.expected import Expected, Worst
 
 
 @dataclass(frozen=True)

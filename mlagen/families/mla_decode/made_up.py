@@ -24,7 +24,8 @@ from mlagen.attention.made_up import (
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.inputs import MODEL_SCALE, MlaDecodeInputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.problem.formats import BF16, E4M3, E4M3_MAX, ELEMENT_TYPES
+from mlagen.problem.dtypes import E4M3_MAX
+from mlagen.problem.formats import BF16, E4M3, ELEMENT_TYPES
 
 # Of an e4m3 cache and of e4m3 queries: what is made up here stays below 448 times it.
 FP8_STEP, FP8_QUERY_STEP = 0.125, 0.0625

@@ -22,7 +22,7 @@ from mlagen.families.mla_decode.kernel import MERGE_KERNEL, decode_kernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 from mlagen.request import build_artifact
 
 _LENGTHS = (0, 1, 63, 64, 65, 129, 450)  # around a tile of 64 keys, and several of them

@@ -17,7 +17,7 @@ from mlagen.families.split_merge.prefill_made_up import MLA_REDUCE_KINDS, mla_re
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.family import Call, Covering, Kind, Size, Trial, tile_counts
 from mlagen.launch import Launcher, LaunchReport
-from mlagen.problem import Expected, Worst
+from mlagen.problem.expected import Expected, Worst
 
 ROWS = 37  # of a group that is to reach all code: a wave's last lines do not exist
 

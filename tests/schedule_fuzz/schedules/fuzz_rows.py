@@ -19,7 +19,7 @@ from mlagen.dsl import (
 )
 from mlagen.dsl.signature import TensorMap, pack
 from mlagen.family import Family, Kind, Trial, register
-from mlagen.problem import Expected
+from mlagen.problem.expected import Expected
 from mlagen.problem.fields import from_fields
 from mlagen.targets.gfx950.dsl import Reads, Subtiled, Xor
 

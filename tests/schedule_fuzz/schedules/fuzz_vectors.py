@@ -8,7 +8,7 @@ import numpy as np
 from mlagen.dsl import Operation, PlainOrder, Signature, record
 from mlagen.dsl.signature import pack
 from mlagen.family import Family, Kind, Trial, register
-from mlagen.problem import Expected
+from mlagen.problem.expected import Expected
 from mlagen.problem.fields import from_fields
 
 THREADS, WIDTH = 256, 4  # of the one workgroup; elements of a thread and tile

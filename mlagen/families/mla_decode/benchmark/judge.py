@@ -16,7 +16,7 @@ from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.rounded import rounded
 from mlagen.family.benchmark import Verdict
-from mlagen.problem import compare
+from mlagen.problem.expected import compare
 
 Array = npt.NDArray[Any]
 
