@@ -10,31 +10,34 @@ ROOT = Path(__file__).resolve().parents[2]
 LINES, PARAMETERS = 80, 8
 # Others' signatures, which a module of another library's names repeats.
 FOREIGN = {"mlagen/compat/flash_mla.py: flash_mla_with_kvcache"}
+# What users write in a call, or make up inputs by: the interface itself, and written once each.
+PUBLIC = {
+    "mlagen/families/mha_prefill/kernel.py: __call__",
+    "mlagen/families/mha_prefill/kernel.py: arguments",
+    "mlagen/families/mha_prefill/made_up.py: mha_inputs",
+    "mlagen/families/mla_decode/call.py: decode_call",
+    "mlagen/families/mla_decode/torch_operators.py: mla_decode",
+    "mlagen/families/mla_prefill/kernel.py: __call__",
+    "mlagen/families/mla_prefill/kernel.py: arguments",
+    "mlagen/families/mla_prefill/made_up.py: mla_prefill_inputs",
+    # torch reads an operator's arguments off the function.
+    "mlagen/families/mla_decode/torch_operators.py: _decode",
+    "mlagen/families/mla_decode/torch_operators.py: _planned",
+}
+# Tables: a schedule, and the instructions of a target. They read in one piece.
+TABLES = {
+    "mlagen/targets/gfx950/codegen/isa.py: _table",
+    "schedules/mla_decode_sm90.py: mla_decode_sm90",
+    "schedules/shared/streamed_prefill.py: streamed_prefill",
+}
 # Still too large: it only shrinks.
 OPEN = {
     "mlagen/attention/prefill/gpu.py: gpu_arguments",
     "mlagen/attention/prefill/made_up.py: of",
     "mlagen/attention/prefill/plan.py: plan_work",
-    "mlagen/families/mha_prefill/kernel.py: __call__",
-    "mlagen/families/mha_prefill/kernel.py: arguments",
-    "mlagen/families/mha_prefill/made_up.py: mha_inputs",
     "mlagen/families/mla_decode/device_plan.py: make_plan",
-    "mlagen/families/mla_decode/device_plan.py: run",
-    "mlagen/families/mla_decode/kernel.py: __call__",
-    "mlagen/families/mla_decode/kernel.py: prepare",
-    "mlagen/families/mla_decode/kernel.py: run",
     "mlagen/families/mla_decode/plan.py: plan_work",
-    "mlagen/families/mla_decode/sm_90a/operations.py: __init__",
     "mlagen/families/mla_decode/sm_90a/operations.py: _operation",
-    "mlagen/families/mla_decode/torch_operators.py: _decode",
-    "mlagen/families/mla_decode/torch_operators.py: _planned",
-    "mlagen/families/mla_decode/torch_operators.py: mla_decode",
-    "mlagen/families/mla_prefill/kernel.py: __call__",
-    "mlagen/families/mla_prefill/kernel.py: arguments",
-    "mlagen/families/mla_prefill/made_up.py: mla_prefill_inputs",
-    "mlagen/targets/gfx950/codegen/isa.py: _table",
-    "schedules/mla_decode_sm90.py: mla_decode_sm90",
-    "schedules/shared/streamed_prefill.py: streamed_prefill",
 }
 
 
@@ -67,8 +70,7 @@ def test_functions_are_steps_and_arguments_are_values() -> None:
     paths = [p for folder in ("mlagen", "schedules") for p in (ROOT / folder).rglob("*.py")]
     assert len(paths) > 300
     found = {f"{path.relative_to(ROOT)}: {name}" for path in paths for name in too_large(path)}
-    assert found <= OPEN | FOREIGN
-    assert found >= FOREIGN
+    assert found == OPEN | TABLES | PUBLIC | FOREIGN
 
 
 def test_the_rule_sees_what_is_too_large(tmp_path: Path) -> None:

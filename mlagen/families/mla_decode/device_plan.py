@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.call import DecodeCall, takes_call
 from mlagen.families.mla_decode.known_calls import fact
 from mlagen.families.mla_decode.outputs import Outputs
 from mlagen.families.mla_decode.plan import (
@@ -22,7 +23,7 @@ from mlagen.families.mla_decode.plan import (
     plan_work,
 )
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.tensors import Memory, given_tensors
+from mlagen.families.mla_decode.tensors import Memory
 
 
 @dataclass(eq=False)
@@ -85,7 +86,7 @@ class MlaDecodePlan(PlanTensors):
     blocks: int
     split_keys: int | None
     q_lens: tuple[int, ...] | None
-    call: Callable[..., tuple[Any, Any]]  # the kernel's `enqueue`
+    call: Callable[[DecodeCall], tuple[Any, Any]]  # the kernel's `enqueue`
     serial: int = field(default_factory=count().__next__)
 
     @property
@@ -93,24 +94,13 @@ class MlaDecodePlan(PlanTensors):
         """Its number: its tensors stay the same."""
         return self.serial
 
-    def run(
-        self,
-        q: Any,
-        cache: Any,
-        block_table: Any,
-        cache_lengths: Any,
-        *,
-        scale: float,
-        kv_scale: float = 1.0,
-        q_scale: float = 1.0,
-        kv_scales: Any = None,
-        q_scales: Any = None,
-        out: Any = None,
-        lse: Any = None,
-    ) -> tuple[Any, Any]:
-        """(output, log-sum-exp) of its kernel on these tensors: `kernel(.., plan=plan)`."""
-        tensors = given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales)
-        return self.call(tensors, (scale, kv_scale, q_scale), self, out, lse)
+    @takes_call
+    def run(self, call: DecodeCall) -> tuple[Any, Any]:
+        """(output, log-sum-exp) of its kernel on these tensors: `kernel(.., plan=plan)`.
+        ConfigError for another plan's."""
+        if call.plan is not None and call.plan is not self:
+            raise ConfigError("plan.run(.., plan=..): the plan is the one whose `run` is called")
+        return self.call(call._replace(plan=self))
 
     @property
     def splits(self) -> tuple[tuple[int, ...], ...]:
@@ -148,7 +138,7 @@ def make_plan(
     config: MlaDecodeConfig,
     lengths: Sequence[int] | Any,
     memory: Memory,
-    call: Callable[..., tuple[Any, Any]],
+    call: Callable[[DecodeCall], tuple[Any, Any]],
     *,
     q_lens: Sequence[int] | None,
     blocks: int,

@@ -11,6 +11,7 @@ from typing import Any
 
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.call import DecodeCall, takes_call
 from mlagen.families.mla_decode.device_plan import MlaDecodePlan, PlanTensors, make_plan
 from mlagen.families.mla_decode.inputs import (
     Stored,
@@ -31,7 +32,6 @@ from mlagen.families.mla_decode.tensors import (
     as_host,
     check,
     check_rows,
-    given_tensors,
     made,
     on_host,
     overlap,
@@ -200,44 +200,14 @@ class MlaDecodeKernel:
 
     # ---- calls ------------------------------------------------------------------------------
 
-    def __call__(
-        self,
-        q: Any,
-        cache: Any,
-        block_table: Any,
-        cache_lengths: Any,
-        *,
-        scale: float,
-        kv_scale: float = 1.0,
-        q_scale: float = 1.0,
-        kv_scales: Any = None,
-        q_scales: Any = None,
-        plan: PlanTensors | None = None,
-        out: Any = None,
-        lse: Any = None,
-        checked: bool = False,
-    ) -> tuple[Any, Any]:
+    @takes_call
+    def __call__(self, call: DecodeCall) -> tuple[Any, Any]:
         """Attention of `q` over the paged cache: (output, log-sum-exp). See `run`."""
-        return self.enqueue(
-            given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales),
-            (scale, kv_scale, q_scale),
-            plan,
-            out,
-            lse,
-            checked,
-        )
+        return self.enqueue(call)
 
-    def enqueue(
-        self,
-        tensors: tuple[Any, ...],
-        scales: tuple[float, float, float],
-        plan: PlanTensors | None,
-        out: Any,
-        lse: Any,
-        checked: bool = False,
-    ) -> tuple[Any, Any]:
-        """The same with all tensors (`given_tensors`), and with all scales, together."""
-        bound, launches, out, lse = self._bound(tensors, scales, plan, out, lse, checked)
+    def enqueue(self, call: DecodeCall) -> tuple[Any, Any]:
+        """The same with all arguments together."""
+        bound, launches, out, lse = self._bound(call)
         if bound is not None:
             for launch in bound:
                 launch()
@@ -246,23 +216,8 @@ class MlaDecodeKernel:
                 self.launcher.launch(one.artifact, **one.given)
         return out, lse
 
-    def run(
-        self,
-        q: Any,
-        cache: Any,
-        block_table: Any,
-        cache_lengths: Any,
-        *,
-        scale: float,
-        kv_scale: float = 1.0,
-        q_scale: float = 1.0,
-        kv_scales: Any = None,
-        q_scales: Any = None,
-        plan: PlanTensors | None = None,
-        out: Any = None,
-        lse: Any = None,
-        checked: bool = False,
-    ) -> MlaDecodeRun:
+    @takes_call
+    def run(self, call: DecodeCall) -> MlaDecodeRun:
         """Attention of `q` over the paged cache.
 
         `q` [B, q_len, H, 576], or [tokens, H, 576] with a plan that was made with `q_lens`, and
@@ -284,14 +239,7 @@ class MlaDecodeKernel:
         Raises ConfigError for tensors and numbers that the kernel cannot serve, before anything is
         launched.
         """
-        bound, launches, out, lse = self._bound(
-            given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales),
-            (scale, kv_scale, q_scale),
-            plan,
-            out,
-            lse,
-            checked,
-        )
+        bound, launches, out, lse = self._bound(call)
         if bound is None:
             reports = [self.launcher.launch(one.artifact, **one.given) for one in launches]
             return MlaDecodeRun(out, lse, tuple(reports))
@@ -304,22 +252,17 @@ class MlaDecodeKernel:
         return MlaDecodeRun(out, lse, tuple(reports))
 
     def _bound(
-        self,
-        tensors: tuple[Any, ...],
-        scales: tuple[float, float, float],
-        plan: PlanTensors | None,
-        out: Any,
-        lse: Any,
-        checked: bool,
+        self, call: DecodeCall
     ) -> tuple[tuple[PreparedLaunch, ...] | None, list[Launch], Any, Any]:
         """A call's launches, all checked: prepared and remembered where that can be, else what the
         launcher is to be given; and the outputs."""
-        known, remember = None, None
-        if not checked:
-            known, remember, out, lse = self._like_before(tensors, scales, plan, out, lse)
+        remember = None
+        if not call.checked:
+            known, remember, out, lse = self._like_before(call)
             if known is not None:
                 return known, [], out, lse
-        out, lse, launches = self._launches(tensors, scales, plan, out, lse, checked)
+            call = call._replace(out=out, lse=lse)
+        out, lse, launches = self._launches(call)
         if remember is None or not launches:
             return None, launches, out, lse
         assert isinstance(self.launcher, GpuLauncher)
@@ -328,15 +271,11 @@ class MlaDecodeKernel:
         return made, [], out, lse
 
     def _like_before(
-        self,
-        tensors: tuple[Any, ...],
-        scales: tuple[float, float, float],
-        plan: PlanTensors | None,
-        out: Any,
-        lse: Any,
+        self, call: DecodeCall
     ) -> tuple[tuple[PreparedLaunch, ...] | None, tuple[Key, tuple[Any, ...]] | None, Any, Any]:
         """What an equal call before launched, if there was one; how to remember this one, if that
         can be; and the outputs, which are made where they are missing."""
+        tensors, scales, plan, out, lse, _ = call
         torch = sys.modules.get("torch")
         if torch is None or not self._prepares:
             return None, None, out, lse
@@ -380,32 +319,10 @@ class MlaDecodeKernel:
             found = self._outputs[batch, q_len] = Outputs.of(self.config, (batch, q_len))
         return found
 
-    def prepare(
-        self,
-        q: Any,
-        cache: Any,
-        block_table: Any,
-        cache_lengths: Any,
-        *,
-        scale: float,
-        kv_scale: float = 1.0,
-        q_scale: float = 1.0,
-        kv_scales: Any = None,
-        q_scales: Any = None,
-        plan: PlanTensors | None = None,
-        out: Any = None,
-        lse: Any = None,
-        checked: bool = False,
-    ) -> PreparedMlaDecode:
+    @takes_call
+    def prepare(self, call: DecodeCall) -> PreparedMlaDecode:
         """The same call, checked and packed but not launched."""
-        output, log_sum, launches = self._launches(
-            given_tensors(q, cache, block_table, cache_lengths, kv_scales, q_scales),
-            (scale, kv_scale, q_scale),
-            plan,
-            out,
-            lse,
-            checked,
-        )
+        output, log_sum, launches = self._launches(call)
         prepare: Any = self.launcher
         return PreparedMlaDecode(
             tuple(prepare.prepare(one.artifact, **one.given) for one in launches),
@@ -413,16 +330,9 @@ class MlaDecodeKernel:
             log_sum,
         )
 
-    def _launches(
-        self,
-        given: tuple[Any, ...],
-        scales: tuple[float, float, float],
-        plan: PlanTensors | None,
-        out: Any,
-        lse: Any,
-        checked: bool,
-    ) -> tuple[Any, Any, list[Launch]]:
+    def _launches(self, call: DecodeCall) -> tuple[Any, Any, list[Launch]]:
         """Output, LSE and what is to be launched, all checked."""
+        given, scales, plan, out, lse, checked = call
         config, manifest = self.config, self.artifact.manifest
         named = zip(TENSORS, given, strict=False)
         tensors = {name: tensor for name, tensor in named if tensor is not None}

@@ -25,16 +25,6 @@ TENSORS = ("q", "cache", "block_table", "cache_lengths", "kv_scales", "q_scales"
 MAX_ROWS = 2**31
 
 
-def given_tensors(
-    q: Any, cache: Any, block_table: Any, cache_lengths: Any, kv_scales: Any, q_scales: Any
-) -> tuple[Any, ...]:
-    """A call's tensors in the order of `TENSORS`, without those at the end that are not there."""
-    tensors = (q, cache, block_table, cache_lengths)
-    if q_scales is not None:
-        return (*tensors, kv_scales, q_scales)
-    return tensors if kv_scales is None else (*tensors, kv_scales)
-
-
 class Memory(Protocol):
     """Where a plan's own tensors come from."""
 

@@ -1,0 +1,70 @@
+"""A call of MLA decode as users write it: its names stand here, for all ways to make one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class DecodeCall(NamedTuple):
+    """What a call is given. `tensors`: in the order of `tensors.TENSORS`, without those at the end
+    that are not there; `scales`: scale, kv_scale, q_scale."""
+
+    tensors: tuple[Any, ...]
+    scales: tuple[float, float, float]
+    plan: Any
+    out: Any
+    lse: Any
+    checked: bool
+
+
+def decode_call(
+    q: Any,
+    cache: Any,
+    block_table: Any,
+    cache_lengths: Any,
+    *,
+    scale: float,
+    kv_scale: float = 1.0,
+    q_scale: float = 1.0,
+    kv_scales: Any = None,
+    q_scales: Any = None,
+    plan: Any = None,
+    out: Any = None,
+    lse: Any = None,
+    checked: bool = False,
+) -> DecodeCall:
+    """The call of these arguments; `MlaDecodeKernel.run` says what they are."""
+    tensors: tuple[Any, ...] = (q, cache, block_table, cache_lengths)
+    if q_scales is not None:
+        tensors = (*tensors, kv_scales, q_scales)
+    elif kv_scales is not None:
+        tensors = (*tensors, kv_scales)
+    return DecodeCall(tensors, (scale, kv_scale, q_scale), plan, out, lse, checked)
+
+
+def _taking(
+    call: Callable[P, DecodeCall],
+) -> Callable[[Callable[[Any, DecodeCall], R]], Callable[Concatenate[Any, P], R]]:
+    def decorate(method: Callable[[Any, DecodeCall], R]) -> Callable[Concatenate[Any, P], R]:
+        @wraps(method)
+        def taking(self: Any, *args: P.args, **options: P.kwargs) -> R:
+            return method(self, call(*args, **options))
+
+        shown = inspect.signature(call)
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        taking.__signature__ = shown.replace(  # type: ignore[attr-defined]  # what help shows
+            parameters=[own, *shown.parameters.values()],
+            return_annotation=inspect.signature(method).return_annotation,
+        )
+        return taking
+
+    return decorate
+
+
+takes_call = _taking(decode_call)  # a method of a `DecodeCall` as one of its arguments
