@@ -141,6 +141,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "like the line before it; tests/mutation judges a sample",
     (
         "mutation.md",
+        "mlagen mutate examples/gemm_bf16.py --target gfx950 --sample 12",
+    ): "tests/mutation judges a sample",
+    (
+        "mutation.md",
         "python tests/schedule_fuzz/run.py -o out/fuzz --edits gfx950=3000 --edits sm_90a=1000",
     ): "it takes many minutes; tests/schedule_fuzz runs a slice",
     (
