@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 OUT ?= out/demo
-CHECKED := mlagen schedules templates tests examples benchmarks
+CHECKED := mlagen schedules templates tests examples benchmarks setup.py
 
 DEMO_PROBLEM := --set num_heads=8 --set num_kv_heads=2 --set depth=128 --set mask=causal
 DEMO_SHAPE := --shape batch=1 --shape seq_len=512 --shape num_keys=512 --data realistic --seed 0
@@ -33,7 +33,7 @@ clean:
 	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made again when the requirements change; an interrupted set-up leaves no stamp.
-$(READY): pyproject.toml
+$(READY): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "error: $(PYTHON) is older than 3.11; run: make PYTHON=python3.11" >&2; exit 5; }
 	@echo "setting up $(VENV) ..."
