@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mlagen.dsl import Config
     from mlagen.launch import Launcher
 
 __version__ = "0.1.0"
@@ -19,7 +20,7 @@ __all__ = ["__version__", "build"]
 
 
 def build(
-    kernel: str,
+    kernel: str | Config,
     *,
     target: str | None = None,
     knobs: Mapping[str, Any] | None = None,
@@ -31,8 +32,10 @@ def build(
     """Builds a kernel and returns it as a callable: on numpy arrays for gfx950, which is emulated,
     on tensors of the GPU for sm_90a.
 
-    `kernel` is a schedule's name or the path of a schedule file; `fields` are those of its problem
-    (`num_heads`, `mask`, …), `knobs` the schedule's choices, `templates` a folder looked into
+    `kernel` is a schedule's name, the path of a schedule file, or a config, a problem with knobs
+    (`mlagen.ops.MhaConfigV2`), which brings the rest. `fields` are those of its problem
+    (`num_heads`, `mask`, …), and its knobs (`kv_block`, …) where they are given one by one; then
+    the others are as below. `knobs` are the schedule's choices, `templates` a folder looked into
     before the shipped ones. `target` is what the schedule is for, where it is for one.
 
     Without `knobs` the best that `mlagen tune` knows are taken: this machine's winner, else a
@@ -46,6 +49,9 @@ def build(
     from mlagen.request import build_artifact, callable_of
     from mlagen.tune.lookup import build_best
 
+    if not isinstance(kernel, str):
+        fields = {**kernel.to_fields(), **fields}
+        kernel = kernel.kernel
     choice: object = "given"
     if knobs is None:
         artifact, choice = build_best(

@@ -143,7 +143,7 @@ def job_of_artifact(
             f"{manifest.kernel} is for {manifest.target}; the cycle model knows gfx950"
         )
     kind = kind_of(artifact)
-    inputs = kind.inputs(manifest.problem, data="realistic", seed=seed, **shape)
+    inputs = kind.inputs(kind.fields(artifact), data="realistic", seed=seed, **shape)
     launcher = _Recording(groups)
     kind.trial(inputs).run(artifact, launcher)
     if launcher.emulation is None or not launcher.emulation.streams:

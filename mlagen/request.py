@@ -5,6 +5,7 @@ Every unknown name is refused with the legal ones and the nearest of them.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -78,16 +79,17 @@ def build_artifact(
 ) -> Artifact:
     """Builds `kernel` for the problem that `fields` describe; see `mlagen.build`.
 
-    Values of fields and knobs may be given as their text, as the command line does.
+    Values of fields and knobs may be given as their text, as the command line does. A name among
+    `fields` that is a knob's is that knob.
     """
     from mlagen.codegen import build
 
-    schedule, problem = checked(kernel, fields, knobs, target=target, templates=templates)
+    schedule, problem, chosen = checked(kernel, fields, knobs, target=target, templates=templates)
     return build(
         schedule,
         problem,
         target=schedule.target,
-        knobs=dict(knobs),
+        knobs=chosen,
         templates_dir=templates,
         allow_unproved=allow_unproved,
     )
@@ -100,15 +102,16 @@ def checked(
     *,
     target: str | None = None,
     templates: Path | str | None = None,
-) -> tuple[ScheduleFunction, Any]:
-    """The schedule function `kernel` and the problem that `fields` describe, where all names that
-    are asked for exist."""
+) -> tuple[ScheduleFunction, Any, dict[str, Any]]:
+    """The schedule function `kernel`, the problem that `fields` describe and all knobs that are
+    given, where all names that are asked for exist."""
     from mlagen.codegen.schedules import load
 
     schedule = load(kernel, target)
-    problem_type: Any = schedule.problem_type
-    with schedule.own_code():
-        problem = problem_type.from_fields(fields)
+    problem, among = problem_and_knobs(schedule, fields)
+    for name in among.keys() & knobs.keys():
+        if str(among[name]) != str(knobs[name]):
+            raise ConfigError(f"{name} is given twice: {among[name]} and {knobs[name]}")
     if target is not None:
         require_name("target", target, {schedule.target})
     if knobs:  # a schedule declares its knobs while it runs, and which ones may hang on the problem
@@ -117,7 +120,27 @@ def checked(
             require_name("knob", name, declared)
     if templates is not None:
         _require_templates(Path(templates), schedule.target)
-    return schedule, problem
+    return schedule, problem, {**among, **knobs}
+
+
+def problem_and_knobs(
+    schedule: ScheduleFunction, fields: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """The problem that `fields` describe, and those of them that are the schedule's knobs instead.
+
+    ConfigError for a name that is neither, and for what the problem class refuses.
+    """
+    problem_type: Any = schedule.problem_type
+    known = {field.name for field in dataclasses.fields(problem_type)}
+    others = {name: value for name, value in fields.items() if name not in known}
+    with schedule.own_code():
+        if others:
+            declared = schedule.build(problem_type.example(), {}).declared
+            others = {name: value for name, value in others.items() if name in declared}
+        own = {name: value for name, value in fields.items() if name not in others}
+        problem = problem_type.from_fields(own)
+        chosen = schedule.build(problem, others).knobs if others else {}
+        return problem, {name: chosen[name] for name in others}
 
 
 def callable_of(artifact: Artifact, launcher: Launcher | None = None) -> Any:
@@ -186,7 +209,7 @@ def view_from_text(
 
     chosen = assignments("--knob", knobs)
     given = assignments("--set", fields)
-    function, problem = checked(kernel, given, chosen, target=target, templates=templates)
+    function, problem, chosen = checked(kernel, given, chosen, target=target, templates=templates)
     return view_schedule(function, problem, chosen, templates)
 
 

@@ -24,21 +24,31 @@ refuses one that is too weak. Tile 0 is the first that some row of the workgroup
 the last. Page numbers are scalar loads a cluster ahead of the copy that they are for.
 """
 
+import math
+
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.gfx950.operations import Attention, begin
 from mlagen.families.mha_prefill.gfx950.reads import key_reads, value_reads
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import KV_BLOCKS, MhaProblem
 from mlagen.schedules.shared.streamed_prefill import streamed_prefill
 from mlagen.targets.gfx950.dsl import Subtiled, Xor, cluster, interleave, read, roles
 
 
-@schedule(problem=MhaConfig, target="gfx950")
+@schedule(problem=MhaProblem, target="gfx950")
 def mha_prefill_v2(k, s):
     if k.dtype == "fp8_e4m3":
-        streamed_prefill(k, s, lambda k, s: streamed_form(k))
+        streamed_prefill(k, s, KV_BLOCKS[k.dtype], lambda k, s: streamed_form(k))
         return
 
+    k = k.with_tiles(
+        kv_block=s.choice("kv_block", *KV_BLOCKS[k.dtype], comment="keys a tile"),
+        num_warps=s.choice("num_warps", 8, comment="waves: two halves, one cluster apart"),
+        q_block_size=s.choice("q_block_size", 32, comment="query rows a wave: an MFMA's columns"),
+        rescale_threshold=s.number("rescale_threshold", 8.0, 4.0, 0.0, least=0.0, most=math.inf,
+                                   comment="log2 units that a row maximum may grow unheeded"),
+        fp8_mma_k_128=s.choice("fp8_mma_k_128", False, comment="P could not stay in registers"),
+    )  # fmt: skip
     swizzle = s.choice("k_swizzle", "8-9 into 4-5", "9-8 into 4-5", comment="K bank swizzle")
     k_slots = s.choice("k_slots", 4, 2, 3, comment="K tiles in LDS: how far its DMA runs ahead")
     v_slots = s.choice("v_slots", 4, 2, 3, 8, comment="V tiles in LDS")

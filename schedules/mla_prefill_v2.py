@@ -8,7 +8,7 @@ as AITER's host code passes them.
 
 from mlagen.dsl import schedule
 from mlagen.families.mla_prefill.gfx950.form import streamed_form
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import KV_BLOCKS, MlaProblem
 from mlagen.schedules.shared.streamed_prefill import streamed_prefill
 
 
@@ -19,6 +19,6 @@ def form(k, s):
     return streamed_form(k, persistent=grid == "persistent", aiter=arguments == "aiter")
 
 
-@schedule(problem=MlaConfig, target="gfx950")
+@schedule(problem=MlaProblem, target="gfx950")
 def mla_prefill_v2(k, s):
-    streamed_prefill(k, s, form)
+    streamed_prefill(k, s, KV_BLOCKS[k.dtype], form)

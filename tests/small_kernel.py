@@ -65,8 +65,9 @@ amdhsa.kernels:
 LOAD_LINE, USE_LINE = 13, 15  # of the load and of the first use of what it loads
 
 
-def make(text: str = ADD_TEXT, **changes: Any) -> Artifact:
-    """The artifact of the small kernel; `changes` replace manifest fields."""
+def make(text: str = ADD_TEXT, *, config: Any = None, **changes: Any) -> Artifact:
+    """The artifact of the small kernel; `changes` replace manifest fields, `config` its problem and
+    its knobs."""
     code = assemble(text, file_name="add.s", source_lines={}, schedule_file="schedules/add.py")
     fields: dict[str, Any] = {
         "kernel": "add",
@@ -95,5 +96,12 @@ def make(text: str = ADD_TEXT, **changes: Any) -> Artifact:
             SourceLine(USE_LINE, "loop", "B", "upper", "add/use.s.j2", 5, 27, "use(x, i)"),
         ),
     }
+    if config is not None:
+        problem, knobs = config.parts()
+        fields |= {
+            "problem_type": type(problem).__name__,
+            "problem": problem.to_fields(),
+            "knobs": knobs,
+        }
     fields.update(changes)
     return Artifact(Manifest(**fields), code, text)

@@ -16,7 +16,7 @@ import msgspec
 from mlagen.artifact.maps import Bytes, Count, KernelMap
 from mlagen.errors import ConfigError
 
-SCHEMA = "mlagen.manifest/3"
+SCHEMA = "mlagen.manifest/4"
 
 Knob = int | float | str | bool
 

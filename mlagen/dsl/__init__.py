@@ -7,7 +7,7 @@ are in `mlagen.targets.gfx950.dsl` and `mlagen.targets.sm_90a.dsl`. Nothing here
 
 from mlagen.dsl.builder import Cluster
 from mlagen.dsl.function import ScheduleBase, ScheduleFunction, schedule
-from mlagen.dsl.knobs import Knob, Knobs
+from mlagen.dsl.knobs import Config, Knob, Knobs
 from mlagen.dsl.operation import Access, Binding, Interleave, Operation
 from mlagen.dsl.plain import Part, PipelineOrder, PlainOrder, by
 from mlagen.dsl.signature import Argument, Signature
@@ -19,6 +19,7 @@ __all__ = [
     "Argument",
     "Binding",
     "Cluster",
+    "Config",
     "Interleave",
     "Knob",
     "Knobs",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mlagen.dsl.builder import Builder, current, listening
-from mlagen.dsl.knobs import Knob, Knobs
+from mlagen.dsl.knobs import Config, Knob, Knobs
 from mlagen.dsl.signature import Signature
 from mlagen.errors import ConfigError, MlagenError, ScheduleError
 from mlagen.targets.registry import FOLDERS, target_of
@@ -34,7 +34,11 @@ class ScheduleFunction:
     templates: Path | None = None  # folder of templates that go before the shipped ones
 
     def build(self, problem: Any, knobs: Mapping[str, Any]) -> Any:
-        """Run the function for one problem and one choice of knobs: the schedule as a value."""
+        """Run the function for one problem and one choice of knobs: the schedule as a value. A
+        config is a problem and knobs; one that is in `knobs` too is what it says there."""
+        if isinstance(problem, Config):
+            problem, chosen = problem.parts()
+            knobs = {**chosen, **knobs}
         return target_of(self.target).schedule(self, problem, knobs)
 
     def __call__(self, problem: Any, space: Any, *more: Any) -> None:

@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from mlagen.errors import ConfigError, ScheduleError
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A tunable choice of a schedule; the tuner's space is the product of all of them."""
+    """A tunable choice of a schedule; the tuner's space is the product of all of them. With `span`
+    every number from its first to its last is legal, and `choices` are those that a tuner tries."""
 
     name: str
     choices: tuple[Any, ...]
     default: Any
     comment: str
+    span: tuple[float, float] | None = None
+
+    def number(self, value: Any) -> float:
+        """`value`, or its text, as a number of the span. ConfigError: it is none."""
+        least, most = self.span or (-math.inf, math.inf)
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not (math.isfinite(number) and least <= number <= most):
+            raise ConfigError(
+                f"knob {self.name}={value!r} is no number in {least:g} .. {most:g}",
+                hint=self.comment or None,
+            )
+        return number
+
+
+@runtime_checkable
+class Config(Protocol):
+    """A problem and some knobs, given as one value. `kernel`: the schedule that has them."""
+
+    kernel: ClassVar[str]
+
+    def parts(self) -> tuple[Any, dict[str, Any]]:
+        """The problem, and the knobs by name."""
+        ...
+
+    def to_fields(self) -> dict[str, Any]:
+        """Fields and knobs by name, as plain values."""
+        ...
 
 
 @dataclass
@@ -29,11 +61,9 @@ class Knobs:
 
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
         """Declare a knob where it is used. The first choice is the default."""
-        knob = Knob(name, choices, choices[0], comment)
-        if self.declared.setdefault(name, knob) != knob:
-            raise ScheduleError(f"knob {name!r} is declared twice with different choices")
-        value = self.chosen.get(name, knob.default)
-        match = [choice for choice in choices if choice == value or str(choice) == str(value)]
+        value = self._given(Knob(name, choices, choices[0], comment))
+        text = str(value).casefold()  # of a boolean: true, as fields have it
+        match = [choice for choice in choices if choice == value or str(choice).casefold() == text]
         if not match:
             raise ConfigError(
                 f"knob {name}={value!r} is not among its choices",
@@ -43,3 +73,18 @@ class Knobs:
             )
         self.values[name] = match[0]
         return match[0]
+
+    def number(
+        self, name: str, *choices: float, least: float, most: float, comment: str = ""
+    ) -> float:
+        """Declare a knob that may be any number of a range. The first choice is the default; a
+        tuner tries the choices."""
+        knob = Knob(name, choices, choices[0], comment, (least, most))
+        number = self.values[name] = knob.number(self._given(knob))
+        return number
+
+    def _given(self, knob: Knob) -> Any:
+        """Declares the knob: the value chosen for it, or its default."""
+        if self.declared.setdefault(knob.name, knob) != knob:
+            raise ScheduleError(f"knob {knob.name!r} is declared twice with different choices")
+        return self.chosen.get(knob.name, knob.default)

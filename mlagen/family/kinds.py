@@ -74,7 +74,7 @@ class Trial(ABC):
         raise NotImplementedError
 
     def planned(self, artifact: Artifact) -> Self:
-        """This call with its work divided as the artifact takes it."""
+        """This call with the artifact's tiles, and its work divided as the artifact takes it."""
         return self
 
     def thinned(self, artifact: Artifact) -> Self:
@@ -89,6 +89,10 @@ class Kind(ABC):
     lists: tuple[str, ...] = ()  # those among them that also take several numbers
     data: tuple[str, ...] = ()  # the kinds of data that `inputs` takes
     uneven: ClassVar[Mapping[str, Any]] = {}  # sizes of a small call that fill no tile
+
+    def fields(self, artifact: Artifact) -> Mapping[str, Any]:
+        """What `inputs` is given of an artifact: its problem, and the knobs that inputs hang on."""
+        return artifact.manifest.problem
 
     @abstractmethod
     def inputs(self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any) -> Any:

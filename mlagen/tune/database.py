@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mlagen.errors import MissingError
 
-VERSION = 1
+VERSION = 2
 _APPLICATION = 0x6D6C7475  # "mltu", in the file's header
 _PATIENCE = 30.0  # seconds that a writer waits for another one
 _LARGEST = 16 << 20  # bytes of a cell
@@ -83,6 +83,12 @@ def _check(path: Path) -> None:
             raise StoreError(
                 f"{path} was made by a newer mlagen (format {version}; this one knows {VERSION})",
                 hint="use that mlagen, or another file: --store FILE",
+            )
+        if tables and version < VERSION:
+            raise StoreError(
+                f"{path} was made by an older mlagen (format {version}; this one knows {VERSION})",
+                hint=f"its trials are of other code: tune again, in a new file (mv {path} "
+                f"{path}.{version}, or --store FILE)",
             )
         made = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master") if sql}
         if tables and made != _statements():

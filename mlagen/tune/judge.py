@@ -21,7 +21,7 @@ from mlagen.errors import (
     ScheduleError,
     WrongResultError,
 )
-from mlagen.request import build_artifact, require_name
+from mlagen.request import build_artifact, problem_and_knobs, require_name
 from mlagen.tune.space import Space, interface, space_of
 from mlagen.tune.values import Cost, Job, Outcome, Question, Verdict
 from mlagen.tune.versions import versions
@@ -58,16 +58,16 @@ def describe(
     schedule = load(kernel, target)
     if target is not None:
         require_name("target", target, {schedule.target})
-    with schedule.own_code():
-        problem_type: Any = schedule.problem_type
-        problem = problem_type.from_fields(fields)
+    problem, given = problem_and_knobs(schedule, fields)
+    limits = {**{name: str(value) for name, value in given.items()}, **limits}
     cost = cost or ("predicted" if schedule.target == PREDICTS else "measured")
     require_cost(cost, schedule.target)
     space = space_of(schedule, problem, limits)
+    fields = plain_fields(problem)
     artifact = build_artifact(kernel, fields, space.default, target=schedule.target)
     shape, device = _call(artifact, shapes, cost)
-    question = Question(kernel, schedule.name, schedule.target, problem_type.__name__,
-                        plain_fields(problem), shape, cost, device)  # fmt: skip
+    question = Question(kernel, schedule.name, schedule.target, type(problem).__name__,
+                        fields, shape, cost, device)  # fmt: skip
     made = schedule.build(problem, space.default)
     whole = {knob.name: knob.default for knob in made.declared.values()}
     usual = interface(schedule.build(problem, {}).signature)

@@ -131,14 +131,14 @@ def tuned_artifact(
     """
     from mlagen.codegen.manifest import plain_fields
     from mlagen.codegen.schedules import load
-    from mlagen.request import build_artifact
+    from mlagen.request import build_artifact, problem_and_knobs
 
     schedule = load(kernel, target)
-    with schedule.own_code():
-        problem_type: Any = schedule.problem_type
-        problem = plain_fields(problem_type.from_fields(fields))
+    problem, given = problem_and_knobs(schedule, fields)
     notes: list[str] = []
-    for found in candidates(schedule.name, schedule.target, problem, shape, notes):
+    for found in candidates(schedule.name, schedule.target, plain_fields(problem), shape, notes):
+        if any(str(found.entry.knobs.get(name)) != str(value) for name, value in given.items()):
+            continue
         try:
             artifact = build_artifact(kernel, fields, found.entry.knobs, target=target,
                                       templates=templates)  # fmt: skip
@@ -150,8 +150,8 @@ def tuned_artifact(
                                           tuple(notes)))  # fmt: skip
         notes.append(f"not {found.told}: the kernel has changed since it was judged")
     artifact = build_artifact(kernel, fields, {}, target=target, templates=templates)
-    return artifact, _said(Choice("default", artifact.manifest.knobs, "the schedule's defaults",
-                                  tuple(notes)))  # fmt: skip
+    told = " beside ".join(["the schedule's defaults", *([differing(given, {})] if given else [])])
+    return artifact, _said(Choice("default", artifact.manifest.knobs, told, tuple(notes)))
 
 
 def _said(choice: Choice) -> Choice:

@@ -125,6 +125,8 @@ def _limited(knob: Any, text: str | None) -> tuple[Value, ...]:
             hint="choices: " + ", ".join(by_text),
         )
     for piece in pieces:
+        if piece not in by_text and knob.span is not None:
+            by_text[piece] = knob.number(piece)
         if piece not in by_text:
             raise ConfigError(
                 f"knob {knob.name}={piece!r} is not among its choices",
@@ -137,10 +139,12 @@ def _same_call(
     function: Any, problem: Any, dimensions: list[Dimension], asked: frozenset[str]
 ) -> Space:
     """Without the choices that the problem forbids, and those that change arguments or grid. A
-    resource that runs out by a single choice may last beside others: it stays, and trials tell."""
+    resource that runs out by a single choice may last beside others: it stays, and trials tell. So
+    does a choice that is there beside another one only, as slots of smaller tiles are."""
     base = {dimension.name: dimension.choices[0] for dimension in dimensions}
     wanted = interface(function.build(problem, base).signature)
     kept, left_out = [], []
+    beside: dict[str, dict[Value, None]] = {}  # choices of other knobs that a choice brings
     for dimension in dimensions:
         choices = [dimension.choices[0]]
         for choice in dimension.choices[1:]:
@@ -158,6 +162,9 @@ def _same_call(
                 continue
             if interface(made.signature) == wanted:
                 choices.append(choice)
+                for knob in made.declared.values():
+                    if knob.name not in asked:
+                        beside.setdefault(knob.name, {}).update(dict.fromkeys(knob.choices))
                 continue
             if dimension.name in asked:
                 raise ConfigError(
@@ -167,6 +174,10 @@ def _same_call(
                 )
             left_out.append(f"{what}: other arguments; --knob '{what}' tunes among its like")
         kept.append(Dimension(dimension.name, tuple(choices), dimension.comment))
+    for number, dimension in enumerate(dimensions):
+        more = [c for c in beside.get(dimension.name, ()) if c not in dimension.choices]
+        whole = (*kept[number].choices, *more)
+        kept[number] = Dimension(dimension.name, whole, dimension.comment)
     return Space(tuple(kept), tuple(left_out))
 
 

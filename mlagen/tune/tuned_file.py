@@ -15,7 +15,7 @@ from mlagen.tune.store import Store, Study
 from mlagen.tune.values import Outcome, Positive, Question
 from mlagen.untrusted import decode_json
 
-SCHEMA = "mlagen.tuned/1"
+SCHEMA = "mlagen.tuned/2"
 _SHIPPED = "shipped.json"
 
 

@@ -109,9 +109,9 @@ class VerifiedWorkload:
     def check(self, artifact: Artifact, seed: int) -> None:
         """Two runs of a call whose sizes fill no tile, then this one, of which the rows of
         some workgroups are compared. Outputs are NaN before."""
-        odd = self.kind.trial(self._made(self.kind.uneven, seed))
+        odd = self.kind.trial(self._made(self.kind.uneven, seed)).planned(artifact)
         self._judge(artifact, odd, runs=2)
-        whole = self.kind.trial(self._inputs)
+        whole = self.kind.trial(self._inputs).planned(artifact)
         self._judge(artifact, whole.sampled(_FEW, seed) if whole.samples else whole)
 
     def _judge(self, artifact: Artifact, trial: Trial, runs: int = 1) -> None:
@@ -129,7 +129,7 @@ class VerifiedWorkload:
                     )
 
     def calls(self, artifact: Artifact, copies: int) -> list[Callable[[], Any]]:
-        trial = self.kind.trial(self._inputs)
+        trial = self.kind.trial(self._inputs).planned(artifact)
         carried = Carried(artifact.manifest.target, only_prepares=True)
         for _ in range(copies):
             trial.run(artifact, carried)

@@ -39,7 +39,8 @@ def verify(
 
     `shape`: the sizes that the artifact's kind of problem names (`kind_of(artifact).sizes`).
     """
-    inputs = kind_of(artifact).inputs(artifact.manifest.problem, data=data, seed=seed, **shape)
+    kind = kind_of(artifact)
+    inputs = kind.inputs(kind.fields(artifact), data=data, seed=seed, **shape)
     report = verify_inputs(
         artifact, inputs, seed=seed, modes=modes, sample=sample, thin=thin, progress=progress
     )

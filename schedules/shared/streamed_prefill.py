@@ -18,6 +18,8 @@ waits before the barriers and inside the products, the prologue and the drain ar
 `mlagen inspect` shows them. `dma_wait` places B's by hand, earlier than needed.
 """
 
+import math
+
 from mlagen.attention.prefill.gfx950.attention import Softmax
 from mlagen.attention.prefill.gfx950.streamed import StreamedAttention, begin
 from mlagen.attention.prefill.gfx950.streamed_reads import (
@@ -27,7 +29,7 @@ from mlagen.attention.prefill.gfx950.streamed_reads import (
     value_reads,
     value_slots,
 )
-from mlagen.attention.prefill.problem import PrefillConfig
+from mlagen.attention.prefill.problem import PrefillProblem
 from mlagen.dsl import copy, each_item, epilogue, prologue, schedule, tiles
 from mlagen.targets.gfx950.dsl import (
     Padded,
@@ -52,9 +54,19 @@ def value_layout(name, keys, row):
     return Subtiled(keys, row, 8, 64)
 
 
-@schedule(problem=PrefillConfig, target="gfx950")
-def streamed_prefill(k, s, form_of):
-    """`form_of(k, s)`: what the family says of its problem, a `StreamedForm`."""
+@schedule(problem=PrefillProblem, target="gfx950")
+def streamed_prefill(k, s, kv_blocks, form_of):
+    """`kv_blocks`: keys that a tile may have. `form_of(k, s)`: what the family says of its problem
+    and tiles, a `StreamedForm`."""
+    k = k.with_tiles(
+        kv_block=s.choice("kv_block", *kv_blocks, comment="keys a tile"),
+        num_warps=s.choice("num_warps", 8, comment="waves: two halves, half a tile apart"),
+        q_block_size=s.choice("q_block_size", 32, comment="query rows a wave: an MFMA's columns"),
+        rescale_threshold=s.number("rescale_threshold", 8.0, 4.0, 0.0, least=0.0,
+                                   most=math.inf if k.dtype == "bf16" else 8.8,  # e4m3 ends at 448
+                                   comment="log2 units that a row maximum may grow unheeded"),
+        fp8_mma_k_128=s.choice("fp8_mma_k_128", False, comment="P could not stay in registers"),
+    )  # fmt: skip
     k_slots = s.choice(
         "k_slots", *key_slots(k), comment="K tiles in LDS: how far its DMA runs ahead"
     )

@@ -14,10 +14,10 @@ BF16 = MhaConfig(num_heads=2, num_kv_heads=1)
 FP8 = MhaConfig(num_heads=2, num_kv_heads=1, dtype="fp8_e4m3")
 HANDING_ON = """
 from mlagen.dsl import schedule
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.schedules.{module} import {module}
 
-@schedule(problem=MhaConfig, target="{target}")
+@schedule(problem=MhaProblem, target="{target}")
 def mine(k, s):
     {module}(k, s)
 """

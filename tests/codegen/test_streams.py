@@ -216,8 +216,8 @@ def test_unknown_schedule_suggests_the_nearest():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"num_warps": 16, "dtype": "fp8_e4m3"}, "8 waves"),
-        ({"num_warps": 16}, "8 waves"),
+        ({"num_warps": 16, "dtype": "fp8_e4m3"}, "choices: 8; waves"),
+        ({"num_warps": 16}, "choices: 8; waves"),
     ],
 )
 def test_valid_problems_that_are_not_generated_are_refused(fields, message):

@@ -68,10 +68,10 @@ def test_a_missing_template_folder_is_named(tmp_path):
 def test_a_file_is_executed_once_for_its_content(tmp_path):
     """So the problem class that it defines is one class, however often it is loaded."""
     own_class = SHIPPED.replace(
-        "\n\n@schedule", "\n\nclass Mine(MhaConfig):\n    pass\n\n\n@schedule"
+        "\n\n@schedule", "\n\nclass Mine(MhaProblem):\n    pass\n\n\n@schedule"
     )
     file = tmp_path / "own_class.py"
-    file.write_text(own_class.replace("problem=MhaConfig", "problem=Mine"))
+    file.write_text(own_class.replace("problem=MhaProblem", "problem=Mine"))
     problem = load(str(file)).problem_type(num_heads=8, num_kv_heads=2)
     assert build(str(file), problem).manifest.problem_type == "Mine"
     file.write_text(file.read_text() + "\n# changed\n")
@@ -80,7 +80,7 @@ def test_a_file_is_executed_once_for_its_content(tmp_path):
 
 def test_a_file_may_hold_a_schedule_for_each_target(tmp_path):
     file = tmp_path / "two.py"
-    other = "\n\n@schedule(problem=MhaConfig, target={!r})\ndef other(k, s):\n    pass\n"
+    other = "\n\n@schedule(problem=MhaProblem, target={!r})\ndef other(k, s):\n    pass\n"
     file.write_text(SHIPPED + other.format("sm_90a"))
     assert load(str(file), "gfx950").name == "mha_prefill_v2"
     assert load(str(file), "sm_90a").name == "other"

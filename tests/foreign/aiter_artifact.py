@@ -29,10 +29,10 @@ def aiter_artifact(config: MlaConfig) -> Artifact:
         symbol=kernel.name,
         target="gfx950",
         family="mla_prefill",
-        problem_type="MlaConfig",
-        problem=config.to_fields(),
+        problem_type="MlaProblem",
+        problem=config.parts()[0].to_fields(),
         schedule_file=path,
-        knobs={},
+        knobs=config.parts()[1],
         args=tuple(
             Arg(a.name, a.offset, a.size, a.kind, a.access, a.dtype) for a in taken.arguments
         ),

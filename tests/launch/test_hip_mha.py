@@ -256,11 +256,7 @@ def test_forms_are_checked(
     message: str,
 ) -> None:
     config = MhaConfig(2, 1, **form)
-    kernel = MhaKernel(
-        make_artifact(
-            kernel="mha", family="mha_prefill", problem_type="MhaConfig", problem=config.to_fields()
-        )
-    )
+    kernel = MhaKernel(make_artifact(kernel="mha", family="mha_prefill", config=config))
     good = form_call(form_inputs(config), TorchTensor)
     bad = {name: good[what] if isinstance(what, str) else what for name, what in change.items()}
     kernel.arguments(**good)
@@ -270,11 +266,7 @@ def test_forms_are_checked(
 
 def test_one_start_position_for_all_needs_torch(standin: StandIn, make_artifact: Any) -> None:
     config = MhaConfig(2, 1, page_size=16)
-    kernel = MhaKernel(
-        make_artifact(
-            kernel="mha", family="mha_prefill", problem_type="MhaConfig", problem=config.to_fields()
-        )
-    )
+    kernel = MhaKernel(make_artifact(kernel="mha", family="mha_prefill", config=config))
     good = form_call(form_inputs(config), DLPack)
     message = r"start_pos=4 is a number, and mlagen cannot make a hip_standin tensor.*\n.*\(3,\)"
     with pytest.raises(ConfigError, match=message):

@@ -41,9 +41,7 @@ class Recorder:
 
 @pytest.fixture(scope="module")
 def artifact(make_artifact):
-    return make_artifact(
-        kernel="mha", family="mha_prefill", problem_type="MhaConfig", problem=CONFIG.to_fields()
-    )
+    return make_artifact(kernel="mha", family="mha_prefill", config=CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +90,7 @@ def test_what_the_kernel_does_not_write_is_nan(artifact):
 
 def test_fp32_output(make_artifact):
     config = MhaConfig(4, 2, output_dtype="fp32")
-    artifact = make_artifact(
-        family="mha_prefill", problem_type="MhaConfig", problem=config.to_fields()
-    )
+    artifact = make_artifact(family="mha_prefill", config=config)
     q, k, v = tensors()
     assert MhaKernel(artifact, Recorder())(q, k, v).dtype == np.float32
     with pytest.raises(ConfigError, match="out has dtype bfloat16, the kernel wants fp32"):
@@ -171,7 +167,7 @@ def test_inputs_of_another_problem_are_refused(artifact):
 
 
 def test_an_artifact_of_another_problem_is_refused(make_artifact):
-    with pytest.raises(ConfigError, match="solves a AddConfig, not an MhaConfig"):
+    with pytest.raises(ConfigError, match="solves a AddConfig, not an MhaProblem"):
         MhaKernel(make_artifact())
 
 
@@ -222,9 +218,7 @@ PAGED = MhaConfig(4, 2, page_size=16, sink=True, lse=True)
 
 
 def form_artifact(make_artifact, config):
-    return make_artifact(
-        kernel="mha", family="mha_prefill", problem_type="MhaConfig", problem=config.to_fields()
-    )
+    return make_artifact(kernel="mha", family="mha_prefill", config=config)
 
 
 def ragged_call(**change):

@@ -451,8 +451,7 @@ def test_an_artifact_of_another_problem_is_refused(make_artifact):
     other = make_artifact(
         kernel="mha",
         family="mha_prefill",
-        problem_type="MhaConfig",
-        problem=MhaConfig(4, 2).to_fields(),
+        config=MhaConfig(4, 2),
     )
     with pytest.raises(ConfigError, match="mha solves a MhaConfig, not an MlaDecodeConfig"):
         MlaDecodeKernel(other)

@@ -16,8 +16,7 @@ def artifact_of(make_artifact, config, *, persistent=True, aiter=False):
     return make_artifact(
         kernel="mla",
         family="mla_prefill",
-        problem_type="MlaConfig",
-        problem=config.to_fields(),
+        config=config,
         args=tuple(
             Arg(a.name, a.offset, a.size, a.kind, a.access, a.dtype) for a in taken.arguments
         ),

@@ -26,7 +26,7 @@ def test_defaults():
         ({"d_rope": 32}, "d_rope=32"),
         ({"d_qk": 576}, "d_qk=576 is not depth + d_rope = 128 + 64"),
         ({"kv_block": 96}, "kv_block=96"),
-        ({"dtype": "fp8_e4m3", "kv_block": 64}, "one operand of the second product"),
+        ({"dtype": "fp8_e4m3", "kv_block": 64}, "kv_block is 128 for fp8_e4m3"),
         ({"dtype": "fp8_e4m3", "kv_block": 96}, "kv_block=96 is not supported with dtype=fp8"),
         ({"dtype": "fp8_e5m2"}, "dtype=fp8_e5m2"),
         ({"output_dtype": "fp16"}, "output_dtype=fp16"),

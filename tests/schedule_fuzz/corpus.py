@@ -6,14 +6,14 @@ judged by: numbers of tiles below, at and beyond the loop, with whole and cut ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
-from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mha_prefill.problem import MhaProblem
+from mlagen.families.mla_prefill.problem import MlaProblem
 from mlagen.schedules.mla_prefill_v2 import form
 
 HERE = Path(__file__).resolve().parent
@@ -38,7 +38,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One kernel that is edited. `solves`: its problem class, and `form` what that says to the
+    """One kernel that is edited. `solves`: its problem class, and `given` what that says to the
     table, where several problems have it."""
 
     name: str
@@ -49,7 +49,7 @@ class Case:
     calls: tuple[Call, ...]
     knobs: Mapping[str, Any] = field(default_factory=dict)
     solves: type | None = None
-    form: Callable[..., Any] | None = None
+    given: tuple[Any, ...] = ()
     share: float = 1.0  # of a campaign's edits, relative to other cases
 
 
@@ -68,7 +68,7 @@ def _shipped(
 def _streamed(name: str, problem: Mapping[str, Any], *calls: Call, **more: Any) -> Case:
     """The table that MLA prefill and MHA prefill in fp8 have."""
     path = ROOT / "schedules/shared/streamed_prefill.py"
-    more = {"solves": MlaConfig, "form": form, **more}
+    more = {"solves": MlaProblem, "given": ((128,), form), **more}
     return Case(name, "gfx950", path, "streamed_prefill", problem, calls, **more)
 
 
@@ -119,7 +119,8 @@ CASES: tuple[Case, ...] = (
              Call(_after_keys(RAGGED_64)), Call(_after_keys(RAGGED_64), "realistic"),
              knobs=TWO_SLOTS),
     _streamed("mha_prefill_v2 fp8", {**ONE, **FP8, "mask": "null"},
-             *climbing(*range(9)), solves=MhaConfig, form=lambda k, s: streamed_form(k)),
+             *climbing(*range(9)), solves=MhaProblem,
+             given=((64,), lambda k, s: streamed_form(k))),
     _streamed("mla_prefill_v2 bf16", {**ONE, "mask": "null"},
              *climbing(*range(8))),
     _streamed("mla_prefill_v2 fp8", {**ONE, **FP8, "mask": "causal"},

@@ -21,7 +21,7 @@ from mlagen.problem.expected import Expected, compare
 from mlagen.verify import kind_of
 
 EARLIEST_OF = 3  # of so many calls one runs in mode earliest too
-CONFIGS: dict[str, Any] = {"MhaConfig": MhaConfig, "MlaConfig": MlaConfig}
+CONFIGS: dict[str, Any] = {"MhaProblem": MhaConfig, "MlaProblem": MlaConfig}
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def trials(case: Case, artifact: Artifact) -> list[Trial]:
 def _trial(artifact: Artifact, call: Call, early: bool) -> Trial:
     kind, problem = kind_of(artifact), artifact.manifest.problem
     if call.tiles is not None:
-        config = CONFIGS[artifact.manifest.problem_type].from_fields(problem)
+        config = CONFIGS[artifact.manifest.problem_type].of(problem, artifact.manifest.knobs)
         inputs = make_inputs(config, Shape(call.tiles, call.missing))
     elif "partials" in call.shape:
         from reduce_cases import grouped
@@ -50,7 +50,7 @@ def _trial(artifact: Artifact, call: Call, early: bool) -> Trial:
         config = MlaReduceConfig.from_fields(problem)
         inputs = grouped(config, call.shape["partials"], call.shape["rows"], data=call.data)
     else:
-        inputs = kind.inputs(problem, data=call.data, seed=0, **call.shape)
+        inputs = kind.inputs(kind.fields(artifact), data=call.data, seed=0, **call.shape)
     trial: Any = kind.trial(inputs)
     if hasattr(trial, "planned"):
         trial = trial.planned(artifact)

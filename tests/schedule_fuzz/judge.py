@@ -122,7 +122,7 @@ def _function(case: Case, folder: Path, text: str) -> ScheduleFunction:
     function = load(f"{path}:{case.function}", case.target)
     if case.solves:
         table = function.function
-        given = FunctionType(table.__code__, table.__globals__, table.__name__, (case.form,))
+        given = FunctionType(table.__code__, table.__globals__, table.__name__, case.given)
         function = dataclasses.replace(function, problem_type=case.solves, function=given)
     return function
 

@@ -177,12 +177,14 @@ def test_a_store_cut_short_is_told(own_store: Path) -> None:
     refused(own_store, "damaged")
 
 
-def test_a_store_of_a_newer_mlagen_is_left_alone(own_store: Path) -> None:
+@pytest.mark.parametrize(("apart", "whose"), [(1, "a newer"), (-1, "an older")])
+def test_a_store_of_another_mlagen_is_left_alone(own_store: Path, apart: int, whose: str) -> None:
+    """The questions of format 1 have tiles among the problem's fields."""
     filled(own_store, 1)
     with closing(sqlite3.connect(own_store)) as database:
-        database.execute(f"PRAGMA user_version = {VERSION + 1}")
+        database.execute(f"PRAGMA user_version = {VERSION + apart}")
         database.execute("PRAGMA journal_mode = DELETE")
-    refused(own_store, rf"newer mlagen \(format {VERSION + 1}")
+    refused(own_store, rf"{whose} mlagen \(format {VERSION + apart}")
 
 
 def test_a_database_of_another_program_is_left_alone(own_store: Path) -> None:

@@ -155,6 +155,8 @@ def test_a_call_that_no_memory_holds_is_refused(monkeypatch: pytest.MonkeyPatch)
     from mlagen.tune import predicted
 
     class Vast:
+        def fields(self, artifact: object) -> None: ...
+
         def inputs(self, *_: object, **__: object) -> None:
             raise MemoryError
 
@@ -343,9 +345,9 @@ def test_an_exported_file_comes_back_as_it_was(store: Store, tmp_path: Path) -> 
     [
         ("{", "is no file of winners"),
         ("[]", "schema None"),
-        ('{"schema": "mlagen.tuned/2", "winners": []}', "mlagen.tuned/2"),
-        ('{"schema": "mlagen.tuned/1", "winners": [{}]}', "missing required field"),
-        ('{"schema": "mlagen.tuned/1", "winners": [], "more": 1}', "unknown field"),
+        ('{"schema": "mlagen.tuned/1", "winners": []}', "mlagen.tuned/1"),
+        ('{"schema": "mlagen.tuned/2", "winners": [{}]}', "missing required field"),
+        ('{"schema": "mlagen.tuned/2", "winners": [], "more": 1}', "unknown field"),
     ],
 )
 def test_files_that_are_none_are_refused(tmp_path: Path, text: str, message: str) -> None:

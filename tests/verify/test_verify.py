@@ -48,9 +48,7 @@ class Simulation:
 
 @pytest.fixture(scope="module")
 def artifact(make_artifact):
-    return make_artifact(
-        kernel="mha", family="mha_prefill", problem_type="MhaConfig", problem=CONFIG.to_fields()
-    )
+    return make_artifact(kernel="mha", family="mha_prefill", config=CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -135,9 +133,7 @@ def test_bits_that_depend_on_completion_times_are_a_finding(artifact, inputs):
 def test_other_bits_alone_end_in_a_findings_error(make_artifact):
     # fp32 output: one unit in the last place is within the bounds.
     config = MhaConfig(4, 2, output_dtype="fp32")
-    artifact = make_artifact(
-        family="mha_prefill", problem_type="MhaConfig", problem=config.to_fields()
-    )
+    artifact = make_artifact(family="mha_prefill", config=config)
     inputs = mha_inputs(config, seq_len=32)
 
     def late(out):
@@ -173,8 +169,7 @@ def test_a_wrong_result_comes_before_findings(artifact, inputs):
 def test_unproved_is_never_passed(make_artifact, inputs):
     artifact = make_artifact(
         family="mha_prefill",
-        problem_type="MhaConfig",
-        problem=CONFIG.to_fields(),
+        config=CONFIG,
         proof=Proof("unproved", ("K slot 1 may be read too early",), 4, 9),
     )
     unproved = report(artifact, inputs)

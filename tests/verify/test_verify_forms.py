@@ -41,9 +41,7 @@ def inputs():
 
 
 def report(make_artifact, inputs, spoil):
-    artifact = make_artifact(
-        family="mha_prefill", problem_type="MhaConfig", problem=RAGGED.to_fields()
-    )
+    artifact = make_artifact(family="mha_prefill", config=RAGGED)
     return verify_inputs(
         artifact, inputs, modes=["latest"], launcher=lambda mode: Simulation(inputs, spoil)
     )
@@ -83,9 +81,7 @@ def test_a_wrong_row_is_named_by_its_sequence(make_artifact, inputs):
 
 
 def test_other_bits_of_the_lse_alone_are_seen(make_artifact, inputs):
-    artifact = make_artifact(
-        family="mha_prefill", problem_type="MhaConfig", problem=RAGGED.to_fields()
-    )
+    artifact = make_artifact(family="mha_prefill", config=RAGGED)
 
     def late(out, lse):
         lse.view(np.uint32)[0, 3] ^= 1

@@ -43,13 +43,13 @@ class PrefillKernel:
 
     def __init__(self, artifact: Artifact, launcher: Launcher | None = None) -> None:
         manifest = artifact.manifest
-        if manifest.problem_type != self.config_type.__name__:
+        solved = self.config_type.problem_type.__name__
+        if manifest.problem_type != solved:
             raise ConfigError(
-                f"{manifest.kernel} solves a {manifest.problem_type}, not an "
-                f"{self.config_type.__name__}"
+                f"{manifest.kernel} solves a {manifest.problem_type}, not an {solved}"
             )
         self.artifact = artifact
-        self.config = self.config_type.from_fields(manifest.problem)
+        self.config = self.config_type.of(manifest.problem, manifest.knobs)
         self._given = launcher
         self.launcher: Launcher = launcher if launcher is not None else EmulatedLauncher()
 

@@ -1,6 +1,8 @@
-"""What prefill problems have in common: the shared fields' limits, the grid and its tiles.
+"""What prefill problems have in common, and the tiles of a kernel that solves one.
 
-A workgroup owns `num_warps * 32` query rows of one head and walks tiles of `kv_block` keys.
+A problem says what is computed. How it is computed is said by a schedule's knobs; those that host
+code must know, too, are `TILES`. A config is a problem with its tiles: a workgroup owns
+`num_warps * 32` query rows of one head and walks tiles of `kv_block` keys.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from mlagen.attention.masks import Mask
 from mlagen.errors import ConfigError
@@ -29,19 +31,18 @@ SMALL_PAGES, PAGE_STEP = (16, 32), 64
 PAGE_BYTES = 2**32  # offsets inside a page are 32 bits; those of pages are 64
 
 
-class PrefillConfig:
+# The knobs of every prefill schedule that host code reads: `PrefillConfig` says what they are.
+TILES = ("kv_block", "num_warps", "q_block_size", "rescale_threshold", "fp8_mma_k_128")
+
+
+class PrefillProblem:
     """Base of the prefill problems, which are frozen dataclasses with at least these fields."""
 
     num_heads: int
     num_kv_heads: int
     mask: Mask
-    q_block_size: int  # query rows a wave
-    kv_block: int  # keys a tile
-    num_warps: int  # waves a workgroup
-    rescale_threshold: float  # log2 units a row maximum may grow before O is rescaled
     dtype: str
     output_dtype: str
-    fp8_mma_k_128: bool
     ragged: bool
     page_size: int
     lse: bool
@@ -73,8 +74,6 @@ class PrefillConfig:
         """ConfigError for a field of another type. The dataclass is frozen; this only converts."""
         for name in integers:
             object.__setattr__(self, name, integer(name, getattr(self, name)))
-        threshold = number("rescale_threshold", self.rescale_threshold)
-        object.__setattr__(self, "rescale_threshold", threshold)
         if isinstance(self.mask, str):
             object.__setattr__(self, "mask", Mask.parse(self.mask))
         if not isinstance(self.mask, Mask):
@@ -92,30 +91,6 @@ class PrefillConfig:
                     hint=f"{name} is one of {listed(values)}",
                 )
 
-    def _check_mfma(self) -> None:
-        if self.fp8_mma_k_128:
-            # The 16x16 score accumulator gives a lane the keys 16 t + 4 g + i, PV's B operand wants
-            # 32 consecutive ones: Q, K and V could be loaded for it, but P could not be passed on.
-            raise ConfigError(
-                "fp8_mma_k_128=true: the 16x16x128 MFMA leaves the scores in lanes that are not "
-                "those of the second product's B operand, so P cannot stay in registers",
-                hint="fp8_mma_k_128=false uses the 32x32x64 MFMA",
-            )
-
-    def _check_threshold(self) -> None:
-        if not math.isfinite(self.rescale_threshold) or self.rescale_threshold < 0:
-            raise ConfigError(
-                f"rescale_threshold={self.rescale_threshold} must be finite and not negative",
-                hint="log2 units; 8 is the default, 0 rescales whenever a row maximum grows",
-            )
-        if self.dtype == "fp8_e4m3" and self.rescale_threshold > math.log2(E4M3_MAX):
-            raise ConfigError(
-                f"rescale_threshold={self.rescale_threshold}: P reaches "
-                f"2^{self.rescale_threshold:g} against a maximum that lags, and e4m3 ends at "
-                f"{E4M3_MAX:g}",
-                hint="rescale_threshold is at most 8.8 for fp8_e4m3; 8 is the default",
-            )
-
     def _check_heads(self) -> None:
         for name in ("num_heads", "num_kv_heads"):
             if not 1 <= getattr(self, name) <= MAX_HEADS:
@@ -127,14 +102,6 @@ class PrefillConfig:
                 f"num_heads={self.num_heads} is not a multiple of num_kv_heads={self.num_kv_heads}",
                 hint=f"num_kv_heads that divide {self.num_heads}: {listed(near)}"
                 + (", …" if len(near) < len(fits) else ""),
-            )
-
-    def _check_q_block(self) -> None:
-        if self.q_block_size != Q_ROWS_PER_WAVE:
-            raise ConfigError(
-                f"q_block_size={self.q_block_size}: a wave owns the {Q_ROWS_PER_WAVE} columns of a "
-                f"32x32 MFMA",
-                hint=f"q_block_size={Q_ROWS_PER_WAVE}; more rows a workgroup: num_warps",
             )
 
     def _check_page_size(self, legal_small: tuple[int, ...], row_bytes: int) -> None:
@@ -174,16 +141,6 @@ class PrefillConfig:
     # ---- arithmetic -------------------------------------------------------------------------
 
     @property
-    def q_tile(self) -> int:
-        """Query rows a workgroup; its wave w owns rows `[32 w, 32 w + 32)` of them."""
-        return self.num_warps * self.q_block_size
-
-    @property
-    def threads(self) -> int:
-        """Work-items a workgroup."""
-        return self.num_warps * WAVE_LANES
-
-    @property
     def group(self) -> int:
         """Query heads that share one K/V head."""
         return self.num_heads // self.num_kv_heads
@@ -217,6 +174,98 @@ class PrefillConfig:
     def kv_head_of(self, head: int) -> int:
         """The K/V head that query head `head` attends to."""
         return head // self.group
+
+
+class PrefillConfig(PrefillProblem):
+    """Base of the prefill problems with the tiles of one kernel, which are frozen dataclasses."""
+
+    q_block_size: int  # query rows a wave
+    kv_block: int  # keys a tile
+    num_warps: int  # waves a workgroup
+    rescale_threshold: float  # log2 units a row maximum may grow before O is rescaled
+    fp8_mma_k_128: bool  # refused: P would not stay in its registers
+
+    problem_type: ClassVar[type[Any]]
+    kernel: ClassVar[str]  # the schedule whose knobs these are
+
+    @classmethod
+    def of(cls, problem: Mapping[str, Any], knobs: Mapping[str, Any]) -> Self:
+        """The config of a kernel whose manifest has these fields and knobs."""
+        return cls.from_fields({**problem, **{name: knobs[name] for name in TILES}})
+
+    def tiled(self, knobs: Mapping[str, Any]) -> Self:
+        """The same problem with the tiles of a kernel that has these knobs."""
+        return dataclasses.replace(self, **{name: knobs[name] for name in TILES})  # type: ignore[type-var]
+
+    def parts(self) -> tuple[Any, dict[str, Any]]:
+        """What is computed, and the knobs that the tiles are."""
+        fields = vars(self).copy()
+        tiles = {name: fields.pop(name) for name in TILES}
+        return self.problem_type(**fields), tiles
+
+    # ---- limits -----------------------------------------------------------------------------
+
+    def _check_tiles(self, kv_blocks: Mapping[str, tuple[int, ...]]) -> None:
+        """`kv_blocks`: keys a tile may have, by dtype."""
+        for name in ("kv_block", "num_warps", "q_block_size"):
+            object.__setattr__(self, name, integer(name, getattr(self, name)))
+        threshold = number("rescale_threshold", self.rescale_threshold)
+        object.__setattr__(self, "rescale_threshold", threshold)
+        if not isinstance(self.fp8_mma_k_128, bool):
+            raise ConfigError(f"fp8_mma_k_128={self.fp8_mma_k_128!r} is not true or false")
+        self._check_mfma()
+        self._check_threshold()
+        self._check_q_block()
+        legal = sorted(kv_blocks[self.dtype])
+        if self.kv_block not in legal:
+            raise ConfigError(
+                f"kv_block={self.kv_block} is not supported with dtype={self.dtype}",
+                hint=f"kv_block is {listed(legal)} for {self.dtype}",
+            )
+
+    def _check_mfma(self) -> None:
+        if self.fp8_mma_k_128:
+            # The 16x16 score accumulator gives a lane the keys 16 t + 4 g + i, PV's B operand wants
+            # 32 consecutive ones: Q, K and V could be loaded for it, but P could not be passed on.
+            raise ConfigError(
+                "fp8_mma_k_128=true: the 16x16x128 MFMA leaves the scores in lanes that are not "
+                "those of the second product's B operand, so P cannot stay in registers",
+                hint="fp8_mma_k_128=false uses the 32x32x64 MFMA",
+            )
+
+    def _check_threshold(self) -> None:
+        if not math.isfinite(self.rescale_threshold) or self.rescale_threshold < 0:
+            raise ConfigError(
+                f"rescale_threshold={self.rescale_threshold} must be finite and not negative",
+                hint="log2 units; 8 is the default, 0 rescales whenever a row maximum grows",
+            )
+        if self.dtype == "fp8_e4m3" and self.rescale_threshold > math.log2(E4M3_MAX):
+            raise ConfigError(
+                f"rescale_threshold={self.rescale_threshold}: P reaches "
+                f"2^{self.rescale_threshold:g} against a maximum that lags, and e4m3 ends at "
+                f"{E4M3_MAX:g}",
+                hint="rescale_threshold is at most 8.8 for fp8_e4m3; 8 is the default",
+            )
+
+    def _check_q_block(self) -> None:
+        if self.q_block_size != Q_ROWS_PER_WAVE:
+            raise ConfigError(
+                f"q_block_size={self.q_block_size}: a wave owns the {Q_ROWS_PER_WAVE} columns of a "
+                f"32x32 MFMA",
+                hint=f"q_block_size={Q_ROWS_PER_WAVE}; more rows a workgroup: num_warps",
+            )
+
+    # ---- arithmetic -------------------------------------------------------------------------
+
+    @property
+    def q_tile(self) -> int:
+        """Query rows a workgroup; its wave w owns rows `[32 w, 32 w + 32)` of them."""
+        return self.num_warps * self.q_block_size
+
+    @property
+    def threads(self) -> int:
+        """Work-items a workgroup."""
+        return self.num_warps * WAVE_LANES
 
     def q_tiles(self, seq_len: int) -> int:
         """Query tiles (grid y) of `seq_len` rows."""

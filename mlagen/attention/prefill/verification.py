@@ -67,6 +67,12 @@ class PrefillTrial(Trial):
             return None
         return Sample(len(self.workgroups), len(self._with_rows()))
 
+    def planned(self, artifact: Artifact) -> Self:
+        """With the artifact's tiles."""
+        inputs: Any = self.inputs
+        config = inputs.config.tiled(artifact.manifest.knobs)
+        return replace(self, inputs=replace(inputs, config=config))
+
     def thinned(self, artifact: Artifact) -> Self:
         """With one head of each query tile, another one each time: all of the code runs."""
         groups = self._with_rows()
@@ -167,6 +173,10 @@ class PrefillKind(Kind):
         self.config_type, self.kernel_type, self.make = config_type, kernel_type, make
         self.data, self.trial_type = data, trial_type
 
+    def fields(self, artifact: Artifact) -> Mapping[str, Any]:
+        manifest = artifact.manifest
+        return self.config_type.of(manifest.problem, manifest.knobs).to_fields()
+
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
     ) -> PrefillInputs:
@@ -181,5 +191,4 @@ class PrefillKind(Kind):
 
     def covering(self, artifact: Artifact) -> Covering:
         """Every number of tiles that the text tells apart, as the mask allows."""
-        config = self.config_type.from_fields(artifact.manifest.problem)
-        return prefill_covering(config, artifact)
+        return prefill_covering(self.config_type.from_fields(self.fields(artifact)), artifact)

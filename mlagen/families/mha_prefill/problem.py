@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mlagen.attention.masks import CAUSAL, Mask
 from mlagen.attention.prefill.problem import (
@@ -38,17 +38,18 @@ from mlagen.attention.prefill.problem import (
     SUB_BLOCK_BYTES,
     SUB_BLOCK_KEYS,
     PrefillConfig,
+    PrefillProblem,
 )
 from mlagen.errors import ConfigError
 from mlagen.problem.fields import listed
 
 DEPTHS = (64, 128)
-KV_BLOCKS = {"bf16": (64,), "fp8_e4m3": (64, 128)}
+KV_BLOCKS = {"bf16": (64,), "fp8_e4m3": (64, 128)}  # the default first
 
 
 @dataclass(frozen=True)
-class MhaConfig(PrefillConfig):
-    """One MHA / GQA kernel. Raises ConfigError for a value that no kernel can have.
+class MhaProblem(PrefillProblem):
+    """One MHA / GQA problem. Raises ConfigError for a value that no kernel can have.
 
     `mask` may be given as its text (`"sliding_window_causal[512]"`); it is kept as a `Mask`.
     """
@@ -59,13 +60,8 @@ class MhaConfig(PrefillConfig):
     num_kv_heads: int
     depth: int = 128  # width of a head of Q, K, V and O
     mask: Mask = CAUSAL
-    q_block_size: int = 32  # query rows a wave
-    kv_block: int = 64  # keys a tile
-    num_warps: int = 8  # waves a workgroup
-    rescale_threshold: float = 8.0  # log2 units a row maximum may grow before O is rescaled
     dtype: str = "bf16"  # Q, K and V
     output_dtype: str = "bf16"
-    fp8_mma_k_128: bool = False  # refused: P would not stay in its registers
     ragged: bool = False  # rows of Q and O are packed, each sequence of its own length
     page_size: int = 0  # keys a page of the K and V pools; 0: K and V are contiguous
     sink: bool = False  # one more logit a query head, with no value, in every row's denominator
@@ -73,46 +69,21 @@ class MhaConfig(PrefillConfig):
 
     def __post_init__(self) -> None:
         self._bring_types_in_order(
-            (
-                "num_heads", "num_kv_heads", "depth", "q_block_size", "kv_block", "num_warps",
-                "page_size",
-            ),
-            ("fp8_mma_k_128", "ragged", "sink", "lse"),
-        )  # fmt: skip
+            ("num_heads", "num_kv_heads", "depth", "page_size"), ("ragged", "sink", "lse")
+        )
         legal = {"dtype": tuple(DTYPE_BYTES), "output_dtype": tuple(OUTPUT_BYTES), "depth": DEPTHS}
         self._check_legal(legal)
-        self._check_mfma()
-        self._check_kv_block()
-        self._check_threshold()
         self._check_heads()
-        self._check_q_block()
-        self._check_warps()
         self._check_page_size(SMALL_PAGES, self.kv_row_stride * self.element_bytes)
 
-    def _check_kv_block(self) -> None:
-        legal_blocks = KV_BLOCKS[self.dtype]
-        if self.kv_block not in legal_blocks:
-            raise ConfigError(
-                f"kv_block={self.kv_block} is not supported with dtype={self.dtype}",
-                hint=f"kv_block is {listed(legal_blocks)} for {self.dtype}",
-            )
-
-    def _check_warps(self) -> None:
-        blocks = self.k_sub_blocks
-        if self.num_warps < 1 or self.num_warps > MAX_WAVES or self.num_warps % blocks:
-            fits = range(blocks, MAX_WAVES + 1, blocks)
-            raise ConfigError(
-                f"num_warps={self.num_warps}: a K tile of {self.kv_block} keys x "
-                f"{self.depth * self.element_bytes} bytes is {blocks} sub-blocks of "
-                f"{SUB_BLOCK_KEYS} x {SUB_BLOCK_BYTES} bytes, which the waves must share evenly, "
-                f"and a workgroup has at most {MAX_WAVES} waves",
-                hint=f"num_warps is {listed(tuple(fits))}",
-            )
-
     @classmethod
-    def example(cls) -> MhaConfig:
+    def example(cls) -> MhaProblem:
         """A small legal problem, for describing what solves this type."""
         return cls(num_heads=8, num_kv_heads=2)
+
+    def with_tiles(self, **tiles: Any) -> MhaConfig:
+        """The problem with all of `TILES`."""
+        return MhaConfig(**vars(self), **tiles)
 
     @property
     def qk_width(self) -> int:
@@ -144,6 +115,38 @@ class MhaConfig(PrefillConfig):
     def kv_row_stride(self) -> int:
         """Elements from one key's row to the next, in K and in V."""
         return self.num_kv_heads * self.depth
+
+
+@dataclass(frozen=True)
+class MhaConfig(PrefillConfig, MhaProblem):
+    """An MHA / GQA problem with the tiles of one kernel: its operations, oracles and callers read
+    this. Raises ConfigError for a value that no kernel can have."""
+
+    q_block_size: int = 32  # query rows a wave
+    kv_block: int = 64  # keys a tile
+    num_warps: int = 8  # waves a workgroup
+    rescale_threshold: float = 8.0  # log2 units a row maximum may grow before O is rescaled
+    fp8_mma_k_128: bool = False  # refused: P would not stay in its registers
+
+    problem_type = MhaProblem
+    kernel = "mha_prefill_v2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_tiles(KV_BLOCKS)
+        self._check_warps()
+
+    def _check_warps(self) -> None:
+        blocks = self.k_sub_blocks
+        if self.num_warps < 1 or self.num_warps > MAX_WAVES or self.num_warps % blocks:
+            fits = range(blocks, MAX_WAVES + 1, blocks)
+            raise ConfigError(
+                f"num_warps={self.num_warps}: a K tile of {self.kv_block} keys x "
+                f"{self.depth * self.element_bytes} bytes is {blocks} sub-blocks of "
+                f"{SUB_BLOCK_KEYS} x {SUB_BLOCK_BYTES} bytes, which the waves must share evenly, "
+                f"and a workgroup has at most {MAX_WAVES} waves",
+                hint=f"num_warps is {listed(tuple(fits))}",
+            )
 
     @property
     def k_sub_blocks(self) -> int:

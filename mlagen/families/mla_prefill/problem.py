@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mlagen.attention.masks import CAUSAL, Causal, Mask, Null
 from mlagen.attention.prefill.problem import (
@@ -35,14 +35,16 @@ from mlagen.attention.prefill.problem import (
     SUB_BLOCK_KEYS,
     WAVE_LANES,
     PrefillConfig,
+    PrefillProblem,
 )
 from mlagen.errors import ConfigError
-from mlagen.problem.fields import listed
 
 D_NOPE, D_ROPE = 128, 64
 CACHE_DEPTH, ROPE_CACHE_OFFSET = 576, 512
 KV_FORMS = ("k_and_v", "nope_rope", "latent")
-KV_BLOCKS = {"bf16": (64, 128), "fp8_e4m3": (128,)}
+# The default first. P of 64 keys of fp8 is one operand of the second product; the schedule
+# alternates two.
+KV_BLOCKS = {"bf16": (128, 64), "fp8_e4m3": (128,)}
 NUM_WARPS = 8
 MFMA_K = {"bf16": 16, "fp8_e4m3": 64}
 COPY_BYTES = 16  # a lane copies this much to LDS at once, and from an address that it divides
@@ -52,8 +54,8 @@ PAGES = (1, *SMALL_PAGES)  # besides whole tiles of 64
 
 
 @dataclass(frozen=True)
-class MlaConfig(PrefillConfig):
-    """One MLA prefill kernel. Raises ConfigError for a value that no kernel can have.
+class MlaProblem(PrefillProblem):
+    """One MLA prefill problem. Raises ConfigError for a value that no kernel can have.
 
     `mask` may be given as its text (`"sliding_window_causal[512]"`); it is kept as a `Mask`.
     """
@@ -69,13 +71,8 @@ class MlaConfig(PrefillConfig):
     cache_depth: int = CACHE_DEPTH  # columns of a latent row
     rope_cache_offset: int = ROPE_CACHE_OFFSET  # of a latent row's rotary columns
     mask: Mask = CAUSAL
-    q_block_size: int = Q_ROWS_PER_WAVE  # query rows a wave
-    kv_block: int = 128  # keys a tile
-    num_warps: int = NUM_WARPS  # waves a workgroup
-    rescale_threshold: float = 8.0  # log2 units a row maximum may grow before O is rescaled
     dtype: str = "bf16"  # Q, K and V
     output_dtype: str = "fp32"
-    fp8_mma_k_128: bool = False  # refused: P would not stay in its registers
     ragged: bool = False  # rows of Q and O are packed, each sequence of its own length
     page_size: int = 0  # keys a page of the pools; 0: K and V are contiguous
     lse: bool = False  # also the logarithm of the row sum
@@ -84,9 +81,9 @@ class MlaConfig(PrefillConfig):
         self._bring_types_in_order(
             (
                 "num_heads", "num_kv_heads", "depth", "d_rope", "d_qk", "cache_depth",
-                "rope_cache_offset", "q_block_size", "kv_block", "num_warps", "page_size",
+                "rope_cache_offset", "page_size",
             ),
-            ("fp8_mma_k_128", "ragged", "lse"),
+            ("ragged", "lse"),
         )  # fmt: skip
         self._check_legal(
             {
@@ -97,17 +94,7 @@ class MlaConfig(PrefillConfig):
         )
         self._check_widths()
         self._check_cache()
-        self._check_mfma()
-        self._check_kv_block()
-        self._check_threshold()
         self._check_heads()
-        self._check_q_block()
-        if self.num_warps != NUM_WARPS:
-            raise ConfigError(
-                f"num_warps={self.num_warps}: {NUM_WARPS // 2} waves copy K and {NUM_WARPS // 2} "
-                f"copy V, and two waves a SIMD have 256 registers each",
-                hint=f"num_warps={NUM_WARPS}: {NUM_WARPS * Q_ROWS_PER_WAVE} query rows a workgroup",
-            )
         widest = max(self.k_row_stride, self.v_row_stride) * self.element_bytes
         self._check_page_size(PAGES, widest)
 
@@ -153,26 +140,14 @@ class MlaConfig(PrefillConfig):
                     hint=f"{name} is {value // step * step} or {(value // step + 1) * step}",
                 )
 
-    def _check_kv_block(self) -> None:
-        legal = KV_BLOCKS[self.dtype]
-        if self.kv_block in legal:
-            return
-        why = ""
-        if self.kv_block == 64:
-            why = (
-                ": P of 64 keys is one operand of the second product, and the schedule alternates "
-                "two"
-            )
-        raise ConfigError(
-            f"kv_block={self.kv_block} is not supported with dtype={self.dtype}{why}",
-            hint=f"kv_block is {listed(legal)} for {self.dtype}"
-            + ("; 64 with bf16" if self.kv_block == 64 else ""),
-        )
-
     @classmethod
-    def example(cls) -> MlaConfig:
+    def example(cls) -> MlaProblem:
         """A small legal problem, for describing what solves this type."""
         return cls(num_heads=16, num_kv_heads=16)
+
+    def with_tiles(self, **tiles: Any) -> MlaConfig:
+        """The problem with all of `TILES`."""
+        return MlaConfig(**vars(self), **tiles)
 
     # ---- memory -----------------------------------------------------------------------------
 
@@ -227,7 +202,30 @@ class MlaConfig(PrefillConfig):
         """Elements from one value's row to the next; V lies in k where `kv_form` is latent."""
         return self.num_kv_heads * (self.k_width if self.kv_form == "latent" else self.depth)
 
-    # ---- tiles: LDS, matrix instructions, registers -----------------------------------------
+
+@dataclass(frozen=True)
+class MlaConfig(PrefillConfig, MlaProblem):
+    """An MLA prefill problem with the tiles of one kernel: its operations, oracles and callers read
+    this. Raises ConfigError for a value that no kernel can have."""
+
+    q_block_size: int = Q_ROWS_PER_WAVE  # query rows a wave
+    kv_block: int = 128  # keys a tile
+    num_warps: int = NUM_WARPS  # waves a workgroup
+    rescale_threshold: float = 8.0  # log2 units a row maximum may grow before O is rescaled
+    fp8_mma_k_128: bool = False  # refused: P would not stay in its registers
+
+    problem_type = MlaProblem
+    kernel = "mla_prefill_v2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_tiles(KV_BLOCKS)
+        if self.num_warps != NUM_WARPS:
+            raise ConfigError(
+                f"num_warps={self.num_warps}: {NUM_WARPS // 2} waves copy K and {NUM_WARPS // 2} "
+                f"copy V, and two waves a SIMD have 256 registers each",
+                hint=f"num_warps={NUM_WARPS}: {NUM_WARPS * Q_ROWS_PER_WAVE} query rows a workgroup",
+            )
 
     @property
     def mfma_shape(self) -> tuple[int, int, int]:

@@ -27,14 +27,15 @@ class MlaPrefillTrial(PrefillTrial):
     plan: WorkPlan | None = None
 
     def planned(self, artifact: Artifact, workgroups: int = PLANNED_WORKGROUPS) -> MlaPrefillTrial:
-        """With the work of a persistent kernel divided over a few workgroups, so that each walks
-        several items and some tiles are cut."""
+        """With the artifact's tiles, and the work of a persistent kernel divided over a few
+        workgroups, so that each walks several items and some tiles are cut."""
+        tiled = super().planned(artifact)
         if not _persistent(artifact):
-            return self
-        assert isinstance(self.inputs, MlaPrefillInputs)
+            return tiled
+        assert isinstance(tiled.inputs, MlaPrefillInputs)
         names = {arg.name for arg in artifact.manifest.args}
-        plan = plan_inputs(self.inputs, workgroups, listed="page_list" in names)
-        return replace(self, plan=plan)
+        plan = plan_inputs(tiled.inputs, workgroups, listed="page_list" in names)
+        return replace(tiled, plan=plan)
 
     def thinned(self, artifact: Artifact) -> MlaPrefillTrial:
         """One workgroup of a persistent kernel walks everything, so that no item is cut."""

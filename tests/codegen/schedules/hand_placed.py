@@ -3,11 +3,11 @@
 from prefill_parts import parts
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.targets.gfx950.dsl import Wait, cluster, interleave, read, roles
 
 
-@schedule(problem=MhaConfig, target="gfx950")
+@schedule(problem=MhaProblem, target="gfx950")
 def hand_placed(k, s):
     """mha_prefill_v2 with waits by hand in clusters B and D."""
     K, V, attention = parts(k, s)

@@ -3,11 +3,11 @@
 from prefill_parts import parts
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.targets.gfx950.dsl import cluster, interleave, read, roles
 
 
-@schedule(problem=MhaConfig, target="gfx950")
+@schedule(problem=MhaProblem, target="gfx950")
 def late_exit(k, s):
     """mha_prefill_v2 that looks at its sequence in every tile."""
     K, V, attention = parts(k, s)

@@ -3,11 +3,11 @@
 from prefill_parts import parts
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.targets.gfx950.dsl import cluster, interleave, read, roles
 
 
-@schedule(problem=MhaConfig, target="gfx950")
+@schedule(problem=MhaProblem, target="gfx950")
 def late_key_read(k, s):
     """mha_prefill_v2 with K read in the cluster that uses it, one ahead of the DMA over it."""
     K, V, attention = parts(k, s)

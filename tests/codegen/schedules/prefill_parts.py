@@ -7,6 +7,13 @@ from mlagen.targets.gfx950.dsl import Subtiled, Xor
 
 def parts(k, s):
     """K, V and the operations."""
+    k = k.with_tiles(
+        kv_block=s.choice("kv_block", 64),
+        num_warps=s.choice("num_warps", 8),
+        q_block_size=s.choice("q_block_size", 32),
+        rescale_threshold=s.number("rescale_threshold", 8.0, least=0.0, most=20.0),
+        fp8_mma_k_128=s.choice("fp8_mma_k_128", False),
+    )
     swizzled = Subtiled(k.kv_block, 2 * k.depth, 32, 64, Xor((8, 9), (4, 5)))
     plain = Subtiled(k.kv_block, 2 * k.depth, 8, 64)
     K = s.lds.ring("K", slots=2, waves=8, reads=key_reads(k), layout=swizzled)

@@ -3,11 +3,11 @@
 from prefill_parts import parts
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.targets.gfx950.dsl import Wait, cluster, interleave, read, roles
 
 
-@schedule(problem=MhaConfig, target="gfx950")
+@schedule(problem=MhaProblem, target="gfx950")
 def weak_wait(k, s):
     """mha_prefill_v2 with vmcnt(5) where 4 is needed."""
     K, V, attention = parts(k, s)

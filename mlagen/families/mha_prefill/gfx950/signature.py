@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mlagen.attention.prefill.gfx950.signature import prefill_signature, refuse_wide_pages
 from mlagen.dsl import Signature
-from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.problem import MhaConfig
 
 
@@ -24,10 +23,4 @@ def signature(k: MhaConfig) -> Signature:
 
 def refuse_unsupported(k: MhaConfig) -> None:
     """ConfigError for a valid problem that this kernel is not generated for, naming what it is."""
-    if k.num_warps != 8:
-        raise ConfigError(
-            f"num_warps={k.num_warps} is a valid MhaConfig, but mha_prefill_v2 staggers two "
-            f"halves of 8 waves",
-            hint="num_warps=8 is generated",
-        )
     refuse_wide_pages(k, k.kv_row_stride)

@@ -66,6 +66,11 @@ class Space:
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
         return self.knobs.choice(name, *choices, comment=comment)
 
+    def number(
+        self, name: str, *choices: float, least: float, most: float, comment: str = ""
+    ) -> float:
+        return self.knobs.number(name, *choices, least=least, most=most, comment=comment)
+
     def entry(
         self, x: str, y: str = "one", z: str = "one", *, temporaries: int = 4, items: bool = False
     ) -> Entry:

@@ -145,6 +145,11 @@ class PipelineSpace:
     def choice(self, name: str, *choices: Any, comment: str = "") -> Any:
         return self.knobs.choice(name, *choices, comment=comment)
 
+    def number(
+        self, name: str, *choices: float, least: float, most: float, comment: str = ""
+    ) -> float:
+        return self.knobs.number(name, *choices, least=least, most=most, comment=comment)
+
     def role(self, name: str, *, warpgroups: int, registers: int, single: bool = False) -> WarpRole:
         """Declare the next warpgroups as a role whose threads use `registers` registers each."""
         first = self.roles[-1].warps.stop if self.roles else 0
