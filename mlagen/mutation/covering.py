@@ -16,13 +16,13 @@ class CoveringInputs(MutantInputs):
     differ in sizes and data alone, the first is run in all modes."""
 
     def __init__(self, artifact: Artifact) -> None:
-        kind, problem = kind_of(artifact), artifact.manifest.problem
+        kind = kind_of(artifact)
         self._trials: dict[MutantCall, Trial] = {}
         costs: dict[MutantCall, int] = {}
         known: list[Mapping[int, int]] = []
         for call in kind.covering(artifact).calls:
             data = call.data or DATA
-            inputs = kind.inputs(problem, data=data, seed=0, **call.shape)
+            inputs = kind.inputs(kind.fields(artifact), data=data, seed=0, **call.shape)
             trial = trial_of(artifact, inputs, thin=call.thin)
             launcher = EmulatedLauncher(
                 workgroups=trial.workgroups, allow_unproved=True, sanitize=False

@@ -51,7 +51,7 @@ class PrefillMutants(MutantInputs):
 
     def __init__(self, kind: PrefillKind, artifact: Artifact) -> None:
         self._kind = kind
-        self._config = kind.config_type.from_fields(artifact.manifest.problem)
+        self._config = kind.config_type.from_fields(kind.fields(artifact))
         what = ""
         if any(arg.name == "work_indptr" for arg in artifact.manifest.args):
             what = "a persistent grid, whose workgroups walk parts of several query tiles"
