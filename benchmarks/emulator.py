@@ -126,10 +126,10 @@ def prefill_of_ours() -> Case:
     from mlagen.codegen import build
     from mlagen.families.mha_prefill.kernel import MhaKernel
     from mlagen.families.mha_prefill.made_up import mha_inputs
-    from mlagen.families.mha_prefill.problem import MhaConfig
+    from mlagen.families.mha_prefill.problem import MhaConfigV2
     from mlagen.launch import EmulatedLauncher
 
-    config = MhaConfig(num_heads=1, num_kv_heads=1, mask="null")
+    config = MhaConfigV2(num_heads=1, num_kv_heads=1, mask="null")
     artifact = build("mha_prefill_v2", config)
     inputs = mha_inputs(config, seq_len=QUERIES, num_keys=KEYS, data="randn")
     last: list[np.ndarray] = []

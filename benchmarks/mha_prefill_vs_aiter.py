@@ -80,9 +80,9 @@ def main() -> None:
     options = parser.parse_args()
 
     from mlagen.families.mha_prefill.made_up import mha_inputs
-    from mlagen.families.mha_prefill.problem import MhaConfig
+    from mlagen.families.mha_prefill.problem import MhaConfigV2
 
-    config = MhaConfig(
+    config = MhaConfigV2(
         1, 1, mask=options.mask, dtype="fp8_e4m3", kv_block=options.kv_block, ragged=True
     )
     inputs = mha_inputs(config, **sizes_of(options))

@@ -73,9 +73,9 @@ def main() -> None:
         raise SystemExit("name --aiter FOLDER, --kernel NAME or both")
 
     from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
-    from mlagen.families.mla_prefill.problem import MlaConfig
+    from mlagen.families.mla_prefill.problem import MlaConfigV2
 
-    config = MlaConfig(
+    config = MlaConfigV2(
         options.heads,
         options.heads,
         mask=options.mask,

@@ -81,10 +81,10 @@ def emulation(repeat: int) -> dict[str, float]:
     from mlagen.codegen import build
     from mlagen.families.mha_prefill.kernel import MhaKernel
     from mlagen.families.mha_prefill.made_up import mha_inputs
-    from mlagen.families.mha_prefill.problem import MhaConfig
+    from mlagen.families.mha_prefill.problem import MhaConfigV2
     from mlagen.launch import EmulatedLauncher
 
-    config = MhaConfig(num_heads=8, num_kv_heads=2)
+    config = MhaConfigV2(num_heads=8, num_kv_heads=2)
     artifact = build("mha_prefill_v2", config)
     inputs = mha_inputs(config, seq_len=512)
     result: dict[str, float] = {}

@@ -14,13 +14,17 @@ from mlagen.launch import Launcher
 if TYPE_CHECKING:
     from mlagen.attention.prefill.kernel import PrefillKernel, PrefillRun
     from mlagen.families.mha_prefill.kernel import MhaKernel
+    from mlagen.families.mha_prefill.problem import MhaConfigV2
     from mlagen.families.mla_decode.device_plan import MlaDecodePlan
     from mlagen.families.mla_decode.kernel import MlaDecodeKernel, MlaDecodeRun, PreparedMlaDecode
     from mlagen.families.mla_prefill.kernel import MlaPrefillKernel
+    from mlagen.families.mla_prefill.problem import MlaConfigV2
     from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel, MlaReduceRun
 
 _PLACES = {
+    "MhaConfigV2": "mlagen.families.mha_prefill.problem",
     "MhaKernel": "mlagen.families.mha_prefill.kernel",
+    "MlaConfigV2": "mlagen.families.mla_prefill.problem",
     "MlaDecodeKernel": "mlagen.families.mla_decode.kernel",
     "MlaDecodePlan": "mlagen.families.mla_decode.device_plan",
     "MlaDecodeRun": "mlagen.families.mla_decode.kernel",
@@ -60,7 +64,9 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "MhaConfigV2",
     "MhaKernel",
+    "MlaConfigV2",
     "MlaDecodeKernel",
     "MlaDecodePlan",
     "MlaDecodeRun",

@@ -15,7 +15,7 @@ import pytest
 
 from mlagen.codegen import build
 from mlagen.families.mha_prefill.made_up import mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.mha_prefill.verification import KIND
 from mlagen.launch import EmulatedLauncher
 from mlagen.problem.expected import compare
@@ -69,7 +69,7 @@ def accepted(config, published, **shape):
 @pytest.mark.parametrize("mask", ["null", "causal"])
 def test_a4_bf16(mask):
     """B1 S4096 H2 D128, randn: |err| <= 3e-2 + 3e-2 |ref|."""
-    accepted(MhaConfig(2, 2, mask=mask), within(3e-2, 3e-2), seq_len=4096, data="randn")
+    accepted(MhaConfigV2(2, 2, mask=mask), within(3e-2, 3e-2), seq_len=4096, data="randn")
 
 
 def near(got, reference, least=0.99):
@@ -82,7 +82,7 @@ def near(got, reference, least=0.99):
 @pytest.mark.parametrize("mask", ["null", "causal"])
 def test_a4_fp8(mask, kv_block):
     """B1 S4096 H2 D128, randn, scales of the tensors' largest magnitudes: cosine >= 0.99."""
-    config = MhaConfig(2, 2, mask=mask, dtype="fp8_e4m3", kv_block=kv_block)
+    config = MhaConfigV2(2, 2, mask=mask, dtype="fp8_e4m3", kv_block=kv_block)
     accepted(config, near, seq_len=4096, data="randn", quantise=True)
 
 
@@ -105,7 +105,9 @@ def test_a5_ragged_and_paged(mask, lengths, num_keys, sink):
     """H32/kv8 D128, page 256: paged against contiguous within 2e-2; ours are the same bits."""
     results = []
     for page_size in (256, 0):
-        config = MhaConfig(*HEADS, mask=mask, ragged=True, page_size=page_size, sink=sink, lse=True)
+        config = MhaConfigV2(
+            *HEADS, mask=mask, ragged=True, page_size=page_size, sink=sink, lse=True
+        )
         shape = {"lengths": lengths, "num_keys": num_keys, "data": "randn"}
         if page_size or FULL:
             trial, outputs = accepted(config, within(2e-2, 2e-2), **shape)
@@ -123,7 +125,7 @@ def test_a5_ragged_and_paged(mask, lengths, num_keys, sink):
 def test_a6_135_tiles_the_last_of_47():
     """8623 keys, null: an image model's shape. Published: SSIM 0.994 of its picture; here it is
     that of the rows themselves."""
-    accepted(MhaConfig(*HEADS, mask="null"), alike, seq_len=8623)
+    accepted(MhaConfigV2(*HEADS, mask="null"), alike, seq_len=8623)
 
 
 def test_the_similarity_sees_a_loss_of_weight():

@@ -19,7 +19,7 @@ from mlagen.codegen import build
 from mlagen.families.mla_prefill.call import plan_inputs
 from mlagen.families.mla_prefill.kernel import MlaPrefillKernel
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.families.mla_prefill.verification import KIND
 from mlagen.launch import EmulatedLauncher
 from mlagen.problem.expected import compare
@@ -67,7 +67,7 @@ def accepted(config, least, **shape):
 
 
 def config_of(heads, kv_heads, mask, **more):
-    return MlaConfig(heads, kv_heads, mask=mask, dtype="fp8_e4m3", output_dtype="bf16", **more)
+    return MlaConfigV2(heads, kv_heads, mask=mask, dtype="fp8_e4m3", output_dtype="bf16", **more)
 
 
 A1 = [(32, 2048, "null"), (32, 2048, "causal"), (16, 2048, "null"), (16, 2048, "causal"),

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from mlagen.codegen import build
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 
-CONFIG = MhaConfig(num_heads=8, num_kv_heads=2)
+CONFIG = MhaConfigV2(num_heads=8, num_kv_heads=2)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_every_instruction_has_a_source(artifact):
 
 
 def test_same_inputs_same_bytes(artifact):
-    again = build("mha_prefill_v2", MhaConfig(num_heads=8, num_kv_heads=2))
+    again = build("mha_prefill_v2", MhaConfigV2(num_heads=8, num_kv_heads=2))
     assert again.code == artifact.code and again.text == artifact.text
     assert again.key == artifact.key
 
@@ -72,5 +72,5 @@ def test_another_knob_is_another_artifact(artifact):
     {"rescale_threshold": 0.0}, {"depth": 64},
 ])  # fmt: skip
 def test_other_problems_build(fields):
-    config = MhaConfig(**({"num_heads": 8, "num_kv_heads": 2} | fields))
+    config = MhaConfigV2(**({"num_heads": 8, "num_kv_heads": 2} | fields))
     assert build("mha_prefill_v2", config).manifest.proof.status == "proved"

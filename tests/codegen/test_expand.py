@@ -3,10 +3,10 @@
 import pytest
 
 from mlagen.codegen.schedules import load
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.codegen.expand import bounds, expand
 
-SCHEDULE = load("mha_prefill_v2").build(MhaConfig(num_heads=8, num_kv_heads=2), {})
+SCHEDULE = load("mha_prefill_v2").build(MhaConfigV2(num_heads=8, num_kv_heads=2), {})
 
 
 @pytest.mark.parametrize("n", range(1, 14))

@@ -12,13 +12,13 @@ from mlagen.codegen.dataflow import Done, Effect, differences
 from mlagen.codegen.schedules import load
 from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError, ScheduleError
-from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.targets.gfx950.codegen.build import generate
 from mlagen.targets.gfx950.dsl import Schedule
 
-MHA = MhaConfig(num_heads=1, num_kv_heads=1, depth=64)
-MLA = MlaConfig(num_heads=1, num_kv_heads=1, dtype="fp8_e4m3")
+MHA = MhaConfigV2(num_heads=1, num_kv_heads=1, depth=64)
+MLA = MlaConfigV2(num_heads=1, num_kv_heads=1, dtype="fp8_e4m3")
 
 
 def edited(folder: Path, name: str, *changes: tuple[str, str]) -> str:

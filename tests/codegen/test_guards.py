@@ -7,7 +7,7 @@ import pytest
 from mlagen.codegen import build
 from mlagen.dsl import Operation
 from mlagen.errors import ScheduleError, TemplateError
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.codegen.isa import Parser
 from mlagen.targets.gfx950.codegen.lowering import check_guard
 from mlagen.targets.gfx950.codegen.program import Origin
@@ -78,6 +78,6 @@ def test_an_exit_and_the_declaration_agree():
 def test_a_workgroup_ends_in_the_prologue_or_not_at_all():
     """After the first barrier the other waves would wait for ever."""
     schedule = str(Path(__file__).parent / "schedules" / "late_exit.py")
-    config = MhaConfig(num_heads=1, num_kv_heads=1, ragged=True)
+    config = MhaConfigV2(num_heads=1, num_kv_heads=1, ragged=True)
     with pytest.raises(ScheduleError, match=r"late_exit.py:\d+ sequence may end the workgroup"):
         build(schedule, config)

@@ -7,11 +7,11 @@ import pytest
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, ScheduleError
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.schedules.shared import streamed_prefill
 
-BF16 = MhaConfig(num_heads=2, num_kv_heads=1)
-FP8 = MhaConfig(num_heads=2, num_kv_heads=1, dtype="fp8_e4m3")
+BF16 = MhaConfigV2(num_heads=2, num_kv_heads=1)
+FP8 = MhaConfigV2(num_heads=2, num_kv_heads=1, dtype="fp8_e4m3")
 HANDING_ON = """
 from mlagen.dsl import schedule
 from mlagen.families.mha_prefill.problem import MhaProblem

@@ -8,11 +8,11 @@ from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.codegen.build import generate
 from mlagen.targets.gfx950.codegen.proof import prove
 
-CONFIG = MhaConfig(num_heads=8, num_kv_heads=2)
+CONFIG = MhaConfigV2(num_heads=8, num_kv_heads=2)
 REFERENCE = {"k_slots": 2, "v_slots": 2, "spare_slots": 0}  # few waits: each proof takes a second
 SCHEDULES = Path(__file__).parent / "schedules"
 

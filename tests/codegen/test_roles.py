@@ -12,7 +12,7 @@ from mlagen.codegen.schedules import load
 from mlagen.codegen.templates import Templates
 from mlagen.dsl import epilogue, prologue, record, schedule
 from mlagen.errors import ProofError, ScheduleError
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.inspect import inspect_path
 from mlagen.launch import EmulatedLauncher
 from mlagen.mutation import make_mutants, read_listing
@@ -141,7 +141,7 @@ def test_the_same_operations_apart_give_the_same_proof(tmp_path):
     """`apart` alone: two programs, the pairs of one."""
     file = tmp_path / "apart.py"
     file.write_text(SHIPPED.read_text().replace("stagger=1)", "stagger=1, apart=True)"))
-    config = MhaConfig(num_heads=8, num_kv_heads=2)
+    config = MhaConfigV2(num_heads=8, num_kv_heads=2)
     apart, shared = (build(name, config) for name in (str(file), "mha_prefill_v2"))
     assert apart.manifest.proof == shared.manifest.proof
     own = [x for x in apart.manifest.source if x.role == "upper" and x.cluster]

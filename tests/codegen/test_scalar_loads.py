@@ -10,11 +10,11 @@ from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.codegen.templates import Templates
 from mlagen.errors import ProofError, ScheduleError
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.codegen.build import generate
 
 SCHEDULES = Path(__file__).parent / "schedules"
-PAGED = MhaConfig(num_heads=1, num_kv_heads=1, mask="null", ragged=True, page_size=64)
+PAGED = MhaConfigV2(num_heads=1, num_kv_heads=1, mask="null", ragged=True, page_size=64)
 
 
 @pytest.mark.parametrize("knobs", [{}, {"k_slots": 3}, {"v_slots": 3}], ids=str)
@@ -22,7 +22,7 @@ PAGED = MhaConfig(num_heads=1, num_kv_heads=1, mask="null", ragged=True, page_si
 def test_every_page_number_is_waited_for_before_its_copy(knobs, page_size):
     """On the path of every N: lgkmcnt(0) stands between a lookup and the first use of its result,
     and every copy is preceded by a lookup of its own."""
-    config = MhaConfig(num_heads=1, num_kv_heads=1, ragged=True, page_size=page_size)
+    config = MhaConfigV2(num_heads=1, num_kv_heads=1, ragged=True, page_size=page_size)
     schedule = load("mha_prefill_v2").build(config, knobs)
     layout = generate(schedule, Templates("gfx950")).layout
     pieces = layout.by_key()
@@ -50,7 +50,7 @@ def test_the_steady_loop_waits_for_nothing_more_than_the_page_numbers():
     waits = {}
     knobs = {"k_slots": 2, "v_slots": 2, "spare_slots": 0}
     for page_size in (0, 16):
-        config = MhaConfig(num_heads=1, num_kv_heads=1, ragged=True, page_size=page_size)
+        config = MhaConfigV2(num_heads=1, num_kv_heads=1, ragged=True, page_size=page_size)
         schedule = load("mha_prefill_v2").build(config, knobs)
         layout = generate(schedule, Templates("gfx950")).layout
         waits[page_size] = {

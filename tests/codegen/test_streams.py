@@ -9,13 +9,13 @@ from mlagen.codegen.schedules import load
 from mlagen.dsl import Interleave, Operation, Tile
 from mlagen.dsl.operation import steps_of
 from mlagen.errors import CapacityError, ConfigError, ScheduleError, TemplateError
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.codegen.interleave import interleave
 from mlagen.targets.gfx950.codegen.isa import Parser
 from mlagen.targets.gfx950.codegen.lifetimes import check_lifetimes
 from mlagen.targets.gfx950.codegen.program import Origin
 
-CONFIG = MhaConfig(num_heads=8, num_kv_heads=2)
+CONFIG = MhaConfigV2(num_heads=8, num_kv_heads=2)
 ORIGIN = Origin("test", "test.s.j2", 1, 1)
 PARSER = Parser({"A": 4, "B": 8, "P": 20})
 
@@ -221,6 +221,6 @@ def test_unknown_schedule_suggests_the_nearest():
     ],
 )
 def test_valid_problems_that_are_not_generated_are_refused(fields, message):
-    config = MhaConfig(num_heads=8, num_kv_heads=2, **fields)
+    config = MhaConfigV2(num_heads=8, num_kv_heads=2, **fields)
     with pytest.raises(ConfigError, match=message):
         build("mha_prefill_v2", config)

@@ -14,12 +14,12 @@ import pytest
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, MissingError, ScheduleError, TemplateError
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.request import build_artifact
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = (ROOT / "schedules" / "mha_prefill_v2.py").read_text()
-CONFIG = MhaConfig(num_heads=8, num_kv_heads=2)
+CONFIG = MhaConfigV2(num_heads=8, num_kv_heads=2)
 
 
 def own_templates(text: str) -> str:

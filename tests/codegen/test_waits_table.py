@@ -7,7 +7,7 @@ import pytest
 
 from mlagen.codegen.schedules import load
 from mlagen.codegen.templates import Templates
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.codegen.build import generate
 from mlagen.targets.gfx950.codegen.expand import expand
 from mlagen.targets.gfx950.codegen.uses import conflicts, slot_uses
@@ -29,7 +29,7 @@ KNOBS = {"k_slots": 2, "v_slots": 2, "spare_slots": 0}  # the reference's
 
 @pytest.fixture(scope="module")
 def built():
-    schedule = load("mha_prefill_v2").build(MhaConfig(num_heads=8, num_kv_heads=2), KNOBS)
+    schedule = load("mha_prefill_v2").build(MhaConfigV2(num_heads=8, num_kv_heads=2), KNOBS)
     return schedule, generate(schedule, Templates("gfx950")).layout
 
 

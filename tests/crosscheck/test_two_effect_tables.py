@@ -8,8 +8,8 @@ from mlagen.binary.effects import effects
 from mlagen.codegen.build import build
 from mlagen.codegen.schedules import load
 from mlagen.codegen.templates import Templates
-from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.targets.gfx950.codegen.build import generate
 from mlagen.targets.gfx950.codegen.isa import SCC, SGPR
 
@@ -18,9 +18,9 @@ EXEC = {("s", 126), ("s", 127)}  # the lane mask, which the generator leaves imp
 
 
 KERNELS = {
-    "bf16": ("mha_prefill_v2", MhaConfig(6, 3, output_dtype="bf16")),
-    "fp32": ("mha_prefill_v2", MhaConfig(6, 3, output_dtype="fp32")),
-    "fp8, pages of 1": ("mla_prefill_v2", MlaConfig(2, 1, dtype="fp8_e4m3", page_size=1)),
+    "bf16": ("mha_prefill_v2", MhaConfigV2(6, 3, output_dtype="bf16")),
+    "fp32": ("mha_prefill_v2", MhaConfigV2(6, 3, output_dtype="fp32")),
+    "fp8, pages of 1": ("mla_prefill_v2", MlaConfigV2(2, 1, dtype="fp8_e4m3", page_size=1)),
 }
 
 

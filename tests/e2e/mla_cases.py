@@ -6,7 +6,7 @@ import draws
 from draws import verified
 
 from mlagen.codegen import build
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 
 KERNEL = "mla_prefill_v2"
 TILE = 128
@@ -19,7 +19,7 @@ def built(config, **knobs):
 
 def artifact(heads=(1, 1), **fields):
     """fp8 where `fields` say nothing else."""
-    return built(MlaConfig(*heads, **{"dtype": "fp8_e4m3", **fields}))
+    return built(MlaConfigV2(*heads, **{"dtype": "fp8_e4m3", **fields}))
 
 
 check = verified

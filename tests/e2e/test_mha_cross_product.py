@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlagen.codegen import build
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.verify import verify
 
 MASKS = (
@@ -73,7 +73,7 @@ CORNERS = [
 @pytest.mark.parametrize("corner", range(len(CORNERS)))
 def test_corners(corner):
     heads, mask, depth, page, ragged, sink, output, lengths, tiles, tails, starts = CORNERS[corner]
-    config = MhaConfig(
+    config = MhaConfigV2(
         *heads,
         mask=MASKS[mask],
         depth=depth,
@@ -100,7 +100,7 @@ def test_the_corners_hold_every_value():
 
 
 configs = st.builds(
-    lambda heads, **fields: MhaConfig(*heads, **fields),
+    lambda heads, **fields: MhaConfigV2(*heads, **fields),
     st.sampled_from(HEADS),
     mask=st.sampled_from(MASKS),
     depth=st.sampled_from((64, 128)),

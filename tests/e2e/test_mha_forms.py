@@ -16,7 +16,7 @@ from mlagen.attention.prefill.rounded import rounded
 from mlagen.codegen import build
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.ops import MhaKernel
 from mlagen.problem.expected import compare
 from mlagen.verify import verify, verify_inputs
@@ -38,7 +38,7 @@ def artifact():
     made = {}
 
     def get(heads=(4, 2), **fields):
-        config = MhaConfig(*heads, **{"depth": 64, "lse": True, **fields})
+        config = MhaConfigV2(*heads, **{"depth": 64, "lse": True, **fields})
         if config not in made:
             made[config] = build("mha_prefill_v2", config)
         return made[config]
@@ -105,7 +105,7 @@ def test_hidden_tiles_are_not_computed(artifact, form, mask):
     workgroup sees."""
     fields = FORMS.get(form, {})
     kernel = artifact(heads=(1, 1), mask=mask, **fields)
-    config = MhaConfig.from_fields(kernel.manifest.problem)
+    config = MhaConfigV2.from_fields(kernel.manifest.problem)
     more = {"start_pos": 70} if form == "dense" else {"start_pos": [70, 0, 500]}
     shape = {"seq_len": 600, **more} if form == "dense" else shape_of(fields, [600, 0, 33], **more)
     inputs = mha_inputs(config, **shape)
@@ -123,7 +123,7 @@ def test_hidden_tiles_are_not_computed(artifact, form, mask):
 def test_any_sink(artifact, mask, sink):
     """Rows after the keys see nothing under the window: O is 0, LSE is the sink."""
     kernel = artifact(mask=mask, sink=True)
-    config = MhaConfig.from_fields(kernel.manifest.problem)
+    config = MhaConfigV2.from_fields(kernel.manifest.problem)
     inputs = mha_inputs(config, seq_len=90, num_keys=70, data="late_max")
     inputs = replace(inputs, sinks=np.full(config.num_heads, sink, np.float32))
     passed(verify_inputs(kernel, inputs))
@@ -132,7 +132,7 @@ def test_any_sink(artifact, mask, sink):
 def test_every_head_has_its_own_sink(artifact):
     """Heads are remapped over the grid: sinks in another order are another result."""
     kernel = artifact(heads=(6, 3), sink=True)
-    config = MhaConfig.from_fields(kernel.manifest.problem)
+    config = MhaConfigV2.from_fields(kernel.manifest.problem)
     inputs = mha_inputs(config, seq_len=90, data="randn")
     # About the logarithm of the denominator without them.
     inputs = replace(inputs, sinks=np.linspace(2.0, 7.0, 6, dtype=np.float32))
@@ -153,7 +153,7 @@ def test_paged_and_contiguous_give_the_same_bits(artifact):
     outputs = []
     for page_size in (0, 16, 32, 64, 128):
         kernel = artifact(ragged=True, page_size=page_size, mask="causal")
-        config = MhaConfig.from_fields(kernel.manifest.problem)
+        config = MhaConfigV2.from_fields(kernel.manifest.problem)
         # One generator for all: the keys are drawn before the pages are.
         inputs = mha_inputs(config, lengths=[300, 33], num_keys=[333, 70], start_pos=[33, 37])
         run = MhaKernel(kernel).run(inputs)
@@ -165,7 +165,7 @@ def test_paged_and_contiguous_give_the_same_bits(artifact):
 
 def test_a_ragged_batch_is_its_sequences_alone(artifact):
     kernel = artifact(ragged=True, sink=True)
-    config = MhaConfig.from_fields(kernel.manifest.problem)
+    config = MhaConfigV2.from_fields(kernel.manifest.problem)
     inputs = mha_inputs(config, lengths=[270, 1, 64], num_keys=[300, 64, 65], start_pos=[30, 63, 1])
     whole = MhaKernel(kernel).run(inputs)
     for s in inputs.sequences:
@@ -193,7 +193,7 @@ def test_a_ragged_batch_is_its_sequences_alone(artifact):
 )
 def test_pages_beyond_4_gib():
     """Byte offsets of pages need more than 32 bits."""
-    config = MhaConfig(8, 8, page_size=4096, mask="null", lse=True)
+    config = MhaConfigV2(8, 8, page_size=4096, mask="null", lse=True)
     kernel = build("mha_prefill_v2", config)
     small = mha_inputs(config, seq_len=64, num_keys=4096 + 100, data="randn")
     pages = 9 * 2**29 // (4096 * config.kv_row_stride * 2)  # 4.5 GiB

@@ -22,7 +22,7 @@ from mlagen.codegen import build
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.ops import MhaKernel
 from mlagen.problem.expected import compare
 
@@ -43,7 +43,7 @@ def built(config, **knobs):
 
 
 def config_of(heads=(1, 1), tile=(128, 128), **fields):
-    return MhaConfig(*heads, depth=tile[0], kv_block=tile[1], dtype="fp8_e4m3", **fields)
+    return MhaConfigV2(*heads, depth=tile[0], kv_block=tile[1], dtype="fp8_e4m3", **fields)
 
 
 def check(config, knobs=(), **shape):
@@ -190,7 +190,7 @@ def test_it_is_made_by_mlas_table():
 
 
 def test_what_is_refused():
-    with pytest.raises(ConfigError, match="work items are planned for MlaConfig"):
+    with pytest.raises(ConfigError, match="work items are planned for MlaConfigV2"):
         built(config_of(), grid="persistent")
     with pytest.raises(ConfigError, match="8 waves"):
         built(config_of(num_warps=16))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlagen.codegen import build
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.verify import verify
 
 HEADS = [(1, 1), (4, 1), (8, 2), (6, 3)]
@@ -24,7 +24,7 @@ def artifact():
     made = {}
 
     def get(**fields):
-        config = MhaConfig(**fields)
+        config = MhaConfigV2(**fields)
         if config not in made:
             made[config] = build("mha_prefill_v2", config)
         return made[config]
@@ -108,7 +108,7 @@ def test_other_problems(artifact, fields):
 )
 @pytest.mark.parametrize("num_keys", [100, 700])
 def test_every_knob_keeps_the_result(knobs, num_keys):
-    config = MhaConfig(num_heads=2, num_kv_heads=1, mask="null")
+    config = MhaConfigV2(num_heads=2, num_kv_heads=1, mask="null")
     kernel = build("mha_prefill_v2", config, knobs=knobs)
     check(kernel, seq_len=64, num_keys=num_keys, data="late_max")
 
@@ -162,7 +162,7 @@ def test_executed_matrix_instructions_are_the_arithmetic(artifact):
 def test_the_emulator_catches_what_the_proof_refuses(name, kinds, both):
     """The upstream races, made with the proof overridden: found by the sanitizer, at the
     schedule's lines, with both instructions, both waves and the clusters."""
-    config = MhaConfig(num_heads=1, num_kv_heads=1, mask="null")
+    config = MhaConfigV2(num_heads=1, num_kv_heads=1, mask="null")
     broken = build(str(SCHEDULES / f"{name}.py"), config, allow_unproved=True)
     report = verify(broken, seq_len=256, num_keys=384)
     assert not report.passed and not report.proved

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mla_cases import built, check, keys_of
 
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 
 MASKS = (
     "null", "causal", "sliding_window_causal[1]", "sliding_window_causal[128]",
@@ -23,7 +23,7 @@ PAGES = (0, 0, 1, 16, 32, 64, 128, 192)
 DATA = ("realistic", "randn", "late_max", "falling", "jumps", "half", "peaked", "constant")
 
 configs = st.builds(
-    lambda heads, **fields: MlaConfig(*heads, **fields),
+    lambda heads, **fields: MlaConfigV2(*heads, **fields),
     st.sampled_from(HEADS),
     mask=st.sampled_from(MASKS),
     dtype=st.sampled_from(("fp8_e4m3", "bf16")),

@@ -15,7 +15,7 @@ from mlagen.binary import load_code_object
 from mlagen.emulator import Argument, Buffer, Launch, emulate
 from mlagen.errors import ConfigError
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.ops import MlaPrefillKernel
 from mlagen.problem.formats import scale_log2e
 from mlagen.verify import verify_inputs
@@ -30,7 +30,7 @@ SEQUENCES = {
 
 
 def config_of(heads=(4, 2), **fields):
-    return MlaConfig(*heads, **{"dtype": "fp8_e4m3", "ragged": True, "lse": True, **fields})
+    return MlaConfigV2(*heads, **{"dtype": "fp8_e4m3", "ragged": True, "lse": True, **fields})
 
 
 @pytest.mark.parametrize("page_size", PAGES)

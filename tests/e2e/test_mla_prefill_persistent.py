@@ -14,7 +14,7 @@ from mlagen.codegen import build
 from mlagen.errors import ConfigError
 from mlagen.families.mla_prefill.call import plan_inputs
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.ops import MlaPrefillKernel, MlaReduceKernel
@@ -31,7 +31,7 @@ def artifact():
     made = {}
 
     def get(mask):
-        config = MlaConfig(4, 2, dtype="fp8_e4m3", mask=mask, ragged=True, lse=True)
+        config = MlaConfigV2(4, 2, dtype="fp8_e4m3", mask=mask, ragged=True, lse=True)
         if mask not in made:
             made[mask] = build(KERNEL, config, knobs={"grid": "persistent"})
         return made[mask]
@@ -40,7 +40,7 @@ def artifact():
 
 
 def inputs_of(kernel, **changes):
-    config = MlaConfig.from_fields(kernel.manifest.problem)
+    config = MlaConfigV2.from_fields(kernel.manifest.problem)
     return mla_prefill_inputs(config, quantise=True, **{**SHAPE, **changes})
 
 
@@ -85,7 +85,7 @@ def test_the_reduce_kernel_merges(artifact):
 
 @pytest.mark.parametrize("fields", [{"page_size": 64}, {"page_size": 1, "kv_form": "latent"}])
 def test_pages(fields):
-    config = MlaConfig(4, 2, dtype="fp8_e4m3", ragged=True, lse=True, **fields)
+    config = MlaConfigV2(4, 2, dtype="fp8_e4m3", ragged=True, lse=True, **fields)
     kernel = build(KERNEL, config, knobs={"grid": "persistent"})
     check(kernel, **SHAPE)
     inputs = inputs_of(kernel)
@@ -98,7 +98,7 @@ def test_pages(fields):
 
 @pytest.mark.parametrize("mask", ["null", "causal"])
 def test_aiters_arguments(mask):
-    config = MlaConfig(
+    config = MlaConfigV2(
         4, 4, dtype="fp8_e4m3", output_dtype="bf16", mask=mask, ragged=True, page_size=1
     )
     kernel = build(KERNEL, config, knobs={"grid": "persistent", "arguments": "aiter"})
@@ -117,4 +117,4 @@ def test_aiters_arguments(mask):
 )
 def test_problems_without_work_items_are_refused(fields, said):
     with pytest.raises(ConfigError, match=said):
-        build(KERNEL, MlaConfig(1, 1, **fields), knobs={"grid": "persistent"})
+        build(KERNEL, MlaConfigV2(1, 1, **fields), knobs={"grid": "persistent"})

@@ -16,7 +16,7 @@ from mlagen.codegen.schedules import describe, load
 from mlagen.errors import CapacityError, ProofError
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.ops import MlaPrefillKernel
 from mlagen.problem.expected import compare
 from mlagen.verify import verify_inputs
@@ -39,7 +39,7 @@ MFMA = "v_mfma_f32_32x32x64_f8f6f4"
 
 
 def config_of(kernel):
-    return MlaConfig.from_fields(kernel.manifest.problem)
+    return MlaConfigV2.from_fields(kernel.manifest.problem)
 
 
 @pytest.mark.parametrize("tail", TAILS)
@@ -191,7 +191,7 @@ def test_every_knob_keeps_the_result_or_is_refused(name, choice):
     rescale moves every maximum, as a threshold of 0 says."""
     more = {"rescale_threshold": 0.0} if choice == "eager" else {}
     try:
-        kernel = built(MlaConfig(1, 1, mask="null", dtype="fp8_e4m3", **more), **{name: choice})
+        kernel = built(MlaConfigV2(1, 1, mask="null", dtype="fp8_e4m3", **more), **{name: choice})
     except (CapacityError, ProofError) as refused:
         pytest.skip(f"{name}={choice} is refused: {refused.message.splitlines()[0][:90]}")
     for num_keys in (100, 700):

@@ -7,18 +7,18 @@ from aiter import object_file
 from mlagen.artifact import Arg, Artifact, GridDim, Manifest, Proof, Resources, sha256
 from mlagen.binary import load_code_object
 from mlagen.families.mla_prefill.gfx950.form import aiter_signature
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 
 
-def aiter_config(heads: int, mask: str) -> MlaConfig:
+def aiter_config(heads: int, mask: str) -> MlaConfigV2:
     """A problem that it solves. Its row maxima never lag."""
-    return MlaConfig(
+    return MlaConfigV2(
         heads, heads, mask=mask, dtype="fp8_e4m3", output_dtype="bf16", ragged=True, page_size=1,
         rescale_threshold=0.0,
     )  # type: ignore[arg-type]  # fmt: skip
 
 
-def aiter_artifact(config: MlaConfig) -> Artifact:
+def aiter_artifact(config: MlaConfigV2) -> Artifact:
     """The object for the mask of `config`; the calling test skips where it is not there."""
     causal = int(config.mask.name == "causal")
     path = f"mla/mla_pfl_qh192_vh128_m32x8_n128x1_causal{causal}.co"

@@ -16,7 +16,7 @@ from hazard_text import parse
 from mlagen.attention.masks import Mask
 from mlagen.binary import Instruction, load_code_object
 from mlagen.codegen import build
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.codegen.hazards import HazardInfo, HazardTracker
 
 pytestmark = [
@@ -79,7 +79,7 @@ def _walk(
 @pytest.mark.parametrize("mask", ["causal", "null"])
 def test_padding_is_exactly_what_every_path_needs(mask: str) -> None:
     artifact = build(
-        "mha_prefill_v2", MhaConfig(num_heads=8, num_kv_heads=2, mask=Mask.parse(mask))
+        "mha_prefill_v2", MhaConfigV2(num_heads=8, num_kv_heads=2, mask=Mask.parse(mask))
     )
     kernel = load_code_object(artifact.code).kernels[artifact.manifest.symbol]
     program = [(item, None if _nop(item) else parse(str(item))) for item in kernel.instructions]

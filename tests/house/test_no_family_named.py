@@ -43,7 +43,7 @@ def naming() -> dict[str, list[str]]:
 
 
 def test_names_are_gathered_from_the_folders() -> None:
-    assert {"mha_prefill", "split_merge", "mla_decode_sm90", "MhaConfig"} <= names()
+    assert {"mha_prefill", "split_merge", "mla_decode_sm90", "MhaConfigV2"} <= names()
     assert len(names()) >= 4 + 5 + 5
 
 

@@ -35,30 +35,30 @@ def _built(
 @pytest.fixture(scope="session")
 def mha(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Our main kernel, as a folder."""
-    from mlagen.families.mha_prefill.problem import MhaConfig
+    from mlagen.families.mha_prefill.problem import MhaConfigV2
 
     folder = tmp_path_factory.mktemp("mha") / "k"
-    return _built(folder, "mha_prefill_v2", MhaConfig(num_heads=4, num_kv_heads=2), TWO_SLOTS)
+    return _built(folder, "mha_prefill_v2", MhaConfigV2(num_heads=4, num_kv_heads=2), TWO_SLOTS)
 
 
 @pytest.fixture(scope="session")
 def mha_apart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same with another knob."""
-    from mlagen.families.mha_prefill.problem import MhaConfig
+    from mlagen.families.mha_prefill.problem import MhaConfigV2
 
     folder = tmp_path_factory.mktemp("apart") / "k"
-    problem = MhaConfig(num_heads=4, num_kv_heads=2)
+    problem = MhaConfigV2(num_heads=4, num_kv_heads=2)
     return _built(folder, "mha_prefill_v2", problem, {**TWO_SLOTS, "pv_priority": 0})
 
 
 @pytest.fixture(scope="session")
 def hand_placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A schedule with waits placed by hand."""
-    from mlagen.families.mha_prefill.problem import MhaConfig
+    from mlagen.families.mha_prefill.problem import MhaConfigV2
 
     schedule = HERE.parent / "codegen" / "schedules" / "hand_placed.py"
     folder = tmp_path_factory.mktemp("hand") / "k"
-    return _built(folder, str(schedule), MhaConfig(num_heads=4, num_kv_heads=2))
+    return _built(folder, str(schedule), MhaConfigV2(num_heads=4, num_kv_heads=2))
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import pytest
 
 from mlagen.codegen import build
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 
 
 @pytest.fixture(scope="session")
@@ -12,7 +12,7 @@ def prefill():
     made = {}
 
     def get(**fields):
-        config = MhaConfig(**{"num_heads": 2, "num_kv_heads": 1, **fields})
+        config = MhaConfigV2(**{"num_heads": 2, "num_kv_heads": 1, **fields})
         if config not in made:
             made[config] = build("mha_prefill_v2", config)
         return made[config]

@@ -17,7 +17,7 @@ from mlagen.attention.prefill.rounded import rounded
 from mlagen.emulator import EmulationResult, Mode
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.kernel import MhaKernel
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.launch import EmulatedLauncher
 from mlagen.problem.expected import compare
 
@@ -45,7 +45,7 @@ class Result:
     emulation: EmulationResult
 
 
-def make_inputs(config: MhaConfig, case: Case) -> MhaInputs:
+def make_inputs(config: MhaConfigV2, case: Case) -> MhaInputs:
     """Tensors of a case in the form of `config`."""
     rng = np.random.default_rng(case.seed)
     heads, kv_heads, depth = config.num_heads, config.num_kv_heads, config.depth
@@ -93,7 +93,7 @@ def _offsets(lengths: list[int]) -> np.ndarray:
 
 
 def _pool(
-    config: MhaConfig, rng: np.random.Generator, keys: list[np.ndarray], values: list[np.ndarray]
+    config: MhaConfigV2, rng: np.random.Generator, keys: list[np.ndarray], values: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pools with the sequences' pages in random places, and their page table."""
     size = config.page_size

@@ -15,7 +15,7 @@ from mlagen.attention.prefill.work import check_work
 from mlagen.audit.gfx950 import audit_code_object
 from mlagen.codegen import build
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.families.split_merge.prefill_exact import exact
 from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
 from mlagen.families.split_merge.prefill_made_up import MLA_REDUCE_KINDS
@@ -182,7 +182,7 @@ def partials_of(inputs, plan, items):
 
 @pytest.mark.parametrize("data", ["realistic", "late_max"])
 def test_split_attention_merges_to_the_whole(data):
-    config = MlaConfig(2, 2, ragged=True, dtype="bf16", kv_form="k_and_v", mask="causal")
+    config = MlaConfigV2(2, 2, ragged=True, dtype="bf16", kv_form="k_and_v", mask="causal")
     lengths, keys = [70, 40], [900, 1300]
     starts = [n - r for r, n in zip(lengths, keys, strict=True)]
     starts[1] = 620  # keys from 640 on are a unit of their own, which the first rows do not see

@@ -3,7 +3,7 @@
 import pytest
 from prefill_cases import Case, judge, make_inputs, run
 
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 
 MATRIX = 32  # MFMAs a wave and tile at depth 128: 16 for S, 16 for O
 COMPARES = 32  # compares of one side of one masked tile
@@ -32,7 +32,7 @@ def work(config, rows, start_pos, keys):
 @pytest.mark.parametrize("sequence", [(300, 0, 300), (100, 500, 550), (290, 77, 367)], ids=str)
 def test_every_window_is_right_and_runs_its_tiles_alone(prefill, kind, window, sequence):
     kernel = prefill(mask=f"{kind}[{window}]")
-    config = MhaConfig.from_fields(kernel.manifest.problem)
+    config = MhaConfigV2.from_fields(kernel.manifest.problem)
     result = judge(kernel, make_inputs(config, Case((sequence,), seed=window % 97)))
     counts = result.emulation.counts
     tiles, ends, starts = work(config, *sequence)
@@ -46,7 +46,7 @@ def test_a_narrow_window_of_a_long_sequence_costs_its_tiles(prefill):
     """S 8192 with window 512: 12 tiles a query tile at most, nothing of the 128 others, and
     compares on cut tiles alone."""
     kernel = prefill(num_heads=1, mask="sliding_window_causal[512]")
-    config = MhaConfig.from_fields(kernel.manifest.problem)
+    config = MhaConfigV2.from_fields(kernel.manifest.problem)
     sequence = (8192, 0, 8192)
     counts = run(kernel, make_inputs(config, Case((sequence,)))).emulation.counts
     tiles, ends, starts = work(config, *sequence)
@@ -60,7 +60,7 @@ def test_a_narrow_window_of_a_long_sequence_costs_its_tiles(prefill):
 def test_rows_behind_all_keys_see_nothing(prefill):
     """The window has passed the keys: O = 0 and LSE = -inf, with and without tiles to walk."""
     kernel = prefill(mask="sliding_window_causal[64]", lse=True)
-    config = MhaConfig.from_fields(kernel.manifest.problem)
+    config = MhaConfigV2.from_fields(kernel.manifest.problem)
     for sequence in ((60, 1000, 100), (250, 20, 100)):
         result = judge(kernel, make_inputs(config, Case((sequence,))))
         first = max(0, 100 + 64 - 1 - sequence[1])  # the row whose window starts after them

@@ -10,7 +10,7 @@ from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.emulator import Argument, Buffer, Launch, emulate
 from mlagen.errors import ConfigError, ScheduleError
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.problem.formats import scale_log2e
 from mlagen.targets.gfx950.dsl import Reads, Subtiled
 from mlagen.targets.gfx950.dsl.lds import Lds
@@ -24,7 +24,7 @@ def test_page_offsets_have_64_bits(prefill, page_size):
     buffer of its own, and touching anything else is a finding."""
     kernel = prefill(num_heads=1, ragged=True, page_size=page_size)
     manifest = kernel.manifest
-    config = MhaConfig.from_fields(manifest.problem)
+    config = MhaConfigV2.from_fields(manifest.problem)
     inputs = make_inputs(config, Case(((70, 40, 110),)))
     near = run(kernel, inputs)
     page_bytes = page_size * config.kv_row_stride * config.element_bytes
@@ -73,7 +73,7 @@ def test_a_layout_whose_instructions_span_pages_is_refused():
 @pytest.mark.parametrize("depth", [64, 128])
 def test_rows_of_each_instruction_lie_in_one_page(page_size, depth):
     schedule = load("mha_prefill_v2").build(
-        MhaConfig(num_heads=1, num_kv_heads=1, depth=depth, page_size=page_size), {}
+        MhaConfigV2(num_heads=1, num_kv_heads=1, depth=depth, page_size=page_size), {}
     )
     for ring in schedule.lds.rings.values():
         lane_row, wave_row = split_rows(ring.dma, page_size, ring.name)
@@ -86,6 +86,6 @@ def test_rows_of_each_instruction_lie_in_one_page(page_size, depth):
 
 
 def test_a_page_that_a_resource_cannot_describe_is_refused():
-    config = MhaConfig(num_heads=128, num_kv_heads=128, page_size=2**17)
+    config = MhaConfigV2(num_heads=128, num_kv_heads=128, page_size=2**17)
     with pytest.raises(ConfigError, match="a page of 4294967296 bytes"):
         build("mha_prefill_v2", config)

@@ -9,7 +9,7 @@ from prefill_cases import GARBAGE_PAGE, Case, judge, make_inputs, run
 
 from mlagen.codegen import build
 from mlagen.families.mha_prefill.inputs import MhaInputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 
 PAGES = [16, 32, 64, 128, 192, 256]
 # Rows, start position, keys: one tile, an odd number, the first row of a second query tile, no
@@ -20,7 +20,7 @@ SEQUENCES = (
 
 
 def config_of(kernel):
-    return MhaConfig.from_fields(kernel.manifest.problem)
+    return MhaConfigV2.from_fields(kernel.manifest.problem)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_every_tile_count_of_paged_keys(prefill, page_size, n):
     "knobs", [{"k_slots": 3, "v_slots": 3}, {"k_slots": 2, "v_slots": 2, "spare_slots": 0}], ids=str
 )
 def test_slots_change_nothing(knobs):
-    config = MhaConfig(num_heads=1, num_kv_heads=1, ragged=True, page_size=16)
+    config = MhaConfigV2(num_heads=1, num_kv_heads=1, ragged=True, page_size=16)
     judge(build("mha_prefill_v2", config, knobs=knobs),
           make_inputs(config, Case(((60, 640, 700), (3, 0, 3)))))  # fmt: skip
 

@@ -12,8 +12,8 @@ from mlagen.attention.prefill.problem import TILES
 from mlagen.cli.main import run
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError
-from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.request import build_artifact
 from mlagen.tune.lookup import build_best
 from mlagen.tune.space import space_of
@@ -22,10 +22,10 @@ from mlagen.verify import kind_of, verify
 
 FP8 = {"num_heads": 2, "num_kv_heads": 1, "dtype": "fp8_e4m3"}
 CONFIGS = [
-    MhaConfig(2, 1),
-    MhaConfig(2, 1, dtype="fp8_e4m3"),
-    MlaConfig(2, 1),
-    MlaConfig(2, 1, dtype="fp8_e4m3"),
+    MhaConfigV2(2, 1),
+    MhaConfigV2(2, 1, dtype="fp8_e4m3"),
+    MlaConfigV2(2, 1),
+    MlaConfigV2(2, 1, dtype="fp8_e4m3"),
 ]
 
 
@@ -39,12 +39,12 @@ def test_a_config_has_the_defaults_of_its_schedule(config):
 
 
 def test_no_problem_has_a_tile():
-    for problem_type in (MhaConfig.problem_type, MlaConfig.problem_type):
+    for problem_type in (MhaConfigV2.problem_type, MlaConfigV2.problem_type):
         assert not {field.name for field in dataclasses.fields(problem_type)} & set(TILES)
 
 
 def test_a_config_a_keyword_and_a_knob_are_one_kernel():
-    config = MhaConfig(2, 1, dtype="fp8_e4m3", kv_block=128, rescale_threshold=4.0)
+    config = MhaConfigV2(2, 1, dtype="fp8_e4m3", kv_block=128, rescale_threshold=4.0)
     made = mlagen.build(config)
     more = {"kv_block": 128, "rescale_threshold": 4}
     others = [
@@ -92,12 +92,12 @@ def test_the_command_line_takes_a_knob_among_the_fields(tmp_path, capsys):
 
 def test_the_tuner_searches_tiles_and_what_they_bring():
     schedule = load("mla_prefill_v2")
-    space = space_of(schedule, MlaConfig(2, 1).parts()[0], {})
+    space = space_of(schedule, MlaConfigV2(2, 1).parts()[0], {})
     choices = {dimension.name: dimension.choices for dimension in space.dimensions}
     assert choices["kv_block"] == (128, 64)
     assert choices["rescale_threshold"] == (8.0, 4.0, 0.0)
     assert set(choices["v_slots"]) == {2, 3, 4}, "more than two slots are there beside 64 keys"
-    limited = space_of(schedule, MlaConfig(2, 1).parts()[0], {"rescale_threshold": "6,0"})
+    limited = space_of(schedule, MlaConfigV2(2, 1).parts()[0], {"rescale_threshold": "6,0"})
     (dimension,) = [d for d in limited.dimensions if d.name == "rescale_threshold"]
     assert dimension.choices == (6.0, 0.0)
 

@@ -13,7 +13,7 @@ from mlagen.attention.prefill.exact import exact
 from mlagen.errors import MissingError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.launch import HipLauncher
 from mlagen.launch.hip import TARGETS
 from mlagen.problem.expected import compare
@@ -44,7 +44,7 @@ def kernel() -> Any:
 
 @pytest.fixture(scope="module")
 def inputs() -> MhaInputs:
-    return mha_inputs(MhaConfig(8, 2), batch=2, seq_len=300, num_keys=500, start_pos=200)
+    return mha_inputs(MhaConfigV2(8, 2), batch=2, seq_len=300, num_keys=500, start_pos=200)
 
 
 def on_gpu(inputs: MhaInputs) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from mlagen.attention.prefill.rounded import rounded
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.launch import HipLauncher
 from mlagen.ops import MhaKernel
 from mlagen.problem.expected import compare
 
 BF16 = ml_dtypes.bfloat16
-CONFIG = MhaConfig(2, 1)
+CONFIG = MhaConfigV2(2, 1)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ Q_LENGTHS, KV_LENGTHS, STARTS = (33, 0, 7), (40, 5, 70), (7, 0, 63)
 ARRAYS = ("q_offsets", "kv_offsets", "kv_lengths", "page_table", "sinks")
 
 
-def form_inputs(config: MhaConfig) -> MhaInputs:
+def form_inputs(config: MhaConfigV2) -> MhaInputs:
     """Three sequences of one call, in the form of `config`."""
     rng = np.random.default_rng(5)
 
@@ -255,7 +255,7 @@ def test_forms_are_checked(
     change: dict[str, Any],
     message: str,
 ) -> None:
-    config = MhaConfig(2, 1, **form)
+    config = MhaConfigV2(2, 1, **form)
     kernel = MhaKernel(make_artifact(kernel="mha", family="mha_prefill", config=config))
     good = form_call(form_inputs(config), TorchTensor)
     bad = {name: good[what] if isinstance(what, str) else what for name, what in change.items()}
@@ -265,7 +265,7 @@ def test_forms_are_checked(
 
 
 def test_one_start_position_for_all_needs_torch(standin: StandIn, make_artifact: Any) -> None:
-    config = MhaConfig(2, 1, page_size=16)
+    config = MhaConfigV2(2, 1, page_size=16)
     kernel = MhaKernel(make_artifact(kernel="mha", family="mha_prefill", config=config))
     good = form_call(form_inputs(config), DLPack)
     message = r"start_pos=4 is a number, and mlagen cannot make a hip_standin tensor.*\n.*\(3,\)"

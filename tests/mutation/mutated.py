@@ -6,7 +6,7 @@ from functools import cache
 
 from mlagen.artifact import Artifact
 from mlagen.codegen import build
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.mutation import read_listing
 
 SYMBOL = "mha_prefill_v2"
@@ -19,7 +19,7 @@ KNOBS = {
 
 @cache
 def prefill() -> Artifact:
-    config = MhaConfig(num_heads=1, num_kv_heads=1, depth=128, mask="null")
+    config = MhaConfigV2(num_heads=1, num_kv_heads=1, depth=128, mask="null")
     return build(SYMBOL, config, knobs=KNOBS)
 
 

@@ -13,7 +13,7 @@ from mutated import LISTING, SYMBOL, prefill
 from mlagen.attention.prefill.mutants import make_inputs, tile_call
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.families.mha_prefill.inputs import MhaInputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.mutation import ORDER, Mutant, apply, make_mutants, read_listing, sample
 from mlagen.mutation.addresses import evaluate
 from mlagen.mutation.barriers import require_free_scc
@@ -194,7 +194,7 @@ def test_each_section_runs_with_its_numbers_of_tiles() -> None:
 
 
 def test_inputs_move_the_maximum_in_some_waves_and_not_in_others() -> None:
-    config = MhaConfig.from_fields(prefill().manifest.problem)
+    config = MhaConfigV2.from_fields(prefill().manifest.problem)
     inputs = make_inputs(config, MhaInputs, tile_call(3, 0))
     q, k = (x[0, :, 0].astype(np.float64) for x in (inputs.q, inputs.k))
     scores = q @ k.T * inputs.scale * np.log2(np.e)

@@ -9,10 +9,10 @@ from mutated import KNOBS
 from mlagen.attention.prefill.mutants import make_inputs, tile_call
 from mlagen.codegen import build
 from mlagen.families.mha_prefill.inputs import MhaInputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.mutation import Judge, Mutant, make_mutants
 
-CONFIG = MhaConfig(num_heads=1, num_kv_heads=1, mask="null", ragged=True, page_size=16)
+CONFIG = MhaConfigV2(num_heads=1, num_kv_heads=1, mask="null", ragged=True, page_size=16)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_sequences_share_their_pages_and_poison_lies_between() -> None:
     assert np.isnan(inputs.k[0].astype(np.float32)).all()
     tail = inputs.v[1].astype(np.float32)  # the last page: 175 = 10 * 16 + 15
     assert np.isnan(tail[15]).all() and not np.isnan(tail[:15]).any()
-    contiguous = MhaConfig(num_heads=1, num_kv_heads=1, mask="null")
+    contiguous = MhaConfigV2(num_heads=1, num_kv_heads=1, mask="null")
     dense = make_inputs(contiguous, MhaInputs, tile_call(3, 17))
     keys, _ = inputs.key_rows(inputs.sequences[1], 0)
     assert keys.tobytes() == np.ascontiguousarray(dense.k[0, :, 0]).tobytes()

@@ -14,7 +14,7 @@ from mlagen.attention.prefill.mutants import PrefillMutants
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, UnsupportedError
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.families.mla_prefill.verification import KIND
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.mutation import Judge, Mutant, make_mutants, mutate
@@ -123,7 +123,7 @@ def test_what_nothing_here_executes_is_refused(gemm: Judge) -> None:
 def test_prefill_that_has_no_inputs_for_mutants_is_refused(
     fields: dict, arguments: list[str], message: str
 ) -> None:
-    config = MlaConfig(num_heads=1, num_kv_heads=1, **fields)
+    config = MlaConfigV2(num_heads=1, num_kv_heads=1, **fields)
     args = [SimpleNamespace(name=name) for name in arguments]
     artifact: Any = SimpleNamespace(
         manifest=SimpleNamespace(kernel="k", problem=config.to_fields(), args=args)

@@ -14,14 +14,14 @@ from mlagen.codegen import build
 from mlagen.errors import ConfigError, FindingsError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.launch import EmulatedLauncher, LaunchReport
 from mlagen.launch.launcher import LaunchRefused
 from mlagen.ops import MhaKernel
 from mlagen.problem.expected import compare
 
 BF16 = ml_dtypes.bfloat16
-CONFIG = MhaConfig(4, 2)
+CONFIG = MhaConfigV2(4, 2)
 RACY = Path(__file__).resolve().parents[1] / "codegen" / "schedules" / "no_dma_waits.py"
 
 
@@ -89,7 +89,7 @@ def test_what_the_kernel_does_not_write_is_nan(artifact):
 
 
 def test_fp32_output(make_artifact):
-    config = MhaConfig(4, 2, output_dtype="fp32")
+    config = MhaConfigV2(4, 2, output_dtype="fp32")
     artifact = make_artifact(family="mha_prefill", config=config)
     q, k, v = tensors()
     assert MhaKernel(artifact, Recorder())(q, k, v).dtype == np.float32
@@ -161,7 +161,7 @@ def test_rows_behind_the_keys_are_refused(artifact):
 
 def test_inputs_of_another_problem_are_refused(artifact):
     q, k, v = tensors()
-    other = MhaConfig(4, 2, mask="null")
+    other = MhaConfigV2(4, 2, mask="null")
     with pytest.raises(ConfigError, match="the inputs are those of"):
         MhaKernel(artifact, Recorder()).run(MhaInputs(other, q, k, v, 0.1))
 
@@ -185,7 +185,7 @@ def test_32_bit_extents():
             check_extents(CONFIG, **{**fits, **change})
         for word in words:
             assert word in str(caught.value)
-    wide = MhaConfig(4, 2, output_dtype="fp32")
+    wide = MhaConfigV2(4, 2, output_dtype="fp32")
     with pytest.raises(ConfigError, match="out: 2097152 rows"):
         check_extents(wide, batch=1, seq_len=2097152, num_keys=64)
 
@@ -199,8 +199,8 @@ def test_the_real_kernel_computes_attention(real, start_pos):
 
 
 def test_a_racing_kernel_is_refused_and_its_findings_raise():
-    racy = build(str(RACY), MhaConfig(1, 1), allow_unproved=True)
-    inputs = mha_inputs(MhaConfig(1, 1), seq_len=64, num_keys=512, start_pos=448)
+    racy = build(str(RACY), MhaConfigV2(1, 1), allow_unproved=True)
+    inputs = mha_inputs(MhaConfigV2(1, 1), seq_len=64, num_keys=512, start_pos=448)
     with pytest.raises(LaunchRefused, match="unproved"):
         MhaKernel(racy)(inputs.q, inputs.k, inputs.v, start_pos=448)
     launcher = EmulatedLauncher(allow_unproved=True)
@@ -213,8 +213,8 @@ def test_a_racing_kernel_is_refused_and_its_findings_raise():
 
 # ---- packed rows, pages, sinks, log-sum-exp ------------------------------------------------------
 
-RAGGED = MhaConfig(4, 2, ragged=True)
-PAGED = MhaConfig(4, 2, page_size=16, sink=True, lse=True)
+RAGGED = MhaConfigV2(4, 2, ragged=True)
+PAGED = MhaConfigV2(4, 2, page_size=16, sink=True, lse=True)
 
 
 def form_artifact(make_artifact, config):
@@ -321,10 +321,10 @@ def test_outputs_must_not_overlap_anything(make_artifact):
 def test_pages_may_lie_beyond_32_bits():
     """Rows of contiguous keys may not, whatever the form."""
     far = {"batch": 1, "seq_len": 256, "num_keys": 2**31 - 1}
-    check_extents(MhaConfig(4, 2, page_size=64), **far)
-    check_extents(MhaConfig(4, 2, page_size=64, ragged=True), **far)
+    check_extents(MhaConfigV2(4, 2, page_size=64), **far)
+    check_extents(MhaConfigV2(4, 2, page_size=64, ragged=True), **far)
     with pytest.raises(ConfigError, match="k and v: 2147483647 rows"):
-        check_extents(MhaConfig(4, 2, ragged=True), **far)
+        check_extents(MhaConfigV2(4, 2, ragged=True), **far)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlagen.errors import ConfigError
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.mla_decode.inputs import MODEL_SCALE
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -451,7 +451,7 @@ def test_an_artifact_of_another_problem_is_refused(make_artifact):
     other = make_artifact(
         kernel="mha",
         family="mha_prefill",
-        config=MhaConfig(4, 2),
+        config=MhaConfigV2(4, 2),
     )
-    with pytest.raises(ConfigError, match="mha solves a MhaConfig, not an MlaDecodeConfig"):
+    with pytest.raises(ConfigError, match="mha solves a MhaConfigV2, not an MlaDecodeConfig"):
         MlaDecodeKernel(other)

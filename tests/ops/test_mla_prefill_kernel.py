@@ -17,13 +17,13 @@ from mlagen.errors import ConfigError
 from mlagen.families.mla_prefill.call import plan_inputs, work_shape
 from mlagen.families.mla_prefill.gfx950.form import aiter_signature, signature
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.launch import LaunchReport
 from mlagen.ops import MlaPrefillKernel, kernel_of
 from mlagen.problem.expected import compare
 
 FP8, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16
-CONFIG = MlaConfig(4, 2, dtype="fp8_e4m3")
+CONFIG = MlaConfigV2(4, 2, dtype="fp8_e4m3")
 
 
 class Recorder:
@@ -54,7 +54,7 @@ def static(make_artifact, config, launcher=None):
 )
 @pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
 def test_every_form_is_given_exactly_its_arguments(make_artifact, dtype, form, kv_form):
-    config = MlaConfig(4, 2, dtype=dtype, kv_form=kv_form, lse=bool(form), **form)
+    config = MlaConfigV2(4, 2, dtype=dtype, kv_form=kv_form, lse=bool(form), **form)
     rows = {"lengths": [41, 0]} if config.ragged else {"batch": 2, "seq_len": 41}
     inputs = mla_prefill_inputs(config, num_keys=70, start_pos=29, **rows)
     launcher = Recorder()
@@ -112,7 +112,7 @@ def test_bad_calls_are_refused_before_anything_runs(make_artifact, change, words
 
 
 def test_scales_of_bf16_tensors_are_refused(make_artifact):
-    config = MlaConfig(4, 2)
+    config = MlaConfigV2(4, 2)
     inputs = mla_prefill_inputs(config, seq_len=8, num_keys=16)
     with pytest.raises(ConfigError, match="takes no scales of its tensors"):
         static(make_artifact, config, Recorder())(inputs.q, inputs.k, inputs.v, k_scale=2.0)
@@ -131,14 +131,14 @@ def test_32_bit_extents():
             check_extents(CONFIG, **{**fits, **change})
         for word in words:
             assert word in str(caught.value)
-    latent = MlaConfig(4, 2, kv_form="latent", dtype="fp8_e4m3")
+    latent = MlaConfigV2(4, 2, kv_form="latent", dtype="fp8_e4m3")
     with pytest.raises(ConfigError, match="k: 4000000 rows of 1152 bytes"):
         check_extents(latent, batch=1, seq_len=1, num_keys=4000000)
 
 
 def test_an_artifact_is_called_by_its_problem(make_artifact):
     assert isinstance(kernel_of(artifact_of(make_artifact, CONFIG)), MlaPrefillKernel)
-    with pytest.raises(ConfigError, match="solves a AddConfig, not an MlaConfig"):
+    with pytest.raises(ConfigError, match="solves a AddConfig, not an MlaConfigV2"):
         MlaPrefillKernel(make_artifact())
 
 
@@ -154,7 +154,7 @@ PERSISTENT = [
 
 
 def persistent_call(**fields):
-    config = MlaConfig(4, 2, dtype="fp8_e4m3", **fields)
+    config = MlaConfigV2(4, 2, dtype="fp8_e4m3", **fields)
     if config.ragged:
         shape = {
             "lengths": [600, 0, 33, 1],
@@ -196,7 +196,7 @@ def test_one_item_less_would_show(make_artifact):
 
 @pytest.mark.parametrize("page_size", [0, 1])
 def test_aiters_arguments(make_artifact, page_size):
-    config = MlaConfig(
+    config = MlaConfigV2(
         2, 2, dtype="fp8_e4m3", output_dtype="bf16", ragged=True, page_size=1
     )  # fmt: skip
     inputs = mla_prefill_inputs(config, lengths=[300, 20], num_keys=[333, 150],
@@ -268,7 +268,7 @@ def test_bad_partial_buffers_are_refused(make_artifact, partial_o, said):
 
 
 def test_windows_have_no_work_items():
-    config = MlaConfig(4, 4, mask="sliding_window_causal[70]")
+    config = MlaConfigV2(4, 4, mask="sliding_window_causal[70]")
     inputs = mla_prefill_inputs(config, seq_len=40)
     with pytest.raises(ConfigError, match="know no window"):
         work_shape(inputs)
@@ -286,7 +286,7 @@ def test_a_static_kernel_takes_no_plan(make_artifact):
 
 
 def test_persistent_arguments_come_behind_the_tensors():
-    config = MlaConfig(4, 2, dtype="fp8_e4m3", ragged=True, lse=True)
+    config = MlaConfigV2(4, 2, dtype="fp8_e4m3", ragged=True, lse=True)
     names = [a.name for a in signature(config, persistent=True).arguments]
     assert names == [
         "q", "k", "v", "o", "lse", "partial_o", "partial_lse", "work_indptr", "work_info",
@@ -298,7 +298,7 @@ def test_persistent_arguments_come_behind_the_tensors():
 
 def test_offsets_of_aiters_arguments():
     """Those of its launcher, `mla_prefill_ps_asm_fwd`: 16 bytes each, in its order."""
-    config = MlaConfig(16, 16, dtype="fp8_e4m3", output_dtype="bf16", ragged=True, page_size=1)
+    config = MlaConfigV2(16, 16, dtype="fp8_e4m3", output_dtype="bf16", ragged=True, page_size=1)
     offsets = {a.name: a.offset for a in aiter_signature(config).arguments}
     assert (offsets["o"], offsets["work_indptr"], offsets["page_list"]) == (0x30, 0x60, 0xA0)
     assert (offsets["q_scale"], offsets["scale"], offsets["listed"]) == (0xB0, 0xE0, 0x120)
@@ -320,4 +320,4 @@ def test_problems_that_aiters_arguments_do_not_describe(fields, said):
     wanted = {"num_heads": 16, "num_kv_heads": 16, "dtype": "fp8_e4m3", "output_dtype": "bf16",
               "ragged": True, "page_size": 1}  # fmt: skip
     with pytest.raises(ConfigError, match=said):
-        aiter_signature(MlaConfig(**{**wanted, **fields}))
+        aiter_signature(MlaConfigV2(**{**wanted, **fields}))

@@ -10,7 +10,7 @@ from reduce_cases import grouped
 import mlagen
 from mlagen.codegen import build
 from mlagen.errors import ConfigError
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.split_merge.prefill_exact import exact
 from mlagen.families.split_merge.prefill_kernel import check_extents
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
@@ -80,7 +80,7 @@ def test_inputs_and_artifacts_of_other_problems_are_refused(kernel):
     with pytest.raises(ConfigError, match="the kernel's is"):
         kernel.run(replace(INPUTS, config=MlaReduceConfig(2, lse=True)))
     with pytest.raises(ConfigError, match="not an MlaReduceConfig"):
-        MlaReduceKernel(build("mha_prefill_v2", MhaConfig(1, 1)))
+        MlaReduceKernel(build("mha_prefill_v2", MhaConfigV2(1, 1)))
 
 
 def test_extents():

@@ -22,7 +22,7 @@ from mha_simulation import (
 from mlagen.attention.prefill.exact import exact
 from mlagen.attention.prefill.rounded import rounded
 from mlagen.families.mha_prefill.made_up import mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.problem.expected import compare
 
 FORM = {"ragged": True, "page_size": 32, "sink": True, "lse": True}
@@ -32,7 +32,7 @@ HONEST = ("realistic", "randn", "late_max", "jumps")
 
 def row(data: str, mask: str, name: str, **options: str) -> str:
     """One line of the table."""
-    inputs = mha_inputs(MhaConfig(8, 2, mask=mask, **FORM), data=data, **SHAPE)
+    inputs = mha_inputs(MhaConfigV2(8, 2, mask=mask, **FORM), data=data, **SHAPE)
     out, lse = simulate_inputs(inputs, **options)
     both = exact(inputs), rounded(inputs)
     ratios = [compare(e.output, inputs.output_view(out)).max_ratio for e in both]

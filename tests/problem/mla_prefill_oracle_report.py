@@ -14,9 +14,9 @@ from mla_prefill_simulation import FAULTS, simulate
 from mlagen.attention.prefill.exact import exact
 from mlagen.attention.prefill.rounded import rounded
 from mlagen.families.mha_prefill.made_up import mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.problem.expected import compare
 
 SHAPE = {"seq_len": 256, "num_keys": 1024, "start_pos": 768}
@@ -28,12 +28,12 @@ def decibels(error: np.ndarray, signal: np.ndarray) -> str:
     return f"{10 * np.log10(np.square(signal).sum() / noise):.1f}" if noise else "inf"
 
 
-def budget(data: str, bf16: MhaConfig | MlaConfig) -> str:
+def budget(data: str, bf16: MhaConfigV2 | MlaConfigV2) -> str:
     """Rounding the inputs, rounding P, and both, in dB of the exact output of unrounded inputs.
 
     "Unrounded" is bf16, which the same numbers are given in.
     """
-    make = mha_inputs if isinstance(bf16, MhaConfig) else mla_prefill_inputs
+    make = mha_inputs if isinstance(bf16, MhaConfigV2) else mla_prefill_inputs
     fine = make(bf16, data=data, **SHAPE)
     config = replace(bf16, dtype="fp8_e4m3")
     coarse = make(config, data=data, quantise=True, **SHAPE)
@@ -50,7 +50,7 @@ def budget(data: str, bf16: MhaConfig | MlaConfig) -> str:
 
 def sharpness(data: str, name: str, **options: str) -> str:
     """One line of errors over bounds."""
-    config = MlaConfig(2, 2, dtype="fp8_e4m3", lse=True)
+    config = MlaConfigV2(2, 2, dtype="fp8_e4m3", lse=True)
     shape = {"seq_len": 200, "num_keys": 300, "start_pos": 100}
     inputs = mla_prefill_inputs(config, data=data, quantise=True, **shape)
     out, lse = simulate(inputs, **options)
@@ -68,14 +68,14 @@ def main() -> None:
     print(columns)
     print("|---|---|---|---|---|---|")
     for data in ("half", "randn", "peaked", "realistic", "constant"):
-        print(budget(data, MlaConfig(2, 2)))
+        print(budget(data, MlaConfigV2(2, 2)))
     print()
     for sink in (False, True):
         print(f"MHA, depth 128, {'with' if sink else 'without'} sinks")
         print(columns)
         print("|---|---|---|---|---|---|")
         for data in ("randn", "realistic", "late_max", "jumps"):
-            print(budget(data, MhaConfig(2, 2, sink=sink)))
+            print(budget(data, MhaConfigV2(2, 2, sink=sink)))
     print()
     print("| data | kernel | O, exact | O, rounding | LSE, exact | LSE, rounding |")
     print("|---|---|---|---|---|---|")

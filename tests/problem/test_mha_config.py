@@ -1,4 +1,4 @@
-"""MhaConfig: what is legal, what is refused and how, and the arithmetic it offers."""
+"""MhaConfigV2: what is legal, what is refused and how, and the arithmetic it offers."""
 
 import dataclasses
 
@@ -6,12 +6,12 @@ import pytest
 
 from mlagen.attention.masks import Causal, SlidingWindowCausal
 from mlagen.errors import ConfigError
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 
 
 def refusal(**fields):
     with pytest.raises(ConfigError) as caught:
-        MhaConfig(**{"num_heads": 8, "num_kv_heads": 2, **fields})
+        MhaConfigV2(**{"num_heads": 8, "num_kv_heads": 2, **fields})
     return str(caught.value)
 
 
@@ -20,10 +20,10 @@ def refusal(**fields):
 @pytest.mark.parametrize("dtype, kv_block", [("bf16", 64), ("fp8_e4m3", 64), ("fp8_e4m3", 128)])
 @pytest.mark.parametrize("heads, kv_heads", [(1, 1), (4, 1), (8, 2), (6, 3), (32, 32)])
 def test_every_legal_combination_is_a_config(depth, output_dtype, dtype, kv_block, heads, kv_heads):
-    config = MhaConfig(
+    config = MhaConfigV2(
         heads, kv_heads, depth=depth, output_dtype=output_dtype, dtype=dtype, kv_block=kv_block
     )
-    assert MhaConfig.from_fields(config.to_fields()) == config
+    assert MhaConfigV2.from_fields(config.to_fields()) == config
 
 
 @pytest.mark.parametrize(
@@ -73,17 +73,17 @@ def test_an_illegal_value_is_refused_with_what_fits(fields, words):
 
 
 def test_depth_64_with_four_waves_is_legal():
-    config = MhaConfig(8, 2, depth=64, num_warps=4)
+    config = MhaConfigV2(8, 2, depth=64, num_warps=4)
     assert (config.k_sub_blocks, config.q_tile, config.threads) == (4, 128, 256)
 
 
 @pytest.mark.parametrize("page_size", [0, 16, 32, 64, 128, 192, 256, 4096])
 @pytest.mark.parametrize("ragged", [False, True])
 def test_ragged_and_paged_configs_are_values(ragged, page_size):
-    config = MhaConfig(8, 2, ragged=ragged, page_size=page_size, sink=True, lse=True)
-    assert MhaConfig.from_fields(config.to_fields()) == config
+    config = MhaConfigV2(8, 2, ragged=ragged, page_size=page_size, sink=True, lse=True)
+    assert MhaConfigV2.from_fields(config.to_fields()) == config
     text = {name: str(value) for name, value in config.to_fields().items()}
-    assert MhaConfig.from_fields(text) == config
+    assert MhaConfigV2.from_fields(text) == config
     assert config.by_sequence == (ragged or page_size > 0)
     if page_size:
         sizes = [config.pages(keys) for keys in (0, 1, page_size, page_size + 1)]
@@ -91,13 +91,13 @@ def test_ragged_and_paged_configs_are_values(ragged, page_size):
 
 
 def test_without_a_word_a_problem_is_dense_and_plain():
-    fields = MhaConfig(8, 2).to_fields()
+    fields = MhaConfigV2(8, 2).to_fields()
     plain = {"ragged": False, "page_size": 0, "sink": False, "lse": False}
     assert {name: fields[name] for name in plain} == plain
 
 
 def test_fields_are_parsed_from_text():
-    config = MhaConfig.from_fields(
+    config = MhaConfigV2.from_fields(
         {
             "num_heads": "8",
             "num_kv_heads": " 2 ",
@@ -107,7 +107,7 @@ def test_fields_are_parsed_from_text():
             "output_dtype": "fp32",
         }
     )
-    assert config == MhaConfig(
+    assert config == MhaConfigV2(
         8, 2, mask=SlidingWindowCausal(512), rescale_threshold=4.5, output_dtype="fp32"
     )
 
@@ -124,33 +124,33 @@ def test_fields_are_parsed_from_text():
 )
 def test_bad_fields_are_refused_by_name(fields, words):
     with pytest.raises(ConfigError) as caught:
-        MhaConfig.from_fields({"num_heads": 8, "num_kv_heads": 2, **fields})
+        MhaConfigV2.from_fields({"num_heads": 8, "num_kv_heads": 2, **fields})
     for word in words:
         assert word in str(caught.value)
 
 
 def test_missing_fields_are_named():
     with pytest.raises(ConfigError, match="needs num_heads and num_kv_heads"):
-        MhaConfig.from_fields({"depth": 64})
+        MhaConfigV2.from_fields({"depth": 64})
 
 
 def test_every_field_is_plain_in_to_fields():
-    fields = MhaConfig(8, 2, mask="chunked_causal[7]").to_fields()
-    assert set(fields) == {field.name for field in dataclasses.fields(MhaConfig)}
+    fields = MhaConfigV2(8, 2, mask="chunked_causal[7]").to_fields()
+    assert set(fields) == {field.name for field in dataclasses.fields(MhaConfigV2)}
     assert fields["mask"] == "chunked_causal[7]"
     assert all(isinstance(value, int | float | str | bool) for value in fields.values())
 
 
 def test_configs_are_values():
-    assert MhaConfig(8, 2) == MhaConfig(8, 2, mask=Causal())
-    assert len({MhaConfig(8, 2), MhaConfig(8, 2, mask="causal"), MhaConfig(8, 4)}) == 2
+    assert MhaConfigV2(8, 2) == MhaConfigV2(8, 2, mask=Causal())
+    assert len({MhaConfigV2(8, 2), MhaConfigV2(8, 2, mask="causal"), MhaConfigV2(8, 4)}) == 2
     with pytest.raises(dataclasses.FrozenInstanceError):
-        MhaConfig(8, 2).depth = 64
+        MhaConfigV2(8, 2).depth = 64
 
 
 @pytest.mark.parametrize("heads, kv_heads", [(1, 1), (4, 1), (8, 2), (6, 3), (32, 8), (5, 5)])
 def test_head_remap_is_a_bijection_that_spreads_kv_heads(heads, kv_heads):
-    config = MhaConfig(heads, kv_heads)
+    config = MhaConfigV2(heads, kv_heads)
     mapped = [config.head_of(x) for x in range(heads)]
     assert sorted(mapped) == list(range(heads))
     # The contract's formulas, spelled out.
@@ -160,7 +160,7 @@ def test_head_remap_is_a_bijection_that_spreads_kv_heads(heads, kv_heads):
 
 
 def test_strides_tiles_and_grid():
-    config = MhaConfig(8, 2)
+    config = MhaConfigV2(8, 2)
     assert (config.q_tile, config.threads, config.group) == (256, 512, 4)
     assert (config.q_row_stride, config.kv_row_stride) == (1024, 256)
     assert (config.element_bytes, config.output_bytes, config.k_sub_blocks) == (2, 2, 8)
@@ -170,7 +170,7 @@ def test_strides_tiles_and_grid():
     assert config.tiles(1, **shape) == range(8)
     assert config.tiles(0, seq_len=5, start_pos=60, num_keys=65) == range(2)
     assert config.tiles(0, seq_len=4, start_pos=60, num_keys=65) == range(1)
-    windowed = MhaConfig(8, 2, mask="sliding_window_causal[65]")
+    windowed = MhaConfigV2(8, 2, mask="sliding_window_causal[65]")
     assert windowed.tiles(1, **shape) == range(3, 8)
     with pytest.raises(ConfigError, match=r"query tile 2 is not in 0 \.\. 1"):
         config.tiles(2, **shape)

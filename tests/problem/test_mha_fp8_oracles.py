@@ -15,7 +15,7 @@ from mlagen.attention.prefill.rounded import rounded
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.problem.expected import compare
 
 FORMS = {"dense": {}, "ragged": {"ragged": True}, "paged": {"ragged": True, "page_size": 32}}
@@ -31,7 +31,7 @@ SCALES = ("q_scale", "k_scale", "v_scale")
 
 @lru_cache
 def made(form="dense", mask="causal", data="randn", tile=(128, 128), sink=True, **fields):
-    config = MhaConfig(
+    config = MhaConfigV2(
         2, 1, dtype="fp8_e4m3", mask=mask, depth=tile[0], kv_block=tile[1], sink=sink, lse=True,
         **FORMS[form], **fields,
     )  # fmt: skip
@@ -108,7 +108,7 @@ def test_each_defect_exceeds_a_bound(tile, fault):
 
 def test_the_same_numbers_divided_by_scales_answer_alike():
     """Powers of two divide exactly, and all stay within 448: the call is the same."""
-    plain = mha_inputs(MhaConfig(2, 1, dtype="fp8_e4m3"), seq_len=20, data="randn")
+    plain = mha_inputs(MhaConfigV2(2, 1, dtype="fp8_e4m3"), seq_len=20, data="randn")
     config, element = plain.config, ml_dtypes.float8_e4m3fn
     q, k, v = (
         (a.astype(np.float32) / s).astype(element)
@@ -120,8 +120,8 @@ def test_the_same_numbers_divided_by_scales_answer_alike():
 
 
 def test_quantised_data_fill_the_format_and_stay_what_they_were():
-    config = MhaConfig(2, 1, dtype="fp8_e4m3", ragged=True)
-    fine = mha_inputs(MhaConfig(2, 1, ragged=True), lengths=[30, 0, 5], data="randn")
+    config = MhaConfigV2(2, 1, dtype="fp8_e4m3", ragged=True)
+    fine = mha_inputs(MhaConfigV2(2, 1, ragged=True), lengths=[30, 0, 5], data="randn")
     coarse = mha_inputs(config, lengths=[30, 0, 5], data="randn", quantise=True)
     for name, scale in zip("qkv", SCALES, strict=True):
         stored, factor = getattr(coarse, name).astype(float), getattr(coarse, scale)
@@ -135,13 +135,13 @@ def test_quantised_data_fill_the_format_and_stay_what_they_were():
 @pytest.mark.parametrize("name", SCALES)
 @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan, 1e-45, 1e39, "one"])
 def test_illegal_scales_are_refused(name, value):
-    plain = mha_inputs(MhaConfig(2, 1, dtype="fp8_e4m3"), seq_len=8, data="randn")
+    plain = mha_inputs(MhaConfigV2(2, 1, dtype="fp8_e4m3"), seq_len=8, data="randn")
     with pytest.raises(ConfigError, match=name):
         MhaInputs(plain.config, plain.q, plain.k, plain.v, plain.scale, **{name: value})
 
 
 def test_bf16_takes_no_scales():
-    plain = mha_inputs(MhaConfig(2, 1), seq_len=8, data="randn")
+    plain = mha_inputs(MhaConfigV2(2, 1), seq_len=8, data="randn")
     with pytest.raises(ConfigError, match=r"v_scale=2: .* dtype=bf16"):
         MhaInputs(plain.config, plain.q, plain.k, plain.v, plain.scale, v_scale=2.0)
 
@@ -149,4 +149,4 @@ def test_bf16_takes_no_scales():
 @pytest.mark.parametrize("threshold", [8.81, 9.0, 5000.0])
 def test_p_must_fit_e4m3(threshold):
     with pytest.raises(ConfigError, match=r"rescale_threshold.*e4m3 ends at 448"):
-        MhaConfig(2, 1, dtype="fp8_e4m3", rescale_threshold=threshold)
+        MhaConfigV2(2, 1, dtype="fp8_e4m3", rescale_threshold=threshold)

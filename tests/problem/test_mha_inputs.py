@@ -10,10 +10,10 @@ from mlagen.attention.made_up import STEP
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 
 BF16 = ml_dtypes.bfloat16
-CONFIG = MhaConfig(4, 2)
+CONFIG = MhaConfigV2(4, 2)
 
 
 def zeros(*shape, dtype=BF16):
@@ -91,7 +91,7 @@ def scores(inputs):
 
 
 def test_realistic_data_has_outliers_sinks_and_tails():
-    inputs = mha_inputs(MhaConfig(8, 2), seq_len=600)
+    inputs = mha_inputs(MhaConfigV2(8, 2), seq_len=600)
     k = inputs.k[0].astype(np.float64)
     offsets = np.abs(k.mean(axis=0))  # [kv heads, depth]
     spread = np.median(k.std(axis=0))

@@ -8,12 +8,12 @@ from mlagen.attention.made_up import NO_PAGE
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 
 BF16 = ml_dtypes.bfloat16
-RAGGED = MhaConfig(4, 2, ragged=True)
-PAGED = MhaConfig(4, 2, page_size=16)
-BOTH = MhaConfig(4, 2, ragged=True, page_size=16, sink=True)
+RAGGED = MhaConfigV2(4, 2, ragged=True)
+PAGED = MhaConfigV2(4, 2, page_size=16)
+BOTH = MhaConfigV2(4, 2, ragged=True, page_size=16, sink=True)
 
 
 def zeros(*shape, dtype=BF16):
@@ -169,7 +169,7 @@ def test_sinks_of_bf16_are_widened_exactly():
 def test_a_dense_call_takes_one_start():
     with pytest.raises(ConfigError, match=r"start_pos is an array, .* dense"):
         MhaInputs(
-            MhaConfig(4, 2), zeros(1, 8, 4, 128), zeros(1, 8, 2, 128), zeros(1, 8, 2, 128), 0.1,
+            MhaConfigV2(4, 2), zeros(1, 8, 4, 128), zeros(1, 8, 2, 128), zeros(1, 8, 2, 128), 0.1,
             ints(0),
         )  # fmt: skip
 
@@ -213,13 +213,13 @@ def test_made_up_calls_are_deterministic_and_poisoned(config, data):
 
 
 def test_pages_are_shuffled():
-    config = MhaConfig(1, 1, page_size=16)
+    config = MhaConfigV2(1, 1, page_size=16)
     table = mha_inputs(config, seq_len=4, num_keys=320).page_table[0, :20]
     assert sorted(table) != list(table) and abs(np.diff(table)).max() > 1
 
 
 def test_sinks_lie_below_and_above_the_scores():
-    config = MhaConfig(16, 4, sink=True)
+    config = MhaConfigV2(16, 4, sink=True)
     inputs = mha_inputs(config, seq_len=64)
     assert np.isneginf(inputs.sinks).sum() == 1
     finite = inputs.sinks[np.isfinite(inputs.sinks)]
@@ -227,7 +227,7 @@ def test_sinks_lie_below_and_above_the_scores():
 
 
 def test_jumps_move_a_few_rows_of_every_wave_by_much_and_by_little():
-    config = MhaConfig(2, 1, mask="null")
+    config = MhaConfigV2(2, 1, mask="null")
     inputs = mha_inputs(config, seq_len=64, num_keys=640, data="jumps")
     scores = np.einsum("shd,nd->hsn", inputs.q[0].astype(float), inputs.k[0, :, 0].astype(float))
     scores *= inputs.scale * np.log2(np.e)
@@ -241,9 +241,9 @@ def test_jumps_move_a_few_rows_of_every_wave_by_much_and_by_little():
 @pytest.mark.parametrize(
     "config, change, words",
     [
-        (MhaConfig(4, 2), {"lengths": [4]}, ["lengths=4", "dense"]),
-        (MhaConfig(4, 2), {"num_keys": [4]}, ["num_keys=4", "one number"]),
-        (MhaConfig(4, 2), {"start_pos": [4]}, ["start_pos=4"]),
+        (MhaConfigV2(4, 2), {"lengths": [4]}, ["lengths=4", "dense"]),
+        (MhaConfigV2(4, 2), {"num_keys": [4]}, ["num_keys=4", "one number"]),
+        (MhaConfigV2(4, 2), {"start_pos": [4]}, ["start_pos=4"]),
         (PAGED, {"lengths": [4]}, ["lengths=4", "not ragged"]),
         (PAGED, {"num_keys": [4, 5]}, ["num_keys=4,5 are 2 numbers for 1 sequences"]),
         (PAGED, {"start_pos": -1}, ["start_pos=-1", "negative"]),

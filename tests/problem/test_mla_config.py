@@ -4,11 +4,11 @@ import pytest
 
 from mlagen.attention.masks import Causal, SlidingWindowCausal
 from mlagen.errors import ConfigError
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 
 
 def test_defaults():
-    config = MlaConfig(16, 16)
+    config = MlaConfigV2(16, 16)
     assert (config.depth, config.d_rope, config.d_qk) == (128, 64, 192)
     assert (config.cache_depth, config.rope_cache_offset) == (576, 512)
     assert (config.q_block_size, config.kv_block, config.num_warps) == (32, 128, 8)
@@ -53,7 +53,7 @@ def test_defaults():
 )
 def test_refused(fields, said):
     with pytest.raises(ConfigError, match=None) as error:
-        MlaConfig(**{"num_heads": 16, "num_kv_heads": 16, **fields})
+        MlaConfigV2(**{"num_heads": 16, "num_kv_heads": 16, **fields})
     assert said in str(error.value)
 
 
@@ -74,23 +74,23 @@ def test_refused(fields, said):
     ],
 )
 def test_accepted_and_read_back(fields):
-    config = MlaConfig(**{"num_heads": 16, "num_kv_heads": 16, **fields})
-    assert MlaConfig.from_fields(config.to_fields()) == config
-    assert MlaConfig.from_fields({n: str(v) for n, v in config.to_fields().items()}) == config
+    config = MlaConfigV2(**{"num_heads": 16, "num_kv_heads": 16, **fields})
+    assert MlaConfigV2.from_fields(config.to_fields()) == config
+    assert MlaConfigV2.from_fields({n: str(v) for n, v in config.to_fields().items()}) == config
 
 
 def test_text_of_fields():
-    config = MlaConfig.from_fields(
+    config = MlaConfigV2.from_fields(
         {"num_heads": "32", "num_kv_heads": "1", "mask": "sliding_window_causal[9]"}
     )
     assert config.mask == SlidingWindowCausal(9)
     with pytest.raises(ConfigError, match="did you mean kv_block"):
-        MlaConfig.from_fields({"num_heads": 1, "num_kv_heads": 1, "kv_blocks": 64})
+        MlaConfigV2.from_fields({"num_heads": 1, "num_kv_heads": 1, "kv_blocks": 64})
 
 
 def test_geometry_of_fp8_is_that_of_the_published_kernel():
     """Its LDS slab and slots, copies a wave, matrix instructions and registers a lane."""
-    config = MlaConfig(32, 1, dtype="fp8_e4m3")
+    config = MlaConfigV2(32, 1, dtype="fp8_e4m3")
     assert (config.q_tile, config.threads, config.mfma_shape) == (256, 512, (32, 32, 64))
     assert (config.q_slab_bytes, config.k_slot_bytes) == (49_152, 24_576)
     assert (config.v_slot_bytes, config.v_padded_slot_bytes) == (16_384, 16_640)
@@ -103,7 +103,7 @@ def test_geometry_of_fp8_is_that_of_the_published_kernel():
 
 
 def test_geometry_of_bf16():
-    config = MlaConfig(16, 16, kv_block=64)
+    config = MlaConfigV2(16, 16, kv_block=64)
     assert config.mfma_shape == (32, 32, 16)
     assert (config.qk_mfmas, config.pv_mfmas) == (24, 16)
     assert (config.q_registers, config.score_registers, config.p_registers) == (48, 32, 16)
@@ -115,13 +115,13 @@ def test_geometry_of_bf16():
     [("k_and_v", (192 * 2, 128 * 2)), ("nope_rope", (256, 256)), ("latent", (1152, 1152))],
 )
 def test_strides(form, strides):
-    config = MlaConfig(8, 2, kv_form=form)
+    config = MlaConfigV2(8, 2, kv_form=form)
     assert (config.q_row_stride, config.o_row_stride) == (8 * 192, 8 * 128)
     assert (config.k_row_stride, config.v_row_stride) == strides
 
 
 def test_tiles_and_heads():
-    config = MlaConfig(8, 2, mask="causal")
+    config = MlaConfigV2(8, 2, mask="causal")
     assert config.grid(257, 3) == (8, 2, 3)
     assert config.tiles(1, seq_len=300, start_pos=100, num_keys=390) == range(4)
     assert sorted(config.head_of(x) for x in range(8)) == list(range(8))

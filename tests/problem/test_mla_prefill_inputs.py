@@ -10,7 +10,7 @@ from mlagen.attention.made_up import NO_PAGE
 from mlagen.errors import ConfigError
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.mla_prefill.made_up import MLA_PREFILL_KINDS, mla_prefill_inputs
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 
 E4M3 = ml_dtypes.float8_e4m3fn
 FORMS = ("k_and_v", "nope_rope", "latent")
@@ -19,7 +19,7 @@ SHAPE = {"lengths": [40, 0, 3], "num_keys": [50, 7, 0], "start_pos": [10, 0, 5]}
 
 
 def made(form="k_and_v", dtype="fp8_e4m3", fields=PAGED, shape=SHAPE, **options):
-    config = MlaConfig(4, 2, kv_form=form, dtype=dtype, lse=True, **fields)
+    config = MlaConfigV2(4, 2, kv_form=form, dtype=dtype, lse=True, **fields)
     return mla_prefill_inputs(config, **shape, **options)
 
 

@@ -11,7 +11,7 @@ from mla_prefill_simulation import FAULTS, OUTPUT_ONLY, simulate
 from mlagen.attention.prefill.exact import exact
 from mlagen.attention.prefill.rounded import rounded
 from mlagen.families.mla_prefill.made_up import MLA_PREFILL_KINDS, mla_prefill_inputs
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.problem.expected import compare
 from mlagen.problem.formats import U_E4M3
 
@@ -31,7 +31,7 @@ DTYPES = ("fp8_e4m3", "bf16")
 
 @lru_cache
 def made(form="k_and_v", dtype="fp8_e4m3", mask="causal", data="randn", **fields):
-    config = MlaConfig(
+    config = MlaConfigV2(
         2, 1, kv_form=form, dtype=dtype, mask=mask, lse=True, **FORMS[form], **fields
     )
     inputs = mla_prefill_inputs(config, data=data, quantise=dtype != "bf16", **SHAPES[form])
@@ -118,7 +118,7 @@ def test_each_defect_exceeds_a_bound(fault, dtype):
 
 
 def test_rows_without_keys():
-    config = MlaConfig(2, 2, dtype="fp8_e4m3", mask="sliding_window_causal[4]", lse=True)
+    config = MlaConfigV2(2, 2, dtype="fp8_e4m3", mask="sliding_window_causal[4]", lse=True)
     inputs = mla_prefill_inputs(config, seq_len=40, num_keys=10, data="half")
     o, lse = simulate(inputs)
     for expected in (exact(inputs), rounded(inputs)):
@@ -146,7 +146,7 @@ def test_the_budget_of_p_alone():
 
     Not 0 for one key: P is 1 only where the maximum does not lag.
     """
-    config = MlaConfig(1, 1, dtype="fp8_e4m3", mask="sliding_window_causal[2]", lse=True)
+    config = MlaConfigV2(1, 1, dtype="fp8_e4m3", mask="sliding_window_causal[2]", lse=True)
     inputs = mla_prefill_inputs(config, seq_len=300, data="randn")
     bounds = exact(inputs).output.bounds[0, :, 0]
     v = np.abs(inputs.v.astype(float))[0, :, 0]

@@ -13,7 +13,7 @@ from mlagen.attention.prefill.rounded import rounded
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.problem.expected import compare
 from mlagen.problem.formats import SMALLEST_NORMAL
 
@@ -33,7 +33,7 @@ def oracles(inputs, **selection):
 @lru_cache
 def demo(data):
     """The demo shape with its oracles: B1, H8, H_kv 2, S 512, D 128, causal."""
-    inputs = mha_inputs(MhaConfig(8, 2), data=data, seq_len=512)
+    inputs = mha_inputs(MhaConfigV2(8, 2), data=data, seq_len=512)
     return inputs, *oracles(inputs)
 
 
@@ -67,7 +67,7 @@ def plain_attention(inputs, batch, row, head):
     ],
 )
 def test_exact_is_the_textbook(mask, start_pos, num_keys):
-    config = MhaConfig(6, 3, depth=64, mask=mask)
+    config = MhaConfigV2(6, 3, depth=64, mask=mask)
     inputs = mha_inputs(
         config, batch=2, seq_len=40, num_keys=num_keys, start_pos=start_pos, data="randn"
     )
@@ -84,7 +84,7 @@ def test_exact_is_the_textbook(mask, start_pos, num_keys):
 
 
 def test_empty_rows_are_zero_and_nothing_else_passes():
-    config = MhaConfig(2, 1, mask="sliding_window_causal[4]")
+    config = MhaConfigV2(2, 1, mask="sliding_window_causal[4]")
     inputs = mha_inputs(config, seq_len=40, num_keys=10, start_pos=0, data="randn")
     result = exact(inputs)
     for expected in (result.output, rounded(inputs).output):
@@ -116,7 +116,7 @@ def test_an_honest_kernel_is_within_both_bounds_on_odd_shapes(seed):
     rng = np.random.default_rng(seed)
     heads = [(1, 1), (4, 1), (8, 2), (6, 3)][seed % 4]
     masks = ["null", "causal", "sliding_window_causal[70]", "chunked_causal[100]"]
-    config = MhaConfig(
+    config = MhaConfigV2(
         *heads,
         depth=int(rng.choice([64, 128])),
         mask=masks[seed // 3],
@@ -224,7 +224,7 @@ def test_rows_and_heads_that_do_not_exist_are_refused(selection):
 
 
 def test_what_lies_behind_the_keys_never_matters():
-    config = MhaConfig(4, 2, mask="null")
+    config = MhaConfigV2(4, 2, mask="null")
     inputs = mha_inputs(config, seq_len=70, num_keys=100, data="realistic")
     poison = np.full((1, 28, 2, 128), np.nan, BF16)
     longer = MhaInputs(
@@ -241,7 +241,7 @@ def test_what_lies_behind_the_keys_never_matters():
 
 
 def test_what_lies_in_hidden_keys_never_matters():
-    inputs = mha_inputs(MhaConfig(2, 1), seq_len=64, num_keys=64, data="randn")
+    inputs = mha_inputs(MhaConfigV2(2, 1), seq_len=64, num_keys=64, data="randn")
     k, v = inputs.k.copy(), inputs.v.copy()
     k[:, 40:], v[:, 40:] = np.nan, np.inf
     poisoned = MhaInputs(inputs.config, inputs.q, k, v, inputs.scale)
@@ -254,13 +254,13 @@ def test_what_lies_in_hidden_keys_never_matters():
 
 def test_a_close_vote_may_go_either_way():
     """With the threshold on a growth of this data, fp32 may move the maximum or not."""
-    base = mha_inputs(MhaConfig(1, 1), seq_len=32, num_keys=128, start_pos=96, data="late_max")
+    base = mha_inputs(MhaConfigV2(1, 1), seq_len=32, num_keys=128, start_pos=96, data="late_max")
     scores = _scores(base)
     growth = scores[:, 64:].max(axis=1) - scores[:, :64].max(axis=1)
     threshold = float(growth.max())
 
     def with_threshold(value):
-        config = MhaConfig(1, 1, rescale_threshold=value)
+        config = MhaConfigV2(1, 1, rescale_threshold=value)
         return MhaInputs(config, base.q, base.k, base.v, base.scale, base.start_pos)
 
     moved = run(with_threshold(threshold * 0.999))

@@ -18,7 +18,7 @@ from mlagen.attention.prefill.rounded import rounded
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.problem.expected import compare
 
 BF16 = ml_dtypes.bfloat16
@@ -40,7 +40,7 @@ SHAPES = {
 
 @lru_cache
 def made(form, mask, data="realistic", seed=0):
-    config = MhaConfig(4, 2, depth=64, mask=mask, **FORMS[form])
+    config = MhaConfigV2(4, 2, depth=64, mask=mask, **FORMS[form])
     inputs = mha_inputs(config, data=data, seed=seed, **SHAPES[form])
     return inputs, exact(inputs), rounded(inputs)
 
@@ -150,7 +150,7 @@ def test_a_log_sum_exp_in_other_units_or_without_its_sink_exceeds_both_bounds(wr
 @pytest.mark.parametrize("sink", [-1e38, -200.0, -1.0, 5.0, 60.0, 1e37])
 def test_any_finite_sink(sink):
     """From one that vanishes to one that leaves nothing of the output."""
-    config = MhaConfig(2, 1, depth=64, mask="sliding_window_causal[4]", sink=True, lse=True)
+    config = MhaConfigV2(2, 1, depth=64, mask="sliding_window_causal[4]", sink=True, lse=True)
     inputs = mha_inputs(config, seq_len=40, num_keys=10, data="randn")  # rows 13.. see nothing
     inputs = replace(inputs, sinks=np.full(2, sink, np.float32))
     outputs = simulate_inputs(inputs)
@@ -178,7 +178,7 @@ def test_a_sink_of_minus_infinity_is_none():
 
 
 def test_rows_without_a_key_have_minus_infinity_and_nothing_else_passes():
-    config = MhaConfig(2, 1, depth=64, mask="causal", ragged=True, lse=True)
+    config = MhaConfigV2(2, 1, depth=64, mask="causal", ragged=True, lse=True)
     inputs = mha_inputs(config, lengths=[3, 2], num_keys=[0, 5], data="randn")
     output, lse = simulate_inputs(inputs)
     for expected in (exact(inputs), rounded(inputs)):
@@ -197,7 +197,7 @@ def test_rows_without_a_key_have_minus_infinity_and_nothing_else_passes():
 @pytest.mark.parametrize("page_size", [16, 32, 64, 128, 256])
 def test_pages_are_the_rows_they_hold(form, page_size):
     """The answer does not depend on where keys lie, nor on what lies beside them."""
-    config = MhaConfig(4, 2, depth=64, page_size=page_size, ragged=form != "paged", lse=True)
+    config = MhaConfigV2(4, 2, depth=64, page_size=page_size, ragged=form != "paged", lse=True)
     inputs = mha_inputs(config, data="randn", **SHAPES[form])
     packed = [
         np.concatenate(
@@ -284,7 +284,7 @@ def test_selected_packed_rows_are_those_of_the_whole():
 
 def test_a_poisoned_neighbour_never_matters():
     """Sequences lie side by side: what one holds must not reach another."""
-    config = MhaConfig(2, 1, depth=64, mask="null", ragged=True, lse=True)
+    config = MhaConfigV2(2, 1, depth=64, mask="null", ragged=True, lse=True)
     inputs = mha_inputs(config, lengths=[40, 0, 33], num_keys=[100, 64, 47], data="randn")
     k, v = inputs.k.copy(), inputs.v.copy()
     k[100:164] = v[100:164] = np.nan

@@ -11,8 +11,8 @@ from corpus import Call, Case
 
 from mlagen.artifact import Artifact
 from mlagen.errors import MlagenError
-from mlagen.families.mha_prefill.problem import MhaConfig
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.launch_findings import findings_of
@@ -21,7 +21,7 @@ from mlagen.problem.expected import Expected, compare
 from mlagen.verify import kind_of
 
 EARLIEST_OF = 3  # of so many calls one runs in mode earliest too
-CONFIGS: dict[str, Any] = {"MhaProblem": MhaConfig, "MlaProblem": MlaConfig}
+CONFIGS: dict[str, Any] = {"MhaProblem": MhaConfigV2, "MlaProblem": MlaConfigV2}
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def test_what_cannot_be_measured_is_told(make_artifact: Any) -> None:
         "batch": 3
     }
     lists = measured.parse_shape(
-        artifact("mha_prefill", "MhaConfig"), ["seq_len=3", "num_keys=5,6"]
+        artifact("mha_prefill", "MhaConfigV2"), ["seq_len=3", "num_keys=5,6"]
     )
     assert lists == {"seq_len": 3, "num_keys": [5, 6]}
 

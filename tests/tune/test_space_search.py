@@ -11,7 +11,7 @@ from toy_question import SPACE
 
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, MissingError
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.tune.search import make_search
 from mlagen.tune.space import Dimension, Space, knobs_key, space_of
@@ -40,7 +40,7 @@ def test_the_space_is_what_the_schedule_declares() -> None:
 
 
 def test_choices_that_change_the_call_are_left_out_unless_asked_for() -> None:
-    prefill, problem = load("mla_prefill_v2"), MlaConfig(num_heads=1, num_kv_heads=1)
+    prefill, problem = load("mla_prefill_v2"), MlaConfigV2(num_heads=1, num_kv_heads=1)
     declared = prefill.build(problem, {}).declared
     others = {name: str(k.default) for name, k in declared.items() if name != "grid"}  # quick
     space = space_of(prefill, problem, others)
@@ -49,7 +49,7 @@ def test_choices_that_change_the_call_are_left_out_unless_asked_for() -> None:
     assert any(line.startswith("grid=persistent") for line in space.left_out)
     with pytest.raises(ConfigError, match="ragged"):
         space_of(prefill, problem, {**others, "grid": "static,persistent"})
-    ragged = MlaConfig(num_heads=1, num_kv_heads=1, ragged=True)
+    ragged = MlaConfigV2(num_heads=1, num_kv_heads=1, ragged=True)
     assert (
         space_of(prefill, ragged, {**others, "grid": "persistent"}).default["grid"] == "persistent"
     )

@@ -17,7 +17,7 @@ from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.made_up import mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.split_merge.prefill_made_up import mla_reduce_inputs
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.family import tile_counts
@@ -34,7 +34,7 @@ KNOBS = {
 
 @cache
 def prefill() -> Artifact:
-    return build("mha_prefill_v2", MhaConfig(num_heads=1, num_kv_heads=1), knobs=KNOBS)
+    return build("mha_prefill_v2", MhaConfigV2(num_heads=1, num_kv_heads=1), knobs=KNOBS)
 
 
 @cache
@@ -118,7 +118,7 @@ def test_a_zero_missing_for_rows_without_keys_is_found(judge: ValueJudge) -> Non
 )
 @pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
 def test_every_number_of_tiles_has_a_call(mask: str, dtype: str) -> None:
-    config = MhaConfig(1, 1, mask=mask, dtype=dtype)
+    config = MhaConfigV2(1, 1, mask=mask, dtype=dtype)
     for count in range(10):
         places = list(_candidates(config, count, config.q_tile))
         assert any(_tiles(config, place) == count for place in places), count
@@ -138,7 +138,7 @@ def replace_source(artifact: Artifact, lines: tuple[SourceLine, ...]) -> Any:
 
 
 def test_what_no_call_can_reach_is_said() -> None:
-    config = MhaConfig(1, 1, mask="sliding_window_causal[64]")
+    config = MhaConfigV2(1, 1, mask="sliding_window_causal[64]")
     artifact = build("mha_prefill_v2", config)
     limits = kind_of(artifact).covering(artifact).limits
     assert "no query tile was found that walks 7, 8, 9, 13 tiles" in limits[0]
@@ -156,7 +156,7 @@ def test_groups_of_given_numbers_of_partials() -> None:
 
 def test_data_with_something_in_every_tile() -> None:
     """Half of the rows spike in each tile, others step once, and whole waves are at rest."""
-    config = MhaConfig(1, 1, mask="null", dtype="bf16")
+    config = MhaConfigV2(1, 1, mask="null", dtype="bf16")
     inputs = mha_inputs(config, seq_len=256, num_keys=384, data="every_tile")
     q, k = (x[0, :, 0].astype(np.float64) for x in (inputs.q, inputs.k))
     scores = q @ k.T * inputs.scale * np.log2(np.e)

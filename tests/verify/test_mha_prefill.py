@@ -5,7 +5,7 @@ from functools import lru_cache
 import pytest
 
 from mlagen.codegen import build
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.verify import verify
 
 HEADS = [(1, 1), (4, 1), (8, 2), (6, 3)]
@@ -14,7 +14,7 @@ DATA = ["realistic", "late_max", "falling", "randn"]
 
 @lru_cache
 def artifact(heads, mask, output_dtype="bf16"):
-    return build("mha_prefill_v2", MhaConfig(*heads, mask=mask, output_dtype=output_dtype))
+    return build("mha_prefill_v2", MhaConfigV2(*heads, mask=mask, output_dtype=output_dtype))
 
 
 def check(built, **shape):

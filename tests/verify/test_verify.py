@@ -11,11 +11,11 @@ from mlagen.artifact import Proof
 from mlagen.emulator import EmulationResult, Finding
 from mlagen.errors import ConfigError, FindingsError, WrongResultError
 from mlagen.families.mha_prefill.made_up import mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.launch import LaunchReport
 from mlagen.verify import SCHEMA, verify, verify_inputs
 
-CONFIG = MhaConfig(4, 2)
+CONFIG = MhaConfigV2(4, 2)
 RACE = Finding(
     "race-raw", "wave 1 reads what wave 0 wrote", 32, "global_load_dword", 1, (0, 0, 0),
     44, "v_add_u32_e32", 0, "LDS 0x0..0xf", "vmcnt(0)", 3,
@@ -30,7 +30,7 @@ class Simulation:
 
     def launch(self, artifact, *, tensors, scalars, sizes):
         out = simulate(
-            MhaConfig.from_fields(artifact.manifest.problem),
+            MhaConfigV2.from_fields(artifact.manifest.problem),
             tensors["q"],
             tensors["k"],
             tensors["v"],
@@ -132,7 +132,7 @@ def test_bits_that_depend_on_completion_times_are_a_finding(artifact, inputs):
 
 def test_other_bits_alone_end_in_a_findings_error(make_artifact):
     # fp32 output: one unit in the last place is within the bounds.
-    config = MhaConfig(4, 2, output_dtype="fp32")
+    config = MhaConfigV2(4, 2, output_dtype="fp32")
     artifact = make_artifact(family="mha_prefill", config=config)
     inputs = mha_inputs(config, seq_len=32)
 

@@ -13,12 +13,12 @@ from mlagen.codegen import build
 from mlagen.errors import ConfigError, WrongResultError
 from mlagen.families.mha_prefill.kernel import MhaKernel
 from mlagen.families.mha_prefill.made_up import mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.launch import LaunchReport
 from mlagen.request import verify_from_text
 from mlagen.verify import verify, verify_inputs
 
-RAGGED = MhaConfig(4, 2, depth=64, ragged=True, page_size=16, sink=True, lse=True)
+RAGGED = MhaConfigV2(4, 2, depth=64, ragged=True, page_size=16, sink=True, lse=True)
 LENGTHS = [300, 0, 40]
 
 
@@ -101,7 +101,7 @@ def test_other_bits_of_the_lse_alone_are_seen(make_artifact, inputs):
 
 @pytest.fixture(scope="module")
 def built():
-    return build("mha_prefill_v2", MhaConfig(4, 2, depth=64, lse=True))
+    return build("mha_prefill_v2", MhaConfigV2(4, 2, depth=64, lse=True))
 
 
 def test_a_sample_runs_and_compares_some_workgroups_only(built):
@@ -132,11 +132,11 @@ def test_what_a_sample_leaves_out_is_not_written(built):
 
 
 def built_config(artifact):
-    return MhaConfig.from_fields(artifact.manifest.problem)
+    return MhaConfigV2.from_fields(artifact.manifest.problem)
 
 
 def test_a_sample_has_the_last_tile_of_the_longest_sequence():
-    config = MhaConfig(2, 1, ragged=True)
+    config = MhaConfigV2(2, 1, ragged=True)
     trial = PrefillTrial(mha_inputs(config, lengths=[10, 600, 0, 256]), MhaKernel)
     for seed in range(5):
         sampled = trial.sampled(2, seed)
@@ -151,7 +151,7 @@ def test_a_sample_has_the_last_tile_of_the_longest_sequence():
 
 
 def test_a_sample_of_nothing_and_a_sample_elsewhere_are_refused(make_artifact, inputs, built):
-    config = MhaConfig(2, 1, ragged=True)
+    config = MhaConfigV2(2, 1, ragged=True)
     with pytest.raises(ConfigError, match="no sequence has a query row"):
         PrefillTrial(mha_inputs(config, lengths=[0, 0]), MhaKernel).sampled(2, 0)
     with pytest.raises(ConfigError, match="the emulator alone runs some"):
@@ -165,7 +165,7 @@ def test_a_sample_of_nothing_and_a_sample_elsewhere_are_refused(make_artifact, i
 
 def test_large_shapes_are_checked_by_a_sample(built):
     """All 1,024 workgroups of 8,192 rows would take minutes."""
-    config = MhaConfig(32, 8, lse=True)
+    config = MhaConfigV2(32, 8, lse=True)
     kernel = build("mha_prefill_v2", config)
     large = verify(kernel, seq_len=8192, sample=1, modes=["latest"], data="randn")
     assert large.passed
@@ -176,7 +176,7 @@ def test_large_shapes_are_checked_by_a_sample(built):
 
 
 def test_shapes_of_each_sequence_are_given_as_text():
-    artifact = build("mha_prefill_v2", MhaConfig(1, 1, depth=64, ragged=True))
+    artifact = build("mha_prefill_v2", MhaConfigV2(1, 1, depth=64, ragged=True))
     report = verify_from_text(
         artifact,
         ["lengths=30,0,1", "num_keys=64,5,70", "start_pos=7"],

@@ -25,7 +25,7 @@ class MhaPrefill(Family):
         return MhaKernel(artifact, launcher)
 
     def kind(self, problem_type: str) -> Kind:
-        """Of `MhaConfig`."""
+        """Of `MhaConfigV2`."""
         from mlagen.families.mha_prefill.verification import KIND
 
         return KIND
@@ -40,10 +40,10 @@ class MhaPrefill(Family):
     def ladders(self) -> tuple[LadderCase, ...]:
         """Beside AITER's kernels for bf16 and for fp8."""
         from mlagen.attention.prefill.ladders import prefill_ladders
-        from mlagen.families.mha_prefill.problem import MhaConfig
+        from mlagen.families.mha_prefill.problem import MhaConfigV2
 
         beside = {"bf16": "hd128_bf16", "fp8_e4m3": "hd128_fp8"}
-        return prefill_ladders("mha_prefill_v2", MhaConfig, beside)
+        return prefill_ladders("mha_prefill_v2", MhaConfigV2, beside)
 
 
 FAMILY = MhaPrefill()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mlagen.attention.prefill.arrays import Ints, checked_sinks
 from mlagen.attention.prefill.inputs import PrefillInputs, PrefillSequence
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class MhaInputs(PrefillInputs):
     numbers that do not fit.
     """
 
-    config: MhaConfig
+    config: MhaConfigV2
     q: npt.NDArray[Any]
     k: npt.NDArray[Any]
     v: npt.NDArray[Any]

@@ -8,7 +8,7 @@ from mlagen.attention.prefill.gpu import PrefillArguments
 from mlagen.attention.prefill.kernel import PrefillKernel
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.families.mha_prefill.inputs import MhaInputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 
 
 class MhaKernel(PrefillKernel):
@@ -17,9 +17,9 @@ class MhaKernel(PrefillKernel):
     Raises ConfigError for an artifact of another kind of problem.
     """
 
-    config_type: ClassVar[type[PrefillConfig]] = MhaConfig
+    config_type: ClassVar[type[PrefillConfig]] = MhaConfigV2
     inputs_type: ClassVar[Any] = MhaInputs
-    config: MhaConfig
+    config: MhaConfigV2
 
     def __call__(
         self,

@@ -22,14 +22,14 @@ from mlagen.attention.prefill.every_tile import every_tile
 from mlagen.attention.prefill.made_up import Drawn, Shapes, Tensors
 from mlagen.attention.prefill.scales import check_scale, default_scale
 from mlagen.families.mha_prefill.inputs import MhaInputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 
 SCALED = {"q_scale": ("q",), "k_scale": ("k",), "v_scale": ("v",)}  # the tensors of each scale
 JUMP_DIRECTIONS = 12
 
 
 def mha_inputs(
-    config: MhaConfig,
+    config: MhaConfigV2,
     *,
     batch: int | None = None,
     seq_len: int | None = None,
@@ -75,7 +75,7 @@ def mha_inputs(
     return MhaInputs(config, scale=scale, sinks=sinks, **given)
 
 
-def _sinks(rng: np.random.Generator, config: MhaConfig) -> npt.NDArray[np.float32] | None:
+def _sinks(rng: np.random.Generator, config: MhaConfigV2) -> npt.NDArray[np.float32] | None:
     """Natural units, from below most rows' log-sum-exp to above them, in random order."""
     if not config.sink:
         return None

@@ -81,9 +81,9 @@ class MhaProblem(PrefillProblem):
         """A small legal problem, for describing what solves this type."""
         return cls(num_heads=8, num_kv_heads=2)
 
-    def with_tiles(self, **tiles: Any) -> MhaConfig:
+    def with_tiles(self, **tiles: Any) -> MhaConfigV2:
         """The problem with all of `TILES`."""
-        return MhaConfig(**vars(self), **tiles)
+        return MhaConfigV2(**vars(self), **tiles)
 
     @property
     def qk_width(self) -> int:
@@ -118,7 +118,7 @@ class MhaProblem(PrefillProblem):
 
 
 @dataclass(frozen=True)
-class MhaConfig(PrefillConfig, MhaProblem):
+class MhaConfigV2(PrefillConfig, MhaProblem):
     """An MHA / GQA problem with the tiles of one kernel: its operations, oracles and callers read
     this. Raises ConfigError for a value that no kernel can have."""
 

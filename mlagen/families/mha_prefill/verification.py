@@ -3,6 +3,6 @@
 from mlagen.attention.prefill.verification import PrefillKind
 from mlagen.families.mha_prefill.kernel import MhaKernel
 from mlagen.families.mha_prefill.made_up import KINDS, mha_inputs
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 
-KIND = PrefillKind(MhaConfig, MhaKernel, mha_inputs, tuple(KINDS))
+KIND = PrefillKind(MhaConfigV2, MhaKernel, mha_inputs, tuple(KINDS))

@@ -25,7 +25,7 @@ class MlaPrefill(Family):
         return MlaPrefillKernel(artifact, launcher)
 
     def kind(self, problem_type: str) -> Kind:
-        """Of `MlaConfig`."""
+        """Of `MlaConfigV2`."""
         from mlagen.families.mla_prefill.verification import KIND
 
         return KIND
@@ -40,10 +40,10 @@ class MlaPrefill(Family):
     def ladders(self) -> tuple[LadderCase, ...]:
         """Beside AITER's kernels for bf16 and for fp8."""
         from mlagen.attention.prefill.ladders import prefill_ladders
-        from mlagen.families.mla_prefill.problem import MlaConfig
+        from mlagen.families.mla_prefill.problem import MlaConfigV2
 
         beside = {"bf16": "hd192_hd128_bf16", "fp8_e4m3": "mla_pfl"}
-        return prefill_ladders("mla_prefill_v2", MlaConfig, beside)
+        return prefill_ladders("mla_prefill_v2", MlaConfigV2, beside)
 
 
 FAMILY = MlaPrefill()

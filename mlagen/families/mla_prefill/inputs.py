@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from mlagen.attention.prefill.arrays import Ints
 from mlagen.attention.prefill.inputs import PrefillInputs, PrefillSequence
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class MlaPrefillInputs(PrefillInputs):
     numbers that do not fit.
     """
 
-    config: MlaConfig
+    config: MlaConfigV2
     q: npt.NDArray[Any]
     k: npt.NDArray[Any]
     v: npt.NDArray[Any] | None

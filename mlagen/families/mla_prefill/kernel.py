@@ -18,7 +18,7 @@ from mlagen.errors import ConfigError
 from mlagen.families.mla_prefill.aiter import aiter_arguments
 from mlagen.families.mla_prefill.call import plan_inputs
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.families.mla_prefill.workspace import merge, work_call
 from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel
 from mlagen.launch import Launcher
@@ -35,9 +35,9 @@ class MlaPrefillKernel(PrefillKernel):
     Raises ConfigError for an artifact of another kind of problem.
     """
 
-    config_type: ClassVar[type[PrefillConfig]] = MlaConfig
+    config_type: ClassVar[type[PrefillConfig]] = MlaConfigV2
     inputs_type: ClassVar[Any] = MlaPrefillInputs
-    config: MlaConfig
+    config: MlaConfigV2
 
     def __init__(
         self,

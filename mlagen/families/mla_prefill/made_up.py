@@ -19,11 +19,11 @@ from mlagen.attention.prefill.made_up import Drawn, Shapes, Tensors
 from mlagen.attention.prefill.scales import check_scale, default_scale
 from mlagen.families.mha_prefill.made_up import KINDS, SCALED
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 
 
 def mla_prefill_inputs(
-    config: MlaConfig,
+    config: MlaConfigV2,
     *,
     batch: int | None = None,
     seq_len: int | None = None,
@@ -59,7 +59,7 @@ def mla_prefill_inputs(
     return MlaPrefillInputs(config, scale=scale, **given)
 
 
-def _tensors(rng: np.random.Generator, config: MlaConfig, data: str, shapes: Shapes) -> Tensors:
+def _tensors(rng: np.random.Generator, config: MlaConfigV2, data: str, shapes: Shapes) -> Tensors:
     """fp64 tensors in the problem's form, [batch, rows or keys, ...]."""
     q, k, v = MLA_PREFILL_KINDS[data](rng, shapes)
     nope, rope = k[..., : config.depth], k[..., config.depth :]

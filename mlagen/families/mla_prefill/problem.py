@@ -145,9 +145,9 @@ class MlaProblem(PrefillProblem):
         """A small legal problem, for describing what solves this type."""
         return cls(num_heads=16, num_kv_heads=16)
 
-    def with_tiles(self, **tiles: Any) -> MlaConfig:
+    def with_tiles(self, **tiles: Any) -> MlaConfigV2:
         """The problem with all of `TILES`."""
-        return MlaConfig(**vars(self), **tiles)
+        return MlaConfigV2(**vars(self), **tiles)
 
     # ---- memory -----------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class MlaProblem(PrefillProblem):
 
 
 @dataclass(frozen=True)
-class MlaConfig(PrefillConfig, MlaProblem):
+class MlaConfigV2(PrefillConfig, MlaProblem):
     """An MLA prefill problem with the tiles of one kernel: its operations, oracles and callers read
     this. Raises ConfigError for a value that no kernel can have."""
 

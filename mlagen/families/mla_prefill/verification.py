@@ -15,7 +15,7 @@ from mlagen.families.mla_prefill.call import plan_inputs
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.mla_prefill.kernel import MlaPrefillKernel
 from mlagen.families.mla_prefill.made_up import MLA_PREFILL_KINDS, mla_prefill_inputs
-from mlagen.families.mla_prefill.problem import MlaConfig
+from mlagen.families.mla_prefill.problem import MlaConfigV2
 
 PLANNED_WORKGROUPS = 5
 
@@ -64,5 +64,5 @@ def _persistent(artifact: Artifact) -> bool:
 
 
 KIND = PrefillKind(
-    MlaConfig, MlaPrefillKernel, mla_prefill_inputs, tuple(MLA_PREFILL_KINDS), MlaPrefillTrial
+    MlaConfigV2, MlaPrefillKernel, mla_prefill_inputs, tuple(MLA_PREFILL_KINDS), MlaPrefillTrial
 )

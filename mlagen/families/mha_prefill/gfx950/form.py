@@ -11,10 +11,10 @@ from mlagen.attention.prefill.gfx950.streamed_form import (
 )
 from mlagen.attention.prefill.gfx950.tensors import PrefillTensors, RowTensor
 from mlagen.families.mha_prefill.gfx950.signature import refuse_unsupported, signature
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 
 
-def streamed_form(k: MhaConfig) -> StreamedForm:
+def streamed_form(k: MhaConfigV2) -> StreamedForm:
     """The problem's operands and arguments, those of the other MHA kernels. ConfigError for a
     problem that no kernel is generated for."""
     refuse_unsupported(k)

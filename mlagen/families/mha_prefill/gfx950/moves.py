@@ -9,7 +9,7 @@ from mlagen.attention.prefill.gfx950.pages import Pages, page_value
 from mlagen.dsl import Access, Binding, Operation, Tile
 from mlagen.errors import ScheduleError
 from mlagen.families.mha_prefill.gfx950.registers import PrefillRegisters
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.dsl import Regs, Ring
 
 
@@ -17,7 +17,7 @@ class Mover:
     """Spells `copy(ring, tile)` and `read(ring, tile)` of one ring."""
 
     def __init__(
-        self, k: MhaConfig, regs: PrefillRegisters, ring: Ring, target: Regs, pages: Pages | None
+        self, k: MhaConfigV2, regs: PrefillRegisters, ring: Ring, target: Regs, pages: Pages | None
     ) -> None:
         self.k, self.regs, self.ring, self.target, self.pages = k, regs, ring, target, pages
         self.row_bytes = k.num_kv_heads * k.depth * BF16

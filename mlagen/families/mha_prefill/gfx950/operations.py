@@ -16,11 +16,11 @@ from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.gfx950.moves import Mover
 from mlagen.families.mha_prefill.gfx950.registers import PrefillRegisters
 from mlagen.families.mha_prefill.gfx950.signature import refuse_unsupported, signature
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
 
-def begin(k: MhaConfig, s: Space) -> Entry:
+def begin(k: MhaConfigV2, s: Space) -> Entry:
     """Declares the registers that the kernel starts with. ConfigError for a problem that these
     operations are not for."""
     if k.dtype != "bf16":
@@ -38,7 +38,14 @@ class Attention(PrefillAttention):
     regs: PrefillRegisters
 
     def __init__(
-        self, k: MhaConfig, s: Space, entry: Entry, keys: Ring, values: Ring, *, mixed: bool = False
+        self,
+        k: MhaConfigV2,
+        s: Space,
+        entry: Entry,
+        keys: Ring,
+        values: Ring,
+        *,
+        mixed: bool = False,
     ) -> None:
         self.k, self.keys, self.values, self.form = k, keys, values, FORMATS["bf16"]
         self.config, self.qk_steps = k, k.depth // MFMA_K

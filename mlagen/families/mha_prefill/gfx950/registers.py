@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlagen.attention.prefill.gfx950.registers import PrefillState
 from mlagen.families.mha_prefill.gfx950.signature import signature
-from mlagen.families.mha_prefill.problem import MhaConfig
+from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
 
@@ -14,7 +14,7 @@ class PrefillRegisters(PrefillState):
     (accumulator); row state and addresses follow.
     """
 
-    def __init__(self, k: MhaConfig, s: Space, entry: Entry, keys: Ring, values: Ring) -> None:
+    def __init__(self, k: MhaConfigV2, s: Space, entry: Entry, keys: Ring, values: Ring) -> None:
         self.rings, tiles = (keys, values), s.registers
         self.key_tile, self.value_tile = tiles[keys.name].regs(), tiles[values.name].regs()
         self.scores, self.queries, self.output = tiles["S"], tiles["Q"].regs(), tiles["O"].regs()

@@ -16,12 +16,12 @@ from mlagen.attention.prefill.gfx950.tensors import PrefillTensors, RowTensor
 from mlagen.dsl import Argument, Signature
 from mlagen.dsl.signature import Kind
 from mlagen.errors import ConfigError
-from mlagen.families.mla_prefill.problem import MlaConfig, require_plain_mask
+from mlagen.families.mla_prefill.problem import MlaConfigV2, require_plain_mask
 
 AITER_SLOT = 16  # bytes an argument of AITER's launchers takes, whatever its type
 
 
-def streamed_form(k: MlaConfig, *, persistent: bool = False, aiter: bool = False) -> StreamedForm:
+def streamed_form(k: MlaConfigV2, *, persistent: bool = False, aiter: bool = False) -> StreamedForm:
     """The problem as streamed prefill takes it. ConfigError for a problem that no kernel is
     generated for, in this form."""
     refuse_wide_pages(k, max(k.k_row_stride, k.v_row_stride))
@@ -39,7 +39,7 @@ def streamed_form(k: MlaConfig, *, persistent: bool = False, aiter: bool = False
     return StreamedForm(operands(k), made, persistent, aiter)
 
 
-def operands(k: MlaConfig) -> Operands:
+def operands(k: MlaConfigV2) -> Operands:
     """K's two areas, and V, in the tensors of the problem's form."""
     size = k.element_bytes
     keys = RowTensor("K", "k", k.k_row_stride * size, k.k_width * size)
@@ -57,7 +57,7 @@ def operands(k: MlaConfig) -> Operands:
     return Operands(FORMATS[k.dtype], tensors, parts, values, k.depth)
 
 
-def signature(k: MlaConfig, *, persistent: bool = False) -> Signature:
+def signature(k: MlaConfigV2, *, persistent: bool = False) -> Signature:
     """Pointers first, then numbers, as `prefill_signature` lays them out; shapes are those of
     the config.
 
@@ -81,7 +81,7 @@ def signature(k: MlaConfig, *, persistent: bool = False) -> Signature:
     return replace(made, grid=(("workgroups", 1),)) if persistent else made
 
 
-def refuse_persistent(k: MlaConfig) -> None:
+def refuse_persistent(k: MlaConfigV2) -> None:
     """ConfigError for a problem that the persistent kernel is not generated for."""
     require_plain_mask(k.mask)
     if not k.ragged:
@@ -120,7 +120,7 @@ _AITER: tuple[tuple[str, Kind, str, str], ...] = (
 )
 
 
-def aiter_signature(k: MlaConfig) -> Signature:
+def aiter_signature(k: MlaConfigV2) -> Signature:
     """The arguments of AITER's `mla_pfl_qh192_vh128_m32x8_n128x1_causal*`, at its offsets, so that
     host code for these launches a kernel of ours.
 
@@ -137,7 +137,7 @@ def aiter_signature(k: MlaConfig) -> Signature:
     return Signature(arguments, grid=(("workgroups", 1),), block=(k.threads, 1, 1))
 
 
-def refuse_aiter(k: MlaConfig) -> None:
+def refuse_aiter(k: MlaConfigV2) -> None:
     """ConfigError for a problem that AITER's arguments do not describe."""
     refuse_persistent(k)
     wanted: dict[str, object] = {
