@@ -171,6 +171,25 @@ def test_what_is_of_a_target_lies_in_its_folder() -> None:
         assert used <= set(path.relative_to(ROOT).parts), path
 
 
+# A family's kernels whose split results, or plans, another one's merge.
+BESIDE = {"mla_prefill": {"split_merge"}, "split_merge": {"mla_decode"}}
+
+
+def test_families_and_their_oracles_stand_alone() -> None:
+    """A family imports no other but those beside it. Operations, which lie in a target's folder,
+    are imported from such folders alone: oracles, plans and callables know none."""
+    targets = {path.name for path in (ROOT / "mlagen" / "targets").iterdir() if path.is_dir()}
+    for path in (*files_of("attention"), *files_of("families")):
+        parts = path.relative_to(ROOT).parts
+        used = {name for name in imports_of(path) if name.startswith("mlagen.")}
+        if parts[1] == "families" and len(parts) > 3:
+            others = {name.split(".")[2] for name in used if name.startswith("mlagen.families.")}
+            assert others <= {parts[2]} | BESIDE.get(parts[2], set()), path
+        if not targets & set(parts):
+            operations = [n for n in used if targets & set(n.split(".")) and ".limits" not in n]
+            assert not operations and not [n for n in used if n.startswith("mlagen.dsl")], path
+
+
 @pytest.mark.parametrize("part", sorted(ONLY_NUMPY))
 def test_values_depend_on_little(part: str) -> None:
     legal = {"mlagen", *sys.stdlib_module_names, *ONLY_NUMPY[part]}

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from mlagen.attention.made_up import Array, Numbers, require_kind
+from mlagen.attention.prefill.data_kinds import KINDS, SCALED
 from mlagen.attention.prefill.made_up import Drawn, Shapes, Tensors
 from mlagen.attention.prefill.scales import check_scale, default_scale
-from mlagen.families.mha_prefill.made_up import KINDS, SCALED
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.mla_prefill.problem import MlaConfigV2
 
