@@ -1,4 +1,4 @@
-"""The kinds of made-up Q, K and V that prefill has; `mlagen.attention.made_up` says what each is."""
+"""The kinds of made-up Q, K and V of prefill; `mlagen.attention.made_up` says what each is."""
 
 from __future__ import annotations
 
