@@ -12,8 +12,8 @@ import mlagen
 
 # Whatever decides what is built, whether it is right and what it costs.
 _PARTS = (
-    "artifact", "binary", "codegen", "dsl", "emulator", "kernels", "launch", "ops", "problem",
-    "schedules", "targets", "templates", "testdata", "timing", "verify",
+    "artifact", "attention", "binary", "codegen", "dsl", "emulator", "families", "family", "launch",
+    "ops", "problem", "schedules", "targets", "templates", "timing", "verify",
 )  # fmt: skip
 _SUFFIXES = {".py", ".j2"}
 
