@@ -33,7 +33,7 @@ def build(
     on tensors of the GPU for sm_90a.
 
     `kernel` is a schedule's name, the path of a schedule file, or a config, a problem with knobs
-    (`mlagen.ops.MhaConfigV2`), which brings the rest. `fields` are those of its problem
+    (`mlagen.ops` has them), which brings the rest. `fields` are those of its problem
     (`num_heads`, `mask`, …), and its knobs (`kv_block`, …) where they are given one by one; then
     the others are as below. `knobs` are the schedule's choices, `templates` a folder looked into
     before the shipped ones. `target` is what the schedule is for, where it is for one.

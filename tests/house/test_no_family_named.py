@@ -24,7 +24,9 @@ def names() -> set[str]:
 
 
 def _says_family(statement: ast.stmt) -> bool:
-    """`family: ClassVar[str] = ...`, which a problem class has."""
+    """`family: ClassVar[str] = ...` of a problem class, `problem_type = ...` of a config."""
+    if isinstance(statement, ast.Assign):
+        return ast.unparse(statement.targets[0]) == "problem_type"
     return isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == "family"
 
 
@@ -43,7 +45,7 @@ def naming() -> dict[str, list[str]]:
 
 
 def test_names_are_gathered_from_the_folders() -> None:
-    assert {"mha_prefill", "split_merge", "mla_decode_sm90", "MhaConfigV2"} <= names()
+    assert {"mha_prefill", "split_merge", "mla_decode_sm90", "MhaProblem", "MhaConfigV2"} <= names()
     assert len(names()) >= 4 + 5 + 5
 
 
