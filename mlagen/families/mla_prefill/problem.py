@@ -31,9 +31,6 @@ from mlagen.attention.prefill.problem import (
     OUTPUT_BYTES,
     Q_ROWS_PER_WAVE,
     SMALL_PAGES,
-    SUB_BLOCK_BYTES,
-    SUB_BLOCK_KEYS,
-    WAVE_LANES,
     PrefillConfig,
     PrefillProblem,
 )
@@ -46,10 +43,7 @@ KV_FORMS = ("k_and_v", "nope_rope", "latent")
 # alternates two.
 KV_BLOCKS = {"bf16": (128, 64), "fp8_e4m3": (128,)}
 NUM_WARPS = 8
-MFMA_K = {"bf16": 16, "fp8_e4m3": 64}
 COPY_BYTES = 16  # a lane copies this much to LDS at once, and from an address that it divides
-V_SUB_BLOCK_KEYS = 8
-V_CHUNK_BYTES, V_CHUNK_STRIDE = 1024, 1040  # the padded V slot: a chunk, and where the next starts
 PAGES = (1, *SMALL_PAGES)  # besides whole tiles of 64
 
 
@@ -183,16 +177,6 @@ class MlaProblem(PrefillProblem):
         return f"{super().form}, kv_form={self.kv_form}"
 
     @property
-    def q_row_stride(self) -> int:
-        """Elements from one query's row to the next."""
-        return self.num_heads * self.d_qk
-
-    @property
-    def o_row_stride(self) -> int:
-        """Elements from one output row to the next."""
-        return self.num_heads * self.depth
-
-    @property
     def k_row_stride(self) -> int:
         """Elements from one key's row to the next in the k tensor (k_rope: `d_rope`)."""
         return self.num_kv_heads * self.k_width
@@ -226,88 +210,6 @@ class MlaConfigV2(PrefillConfig, MlaProblem):
                 f"copy V, and two waves a SIMD have 256 registers each",
                 hint=f"num_warps={NUM_WARPS}: {NUM_WARPS * Q_ROWS_PER_WAVE} query rows a workgroup",
             )
-
-    @property
-    def mfma_shape(self) -> tuple[int, int, int]:
-        """M, N, K of both products' instruction: 32 x 32 x 16 for bf16, x 64 for fp8."""
-        return 32, 32, MFMA_K[self.dtype]
-
-    @property
-    def q_slab_bytes(self) -> int:
-        """LDS bytes of a workgroup's Q tile: 256 rows of 192 columns."""
-        return self.q_tile * self.d_qk * self.element_bytes
-
-    @property
-    def k_slot_bytes(self) -> int:
-        """LDS bytes of one K tile, nope and rope."""
-        return self.kv_block * self.d_qk * self.element_bytes
-
-    @property
-    def v_slot_bytes(self) -> int:
-        """LDS bytes of one V tile without padding."""
-        return self.kv_block * self.depth * self.element_bytes
-
-    @property
-    def v_padded_slot_bytes(self) -> int:
-        """LDS bytes of one V tile whose chunks of 1024 bytes start 1040 apart."""
-        return self.v_slot_bytes // V_CHUNK_BYTES * V_CHUNK_STRIDE
-
-    @property
-    def k_sub_blocks(self) -> int:
-        """Sub-blocks of 32 keys x 64 bytes in one K tile."""
-        row_bytes = self.d_qk * self.element_bytes
-        return self.kv_block // SUB_BLOCK_KEYS * (row_bytes // SUB_BLOCK_BYTES)
-
-    @property
-    def v_sub_blocks(self) -> int:
-        """Sub-blocks of 8 keys x 64 bytes in one V tile."""
-        row_bytes = self.depth * self.element_bytes
-        return self.kv_block // V_SUB_BLOCK_KEYS * (row_bytes // SUB_BLOCK_BYTES)
-
-    @property
-    def k_copies(self) -> int:
-        """Copies of 16 bytes a lane that each of the four waves of K makes for a tile."""
-        return self.k_slot_bytes // (COPY_BYTES * WAVE_LANES * (self.num_warps // 2))
-
-    @property
-    def v_copies(self) -> int:
-        """Copies of 16 bytes a lane that each of the four waves of V makes for a tile."""
-        return self.v_slot_bytes // (COPY_BYTES * WAVE_LANES * (self.num_warps // 2))
-
-    @property
-    def qk_mfmas(self) -> int:
-        """Matrix instructions of a wave's scores of one tile: key strips x column steps."""
-        rows, _, k = self.mfma_shape
-        return self.kv_block // rows * (self.d_qk // k)
-
-    @property
-    def pv_mfmas(self) -> int:
-        """Matrix instructions of a wave's O of one tile: key steps x depth banks."""
-        rows, _, k = self.mfma_shape
-        return self.kv_block // k * (self.depth // rows)
-
-    @property
-    def q_registers(self) -> int:
-        """Vector registers of a wave's Q."""
-        return self._registers(self.d_qk * self.element_bytes)
-
-    @property
-    def score_registers(self) -> int:
-        """Vector registers of a wave's fp32 scores of one tile."""
-        return self._registers(self.kv_block * 4)
-
-    @property
-    def p_registers(self) -> int:
-        """Vector registers of the same tile's P as the second product reads it."""
-        return self._registers(self.kv_block * self.element_bytes)
-
-    @property
-    def o_registers(self) -> int:
-        """Vector registers of a wave's fp32 O."""
-        return self._registers(self.depth * 4)
-
-    def _registers(self, row_bytes: int) -> int:
-        return self.q_block_size * row_bytes // (4 * WAVE_LANES)
 
 
 def require_plain_mask(mask: Mask) -> None:

@@ -27,8 +27,6 @@ from mlagen.targets.gfx950.dsl import Regs, Ring, Space
 from mlagen.targets.gfx950.dsl.layout import BitMap
 from mlagen.targets.gfx950.limits import GFX950
 
-ENTRY_BYTES = 4
-
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
