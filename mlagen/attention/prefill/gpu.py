@@ -50,16 +50,16 @@ def gpu_arguments(
     inputs_type: Callable[..., PrefillInputs],
     config: PrefillConfig,
     tensors: Mapping[str, Any],
+    scaled: tuple[float, float],
     *,
-    score_scale: float,
-    value_scale: float,
     start_pos: Any,
     max_seq_len: int | None,
     out: Any,
     lse: Any,
 ) -> PrefillArguments:
     """Checks one call. `tensors`: q and what else of the arrays of `inputs_type`, the class of such
-    calls on the host, is given (not None). The scales are checked already.
+    calls on the host, is given (not None). `scaled`: the scales of scores and values, checked
+    already.
 
     `start_pos` is one number or, where sequences have their own, int32 [batch]. `max_seq_len` is
     the query rows of the longest sequence, for ragged kernels. `out` and `lse` are written to;
@@ -68,6 +68,7 @@ def gpu_arguments(
     Raises ConfigError for what the kernel does not take, or misses, and for tensors that are not on
     a GPU, of another shape or type, or overlapped by an output.
     """
+    score_scale, value_scale = scaled
     forms = _forms(config)
     given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     one_start = isinstance(start_pos, int | np.integer)

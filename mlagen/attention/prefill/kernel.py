@@ -147,13 +147,11 @@ class PrefillKernel:
         max_seq_len: int | None,
     ) -> PrefillArguments:
         """What a call on tensors of a GPU passes to the launcher, checked."""
-        score_scale, value_scale = self._checked_scales(scales)
         made = gpu_arguments(
             self.inputs_type,
             self.config,
             tensors,
-            score_scale=score_scale,
-            value_scale=value_scale,
+            self._checked_scales(scales),
             start_pos=start_pos,
             max_seq_len=max_seq_len,
             out=out,

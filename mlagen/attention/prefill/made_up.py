@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,16 @@ class Shapes:
         return np.repeat(of_kv_head, self.config.group, axis=0)
 
 
+class Sizes(NamedTuple):
+    """Sizes of a call as a family takes them; None: the family's own."""
+
+    batch: int | None
+    seq_len: int | None
+    lengths: Sequence[int] | None
+    num_keys: Numbers | None
+    start_pos: Numbers
+
+
 @dataclass(frozen=True)
 class Drawn:
     """The fp64 tensors of a call. Dense: [batch, rows or keys, ...]; where sequences have their own
@@ -56,14 +66,10 @@ class Drawn:
         rng: np.random.Generator,
         make: Callable[[Shapes], Tensors],
         scale: float,
-        *,
-        batch: int | None,
-        seq_len: int | None,
-        lengths: Sequence[int] | None,
-        num_keys: Numbers | None,
-        start_pos: Numbers,
+        given: Sizes,
     ) -> Drawn:
-        """Sizes as a family takes them. ConfigError for those that the form has not."""
+        """Tensors of these sizes. ConfigError for sizes that the form has not."""
+        batch, seq_len, lengths, num_keys, start_pos = given
         if not config.by_sequence:
             sizes = dense_sizes(batch, seq_len, lengths, num_keys, start_pos)
             made = make(

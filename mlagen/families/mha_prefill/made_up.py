@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from mlagen.attention.made_up import Numbers, require_kind
 from mlagen.attention.prefill.data_kinds import KINDS, SCALED
-from mlagen.attention.prefill.made_up import Drawn, Shapes, Tensors
+from mlagen.attention.prefill.made_up import Drawn, Shapes, Sizes, Tensors
 from mlagen.attention.prefill.scales import check_scale, default_scale
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.problem import MhaConfigV2
@@ -53,8 +53,7 @@ def mha_inputs(
         return dict(zip("qkv", KINDS[data](rng, shapes), strict=True))
 
     drawn = Drawn.of(
-        config, rng, tensors, scale, batch=batch, seq_len=seq_len, lengths=lengths,
-        num_keys=num_keys, start_pos=start_pos,
+        config, rng, tensors, scale, Sizes(batch, seq_len, lengths, num_keys, start_pos),
     )  # fmt: skip
     sinks = _sinks(rng, config)  # before the pages: the same without them
     scales = drawn.quantise(SCALED) if quantise else {}

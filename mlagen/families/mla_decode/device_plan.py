@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -134,20 +134,25 @@ class MlaDecodePlan(PlanTensors):
         self.work = work
 
 
+class Dealt(NamedTuple):
+    """How the work of a call is dealt out; see `plan_work`."""
+
+    q_lens: Sequence[int] | None
+    blocks: int
+    split_keys: int | None
+    persistent: bool
+
+
 def make_plan(
     config: MlaDecodeConfig,
     lengths: Sequence[int] | Any,
     memory: Memory,
     call: Callable[[DecodeCall], tuple[Any, Any]],
-    *,
-    q_lens: Sequence[int] | None,
-    blocks: int,
-    split_keys: int | None,
+    dealt: Dealt,
     room: Sequence[int] | Any | None,
-    persistent: bool,
 ) -> MlaDecodePlan:
-    """The plan with its tensors; see `MlaDecodeKernel.plan`. `persistent`: for blocks that take
-    several items."""
+    """The plan with its tensors; see `MlaDecodeKernel.plan`."""
+    q_lens, blocks, split_keys, persistent = dealt
     tokens = None if q_lens is None else tuple(int(n) for n in q_lens)
 
     def planned(keys: Any) -> MlaDecodeWork:

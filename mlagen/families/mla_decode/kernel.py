@@ -12,7 +12,7 @@ from typing import Any
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.call import DecodeCall, takes_call
-from mlagen.families.mla_decode.device_plan import MlaDecodePlan, PlanTensors, make_plan
+from mlagen.families.mla_decode.device_plan import Dealt, MlaDecodePlan, PlanTensors, make_plan
 from mlagen.families.mla_decode.inputs import (
     Stored,
     check_pages,
@@ -170,11 +170,13 @@ class MlaDecodeKernel:
             as_host("lengths", lengths),
             memory,
             self.enqueue,
-            q_lens=None if q_lens is None else as_host("q_lens", q_lens),
-            blocks=blocks,
-            split_keys=split_keys,
-            room=None if room is None else as_host("room", room),
-            persistent=self._persistent,
+            Dealt(
+                None if q_lens is None else as_host("q_lens", q_lens),
+                blocks,
+                split_keys,
+                self._persistent,
+            ),
+            None if room is None else as_host("room", room),
         )
 
     def _usual_plan(self, q: Any, batch: int, max_pages: int) -> MlaDecodePlan:

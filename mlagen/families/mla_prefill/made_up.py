@@ -16,7 +16,7 @@ import numpy as np
 
 from mlagen.attention.made_up import Array, Numbers, require_kind
 from mlagen.attention.prefill.data_kinds import KINDS, SCALED
-from mlagen.attention.prefill.made_up import Drawn, Shapes, Tensors
+from mlagen.attention.prefill.made_up import Drawn, Shapes, Sizes, Tensors
 from mlagen.attention.prefill.scales import check_scale, default_scale
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.mla_prefill.problem import MlaConfigV2
@@ -46,8 +46,8 @@ def mla_prefill_inputs(
     rng = np.random.default_rng([seed, *data.encode()])
     scale = check_scale(config, default_scale(config) if scale is None else scale)
     drawn = Drawn.of(
-        config, rng, lambda shapes: _tensors(rng, config, data, shapes), scale, batch=batch,
-        seq_len=seq_len, lengths=lengths, num_keys=num_keys, start_pos=start_pos,
+        config, rng, lambda shapes: _tensors(rng, config, data, shapes), scale,
+        Sizes(batch, seq_len, lengths, num_keys, start_pos),
     )  # fmt: skip
     scales: dict[str, float] = {}
     if quantise and config.kv_form == "latent":  # K's rows are V's

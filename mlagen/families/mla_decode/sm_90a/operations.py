@@ -21,6 +21,7 @@ row sees nothing of leaves M, and its P is 0.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -66,6 +67,9 @@ class DecodeKnobs:
     evict: Literal["normal", "first"] = "normal"
     persistent: bool = False
     feeders: int = 0
+
+
+OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
 
 
 class MlaDecode:
@@ -535,29 +539,15 @@ class MlaDecode:
         return record(self._operation(name, tile, **more))
 
     def _operation(
-        self,
-        name: str,
-        tile: Tile | None,
-        *,
-        uses: tuple[Value, ...] = (),
-        defines: tuple[Value, ...] = (),
-        access: Access | None = None,
-        asynchronous: bool = False,
-        joins: bool = False,
-        guarded: bool = False,
-        domain: Literal["every", "first", "second"] = "every",
-        ahead: Literal["", "seeks", "fetches"] = "",
-        template: str = "",
-        of: str = "",
-        role: WarpRole | None = None,
-        **context: Any,
-    ) -> Operation:
-        supply = {**self.supply, **context, **({"role": role} if role else {})}
+        self, name: str, tile: Tile | None, *, template: str = "",
+        role: WarpRole | None = None, **more: Any,
+    ) -> Operation:  # fmt: skip
+        """`more`: fields of `Operation`; the rest are operands of the template."""
+        own = {field: more.pop(field) for field in OPERATION_FIELDS & more.keys()}
+        supply = {**self.supply, **more, **({"role": role} if role else {})}
         return Operation(
             name, f"mla_decode/{template or name}.ptx.j2", tile, lambda at: supply,
-            defines=defines, uses=uses, access=access, asynchronous=asynchronous, joins=joins,
-            guarded=guarded, domain=domain, ahead=ahead, of=of,
-            roles=(role.name,) if role else (),
+            roles=(role.name,) if role else (), **own,
         )  # fmt: skip
 
 
