@@ -27,7 +27,7 @@ def sealed(artifact: Artifact, **changes: object) -> bytes:
     [
         (DEEP, "Expected `object`|nested too deeply"),
         (b'{"schema": ' + DEEP + b"}", "nested too deeply"),
-        (b'{"schema": "mlagen.manifest/3", "problem": {"a": ' + DEEP + b"}}", "nested too deeply"),
+        (b'{"schema": "mlagen.manifest/4", "problem": {"a": ' + DEEP + b"}}", "nested too deeply"),
         (b'{"schema": "' + b"x" * 1_000_000 + b'"}', "this version reads"),
         (b'{"schema": "\xff"}', "no UTF-8"),
         (b'{"schema": 1e999}', "out of range"),
@@ -90,6 +90,9 @@ def test_text_that_is_none(add_artifact: Artifact, tmp_path: Path) -> None:
         read_artifact(where)
 
 
+EMPTY = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry add()\n{\n%s ret;\n}\n"
+
+
 def hopper(artifact: Artifact, folder: Path, text: str, **changes: object) -> Path:
     """The artifact as one for Hopper with this text."""
     manifest = replace(
@@ -99,13 +102,16 @@ def hopper(artifact: Artifact, folder: Path, text: str, **changes: object) -> Pa
 
 
 def test_a_line_map_of_another_text(add_artifact: Artifact, tmp_path: Path) -> None:
-    where = hopper(add_artifact, tmp_path, "")
+    text = EMPTY % ""
+    where = hopper(add_artifact, tmp_path, text)
     assert inspect_path(where).clusters == ()
-    for line in (0, 3, 1_000_000_000):
+    for line in (0, text.count("\n") + 1, 1_000_000_000):
         row = SourceLine(line, "loop", "A", "all", "t", 1, 1)
         manifest = replace(read_artifact(where).manifest, source=(row,))
         (where / MANIFEST).write_bytes(encode_manifest(manifest))
-        with pytest.raises(BinaryError, match=f"line {line} of the text, which has 0"):
+        with pytest.raises(
+            BinaryError, match=f"line {line} of the text, which has {text.count(chr(10))}"
+        ):
             inspect_path(where)
 
 
@@ -117,8 +123,7 @@ def test_inspecting_a_text_has_a_limit(
 
     monkeypatch.setattr(ptx, "within", lambda: within(0.1))
     manifest = add_artifact.manifest
-    # A name that a regular expression looks at from each of its digits.
-    text = "{\n add.u32 %a" + "1" * 200_000 + "z, %b;\n}"
+    text = EMPTY % (" add.u32 %a, %b, %c;\n" * 40_000)
     where = hopper(add_artifact, tmp_path, text, map=manifest.map)
     with pytest.raises(MlagenError, match=r"inspecting it met its limit of 0\.1 s"):
         inspect_path(where)

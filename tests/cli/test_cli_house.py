@@ -51,7 +51,7 @@ def test_the_exit_code_reaches_the_shell() -> None:
 def test_list_shows_kernels_fields_and_knobs(mlagen) -> None:
     listed = mlagen("list")
     assert listed.code == 0
-    for part in ("mha_prefill_v2", "gfx950", "MhaConfigV2", "pv_priority"):
+    for part in ("mha_prefill_v2", "gfx950", "MhaProblem", "pv_priority"):
         assert part in listed.out
     shown = mlagen("list", "mha_prefill_v2")
     for part in ("num_heads", "required", "bf16", "pv_pattern", "even"):

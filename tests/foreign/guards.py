@@ -77,9 +77,9 @@ class GuardedMachine(machine.Machine):
             self.context[slot] = housed.ctypes.data
         self.context = self.zones.house("context", self.context, True)
 
-    def run(self, group: tuple[int, int, int], stop: threading.Event) -> machine.Outcome:
+    def execute(self, group: tuple[int, int, int], stop: threading.Event) -> machine.Outcome:
         try:
-            return super().run(group, stop)
+            return super().execute(group, stop)
         finally:
             self.zones.check()
             _shared.check()

@@ -125,8 +125,9 @@ def test_prefill_that_has_no_inputs_for_mutants_is_refused(
 ) -> None:
     config = MlaConfigV2(num_heads=1, num_kv_heads=1, **fields)
     args = [SimpleNamespace(name=name) for name in arguments]
-    artifact: Any = SimpleNamespace(
-        manifest=SimpleNamespace(kernel="k", problem=config.to_fields(), args=args)
-    )
+    problem, knobs = config.parts()
+    fields = problem.to_fields()
+    manifest = SimpleNamespace(kernel="k", problem=fields, knobs=knobs, args=args)
+    artifact: Any = SimpleNamespace(manifest=manifest)
     with pytest.raises(UnsupportedError, match=message):
         PrefillMutants(KIND, artifact)

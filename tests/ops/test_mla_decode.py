@@ -453,5 +453,5 @@ def test_an_artifact_of_another_problem_is_refused(make_artifact):
         family="mha_prefill",
         config=MhaConfigV2(4, 2),
     )
-    with pytest.raises(ConfigError, match="mha solves a MhaConfigV2, not an MlaDecodeConfig"):
+    with pytest.raises(ConfigError, match="mha solves a MhaProblem, not an MlaDecodeConfig"):
         MlaDecodeKernel(other)

@@ -138,7 +138,7 @@ def test_32_bit_extents():
 
 def test_an_artifact_is_called_by_its_problem(make_artifact):
     assert isinstance(kernel_of(artifact_of(make_artifact, CONFIG)), MlaPrefillKernel)
-    with pytest.raises(ConfigError, match="solves a AddConfig, not an MlaConfigV2"):
+    with pytest.raises(ConfigError, match="solves a AddConfig, not an MlaProblem"):
         MlaPrefillKernel(make_artifact())
 
 

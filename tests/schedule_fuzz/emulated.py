@@ -10,13 +10,13 @@ import numpy as np
 from corpus import Call, Case
 
 from mlagen.artifact import Artifact
+from mlagen.attention.prefill.mutants import make_inputs, tile_call
 from mlagen.errors import MlagenError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.launch import EmulatedLauncher
 from mlagen.launch_findings import findings_of
-from mlagen.mutation.shapes import Shape, make_inputs
 from mlagen.problem.expected import Expected, compare
 from mlagen.verify import kind_of
 
@@ -43,7 +43,10 @@ def _trial(artifact: Artifact, call: Call, early: bool) -> Trial:
     kind, problem = kind_of(artifact), artifact.manifest.problem
     if call.tiles is not None:
         config = CONFIGS[artifact.manifest.problem_type].of(problem, artifact.manifest.knobs)
-        inputs = make_inputs(config, Shape(call.tiles, call.missing))
+        made: Any = kind
+        inputs = make_inputs(
+            config, made.kernel_type.inputs_type, tile_call(call.tiles, call.missing)
+        )
     elif "partials" in call.shape:
         from reduce_cases import grouped
 

@@ -98,7 +98,7 @@ def test_all_workers_judge(machines: Machines, store: Store) -> None:
 def test_a_bad_variant_costs_its_process_and_not_the_worker(
     machines: Machines, store: Store
 ) -> None:
-    result = toy(store, "", workers=machines.connect(toy_judges.planted, limit=0.4))
+    result = toy(store, "", workers=machines.connect(toy_judges.planted, limit=1.0))
     verdicts: dict[int, set[str]] = {}
     for trial in result.trials:
         verdicts.setdefault(trial.knobs["a"], set()).add(trial.outcome.verdict)  # type: ignore[arg-type]
