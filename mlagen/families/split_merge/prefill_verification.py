@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
@@ -18,14 +19,17 @@ from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.family import Call, Covering, Kind, Size, Trial, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
+from mlagen.problem.formats import ELEMENT_TYPES
 
+LEFT = 7.0  # what rows hold that the kernel must leave alone
 ROWS = 37  # of a group that is to reach all code: a wave's last lines do not exist
 
 
 @dataclass(frozen=True)
 class MlaReduceTrial(Trial):
     """A call of a reduce kernel. One oracle: partial results are given as they are, so that all
-    that a kernel rounds is fp32, and the exact one's bound holds nothing else."""
+    that a kernel rounds is fp32, and the exact one's bound holds nothing else. Rows that no group
+    with partials has hold `LEFT` before, and must after."""
 
     inputs: MlaReduceInputs
 
@@ -39,13 +43,28 @@ class MlaReduceTrial(Trial):
 
     def oracles(self) -> tuple[Expected, ...]:
         expected = exact(self.inputs)
-        both = (expected.output, expected.lse)
+        both = (self._with_rows_left(expected.output), self._with_rows_left(expected.lse))
         return both if self.inputs.config.lse else both[:1]
+
+    def _with_rows_left(self, expected: Expected) -> Expected:
+        """With the rows that the kernel leaves alone."""
+        left = np.setdiff1d(np.arange(self.inputs.rows), expected.rows)
+        shape = (1, len(left), *expected.values.shape[2:])
+        return replace(
+            expected,
+            values=np.concatenate([expected.values, np.full(shape, LEFT)], axis=1),
+            bounds=np.concatenate([expected.bounds, np.zeros(shape)], axis=1),
+            rows=np.concatenate([expected.rows, left]),
+        )
 
     def run(
         self, artifact: Artifact, launcher: Launcher
     ) -> tuple[Mapping[str, npt.NDArray[Any]], LaunchReport]:
-        run = MlaReduceKernel(artifact, launcher).run(self.inputs)
+        config, rows = self.inputs.config, self.inputs.rows
+        kind = ELEMENT_TYPES[config.output_dtype]
+        out = np.full((rows, config.num_heads, config.depth), LEFT, kind)
+        lse = np.full((rows, config.num_heads), LEFT, np.float32) if config.lse else None
+        run = MlaReduceKernel(artifact, launcher).run(self.inputs, out=out, lse=lse)
         if run.report is None:
             raise ConfigError("no group has a partial: there is nothing to verify")
         outputs = {"o": run.output[None]}
