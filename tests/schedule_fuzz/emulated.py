@@ -19,6 +19,7 @@ from mlagen.launch import EmulatedLauncher
 from mlagen.launch_findings import findings_of
 from mlagen.problem.expected import Expected, compare
 from mlagen.verify import kind_of
+from mlagen.verify.run import trial_of
 
 EARLIEST_OF = 3  # of so many calls one runs in mode earliest too
 CONFIGS: dict[str, Any] = {"MhaProblem": MhaConfigV2, "MlaProblem": MlaConfigV2}
@@ -54,9 +55,7 @@ def _trial(artifact: Artifact, call: Call, early: bool) -> Trial:
         inputs = grouped(config, call.shape["partials"], call.shape["rows"], data=call.data)
     else:
         inputs = kind.inputs(kind.fields(artifact), data=call.data, seed=0, **call.shape)
-    trial: Any = kind.trial(inputs)
-    if hasattr(trial, "planned"):
-        trial = trial.planned(artifact)
+    trial = trial_of(artifact, inputs, thin=False)
     return Trial(call, trial.run, tuple(trial.oracles()), early)
 
 
