@@ -20,24 +20,11 @@ from mlagen.targets.gfx950.limits import GFX950
 from mlagen.timing.constants import Machine
 
 # Units. VALU, TRANS and MATRIX share a SIMD's VALU port.
-VALU: Final = 0
-TRANS: Final = 1
-MATRIX: Final = 2
-SALU: Final = 3
-SMEM: Final = 4
-LDS: Final = 5
-VMEM: Final = 6
-BRANCH: Final = 7
-WAIT: Final = 8
-BARRIER: Final = 9
-NOP: Final = 10
-PRIORITY: Final = 11
-END: Final = 12
+VALU, TRANS, MATRIX, SALU, SMEM, LDS, VMEM, BRANCH, WAIT, BARRIER, NOP, PRIORITY, END = range(13)
 UNITS: Final = ("vector", "transcendental", "matrix", "scalar", "smem", "lds", "vmem", "branch",
                 "wait", "barrier", "nop", "priority", "end")  # fmt: skip
 
 VECTORS: Final = GFX950.vgprs_per_simd_lane
-LGKM_MOST: Final = GFX950.lgkmcnt_max  # a count that waits for nothing
 REGISTERS: Final = VECTORS + SCALARS
 
 # Row columns.

@@ -24,30 +24,16 @@ _INNER: Final[dict[str, Any]] = {
 compiled: Any = njit(**OPTIONS, **_INNER)
 
 # Why a wave did not issue in its turn.
-ISSUED: Final = 0
-VECTOR_RESULT: Final = 1
-MATRIX_RESULT: Final = 2
-SCALAR_RESULT: Final = 3
-VALU_BUSY: Final = 4
-MATRIX_BUSY: Final = 5
-WAIT_VM: Final = 6
-WAIT_LGKM: Final = 7
-BARRIER: Final = 8
-NOPS: Final = 9
-FETCH: Final = 10
-QUEUE_FULL: Final = 11
-TURN: Final = 12
+(
+    ISSUED, VECTOR_RESULT, MATRIX_RESULT, SCALAR_RESULT, VALU_BUSY, MATRIX_BUSY, WAIT_VM,
+    WAIT_LGKM, BARRIER, NOPS, FETCH, QUEUE_FULL, TURN,
+) = range(13)  # fmt: skip
 REASONS: Final = ("issued", "vector result", "matrix result", "scalar result", "vector unit busy",
                   "matrix unit busy", "memory wait", "LDS wait", "barrier", "nop", "branch",
                   "queue full", "other wave's turn")  # fmt: skip
 
 # `Counts.busy`: cycles a pipe is busy, all SIMDs together.
-B_VECTOR: Final = 0
-B_TRANS: Final = 1
-B_MATRIX: Final = 2
-B_LDS: Final = 3
-B_MEMORY: Final = 4
-B_SIZE: Final = 5
+B_VECTOR, B_TRANS, B_MATRIX, B_LDS, B_MEMORY, B_SIZE = range(6)
 
 # A wave's slots in `Waves.state`.
 S_AT: Final = 0  # cycle from which its next instruction may issue

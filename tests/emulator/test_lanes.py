@@ -8,16 +8,12 @@ from numba import njit
 from mlagen.emulator.gfx950 import layout
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.lanes import (
+    OPERATIONS,
+    exp2,
     lanes_f32,
     row_add_carry,
-    row_exp2,
-    row_max,
-    row_max3,
-    row_min,
-    row_mul,
-    row_pack_e4m3,
-    row_perm,
     row_sub_borrow,
+    rows_of,
 )
 from mlagen.emulator.gfx950.matrix import multiply, work_space
 from mlagen.emulator.gfx950.planes import spread_e4m3, spread_e5m2
@@ -26,8 +22,9 @@ KEEP, FLUSH = 0xFFFFFFFF, 0x80000000
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.5, 1e-40, -1e-40, 3e38, np.inf, -np.inf, np.nan, -np.nan]
 
 
-def rows(intrinsic):
-    """The intrinsic over any multiple of 64 lanes: f(a, b, c, keep, aux) on uint32 arrays."""
+def rows(body):
+    """The operation over any multiple of 64 lanes: f(a, b, c, keep, aux) on uint32 arrays."""
+    intrinsic = rows_of(body)
 
     @njit
     def loop(out, a, b, c, keep, aux, count):
@@ -56,7 +53,7 @@ def whole_rows(values):
 def test_exp2_rounds_correctly_but_for_double_rounding():
     rng = np.random.default_rng(1)
     x = whole_rows(np.concatenate([SPECIAL, rng.uniform(-150, 129, 1 << 20)]))
-    found = rows(row_exp2)(x).view(np.float32)
+    found = rows(exp2)(x).view(np.float32)
     expected = np.exp2(x.astype(np.float64)).astype(np.float32)
     different = ~((found == expected) | (np.isnan(found) & np.isnan(expected)))
     assert different.sum() <= 2  # one in 2^27, and numpy's own errors
@@ -70,7 +67,7 @@ def test_e4m3_rounds_to_nearest_even_at_every_boundary(clamp):
     near = np.concatenate([codes, middles, [464.0, 480.0, 1e30, 1e-30]]).astype(np.float32)
     near = np.concatenate([near, np.nextafter(near, 0), np.nextafter(near, 1e38).astype("f4")])
     x = whole_rows(np.concatenate([near, -near, SPECIAL]).astype(np.float32))
-    found = rows(row_pack_e4m3)(x, x[::-1].copy(), aux=clamp)
+    found = rows(OPERATIONS[o.V_CVT_PK_FP8_F32])(x, x[::-1].copy(), aux=clamp)
     expected = x.astype(ml_dtypes.float8_e4m3fn).view(np.uint8).astype(np.uint32)
     sign = np.signbit(x).astype(np.uint32) << 7
     over = np.abs(x) > 464  # ml_dtypes' NaN has no clamped form
@@ -109,25 +106,29 @@ def test_extrema_prefer_numbers_and_order_zeros():
     def order(value):
         return value, not np.signbit(value)
 
-    for intrinsic, pick in ((row_max, max), (row_min, min)):
-        found = rows(intrinsic)(a, b).view(np.float32)
+    for operation, pick in ((o.V_MAX_F32, max), (o.V_MIN_F32, min)):
+        found = rows(OPERATIONS[operation])(a, b).view(np.float32)
         for x, y, z in zip(a, b, found, strict=True):
             expected = pick((x, y), key=order)
             if np.isnan(x) or np.isnan(y):
                 expected = y if np.isnan(x) else x
             assert z == expected or (np.isnan(z) and np.isnan(expected)), (x, y, z)
             assert np.isnan(z) or np.signbit(z) == np.signbit(expected), (x, y, z)
-    np.testing.assert_array_equal(rows(row_max3)(a, b, b), rows(row_max)(a, b))
+    np.testing.assert_array_equal(
+        rows(OPERATIONS[o.V_MAX3_F32])(a, b, b), rows(OPERATIONS[o.V_MAX_F32])(a, b)
+    )
 
 
 def test_denormals_are_flushed_on_both_sides():
     tiny = whole_rows([1e-40, -1e-40, 1e-30, -1e-30])
     small = whole_rows([1e30, 1e30, 1e-12, 1e-12])
-    found = rows(row_mul)(tiny, small, keep=FLUSH)
+    found = rows(OPERATIONS[o.V_MUL_F32])(tiny, small, keep=FLUSH)
     assert found[:4].tolist() == [0, 0x80000000, 0, 0x80000000]
-    kept = rows(row_mul)(tiny, small)
+    kept = rows(OPERATIONS[o.V_MUL_F32])(tiny, small)
     np.testing.assert_array_equal(kept, (tiny * small).view(np.uint32))
-    np.testing.assert_array_equal(rows(row_mul)(tiny.copy(), small, in_place=True), kept)
+    np.testing.assert_array_equal(
+        rows(OPERATIONS[o.V_MUL_F32])(tiny.copy(), small, in_place=True), kept
+    )
 
 
 def test_permute_picks_bytes_signs_and_constants():
@@ -135,7 +136,7 @@ def test_permute_picks_bytes_signs_and_constants():
     a, b = (rng.integers(0, 1 << 32, 256, dtype=np.uint32) for _ in range(2))
     select = rng.integers(0, 16, (256, 4), dtype=np.uint8)
     select[:16, 0] = 255
-    found = rows(row_perm)(a, b, select.view(np.uint32).ravel())
+    found = rows(OPERATIONS[o.V_PERM_B32])(a, b, select.view(np.uint32).ravel())
     for lane in range(256):
         pool = b[lane].tobytes() + a[lane].tobytes()
         signs = [pool[1], pool[3], pool[5], pool[7]]
@@ -180,6 +181,7 @@ def test_a_kept_operand_is_decoded_again_when_its_registers_change():
     zero = np.zeros((16, 64), np.float32)
     row = np.zeros(layout.P_SIZE, np.int64)
     row[layout.P_OP] = o.M_32X32X64_F8
+    row[layout.P_AUX : layout.P_AUX + 3] = 16, 8, 16  # registers of D, of A; chunks of 16 bytes
     call = njit(lambda p, w, d, x, y, c: multiply(p, 0, w, d, x, y, c, 256))
 
     def product(work):

@@ -97,18 +97,14 @@ def examine_write(
         if pending >> 40 != queue or queue == y.Q_SMEM:
             report_pending(context, y.OVERWRITE, wave, row, register, pending)
         return
-    info = load_i64(load_i64(context, y.C_WINFO), index)
-    need = needed_states(context, info & 255, consumer)
-    have = clock - (info >> 8) - 1
-    if have < need:
-        writer = load_i64(load_i64(context, y.C_WPC), index)
-        report(context, y.WAIT_STATES, row, writer, wave, register, need, have)
-    info = load_i64(load_i64(context, y.C_RINFO), index)
-    need = needed_states(context, info & 255, consumer)
-    have = clock - (info >> 8) - 1
-    if have < need:
-        reader = load_i64(load_i64(context, y.C_RPC), index)
-        report(context, y.WAIT_STATES, row, reader, wave, register, need, have)
+    for read in range(2):  # the last write, then the last read that forbids it
+        infos = load_i64(context, y.C_RINFO if read else y.C_WINFO)
+        info = load_i64(infos, index)
+        need = needed_states(context, info & 255, consumer)
+        have = clock - (info >> 8) - 1
+        if have < need:
+            other = load_i64(load_i64(context, y.C_RPC if read else y.C_WPC), index)
+            report(context, y.WAIT_STATES, row, other, wave, register, need, have)
 
 
 @compiled

@@ -38,14 +38,7 @@ from mlagen.emulator.gfx950.raw import (
 from mlagen.emulator.gfx950.scalar import get32, get64, put32, put64, scalar_alu
 from mlagen.emulator.gfx950.state import report, scalar_base, vector_row
 from mlagen.emulator.gfx950.sub_dword import place_part, select_part
-from mlagen.emulator.gfx950.vector import (
-    add_carry,
-    alu_convert,
-    alu_convert_more,
-    alu_float,
-    alu_integer,
-    compare,
-)
+from mlagen.emulator.gfx950.vector import add_carry, alu, compare
 
 
 @compiled
@@ -222,38 +215,22 @@ def run_valu(context: int, wave: int, p: int) -> None:
         a = select_part(a, vector_row(context, wave, y.VECTOR_ROWS + 4), sdwa)
         b = select_part(b, vector_row(context, wave, y.VECTOR_ROWS + 5), sdwa >> 4)
     omod = load_i64(p, y.P_OMOD)
-    halves = op == o.V_CVT_PK_FP8_F32 or op == o.V_CVT_PK_BF8_F32
-    halves = halves or op >= o.V_CVT_SCALEF32_PK_FP8_F32
+    halves = op == o.V_CVT_PK_FP8_F32 or op >= o.V_CVT_PK_BF8_F32
     t = vector_row(context, wave, y.VECTOR_ROWS + 3)
     if lanes == -1 and omod == 0 and sdwa == 0 and not halves:
         t = dst
-    if (
-        (op >= o.V_ADD_F32 and op <= o.V_MED3_F32)
-        or (op >= o.V_FRACT_F32 and op <= o.V_SQRT_F32)
-        or op == o.V_LDEXP_F32
-    ):
-        alu_float(op, t, a, b, c, keep)
-    elif op == o.V_CNDMASK_B32:
+    if op == o.V_CNDMASK_B32:
         kind = load_i64(p, y.P_KIND + 4)
         value = load_i64(p, y.P_KIND + 5)
         mask = get64(scalar_base(context, wave), value) if kind == y.S_SCALAR else value
         row_select(t, a, b, mask)
-    elif op > o.V_DIV_FIXUP_F32:
-        alu_convert_more(op, t, a, b, c, keep, load_i64(context, y.C_FP8_CLAMP))
-        if halves:
-            place_half(t, dst, mod)
-    elif op >= o.V_DIV_SCALE_F32:
+    elif op >= o.V_DIV_SCALE_F32 and op <= o.V_DIV_FIXUP_F32:
         run_division(context, wave, p, t, a, b, c)
-    elif (op >= o.V_CVT_F32_I32 and op <= o.V_CVT_I32_F32) or (
-        op >= o.V_CVT_F32_UBYTE0 and op <= o.V_CVT_F32_F16
-    ):
-        alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP), load_i64(p, y.P_AUX))
-    elif op >= o.V_CVT_PK_BF16_F32 and op <= o.V_CVT_PK_BF8_F32:
-        alu_convert(op, t, a, b, keep, load_i64(context, y.C_FP8_CLAMP), load_i64(p, y.P_AUX))
-        if halves:
-            place_half(t, dst, mod)
     else:
-        alu_integer(op, t, a, b, c, load_i64(p, y.P_AUX))
+        clamp = load_i64(context, y.C_FP8_CLAMP)
+        alu(op, t, a, b, c, keep, clamp, load_i64(p, y.P_AUX))
+    if halves:
+        place_half(t, dst, mod)
     if omod:
         finish_float(t, omod, load_i64(context, y.C_CLAMP_NAN))
     if sdwa:
@@ -316,7 +293,7 @@ def run_packed(context: int, wave: int, p: int) -> None:
         if op == o.PK_FMA:
             c = source_row(context, wave, p, 2, (select_bits >> 2) & 1)
             c = signed_row(context, wave, c, 2, (neg >> 2) & 1, 0)
-        alu_float(which_op, t, a, b, c, keep)
+        alu(which_op, t, a, b, c, keep, 0, 0)
         omod = load_i64(p, y.P_OMOD)
         if omod:
             finish_float(t, omod, load_i64(context, y.C_CLAMP_NAN))

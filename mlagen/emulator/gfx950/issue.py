@@ -11,7 +11,7 @@ from mlagen.emulator.gfx950.queues import (
     after_issue,
     open_entry,
     poison_registers,
-    read_arena,
+    read_bytes,
 )
 from mlagen.emulator.gfx950.races import (
     new_operation,
@@ -485,7 +485,8 @@ def issue_scalar_memory(context: int, wave: int, row: int) -> None:
         buffer = find_buffer(context, address + 4 * i, 4, 1, 0)
         value = 0
         if buffer >= 0:
-            value = read_arena(context, place_of(context, buffer, address + 4 * i), 4)
+            place = place_of(context, buffer, address + 4 * i)
+            value = read_bytes(load_i64(context, y.C_ARENA) + place, 4)
             byte = unset_byte(context, buffer, address + 4 * i)
             if byte >= 0:  # wide loads take bytes along that nobody needs: using them is the defect
                 store_i64(defined, register_slot(wave, target + i), 2 * (byte + 1))

@@ -1,9 +1,9 @@
 """Operations on rows of 64 dwords as LLVM vectors, for the instructions that kernels are made of.
 
-Each is an intrinsic `f(out, a, b, c, keep, aux)` on row addresses. A chunk of lanes is read whole
-before it is written, so `out` may be any of the sources, but not overlap one shifted. f32 operands
-and results are flushed as `keep` says: 0x80000000 makes denormals signed zeros, all ones keeps
-them.
+Each is a body of `row_operation`, or an intrinsic `f(out, a, b, c, keep, aux)` on row addresses. A
+chunk of lanes is read whole before it is written, so `out` may be any of the sources, but not
+overlap one shifted. f32 operands and results are flushed as `keep` says: 0x80000000 makes denormals
+signed zeros, all ones keeps them.
 
 exp2 goes through a polynomial of degree 13 in double precision and is rounded once more, to f32: so
 it is correctly rounded but for about one case in 2^27; rcp is always. Conversions round to nearest
@@ -13,13 +13,15 @@ even.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from mlagen.emulator.gfx950 import opcodes as o
 
 WIDTH = 16  # lanes a chunk: two AVX2 registers, one of AVX-512
 
@@ -36,11 +38,12 @@ _EXP2_TERMS = [math.log(2.0) ** n / math.factorial(n) for n in range(14)]
 
 
 class Chunk:
-    """Builds code for one chunk of lanes: LLVM values in, LLVM values out."""
+    """Builds code for one chunk of lanes: LLVM values in, LLVM values out. `aux`: a dword."""
 
-    def __init__(self, builder: Any, keep: Any) -> None:
+    def __init__(self, builder: Any, keep: Any, aux: Any = None) -> None:
         self.builder = builder
         self.keep = self.splat(builder.trunc(keep, _I32))
+        self.aux = None if aux is None else self.splat(builder.trunc(aux, _I32))
 
     def splat(self, scalar: Any) -> Any:
         undef = ir.Constant(_INTS, ir.Undefined)
@@ -103,22 +106,26 @@ def _store(builder: Any, row: Any, chunk: Any, value: Any) -> None:
     builder.store(value, builder.inttoptr(place, _INTS.as_pointer()), align=4)
 
 
-Body = Callable[[Chunk, Any, Any, Any, Any], Any]
+Body = Callable[[Chunk, Any, Any, Any], Any]
 
 
-def _rows(body: Body) -> Any:
-    """An intrinsic that computes out = body(chunk, a, b, c, aux) chunk by chunk."""
+def _run(builder: Any, body: Body, args: Sequence[Any]) -> None:
+    """out = body(chunk, a, b, c) chunk by chunk."""
+    out, *rows, keep, aux = args
+    chunk = Chunk(builder, keep, aux)
+    with cgutils.for_range(builder, ir.Constant(_I64, 64 // WIDTH)) as loop:
+        a, b, c = (_load(builder, row, loop.index) for row in rows)
+        _store(builder, out, loop.index, body(chunk, a, b, c))
+
+
+def rows_of(body: Body) -> Any:
+    """An intrinsic f(out, a, b, c, keep, aux) on row addresses: all lanes of `body`."""
 
     def typing(
         context: Any, out: Any, a: Any, b: Any, c: Any, keep: Any, aux: Any
     ) -> tuple[Any, Any]:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            out_row, *rows, keep_word, aux_word = args
-            chunk = Chunk(builder, keep_word)
-            extra = chunk.splat(builder.trunc(aux_word, _I32))
-            with cgutils.for_range(builder, ir.Constant(_I64, 64 // WIDTH)) as loop:
-                first, second, third = (_load(builder, row, loop.index) for row in rows)
-                _store(builder, out_row, loop.index, body(chunk, first, second, third, extra))
+            _run(builder, body, args)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 6), generate
@@ -126,48 +133,77 @@ def _rows(body: Body) -> Any:
     return intrinsic(typing)
 
 
+def _choice(bodies: Mapping[int, Body]) -> Any:
+    """An intrinsic f(op, out, a, b, c, keep, aux): `rows_of` the body for `op`; False for none."""
+
+    def typing(
+        context: Any, op: Any, out: Any, a: Any, b: Any, c: Any, keep: Any, aux: Any
+    ) -> tuple[Any, Any]:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            entry = builder.block
+            done = builder.append_basic_block("rows.done")
+            choice = builder.switch(args[0], done)
+            ends = []
+            for body in dict.fromkeys(bodies.values()):
+                block = builder.append_basic_block("rows")
+                for number in (number for number, each in bodies.items() if each is body):
+                    choice.add_case(ir.Constant(_I64, number), block)
+                builder.position_at_end(block)
+                _run(builder, body, args[1:])
+                ends.append(builder.block)
+                builder.branch(done)
+            builder.position_at_end(done)
+            found = builder.phi(_I1)
+            found.add_incoming(ir.Constant(_I1, 0), entry)
+            for block in ends:
+                found.add_incoming(ir.Constant(_I1, 1), block)
+            return found
+
+        return types.boolean(*[types.int64] * 7), generate
+
+    return intrinsic(typing)
+
+
 # ---- f32 arithmetic
 
 
-def _mul(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
-    return t.result(t.builder.fmul(t.floats(a), t.floats(b)))
+def _floats(name: str) -> Body:
+    """f32 arithmetic of two operands."""
+    return lambda t, a, b, c: t.result(getattr(t.builder, name)(t.floats(a), t.floats(b)))
 
 
-def _add(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
-    return t.result(t.builder.fadd(t.floats(a), t.floats(b)))
+def _rounded(name: str) -> Body:
+    """An LLVM function of one f32."""
+    return lambda t, a, b, c: t.result(t.call(name, _FLOATS, t.floats(a)))
 
 
-def _sub(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
-    return t.result(t.builder.fsub(t.floats(a), t.floats(b)))
+def _extremum(larger: bool) -> Body:
+    return lambda t, a, b, c: t.result(t.extremum(t.floats(a), t.floats(b), larger))
 
 
-def _fma(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
+def _extremum3(larger: bool) -> Body:
+    def body(t: Chunk, a: Any, b: Any, c: Any) -> Any:
+        two = t.extremum(t.floats(a), t.floats(b), larger)
+        return t.result(t.extremum(two, t.floats(c), larger))
+
+    return body
+
+
+def _fma(t: Chunk, a: Any, b: Any, c: Any) -> Any:
     return t.result(t.call("fma", _FLOATS, t.floats(a), t.floats(b), t.floats(c)))
 
 
-def _max(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
-    return t.result(t.extremum(t.floats(a), t.floats(b), True))
+def _flushing(body: Body) -> Body:
+    """The transcendental unit flushes denormals whatever MODE says (LLVM says so of rcp)."""
+    flush = ir.Constant(_I64, 0x80000000)
+    return lambda t, a, b, c: body(Chunk(t.builder, flush), a, b, c)
 
 
-def _min(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
-    return t.result(t.extremum(t.floats(a), t.floats(b), False))
-
-
-def _max3(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
-    two = t.extremum(t.floats(a), t.floats(b), True)
-    return t.result(t.extremum(two, t.floats(c), True))
-
-
-def _min3(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
-    two = t.extremum(t.floats(a), t.floats(b), False)
-    return t.result(t.extremum(two, t.floats(c), False))
-
-
-def _rcp(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
+def _rcp(t: Chunk, a: Any, b: Any, c: Any) -> Any:
     return t.result(t.builder.fdiv(t.number(1.0), t.floats(a)))
 
 
-def _exp2(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
+def exp2(t: Chunk, a: Any, b: Any, c: Any) -> Any:
     build = t.builder
     x = t.floats(a)
     wide = build.fpext(x, _DOUBLES)
@@ -200,7 +236,7 @@ def _bf16(t: Chunk, bits: Any) -> Any:
     return build.select(nan, quiet, build.lshr(rounded, t.const(16)))
 
 
-def _pack_bf16(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
+def _pack_bf16(t: Chunk, a: Any, b: Any, c: Any) -> Any:
     high = t.builder.shl(_bf16(t, t.flush(b)), t.const(16))
     return t.builder.or_(_bf16(t, t.flush(a)), high)
 
@@ -224,28 +260,88 @@ def _e4m3(t: Chunk, bits: Any, overflow: Any) -> Any:
     return build.or_(code, build.and_(build.lshr(bits, t.const(24)), t.const(0x80)))
 
 
-def _pack_e4m3(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
-    overflow = t.builder.sub(t.const(0x7F), aux)  # aux: 1 to clamp
+def _pack_e4m3(t: Chunk, a: Any, b: Any, c: Any) -> Any:
+    overflow = t.builder.sub(t.const(0x7F), t.aux)  # aux: 1 to clamp
     high = t.builder.shl(_e4m3(t, t.flush(b), overflow), t.const(8))
     return t.builder.or_(_e4m3(t, t.flush(a), overflow), high)
+
+
+def _byte(number: int) -> Body:
+    """One byte of a dword as f32."""
+
+    def body(t: Chunk, a: Any, b: Any, c: Any) -> Any:
+        byte = t.builder.and_(t.builder.lshr(a, t.const(8 * number)), t.const(0xFF))
+        return t.bits(t.builder.uitofp(byte, _FLOATS))
+
+    return body
 
 
 # ---- integers
 
 
-def _mov(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
-    return a
+def _two(name: str) -> Body:
+    """The LLVM instruction `name` of two operands."""
+    return lambda t, a, b, c: getattr(t.builder, name)(a, b)
 
 
 def _shift(t: Chunk, amount: Any) -> Any:
     return t.builder.and_(amount, t.const(31))
 
 
+def _ones(t: Chunk, width: Any) -> Any:
+    """As many low bits as the low 5 bits of `width` say."""
+    return t.builder.sub(t.builder.shl(t.const(1), _shift(t, width)), t.const(1))
+
+
 def _signed24(t: Chunk, x: Any) -> Any:
     return t.builder.ashr(t.builder.shl(x, t.const(8)), t.const(8))
 
 
-def _perm(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
+def _low24(t: Chunk, x: Any) -> Any:
+    return t.builder.and_(x, t.const(0xFFFFFF))
+
+
+def _high(t: Chunk, x: Any, y: Any, extend: Any) -> Any:
+    """The upper half of a product of 64 bits."""
+    product = t.builder.mul(extend(x, _LONGS), extend(y, _LONGS))
+    return t.builder.trunc(t.builder.lshr(product, ir.Constant(_LONGS, [32] * WIDTH)), _INTS)
+
+
+def _pick(sign: str, signed: bool) -> Callable[..., Any]:
+    """The one of two integers that is `sign` ("<", ">") the other."""
+
+    def pick(t: Chunk, x: Any, y: Any, _: Any = None) -> Any:
+        compare = t.builder.icmp_signed if signed else t.builder.icmp_unsigned
+        return t.builder.select(compare(sign, x, y), x, y)
+
+    return pick
+
+
+def _of_three(signed: bool) -> tuple[Body, Body, Body]:
+    """The least, the largest and the middle of three integers."""
+    least, most = _pick("<", signed), _pick(">", signed)
+    return (
+        lambda t, a, b, c: least(t, least(t, a, b), c),
+        lambda t, a, b, c: most(t, most(t, a, b), c),
+        lambda t, a, b, c: most(t, least(t, a, b), least(t, most(t, a, b), c)),
+    )
+
+
+def _halfwords(body: Body, *, signed: bool = False) -> Body:
+    """`body` on the lower halves of a and b; the upper half of the result is zero."""
+
+    def half(t: Chunk, x: Any) -> Any:
+        upper = t.builder.shl(x, t.const(16))
+        return (t.builder.ashr if signed else t.builder.lshr)(upper, t.const(16))
+
+    return lambda t, a, b, c: t.builder.and_(body(t, half(t, a), half(t, b), c), t.const(0xFFFF))
+
+
+def _shift16(name: str) -> Body:
+    return lambda t, a, b, c: getattr(t.builder, name)(b, t.builder.and_(a, t.const(15)))
+
+
+def _perm(t: Chunk, a: Any, b: Any, c: Any) -> Any:
     """v_perm_b32: each byte of `c` picks one of the eight of a:b, a sign or a constant.
 
     0..7: a byte; 8..11: the sign of a 16-bit half; 12: zero; 13 and above: 0xFF (ISA guide).
@@ -268,45 +364,97 @@ def _perm(t: Chunk, a: Any, b: Any, c: Any, aux: Any) -> Any:
     return value
 
 
-row_mul = _rows(_mul)
-row_add = _rows(_add)
-row_sub = _rows(_sub)
-row_fma = _rows(_fma)
-row_max = _rows(_max)
-row_min = _rows(_min)
-row_max3 = _rows(_max3)
-row_min3 = _rows(_min3)
-row_rcp = _rows(_rcp)
-row_exp2 = _rows(_exp2)
-row_pack_bf16 = _rows(_pack_bf16)
-row_pack_e4m3 = _rows(_pack_e4m3)
-row_mov = _rows(_mov)
-row_perm = _rows(_perm)
-row_add_u32 = _rows(lambda t, a, b, c, aux: t.builder.add(a, b))
-row_sub_u32 = _rows(lambda t, a, b, c, aux: t.builder.sub(a, b))
-row_add3 = _rows(lambda t, a, b, c, aux: t.builder.add(t.builder.add(a, b), c))
-row_and = _rows(lambda t, a, b, c, aux: t.builder.and_(a, b))
-row_or = _rows(lambda t, a, b, c, aux: t.builder.or_(a, b))
-row_xor = _rows(lambda t, a, b, c, aux: t.builder.xor(a, b))
-row_shift_left = _rows(lambda t, a, b, c, aux: t.builder.shl(b, _shift(t, a)))
-row_shift_right = _rows(lambda t, a, b, c, aux: t.builder.lshr(b, _shift(t, a)))
-row_shift_arithmetic = _rows(lambda t, a, b, c, aux: t.builder.ashr(b, _shift(t, a)))
-row_shift_add = _rows(lambda t, a, b, c, aux: t.builder.add(t.builder.shl(a, _shift(t, b)), c))
-row_add_shift = _rows(lambda t, a, b, c, aux: t.builder.shl(t.builder.add(a, b), _shift(t, c)))
-row_shift_or = _rows(lambda t, a, b, c, aux: t.builder.or_(t.builder.shl(a, _shift(t, b)), c))
-row_and_or = _rows(lambda t, a, b, c, aux: t.builder.or_(t.builder.and_(a, b), c))
-row_mul_lo = _rows(lambda t, a, b, c, aux: t.builder.mul(a, b))
-row_mul_i24 = _rows(lambda t, a, b, c, aux: t.builder.mul(_signed24(t, a), _signed24(t, b)))
-row_signs = _rows(lambda t, a, b, c, aux: t.builder.xor(t.builder.and_(a, t.keep), aux))
+OPERATIONS: Mapping[int, Body] = {
+    o.V_MUL_F32: _floats("fmul"),
+    o.V_ADD_F32: _floats("fadd"),
+    o.V_SUB_F32: _floats("fsub"),
+    o.V_SUBREV_F32: lambda t, a, b, c: _floats("fsub")(t, b, a, c),
+    o.V_FMA_F32: _fma,
+    o.V_FMAC_F32: _fma,
+    o.V_MAX_F32: _extremum(True),
+    o.V_MIN_F32: _extremum(False),
+    o.V_MAX3_F32: _extremum3(True),
+    o.V_MIN3_F32: _extremum3(False),
+    o.V_EXP_F32: _flushing(exp2),
+    o.V_RCP_F32: _flushing(_rcp),
+    o.V_SQRT_F32: _flushing(_rounded("sqrt")),
+    o.V_TRUNC_F32: _rounded("trunc"),
+    o.V_CEIL_F32: _rounded("ceil"),
+    o.V_FLOOR_F32: _rounded("floor"),
+    o.V_RNDNE_F32: _rounded("rint"),
+    o.V_CVT_F32_I32: lambda t, a, b, c: t.bits(t.builder.sitofp(a, _FLOATS)),
+    o.V_CVT_F32_U32: lambda t, a, b, c: t.bits(t.builder.uitofp(a, _FLOATS)),
+    **{o.V_CVT_F32_UBYTE0 + number: _byte(number) for number in range(4)},
+    # The guide moves the bits and says nothing of denormals.
+    o.V_CVT_F32_BF16: lambda t, a, b, c: t.builder.shl(a, t.const(16)),
+    o.V_CVT_PK_BF16_F32: _pack_bf16,
+    o.V_CVT_PK_FP8_F32: _pack_e4m3,
+    o.V_MOV_B32: lambda t, a, b, c: a,
+    o.V_NOT_B32: lambda t, a, b, c: t.builder.not_(a),
+    o.V_ADD_U32: _two("add"),
+    o.V_SUB_U32: _two("sub"),
+    o.V_SUBREV_U32: lambda t, a, b, c: t.builder.sub(b, a),
+    o.V_ADD3_U32: lambda t, a, b, c: t.builder.add(t.builder.add(a, b), c),
+    o.V_AND_B32: _two("and_"),
+    o.V_OR_B32: _two("or_"),
+    o.V_XOR_B32: _two("xor"),
+    o.V_XNOR_B32: lambda t, a, b, c: t.builder.not_(t.builder.xor(a, b)),
+    o.V_LSHLREV_B32: lambda t, a, b, c: t.builder.shl(b, _shift(t, a)),
+    o.V_LSHRREV_B32: lambda t, a, b, c: t.builder.lshr(b, _shift(t, a)),
+    o.V_ASHRREV_I32: lambda t, a, b, c: t.builder.ashr(b, _shift(t, a)),
+    o.V_LSHL_ADD_U32: lambda t, a, b, c: t.builder.add(t.builder.shl(a, _shift(t, b)), c),
+    o.V_ADD_LSHL_U32: lambda t, a, b, c: t.builder.shl(t.builder.add(a, b), _shift(t, c)),
+    o.V_LSHL_OR_B32: lambda t, a, b, c: t.builder.or_(t.builder.shl(a, _shift(t, b)), c),
+    o.V_AND_OR_B32: lambda t, a, b, c: t.builder.or_(t.builder.and_(a, b), c),
+    o.V_OR3_B32: lambda t, a, b, c: t.builder.or_(t.builder.or_(a, b), c),
+    o.V_XAD_U32: lambda t, a, b, c: t.builder.add(t.builder.xor(a, b), c),
+    o.V_BFE_U32: lambda t, a, b, c: t.builder.and_(t.builder.lshr(a, _shift(t, b)), _ones(t, c)),
+    o.V_BFI_B32: lambda t, a, b, c: t.builder.xor(c, t.builder.and_(a, t.builder.xor(b, c))),
+    o.V_BFM_B32: lambda t, a, b, c: t.builder.shl(_ones(t, a), _shift(t, b)),
+    o.V_PERM_B32: _perm,
+    o.V_MUL_LO_U32: _two("mul"),
+    o.V_MUL_HI_U32: lambda t, a, b, c: _high(t, a, b, t.builder.zext),
+    o.V_MUL_HI_I32: lambda t, a, b, c: _high(t, a, b, t.builder.sext),
+    o.V_MUL_I32_I24: lambda t, a, b, c: t.builder.mul(_signed24(t, a), _signed24(t, b)),
+    o.V_MUL_U32_U24: lambda t, a, b, c: t.builder.mul(_low24(t, a), _low24(t, b)),
+    o.V_MUL_HI_U32_U24: lambda t, a, b, c: _high(t, _low24(t, a), _low24(t, b), t.builder.zext),
+    o.V_MAD_I32_I24: lambda t, a, b, c: t.builder.add(
+        t.builder.mul(_signed24(t, a), _signed24(t, b)), c
+    ),
+    o.V_MAD_U32_U24: lambda t, a, b, c: t.builder.add(t.builder.mul(_low24(t, a), _low24(t, b)), c),
+    o.V_MIN_I32: _pick("<", True),
+    o.V_MAX_I32: _pick(">", True),
+    o.V_MIN_U32: _pick("<", False),
+    o.V_MAX_U32: _pick(">", False),
+    **dict(zip((o.V_MIN3_I32, o.V_MAX3_I32, o.V_MED3_I32), _of_three(True), strict=True)),
+    **dict(zip((o.V_MIN3_U32, o.V_MAX3_U32, o.V_MED3_U32), _of_three(False), strict=True)),
+    o.V_ADD_U16: _halfwords(_two("add")),
+    o.V_SUB_U16: _halfwords(_two("sub")),
+    o.V_SUBREV_U16: _halfwords(lambda t, a, b, c: t.builder.sub(b, a)),
+    o.V_MUL_LO_U16: _halfwords(_two("mul")),
+    o.V_MAD_LEGACY_U16: _halfwords(lambda t, a, b, c: t.builder.add(t.builder.mul(a, b), c)),
+    o.V_LSHLREV_B16: _halfwords(_shift16("shl")),
+    o.V_LSHRREV_B16: _halfwords(_shift16("lshr")),
+    o.V_ASHRREV_I16: _halfwords(_shift16("ashr"), signed=True),
+    o.V_MIN_U16: _halfwords(_pick("<", False)),
+    o.V_MAX_U16: _halfwords(_pick(">", False)),
+    o.V_MIN_I16: _halfwords(_pick("<", True), signed=True),
+    o.V_MAX_I16: _halfwords(_pick(">", True), signed=True),
+}
+"""What `row_operation` does, by the number of the operation."""
+
+row_operation = _choice(OPERATIONS)
+row_mov = rows_of(OPERATIONS[o.V_MOV_B32])
+row_signs = rows_of(lambda t, a, b, c: t.builder.xor(t.builder.and_(a, t.keep), t.aux))
 """Float source modifiers: clear the bits that are not in `keep`, then flip those of `aux`."""
-row_low_halves = _rows(
-    lambda t, a, b, c, aux: t.builder.or_(
+row_low_halves = rows_of(
+    lambda t, a, b, c: t.builder.or_(
         t.builder.and_(a, t.const(-0x10000)), t.builder.and_(b, t.const(0xFFFF))
     )
 )
 """Upper halves of `a`, lower halves of `b`."""
-row_high_halves = _rows(
-    lambda t, a, b, c, aux: t.builder.or_(
+row_high_halves = rows_of(
+    lambda t, a, b, c: t.builder.or_(
         t.builder.and_(a, t.const(0xFFFF)), t.builder.shl(b, t.const(16))
     )
 )

@@ -78,9 +78,7 @@ C_TRACE: Final = 60  # the tracer's context (see trace_layout), 0 without one
 C_RECORD: Final = 61  # what is executed (see recording), 0: nobody asks
 C_SIZE: Final = 64
 
-LATEST: Final = 0
-EARLIEST: Final = 1
-RANDOM: Final = 2
+LATEST, EARLIEST, RANDOM = range(3)
 
 # Wave slots (int64 each).
 W_PC: Final = 0
@@ -92,15 +90,10 @@ W_TAIL: Final = 7  # three queues: next sequence number
 W_MARK: Final = 10  # vm and DS queues: next sequence number at the last barrier
 W_LAND: Final = 12  # three queues: first sequence number whose effect has not happened yet
 W_SIZE: Final = 16
-RUNNING: Final = 0
-WAITING: Final = 1
-ENDED: Final = 2
+RUNNING, WAITING, ENDED = range(3)
 
 # Queues of a wave.
-Q_VM: Final = 0
-Q_LDS: Final = 1
-Q_SMEM: Final = 2
-QUEUES: Final = 3
+Q_VM, Q_LDS, Q_SMEM, QUEUES = range(4)
 QUEUE_SLOTS: Final = 64
 IN_FLIGHT: Final = 63  # operations of a queue; another one retires the oldest
 # Queue entry fields (int64 each).
@@ -155,28 +148,13 @@ P_FORBIDS: Final = 71  # 1: some read forbids overwriting its register for a whi
 P_SIZE: Final = 72
 
 # Source kinds.
-S_NONE: Final = 0
-S_VECTOR: Final = 1
-S_SCALAR: Final = 2
-S_CONST: Final = 3
+S_NONE, S_VECTOR, S_SCALAR, S_CONST = range(4)
 
 # Instruction classes.
-X_NOP: Final = 0
-X_SALU: Final = 1
-X_BRANCH: Final = 2
-X_WAIT: Final = 3
-X_BARRIER: Final = 4
-X_END: Final = 5
-X_VALU: Final = 6
-X_PACKED: Final = 7
-X_COMPARE: Final = 8
-X_CARRY: Final = 9
-X_LANE: Final = 10
-X_MATRIX: Final = 11
-X_SMEM: Final = 12
-X_LDS: Final = 13
-X_VMEM: Final = 14
-X_WIDE: Final = 15
+(
+    X_NOP, X_SALU, X_BRANCH, X_WAIT, X_BARRIER, X_END, X_VALU, X_PACKED, X_COMPARE, X_CARRY, X_LANE,
+    X_MATRIX, X_SMEM, X_LDS, X_VMEM, X_WIDE,
+) = range(16)  # fmt: skip
 
 SHADOW_DWORDS: Final = 160 * 256 + 16  # dwords of LDS, padded
 
@@ -190,11 +168,7 @@ O_SIZE: Final = 4
 NOT_DONE: Final = 1 << 60
 
 # Buffer table: simulated base, size, arena offset, access (1 read, 2 write).
-B_BASE: Final = 0
-B_BYTES: Final = 1
-B_ARENA: Final = 2
-B_ACCESS: Final = 3
-B_SIZE: Final = 4
+B_BASE, B_BYTES, B_ARENA, B_ACCESS, B_SIZE = range(5)
 
 # Findings.
 MAX_FINDINGS: Final = 2048

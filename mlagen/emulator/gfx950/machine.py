@@ -39,6 +39,7 @@ from mlagen.targets.gfx950.limits import GFX950
 _SLICE = 500_000  # wave-instructions between looks at Ctrl-C and the limits
 _AHEAD = 64  # workgroups a thread that are handed out before the oldest has ended
 _GRACE = 2_000_000  # wave-instructions that a workgroup may go on for after its first finding
+_BY_REGISTER = (y.C_UNTIL, y.C_WUNTIL, y.C_PENDING, y.C_WINFO, y.C_WPC, y.C_RINFO, y.C_RPC)
 _MODES = {"latest": y.LATEST, "earliest": y.EARLIEST, "random": y.RANDOM}
 
 
@@ -231,14 +232,8 @@ class Machine:
             y.C_VECTOR: np.empty((waves, y.ROWS, y.LANES), dtype=np.uint32),
             y.C_SCALAR: np.zeros((waves, y.SCALAR_SLOTS), dtype=np.uint32),
             y.C_WAVE: np.zeros((waves, y.W_SIZE), dtype=np.int64),
-            y.C_UNTIL: np.zeros(registers, dtype=np.int64),
-            y.C_WUNTIL: np.zeros(registers, dtype=np.int64),
             y.C_DEFINED: np.zeros((waves, y.REGISTERS), dtype=np.int64),
-            y.C_PENDING: np.zeros(registers, dtype=np.int64),
-            y.C_WINFO: np.zeros(registers, dtype=np.int64),
-            y.C_WPC: np.zeros(registers, dtype=np.int64),
-            y.C_RINFO: np.zeros(registers, dtype=np.int64),
-            y.C_RPC: np.zeros(registers, dtype=np.int64),
+            **{slot: np.zeros(registers, dtype=np.int64) for slot in _BY_REGISTER},
             y.C_QUEUE: np.zeros((slots, y.E_SIZE), dtype=np.int64),
             y.C_QADDR: np.zeros((slots, y.LANES), dtype=np.int64),
             y.C_QDATA: np.zeros((slots, y.QDATA_ROWS, y.LANES), dtype=np.uint32),
@@ -361,15 +356,9 @@ class Machine:
         arrays[y.C_LDS].fill(y.POISON)
         grid = run.launch.grid
         linear = group[0] + grid[0] * (group[1] + grid[1] * group[2])
-        context[y.C_NEXT_OP] = 1
-        context[y.C_SAFE_OP] = 1
-        context[y.C_SAFE_READ] = 1
-        context[y.C_FIND_COUNT] = 0
-        context[y.C_DROPPED] = 0
+        context[[y.C_NEXT_OP, y.C_SAFE_OP, y.C_SAFE_READ]] = 1
+        context[[y.C_FIND_COUNT, y.C_DROPPED, y.C_EXECUTED, y.C_CURRENT, y.C_HINT]] = 0
         context[y.C_WORKGROUP] = linear
-        context[y.C_EXECUTED] = 0
-        context[y.C_CURRENT] = 0
-        context[y.C_HINT] = 0
         context[y.C_ORPHAN] = y.NOT_DONE
         seed = run.settings.seed
         mixed = (seed * 0x9E3779B97F4A7C15 + linear * 0xBF58476D1CE4E5B9 + 1) % (1 << 63)

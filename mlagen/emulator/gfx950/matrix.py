@@ -12,7 +12,7 @@ import numpy as np
 
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.compiling import compiled, spliced
+from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.planes import (
     SPAN,
     dot_rows_16x4,
@@ -136,70 +136,13 @@ def kept_plane(
     return entry
 
 
-@spliced
-def plane_registers(op: int) -> int:
-    """Registers of an operand of 16- or 8-bit values."""
-    if op == o.M_32X32X64_F8 or op == o.M_16X16X128_F8:
-        return 8
-    if (
-        op == o.M_32X32X8_BF16
-        or op == o.M_16X16X16_BF16
-        or op == o.M_32X32X16_FP8
-        or op == o.M_16X16X32_FP8
-        or op == o.M_32X32X8_F16
-        or op == o.M_16X16X16_F16
-        or op == o.M_32X32X16_I8
-        or op == o.M_16X16X32_I8
-    ):
-        return 2
-    return 4
-
-
-@spliced
-def plane_shape(op: int) -> int:
-    """See `unpack`."""
-    if (
-        op == o.M_32X32X16_F16
-        or op == o.M_16X16X32_F16
-        or op == o.M_32X32X8_F16
-        or op == o.M_16X16X16_F16
-    ):
-        return F16
-    if (
-        op == o.M_32X32X16_FP8
-        or op == o.M_16X16X32_FP8
-        or op == o.M_32X32X16_I8
-        or op == o.M_16X16X32_I8
-    ):
-        return 8
-    if op == o.M_32X32X64_F8 or op == o.M_16X16X128_F8 or op >= o.M_32X32X32_I8:
-        return 16
-    return 0
-
-
-@spliced
-def plane_lanes(op: int) -> int:
-    """Rows of A, columns of B."""
-    if (
-        op == o.M_16X16X32_BF16
-        or op == o.M_16X16X16_BF16
-        or op == o.M_16X16X128_F8
-        or op == o.M_16X16X32_FP8
-        or op == o.M_16X16X32_F16
-        or op == o.M_16X16X16_F16
-        or op == o.M_16X16X32_I8
-        or op == o.M_16X16X64_I8
-    ):
-        return 16
-    return 32
-
-
 @compiled
 def multiply(p: int, wave: int, temp: int, dst: int, a: int, b: int, c: int, c_step: int) -> None:
     """D = A*B + C; a, b, c, dst: row addresses; c_step: bytes between rows of C, 0 for a constant.
 
     `temp` is a `work_space`. Of the program row: FLAGS, the 8-bit formats of A and B in bits 0 and
-    1 (set: e5m2); IMM, its number among the kernel's matrix instructions.
+    1 (set: e5m2); IMM, its number among the kernel's matrix instructions; AUX 0: registers of D, 1:
+    of A and of B, 2: the shape of these (see `unpack`).
     """
     op = load_i64(p, y.P_OP)
     if op == o.M_32X32X2_F32 or op == o.M_16X16X4_F32:
@@ -211,9 +154,9 @@ def multiply(p: int, wave: int, temp: int, dst: int, a: int, b: int, c: int, c_s
         else:
             dot16(dst, temp, temp + 256, c, c_step, 4)
         return
-    registers = plane_registers(op)
-    shape = plane_shape(op)
-    lanes = plane_lanes(op)
+    registers = load_i64(p, y.P_AUX + 1)
+    shape = load_i64(p, y.P_AUX + 2)
+    lanes = 16 if load_i64(p, y.P_AUX) == 4 else 32
     integers = op >= o.M_32X32X16_I8
     kinds = load_i64(p, y.P_FLAGS)
     slot_a = slot_of_a(load_i64(p, y.P_IMM))

@@ -238,11 +238,6 @@ def signed32(x: int) -> int:
 
 
 @compiled
-def signed24(x: int) -> int:
-    return ((x & 0xFFFFFF) ^ 0x800000) - 0x800000
-
-
-@compiled
 def reverse_bits(x: int) -> int:
     r = 0
     for i in range(32):
@@ -275,9 +270,3 @@ def count_bits(x: int) -> int:
         x &= x - 1
         n += 1
     return n
-
-
-@compiled
-def round_even(x: float) -> float:
-    """To the nearest integer, ties to even."""
-    return float32(np.rint(float64(x)))

@@ -143,26 +143,24 @@ def land_whole(
 
 
 @compiled
-def read_arena(context: int, place: int, size: int) -> int:
-    """`size` (1, 2, 4) bytes of global memory at an arena offset, zero-extended."""
-    arena = load_i64(context, y.C_ARENA) + place
+def read_bytes(address: int, size: int) -> int:
+    """`size` (1, 2, 4) bytes at an address, zero-extended."""
     if size == 4:
-        return int64(load_any_u32(arena, 0))
-    value = int64(load_u8(arena, 0))
+        return int64(load_any_u32(address, 0))
+    value = int64(load_u8(address, 0))
     if size == 2:
-        value |= int64(load_u8(arena, 1)) << 8
+        value |= int64(load_u8(address, 1)) << 8
     return value
 
 
 @compiled
-def write_arena(context: int, place: int, size: int, value: int) -> None:
-    arena = load_i64(context, y.C_ARENA) + place
+def write_bytes(address: int, size: int, value: int) -> None:
     if size == 4:
-        store_any_u32(arena, 0, uint32(value))
+        store_any_u32(address, 0, uint32(value))
     else:
-        store_u8(arena, 0, uint8(value))
+        store_u8(address, 0, uint8(value))
         if size == 2:
-            store_u8(arena, 1, uint8(value >> 8))
+            store_u8(address, 1, uint8(value >> 8))
 
 
 @compiled
@@ -187,10 +185,10 @@ def land_atomic(context: int, wave: int, sequence: int, slot: int) -> None:
             word = load_i64(addresses, lane)
             old = 0
             if word & 1:
-                old = read_arena(context, word >> 8, 4)
+                place = load_i64(context, y.C_ARENA) + (word >> 8)
+                old = read_bytes(place, 4)
                 own = int64(load_u32(data, lane))
-                value = atomic_value(load_i64(base, y.E_VARIANT), old, own)
-                write_arena(context, word >> 8, 4, value)
+                write_bytes(place, 4, atomic_value(load_i64(base, y.E_VARIANT), old, own))
             if returned:
                 store_u32(vector_row(context, wave, register), lane, uint32(old))
 
@@ -222,60 +220,38 @@ def land_memory(context: int, wave: int, queue: int, sequence: int, slot: int) -
         land_atomic(context, wave, sequence, slot)
         return
     for i in range(dwords):
-        if kind == y.K_LOAD:
-            if not owns(context, wave, queue, sequence, register + i):
+        if kind == y.K_LOAD and not owns(context, wave, queue, sequence, register + i):
+            continue
+        for lane in range(64):
+            if (lanes >> lane) & 1 == 0:
                 continue
-            row = vector_row(context, wave, register + i)
-            for lane in range(64):
-                if (lanes >> lane) & 1:
-                    word = load_i64(addresses, lane)
-                    value = 0
-                    if (word >> i) & 1:
-                        value = extend(
-                            read_arena(context, (word >> 8) + 4 * i, size), size, variant
-                        )
-                    store_u32(row, lane, uint32(value))
-        elif kind == y.K_STORE:
-            for lane in range(64):
-                word = load_i64(addresses, lane)
-                if (lanes >> lane) & 1 and (word >> i) & 1:
-                    value = int64(load_u32(data, i * 64 + lane))
-                    write_arena(context, (word >> 8) + 4 * i, size, value)
-        else:
-            for lane in range(64):
-                if (lanes >> lane) & 1:
-                    word = load_i64(addresses, lane)
-                    value = 0
-                    if (word >> i) & 1:
-                        value = extend(read_arena(context, (word >> 8) + 4 * i, size), size, 0)
-                    store_u32(lds, (variant >> 2) + lane * dwords + i, uint32(value))
+            word = load_i64(addresses, lane)
+            place = arena + (word >> 8) + 4 * i
+            inside = (word >> i) & 1
+            if kind == y.K_STORE:
+                if inside:
+                    write_bytes(place, size, int64(load_u32(data, i * 64 + lane)))
+                continue
+            value = read_bytes(place, size) if inside else 0
+            if kind == y.K_LOAD:
+                row = vector_row(context, wave, register + i)
+                store_u32(row, lane, uint32(extend(value, size, variant)))
+            else:
+                store_u32(lds, (variant >> 2) + lane * dwords + i, uint32(value))
 
 
 @compiled
-def read_lds(context: int, byte: int, size: int) -> int:
-    """`size` (1, 2, 4) bytes of LDS, zero-extended; 0 outside the allocation."""
+def lds_place(context: int, word: int, dword: int, half: int, size: int) -> int:
+    """Address of a dword of a lane's DS access; 0 outside the allocation.
+
+    `word`: the lane's byte addresses; from dword `half` on the second of them counts.
+    """
+    byte = (word & 0xFFFFFFFF) + 4 * dword
+    if dword >= half:
+        byte = (word >> 32) + 4 * (dword - half)
     if byte < 0 or byte + size > load_i64(context, y.C_LDS_BYTES):
         return 0
-    lds = load_i64(context, y.C_LDS)
-    if size == 4:
-        return int64(load_any_u32(lds + byte, 0))
-    value = int64(load_u8(lds, byte))
-    if size == 2:
-        value |= int64(load_u8(lds, byte + 1)) << 8
-    return value
-
-
-@compiled
-def write_lds(context: int, byte: int, size: int, value: int) -> None:
-    if byte < 0 or byte + size > load_i64(context, y.C_LDS_BYTES):
-        return
-    lds = load_i64(context, y.C_LDS)
-    if size == 4:
-        store_any_u32(lds + byte, 0, uint32(value))
-    else:
-        store_u8(lds, byte, uint8(value))
-        if size == 2:
-            store_u8(lds, byte + 1, uint8(value >> 8))
+    return load_i64(context, y.C_LDS) + byte
 
 
 @compiled
@@ -292,29 +268,25 @@ def land_lds_read(context: int, wave: int, queue: int, sequence: int, slot: int)
     size = min(load_i64(entries, base + y.E_BYTES), 4)
     addresses = load_i64(context, y.C_QADDR) + slot * 512
     data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
+    half = dwords // 2 if variant == o.D_READ2 else dwords
     for i in range(dwords):
         for lane in range(64):
             value = 0
             if (lanes >> lane) & 1:
-                word = load_i64(addresses, lane)
-                byte = (word & 0xFFFFFFFF) + 4 * i
-                if variant == o.D_READ2 and 2 * i >= dwords:
-                    byte = (word >> 32) + 4 * (i - dwords // 2)
-                value = read_lds(context, byte, size)
+                place = lds_place(context, load_i64(addresses, lane), i, half, size)
+                if place != 0:
+                    value = read_bytes(place, size)
                 value = extend(value, size, 1 if variant == o.D_READ_SIGNED else 0)
             store_u32(data, i * 64 + lane, uint32(value))
+    if variant != o.D_READ_TR16 and variant != o.D_READ_TR8:
+        land_carried(context, wave, queue, sequence, slot)
+        return
     for i in range(dwords):
-        if not owns(context, wave, queue, sequence, register + i):
-            continue
-        row = vector_row(context, wave, register + i)
-        if variant == o.D_READ_TR16 or variant == o.D_READ_TR8:
+        if owns(context, wave, queue, sequence, register + i):
+            row = vector_row(context, wave, register + i)
             for lane in range(64):
                 if (lanes >> lane) & 1:
                     store_u32(row, lane, uint32(transposed(data, variant, lane, i)))
-        else:
-            for lane in range(64):
-                if (lanes >> lane) & 1:
-                    store_u32(row, lane, load_u32(data, i * 64 + lane))
 
 
 @compiled
@@ -359,29 +331,29 @@ def land_lds_write(context: int, slot: int) -> None:
             for i in range(dwords):
                 store_u32(place, i, load_u32(data, i * 64 + lane))
         return
+    half = dwords // 2 if variant == o.D_WRITE2 else dwords
     for lane in range(64):
         if (lanes >> lane) & 1:
-            word = load_i64(addresses, lane)
             for i in range(dwords):
-                byte = (word & 0xFFFFFFFF) + 4 * i
-                if variant == o.D_WRITE2 and 2 * i >= dwords:
-                    byte = (word >> 32) + 4 * (i - dwords // 2)
-                write_lds(context, byte, size, int64(load_u32(data, i * 64 + lane)))
+                place = lds_place(context, load_i64(addresses, lane), i, half, size)
+                if place != 0:
+                    write_bytes(place, size, int64(load_u32(data, i * 64 + lane)))
 
 
 @compiled
 def land_carried(context: int, wave: int, queue: int, sequence: int, slot: int) -> None:
-    """Registers get values that were computed at issue (lane permutes through the LDS unit)."""
+    """Registers get the data that the entry carries: of a DS read, or computed at issue."""
     base = slot * y.E_SIZE
     entries = load_i64(context, y.C_QUEUE)
     lanes = load_i64(entries, base + y.E_EXEC)
     register = load_i64(entries, base + y.E_REG)
     data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
-    if owns(context, wave, queue, sequence, register):
-        row = vector_row(context, wave, register)
-        for lane in range(64):
-            if (lanes >> lane) & 1:
-                store_u32(row, lane, load_u32(data, lane))
+    for i in range(load_i64(entries, base + y.E_DWORDS)):
+        if owns(context, wave, queue, sequence, register + i):
+            row = vector_row(context, wave, register + i)
+            for lane in range(64):
+                if (lanes >> lane) & 1:
+                    store_u32(row, lane, load_u32(data, i * 64 + lane))
 
 
 @compiled

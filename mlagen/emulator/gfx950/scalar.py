@@ -37,38 +37,44 @@ def put64(scalars: int, index: int, value: int) -> None:
 
 
 @compiled
+def put32_scc(scalars: int, dst: int, value: int) -> None:
+    """A 32-bit result; SCC: it is not zero."""
+    put32(scalars, dst, value)
+    put32(scalars, SCC, 1 if value & 0xFFFFFFFF != 0 else 0)
+
+
+@compiled
+def put64_scc(scalars: int, dst: int, value: int) -> None:
+    put64(scalars, dst, value)
+    put32(scalars, SCC, 1 if value != 0 else 0)
+
+
+@compiled
 def scalar_compare(op: int, scalars: int, a: int, b: int) -> None:
-    """s_cmp_*: SCC = relation. a and b are 64-bit values, zero-extended for 32-bit compares."""
-    x = signed32(a)
-    y = signed32(b)
-    if op == o.S_CMP_EQ_I32 or op == o.S_CMP_EQ_U32:
-        value = x == y
-    elif op == o.S_CMP_LG_I32 or op == o.S_CMP_LG_U32:
-        value = x != y
-    elif op == o.S_CMP_GT_I32:
-        value = x > y
-    elif op == o.S_CMP_GE_I32:
-        value = x >= y
-    elif op == o.S_CMP_LT_I32:
-        value = x < y
-    elif op == o.S_CMP_LE_I32:
-        value = x <= y
-    elif op == o.S_CMP_GT_U32:
-        value = a > b
-    elif op == o.S_CMP_GE_U32:
-        value = a >= b
-    elif op == o.S_CMP_LT_U32:
-        value = a < b
-    elif op == o.S_CMP_LE_U32:
-        value = a <= b
-    elif op == o.S_CMP_EQ_U64:
-        value = a == b
-    elif op == o.S_CMP_LG_U64:
-        value = a != b
-    elif op == o.S_BITCMP0_B32:
+    """s_cmp_*: SCC = relation. a and b are 64-bit values, zero-extended for 32-bit compares.
+
+    The relations have the same order for all types: eq, lg, gt, ge, lt, le; 64 bits have two.
+    """
+    if op < o.S_CMP_EQ_U32:
+        a = signed32(a)
+        b = signed32(b)
+    relation = (op - o.S_CMP_EQ_I32) % 6
+    if op == o.S_BITCMP0_B32:
         value = ((a >> (b & 31)) & 1) == 0
-    else:  # S_BITCMP1_B32
+    elif op == o.S_BITCMP1_B32:
         value = ((a >> (b & 31)) & 1) == 1
+    elif relation == 0:
+        value = a == b
+    elif relation == 1:
+        value = a != b
+    elif relation == 2:
+        value = a > b
+    elif relation == 3:
+        value = a >= b
+    elif relation == 4:
+        value = a < b
+    else:
+        value = a <= b
     put32(scalars, SCC, 1 if value else 0)
 
 
@@ -189,27 +195,14 @@ def scalar_alu(op: int, scalars: int, dst: int, a: int, b: int, imm: int) -> Non
         put32(scalars, dst, int64((uint64(a) * uint64(b)) >> uint64(32)))
     elif op == o.S_MUL_HI_I32:
         put32(scalars, dst, (signed32(a) * signed32(b)) >> 32)
-    elif (
-        op == o.S_AND_B64
-        or op == o.S_OR_B64
-        or op == o.S_XOR_B64
-        or op == o.S_XNOR_B64
-        or op == o.S_ANDN2_B64
-        or op == o.S_ORN2_B64
-    ):
-        value = scalar_logic(op, a, b)
-        put64(scalars, dst, value)
-        put32(scalars, SCC, 1 if value != 0 else 0)
-    elif op >= o.S_AND_B32 and op <= o.S_XNOR_B64:
-        value = scalar_logic(op, a, b) & 0xFFFFFFFF
-        put32(scalars, dst, value)
-        put32(scalars, SCC, 1 if value != 0 else 0)
+    elif op >= o.S_AND_B64 and op <= o.S_XNOR_B64:
+        put64_scc(scalars, dst, scalar_logic(op, a, b))
+    elif op >= o.S_AND_B32 and op <= o.S_XNOR_B32:
+        put32_scc(scalars, dst, scalar_logic(op, a, b))
     elif op >= o.S_AND_SAVEEXEC_B64 and op <= o.S_ANDN2_SAVEEXEC_B64:
         saved = get64(scalars, EXEC)
-        value = scalar_logic(op, a, saved)
         put64(scalars, dst, saved)
-        put64(scalars, EXEC, value)
-        put32(scalars, SCC, 1 if value != 0 else 0)
+        put64_scc(scalars, EXEC, scalar_logic(op, a, saved))
     elif op == o.S_LSHL_B64 or op == o.S_LSHR_B64 or op == o.S_ASHR_I64:
         if op == o.S_LSHL_B64:
             value = a << (b & 63)
@@ -217,17 +210,14 @@ def scalar_alu(op: int, scalars: int, dst: int, a: int, b: int, imm: int) -> Non
             value = a >> (b & 63)
         else:
             value = int64(uint64(a) >> uint64(b & 63))
-        put64(scalars, dst, value)
-        put32(scalars, SCC, 1 if value != 0 else 0)
+        put64_scc(scalars, dst, value)
     elif op == o.S_BFM_B32:
         put32(scalars, dst, ((1 << (a & 31)) - 1) << (b & 31))
     elif op >= o.S_LSHL_B32 and op <= o.S_LSHL4_ADD_U32:
         value = scalar_shift(op, a, b)
-        put32(scalars, dst, value)
+        put32_scc(scalars, dst, value)
         if op >= o.S_LSHL1_ADD_U32:
             put32(scalars, SCC, 1 if (value >> 32) != 0 else 0)
-        else:
-            put32(scalars, SCC, 1 if (value & 0xFFFFFFFF) != 0 else 0)
     else:
         scalar_rare(op, scalars, dst, a, b, imm)
 
@@ -236,20 +226,13 @@ def scalar_alu(op: int, scalars: int, dst: int, a: int, b: int, imm: int) -> Non
 def scalar_rare(op: int, scalars: int, dst: int, a: int, b: int, imm: int) -> None:
     """Counts, packs, sign extensions and the index mode's register."""
     if op == o.S_NOT_B32:
-        value = ~a & 0xFFFFFFFF
-        put32(scalars, dst, value)
-        put32(scalars, SCC, 1 if value != 0 else 0)
+        put32_scc(scalars, dst, ~a)
     elif op == o.S_NOT_B64:
-        put64(scalars, dst, ~a)
-        put32(scalars, SCC, 1 if ~a != 0 else 0)
+        put64_scc(scalars, dst, ~a)
     elif op == o.S_ABS_I32:
-        value = abs(signed32(a))
-        put32(scalars, dst, value)
-        put32(scalars, SCC, 1 if value != 0 else 0)
+        put32_scc(scalars, dst, abs(signed32(a)))
     elif op == o.S_BCNT1_I32_B32 or op == o.S_BCNT1_I32_B64:
-        value = count_bits(a)
-        put32(scalars, dst, value)
-        put32(scalars, SCC, 1 if value != 0 else 0)
+        put32_scc(scalars, dst, count_bits(a))
     elif op == o.S_BREV_B32:
         put32(scalars, dst, reverse_bits(a))
     elif op == o.S_FF1_I32_B32:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlagen.binary.operand import words
 from mlagen.emulator.gfx950 import layout as y
@@ -79,7 +79,7 @@ def _scalar_entries() -> dict[str, Opcode]:
 def _compare_entries() -> dict[str, Opcode]:
     table: dict[str, Opcode] = {}
     relations = {
-        "f32": (o.CMP_F32, (*o.RELATIONS_F, *o.RELATIONS_F2)),
+        "f32": (o.CMP_F32, o.RELATIONS_F),
         "i32": (o.CMP_I32, o.RELATIONS_I),
         "u32": (o.CMP_U32, o.RELATIONS_I),
         "i64": (o.CMP_I64, o.RELATIONS_I),
@@ -148,33 +148,19 @@ def _memory_entries() -> dict[str, Opcode]:
 
 
 def _matrix_entries() -> dict[str, Opcode]:
-    table = {
-        "v_mfma_f32_32x32x16_bf16": Opcode(y.X_MATRIX, o.M_32X32X16_BF16, accumulators=16),
-        "v_mfma_f32_16x16x32_bf16": Opcode(y.X_MATRIX, o.M_16X16X32_BF16, accumulators=4),
-        "v_mfma_f32_32x32x8_bf16": Opcode(y.X_MATRIX, o.M_32X32X8_BF16, accumulators=16),
-        "v_mfma_f32_16x16x16_bf16": Opcode(y.X_MATRIX, o.M_16X16X16_BF16, accumulators=4),
-        "v_mfma_f32_32x32x64_f8f6f4": Opcode(y.X_MATRIX, o.M_32X32X64_F8, accumulators=16),
-        "v_mfma_f32_16x16x128_f8f6f4": Opcode(y.X_MATRIX, o.M_16X16X128_F8, accumulators=4),
-        "v_mfma_f32_32x32x2_f32": Opcode(y.X_MATRIX, o.M_32X32X2_F32, accumulators=16),
-        "v_mfma_f32_16x16x4_f32": Opcode(y.X_MATRIX, o.M_16X16X4_F32, accumulators=4),
-        "v_mfma_f32_32x32x16_f16": Opcode(y.X_MATRIX, o.M_32X32X16_F16, accumulators=16),
-        "v_mfma_f32_16x16x32_f16": Opcode(y.X_MATRIX, o.M_16X16X32_F16, accumulators=4),
-        "v_mfma_f32_32x32x8_f16": Opcode(y.X_MATRIX, o.M_32X32X8_F16, accumulators=16),
-        "v_mfma_f32_16x16x16_f16": Opcode(y.X_MATRIX, o.M_16X16X16_F16, accumulators=4),
-        "v_mfma_i32_32x32x16_i8": Opcode(y.X_MATRIX, o.M_32X32X16_I8, accumulators=16),
-        "v_mfma_i32_16x16x32_i8": Opcode(y.X_MATRIX, o.M_16X16X32_I8, accumulators=4),
-        "v_mfma_i32_32x32x32_i8": Opcode(y.X_MATRIX, o.M_32X32X32_I8, accumulators=16),
-        "v_mfma_i32_16x16x64_i8": Opcode(y.X_MATRIX, o.M_16X16X64_I8, accumulators=4),
-    }
-    for a, name_a in enumerate(("fp8", "bf8")):
-        for b, name_b in enumerate(("fp8", "bf8")):
-            kinds = a | b << 1
-            table[f"v_mfma_f32_32x32x16_{name_a}_{name_b}"] = Opcode(
-                y.X_MATRIX, o.M_32X32X16_FP8, accumulators=16, kinds=kinds
-            )
-            table[f"v_mfma_f32_16x16x32_{name_a}_{name_b}"] = Opcode(
-                y.X_MATRIX, o.M_16X16X32_FP8, accumulators=4, kinds=kinds
-            )
+    """Constants M_* are named after shape and format; FP8 stands for all pairs of 8-bit floats."""
+    table: dict[str, Opcode] = {}
+    for name, op in vars(o).items():
+        if not name.startswith("M_"):
+            continue
+        shape, form = name.removeprefix("M_").lower().split("_")
+        entry = Opcode(y.X_MATRIX, op, accumulators=16 if shape.startswith("32x32") else 4)
+        if form == "fp8":
+            for kinds, pair in enumerate(("fp8_fp8", "bf8_fp8", "fp8_bf8", "bf8_bf8")):
+                table[f"v_mfma_f32_{shape}_{pair}"] = replace(entry, kinds=kinds)
+        else:
+            result, suffix = "i32" if form == "i8" else "f32", {"f8": "f8f6f4"}.get(form, form)
+            table[f"v_mfma_{result}_{shape}_{suffix}"] = entry
     for old, new in (("32x32x8_bf16", "32x32x8_bf16_1k"), ("16x16x16_bf16", "16x16x16_bf16_1k")):
         table[f"v_mfma_f32_{new}"] = table[f"v_mfma_f32_{old}"]
     return table

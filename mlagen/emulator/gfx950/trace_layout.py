@@ -55,15 +55,8 @@ LDS_WRITE: Final = 11
 PERMUTE: Final = 12
 
 # Formats of a dword; the smaller ones fill it.
-BITS: Final = 0
-F32: Final = 1
-BF16: Final = 2
-F16: Final = 3
-E4M3: Final = 4
-E5M2: Final = 5
-FINITE: Final = 0
-INF: Final = 1
-NAN: Final = 2
+BITS, F32, BF16, F16, E4M3, E5M2 = range(6)
+FINITE, INF, NAN = range(3)
 
 # Columns of a program row of the tracer.
 T_NATURE: Final = 0

@@ -101,17 +101,23 @@ def trace_swap(context: int, trace: int, wave: int, number: int, p: int) -> None
 
 
 @compiled
+def mark_of_holder(
+    context: int, trace: int, wave: int, number: int, register: int, value: int
+) -> int:
+    """Mark of the first lane of a register that held `value`; one of `number` where none did."""
+    for lane in range(64):
+        if value == value_at(context, trace, wave, register, lane):
+            return mark_at(trace, wave, register, lane)
+    return number + 1
+
+
+@compiled
 def trace_read_lane(context: int, trace: int, wave: int, number: int, p: int) -> None:
     """A scalar gets a lane of a vector register: the first active one, or the one named."""
     scalars = load_i64(context, y.C_SCALAR) + wave * (4 * y.SCALAR_SLOTS)
     scalar = load_i64(p, y.P_DST)
     value = int64(load_u32(scalars, scalar))
-    register = load_i64(p, y.P_KIND + 1)
-    mark = number + 1
-    for lane in range(64):
-        if value == value_at(context, trace, wave, register, lane):
-            mark = mark_at(trace, wave, register, lane)
-            break
+    mark = mark_of_holder(context, trace, wave, number, load_i64(p, y.P_KIND + 1), value)
     slot = wave * y.SCALAR_SLOTS + scalar
     store_i64(load_i64(trace, t.TC_SCALAR_MARK), slot, mark)
     store_i64(load_i64(trace, t.TC_SCALAR_WRITER), slot, number + 1)
@@ -127,11 +133,7 @@ def trace_permute(context: int, trace: int, wave: int, number: int, p: int, lane
     for lane in range(64):
         if (lanes >> lane) & 1:
             value = int64(load_u32(data, lane))
-            mark = number + 1
-            for other in range(64):
-                if value == value_at(context, trace, wave, source, other):
-                    mark = mark_at(trace, wave, source, other)
-                    break
+            mark = mark_of_holder(context, trace, wave, number, source, value)
             set_mark(trace, wave, register, lane, mark, number)
 
 

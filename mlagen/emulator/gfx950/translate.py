@@ -26,8 +26,8 @@ from mlagen.binary.hazards import (
 from mlagen.binary.operand import EXEC, VCC
 from mlagen.binary.text import truth_table, waitcnt_fields
 from mlagen.emulator.gfx950 import layout as y
+from mlagen.emulator.gfx950 import matrix, sub_dword
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950 import sub_dword
 from mlagen.emulator.gfx950.tables import OPCODES, Opcode
 from mlagen.errors import UnsupportedError
 from mlagen.targets.gfx950.limits import GFX950
@@ -447,7 +447,10 @@ def _matrix(kernel: KernelCode, ins: Instruction, entry: Opcode, out: np.ndarray
         if 0 < distance < entry.accumulators:
             raise _Unmodelled("an accumulator that partly overlaps the result")
     out[y.P_FLAGS] = kinds
-    out[y.P_AUX] = entry.accumulators
+    out[y.P_AUX], out[y.P_AUX + 1] = entry.accumulators, a.count
+    if not ins.mnemonic.endswith(("bf16", "bf16_1k")):
+        eight = 8 if a.count == 2 else 16  # values of a lane that are next to each other
+        out[y.P_AUX + 2] = matrix.F16 if ins.mnemonic.endswith("f16") else eight
     out[y.P_EXACT] = 1 + entry.op * 4 + kinds
     out[y.P_ALL_LANES] = 1
 
