@@ -65,28 +65,14 @@ _READ_DESTINATION |= {"v_dot8c_i32_i4"}
 _CARRY_OUT = frozenset(f"v_{n}_co_u32" for n in ["add", "sub", "subrev", "addc", "subb", "subbrev"])
 _CARRY_IN = frozenset(f"v_{n}_co_u32" for n in ["addc", "subb", "subbrev"])
 _HALF_WRITES = frozenset(
-    f"v_{n}"
-    for n in [
-        "cvt_pk_fp8_f32",
-        "cvt_pk_bf8_f32",
-        "cvt_scalef32_pk_fp8_f32",
-        "cvt_scalef32_pk_bf8_f32",
-        "cvt_scalef32_pk_fp4_f32",
-        "cvt_sr_fp8_f32",
-        "cvt_sr_bf8_f32",
-    ]
+    f"v_cvt_{n}_f32"
+    for n in words("pk_fp8 pk_bf8 scalef32_pk_fp8 scalef32_pk_bf8 scalef32_pk_fp4 sr_fp8 sr_bf8")
 )
 _SCC_READERS = frozenset(
-    [
-        "s_addc_u32",
-        "s_subb_u32",
-        "s_cselect_b32",
-        "s_cselect_b64",
-        "s_cmov_b32",
-        "s_cmov_b64",
-        "s_cbranch_scc0",
-        "s_cbranch_scc1",
-    ]
+    f"s_{n}"
+    for n in words(
+        "addc_u32 subb_u32 cselect_b32 cselect_b64 cmov_b32 cmov_b64 cbranch_scc0 cbranch_scc1"
+    )
 )
 # Prefixes of the SOP2 and SOP1 instructions that leave SCC alone (CDNA4 ISA guide, SALU tables).
 _SCC_SILENT_SOP2 = words("s_cselect s_mul_i32 s_mul_hi s_bfm s_pack s_rfe s_cbranch")

@@ -303,6 +303,25 @@ def run_packed(context: int, wave: int, p: int) -> None:
 
 
 @compiled
+def wide_source(context: int, wave: int, p: int, which: int, low: int, high: int) -> None:
+    """Copy both dwords of a 64-bit source to rows of their own."""
+    for half in range(2):
+        row = source_row(context, wave, p, which, half)
+        row_mov(high if half else low, row, row, row, 0, 0)
+
+
+@compiled
+def wide_at(low: int, high: int, lane: int) -> int:
+    return int64(load_u32(low, lane)) | int64(load_u32(high, lane)) << 32
+
+
+@compiled
+def put_wide(low: int, high: int, lane: int, value: int) -> None:
+    store_u32(low, lane, uint32(value))
+    store_u32(high, lane, uint32(value >> 32))
+
+
+@compiled
 def run_wide(context: int, wave: int, p: int) -> None:
     """64-bit results: moves, shifts, adds, and the two floats of an fp8 conversion."""
     op = load_i64(p, y.P_OP)
@@ -326,45 +345,29 @@ def run_wide(context: int, wave: int, p: int) -> None:
                 if op == o.WIDE_CVT_SCALED:
                     value = scaled_by(value, int64(load_u32(b, i)), 1)
                 store_u32(low if half == 0 else high, i, bits_of(float32(value)))
-    else:
-        wide0 = op == o.WIDE_MOV or op == o.WIDE_LSHL_ADD
+    elif op == o.WIDE_MOV:
+        wide_source(context, wave, p, 0, low, high)
+    elif op == o.WIDE_LSHL_ADD:
+        wide_source(context, wave, p, 0, low, high)
+        b = source_row(context, wave, p, 1, 0)
+        c_low = vector_row(context, wave, y.VECTOR_ROWS + 3)
+        c_high = vector_row(context, wave, y.VECTOR_ROWS + 4)
+        wide_source(context, wave, p, 2, c_low, c_high)
         for i in range(64):
-            x = int64(load_u32(a, i))
-            store_u32(low, i, uint32(x))
-        if wide0:
-            a = source_row(context, wave, p, 0, 1)
-            for i in range(64):
-                store_u32(high, i, load_u32(a, i))
-        if op == o.WIDE_LSHLREV or op == o.WIDE_LSHRREV or op == o.WIDE_ASHRREV:
-            b0 = source_row(context, wave, p, 1, 0)
-            for i in range(64):
-                store_u32(high, i, load_u32(b0, i))
-            b1 = source_row(context, wave, p, 1, 1)
-            for i in range(64):
-                shift = int64(load_u32(low, i)) & 63
-                x = int64(load_u32(high, i)) | int64(load_u32(b1, i)) << 32
-                if op == o.WIDE_LSHLREV:
-                    x = x << shift
-                elif op == o.WIDE_ASHRREV:
-                    x = x >> shift
-                else:
-                    x = int64(uint64(x) >> uint64(shift))
-                store_u32(low, i, uint32(x))
-                store_u32(high, i, uint32(x >> 32))
-        elif op == o.WIDE_LSHL_ADD:
-            b = source_row(context, wave, p, 1, 0)
-            c0 = source_row(context, wave, p, 2, 0)
-            t = vector_row(context, wave, y.VECTOR_ROWS + 3)
-            for i in range(64):
-                store_u32(t, i, load_u32(c0, i))
-            c1 = source_row(context, wave, p, 2, 1)
-            for i in range(64):
-                shift = int64(load_u32(b, i)) & 7
-                x = int64(load_u32(low, i)) | int64(load_u32(high, i)) << 32
-                z = int64(load_u32(t, i)) | int64(load_u32(c1, i)) << 32
-                value = (x << shift) + z
-                store_u32(low, i, uint32(value))
-                store_u32(high, i, uint32(value >> 32))
+            shift = int64(load_u32(b, i)) & 7
+            put_wide(low, high, i, (wide_at(low, high, i) << shift) + wide_at(c_low, c_high, i))
+    else:  # shifts
+        wide_source(context, wave, p, 1, low, high)
+        for i in range(64):
+            shift = int64(load_u32(a, i)) & 63
+            x = wide_at(low, high, i)
+            if op == o.WIDE_LSHLREV:
+                x = x << shift
+            elif op == o.WIDE_ASHRREV:
+                x = x >> shift
+            else:
+                x = int64(uint64(x) >> uint64(shift))
+            put_wide(low, high, i, x)
     commit(vector_row(context, wave, base), low, lanes)
     commit(vector_row(context, wave, base + 1), high, lanes)
 
@@ -377,13 +380,10 @@ def multiply_add(context: int, wave: int, p: int, low: int, high: int) -> None:
     scalars = scalar_base(context, wave)
     a = source_row(context, wave, p, 0, 0)
     b = source_row(context, wave, p, 1, 0)
-    c = source_row(context, wave, p, 2, 0)
-    for i in range(64):
-        store_u32(low, i, load_u32(c, i))
-    c = source_row(context, wave, p, 2, 1)
+    wide_source(context, wave, p, 2, low, high)
     out = 0
     for i in range(64):
-        z = int64(load_u32(low, i)) | int64(load_u32(c, i)) << 32
+        z = wide_at(low, high, i)
         x = int64(load_u32(a, i))
         y_value = int64(load_u32(b, i))
         if signed:
@@ -396,8 +396,7 @@ def multiply_add(context: int, wave: int, p: int, low: int, high: int) -> None:
             carry = (value ^ flip) < (z ^ flip)
         if carry:
             out |= 1 << i
-        store_u32(low, i, uint32(value))
-        store_u32(high, i, uint32(value >> 32))
+        put_wide(low, high, i, value)
     put64(scalars, load_i64(p, y.P_SDST), out & get64(scalars, EXEC))
 
 
@@ -407,21 +406,15 @@ def run_compare(context: int, wave: int, p: int) -> None:
     op = load_i64(p, y.P_OP)
     scalars = scalar_base(context, wave)
     lanes = get64(scalars, EXEC)
+    a_high = vector_row(context, wave, y.VECTOR_ROWS + 5)
+    b_high = vector_row(context, wave, y.VECTOR_ROWS + 6)
+    if op >> 4 == o.CMP_I64 or op >> 4 == o.CMP_U64:
+        a = source_row(context, wave, p, 0, 1)
+        row_mov(a_high, a, a, a, 0, 0)
+        b = source_row(context, wave, p, 1, 1)
+        row_mov(b_high, b, b, b, 0, 0)
     a = source_row(context, wave, p, 0, 0)
     b = source_row(context, wave, p, 1, 0)
-    a_high = a
-    b_high = b
-    if op >> 4 == o.CMP_I64 or op >> 4 == o.CMP_U64:
-        if load_i64(p, y.P_KIND) == y.S_VECTOR:
-            a_high = source_row(context, wave, p, 0, 1)
-        else:
-            a_high = vector_row(context, wave, y.VECTOR_ROWS + 5)
-            fill(a_high, source_high(context, wave, p, 0))
-        if load_i64(p, y.P_KIND + 2) == y.S_VECTOR:
-            b_high = source_row(context, wave, p, 1, 1)
-        else:
-            b_high = vector_row(context, wave, y.VECTOR_ROWS + 6)
-            fill(b_high, source_high(context, wave, p, 1))
     mod = load_i64(p, y.P_MOD)
     if mod & 63:
         a = signed_row(context, wave, a, 0, mod & 1, (mod >> 3) & 1)
@@ -434,15 +427,6 @@ def run_compare(context: int, wave: int, p: int) -> None:
     put64(scalars, load_i64(p, y.P_SDST), mask)
     if load_i64(p, y.P_FLAGS):
         put64(scalars, EXEC, mask)
-
-
-@compiled
-def source_high(context: int, wave: int, p: int, which: int) -> int:
-    """High dword of a 64-bit scalar or constant source."""
-    value = load_i64(p, y.P_KIND + 2 * which + 1)
-    if load_i64(p, y.P_KIND + 2 * which) == y.S_SCALAR:
-        return get32(scalar_base(context, wave), value + 1)
-    return (value >> 32) & 0xFFFFFFFF
 
 
 @compiled

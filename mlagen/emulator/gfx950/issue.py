@@ -300,25 +300,25 @@ def issue_dma(
     """The LDS side of a load to LDS: byte address M0 + instruction offset + lane * width."""
     place = get32(scalar_base(context, wave), M0) + offset
     limit = load_i64(context, y.C_LDS_BYTES)
-    entries = load_i64(context, y.C_QUEUE)
+    entry = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
     kept = lanes
     if place & 3:
         report(context, y.LDS_ALIGNMENT, row, -1, wave, place, 4, 0)
         place &= ~3
     whole = lanes == -1 and place >= 0 and place + 256 * dwords <= limit
     if not whole or dwords == 3:
-        store_i64(entries, slot * y.E_SIZE + y.E_WHOLE, 0)
+        store_i64(entry, y.E_WHOLE, 0)
     for lane in range(0 if whole else 64):
         if (lanes >> lane) & 1:
             first = place + lane * 4 * dwords
             if first < 0 or first + 4 * dwords > limit:
                 report(context, y.LDS_BOUNDS, row, -1, wave, first, 4 * dwords, limit)
                 kept &= ~(1 << lane)
-    store_i64(entries, slot * y.E_SIZE + y.E_EXEC, kept)
-    store_i64(entries, slot * y.E_SIZE + y.E_VARIANT, place)
+    store_i64(entry, y.E_EXEC, kept)
+    store_i64(entry, y.E_VARIANT, place)
     if load_i64(context, y.C_SANITIZE):
         number = new_operation(context, wave, row, 1)
-        store_i64(entries, slot * y.E_SIZE + y.E_OP, number)
+        store_i64(entry, y.E_OP, number)
         waves = load_i64(context, y.C_WAVES)
         if whole and quiet_span(context, number, place, 4 * dwords, waves):
             kept = 0
@@ -367,15 +367,15 @@ def issue_lds(context: int, wave: int, row: int) -> None:
     target = -1 if writes else load_i64(p, y.P_AUX + 3)
     kind = y.K_LDS_WRITE if writes else y.K_LDS_READ
     slot = open_entry(context, wave, y.Q_LDS, kind, row, target, dwords)
-    entries = load_i64(context, y.C_QUEUE)
-    store_i64(entries, slot * y.E_SIZE + y.E_EXEC, lanes)
-    store_i64(entries, slot * y.E_SIZE + y.E_BYTES, size)
-    store_i64(entries, slot * y.E_SIZE + y.E_VARIANT, op)
+    entry = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
+    store_i64(entry, y.E_EXEC, lanes)
+    store_i64(entry, y.E_BYTES, size)
+    store_i64(entry, y.E_VARIANT, op)
     sanitize = load_i64(context, y.C_SANITIZE) != 0
     number = 0
     if sanitize:
         number = new_operation(context, wave, row, 0)
-        store_i64(entries, slot * y.E_SIZE + y.E_OP, number)
+        store_i64(entry, y.E_OP, number)
     waves = load_i64(context, y.C_WAVES)
     addresses = load_i64(context, y.C_QADDR) + slot * 512
     source = vector_row(context, wave, load_i64(p, y.P_KIND + 1))
@@ -388,7 +388,7 @@ def issue_lds(context: int, wave: int, row: int) -> None:
         largest = (span >> 32) & 0xFFFFFFFF
         whole = largest + size <= load_i64(context, y.C_LDS_BYTES)
         whole = whole and span & (align - 1) == 0 and words != 3
-        store_i64(entries, slot * y.E_SIZE + y.E_WHOLE, 1 if whole else 0)
+        store_i64(entry, y.E_WHOLE, 1 if whole else 0)
     quiet = whole
     if whole and sanitize:
         if writes:
@@ -398,23 +398,16 @@ def issue_lds(context: int, wave: int, row: int) -> None:
     for lane in range(0 if quiet else 64):
         word = 0
         if (lanes >> lane) & 1:
-            first = (int64(load_u32(source, lane)) + offset) & 0xFFFFFFFF
-            word = first
-            fits = check_lds_address(context, wave, row, first, part, align)
-            if sanitize and fits:
-                if writes:
-                    note_write(context, wave, row, number, 0, first, words, waves)
-                else:
-                    note_read(context, wave, row, number, first, words)
-            if two:
-                second = (int64(load_u32(source, lane)) + load_i64(p, y.P_SDST)) & 0xFFFFFFFF
-                word |= second << 32
-                fits = check_lds_address(context, wave, row, second, part, align)
+            for side in range(2 if two else 1):
+                start = load_i64(p, y.P_SDST) if side else offset
+                byte = (int64(load_u32(source, lane)) + start) & 0xFFFFFFFF
+                word |= byte << (32 * side)
+                fits = check_lds_address(context, wave, row, byte, part, align)
                 if sanitize and fits:
                     if writes:
-                        note_write(context, wave, row, number, 0, second, words, waves)
+                        note_write(context, wave, row, number, 0, byte, words, waves)
                     else:
-                        note_read(context, wave, row, number, second, words)
+                        note_read(context, wave, row, number, byte, words)
         store_i64(addresses, lane, word)
     if writes:
         data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
@@ -438,8 +431,8 @@ def issue_permute(context: int, wave: int, row: int) -> None:
     lanes = get64(scalar_base(context, wave), EXEC)
     target = load_i64(p, y.P_AUX + 3)
     slot = open_entry(context, wave, y.Q_LDS, y.K_LDS_PERMUTE, row, target, 1)
-    entries = load_i64(context, y.C_QUEUE)
-    store_i64(entries, slot * y.E_SIZE + y.E_EXEC, lanes)
+    entry = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
+    store_i64(entry, y.E_EXEC, lanes)
     data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
     offset = load_i64(p, y.P_IMM)
     address = vector_row(context, wave, load_i64(p, y.P_KIND + 1))

@@ -62,16 +62,15 @@ def open_entry(
     sequence = load_i64(control, y.W_TAIL + queue)
     store_i64(control, y.W_TAIL + queue, sequence + 1)
     slot = queue_slot(wave, queue, sequence)
-    entries = load_i64(context, y.C_QUEUE)
-    base = slot * y.E_SIZE
-    store_i64(entries, base + y.E_KIND, kind)
-    store_i64(entries, base + y.E_ROW, row)
-    store_i64(entries, base + y.E_REG, register)
-    store_i64(entries, base + y.E_DWORDS, dwords)
-    store_i64(entries, base + y.E_OP, 0)
-    store_i64(entries, base + y.E_BYTES, 4 * dwords)
-    store_i64(entries, base + y.E_VARIANT, 0)
-    store_i64(entries, base + y.E_WHOLE, 0)
+    entry = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
+    store_i64(entry, y.E_KIND, kind)
+    store_i64(entry, y.E_ROW, row)
+    store_i64(entry, y.E_REG, register)
+    store_i64(entry, y.E_DWORDS, dwords)
+    store_i64(entry, y.E_OP, 0)
+    store_i64(entry, y.E_BYTES, 4 * dwords)
+    store_i64(entry, y.E_VARIANT, 0)
+    store_i64(entry, y.E_WHOLE, 0)
     if register >= 0:
         pending = load_i64(context, y.C_PENDING)
         until = load_i64(context, y.C_UNTIL)
@@ -119,16 +118,16 @@ def land_whole(
     context: int, wave: int, queue: int, sequence: int, slot: int, base: int, shift: int
 ) -> bool:
     """A whole wave's load from LDS or memory at `base` to registers; False when not done here."""
-    entries = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
-    dwords = load_i64(entries, y.E_DWORDS)
-    register = load_i64(entries, y.E_REG)
-    if load_i64(entries, y.E_WHOLE) == 0:
+    entry = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
+    dwords = load_i64(entry, y.E_DWORDS)
+    register = load_i64(entry, y.E_REG)
+    if load_i64(entry, y.E_WHOLE) == 0:
         return False
     if not owns_all(context, wave, queue, sequence, register, dwords):
         return False
     out = vector_row(context, wave, register)
     addresses = load_i64(context, y.C_QADDR) + slot * 512
-    variant = load_i64(entries, y.E_VARIANT) if queue == y.Q_LDS else o.D_READ
+    variant = load_i64(entry, y.E_VARIANT) if queue == y.Q_LDS else o.D_READ
     if variant == o.D_READ_TR8:
         transpose_b8(out, base, addresses, shift)
     elif variant == o.D_READ_TR16:
@@ -196,21 +195,20 @@ def land_atomic(context: int, wave: int, sequence: int, slot: int) -> None:
 @compiled
 def land_memory(context: int, wave: int, queue: int, sequence: int, slot: int) -> None:
     """A load to registers, a store, an atomic, or a load to LDS touches memory now."""
-    base = slot * y.E_SIZE
-    entries = load_i64(context, y.C_QUEUE)
-    kind = load_i64(entries, base + y.E_KIND)
-    dwords = load_i64(entries, base + y.E_DWORDS)
-    lanes = load_i64(entries, base + y.E_EXEC)
-    size = min(load_i64(entries, base + y.E_BYTES), 4)
-    variant = load_i64(entries, base + y.E_VARIANT)
-    register = load_i64(entries, base + y.E_REG)
+    entry = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
+    kind = load_i64(entry, y.E_KIND)
+    dwords = load_i64(entry, y.E_DWORDS)
+    lanes = load_i64(entry, y.E_EXEC)
+    size = min(load_i64(entry, y.E_BYTES), 4)
+    variant = load_i64(entry, y.E_VARIANT)
+    register = load_i64(entry, y.E_REG)
     addresses = load_i64(context, y.C_QADDR) + slot * 512
     data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
     lds = load_i64(context, y.C_LDS)
     arena = load_i64(context, y.C_ARENA)
     if kind == y.K_LOAD and land_whole(context, wave, queue, sequence, slot, arena, 8):
         return
-    if kind == y.K_DMA and load_i64(entries, base + y.E_WHOLE):
+    if kind == y.K_DMA and load_i64(entry, y.E_WHOLE):
         if dwords == 4:
             copy_b128(lds + variant, arena, addresses, 8)
         else:
@@ -259,13 +257,12 @@ def land_lds_read(context: int, wave: int, queue: int, sequence: int, slot: int)
     """A DS read samples LDS and its registers get their values."""
     if land_whole(context, wave, queue, sequence, slot, load_i64(context, y.C_LDS), 0):
         return
-    base = slot * y.E_SIZE
-    entries = load_i64(context, y.C_QUEUE)
-    dwords = load_i64(entries, base + y.E_DWORDS)
-    lanes = load_i64(entries, base + y.E_EXEC)
-    variant = load_i64(entries, base + y.E_VARIANT)
-    register = load_i64(entries, base + y.E_REG)
-    size = min(load_i64(entries, base + y.E_BYTES), 4)
+    entry = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
+    dwords = load_i64(entry, y.E_DWORDS)
+    lanes = load_i64(entry, y.E_EXEC)
+    variant = load_i64(entry, y.E_VARIANT)
+    register = load_i64(entry, y.E_REG)
+    size = min(load_i64(entry, y.E_BYTES), 4)
     addresses = load_i64(context, y.C_QADDR) + slot * 512
     data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
     half = dwords // 2 if variant == o.D_READ2 else dwords
@@ -316,15 +313,14 @@ def transposed(data: int, variant: int, lane: int, dword: int) -> int:
 @compiled
 def land_lds_write(context: int, slot: int) -> None:
     """A DS write reaches LDS."""
-    base = slot * y.E_SIZE
-    entries = load_i64(context, y.C_QUEUE)
-    dwords = load_i64(entries, base + y.E_DWORDS)
-    lanes = load_i64(entries, base + y.E_EXEC)
-    variant = load_i64(entries, base + y.E_VARIANT)
-    size = min(load_i64(entries, base + y.E_BYTES), 4)
+    entry = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
+    dwords = load_i64(entry, y.E_DWORDS)
+    lanes = load_i64(entry, y.E_EXEC)
+    variant = load_i64(entry, y.E_VARIANT)
+    size = min(load_i64(entry, y.E_BYTES), 4)
     addresses = load_i64(context, y.C_QADDR) + slot * 512
     data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
-    if load_i64(entries, base + y.E_WHOLE):
+    if load_i64(entry, y.E_WHOLE):
         lds = load_i64(context, y.C_LDS)
         for lane in range(64):
             place = lds + load_i64(addresses, lane)
@@ -343,12 +339,11 @@ def land_lds_write(context: int, slot: int) -> None:
 @compiled
 def land_carried(context: int, wave: int, queue: int, sequence: int, slot: int) -> None:
     """Registers get the data that the entry carries: of a DS read, or computed at issue."""
-    base = slot * y.E_SIZE
-    entries = load_i64(context, y.C_QUEUE)
-    lanes = load_i64(entries, base + y.E_EXEC)
-    register = load_i64(entries, base + y.E_REG)
+    entry = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
+    lanes = load_i64(entry, y.E_EXEC)
+    register = load_i64(entry, y.E_REG)
     data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
-    for i in range(load_i64(entries, base + y.E_DWORDS)):
+    for i in range(load_i64(entry, y.E_DWORDS)):
         if owns(context, wave, queue, sequence, register + i):
             row = vector_row(context, wave, register + i)
             for lane in range(64):
@@ -359,10 +354,9 @@ def land_carried(context: int, wave: int, queue: int, sequence: int, slot: int) 
 @compiled
 def land_scalar(context: int, wave: int, sequence: int, slot: int) -> None:
     """A scalar load's registers get their values (sampled at issue)."""
-    base = slot * y.E_SIZE
-    entries = load_i64(context, y.C_QUEUE)
-    dwords = load_i64(entries, base + y.E_DWORDS)
-    register = load_i64(entries, base + y.E_REG)
+    entry = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
+    dwords = load_i64(entry, y.E_DWORDS)
+    register = load_i64(entry, y.E_REG)
     data = load_i64(context, y.C_QDATA) + slot * (256 * y.QDATA_ROWS)
     scalars = scalar_base(context, wave)
     for i in range(dwords):
@@ -398,18 +392,18 @@ def retire(context: int, wave: int, queue: int) -> None:
     if load_i64(control, y.W_LAND + queue) == sequence:
         land_next(context, wave, queue)
     store_i64(control, y.W_HEAD + queue, sequence + 1)
-    base = queue_slot(wave, queue, sequence) * y.E_SIZE
-    entries = load_i64(context, y.C_QUEUE)
-    number = load_i64(entries, base + y.E_OP)
+    slot = queue_slot(wave, queue, sequence)
+    entry = load_i64(context, y.C_QUEUE) + slot * (8 * y.E_SIZE)
+    number = load_i64(entry, y.E_OP)
     if number != 0:
         complete_operation(context, wave, number)
-    register = load_i64(entries, base + y.E_REG)
+    register = load_i64(entry, y.E_REG)
     if register >= 0:
         pending = load_i64(context, y.C_PENDING)
         until = load_i64(context, y.C_UNTIL)
         wuntil = load_i64(context, y.C_WUNTIL)
         defined = load_i64(context, y.C_DEFINED)
-        for i in range(load_i64(entries, base + y.E_DWORDS)):
+        for i in range(load_i64(entry, y.E_DWORDS)):
             index = register_slot(wave, register + i)
             if load_i64(pending, index) == (queue << 40) + sequence + 1:
                 store_i64(pending, index, 0)

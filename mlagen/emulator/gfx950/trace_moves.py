@@ -28,6 +28,12 @@ def newest_slot(context: int, wave: int, queue: int) -> int:
 
 
 @compiled
+def newest_addresses(context: int, wave: int, queue: int) -> int:
+    """The lanes' addresses of that entry."""
+    return load_i64(context, y.C_QADDR) + newest_slot(context, wave, queue) * 512
+
+
+@compiled
 def moved_mark(
     context: int, trace: int, wave: int, number: int, p: int, row: int, lane: int, value: int
 ) -> int:
@@ -158,8 +164,7 @@ def merged(old: int, new: int, size: int) -> int:
 @compiled
 def trace_load(context: int, trace: int, wave: int, number: int, p: int, lanes: int) -> None:
     """Global memory to registers, with the writer of each lane's address."""
-    slot = newest_slot(context, wave, y.Q_VM)
-    addresses = load_i64(context, y.C_QADDR) + slot * 512
+    addresses = newest_addresses(context, wave, y.Q_VM)
     first = load_i64(p, y.P_AUX + 3)
     for lane in range(64):
         if (lanes >> lane) & 1:
@@ -182,8 +187,7 @@ def trace_store(context: int, trace: int, wave: int, number: int, p: int, lanes:
     What an atomic leaves depends on what was there: a record that is known of either stays.
     """
     atomic = load_i64(p, y.P_OP) == o.G_ATOMIC
-    slot = newest_slot(context, wave, y.Q_VM)
-    addresses = load_i64(context, y.C_QADDR) + slot * 512
+    addresses = newest_addresses(context, wave, y.Q_VM)
     first = load_i64(p, y.P_AUX + 3)
     marks = load_i64(trace, t.TC_ARENA_MARK)
     stores = load_i64(trace, t.TC_ARENA_STORE)
@@ -208,7 +212,7 @@ def trace_store(context: int, trace: int, wave: int, number: int, p: int, lanes:
 def trace_dma(context: int, trace: int, wave: int, number: int, p: int) -> None:
     """Global memory to LDS."""
     slot = newest_slot(context, wave, y.Q_VM)
-    addresses = load_i64(context, y.C_QADDR) + slot * 512
+    addresses = newest_addresses(context, wave, y.Q_VM)
     entry = load_i64(context, y.C_QUEUE) + 8 * slot * y.E_SIZE
     lanes = load_i64(entry, y.E_EXEC)
     dwords = load_i64(p, y.P_AUX)
@@ -243,8 +247,7 @@ def lds_mark(context: int, trace: int, p: int, word: int, i: int) -> int:
 
 @compiled
 def trace_lds_write(context: int, trace: int, wave: int, p: int, lanes: int) -> None:
-    slot = newest_slot(context, wave, y.Q_LDS)
-    addresses = load_i64(context, y.C_QADDR) + slot * 512
+    addresses = newest_addresses(context, wave, y.Q_LDS)
     dwords = load_i64(p, y.P_AUX)
     two = load_i64(p, y.P_OP) == o.D_WRITE2
     for lane in range(64):
@@ -284,8 +287,7 @@ def transposed_mark(context: int, trace: int, p: int, addresses: int, lane: int,
 @compiled
 def trace_lds_read(context: int, trace: int, wave: int, number: int, p: int, lanes: int) -> None:
     """LDS to registers, with the writer of each lane's address; mark 0: never written."""
-    slot = newest_slot(context, wave, y.Q_LDS)
-    addresses = load_i64(context, y.C_QADDR) + slot * 512
+    addresses = newest_addresses(context, wave, y.Q_LDS)
     op = load_i64(p, y.P_OP)
     first = load_i64(p, y.P_AUX + 3)
     for lane in range(64):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlagen.binary import Instruction, Operand
+from mlagen.binary.operand import words
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950 import trace_layout as t
@@ -16,15 +17,10 @@ from mlagen.emulator.tracing.formats import FloatOperation, float_operation, mat
 from mlagen.targets.gfx950.limits import GFX950
 
 MOVES = frozenset(
-    {
-        "v_mov_b32",
-        "v_mov_b64",
-        "v_pk_mov_b32",
-        "v_cndmask_b32",
-        "v_accvgpr_read_b32",
-        "v_accvgpr_write_b32",
-        "v_accvgpr_mov_b32",
-    }
+    words(
+        "v_mov_b32 v_mov_b64 v_pk_mov_b32 v_cndmask_b32 v_accvgpr_read_b32 v_accvgpr_write_b32 "
+        "v_accvgpr_mov_b32"
+    )
 )
 
 
