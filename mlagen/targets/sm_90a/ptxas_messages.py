@@ -15,7 +15,6 @@ from mlagen.artifact import SourceLine
 from mlagen.codegen.origin import origin
 from mlagen.env import PTXAS
 from mlagen.errors import CapacityError, ScheduleError, TemplateError
-from mlagen.targets.sm_90a.wgmma_flow import lines_of, touches
 
 # ptxas k.ptx, line 41; error   : Unknown modifier '.comit_group'
 # ptxas info    : (C7517) wgmma.wait_group is injected in around line 43 by compiler to …
@@ -166,6 +165,9 @@ def explain(
 
 def _suspects(message: Message, text: str) -> list[tuple[int, str]]:
     """Lines that may have caused a message that names none, with a note on each."""
+    # Only a refusal needs to read PTX.
+    from mlagen.targets.sm_90a.wgmma_flow import lines_of, touches
+
     if "setmaxnreg" in message.text:
         found = [(line, "this one") for line in lines_of(text, "setmaxnreg")]
     elif "function boundary" in message.text or "Extern calls" in message.text:
