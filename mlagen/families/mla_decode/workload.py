@@ -13,9 +13,8 @@ from mlagen.artifact import Artifact
 from mlagen.bench.accuracy import outside
 from mlagen.bench.torch_arrays import to_gpu
 from mlagen.errors import ConfigError, WrongResultError
-from mlagen.families.mla_decode.benchmark.case import Case
 from mlagen.families.mla_decode.benchmark.lab import DecodeLab
-from mlagen.families.mla_decode.benchmark.work import SIZES, DecodeWork
+from mlagen.families.mla_decode.benchmark.work import SIZES, Case, DecodeWork
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.kernel import MERGE_KERNEL, decode_kernel

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.bench.accuracy import PEER_LIMIT, outside, relative
-from mlagen.families.mla_decode.benchmark.case import Case
+from mlagen.families.mla_decode.benchmark.work import Case
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
