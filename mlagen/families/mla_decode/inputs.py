@@ -66,10 +66,9 @@ class MlaDecodeInputs:
             check_tensor("kv_scales", self.kv_scales, (self.num_blocks, config.page_size), "fp32")
         check_int32("block_table", self.block_table, (self.batch, None), least=1)
         check_int32("cache_lengths", self.cache_lengths, (self.batch,))
-        object.__setattr__(self, "scale", check_scale(self.scale))
         scales = check_stored(config, self.scale, self.kv_scale, self.q_scale)
-        object.__setattr__(self, "kv_scale", scales.kv)
-        object.__setattr__(self, "q_scale", scales.q)
+        for name, number in zip(("scale", "kv_scale", "q_scale"), scales, strict=True):
+            object.__setattr__(self, name, number)
         check_pages(config, self.block_table, self.cache_lengths, self.num_blocks)
 
     @property
@@ -174,19 +173,12 @@ def numbers(rows: npt.NDArray[Any], config: MlaDecodeConfig) -> Floats:
     return np.concatenate([content.astype(np.float64), turned.astype(np.float64)], axis=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What stored numbers are multiples of: those of q and those of the cache."""
-
-    q: float
-    kv: float
-
-
 def check_stored(
     config: MlaDecodeConfig, scale: float, kv_scale: float, q_scale: float = 1.0
-) -> Stored:
-    """`q_scale` and `kv_scale` as floats. Raises ConfigError unless they are positive and finite,
-    with `scale` too, and 1 for what needs none."""
+) -> tuple[float, float, float]:
+    """`scale`, `kv_scale` and `q_scale` as floats. Raises ConfigError unless they are positive and
+    finite, also their product, and 1 for what needs none."""
+    scale = check_scale(scale)
     if config.rope_aware_queries and q_scale != 1.0:
         raise ConfigError(
             f"q_scale={q_scale}: rope-aware queries have a scale a token",
@@ -200,7 +192,7 @@ def check_stored(
         )
     kv = _scale_of("kv_scale", kv_scale, "a bf16 cache holds", "cache_dtype", config.cache_dtype)
     check_scale(q * kv * scale)
-    return Stored(q, kv)
+    return scale, kv, q
 
 
 def require_row_scales(config: MlaDecodeConfig, kv_scales: object, q_scales: object) -> None:
