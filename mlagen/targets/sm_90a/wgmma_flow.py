@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from mlagen.errors import MissingError, UnsupportedError
 from mlagen.ptx import Entry, Graph, Kind, Vector, read_ptx
 from mlagen.ptx.effects import names_in
+from mlagen.ptx.wellformed import check
 
 _OLDEST = 9  # groups told apart; a wait for more than that in flight is never asked for
 
@@ -44,9 +45,12 @@ def lines_of(text: str, prefix: str) -> list[int]:
 
 def _entries(text: str) -> tuple[Entry, ...]:
     try:
-        return read_ptx(text).entries
+        entries = read_ptx(text).entries
+        for entry in entries:
+            check(entry)
     except (MissingError, UnsupportedError):
         return ()
+    return entries
 
 
 def _touches(graph: Graph) -> list[Touch]:
@@ -94,6 +98,7 @@ def _after(graph: Graph, index: int, flying: set[_Flight]) -> set[_Flight]:
         return {(mma, min(age + 1, _OLDEST), crossed) for mma, age, crossed in flying}
     if kind is Kind.WGMMA_WAIT:
         left = graph.instructions[index].operands[0]
+        assert isinstance(left, int)  # it is well formed
         return {
             (mma, age, crossed)
             for mma, age, crossed in flying
