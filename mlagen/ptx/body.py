@@ -90,16 +90,12 @@ class Body:
                 self._scope.labels[label.group(1)] = len(self._made)
                 at = label.end()
             else:
-                stop = self.positions.statement_end(at)
-                self._statement(text[at:stop], (at, stop + 1))
+                stop, number = self.positions.statement_end(at), self.positions.line(at)
+                with located(number, text[at:stop]):
+                    self._statement(text[at:stop], (at, stop + 1), number)
                 at = stop + 1
 
-    def _statement(self, statement: str, span: tuple[int, int]) -> None:
-        line = self.positions.line(span[0])
-        with located(line, statement):
-            self._read_statement(statement, span, line)
-
-    def _read_statement(self, statement: str, span: tuple[int, int], line: int) -> None:
+    def _statement(self, statement: str, span: tuple[int, int], line: int) -> None:
         if statement.startswith(".reg"):
             for name, count in _DECLARED.findall(re.sub(r"^\.reg(\s*\.\w+)+", "", statement)):
                 (self._scope.ranges if count else self._scope.names).add(name)

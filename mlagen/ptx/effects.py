@@ -74,7 +74,6 @@ class Wgmma:
     accumulators: tuple[str, ...]
     a: str | tuple[str, ...] | int
     b: str | int
-    scale_d: Operand | None
     transposed_a: bool
     transposed_b: bool
 
@@ -266,7 +265,6 @@ def wgmma_operands(instruction: Instruction) -> Wgmma:
         accumulators=accumulators,
         a=tuple(names_in(a)) if in_registers else (a if isinstance(a, int) else str(a)),
         b=b if isinstance(b, int) else str(b),
-        scale_d=rest[0] if rest else None,
         transposed_a=bool(trans[0]) if len(trans) > 1 else False,
         transposed_b=bool(trans[-1]) if trans else False,
     )

@@ -18,7 +18,6 @@ from mlagen.families.mla_decode.splits import Partial, merged
 from mlagen.problem.expected import Comparison, Expected, compare
 from mlagen.problem.formats import U_FP32, confidence
 
-Ints = npt.NDArray[np.int64]
 F32 = np.float32
 
 

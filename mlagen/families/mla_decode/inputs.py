@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -129,18 +129,6 @@ class MlaDecodeInputs:
         length = int(self.cache_lengths[sequence])
         pages = self.block_table[sequence, : self.config.pages(length)]
         return pool[pages].reshape(-1, *pool.shape[2:])[:length]
-
-    def part(self, sequences: Sequence[int]) -> MlaDecodeInputs:
-        """The same call for some sequences only. ConfigError: no such sequence."""
-        chosen = np.asarray(sequences, dtype=np.int64)
-        if chosen.size == 0 or chosen.min() < 0 or chosen.max() >= self.batch:
-            raise ConfigError(f"sequences {list(sequences)} are not all in 0 .. {self.batch - 1}")
-        return replace(
-            self,
-            q=self.q[chosen],
-            block_table=self.block_table[chosen],
-            cache_lengths=self.cache_lengths[chosen],
-        )
 
     def heads(self, heads: Sequence[int] | None) -> npt.NDArray[np.int64]:
         """Query heads, ascending and without repeats; None: all. ConfigError: no such head."""

@@ -511,17 +511,15 @@ class MlaDecode:
     def _mover(self, pipeline: Pipeline) -> Any:
         role = next((role for role in self.roles if role.name == pipeline.producer), self.feeder)
         template = "gather" if self.paged.producer_threads else "copy"
-        if pipeline.within:
-            first = (
-                self.keys.index(
-                    next(p for p in (*self.left, *self.right) if p.name == pipeline.within).tiles[0]
-                )
-                * COLUMNS
-            )
-            boxes = [(pipeline.tiles[0], first)]
-        else:
-            boxes = [(tile, COLUMNS * self.keys.index(tile)) for tile in pipeline.tiles]
-            template = "convert" if role is self.feeder else template
+        if role is self.feeder:
+            template = "convert"
+        # The e4m3 numbers of some columns have the first of their tiles.
+        named = (p for p in (*self.left, *self.right) if p.name == pipeline.within)
+        columns = next(named, pipeline).tiles
+        boxes = [
+            (tile, COLUMNS * self.keys.index(column))
+            for tile, column in zip(pipeline.tiles, columns, strict=False)
+        ]
 
         def mover(kind: str, tile: Tile) -> Operation:
             return self._operation(
