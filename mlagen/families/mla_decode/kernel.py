@@ -256,14 +256,14 @@ class MlaDecodeKernel:
         can be; and the outputs, which are made where they are missing."""
         tensors, scales, plan, out, lse, _ = call
         torch = sys.modules.get("torch")
-        if torch is None or not self._prepares:
-            return None, None, out, lse
         q, cache, block_table, cache_lengths, *more = tensors
-        if not isinstance(q, torch.Tensor) or not q.is_cuda:
-            return None, None, out, lse
         rank = 4 if plan is None or plan.tokens is None else 3
         a, b, c = scales
-        if q.dim() != rank or not type(a) is type(b) is type(c) is float:
+        if (
+            torch is None or not self._prepares
+            or not isinstance(q, torch.Tensor) or not q.is_cuda or q.dim() != rank
+            or not type(a) is type(b) is type(c) is float
+        ):  # fmt: skip
             return None, None, out, lse
         # Without a plan it is the usual one, which shapes, device and stream determine.
         of_plan = ("usual", _stream(q)) if plan is None else plan.key
@@ -321,24 +321,20 @@ class MlaDecodeKernel:
             raise ConfigError(f"q has shape {tuple(q.shape)}, the kernel wants {wants}")
         batch = plan.batch if packed and plan is not None else int(q.shape[0])
         rows = (plan.tokens,) if packed and plan is not None else (batch, config.q_len)
-        shapes: dict[str, tuple[int | None, ...]] = {
-            "q": (*rows, config.num_heads, config.q_columns),
-            "q_scales": rows,
-            "cache": (None, config.page_size, config.num_kv_heads, config.cache_columns),
-            "block_table": (batch, None),
-            "cache_lengths": (batch,),
-            "kv_scales": (*tuple(cache.shape)[:1], config.page_size),
-            "o": (*rows, config.num_heads, config.d_v),
-            "lse": (config.num_heads, *rows) if packed
-            else (batch, config.num_heads, config.q_len),
-        }  # fmt: skip
-        types = {
-            "q": config.q_element, "cache": config.cache_element, "block_table": "int32",
-            "cache_lengths": "int32", "kv_scales": "fp32", "q_scales": "fp32",
-            "o": config.output_dtype, "lse": "fp32",
+        heads, fp32 = config.num_heads, "fp32"
+        wanted: dict[str, tuple[tuple[int | None, ...], str]] = {
+            "q": ((*rows, heads, config.q_columns), config.q_element),
+            "cache": ((None, config.page_size, config.num_kv_heads, config.cache_columns),
+                      config.cache_element),
+            "block_table": ((batch, None), "int32"),
+            "cache_lengths": ((batch,), "int32"),
+            "kv_scales": ((*tuple(cache.shape)[:1], config.page_size), fp32),
+            "q_scales": (rows, fp32),
+            "o": ((*rows, heads, config.d_v), config.output_dtype),
+            "lse": ((heads, *rows) if packed else (batch, heads, config.q_len), fp32),
         }  # fmt: skip
         for name, tensor in tensors.items():
-            check(name, tensor, shapes[name], types[name])
+            check(name, tensor, *wanted[name])
         num_blocks, max_pages = int(cache.shape[0]), int(block_table.shape[1])
         check_rows("q", int(q.shape[0]), config.num_heads * (1 if packed else config.q_len))
         check_rows("cache", num_blocks, config.page_size)
@@ -350,9 +346,9 @@ class MlaDecodeKernel:
             )
         for name, label, output in (("o", "out", out), ("lse", "lse", lse)):
             if output is None:
-                output = made(label, q, shapes[name], types[name])
+                output = made(label, q, *wanted[name])
             require_device(manifest.kernel, manifest.target, {label: output})
-            check(label, output, shapes[name], types[name])
+            check(label, output, *wanted[name])
             for other, tensor in tensors.items():
                 if overlap(output, tensor):
                     what = "out" if other == "o" else other
