@@ -74,12 +74,9 @@ class MlaDecodeInputs:
     @property
     def tensors(self) -> dict[str, npt.NDArray[Any]]:
         """What a call is given by name, besides its scales."""
-        named = {
-            "q": self.q, "cache": self.cache, "block_table": self.block_table,
-            "cache_lengths": self.cache_lengths,
-        }  # fmt: skip
-        more = {"kv_scales": self.kv_scales, "q_scales": self.q_scales}
-        return {**named, **{name: array for name, array in more.items() if array is not None}}
+        names = ("q", "cache", "block_table", "cache_lengths", "kv_scales", "q_scales")
+        arrays = {name: getattr(self, name) for name in names}
+        return {name: array for name, array in arrays.items() if array is not None}
 
     @property
     def scales(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from mlagen import env
 from mlagen.artifact import SourceLine
+from mlagen.codegen.origin import Generated
 from mlagen.codegen.tools import Candidate, Search, Tools, run
 from mlagen.errors import ConfigError, MissingError, TemplateError
 from mlagen.targets.sm_90a.limits import SM_90A
@@ -100,10 +101,7 @@ def assemble_ptx(
         figures = {} if done.returncode else _figures(said)
         refusal = explain(
             messages,
-            text=text,
-            file_name=file_name,
-            source_lines=source_lines,
-            schedule_file=schedule_file,
+            Generated(text, file_name, source_lines, schedule_file),
             tool=tool.version,
             spilled=(figures.get("spill_store_bytes", 0), figures.get("spill_load_bytes", 0)),
             registers=figures.get("registers", 0),

@@ -273,20 +273,19 @@ class MlaDecode:
 
     def next_item(self, tile: Tile, role: WarpRole) -> None:
         """Load the record of the next work item, where a block has several."""
-        if self.persistent:
-            self._record("next_item", tile, role=role, domain="first", ahead="seeks")
+        self._seek("next_item", tile, role)
 
     def next_keys(self, tile: Tile, role: WarpRole) -> None:
         """Load how many keys the next item has and where its first two tiles are."""
-        if self.persistent:
-            self._record("next_keys", tile, role=role, domain="first", ahead="seeks",
-                         **self._counted(role))  # fmt: skip
+        self._seek("next_keys", tile, role, **self._counted(role))
 
     def next_tiles(self, tile: Tile, role: WarpRole) -> None:
         """Compute how many tiles the next item has. Tiles fetched from here on are that item's."""
+        self._seek("next_tiles", tile, role, **self._counted(role))
+
+    def _seek(self, name: str, tile: Tile, role: WarpRole, **more: Any) -> None:
         if self.persistent:
-            self._record("next_tiles", tile, role=role, domain="first", ahead="seeks",
-                         **self._counted(role))  # fmt: skip
+            self._record(name, tile, role=role, domain="first", ahead="seeks", **more)
 
     def load_queries(self, tile: Tile, role: WarpRole) -> None:
         """Load the item's 64 rows of Q, once, with the first tile, and convert e4m3 to bf16. Rows
