@@ -1,6 +1,8 @@
-"""What schedules in tests declare for the operations of MLA decode, as `mla_decode_sm90` does."""
+"""What tests of MLA decode share: what schedules declare for its operations, and calls in parts."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from mlagen.families.mla_decode.sm_90a.operations import DecodeKnobs, MlaDecode
 
@@ -17,3 +19,10 @@ def decode_operations(k, s, left, right, feeder=None, **knobs):
     ):  # fmt: skip
         s.named(name, type, count, "")
     return MlaDecode(k, s, left, right, feeder, chosen)
+
+
+def alone(inputs, b):
+    """The same call for one sequence."""
+    own = slice(b, b + 1)
+    table, lengths = inputs.block_table[own], inputs.cache_lengths[own]
+    return replace(inputs, q=inputs.q[own], block_table=table, cache_lengths=lengths)

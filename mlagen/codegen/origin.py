@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from mlagen.artifact import SourceLine
+
+_LONG_LIST = re.compile(r"\{\s*([^,{}]+)(?:,[^,{}]+){3,},\s*([^,{}]+?)\s*\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A generated text, the name that messages have for it, and where its lines came from."""
+
+    text: str
+    file_name: str
+    source_lines: Mapping[int, SourceLine]
+    schedule_file: str
+
+    def at(self, number: int, what: str) -> str:
+        """What is said of a line, with the line, long register lists cut ({%d0, .. %d127}), and
+        its origin."""
+        lines = self.text.splitlines()
+        quoted = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+        shown = _LONG_LIST.sub(r"{\1, .. \2}", quoted)
+        where = origin(self.source_lines.get(number), self.schedule_file)
+        return f"{self.file_name}:{number}: {what}\n    {shown}\n    {where}"
 
 
 def origin(line: SourceLine | None, schedule_file: str) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import operator
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from mlagen.errors import ConfigError
 
@@ -38,6 +38,20 @@ def from_fields(problem: type[P], fields: Mapping[str, Any]) -> P:
     if missing:
         raise ConfigError(f"{problem.__name__} needs {' and '.join(missing)}")
     return problem(**{n: _parsed(n, value, _kind(known[n].type)) for n, value in fields.items()})
+
+
+class PlainFields:
+    """A problem (a dataclass) whose fields are plain values."""
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """The problem that named values describe; see `from_fields` of this module."""
+        return from_fields(cls, fields)
+
+    def to_fields(self) -> dict[str, int | float | str | bool]:
+        """Every field as a plain value. `from_fields` reads it back."""
+        names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in names}
 
 
 def integer(name: str, value: Any) -> int:

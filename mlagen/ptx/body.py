@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mlagen.errors import UnsupportedError
 from mlagen.ptx.declarations import LINE_DIRECTIVE, NAME, VARIABLES, variables
@@ -51,26 +51,13 @@ class _Scope:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """An instruction whose branch target is not known yet."""
-
-    line: int
-    span: tuple[int, int]
-    text: str
-    guard: Guard | None
-    opcode: str
-    operands: tuple[Operand, ...]
-    scope: _Scope
-
-
 class Body:
     """The statements of one entry."""
 
     def __init__(self, positions: Positions, start: int, end: int, room: int) -> None:
         self.positions, self._room = positions, room
         self.variables: list[Variable] = []
-        self._made: list[_Made] = []
+        self._made: list[tuple[Instruction, _Scope]] = []  # branches without their target
         self._scope = _Scope(0, None)
         self._scopes = 1
         self._read(start, end)
@@ -103,16 +90,12 @@ class Body:
                 self._scope.labels[label.group(1)] = len(self._made)
                 at = label.end()
             else:
-                stop = self.positions.statement_end(at)
-                self._statement(text[at:stop], (at, stop + 1))
+                stop, number = self.positions.statement_end(at), self.positions.line(at)
+                with located(number, text[at:stop]):
+                    self._statement(text[at:stop], (at, stop + 1), number)
                 at = stop + 1
 
-    def _statement(self, statement: str, span: tuple[int, int]) -> None:
-        line = self.positions.line(span[0])
-        with located(line, statement):
-            self._read_statement(statement, span, line)
-
-    def _read_statement(self, statement: str, span: tuple[int, int], line: int) -> None:
+    def _statement(self, statement: str, span: tuple[int, int], line: int) -> None:
         if statement.startswith(".reg"):
             for name, count in _DECLARED.findall(re.sub(r"^\.reg(\s*\.\w+)+", "", statement)):
                 (self._scope.ranges if count else self._scope.names).add(name)
@@ -132,8 +115,11 @@ class Body:
         if not _OPCODE.match(opcode):
             raise UnsupportedError(f"line {line}: not an instruction: {text[:60]}")
         operands = tuple(self._operand(part, line) for part in _split(tail) if part)
-        made = _Made(line, span, text + ";", guard, opcode, operands, self._scope)
-        self._made.append(made)
+        made = Instruction(
+            len(self._made), line, text + ";", opcode, tuple(opcode.split(".")), operands, guard,
+            -1, span,
+        )  # fmt: skip
+        self._made.append((made, self._scope))
 
     def _operand(self, text: str, line: int, depth: int = 0) -> Operand:
         text = text.strip()
@@ -173,20 +159,16 @@ class Body:
 
     def finish(self) -> tuple[Instruction, ...]:
         """All instructions, branches resolved."""
-        return tuple(self._resolved(index, made) for index, made in enumerate(self._made))
+        return tuple(_resolved(made, scope) for made, scope in self._made)
 
-    @staticmethod
-    def _resolved(index: int, made: _Made) -> Instruction:
-        parts, target = tuple(made.opcode.split(".")), -1
-        if parts[0] == "bra" and made.operands and isinstance(made.operands[0], str):
-            found = made.scope.label(made.operands[0].partition("@")[0])
-            if found is None:
-                raise UnsupportedError(f"line {made.line}: no label for {made.text}")
-            target = found
-        return Instruction(
-            index, made.line, made.text, made.opcode, parts, made.operands, made.guard, target,
-            made.span,
-        )  # fmt: skip
+
+def _resolved(made: Instruction, scope: _Scope) -> Instruction:
+    if made.name != "bra" or not made.operands or not isinstance(made.operands[0], str):
+        return made
+    target = scope.label(made.operands[0].partition("@")[0])
+    if target is None:
+        raise UnsupportedError(f"line {made.line}: no label for {made.text}")
+    return replace(made, target=target)
 
 
 def _octal(text: str) -> bool:

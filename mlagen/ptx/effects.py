@@ -74,7 +74,6 @@ class Wgmma:
     accumulators: tuple[str, ...]
     a: str | tuple[str, ...] | int
     b: str | int
-    scale_d: Operand | None
     transposed_a: bool
     transposed_b: bool
 
@@ -88,8 +87,9 @@ class Wgmma:
 def kind_of(instruction: Instruction) -> Kind:
     """The class of an instruction; PLAIN for what only moves registers or global memory."""
     name, parts = instruction.name, instruction.parts
-    if name in _SIMPLE:
-        return _SIMPLE[name]
+    kind = _KINDS.get(".".join(parts[:2])) or _KINDS.get(name)
+    if kind is not None:
+        return kind
     handler = _BY_NAME.get(name)
     return handler(parts) if handler else Kind.PLAIN
 
@@ -135,19 +135,6 @@ def _cp(parts: tuple[str, ...]) -> Kind:
     return Kind.ASYNC_COPY
 
 
-def _mbarrier(parts: tuple[str, ...]) -> Kind:
-    return {
-        "init": Kind.MBARRIER_INIT,
-        "inval": Kind.MBARRIER_INVALIDATE,
-        "arrive": Kind.MBARRIER_ARRIVE,
-        "arrive_drop": Kind.MBARRIER_ARRIVE,
-        "expect_tx": Kind.MBARRIER_EXPECT,
-        "complete_tx": Kind.MBARRIER_COMPLETE,
-        "try_wait": Kind.MBARRIER_WAIT,
-        "test_wait": Kind.MBARRIER_WAIT,
-    }.get(parts[1], Kind.PLAIN)
-
-
 def _barrier(parts: tuple[str, ...]) -> Kind:
     if "warp" in parts:
         return Kind.WARP_BARRIER
@@ -165,15 +152,8 @@ def _fence(parts: tuple[str, ...]) -> Kind:
     return Kind.PLAIN
 
 
-def _wgmma(parts: tuple[str, ...]) -> Kind:
-    return {
-        "fence": Kind.WGMMA_FENCE,
-        "commit_group": Kind.WGMMA_COMMIT,
-        "wait_group": Kind.WGMMA_WAIT,
-    }.get(parts[1], Kind.WGMMA)
-
-
-_SIMPLE = {
+# By the opcode's first part, or its first two.
+_KINDS = {
     "bra": Kind.BRANCH,
     "ret": Kind.EXIT,
     "exit": Kind.EXIT,
@@ -184,22 +164,30 @@ _SIMPLE = {
     "vote": Kind.COLLECTIVE,
     "match": Kind.COLLECTIVE,
     "redux": Kind.COLLECTIVE,
-    "mapa": Kind.PLAIN,
+    "ldmatrix": Kind.SHARED_LOAD,
+    "stmatrix": Kind.SHARED_STORE,
+    "mbarrier.init": Kind.MBARRIER_INIT,
+    "mbarrier.inval": Kind.MBARRIER_INVALIDATE,
+    "mbarrier.arrive": Kind.MBARRIER_ARRIVE,
+    "mbarrier.arrive_drop": Kind.MBARRIER_ARRIVE,
+    "mbarrier.expect_tx": Kind.MBARRIER_EXPECT,
+    "mbarrier.complete_tx": Kind.MBARRIER_COMPLETE,
+    "mbarrier.try_wait": Kind.MBARRIER_WAIT,
+    "mbarrier.test_wait": Kind.MBARRIER_WAIT,
+    "wgmma": Kind.WGMMA,
+    "wgmma.fence": Kind.WGMMA_FENCE,
+    "wgmma.commit_group": Kind.WGMMA_COMMIT,
+    "wgmma.wait_group": Kind.WGMMA_WAIT,
 }
 _BY_NAME = {
     "ld": lambda parts: _memory(parts, True),
-    "ldmatrix": lambda parts: Kind.SHARED_LOAD,
-    "ldu": lambda parts: Kind.PLAIN,
     "st": lambda parts: _memory(parts, False),
-    "stmatrix": lambda parts: Kind.SHARED_STORE,
-    "atom": lambda parts: _atomic(parts),
-    "red": lambda parts: _atomic(parts),
+    "atom": _atomic,
+    "red": _atomic,
     "cp": _cp,
-    "mbarrier": _mbarrier,
     "bar": _barrier,
     "barrier": _barrier,
     "fence": _fence,
-    "wgmma": _wgmma,
 }
 
 
@@ -277,7 +265,6 @@ def wgmma_operands(instruction: Instruction) -> Wgmma:
         accumulators=accumulators,
         a=tuple(names_in(a)) if in_registers else (a if isinstance(a, int) else str(a)),
         b=b if isinstance(b, int) else str(b),
-        scale_d=rest[0] if rest else None,
         transposed_a=bool(trans[0]) if len(trans) > 1 else False,
         transposed_b=bool(trans[-1]) if trans else False,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
 from mlagen.ptx.effects import Kind, kind_of, read, written
@@ -43,16 +44,18 @@ class Graph:
     @cached_property
     def reachable(self) -> frozenset[int]:
         """Nodes on a path from the entry."""
-        seen, work = {0}, [0]
+        return frozenset(self._reached([0], self.end))
+
+    def _reached(self, start: Iterable[int], stop: int) -> set[int]:
+        """Nodes on paths from `start` to `stop` or the end, without these two."""
+        seen: set[int] = set()
+        work = list(start)
         while work:
             node = work.pop()
-            if node == self.end:
-                continue
-            for after in self.successors[node]:
-                if after not in seen:
-                    seen.add(after)
-                    work.append(after)
-        return frozenset(seen)
+            if node not in seen and node not in (stop, self.end):
+                seen.add(node)
+                work.extend(self.successors[node])
+        return seen
 
     @cached_property
     def post_dominator(self) -> tuple[int, ...]:
@@ -98,31 +101,11 @@ class Graph:
 
     def skipped(self, branch: int) -> frozenset[int]:
         """Nodes between a branch and its immediate post-dominator."""
-        stop = self.post_dominator[branch]
-        seen: set[int] = set()
-        work = list(self.successors[branch])
-        while work:
-            node = work.pop()
-            if node == stop or node == self.end or node in seen:
-                continue
-            seen.add(node)
-            work.extend(self.successors[node])
-        return frozenset(seen)
+        return frozenset(self._reached(self.successors[branch], self.post_dominator[branch]))
 
     def comes_back(self, branch: int, start: int) -> bool:
         """Whether a path from `start` meets `branch` again before its post-dominator."""
-        stop = self.post_dominator[branch]
-        seen: set[int] = set()
-        work = [start]
-        while work:
-            node = work.pop()
-            if node == branch:
-                return True
-            if node in (stop, self.end) or node in seen:
-                continue
-            seen.add(node)
-            work.extend(self.successors[node])
-        return False
+        return branch in self._reached([start], self.post_dominator[branch])
 
     @cached_property
     def back_edges(self) -> frozenset[tuple[int, int]]:

@@ -52,10 +52,6 @@ class Instruction:
         """The opcode without its modifiers."""
         return self.parts[0]
 
-    def has(self, *modifiers: str) -> bool:
-        """Whether all of `modifiers` are among the opcode's parts."""
-        return all(modifier in self.parts for modifier in modifiers)
-
 
 @dataclass(frozen=True, slots=True)
 class Variable:

@@ -22,7 +22,7 @@ from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.targets.sm_90a.ptxas import PtxasResult
 from mlagen.targets.sm_90a.target import Hopper
 
-UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, 0, 0, ())
+UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 ADD = "split_merge/add.ptx.j2"
 LIMITS = replace(SM_90A, name="sm_95x", smem_bytes=200 * 1024)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decode_parts import alone
 
 import mlagen
 from mlagen.bench.torch_arrays import to_gpu, to_host
@@ -204,7 +205,7 @@ def test_packed_queries() -> None:
     for b, n in enumerate(tokens):
         if n:
             own = replace(
-                whole.part([b]), config=replace(kernel.config, q_len=n), q=whole.q[b : b + 1, :n]
+                alone(whole, b), config=replace(kernel.config, q_len=n), q=whole.q[b : b + 1, :n]
             )
             rows = slice(starts[b], starts[b + 1])
             passes(own, got[rows][None], np.ascontiguousarray(got_lse[:, rows])[None],
@@ -256,9 +257,9 @@ def test_fixed_splits_are_batch_invariant() -> None:
     inputs = mla_decode_inputs(kernel.config, lengths=(3000, 40, 513, 2048, 0), data="realistic")
     together = launched(kernel, inputs, kernel.plan(inputs.cache_lengths, split_keys=512))
     for b in range(inputs.batch):
-        own = inputs.part([b])
-        alone = launched(kernel, own, kernel.plan(own.cache_lengths, split_keys=512))
-        for one, many in zip(alone, together, strict=True):
+        own = alone(inputs, b)
+        single = launched(kernel, own, kernel.plan(own.cache_lengths, split_keys=512))
+        for one, many in zip(single, together, strict=True):
             assert one[0].tobytes() == many[b].tobytes(), b
 
 

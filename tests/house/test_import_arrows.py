@@ -24,7 +24,7 @@ ARROWS: dict[str, set[str]] = {
     "targets": {"artifact"},  # limits, and the registry
     "targets.gfx950": GENERATOR | {"targets.gfx950.dsl"},
     "targets.gfx950.dsl": {"dsl", "targets"},
-    "targets.sm_90a": GENERATOR | {"inspect", "targets.sm_90a.dsl"},
+    "targets.sm_90a": GENERATOR | {"inspect", "ptx", "targets.sm_90a.dsl"},
     "targets.sm_90a.dsl": {"artifact", "dsl", "targets"},
     "dsl": {"targets", "artifact"},
     "family": {"artifact", "launch", "problem"},

@@ -192,12 +192,6 @@ def test_rows_come_through_the_table():
     flat = cache.reshape(80, 576).astype(float)
     np.testing.assert_array_equal(inputs.rows(0), flat[[*range(48, 64), *range(16, 20)]])
     np.testing.assert_array_equal(inputs.rows(1), flat[64:65])
-    part = inputs.part([2, 0])
-    assert part.batch == 2
-    np.testing.assert_array_equal(part.rows(1), inputs.rows(0))
-    np.testing.assert_array_equal(part.q, inputs.q[[2, 0]])
-    assert "not all in 0 .. 2" in refusal(inputs.part, [3])
-    assert "not all in 0 .. 2" in refusal(inputs.part, [])
 
 
 # ---- data ----------------------------------------------------------------------------------------

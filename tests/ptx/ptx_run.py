@@ -258,7 +258,7 @@ class Block:
     def _wide(self, i: Instruction, lanes: Any) -> None:
         target, a, b = i.operands
         a, b = (self.get(x, lanes, np.uint32).astype(np.uint64) for x in (a, b))
-        assert i.has("u32") and i.name == "mul"
+        assert "u32" in i.parts and i.name == "mul"
         self.put(target, lanes, a * b)
 
     def _setp(self, i: Instruction, lanes: Any) -> None:
@@ -279,7 +279,7 @@ class Block:
 
     def _cvt(self, i: Instruction, lanes: Any) -> None:
         target, *sources = i.operands
-        if i.has("bf16x2"):
+        if "bf16x2" in i.parts:
             high, low = (self.get(s, lanes, np.float32).astype(BF16) for s in sources)
             packed = np.stack([low, high], axis=1).view(np.uint16).astype(np.uint32)
             self.put(target, lanes, packed[:, 0] | packed[:, 1] << np.uint32(16))
@@ -300,7 +300,7 @@ class Block:
         self.put(target, lanes, np.repeat(votes, 32))
 
     def _bar(self, i: Instruction, lanes: Any) -> None:
-        if i.has("warp"):  # threads of a group keep together
+        if "warp" in i.parts:  # threads of a group keep together
             return
         number = int(i.operands[0])
         threads = int(i.operands[1]) if len(i.operands) > 1 else self.threads
@@ -310,7 +310,7 @@ class Block:
         assert len(phases[index]) <= threads
         if len(phases[index]) == threads:
             phases.append(set())
-        if i.has("sync"):
+        if "sync" in i.parts:
             for t in lanes.tolist():
                 self.blocked[t] = lambda: len(phases) > index + 1
 
@@ -319,19 +319,19 @@ class Block:
     def _ld(self, i: Instruction, lanes: Any) -> None:
         target, memory = i.operands
         dtype = TYPES[i.parts[-1]]
-        if i.has("param"):
+        if "param" in i.parts:
             value = self.given[memory.base]
             self.put(target, lanes, np.full(len(lanes), value, dtype))
             return
         names = list(target.items) if isinstance(target, Vector) else [target]
         size = np.dtype(dtype).itemsize * len(names)
-        if i.has("shared"):
+        if "shared" in i.parts:
             held, index = self.smem, self.shared(memory, lanes)[:, None] + np.arange(size)
         else:
             where = self.get(memory.base, lanes, np.uint64) + np.uint64(memory.offset)
             held, index = self.memory.bytes_of(where, size)
         values = np.ascontiguousarray(held[index]).view(dtype)
-        if i.has("acquire"):  # blocks come one after the other: what is asked for must be there
+        if "acquire" in i.parts:  # blocks come one after the other: what is asked for must be there
             self.asked += 1
             assert self.asked < 1000, f"nobody arrives: {i.text}"
         for column, name in enumerate(names):
@@ -343,7 +343,7 @@ class Block:
         names = list(source.items) if isinstance(source, Vector) else [source]
         values = np.stack([self.get(n, lanes, dtype) for n in names], axis=1)
         raw = np.ascontiguousarray(values).view(np.uint8)
-        if i.has("shared"):
+        if "shared" in i.parts:
             index = self.shared(memory, lanes)[:, None] + np.arange(raw.shape[1])
             self.smem[index] = raw
         else:
@@ -352,7 +352,7 @@ class Block:
             held[index] = raw
 
     def _red(self, i: Instruction, lanes: Any) -> None:
-        assert i.has("inc") and len(lanes) == 1
+        assert "inc" in i.parts and len(lanes) == 1
         memory, most = i.operands
         where = self.get(memory.base, lanes, np.uint64) + np.uint64(memory.offset)
         held, index = self.memory.bytes_of(where, 4)
@@ -361,7 +361,7 @@ class Block:
 
     def _matrix_rows(self, i: Instruction, memory: Memory, lanes: Any) -> Any:
         """[warps, 4 matrices, 8 rows, 16] indices into SMEM."""
-        assert len(lanes) == GROUP and i.has("x4")
+        assert len(lanes) == GROUP and "x4" in i.parts
         starts = self.shared(memory, lanes).reshape(4, 4, 8)
         return starts[..., None] + np.arange(16)
 
@@ -381,10 +381,10 @@ class Block:
     # ---- barriers and copies --------------------------------------------------------------
 
     def _mbarrier(self, i: Instruction, lanes: Any) -> None:
-        if i.has("init"):
+        if "init" in i.parts:
             (at,) = set(self.shared(i.operands[0], lanes).tolist())
             self.barriers[at] = Barrier(i.operands[1], i.operands[1])
-        elif i.has("try_wait"):
+        elif "try_wait" in i.parts:
             p, memory, parity = i.operands
             at, phase = self.shared(memory, lanes), self.get(parity, lanes, np.uint32)
             done = [
@@ -401,20 +401,20 @@ class Block:
                 return
             self.put(p, lanes, np.ones(len(lanes), bool))
         else:
-            assert i.has("arrive")
+            assert "arrive" in i.parts
             memory = i.operands[1]
             for at in self.shared(memory, lanes).tolist():
                 bar = self.barriers[at]
-                bar.bytes += int(i.operands[2]) if i.has("expect_tx") else 0
+                bar.bytes += int(i.operands[2]) if "expect_tx" in i.parts else 0
                 bar.pending -= 1
                 bar.settle()
 
     def _cp(self, i: Instruction, lanes: Any) -> None:
-        if i.has("mbarrier", "arrive"):
+        if {"mbarrier", "arrive"} <= {*i.parts}:
             for at in self.shared(i.operands[0], lanes).tolist():
                 self.barriers[at].pending -= 1
                 self.barriers[at].settle()
-        elif i.has("tensor"):
+        elif "tensor" in i.parts:
             self._tensor(i, lanes)
         else:
             target, source, size, count = i.operands
@@ -431,7 +431,7 @@ class Block:
 
     def _tensor(self, i: Instruction, lanes: Any) -> None:
         assert len(lanes) == 1
-        if i.has("prefetch"):  # to L2
+        if "prefetch" in i.parts:  # to L2
             return
         target, source, bar, *_policy = i.operands
         spec: Map = self.given[self.special[source.base]]

@@ -20,7 +20,7 @@ from mlagen.problem.expected import compare
 from mlagen.problem.formats import BF16, scale_log2e
 from mlagen.targets.sm_90a.ptxas import PtxasResult
 
-UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, 0, 0, ())
+UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 
 
 @cache

@@ -95,7 +95,7 @@ class LateBlock(Block):
             self.flying.append(done)
 
     def _cp(self, i: Instruction, lanes: Any) -> None:
-        if i.has("prefetch") or (i.has("tensor") and self.mode == "early"):
+        if "prefetch" in i.parts or ("tensor" in i.parts and self.mode == "early"):
             super()._cp(i, lanes)
             return
         # Registers may change before it lands: what it needs of them is kept.

@@ -55,16 +55,6 @@ def test_a_clean_kernel_and_its_figures(tool: Tools) -> None:
     assert 8 < result.registers < 64
     assert result.messages == ()
     assert result.spill_store_bytes == result.spill_load_bytes == result.stack_bytes == 0
-    shared = ptx.kernel(
-        ".shared .align 8 .b8 own[2048];",
-        "mov.u32 %i, own;",
-        "st.shared.u32 [%i], %t;",
-        "bar.sync 3;",
-        "ld.shared.u32 %n, [%i+4];",
-        "st.global.u32 [%out], %n;",
-    )
-    assert build(shared, tool).smem_bytes == 2048
-    assert build(shared, tool).barriers == 4
 
 
 @needs_ptxas

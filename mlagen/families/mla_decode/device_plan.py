@@ -73,6 +73,19 @@ class PlanTensors:
         return {"blocks": int(self.shares.shape[0]) - 1}
 
 
+class Dealt(NamedTuple):
+    """How the work of calls is dealt out; see `plan_work`."""
+
+    q_lens: tuple[int, ...] | None
+    blocks: int
+    split_keys: int | None
+    persistent: bool
+
+    def work(self, config: MlaDecodeConfig, lengths: Sequence[int] | Any) -> MlaDecodeWork:
+        """The work of a call for sequences of `lengths` keys."""
+        return plan_work(config, lengths, **self._asdict())
+
+
 @dataclass(eq=False)
 class MlaDecodePlan(PlanTensors):
     """All that the host decides for calls of one shape. `kernel.plan(..)` makes it.
@@ -83,9 +96,7 @@ class MlaDecodePlan(PlanTensors):
 
     work: MlaDecodeWork
     memory: Memory
-    blocks: int
-    split_keys: int | None
-    q_lens: tuple[int, ...] | None
+    dealt: Dealt
     call: Callable[[DecodeCall], tuple[Any, Any]]  # the kernel's `enqueue`
     serial: int = field(default_factory=count().__next__)
 
@@ -110,10 +121,7 @@ class MlaDecodePlan(PlanTensors):
     def update(self, lengths: Sequence[int] | Any) -> None:
         """Plans for other lengths into the same tensors, in the current stream. ConfigError where
         the plan's room does not suffice; `kernel.plan(.., room=..)` sets it."""
-        work = plan_work(
-            self.config, lengths, q_lens=self.q_lens, blocks=self.blocks,
-            split_keys=self.split_keys, persistent=self.shares is not None,
-        )  # fmt: skip
+        work = self.dealt.work(self.config, lengths)
         if len(work.splits) != self.batch:
             raise ConfigError(f"{len(work.splits)} lengths for a plan of {self.batch} sequences")
         for what, need, have in (
@@ -134,15 +142,6 @@ class MlaDecodePlan(PlanTensors):
         self.work = work
 
 
-class Dealt(NamedTuple):
-    """How the work of a call is dealt out; see `plan_work`."""
-
-    q_lens: Sequence[int] | None
-    blocks: int
-    split_keys: int | None
-    persistent: bool
-
-
 def make_plan(
     config: MlaDecodeConfig,
     lengths: Sequence[int] | Any,
@@ -152,22 +151,13 @@ def make_plan(
     room: Sequence[int] | Any | None,
 ) -> MlaDecodePlan:
     """The plan with its tensors; see `MlaDecodeKernel.plan`."""
-    q_lens, blocks, split_keys, persistent = dealt
-    tokens = None if q_lens is None else tuple(int(n) for n in q_lens)
-
-    def planned(keys: Any) -> MlaDecodeWork:
-        return plan_work(
-            config, keys, q_lens=tokens, blocks=blocks, split_keys=split_keys,
-            persistent=persistent,
-        )  # fmt: skip
-
-    work = planned(lengths)
+    work, tokens = dealt.work(config, lengths), dealt.q_lens
     items, merges, slots = len(work.items), len(work.merges), work.slots
     if room is not None:
-        most = planned(room)
+        most = dealt.work(config, room)
         # Shorter sequences may be split more often: as many items as can run at once, and again.
         row_blocks = len(most.items) - most.slots + len({*most.merges[:, 0].tolist()})
-        spare = 2 * blocks + row_blocks
+        spare = 2 * dealt.blocks + row_blocks
         items = max(items, len(most.items) + spare)
         slots = max(slots, most.slots + spare)
         merges = max(merges, merge_blocks(slots, row_blocks))
@@ -181,11 +171,9 @@ def make_plan(
         partial_o=memory.empty((max(slots, 1), BLOCK_ROWS, config.d_v), "fp32"),
         partial_lse=memory.empty((max(slots, 1), BLOCK_ROWS), "fp32"),
         shares=None if work.shares is None else memory.upload(work.shares),
-        arrivals=memory.upload(np.zeros(max(slots, 1), np.int32)) if persistent else None,
+        arrivals=memory.upload(np.zeros(max(slots, 1), np.int32)) if dealt.persistent else None,
         memory=memory,
-        blocks=blocks,
-        split_keys=split_keys,
-        q_lens=tokens,
+        dealt=dealt,
         call=call,
     )
 

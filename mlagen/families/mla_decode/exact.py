@@ -1,7 +1,7 @@
 """The exact oracle of MLA decode: attention in fp64, and how far a right kernel may be from it.
 
 It knows the formats, Hopper's arithmetic and that tiles of 64 keys are walked in their order with a
-maximum that moves at once (`mla_decode_math`). The bound, with w the softmax weights:
+maximum that moves at once (`mla_decode.math`). The bound, with w the softmax weights:
 
 * **P.** Each P_j is rounded to bf16, a factor 1 + e_j, |e_j| <= 2^-8, while the row sum is taken
   before the rounding: O moves by Σ w_j e_j v_j. The smaller of Σ |.| and Hoeffding's bound
@@ -18,11 +18,9 @@ one factor on the total. Nothing here is fitted to what a kernel does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from mlagen.families.mla_decode.expected import MlaDecodeExpected, evaluate
+from mlagen.families.mla_decode.expected import Oracle
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.math import (
     DIVISION,
@@ -37,32 +35,11 @@ from mlagen.families.mla_decode.math import (
     row_factors,
 )
 from mlagen.families.mla_decode.problem import TILE
-from mlagen.problem.formats import (
-    SMALLEST_NORMAL,
-    U_BF16,
-    U_FP32,
-    Floats,
-)
+from mlagen.families.mla_decode.splits import Partial
+from mlagen.problem.formats import SMALLEST_NORMAL, U_BF16, U_FP32
 
 
-def exact(
-    inputs: MlaDecodeInputs,
-    *,
-    heads: Sequence[int] | None = None,
-    splits: Sequence[Sequence[int]] | None = None,
-) -> MlaDecodeExpected:
-    """Attention of `inputs` in fp64 with the bound above, for some heads or for all.
-
-    `splits`: the first tile of 64 keys of each split of each sequence, where a kernel splits them;
-    the splits' results are merged (`mla_decode_splits`). A row that sees no key has O = 0 and LSE =
-    -inf, exactly. ConfigError: no such head, a key or a query that is not finite.
-    """
-    return evaluate("exact", inputs, heads, _block, splits)
-
-
-def _block(
-    inputs: MlaDecodeInputs, rows: Rows, keys: Keys, factor: float
-) -> tuple[Floats, Floats, Floats, Floats]:
+def _block(inputs: MlaDecodeInputs, rows: Rows, keys: Keys, factor: float) -> Partial:
     """O and its bound, [rows, 512], the LSE and its bound, [rows]."""
     stored = keys.stored[:, : inputs.config.d_v]
     v = stored * keys.scales[:, None]
@@ -106,3 +83,6 @@ def _block(
     scaled = LN2 * (np.abs(walk.base[:, -1]) + (shares * to_last).sum(axis=(1, 2)))
     lse_bound += np.where(rows.seen > 0, (off + U_FP32) * scaled, 0.0)
     return output, bound, lse, lse_bound
+
+
+exact = Oracle("exact", _block)

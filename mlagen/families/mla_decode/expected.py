@@ -14,11 +14,10 @@ from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.math import Keys, Rows, sequence_keys, sequence_rows
 from mlagen.families.mla_decode.problem import TILE
-from mlagen.families.mla_decode.splits import merged
+from mlagen.families.mla_decode.splits import Partial, merged
 from mlagen.problem.expected import Comparison, Expected, compare
-from mlagen.problem.formats import U_FP32, Floats, confidence
+from mlagen.problem.formats import U_FP32, confidence
 
-Ints = npt.NDArray[np.int64]
 F32 = np.float32
 
 
@@ -32,23 +31,6 @@ class MlaDecodeExpected:
 
     output: Expected
     lse: Expected
-
-    @staticmethod
-    def of(
-        oracle: str,
-        inputs: MlaDecodeInputs,
-        heads: Ints,
-        output: tuple[Floats, Floats],
-        lse: tuple[Floats, Floats],
-    ) -> MlaDecodeExpected:
-        """From values and bounds, [batch, q_len * heads, ..]."""
-        shape = (inputs.batch, inputs.config.q_len, len(heads), -1)
-        rows = np.arange(inputs.config.q_len)
-
-        def expected(values: Floats, bounds: Floats) -> Expected:
-            return Expected(oracle, values.reshape(shape), bounds.reshape(shape), rows, heads)
-
-        return MlaDecodeExpected(expected(*output), expected(*lse))
 
 
 def compare_lse(expected: Expected, lse: npt.NDArray[Any]) -> Comparison:
@@ -78,43 +60,59 @@ def compare_lse(expected: Expected, lse: npt.NDArray[Any]) -> Comparison:
     return replace(comparison, worst=honest)
 
 
-Block = Callable[
-    [MlaDecodeInputs, Rows, Keys, float], tuple[Floats, Floats, Floats, Floats]
-]  # O, its bound, the LSE and its bound of some rows, from the sequence's keys
+# O, its bound, the LSE and its bound of some rows, from the sequence's keys.
+Block = Callable[[MlaDecodeInputs, Rows, Keys, float], Partial]
 
 
-def evaluate(
-    name: str,
-    inputs: MlaDecodeInputs,
-    heads: Sequence[int] | None,
-    block: Block,
-    splits: Sequence[Sequence[int]] | None,
-) -> MlaDecodeExpected:
-    """The oracle `name` for some heads or for all, block of rows by block; rows that see no key
-    have O = 0 and LSE = -inf. `splits`: the first tile of each split of each sequence."""
-    chosen = inputs.heads(heads)
-    rows = inputs.config.q_len * len(chosen)
-    values = np.zeros((inputs.batch, rows, inputs.config.d_v))
-    bounds = np.zeros(values.shape)
-    lse = np.full((inputs.batch, rows), -np.inf)
-    lse_bounds = np.zeros(lse.shape)
-    factor = confidence(lse.size * (int(inputs.cache_lengths.max()) + inputs.config.d_v))
-    for sequence in range(inputs.batch):
-        pieces = key_ranges(inputs, sequence, splits[sequence] if splits is not None else (0,))
-        for kv_head, part in sequence_rows(inputs, sequence, chosen):
-            keys = sequence_keys(inputs, sequence, kv_head)
-            partials = [
-                block(inputs, part.within(start, stop), keys.within(start, stop), factor)
-                for start, stop in pieces
-            ]
-            if partials:
-                at = (sequence, part.at)
-                values[at], bounds[at], lse[at], lse_bounds[at] = merged(partials)
-    if inputs.kv_scale != 1.0:
-        # O is of stored numbers; the factor is rounded, and 1 / l times it, and O times that.
-        values *= inputs.kv_scale
-        bounds = bounds * inputs.kv_scale + 3 * U_FP32 * np.abs(values)
-    return MlaDecodeExpected.of(name, inputs, chosen, (values, bounds), (lse, lse_bounds))
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """What a kernel should compute, block of rows by block."""
+
+    name: str
+    block: Block
+
+    def __call__(
+        self,
+        inputs: MlaDecodeInputs,
+        *,
+        heads: Sequence[int] | None = None,
+        splits: Sequence[Sequence[int]] | None = None,
+    ) -> MlaDecodeExpected:
+        """Attention of `inputs` with a bound of a right kernel's error, for some heads or for all.
+
+        `splits`: the first tile of 64 keys of each split of each sequence, where a kernel splits
+        them; the splits' results are merged (`mla_decode.splits`). A row that sees no key has O = 0
+        and LSE = -inf, exactly. ConfigError: no such head, a key or a query that is not finite.
+        """
+        chosen = inputs.heads(heads)
+        rows = inputs.config.q_len * len(chosen)
+        values = np.zeros((inputs.batch, rows, inputs.config.d_v))
+        bounds = np.zeros(values.shape)
+        lse = np.full((inputs.batch, rows), -np.inf)
+        lse_bounds = np.zeros(lse.shape)
+        factor = confidence(lse.size * (int(inputs.cache_lengths.max()) + inputs.config.d_v))
+        for sequence in range(inputs.batch):
+            pieces = key_ranges(inputs, sequence, splits[sequence] if splits is not None else (0,))
+            for kv_head, part in sequence_rows(inputs, sequence, chosen):
+                keys = sequence_keys(inputs, sequence, kv_head)
+                partials = [
+                    self.block(inputs, part.within(start, stop), keys.within(start, stop), factor)
+                    for start, stop in pieces
+                ]
+                if partials:
+                    at = (sequence, part.at)
+                    values[at], bounds[at], lse[at], lse_bounds[at] = merged(partials)
+        if inputs.kv_scale != 1.0:
+            # O is of stored numbers; the factor is rounded, and 1 / l times it, and O times that.
+            values *= inputs.kv_scale
+            bounds = bounds * inputs.kv_scale + 3 * U_FP32 * np.abs(values)
+        tokens = np.arange(inputs.config.q_len)
+        shape = (inputs.batch, len(tokens), len(chosen), -1)
+        output, log_sum = (
+            Expected(self.name, found.reshape(shape), error.reshape(shape), tokens, chosen)
+            for found, error in ((values, bounds), (lse, lse_bounds))
+        )
+        return MlaDecodeExpected(output, log_sum)
 
 
 def key_ranges(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,21 +66,17 @@ class MlaDecodeInputs:
             check_tensor("kv_scales", self.kv_scales, (self.num_blocks, config.page_size), "fp32")
         check_int32("block_table", self.block_table, (self.batch, None), least=1)
         check_int32("cache_lengths", self.cache_lengths, (self.batch,))
-        object.__setattr__(self, "scale", check_scale(self.scale))
         scales = check_stored(config, self.scale, self.kv_scale, self.q_scale)
-        object.__setattr__(self, "kv_scale", scales.kv)
-        object.__setattr__(self, "q_scale", scales.q)
+        for name, number in zip(("scale", "kv_scale", "q_scale"), scales, strict=True):
+            object.__setattr__(self, name, number)
         check_pages(config, self.block_table, self.cache_lengths, self.num_blocks)
 
     @property
     def tensors(self) -> dict[str, npt.NDArray[Any]]:
         """What a call is given by name, besides its scales."""
-        named = {
-            "q": self.q, "cache": self.cache, "block_table": self.block_table,
-            "cache_lengths": self.cache_lengths,
-        }  # fmt: skip
-        more = {"kv_scales": self.kv_scales, "q_scales": self.q_scales}
-        return {**named, **{name: array for name, array in more.items() if array is not None}}
+        names = ("q", "cache", "block_table", "cache_lengths", "kv_scales", "q_scales")
+        arrays = {name: getattr(self, name) for name in names}
+        return {name: array for name, array in arrays.items() if array is not None}
 
     @property
     def scales(self) -> dict[str, Any]:
@@ -131,18 +127,6 @@ class MlaDecodeInputs:
         pages = self.block_table[sequence, : self.config.pages(length)]
         return pool[pages].reshape(-1, *pool.shape[2:])[:length]
 
-    def part(self, sequences: Sequence[int]) -> MlaDecodeInputs:
-        """The same call for some sequences only. ConfigError: no such sequence."""
-        chosen = np.asarray(sequences, dtype=np.int64)
-        if chosen.size == 0 or chosen.min() < 0 or chosen.max() >= self.batch:
-            raise ConfigError(f"sequences {list(sequences)} are not all in 0 .. {self.batch - 1}")
-        return replace(
-            self,
-            q=self.q[chosen],
-            block_table=self.block_table[chosen],
-            cache_lengths=self.cache_lengths[chosen],
-        )
-
     def heads(self, heads: Sequence[int] | None) -> npt.NDArray[np.int64]:
         """Query heads, ascending and without repeats; None: all. ConfigError: no such head."""
         count = self.config.num_heads
@@ -174,19 +158,12 @@ def numbers(rows: npt.NDArray[Any], config: MlaDecodeConfig) -> Floats:
     return np.concatenate([content.astype(np.float64), turned.astype(np.float64)], axis=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What stored numbers are multiples of: those of q and those of the cache."""
-
-    q: float
-    kv: float
-
-
 def check_stored(
     config: MlaDecodeConfig, scale: float, kv_scale: float, q_scale: float = 1.0
-) -> Stored:
-    """`q_scale` and `kv_scale` as floats. Raises ConfigError unless they are positive and finite,
-    with `scale` too, and 1 for what needs none."""
+) -> tuple[float, float, float]:
+    """`scale`, `kv_scale` and `q_scale` as floats. Raises ConfigError unless they are positive and
+    finite, also their product, and 1 for what needs none."""
+    scale = check_scale(scale)
     if config.rope_aware_queries and q_scale != 1.0:
         raise ConfigError(
             f"q_scale={q_scale}: rope-aware queries have a scale a token",
@@ -200,7 +177,7 @@ def check_stored(
         )
     kv = _scale_of("kv_scale", kv_scale, "a bf16 cache holds", "cache_dtype", config.cache_dtype)
     check_scale(q * kv * scale)
-    return Stored(q, kv)
+    return scale, kv, q
 
 
 def require_row_scales(config: MlaDecodeConfig, kv_scales: object, q_scales: object) -> None:

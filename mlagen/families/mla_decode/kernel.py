@@ -13,13 +13,7 @@ from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.call import DecodeCall, takes_call
 from mlagen.families.mla_decode.device_plan import Dealt, MlaDecodePlan, PlanTensors, make_plan
-from mlagen.families.mla_decode.inputs import (
-    Stored,
-    check_pages,
-    check_scale,
-    check_stored,
-    require_row_scales,
-)
+from mlagen.families.mla_decode.inputs import check_pages, check_stored, require_row_scales
 from mlagen.families.mla_decode.known_calls import Key, KnownCalls
 from mlagen.families.mla_decode.outputs import OutputMaker, Outputs
 from mlagen.families.mla_decode.plan import H200_SMS
@@ -45,20 +39,7 @@ from mlagen.problem.formats import scale_log2e
 
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
 MERGE_KERNEL = "mla_decode_merge_sm90"  # merges split work
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What a launcher is given once: `launcher.launch(artifact, tensors=.., ..)`."""
-
-    artifact: Artifact
-    tensors: dict[str, Any]
-    scalars: dict[str, int | float]
-    sizes: dict[str, int]
-
-    @property
-    def given(self) -> dict[str, Any]:
-        return {"tensors": self.tensors, "scalars": self.scalars, "sizes": self.sizes}
+Launch = tuple[Artifact, dict[str, Any]]  # what a launcher takes: `launch(artifact, **given)`
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +146,13 @@ class MlaDecodeKernel:
                 blocks = 1  # where nothing runs at once, splitting never pays
         if memory is None:
             memory = self._memory if self._memory is not None else TorchMemory(device)
+        tokens = None if q_lens is None else tuple(int(n) for n in as_host("q_lens", q_lens))
         return make_plan(
             self.config,
             as_host("lengths", lengths),
             memory,
             self.enqueue,
-            Dealt(
-                None if q_lens is None else as_host("q_lens", q_lens),
-                blocks,
-                split_keys,
-                self._persistent,
-            ),
+            Dealt(tokens, blocks, split_keys, self._persistent),
             None if room is None else as_host("room", room),
         )
 
@@ -214,8 +191,8 @@ class MlaDecodeKernel:
             for launch in bound:
                 launch()
         else:
-            for one in launches:
-                self.launcher.launch(one.artifact, **one.given)
+            for artifact, given in launches:
+                self.launcher.launch(artifact, **given)
         return out, lse
 
     @takes_call
@@ -243,7 +220,7 @@ class MlaDecodeKernel:
         """
         bound, launches, out, lse = self._bound(call)
         if bound is None:
-            reports = [self.launcher.launch(one.artifact, **one.given) for one in launches]
+            reports = [self.launcher.launch(artifact, **given) for artifact, given in launches]
             return MlaDecodeRun(out, lse, tuple(reports))
         reports = []
         for launch in bound:
@@ -268,7 +245,7 @@ class MlaDecodeKernel:
         if remember is None or not launches:
             return None, launches, out, lse
         assert isinstance(self.launcher, GpuLauncher)
-        made = tuple(self.launcher.prepare(one.artifact, **one.given) for one in launches)
+        made = tuple(self.launcher.prepare(artifact, **given) for artifact, given in launches)
         self._known.add(*remember, made)
         return made, [], out, lse
 
@@ -279,14 +256,14 @@ class MlaDecodeKernel:
         can be; and the outputs, which are made where they are missing."""
         tensors, scales, plan, out, lse, _ = call
         torch = sys.modules.get("torch")
-        if torch is None or not self._prepares:
-            return None, None, out, lse
         q, cache, block_table, cache_lengths, *more = tensors
-        if not isinstance(q, torch.Tensor) or not q.is_cuda:
-            return None, None, out, lse
         rank = 4 if plan is None or plan.tokens is None else 3
         a, b, c = scales
-        if q.dim() != rank or not type(a) is type(b) is type(c) is float:
+        if (
+            torch is None or not self._prepares
+            or not isinstance(q, torch.Tensor) or not q.is_cuda or q.dim() != rank
+            or not type(a) is type(b) is type(c) is float
+        ):  # fmt: skip
             return None, None, out, lse
         # Without a plan it is the usual one, which shapes, device and stream determine.
         of_plan = ("usual", _stream(q)) if plan is None else plan.key
@@ -326,11 +303,8 @@ class MlaDecodeKernel:
         """The same call, checked and packed but not launched."""
         output, log_sum, launches = self._launches(call)
         prepare: Any = self.launcher
-        return PreparedMlaDecode(
-            tuple(prepare.prepare(one.artifact, **one.given) for one in launches),
-            output,
-            log_sum,
-        )
+        made = tuple(prepare.prepare(artifact, **given) for artifact, given in launches)
+        return PreparedMlaDecode(made, output, log_sum)
 
     def _launches(self, call: DecodeCall) -> tuple[Any, Any, list[Launch]]:
         """Output, LSE and what is to be launched, all checked."""
@@ -347,24 +321,20 @@ class MlaDecodeKernel:
             raise ConfigError(f"q has shape {tuple(q.shape)}, the kernel wants {wants}")
         batch = plan.batch if packed and plan is not None else int(q.shape[0])
         rows = (plan.tokens,) if packed and plan is not None else (batch, config.q_len)
-        shapes: dict[str, tuple[int | None, ...]] = {
-            "q": (*rows, config.num_heads, config.q_columns),
-            "q_scales": rows,
-            "cache": (None, config.page_size, config.num_kv_heads, config.cache_columns),
-            "block_table": (batch, None),
-            "cache_lengths": (batch,),
-            "kv_scales": (*tuple(cache.shape)[:1], config.page_size),
-            "o": (*rows, config.num_heads, config.d_v),
-            "lse": (config.num_heads, *rows) if packed
-            else (batch, config.num_heads, config.q_len),
-        }  # fmt: skip
-        types = {
-            "q": config.q_element, "cache": config.cache_element, "block_table": "int32",
-            "cache_lengths": "int32", "kv_scales": "fp32", "q_scales": "fp32",
-            "o": config.output_dtype, "lse": "fp32",
+        heads, fp32 = config.num_heads, "fp32"
+        wanted: dict[str, tuple[tuple[int | None, ...], str]] = {
+            "q": ((*rows, heads, config.q_columns), config.q_element),
+            "cache": ((None, config.page_size, config.num_kv_heads, config.cache_columns),
+                      config.cache_element),
+            "block_table": ((batch, None), "int32"),
+            "cache_lengths": ((batch,), "int32"),
+            "kv_scales": ((*tuple(cache.shape)[:1], config.page_size), fp32),
+            "q_scales": (rows, fp32),
+            "o": ((*rows, heads, config.d_v), config.output_dtype),
+            "lse": ((heads, *rows) if packed else (batch, heads, config.q_len), fp32),
         }  # fmt: skip
         for name, tensor in tensors.items():
-            check(name, tensor, shapes[name], types[name])
+            check(name, tensor, *wanted[name])
         num_blocks, max_pages = int(cache.shape[0]), int(block_table.shape[1])
         check_rows("q", int(q.shape[0]), config.num_heads * (1 if packed else config.q_len))
         check_rows("cache", num_blocks, config.page_size)
@@ -376,16 +346,15 @@ class MlaDecodeKernel:
             )
         for name, label, output in (("o", "out", out), ("lse", "lse", lse)):
             if output is None:
-                output = made(label, q, shapes[name], types[name])
+                output = made(label, q, *wanted[name])
             require_device(manifest.kernel, manifest.target, {label: output})
-            check(label, output, shapes[name], types[name])
+            check(label, output, *wanted[name])
             for other, tensor in tensors.items():
                 if overlap(output, tensor):
                     what = "out" if other == "o" else other
                     raise ConfigError(f"{label} overlaps {what} in memory", hint="pass another")
             tensors[name] = output
-        number = check_scale(scales[0])
-        stored = check_stored(config, number, scales[1], scales[2])
+        scale, kv_scale, q_scale = check_stored(config, *scales)
         if checked and batch:
             check_pages(
                 config,
@@ -398,21 +367,19 @@ class MlaDecodeKernel:
             return output, log_sum, []
         if plan is None:
             plan = self._usual_plan(q, batch, max_pages)
-        return (
-            output,
-            log_sum,
-            self._of_plan(plan, tensors, max_pages, num_blocks, number, stored),
-        )
+        numbers: dict[str, int | float] = {
+            "max_pages": max_pages,
+            "num_blocks": num_blocks,
+            "lse_stride": plan.lse_stride,
+            "scale_log2e": scale_log2e(scale * kv_scale * q_scale),
+            "kv_scale": kv_scale,
+        }
+        return output, log_sum, self._of_plan(plan, tensors, numbers)
 
     def _of_plan(
-        self,
-        plan: PlanTensors,
-        tensors: dict[str, Any],
-        max_pages: int,
-        num_blocks: int,
-        scale: float,
-        stored: Stored,
+        self, plan: PlanTensors, tensors: dict[str, Any], numbers: dict[str, int | float]
     ) -> list[Launch]:
+        """The launches of a call with this plan, of all tensors and numbers that one may take."""
         if self._persistent is (plan.shares is None):
             raise ConfigError(
                 f"the plan is {'not ' * self._persistent}for blocks that take several items",
@@ -422,33 +389,20 @@ class MlaDecodeKernel:
         shares: dict[str, Any] = {}
         if plan.shares is not None:
             shares = {"shares": plan.shares, "arrivals": plan.arrivals}
-        numbers: dict[str, int | float] = {
-            "max_pages": max_pages,
-            "num_blocks": num_blocks,
-            "lse_stride": plan.lse_stride,
-            "scale_log2e": scale_log2e(scale * stored.kv * stored.q),
-            "kv_scale": stored.kv,
-        }
         named = {arg.name for arg in self.artifact.manifest.args}
-        launches = [
-            Launch(
-                self.artifact,
-                {**tensors, "items": plan.items, **shares, **work},
-                {name: value for name, value in numbers.items() if name in named},
-                plan.grid,
-            )
-        ]
-        if plan.merges is not None:
-            merged = {name: tensors[name] for name in ("o", "lse")}
-            launches.append(
-                Launch(
-                    self._merge_artifact(),
-                    {"merges": plan.merges, **work, **merged},
-                    {"lse_stride": plan.lse_stride},
-                    {"merges": int(plan.merges.shape[0])},
-                )
-            )
-        return launches
+        given = {
+            "tensors": {**tensors, "items": plan.items, **shares, **work},
+            "scalars": {name: value for name, value in numbers.items() if name in named},
+            "sizes": plan.grid,
+        }
+        if plan.merges is None:
+            return [(self.artifact, given)]
+        merge = {
+            "tensors": {"merges": plan.merges, **work, "o": tensors["o"], "lse": tensors["lse"]},
+            "scalars": {"lse_stride": plan.lse_stride},
+            "sizes": {"merges": int(plan.merges.shape[0])},
+        }
+        return [(self.artifact, given), (self._merge_artifact(), merge)]
 
     def _merge_artifact(self) -> Artifact:
         if self._merge is None:

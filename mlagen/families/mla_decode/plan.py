@@ -103,58 +103,25 @@ def plan_work(
         raise ConfigError(f"{len(keys)} lengths, but q_lens of {len(tokens)} sequences")
     if blocks < 1:
         raise ConfigError(f"blocks={blocks} is not at least 1")
-    packed = q_lens is not None
-    of_sequence, templates = _row_blocks(config, tokens)
+    rows = _QueryRows.of(config, tokens, packed=q_lens is not None)
     low, tiles = _tiles(config, keys, tokens)
-    cut: Cut | None = None
-    one_each = False
     if split_keys is not None:
-        splits = _fixed_splits(low, tiles, split_keys)
+        splits, cut = _fixed_splits(low, tiles, split_keys), None
     else:
-        splits, cut = _splits(config, low, tiles, of_sequence, blocks, persistent=persistent)
-    # One piece a split of a sequence; in it, an item a row block.
+        splits, cut = _splits(config, low, tiles, rows.blocks, blocks, persistent=persistent)
     counts = np.array([len(own) for own in splits], np.int64)
-    taken_in = np.zeros(len(counts), bool)
-    if persistent and split_keys is None:
-        one_each = cut is None and (counts * of_sequence).sum() <= blocks
-        if cut is not None or one_each:
-            taken_in = counts == PARTS
-    sequence = np.repeat(np.arange(len(keys)), counts)
-    first = np.array([tile for own in splits for tile in own], np.int64)
-    end = np.append(first[1:], 0)
-    end[np.cumsum(counts)[counts > 0] - 1] = OPEN_END
-    index, count = _within(counts), counts[sequence]
-    stored = np.where(counts > 1, counts - taken_in, 0)  # parts of a row block that take a slot
-    slots_of = of_sequence * stored
-    first_slot = (np.cumsum(slots_of) - slots_of)[sequence]
-    takes = taken_in[sequence] & (index == count - 1)
-    taken = np.where(taken_in[sequence], np.where(takes, 1, -1), 0)
-    work = np.maximum(np.minimum(end, -(-keys // TILE)[sequence]) - first, 0)
-    starts = np.cumsum(tokens) - tokens
-    query_row = starts * config.num_heads
-    lse_at = starts if packed else np.arange(len(keys)) * config.num_heads * config.q_len
-
-    def rows(piece: Ints, row_block: Ints) -> Ints:
-        """Items [.., 12] of pieces and row blocks."""
-        s = sequence[piece]
-        made = np.zeros((len(piece), ITEM_INTS), np.int64)
-        above, height, kv_head = templates[tokens[s], row_block].T
-        slots = first_slot[piece] + row_block * stored[s]
-        left = (count[piece] > 1) & ~takes[piece]  # it stays in a slot
-        for column, values in enumerate((
-            s, query_row[s] + above, height, above, tokens[s] - 1, first[piece], end[piece],
-            np.where(left, slots + index[piece], -1), lse_at[s], kv_head,
-            taken[piece], np.where(takes[piece], slots, 0),
-        )):  # fmt: skip
-            made[:, column] = values
-        return made
-
-    order = np.arange(len(work)) if one_each else np.argsort(-work, kind="stable")
+    few = bool((counts * rows.blocks).sum() <= blocks)
+    one_each = persistent and split_keys is None and cut is None and few
+    taken_in = (counts == PARTS) & (cut is not None or one_each)
+    pieces = _Pieces.of(splits, counts, rows.blocks, taken_in)
     shares = None
     if cut is not None:
         piece, row_block, shares = cut.items(blocks)
     else:
-        each = of_sequence[sequence[order]]
+        end = np.minimum(pieces.end, -(-keys // TILE)[pieces.sequence])
+        work = np.maximum(end - pieces.first, 0)
+        order = np.arange(len(work)) if one_each else np.argsort(-work, kind="stable")
+        each = rows.blocks[pieces.sequence[order]]
         piece, row_block = np.repeat(order, each), _within(each)
         if one_each:
             shares = np.minimum(np.arange(blocks + 1), len(piece)).astype(np.int32)
@@ -162,17 +129,111 @@ def plan_work(
             moved, shares = deal(each, work[order], blocks)
             piece, row_block = piece[moved], row_block[moved]
     parted = np.flatnonzero((counts > 1) & ~taken_in)
-    firsts = np.cumsum(counts) - counts
-    each = of_sequence[parted]
-    merged = rows(np.repeat(firsts[parted], each), _within(each))
+    each = rows.blocks[parted]
+    firsts = np.repeat((np.cumsum(counts) - counts)[parted], each)
+    merged = pieces.items(rows, firsts, _within(each))
     return MlaDecodeWork(
-        rows(piece, row_block).astype(np.int32),
+        pieces.items(rows, piece, row_block).astype(np.int32),
         _merges(merged, np.repeat(counts[parted], each)).astype(np.int32),
-        int(slots_of.sum()),
+        pieces.slots,
         splits,
-        int(tokens.sum()) if packed else config.q_len,
+        rows.lse_stride,
         shares,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _QueryRows:
+    """Query rows of each sequence: its `tokens`, its row `blocks`, its first row in q, and where
+    its head 0 and token 0 are in lse. `templates` [tokens, row blocks, 3]: what the row blocks of a
+    sequence of so many tokens have: rows of the sequence before the first, rows, KV head."""
+
+    tokens: Ints
+    blocks: Ints
+    first: Ints
+    lse_at: Ints
+    lse_stride: int
+    templates: Ints
+
+    @staticmethod
+    def of(config: MlaDecodeConfig, tokens: Ints, *, packed: bool) -> _QueryRows:
+        """`packed`: sequences follow each other in q and lse, each with its own tokens alone."""
+        heads, many = config.num_heads, range(config.q_len + 1)
+        found: list[list[tuple[int, int, int]]] = []
+        for n in many:
+            runs = [(0, 0, n * heads)]
+            if config.num_kv_heads > 1:
+                runs = [
+                    (kv_head, token * heads + kv_head * config.group, config.group)
+                    for kv_head in range(config.num_kv_heads)
+                    for token in range(n)
+                ]
+            found.append([
+                (above + at, min(rows - at, BLOCK_ROWS), kv_head)
+                for kv_head, above, rows in runs
+                for at in range(0, rows, BLOCK_ROWS)
+            ])  # fmt: skip
+        templates = np.zeros((len(many), max(map(len, found)), 3), np.int64)
+        for n, own in enumerate(found):
+            templates[n, : len(own)] = np.array(own, np.int64).reshape(-1, 3)
+        starts = np.cumsum(tokens) - tokens
+        return _QueryRows(
+            tokens,
+            np.array([len(own) for own in found])[tokens],
+            starts * heads,
+            starts if packed else np.arange(len(tokens)) * heads * config.q_len,
+            int(tokens.sum()) if packed else config.q_len,
+            templates,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pieces:
+    """The splits of all sequences, one after the other, each of which is an item a row block:
+    `sequence`, `first` tile and `end` tile, the `index` among its sequence's, and `taken` as in an
+    item. `stored`: parts of a row block in slots, of which `slot` is the sequence's first."""
+
+    sequence: Ints
+    first: Ints
+    end: Ints
+    index: Ints
+    taken: Ints
+    stored: Ints
+    slot: Ints
+    slots: int  # of all
+
+    @staticmethod
+    def of(
+        splits: Sequence[Sequence[int]], counts: Ints, row_blocks: Ints, taken_in: npt.NDArray[Any]
+    ) -> _Pieces:
+        """`counts`: splits of each sequence; `taken_in`: whether its last takes in the other."""
+        sequence = np.repeat(np.arange(len(counts)), counts)
+        first = np.array([tile for own in splits for tile in own], np.int64)
+        end = np.append(first[1:], 0)
+        end[np.cumsum(counts) - 1] = OPEN_END
+        index = _within(counts)
+        last = index == counts[sequence] - 1
+        stored = np.where(counts > 1, counts - taken_in, 0)
+        slots = row_blocks * stored
+        return _Pieces(
+            sequence, first, end, index, np.where(taken_in[sequence], np.where(last, 1, -1), 0),
+            stored[sequence], (np.cumsum(slots) - slots)[sequence], int(slots.sum()),
+        )  # fmt: skip
+
+    def items(self, rows: _QueryRows, piece: Ints, row_block: Ints) -> Ints:
+        """Items [.., 12] of pieces and row blocks."""
+        s, taken, stored = self.sequence[piece], self.taken[piece], self.stored[piece]
+        above, height, kv_head = rows.templates[rows.tokens[s], row_block].T
+        slots = self.slot[piece] + row_block * stored
+        left = (stored > 0) & (taken <= 0)  # it stays in a slot
+        made = np.zeros((len(piece), ITEM_INTS), np.int64)
+        for column, values in enumerate((
+            s, rows.first[s] + above, height, above, rows.tokens[s] - 1, self.first[piece],
+            self.end[piece], np.where(left, slots + self.index[piece], -1), rows.lse_at[s], kv_head,
+            taken, np.where(taken > 0, slots, 0),
+        )):  # fmt: skip
+            made[:, column] = values
+        return made
 
 
 def _counts(name: str, values: Any, least: int, most: int) -> Ints:
@@ -184,30 +245,6 @@ def _counts(name: str, values: Any, least: int, most: int) -> Ints:
     if wrong.size:
         raise ConfigError(f"{name}[{wrong[0]}]={found[wrong[0]]} is not in {least} .. {most}")
     return found
-
-
-def _row_blocks(config: MlaDecodeConfig, tokens: Ints) -> tuple[Ints, Ints]:
-    """Row blocks of each sequence, and what each of those of a sequence of so many tokens has:
-    [tokens, row blocks, 3], rows of the sequence before the first, rows, KV head."""
-    heads, many = config.num_heads, range(config.q_len + 1)
-    found: list[list[tuple[int, int, int]]] = []
-    for n in many:
-        runs = [(0, 0, n * heads)]
-        if config.num_kv_heads > 1:
-            runs = [
-                (kv_head, token * heads + kv_head * config.group, config.group)
-                for kv_head in range(config.num_kv_heads)
-                for token in range(n)
-            ]
-        found.append([
-            (above + at, min(rows - at, BLOCK_ROWS), kv_head)
-            for kv_head, above, rows in runs
-            for at in range(0, rows, BLOCK_ROWS)
-        ])  # fmt: skip
-    templates = np.zeros((len(many), max(map(len, found)), 3), np.int64)
-    for n, own in enumerate(found):
-        templates[n, : len(own)] = np.array(own, np.int64).reshape(-1, 3)
-    return np.array([len(own) for own in found])[tokens], templates
 
 
 def _within(counts: Ints) -> Ints:

@@ -14,14 +14,12 @@ The log-sum-exp of every row is an output too: fp32, natural logarithm, -inf for
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mlagen.attention.masks import CAUSAL, ChunkedCausal, Mask, SlidingWindowCausal
 from mlagen.errors import ConfigError
-from mlagen.problem.fields import from_fields, integer, listed
+from mlagen.problem.fields import PlainFields, integer, listed
 
 D_QK, D_V = 576, 512
 ROPE_AWARE = "fp8_rope_aware"
@@ -36,7 +34,7 @@ SMALL_PAGES = (1, 16, 32)  # besides whole tiles
 
 
 @dataclass(frozen=True)
-class MlaDecodeConfig:
+class MlaDecodeConfig(PlainFields):
     """One MLA decode kernel. Raises ConfigError for a value that no kernel can have.
 
     The cache holds the new tokens' rows already, and its lengths count them: with the causal mask
@@ -131,25 +129,10 @@ class MlaDecodeConfig:
                 f"near {size}: {listed(near)}",
             )
 
-    # ---- from and to plain values -----------------------------------------------------------
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, Any]) -> MlaDecodeConfig:
-        """The problem that named values describe; text is parsed by the field's type.
-
-        Raises ConfigError for an unknown name, a missing field, text that is no such value, and
-        what the class refuses.
-        """
-        return from_fields(cls, fields)
-
     @classmethod
     def example(cls) -> MlaDecodeConfig:
         """A legal problem, for describing what solves this type."""
         return cls(num_heads=64)
-
-    def to_fields(self) -> dict[str, int | float | str | bool]:
-        """Every field as a plain value. `from_fields` reads it back."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     # ---- arithmetic -------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlagen.families.mla_decode.expected import MlaDecodeExpected, evaluate
+from mlagen.families.mla_decode.expected import Oracle
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.math import (
     DIVISION,
@@ -47,27 +47,11 @@ from mlagen.families.mla_decode.math import (
     row_factors,
 )
 from mlagen.families.mla_decode.problem import D_V, TILE
+from mlagen.families.mla_decode.splits import Partial
 from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, round_bf16
 
 
-def rounded(
-    inputs: MlaDecodeInputs,
-    *,
-    heads: Sequence[int] | None = None,
-    splits: Sequence[Sequence[int]] | None = None,
-) -> MlaDecodeExpected:
-    """What the kernel should compute from `inputs`, for some heads or for all.
-
-    `splits`: the first tile of 64 keys of each split of each sequence, where a kernel splits them;
-    the splits' results are merged (`mla_decode_splits`). A row that sees no key has O = 0 and LSE =
-    -inf, exactly. ConfigError: no such head, a key or a query that is not finite.
-    """
-    return evaluate("rounding", inputs, heads, _block, splits)
-
-
-def _block(
-    inputs: MlaDecodeInputs, rows: Rows, keys: Keys, factor: float
-) -> tuple[Floats, Floats, Floats, Floats]:
+def _block(inputs: MlaDecodeInputs, rows: Rows, keys: Keys, factor: float) -> Partial:
     """O and its bound, [rows, 512], the LSE and its bound, [rows]."""
     c, _ = row_factors(inputs.score_scale, rows)
     walk = Walk.of(rows, keys, c)
@@ -78,6 +62,9 @@ def _block(
     output, bound = _output(walk, p, shares, total, keys, rows.seen, factor)
     lse = log_sum_exp(LN2 * walk.base[:, -1], total)
     return output, bound, lse, lse_error(walk, shares, total, lse, factor)
+
+
+rounded = Oracle("rounding", _block)
 
 
 def _output(

@@ -142,26 +142,14 @@ def _planned(
 ) -> tuple[Any, Any]:  # fmt: skip
     kernel = decode_kernel(q, kv_cache, mask=mask, q_len=q_len)
     known = _PLANS.get(items.data_ptr())
-    if (
-        known is not None
-        and known.config is kernel.config
-        and _is_of(known, partial_o, partial_lse)
-    ):
-        return known.run(
-            q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
-            kv_scales=kv_scales, q_scales=q_scales,
+    plan: PlanTensors
+    if known and known.config is kernel.config and _is_of(known, partial_o, partial_lse):
+        plan = known
+    else:
+        plan = PlanTensors(
+            kernel.config, lengths.shape[0], q.shape[0] if len(q.shape) == 3 else None, items,
+            merges, partial_o, partial_lse, shares=shares, arrivals=arrivals,
         )  # fmt: skip
-    plan = PlanTensors(
-        config=kernel.config,
-        batch=lengths.shape[0],
-        tokens=q.shape[0] if len(q.shape) == 3 else None,
-        items=items,
-        merges=merges,
-        partial_o=partial_o,
-        partial_lse=partial_lse,
-        shares=shares,
-        arrivals=arrivals,
-    )
     return kernel(
         q, kv_cache, table, lengths, scale=scale, kv_scale=kv_scale, q_scale=q_scale,
         kv_scales=kv_scales, q_scales=q_scales, plan=plan,

@@ -10,19 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from mlagen.artifact import Artifact
-from mlagen.bench.accuracy import outside
 from mlagen.bench.torch_arrays import to_gpu
 from mlagen.errors import ConfigError, WrongResultError
-from mlagen.families.mla_decode.benchmark.case import Case
+from mlagen.families.mla_decode.benchmark.judge import outside_oracles
 from mlagen.families.mla_decode.benchmark.lab import DecodeLab
-from mlagen.families.mla_decode.benchmark.work import SIZES, DecodeWork
-from mlagen.families.mla_decode.exact import exact
-from mlagen.families.mla_decode.expected import compare_lse
+from mlagen.families.mla_decode.benchmark.work import SIZES, Case, DecodeWork
 from mlagen.families.mla_decode.kernel import MERGE_KERNEL, decode_kernel
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.rounded import rounded
-from mlagen.problem.expected import compare
 from mlagen.request import build_artifact
 
 _LENGTHS = (0, 1, 63, 64, 65, 129, 450)  # around a tile of 64 keys, and several of them
@@ -94,12 +89,9 @@ class DecodeWorkload:
         )  # fmt: skip
         lab.wait()
         chosen = sorted({0, heads // 2, heads - 1})
-        for oracle in (exact, rounded):
-            expected = oracle(inputs, heads=chosen, splits=plan.splits)
-            wrong = outside(compare(expected.output, lab.host(out)),
-                            compare_lse(expected.lse, lab.host(lse)))  # fmt: skip
-            if wrong:
-                raise WrongResultError(f"lengths {_LENGTHS}, {data}: {wrong}")
+        host = lab.host(out), lab.host(lse)
+        if wrong := outside_oracles(inputs, *host, heads=chosen, splits=plan.splits):
+            raise WrongResultError(f"lengths {_LENGTHS}, {data}: {wrong}")
 
     # ---- fast -------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlagen.artifact import SourceLine
-from mlagen.codegen.origin import origin
+from mlagen.codegen.origin import Generated
 from mlagen.codegen.tools import Tools, run
 from mlagen.errors import ConfigError, MissingError, TemplateError
 from mlagen.targets.gfx950.clang import TRIPLE, find_tools
@@ -71,7 +71,8 @@ def assemble(
         if done is None:
             raise MissingError(f"{clang[0]} cannot be run")
         if done.returncode:
-            raise _explain(done.stderr, text, file_name, source_lines, schedule_file, tools)
+            made = Generated(text, file_name, source_lines, schedule_file)
+            raise _explain(done.stderr, made, tools)
         done = run((*lld, *linker_flags(), "kernel.o", "-o", "kernel.co"), cwd=work)
         if done is None:
             raise MissingError(f"{lld[0]} cannot be run")
@@ -80,25 +81,13 @@ def assemble(
         return (work / "kernel.co").read_bytes()
 
 
-def _explain(
-    stderr: str,
-    text: str,
-    file_name: str,
-    source_lines: Mapping[int, SourceLine],
-    schedule_file: str,
-    tools: Tools,
-) -> TemplateError:
+def _explain(stderr: str, made: Generated, tools: Tools) -> TemplateError:
     """The assembler's errors at the lines that made them."""
-    errors = [found for found in _ERROR.finditer(stderr) if found["file"] == file_name]
+    name = made.file_name
+    errors = [found for found in _ERROR.finditer(stderr) if found["file"] == name]
     if not errors:
-        return TemplateError(f"{file_name} does not assemble ({tools.version}): {stderr.strip()}")
-    lines = text.splitlines()
-    shown = []
-    for found in errors[:_SHOWN]:
-        number = int(found["line"])
-        quoted = lines[number - 1].strip() if number <= len(lines) else ""
-        where = origin(source_lines.get(number), schedule_file)
-        shown.append(f"{file_name}:{number}: {found['text']}\n    {quoted}\n    {where}")
+        return TemplateError(f"{name} does not assemble ({tools.version}): {stderr.strip()}")
+    shown = [made.at(int(found["line"]), found["text"]) for found in errors[:_SHOWN]]
     if len(errors) > _SHOWN:
         shown.append(f"and {len(errors) - _SHOWN} more")
     return TemplateError("the assembler refuses " + "\n  ".join(shown))

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from mlagen import env
 from mlagen.artifact import SourceLine
+from mlagen.codegen.origin import Generated
 from mlagen.codegen.tools import Candidate, Search, Tools, run
 from mlagen.errors import ConfigError, MissingError, TemplateError
 from mlagen.targets.sm_90a.limits import SM_90A
@@ -40,7 +41,7 @@ _ENTRY = re.compile(r"^ptxas info\s*: Compiling entry function '([^']+)'", re.M)
 _STACK = re.compile(
     r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", re.M
 )
-_USED = re.compile(r"^ptxas info\s*: Used (\d+) registers(.*)$", re.M)
+_USED = re.compile(r"^ptxas info\s*: Used (\d+) registers", re.M)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,6 @@ class PtxasResult:
     spill_store_bytes: int
     spill_load_bytes: int
     stack_bytes: int
-    smem_bytes: int  # static; dynamic shared memory is the launcher's to ask for
-    barriers: int  # named barriers: the highest id used, and one
     messages: tuple[Message, ...]
 
 
@@ -100,10 +99,7 @@ def assemble_ptx(
         figures = {} if done.returncode else _figures(said)
         refusal = explain(
             messages,
-            text=text,
-            file_name=file_name,
-            source_lines=source_lines,
-            schedule_file=schedule_file,
+            Generated(text, file_name, source_lines, schedule_file),
             tool=tool.version,
             spilled=(figures.get("spill_store_bytes", 0), figures.get("spill_load_bytes", 0)),
             registers=figures.get("registers", 0),
@@ -124,21 +120,13 @@ def assemble_ptx(
 
 def _figures(said: str) -> dict[str, int]:
     """The numbers of `ptxas -v`, each the largest over the functions of the text."""
-    stack = [tuple(map(int, found.groups())) for found in _STACK.finditer(said)]
-    used = list(_USED.finditer(said))
+    used = [int(found[1]) for found in _USED.finditer(said)]
+    frames = [tuple(map(int, found.groups())) for found in _STACK.finditer(said)]
+    stack, stored, loaded = map(max, zip((0, 0, 0), *frames, strict=True))
     return {
-        "registers": max((int(found[1]) for found in used), default=0),
-        "stack_bytes": max((row[0] for row in stack), default=0),
-        "spill_store_bytes": max((row[1] for row in stack), default=0),
-        "spill_load_bytes": max((row[2] for row in stack), default=0),
-        "smem_bytes": max((_number(r"(\d+) bytes smem", found[2]) for found in used), default=0),
-        "barriers": max((_number(r"used (\d+) barriers", found[2]) for found in used), default=0),
-    }
-
-
-def _number(pattern: str, text: str) -> int:
-    found = re.search(pattern, text)
-    return int(found[1]) if found else 0
+        "registers": max(used, default=0), "stack_bytes": stack, "spill_store_bytes": stored,
+        "spill_load_bytes": loaded,
+    }  # fmt: skip
 
 
 def _candidates() -> Iterator[Candidate]:

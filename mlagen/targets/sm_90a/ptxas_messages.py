@@ -8,14 +8,12 @@ wait or a fence was put in, or that `setmaxnreg` is ignored. Wordings differ bet
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlagen.artifact import SourceLine
-from mlagen.codegen.origin import origin
+from mlagen.codegen.origin import Generated
 from mlagen.env import PTXAS
 from mlagen.errors import CapacityError, ScheduleError, TemplateError
-from mlagen.targets.sm_90a.wgmma_flow import lines_of, touches
 
 # ptxas k.ptx, line 41; error   : Unknown modifier '.comit_group'
 # ptxas info    : (C7517) wgmma.wait_group is injected in around line 43 by compiler to …
@@ -25,7 +23,6 @@ _MESSAGE = re.compile(
     re.M,
 )
 _INNER_LINE = re.compile(r"(?:around|in|at) line (\d+)")
-_LONG_LIST = re.compile(r"\{\s*([^,{}]+)(?:,[^,{}]+){3,},\s*([^,{}]+?)\s*\}")
 _SUMMARY = "Ptx assembly aborted"
 _FIGURES = ("Used ", "Compiling entry", "Function properties", "Compile time", "gmem", "bytes gmem")
 # Those that keep all forms of the decode kernels in registers: 13.0.48, 13.0.88, 13.1.115 and
@@ -116,11 +113,8 @@ def parse(said: str, file_name: str) -> tuple[Message, ...]:
 
 def explain(
     messages: Sequence[Message],
+    made: Generated,
     *,
-    text: str,
-    file_name: str,
-    source_lines: Mapping[int, SourceLine],
-    schedule_file: str,
     tool: str,
     spilled: tuple[int, int],
     registers: int,
@@ -129,26 +123,22 @@ def explain(
     stopping = [message for message in messages if message.stops]
     if not stopping and not any(spilled):
         return None
-    lines = text.splitlines()
-
-    def at(number: int, what: str) -> str:
-        quoted = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-        where = origin(source_lines.get(number), schedule_file)
-        return f"{file_name}:{number}: {what}\n    {_shortened(quoted)}\n    {where}"
-
+    name = made.file_name
     shown = []
     for message in stopping[:_SHOWN]:
-        told = at(message.line, str(message)) if message.line else f"{file_name}: {message}"
+        told = made.at(message.line, str(message)) if message.line else f"{name}: {message}"
         if message.meaning:
             told += f"\n    {message.meaning}"
         if not message.line:
-            told += "".join(f"\n  suspected: {at(*place)}" for place in _suspects(message, text))
+            told += "".join(
+                f"\n  suspected: {made.at(*place)}" for place in _suspects(message, made.text)
+            )
         shown.append(told)
     if len(stopping) > _SHOWN:
         shown.append(f"and {len(stopping) - _SHOWN} more")
     if any(spilled):
         shown.append(
-            f"{file_name}: spills: {spilled[0]} bytes stored, {spilled[1]} bytes loaded, at "
+            f"{name}: spills: {spilled[0]} bytes stored, {spilled[1]} bytes loaded, at "
             f"{registers} registers a thread"
         )
     kind: type[ScheduleError] = ScheduleError
@@ -166,6 +156,9 @@ def explain(
 
 def _suspects(message: Message, text: str) -> list[tuple[int, str]]:
     """Lines that may have caused a message that names none, with a note on each."""
+    # Only a refusal needs to read PTX.
+    from mlagen.targets.sm_90a.wgmma_flow import lines_of, touches
+
     if "setmaxnreg" in message.text:
         found = [(line, "this one") for line in lines_of(text, "setmaxnreg")]
     elif "function boundary" in message.text or "Extern calls" in message.text:
@@ -184,8 +177,3 @@ def _suspects(message: Message, text: str) -> list[tuple[int, str]]:
     else:
         found = []
     return found[:_SUSPECTS]
-
-
-def _shortened(instruction: str) -> str:
-    """An instruction with its long register lists cut: {%d0, .. %d127}."""
-    return _LONG_LIST.sub(r"{\1, .. \2}", instruction)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
-from mlagen.families.mla_decode.benchmark import peers
+from mlagen.families.mla_decode.benchmark.peers import PEERS
 from mlagen.families.mla_decode.benchmark.work import FORMULAS, OPTIONAL, SIZES, DecodeWork
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.family.benchmark import Benchmark, Lab
@@ -19,7 +18,7 @@ class DecodeBenchmark(Benchmark):
     sizes = SIZES
     optional = OPTIONAL
     formulas = FORMULAS
-    peers = tuple(peers.PEERS)
+    peers = tuple(PEERS)
 
     def work(self, problem: Mapping[str, Any], sizes: Mapping[str, int], seed: int) -> DecodeWork:
         """One call; `least` may be left out."""
@@ -32,6 +31,4 @@ class DecodeBenchmark(Benchmark):
         return DecodeLab(kernel)
 
     def peer(self, name: str) -> Peer:
-        module, kind = peers.PEERS[name]
-        made: Peer = getattr(import_module(f"{peers.__name__}.{module}"), kind)()
-        return made
+        return PEERS[name]()

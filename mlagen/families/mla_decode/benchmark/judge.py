@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mlagen.bench.accuracy import PEER_LIMIT, outside, relative
-from mlagen.families.mla_decode.benchmark.case import Case
+from mlagen.families.mla_decode.benchmark.work import Case
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
@@ -19,6 +20,13 @@ from mlagen.family.benchmark import Verdict
 from mlagen.problem.expected import compare
 
 Array = npt.NDArray[Any]
+
+
+def outside_oracles(inputs: MlaDecodeInputs, output: Array, lse: Array, **some: Any) -> str:
+    """What of O and LSE is outside the bounds of either oracle; `some`: heads and splits."""
+    expected = (oracle(inputs, **some) for oracle in (exact, rounded))
+    found = ((compare(x.output, output), compare_lse(x.lse, lse)) for x in expected)
+    return outside(*chain.from_iterable(found))
 
 
 class DecodeJudge:
@@ -61,11 +69,8 @@ class DecodeJudge:
         out, lse, splits = output
         own = tuple(splits[b] for b in self.sequences)
         o, log = self._own(out), self._own(lse)
-        found = []
-        for oracle in (exact, rounded):
-            expected = oracle(self.inputs, heads=self.heads, splits=own)
-            found += [compare(expected.output, o), compare_lse(expected.lse, log)]
-        return replace(relative(self.expected.output, o), wrong=outside(*found))
+        wrong = outside_oracles(self.inputs, o, log, heads=self.heads, splits=own)
+        return replace(relative(self.expected.output, o), wrong=wrong)
 
     def peer(self, output: Any) -> Verdict:
         """A relative error of O below `PEER_LIMIT`."""

@@ -8,9 +8,8 @@ from typing import Any
 
 from mlagen.bench.torch_lab import TorchLab
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.benchmark.case import Case
 from mlagen.families.mla_decode.benchmark.judge import DecodeJudge
-from mlagen.families.mla_decode.benchmark.work import DecodeWork
+from mlagen.families.mla_decode.benchmark.work import Case, DecodeWork
 from mlagen.families.mla_decode.kernel import MlaDecodeKernel
 
 

@@ -1,4 +1,4 @@
-"""One MLA decode call's sizes, and how its work is counted."""
+"""One MLA decode call: its sizes, how its work is counted, and its tensors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.inputs import MODEL_SCALE
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 SIZES = ("batch", "keys", "least")
@@ -90,3 +91,29 @@ class DecodeWork:
         text = f"b={self.batch} h={c.num_heads}{kv} s_q={c.q_len} keys={keys} page={c.page_size}"
         text += f" q {c.dtype}" if c.dtype != "bf16" else ""
         return text + (f" {c.cache_dtype}" if c.cache_dtype != "bf16" else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Tensors that all contenders share: `q` [B, q_len, H, 576], `cache` [pages,
+    page, KV heads, 576], `table` [B, pages] and `lengths` [B] int32; `kv_scales` [pages, page] of
+    rope-aware rows, `q_scales` [B, q_len] of such queries."""
+
+    work: DecodeWork
+    q: Any
+    cache: Any
+    table: Any
+    lengths: Any
+    scale: float = MODEL_SCALE
+    kv_scale: float = 1.0
+    q_scale: float = 1.0
+    kv_scales: Any = None
+    q_scales: Any = None
+
+    @property
+    def scales(self) -> dict[str, Any]:
+        """What our call is given by name besides its tensors."""
+        return {
+            "scale": self.scale, "kv_scale": self.kv_scale, "q_scale": self.q_scale,
+            "kv_scales": self.kv_scales, "q_scales": self.q_scales,
+        }  # fmt: skip

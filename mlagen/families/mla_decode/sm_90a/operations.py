@@ -273,20 +273,19 @@ class MlaDecode:
 
     def next_item(self, tile: Tile, role: WarpRole) -> None:
         """Load the record of the next work item, where a block has several."""
-        if self.persistent:
-            self._record("next_item", tile, role=role, domain="first", ahead="seeks")
+        self._seek("next_item", tile, role)
 
     def next_keys(self, tile: Tile, role: WarpRole) -> None:
         """Load how many keys the next item has and where its first two tiles are."""
-        if self.persistent:
-            self._record("next_keys", tile, role=role, domain="first", ahead="seeks",
-                         **self._counted(role))  # fmt: skip
+        self._seek("next_keys", tile, role, **self._counted(role))
 
     def next_tiles(self, tile: Tile, role: WarpRole) -> None:
         """Compute how many tiles the next item has. Tiles fetched from here on are that item's."""
+        self._seek("next_tiles", tile, role, **self._counted(role))
+
+    def _seek(self, name: str, tile: Tile, role: WarpRole, **more: Any) -> None:
         if self.persistent:
-            self._record("next_tiles", tile, role=role, domain="first", ahead="seeks",
-                         **self._counted(role))  # fmt: skip
+            self._record(name, tile, role=role, domain="first", ahead="seeks", **more)
 
     def load_queries(self, tile: Tile, role: WarpRole) -> None:
         """Load the item's 64 rows of Q, once, with the first tile, and convert e4m3 to bf16. Rows
@@ -511,17 +510,15 @@ class MlaDecode:
     def _mover(self, pipeline: Pipeline) -> Any:
         role = next((role for role in self.roles if role.name == pipeline.producer), self.feeder)
         template = "gather" if self.paged.producer_threads else "copy"
-        if pipeline.within:
-            first = (
-                self.keys.index(
-                    next(p for p in (*self.left, *self.right) if p.name == pipeline.within).tiles[0]
-                )
-                * COLUMNS
-            )
-            boxes = [(pipeline.tiles[0], first)]
-        else:
-            boxes = [(tile, COLUMNS * self.keys.index(tile)) for tile in pipeline.tiles]
-            template = "convert" if role is self.feeder else template
+        if role is self.feeder:
+            template = "convert"
+        # The e4m3 numbers of some columns have the first of their tiles.
+        named = (p for p in (*self.left, *self.right) if p.name == pipeline.within)
+        columns = next(named, pipeline).tiles
+        boxes = [
+            (tile, COLUMNS * self.keys.index(column))
+            for tile, column in zip(pipeline.tiles, columns, strict=False)
+        ]
 
         def mover(kind: str, tile: Tile) -> Operation:
             return self._operation(

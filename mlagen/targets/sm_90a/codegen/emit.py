@@ -87,11 +87,7 @@ class Emitter:
             id(op): self._cursor(loop, index, op)
             for index, op in enumerate(loop.cluster.operations())
         }
-        self._heading(f"role {role.name}: warps {role.warps.start}..{role.warps.stop - 1}")
-        self._code(stream, f"{name}:")
-        self._render(
-            stream, "pipeline/enter.ptx.j2", {"role": role, "share": self.schedule.share}, ""
-        )
+        self._enter(stream)
         for cursor in cursors.values():
             if cursor is not None and cursor.step:
                 self._code(stream, f"mov.u32 {cursor.slot}, 0;",
@@ -137,6 +133,14 @@ class Emitter:
                 self._code(stream, f"bra {name}_END;")
         self._code(stream, f"{name}_END:")
         self._end(loop)
+
+    def _enter(self, stream: Stream) -> None:
+        """The label of a role, and the registers that it takes or gives up."""
+        role = stream.role
+        self._heading(f"role {role.name}: warps {role.warps.start}..{role.warps.stop - 1}")
+        self._code(stream, f"{role.name.upper()}:")
+        entry = {"role": role, "share": self.schedule.share}
+        self._render(stream, "pipeline/enter.ptx.j2", entry, "")
 
     def _loop(self, loop: Loop, cursors: Mapping[int, Cursor | None], steady: Instance) -> None:
         """The loop, which runs leave before the first pass that lacks tiles, or in the middle of
@@ -325,7 +329,7 @@ class Emitter:
                 self.lines.append(
                     PtxLine(
                         f"    {text.rstrip()}",
-                        self._source(stream, where, source, number, line, str(op or "role entry")),
+                        _source(stream, where, source, number, line, str(op or "role entry")),
                         printed,
                     )
                 )
@@ -351,23 +355,17 @@ class Emitter:
             indent = "" if text.endswith(":") else "    "
             line, what = (op.line, str(op)) if op else (stream.line, "control flow")
             self.lines.append(
-                PtxLine(f"{indent}{text}", self._source(stream, section, "", 0, line, what))
+                PtxLine(f"{indent}{text}", _source(stream, section, "", 0, line, what))
             )
 
     def _heading(self, text: str) -> None:
         self.lines += [PtxLine(""), PtxLine(f"    // ---- {text}")]
 
-    @staticmethod
-    def _source(
-        stream: Stream, where: str, template: str, number: int, line: int, operation: str
-    ) -> SourceLine:
-        return SourceLine(
-            asm_line=0,
-            section=where,
-            cluster="",
-            role=stream.role.name,
-            template=template,
-            template_line=number,
-            schedule_line=line,
-            operation=operation,
-        )
+
+def _source(
+    stream: Stream, where: str, template: str, number: int, line: int, operation: str
+) -> SourceLine:
+    return SourceLine(
+        asm_line=0, section=where, cluster="", role=stream.role.name, template=template,
+        template_line=number, schedule_line=line, operation=operation,
+    )  # fmt: skip

@@ -48,11 +48,7 @@ class ItemEmitter(Emitter):
         stream, role, step = loop.stream, loop.stream.role, loop.edge.step
         name = role.name.upper()
         cursors = {id(op): self._cursor_of(loop, op) for op in loop.cluster.operations()}
-        self._heading(f"role {role.name}: warps {role.warps.start}..{role.warps.stop - 1}")
-        self._code(stream, f"{name}:")
-        self._render(
-            stream, "pipeline/enter.ptx.j2", {"role": role, "share": self.schedule.share}, ""
-        )
+        self._enter(stream)
         for operation in loop.prologue:
             self._operation(stream, operation, None, "start", Binding(0, False))
         for slot in range(step):  # the pass before the first one

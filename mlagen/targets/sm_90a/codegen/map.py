@@ -21,14 +21,8 @@ def kernel_map(schedule: PipelineSchedule) -> KernelMap:
         )
         for tile in smem.tiles.values()
     ]
-    areas += [
-        MemoryMap(scratch.name, "buffer", scratch.base, 1, scratch.bytes)
-        for scratch in smem.scratches.values()
-    ]
-    areas += [
-        MemoryMap(exchange.name, "message", exchange.base, 1, exchange.bytes)
-        for exchange in smem.exchanges.values()
-    ]
+    areas += [MemoryMap(x.name, "buffer", x.base, 1, x.bytes) for x in smem.scratches.values()]
+    areas += [MemoryMap(x.name, "message", x.base, 1, x.bytes) for x in smem.exchanges.values()]
     pipelines = [
         HandoffMap(
             name=pipeline.name,

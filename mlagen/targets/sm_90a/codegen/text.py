@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -15,16 +14,10 @@ from mlagen.targets.sm_90a.codegen.emit import Emitter
 from mlagen.targets.sm_90a.codegen.emit_items import ItemEmitter
 from mlagen.targets.sm_90a.codegen.runs import Loop
 from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule
+from mlagen.targets.sm_90a.dsl.smem import Exchange, Scratch
 from mlagen.targets.sm_90a.limits import SM_90A
 
 PARAMETERS = {"pointer": ".u64", "u32": ".u32", "i32": ".s32", "f32": ".f32"}
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One kernel parameter as PTX declares it."""
-
-    declaration: str
 
 
 def print_streams(
@@ -53,11 +46,9 @@ def render_pipeline(
             "smem_capacity": schedule.smem.capacity,
             "smem_map": _smem_map(schedule),
             "arguments": [
-                Parameter(
-                    f".align {TENSOR_MAP_ALIGN} .b8 {a.name}[{TENSOR_MAP_BYTES}]"
-                    if a.kind == "tensor_map"
-                    else f"{PARAMETERS[a.kind]} {a.name}"
-                )
+                f".align {TENSOR_MAP_ALIGN} .b8 {a.name}[{TENSOR_MAP_BYTES}]"
+                if a.kind == "tensor_map"
+                else f"{PARAMETERS[a.kind]} {a.name}"
                 for a in schedule.signature.arguments
             ],
             "threads": schedule.threads,
@@ -109,17 +100,14 @@ def _smem_map(schedule: PipelineSchedule) -> list[str]:
         for tile in schedule.smem.tiles.values()
         for slot in range(tile.slots)
     ]
-    for exchange in schedule.smem.exchanges.values():
-        last = exchange.base + exchange.bytes - 1
-        lines.append(
-            f"{exchange.base:#07x}..{last:#07x}  exchange {exchange.name}: {exchange.producer} -> "
-            f"{exchange.consumer}, named barrier {exchange.barrier}"
-        )
-    for scratch in schedule.smem.scratches.values():
-        last = scratch.base + scratch.bytes - 1
-        lines.append(
-            f"{scratch.base:#07x}..{last:#07x}  {scratch.name}, written and read by one role"
-        )
+    told: list[tuple[Exchange | Scratch, str]] = [
+        (x, f"exchange {x.name}: {x.producer} -> {x.consumer}, named barrier {x.barrier}")
+        for x in schedule.smem.exchanges.values()
+    ]
+    told += [
+        (x, f"{x.name}, written and read by one role") for x in schedule.smem.scratches.values()
+    ]
+    lines += [f"{x.base:#07x}..{x.base + x.bytes - 1:#07x}  {what}" for x, what in told]
     for pipeline in schedule.smem.pipelines.values():
         what = f"{pipeline.depth} full barrier{'s' if pipeline.depth > 1 else ''}"
         what += ", resident" if pipeline.resident else ""

@@ -230,17 +230,9 @@ class PipelineBuilder(Builder):
             )
         role, section = self.open
         stream = self.streams.get(role.name) or Stream(role, (), (), (), step.line)
-        stream = replace(stream, step=self.steps_of.get(role.name, 1))
-        match section:
-            case "prologue":
-                stream = replace(stream, prologue=(*stream.prologue, step))
-            case "item":
-                stream = replace(stream, items=(*stream.items, step))
-            case "loop":
-                stream = replace(stream, loop=(*stream.loop, step))
-            case "epilogue":
-                stream = replace(stream, epilogue=(*stream.epilogue, step))
-        self.streams[role.name] = stream
+        part = "items" if section == "item" else section
+        more: dict[str, Any] = {part: (*getattr(stream, part), step)}
+        self.streams[role.name] = replace(stream, step=self.steps_of.get(role.name, 1), **more)
 
     def of_block(self, role: WarpRole, *, persistent: bool) -> Stream:
         """The role's stream. Where a block has one item, what begins it is of the prologue."""

@@ -19,6 +19,7 @@ from mlagen.targets.sm_90a.limits import SM_90A
 
 SWIZZLE_ROW_BYTES = max(SM_90A.swizzle_modes)
 SWIZZLE_ALIGN = SM_90A.swizzle_align(SWIZZLE_ROW_BYTES)
+VECTOR = 16  # bytes that a thread moves at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class Smem:
         size, whose content they are made into, which the proof checks."""
         if slots < 1:
             raise ScheduleError(f"tile {name!r}: {slots} slots; a ring has 1 or more")
-        base = over.base if over else -(-self.used // SWIZZLE_ALIGN) * SWIZZLE_ALIGN
+        base = over.base if over else self._next(SWIZZLE_ALIGN)
         tile = TmaTile(name, tensor, rows, row_bytes, slots, base)
         if over and (tile.bytes, slots) != (over.bytes, over.slots):
             raise ScheduleError(
@@ -185,7 +186,7 @@ class Smem:
         if len(depths) != 1:
             raise ScheduleError(f"pipeline {name!r}: its tiles have {sorted(depths)} slots")
         depth = depths.pop()
-        base = -(-self.used // SM_90A.mbarrier_bytes) * SM_90A.mbarrier_bytes
+        base = self._next(SM_90A.mbarrier_bytes)
         self._claim(name, base, (2 if releases else 1) * depth * SM_90A.mbarrier_bytes)
         consumers = (consumer,) if isinstance(consumer, str) else consumer
         pipeline = Pipeline(
@@ -201,11 +202,7 @@ class Smem:
         """Declare `size` bytes that `producer` writes for `consumer`. `over`: in place of a
         resident tile that is no longer needed by then, which the proof checks."""
         if over is None:
-            base = (
-                -(-self.used // SWIZZLE_ALIGN) * SWIZZLE_ALIGN
-                if size >= SWIZZLE_ALIGN
-                else (-(-self.used // 16) * 16)
-            )
+            base = self._next(SWIZZLE_ALIGN if size >= SWIZZLE_ALIGN else VECTOR)
             self._claim(name, base, size)
         else:
             if size > over.bytes * over.slots:
@@ -233,7 +230,7 @@ class Smem:
 
     def room(self, name: str, size: int) -> Scratch:
         """Declare `size` bytes that one role writes, and that it or others read."""
-        base = -(-self.used // 16) * 16
+        base = self._next(VECTOR)
         self._claim(name, base, size)
         self.scratches[name] = Scratch(name, base, size)
         return self.scratches[name]
@@ -247,6 +244,10 @@ class Smem:
             )
         self.barriers += 1
         return self.barriers - 1
+
+    def _next(self, align: int) -> int:
+        """The first byte after what is taken, on that alignment."""
+        return -(-self.used // align) * align
 
     def _claim(self, name: str, base: int, size: int) -> None:
         names = (*self.tiles, *self.pipelines, *self.exchanges, *self.scratches)
