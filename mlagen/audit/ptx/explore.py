@@ -66,7 +66,7 @@ def explore(
     found.rounds = max(trips or _rounds(found.seen), 1)
     reached = -1
     while True:
-        walk = _again(found)
+        walk = Explored(seen=found.seen, rounds=found.rounds)
         _Walk(program, settings[0], notes, walk, first).run()
         if first and notes.found:
             return walk
@@ -112,10 +112,6 @@ def _unreached(program: EntryProgram, walk: Explored, notes: Notes) -> None:
             f"{len(lines)} lines with synchronisations or accesses are on no path that was"
             f" followed: {shown}"
         )
-
-
-def _again(found: Explored) -> Explored:
-    return Explored(seen=found.seen, rounds=found.rounds)
 
 
 def _rounds(seen: Seen) -> int:

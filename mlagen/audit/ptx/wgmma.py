@@ -278,22 +278,11 @@ class _Check:
     def _tell(
         self, rule: str, node: int, message: str, *, other: int | None = None, needs: str = ""
     ) -> None:
-        if not self.telling:
-            return
-        at = self.graph.instructions[node]
-        second = self.graph.instructions[other] if other is not None else None
-        self.notes.add(
-            Finding(
-                rule=rule,
-                function=self.notes.function,
-                line=at.line,
-                text=at.text,
-                message=message,
-                other_line=second.line if second else 0,
-                other_text=second.text if second else "",
-                needs=needs,
-            )
-        )
+        if self.telling:
+            at = self.graph.instructions[node]
+            second = self.graph.instructions[other] if other is not None else None
+            function = self.notes.function
+            self.notes.add(Finding.at(rule, function, at, message, other=second, needs=needs))
 
 
 def _join(a: _State, b: _State) -> _State:
