@@ -37,6 +37,12 @@ class InFlight:
     margin: int
     mask: int
 
+    def joined(self, other: InFlight) -> InFlight:
+        """What holds where two paths meet."""
+        return InFlight(
+            max(self.stamp, other.stamp), min(self.margin, other.margin), self.mask | other.mask
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Unwaited:
@@ -106,13 +112,7 @@ def _merge(known: State, new: State) -> bool:
     changed = False
     for key, entry in new.items():
         old = known.get(key)
-        if old is None:
-            known[key] = entry
-            changed = True
-            continue
-        merged = InFlight(
-            max(old.stamp, entry.stamp), min(old.margin, entry.margin), old.mask | entry.mask
-        )
+        merged = entry if old is None else old.joined(entry)
         if merged != old:
             known[key] = merged
             changed = True
@@ -237,11 +237,7 @@ class _Walk:
 
     def _cover(self, key: Key, entry: InFlight) -> None:
         old = self.state.get(key)
-        if old is not None:
-            entry = InFlight(
-                max(old.stamp, entry.stamp), min(old.margin, entry.margin), old.mask | entry.mask
-            )
-        self.state[key] = entry
+        self.state[key] = entry if old is None else old.joined(entry)
 
     def _issue(self, step: Step) -> None:
         self.counts[step.queue] += 1

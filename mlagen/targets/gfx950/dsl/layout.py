@@ -313,15 +313,6 @@ class BitMap:
                     fields[target - bit] = fields.get(target - bit, 0) | 1 << bit
         return tuple((mask, shift) for shift, mask in sorted(fields.items(), reverse=True))
 
-    def disjoint(self) -> bool:
-        """True when no output bit has two sources, so that OR and ADD do for XOR."""
-        seen = 0
-        for image in self.images:
-            if seen & image:
-                return False
-            seen |= image
-        return True
-
 
 def bank_cycles(addresses: Sequence[int], width: int) -> tuple[int, int]:
     """(cycles, conflict-free cycles) of one LDS read of `width` bytes a lane at `addresses`.
