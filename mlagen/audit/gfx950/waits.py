@@ -179,18 +179,13 @@ class _Walk:
             in_order = load.queue == step.queue and load.queue != "smem"
             late = step.results if in_order else 0  # arrives after the load, whatever happens
             if read or written & ~late:
-                if key[1] == PENDING:
-                    self._unwaited(step, key, entry, read, written & ~late)
+                if self.report is not None and key[1] == PENDING:
+                    mask, newer = read or written & ~late, self._newer(key, entry)
+                    found = Unwaited(step.index, key[0], mask, newer, not read)
+                    self.report.unwaited[step.index, key[0]] = found
                 elif self.report is not None:
                     self.report.uses[key[1]].demand(load.queue, entry.margin)
             self._keep(key, entry, entry.mask & ~(step.reads | step.writes))
-
-    def _unwaited(self, step: Step, key: Key, entry: InFlight, read: int, written: int) -> None:
-        if self.report is None:
-            return
-        newer = self._newer(key, entry)
-        found = Unwaited(step.index, key[0], read or written, newer, not read)
-        self.report.unwaited[step.index, key[0]] = found
 
     def _touch_memory(self, step: Step) -> None:
         """What waits may be needed for besides registers. Without addresses every barrier may
@@ -227,17 +222,15 @@ class _Walk:
             margin = 0 if queue == "smem" else newer
             if key[1] == PENDING:
                 del self.state[key]
-                self._cover((key[0], step.index), InFlight(entry.stamp, margin, entry.mask))
+                covered, here = (key[0], step.index), InFlight(entry.stamp, margin, entry.mask)
+                old = self.state.get(covered)
+                self.state[covered] = here if old is None else old.joined(here)
                 if self.report is not None:
                     self.report.uses[step.index].covered.add("vm" if queue == "vm" else "lgkm")
             elif key[1] == step.index:
                 self.state[key] = InFlight(entry.stamp, max(entry.margin, margin), entry.mask)
             else:
                 del self.state[key]  # two waits cover it: neither is needed alone
-
-    def _cover(self, key: Key, entry: InFlight) -> None:
-        old = self.state.get(key)
-        self.state[key] = entry if old is None else old.joined(entry)
 
     def _issue(self, step: Step) -> None:
         self.counts[step.queue] += 1

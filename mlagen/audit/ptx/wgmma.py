@@ -177,11 +177,9 @@ class _Check:
         for index, _, _ in state.flying:
             other = self.operands[index]
             shape = (other.m, other.n) != (parsed.m, parsed.n)
-            shared = registers & set(other.accumulators)
-            if (shared and (shape or set(other.accumulators) != registers)) or inputs & set(
-                other.accumulators
-            ):
-                name = min(shared or inputs & set(other.accumulators))
+            held = set(other.accumulators)
+            if (registers & held and (shape or held != registers)) or inputs & held:
+                name = min(registers & held or inputs & held)
                 self._tell(
                     "wgmma-in-flight",
                     node,

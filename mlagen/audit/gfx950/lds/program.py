@@ -202,7 +202,7 @@ class LdsProgram:
             if footprint is None:
                 w.ds.issue(None)
             else:
-                w.issue_ds(Operation(site, footprint, w.epoch, w.place))
+                w.issue(Operation(site, footprint, w.epoch, w.place))
 
         return step
 
@@ -224,7 +224,7 @@ class LdsProgram:
             operation = Operation(site, footprint, w.epoch, w.place)
             if source is not None and footprint is not _EMPTY:
                 operation.source = source(w)
-            w.issue_dma(operation)
+            w.issue(operation)
 
         return step
 
@@ -313,8 +313,8 @@ def _wait(ins: Instruction) -> Step:
 
     def step(w: Wave) -> None:
         if vm != GFX950.vmcnt_max:
-            w.wait_vm(vm)
+            w.vm.wait(vm, w.epoch)
         if lgkm != GFX950.lgkmcnt_max:
-            w.wait_ds(lgkm)
+            w.ds.wait(lgkm, w.epoch)
 
     return step
