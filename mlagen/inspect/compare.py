@@ -292,11 +292,10 @@ def _pair(a: _Group | None, b: _Group | None, role: str) -> Pair:
     shown = held.cluster
     left, right = (dict(g.cluster.mix) if g else {} for g in (a, b))
     only_a, only_b = _wait_texts(a), _wait_texts(b)
-    name = shown.section if shown.name == shown.id else f"{shown.section} {shown.name}"
     return Pair(
         a.cluster.id if a else "",
         b.cluster.id if b else "",
-        name,
+        shown.title,
         role,
         (a.times if a else 0, b.times if b else 0),
         tuple(

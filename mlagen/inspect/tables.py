@@ -283,7 +283,7 @@ def wait_table(report: Inspection, clusters: Sequence[Cluster]) -> Table:
         (
             place(report, wait.at),
             c.id,
-            f"{c.section} {'' if c.name == c.id else c.name}".strip(),
+            c.title.strip(),
             wait.text,
             wait.source,
             wait.needed if wait.source != "binary" else "?",
