@@ -164,7 +164,7 @@ class _Walk:
         return Violation.at("control-flow", where, f"{what}, N = {n}", n)
 
     def _show(self, code: str, op: Operation, what: str) -> None:
-        """The first problem of a walk stands."""
+        """Keeps what is wrong with an operation, unless something else was found before."""
         if self.problem is None:
             where = f"{self.schedule.file}:{op.line}"
             self.problem = Violation.at(code, where, f"{spelled(op)}{what}")

@@ -268,11 +268,12 @@ def _outside_item(
         if event.issued and not event.flying:
             continue
         when = "be in flight when the next item begins" if event.issued else "come too early"
-        where, what = f"{schedule.file}:{event.line}", (
+        what = (
             f"{event.operation} of role {walker.role.name} may {when}: items are ordered by the "
             f"barrier between them only. First at N = {n}."
-        )  # fmt: skip
-        yield (event.operation, "item"), Violation.at("race-item", where, what, n)
+        )
+        found = Violation.at("race-item", f"{schedule.file}:{event.line}", what, n)
+        yield (event.operation, "item"), found
 
 
 def _check_pair(
