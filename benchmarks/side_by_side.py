@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from executed import executed_per_unit
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,6 @@ def errors(contestant: Contestant, inputs: Any, run: Run) -> list[dict[str, Any]
 def measure(contestant: Contestant, inputs: Any, keys: tuple[int, int], options: Any) -> Any:
     """Errors of the longer run, and what the tiles between the two lengths cost a wave each."""
     from mlagen.binary import load_code_object
-    from mlagen.inspect.executed import executed_per_unit
 
     calls = [cut(inputs, count) for count in keys]
     runs = [contestant.run(call, options.mode, options.seed) for call in calls]

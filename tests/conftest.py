@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 
 # The tests run in several processes: BLAS threads would fight for the same cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # What a user has tuned must not change what is tested.
 os.environ["MLAGEN_TUNING"] = f"{tempfile.gettempdir()}/mlagen-tests-{os.getpid()}/tuning.sqlite"
+
+# What benchmarks count with is tested here too.
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 import pytest
 from small_kernel import make

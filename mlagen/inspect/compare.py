@@ -59,16 +59,6 @@ class Pair:
         return bool(self.a and self.b) and alike and self.waits.equal
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """Which kernel stands on one side."""
-
-    name: str
-    path: str
-    target: str
-    origin: str
-
-
 @dataclass(frozen=True)
 class Comparison:
     """All differences; each table also holds what is equal."""
@@ -140,8 +130,9 @@ class Comparison:
         }
 
 
-def _side(report: Inspection) -> Side:
-    return Side(report.name, report.path, report.target, report.origin)
+def _side(report: Inspection) -> dict[str, str]:
+    """Which kernel stands on one side."""
+    return {name: getattr(report, name) for name in ("name", "path", "target", "origin")}
 
 
 def compare(a: Inspection, b: Inspection) -> Comparison:
@@ -301,11 +292,10 @@ def _pair(a: _Group | None, b: _Group | None, role: str) -> Pair:
     shown = held.cluster
     left, right = (dict(g.cluster.mix) if g else {} for g in (a, b))
     only_a, only_b = _wait_texts(a), _wait_texts(b)
-    name = shown.section if shown.name == shown.id else f"{shown.section} {shown.name}"
     return Pair(
         a.cluster.id if a else "",
         b.cluster.id if b else "",
-        name,
+        shown.title,
         role,
         (a.times if a else 0, b.times if b else 0),
         tuple(

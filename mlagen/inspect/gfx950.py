@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from mlagen.artifact import Artifact, MemoryMap, SourceLine, sha256
 from mlagen.binary import CodeObject, KernelCode
@@ -15,14 +16,7 @@ from mlagen.inspect import banks, blocks
 from mlagen.inspect.facts import artifact_facts, artifact_resources
 from mlagen.inspect.lifting import Lifted, end_of, find_roles, lift, loops_of, timeline
 from mlagen.inspect.liveness import read_liveness
-from mlagen.inspect.model import (
-    Cluster,
-    CodeLine,
-    Inspection,
-    MemoryArea,
-    Role,
-    Wait,
-)
+from mlagen.inspect.model import Cluster, CodeLine, Inspection, MemoryArea, Wait
 from mlagen.inspect.pipes import kind_of, mix_of, pipe_of
 from mlagen.inspect.values import WaveView, view
 from mlagen.targets.gfx950.limits import GFX950
@@ -51,8 +45,8 @@ def inspect_gfx950(
         line = offsets[ins.offset]
         return None if line is None else (line.section, line.cluster)
 
-    roles, reached = find_roles(flow, views, _namer(artifact))
-    roles = _with_staggers(roles, artifact)
+    known = artifact.manifest.map.roles if artifact else ()
+    roles, reached = find_roles(flow, views, known)
     lifted = lift(flow, roles, reached, label)
     ids = tuple(f"c{number}" for number in range(len(lifted.runs)))
     text = artifact.text.splitlines() if artifact else []
@@ -124,25 +118,6 @@ def _waves(block: tuple[int, int, int]) -> int:
     return -(-block[0] * block[1] * block[2] // GFX950.wave_size)
 
 
-def _namer(artifact: Artifact | None) -> Callable[[int, int, int], str]:
-    """Names of roles: the manifest's for the same waves, otherwise after the waves."""
-    known = {(r.first, r.last): r.name for r in artifact.manifest.map.roles} if artifact else {}
-
-    def name(number: int, first: int, last: int) -> str:
-        plain = f"waves {first}-{last}" if first != last else f"wave {first}"
-        return known.get((first, last), plain)
-
-    return name
-
-
-def _with_staggers(roles: tuple[Role, ...], artifact: Artifact | None) -> tuple[Role, ...]:
-    known = {r.name: r.stagger for r in artifact.manifest.map.roles} if artifact else {}
-    return tuple(
-        Role(r.name, r.first, r.last, r.unit, known.get(r.name, 0), r.registers, r.note)
-        for r in roles
-    )
-
-
 def _cluster(
     lifted: Lifted,
     number: int,
@@ -204,16 +179,11 @@ def _waits(lifted: Lifted, first: int, last: int, by_index: dict[int, SourceLine
         while after < last and code[after].mnemonic in ("s_nop", "s_setprio", "s_waitcnt"):
             after += 1
         before = str(code[after]) if after <= last else ""
-        found.append(
-            Wait(
-                ins.offset,
-                text,
-                "binary" if line is None else "explicit" if needed else "derived",
-                needed or (text if line is not None else ""),
-                slack_of(ins.modifier("simm16"), needed) if needed else "",
-                before,
-            )
-        )
+        source: Literal["binary", "explicit", "derived"]
+        source = "binary" if line is None else "explicit" if needed else "derived"
+        slack = slack_of(ins.modifier("simm16"), needed) if needed else ""
+        told = needed or (text if line is not None else "")
+        found.append(Wait(ins.offset, text, source, told, slack, before))
     return found
 
 
@@ -228,10 +198,7 @@ def slack_of(placed: int, needed: str) -> str:
     wanted = {name: int(count) for name, count in _COUNTERS.findall(needed)}
     vm, _, lgkm = waitcnt_fields(placed)
     lost = []
-    for name, count, full in (
-        ("vm", vm, GFX950.vmcnt_max),
-        ("lgkm", lgkm, GFX950.lgkmcnt_max),
-    ):
+    for name, count, full in (("vm", vm, GFX950.vmcnt_max), ("lgkm", lgkm, GFX950.lgkmcnt_max)):
         if count == full:
             continue
         if name not in wanted:

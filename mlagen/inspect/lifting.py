@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from mlagen.artifact import RoleMap
 from mlagen.binary.effects import is_matrix
 from mlagen.binary.flow import Flow
 from mlagen.binary.instruction import Instruction
@@ -54,9 +55,10 @@ class Lifted:
 
 
 def find_roles(
-    flow: Flow, views: Sequence[WaveView], name: Callable[[int, int, int], str]
+    flow: Flow, views: Sequence[WaveView], known: Sequence[RoleMap] = ()
 ) -> tuple[tuple[Role, ...], dict[str, Reach]]:
-    """Waves in groups that meet the same barriers and loops; `name(number, first, last)`."""
+    """Waves in groups that meet the same barriers and loops: by the names of `known` roles of the
+    same waves, or else after the waves."""
     heads = {loop.head for loop in flow.loops}
 
     def met(view: WaveView) -> frozenset[int]:
@@ -65,15 +67,18 @@ def find_roles(
     groups: dict[frozenset[int], list[WaveView]] = {}
     for view in views:
         groups.setdefault(met(view), []).append(view)
+    named = {(role.first, role.last): role for role in known}
     roles, reached = [], {}
-    for number, group in enumerate(groups.values()):
+    for group in groups.values():
         waves = [view.wave for view in group]
-        role = Role(name(number, waves[0], waves[-1]), waves[0], waves[-1], "wave")
-        if waves != list(range(waves[0], waves[-1] + 1)):
-            role = Role(role.name, waves[0], waves[-1], "wave",
-                        note="waves " + ", ".join(map(str, waves)))  # fmt: skip
-        roles.append(role)
-        reached[role.name] = Reach(
+        first, last = waves[0], waves[-1]
+        whole = waves == list(range(first, last + 1))
+        note = "" if whole else "waves " + ", ".join(map(str, waves))
+        name, stagger = f"waves {first}-{last}" if first != last else f"wave {first}", 0
+        if (first, last) in named:
+            name, stagger = named[first, last].name, named[first, last].stagger
+        roles.append(Role(name, first, last, "wave", stagger, note=note))
+        reached[name] = Reach(
             frozenset(at for view in group for at in view.reached),
             frozenset(edge for view in group for edge in view.taken),
         )
@@ -163,28 +168,30 @@ def loops_of(lifted: Lifted) -> tuple[Loop, ...]:
 
 def barriers_of_pass(flow: Flow, loop: int) -> int | None:
     """Barriers from a loop's head round to it again; None where the ways differ."""
-    head, body = flow.loops[loop].head, flow.loops[loop].body
-    counts = _passed(flow, head, body)
+    head, counts = flow.loops[loop].head, _round(flow, loop)
     if counts is None:
         return None
     ends = {
         counts[block] + _barriers(flow, block)
-        for block in body
-        if block in counts and head in flow.blocks[block].successors
+        for block in counts
+        if head in flow.blocks[block].successors
     }
     return ends.pop() if len(ends) == 1 else None
 
 
-def _passed(flow: Flow, start: int, inside: frozenset[int]) -> dict[int, int] | None:
-    """Barriers passed on the way from `start` to the start of each block without going back to
-    `start`; None where two ways to a block differ."""
+def _passed(
+    flow: Flow, start: int, goes: Callable[[int, int], bool], period: int = 0
+) -> dict[int, int] | None:
+    """Barriers passed on the way from `start` to the start of each block, over the edges that
+    `goes` takes; None where two ways to a block differ. Modulo `period`, where there is one."""
     counts = {start: 0}
     work = [start]
     while work:
         block = work.pop()
         after = counts[block] + _barriers(flow, block)
+        after = after % period if period else after
         for following in flow.blocks[block].successors:
-            if following not in inside or following == start:
+            if not goes(block, following):
                 continue
             if following not in counts:
                 counts[following] = after
@@ -192,6 +199,12 @@ def _passed(flow: Flow, start: int, inside: frozenset[int]) -> dict[int, int] | 
             elif counts[following] != after:
                 return None
     return counts
+
+
+def _round(flow: Flow, loop: int) -> dict[int, int] | None:
+    """Barriers passed from a loop's head to each of its blocks, on one pass."""
+    inside = flow.loops[loop].body - {flow.loops[loop].head}
+    return _passed(flow, flow.loops[loop].head, lambda _, following: following in inside)
 
 
 def timeline(lifted: Lifted, ids: Sequence[str]) -> Timeline:
@@ -219,7 +232,7 @@ def timeline(lifted: Lifted, ids: Sequence[str]) -> Timeline:
     period = periods.pop()
     drawn = []
     for role_name, main, _, before in rows:
-        counts = _passed(flow, flow.loops[main].head, flow.loops[main].body) or {}
+        counts = _round(flow, main) or {}
         cells: list[list[str]] = [[] for _ in range(period)]
         shift = before - rows[0][3]
         order = sorted(counts, key=lambda block: (counts[block], block))
@@ -267,19 +280,5 @@ def _before(lifted: Lifted, role: str, head: int, period: int) -> int | None:
             if (source, target) in edges and source not in useful:
                 useful.add(source)
                 work.append(source)
-    counts = {0: 0}
-    queue = [0]
-    while queue:
-        block = queue.pop()
-        if block == head:
-            continue
-        after = (counts[block] + _barriers(flow, block)) % period
-        for following in flow.blocks[block].successors:
-            if following not in useful or (block, following) not in edges:
-                continue
-            if following not in counts:
-                counts[following] = after
-                queue.append(following)
-            elif counts[following] != after:
-                return None
-    return counts.get(head)
+    counts = _passed(flow, 0, lambda a, b: a != head and b in useful and (a, b) in edges, period)
+    return None if counts is None else counts.get(head)

@@ -98,6 +98,11 @@ class Cluster:
     def label(self) -> str:
         return f"{self.section} {self.name}".strip()
 
+    @property
+    def title(self) -> str:
+        """The section, and the name that the schedule gives."""
+        return self.section if self.name == self.id else f"{self.section} {self.name}"
+
     def count(self, pipe: Pipe) -> int:
         return dict(self.mix).get(pipe, 0)
 

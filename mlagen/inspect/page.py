@@ -19,6 +19,7 @@ from mlagen.inspect.compare import Comparison
 from mlagen.inspect.model import PIPES, Cluster, Inspection
 from mlagen.inspect.tables import (
     SHORT,
+    alive_in,
     conflicts,
     cost,
     facts,
@@ -98,7 +99,7 @@ def render_page(report: Inspection) -> str:
             for use in report.lds
         ],
         waits=[
-            {"wait": wait, "cluster": c, "name": _title(c), "place": place(report, wait.at)}
+            {"wait": wait, "cluster": c, "name": c.title, "place": place(report, wait.at)}
             for c in report.clusters
             for wait in c.waits
         ],
@@ -133,16 +134,12 @@ def _environment() -> jinja2.Environment:
     )
 
 
-def _title(cluster: Cluster) -> str:
-    return cluster.section if cluster.name == cluster.id else f"{cluster.section} {cluster.name}"
-
-
 def _row(report: Inspection, cluster: Cluster) -> dict[str, Any]:
     total = max(1, cluster.instructions)
     return {
         "cluster": cluster,
         "name": short_name(cluster),
-        "title": _title(cluster),
+        "title": cluster.title,
         "bar": [(pipe, count, round(100 * count / total, 2)) for pipe, count in cluster.mix],
         "counts": [cluster.count(pipe) for pipe in PIPES if report.mix()[pipe]],
         "waits": waits_text(cluster),
@@ -199,7 +196,7 @@ def _code(report: Inspection) -> str:
 
 def register_chart(report: Inspection, clusters: Sequence[Cluster]) -> Drawing:
     """Rows are register blocks, columns clusters; a row is as high as its block is large."""
-    blocks = [b for b in report.blocks if any(c.id in dict(b.touched) for c in clusters)]
+    blocks = [block for block in report.blocks if alive_in(block, clusters)]
     cell = max(2.0, min(_CELL_MAX, (WIDTH - LEFT) / max(1, len(clusters))))
     top = 26
     boxes: list[Box] = []
@@ -208,7 +205,7 @@ def register_chart(report: Inspection, clusters: Sequence[Cluster]) -> Drawing:
     for column, cluster in enumerate(clusters):
         x = LEFT + column * cell
         kind = f"k-{cluster.kind.split(' ')[0]}"
-        tip = f"{cluster.id} {_title(cluster)}: {cluster.kind}"
+        tip = f"{cluster.id} {cluster.title}: {cluster.kind}"
         boxes.append(Box(x, 6, cell - 1, 14, kind, tip, cluster=cluster.id))
         if labels:
             name = cluster.name if len(cluster.name) * 7 < cell else cluster.id[1:]
@@ -231,7 +228,7 @@ def register_chart(report: Inspection, clusters: Sequence[Cluster]) -> Drawing:
             if touch:
                 last = clusters[end - 1].id
                 where = (
-                    f"{cluster.id} {_title(cluster)}"
+                    f"{cluster.id} {cluster.title}"
                     if end == column + 1
                     else (f"{cluster.id} to {last}")
                 )

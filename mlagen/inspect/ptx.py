@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mlagen.artifact import Artifact, KernelMap, SourceLine
+from mlagen.artifact import Artifact, HandoffMap, KernelMap, SourceLine
 from mlagen.errors import BinaryError, MissingError, UnsupportedError
 from mlagen.inspect.facts import artifact_facts, artifact_resources
 from mlagen.inspect.model import (
@@ -83,7 +83,7 @@ def _inspected(path: Path, artifact: Artifact) -> Inspection:
         memory=tuple(_memory(known)),
         memory_bytes=manifest.resources.lds_bytes,
         lds=(),
-        handoffs=tuple(_handoff(known, index) for index in range(len(known.handoffs))),
+        handoffs=tuple(_handoff(handoff) for handoff in known.handoffs),
         limits=(
             "registers are what the .ptx names; ptxas chooses the machine's",
             "bank phases of shared memory are not counted: wgmma and TMA undo each other's swizzle",
@@ -212,8 +212,7 @@ def _memory(known: KernelMap) -> list[MemoryArea]:
     return sorted(areas, key=lambda area: (area.base, area.name))
 
 
-def _handoff(known: KernelMap, index: int) -> Handoff:
-    handoff = known.handoffs[index]
+def _handoff(handoff: HandoffMap) -> Handoff:
     if handoff.named >= 0:
         barrier = f"named barrier {handoff.named}"
     else:

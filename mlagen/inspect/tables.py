@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from mlagen.artifact.maps import MemoryMap
 from mlagen.inspect.model import PIPES, Cluster, Inspection, LdsUse, MemoryArea, RegisterBlock
 
 MARKS = {"write": "W", "read": "R", "both": "X", "through": "-"}
@@ -212,25 +213,21 @@ def alive_in(block: RegisterBlock, clusters: Sequence[Cluster]) -> bool:
 
 
 def memory_table(report: Inspection) -> Table:
-    rows = [
-        (
-            area.name,
-            area.kind,
-            f"{area.base:#07x}..{area.base + area.bytes - 1:#07x}",
-            str(area.slots),
-            str(area.slot_bytes),
-            area.layout,
-            area.note,
-        )
-        for area in report.memory
-    ]
     used = covered(report.memory)
     what = "LDS" if report.target == "gfx950" else "SMEM"
-    return Table(
-        f"{what}, {used} bytes in these areas of {report.memory_bytes} taken",
-        ("area", "kind", "bytes", "slots", "a slot", "layout", ""),
-        tuple(rows),
-    )
+    title = f"{what}, {used} bytes in these areas of {report.memory_bytes} taken"
+    return area_table(title, ((area, area.note) for area in report.memory))
+
+
+def area_table(title: str, areas: Iterable[tuple[MemoryArea | MemoryMap, str]]) -> Table:
+    """Where areas lie, each with a note."""
+    columns = ("area", "kind", "bytes", "slots", "a slot", "layout", "")
+    rows = [
+        (a.name, a.kind, f"{a.base:#07x}..{a.base + a.slots * a.slot_bytes - 1:#07x}",
+         str(a.slots), str(a.slot_bytes), a.layout, note)
+        for a, note in areas
+    ]  # fmt: skip
+    return Table(title, columns, tuple(rows))
 
 
 def covered(areas: Sequence[MemoryArea]) -> int:
@@ -286,7 +283,7 @@ def wait_table(report: Inspection, clusters: Sequence[Cluster]) -> Table:
         (
             place(report, wait.at),
             c.id,
-            f"{c.section} {'' if c.name == c.id else c.name}".strip(),
+            c.title.strip(),
             wait.text,
             wait.source,
             wait.needed if wait.source != "binary" else "?",

@@ -11,7 +11,7 @@ for all lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -217,27 +217,19 @@ def _plain(function: Callable[..., Wide], *, scc: str = "") -> Step:
 
 
 def _compare(relation: Callable[[int, int], bool], *, signed: bool) -> Step:
+    """s_cmp, and s_cmpk: a register against a 16-bit constant."""
+
     def step(ins: Instruction, state: State, accum: int) -> State | None:
-        sources = _sources(ins, state, accum)
-        if sources is None or not all(isinstance(s, int) for s in sources):
+        sources: Sequence[Value | None] | None = _sources(ins, state, accum)
+        if ins.mnemonic.startswith("s_cmpk"):
+            constant = ins.modifier("simm16")
+            constant -= 0x10000 if signed and constant & 0x8000 else 0
+            sources = (state.get(_key(ins.operands[0][1], accum)), constant)
+        known = [source for source in sources or () if isinstance(source, int)]
+        if len(known) != 2:
             return None
-        a, b = (as_signed(int(s)) if signed else int(s) for s in sources)
+        a, b = (as_signed(source) if signed else source for source in known)
         return {("s", SCC): int(relation(a, b))}
-
-    return step
-
-
-def _compare_short(relation: Callable[[int, int], bool], *, signed: bool) -> Step:
-    """s_cmpk: a register against a 16-bit constant."""
-
-    def step(ins: Instruction, state: State, accum: int) -> State | None:
-        value = state.get(_key(ins.operands[0][1], accum)) if ins.operands else None
-        if not isinstance(value, int):
-            return None
-        constant = ins.modifier("simm16")
-        if signed and constant & 0x8000:
-            constant -= 0x10000
-        return {("s", SCC): int(relation(as_signed(value) if signed else value, constant))}
 
     return step
 
@@ -269,7 +261,7 @@ def _first_lane(ins: Instruction, state: State, accum: int) -> State | None:
 
 
 def _move_pair(ins: Instruction, state: State, accum: int) -> State | None:
-    """s_mov_b64 and s_and_b64 and the saveexec forms, where all of their bits are known."""
+    """s_mov_b64, s_and_b64, s_or_b64 and s_and_saveexec_b64, where all of their bits are known."""
     target = ins.operand("sdst")
     if target is None:
         return None
@@ -285,18 +277,13 @@ def _move_pair(ins: Instruction, state: State, accum: int) -> State | None:
         if not isinstance(low, int) or not isinstance(high, int):
             return None
         values.append(low | high << 32)
-    low, high = state.get(("s", EXEC)), state.get(("s", EXEC + 1))
-    new: State = {}
     if "saveexec" in ins.mnemonic:
+        low, high = state.get(("s", EXEC)), state.get(("s", EXEC + 1))
         if not isinstance(low, int) or not isinstance(high, int):
             return None
         active = low | high << 32
-        values.append(active)
-        new |= _pair(target.index, active)
-        result = values[0] & values[1] if "and_save" in ins.mnemonic else None
-        if result is None:
-            return None
-        return new | _pair(EXEC, result) | {("s", SCC): int(result != 0)}
+        result = values[0] & active
+        return _pair(target.index, active) | _pair(EXEC, result) | {("s", SCC): int(result != 0)}
     if ins.mnemonic == "s_mov_b64":
         return _pair(target.index, values[0])
     result = values[0] & values[1] if "and" in ins.mnemonic else values[0] | values[1]
@@ -354,8 +341,8 @@ def _install() -> None:
         _STEPS[name] = _move_pair
     for name, relation in RELATIONS.items():
         for kind in ("i32", "u32"):
-            _STEPS[f"s_cmp_{name}_{kind}"] = _compare(relation, signed=kind == "i32")
-            _STEPS[f"s_cmpk_{name}_{kind}"] = _compare_short(relation, signed=kind == "i32")
+            for form in ("s_cmp", "s_cmpk"):
+                _STEPS[f"{form}_{name}_{kind}"] = _compare(relation, signed=kind == "i32")
             _STEPS[f"v_cmp_{name}_{kind}"] = _compare_lanes(relation, signed=kind == "i32")
 
 

@@ -83,14 +83,8 @@ def require_free_scc(listing: Listing) -> None:
 def _removed(listing: Listing, block: Block, role: Role | None) -> Mutant:
     bare = "" if listing.moves_data(block) else "; its cluster moves no data"
     blocks = listing.twins([block]) if role is None else (block,)
-    return _mutant(
-        listing,
-        "removed",
-        f"s_barrier{bare}",
-        block.end,
-        {one.end: _instead(listing, one.end, role) for one in blocks},
-        _role_name(role),
-    )
+    edits = {one.end: _instead(listing, one.end, role) for one in blocks}
+    return _mutant(listing, "removed", f"s_barrier{bare}", block.end, edits, role)
 
 
 def _moved(listing: Listing, junction: _Junction, role: Role | None, *, forward: bool) -> Mutant:
@@ -107,20 +101,13 @@ def _moved(listing: Listing, junction: _Junction, role: Role | None, *, forward:
         kept = edits.get(block.end, (_raw(listing, block.end),))
         edits[block.end] = (*_extra(listing, block.end, role), *kept)
     # The barrier jumps over the clusters after the junction, whichever way it goes.
-    over = junction.after
+    over = " and ".join(dict.fromkeys(block.title for block in junction.after))
     unchanged = ""
-    if not any(listing.moves_data(block) for block in over):
-        named = " and ".join(dict.fromkeys(block.title for block in over))
-        unchanged = f"it moves over {named}, without memory operations and waits"
-    return _mutant(
-        listing,
-        "moved to the next cluster" if forward else "moved to the previous cluster",
-        f"s_barrier over {' and '.join(dict.fromkeys(block.title for block in over))}",
-        taken[0].end,
-        edits,
-        _role_name(role),
-        unchanged,
-    )
+    if not any(listing.moves_data(block) for block in junction.after):
+        unchanged = f"it moves over {over}, without memory operations and waits"
+    way = f"moved to the {'next' if forward else 'previous'} cluster"
+    what = f"s_barrier over {over}"
+    return _mutant(listing, way, what, taken[0].end, edits, role, unchanged)
 
 
 def _mutant(
@@ -129,13 +116,13 @@ def _mutant(
     what: str,
     line: int,
     edits: dict[int, tuple[str, ...]],
-    role: str,
+    role: Role | None,
     unchanged: str = "",
 ) -> Mutant:
-    """A mutant of a barrier, for the waves of a role."""
+    """A mutant of a barrier, for the waves of a role; None: of all."""
     made = mutant(listing, "barriers", operator, what, line, edits, touches="s_barrier",
                   unchanged=unchanged)  # fmt: skip
-    return replace(made, role=role)
+    return replace(made, role=role.name if role else "all")
 
 
 def _junctions(listing: Listing) -> Iterator[_Junction]:
@@ -166,21 +153,13 @@ def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
     between = [line for line in outside if _begins_item(listing, line)]
     if between:
         edits: dict[int, tuple[str, ...]] = {line.number: () for line in between}
-        yield _mutant(
-            listing, "removed", "s_barrier between work items", between[0].number, edits, "all"
-        )
+        what = "s_barrier between work items"
+        yield _mutant(listing, "removed", what, between[0].number, edits, None)
     for line in outside:
         if line in between:
             continue
-        role = _executing(listing, line)
-        yield _mutant(
-            listing,
-            "removed",
-            "s_barrier of the stagger",
-            line.number,
-            {line.number: ()},
-            _role_name(role),
-        )
+        role, what = _executing(listing, line), "s_barrier of the stagger"
+        yield _mutant(listing, "removed", what, line.number, {line.number: ()}, role)
         after = listing.next_blocks(line.number)
         ends = tuple(b for b in listing.blocks if not b.closed and b.role == line.role)
         before = ends if not after else ()
@@ -189,18 +168,9 @@ def _stagger_mutants(listing: Listing) -> Iterator[Mutant]:
                 continue
             edits = {line.number: ()}
             for block in given:
-                edits[block.end] = (
-                    *_extra(listing, block.end, role),
-                    _raw(listing, block.end),
-                )
-            yield _mutant(
-                listing,
-                f"moved to the {operator} cluster",
-                "s_barrier of the stagger",
-                line.number,
-                edits,
-                _role_name(role),
-            )
+                edits[block.end] = (*_extra(listing, block.end, role), _raw(listing, block.end))
+            way = f"moved to the {operator} cluster"
+            yield _mutant(listing, way, what, line.number, edits, role)
 
 
 def _begins_item(listing: Listing, line: Line) -> bool:
@@ -244,7 +214,3 @@ def _extra(listing: Listing, number: int, role: Role | None) -> tuple[str, ...]:
 
 def _raw(listing: Listing, number: int) -> str:
     return listing.text.split("\n")[number - 1]
-
-
-def _role_name(role: Role | None) -> str:
-    return role.name if role else "all"

@@ -20,11 +20,10 @@ from mlagen.mutation.barriers import barrier_mutants
 from mlagen.mutation.judge import Judge, Verdict, verdict_fields
 from mlagen.mutation.listing import Listing, read_listing
 from mlagen.mutation.mutant import Mutant, apply
-from mlagen.mutation.nops import nop_mutants
 from mlagen.mutation.swizzle import swizzle_mutants
 from mlagen.mutation.value_judge import ValueJudge
 from mlagen.mutation.values import value_mutants
-from mlagen.mutation.waits import wait_mutants
+from mlagen.mutation.waits import nop_mutants, wait_mutants
 from mlagen.verify import kind_of
 
 SCHEMA = "mlagen.mutate/1"

@@ -25,9 +25,8 @@ from mlagen.family import MutantCall, family_of
 from mlagen.launch import EmulatedLauncher
 from mlagen.mutation.covering import CoveringInputs
 from mlagen.mutation.listing import Listing, read_listing
-from mlagen.mutation.mutant import Mutant, apply, original_line
+from mlagen.mutation.mutant import Mutant, assembled, original_line
 from mlagen.mutation.tile_numbers import tiles_for
-from mlagen.targets.gfx950.assemble import assemble
 
 RANDOM_RUNS = 100  # random legal interleavings a call, for a mutant that survives
 ENDLESS = 4  # times the original's instructions, after which a mutant does not end
@@ -84,7 +83,7 @@ class Judge:
 
     def judge(self, mutant: Mutant) -> Verdict:
         """Runs a mutant until it is decided."""
-        code = self.assemble(mutant.edits)
+        code = assembled(self.artifact, mutant.edits)
         calls = self.inputs.calls(tiles_for(self.listing, mutant.sections))
         if not calls:
             return Verdict(mutant, "missed", "not executed", "no number of tiles executes it")
@@ -95,17 +94,6 @@ class Judge:
             self._killed(mutant, code, [("latest", calls), ("earliest", in_all_modes)])
             or self._killed_at_random(mutant, code, in_all_modes)
             or self._by_runs(mutant, calls)
-        )
-
-    def assemble(self, edits: Mapping[int, tuple[str, ...]]) -> bytes:
-        """The code object of the text with the edits made."""
-        manifest = self.artifact.manifest
-        return assemble(
-            apply(self.artifact.text, edits),
-            file_name=f"{manifest.symbol}.s",
-            source_lines={},  # lines have moved, and a mutant has no source of its own
-            schedule_file=manifest.schedule_file,
-            target=manifest.target,
         )
 
     # ---- the steps of a verdict -----------------------------------------------------------------
@@ -131,11 +119,8 @@ class Judge:
     def _killed_at_random(
         self, mutant: Mutant, code: bytes, calls: Sequence[MutantCall]
     ) -> Verdict | None:
-        for call in calls:
-            verdict = self._one(mutant, code, call, "random", RANDOM_RUNS)
-            if verdict is not None:
-                return verdict
-        return None
+        found = (self._one(mutant, code, call, "random", RANDOM_RUNS) for call in calls)
+        return next((verdict for verdict in found if verdict is not None), None)
 
     def _one(
         self, mutant: Mutant, code: bytes, call: MutantCall, mode: Mode, copies: int = 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mlagen.mutation.listing import Listing, Role
+from mlagen.artifact import Artifact
+from mlagen.mutation.listing import Line, Listing, Role
+from mlagen.targets.gfx950.assemble import assemble
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,18 @@ def apply(text: str, edits: Mapping[int, tuple[str, ...]]) -> str:
     )
 
 
+def assembled(artifact: Artifact, edits: Mapping[int, tuple[str, ...]]) -> bytes:
+    """The code object of an artifact's text with the edits made; raises as `assemble` does."""
+    manifest = artifact.manifest
+    return assemble(
+        apply(artifact.text, edits),
+        file_name=f"{manifest.symbol}.s",
+        source_lines={},  # lines have moved, and a mutant has no source of its own
+        schedule_file=manifest.schedule_file,
+        target=manifest.target,
+    )
+
+
 def original_line(edits: Mapping[int, tuple[str, ...]], number: int) -> int:
     """The line of the original text that line `number` of the mutated text comes from."""
     shift = 0
@@ -82,6 +96,20 @@ def mutant(
         kind, operator, what, line, section, cluster, dict(edits), sections, touches=touches,
         unchanged=unchanged,
     )  # fmt: skip
+
+
+def replaced(
+    listing: Listing,
+    kind: str,
+    operator: str,
+    what: str,
+    line: Line,
+    code: str,
+    **more: str,
+) -> Mutant:
+    """A mutant of one line, which has `code` instead; "" removes it. `more`: of `mutant`."""
+    edits: dict[int, tuple[str, ...]] = {line.number: (f"  {code}",) if code else ()}
+    return mutant(listing, kind, operator, what, line.number, edits, **more)
 
 
 def only(listing: Listing, role: Role, code: str, label: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from mlagen.errors import UnsupportedError
 from mlagen.mutation.addresses import evaluate, number, operands
 from mlagen.mutation.listing import Line, Listing
-from mlagen.mutation.mutant import Mutant, mutant
+from mlagen.mutation.mutant import Mutant, replaced
 
 _THREAD_BITS = 9  # 512 threads
 _SETUP = "setup"
@@ -36,14 +36,16 @@ def _bit_mutants(listing: Listing, code: Sequence[Line], threads: int) -> Iterat
     """Of `code`: what all roles share, or that of one."""
     setup = [line for line in code if line.section == _SETUP]
     values = evaluate(setup, threads)
-    sides = _addresses(code)
-    made = {side: {r: values[r] for r in names if r in values} for side, names in sides.items()}
+    users: dict[str, dict[str, str]] = {"producer": {}, "consumer": {}}  # by address register
+    for line in code:
+        if side := _side(line):
+            users[side][_address(line)] = line.mnemonic
+    made = {side: {r: values[r] for r in names if r in values} for side, names in users.items()}
     lines = {
         side: {line for value in found.values() for line in value.lines}
         for side, found in made.items()
     }
     shared = lines["producer"] & lines["consumer"]  # a change there would move both sides
-    users = _users(code)
     for side, own in lines.items():
         for line in setup:
             if line.number not in own - shared:
@@ -56,28 +58,12 @@ def _bit_mutants(listing: Listing, code: Sequence[Line], threads: int) -> Iterat
                     if not np.array_equal(value.words, after[register].words)
                 ]
                 if moved:
-                    yield mutant(
-                        listing,
-                        "swizzle",
-                        f"bit of the {side}",
+                    told, touches = (
                         f"{what} for {' and '.join(moved)}",
-                        line.number,
-                        {line.number: (f"  {changed}",)},
-                        touches=" ".join(dict.fromkeys(users[register] for register in moved)),
+                        (users[side][r] for r in moved),
                     )
-
-
-def _addresses(code: Sequence[Line]) -> dict[str, tuple[str, ...]]:
-    """Registers with the lane addresses of each side."""
-    sides: dict[str, dict[str, None]] = {"producer": {}, "consumer": {}}
-    for line in code:
-        if side := _side(line):
-            sides[side][_address(line)] = None
-    return {side: tuple(names) for side, names in sides.items()}
-
-
-def _users(code: Sequence[Line]) -> dict[str, str]:
-    return {_address(line): line.mnemonic for line in code if _side(line)}
+                    yield replaced(listing, "swizzle", f"bit of the {side}", told, line, changed,
+                                   touches=" ".join(dict.fromkeys(touches)))  # fmt: skip
 
 
 def _side(line: Line) -> str:
@@ -131,15 +117,8 @@ def _slot_mutants(listing: Listing) -> Iterator[Mutant]:
         if slots == 1 or not fits:
             continue
         old, new = form.format(value), form.format(fits[0])
-        yield mutant(
-            listing,
-            "swizzle",
-            f"slot of the {side}",
-            f"{ring}: {old} -> {new}",
-            at,
-            {at: (f"  {line.code.removesuffix(old)}{new}",)},
-            touches=ring,
-        )
+        what, code = f"{ring}: {old} -> {new}", f"{line.code.removesuffix(old)}{new}"
+        yield replaced(listing, "swizzle", f"slot of the {side}", what, line, code, touches=ring)
 
 
 def _base(line: Line) -> tuple[str, str, int] | None:

@@ -28,9 +28,8 @@ from mlagen.family import Call, Trial
 from mlagen.launch import EmulatedLauncher
 from mlagen.mutation.judge import ENDLESS, Verdict
 from mlagen.mutation.listing import Listing, read_listing
-from mlagen.mutation.mutant import Mutant, apply
+from mlagen.mutation.mutant import Mutant, assembled
 from mlagen.problem.expected import Expected, compare
-from mlagen.targets.gfx950.assemble import assemble
 from mlagen.verify import kind_of
 from mlagen.verify.run import DATA, trial_of
 
@@ -72,7 +71,9 @@ class ValueJudge:
     def judge(self, mutant: Mutant) -> Verdict:
         """Runs a mutant until it is decided."""
         try:
-            changed = dataclasses.replace(self.artifact, code=self._assemble(mutant))
+            changed = dataclasses.replace(
+                self.artifact, code=assembled(self.artifact, mutant.edits)
+            )
         except MlagenError as error:
             why = error.message.partition("\n")[0]
             return Verdict(mutant, "killed", "assembler", why)
@@ -101,16 +102,6 @@ class ValueJudge:
         return Verdict(mutant, "equivalent", "runs", f"the same bits in {count} calls")
 
     # ---- runs -----------------------------------------------------------------------------------
-
-    def _assemble(self, mutant: Mutant) -> bytes:
-        manifest = self.artifact.manifest
-        return assemble(
-            apply(self.artifact.text, mutant.edits),
-            file_name=f"{manifest.symbol}.s",
-            source_lines={},
-            schedule_file=manifest.schedule_file,
-            target=manifest.target,
-        )
 
     def _known(self, call: Call, data: str, seed: int, *, judged: bool) -> _Known:
         kind = kind_of(self.artifact)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mlagen.mutation.listing import Line, Listing
-from mlagen.mutation.mutant import Mutant, mutant
+from mlagen.mutation.mutant import Mutant, mutant, replaced
 
 Extent = tuple[str, str, int, int]  # file, name of a block, first register of it, how many
 
@@ -70,8 +70,7 @@ def value_mutants(listing: Listing) -> Iterator[Mutant]:
 
 
 def _mutant(listing: Listing, operator: str, what: str, line: Line, code: str) -> Mutant:
-    edits: dict[int, tuple[str, ...]] = {line.number: (f"  {code}",)}
-    return mutant(listing, "values", operator, what, line.number, edits, touches=line.operation)
+    return replaced(listing, "values", operator, what, line, code, touches=line.operation)
 
 
 def _changes(
@@ -108,12 +107,8 @@ def _changes(
                 what = f"{found[0].strip()} ->{text}"
                 yield operator, what, f"{mnemonic} {', '.join(given)}{changed}"
     for operator, table in (("opcode", _NEIGHBOURS), ("lane", _LANES)):
-        if mnemonic in table:
-            yield (
-                operator,
-                f"{mnemonic} -> {table[mnemonic]}",
-                code.replace(mnemonic, table[mnemonic], 1),
-            )
+        if other := table.get(mnemonic, ""):
+            yield operator, f"{mnemonic} -> {other}", code.replace(mnemonic, other, 1)
 
 
 def split(code: str) -> tuple[list[str], str]:
@@ -221,10 +216,8 @@ def _operations(listing: Listing, order: Sequence[Line]) -> Iterator[Mutant]:
             copies.setdefault((line.block, named), []).append(line)
     for (_, operation), lines in copies.items():
         edits: dict[int, tuple[str, ...]] = {line.number: ("  s_nop 0",) for line in lines}
-        yield mutant(
-            listing, "values", "operation dropped", operation, lines[0].number, edits,
-            touches=operation,
-        )  # fmt: skip
+        yield mutant(listing, "values", "operation dropped", operation, lines[0].number, edits,
+                     touches=operation)  # fmt: skip
 
 
 def _branches(listing: Listing, order: Sequence[Line]) -> Iterator[Mutant]:
@@ -235,11 +228,8 @@ def _branches(listing: Listing, order: Sequence[Line]) -> Iterator[Mutant]:
         target = line.code.split()[1]
         label = listing.labels[target]
         later = [other for other in order if other.number > label]
-        inside = later and later[0].section == line.section and label > line.number
-        if inside:
+        if later and later[0].section == line.section and label > line.number:
             yield _mutant(listing, "guarded code skipped", target, line, f"s_branch {target}")
-        other = {"s_cbranch_scc0": "s_cbranch_scc1", "s_cbranch_scc1": "s_cbranch_scc0"}
-        turned = other[line.mnemonic]
-        yield _mutant(
-            listing, "branch reversed", f"{line.mnemonic} -> {turned}", line, f"{turned} {target}"
-        )
+        turned = "s_cbranch_scc0" if line.mnemonic.endswith("1") else "s_cbranch_scc1"
+        what = f"{line.mnemonic} -> {turned}"
+        yield _mutant(listing, "branch reversed", what, line, f"{turned} {target}")

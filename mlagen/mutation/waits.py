@@ -1,4 +1,5 @@
-"""Mutants of waits: one count too weak, one counter not waited for, no wait at all."""
+"""Mutants of waits and wait states: one count too weak, one counter not waited for, no wait at all;
+`s_nop` removed, or one state shorter."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from mlagen.mutation.listing import Listing
-from mlagen.mutation.mutant import Mutant, mutant
+from mlagen.mutation.mutant import Mutant, replaced
 from mlagen.targets.gfx950.limits import GFX950
 
 # The largest value of each field of s_waitcnt, which asks for no wait (CDNA4 ISA, SOPP S_WAITCNT).
@@ -22,45 +23,38 @@ def wait_mutants(listing: Listing) -> Iterator[Mutant]:
         fields = {name: int(count) for name, count in _FIELD.findall(line.code)}
         for name, count in fields.items():
             rest = {other: n for other, n in fields.items() if other != name}
+            what = f"{name}({count})"
             if count < MAXIMUM[name]:
-                yield mutant(
-                    listing,
-                    "waits",
-                    "count + 1",
-                    f"{name}({count}) -> {name}({count + 1})",
-                    line.number,
-                    {line.number: (_wait({**fields, name: count + 1}),)},
-                    touches=name,
-                )
-            yield mutant(
-                listing,
-                "waits",
-                "counter removed",
-                f"{name}({count})",
-                line.number,
-                {line.number: (_wait(rest),) if rest else ()},
-                touches=name,
-                unchanged=_no_wait({name: count}),
-            )
+                more, weaker = f"{what} -> {name}({count + 1})", {**fields, name: count + 1}
+                code = f"s_waitcnt {_spelled(weaker)}"
+                yield replaced(listing, "waits", "count + 1", more, line, code, touches=name)
+            code = f"s_waitcnt {_spelled(rest)}" if rest else ""
+            yield replaced(listing, "waits", "counter removed", what, line, code, touches=name,
+                           unchanged=_no_wait({name: count}))  # fmt: skip
         if len(fields) > 1:
-            yield mutant(
-                listing,
-                "waits",
-                "removed",
-                line.code.removeprefix("s_waitcnt "),
-                line.number,
-                {line.number: ()},
-                touches=" ".join(fields),
-                unchanged=_no_wait(fields),
-            )
+            what = line.code.removeprefix("s_waitcnt ")
+            yield replaced(listing, "waits", "removed", what, line, "", touches=" ".join(fields),
+                           unchanged=_no_wait(fields))  # fmt: skip
 
 
-def _wait(fields: dict[str, int]) -> str:
-    return "  s_waitcnt " + " ".join(f"{name}({count})" for name, count in fields.items())
+def _spelled(fields: dict[str, int]) -> str:
+    return " ".join(f"{name}({count})" for name, count in fields.items())
 
 
 def _no_wait(fields: dict[str, int]) -> str:
     if any(count < MAXIMUM[name] for name, count in fields.items()):
         return ""
-    named = " ".join(f"{name}({count})" for name, count in fields.items())
-    return f"{named} is the field's maximum, which asks for no wait"
+    return f"{_spelled(fields)} is the field's maximum, which asks for no wait"
+
+
+def nop_mutants(listing: Listing) -> Iterator[Mutant]:
+    """Every `s_nop N` removed, and for N > 0 shortened to N - 1."""
+    for line in listing.lines.values():
+        if line.mnemonic != "s_nop":
+            continue
+        count = int(line.code.split()[1])
+        what, less = f"s_nop {count}", f"s_nop {count - 1}"
+        if count:
+            shorter = f"{what} -> {less}"
+            yield replaced(listing, "nops", "one shorter", shorter, line, less, touches="s_nop")
+        yield replaced(listing, "nops", "removed", what, line, "", touches="s_nop")

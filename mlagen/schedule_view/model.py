@@ -75,6 +75,11 @@ class ScheduleView:
     violations: tuple[str, ...]
 
 
+def unit_of(pipe: str) -> Unit:
+    """The unit of a pipe, as generators and inspections name it."""
+    return next((unit for unit in UNITS if unit == ("memory" if pipe == "lds" else pipe)), "other")
+
+
 def spelled(operation: Operation) -> str:
     """An operation as its row names it: `copy(K, i+3)`, `qk(i)`, `pv(i+1) of P right`."""
     access, tile = operation.access, operation.tile

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from mlagen.artifact.maps import MemoryMap, RegisterMap
-from mlagen.inspect.tables import Table, without_empty_columns
+from mlagen.inspect.tables import Table, area_table, without_empty_columns
 from mlagen.schedule_view.model import UNITS, Appearance, Row, ScheduleView
 
 _ONE_COUNTER = re.compile(r"^(vmcnt|lgkmcnt)\((\d+)\)$")
@@ -129,21 +129,9 @@ def _compared(waits: Sequence[str], steady: Sequence[str]) -> str:
 
 
 def memory_table(view: ScheduleView) -> Table:
-    rows = [
-        (
-            area.name,
-            area.kind,
-            f"{area.base:#07x}..{area.base + area.slots * area.slot_bytes - 1:#07x}",
-            str(area.slots),
-            str(area.slot_bytes),
-            area.layout,
-            ", ".join(_noted(area)),
-        )
-        for area in sorted(view.map.memory, key=lambda area: (area.base, area.kind, area.name))
-    ]
+    areas = sorted(view.map.memory, key=lambda area: (area.base, area.kind, area.name))
     what = "LDS" if view.target.startswith("gfx") else "SMEM"
-    columns = ("area", "kind", "bytes", "slots", "a slot", "layout", "")
-    return Table(f"{what} layout", columns, tuple(rows))
+    return area_table(f"{what} layout", ((area, ", ".join(_noted(area))) for area in areas))
 
 
 def _noted(area: MemoryMap) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from aiter_artifact import aiter_artifact, aiter_config
+from executed import executed_per_unit
 
 from mlagen.attention.prefill.exact import exact
 from mlagen.attention.prefill.rounded import rounded
@@ -16,7 +17,6 @@ from mlagen.binary import load_code_object
 from mlagen.errors import ConfigError, FindingsError
 from mlagen.families.mla_prefill.call import plan_inputs
 from mlagen.families.mla_prefill.made_up import mla_prefill_inputs
-from mlagen.inspect.executed import executed_per_unit
 from mlagen.launch import EmulatedLauncher
 from mlagen.ops import MlaPrefillKernel
 from mlagen.problem.expected import compare

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from executed import executed_per_unit
 from small_kernel import ADD_TEXT
 
 from mlagen.binary import load_code_object
 from mlagen.emulator import Argument, Launch, emulate
-from mlagen.inspect.executed import executed_per_unit
 
 # s4 turns of a loop; every turn has one of two exp2, and each fourth turn (s5 & 3 == 0) an add.
 LOOP = """\

@@ -14,6 +14,7 @@ from mlagen import emulator
 from mlagen.errors import FindingsError
 from mlagen.mutation import Judge, Mutant, Report, judge, make_mutants, mutate
 from mlagen.mutation.campaign import SYNCHRONISATION
+from mlagen.mutation.mutant import assembled
 
 SAMPLE = 12
 
@@ -139,9 +140,8 @@ def test_a_mutant_that_nothing_executes_is_missed(judged: Judge) -> None:
 
 
 def test_a_kernel_that_is_not_clean_judges_nothing() -> None:
-    broken = Judge(prefill())
     mutant = find("nops", "removed", "N = 1, cluster B, i = -2")
-    code = broken.assemble(mutant.edits)
+    code = assembled(prefill(), mutant.edits)
     dirty = Judge(replace_code(code))
     with pytest.raises(FindingsError, match="unmutated kernel has findings"):
         dirty.judge(mutant)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
+
+from mlagen.binary.instruction import Instruction
 
 Severity = Literal["error", "advice"]
 
@@ -68,12 +70,21 @@ class Finding:
     @property
     def place(self) -> Place:
         """The pair that the message tells."""
-        return Place(
-            self.rule,
-            self.pc,
-            self.asm,
-            self.other_pc,
-            self.other_asm,
-            self.resource,
-            self.needs,
-        )
+        return Place(**{field.name: getattr(self, field.name) for field in fields(Place)})
+
+    @classmethod
+    def at(
+        cls,
+        rule: str,
+        severity: Severity,
+        kernel: str,
+        pair: tuple[Instruction, Instruction | None],
+        *,
+        resource: str,
+        needs: str,
+        message: str,
+    ) -> Finding:
+        """A finding on a pair of instructions; None: one is enough."""
+        ins, other = pair
+        pc, asm = (other.offset, str(other)) if other else (None, "")
+        return cls(rule, severity, kernel, ins.offset, str(ins), pc, asm, resource, needs, message)

@@ -7,7 +7,7 @@ from collections.abc import Set
 
 from mlagen.audit.gfx950.budget import OutOfSteps
 from mlagen.audit.gfx950.causes import together
-from mlagen.audit.gfx950.findings import Finding
+from mlagen.audit.gfx950.findings import Finding, Severity
 from mlagen.audit.gfx950.states import TooClose
 from mlagen.audit.gfx950.steps import CAPACITY, Queue, Step, names_of
 from mlagen.audit.gfx950.waits import Unwaited, WaitReport
@@ -72,18 +72,8 @@ def _missing(
             f"; {nearest.newer} later operations are outstanding, more than {needs.split('(')[0]} "
             f"counts, and a full counter is not known to hold a wave back"
         )
-    return Finding(
-        rule=rule,
-        severity="error",
-        kernel=kernel.name,
-        pc=use.ins.offset,
-        asm=str(use.ins),
-        other_pc=load.ins.offset,
-        other_asm=str(load.ins),
-        resource=names,
-        needs=needs,
-        message=message,
-    )
+    return Finding.at(rule, "error", kernel.name, (use.ins, load.ins), resource=names, needs=needs,
+                      message=message)  # fmt: skip
 
 
 def needed_wait(queue: Queue, newer: int) -> str:
@@ -131,25 +121,13 @@ def strict_waits(
                 parts.append(f"{name}({given}) is not needed ({why})")
                 weaker.append(f"no {name}")
             else:
-                parts.append(
-                    f"{name}({given}) could be {name}({weakest}), {weakest - given} weaker"
-                )
+                less = f"{name}({weakest}), {weakest - given} weaker"
+                parts.append(f"{name}({given}) could be {less}")
                 weaker.append(f"{name}({weakest})")
         if parts:
-            found.append(
-                Finding(
-                    rule="stricter-wait",
-                    severity="advice",
-                    kernel=kernel.name,
-                    pc=step.ins.offset,
-                    asm=str(step.ins),
-                    other_pc=None,
-                    other_asm="",
-                    resource="",
-                    needs=" ".join(weaker),
-                    message=f"{step.ins} at {step.ins.offset:#x}: {'; '.join(parts)}",
-                )
-            )
+            told = f"{step.ins} at {step.ins.offset:#x}: {'; '.join(parts)}"
+            found.append(Finding.at("stricter-wait", "advice", kernel.name, (step.ins, None),
+                                    resource="", needs=" ".join(weaker), message=told))  # fmt: skip
     return found
 
 
@@ -172,15 +150,7 @@ def _close(kernel: KernelCode, steps: tuple[Step, ...], one: TooClose, base: int
     )
     if one.shipped_without:
         message += " by LLVM's table, though AMD ships kernels without"
-    return Finding(
-        rule="wait-states",
-        severity="advice" if one.shipped_without else "error",
-        kernel=kernel.name,
-        pc=second.offset,
-        asm=str(second),
-        other_pc=first.offset,
-        other_asm=str(first),
-        resource=names,
-        needs=f"s_nop {one.need - one.have - 1}",
-        message=message,
-    )
+    severity: Severity = "advice" if one.shipped_without else "error"
+    needs = f"s_nop {one.need - one.have - 1}"
+    return Finding.at("wait-states", severity, kernel.name, (second, first), resource=names,
+                      needs=needs, message=message)  # fmt: skip

@@ -55,14 +55,7 @@ class TooClose:
 State = dict[int, Recent]
 
 
-def _longest() -> dict[str, int]:
-    longest: dict[str, int] = {}
-    for (producer, _), states in REQUIRED.items():
-        longest[producer] = max(longest.get(producer, 0), states)
-    return longest
-
-
-_LONGEST = _longest()
+_LONGEST = {made: max(n for (by, _), n in REQUIRED.items() if by == made) for made, _ in REQUIRED}
 
 
 def check_states(

@@ -37,6 +37,12 @@ class InFlight:
     margin: int
     mask: int
 
+    def joined(self, other: InFlight) -> InFlight:
+        """What holds where two paths meet."""
+        return InFlight(
+            max(self.stamp, other.stamp), min(self.margin, other.margin), self.mask | other.mask
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Unwaited:
@@ -106,13 +112,7 @@ def _merge(known: State, new: State) -> bool:
     changed = False
     for key, entry in new.items():
         old = known.get(key)
-        if old is None:
-            known[key] = entry
-            changed = True
-            continue
-        merged = InFlight(
-            max(old.stamp, entry.stamp), min(old.margin, entry.margin), old.mask | entry.mask
-        )
+        merged = entry if old is None else old.joined(entry)
         if merged != old:
             known[key] = merged
             changed = True
@@ -179,18 +179,13 @@ class _Walk:
             in_order = load.queue == step.queue and load.queue != "smem"
             late = step.results if in_order else 0  # arrives after the load, whatever happens
             if read or written & ~late:
-                if key[1] == PENDING:
-                    self._unwaited(step, key, entry, read, written & ~late)
+                if self.report is not None and key[1] == PENDING:
+                    mask, newer = read or written & ~late, self._newer(key, entry)
+                    found = Unwaited(step.index, key[0], mask, newer, not read)
+                    self.report.unwaited[step.index, key[0]] = found
                 elif self.report is not None:
                     self.report.uses[key[1]].demand(load.queue, entry.margin)
             self._keep(key, entry, entry.mask & ~(step.reads | step.writes))
-
-    def _unwaited(self, step: Step, key: Key, entry: InFlight, read: int, written: int) -> None:
-        if self.report is None:
-            return
-        newer = self._newer(key, entry)
-        found = Unwaited(step.index, key[0], read or written, newer, not read)
-        self.report.unwaited[step.index, key[0]] = found
 
     def _touch_memory(self, step: Step) -> None:
         """What waits may be needed for besides registers. Without addresses every barrier may
@@ -227,21 +222,15 @@ class _Walk:
             margin = 0 if queue == "smem" else newer
             if key[1] == PENDING:
                 del self.state[key]
-                self._cover((key[0], step.index), InFlight(entry.stamp, margin, entry.mask))
+                covered, here = (key[0], step.index), InFlight(entry.stamp, margin, entry.mask)
+                old = self.state.get(covered)
+                self.state[covered] = here if old is None else old.joined(here)
                 if self.report is not None:
                     self.report.uses[step.index].covered.add("vm" if queue == "vm" else "lgkm")
             elif key[1] == step.index:
                 self.state[key] = InFlight(entry.stamp, max(entry.margin, margin), entry.mask)
             else:
                 del self.state[key]  # two waits cover it: neither is needed alone
-
-    def _cover(self, key: Key, entry: InFlight) -> None:
-        old = self.state.get(key)
-        if old is not None:
-            entry = InFlight(
-                max(old.stamp, entry.stamp), min(old.margin, entry.margin), old.mask | entry.mask
-            )
-        self.state[key] = entry
 
     def _issue(self, step: Step) -> None:
         self.counts[step.queue] += 1

@@ -22,7 +22,7 @@ def _cells(
     address = operands.shared_address(state, agent, memory, lanes)
     if address is None:
         if kind in (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ASYNC_COPY):
-            state.gap_address(instruction)
+            state.lose_address(instruction)
         return None
     starts = operands.each(address, lanes)
     if kind in (Kind.GENERIC_LOAD, Kind.GENERIC_STORE):
@@ -104,10 +104,10 @@ def opaque(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -
     """What is not modelled, by name."""
     for name in state.program.graph.writes[instruction.index]:
         agent.registers[name] = UNKNOWN
-    state.blind = True
-    state.gap(
-        f"line {instruction.line}: `{instruction.opcode}` (shared-memory atomics and other"
-        " blocks' shared memory) is not modelled"
+    state.lose(
+        instruction,
+        f"`{instruction.opcode}` (shared-memory atomics and other blocks' shared memory) is not"
+        " modelled",
     )
 
 

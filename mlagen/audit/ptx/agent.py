@@ -7,7 +7,7 @@ the grouping: a wait is seen warp by warp, an access thread by thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -182,26 +182,17 @@ class Agent:
 
     def clone(self) -> Agent:
         """An independent copy."""
-        return Agent(
-            unit=self.unit,
-            threads=self.threads,
+        return replace(
+            self,
             registers=dict(self.registers),
-            pc=self.pc,
-            over=self.over,
-            fenced=self.fenced,
             own=dict(self.own),
             waits=set(self.waits),
             partial=dict(self.partial),
             cp_async=self.cp_async.clone(),
             bulk=self.bulk.clone(),
-            failed=self.failed,
-            blocked=self.blocked,
-            wgmma_issued=self.wgmma_issued,
             wgmma_open=list(self.wgmma_open),
             wgmma_groups=[list(group) for group in self.wgmma_groups],
             guesses=dict(self.guesses),
-            cluster=self.cluster,
-            version=self.version,
         )
 
     def part(self, lanes: Lanes) -> Agent:

@@ -110,11 +110,6 @@ def _room(starts: set[int], taken: set[int]) -> int:
 
 
 def _finding(program: EntryProgram, one: _Equation, what: str) -> Finding:
-    return Finding(
-        rule="mbarrier-transaction",
-        function=program.entry.name,
-        line=one.at.line,
-        text=one.at.text,
-        message=f"the {one.size} bytes of {', '.join(sorted(one.names))} {what}",
-        needs="the bytes that the phase's copies bring",
-    )
+    message = f"the {one.size} bytes of {', '.join(sorted(one.names))} {what}"
+    needs = "the bytes that the phase's copies bring"
+    return Finding.at("mbarrier-transaction", program.entry.name, one.at, message, needs=needs)

@@ -35,7 +35,7 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
         address = operands.shared_address(state, agent, target, one)
         knows = agent.knowledge(1 << thread, thread)
         if address is None:
-            state.gap_address(instruction)
+            state.lose_address(instruction)
         else:
             start = int(np.asarray(address).ravel()[0])
             if name:
@@ -170,7 +170,7 @@ def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
         agent.bulk.open.append(event)
         address = operands.shared_address(state, agent, source, one)
         if address is None:
-            state.gap_address(instruction)
+            state.lose_address(instruction)
             continue
         start = int(np.asarray(address).ravel()[0])
         size = _stored(state, agent, instruction, one, start, tensor)

@@ -170,7 +170,7 @@ class _Audit:
                     "the entry uses %tid.y, %tid.z or %ntid, and only .reqntid tells a block's"
                     f" shape; {' x '.join(map(str, entry.block or (threads,)))} was taken"
                 )
-        symbols, static, base = _layout(entry)
+        symbols, static = _layout(entry)
         total = max(given.shared_bytes, static)
         if any(not s.size for s in entry.shared) and not given.shared_bytes:
             total = SM_90A.smem_bytes
@@ -178,7 +178,6 @@ class _Audit:
         return Setting(
             threads,
             total,
-            base,
             symbols,
             _by_parameter(entry, given.boxes),
             cluster=any(
@@ -224,8 +223,8 @@ def _through_global(entry: Entry) -> bool:
     return writes and reads
 
 
-def _layout(entry: Entry) -> tuple[dict[str, int], int, int]:
-    """Addresses of shared variables, the bytes of the static ones, the dynamic base."""
+def _layout(entry: Entry) -> tuple[dict[str, int], int]:
+    """Addresses of shared variables, and the bytes of the static ones."""
     symbols: dict[str, int] = {}
     at = 0
     for variable in entry.shared:
@@ -233,18 +232,16 @@ def _layout(entry: Entry) -> tuple[dict[str, int], int, int]:
             at = -(-at // variable.align) * variable.align
             symbols[variable.name] = at
             at += variable.size
-    base = -(-at // 1024) * 1024
     for variable in entry.shared:
         if not variable.size:
-            symbols[variable.name] = base
-    return symbols, at, base
+            symbols[variable.name] = -(-at // 1024) * 1024
+    return symbols, at
 
 
 def _by_parameter(entry: Entry, boxes: Mapping[str, int]) -> dict[str, int]:
     """Boxes by parameter name; a name that ends in `_N` may be given by its number or tail."""
-    names = {parameter.name: None for parameter in entry.parameters}
     found = dict(boxes)
-    for name in names:
+    for name in (parameter.name for parameter in entry.parameters):
         tail = name.removeprefix(f"{entry.name}_")
         if name not in found and tail in boxes:
             found[name] = boxes[tail]

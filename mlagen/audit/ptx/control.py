@@ -37,9 +37,7 @@ def compute(state: State, agent: Agent, instruction: Instruction) -> None:
     values = _results(state, agent, instruction, len(results))
     lanes: int | Lanes = 1
     if instruction.guard:
-        guard = agent.registers.get(instruction.guard.register, UNKNOWN)
-        if isinstance(guard, (Compare, Logic)):
-            guard = operands.decide(state, guard)
+        guard = operands.decide(state, agent.registers.get(instruction.guard.register, UNKNOWN))
         if not is_number(guard):
             values = [UNKNOWN] * len(results)
         else:
@@ -73,7 +71,7 @@ def _results(state: State, agent: Agent, instruction: Instruction, count: int) -
     if name in _DATA:
         return [UNKNOWN] * count
     args = [operands.value(state, agent, x) for x in given[1:]]
-    if name == "selp" and isinstance(args[2], (Compare, Logic)):
+    if name == "selp":
         args[2] = operands.decide(state, args[2])
     function = state.program.compiled.get(instruction.index)
     if function is None:

@@ -66,7 +66,7 @@ def explore(
     found.rounds = max(trips or _rounds(found.seen), 1)
     reached = -1
     while True:
-        walk = _again(found)
+        walk = Explored(seen=found.seen, rounds=found.rounds)
         _Walk(program, settings[0], notes, walk, first).run()
         if first and notes.found:
             return walk
@@ -78,7 +78,12 @@ def explore(
         found.rounds = more
     _Walk(program, settings[1], notes, walk, first).run()
     walk.gaps(notes)
-    _unreached(program, walk, notes)
+    if lines := unreached(program, walk.seen):
+        shown = ", ".join(map(str, lines[:8])) + (", …" if len(lines) > 8 else "")
+        notes.gap(
+            f"{len(lines)} lines with synchronisations or accesses are on no path that was"
+            f" followed: {shown}"
+        )
     return walk
 
 
@@ -102,20 +107,6 @@ def unreached(program: EntryProgram, seen: Seen) -> list[int]:
             if kind in PROTOCOL and i not in seen.reached and i in graph.reachable
         }
     )
-
-
-def _unreached(program: EntryProgram, walk: Explored, notes: Notes) -> None:
-    lines = unreached(program, walk.seen)
-    if lines:
-        shown = ", ".join(map(str, lines[:8])) + (", …" if len(lines) > 8 else "")
-        notes.gap(
-            f"{len(lines)} lines with synchronisations or accesses are on no path that was"
-            f" followed: {shown}"
-        )
-
-
-def _again(found: Explored) -> Explored:
-    return Explored(seen=found.seen, rounds=found.rounds)
 
 
 def _rounds(seen: Seen) -> int:

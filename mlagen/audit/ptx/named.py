@@ -33,10 +33,7 @@ def barrier(state: State, agent: Agent, instruction: Instruction) -> None:
         for name in state.program.graph.writes[instruction.index]:
             agent.registers[name] = UNKNOWN
     if not isinstance(number, int) or not isinstance(count, int):
-        state.blind = True
-        state.gap(
-            f"line {instruction.line}: number or threads of `{instruction.text}` are not known"
-        )
+        state.lose(instruction, f"number or threads of `{instruction.text}` are not known")
         agent.pc += 1
         return
     if not 0 <= number < COUNT:

@@ -124,9 +124,7 @@ def each(found: int | Lanes, lanes: Lanes) -> Lanes:
 def guard(state: State, agent: Agent, instruction: Instruction) -> int | Lanes:
     """The guard, for each thread or for all; unknown ones are decided."""
     assert instruction.guard is not None
-    found = agent.registers.get(instruction.guard.register, UNKNOWN)
-    if isinstance(found, (Compare, Logic)):
-        found = decide(state, found)
+    found = decide(state, agent.registers.get(instruction.guard.register, UNKNOWN))
     if isinstance(found, (Unknown, Linear)):
         kind = state.program.graph.kinds[instruction.index]
         if kind in (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ASYNC_COPY):
@@ -139,7 +137,8 @@ def guard(state: State, agent: Agent, instruction: Instruction) -> int | Lanes:
 
 
 def decide(state: State, predicate: Value) -> Value:
-    """A predicate with its unknown sizes decided; UNKNOWN where data decides."""
+    """A predicate with its unknown sizes decided; UNKNOWN where data decides. Any other value stays
+    as it is."""
     if isinstance(predicate, Compare):
         if isinstance(predicate.value.constant, np.ndarray):
             state.path.leave_open(predicate.value.terms)

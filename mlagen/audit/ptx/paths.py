@@ -7,18 +7,13 @@ every size; a run is one path of the block. Runs are enumerated depth first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from mlagen.audit.ptx.arithmetic import evaluate
-from mlagen.audit.ptx.values import (
-    Compare,
-    Lanes,
-    Term,
-    canonical,
-)
+from mlagen.audit.ptx.values import Compare, Lanes, Term, canonical
 
 Terms = tuple[tuple[Term, int], ...]
 
@@ -72,19 +67,14 @@ class Path:
 
     def clone(self) -> Path:
         """The same decisions, to be continued in another way."""
-        return Path(
-            self.prefix,
-            self.trips,
-            self.forking,
-            list(self.taken),
-            {t: _Interval(i.low, i.high, set(i.excluded)) for t, i in self.intervals.items()},
-            self.truncated,
-            dict(self.guesses),
-            self.fixed,
-            self.unresolved,
-            self.witness,
-            dict(self._asked),
-            dict(self._chosen),
+        held = {t: _Interval(i.low, i.high, set(i.excluded)) for t, i in self.intervals.items()}
+        return replace(
+            self,
+            taken=list(self.taken),
+            intervals=held,
+            guesses=dict(self.guesses),
+            _asked=dict(self._asked),
+            _chosen=dict(self._chosen),
         )
 
     def choose(self, choice: bool) -> None:

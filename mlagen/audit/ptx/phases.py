@@ -29,8 +29,7 @@ def mbarriers(
         return []
     address = operands.shared_address(state, agent, operand, lanes)
     if address is None:
-        state.blind = True
-        state.gap(f"line {instruction.line}: the mbarrier of `{instruction.text}` is not known")
+        state.lose(instruction, f"the mbarrier of `{instruction.text}` is not known")
         return []
     starts = operands.each(address, lanes)
     found = []
@@ -80,8 +79,7 @@ def init(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
         return
     address = operands.shared_address(state, agent, memory, lanes)
     if address is None or not isinstance(count, int):
-        state.blind = True
-        state.gap(f"line {instruction.line}: address or count of mbarrier.init is not known")
+        state.lose(instruction, "address or count of mbarrier.init is not known")
         return
     starts = operands.each(address, lanes).tolist()
     for start, thread in zip(starts, agent.threads[lanes].tolist(), strict=True):
@@ -131,8 +129,7 @@ def arrive(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -
     elif len(given) > 1:
         count = operands.value(state, agent, given[1])
     if not isinstance(count, int) or not isinstance(expects, int):
-        state.blind = True
-        state.gap(f"line {instruction.line}: count or bytes of the arrival are not known")
+        state.lose(instruction, "count or bytes of the arrival are not known")
         count = count if isinstance(count, int) else 1
         expects = expects if isinstance(expects, int) else 0
     for bar, subset in mbarriers(state, agent, instruction, given[0], lanes):
@@ -204,8 +201,7 @@ def expect(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -
     """mbarrier.expect_tx."""
     size = operands.value(state, agent, instruction.operands[1])
     if not isinstance(size, int):
-        state.blind = True
-        state.gap(f"line {instruction.line}: the expected bytes are not known")
+        state.lose(instruction, "the expected bytes are not known")
         return
     for bar, subset in mbarriers(state, agent, instruction, instruction.operands[0], lanes):
         _ordered(state, agent, instruction, bar, thread_set(agent.threads[subset]))
@@ -284,10 +280,10 @@ def wait(state: State, agent: Agent, instruction: Instruction) -> None:
             split(state, agent, varying == varying[0])
             return
     if not isinstance(parity, int) or not isinstance(address, int):
-        state.blind = True
-        state.gap(
-            f"line {instruction.line}: mbarrier or parity of `{instruction.text}` is not known;"
-            " the wait is taken to pass and to order nothing"
+        state.lose(
+            instruction,
+            f"mbarrier or parity of `{instruction.text}` is not known; the wait is taken to pass"
+            " and to order nothing",
         )
         agent.registers[name] = 1
         agent.pc += 1

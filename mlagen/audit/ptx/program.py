@@ -24,7 +24,6 @@ class Setting:
 
     threads: int
     shared_bytes: int  # static and dynamic; accesses beyond are out of bounds
-    dynamic_base: int
     symbols: Mapping[str, int]  # shared variables
     boxes: Mapping[str, int]  # bytes of a tensor map's box
     late: bool = False  # copies land when nothing else can happen; else at once

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlagen.ptx import Instruction
+
 # Rule -> what it demands. The list in docs/ptx_audit.md is held to this one by a test.
 RULES: dict[str, str] = {
     "wgmma-in-flight": "no ordinary access to an accumulator before the wait that covers its group",
@@ -64,6 +66,23 @@ class Finding:
     place: str = ""  # the schedule's line, where a manifest tells it
     other_place: str = ""
     context: tuple[str, ...] = ()
+
+    @classmethod
+    def at(
+        cls,
+        rule: str,
+        function: str,
+        instruction: Instruction,
+        message: str,
+        *,
+        other: Instruction | None = None,
+        needs: str = "",
+        who: str = "",
+    ) -> Finding:
+        """A finding on an instruction, or on a pair of them."""
+        line, text = (other.line, other.text) if other else (0, "")
+        at = instruction
+        return cls(rule, function, at.line, at.text, message, line, text, needs=needs, who=who)
 
     def render(self) -> str:
         """The diagnostic, as `error[rule] file:line: what happened`, then the lines."""

@@ -17,23 +17,12 @@ def check(program: EntryProgram, shared_bytes: int, threads: int, notes: Notes) 
     entry = program.entry
 
     def tell(rule: str, at: Instruction | None, message: str, needs: str = "") -> None:
-        notes.add(
-            Finding(
-                rule=rule,
-                function=entry.name,
-                line=at.line if at else entry.line,
-                text=at.text if at else f".entry {entry.name}",
-                message=message,
-                needs=needs,
-            )
-        )
+        line, text = (at.line, at.text) if at else (entry.line, f".entry {entry.name}")
+        notes.add(Finding(rule, entry.name, line, text, message, needs=needs))
 
     if shared_bytes > SM_90A.smem_bytes:
-        tell(
-            "smem-size",
-            None,
-            f"{shared_bytes} bytes of shared memory, the limit is {SM_90A.smem_bytes}",
-        )
+        limit = f"the limit is {SM_90A.smem_bytes}"
+        tell("smem-size", None, f"{shared_bytes} bytes of shared memory, {limit}")
     for instruction, kind in zip(entry.instructions, program.graph.kinds, strict=True):
         if instruction.name == "call" and program.wgmma:
             why = "a call in a kernel that uses wgmma"
@@ -41,12 +30,8 @@ def check(program: EntryProgram, shared_bytes: int, threads: int, notes: Notes) 
         if kind is Kind.REGISTERS:
             value = instruction.operands[0]
             if isinstance(value, int) and not (LEAST <= value <= MOST and value % STEP == 0):
-                tell(
-                    "setmaxnreg-value",
-                    instruction,
-                    f"{value} registers",
-                    f"{LEAST}..{MOST} in steps of {STEP}",
-                )
+                fits = f"{LEAST}..{MOST} in steps of {STEP}"
+                tell("setmaxnreg-value", instruction, f"{value} registers", fits)
             if not entry.block and not entry.max_registers:
                 tell(
                     "setmaxnreg-entry",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 
 from mlagen.audit.ptx.agent import Agent
@@ -12,12 +13,15 @@ from mlagen.audit.ptx.report import Finding
 from mlagen.audit.ptx.shared import Clash, Event, SharedMemory
 from mlagen.ptx import Instruction
 
-_NEEDS = {
-    "smem-raw": "a wait for it before this read",
-    "smem-war": "a release by the readers, and a wait for it, before this write",
-    "smem-waw": "an order between the two writes",
-    "proxy-fence": "fence.proxy.async between the write and the synchronisation",
-}
+# What the later of two accesses does, how the earlier one stands to it, and what would order them.
+_CLASHES = {
+    "smem-raw": ("reads", "which {} may still be writing", "a wait for it before this read"),
+    "smem-war": ("overwrites", "which {} may still be reading",
+                 "a release by the readers, and a wait for it, before this write"),
+    "smem-waw": ("overwrites", "which {} may still be writing", "an order between the two writes"),
+    "proxy-fence": ("accesses", "written by {} without a proxy fence",
+                    "fence.proxy.async between the write and the synchronisation"),
+}  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -71,9 +75,7 @@ class State:
 
     def clone(self) -> State:
         """An independent copy at the same moment."""
-        other = State.__new__(State)
-        other.program, other.setting = self.program, self.setting
-        other.seen = self.seen
+        other = copy(self)
         other.path = self.path.clone()
         other.agents = [agent.clone() for agent in self.agents]
         other.finished = list(self.finished)
@@ -85,14 +87,11 @@ class State:
             group: [operation.clone() for operation in operations]
             for group, operations in self.wgmma.items()
         }
-        other.generic, other.loads = self.generic, list(self.loads)
+        other.loads = list(self.loads)
         other.registers = dict(self.registers)
-        other.pool = self.pool
         other.register_trace = {warp: list(trace) for warp, trace in self.register_trace.items()}
         other.findings, other.gaps = list(self.findings), dict(self.gaps)
-        other.blind, other.reached = self.blind, set(self.reached)
-        other.steps, other.moved = self.steps, self.moved
-        other.flow = self.flow
+        other.reached = set(self.reached)
         other.counts = dict(self.counts)
         other.names = dict(self.names)
         return other
@@ -118,44 +117,20 @@ class State:
         needs: str = "",
     ) -> None:
         """Notes a finding of this path."""
-        if self.setting.solve:
-            return
-        self.findings.append(
-            Finding(
-                rule=rule,
-                function=self.program.entry.name,
-                line=instruction.line,
-                text=instruction.text,
-                message=message,
-                other_line=other.line if other else 0,
-                other_text=other.text if other else "",
-                needs=needs,
-                who=agent.who if agent else "",
-            )
-        )
+        if not self.setting.solve:
+            name, who = self.program.entry.name, agent.who if agent else ""
+            found = Finding.at(rule, name, instruction, message, other=other, needs=needs, who=who)
+            self.findings.append(found)
 
     def tell_clashes(
         self, agent: Agent, instruction: Instruction, what: str, found: list[Clash]
     ) -> None:
         """Notes accesses that are not ordered."""
         for clash in found:
-            earlier, at = clash.earlier, f"shared memory at {clash.address:#x}"
-            message = {
-                "smem-raw": f"{what} reads {at}, which {earlier.what} may still be writing",
-                "smem-war": f"{what} overwrites {at}, which {earlier.what} may still be reading",
-                "smem-waw": f"{what} overwrites {at}, which {earlier.what} may still be writing",
-                "proxy-fence": (
-                    f"{what} accesses {at}, written by {earlier.what} without a proxy fence"
-                ),
-            }[clash.kind]
-            self.tell(
-                clash.kind,
-                agent,
-                instruction,
-                message,
-                other=earlier.instruction,
-                needs=_NEEDS[clash.kind],
-            )
+            earlier, (verb, how, needs) = clash.earlier, _CLASHES[clash.kind]
+            told = f"{what} {verb} shared memory at {clash.address:#x}, {how.format(earlier.what)}"
+            other = earlier.instruction
+            self.tell(clash.kind, agent, instruction, told, other=other, needs=needs)
 
     def inside(self, agent: Agent, instruction: Instruction, start: int, size: int) -> bool:
         """Whether bytes are inside the block's shared memory; if not, that is told."""
@@ -198,10 +173,15 @@ class State:
         """Something that could not be decided."""
         self.gaps[text] = None
 
-    def gap_address(self, instruction: Instruction) -> None:
-        """An access that is checked against none."""
+    def lose(self, instruction: Instruction, what: str) -> None:
+        """Something that could not be followed: what comes after it may rest on it."""
         self.blind = True
-        self.gap(
-            f"line {instruction.line}: the shared-memory address of `{instruction.text}` is not"
-            " known, so this access is checked against none"
+        self.gap(f"line {instruction.line}: {what}")
+
+    def lose_address(self, instruction: Instruction) -> None:
+        """An access that is checked against none."""
+        self.lose(
+            instruction,
+            f"the shared-memory address of `{instruction.text}` is not known, so this access is"
+            " checked against none",
         )

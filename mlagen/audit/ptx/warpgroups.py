@@ -49,10 +49,10 @@ def issue(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
             continue
         descriptor = plain(operands.value(state, agent, operand))
         if not isinstance(descriptor, int) or not depth:
-            state.blind = True
-            state.gap(
-                f"line {instruction.line}: descriptor {operand} of the wgmma is not known, so"
-                " its reads are checked against none"
+            state.lose(
+                instruction,
+                f"descriptor {operand} of the wgmma is not known, so its reads are checked against"
+                " none",
             )
             continue
         why, found = pieces(descriptor, extent, depth, mn_major, parsed.element_bytes)
@@ -73,9 +73,8 @@ def _reads(
         if not state.inside(agent, instruction, start, size):
             return
         flow.read(state, agent, operation.event, slice(start // CELL, -(-(start + size) // CELL)))
-        clashes = state.memory.read_range(
-            start, size, operation.event, agent.knowledge(), keep=keep
-        )
+        knows = agent.knowledge()
+        clashes = state.memory.read_range(start, size, operation.event, knows, keep=keep)
         state.tell_clashes(agent, instruction, "the wgmma", clashes)
 
 

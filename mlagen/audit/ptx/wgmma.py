@@ -177,11 +177,9 @@ class _Check:
         for index, _, _ in state.flying:
             other = self.operands[index]
             shape = (other.m, other.n) != (parsed.m, parsed.n)
-            shared = registers & set(other.accumulators)
-            if (shared and (shape or set(other.accumulators) != registers)) or inputs & set(
-                other.accumulators
-            ):
-                name = min(shared or inputs & set(other.accumulators))
+            held = set(other.accumulators)
+            if (registers & held and (shape or held != registers)) or inputs & held:
+                name = min(registers & held or inputs & held)
                 self._tell(
                     "wgmma-in-flight",
                     node,
@@ -278,22 +276,11 @@ class _Check:
     def _tell(
         self, rule: str, node: int, message: str, *, other: int | None = None, needs: str = ""
     ) -> None:
-        if not self.telling:
-            return
-        at = self.graph.instructions[node]
-        second = self.graph.instructions[other] if other is not None else None
-        self.notes.add(
-            Finding(
-                rule=rule,
-                function=self.notes.function,
-                line=at.line,
-                text=at.text,
-                message=message,
-                other_line=second.line if second else 0,
-                other_text=second.text if second else "",
-                needs=needs,
-            )
-        )
+        if self.telling:
+            at = self.graph.instructions[node]
+            second = self.graph.instructions[other] if other is not None else None
+            function = self.notes.function
+            self.notes.add(Finding.at(rule, function, at, message, other=second, needs=needs))
 
 
 def _join(a: _State, b: _State) -> _State:

@@ -18,18 +18,13 @@ from mlagen.schedule_view.model import (
     sections_of,
     spelled,
     title_of,
+    unit_of,
 )
 from mlagen.targets.gfx950.codegen.build import generate
 from mlagen.targets.gfx950.codegen.map import kernel_map
 from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Piece
 from mlagen.targets.gfx950.dsl import Schedule
 
-_UNITS: dict[str, Unit] = {
-    "matrix": "matrix",
-    "vector": "vector",
-    "transcendental": "transcendental",
-    "lds": "memory",
-}
 BARRIER = "s_barrier"
 
 
@@ -171,4 +166,4 @@ def _counts(wait: Instruction) -> str:
 def _unit(x: Instruction) -> Unit:
     if x.pipe == "vmem" and x.access is not None and x.access.kind == "copy":
         return "dma"
-    return _UNITS.get(x.pipe, "other")
+    return unit_of(x.pipe)

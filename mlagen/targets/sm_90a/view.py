@@ -20,6 +20,7 @@ from mlagen.schedule_view.model import (
     sections_of,
     spelled,
     title_of,
+    unit_of,
 )
 from mlagen.targets.sm_90a.codegen.build import prove_pipeline
 from mlagen.targets.sm_90a.codegen.derive import WAITS
@@ -32,13 +33,6 @@ from mlagen.targets.sm_90a.limits import SM_90A
 PASS_END = "end of the pass"
 AHEAD = ("fetch", "head")  # of a persistent block: sections before an item's first pass
 _GUARD = re.compile(r"^@!?%\w+\s+")
-_UNITS: dict[str, Unit] = {
-    "matrix": "matrix",
-    "vector": "vector",
-    "transcendental": "transcendental",
-    "lds": "memory",
-    "dma": "dma",
-}
 
 
 def view(schedule: PipelineSchedule, templates: Templates) -> ScheduleView:
@@ -186,4 +180,4 @@ def _count(lines: Iterable[PtxLine]) -> dict[Unit, int]:
     told = (text for text in code if text and not text.startswith((".", "{", "}")))
     bodies = (text.rpartition(": ")[2] for text in told if not text.endswith(":"))
     opcodes = (_GUARD.sub("", text).split()[0] for text in bodies)
-    return dict(Counter(_UNITS.get(ptx_pipe_of(opcode), "other") for opcode in opcodes))
+    return dict(Counter(unit_of(ptx_pipe_of(opcode)) for opcode in opcodes))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from mlagen.audit.gfx950.budget import Budget, OutOfSteps
-from mlagen.audit.gfx950.findings import Finding, Place
+from mlagen.audit.gfx950.findings import Finding, Place, Severity
 from mlagen.audit.gfx950.lds.order import Race, races
 from mlagen.audit.gfx950.lds.paths import Explorer, Run
 from mlagen.audit.gfx950.lds.program import LdsProgram
@@ -204,18 +204,10 @@ class _Told:
                 else "nothing orders them"
             )
         doubts = _doubts(race, run)
-        return Finding(
-            rule=race.rule,
-            severity="advice" if doubts else "error",
-            kernel=self.program.kernel.name,
-            pc=later.pc,
-            asm=str(later.ins),
-            other_pc=earlier.pc,
-            other_asm=str(earlier.ins),
-            resource=resource,
-            needs=needs,
-            message=f"{why}{doubts}{_witness(run)}",
-        )
+        severity: Severity = "advice" if doubts else "error"
+        name, message = self.program.kernel.name, f"{why}{doubts}{_witness(run)}"
+        return Finding.at(race.rule, severity, name, (later.ins, earlier.ins), resource=resource,
+                          needs=needs, message=message)  # fmt: skip
 
 
 def _topic(key: tuple[object, ...]) -> tuple[object, ...]:

@@ -22,8 +22,9 @@ from mlagen.binary.effects import effects, is_lds_dma
 from mlagen.binary.flow import Flow, read_flow
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.operand import EXEC, M0, SCC, VCC
+from mlagen.binary.text import waitcnt_fields
+from mlagen.targets.gfx950.limits import GFX950
 
-_NO_VM, _NO_LGKM = 63, 15
 _EMPTY = Footprint(0, 0, 0)
 _BLOCKS = 4  # loops in loops, and what can be reached from where, grow with the square of blocks
 
@@ -201,7 +202,7 @@ class LdsProgram:
             if footprint is None:
                 w.ds.issue(None)
             else:
-                w.issue_ds(Operation(site, footprint, w.epoch, w.place))
+                w.issue(Operation(site, footprint, w.epoch, w.place))
 
         return step
 
@@ -223,7 +224,7 @@ class LdsProgram:
             operation = Operation(site, footprint, w.epoch, w.place)
             if source is not None and footprint is not _EMPTY:
                 operation.source = source(w)
-            w.issue_dma(operation)
+            w.issue(operation)
 
         return step
 
@@ -307,15 +308,13 @@ def _barrier(w: Wave) -> None:
 
 
 def _wait(ins: Instruction) -> Step:
-    """s_waitcnt: vmcnt in bits 3:0 and 15:14, lgkmcnt in 11:8 (CDNA4 ISA guide, SOPP). All bits
-    set waits for nothing."""
-    bits = ins.modifier("simm16")
-    vm, lgkm = bits & 15 | (bits >> 14 & 3) << 4, bits >> 8 & 15
+    """s_waitcnt: the highest count of a field waits for nothing."""
+    vm, _, lgkm = waitcnt_fields(ins.modifier("simm16"))
 
     def step(w: Wave) -> None:
-        if vm != _NO_VM:
-            w.wait_vm(vm)
-        if lgkm != _NO_LGKM:
-            w.wait_ds(lgkm)
+        if vm != GFX950.vmcnt_max:
+            w.vm.wait(vm, w.epoch)
+        if lgkm != GFX950.lgkmcnt_max:
+            w.ds.wait(lgkm, w.epoch)
 
     return step

@@ -17,18 +17,10 @@ def bounds(program: LdsProgram, asked: int) -> Iterator[Finding]:
     """Accesses beyond the LDS that the descriptor (and the launch) asks for."""
     for site, seen in program.seen.items():
         if seen.start is not None and seen.end > asked:
-            yield Finding(
-                rule="lds-bounds",
-                severity="error",
-                kernel=program.kernel.name,
-                pc=site.pc,
-                asm=str(site.ins),
-                other_pc=None,
-                other_asm="",
-                resource=f"LDS bytes {seen.start:#x}..{seen.end - 1:#x}",
-                needs=f"{seen.end} bytes of LDS",
-                message=f"the kernel has {asked} bytes of LDS",
-            )
+            yield Finding.at("lds-bounds", "error", program.kernel.name, (site.ins, None),
+                             resource=f"LDS bytes {seen.start:#x}..{seen.end - 1:#x}",
+                             needs=f"{seen.end} bytes of LDS",
+                             message=f"the kernel has {asked} bytes of LDS")  # fmt: skip
 
 
 def accesses(program: LdsProgram) -> tuple[LdsAccess, ...]:

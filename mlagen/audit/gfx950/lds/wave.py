@@ -171,35 +171,23 @@ class Wave:
         else:
             self.v[register] = np.where(lanes_of(low, high), value, old)
 
-    def issue_dma(self, operation: Operation) -> None:
-        """Count a load to LDS and look for operations of this wave that it overtakes."""
-        self._meet(operation, self.ds)
+    def issue(self, operation: Operation) -> None:
+        """Count a load to LDS, or a DS access, and look for operations of this wave that it may
+        overtake: those of the other counter. On one counter they execute in order."""
+        loads = operation.site.kind == "dma"
+        mine, others = (self.vm, self.ds) if loads else (self.ds, self.vm)
         self.history.append(operation)
-        self.vm.issue(operation)
-
-    def issue_ds(self, operation: Operation) -> None:
-        """Count a DS access; those of one wave execute in order among themselves."""
-        self._meet(operation, self.vm)
-        self.history.append(operation)
-        self.ds.issue(operation)
-
-    def _meet(self, operation: Operation, others: InFlight) -> None:
+        mine.issue(operation)
         for other, newer in others.touching(operation, self.budget):
             key = (other.site.pc, operation.site.pc)
             known = self.clashes.get(key)
             if known is None or newer < known.newer:
                 self.clashes[key] = Clash(other, operation, newer)
 
-    def wait_vm(self, left: int) -> None:
-        self.vm.wait(left, self.epoch)
-
-    def wait_ds(self, left: int) -> None:
-        self.ds.wait(left, self.epoch)
-
     def finish(self) -> None:
         """The end of the program: hardware frees LDS only when everything has come back."""
-        self.wait_vm(0)
-        self.wait_ds(0)
+        self.vm.wait(0, self.epoch)
+        self.ds.wait(0, self.epoch)
 
 
 def lanes_of(low: int, high: int) -> Any:

@@ -57,11 +57,9 @@ def _overwrites(schedule: Schedule, layout: Layout) -> list[Violation]:
         for x in piece.body:
             hit = next((name for name, register in mine.items() if register in x.writes), None)
             if hit is not None and x.owner is not None:
-                text = (
-                    f"error[control-flow] {schedule.file}:{x.owner.line} {spelled(x.owner)}: "
-                    f"`{x.text.strip()}` writes {hit}, in which the loop counts"
-                )
-                found.append(Violation("control-flow", text, 1))
+                where, code = f"{schedule.file}:{x.owner.line}", x.text.strip()
+                what = f"{spelled(x.owner)}: `{code}` writes {hit}, in which the loop counts"
+                found.append(Violation.at("control-flow", where, what))
     return found[:1]
 
 
@@ -162,8 +160,14 @@ class _Walk:
         return once, run
 
     def _control(self, what: str, n: int) -> Violation:
-        text = f"error[control-flow] {self.schedule.file}:{self.schedule.line} {what}, N = {n}"
-        return Violation("control-flow", text, n)
+        where = f"{self.schedule.file}:{self.schedule.line}"
+        return Violation.at("control-flow", where, f"{what}, N = {n}", n)
+
+    def _show(self, code: str, op: Operation, what: str) -> None:
+        """Keeps what is wrong with an operation, unless something else was found before."""
+        if self.problem is None:
+            where = f"{self.schedule.file}:{op.line}"
+            self.problem = Violation.at(code, where, f"{spelled(op)}{what}")
 
     def _printed(self, steps: Sequence[Step]) -> list[Done]:
         done = []
@@ -172,12 +176,9 @@ class _Walk:
                 op = part.operation
                 tile = None if op.tile is None or piece.cluster is None else i + op.tile.offset
                 body = self._lowered(op, tile)
-                if part.texts != self._texts(body) and self.problem is None:
-                    text = (
-                        f"error[wrong-slot] {self.schedule.file}:{op.line} {spelled(op)}{self.who} "
-                        f"in {piece.key} is printed for other slots than those of tile {tile}"
-                    )
-                    self.problem = Violation("wrong-slot", text, 1)
+                if part.texts != self._texts(body):
+                    what = f"in {piece.key} is printed for other slots than those of tile {tile}"
+                    self._show("wrong-slot", op, f"{self.who} {what}")
                 done.append(self._done(op, tile))
             if piece.stagger == "enter":
                 done.append(self.counted["N"])
@@ -199,12 +200,9 @@ class _Walk:
             body = bodies[key]
             operation = body[0].owner
             assert operation is not None
-            if [x.index for x in body] != list(range(len(body))) and self.problem is None:
-                text = (
-                    f"error[order] {self.schedule.file}:{operation.line} {spelled(operation)}: its "
-                    f"instructions are not all there, in their order, in {piece.key}"
-                )
-                self.problem = Violation("order", text, 1)
+            if [x.index for x in body] != list(range(len(body))):
+                what = f": its instructions are not all there, in their order, in {piece.key}"
+                self._show("order", operation, what)
             parts.append(_Part(operation, self._texts(body)))
         if len(parts) > 1:
             self._keeps_order(piece, {key: index for index, key in enumerate(ordered)})
@@ -223,14 +221,13 @@ class _Walk:
                 for register in registers:
                     for table in earlier:
                         before = table.get(register)
-                        if before is not None and before[0] > place and self.problem is None:
-                            text = (
-                                f"error[order] {self.schedule.file}:{x.owner.line} "
-                                f"{spelled(x.owner)}: `{x.text.strip()}` stands after an "
-                                f"instruction of {spelled(before[1])} (:{before[1].line}) that "
-                                f"must follow it, in {piece.key}"
+                        if before is not None and before[0] > place:
+                            what = (
+                                f": `{x.text.strip()}` stands after an instruction of "
+                                f"{spelled(before[1])} (:{before[1].line}) that must follow it, "
+                                f"in {piece.key}"
                             )
-                            self.problem = Violation("order", text, 1)
+                            self._show("order", x.owner, what)
             for register in x.reads:
                 if register not in read or read[register][0] < place:
                     read[register] = (place, x.owner)
@@ -276,27 +273,22 @@ class _Walk:
 
     def _violation(self, found: Difference, n: int) -> Violation:
         done = found.done
-        where = f"{self.schedule.file}:{done.line}"
         cluster = f" cluster {done.cluster}," if done.cluster else ""
+        where = f"{self.schedule.file}:{done.line}{cluster}"
         of = "" if done.tile is None else f" of tile {done.tile}"
         first = f"First at N = {n}."
         if found.kind == "missing":
-            return Violation(
-                "not-done", f"error[not-done] {where}{cluster} {done.text}{self.who} is never "
-                f"done{of and ' for' + of[3:]}. {first}", n,
-            )  # fmt: skip
+            what = f"is never done{of and ' for' + of[3:]}. {first}"
+            return Violation.at("not-done", where, f"{done.text}{self.who} {what}", n)
         if found.kind in ("twice", "foreign"):
             how = "done twice" if found.kind == "twice" else "done, which the plain loop does not"
-            return Violation(
-                "done-twice", f"error[done-twice] {where}{cluster} {done.text}{self.who}{of} is "
-                f"{how}. {first}", n,
-            )  # fmt: skip
-        text = (
-            f"error[data-flow] {where}{cluster} {done.text}{self.who}{of} uses "
-            f"{self._storage(found.storage)} of {_writer(found.found)}; it must be that of "
-            f"{_writer(found.wanted)}. {first}"
+            what = f"{done.text}{self.who}{of} is {how}. {first}"
+            return Violation.at("done-twice", where, what, n)
+        what = (
+            f"{done.text}{self.who}{of} uses {self._storage(found.storage)} of "
+            f"{_writer(found.found)}; it must be that of {_writer(found.wanted)}. {first}"
         )
-        return Violation("data-flow", text, n)
+        return Violation.at("data-flow", where, what, n)
 
     def _storage(self, register: object) -> str:
         """A register by the name that the schedule gives it."""

@@ -26,7 +26,6 @@ from enum import Enum, IntFlag, auto
 from functools import lru_cache
 
 from mlagen.errors import UnsupportedError
-from mlagen.targets.gfx950.limits import GFX950
 
 
 class Kind(IntFlag):
@@ -68,7 +67,6 @@ MATRIX = Kind.MFMA | Kind.MFMA_F32
 MEMORY = Kind.LDS | Kind.VMEM | Kind.LDS_DMA
 
 # v0..v255 are bits 0..255 of a vector mask, a0..a255 bits 256..511.
-VGPRS = GFX950.vgprs_per_simd_lane
 _VCC, _M0, _EXEC = 106, 124, 126  # scalar operand numbers (CDNA4 ISA, scalar sources)
 VCC = 0b11 << _VCC
 M0 = 1 << _M0
@@ -161,18 +159,25 @@ _MATRIX_WAW = (
 )
 _MASK = "the guide asks 0 where the mask is a carry-in; v_cndmask's mask is taken as a constant"
 
+
+def _results(name: str, kind: Kind, states: Mapping[int, int]) -> tuple[Rule, ...]:
+    """Rows of what may touch the result of a matrix instruction, other than as its SrcC."""
+    vector, written = ORDINARY_VALU | Kind.DOT, Operand.VGPR_WRITES
+    return (
+        Rule(f"{name}-read", "RAW", kind, written, vector | MEMORY, Operand.VGPR_READS,
+             states, _ISA_38),
+        Rule(f"{name}-overwrite", "WAW", kind, written, vector, written, states, _ISA_38),
+        Rule(f"{name}-overwrite-load", "WAW", kind, written, MEMORY, written, states, _ISA_38,
+             stricter=_LOAD),
+        Rule(f"{name}-overwrite-mfma", "WAW", kind, written, MATRIX, Operand.WRITES_NOT_C,
+             states, _ISA_38, stricter=_MATRIX_WAW),
+        Rule(f"{name}-src-ab", "RAW", kind, written, MATRIX, Operand.SRC_AB, states, _ISA_38),
+    )  # fmt: skip
+
+
 RULES: tuple[Rule, ...] = (
     # Results of matrix instructions.
-    Rule("mfma-read", "RAW", Kind.MFMA, Operand.VGPR_WRITES,
-         ORDINARY_VALU | Kind.DOT | MEMORY, Operand.VGPR_READS, _RESULT, _ISA_38),
-    Rule("mfma-overwrite", "WAW", Kind.MFMA, Operand.VGPR_WRITES,
-         ORDINARY_VALU | Kind.DOT, Operand.VGPR_WRITES, _RESULT, _ISA_38),
-    Rule("mfma-overwrite-load", "WAW", Kind.MFMA, Operand.VGPR_WRITES,
-         MEMORY, Operand.VGPR_WRITES, _RESULT, _ISA_38, stricter=_LOAD),
-    Rule("mfma-overwrite-mfma", "WAW", Kind.MFMA, Operand.VGPR_WRITES,
-         MATRIX, Operand.WRITES_NOT_C, _RESULT, _ISA_38, stricter=_MATRIX_WAW),
-    Rule("mfma-src-ab", "RAW", Kind.MFMA, Operand.VGPR_WRITES,
-         MATRIX, Operand.SRC_AB, _RESULT, _ISA_38),
+    *_results("mfma", Kind.MFMA, _RESULT),
     Rule("mfma-src-c-same", "RAW", Kind.MFMA, Operand.VGPR_WRITES,
          Kind.MFMA, Operand.SRC_C, {2: 2, 4: 0, 8: 0, 16: 0}, _ISA_38, chain=Chain.SAME),
     Rule("mfma-src-c", "RAW", Kind.MFMA, Operand.VGPR_WRITES,
@@ -181,16 +186,7 @@ RULES: tuple[Rule, ...] = (
          "the same too, because forwarding between different opcodes is not documented"),
     Rule("mfma-src-c-f32", "RAW", Kind.MFMA, Operand.VGPR_WRITES,
          Kind.MFMA_F32, Operand.SRC_C, {2: 3, 4: 6, 8: 10, 16: 18}, _ISA_38),
-    Rule("mfma-f32-read", "RAW", Kind.MFMA_F32, Operand.VGPR_WRITES,
-         ORDINARY_VALU | Kind.DOT | MEMORY, Operand.VGPR_READS, _RESULT_F32, _ISA_38),
-    Rule("mfma-f32-overwrite", "WAW", Kind.MFMA_F32, Operand.VGPR_WRITES,
-         ORDINARY_VALU | Kind.DOT, Operand.VGPR_WRITES, _RESULT_F32, _ISA_38),
-    Rule("mfma-f32-overwrite-load", "WAW", Kind.MFMA_F32, Operand.VGPR_WRITES,
-         MEMORY, Operand.VGPR_WRITES, _RESULT_F32, _ISA_38, stricter=_LOAD),
-    Rule("mfma-f32-overwrite-mfma", "WAW", Kind.MFMA_F32, Operand.VGPR_WRITES,
-         MATRIX, Operand.WRITES_NOT_C, _RESULT_F32, _ISA_38, stricter=_MATRIX_WAW),
-    Rule("mfma-f32-src-ab", "RAW", Kind.MFMA_F32, Operand.VGPR_WRITES,
-         MATRIX, Operand.SRC_AB, _RESULT_F32, _ISA_38),
+    *_results("mfma-f32", Kind.MFMA_F32, _RESULT_F32),
     Rule("mfma-f32-src-c-same", "RAW", Kind.MFMA_F32, Operand.VGPR_WRITES,
          Kind.MFMA_F32, Operand.SRC_C, {2: 2, 4: 0, 8: 0, 16: 0}, _ISA_38, chain=Chain.SAME),
     Rule("mfma-f32-src-c-f32", "RAW", Kind.MFMA_F32, Operand.VGPR_WRITES,
@@ -275,17 +271,10 @@ _IMPLIED_READS = (
 @lru_cache(maxsize=256)
 def _rows(kind: int) -> tuple[tuple[tuple[int, Rule], ...], tuple[tuple[int, Rule], ...]]:
     """Rules in which an instruction of this kind can be the producer, and the consumer."""
-    produced = tuple(
-        (index, rule)
-        for index, rule in enumerate(RULES)
-        if kind & rule.producer and not kind & rule.not_producer
-    )
-    consumed = tuple(
-        (index, rule)
-        for index, rule in enumerate(RULES)
-        if kind & rule.consumer and not kind & rule.not_consumer
-    )
-    return produced, consumed
+    rules = tuple(enumerate(RULES))
+    produced = (x for x in rules if kind & x[1].producer and not kind & x[1].not_producer)
+    consumed = (x for x in rules if kind & x[1].consumer and not kind & x[1].not_consumer)
+    return tuple(produced), tuple(consumed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mlagen.errors import ScheduleError
-from mlagen.targets.gfx950.codegen.hazards import HazardInfo, HazardTracker, Kind
+from mlagen.targets.gfx950.codegen.hazards import HazardInfo, HazardTracker, Kind, mask
 from mlagen.targets.gfx950.codegen.isa import SCC, SGPR
 from mlagen.targets.gfx950.codegen.program import Instruction, Layout
 
@@ -148,16 +148,8 @@ def _nops(states: int, before: Instruction) -> list[Instruction]:
 
 
 def _vector(registers: tuple[int, ...]) -> int:
-    result = 0
-    for register in registers:
-        if register < SGPR:
-            result |= 1 << register
-    return result
+    return mask(register for register in registers if register < SGPR)
 
 
 def _scalar(registers: tuple[int, ...]) -> int:
-    result = 0
-    for register in registers:
-        if register >= SGPR and register not in SCC:
-            result |= 1 << (register - SGPR)
-    return result
+    return mask(r - SGPR for r in registers if r >= SGPR and r not in SCC)

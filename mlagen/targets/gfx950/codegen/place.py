@@ -6,18 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mlagen.dsl import Cluster
-from mlagen.targets.gfx950.codegen.program import (
-    Counts,
-    Instruction,
-    Layout,
-    Origin,
-    Piece,
-    WaitPoint,
-)
-from mlagen.targets.gfx950.dsl import Schedule
+from mlagen.targets.gfx950.codegen.program import Instruction, Layout, Origin, Piece, WaitPoint
+from mlagen.targets.gfx950.dsl import Schedule, Wait
 
 
-def place(schedule: Schedule, layout: Layout, waits: Mapping[WaitPoint, Counts]) -> list[str]:
+def place(schedule: Schedule, layout: Layout, waits: Mapping[WaitPoint, Wait]) -> list[str]:
     """Insert everything into `layout` and return, as text, the slack that waits placed by hand
     lose against the derived ones."""
     slack: list[str] = []
@@ -42,7 +35,7 @@ def _close(
     piece: Piece,
     cluster: Cluster,
     body: list[Instruction],
-    waits: Mapping[WaitPoint, Counts],
+    waits: Mapping[WaitPoint, Wait],
     slack: list[str],
 ) -> list[Instruction]:
     origin = Origin(f"cluster {cluster.name}", "", 0, cluster.line)
@@ -50,11 +43,12 @@ def _close(
         body.insert(0, Instruction(f"s_setprio {cluster.priority}", "s_setprio", "scalar",
                                    origin=origin))  # fmt: skip
         body.append(Instruction("s_setprio 0", "s_setprio", "scalar", origin=origin))
-    wait = waits.get(WaitPoint(piece.key, len(piece.body)), Counts())
-    needed = "" if cluster.wait is None else wait.text or "none"
+    wait = waits.get(WaitPoint(piece.key, len(piece.body)), Wait())
+    needed = ""
     if cluster.wait is not None:
+        needed = str(wait)
         wait = _by_hand(schedule, piece, cluster, wait, slack)
-    if wait != Counts():
+    if wait != Wait():
         body.append(replace(_wait(wait, origin), needed=needed))
     if piece.closed:
         body.append(Instruction("s_barrier", "s_barrier", "barrier", origin=origin))
@@ -62,16 +56,15 @@ def _close(
 
 
 def _by_hand(
-    schedule: Schedule, piece: Piece, cluster: Cluster, derived: Counts, slack: list[str]
-) -> Counts:
+    schedule: Schedule, piece: Piece, cluster: Cluster, derived: Wait, slack: list[str]
+) -> Wait:
     """The wait that stands at the end of a cluster with a hand-placed one: the written counts, but
     never weaker than derived where the loop fills or drains. A counter left out stays left out."""
     assert cluster.wait is not None
     steady = piece.section.startswith("loop")
-    written = Counts(cluster.wait.vm, cluster.wait.lgkm)
     placed = {}
     for name in ("vm", "lgkm"):
-        hand, needed = getattr(written, name), getattr(derived, name)
+        hand, needed = getattr(cluster.wait, name), getattr(derived, name)
         if hand is not None and not steady and needed is not None:
             hand = min(hand, needed)
         placed[name] = hand
@@ -81,8 +74,8 @@ def _by_hand(
                 f"{schedule.file}:{cluster.line} cluster {cluster.name} waits for "
                 f"{name}cnt({hand}), {lost}"
             )
-    return Counts(**placed)
+    return Wait(**placed)
 
 
-def _wait(counts: Counts, origin: Origin | None) -> Instruction:
-    return Instruction(f"s_waitcnt {counts.text}", "s_waitcnt", "wait", origin=origin)
+def _wait(wait: Wait, origin: Origin | None) -> Instruction:
+    return Instruction(f"s_waitcnt {wait}", "s_waitcnt", "wait", origin=origin)

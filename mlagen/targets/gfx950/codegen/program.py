@@ -56,30 +56,6 @@ class WaitPoint:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """An `s_waitcnt`; None leaves the counter alone."""
-
-    vm: int | None = None
-    lgkm: int | None = None
-
-    def stricter(self, other: Counts) -> Counts:
-        return Counts(_least(self.vm, other.vm), _least(self.lgkm, other.lgkm))
-
-    @property
-    def text(self) -> str:
-        parts = [
-            f"{name}({count})"
-            for name, count in (("vmcnt", self.vm), ("lgkmcnt", self.lgkm))
-            if count is not None
-        ]
-        return " ".join(parts)
-
-
-def _least(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a if b is None else min(a, b)
-
-
 @dataclass
 class Piece:
     """One cluster in one section, printed once: the unit that paths are made of.

@@ -76,12 +76,13 @@ def prove(schedule: Schedule, layout: Layout) -> ProofResult:
     if repeats is None:
         # Operations pile up that nothing waits for; the pairs they break show with few tiles.
         repeats = 2
-        text = (
-            f"error[unbounded] {schedule.file}:{schedule.loop[0].line}: the state at the loop's "
-            f"head does not repeat within {PASSES} passes, so no finite number of tile counts "
-            f"stands for all"
+        where = f"{schedule.file}:{schedule.loop[0].line}:"
+        what = (
+            f"the state at the loop's head does not repeat within {PASSES} passes, so no finite "
+            f"number of tile counts stands for all"
         )
-        found[("", "")] = Violation("unbounded", text, layout.first_looped + layout.period)
+        shown = layout.first_looped + layout.period
+        found[("", "")] = Violation.at("unbounded", where, what, shown)
     largest = layout.first_looped + (repeats + 1) * layout.period + layout.period - 1
     for stream in layout.streams:
         problems, scalar = check_loads(schedule, layout, flights, stream, range(largest + 1))
@@ -138,11 +139,9 @@ def _uneven(schedule: Schedule, walkers: list[_Walker], n: int) -> Violation | N
     first = walkers[0]
     for other in walkers[1:]:
         if other.epoch != first.epoch:
-            text = (
-                f"error[barriers] {schedule.file}:{schedule.line} role {first.role.name} passes "
-                f"{first.epoch} barriers, role {other.role.name} {other.epoch}, N = {n}"
-            )
-            return Violation("barriers", text, n)
+            passes = f"role {first.role.name} passes {first.epoch} barriers"
+            what = f"{passes}, role {other.role.name} {other.epoch}, N = {n}"
+            return Violation.at("barriers", f"{schedule.file}:{schedule.line}", what, n)
     return None
 
 
@@ -269,12 +268,12 @@ def _outside_item(
         if event.issued and not event.flying:
             continue
         when = "be in flight when the next item begins" if event.issued else "come too early"
-        text = (
-            f"error[race-item] {schedule.file}:{event.line} {event.operation} of role "
-            f"{walker.role.name} may {when}: items are ordered by the barrier between them only. "
-            f"First at N = {n}."
+        what = (
+            f"{event.operation} of role {walker.role.name} may {when}: items are ordered by the "
+            f"barrier between them only. First at N = {n}."
         )
-        yield (event.operation, "item"), Violation("race-item", text, n)
+        found = Violation.at("race-item", f"{schedule.file}:{event.line}", what, n)
+        yield (event.operation, "item"), found
 
 
 def _check_pair(

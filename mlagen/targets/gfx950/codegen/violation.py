@@ -19,6 +19,11 @@ class Violation:
     n: int
     deadline: int = 0  # cluster on the path at whose barrier a wait is still in time
 
+    @classmethod
+    def at(cls, code: str, where: str, what: str, n: int = 1, deadline: int = 0) -> Violation:
+        """`where`: the schedule's file and line."""
+        return cls(code, f"error[{code}] {where} {what}", n, deadline)
+
 
 def waited(wait: Instruction) -> list[tuple[str, int]]:
     """(counter, count) of a printed s_waitcnt."""

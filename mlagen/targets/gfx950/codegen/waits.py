@@ -14,15 +14,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mlagen.targets.gfx950.codegen.program import Counts, Flights, Layout, Step, Stream, WaitPoint
+from mlagen.targets.gfx950.codegen.program import Flights, Layout, Step, Stream, WaitPoint
 from mlagen.targets.gfx950.codegen.uses import conflicts, slot_uses
-from mlagen.targets.gfx950.dsl import Role, Schedule
+from mlagen.targets.gfx950.dsl import Role, Schedule, Wait
 from mlagen.targets.gfx950.limits import Gfx950
 
 
-def derive_waits(
-    schedule: Schedule, layout: Layout, tiles: Iterable[int]
-) -> dict[WaitPoint, Counts]:
+def derive_waits(schedule: Schedule, layout: Layout, tiles: Iterable[int]) -> dict[WaitPoint, Wait]:
     """Wait counts for every point of the program, the strictest over all given tile counts and, of
     a persistent kernel, over all work items that may have gone before.
 
@@ -44,8 +42,8 @@ def _strictest(
     layout: Layout,
     flights: Flights,
     due: Mapping[int, Mapping[str, Mapping[int, Mapping[str, int]]]],
-    given: Mapping[WaitPoint, Counts],
-) -> dict[WaitPoint, Counts]:
+    given: Mapping[WaitPoint, Wait],
+) -> dict[WaitPoint, Wait]:
     result = dict(given)
 
     def derive(
@@ -53,7 +51,7 @@ def _strictest(
     ) -> InFlight:
         found, after = _derive(schedule, layout, flights, path, wanted, given, before)
         for point, counts in found.items():
-            result[point] = result.get(point, Counts()).stricter(counts)
+            result[point] = result.get(point, Wait()).stricter(counts)
         return after
 
     for role in (stream.role for stream in layout.streams):
@@ -134,12 +132,12 @@ def _derive(
     flights: Flights,
     path: Sequence[Step],
     due: Mapping[int, Mapping[str, int]],
-    given: Mapping[WaitPoint, Counts],
+    given: Mapping[WaitPoint, Wait],
     before: InFlight,
-) -> tuple[dict[WaitPoint, Counts], InFlight]:
+) -> tuple[dict[WaitPoint, Wait], InFlight]:
     """Waits that one stream's path needs on top of the given ones, and what it leaves in flight."""
     target: Gfx950 = schedule.target
-    result: dict[WaitPoint, Counts] = {}
+    result: dict[WaitPoint, Wait] = {}
     pieces = layout.by_key()
     # A field of all ones asks for no wait at all (CDNA4 ISA, S_WAITCNT): one below is the weakest.
     capacity = {"vm": target.vmcnt_max - 1, "lgkm": target.lgkmcnt_max - 1}
@@ -165,8 +163,8 @@ def _derive(
         if counter == "lgkm" and scalar_ticket > done[counter]:
             count = 0
         done[counter] = reached(counter, count)
-        wait = Counts(vm=count) if counter == "vm" else Counts(lgkm=count)
-        result[point] = result.get(point, Counts()).stricter(wait)
+        wait = Wait(vm=count) if counter == "vm" else Wait(lgkm=count)
+        result[point] = result.get(point, Wait()).stricter(wait)
 
     for at, step in enumerate(path):
         piece = pieces[step.piece]

@@ -67,8 +67,8 @@ def _undeclared(schedule: Schedule, plain: PlainOrder) -> list[Violation]:
     found: dict[str, Violation] = {}
 
     def add(code: str, line: int, text: str) -> None:
-        text = f"error[{code}] {schedule.file}:{line} {text}"
-        found.setdefault(text, Violation(code, text, 1))
+        made = Violation.at(code, f"{schedule.file}:{line}", text)
+        found.setdefault(made.text, made)
 
     for stream in streams_of(schedule):
         role = stream.role
@@ -104,8 +104,7 @@ def _shares(schedule: Schedule, plain: PlainOrder) -> list[Violation]:
     found = []
 
     def add(line: int, text: str) -> None:
-        text = f"error[roles] {schedule.file}:{line} {text}"
-        found.append(Violation("roles", text, 1))
+        found.append(Violation.at("roles", f"{schedule.file}:{line}", text))
 
     members = {role.name: role for role in schedule.roles.members}
     x, y, z = schedule.signature.block

@@ -137,7 +137,9 @@ class Subtiled:
             (self.sub_rows * self.sub_bytes).bit_length() - 1
         ):
             raise ScheduleError(f"swizzle {self.swizzle} reaches beyond the sub-block")
-        self.check_bijective()
+        chunk = 1 << self.chunk_bits
+        if sorted(self._inverse) != list(range(0, self.size, chunk)):
+            raise ScheduleError(f"layout {self} is not a bijection")
 
     @property
     def size(self) -> int:
@@ -177,12 +179,6 @@ class Subtiled:
     def source(self, offset: int) -> tuple[int, int]:
         """(row, byte) stored at LDS offset `offset` (a multiple of the contiguous chunk)."""
         return self._inverse[offset]
-
-    def check_bijective(self) -> None:
-        """Every chunk has one place and every place one chunk, or ScheduleError."""
-        chunk = 1 << self.chunk_bits
-        if sorted(self._inverse) != list(range(0, self.size, chunk)):
-            raise ScheduleError(f"layout {self} is not a bijection")
 
     def describe(self) -> str:
         text = f"{self.sub_rows}x{self.sub_bytes} B sub-blocks"
@@ -312,15 +308,6 @@ class BitMap:
                 if image >> target & 1:
                     fields[target - bit] = fields.get(target - bit, 0) | 1 << bit
         return tuple((mask, shift) for shift, mask in sorted(fields.items(), reverse=True))
-
-    def disjoint(self) -> bool:
-        """True when no output bit has two sources, so that OR and ADD do for XOR."""
-        seen = 0
-        for image in self.images:
-            if seen & image:
-                return False
-            seen |= image
-        return True
 
 
 def bank_cycles(addresses: Sequence[int], width: int) -> tuple[int, int]:

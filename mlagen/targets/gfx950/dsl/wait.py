@@ -1,4 +1,4 @@
-"""A wait placed by hand on the barrier that closes a cluster."""
+"""A wait: derived, or placed by hand on the barrier that closes a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """`s_waitcnt` before a cluster's closing barrier. `None` leaves that counter alone.
+    """An `s_waitcnt`; None leaves that counter alone. In a schedule: before the barrier that closes
+    a cluster.
 
     A cluster without a `Wait` gets the derived one. With a `Wait`, nothing is derived for that
     point: a count weaker than what the schedule needs fails the proof, a stronger one is reported
@@ -16,6 +17,13 @@ class Wait:
 
     vm: int | None = None
     lgkm: int | None = None
+
+    def stricter(self, other: Wait) -> Wait:
+        """What waits for all that either of both waits for."""
+        vm, lgkm = (self.vm, other.vm), (self.lgkm, other.lgkm)
+        return Wait(
+            *(min((n for n in given if n is not None), default=None) for given in (vm, lgkm))
+        )
 
     def __str__(self) -> str:
         parts = [
