@@ -106,12 +106,11 @@ def checked(
     """The schedule function `kernel`, the problem that `fields` describe and all knobs that are
     given, where all names that are asked for exist."""
     from mlagen.codegen.schedules import load
+    from mlagen.dsl.knobs import joined
 
     schedule = load(kernel, target)
     problem, among = problem_and_knobs(schedule, fields)
-    for name in among.keys() & knobs.keys():
-        if str(among[name]) != str(knobs[name]):
-            raise ConfigError(f"{name} is given twice: {among[name]} and {knobs[name]}")
+    chosen = joined(among, knobs)
     if target is not None:
         require_name("target", target, {schedule.target})
     if knobs:  # a schedule declares its knobs while it runs, and which ones may hang on the problem
@@ -120,7 +119,7 @@ def checked(
             require_name("knob", name, declared)
     if templates is not None:
         _require_templates(Path(templates), schedule.target)
-    return schedule, problem, {**among, **knobs}
+    return schedule, problem, chosen
 
 
 def problem_and_knobs(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mlagen.dsl.builder import Builder, current, listening
-from mlagen.dsl.knobs import Config, Knob, Knobs
+from mlagen.dsl.knobs import Config, Knob, Knobs, joined
 from mlagen.dsl.signature import Signature
 from mlagen.errors import ConfigError, MlagenError, ScheduleError
 from mlagen.targets.registry import FOLDERS, target_of
@@ -35,10 +35,10 @@ class ScheduleFunction:
 
     def build(self, problem: Any, knobs: Mapping[str, Any]) -> Any:
         """Run the function for one problem and one choice of knobs: the schedule as a value. A
-        config is a problem and knobs; one that is in `knobs` too is what it says there."""
+        config is a problem and knobs. ConfigError: `knobs` says something else of one of them."""
         if isinstance(problem, Config):
             problem, chosen = problem.parts()
-            knobs = {**chosen, **knobs}
+            knobs = joined(chosen, knobs)
         return target_of(self.target).schedule(self, problem, knobs)
 
     def __call__(self, problem: Any, space: Any, *more: Any) -> None:
