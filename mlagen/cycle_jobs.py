@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
 from mlagen.family import LadderCase, shipped
 from mlagen.launch import EmulatedLauncher
+from mlagen.targets.registry import EMULATED
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
@@ -59,11 +61,10 @@ def job_of_launch(
         code = load_code_object(Path(path).read_bytes())
     except OSError as why:
         raise MissingError(f"{path} cannot be read: {why.strerror or why}") from None
-    if code.target != "gfx950":
-        raise UnsupportedError(f"{path} is for {code.target}; the cycle model knows gfx950")
+    _require_model(path, code.target)
     launch = read_launch_file(launch_path)
     if kernel is not None:
-        launch = _with_kernel(launch, kernel)
+        launch = msgspec.structs.replace(launch, kernel=kernel)
     chosen = list(groups) or launch.workgroups or spread(launch.grid)
     run = run_launch(
         code,
@@ -86,10 +87,10 @@ def job_of_launch(
     )
 
 
-def _with_kernel(launch: Any, kernel: str) -> Any:
-    import msgspec
-
-    return msgspec.structs.replace(launch, kernel=kernel)
+def _require_model(what: str, target: str) -> None:
+    if target not in EMULATED:
+        known = ", ".join(EMULATED)
+        raise UnsupportedError(f"{what} is for {target}; the cycle model knows {known}")
 
 
 class _Recording:
@@ -138,10 +139,7 @@ def job_of_artifact(
     from mlagen.verify import kind_of
 
     manifest = artifact.manifest
-    if manifest.target != "gfx950":
-        raise UnsupportedError(
-            f"{manifest.kernel} is for {manifest.target}; the cycle model knows gfx950"
-        )
+    _require_model(manifest.kernel, manifest.target)
     kind = kind_of(artifact)
     inputs = kind.inputs(kind.fields(artifact), data="realistic", seed=seed, **shape)
     launcher = _Recording(groups)
@@ -189,7 +187,7 @@ def own_ladder(case: LadderCase, knobs: Mapping[str, Any] | None = None) -> Ladd
     from mlagen.request import build_artifact
     from mlagen.timing.ladder import Ladder
 
-    artifact = build_artifact(case.kernel, case.fields, knobs or {}, target="gfx950")
+    artifact = build_artifact(case.kernel, case.fields, knobs or {})
     streams = {}
     for length, shape in case.calls.items():
         job = job_of_artifact(artifact, shape, groups=[(0, 0, 0)], tiles=None)

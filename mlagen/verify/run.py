@@ -16,11 +16,11 @@ from mlagen.family import Kind, Trial, family_of
 from mlagen.launch import EmulatedLauncher, Launcher, Mode
 from mlagen.launch_findings import findings_of
 from mlagen.problem.expected import Comparison, Expected, compare
+from mlagen.targets.registry import EMULATED
 from mlagen.verify.report import ModeReport, VerifyReport
 
 Outputs = Mapping[str, npt.NDArray[Any]]  # by `Expected.output`
 DATA = "realistic"  # the kind of made-up inputs where none is asked for
-EMULATED = "gfx950"  # the target whose machine code runs without its hardware
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
 
 
@@ -116,7 +116,7 @@ def kind_of(artifact: Artifact) -> Kind:
     """The kind of the artifact's problem. ConfigError when nothing that was loaded brings it, or
     when nothing here can run the code."""
     manifest = artifact.manifest
-    if manifest.target != EMULATED:
+    if manifest.target not in EMULATED:
         raise ConfigError(
             f"{manifest.kernel} is {manifest.target} machine code, which only its GPU runs: there "
             f"is no emulator for it",
