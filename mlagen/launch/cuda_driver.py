@@ -12,7 +12,8 @@ from typing import Any
 
 from mlagen.artifact import TensorMapSpec
 from mlagen.artifact.manifest import TENSOR_MAP_BYTES
-from mlagen.errors import ConfigError, MissingError
+from mlagen.errors import MissingError
+from mlagen.launch.gpu import GpuDriver
 from mlagen.launch.launcher import LaunchFailed
 
 _TENSOR_TYPES = {
@@ -51,11 +52,13 @@ class Function:
     parameters: tuple[int, ...]
 
 
-class CudaDriver:
+class CudaDriver(GpuDriver[Device]):
     """The driver. `api` is `cuda.bindings.driver` or something that answers like it."""
 
+    count = "cuDeviceGetCount"
+
     def __init__(self, api: ModuleType | Any) -> None:
-        self.api = api
+        super().__init__(api)
         self.version = int(self.call("cuDriverGetVersion"))  # 13000 for CUDA 13.0
 
     @classmethod
@@ -92,17 +95,12 @@ class CudaDriver:
         return f"{self.version // 1000}.{self.version % 1000 // 10}"
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Calls the driver and returns what it answers. LaunchFailed: it refuses."""
         status, *answers = getattr(self.api, name)(*arguments)
         if int(status):
             raise LaunchFailed(f"{name}: {status.name}: {self._words(status)}")
         return answers[0] if len(answers) == 1 else tuple(answers)
 
-    def device(self, ordinal: int) -> Device:
-        """GPU `ordinal` with its primary context. MissingError: there is none of that number."""
-        count = int(self.call("cuDeviceGetCount"))
-        if not 0 <= ordinal < count:
-            raise MissingError(f"no GPU {ordinal}: this machine has {count}")
+    def _device(self, ordinal: int) -> Device:
         handle = self.call("cuDeviceGet", ordinal)
         name = self.call("cuDeviceGetName", 256, handle)
         attributes = self.api.CUdevice_attribute
@@ -117,13 +115,9 @@ class CudaDriver:
         context = self.call("cuDevicePrimaryCtxRetain", handle)
         return Device(ordinal, name.split(b"\0")[0].decode(), (major, minor), smem, context)
 
-    def pointer_device(self, name: str, pointer: int) -> int:
-        """The GPU whose memory `pointer`, that of the tensor `name`, is in."""
+    def _ordinal_at(self, pointer: int) -> int:
         which = self.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        try:
-            return int(self.call("cuPointerGetAttribute", which, pointer))
-        except LaunchFailed as error:
-            raise ConfigError(f"{name} at {pointer:#x} is in no GPU's memory") from error
+        return int(self.call("cuPointerGetAttribute", which, pointer))
 
     def load_function(self, device: Device, code: bytes, symbol: str, count: int) -> Function:
         """Loads a cubin into the device's context and finds its kernel, of `count` parameters."""
