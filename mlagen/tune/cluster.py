@@ -21,6 +21,7 @@ import msgspec
 from mlagen.errors import ConfigError, MissingError, MlagenError
 from mlagen.tune.on_worker import asked, itself, on_worker
 from mlagen.tune.values import Job, Outcome
+from mlagen.tune.workers import drained
 
 _CONNECT = 10.0  # seconds for a scheduler to answer
 _ARRIVE = 30.0  # seconds for its first suitable worker
@@ -115,16 +116,13 @@ class ClusterWorkers:
         return {"workers": names, "allow_other_workers": True} if names and self._tag else {}
 
     def finished(self, timeout: float) -> Iterator[tuple[int, Outcome]]:
-        try:
-            yield self._outcome(*self._done.get(timeout=timeout))
-            while True:
-                yield self._outcome(*self._done.get_nowait())
-        except queue.Empty:
-            if self._client.status not in ("running", "connecting"):
-                raise MissingError(
-                    "the Dask scheduler has gone",
-                    hint="start it and tune again: what was judged is in the store",
-                ) from None
+        for number, future in drained(self._done, timeout):
+            yield self._outcome(number, future)
+        if self._client.status not in ("running", "connecting"):
+            raise MissingError(
+                "the Dask scheduler has gone",
+                hint="start it and tune again: what was judged is in the store",
+            )
 
     def _outcome(self, number: int, future: Any) -> tuple[int, Outcome]:
         self._futures.pop(number, None)

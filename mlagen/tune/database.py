@@ -18,6 +18,7 @@ VERSION = 2
 _APPLICATION = 0x6D6C7475  # "mltu", in the file's header
 _PATIENCE = 30.0  # seconds that a writer waits for another one
 _LARGEST = 16 << 20  # bytes of a cell
+_ELSEWHERE = "name another file: --store FILE"
 _TABLES = """
 CREATE TABLE study (
     id INTEGER PRIMARY KEY,
@@ -78,7 +79,7 @@ def _check(path: Path) -> None:
         (version,) = database.execute("PRAGMA user_version").fetchone()
         (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if tables and application != _APPLICATION:
-            raise StoreError(f"{path} is a database of another program", hint=_elsewhere())
+            raise StoreError(f"{path} is a database of another program", hint=_ELSEWHERE)
         if version > VERSION:
             raise StoreError(
                 f"{path} was made by a newer mlagen (format {version}; this one knows {VERSION})",
@@ -92,7 +93,7 @@ def _check(path: Path) -> None:
             )
         made = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master") if sql}
         if tables and made != _statements():
-            raise StoreError(f"{path} has other tables than a store of mlagen", hint=_elsewhere())
+            raise StoreError(f"{path} has other tables than a store of mlagen", hint=_ELSEWHERE)
         (state,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if state != "ok":
             raise StoreError(f"{path} is damaged: {state}", hint=_aside(path))
@@ -146,14 +147,10 @@ def explained(path: Path) -> Iterator[None]:
                 f"{path} has been locked by another process for {_PATIENCE:.0f} s",
                 hint="a store lies on a local disk, and is written for moments only",
             ) from None
-        raise StoreError(f"{path}: {error}", hint=_elsewhere()) from None
+        raise StoreError(f"{path}: {error}", hint=_ELSEWHERE) from None
     except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}", hint=_elsewhere()) from None
+        raise StoreError(f"{path}: {error.strerror or error}", hint=_ELSEWHERE) from None
 
 
 def _aside(path: Path) -> str:
     return f"move it away (mv {path} {path}.damaged): tuning begins a new one"
-
-
-def _elsewhere() -> str:
-    return "name another file: --store FILE"
