@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
 from mlagen.family import LadderCase, shipped
@@ -19,8 +18,6 @@ from mlagen.targets.registry import EMULATED
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
-    from mlagen.emulator import EmulationResult
-    from mlagen.launch import LaunchReport
     from mlagen.timing import Job
     from mlagen.timing.ladder import Ladder
 
@@ -93,35 +90,6 @@ def _require_model(what: str, target: str) -> None:
         raise UnsupportedError(f"{what} is for {target}; the cycle model knows {known}")
 
 
-class _Recording:
-    """A launcher that records what some workgroups execute, and how large the tensors are."""
-
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self.groups = groups
-        self.grid: Group = (1, 1, 1)
-        self.footprint = 0
-        self.emulation: EmulationResult | None = None
-
-    def launch(
-        self,
-        artifact: Artifact,
-        *,
-        tensors: Mapping[str, np.ndarray],
-        scalars: Mapping[str, int | float],
-        sizes: Mapping[str, int],
-    ) -> LaunchReport:
-        emulator = EmulatedLauncher(
-            sanitize=False,
-            workgroups=lambda grid: list(self.groups) or spread(grid),
-            allow_unproved=True,
-            record=True,
-        )
-        report = emulator.launch(artifact, tensors=tensors, scalars=scalars, sizes=sizes)
-        self.grid, self.emulation = report.grid, report.emulation
-        self.footprint = sum(tensor.nbytes for tensor in tensors.values())
-        return report
-
-
 def job_of_artifact(
     artifact: Artifact,
     shape: Mapping[str, Any],
@@ -142,9 +110,14 @@ def job_of_artifact(
     _require_model(manifest.kernel, manifest.target)
     kind = kind_of(artifact)
     inputs = kind.inputs(kind.fields(artifact), data="realistic", seed=seed, **shape)
-    launcher = _Recording(groups)
-    kind.trial(inputs).run(artifact, launcher)
-    if launcher.emulation is None or not launcher.emulation.streams:
+    emulator = EmulatedLauncher(
+        sanitize=False,
+        workgroups=lambda grid: list(groups) or spread(grid),
+        allow_unproved=True,
+        record=True,
+    )
+    _, report = kind.trial(inputs).run(artifact, emulator)
+    if report.emulation is None or not report.emulation.streams:
         raise ConfigError(f"{manifest.kernel}: no workgroup ran, there is nothing to time")
     code = load_code_object(artifact.code)
     kernel = code.kernel(manifest.symbol)
@@ -159,10 +132,10 @@ def job_of_artifact(
 
     return Job(
         kernel,
-        launcher.emulation.streams,
-        launcher.grid,
+        report.emulation.streams,
+        report.grid,
         kernel.descriptor.lds_bytes,
-        footprint=launcher.footprint,
+        footprint=report.tensor_bytes,
         tiles=tiles,
         place=place,
     )

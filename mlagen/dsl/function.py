@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -81,15 +82,10 @@ class ScheduleFunction:
         except MlagenError:
             raise
         except Exception as error:
-            folder, place, trace = str(self.path.parent), "", error.__traceback__
-            while trace is not None:
-                name = trace.tb_frame.f_code.co_filename
-                if name.startswith(folder):
-                    place = f"{name}:{trace.tb_lineno}"
-                trace = trace.tb_next
-            if not place or self.function.__module__.startswith("mlagen."):
+            file, line = last_line(error, lambda file: file.startswith(str(self.path.parent)))
+            if not file or self.function.__module__.startswith("mlagen."):
                 raise
-            raise ScheduleError(f"{place}: {type(error).__name__}: {error}") from error
+            raise ScheduleError(f"{file}:{line}: {type(error).__name__}: {error}") from error
 
     def run(self, builder: Builder, space: Any, problem: Any) -> None:
         """Call the function with `builder` listening. ConfigError for a knob it did not declare."""
@@ -151,6 +147,16 @@ def said(
         "declared": dict(knobs.declared),
         "line": builder.author.line,
     }
+
+
+def last_line(error: BaseException, fits: Callable[[str], bool]) -> tuple[str, int]:
+    """Where the traceback of an error is last in a file that `fits`: its name, and the line; "" and
+    0 where it never is."""
+    found = "", 0
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if fits(frame.f_code.co_filename):
+            found = frame.f_code.co_filename, line
+    return found
 
 
 def display_path(path: Path) -> str:

@@ -6,6 +6,8 @@ Importing this imports no CUDA package; `CudaDriver.load` does.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 from mlagen.artifact import TensorMapSpec
 from mlagen.artifact.manifest import TENSOR_MAP_BYTES
 from mlagen.errors import MissingError
-from mlagen.launch.gpu import GpuDriver
+from mlagen.launch.gpu import GpuDevice, GpuDriver
 from mlagen.launch.launcher import LaunchFailed
 
 _TENSOR_TYPES = {
@@ -32,11 +34,9 @@ _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class Device(GpuDevice):
     """One GPU with its primary context: the one that torch and the CUDA runtime use."""
 
-    ordinal: int
-    name: str
     capability: tuple[int, int]
     smem_bytes: int  # a block may have, static and dynamic
     context: Any
@@ -181,9 +181,17 @@ class CudaDriver(GpuDriver[Device]):
         )
         return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)
 
-    def current(self, device: Device) -> _Current:
+    @contextmanager
+    def current(self, device: Device) -> Iterator[None]:
         """A `with` in which the device's context is the thread's current one."""
-        return _Current(self, device)
+        pushed = int(self.call("cuCtxGetCurrent")) != int(device.context)
+        if pushed:
+            self.call("cuCtxPushCurrent", device.context)
+        try:
+            yield
+        finally:
+            if pushed:
+                self.call("cuCtxPopCurrent")
 
     def _parameter_bytes(self, handle: Any, count: int) -> tuple[int, ...]:
         """Bytes of the kernel's first `count` parameters, fewer where it has not so many."""
@@ -200,21 +208,3 @@ class CudaDriver(GpuDriver[Device]):
     def _words(self, status: Any) -> str:
         _, text = self.api.cuGetErrorString(status)
         return text.decode() if isinstance(text, bytes) else str(text)
-
-
-class _Current:
-    """Makes a context current and puts back the one that was."""
-
-    __slots__ = ("context", "driver", "pushed")
-
-    def __init__(self, driver: CudaDriver, device: Device) -> None:
-        self.driver, self.context, self.pushed = driver, device.context, False
-
-    def __enter__(self) -> None:
-        if int(self.driver.call("cuCtxGetCurrent")) != int(self.context):
-            self.driver.call("cuCtxPushCurrent", self.context)
-            self.pushed = True
-
-    def __exit__(self, *_: object) -> None:
-        if self.pushed:
-            self.driver.call("cuCtxPopCurrent")

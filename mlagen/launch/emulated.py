@@ -88,7 +88,8 @@ class EmulatedLauncher:
         asked = Launch(grid, manifest.block, arguments, kernel=manifest.symbol)
         result = emulate(artifact.code, asked, settings, progress=self.progress)
         seconds = time.perf_counter() - started
-        return LaunchReport("emulated", grid, manifest.block, seconds, result)
+        count = sum(tensor.nbytes for tensor in tensors.values())
+        return LaunchReport("emulated", grid, manifest.block, seconds, result, count)
 
 
 def _address(number: int, size: int) -> int:

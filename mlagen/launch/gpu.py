@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from mlagen.artifact import Arg, Artifact, Manifest, TensorMapSpec
 from mlagen.errors import ConfigError, MissingError
@@ -37,13 +37,12 @@ from mlagen.launch.launcher import (
 )
 
 
-class GpuDevice(Protocol):
+@dataclass(frozen=True, slots=True)
+class GpuDevice:
     """One GPU, as far as every launcher knows it."""
 
-    @property
-    def ordinal(self) -> int: ...
-    @property
-    def name(self) -> str: ...
+    ordinal: int
+    name: str
 
 
 Device = TypeVar("Device", bound=GpuDevice)

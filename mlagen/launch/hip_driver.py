@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from mlagen.errors import MissingError
-from mlagen.launch.gpu import GpuDriver
+from mlagen.launch.gpu import GpuDevice, GpuDriver
 from mlagen.launch.hip_library import NAME, one_runtime
 from mlagen.launch.launcher import LaunchFailed
 
@@ -24,11 +24,9 @@ _ROCM_HINT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class Device(GpuDevice):
     """One GPU. `arch` is the processor's name without its features: gfx950."""
 
-    ordinal: int
-    name: str
     arch: str
     lds_bytes: int  # a workgroup may have, static and dynamic
 
