@@ -8,7 +8,7 @@ The checkers know nothing of schedules; this is the only place where the two mee
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -98,13 +98,7 @@ def locate(
 
     For an object without a line table the offsets are told.
     """
-    kernel = code.kernel(manifest.symbol)
-    sources = {line.asm_line: line for line in manifest.source}
-
-    def place(pc: int, asm: str, wave: int | None) -> Place:
-        line = code.line_of(kernel, pc) or 0
-        return Place(pc, asm, wave, line, sources.get(line))
-
+    place = _places(code, manifest)
     return tuple(
         LocatedFinding(
             kind=finding.kind,
@@ -130,14 +124,21 @@ def instructions_of(artifact: Artifact) -> tuple[Place, ...]:
     from mlagen.binary import load_code_object
 
     code = load_code_object(artifact.code)
+    place = _places(code, artifact.manifest)
     kernel = code.kernel(artifact.manifest.symbol)
-    sources = {line.asm_line: line for line in artifact.manifest.source}
-    found = []
-    for instruction in kernel.instructions:
-        line = code.line_of(kernel, instruction.offset) or 0
-        place = Place(instruction.offset, str(instruction), None, line, sources.get(line))
-        found.append(place)
-    return tuple(found)
+    return tuple(place(one.offset, str(one), None) for one in kernel.instructions)
+
+
+def _places(code: CodeObject, manifest: Manifest) -> Callable[[int, str, int | None], Place]:
+    """Makes the place of an instruction from its offset, its text and its wave."""
+    kernel = code.kernel(manifest.symbol)
+    sources = {line.asm_line: line for line in manifest.source}
+
+    def place(pc: int, asm: str, wave: int | None) -> Place:
+        line = code.line_of(kernel, pc) or 0
+        return Place(pc, asm, wave, line, sources.get(line))
+
+    return place
 
 
 def alike(findings: Iterable[LocatedFinding]) -> list[tuple[LocatedFinding, int]]:

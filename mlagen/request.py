@@ -195,21 +195,18 @@ def names_schedule(subject: str) -> bool:
     return re.fullmatch(r"\w+", subject) is not None and not Path(subject).exists()
 
 
-def view_from_text(
-    kernel: str,
-    fields: Iterable[str],
-    knobs: Iterable[str],
-    *,
-    target: str | None = None,
-    templates: str | None = None,
-) -> ScheduleView:
+def view_from_text(kernel: str, texts: BuildTexts) -> ScheduleView:
     """`mlagen.schedule_view.view_schedule` for the command line's texts, checked as for a build."""
     from mlagen.schedule_view import view_schedule
 
-    chosen = assignments("--knob", knobs)
-    given = assignments("--set", fields)
-    function, problem, chosen = checked(kernel, given, chosen, target=target, templates=templates)
-    return view_schedule(function, problem, chosen, templates)
+    function, problem, chosen = checked(
+        kernel,
+        assignments("--set", texts.fields),
+        assignments("--knob", texts.knobs),
+        target=texts.target,
+        templates=texts.templates,
+    )
+    return view_schedule(function, problem, chosen, texts.templates)
 
 
 def keep(artifact: Artifact, directory: Path | str | None) -> Path:

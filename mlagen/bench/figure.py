@@ -5,19 +5,13 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from mlagen.errors import MissingError
+from mlagen.errors import required
 
 
 def new_figure(**options: Any) -> Any:
     """A figure that no window belongs to. MissingError without matplotlib."""
-    try:
-        from matplotlib.figure import Figure  # type: ignore[import-not-found,unused-ignore]
-    except ModuleNotFoundError:
-        raise MissingError(
-            "plots are made by matplotlib, which is not installed",
-            hint="pip install 'mlagen[plot]'",
-        ) from None
-    return Figure(**options)
+    why = "plots are made by matplotlib, which is not installed"
+    return required("matplotlib.figure", why, "pip install 'mlagen[plot]'").Figure(**options)
 
 
 def drawn(figure: Any, suffix: str, **options: Any) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from mlagen.errors import ConfigError, MissingError, MlagenError
+from mlagen.errors import ConfigError, MissingError, MlagenError, required
 from mlagen.tune.on_worker import asked, itself, on_worker
 from mlagen.tune.values import Job, Outcome
 from mlagen.tune.workers import drained
@@ -273,11 +273,5 @@ def local_cluster(
 
 
 def _distributed() -> Any:
-    try:
-        import distributed
-    except ModuleNotFoundError:
-        raise MissingError(
-            "tuning on several machines goes through Dask, which is not installed",
-            hint="pip install 'mlagen[cluster]'",
-        ) from None
-    return distributed
+    why = "tuning on several machines goes through Dask, which is not installed"
+    return required("distributed", why, "pip install 'mlagen[cluster]'")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -157,19 +157,3 @@ def build_best(
 def _said(choice: Choice) -> Choice:
     _LOG.info("%s", choice)
     return choice
-
-
-def build_best_from_text(
-    kernel: str,
-    fields: Iterable[str],
-    shapes: Iterable[str],
-    *,
-    target: str | None = None,
-    templates: str | None = None,
-) -> tuple[Artifact, Choice]:
-    """`build_best` for the command line's texts. A size may be several numbers, `300,0,1`."""
-    from mlagen.request import assignments, parse_sizes
-
-    shape = parse_sizes(shapes)
-    given = assignments("--set", fields)
-    return build_best(kernel, given, target=target, templates=templates, shape=shape or None)

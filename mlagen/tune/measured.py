@@ -13,7 +13,7 @@ from typing import Any
 
 from mlagen.artifact import Artifact
 from mlagen.bench.torch_clock import TorchClock
-from mlagen.errors import ConfigError, MissingError
+from mlagen.errors import ConfigError, MissingError, required
 from mlagen.family import Workloads, family_named, family_of
 from mlagen.request import build_artifact, parse_sizes
 from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
@@ -91,14 +91,9 @@ def _copies(bytes_: int) -> int:
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ModuleNotFoundError:
-        raise MissingError(
-            "--cost measured makes its tensors with torch, which is not installed",
-            hint="pip install torch; or --scheduler ADDRESS, on a worker that has it",
-        ) from None
-    return torch
+    why = "--cost measured makes its tensors with torch, which is not installed"
+    hint = "pip install torch; or --scheduler ADDRESS, on a worker that has it"
+    return required("torch", why, hint)
 
 
 def parse_shape(artifact: Artifact, texts: Iterable[str]) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Protocol
 
-from mlagen.errors import ConfigError, MissingError
+from mlagen.errors import ConfigError, required
 from mlagen.request import require_name
 from mlagen.tune.space import Knobs, Space, Value, knobs_key
 
@@ -209,12 +209,7 @@ class _Sampled:
 
 
 def _optuna() -> Any:
-    try:
-        import optuna
-    except ModuleNotFoundError:
-        raise MissingError(
-            "the samplers are Optuna's, which is not installed",
-            hint="pip install 'mlagen[tune]'; --sampler exhaustive needs nothing",
-        ) from None
+    optuna = required("optuna", "the samplers are Optuna's, which is not installed",
+                      "pip install 'mlagen[tune]'; --sampler exhaustive needs nothing")  # fmt: skip
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
