@@ -44,6 +44,7 @@ CREATE TABLE trial (
 );
 CREATE INDEX trial_cost ON trial (study, code, verdict, cost);
 """
+_STATEMENTS = tuple(statement.strip() for statement in _TABLES.split(";") if statement.strip())
 
 
 class StoreError(MissingError):
@@ -92,17 +93,13 @@ def _check(path: Path) -> None:
                 f"{path}.{version}, or --store FILE)",
             )
         made = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master") if sql}
-        if tables and made != _statements():
+        if tables and made != set(_STATEMENTS):
             raise StoreError(f"{path} has other tables than a store of mlagen", hint=_ELSEWHERE)
         (state,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if state != "ok":
             raise StoreError(f"{path} is damaged: {state}", hint=_aside(path))
     finally:
         database.close()
-
-
-def _statements() -> set[str]:
-    return {statement.strip() for statement in _TABLES.split(";") if statement.strip()}
 
 
 def _restrain(database: sqlite3.Connection) -> None:
@@ -118,7 +115,7 @@ def _create(database: sqlite3.Connection) -> None:
     try:
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if version == 0:
-            for statement in _TABLES.split(";"):
+            for statement in _STATEMENTS:
                 database.execute(statement)
             database.execute(f"PRAGMA application_id = {_APPLICATION}")
             database.execute(f"PRAGMA user_version = {VERSION}")

@@ -21,7 +21,7 @@ from mlagen.errors import (
     ScheduleError,
     WrongResultError,
 )
-from mlagen.request import build_artifact, problem_and_knobs, require_name
+from mlagen.request import build_artifact, parse_sizes, problem_and_knobs, require_name
 from mlagen.targets.registry import EMULATED
 from mlagen.tune.space import Space, interface, space_of
 from mlagen.tune.values import Cost, Job, Outcome, Question, Verdict
@@ -100,7 +100,8 @@ def _call(
     if cost == "measured":
         from mlagen.tune import measured
 
-        return dict(measured.parse_shape(artifact, shapes)), {}
+        made = measured.workloads_of(artifact)
+        return parse_sizes(shapes, made.sizes, made.lists), {}
     from mlagen.cycle_jobs import sizes_of
     from mlagen.tune import predicted
 

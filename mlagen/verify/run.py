@@ -73,12 +73,18 @@ def verify_inputs(
 
     trial = trial_of(artifact, inputs, thin=thin)
     if sample is not None:
-        trial = _sampled(trial, sample, seed, artifact)
+        if not trial.samples:
+            raise ConfigError(
+                f"sample={sample}: {artifact.manifest.kernel} solves a "
+                f"{artifact.manifest.problem_type}, whose workgroups cannot be compared one by one",
+                hint="leave out the sample: all workgroups are run",
+            )
         if launcher is not None:
             raise ConfigError(
                 f"sample={sample}: the emulator alone runs some of a grid's workgroups",
                 hint="leave out the launcher, or the sample",
             )
+        trial = trial.sampled(sample, seed)
 
     def emulator(mode: Mode) -> Launcher:
         return EmulatedLauncher(
@@ -163,17 +169,6 @@ def trial_of(artifact: Artifact, inputs: Any, *, thin: bool) -> Trial:
     workgroups where `thin` asks for them."""
     trial = kind_of(artifact).trial(inputs).planned(artifact)
     return trial.thinned(artifact) if thin else trial
-
-
-def _sampled(trial: Trial, sample: int, seed: int, artifact: Artifact) -> Trial:
-    """The trial, restricted to some workgroups. ConfigError where its kind cannot say which."""
-    if not trial.samples:
-        raise ConfigError(
-            f"sample={sample}: {artifact.manifest.kernel} solves a "
-            f"{artifact.manifest.problem_type}, whose workgroups cannot be compared one by one",
-            hint="leave out the sample: all workgroups are run",
-        )
-    return trial.sampled(sample, seed)
 
 
 def _compared(oracles: Sequence[Expected], outputs: Outputs) -> tuple[Comparison, ...]:
