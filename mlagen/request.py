@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,10 +147,7 @@ def callable_of(artifact: Artifact, launcher: Launcher | None = None) -> Any:
     """The artifact as its family's callable, which builds what its calls need besides."""
     from mlagen.family import family_of
 
-    def build(name: str, more: Mapping[str, Any]) -> Artifact:
-        return build_artifact(name, more, {})
-
-    return family_of(artifact).kernel(artifact, launcher, build)
+    return family_of(artifact).kernel(artifact, launcher, partial(build_artifact, knobs={}))
 
 
 def _require_templates(folder: Path, target: str) -> None:

@@ -59,7 +59,12 @@ def load(name_or_path: str, target: str | None = None) -> ScheduleFunction:
 
 def describe(function: ScheduleFunction) -> ScheduleInfo:
     """Its knobs are declared while it runs, so it is run on its problem type's smallest example."""
-    schedule = function.build(_example(function.problem_type), {})
+    problem_type: Any = function.problem_type
+    if not hasattr(problem_type, "example"):
+        raise ScheduleError(
+            f"{problem_type.__name__} has no example(), which listing its schedules' knobs needs"
+        )
+    schedule = function.build(problem_type.example(), {})
     return ScheduleInfo(
         function.name,
         function.target,
@@ -67,15 +72,6 @@ def describe(function: ScheduleFunction) -> ScheduleInfo:
         function.doc,
         tuple(schedule.declared.values()),
     )
-
-
-def _example(problem_type: type) -> Any:
-    example = getattr(problem_type, "example", None)
-    if example is None:
-        raise ScheduleError(
-            f"{problem_type.__name__} has no example(), which listing its schedules' knobs needs"
-        )
-    return example()
 
 
 # A user's file is executed once for its content, so that its problem class stays one class.

@@ -237,26 +237,18 @@ def local_cluster(
     distributed = _distributed()
     from distributed.deploy.spec import SpecCluster
 
-    workers = {
-        number: {
-            "cls": distributed.Nanny,
-            "options": {
-                "nthreads": 1,
-                "resources": {tag: 1} if tag else {},
-                "env": {gpus: str(number)} if gpus else {},
-                **_QUIET,
-            },
-        }
-        for number in range(count)
-    }
+    def worker(gpu: str, **more: Any) -> dict[str, Any]:
+        env = {gpus: gpu} if gpus else {}
+        return {"cls": distributed.Nanny, "options": {"nthreads": 1, "env": env, **more, **_QUIET}}
+
+    resources = {tag: 1} if tag else {}
+    workers = [worker(str(number), resources=resources) for number in range(count)]
     if tag:
         spare = len(os.sched_getaffinity(0)) - count
-        for number in range(count, count + max(0, min(spare, _BUILDERS * count))):
-            builds = {"nthreads": 1, "env": {gpus: ""} if gpus else {}, **_QUIET}
-            workers[number] = {"cls": distributed.Nanny, "options": builds}
+        workers += [worker("") for _ in range(min(spare, _BUILDERS * count))]
     try:
         cluster = SpecCluster(
-            workers=workers,
+            workers=dict(enumerate(workers)),
             scheduler={
                 "cls": distributed.Scheduler,
                 "options": {"dashboard": False, "host": "127.0.0.1", "port": 0},

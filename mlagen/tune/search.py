@@ -66,14 +66,11 @@ class _Exhaustive:
         # In a drawn order: what a budget cuts off is then no corner of the space.
         rest = list(range(space.size))
         random.Random(seed).shuffle(rest)
-        self._space, self._first, self._rest = space, deque(first), deque(rest)
+        self._left = chain(first, map(space.variant, rest))
         self._seen: set[str] = set()
 
     def ask(self) -> dict[str, Value] | None:
-        while self._first or self._rest:
-            knobs = (
-                self._first.popleft() if self._first else self._space.variant(self._rest.popleft())
-            )
+        for knobs in self._left:
             if knobs_key(knobs) not in self._seen:
                 self._seen.add(knobs_key(knobs))
                 return knobs
