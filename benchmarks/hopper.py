@@ -61,7 +61,7 @@ def gemm(torch: Any, size: int) -> list[dict[str, Any]]:
     from mlagen.launch import CudaLauncher
 
     schedule = load(str(ROOT / "examples" / "gemm_bf16.py"), "sm_90a")
-    artifact = build(schedule, schedule.problem_type(m_tile=128))
+    artifact = build(schedule, schedule.problem_type())
     a, b = (torch.randn(size, size, device="cuda").bfloat16() for _ in range(2))
     c = torch.full((size, size), float("nan"), device="cuda").bfloat16()
     other = torch.empty_like(c)

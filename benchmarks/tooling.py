@@ -45,7 +45,7 @@ BUILDS: dict[str, tuple[str, ...]] = {
     "MLA decode, persistent": ("mla_decode_sm90", "num_heads=128", "+persistent=1"),
     "MLA decode's merge": ("mla_decode_merge_sm90", "num_heads=128"),
     "GEMM, gfx950": (GEMM, "@gfx950"),
-    "GEMM, sm_90a": (GEMM, "@sm_90a", "m_tile=128"),
+    "GEMM, sm_90a": (GEMM, "@sm_90a"),
 }
 # `mlagen build` that tells at its end what it and the assembler took.
 _TIMED = """

@@ -1,7 +1,7 @@
 """C = A . B^T in bf16, on gfx950 and on Hopper: one problem, two schedules, 64 of K a tile.
 
 Nothing here is attention, and nothing in mlagen knows of this file: `mlagen build
-examples/gemm_bf16.py --target gfx950` or `--target sm_90a --set m_tile=128`.
+examples/gemm_bf16.py --target gfx950` or `--target sm_90a`.
 
 On gfx950 eight waves compute a block of 256 x 256. A wave owns 128 x 64 of the block, half of its
 rows at a time: while one half of the workgroup multiplies, the other fetches and reads.
@@ -23,7 +23,7 @@ No wait is placed by hand there; on gfx950 `cluster(NAME, wait=Wait(vm=8))` plac
 
 from gemm.family import GEMM
 from gemm.gfx950 import Gemm, reads
-from gemm.problem import GemmConfig
+from gemm.problem import GemmConfig, Tiles
 from gemm.sm_90a import PipelinedGemm, rows_of
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
@@ -36,6 +36,11 @@ register(GEMM)
 
 @schedule(problem=GemmConfig, target="gfx950", templates="templates")
 def gemm_bf16(k, s):
+    tile = Tiles(
+        m=s.choice("m_tile", 256, 128, comment="rows of C that a workgroup computes"),
+        n=s.choice("n_tile", 256, 128, comment="columns of C that it computes"),
+        k=s.choice("k_tile", 64, comment="columns of A and of B a tile"),
+    )
     slots = s.choice("slots", 2, 3, comment="tiles in LDS: how far the DMA runs ahead")
     swizzle = s.choice("swizzle", "8-10 into 4-6", "10-8 into 4-6", "none", comment="LDS banks")
     order = s.choice("mma_order", "keep A", "keep B", comment="operand that MFMAs reuse in a row")
@@ -44,22 +49,24 @@ def gemm_bf16(k, s):
 
     # LDS: rows of 128 bytes. Address bits 8..10 are the row's bits 1..3: XORed into the 16-byte
     # column they spread the 16 lanes of a ds_read_b128 phase over all banks.
-    half, row = k.m_tile // 2, 2 * k.k_tile
+    half, row = tile.m // 2, 2 * tile.k
 
     def ring(name, rows):
         layout = Subtiled(rows, row, 16, row, Xor.of(swizzle))
-        return s.lds.ring(name, slots=slots, waves=8, layout=layout, reads=reads(k, rows, name[0]))
+        return s.lds.ring(
+            name, slots=slots, waves=8, layout=layout, reads=reads(tile, rows, name[0])
+        )
 
-    A0, A1, B = ring("A0", half), ring("A1", half), ring("B", k.n_tile)
+    A0, A1, B = ring("A0", half), ring("A1", half), ring("B", tile.n)
 
     # Vector registers, 256 a lane: 4 temporaries, these tiles, 9 of addresses. A half of A is alive
     # from its read to its product.
     entry = s.entry("block of n", "block of m")
     s.registers.share("A", A0.whole_tile, A1.whole_tile)
     s.registers.tile(*B.whole_tile)
-    s.registers.tile("C", k.m_tile * k.n_tile // 512, "accumulators, 32 columns x 32 rows")
+    s.registers.tile("C", tile.m * tile.n // 512, "accumulators, 32 columns x 32 rows")
 
-    gemm = Gemm(k, s, entry, A0, A1, B)
+    gemm = Gemm(k, tile, s, entry, A0, A1, B)
     waves = roles(lower=range(4), upper=range(4, 8), stagger=1)
 
     with prologue():
@@ -83,20 +90,25 @@ def gemm_bf16(k, s):
 
 @schedule(problem=GemmConfig, target="sm_90a", templates="templates")
 def gemm_bf16_sm90(k, s):
+    tile = Tiles(
+        m=s.choice("m_tile", 128, comment="rows of C that a block computes: 64 a warpgroup"),
+        n=s.choice("n_tile", 256, 128, comment="columns of C that it computes"),
+        k=s.choice("k_tile", 64, comment="columns of A and of B a tile"),
+    )
     stages = s.choice("stages", 4, 3, 2, comment="tiles in SMEM")
     fetch = s.choice("feed", "TMA", "cp.async", comment="what fetches A and B")
     producer = s.role("producer", warpgroups=1, registers=40, single=fetch == "TMA")
     math = s.role("math", warpgroups=2, registers=232)
 
     # SMEM: rows of 128 bytes in the 128-byte swizzle. Each math warp releases a slot.
-    A = s.smem.tile("A", "a", rows=rows_of(k, math), row_bytes=2 * k.k_tile, slots=stages)
-    B = s.smem.tile("B", "b", rows=k.n_tile, row_bytes=2 * k.k_tile, slots=stages)
+    A = s.smem.tile("A", "a", rows=rows_of(tile, math), row_bytes=2 * tile.k, slots=stages)
+    B = s.smem.tile("B", "b", rows=tile.n, row_bytes=2 * tile.k, slots=stages)
     feed = s.smem.pipeline(
         "feed", A, B, producer=producer.name, consumer=math.name, releases=len(math.warps),
         producer_threads=0 if producer.single else producer.threads,
     )  # fmt: skip
-    s.named("acc", ".f32", k.n_tile // 2, "C: 64 rows x n_tile a warpgroup")
-    gemm = PipelinedGemm(k, s, producer, math, feed)
+    s.named("acc", ".f32", tile.n // 2, "C: 64 rows x n_tile a warpgroup")
+    gemm = PipelinedGemm(k, tile, s, producer, math, feed)
 
     with prologue(producer):
         gemm.setup()

@@ -90,10 +90,7 @@ def describe(kernel: str) -> Kernel:
         target=info.target,
         problem=info.problem_type.__name__,
         doc=info.doc.strip(),
-        fields=tuple(
-            Field(field.name, _type_name(field.type), _default(field.default))
-            for field in dataclasses.fields(info.problem_type)
-        ),
+        fields=tuple(_field(field) for field in dataclasses.fields(info.problem_type)),
         knobs=tuple(
             KnobEntry(knob.name, tuple(str(choice) for choice in knob.choices), knob.comment)
             for knob in info.knobs
@@ -118,9 +115,10 @@ def stored() -> list[Stored]:
     ]
 
 
-def _type_name(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
-
-
-def _default(value: Any) -> str:
-    return "required" if value is dataclasses.MISSING else str(value)
+def _field(field: dataclasses.Field[Any]) -> Field:
+    kind, default = field.type, field.default
+    return Field(
+        field.name,
+        kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", ""),
+        "required" if default is dataclasses.MISSING else str(default),
+    )

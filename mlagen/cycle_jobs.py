@@ -9,16 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import msgspec
 
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
 from mlagen.family import LadderCase, shipped
 from mlagen.launch import EmulatedLauncher
+from mlagen.targets.registry import EMULATED
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
-    from mlagen.emulator import EmulationResult
-    from mlagen.launch import LaunchReport
     from mlagen.timing import Job
     from mlagen.timing.ladder import Ladder
 
@@ -59,11 +58,10 @@ def job_of_launch(
         code = load_code_object(Path(path).read_bytes())
     except OSError as why:
         raise MissingError(f"{path} cannot be read: {why.strerror or why}") from None
-    if code.target != "gfx950":
-        raise UnsupportedError(f"{path} is for {code.target}; the cycle model knows gfx950")
+    _require_model(path, code.target)
     launch = read_launch_file(launch_path)
     if kernel is not None:
-        launch = _with_kernel(launch, kernel)
+        launch = msgspec.structs.replace(launch, kernel=kernel)
     chosen = list(groups) or launch.workgroups or spread(launch.grid)
     run = run_launch(
         code,
@@ -86,39 +84,10 @@ def job_of_launch(
     )
 
 
-def _with_kernel(launch: Any, kernel: str) -> Any:
-    import msgspec
-
-    return msgspec.structs.replace(launch, kernel=kernel)
-
-
-class _Recording:
-    """A launcher that records what some workgroups execute, and how large the tensors are."""
-
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self.groups = groups
-        self.grid: Group = (1, 1, 1)
-        self.footprint = 0
-        self.emulation: EmulationResult | None = None
-
-    def launch(
-        self,
-        artifact: Artifact,
-        *,
-        tensors: Mapping[str, np.ndarray],
-        scalars: Mapping[str, int | float],
-        sizes: Mapping[str, int],
-    ) -> LaunchReport:
-        emulator = EmulatedLauncher(
-            sanitize=False,
-            workgroups=lambda grid: list(self.groups) or spread(grid),
-            allow_unproved=True,
-            record=True,
-        )
-        report = emulator.launch(artifact, tensors=tensors, scalars=scalars, sizes=sizes)
-        self.grid, self.emulation = report.grid, report.emulation
-        self.footprint = sum(tensor.nbytes for tensor in tensors.values())
-        return report
+def _require_model(what: str, target: str) -> None:
+    if target not in EMULATED:
+        known = ", ".join(EMULATED)
+        raise UnsupportedError(f"{what} is for {target}; the cycle model knows {known}")
 
 
 def job_of_artifact(
@@ -138,15 +107,17 @@ def job_of_artifact(
     from mlagen.verify import kind_of
 
     manifest = artifact.manifest
-    if manifest.target != "gfx950":
-        raise UnsupportedError(
-            f"{manifest.kernel} is for {manifest.target}; the cycle model knows gfx950"
-        )
+    _require_model(manifest.kernel, manifest.target)
     kind = kind_of(artifact)
     inputs = kind.inputs(kind.fields(artifact), data="realistic", seed=seed, **shape)
-    launcher = _Recording(groups)
-    kind.trial(inputs).run(artifact, launcher)
-    if launcher.emulation is None or not launcher.emulation.streams:
+    emulator = EmulatedLauncher(
+        sanitize=False,
+        workgroups=lambda grid: list(groups) or spread(grid),
+        allow_unproved=True,
+        record=True,
+    )
+    _, report = kind.trial(inputs).run(artifact, emulator)
+    if report.emulation is None or not report.emulation.streams:
         raise ConfigError(f"{manifest.kernel}: no workgroup ran, there is nothing to time")
     code = load_code_object(artifact.code)
     kernel = code.kernel(manifest.symbol)
@@ -161,10 +132,10 @@ def job_of_artifact(
 
     return Job(
         kernel,
-        launcher.emulation.streams,
-        launcher.grid,
+        report.emulation.streams,
+        report.grid,
         kernel.descriptor.lds_bytes,
-        footprint=launcher.footprint,
+        footprint=report.tensor_bytes,
         tiles=tiles,
         place=place,
     )
@@ -189,7 +160,7 @@ def own_ladder(case: LadderCase, knobs: Mapping[str, Any] | None = None) -> Ladd
     from mlagen.request import build_artifact
     from mlagen.timing.ladder import Ladder
 
-    artifact = build_artifact(case.kernel, case.fields, knobs or {}, target="gfx950")
+    artifact = build_artifact(case.kernel, case.fields, knobs or {})
     streams = {}
     for length, shape in case.calls.items():
         job = job_of_artifact(artifact, shape, groups=[(0, 0, 0)], tiles=None)

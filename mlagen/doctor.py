@@ -136,15 +136,13 @@ def _machine() -> list[Check]:
 
 
 def _tools(search: Search, targets: Sequence[str]) -> list[Check]:
-    found = []
-    for target in targets:
-        for tried in search.every(target):
-            if tools := tried.tools:
-                detail = f"{tools.commands[0][0]} for {target}"
-                found.append(Check(tried.place, True, tools.version, detail))
-            else:
-                found.append(Check(tried.place, False, "", tried.reason))
-    return found
+    return [
+        Check(tried.place, True, tools.version, f"{tools.commands[0][0]} for {target}")
+        if (tools := tried.tools)
+        else Check(tried.place, False, "", tried.reason)
+        for target in targets
+        for tried in search.every(target)
+    ]
 
 
 def _packages() -> dict[str, tuple[Check, ...]]:
@@ -179,14 +177,14 @@ _ROCM, _CUDA = "amdgpu-install --usecase=dkms,hip", "apt install nvidia-driver-<
 
 def _gpus() -> list[Check]:
     amd, kfd = Path("/sys/module/amdgpu"), Path("/dev/kfd")
-    nvidia = Path("/proc/driver/nvidia/version")
+    nvidia, cuda = Path("/proc/driver/nvidia/version"), ctypes.util.find_library("cuda")
     return [
         _file("amdgpu driver", amd, _read(amd / "version"), _ROCM),
         _file("AMD compute device", kfd, "", _ROCM),
         _amd_gpus(),
         _hip_runtime(),
         _file("NVIDIA driver", nvidia, _match(r"\s(\d+\.\d[\d.]*)\s", _read(nvidia)), _CUDA),
-        _library("CUDA driver library", "cuda", _CUDA),
+        Check("CUDA driver library", bool(cuda), "", cuda or f"no libcuda; {_CUDA}"),
     ]
 
 
@@ -223,12 +221,6 @@ def _file(name: str, path: Path, version: str, install: str) -> Check:
     if path.exists():
         return Check(name, True, version, str(path))
     return Check(name, False, "", f"no {path}; {install}")
-
-
-def _library(name: str, library: str, install: str) -> Check:
-    if found := ctypes.util.find_library(library):
-        return Check(name, True, "", found)
-    return Check(name, False, "", f"no lib{library}; {install}")
 
 
 def _variables() -> list[Check]:

@@ -6,6 +6,9 @@ refused, 3 wrong result, 4 findings, 5 a tool or an input is missing.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 
 class MlagenError(Exception):
     """Base of all deliberate errors. `hint` says what would fit or what to do next."""
@@ -69,3 +72,11 @@ class UnsupportedError(MlagenError):
     """A checker met something it does not model, and says so instead of guessing."""
 
     exit_code = 5
+
+
+def required(module: str, why: str, hint: str) -> Any:
+    """A module of an optional package. MissingError, which says `why`: it is not installed."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingError(why, hint=hint) from error

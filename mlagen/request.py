@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,12 +107,11 @@ def checked(
     """The schedule function `kernel`, the problem that `fields` describe and all knobs that are
     given, where all names that are asked for exist."""
     from mlagen.codegen.schedules import load
+    from mlagen.dsl.knobs import joined
 
     schedule = load(kernel, target)
     problem, among = problem_and_knobs(schedule, fields)
-    for name in among.keys() & knobs.keys():
-        if str(among[name]) != str(knobs[name]):
-            raise ConfigError(f"{name} is given twice: {among[name]} and {knobs[name]}")
+    chosen = joined(among, knobs)
     if target is not None:
         require_name("target", target, {schedule.target})
     if knobs:  # a schedule declares its knobs while it runs, and which ones may hang on the problem
@@ -120,7 +120,7 @@ def checked(
             require_name("knob", name, declared)
     if templates is not None:
         _require_templates(Path(templates), schedule.target)
-    return schedule, problem, {**among, **knobs}
+    return schedule, problem, chosen
 
 
 def problem_and_knobs(
@@ -147,10 +147,7 @@ def callable_of(artifact: Artifact, launcher: Launcher | None = None) -> Any:
     """The artifact as its family's callable, which builds what its calls need besides."""
     from mlagen.family import family_of
 
-    def build(name: str, more: Mapping[str, Any]) -> Artifact:
-        return build_artifact(name, more, {})
-
-    return family_of(artifact).kernel(artifact, launcher, build)
+    return family_of(artifact).kernel(artifact, launcher, partial(build_artifact, knobs={}))
 
 
 def _require_templates(folder: Path, target: str) -> None:
@@ -196,21 +193,18 @@ def names_schedule(subject: str) -> bool:
     return re.fullmatch(r"\w+", subject) is not None and not Path(subject).exists()
 
 
-def view_from_text(
-    kernel: str,
-    fields: Iterable[str],
-    knobs: Iterable[str],
-    *,
-    target: str | None = None,
-    templates: str | None = None,
-) -> ScheduleView:
+def view_from_text(kernel: str, texts: BuildTexts) -> ScheduleView:
     """`mlagen.schedule_view.view_schedule` for the command line's texts, checked as for a build."""
     from mlagen.schedule_view import view_schedule
 
-    chosen = assignments("--knob", knobs)
-    given = assignments("--set", fields)
-    function, problem, chosen = checked(kernel, given, chosen, target=target, templates=templates)
-    return view_schedule(function, problem, chosen, templates)
+    function, problem, chosen = checked(
+        kernel,
+        assignments("--set", texts.fields),
+        assignments("--knob", texts.knobs),
+        target=texts.target,
+        templates=texts.templates,
+    )
+    return view_schedule(function, problem, chosen, texts.templates)
 
 
 def keep(artifact: Artifact, directory: Path | str | None) -> Path:

@@ -23,6 +23,8 @@ def build_facts(artifact: Artifact, directory: Path) -> list[tuple[str, str]]:
     manifest = artifact.manifest
     problem = ", ".join(f"{name}={value}" for name, value in manifest.problem.items())
     knobs = ", ".join(f"{name}={value}" for name, value in manifest.knobs.items())
+    code, text = file_names(manifest.target)
+    files = {"code": code, "text": text, "manifest": MANIFEST}
     return [
         ("kernel", f"{manifest.kernel} for {manifest.target} ({manifest.schedule_file})"),
         ("problem", f"{manifest.problem_type}({problem})"),
@@ -32,7 +34,7 @@ def build_facts(artifact: Artifact, directory: Path) -> list[tuple[str, str]]:
         ("memory", memory_text(manifest)),
         ("made by", ", ".join(f"{name} {tool}" for name, tool in manifest.tools.items())),
         ("key", artifact.key),
-        *files_facts(directory, manifest.target),
+        *((name, str(directory / file)) for name, file in files.items()),
     ]
 
 
@@ -73,12 +75,3 @@ def memory_text(manifest: Manifest) -> str:
         f"LDS {r.lds_bytes} of {limits.lds_bytes} B, scratch {r.scratch_bytes} B, "
         f"spills {r.vgpr_spills} vector + {r.sgpr_spills} scalar"
     )
-
-
-def files_facts(directory: Path, target: str) -> list[tuple[str, str]]:
-    """Where the files are."""
-    code, text = file_names(target)
-    return [
-        (name, str(directory / file))
-        for name, file in (("code", code), ("text", text), ("manifest", MANIFEST))
-    ]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gemm.problem import BF16, FAR, GemmConfig
+from gemm.problem import BF16, FAR, GemmConfig, Tiles
 from mlagen.dsl import Access, Binding, Operation, PlainOrder, Signature, Tile, Value, bind, record
 from mlagen.dsl.signature import pack
 from mlagen.errors import ScheduleError
@@ -31,7 +31,7 @@ THREADS = 64 * WAVES
 WIDTHS = ("wide", "narrow")  # of stores: one that skips itself by N, or the other
 
 
-def reads(k: GemmConfig, rows: int, operand: str) -> Reads:
+def reads(tile: Tiles, rows: int, operand: str) -> Reads:
     """How waves read a tile of `rows` rows of A, or of B: each those that it multiplies."""
     shares = WAVES_M if operand == "A" else WAVES_N
     mine = rows // shares  # rows that one wave reads
@@ -46,7 +46,7 @@ def reads(k: GemmConfig, rows: int, operand: str) -> Reads:
         return place
 
     fragments = [
-        fragment(step, block) for step in range(k.k_tile // STEP) for block in range(mine // BLOCK)
+        fragment(step, block) for step in range(tile.k // STEP) for block in range(mine // BLOCK)
     ]
     return Reads(fragments, 16, f"{operand}, rows x K, read by ds_read_b128", THREADS)
 
@@ -57,10 +57,11 @@ class Gemm:
     wave's columns.
     """
 
-    def __init__(self, k: GemmConfig, s: Space, entry: Entry, *rings: Ring) -> None:
-        self.k, self.rings, self.entry = k, {ring.name: ring for ring in rings}, entry
-        self.blocks_m = k.m_tile // 2 // WAVES_M // BLOCK  # of a half, a wave
-        self.blocks_n = k.n_tile // WAVES_N // BLOCK  # a wave
+    def __init__(self, k: GemmConfig, tile: Tiles, s: Space, entry: Entry, *rings: Ring) -> None:
+        self.k, self.tile, self.entry = k, tile, entry
+        self.rings = {ring.name: ring for ring in rings}
+        self.blocks_m = tile.m // 2 // WAVES_M // BLOCK  # of a half, a wave
+        self.blocks_n = tile.n // WAVES_N // BLOCK  # a wave
         self.fragments = {name: s.registers[name].regs() for name in self.rings}
         self.sums = s.registers["C"]
         self.source = self._one(s, "SRC", "byte offset this lane fetches of each tile")
@@ -70,7 +71,7 @@ class Gemm:
         self.half = self._one(s, "HALF", "4 in lanes 32..63, 0 in the others")
         self._lane_addresses(s)
         self._scalars(s)
-        s.signature = signature(k)
+        s.signature = signature(tile)
         s.plain = PlainOrder(
             before=("setup",),
             tile=("copy A0", "copy A1", "copy B", "read B", "read A0", "mma0", "read A1", "mma1"),
@@ -114,10 +115,10 @@ class Gemm:
 
     def setup(self) -> None:
         """Arguments, tile count, buffer resources and lane addresses."""
-        k, plans = self.k, [ring.dma for ring in self.rings.values()]
+        k, t, plans = self.k, self.tile, [ring.dma for ring in self.rings.values()]
         if any((plan.row, plan.byte) != (plans[0].row, plans[0].byte) for plan in plans):
             raise ScheduleError("A and B are fetched by different lanes: one SRC does not serve")
-        mine_n = k.n_tile // WAVES_N
+        mine_n = t.n // WAVES_N
         rows_m = BLOCK * self.blocks_m
 
         def row(thread: int) -> int:
@@ -136,9 +137,9 @@ class Gemm:
             lds_wave=self.lds_wave,
             row_bytes=self.row_bytes,
             pass_bytes=self.pass_bytes,
-            pass_rows=THREADS * 16 // (k.k_tile * BF16),
+            pass_rows=THREADS * 16 // (t.k * BF16),
             half_bytes=self.half_bytes,
-            half_rows=k.m_tile // 2,
+            half_rows=t.m // 2,
             offsets=self.offsets,
             out_rows=self.out_rows,
             blocks_m=self.blocks_m,
@@ -156,10 +157,10 @@ class Gemm:
             limit=self.limit,
             half=self.half,
             out_column=BitMap.of(column, bits, what="column of C").moves(),
-            m_tile=k.m_tile,
-            n_tile=k.n_tile,
-            k_tile=k.k_tile,
-            k_shift=k.k_tile.bit_length() - 1,
+            m_tile=t.m,
+            n_tile=t.n,
+            k_tile=t.k,
+            k_shift=t.k.bit_length() - 1,
             out_bytes=k.output_bytes,
         )
 
@@ -206,7 +207,7 @@ class Gemm:
                         a.part(step * self.blocks_m + m, 4),
                         at.first and step == 0,
                     )
-                    for step in range(self.k.k_tile // STEP)
+                    for step in range(self.tile.k // STEP)
                     for m, n in products(step)
                 ]
             }
@@ -236,7 +237,7 @@ class Gemm:
                 "buffer": self.buffers[ring.name[0]],
                 "offset": self.offsets[ring.name],
                 "first": self.half_bytes if ring.name == "A1" else 0,
-                "tile_bytes": self.k.k_tile * BF16,
+                "tile_bytes": self.tile.k * BF16,
                 "row_bytes": self.row_bytes,
                 "pass_bytes": self.pass_bytes,
                 "lds_wave": self.lds_wave,
@@ -277,12 +278,12 @@ class Gemm:
         return record(operation)
 
 
-def signature(k: GemmConfig) -> Signature:
+def signature(tile: Tiles) -> Signature:
     """a [m, k], b [n, k], c [m, n], contiguous. Neighbouring workgroups share rows of A."""
     pointers = (("a", "pointer", "read"), ("b", "pointer", "read"), ("c", "pointer", "write"))
     sizes = tuple((name, "u32", "value") for name in "mnk")
     return Signature(
         pack(*pointers, *sizes),
-        grid=(("n", k.n_tile), ("m", k.m_tile)),
+        grid=(("n", tile.n), ("m", tile.m)),
         block=(THREADS, 1, 1),
     )

@@ -1,6 +1,6 @@
 """The problem: C[M, N] = A[M, K] . B[N, K]^T, both operands contiguous along K.
 
-A config holds what a kernel is generated for; M, N and K are given at run time.
+A problem holds what a kernel is generated for; M, N and K are given at run time, tiles are knobs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.errors import ConfigError
-from mlagen.problem.fields import from_fields, integer, listed
+from mlagen.problem.fields import from_fields, listed
 
 BF16 = 2  # bytes
 OUTPUT_TYPES = {"bf16": np.dtype(ml_dtypes.bfloat16), "fp32": np.dtype(np.float32)}
@@ -31,24 +31,24 @@ M_MAX = 65535 * 128  # blocks along M are the grid's y: 16 bits (HIP), also with
 
 
 @dataclass(frozen=True)
-class GemmConfig:
-    """One GEMM kernel. A workgroup computes `m_tile` x `n_tile` of C, `k_tile` of K at a time.
+class Tiles:
+    """A workgroup computes `m` x `n` of C, `k` of K at a time. They are knobs of a schedule."""
 
-    Raises ConfigError for a value that no kernel can have.
-    """
+    m: int
+    n: int
+    k: int
+
+
+@dataclass(frozen=True)
+class GemmConfig:
+    """What a GEMM kernel computes. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "gemm"
 
-    m_tile: int = 256
-    n_tile: int = 256
-    k_tile: int = 64
     dtype: str = "bf16"  # A and B
     output_dtype: str = "bf16"  # C; sums are fp32
 
     def __post_init__(self) -> None:
-        for name, legal in (("m_tile", (128, 256)), ("n_tile", (128, 256)), ("k_tile", (64,))):
-            object.__setattr__(self, name, integer(name, getattr(self, name)))
-            self._require(name, legal)
         self._require("dtype", ("bf16",))
         self._require("output_dtype", tuple(OUTPUT_TYPES))
 
@@ -69,7 +69,7 @@ class GemmConfig:
         """A legal problem, for describing what solves this type."""
         return cls()
 
-    def to_fields(self) -> dict[str, int | str]:
+    def to_fields(self) -> dict[str, str]:
         """Every field as a plain value. `from_fields` reads it back."""
         return dataclasses.asdict(self)
 

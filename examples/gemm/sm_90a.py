@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gemm.problem import GemmConfig
+from gemm.problem import GemmConfig, Tiles
 from mlagen.dsl import (
     Access,
     Operation,
@@ -31,15 +31,15 @@ ROWS = 64  # of one wgmma
 K_MAJOR = hex(1 << 62 | 1024 >> 4 << 32 | 1 << 16)
 
 
-def rows_of(k: GemmConfig, math: WarpRole) -> int:
+def rows_of(tile: Tiles, math: WarpRole) -> int:
     """Rows of C that a block computes; ConfigError where the role has others."""
-    if k.m_tile != ROWS * len(math.warps) // 4:
+    if tile.m != ROWS * len(math.warps) // 4:
         raise ConfigError(
-            f"m_tile={k.m_tile} is a valid GemmConfig, but on sm_90a two warpgroups have "
-            f"{ROWS} rows each",
-            hint="m_tile=128 is generated",
+            f"m_tile={tile.m}, but {len(math.warps) // 4} warpgroups with {ROWS} rows each "
+            f"multiply",
+            hint=f"m_tile={ROWS * len(math.warps) // 4}, or other warpgroups",
         )
-    return k.m_tile
+    return tile.m
 
 
 class PipelinedGemm:
@@ -47,9 +47,10 @@ class PipelinedGemm:
     accumulators acc."""
 
     def __init__(
-        self, k: GemmConfig, s: PipelineSpace, producer: WarpRole, math: WarpRole, feed: Pipeline
-    ) -> None:
-        self.k, self.math, self.producer, self.feed = k, math, producer, feed
+        self, k: GemmConfig, tile: Tiles, s: PipelineSpace, producer: WarpRole, math: WarpRole,
+        feed: Pipeline,
+    ) -> None:  # fmt: skip
+        self.k, self.tile, self.math, self.producer, self.feed = k, tile, math, producer, feed
         self.a, self.b = feed.tiles
         self.acc = s.names("acc")
         self.supply: dict[str, Any] = {"maps": [], "column_of_k": "", "addresses": []}
@@ -64,14 +65,14 @@ class PipelinedGemm:
         self.row, self.col = s.named("origin", ".b32", 2, "first row and column of this block")
         s.signature = Signature(
             pack(
-                ("a", self._operand("a", k.m_tile), "read"),
-                ("b", self._operand("b", k.n_tile), "read"),
+                ("a", self._operand("a", tile.m), "read"),
+                ("b", self._operand("b", tile.n), "read"),
                 ("c", f"pointer:{k.output_dtype}", "write"),
                 ("m", "u32", "value"),
                 ("n", "u32", "value"),
                 ("k", "u32", "value"),
             ),
-            grid=(("n", k.n_tile), ("m", k.m_tile)),
+            grid=(("n", tile.n), ("m", tile.m)),
             block=(32 * math.warps.stop, 1, 1),
         )
         # Without overlap: a tile is fetched, multiplied and given back.
@@ -109,7 +110,7 @@ class PipelinedGemm:
                     tiles, supply["maps"], (self.row, self.col), strict=True
                 )
             ]  # fmt: skip
-            context["steps"] = [(column, self.k.k_tile)]
+            context["steps"] = [(column, self.tile.k)]
         elif kind == "copy":
             template = "gather"
             context["parts"] = [
@@ -125,18 +126,18 @@ class PipelinedGemm:
     def _operand(self, name: str, rows: int) -> TensorMap | str:
         """How the kernel receives a or b."""
         if self.producer.single:
-            return TensorMap(name, self.k.dtype, "k", self.k.k_tile, rows)
+            return TensorMap(name, self.k.dtype, "k", self.tile.k, rows)
         return f"pointer:{self.k.dtype}"
 
     def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
-        k = self.k
+        k, t = self.k, self.tile
 
         def context(at: Any) -> dict[str, Any]:
             return {
                 "a": self.a, "b": self.b, "acc": self.acc, **self.supply,
                 "row": self.row, "col": self.col,
-                "m_tile": k.m_tile, "n_tile": k.n_tile, "k_tile": k.k_tile,
-                "k_shift": k.k_tile.bit_length() - 1, "bytes": k.output_bytes,
+                "m_tile": t.m, "n_tile": t.n, "k_tile": t.k,
+                "k_shift": t.k.bit_length() - 1, "bytes": k.output_bytes,
                 "first_warp": self.math.warps.start, "k_major": K_MAJOR, "first": at.first,
             }  # fmt: skip
 

@@ -129,11 +129,11 @@ class GemmKind(Kind):
         """A K for every number of tiles that the text tells apart, whole and cut, and an N that is
         stored in whole rows of 16 bytes and one that is not; then an edge of C at each column that
         a lane compares with it."""
-        config = GemmConfig.from_fields(artifact.manifest.problem)
-        m, n = 2 * config.m_tile - 3, 2 * config.n_tile - 8
+        knobs: Mapping[str, Any] = artifact.manifest.knobs
+        m, n = 2 * knobs["m_tile"] - 3, 2 * knobs["n_tile"] - 8
         counts = [count for count in tile_counts(artifact.manifest) if count]
         sizes = [
-            {"m": m, "n": n - number % 2, "k": config.k_tile * count - 8 * (number % 2)}
+            {"m": m, "n": n - number % 2, "k": knobs["k_tile"] * count - 8 * (number % 2)}
             for number, count in enumerate(counts)
         ]
         # Columns of a lane: four, and the next four are another lane's.

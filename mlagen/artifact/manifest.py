@@ -62,11 +62,7 @@ class TensorMapSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     pitch: int | str = 0
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPE_BYTES:
-            raise ConfigError(
-                f"tensor map of {self.tensor}: unknown dtype {self.dtype!r}",
-                hint=f"dtypes: {', '.join(DTYPE_BYTES)}",
-            )
+        _check_dtype(f"tensor map of {self.tensor}", self.dtype)
         for name, extent in (("box_cols", self.box_cols), ("box_rows", self.box_rows)):
             if not 1 <= extent <= TENSOR_MAP_BOX:
                 raise ConfigError(
@@ -80,14 +76,10 @@ class TensorMapSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
                 f"{TENSOR_MAP_STEP}{most} with swizzle_bytes={self.swizzle_bytes}"
             )
 
-    @property
-    def box_bytes(self) -> int:
-        """Bytes that one box brings, rows outside of the matrix included."""
-        return self.box_rows * self.box_cols * DTYPE_BYTES[self.dtype]
-
     def columns(self, sizes: Mapping[str, int]) -> tuple[int, int]:
         """(cols, pitch) in elements for run-time `sizes`."""
-        found = [_size(extent, sizes, self.tensor) for extent in (self.cols, self.pitch)]
+        what = f"the tensor map of {self.tensor}"
+        found = [_size(extent, sizes, what) for extent in (self.cols, self.pitch)]
         cols, pitch = found[0], found[1] or found[0]
         if not 1 <= cols <= pitch:
             raise ConfigError(
@@ -96,15 +88,21 @@ class TensorMapSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
         return cols, pitch
 
 
-def _size(extent: int | str, sizes: Mapping[str, int], tensor: str) -> int:
+def _size(extent: int | str, sizes: Mapping[str, int], what: str) -> int:
     if isinstance(extent, int):
         return extent
     if extent not in sizes:
         raise ConfigError(
-            f"the tensor map of {tensor} needs the size {extent!r}",
+            f"{what} needs the size {extent!r}",
             hint=f"sizes given: {', '.join(sorted(sizes)) or 'none'}",
         )
     return sizes[extent]
+
+
+def _check_dtype(what: str, dtype: str) -> None:
+    if dtype not in DTYPE_BYTES:
+        hint = f"dtypes: {', '.join(DTYPE_BYTES)}"
+        raise ConfigError(f"{what}: unknown dtype {dtype!r}", hint=hint)
 
 
 class Arg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -131,8 +129,8 @@ class Arg(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
                 f"argument {self.name}: a tensor map is {TENSOR_MAP_BYTES} bytes at a multiple of "
                 f"{TENSOR_MAP_ALIGN}, not {self.size} at {self.offset}"
             )
-        if self.dtype and self.dtype not in DTYPE_BYTES:
-            raise ConfigError(f"argument {self.name}: unknown dtype {self.dtype!r}")
+        if self.dtype:
+            _check_dtype(f"argument {self.name}", self.dtype)
 
     @property
     def tensor(self) -> str:
@@ -150,12 +148,7 @@ class GridDim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def blocks(self, sizes: Mapping[str, int]) -> int:
         """Workgroups along this dimension for run-time `sizes`."""
-        if self.size not in sizes:
-            raise ConfigError(
-                f"the grid needs the size {self.size!r}",
-                hint=f"sizes given: {', '.join(sorted(sizes)) or 'none'}",
-            )
-        size = sizes[self.size]
+        size = _size(self.size, sizes, "the grid")
         if size < 1:
             raise ConfigError(f"{self.size} = {size}: the grid needs at least 1")
         return -(-size // self.tile)

@@ -1,25 +1,17 @@
-"""Pictures by matplotlib, written whole or not at all."""
+"""Pictures by matplotlib."""
 
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import Any
 
-from mlagen.artifact.files import write_files
-from mlagen.errors import MissingError
+from mlagen.errors import required
 
 
 def new_figure(**options: Any) -> Any:
     """A figure that no window belongs to. MissingError without matplotlib."""
-    try:
-        from matplotlib.figure import Figure  # type: ignore[import-not-found,unused-ignore]
-    except ModuleNotFoundError:
-        raise MissingError(
-            "plots are made by matplotlib, which is not installed",
-            hint="pip install 'mlagen[plot]'",
-        ) from None
-    return Figure(**options)
+    why = "plots are made by matplotlib, which is not installed"
+    return required("matplotlib.figure", why, "pip install 'mlagen[plot]'").Figure(**options)
 
 
 def drawn(figure: Any, suffix: str, **options: Any) -> bytes:
@@ -27,8 +19,3 @@ def drawn(figure: Any, suffix: str, **options: Any) -> bytes:
     data = io.BytesIO()
     figure.savefig(data, format=suffix.removeprefix("."), **options)
     return data.getvalue()
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """The file and its folders. ConfigError: it cannot be written; what was there stays."""
-    write_files(path.parent, {path.name: data})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlagen.bench.figure import drawn, new_figure, write_whole
+from mlagen.artifact.files import write_files
+from mlagen.bench.figure import drawn, new_figure
 from mlagen.bench.report import BenchReport
 from mlagen.errors import ConfigError
 
@@ -50,4 +51,5 @@ def plot(report: BenchReport, path: Path) -> None:
     axes.set_title(f"{report.kernel}, {report.facts.get('device', '')}")
     if names:
         axes.legend()
-    write_whole(path, drawn(figure, path.suffix, bbox_inches="tight"))
+    written = drawn(figure, path.suffix, bbox_inches="tight")
+    write_files(path.parent, {path.name: written})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mlagen.bench.report import OURS, BenchReport, Ceiling, Result, Row
 from mlagen.bench.timing import interleaved
-from mlagen.family.benchmark import Benchmark, Judge, Lab, Work
+from mlagen.family.benchmark import Benchmark, Judge, Lab, Verdict, Work
 from mlagen.family.peers import Peer, PeerAbsent, PeerUnfit
 
 REPEATS = 30
@@ -55,50 +56,31 @@ def bench(
 def _row(work: Work, peers: Sequence[Peer], lab: Lab, repeats: int) -> Row:
     case = lab.case(work)
     judge = lab.judge(case)
-    calls: dict[str, Call] = {}
     ours = lab.ours(case)
     output = ours()
     lab.wait()
-    verdict = judge.ours(output)
-    errors: dict[str, float | None] = {OURS: verdict.error}
-    reasons: dict[str, tuple[str, bool]] = {}
-    if verdict.wrong:
-        reasons[OURS] = (verdict.wrong, True)
-    else:
-        calls[OURS] = ours
-    for one in peers:
-        found = _try(one, case, lab, judge)
-        errors[one.name] = found.error
-        if isinstance(found.call, str):
-            reasons[one.name] = (found.call, found.wrong)
-        else:
-            calls[one.name] = found.call
+    tried = [_judged(OURS, judge.ours(output), ours)]
+    tried += [_try(one, case, lab, judge) for one in peers]
+    calls = {result.name: call for result, call in tried if call is not None}
     times = interleaved(calls, lab.clock, repeats=repeats)
-    return Row(
-        work,
-        tuple(
-            Result(name, times.get(name), errors[name], *reasons.get(name, ("", False)))
-            for name in (OURS, *(one.name for one in peers))
-        ),
-    )
+    return Row(work, tuple(replace(one, times=times.get(one.name)) for one, _ in tried))
 
 
-class _Tried:
-    """A peer's call, or why there is none."""
+def _judged(name: str, verdict: Verdict, call: Call) -> tuple[Result, Call | None]:
+    """A contender and its call; without one where it computed something else."""
+    wrong = bool(verdict.wrong)
+    result = Result(name, error=verdict.error, reason=verdict.wrong, wrong=wrong)
+    return result, None if wrong else call
 
-    def __init__(self, call: Call | str, error: float | None = None, wrong: bool = False) -> None:
-        self.call, self.error, self.wrong = call, error, wrong
 
-
-def _try(one: Peer, case: Any, lab: Lab, judge: Judge) -> _Tried:
+def _try(one: Peer, case: Any, lab: Lab, judge: Judge) -> tuple[Result, Call | None]:
     try:
         call = one.prepare(case)
         out: Any = call()
         lab.wait()
     except PeerUnfit as error:
-        return _Tried(error.message)
+        return Result(one.name, reason=error.message), None
     except Exception as error:  # whatever a library does with a workload that it does not know
         first = str(error).strip().partition("\n")[0]
-        return _Tried(f"{type(error).__name__}: {first[:200]}")
-    verdict = judge.peer(out)
-    return _Tried(verdict.wrong or call, verdict.error, bool(verdict.wrong))
+        return Result(one.name, reason=f"{type(error).__name__}: {first[:200]}"), None
+    return _judged(one.name, judge.peer(out), call)

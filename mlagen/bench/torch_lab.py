@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from mlagen.bench.torch_arrays import to_host
 from mlagen.bench.torch_clock import TorchClock
-from mlagen.errors import MissingError
+from mlagen.errors import MissingError, required
 from mlagen.family.benchmark import Clock
 
 MATMUL = 8192
@@ -22,12 +22,7 @@ class TorchLab:
     `ours` and `judge`. MissingError without torch or a GPU."""
 
     def __init__(self) -> None:
-        try:
-            import torch  # type: ignore[import-not-found,unused-ignore]
-        except ModuleNotFoundError as error:
-            raise MissingError(
-                "the benchmark's tensors are torch's", hint="pip install torch"
-            ) from error
+        torch = required("torch", "the benchmark's tensors are torch's", "pip install torch")
         if not torch.cuda.is_available():
             raise MissingError("torch finds no GPU", hint="`mlagen doctor` shows what is there")
         self.torch = torch

@@ -27,16 +27,20 @@ def command(
     as_json: bool,
 ) -> None:
     """Build KERNEL, a schedule's name or a schedule file, and say what it takes."""
-    from mlagen.request import build_from_text, keep
+    from mlagen.request import assignments, build_from_text, keep, parse_sizes
     from mlagen.summary import build_facts, build_summary
 
     if tuned:
-        from mlagen.tune.lookup import build_best_from_text
+        from mlagen.tune.lookup import build_best
 
         if texts.knobs or texts.allow_unproved:
             raise ConfigError("--tuned takes neither --knob nor --allow-unproved")
-        artifact, choice = build_best_from_text(
-            kernel, texts.fields, shapes, target=texts.target, templates=texts.templates
+        artifact, choice = build_best(
+            kernel,
+            assignments("--set", texts.fields),
+            target=texts.target,
+            templates=texts.templates,
+            shape=parse_sizes(shapes) or None,
         )
         click.echo(f"knobs: {choice}", err=True)
     else:

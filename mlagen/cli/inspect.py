@@ -78,10 +78,10 @@ def _schedule(
     everything: bool,
     as_json: bool,
 ) -> None:
-    from mlagen.request import view_from_text
+    from mlagen.request import BuildTexts, view_from_text
     from mlagen.schedule_view.tables import facts, tables
 
-    view = view_from_text(name, fields, knobs, target=target, templates=templates)
+    view = view_from_text(name, BuildTexts(fields, knobs, target, templates))
     if as_json:
         print_json("inspect.schedule", view)
     else:

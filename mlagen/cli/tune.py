@@ -147,12 +147,12 @@ class _Live:
 def show(study: str | None, lines: int, store_path: str | None, as_json: bool) -> None:
     """What the store holds; with STUDY (its key or the first letters), its trials."""
     from mlagen.tune import open_store
+    from mlagen.tune.store import newest
     from mlagen.tune.text import (
         KNOB_COLUMNS,
         TRIAL_COLUMNS,
         facts,
         knob_rows,
-        newest,
         row_of,
         trial_rows,
     )

@@ -23,7 +23,8 @@ def build(
     allow_unproved: bool = False,
 ) -> Artifact:
     """The artifact of `kernel` (a shipped schedule's name, PATH.py[:NAME], or what `load` returns)
-    for `problem`, an instance of the schedule's problem type. `target` picks among a file's
+    for `problem`, an instance of the schedule's problem type, or a config of it: a problem and
+    knobs, of which `knobs` must not say something else. `target` picks among a file's
     schedules; without it the file must hold one. Templates are looked up in
     `templates_dir`, then in the schedule's own folder, then among the shipped ones.
 

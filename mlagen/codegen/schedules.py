@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from mlagen.dsl import Knob, ScheduleFunction
+from mlagen.dsl.function import last_line
 from mlagen.errors import ConfigError, MissingError, MlagenError, ScheduleError
 
 
@@ -58,7 +59,12 @@ def load(name_or_path: str, target: str | None = None) -> ScheduleFunction:
 
 def describe(function: ScheduleFunction) -> ScheduleInfo:
     """Its knobs are declared while it runs, so it is run on its problem type's smallest example."""
-    schedule = function.build(_example(function.problem_type), {})
+    problem_type: Any = function.problem_type
+    if not hasattr(problem_type, "example"):
+        raise ScheduleError(
+            f"{problem_type.__name__} has no example(), which listing its schedules' knobs needs"
+        )
+    schedule = function.build(problem_type.example(), {})
     return ScheduleInfo(
         function.name,
         function.target,
@@ -66,15 +72,6 @@ def describe(function: ScheduleFunction) -> ScheduleInfo:
         function.doc,
         tuple(schedule.declared.values()),
     )
-
-
-def _example(problem_type: type) -> Any:
-    example = getattr(problem_type, "example", None)
-    if example is None:
-        raise ScheduleError(
-            f"{problem_type.__name__} has no example(), which listing its schedules' knobs needs"
-        )
-    return example()
 
 
 # A user's file is executed once for its content, so that its problem class stays one class.
@@ -110,7 +107,7 @@ def _execute(path: Path) -> ModuleType:
         where = f"{error.filename or path}:{error.lineno or 0}"
         raise ScheduleError(f"{where}: {type(error).__name__}: {error.msg}") from error
     except Exception as error:  # a user's file may raise anything; name it, without a traceback
-        line = _line_in(error, path)
+        _, line = last_line(error, lambda file: file == str(path))
         raise ScheduleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(path.parent))
@@ -156,12 +153,3 @@ def _pick(module: ModuleType, wanted: str, target: str | None, where: str) -> Sc
         hint="name one: PATH.py:NAME, of "
         + ", ".join(f"{name} ({found[name].target})" for name in sorted(found)),
     )
-
-
-def _line_in(error: BaseException, path: Path) -> int:
-    line, trace = 0, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line

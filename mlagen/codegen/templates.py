@@ -13,6 +13,7 @@ from typing import Any
 
 import jinja2
 
+from mlagen.dsl.function import last_line
 from mlagen.errors import MlagenError, TemplateError
 from mlagen.targets.registry import target_of
 
@@ -139,13 +140,8 @@ class _NumberedLoader(jinja2.BaseLoader):
 def _failing_place(error: BaseException) -> str:
     """The line of a template, or of one that it takes macros from, at which the traceback of a
     render error ends (jinja2 rewrites frames)."""
-    place, trace = "", error.__traceback__
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if name.endswith(".j2"):
-            place = f"{_shown(name)}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return place
+    file, line = last_line(error, lambda file: file.endswith(".j2"))
+    return f"{_shown(file)}:{line}" if file else ""
 
 
 def _shown(path: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mlagen.dsl.builder import Builder, current, listening
-from mlagen.dsl.knobs import Config, Knob, Knobs
+from mlagen.dsl.knobs import Config, Knob, Knobs, joined
 from mlagen.dsl.signature import Signature
 from mlagen.errors import ConfigError, MlagenError, ScheduleError
 from mlagen.targets.registry import FOLDERS, target_of
@@ -35,10 +36,10 @@ class ScheduleFunction:
 
     def build(self, problem: Any, knobs: Mapping[str, Any]) -> Any:
         """Run the function for one problem and one choice of knobs: the schedule as a value. A
-        config is a problem and knobs; one that is in `knobs` too is what it says there."""
+        config is a problem and knobs. ConfigError: `knobs` says something else of one of them."""
         if isinstance(problem, Config):
             problem, chosen = problem.parts()
-            knobs = {**chosen, **knobs}
+            knobs = joined(chosen, knobs)
         return target_of(self.target).schedule(self, problem, knobs)
 
     def __call__(self, problem: Any, space: Any, *more: Any) -> None:
@@ -81,15 +82,10 @@ class ScheduleFunction:
         except MlagenError:
             raise
         except Exception as error:
-            folder, place, trace = str(self.path.parent), "", error.__traceback__
-            while trace is not None:
-                name = trace.tb_frame.f_code.co_filename
-                if name.startswith(folder):
-                    place = f"{name}:{trace.tb_lineno}"
-                trace = trace.tb_next
-            if not place or self.function.__module__.startswith("mlagen."):
+            file, line = last_line(error, lambda file: file.startswith(str(self.path.parent)))
+            if not file or self.function.__module__.startswith("mlagen."):
                 raise
-            raise ScheduleError(f"{place}: {type(error).__name__}: {error}") from error
+            raise ScheduleError(f"{file}:{line}: {type(error).__name__}: {error}") from error
 
     def run(self, builder: Builder, space: Any, problem: Any) -> None:
         """Call the function with `builder` listening. ConfigError for a knob it did not declare."""
@@ -151,6 +147,16 @@ def said(
         "declared": dict(knobs.declared),
         "line": builder.author.line,
     }
+
+
+def last_line(error: BaseException, fits: Callable[[str], bool]) -> tuple[str, int]:
+    """Where the traceback of an error is last in a file that `fits`: its name, and the line; "" and
+    0 where it never is."""
+    found = "", 0
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if fits(frame.f_code.co_filename):
+            found = frame.f_code.co_filename, line
+    return found
 
 
 def display_path(path: Path) -> str:

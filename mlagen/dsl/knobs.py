@@ -88,3 +88,22 @@ class Knobs:
         if self.declared.setdefault(knob.name, knob) != knob:
             raise ScheduleError(f"knob {knob.name!r} is declared twice with different choices")
         return self.chosen.get(knob.name, knob.default)
+
+
+def joined(knobs: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """The knobs of two places. ConfigError for one that they give different values."""
+    for name in sorted(knobs.keys() & more.keys()):
+        if not _alike(knobs[name], more[name]):
+            raise ConfigError(
+                f"{name} is given twice: {knobs[name]} and {more[name]}",
+                hint=f"give {name} in one place: a config has all of its knobs",
+            )
+    return {**knobs, **more}
+
+
+def _alike(value: Any, other: Any) -> bool:
+    """Whether two values, or their texts, say the same."""
+    try:
+        return value == other or float(value) == float(other)
+    except (TypeError, ValueError):
+        return str(value).casefold() == str(other).casefold()

@@ -57,8 +57,16 @@ class Clock(Protocol):
         """Replaces what the L2 cache holds."""
         ...
 
+    def hold(self) -> None:
+        """Keeps the GPU busy while calls are enqueued."""
+        ...
+
     def mark(self) -> Any:
         """A mark after all work so far."""
+        ...
+
+    def wait(self) -> None:
+        """Until the GPU has done everything."""
         ...
 
     def seconds(self, begin: Any, end: Any) -> float:

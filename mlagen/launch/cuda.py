@@ -8,23 +8,15 @@ nothing and waits for nothing. Importing this module imports no CUDA package.
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections import OrderedDict
-from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from mlagen.artifact import DTYPE_BYTES, Arg, Artifact, Manifest, TensorMapSpec
 from mlagen.artifact.manifest import TENSOR_MAP_ALIGN, TENSOR_MAP_STEP
 from mlagen.errors import ConfigError, MissingError
 from mlagen.launch.cuda_driver import CudaDriver, Device, Function
-from mlagen.launch.device_tensor import DeviceTensor
-from mlagen.launch.gpu import (
-    Call,
-    GpuLauncher,
-    Kernargs,
-    PreparedLaunch,
-    check_threads,
-)
+from mlagen.launch.gpu import Call, GpuLauncher, Kernargs, PreparedLaunch, check_threads
 from mlagen.launch.launcher import LaunchFailed, LaunchRefused
 from mlagen.targets.registry import FOLDERS, limits_of
 
@@ -44,7 +36,7 @@ class CudaPreparedLaunch(PreparedLaunch):
         self, driver: CudaDriver, function: Function, kernargs: Kernargs, call: Call[Device]
     ) -> None:
         manifest = call.artifact.manifest
-        super().__init__(call.grid, manifest.block, kernargs, call.stream, call.owners)
+        super().__init__(call, kernargs)
         self._held = (ctypes.c_void_p * len(manifest.args))(
             *(kernargs.address + arg.offset for arg in manifest.args)
         )
@@ -89,20 +81,17 @@ class CudaLauncher(GpuLauncher[Device]):
     """
 
     kind, title, platform, targets = "cuda", "the CUDA launcher", "CUDA", TARGETS
+    kernarg_align = TENSOR_MAP_ALIGN  # a tensor map is read at a multiple of 64
 
     def __init__(self, device: int | None = None, stream: Any = None) -> None:
         super().__init__(device, stream)
-        self._driver: CudaDriver | None = None
-        self._functions: dict[tuple[Any, ...], Function] = {}
         self._allowed_smem: dict[tuple[Any, ...], int] = {}  # bytes, of the same keys
         self._maps: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
 
-    @property
+    @cached_property
     def driver(self) -> CudaDriver:
         """The driver, started at the first use. MissingError where there is none."""
-        if self._driver is None:
-            self._driver = CudaDriver.load()
-        return self._driver
+        return CudaDriver.load()
 
     def _check_grid(self, manifest: Manifest, grid: tuple[int, int, int]) -> None:
         for axis, blocks, most in zip(
@@ -117,20 +106,8 @@ class CudaLauncher(GpuLauncher[Device]):
         return max(TENSOR_MAP_STEP if arg.tensor_map else 1, arg.align)
 
     def _bind(self, call: Call[Device]) -> CudaPreparedLaunch:
-        manifest = call.artifact.manifest
         function = self._function(call.artifact, call.device)
-        arguments = []
-        for arg in manifest.args:
-            if arg.tensor_map:
-                data = self._map(manifest, arg.tensor_map, call.tensors[arg.tensor], call.sizes)
-            elif arg.tensor:
-                data = struct.pack("<Q", call.tensors[arg.tensor].pointer)
-            else:
-                data = call.numbers[arg.name]
-            arguments.append((arg, data))
-        # A tensor map is read at a multiple of 64.
-        kernargs = Kernargs(manifest.kernarg_bytes, arguments, TENSOR_MAP_ALIGN)
-        return CudaPreparedLaunch(self.driver, function, kernargs, call)
+        return CudaPreparedLaunch(self.driver, function, self._packed(call), call)
 
     def _check_machine(self, manifest: Manifest, device: Device) -> None:
         # Code for a target runs on exactly its compute capability (PTX ISA, .target).
@@ -179,15 +156,10 @@ class CudaLauncher(GpuLauncher[Device]):
             self._allowed_smem[key] = dynamic
         return function
 
-    def _map(
-        self,
-        manifest: Manifest,
-        spec: TensorMapSpec,
-        view: DeviceTensor,
-        sizes: Mapping[str, int],
-    ) -> bytes:
-        """The tensor map of `view` under `spec`, made once for each place and shape."""
-        cols, pitch = spec.columns(sizes)
+    def _map(self, call: Call[Device], arg: Arg, spec: TensorMapSpec) -> bytes:
+        """The tensor map of a tensor under `spec`, made once for each place and shape."""
+        manifest, view = call.artifact.manifest, call.tensors[spec.tensor]
+        cols, pitch = spec.columns(call.sizes)
         pitch_bytes = pitch * DTYPE_BYTES[spec.dtype]
         rows, rest = divmod(view.elements, pitch)
         what = f"{manifest.kernel}: {view.name}, seen as rows of {pitch} elements,"

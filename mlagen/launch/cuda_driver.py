@@ -6,13 +6,16 @@ Importing this imports no CUDA package; `CudaDriver.load` does.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from mlagen.artifact import TensorMapSpec
 from mlagen.artifact.manifest import TENSOR_MAP_BYTES
-from mlagen.errors import ConfigError, MissingError
+from mlagen.errors import MissingError
+from mlagen.launch.gpu import GpuDevice, GpuDriver
 from mlagen.launch.launcher import LaunchFailed
 
 _TENSOR_TYPES = {
@@ -31,11 +34,9 @@ _SWIZZLES = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class Device(GpuDevice):
     """One GPU with its primary context: the one that torch and the CUDA runtime use."""
 
-    ordinal: int
-    name: str
     capability: tuple[int, int]
     smem_bytes: int  # a block may have, static and dynamic
     context: Any
@@ -51,11 +52,13 @@ class Function:
     parameters: tuple[int, ...]
 
 
-class CudaDriver:
+class CudaDriver(GpuDriver[Device]):
     """The driver. `api` is `cuda.bindings.driver` or something that answers like it."""
 
+    count = "cuDeviceGetCount"
+
     def __init__(self, api: ModuleType | Any) -> None:
-        self.api = api
+        super().__init__(api)
         self.version = int(self.call("cuDriverGetVersion"))  # 13000 for CUDA 13.0
 
     @classmethod
@@ -92,17 +95,12 @@ class CudaDriver:
         return f"{self.version // 1000}.{self.version % 1000 // 10}"
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Calls the driver and returns what it answers. LaunchFailed: it refuses."""
         status, *answers = getattr(self.api, name)(*arguments)
         if int(status):
             raise LaunchFailed(f"{name}: {status.name}: {self._words(status)}")
         return answers[0] if len(answers) == 1 else tuple(answers)
 
-    def device(self, ordinal: int) -> Device:
-        """GPU `ordinal` with its primary context. MissingError: there is none of that number."""
-        count = int(self.call("cuDeviceGetCount"))
-        if not 0 <= ordinal < count:
-            raise MissingError(f"no GPU {ordinal}: this machine has {count}")
+    def _device(self, ordinal: int) -> Device:
         handle = self.call("cuDeviceGet", ordinal)
         name = self.call("cuDeviceGetName", 256, handle)
         attributes = self.api.CUdevice_attribute
@@ -117,13 +115,9 @@ class CudaDriver:
         context = self.call("cuDevicePrimaryCtxRetain", handle)
         return Device(ordinal, name.split(b"\0")[0].decode(), (major, minor), smem, context)
 
-    def pointer_device(self, name: str, pointer: int) -> int:
-        """The GPU whose memory `pointer`, that of the tensor `name`, is in."""
+    def _ordinal_at(self, pointer: int) -> int:
         which = self.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        try:
-            return int(self.call("cuPointerGetAttribute", which, pointer))
-        except LaunchFailed as error:
-            raise ConfigError(f"{name} at {pointer:#x} is in no GPU's memory") from error
+        return int(self.call("cuPointerGetAttribute", which, pointer))
 
     def load_function(self, device: Device, code: bytes, symbol: str, count: int) -> Function:
         """Loads a cubin into the device's context and finds its kernel, of `count` parameters."""
@@ -187,9 +181,17 @@ class CudaDriver:
         )
         return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)
 
-    def current(self, device: Device) -> _Current:
+    @contextmanager
+    def current(self, device: Device) -> Iterator[None]:
         """A `with` in which the device's context is the thread's current one."""
-        return _Current(self, device)
+        pushed = int(self.call("cuCtxGetCurrent")) != int(device.context)
+        if pushed:
+            self.call("cuCtxPushCurrent", device.context)
+        try:
+            yield
+        finally:
+            if pushed:
+                self.call("cuCtxPopCurrent")
 
     def _parameter_bytes(self, handle: Any, count: int) -> tuple[int, ...]:
         """Bytes of the kernel's first `count` parameters, fewer where it has not so many."""
@@ -206,21 +208,3 @@ class CudaDriver:
     def _words(self, status: Any) -> str:
         _, text = self.api.cuGetErrorString(status)
         return text.decode() if isinstance(text, bytes) else str(text)
-
-
-class _Current:
-    """Makes a context current and puts back the one that was."""
-
-    __slots__ = ("context", "driver", "pushed")
-
-    def __init__(self, driver: CudaDriver, device: Device) -> None:
-        self.driver, self.context, self.pushed = driver, device.context, False
-
-    def __enter__(self) -> None:
-        if int(self.driver.call("cuCtxGetCurrent")) != int(self.context):
-            self.driver.call("cuCtxPushCurrent", self.context)
-            self.pushed = True
-
-    def __exit__(self, *_: object) -> None:
-        if self.pushed:
-            self.driver.call("cuCtxPopCurrent")

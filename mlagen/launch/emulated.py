@@ -12,13 +12,10 @@ import numpy as np
 from mlagen.artifact import Artifact
 from mlagen.errors import MissingError
 from mlagen.launch.launcher import LaunchReport, bind, require_proof, require_target
-from mlagen.targets.gfx950.limits import GFX950
+from mlagen.targets.registry import EMULATED
 
-TARGETS = (GFX950.name,)
-_APART, _ALIGN = (
-    2**38,
-    256,
-)  # bytes between two arguments' tensors, and what places are multiples of
+# Bytes between two arguments' tensors, and what their places are multiples of.
+_APART, _ALIGN = 2**38, 256
 Mode = Literal["latest", "earliest", "random"]
 Group = tuple[int, int, int]
 
@@ -59,7 +56,7 @@ class EmulatedLauncher:
         manifest = artifact.manifest
         if not self.allow_unproved:
             require_proof(manifest)
-        require_target(manifest, TARGETS, "the emulator")
+        require_target(manifest, EMULATED, "the emulator")
         bound = bind(manifest, tensors, scalars)
         grid = manifest.grid_for(sizes)
         try:
@@ -91,7 +88,8 @@ class EmulatedLauncher:
         asked = Launch(grid, manifest.block, arguments, kernel=manifest.symbol)
         result = emulate(artifact.code, asked, settings, progress=self.progress)
         seconds = time.perf_counter() - started
-        return LaunchReport("emulated", grid, manifest.block, seconds, result)
+        count = sum(tensor.nbytes for tensor in tensors.values())
+        return LaunchReport("emulated", grid, manifest.block, seconds, result, count)
 
 
 def _address(number: int, size: int) -> int:

@@ -6,16 +6,17 @@ A maker's own part is its driver and what its code objects ask for: `cuda.py` an
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from mlagen.artifact import Arg, Artifact, Manifest
-from mlagen.errors import ConfigError
+from mlagen.artifact import Arg, Artifact, Manifest, TensorMapSpec
+from mlagen.errors import ConfigError, MissingError
 from mlagen.launch.device_tensor import (
     DeviceTensor,
     Platform,
@@ -26,6 +27,7 @@ from mlagen.launch.device_tensor import (
     platform_of,
 )
 from mlagen.launch.launcher import (
+    LaunchFailed,
     LaunchRefused,
     LaunchReport,
     check_names,
@@ -35,29 +37,51 @@ from mlagen.launch.launcher import (
 )
 
 
-class GpuDevice(Protocol):
+@dataclass(frozen=True, slots=True)
+class GpuDevice:
     """One GPU, as far as every launcher knows it."""
 
-    @property
-    def ordinal(self) -> int: ...
-    @property
-    def name(self) -> str: ...
+    ordinal: int
+    name: str
 
 
 Device = TypeVar("Device", bound=GpuDevice)
-DriverDevice = TypeVar("DriverDevice", bound=GpuDevice, covariant=True)
 
 
-class GpuDriver(Protocol[DriverDevice]):
-    """What every launcher asks of its driver."""
+class GpuDriver(ABC, Generic[Device]):
+    """A driver: the few calls a launch needs, errors as exceptions. `api`: the maker's bindings, or
+    something that answers like them."""
 
-    def device(self, ordinal: int) -> DriverDevice:
+    count: ClassVar[str]  # the call that counts GPUs
+
+    def __init__(self, api: Any) -> None:
+        self.api = api
+
+    @abstractmethod
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Calls the driver and returns what it answers. LaunchFailed: it refuses."""
+
+    @abstractmethod
+    def _device(self, ordinal: int) -> Device:
+        """GPU `ordinal`, which there is."""
+
+    @abstractmethod
+    def _ordinal_at(self, pointer: int) -> int:
+        """The GPU whose memory an address is in. LaunchFailed: it is in none."""
+
+    def device(self, ordinal: int) -> Device:
         """GPU `ordinal`. MissingError: there is none of that number."""
-        ...
+        count = int(self.call(self.count))
+        if not 0 <= ordinal < count:
+            raise MissingError(f"no GPU {ordinal}: this machine has {count}")
+        return self._device(ordinal)
 
     def pointer_device(self, name: str, pointer: int) -> int:
-        """The GPU whose memory `pointer` is in, which belongs to the tensor `name`."""
-        ...
+        """The GPU whose memory `pointer`, that of the tensor `name`, is in."""
+        try:
+            return self._ordinal_at(pointer)
+        except LaunchFailed as error:
+            raise ConfigError(f"{name} at {pointer:#x} is in no GPU's memory") from error
 
 
 class Kernargs:
@@ -82,16 +106,10 @@ class PreparedLaunch(ABC):
 
     __slots__ = ("_kernargs", "_owners", "_stream", "block", "grid")
 
-    def __init__(
-        self,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        kernargs: Kernargs,
-        stream: Callable[[], int],
-        owners: list[Any],
-    ) -> None:
-        self.grid, self.block = grid, block
-        self._kernargs, self._stream, self._owners = kernargs, stream, owners
+    def __init__(self, call: Call[Any], kernargs: Kernargs) -> None:
+        self.grid, self.block = call.grid, call.artifact.manifest.block
+        self._kernargs, self._stream = kernargs, call.stream
+        self._owners = [view.owner for view in call.tensors.values()]
 
     @abstractmethod
     def __call__(self) -> None:
@@ -115,10 +133,6 @@ class Call(Generic[Device]):
     sizes: Mapping[str, int]
     stream: Callable[[], int]  # says which stream a launch goes to, at the time of the launch
 
-    @property
-    def owners(self) -> list[Any]:
-        return [view.owner for view in self.tensors.values()]
-
 
 class GpuLauncher(ABC, Generic[Device]):
     """A Launcher on a GPU.
@@ -136,11 +150,13 @@ class GpuLauncher(ABC, Generic[Device]):
     title: ClassVar[str]  # in messages
     platform: ClassVar[Platform]
     targets: ClassVar[tuple[str, ...]]
+    kernarg_align: ClassVar[int]  # bytes that the argument segment begins at a multiple of
 
     def __init__(self, device: int | None = None, stream: Any = None) -> None:
         self.device = device
         self.stream = None if stream is None else stream_handle(stream)
         self._devices: dict[int, Device] = {}
+        self._functions: dict[tuple[Any, ...], Any] = {}  # by GPU and code
 
     @property
     @abstractmethod
@@ -164,8 +180,25 @@ class GpuLauncher(ABC, Generic[Device]):
         return named
 
     @abstractmethod
+    def _map(self, call: Call[Device], arg: Arg, spec: TensorMapSpec) -> bytes:
+        """The tensor map that is passed as an argument."""
+
+    @abstractmethod
     def _bind(self, call: Call[Device]) -> PreparedLaunch:
         """Loads the code and packs its arguments."""
+
+    def _packed(self, call: Call[Device]) -> Kernargs:
+        """The arguments of a call."""
+        arguments = []
+        for arg in call.artifact.manifest.args:
+            if arg.tensor_map:
+                data = self._map(call, arg, arg.tensor_map)
+            elif arg.tensor:
+                data = struct.pack("<Q", call.tensors[arg.tensor].pointer)
+            else:
+                data = call.numbers[arg.name]
+            arguments.append((arg, data))
+        return Kernargs(call.artifact.manifest.kernarg_bytes, arguments, self.kernarg_align)
 
     def launch(
         self,

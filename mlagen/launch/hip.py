@@ -8,10 +8,9 @@ waits for nothing. Importing this module imports no HIP package.
 from __future__ import annotations
 
 import ctypes
-import struct
-from typing import Any
+from functools import cached_property
 
-from mlagen.artifact import Arg, Artifact, Manifest
+from mlagen.artifact import Arg, Artifact, Manifest, TensorMapSpec
 from mlagen.errors import ConfigError
 from mlagen.launch.gpu import Call, GpuLauncher, Kernargs, PreparedLaunch, check_threads
 from mlagen.launch.hip_driver import Device, Function, HipDriver
@@ -25,7 +24,6 @@ _BUFFER_POINTER, _BUFFER_SIZE, _END = 1, 2, 3
 # Accesses of a dword and more ignore the two lowest bits of the address (CDNA3 ISA, memory buffer
 # instructions, alignment).
 _DWORD = 4
-_KERNARG_ALIGN = 64  # a cache line; the segment's own alignment is at most 16 (LLVM AMDGPUUsage)
 
 
 class HipPreparedLaunch(PreparedLaunch):
@@ -42,11 +40,10 @@ class HipPreparedLaunch(PreparedLaunch):
         dynamic_lds_bytes: int,
         call: Call[Device],
     ) -> None:
-        block = call.artifact.manifest.block
-        super().__init__(call.grid, block, kernargs, call.stream, call.owners)
+        super().__init__(call, kernargs)
         self._driver, self._api, self._function = driver, driver.api, function
         self._ordinal = call.device.ordinal
-        self._shape = (*call.grid, *block, dynamic_lds_bytes)
+        self._shape = (*self.grid, *self.block, dynamic_lds_bytes)
         self._size = ctypes.c_size_t(kernargs.size)
         self._extra = (ctypes.c_void_p * 5)(
             _BUFFER_POINTER, kernargs.address, _BUFFER_SIZE, ctypes.addressof(self._size), _END
@@ -82,18 +79,12 @@ class HipLauncher(GpuLauncher[Device]):
     """A Launcher on an AMD GPU; see `GpuLauncher`."""
 
     kind, title, platform, targets = "hip", "the HIP launcher", "ROCm", TARGETS
+    kernarg_align = 64  # a cache line; the segment's own is at most 16 (LLVM AMDGPUUsage)
 
-    def __init__(self, device: int | None = None, stream: Any = None) -> None:
-        super().__init__(device, stream)
-        self._driver: HipDriver | None = None
-        self._functions: dict[tuple[Any, ...], Function] = {}
-
-    @property
+    @cached_property
     def driver(self) -> HipDriver:
         """The runtime, started at the first use. MissingError where there is none."""
-        if self._driver is None:
-            self._driver = HipDriver.load()
-        return self._driver
+        return HipDriver.load()
 
     def _check_grid(self, manifest: Manifest, grid: tuple[int, int, int]) -> None:
         for axis, groups, items in zip("xyz", grid, manifest.block, strict=True):
@@ -118,26 +109,18 @@ class HipLauncher(GpuLauncher[Device]):
         # The interface's 1 is CUDA's legacy default stream, whose place in HIP is the null stream.
         return 0 if named == 1 else named
 
-    def _bind(self, call: Call[Device]) -> HipPreparedLaunch:
+    def _map(self, call: Call[Device], arg: Arg, spec: TensorMapSpec) -> bytes:
         manifest = call.artifact.manifest
+        raise LaunchRefused(
+            f"{manifest.kernel}: argument {arg.name} is a tensor map, which "
+            f"{manifest.target} does not have"
+        )
+
+    def _bind(self, call: Call[Device]) -> HipPreparedLaunch:
         function = self._function(call.artifact, call.device)
-        arguments = []
-        for arg in manifest.args:
-            if arg.tensor_map:
-                raise LaunchRefused(
-                    f"{manifest.kernel}: argument {arg.name} is a tensor map, which "
-                    f"{manifest.target} does not have"
-                )
-            data = (
-                struct.pack("<Q", call.tensors[arg.tensor].pointer)
-                if arg.tensor
-                else call.numbers[arg.name]
-            )
-            arguments.append((arg, data))
-        kernargs = Kernargs(manifest.kernarg_bytes, arguments, _KERNARG_ALIGN)
         # What the code's own descriptor asks for comes without being asked for again.
-        dynamic = manifest.resources.lds_bytes - function.static_lds_bytes
-        return HipPreparedLaunch(self.driver, function, kernargs, dynamic, call)
+        dynamic = call.artifact.manifest.resources.lds_bytes - function.static_lds_bytes
+        return HipPreparedLaunch(self.driver, function, self._packed(call), dynamic, call)
 
     def _function(self, artifact: Artifact, device: Device) -> Function:
         """The loaded kernel, held against this manifest."""

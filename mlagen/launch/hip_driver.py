@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from mlagen.errors import ConfigError, MissingError
+from mlagen.errors import MissingError
+from mlagen.launch.gpu import GpuDevice, GpuDriver
 from mlagen.launch.hip_library import NAME, one_runtime
 from mlagen.launch.launcher import LaunchFailed
 
@@ -23,11 +24,9 @@ _ROCM_HINT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class Device(GpuDevice):
     """One GPU. `arch` is the processor's name without its features: gfx950."""
 
-    ordinal: int
-    name: str
     arch: str
     lds_bytes: int  # a workgroup may have, static and dynamic
 
@@ -42,11 +41,10 @@ class Function:
     owners: tuple[Any, ...]
 
 
-class HipDriver:
+class HipDriver(GpuDriver[Device]):
     """The runtime. `api` is hip-python's `hip.hip` or something that answers like it."""
 
-    def __init__(self, api: ModuleType | Any) -> None:
-        self.api = api
+    count = "hipGetDeviceCount"
 
     @classmethod
     def load(cls) -> HipDriver:
@@ -107,22 +105,14 @@ class HipDriver:
         self._forget_error()
         return LaunchFailed(f"{name}: {error}")
 
-    def device(self, ordinal: int) -> Device:
-        """GPU `ordinal`. MissingError: there is none of that number."""
-        count = int(self.call("hipGetDeviceCount"))
-        if not 0 <= ordinal < count:
-            raise MissingError(f"no GPU {ordinal}: this machine has {count}")
+    def _device(self, ordinal: int) -> Device:
         found = self.call("hipGetDeviceProperties", ordinal)
         # "gfx950:sramecc+:xnack-": what follows the name are features.
         arch = found.gcnArchName.partition(":")[0]
         return Device(ordinal, found.name, arch, int(found.sharedMemPerBlock))
 
-    def pointer_device(self, name: str, pointer: int) -> int:
-        """The GPU whose memory `pointer`, that of the tensor `name`, is in."""
-        try:
-            return int(self.call("hipPointerGetAttributes", pointer).device)
-        except LaunchFailed as error:
-            raise ConfigError(f"{name} at {pointer:#x} is in no GPU's memory") from error
+    def _ordinal_at(self, pointer: int) -> int:
+        return int(self.call("hipPointerGetAttributes", pointer).device)
 
     def load_function(self, device: Device, code: bytes, symbol: str) -> Function:
         """Loads a code object onto the device and finds its kernel."""

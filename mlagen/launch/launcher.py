@@ -32,14 +32,15 @@ class LaunchFailed(MlagenError):
 
 @dataclass(frozen=True, slots=True)
 class LaunchReport:
-    """One launch. `emulation` is there when the kernel ran in the emulator. On a GPU `seconds` is
-    the host's time: the kernel may still be running."""
+    """One launch. `emulation` is there when the kernel ran in the emulator, and `tensor_bytes`, of
+    all its tensors. On a GPU `seconds` is the host's time: the kernel may still be running."""
 
     launcher: str
     grid: tuple[int, int, int]  # workgroups
     block: tuple[int, int, int]  # threads
     seconds: float
     emulation: EmulationResult | None = None
+    tensor_bytes: int = 0
 
 
 class Launcher(Protocol):

@@ -18,9 +18,10 @@ from typing import Any
 
 import msgspec
 
-from mlagen.errors import ConfigError, MissingError, MlagenError
+from mlagen.errors import ConfigError, MissingError, MlagenError, required
 from mlagen.tune.on_worker import asked, itself, on_worker
 from mlagen.tune.values import Job, Outcome
+from mlagen.tune.workers import drained
 
 _CONNECT = 10.0  # seconds for a scheduler to answer
 _ARRIVE = 30.0  # seconds for its first suitable worker
@@ -115,16 +116,13 @@ class ClusterWorkers:
         return {"workers": names, "allow_other_workers": True} if names and self._tag else {}
 
     def finished(self, timeout: float) -> Iterator[tuple[int, Outcome]]:
-        try:
-            yield self._outcome(*self._done.get(timeout=timeout))
-            while True:
-                yield self._outcome(*self._done.get_nowait())
-        except queue.Empty:
-            if self._client.status not in ("running", "connecting"):
-                raise MissingError(
-                    "the Dask scheduler has gone",
-                    hint="start it and tune again: what was judged is in the store",
-                ) from None
+        for number, future in drained(self._done, timeout):
+            yield self._outcome(number, future)
+        if self._client.status not in ("running", "connecting"):
+            raise MissingError(
+                "the Dask scheduler has gone",
+                hint="start it and tune again: what was judged is in the store",
+            )
 
     def _outcome(self, number: int, future: Any) -> tuple[int, Outcome]:
         self._futures.pop(number, None)
@@ -239,26 +237,18 @@ def local_cluster(
     distributed = _distributed()
     from distributed.deploy.spec import SpecCluster
 
-    workers = {
-        number: {
-            "cls": distributed.Nanny,
-            "options": {
-                "nthreads": 1,
-                "resources": {tag: 1} if tag else {},
-                "env": {gpus: str(number)} if gpus else {},
-                **_QUIET,
-            },
-        }
-        for number in range(count)
-    }
+    def worker(gpu: str, **more: Any) -> dict[str, Any]:
+        env = {gpus: gpu} if gpus else {}
+        return {"cls": distributed.Nanny, "options": {"nthreads": 1, "env": env, **more, **_QUIET}}
+
+    resources = {tag: 1} if tag else {}
+    workers = [worker(str(number), resources=resources) for number in range(count)]
     if tag:
         spare = len(os.sched_getaffinity(0)) - count
-        for number in range(count, count + max(0, min(spare, _BUILDERS * count))):
-            builds = {"nthreads": 1, "env": {gpus: ""} if gpus else {}, **_QUIET}
-            workers[number] = {"cls": distributed.Nanny, "options": builds}
+        workers += [worker("") for _ in range(min(spare, _BUILDERS * count))]
     try:
         cluster = SpecCluster(
-            workers=workers,
+            workers=dict(enumerate(workers)),
             scheduler={
                 "cls": distributed.Scheduler,
                 "options": {"dashboard": False, "host": "127.0.0.1", "port": 0},
@@ -275,11 +265,5 @@ def local_cluster(
 
 
 def _distributed() -> Any:
-    try:
-        import distributed
-    except ModuleNotFoundError:
-        raise MissingError(
-            "tuning on several machines goes through Dask, which is not installed",
-            hint="pip install 'mlagen[cluster]'",
-        ) from None
-    return distributed
+    why = "tuning on several machines goes through Dask, which is not installed"
+    return required("distributed", why, "pip install 'mlagen[cluster]'")

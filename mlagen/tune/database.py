@@ -18,6 +18,7 @@ VERSION = 2
 _APPLICATION = 0x6D6C7475  # "mltu", in the file's header
 _PATIENCE = 30.0  # seconds that a writer waits for another one
 _LARGEST = 16 << 20  # bytes of a cell
+_ELSEWHERE = "name another file: --store FILE"
 _TABLES = """
 CREATE TABLE study (
     id INTEGER PRIMARY KEY,
@@ -43,6 +44,7 @@ CREATE TABLE trial (
 );
 CREATE INDEX trial_cost ON trial (study, code, verdict, cost);
 """
+_STATEMENTS = tuple(statement.strip() for statement in _TABLES.split(";") if statement.strip())
 
 
 class StoreError(MissingError):
@@ -78,7 +80,7 @@ def _check(path: Path) -> None:
         (version,) = database.execute("PRAGMA user_version").fetchone()
         (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if tables and application != _APPLICATION:
-            raise StoreError(f"{path} is a database of another program", hint=_elsewhere())
+            raise StoreError(f"{path} is a database of another program", hint=_ELSEWHERE)
         if version > VERSION:
             raise StoreError(
                 f"{path} was made by a newer mlagen (format {version}; this one knows {VERSION})",
@@ -91,17 +93,13 @@ def _check(path: Path) -> None:
                 f"{path}.{version}, or --store FILE)",
             )
         made = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master") if sql}
-        if tables and made != _statements():
-            raise StoreError(f"{path} has other tables than a store of mlagen", hint=_elsewhere())
+        if tables and made != set(_STATEMENTS):
+            raise StoreError(f"{path} has other tables than a store of mlagen", hint=_ELSEWHERE)
         (state,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if state != "ok":
             raise StoreError(f"{path} is damaged: {state}", hint=_aside(path))
     finally:
         database.close()
-
-
-def _statements() -> set[str]:
-    return {statement.strip() for statement in _TABLES.split(";") if statement.strip()}
 
 
 def _restrain(database: sqlite3.Connection) -> None:
@@ -117,7 +115,7 @@ def _create(database: sqlite3.Connection) -> None:
     try:
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if version == 0:
-            for statement in _TABLES.split(";"):
+            for statement in _STATEMENTS:
                 database.execute(statement)
             database.execute(f"PRAGMA application_id = {_APPLICATION}")
             database.execute(f"PRAGMA user_version = {VERSION}")
@@ -146,14 +144,10 @@ def explained(path: Path) -> Iterator[None]:
                 f"{path} has been locked by another process for {_PATIENCE:.0f} s",
                 hint="a store lies on a local disk, and is written for moments only",
             ) from None
-        raise StoreError(f"{path}: {error}", hint=_elsewhere()) from None
+        raise StoreError(f"{path}: {error}", hint=_ELSEWHERE) from None
     except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}", hint=_elsewhere()) from None
+        raise StoreError(f"{path}: {error.strerror or error}", hint=_ELSEWHERE) from None
 
 
 def _aside(path: Path) -> str:
     return f"move it away (mv {path} {path}.damaged): tuning begins a new one"
-
-
-def _elsewhere() -> str:
-    return "name another file: --store FILE"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean, median
 
 from mlagen.tune.space import Value
@@ -24,10 +24,8 @@ def importance(trials: Sequence[Trial]) -> list[tuple[str, float]]:
     whole = sum((rank - mean) ** 2 for rank in ranks.values())
     found = []
     for name in costed[0].knobs:
-        groups: dict[Value, list[float]] = defaultdict(list)
-        for trial in costed:
-            groups[trial.knobs[name]].append(ranks[trial.id])
-        between = sum(len(group) * (fmean(group) - mean) ** 2 for group in groups.values())
+        groups = _by_value(costed, name, lambda trial: ranks[trial.id]).values()
+        between = sum(len(group) * (fmean(group) - mean) ** 2 for group in groups)
         found.append((name, between / whole))
     return sorted(found, key=lambda one: -one[1])
 
@@ -38,11 +36,19 @@ def effects(trials: Sequence[Trial]) -> dict[str, list[tuple[Value, float, int]]
     found: dict[str, list[tuple[Value, float, int]]] = {}
     costed = [trial for trial in trials if trial.cost is not None]
     for name in costed[0].knobs if costed else ():
-        groups: dict[Value, list[float]] = defaultdict(list)
-        for trial in costed:
-            groups[trial.knobs[name]].append(trial.cost or 0.0)
+        groups = _by_value(costed, name, lambda trial: trial.cost or 0.0)
         medians = {value: median(group) for value, group in groups.items()}
         least = min(medians.values())
         found[name] = [(v, medians[v] / least, len(groups[v])) for v in groups]
         found[name].sort(key=lambda one: one[1])
     return found
+
+
+def _by_value(
+    trials: Sequence[Trial], knob: str, number: Callable[[Trial], float]
+) -> dict[Value, list[float]]:
+    """A number of each trial, by the value of a knob."""
+    groups: dict[Value, list[float]] = defaultdict(list)
+    for trial in trials:
+        groups[trial.knobs[knob]].append(number(trial))
+    return groups

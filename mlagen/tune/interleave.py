@@ -10,31 +10,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
+
+from mlagen.family.benchmark import Clock
 
 Calls = Mapping[str, Sequence[Callable[[], Any]]]
 _BATCH = 8  # rounds enqueued at once
 SLOWER, FEW_ROUNDS = 1.2, 16  # a call that much slower after so many rounds is not timed further
-
-
-class Clock(Protocol):
-    """A device's events."""
-
-    def mark(self) -> Any:
-        """An event after all that was enqueued."""
-        ...
-
-    def hold(self) -> None:
-        """Keep the device busy while calls are enqueued."""
-        ...
-
-    def wait(self) -> None:
-        """Until the device has done everything."""
-        ...
-
-    def seconds(self, begin: Any, end: Any) -> float:
-        """Between two events that have happened."""
-        ...
 
 
 def interleaved(

@@ -21,12 +21,11 @@ from mlagen.errors import (
     ScheduleError,
     WrongResultError,
 )
-from mlagen.request import build_artifact, problem_and_knobs, require_name
+from mlagen.request import build_artifact, parse_sizes, problem_and_knobs, require_name
+from mlagen.targets.registry import EMULATED
 from mlagen.tune.space import Space, interface, space_of
 from mlagen.tune.values import Cost, Job, Outcome, Question, Verdict
 from mlagen.tune.versions import versions
-
-PREDICTS = "gfx950"  # the target that has a cycle model and an emulator
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -60,7 +59,7 @@ def describe(
         require_name("target", target, {schedule.target})
     problem, given = problem_and_knobs(schedule, fields)
     limits = {**{name: str(value) for name, value in given.items()}, **limits}
-    cost = cost or ("predicted" if schedule.target == PREDICTS else "measured")
+    cost = cost or ("predicted" if schedule.target in EMULATED else "measured")
     require_cost(cost, schedule.target)
     space = space_of(schedule, problem, limits)
     fields = plain_fields(problem)
@@ -86,9 +85,9 @@ def describe(
 
 
 def require_cost(cost: Cost, target: str) -> None:
-    if cost == "predicted" and target != PREDICTS:
+    if cost == "predicted" and target not in EMULATED:
         raise ConfigError(
-            f"no model predicts {target}; it knows {PREDICTS}",
+            f"no model predicts {target}; it knows {', '.join(EMULATED)}",
             hint="--cost measured, on a machine with the GPU",
         )
 
@@ -101,7 +100,8 @@ def _call(
     if cost == "measured":
         from mlagen.tune import measured
 
-        return dict(measured.parse_shape(artifact, shapes)), {}
+        made = measured.workloads_of(artifact)
+        return parse_sizes(shapes, made.sizes, made.lists), {}
     from mlagen.cycle_jobs import sizes_of
     from mlagen.tune import predicted
 
@@ -244,13 +244,13 @@ def _verdict(error: MlagenError) -> Verdict:
 
 
 def warm_up() -> None:
-    """Load and compile what trials for gfx950 need, before they are forked."""
+    """Load and compile what trials in the emulator need, before they are forked."""
     from mlagen.cycle_jobs import ladder_cases
     from mlagen.tune import predicted
     from mlagen.verify import kind_of
 
     usual = ladder_cases()[0]
-    artifact = build_artifact(usual.kernel, usual.fields, {}, target=PREDICTS)
+    artifact = build_artifact(usual.kernel, usual.fields, {})
     shape = kind_of(artifact).uneven
     predicted.verified(artifact, shape, seed=0, modes=("latest",))
     predicted.estimate(predicted.record(artifact, shape))

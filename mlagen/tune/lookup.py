@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mlagen import env
-from mlagen.errors import MissingError, MlagenError
+from mlagen.errors import MlagenError
 from mlagen.tune.space import Value, differing
 from mlagen.tune.store import Store
 from mlagen.tune.tuned_file import Winner, shipped, winner_of
@@ -116,7 +116,7 @@ def _size(value: Any) -> float:
     return max(1.0, sum(float(number) for number in numbers) / max(len(numbers), 1))
 
 
-def tuned_artifact(
+def build_best(
     kernel: str,
     fields: Mapping[str, Any],
     *,
@@ -124,7 +124,7 @@ def tuned_artifact(
     templates: Path | str | None = None,
     shape: Mapping[str, Any] | None = None,
 ) -> tuple[Artifact, Choice]:
-    """Builds `kernel` with the best knobs that are known for its problem, and says which.
+    """Builds `kernel` with the best knobs that are known for its problem, and says whose they are.
 
     `shape`: sizes of the calls it is for; without it winners of large calls are preferred. Raises
     what building with default knobs raises.
@@ -157,38 +157,3 @@ def tuned_artifact(
 def _said(choice: Choice) -> Choice:
     _LOG.info("%s", choice)
     return choice
-
-
-def build_best(
-    kernel: str,
-    fields: Mapping[str, Any],
-    *,
-    target: str | None = None,
-    templates: Path | str | None = None,
-    shape: Mapping[str, Any] | None = None,
-) -> tuple[Artifact, Choice]:
-    """`build_artifact` with the best knobs that are known, and whose they are; see `Choice`."""
-    from mlagen.codegen.schedules import load
-    from mlagen.request import require_name
-
-    if target is not None:
-        require_name("target", target, {load(kernel, target).target})
-    if templates is not None and not Path(templates).is_dir():
-        raise MissingError(f"no template folder {templates}")
-    return tuned_artifact(kernel, fields, target=target, templates=templates, shape=shape)
-
-
-def build_best_from_text(
-    kernel: str,
-    fields: Iterable[str],
-    shapes: Iterable[str],
-    *,
-    target: str | None = None,
-    templates: str | None = None,
-) -> tuple[Artifact, Choice]:
-    """`build_best` for the command line's texts. A size may be several numbers, `300,0,1`."""
-    from mlagen.request import assignments, parse_sizes
-
-    shape = parse_sizes(shapes)
-    given = assignments("--set", fields)
-    return build_best(kernel, given, target=target, templates=templates, shape=shape or None)

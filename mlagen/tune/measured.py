@@ -7,15 +7,15 @@ calls of its kind, as `mlagen verify` makes them, are taken.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from mlagen.artifact import Artifact
 from mlagen.bench.torch_clock import TorchClock
-from mlagen.errors import ConfigError, MissingError
+from mlagen.errors import ConfigError, MissingError, required
 from mlagen.family import Workloads, family_named, family_of
-from mlagen.request import build_artifact, parse_sizes
+from mlagen.request import build_artifact
 from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
 from mlagen.tune.values import Job
 
@@ -91,20 +91,9 @@ def _copies(bytes_: int) -> int:
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ModuleNotFoundError:
-        raise MissingError(
-            "--cost measured makes its tensors with torch, which is not installed",
-            hint="pip install torch; or --scheduler ADDRESS, on a worker that has it",
-        ) from None
-    return torch
-
-
-def parse_shape(artifact: Artifact, texts: Iterable[str]) -> Mapping[str, Any]:
-    """`NAME=SIZE` texts as the sizes of a call of the artifact's problem."""
-    made = workloads_of(artifact)
-    return parse_sizes(texts, made.sizes, made.lists)
+    why = "--cost measured makes its tensors with torch, which is not installed"
+    hint = "pip install torch; or --scheduler ADDRESS, on a worker that has it"
+    return required("torch", why, hint)
 
 
 def warm_up(kernel: str) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import html
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mlagen.bench.figure import drawn, new_figure, write_whole
+from mlagen.artifact.files import write_files
+from mlagen.bench.figure import drawn, new_figure
 from mlagen.errors import ConfigError
 from mlagen.tune.importance import importance
 from mlagen.tune.space import differing, knobs_key
-from mlagen.tune.store import Store, Study, Trial
-from mlagen.tune.text import newest, reference_of
+from mlagen.tune.store import Store, Study, Trial, newest, reference_of
+from mlagen.tune.text import verdicts_text
 
 SUFFIXES = (".html", ".png")
 _WIDE, _HIGH = 8.0, 4.5  # inches of a picture
@@ -41,7 +41,7 @@ def write_plots(store: Store, study: Study, path: Path) -> str:
         written = drawn(figure, ".png", dpi=110)
     else:
         written = _page(study, trials, drawn(figure, ".svg").decode()).encode()
-    write_whole(path, written)
+    write_files(path.parent, {path.name: written})
     return f"{path}: {len(pictures)} pictures of {len(trials)} trials"
 
 
@@ -107,9 +107,6 @@ def _predicted_measured(
 
 
 def _page(study: Study, trials: Sequence[Trial], svg: str) -> str:
-    verdicts: dict[str, int] = defaultdict(int)
-    for trial in trials:
-        verdicts[trial.outcome.verdict] += 1
     rows = "".join(
         f"<tr><td>{trial.id}</td><td>{trial.outcome.verdict}</td><td>{trial.cost or ''}</td>"
         f"<td>{html.escape(differing(trial.knobs, study.reference))}</td>"
@@ -117,11 +114,11 @@ def _page(study: Study, trials: Sequence[Trial], svg: str) -> str:
         for trial in sorted(trials, key=lambda t: (t.cost is None, t.cost or 0.0, t.id))
     )
     title = html.escape(study.question.title)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
     return (
         f"<!doctype html><meta charset=utf-8><title>{title}</title>"
         "<style>body{font:14px system-ui;max-width:70em;margin:2em auto}svg{max-width:100%}"
         "td,th{padding:.1em .6em;text-align:left;font-variant-numeric:tabular-nums}</style>"
-        f"<h1>{title}</h1><p>{len(trials)} variants: {told}</p>{svg[svg.index('<svg') :]}"
+        f"<h1>{title}</h1><p>{len(trials)} variants: {verdicts_text(trials)}</p>"
+        f"{svg[svg.index('<svg') :]}"
         "<table><tr><th>trial<th>verdict<th>cost<th>knobs<th>message</tr>" + rows + "</table>"
     )

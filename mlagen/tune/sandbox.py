@@ -51,12 +51,7 @@ class Sandbox:
     def _ask(self, request: Request) -> Reply:
         for attempt in (1, 2):
             try:
-                process = self._started()
-                assert process.stdin is not None
-                assert process.stdout is not None
-                send(process.stdin, request)
-                reply: Reply = receive(process.stdout)
-                return reply
+                return _exchange(self._started(), request)
             except (EOFError, BrokenPipeError):  # somebody killed it: once may be an accident
                 self.close()
                 if attempt == 2:
@@ -72,10 +67,7 @@ class Sandbox:
                 start_new_session=True,  # Ctrl-C on the terminal is for us alone
             )
             if self._warm is not None:
-                assert self._process.stdin is not None
-                assert self._process.stdout is not None
-                send(self._process.stdin, Request(self._warm, (), 0, warm=True))
-                receive(self._process.stdout)
+                _exchange(self._process, Request(self._warm, (), 0, warm=True))
         return self._process
 
     def close(self) -> None:
@@ -89,3 +81,11 @@ class Sandbox:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
         process.wait()
+
+
+def _exchange(process: subprocess.Popen[bytes], request: Request) -> Reply:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    send(process.stdin, request)
+    reply: Reply = receive(process.stdout)
+    return reply

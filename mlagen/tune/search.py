@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Protocol
 
-from mlagen.errors import ConfigError, MissingError
+from mlagen.errors import ConfigError, required
 from mlagen.request import require_name
 from mlagen.tune.space import Knobs, Space, Value, knobs_key
 
@@ -66,14 +66,11 @@ class _Exhaustive:
         # In a drawn order: what a budget cuts off is then no corner of the space.
         rest = list(range(space.size))
         random.Random(seed).shuffle(rest)
-        self._space, self._first, self._rest = space, deque(first), deque(rest)
+        self._left = chain(first, map(space.variant, rest))
         self._seen: set[str] = set()
 
     def ask(self) -> dict[str, Value] | None:
-        while self._first or self._rest:
-            knobs = (
-                self._first.popleft() if self._first else self._space.variant(self._rest.popleft())
-            )
+        for knobs in self._left:
             if knobs_key(knobs) not in self._seen:
                 self._seen.add(knobs_key(knobs))
                 return knobs
@@ -100,7 +97,8 @@ class _Descent:
         if len(self._seen) >= self._space.size:
             return None
         around = self._near(self._best[1] if self._best else self._start)
-        for knobs in chain(self._first, around, self._anywhere()):
+        anywhere = self._space.variants(self._draw.randrange(self._space.size))
+        for knobs in chain(self._first, around, anywhere):
             if knobs_key(knobs) not in self._seen:
                 self._seen.add(knobs_key(knobs))
                 return knobs
@@ -116,12 +114,6 @@ class _Descent:
             for choice in dimension.choices
             if choice != knobs[dimension.name]
         ]
-
-    def _anywhere(self) -> Iterator[dict[str, Value]]:
-        start = self._draw.randrange(self._space.size)
-        return (
-            self._space.variant((start + i) % self._space.size) for i in range(self._space.size)
-        )
 
     def tell(self, knobs: Knobs, cost: float | None) -> None:
         if not self._space.holds(knobs):
@@ -166,30 +158,25 @@ class _Sampled:
     def ask(self) -> dict[str, Value] | None:
         while self._first:
             knobs = self._first.popleft()
-            if knobs_key(knobs) not in self._seen and knobs_key(knobs) not in self._asked:
+            if self._new(knobs):
                 return self._asking(knobs, None)
         if len(self._seen) + len(self._asked) >= self._space.size:
             return None
         for _ in range(_REPEATS):
             trial = self._study.ask(self._distributions)
             knobs = {name: self._by_text[name][text] for name, text in trial.params.items()}
-            key = knobs_key(knobs)
-            if key not in self._seen and key not in self._asked:
+            if self._new(knobs):
                 return self._asking(knobs, trial)
-            self._finish(trial, self._seen.get(key))
-        return self._asking(self._unseen(), None)
+            self._finish(trial, self._seen.get(knobs_key(knobs)))
+        anywhere = self._space.variants(self._draw.randrange(self._space.size))
+        return self._asking(next(filter(self._new, anywhere)), None)
+
+    def _new(self, knobs: Knobs) -> bool:
+        return knobs_key(knobs) not in self._seen and knobs_key(knobs) not in self._asked
 
     def _asking(self, knobs: dict[str, Value], trial: Any) -> dict[str, Value]:
         self._asked[knobs_key(knobs)] = trial
         return knobs
-
-    def _unseen(self) -> dict[str, Value]:
-        start = self._draw.randrange(self._space.size)
-        for step in range(self._space.size):
-            knobs = self._space.variant((start + step) % self._space.size)
-            if knobs_key(knobs) not in self._seen and knobs_key(knobs) not in self._asked:
-                return knobs
-        raise AssertionError("ask() counts them")
 
     def tell(self, knobs: Knobs, cost: float | None) -> None:
         key = knobs_key(knobs)
@@ -219,12 +206,7 @@ class _Sampled:
 
 
 def _optuna() -> Any:
-    try:
-        import optuna
-    except ModuleNotFoundError:
-        raise MissingError(
-            "the samplers are Optuna's, which is not installed",
-            hint="pip install 'mlagen[tune]'; --sampler exhaustive needs nothing",
-        ) from None
+    optuna = required("optuna", "the samplers are Optuna's, which is not installed",
+                      "pip install 'mlagen[tune]'; --sampler exhaustive needs nothing")  # fmt: skip
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

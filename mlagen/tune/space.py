@@ -55,8 +55,9 @@ class Space(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             chosen[dimension.name] = dimension.choices[index]
         return {dimension.name: chosen[dimension.name] for dimension in self.dimensions}
 
-    def variants(self) -> Iterator[dict[str, Value]]:
-        return (self.variant(number) for number in range(self.size))
+    def variants(self, first: int = 0) -> Iterator[dict[str, Value]]:
+        """All of them, from number `first` on and round."""
+        return (self.variant((first + number) % self.size) for number in range(self.size))
 
     def holds(self, knobs: Knobs) -> bool:
         """Whether `knobs` is one of the variants."""

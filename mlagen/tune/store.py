@@ -10,7 +10,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +86,10 @@ class Store:
                     self._database.execute("ROLLBACK")
                 raise
 
+    def _change(self, statement: str, *values: Any) -> None:
+        with self._changing() as database:
+            database.execute(statement, values)
+
     def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         with explained(self.path):
             return self._database.execute(statement, values).fetchall()
@@ -105,18 +109,16 @@ class Store:
 
     def study(self, question: Question, reference: Knobs) -> Study:
         """The study of a question, begun where there is none."""
-        with self._changing() as database:
-            database.execute(
-                "INSERT INTO study (key, question, reference, created) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (key) DO NOTHING",
-                (question.key, _json(question), json.dumps(dict(reference)), time.time()),
-            )
+        told = (_json(question), json.dumps(dict(reference)), time.time(), question.key)
+        self._change(
+            "INSERT INTO study (question, reference, created, key) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (key) DO NOTHING",
+            *told,
+        )
         if (found := self._of(question)) is None:  # its row cannot be read; the key says what it is
-            with self._changing() as database:
-                database.execute(
-                    "UPDATE study SET question = ?, reference = ?, created = ? WHERE key = ?",
-                    (_json(question), json.dumps(dict(reference)), time.time(), question.key),
-                )
+            self._change(
+                "UPDATE study SET question = ?, reference = ?, created = ? WHERE key = ?", *told
+            )
             found = self._of(question)
         assert found is not None
         return found
@@ -126,11 +128,9 @@ class Store:
 
     def refer(self, study: Study, reference: Knobs) -> None:
         """Compare with these knobs from now on."""
-        with self._changing() as database:
-            database.execute(
-                "UPDATE study SET reference = ? WHERE id = ?",
-                (json.dumps(dict(reference)), study.id),
-            )
+        self._change(
+            "UPDATE study SET reference = ? WHERE id = ?", json.dumps(dict(reference)), study.id
+        )
 
     def studies(self) -> list[Study]:
         """All of them, the oldest first."""
@@ -179,35 +179,29 @@ class Store:
 
     def beat(self) -> None:
         """Say that this process is alive, for those on other machines."""
-        with self._changing() as database:
-            database.execute(
-                "UPDATE trial SET beat = ? WHERE state = 'running' AND owner = ?",
-                (time.time(), self.owner),
-            )
+        self._change(
+            "UPDATE trial SET beat = ? WHERE state = 'running' AND owner = ?",
+            time.time(), self.owner,
+        )  # fmt: skip
 
     def release(self) -> None:
         """Give up what this process has claimed and not finished."""
-        with self._changing() as database:
-            database.execute(
-                "DELETE FROM trial WHERE state = 'running' AND owner = ?", (self.owner,)
-            )
+        self._change("DELETE FROM trial WHERE state = 'running' AND owner = ?", self.owner)
 
     def finish(self, number: int, outcome: Outcome) -> None:
         """Keep an outcome. One that somebody else has taken over meanwhile is theirs to keep."""
-        with self._changing() as database:
-            database.execute(
-                "UPDATE trial SET state = 'done', verdict = ?, cost = ?, outcome = ?, finished = ? "
-                "WHERE id = ? AND owner = ? AND state = 'running'",
-                (outcome.verdict, outcome.cost, _json(outcome), time.time(), number, self.owner),
-            )
+        self._change(
+            "UPDATE trial SET state = 'done', verdict = ?, cost = ?, outcome = ?, finished = ? "
+            "WHERE id = ? AND owner = ? AND state = 'running'",
+            outcome.verdict, outcome.cost, _json(outcome), time.time(), number, self.owner,
+        )  # fmt: skip
 
     def forget(self, number: int) -> None:
         """Give a trial up, as if nobody had begun it."""
-        with self._changing() as database:
-            database.execute(
-                "DELETE FROM trial WHERE id = ? AND owner = ? AND state = 'running'",
-                (number, self.owner),
-            )
+        self._change(
+            "DELETE FROM trial WHERE id = ? AND owner = ? AND state = 'running'",
+            number, self.owner,
+        )  # fmt: skip
 
     def confirm(self, number: int, said: str, outcome: Outcome | None = None) -> None:
         """Keep what a second look said, and the outcome where that changed it."""
@@ -238,23 +232,21 @@ class Store:
 
     def abandoned(self, study: Study, code: str) -> list[dict[str, Value]]:
         """Variants whose tuner died while they ran."""
-        now = time.time()
+        return [knobs for knobs, gone in self._begun(study, code) if gone]
+
+    def pending(self, study: Study, code: str) -> int:
+        """Trials that were begun and not finished, whoever has them."""
+        return len(self._begun(study, code))
+
+    def _begun(self, study: Study, code: str) -> list[tuple[dict[str, Value], bool]]:
+        """The knobs of each trial that was begun and not finished, and whether its owner died."""
         rows = self._rows(
             "SELECT id, knobs, owner, beat FROM trial WHERE study = ? AND code = ? "
             "AND state = 'running' ORDER BY id",
             study.id, code,
         )  # fmt: skip
-        gone = [(number, knobs) for number, knobs, owner, beat in rows if _dead(owner, beat, now)]
-        read = [self._read("trial", row, _claimed) for row in gone]
-        return [knobs for knobs in read if knobs is not None]
-
-    def pending(self, study: Study, code: str) -> int:
-        """Trials that were begun and not finished, whoever has them."""
-        rows = self._rows(
-            "SELECT id, knobs FROM trial WHERE study = ? AND code = ? AND state = 'running'",
-            study.id, code,
-        )  # fmt: skip
-        return sum(self._read("trial", row, _claimed) is not None for row in rows)
+        read = [self._read("trial", row, _claimed) for row in rows]
+        return [one for one in read if one is not None]
 
     def running(self, study: Study) -> int:
         """Trials that somebody is at."""
@@ -268,10 +260,19 @@ class Store:
         """The confirmed variant of the least cost, of the newest code that has one."""
         confirmed = [trial for trial in self.trials(study) if trial.confirmed == "yes"]
         costed = [trial for trial in confirmed if trial.cost is not None]
-        if not costed:
-            return None
-        newest = max(costed, key=lambda trial: trial.finished).code
-        return best_of([trial for trial in costed if trial.code == newest])
+        return best_of(newest(costed))
+
+
+def newest(trials: Sequence[Trial]) -> list[Trial]:
+    """Those that were judged by the code that judged last."""
+    code = max(trials, key=lambda trial: trial.finished).code if trials else ""
+    return [trial for trial in trials if trial.code == code]
+
+
+def reference_of(study: Study, trials: Sequence[Trial]) -> Trial | None:
+    """The trial of the reference's knobs."""
+    key = knobs_key(study.reference)
+    return next((trial for trial in trials if knobs_key(trial.knobs) == key), None)
 
 
 def best_of(trials: list[Trial]) -> Trial | None:
@@ -299,8 +300,8 @@ def _trial(
                  _text(confirmed or ""))  # fmt: skip
 
 
-def _claimed(number: int, knobs: Any) -> dict[str, Value]:
-    return _knobs(knobs)
+def _claimed(number: int, knobs: Any, owner: Any, beat: Any) -> tuple[dict[str, Value], bool]:
+    return _knobs(knobs), _dead(owner, beat, time.time())
 
 
 def _knobs(cell: Any) -> dict[str, Value]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlagen.tune.importance import effects, importance
-from mlagen.tune.space import Knobs, differing, knobs_key
-from mlagen.tune.store import Store, Study, Trial, best_of
+from mlagen.tune.space import Knobs, differing
+from mlagen.tune.store import Store, Study, Trial, best_of, newest, reference_of
 from mlagen.tune.tuner import Progress
 
 
@@ -40,20 +40,6 @@ def row_of(store: Store, study: Study) -> Row:
         best is not None and best.confirmed == "yes",
         differing(best.knobs, study.reference) if best else "",
     )  # fmt: skip
-
-
-def newest(trials: Sequence[Trial]) -> list[Trial]:
-    """Those that were judged by the code that judged last."""
-    if not trials:
-        return []
-    code = max(trials, key=lambda trial: trial.finished).code
-    return [trial for trial in trials if trial.code == code]
-
-
-def reference_of(study: Study, trials: Sequence[Trial]) -> Trial | None:
-    """The trial of the reference's knobs."""
-    key = knobs_key(study.reference)
-    return next((trial for trial in trials if knobs_key(trial.knobs) == key), None)
 
 
 def cost_text(study: Study, cost: float | None) -> str:
@@ -88,14 +74,11 @@ def gain_range(first: Trial, second: Trial) -> tuple[float, float] | None:
 
 def facts(study: Study, trials: Sequence[Trial], winner: Trial | None) -> list[tuple[str, str]]:
     """Name and value, one a line."""
-    verdicts: dict[str, int] = defaultdict(int)
-    for trial in trials:
-        verdicts[trial.outcome.verdict] += 1
     reference = reference_of(study, trials)
     told = [
         ("study", f"{study.question.key}: {study.question.title}"),
         ("problem", ", ".join(f"{k}={v}" for k, v in study.question.problem.items())),
-        ("judged", f"{len(trials)}: " + ", ".join(f"{n} {v}" for v, n in sorted(verdicts.items()))),
+        ("judged", f"{len(trials)}: {verdicts_text(trials)}"),
         ("default", cost_text(study, reference.cost if reference else None)),
     ]
     if winner is None:
@@ -109,6 +92,12 @@ def facts(study: Study, trials: Sequence[Trial], winner: Trial | None) -> list[t
         told.append(("gain", gain))
     told.append(("artifact", winner.outcome.artifact[:12]))
     return told
+
+
+def verdicts_text(trials: Sequence[Trial]) -> str:
+    """How many trials had which verdict."""
+    verdicts = Counter(trial.outcome.verdict for trial in trials)
+    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
 
 
 def trial_rows(study: Study, trials: Sequence[Trial], count: int) -> list[tuple[str, ...]]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from mlagen.errors import ConfigError, MissingError
-from mlagen.tune.space import Value, differing, knobs_key
-from mlagen.tune.store import Store, Study
+from mlagen.tune.space import Value, differing
+from mlagen.tune.store import Store, Study, reference_of
 from mlagen.tune.values import Outcome, Positive, Question
 from mlagen.untrusted import decode_json
 
@@ -50,12 +50,10 @@ def winner_of(store: Store, study: Study) -> Winner | None:
     if winner is None or winner.cost is None:
         return None
     trials = store.trials(study, code=winner.code)
-    key = knobs_key(study.reference)
-    reference = next((t.cost for t in trials if knobs_key(t.knobs) == key), None)
-    outcome = winner.outcome
+    reference, outcome = reference_of(study, trials), winner.outcome
     return Winner(
         study.question, winner.knobs, study.reference, outcome.text, outcome.artifact,
-        winner.cost, reference, len(trials), outcome.versions,
+        winner.cost, reference.cost if reference else None, len(trials), outcome.versions,
     )  # fmt: skip
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -107,7 +108,7 @@ class Tuner:
             self.progress.seconds = now - started
             spent = self._spent()
             while not spent and not asked_all and len(self._running) < self.workers.slots:
-                asked_all = not self._begin()
+                asked_all = not self._begin(iter(self.search.ask, None))
                 spent = self._spent()
             self.progress.running = len(self._running)
             self.watch(self.progress)
@@ -116,7 +117,7 @@ class Tuner:
                 if spent or not self.store.pending(self.study, self.code):
                     return
                 time.sleep(_WAIT)
-                asked_all = not self._retry()
+                asked_all = not self._begin(self.store.abandoned(self.study, self.code))
             for number, outcome in self.workers.finished(_POLL):
                 self._end(number, outcome)
             if now - last_beat > _BEAT:
@@ -132,10 +133,7 @@ class Tuner:
             self.progress.best = best
             if best is None or best.confirmed == "yes":
                 return
-            job = Job(self.described.question, best.knobs, self.study.reference,
-                      self.described.interface, seed=SECOND_SEED + best.id,
-                      modes=_SECOND_LOOK, reference_artifact=self.described.reference,
-                      beside=self.described.beside)  # fmt: skip
+            job = self._job(best.knobs, seed=SECOND_SEED + best.id, modes=_SECOND_LOOK)
             self.workers.submit(best.id, job)
             ended: list[tuple[int, Outcome]] = []
             while not ended:
@@ -157,33 +155,22 @@ class Tuner:
             return True
         return budget.trials is not None and begun >= budget.trials
 
-    def _begin(self) -> bool:
-        """Start one trial. False: there is none left to start."""
-        while (knobs := self.search.ask()) is not None:
+    def _begin(self, variants: Iterable[dict[str, Value]]) -> bool:
+        """Start the first that is to be had of some variants. False: there is none."""
+        for knobs in variants:
             number = self.store.claim(self.study, knobs, self.code)
             if number is not None:
-                self._submit(number, knobs)
+                self._running[number] = knobs
+                job = self._job(knobs, known=dict(self._texts), hurdle=self._hurdle, seed=self.seed)
+                self.workers.submit(number, job)
                 return True
         return False
 
-    def _retry(self) -> bool:
-        """Start a trial whose owner has died."""
-        for knobs in self.store.abandoned(self.study, self.code):
-            number = self.store.claim(self.study, knobs, self.code)
-            if number is not None:
-                self._submit(number, knobs)
-                return True
-        return False
-
-    def _submit(self, number: int, knobs: dict[str, Value]) -> None:
-        self._running[number] = knobs
-        self.workers.submit(number, self._job(knobs))
-
-    def _job(self, knobs: Knobs) -> Job:
+    def _job(self, knobs: Knobs, **more: Any) -> Job:
         described = self.described
         return Job(described.question, dict(knobs), dict(self.study.reference),
-                   described.interface, dict(self._texts), self._hurdle, self.seed,
-                   reference_artifact=described.reference, beside=described.beside)  # fmt: skip
+                   described.interface, reference_artifact=described.reference,
+                   beside=described.beside, **more)  # fmt: skip
 
     def _end(self, number: int, outcome: Outcome) -> None:
         knobs = self._running.pop(number)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 
 from mlagen.errors import MlagenError
 from mlagen.tune.sandbox import Died, Killed, Sandbox, TimedOut
 from mlagen.tune.values import Job, Outcome
 
 Judge = Callable[[Job], Outcome]
+_Ended = TypeVar("_Ended")
 _TURNS = 2  # times that a trial is begun whose process is killed
 
 
@@ -63,6 +65,14 @@ def judged(sandbox: Sandbox, stage: Callable[..., Any], *arguments: Any, limit: 
     return Outcome("lost", message=why)
 
 
+def drained(done: queue.SimpleQueue[_Ended], timeout: float) -> Iterator[_Ended]:
+    """What a queue holds, waiting `timeout` seconds for the first."""
+    with suppress(queue.Empty):
+        yield done.get(timeout=timeout)
+        while True:
+            yield done.get_nowait()
+
+
 class LocalWorkers:
     """`count` trials at a time on this machine, each in a process of its own."""
 
@@ -102,12 +112,7 @@ class LocalWorkers:
         self._jobs.put((number, job))
 
     def finished(self, timeout: float) -> Iterator[tuple[int, Outcome]]:
-        try:
-            yield self._done.get(timeout=timeout)
-            while True:
-                yield self._done.get_nowait()
-        except queue.Empty:
-            return
+        return drained(self._done, timeout)
 
     def close(self) -> None:
         self._closing = True

@@ -118,7 +118,8 @@ def _child(request: Request, result: int, output: int) -> None:
     """Run the call, write its result, end."""
     try:
         os.setpgid(0, 0)
-        _die_with_parent()
+        with contextlib.suppress(Exception):  # other systems than Linux have the alarm only
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # when the parent dies
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         # By default the signal ends the process, whatever native code it is in.
         signal.alarm(int(request.limit) + _GRACE)
@@ -138,11 +139,6 @@ def _child(request: Request, result: int, output: int) -> None:
             stream.write(data)
     finally:
         os._exit(0)
-
-
-def _die_with_parent() -> None:
-    with contextlib.suppress(Exception):  # other systems than Linux have the alarm only
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _collect(results: int, asked: IO[bytes], limit: float, child: int) -> tuple[bytes, bool]:

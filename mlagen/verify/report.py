@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -76,12 +76,7 @@ class VerifyReport:
     @property
     def findings(self) -> tuple[LocatedFinding, ...]:
         """The findings of all runs, each defect once."""
-        unique = {
-            (f.kind, f.at.pc, f.other.pc if f.other else None): f
-            for run in reversed(self.runs)
-            for f in reversed(run.findings)
-        }
-        return tuple(reversed(unique.values()))
+        return each_defect([finding for run in self.runs for finding in run.findings])
 
     def error(self) -> MlagenError | None:
         """Why the artifact did not pass, with the exit code of that; None when it passed."""
@@ -215,6 +210,12 @@ class VerifyReport:
             for finding, found in zip(run.findings, entry["findings"], strict=True):
                 found["text"] = finding.render()
         return plain
+
+
+def each_defect(findings: Sequence[LocatedFinding]) -> tuple[LocatedFinding, ...]:
+    """Each defect once, as it was found first."""
+    unique = {(f.kind, f.at.pc, f.other and f.other.pc): f for f in reversed(findings)}
+    return tuple(reversed(unique.values()))
 
 
 def shown_size(size: Size, most: int = 8) -> str:

@@ -16,11 +16,11 @@ from mlagen.family import Kind, Trial, family_of
 from mlagen.launch import EmulatedLauncher, Launcher, Mode
 from mlagen.launch_findings import findings_of
 from mlagen.problem.expected import Comparison, Expected, compare
+from mlagen.targets.registry import EMULATED
 from mlagen.verify.report import ModeReport, VerifyReport
 
 Outputs = Mapping[str, npt.NDArray[Any]]  # by `Expected.output`
 DATA = "realistic"  # the kind of made-up inputs where none is asked for
-EMULATED = "gfx950"  # the target whose machine code runs without its hardware
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
 
 
@@ -73,12 +73,18 @@ def verify_inputs(
 
     trial = trial_of(artifact, inputs, thin=thin)
     if sample is not None:
-        trial = _sampled(trial, sample, seed, artifact)
+        if not trial.samples:
+            raise ConfigError(
+                f"sample={sample}: {artifact.manifest.kernel} solves a "
+                f"{artifact.manifest.problem_type}, whose workgroups cannot be compared one by one",
+                hint="leave out the sample: all workgroups are run",
+            )
         if launcher is not None:
             raise ConfigError(
                 f"sample={sample}: the emulator alone runs some of a grid's workgroups",
                 hint="leave out the launcher, or the sample",
             )
+        trial = trial.sampled(sample, seed)
 
     def emulator(mode: Mode) -> Launcher:
         return EmulatedLauncher(
@@ -116,7 +122,7 @@ def kind_of(artifact: Artifact) -> Kind:
     """The kind of the artifact's problem. ConfigError when nothing that was loaded brings it, or
     when nothing here can run the code."""
     manifest = artifact.manifest
-    if manifest.target != EMULATED:
+    if manifest.target not in EMULATED:
         raise ConfigError(
             f"{manifest.kernel} is {manifest.target} machine code, which only its GPU runs: there "
             f"is no emulator for it",
@@ -163,17 +169,6 @@ def trial_of(artifact: Artifact, inputs: Any, *, thin: bool) -> Trial:
     workgroups where `thin` asks for them."""
     trial = kind_of(artifact).trial(inputs).planned(artifact)
     return trial.thinned(artifact) if thin else trial
-
-
-def _sampled(trial: Trial, sample: int, seed: int, artifact: Artifact) -> Trial:
-    """The trial, restricted to some workgroups. ConfigError where its kind cannot say which."""
-    if not trial.samples:
-        raise ConfigError(
-            f"sample={sample}: {artifact.manifest.kernel} solves a "
-            f"{artifact.manifest.problem_type}, whose workgroups cannot be compared one by one",
-            hint="leave out the sample: all workgroups are run",
-        )
-    return trial.sampled(sample, seed)
 
 
 def _compared(oracles: Sequence[Expected], outputs: Outputs) -> tuple[Comparison, ...]:

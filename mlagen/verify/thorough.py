@@ -11,7 +11,7 @@ from mlagen.artifact import Artifact
 from mlagen.errors import MlagenError
 from mlagen.locate import LocatedFinding
 from mlagen.verify.coverage import Coverage, coverage_of
-from mlagen.verify.report import VerifyReport, shown_size
+from mlagen.verify.report import VerifyReport, each_defect, shown_size
 from mlagen.verify.run import DATA, Mode, kind_of, verify
 
 SCHEMA = "mlagen.verify.thorough/1"
@@ -50,12 +50,7 @@ class ThoroughReport:
     @property
     def findings(self) -> tuple[LocatedFinding, ...]:
         """The findings of all calls, each defect once."""
-        unique = {
-            (f.kind, f.at.pc, f.other.pc if f.other else None): f
-            for call in reversed(self.calls)
-            for f in reversed(call.findings)
-        }
-        return tuple(reversed(unique.values()))
+        return each_defect([finding for call in self.calls for finding in call.findings])
 
     def error(self) -> MlagenError | None:
         """Why the artifact did not pass: a wrong result before all else; None when it passed."""
@@ -96,6 +91,7 @@ class ThoroughReport:
         bad = [call for call in self.calls if not call.clean]
         kinds = ", ".join(dict.fromkeys(call.data for call in self.calls))
         verdict = "passed" if self.passed else "FAILED"
+        judges = own["outputs"].partition(" by ")[2]
         return [
             ("kernel", own["kernel"]),
             ("problem", own["problem"]),
@@ -104,7 +100,7 @@ class ThoroughReport:
             ("executed", f"{instructions} wave instructions in {len(runs)} runs"),
             ("emulated", f"{sum(run.seconds for run in runs):.2f} s"),
             ("oracles", f"{sum(call.oracle_seconds for call in self.calls):.2f} s"),
-            ("outputs", f"{'right' if self.right else 'WRONG'} by {_judges(first)}"),
+            ("outputs", f"{'right' if self.right else 'WRONG'} by {judges}"),
             ("sanitizer", dict((bad[0] if bad else first).facts())["sanitizer"]),
             *(("not possible", limit) for limit in self.limits if not self.coverage.complete),
             ("verdict", f"{verdict}; {self.coverage.verdict} in {len(self.calls)} calls"),
@@ -122,10 +118,6 @@ class ThoroughReport:
             "limits": list(self.limits),
             "calls": calls,
         }
-
-
-def _judges(report: VerifyReport) -> str:
-    return dict(report.facts())["outputs"].partition(" by ")[2]
 
 
 def verify_thoroughly(

@@ -78,7 +78,6 @@ def test_which_tensor_an_argument_needs() -> None:
 def test_columns_and_pitch_may_be_run_time_sizes() -> None:
     assert MAP.columns({"row": 640}) == (576, 640)
     assert TensorMapSpec("a", "bf16", "depth", 64, 8).columns({"depth": 72}) == (72, 72)
-    assert MAP.box_bytes == 64 * 64 * 2
     with pytest.raises(ConfigError, match="the tensor map of k needs the size 'row'"):
         MAP.columns({"rows": 640})
     with pytest.raises(ConfigError, match="576 columns in rows 512 elements apart"):

@@ -1,6 +1,6 @@
 """The recall table of docs/ptx_audit.md.
 
-    mlagen build examples/gemm_bf16.py --target sm_90a --set m_tile=128 -o out/gemm_bf16
+    mlagen build examples/gemm_bf16.py --target sm_90a -o out/gemm_bf16
     mlagen build mla_decode_sm90 --set num_heads=128 -o out/mla_decode_sm90
     python tests/audit/audit_report.py --write out/gemm_bf16 out/mla_decode_sm90
 

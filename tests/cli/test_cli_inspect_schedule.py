@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--set", "num_heads=1", "--set", "num_kv_heads=1")
 GEMM = ROOT / "examples" / "gemm_bf16.py"
-HOPPER = ("--target", "sm_90a", "--set", "m_tile=128")
+HOPPER = ("--target", "sm_90a")
 
 
 def shown(mlagen, *arguments):

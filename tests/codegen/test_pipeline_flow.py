@@ -46,7 +46,7 @@ def problem_of(path, form):
     if path is MERGE:
         return MlaDecodeMergeConfig(num_heads=64), {}
     if path is GEMM:
-        return load(str(path), "sm_90a").problem_type(m_tile=128), {}
+        return load(str(path), "sm_90a").problem_type(), {}
     if form == "e4m3":
         return MlaDecodeConfig(64, cache_dtype="fp8_e4m3"), {}
     return MlaDecodeConfig(64), {"boxes": 4, **({"persistent": 1} if form else {})}
@@ -367,7 +367,7 @@ def test_registers_that_a_block_does_not_have_are_refused(tmp_path):
     [
         ('single=fetch == "TMA"', "single=False", ""),  # by cp.async then
         ('("math", warpgroups=2, registers=232)', '("math", warpgroups=3, registers=144)',
-         "m_tile=128 is a valid GemmConfig"),
+         "m_tile=128, but 3 warpgroups with 64 rows each"),
         ("math, feed)", "math, feed)\n    s.role('more', warpgroups=1, registers=24)",
          "role 'more' does nothing"),
     ],

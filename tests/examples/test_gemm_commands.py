@@ -58,7 +58,7 @@ def test_list_describes_it(mlagen):
     [
         (("verify", FILE, "--shape", "seq_len=4"), "unknown size 'seq_len'"),
         (("verify", FILE, "--shape", "k=100"), "k=96 or 104"),
-        (("build", FILE, "--set", "m_tile=64"), "m_tile is 128 or 256"),
+        (("build", FILE, "--knob", "m_tile=64"), "choices: 256, 128"),
         (("build", FILE, "--knob", "slot=3"), "did you mean 'slots'?"),
         (("build", FILE, "--target", "gfx942"), "gfx942"),
     ],

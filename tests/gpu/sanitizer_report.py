@@ -196,7 +196,7 @@ def build(kernel: str) -> Any:
         knobs = {"persistent": int(given.pop("persistent", 0))}
         return make(name, MlaDecodeConfig.from_fields(given), knobs=knobs)
     schedule = load(str(HERE.parents[1] / "examples" / "gemm_bf16.py"), "sm_90a")
-    return make(schedule, GemmConfig(m_tile=128), knobs={"feed": kernel.partition(" ")[2]})
+    return make(schedule, GemmConfig(), knobs={"feed": kernel.partition(" ")[2]})
 
 
 def launch(kernel: str, folder: Path, split_keys: int) -> None:
@@ -240,7 +240,7 @@ def launch(kernel: str, folder: Path, split_keys: int) -> None:
         torch.cuda.synchronize()
         right = compare(rounded(inputs, splits=plan.splits).output, to_host(out)).passed
     else:
-        config = GemmConfig(m_tile=128)
+        config = GemmConfig()
         given = gemm_inputs(config, m=130, n=264, k=520, data="randn")
         c = torch.full((130, 264), float("nan"), device="cuda", dtype=torch.bfloat16)
         sizes = {"m": 130, "n": 264, "k": 520}

@@ -17,9 +17,9 @@ GEMM = str(Path(__file__).parents[2] / "examples" / "gemm_bf16.py")
     [
         (("mla_decode_sm90", "--set", "num_heads=16", "--shape", "batch=4", "--shape",
           "keys=300,2048", "--shape", "least=200"), "torch_sdpa"),
-        ((GEMM, "--target", "sm_90a", "--set", "m_tile=128", "--shape", "m=1000", "--shape",
+        ((GEMM, "--target", "sm_90a", "--shape", "m=1000", "--shape",
           "n=1032", "--shape", "k=72,16384"), "torch_matmul"),
-        ((GEMM, "--target", "sm_90a", "--set", "m_tile=128", "--set", "output_dtype=fp32",
+        ((GEMM, "--target", "sm_90a", "--set", "output_dtype=fp32",
           "--shape", "m=300", "--shape", "n=520", "--shape", "k=16384"), "torch_matmul"),
     ],
 )  # fmt: skip

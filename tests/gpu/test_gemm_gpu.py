@@ -22,7 +22,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "gemm_bf16.py"
 @pytest.fixture(scope="module", params=["TMA", "cp.async"])
 def artifact(request: pytest.FixtureRequest) -> Artifact:
     schedule = load(str(EXAMPLE), "sm_90a")
-    return build(schedule, GemmConfig(m_tile=128), knobs={"feed": request.param})
+    return build(schedule, GemmConfig(), knobs={"feed": request.param})
 
 
 @pytest.mark.parametrize("data", ["randn", "realistic", "late"])
@@ -33,7 +33,7 @@ def artifact(request: pytest.FixtureRequest) -> Artifact:
 def test_sizes(artifact: Artifact, data: str, m: int, n: int, k: int) -> None:
     import torch
 
-    inputs = gemm_inputs(GemmConfig(m_tile=128), m=m, n=n, k=k, data=data)
+    inputs = gemm_inputs(GemmConfig(), m=m, n=n, k=k, data=data)
     c = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
     sizes = {"m": m, "n": n, "k": k}
     tensors = {"a": to_gpu(inputs.a), "b": to_gpu(inputs.b), "c": c}

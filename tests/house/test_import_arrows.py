@@ -82,7 +82,15 @@ ARROWS: dict[str, set[str]] = {
         "targets",
         "targets.gfx950",
     },
-    "verify": {"artifact", "family", "launch", "launch_findings", "locate", "problem"},
+    "verify": {
+        "artifact",
+        "family",
+        "launch",
+        "launch_findings",
+        "locate",
+        "problem",
+        "targets",
+    },
 }
 # The house: commands and what they call may use everything.
 HOUSE = {

@@ -69,7 +69,7 @@ def hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     file = HERE.parents[1] / "examples" / "gemm_bf16.py"
     try:
-        artifact = build_artifact(str(file), {"m_tile": "128"}, {}, target="sm_90a")
+        artifact = build_artifact(str(file), {}, {}, target="sm_90a")
     except MissingError as error:
         pytest.skip(f"ptxas is needed: {error.message}")
     return write_artifact(artifact, tmp_path_factory.mktemp("hopper") / "k")

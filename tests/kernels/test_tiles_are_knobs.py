@@ -10,6 +10,7 @@ import pytest
 import mlagen
 from mlagen.attention.prefill.problem import TILES
 from mlagen.cli.main import run
+from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
@@ -78,6 +79,23 @@ def test_what_does_not_fit_is_refused(given, message):
     with pytest.raises(ConfigError) as error:
         mlagen.build("mha_prefill_v2", **FP8, **given)
     assert re.search(message, str(error.value))
+
+
+@pytest.mark.parametrize("knobs", [{"kv_block": 64}, {"rescale_threshold": "4"}])
+def test_a_knob_does_not_contradict_the_config(knobs):
+    """It neither wins over the config nor is passed over."""
+    config = MhaConfigV2(**FP8, kv_block=128)
+    (name,) = knobs
+    with pytest.raises(ConfigError, match=f"{name} is given twice: {getattr(config, name)} and"):
+        build("mha_prefill_v2", config, knobs=knobs)
+
+
+def test_a_knob_may_say_what_the_config_says():
+    config = MhaConfigV2(**FP8, kv_block=128)
+    same = {"kv_block": "128", "rescale_threshold": "8", "fp8_mma_k_128": "false"}
+    made = build("mha_prefill_v2", config, knobs={**same, "band": 3})
+    assert made.manifest.knobs["kv_block"] == 128
+    assert made.manifest.knobs["band"] == 3
 
 
 def test_the_command_line_takes_a_knob_among_the_fields(tmp_path, capsys):

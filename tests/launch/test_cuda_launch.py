@@ -35,7 +35,7 @@ def api() -> FakeApi:
 
 def launcher_on(api: FakeApi, **options: Any) -> CudaLauncher:
     launcher = CudaLauncher(**options)
-    launcher._driver = CudaDriver.start(api)
+    launcher.driver = CudaDriver.start(api)
     return launcher
 
 

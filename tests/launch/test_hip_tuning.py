@@ -93,7 +93,7 @@ def test_a_users_kernel_is_checked_and_prepared_alike(
     standin: StandIn, carried: list[TorchTensor]
 ) -> None:
     file = str(Path(__file__).resolve().parents[2] / "examples" / "gemm_bf16.py")
-    gemm = build_artifact(file, {"m_tile": 128, "n_tile": 128}, {}, target="gfx950")
+    gemm = build_artifact(file, {}, {"m_tile": 128, "n_tile": 128}, target="gfx950")
     shape = {"m": 130, "n": 136, "k": 72}
     made = measured.workloads_of(gemm).workload(gemm.manifest.problem, shape)
     made.check(gemm, seed=1)

@@ -46,7 +46,7 @@ def test_a_merge_is_judged_by_its_covering_calls() -> None:
 def gemm() -> Judge:
     schedule = load(str(GEMM), "gfx950")
     problem_type: Any = schedule.problem_type
-    return Judge(build(schedule, problem_type(m_tile=128, n_tile=128), target="gfx950"))
+    return Judge(build(schedule, problem_type(), knobs={"m_tile": 128, "n_tile": 128}))
 
 
 def of(judge: Judge, kind: str, operator: str) -> list[Mutant]:

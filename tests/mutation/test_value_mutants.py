@@ -35,7 +35,7 @@ def drawn_seed() -> int:
 def gemm() -> Artifact:
     schedule = load(str(ROOT / "examples" / "gemm_bf16.py"), "gfx950")
     problem_type: Any = schedule.problem_type
-    return build(schedule, problem_type(m_tile=128, n_tile=128), target="gfx950")
+    return build(schedule, problem_type(), knobs={"m_tile": 128, "n_tile": 128})
 
 
 @cache

@@ -88,7 +88,7 @@ def kernel(make_artifact: Any, api: FakeApi, monkeypatch: pytest.MonkeyPatch) ->
     )  # fmt: skip
     api.parameters = (8,) * len(NAMES) + (4,)
     launcher = CudaLauncher()
-    launcher._driver = CudaDriver.start(api)
+    launcher.driver = CudaDriver.start(api)
     return MlaDecodeKernel(artifact, launcher, memory=Memory())
 
 

@@ -79,9 +79,10 @@ def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
 
 def _gemm(function: str, name: str, *calls: Call, **more: Any) -> Case:
     target = "sm_90a" if function.endswith("sm90") else "gfx950"
-    problem = {"m_tile": 128, "n_tile": 128, "output_dtype": "fp32"}
     path = ROOT / "examples/gemm_bf16.py"
-    return Case(name, target, path, function, problem, calls, **more)
+    knobs = {"m_tile": 128, "n_tile": 128, **more.pop("knobs", {})}
+    problem = {"output_dtype": "fp32"}
+    return Case(name, target, path, function, problem, calls, knobs=knobs, **more)
 
 
 ONE = {"num_heads": 1, "num_kv_heads": 1}

@@ -200,8 +200,8 @@ def _gemm(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:
 
     def arguments(text: str) -> dict[str, Any]:
         return {
-            "a": _tensor(text, "a", inputs.a, config.m_tile),
-            "b": _tensor(text, "b", inputs.b, config.n_tile),
+            "a": _tensor(text, "a", inputs.a, knobs["m_tile"]),
+            "b": _tensor(text, "b", inputs.b, knobs["n_tile"]),
             "c": np.full((sizes["m"], sizes["n"]), np.nan, np.float32),
             **sizes,
         }
@@ -211,8 +211,8 @@ def _gemm(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:
 
     blocks = tuple(
         (x, y)
-        for y in range(-(-sizes["m"] // config.m_tile))
-        for x in range(-(-sizes["n"] // config.n_tile))
+        for y in range(-(-sizes["m"] // knobs["m_tile"]))
+        for x in range(-(-sizes["n"] // knobs["n_tile"]))
     )
     yield Trial(call, blocks, arguments, judged)
 

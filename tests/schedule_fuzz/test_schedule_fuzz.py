@@ -86,7 +86,7 @@ def test_the_judge_sees_what_hopper_lacks(line, folder):
     case = named("gemm_bf16_sm90")
     prepared = judge.prepare(case, folder(case.name))
     function = judge._function(case, prepared.base.folder, prepared.base.source)
-    text = judge._built(case, function, {})
+    text = judge._built(case, function, dict(case.knobs))
     assert not interpreted.wrong(prepared.trials, text, str)
     changed, count = re.subn(line, "", text)
     assert count

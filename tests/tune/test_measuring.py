@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
+from mlagen.request import parse_sizes
 from mlagen.tune import measured
 from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
 
@@ -99,13 +100,12 @@ def test_what_cannot_be_measured_is_told(make_artifact: Any) -> None:
         measured.workloads_of(artifact("toys", "ToyConfig"))
     with pytest.raises(UnsupportedError, match="no inputs and oracles of a MlaDecodeMergeConfig"):
         measured.workloads_of(artifact("split_merge", "MlaDecodeMergeConfig"))
-    assert measured.parse_shape(artifact("mla_decode", "MlaDecodeConfig"), ["batch=3"]) == {
-        "batch": 3
-    }
-    lists = measured.parse_shape(
-        artifact("mha_prefill", "MhaConfigV2"), ["seq_len=3", "num_keys=5,6"]
-    )
-    assert lists == {"seq_len": 3, "num_keys": [5, 6]}
+    made = measured.workloads_of(artifact("mla_decode", "MlaDecodeConfig"))
+    assert {"batch", "keys"} <= set(made.sizes) and "batch" not in made.lists
+    made = measured.workloads_of(artifact("mha_prefill", "MhaConfigV2"))
+    assert parse_sizes(["seq_len=3", "num_keys=5,6"], made.sizes, made.lists) == {
+        "seq_len": 3, "num_keys": [5, 6]
+    }  # fmt: skip
 
 
 def test_a_machine_without_a_gpu_is_told() -> None:

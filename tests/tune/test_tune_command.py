@@ -20,7 +20,7 @@ from mlagen.errors import ConfigError, MissingError, MlagenError
 from mlagen.request import build_artifact
 from mlagen.tune import tuned_file
 from mlagen.tune.judge import describe
-from mlagen.tune.lookup import tuned_artifact
+from mlagen.tune.lookup import build_best
 from mlagen.tune.store import Store
 from mlagen.tune.tuned_file import Winner
 from mlagen.tune.values import Outcome, Question
@@ -202,7 +202,7 @@ def keep(path: Path, *entries: Winner) -> None:
 
 
 def chosen(**more: object) -> tuple[int, str, str]:
-    artifact, choice = tuned_artifact("mla_prefill_reduce", FIELDS, **more)  # type: ignore[arg-type]
+    artifact, choice = build_best("mla_prefill_reduce", FIELDS, **more)  # type: ignore[arg-type]
     assert choice.knobs == artifact.manifest.knobs
     return int(artifact.manifest.knobs["waves"]), choice.origin, str(choice)
 
@@ -224,7 +224,7 @@ def test_a_launch_takes_local_then_shipped_then_default(
 
 def test_a_winner_of_another_problem_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     ship(monkeypatch, winner(2))
-    artifact, choice = tuned_artifact("mla_prefill_reduce", {"num_heads": 4})
+    artifact, choice = build_best("mla_prefill_reduce", {"num_heads": 4})
     assert (artifact.manifest.knobs["waves"], choice.origin) == (1, "default")
 
 

@@ -41,7 +41,7 @@ def prefill() -> Artifact:
 def gemm() -> Artifact:
     schedule = load(str(GEMM), "gfx950")
     problem_type: Any = schedule.problem_type
-    return build(schedule, problem_type(m_tile=128, n_tile=128), target="gfx950")
+    return build(schedule, problem_type(), knobs={"m_tile": 128, "n_tile": 128})
 
 
 def test_the_default_calls_reach_every_instruction() -> None:
