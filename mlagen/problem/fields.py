@@ -6,13 +6,31 @@ import dataclasses
 import difflib
 import operator
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from mlagen.errors import ConfigError
 
 P = TypeVar("P")
 
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class Fields:
+    """A base of problems, which are dataclasses, that makes them of plain values and back."""
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """The problem that named values describe; text is parsed by the field's type.
+
+        `{"num_heads": "8", "num_kv_heads": 2, "mask": "causal"}`. Raises ConfigError for an
+        unknown name, a missing field, text that is no such value, and what the class refuses.
+        """
+        return from_fields(cls, fields)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Every field as a plain value. `from_fields` reads it back."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return {field.name: getattr(self, field.name) for field in fields}
 
 
 def from_fields(problem: type[P], fields: Mapping[str, Any]) -> P:

@@ -50,8 +50,9 @@ def host_call(inputs: PrefillInputs, out: Array | None, lse: Array | None) -> Ho
     check_extents(config, batch=inputs.batch, seq_len=inputs.seq_len, num_keys=inputs.keys)
     tensors = {"q": inputs.q, **keys}
     for name in ARRAYS:
-        if getattr(inputs, name) is not None:
-            tensors[name] = getattr(inputs, name)
+        array = getattr(inputs, name, None)  # not all families have sinks
+        if array is not None:
+            tensors[name] = array
     if isinstance(inputs.start_pos, np.ndarray):
         tensors["start_positions"] = inputs.start_pos
     for name, tensor in tensors.items():

@@ -32,8 +32,9 @@ class PrefillSequence:
     keys: int
 
 
+@dataclass(frozen=True, eq=False)
 class PrefillInputs:
-    """Base of the calls of prefill kernels, which are frozen dataclasses with at least these.
+    """Base of the calls of prefill kernels: Q, K, V and the run-time numbers of one call.
 
     `q` and the tensors of keys have the problem's dtype and the shapes of its form. Query row i of
     a sequence stands at position `start_pos + i`; key j at position j. `scale` multiplies the dot
@@ -53,17 +54,17 @@ class PrefillInputs:
     config: PrefillConfig
     q: npt.NDArray[Any]
     k: npt.NDArray[Any]
+    v: npt.NDArray[Any] | None
     scale: float
-    start_pos: int | Ints
-    num_keys: int | None
-    q_offsets: Ints | None
-    kv_offsets: Ints | None
-    kv_lengths: Ints | None
-    page_table: Ints | None
-    sinks: npt.NDArray[np.float32] | None = None  # of kernels that have sinks
-    q_scale: float
-    k_scale: float
-    v_scale: float
+    start_pos: int | Ints = 0
+    num_keys: int | None = None
+    q_offsets: Ints | None = None
+    kv_offsets: Ints | None = None
+    kv_lengths: Ints | None = None
+    page_table: Ints | None = None
+    q_scale: float = 1.0
+    k_scale: float = 1.0
+    v_scale: float = 1.0
 
     def _check_form(self, more: Mapping[str, bool]) -> None:
         """ConfigError for tensors, offsets, tables and positions that do not fit the form.

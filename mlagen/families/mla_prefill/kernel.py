@@ -14,8 +14,9 @@ from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.kernel import PrefillCall, PrefillKernel, PrefillRun
 from mlagen.attention.prefill.plan import WorkPlan
 from mlagen.attention.prefill.problem import PrefillConfig
+from mlagen.attention.prefill.work import is_persistent
 from mlagen.errors import ConfigError
-from mlagen.families.mla_prefill.aiter import aiter_arguments
+from mlagen.families.mla_prefill.aiter import aiter_arguments, takes_aiters_arguments
 from mlagen.families.mla_prefill.call import plan_inputs
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.mla_prefill.problem import MlaConfigV2
@@ -81,9 +82,8 @@ class MlaPrefillKernel(PrefillKernel):
         super().__init__(artifact, launcher)
         self.workgroups = workgroups
         self.reduce = reduce
-        names = {arg.name for arg in artifact.manifest.args}
-        self.persistent = "work_indptr" in names
-        self.takes_aiters_arguments = "page_list" in names
+        self.persistent = is_persistent(artifact)
+        self.takes_aiters_arguments = takes_aiters_arguments(artifact)
 
     @takes_call
     def __call__(self, call: PrefillCall) -> Any:

@@ -9,18 +9,16 @@ of exp2(lse_s); lse = L ln 2.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import D_V, MAX_HEADS
-from mlagen.problem.fields import from_fields, integer
+from mlagen.problem.fields import Fields, integer
 
 
 @dataclass(frozen=True)
-class MlaDecodeMergeConfig:
+class MlaDecodeMergeConfig(Fields):
     """One merge kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "split_merge"
@@ -42,15 +40,6 @@ class MlaDecodeMergeConfig:
                 raise ConfigError(f"{name}={value} is not supported", hint=f"{name}={made}")
 
     @classmethod
-    def from_fields(cls, fields: Mapping[str, Any]) -> MlaDecodeMergeConfig:
-        """The problem that named values describe; see `mlagen.problem.fields`."""
-        return from_fields(cls, fields)
-
-    @classmethod
     def example(cls) -> MlaDecodeMergeConfig:
         """A legal problem, for describing what solves this type."""
         return cls(num_heads=64)
-
-    def to_fields(self) -> dict[str, int | float | str | bool]:
-        """Every field as a plain value. `from_fields` reads it back."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -18,21 +18,19 @@ left alone. The layouts are those of AITER's `mla_reduce_v1`, whose LSE of a row
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mlagen.attention.prefill.work import MAX_HEAD
 from mlagen.errors import ConfigError
-from mlagen.problem.fields import from_fields, integer, listed
+from mlagen.problem.fields import Fields, integer, listed
 
 DEPTH = 128
 OUTPUT_BYTES = {"bf16": 2, "fp32": 4}
 
 
 @dataclass(frozen=True)
-class MlaReduceConfig:
+class MlaReduceConfig(Fields):
     """One reduce kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "split_merge"
@@ -64,18 +62,9 @@ class MlaReduceConfig:
             raise ConfigError(f"lse={self.lse!r} is neither true nor false")
 
     @classmethod
-    def from_fields(cls, fields: Mapping[str, Any]) -> MlaReduceConfig:
-        """The problem that named values describe; see `mlagen.problem.fields`."""
-        return from_fields(cls, fields)
-
-    @classmethod
     def example(cls) -> MlaReduceConfig:
         """A legal problem, for describing what solves this type."""
         return cls(num_heads=16)
-
-    def to_fields(self) -> dict[str, int | float | str | bool]:
-        """Every field as a plain value. `from_fields` reads it back."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @property
     def output_bytes(self) -> int:
