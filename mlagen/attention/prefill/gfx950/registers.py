@@ -49,6 +49,12 @@ class PrefillState:
         self._scalars(k, s, signature, buffers)
         self._of_features(k, s, tuple(walks))
 
+    @property
+    def operands(self) -> dict[str, Any]:
+        """What templates call registers: by the names that they have here."""
+        arguments = self.arguments.regs
+        return {**vars(self), "arguments": arguments, "O": self.output, "Q": self.queries}
+
     def _lanes(self, s: Space) -> None:
         """What a lane fetches of a tile and where it reads it in LDS."""
         raise NotImplementedError
@@ -59,7 +65,7 @@ class PrefillState:
 
         self.maximum = one("M", "running row maximum, log2 units", align=2)
         self.row_sum = one("L", "row sum of P")
-        self.previous_max = one("MP", "maximum before the last move")
+        self.previous = one("MP", "maximum before the last move")
         self.masked = one("NEG", "-inf, the score of a masked key")
         self.limit = one("LIMIT", "first masked key of this lane's query, minus 4 * half")
         self.row_offset = one("QOFF", "byte offset of the query row")

@@ -58,7 +58,7 @@ class StreamedRegisters(PrefillState):
         self.own_keys = self.grown  # free while an item is set up
         self.first_item = scalar("FIRSTITEM", 1, "number of its first work item")
         self.place = scalar("PLACE", 2, "the work item's sequence, and partial_o_loc", align=2)
-        self.heads = scalar("HEADS", 1, "the work item's heads, as the host wrote them")
+        self.heads_word = scalar("HEADS", 1, "the work item's heads, as the host wrote them")
         self.blocks = self.key_range or scalar(
             "BLOCKS", 2, "the work item's first and last + 1 page", align=2
         )
