@@ -54,6 +54,15 @@ class Lanes:
     blocks: tuple[tuple[Regs, int, int], ...]
 
 
+def lds_addresses(regs: PrefillState, rings: Sequence[Ring]) -> tuple[LdsAddress, ...]:
+    """What each lane reads of some rings."""
+    return tuple(
+        LdsAddress(register, base, ring.windows[window])
+        for ring in rings
+        for (window, base), register in regs.addresses[ring.name].items()
+    )
+
+
 Context = Mapping[str, Any] | Callable[[Binding], Mapping[str, Any]]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from mlagen.attention.prefill.gfx950.attention import PrefillAttention, Softmax
 from mlagen.attention.prefill.gfx950.fragments import MFMA_ROWS
 from mlagen.attention.prefill.gfx950.pages import Paged, PagedArea, Pages
-from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, LdsAddress, Setup
+from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, Setup, lds_addresses
 from mlagen.attention.prefill.gfx950.streamed_form import StreamedForm
 from mlagen.attention.prefill.gfx950.streamed_moves import Stream
 from mlagen.attention.prefill.gfx950.streamed_registers import StreamedRegisters
@@ -275,11 +275,7 @@ class StreamedAttention(PrefillAttention):
         first_wave = ring.waves * list(self.fetch).index(at.role)
         return Lanes(
             tuple(fetches),
-            tuple(
-                LdsAddress(register, base, ring.windows[window])
-                for ring in (self.keys, self.values)
-                for (window, base), register in regs.addresses[ring.name].items()
-            ),
+            lds_addresses(regs, (self.keys, self.values)),
             ((regs.lds_wave, first_wave, ring.areas[0].dma.wave_stride),),
         )
 
