@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from mlagen.attention.masks import MAX_POSITION
 from mlagen.attention.prefill.arithmetic import BF16_PRESCALED, FP8, Arithmetic
-from mlagen.attention.prefill.arrays import Ints, check_page_table, checked_start_positions
+from mlagen.attention.prefill.arrays import Ints, checked_start_positions
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.attention.prefill.scales import Scales, checked_scales
 from mlagen.errors import ConfigError
-from mlagen.problem.arrays import check_int32, check_offsets, check_tensor
+from mlagen.problem.arrays import check_int32, check_offsets, check_pages, check_tensor
 from mlagen.problem.fields import integer
 
 
@@ -146,7 +146,10 @@ class PrefillInputs:
         if self.config.page_size:
             check_int32("kv_lengths", self.kv_lengths, (self.batch,))
             check_int32("page_table", self.page_table, (self.batch, None))
-            check_page_table(self.config, self._page_table, self._kv_lengths, self.k.shape[0])
+            check_pages(
+                ("kv_lengths", "page_table", "page_table"), self._page_table, self._kv_lengths,
+                page_size=self.config.page_size, pool=self.k.shape[0], of="keys",
+            )  # fmt: skip
         else:
             check_int32("kv_offsets", self.kv_offsets, (self.batch + 1,))
             check_offsets("kv_offsets", self._kv_offsets, self.k.shape[0], "k and v")
@@ -246,11 +249,6 @@ class PrefillInputs:
     def score_scale(self) -> float:
         """What takes dot products of the stored Q and K to natural units."""
         return Scales(self.scale, self.q_scale, self.k_scale, self.v_scale).score_scale
-
-    @property
-    def value_scale(self) -> float:
-        """What the stored V is multiplied with."""
-        return self.v_scale
 
     def sink_of(self, head: int) -> float:
         """The head's sink in natural units; -inf where there is none."""

@@ -95,7 +95,7 @@ class Merge:
         self.scratch = scalar("TMP", 4, "scalar temporaries", align=2)
 
     @cached_property
-    def _supply(self) -> Mapping[str, Any]:
+    def operands(self) -> Mapping[str, Any]:
         """Operands of all operations, but for the rings by partial."""
         line = self.k.depth * FP32
         return {
@@ -172,10 +172,12 @@ class Merge:
         self._record("add", tile, uses=(self.partial.at(tile), self.weight.at(tile)))
 
     def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
+        operands = self.operands
+
         def supply(at: Binding) -> Mapping[str, Any]:
             if tile is None:
-                return self._supply
+                return operands
             rings = {"P": self.partial.regs(at.phase), "W": self.weight.regs(at.phase)}
-            return {**self._supply, **rings}
+            return {**operands, **rings}
 
         return record(Operation(name, f"split_merge/{name}.s.j2", tile, supply, **more))
