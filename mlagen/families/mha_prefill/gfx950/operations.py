@@ -13,9 +13,9 @@ from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, Setup, lds_addre
 from mlagen.attention.prefill.gfx950.tensors import PrefillTensors, RowTensor
 from mlagen.dsl import Binding, Operation, Tile, Value, bind
 from mlagen.errors import ConfigError
+from mlagen.families.mha_prefill.gfx950.form import refuse_unsupported, signature
 from mlagen.families.mha_prefill.gfx950.moves import Mover
 from mlagen.families.mha_prefill.gfx950.registers import PrefillRegisters
-from mlagen.families.mha_prefill.gfx950.signature import refuse_unsupported, signature
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 

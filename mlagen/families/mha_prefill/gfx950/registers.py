@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlagen.attention.prefill.gfx950.registers import PrefillState
-from mlagen.families.mha_prefill.gfx950.signature import signature
+from mlagen.families.mha_prefill.gfx950.form import signature
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.dsl import Entry, Ring, Space
 
