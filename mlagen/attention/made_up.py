@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,20 +53,11 @@ def require_kind(data: str, kinds: Any) -> None:
         raise ConfigError(f"unknown data {data!r}", hint=f"data: {', '.join(kinds)}")
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Those of a dense, contiguous call."""
-
-    batch: int
-    seq_len: int
-    keys: int
-    start_pos: int
-
-
 def dense_sizes(
     batch: int | None, seq_len: int | None, lengths: Any, num_keys: Any, start_pos: Any
-) -> Sizes:
-    """The sizes given, with their defaults. ConfigError for those that a dense kernel has not."""
+) -> tuple[int, int, int, int]:
+    """Batch, rows, keys and start position of a dense, contiguous call, with their defaults.
+    ConfigError for those that a dense kernel has not."""
     if lengths is not None:
         raise ConfigError(
             f"lengths={shown(lengths)}: the kernel is dense, all its sequences have seq_len rows",
@@ -88,7 +78,7 @@ def dense_sizes(
             raise ConfigError(f"{name}={value} must be at least 1")
     if keys < 0:
         raise ConfigError(f"num_keys={keys} must not be negative")
-    return Sizes(batch, seq_len, keys, start_pos)
+    return batch, seq_len, keys, start_pos
 
 
 def rows_of(

@@ -94,6 +94,11 @@ class Kind(ABC):
         """What `inputs` is given of an artifact: its problem, and the knobs that inputs hang on."""
         return artifact.manifest.problem
 
+    def has_planned_work(self, artifact: Artifact) -> bool:
+        """Whether the artifact's workgroups take work that the host divides: one of them computes
+        parts of many tiles, so that no sample of them is run, and a call is not launched alone."""
+        return False
+
     @abstractmethod
     def inputs(self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any) -> Any:
         """Made-up inputs of the problem whose fields are given; the same arguments give the same

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,31 @@ def check_tensor(
             f"{name} has shape {array.shape}: every extent must be at least 1",
             hint=f"the kernel wants ({wanted})",
         )
+
+
+def check_contiguous(name: str, array: npt.NDArray[Any]) -> None:
+    """Raises ConfigError unless `array` is C-contiguous."""
+    if not array.flags.c_contiguous:
+        raise ConfigError(
+            f"{name} is not C-contiguous (strides {array.strides})",
+            hint=f"np.ascontiguousarray({name}) makes a copy that is",
+        )
+
+
+def check_output(
+    name: str, given: Any, shape: tuple[int, ...], dtype: str, others: Mapping[str, Any]
+) -> None:
+    """Raises ConfigError for an output that is no C-contiguous array of this shape and type, that
+    is read-only, or that overlaps one of the `others`, contiguous tensors of the call by their
+    arguments' names."""
+    check_tensor(name, given, shape, dtype, rows=shape.index(0) if 0 in shape else None)
+    check_contiguous(name, given)
+    if not given.flags.writeable:
+        raise ConfigError(f"{name} is read-only")
+    for other, tensor in others.items():
+        if np.may_share_memory(given, tensor):  # exact: both are contiguous
+            called = {"o": "out", "start_positions": "start_pos"}.get(other, other)
+            raise ConfigError(f"{name} overlaps {called} in memory", hint="pass another array")
 
 
 def _spelling(dtype: str) -> str:

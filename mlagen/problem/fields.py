@@ -15,6 +15,24 @@ P = TypeVar("P")
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
+class Fields:
+    """A base of problems, which are dataclasses, that makes them of plain values and back."""
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """The problem that named values describe; text is parsed by the field's type.
+
+        `{"num_heads": "8", "num_kv_heads": 2, "mask": "causal"}`. Raises ConfigError for an
+        unknown name, a missing field, text that is no such value, and what the class refuses.
+        """
+        return from_fields(cls, fields)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Every field as a plain value. `from_fields` reads it back."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return {field.name: getattr(self, field.name) for field in fields}
+
+
 def from_fields(problem: type[P], fields: Mapping[str, Any]) -> P:
     """The `problem` (a dataclass) that named values describe; text is parsed by the field's type.
 
@@ -38,20 +56,6 @@ def from_fields(problem: type[P], fields: Mapping[str, Any]) -> P:
     if missing:
         raise ConfigError(f"{problem.__name__} needs {' and '.join(missing)}")
     return problem(**{n: _parsed(n, value, _kind(known[n].type)) for n, value in fields.items()})
-
-
-class PlainFields:
-    """A problem (a dataclass) whose fields are plain values."""
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        """The problem that named values describe; see `from_fields` of this module."""
-        return from_fields(cls, fields)
-
-    def to_fields(self) -> dict[str, int | float | str | bool]:
-        """Every field as a plain value. `from_fields` reads it back."""
-        names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
-        return {name: getattr(self, name) for name in names}
 
 
 def integer(name: str, value: Any) -> int:

@@ -74,8 +74,7 @@ def verified(
     sizes that fill no tile."""
     kind = kind_of(artifact)
     sampled = kind.trial(_inputs(kind, artifact, shape, seed)).samples
-    persistent = any(arg.name == "work_indptr" for arg in artifact.manifest.args)
-    few = _FEW if sampled and not persistent else None
+    few = _FEW if sampled and not kind.has_planned_work(artifact) else None
     checked: list[Any] = list(modes)
     reports = [verify(artifact, seed=seed, modes=checked, sample=few, **shape)]
     if reports[0].right:

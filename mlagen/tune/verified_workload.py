@@ -72,7 +72,7 @@ class VerifiedWorkloads:
 
     def beside(self, artifact: Artifact) -> tuple[Artifact, ...]:
         """None: a call launches the artifact alone. UnsupportedError for a persistent one."""
-        if any(arg.name == "work_indptr" for arg in artifact.manifest.args):
+        if self.kind.has_planned_work(artifact):
             raise UnsupportedError(
                 f"nothing here times {artifact.manifest.kernel} with a persistent grid on a GPU",
                 hint="--cost predicted, or --knob grid=static",

@@ -111,7 +111,7 @@ def test_page_offsets_have_64_bits(kv_form, page_size):
         "batch": np.uint32(1),
         "max_pages": np.uint32(used),
         "scale_log2e": np.float32(scale_log2e(inputs.score_scale)),
-        "out_scale": np.float32(inputs.value_scale),
+        "out_scale": np.float32(inputs.v_scale),
         **{name: np.uint64(address) for name, address in POOLS.items()},
     }
     arguments = []

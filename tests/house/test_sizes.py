@@ -12,15 +12,12 @@ LINES, PARAMETERS = 80, 8
 FOREIGN = {"mlagen/compat/flash_mla.py: flash_mla_with_kvcache"}
 # What users write in a call, or make up inputs by: the interface itself, and written once each.
 PUBLIC = {
+    "mlagen/attention/prefill/made_up.py: __call__",
     "mlagen/attention/prefill/plan.py: plan_work",
-    "mlagen/families/mha_prefill/kernel.py: __call__",
-    "mlagen/families/mha_prefill/kernel.py: arguments",
-    "mlagen/families/mha_prefill/made_up.py: mha_inputs",
+    "mlagen/families/mha_prefill/kernel.py: mha_call",
     "mlagen/families/mla_decode/call.py: decode_call",
     "mlagen/families/mla_decode/torch_operators.py: mla_decode",
-    "mlagen/families/mla_prefill/kernel.py: __call__",
-    "mlagen/families/mla_prefill/kernel.py: arguments",
-    "mlagen/families/mla_prefill/made_up.py: mla_prefill_inputs",
+    "mlagen/families/mla_prefill/kernel.py: mla_prefill_call",
     # torch reads an operator's arguments off the function.
     "mlagen/families/mla_decode/torch_operators.py: _decode",
     "mlagen/families/mla_decode/torch_operators.py: _planned",

@@ -65,7 +65,7 @@ class WorkSimulation:
         weights = np.exp(scores - np.where(np.isneginf(top), 0.0, top)[:, None])
         total = weights.sum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            o = inputs.value_scale * (weights @ v[keys].astype(np.float64)) / total[:, None]
+            o = inputs.v_scale * (weights @ v[keys].astype(np.float64)) / total[:, None]
             log_sum = top + np.log(total)
         if item.partial:  # a row that sees nothing has NaN, as AITER's kernel leaves it
             at = slice(item.partial_o_loc, item.partial_o_loc + len(rows))

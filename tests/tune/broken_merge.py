@@ -30,10 +30,10 @@ def broken_merge(k, s):
             merge.add(i)
     with epilogue():
         if how == "wrong":  # what an operation's template computes is for its oracle to see
-            merge.output, whole = merge.output[:4], merge.output
-            merge.row_sum, sums = merge.row_sum[:1], merge.row_sum
+            whole = merge.operands
+            merge.operands = {**whole, "O": whole["O"][:4], "row_sum": whole["row_sum"][:1]}
             merge.normalise()
-            merge.output, merge.row_sum = whole, sums
+            merge.operands = whole
         else:
             merge.normalise()
         merge.store()

@@ -10,24 +10,12 @@ import numpy.typing as npt
 
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.errors import ConfigError
-from mlagen.problem.arrays import check_int32, check_pages
+from mlagen.problem.arrays import check_int32
 from mlagen.problem.formats import scale_log2e
 
 SINK_TYPES = (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16))
 
 Ints = npt.NDArray[np.int32]
-
-
-def check_page_table(config: PrefillConfig, table: Ints, lengths: Ints, pages: int) -> None:
-    """Raises ConfigError for a length that is negative or that its table row cannot hold, and for a
-    used page that the pool of `pages` pages does not have.
-
-    Entries past a sequence's pages are not looked at.
-    """
-    check_pages(
-        ("kv_lengths", "page_table", "page_table"), table, lengths,
-        page_size=config.page_size, pool=pages, of="keys",
-    )  # fmt: skip
 
 
 def checked_start_positions(start_pos: Any, batch: int) -> Ints:

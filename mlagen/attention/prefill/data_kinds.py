@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
 from mlagen.attention.made_up import OUTLIER_CHANNELS, SINK_EVERY, STEP, TOPICS, Array
 from mlagen.attention.prefill.every_tile import every_tile
-from mlagen.attention.prefill.made_up import Shapes
+from mlagen.attention.prefill.made_up import Draw, Shapes
 
-SCALED = {"q_scale": ("q",), "k_scale": ("k",), "v_scale": ("v",)}  # the tensors of each scale
 JUMP_DIRECTIONS = 12
 
 
@@ -63,7 +61,7 @@ def _realistic(rng: np.random.Generator, s: Shapes) -> tuple[Array, Array, Array
     return q, k, v
 
 
-def _stairs(sign: float) -> Callable[[np.random.Generator, Shapes], tuple[Array, Array, Array]]:
+def _stairs(sign: float) -> Draw:
     def stairs(rng: np.random.Generator, s: Shapes) -> tuple[Array, Array, Array]:
         q, k, v = _randn(rng, s)
         # One direction of each head carries a level that all its queries see.
@@ -101,7 +99,7 @@ def _jumps(rng: np.random.Generator, s: Shapes) -> tuple[Array, Array, Array]:
     return q, k, v
 
 
-KINDS: dict[str, Callable[[np.random.Generator, Shapes], tuple[Any, Any, Any]]] = {
+KINDS: Mapping[str, Draw] = {
     "realistic": _realistic,
     "randn": _randn,
     "late_max": _stairs(1.0),

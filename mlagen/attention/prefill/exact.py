@@ -48,7 +48,6 @@ from mlagen.problem.formats import (
     U_FP32,
     Floats,
     accumulated,
-    confidence,
     scale_log2e,
 )
 
@@ -68,27 +67,13 @@ def exact(
     A row that sees no key has O = 0, exactly, and its sink as LSE, or -inf. ConfigError: a
     dtype whose roundings are not known.
     """
-    selection = Selection.of(inputs, rows, heads, workgroups)
-    answer = Answer(inputs, selection)
-    factor = confidence(selection.counted * (inputs.keys + inputs.config.v_width))
-    for part, data in with_data(inputs, selection):
+    answer = Answer(inputs, Selection.of(inputs, rows, heads, workgroups))
+    for part, data in answer.with_data():
         for block, keys in row_blocks(inputs.config, part.sequence, part.rows):
             if keys.stop > keys.start:
-                made = _block(inputs, part, data, part.rows[block], keys, factor)
+                made = _block(inputs, part, data, part.rows[block], keys, answer.factor)
                 answer.put(part.at(block), *made)
     return answer.expected("exact")
-
-
-def with_data(inputs: PrefillInputs, selection: Selection) -> list[tuple[Part, HeadData]]:
-    """The parts, each with its keys and values; heads of one K/V head share them."""
-    known: dict[tuple[int, int], HeadData] = {}
-    paired = []
-    for part in selection.parts:
-        name = (part.sequence.index, inputs.config.kv_head_of(part.head))
-        if name not in known:
-            known[name] = HeadData.of(inputs, part.sequence, name[1])
-        paired.append((part, known[name]))
-    return paired
 
 
 def _block(

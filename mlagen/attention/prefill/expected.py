@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from mlagen.attention.prefill.inputs import PrefillInputs
-from mlagen.attention.prefill.scores import LN2, lse_error, sink_error
-from mlagen.attention.prefill.selection import Selection
+from mlagen.attention.prefill.scores import LN2, HeadData, lse_error, sink_error
+from mlagen.attention.prefill.selection import Part, Selection
 from mlagen.problem.expected import Alternative, Expected
-from mlagen.problem.formats import Floats, scale_log2e
+from mlagen.problem.formats import Floats, confidence, scale_log2e
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,9 @@ class Answer:
 
     def __init__(self, inputs: PrefillInputs, selection: Selection) -> None:
         shape = selection.shape
-        self.selection = selection
+        self.inputs, self.selection = inputs, selection
+        numbers = int(np.prod(shape)) * (inputs.keys + inputs.config.v_width)
+        self.factor = confidence(numbers)  # of bounds on sums of independent errors
         self.values = np.zeros((*shape, inputs.config.v_width))
         self.bounds = np.zeros(self.values.shape)
         self.lse = np.full((*shape, 1), -np.inf)
@@ -40,6 +43,15 @@ class Answer:
                 self.lse[at] = sink
                 maximum = np.full((), abs(scale_log2e(sink)))
                 self.lse_bounds[at] = LN2 * sink_error(sink) + lse_error(maximum, 0.0 * maximum)
+
+    def with_data(self) -> Iterator[tuple[Part, HeadData]]:
+        """The parts, each with its keys and values; heads of one K/V head share them."""
+        known: dict[tuple[int, int], HeadData] = {}
+        for part in self.selection.parts:
+            name = (part.sequence.index, self.inputs.config.kv_head_of(part.head))
+            if name not in known:
+                known[name] = HeadData.of(self.inputs, part.sequence, name[1])
+            yield part, known[name]
 
     def put(
         self, at: tuple[int, slice, int], output: tuple[Floats, Floats], lse: tuple[Floats, Floats]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.errors import ConfigError
-from mlagen.problem.arrays import check_tensor
+from mlagen.problem.arrays import check_contiguous, check_output
 from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 from mlagen.targets.gfx950.limits import GFX950
 
@@ -50,12 +50,13 @@ def host_call(inputs: PrefillInputs, out: Array | None, lse: Array | None) -> Ho
     check_extents(config, batch=inputs.batch, seq_len=inputs.seq_len, num_keys=inputs.keys)
     tensors = {"q": inputs.q, **keys}
     for name in ARRAYS:
-        if getattr(inputs, name) is not None:
-            tensors[name] = getattr(inputs, name)
+        array = getattr(inputs, name, None)  # not all families have sinks
+        if array is not None:
+            tensors[name] = array
     if isinstance(inputs.start_pos, np.ndarray):
         tensors["start_positions"] = inputs.start_pos
     for name, tensor in tensors.items():
-        _require_contiguous("start_pos" if name == "start_positions" else name, tensor)
+        check_contiguous("start_pos" if name == "start_positions" else name, tensor)
     output = _written(
         "out", out, (*inputs.q.shape[:-1], config.v_width), config.output_dtype, tensors
     )
@@ -69,7 +70,7 @@ def host_call(inputs: PrefillInputs, out: Array | None, lse: Array | None) -> Ho
     scalars: dict[str, int | float] = {
         "seq_len": inputs.seq_len,
         "batch": inputs.batch,
-        **scales(config, inputs.score_scale, inputs.value_scale),
+        **scales(config, inputs.score_scale, inputs.v_scale),
     }
     if not isinstance(inputs.start_pos, np.ndarray):
         scalars |= {"num_keys": inputs.keys, "start_pos": inputs.start_pos}
@@ -130,22 +131,6 @@ def _written(
     if given is None:
         given = np.empty(shape, ELEMENT_TYPES[dtype])
     else:
-        empty = shape.index(0) if 0 in shape else None
-        check_tensor(label, given, shape, dtype, rows=empty)
-        _require_contiguous(label, given)
-        if not given.flags.writeable:
-            raise ConfigError(f"{label} is read-only")
-        for name, tensor in others.items():
-            if np.may_share_memory(given, tensor):  # exact: both are contiguous
-                other = {"o": "out", "start_positions": "start_pos"}.get(name, name)
-                raise ConfigError(f"{label} overlaps {other} in memory", hint="pass another array")
+        check_output(label, given, shape, dtype, others)
     given.fill(np.nan)
     return given
-
-
-def _require_contiguous(name: str, array: Array) -> None:
-    if not array.flags.c_contiguous:
-        raise ConfigError(
-            f"{name} is not C-contiguous (strides {array.strides})",
-            hint=f"np.ascontiguousarray({name}) makes a copy that is",
-        )

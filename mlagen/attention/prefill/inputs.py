@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from mlagen.attention.masks import MAX_POSITION
 from mlagen.attention.prefill.arithmetic import BF16_PRESCALED, FP8, Arithmetic
-from mlagen.attention.prefill.arrays import Ints, check_page_table, checked_start_positions
+from mlagen.attention.prefill.arrays import Ints, checked_start_positions
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.attention.prefill.scales import Scales, checked_scales
 from mlagen.errors import ConfigError
-from mlagen.problem.arrays import check_int32, check_offsets, check_tensor
+from mlagen.problem.arrays import check_int32, check_offsets, check_pages, check_tensor
 from mlagen.problem.fields import integer
 
 
@@ -32,8 +32,9 @@ class PrefillSequence:
     keys: int
 
 
+@dataclass(frozen=True, eq=False)
 class PrefillInputs:
-    """Base of the calls of prefill kernels, which are frozen dataclasses with at least these.
+    """Base of the calls of prefill kernels: Q, K, V and the run-time numbers of one call.
 
     `q` and the tensors of keys have the problem's dtype and the shapes of its form. Query row i of
     a sequence stands at position `start_pos + i`; key j at position j. `scale` multiplies the dot
@@ -53,17 +54,17 @@ class PrefillInputs:
     config: PrefillConfig
     q: npt.NDArray[Any]
     k: npt.NDArray[Any]
+    v: npt.NDArray[Any] | None
     scale: float
-    start_pos: int | Ints
-    num_keys: int | None
-    q_offsets: Ints | None
-    kv_offsets: Ints | None
-    kv_lengths: Ints | None
-    page_table: Ints | None
-    sinks: npt.NDArray[np.float32] | None = None  # of kernels that have sinks
-    q_scale: float
-    k_scale: float
-    v_scale: float
+    start_pos: int | Ints = 0
+    num_keys: int | None = None
+    q_offsets: Ints | None = None
+    kv_offsets: Ints | None = None
+    kv_lengths: Ints | None = None
+    page_table: Ints | None = None
+    q_scale: float = 1.0
+    k_scale: float = 1.0
+    v_scale: float = 1.0
 
     def _check_form(self, more: Mapping[str, bool]) -> None:
         """ConfigError for tensors, offsets, tables and positions that do not fit the form.
@@ -145,7 +146,10 @@ class PrefillInputs:
         if self.config.page_size:
             check_int32("kv_lengths", self.kv_lengths, (self.batch,))
             check_int32("page_table", self.page_table, (self.batch, None))
-            check_page_table(self.config, self._page_table, self._kv_lengths, self.k.shape[0])
+            check_pages(
+                ("kv_lengths", "page_table", "page_table"), self._page_table, self._kv_lengths,
+                page_size=self.config.page_size, pool=self.k.shape[0], of="keys",
+            )  # fmt: skip
         else:
             check_int32("kv_offsets", self.kv_offsets, (self.batch + 1,))
             check_offsets("kv_offsets", self._kv_offsets, self.k.shape[0], "k and v")
@@ -245,11 +249,6 @@ class PrefillInputs:
     def score_scale(self) -> float:
         """What takes dot products of the stored Q and K to natural units."""
         return Scales(self.scale, self.q_scale, self.k_scale, self.v_scale).score_scale
-
-    @property
-    def value_scale(self) -> float:
-        """What the stored V is multiplied with."""
-        return self.v_scale
 
     def sink_of(self, head: int) -> float:
         """The head's sink in natural units; -inf where there is none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy.typing as npt
 
@@ -28,6 +28,18 @@ class PrefillRun:
     output: npt.NDArray[Any]
     lse: npt.NDArray[Any] | None
     report: LaunchReport | None
+
+
+class PrefillCall(NamedTuple):
+    """What a call is given. `tensors`: those of `inputs_type` by name, None where one is not given;
+    `scales`: scale (None: the usual one), q_scale, k_scale, v_scale."""
+
+    tensors: Mapping[str, Any]
+    scales: tuple[float | None, float, float, float]
+    start_pos: Any
+    out: Any
+    lse: Any
+    max_seq_len: int | None
 
 
 class PrefillKernel:
@@ -86,76 +98,47 @@ class PrefillKernel:
                 f"the inputs are those of {inputs.config}, the kernel's is {self.config}"
             )
 
-    def _call(
-        self,
-        tensors: Mapping[str, Any],
-        scales: Mapping[str, float],
-        *,
-        start_pos: Any,
-        out: Any,
-        lse: Any,
-        max_seq_len: int | None,
-    ) -> Any:
-        """A call on `tensors`, those of `inputs_type`, None where one is not given; `scales`: the
-        call's numbers by the same names."""
-        if any(is_on_gpu(tensor) for tensor in (*tensors.values(), out)):
-            made = self._arguments(
-                tensors, scales, start_pos=start_pos, out=out, lse=lse, max_seq_len=max_seq_len
-            )
+    def _called(self, call: PrefillCall) -> Any:
+        """What the call returns: O, or (O, LSE) where the kernel writes it."""
+        if any(is_on_gpu(tensor) for tensor in (*call.tensors.values(), call.out)):
+            made = self._arguments(call)
             self.gpu_launcher.launch(
                 self.artifact, tensors=made.tensors, scalars=made.scalars, sizes=made.sizes
             )
-            return self._returned(made.tensors["o"], made.tensors.get("lse"))
-        if max_seq_len is not None:
+            output, lse = made.tensors["o"], made.tensors.get("lse")
+            return (output, lse) if self.config.lse else output
+        if call.max_seq_len is not None:
             raise ConfigError(
-                f"max_seq_len={max_seq_len} is for tensors of a GPU; these are arrays of the host",
+                f"max_seq_len={call.max_seq_len} is for tensors of a GPU; these are arrays of the "
+                f"host",
                 hint="leave it out",
             )
-        inputs = self.inputs_type(config=self.config, start_pos=start_pos, **tensors, **scales)
-        run = self.run(inputs, out=out, lse=lse)
+        inputs = self.inputs_type(
+            config=self.config, start_pos=call.start_pos, **call.tensors, **self._scales(call)
+        )
+        run = self.run(inputs, out=call.out, lse=call.lse)
         found = findings_of(self.artifact, run.report) if run.report else ()
         if found:
             raise findings_error(self.artifact, found)
-        return self._returned(run.output, run.lse)
+        return (run.output, run.lse) if self.config.lse else run.output
 
-    def _returned(self, output: Any, lse: Any) -> Any:
-        return (output, lse) if self.config.lse else output
+    def _scales(self, call: PrefillCall) -> dict[str, float]:
+        scale, *of_tensors = call.scales
+        given = (default_scale(self.config) if scale is None else scale, *of_tensors)
+        return dict(zip(("scale", "q_scale", "k_scale", "v_scale"), given, strict=True))
 
-    def _scales(
-        self, scale: float | None, q_scale: float, k_scale: float, v_scale: float
-    ) -> dict[str, float]:
-        return {
-            "scale": default_scale(self.config) if scale is None else scale,
-            "q_scale": q_scale,
-            "k_scale": k_scale,
-            "v_scale": v_scale,
-        }
-
-    def _checked_scales(self, scales: Mapping[str, float]) -> tuple[float, float]:
-        """The score scale and the value scale of a call's numbers. ConfigError: one is illegal."""
-        made = checked_scales(self.config, **scales)
-        return made.score_scale, made.v_scale
-
-    def _arguments(
-        self,
-        tensors: Mapping[str, Any],
-        scales: Mapping[str, float],
-        *,
-        start_pos: Any,
-        out: Any,
-        lse: Any,
-        max_seq_len: int | None,
-    ) -> PrefillArguments:
+    def _arguments(self, call: PrefillCall) -> PrefillArguments:
         """What a call on tensors of a GPU passes to the launcher, checked."""
+        scales = checked_scales(self.config, **self._scales(call))
         made = gpu_arguments(
             self.inputs_type,
             self.config,
-            tensors,
-            self._checked_scales(scales),
-            start_pos=start_pos,
-            max_seq_len=max_seq_len,
-            out=out,
-            lse=lse,
+            call.tensors,
+            (scales.score_scale, scales.v_scale),
+            start_pos=call.start_pos,
+            max_seq_len=call.max_seq_len,
+            out=call.out,
+            lse=call.lse,
         )
         if not self.config.by_sequence:
             check_extents(

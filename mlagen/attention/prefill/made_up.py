@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.attention.made_up import Array, Numbers, dense_sizes, each_of, paged, rows_of
+from mlagen.attention.made_up import (
+    Array,
+    Numbers,
+    dense_sizes,
+    each_of,
+    paged,
+    require_kind,
+    rows_of,
+)
+from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.problem import PrefillConfig
+from mlagen.attention.prefill.scales import check_scale, default_scale
 from mlagen.problem.dtypes import E4M3_MAX
 from mlagen.problem.formats import ELEMENT_TYPES
 
+Inputs = TypeVar("Inputs", bound=PrefillInputs)
 Tensors = dict[str, npt.NDArray[Any]]  # q [batch, rows, ...] and those of keys [batch, keys, ...]
+
+
+# The tensors that share each scale, those that there are.
+_SCALED = {"q_scale": ("q",), "k_scale": ("k", "k_rope"), "v_scale": ("v",)}
 
 
 class Shapes:
@@ -39,14 +54,7 @@ class Shapes:
         return np.repeat(of_kv_head, self.config.group, axis=0)
 
 
-class Sizes(NamedTuple):
-    """Sizes of a call as a family takes them; None: the family's own."""
-
-    batch: int | None
-    seq_len: int | None
-    lengths: Sequence[int] | None
-    num_keys: Numbers | None
-    start_pos: Numbers
+Draw = Callable[[np.random.Generator, Shapes], tuple[Array, Array, Array]]  # Q, K and V
 
 
 @dataclass(frozen=True)
@@ -66,38 +74,37 @@ class Drawn:
         rng: np.random.Generator,
         make: Callable[[Shapes], Tensors],
         scale: float,
-        given: Sizes,
+        given: tuple[int | None, int | None, Sequence[int] | None, Numbers | None, Numbers],
     ) -> Drawn:
-        """Tensors of these sizes. ConfigError for sizes that the form has not."""
+        """Tensors of the sizes that are `given`: batch, seq_len, lengths, num_keys, start_pos.
+        ConfigError for sizes that the form has not."""
         batch, seq_len, lengths, num_keys, start_pos = given
         if not config.by_sequence:
-            sizes = dense_sizes(batch, seq_len, lengths, num_keys, start_pos)
-            made = make(
-                Shapes(
-                    config, sizes.batch, sizes.seq_len, max(sizes.keys, 1), sizes.start_pos, scale
-                )
-            )
-            cut = {name: a if name == "q" else a[:, : sizes.keys] for name, a in made.items()}
-            return Drawn(config, cut, (sizes.seq_len,), (sizes.keys,), (sizes.start_pos,))
-        rows = rows_of(config, rng, batch, seq_len, lengths)
-        starts = each_of("start_pos", start_pos, len(rows))
+            batch, rows, keys, start = dense_sizes(*given)
+            made = make(Shapes(config, batch, rows, max(keys, 1), start, scale))
+            cut = {name: a if name == "q" else a[:, :keys] for name, a in made.items()}
+            return Drawn(config, cut, (rows,), (keys,), (start,))
+        each_rows = rows_of(config, rng, batch, seq_len, lengths)
+        starts = each_of("start_pos", start_pos, len(each_rows))
         if num_keys is None:
-            num_keys = [start + count for start, count in zip(starts, rows, strict=True)]
-        keys = each_of("num_keys", num_keys, len(rows))
+            num_keys = [start + count for start, count in zip(starts, each_rows, strict=True)]
+        each_keys = each_of("num_keys", num_keys, len(each_rows))
         each = []
-        for r, n, start in zip(rows, keys, starts, strict=True):
+        for r, n, start in zip(each_rows, each_keys, starts, strict=True):
             # An empty sequence is made of one row or key too, which is cut off.
             made = make(Shapes(config, 1, max(r, 1), max(n, 1), start, scale))
             each.append({name: a[0, : r if name == "q" else n] for name, a in made.items()})
         packed = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
-        return Drawn(config, packed, tuple(rows), tuple(keys), tuple(starts))
+        return Drawn(config, packed, tuple(each_rows), tuple(each_keys), tuple(starts))
 
-    def quantise(self, scaled: Mapping[str, Sequence[str]]) -> dict[str, float]:
-        """Divide tensors by their largest magnitude / 448, in place: the scales. `scaled`: the
-        tensors that share each scale, those that there are."""
-        scales = {}
-        for name, of in scaled.items():
+    def quantise(self) -> dict[str, float]:
+        """Divide tensors by their largest magnitude / 448, in place: the scales."""
+        scales: dict[str, float] = {}
+        for name, of in _SCALED.items():
             present = [one for one in of if one in self.tensors]
+            if not present:  # K's rows are V's
+                scales[name] = scales["k_scale"]
+                continue
             most = max(float(np.nanmax(np.abs(self.tensors[one]), initial=0.0)) for one in present)
             scales[name] = float(np.float32((most or 1.0) / E4M3_MAX))
             for one in present:
@@ -126,3 +133,62 @@ class Drawn:
         else:
             found["kv_offsets"] = np.cumsum([0, *self.keys], dtype=np.int32)
         return found | {"start_pos": np.array(self.starts, np.int32)}
+
+
+def _as_drawn(config: Any, q: Array, k: Array, v: Array) -> Tensors:
+    return {"q": q, "k": k, "v": v}
+
+
+def _nothing(rng: np.random.Generator, config: Any) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class MadeUp(Generic[Inputs]):
+    """Makes inputs of one family. `kinds`: of data; `form`: what is drawn as tensors in the
+    problem's form; `more`: further arrays of a call."""
+
+    inputs_type: type[Inputs]
+    kinds: Mapping[str, Draw]
+    form: Callable[[Any, Array, Array, Array], Tensors] = _as_drawn
+    more: Callable[[np.random.Generator, Any], dict[str, Any]] = _nothing
+
+    def __call__(
+        self,
+        config: PrefillConfig,
+        *,
+        batch: int | None = None,
+        seq_len: int | None = None,
+        lengths: Sequence[int] | None = None,
+        num_keys: Numbers | None = None,
+        start_pos: Numbers = 0,
+        data: str = "realistic",
+        seed: int = 0,
+        scale: float | None = None,
+        quantise: bool = False,
+    ) -> Inputs:
+        """Inputs of a problem.
+
+        Dense: `batch` sequences (1) of `seq_len` rows (512). Ragged: `lengths`, the rows of each
+        sequence, or without them `batch` of them (3), the first of `seq_len` rows (300), the others
+        drawn, short ones as likely as long ones. `num_keys` is `start_pos` plus the rows where it
+        is not given. Where sequences have their own, `num_keys` and `start_pos` may be one number
+        for all or one for each, and rows and keys may be 0.
+
+        The numbers are rounded to the problem's dtype. `quantise` (fp8): each tensor is divided by
+        its largest magnitude / 448 before, and the scales say so; otherwise they are 1.
+
+        Raises ConfigError for numbers that are too small or that the form does not take, an unknown
+        kind of data, and what `inputs_type` refuses.
+        """
+        require_kind(data, self.kinds)
+        rng = np.random.default_rng([seed, *data.encode()])
+        scale = check_scale(config, default_scale(config) if scale is None else scale)
+        drawn = Drawn.of(
+            config, rng, lambda shapes: self.form(config, *self.kinds[data](rng, shapes)), scale,
+            (batch, seq_len, lengths, num_keys, start_pos),
+        )  # fmt: skip
+        more = self.more(rng, config)  # before the pages: the same without them
+        scales = drawn.quantise() if quantise else {}
+        given = {"v": None, **more, **drawn.arrays(rng), **scales}
+        return self.inputs_type(config, scale=scale, **given)

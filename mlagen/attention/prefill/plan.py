@@ -69,7 +69,18 @@ def plan_work(
     `block_size`: keys a block of the page list. Raises ConfigError for numbers that are no sizes,
     lists of different lengths, and a `block_size` that does not divide the unit of keys.
     """
-    _check(seqlens_qo, seqlens_kv, heads, workgroups, start_pos, tile_q, tile_kv, block_size)
+    lists = {"seqlens_qo": seqlens_qo, "seqlens_kv": seqlens_kv}
+    if start_pos is not None:
+        lists["start_pos"] = start_pos
+    for name, numbers in lists.items():
+        if len(numbers) != len(seqlens_qo) or not len(numbers):
+            raise ConfigError(
+                f"{name} has {len(numbers)} entries for {len(seqlens_qo)} sequences",
+                hint="one number a sequence, at least one sequence",
+            )
+        if min(numbers) < 0:
+            raise ConfigError(f"{name}={list(numbers)} must not be negative")
+    _check_sizes(heads, workgroups, tile_q, tile_kv, block_size)
     if start_pos is None:
         start_pos = [kv - qo for qo, kv in zip(seqlens_qo, seqlens_kv, strict=True)]
     blocks = [-(-kv // block_size) for kv in seqlens_kv]
@@ -178,30 +189,6 @@ def _reduction(pieces: Sequence[Sequence[_Piece]]) -> tuple[Ints, Ints, Ints]:
     slots = [slot for key in rows for slot in sorted(merged[key])]
     final = np.array(rows, np.int32).reshape(-1, 2)
     return indptr, final, np.array(slots, np.int32)
-
-
-def _check(
-    seqlens_qo: Sequence[int],
-    seqlens_kv: Sequence[int],
-    heads: int,
-    workgroups: int,
-    start_pos: Sequence[int] | None,
-    tile_q: int,
-    tile_kv: int,
-    block_size: int,
-) -> None:
-    lists = {"seqlens_qo": seqlens_qo, "seqlens_kv": seqlens_kv}
-    if start_pos is not None:
-        lists["start_pos"] = start_pos
-    for name, numbers in lists.items():
-        if len(numbers) != len(seqlens_qo) or not len(numbers):
-            raise ConfigError(
-                f"{name} has {len(numbers)} entries for {len(seqlens_qo)} sequences",
-                hint="one number a sequence, at least one sequence",
-            )
-        if min(numbers) < 0:
-            raise ConfigError(f"{name}={list(numbers)} must not be negative")
-    _check_sizes(heads, workgroups, tile_q, tile_kv, block_size)
 
 
 def _check_sizes(heads: int, workgroups: int, tile_q: int, tile_kv: int, block_size: int) -> None:

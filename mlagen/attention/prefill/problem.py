@@ -10,22 +10,23 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from mlagen.attention.masks import Mask
 from mlagen.errors import ConfigError
 from mlagen.problem.dtypes import E4M3_MAX
-from mlagen.problem.fields import from_fields, integer, listed, number
+from mlagen.problem.fields import Fields, integer, listed, number
+from mlagen.targets.gfx950.limits import GFX950
 
 DTYPE_BYTES = {"bf16": 2, "fp8_e4m3": 1}
 OUTPUT_BYTES = {"bf16": 2, "fp32": 4}
 
 Q_ROWS_PER_WAVE = 32  # columns of the 32 x 32 MFMA: one lane owns one query row
-WAVE_LANES = 64
-MAX_WAVES = 16  # 1024 work-items a workgroup
+MAX_WAVES = GFX950.max_workgroup_threads // GFX950.wave_size
 # K lies in LDS in sub-blocks of 32 keys x 64 bytes, and a wave copies whole sub-blocks.
 SUB_BLOCK_KEYS, SUB_BLOCK_BYTES = 32, 64
-MAX_HEADS = 65535  # heads are the grid's x; query tiles and batch are its y and z
+MAX_HEADS = GFX950.grid_most  # heads are the grid's x; query tiles and batch are its y and z
 # A tile of 64 keys is copied in parts of 16 keys or more: a page is such parts, or whole tiles.
 SMALL_PAGES, PAGE_STEP = (16, 32), 64
 PAGE_BYTES = 2**32  # offsets inside a page are 32 bits; those of pages are 64
@@ -35,7 +36,7 @@ PAGE_BYTES = 2**32  # offsets inside a page are 32 bits; those of pages are 64
 TILES = ("kv_block", "num_warps", "q_block_size", "rescale_threshold", "fp8_mma_k_128")
 
 
-class PrefillProblem:
+class PrefillProblem(Fields):
     """Base of the prefill problems, which are frozen dataclasses with at least these fields."""
 
     num_heads: int
@@ -122,21 +123,9 @@ class PrefillProblem:
                 hint=f"page_size is at most {most}",
             )
 
-    # ---- from and to plain values -----------------------------------------------------------
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        """The problem that named values describe; text is parsed by the field's type.
-
-        `{"num_heads": "8", "num_kv_heads": 2, "mask": "causal"}`. Raises ConfigError for an
-        unknown name, a missing field, text that is no such value, and what the class refuses.
-        """
-        return from_fields(cls, fields)
-
-    def to_fields(self) -> dict[str, int | float | str | bool]:
+    def to_fields(self) -> dict[str, Any]:
         """Every field as a plain value, the mask as its text. `from_fields` reads it back."""
-        names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
-        return {**{name: getattr(self, name) for name in names}, "mask": str(self.mask)}
+        return super().to_fields() | {"mask": str(self.mask)}
 
     # ---- arithmetic -------------------------------------------------------------------------
 
@@ -176,14 +165,15 @@ class PrefillProblem:
         return head // self.group
 
 
+@dataclass(frozen=True)
 class PrefillConfig(PrefillProblem):
-    """Base of the prefill problems with the tiles of one kernel, which are frozen dataclasses."""
+    """Base of the prefill problems with the tiles of one kernel, whose fields follow theirs."""
 
-    q_block_size: int  # query rows a wave
-    kv_block: int  # keys a tile
-    num_warps: int  # waves a workgroup
-    rescale_threshold: float  # log2 units a row maximum may grow before O is rescaled
-    fp8_mma_k_128: bool  # refused: P would not stay in its registers
+    q_block_size: int = Q_ROWS_PER_WAVE  # query rows a wave
+    kv_block: int = 64  # keys a tile
+    num_warps: int = 8  # waves a workgroup
+    rescale_threshold: float = 8.0  # log2 units a row maximum may grow before O is rescaled
+    fp8_mma_k_128: bool = False  # refused: P would not stay in its registers
 
     problem_type: ClassVar[type[Any]]
     kernel: ClassVar[str]  # the schedule whose knobs these are
@@ -195,7 +185,7 @@ class PrefillConfig(PrefillProblem):
 
     def tiled(self, knobs: Mapping[str, Any]) -> Self:
         """The same problem with the tiles of a kernel that has these knobs."""
-        return dataclasses.replace(self, **{name: knobs[name] for name in TILES})  # type: ignore[type-var]
+        return dataclasses.replace(self, **{name: knobs[name] for name in TILES})
 
     def parts(self) -> tuple[Any, dict[str, Any]]:
         """What is computed, and the knobs that the tiles are."""
@@ -265,7 +255,7 @@ class PrefillConfig(PrefillProblem):
     @property
     def threads(self) -> int:
         """Work-items a workgroup."""
-        return self.num_warps * WAVE_LANES
+        return self.num_warps * GFX950.wave_size
 
     def q_tiles(self, seq_len: int) -> int:
         """Query tiles (grid y) of `seq_len` rows."""

@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mlagen.attention.prefill.arithmetic import Arithmetic
-from mlagen.attention.prefill.exact import Pair, with_data
+from mlagen.attention.prefill.exact import Pair
 from mlagen.attention.prefill.expected import Answer, PrefillExpected
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.pieces import Tile, joined, pieces_of
@@ -62,7 +62,6 @@ from mlagen.problem.formats import (
     U_FP32,
     Floats,
     accumulated,
-    confidence,
     scale_log2e,
 )
 
@@ -83,14 +82,13 @@ def rounded(
 
     A row that sees no key is 0, exactly. ConfigError: no bf16 problem.
     """
-    selection = Selection.of(inputs, rows, heads, workgroups)
-    answer = Answer(inputs, selection)
+    answer = Answer(inputs, Selection.of(inputs, rows, heads, workgroups))
     alternatives: list[Alternative] = []
     of_lse: list[Alternative] = []
     undecided = 0
     cuts = {} if plan is None else pieces_of(plan)
-    factor = confidence(selection.counted * (inputs.keys + inputs.config.v_width))
-    for part, data in with_data(inputs, selection):
+    factor = answer.factor
+    for part, data in answer.with_data():
         for waves, pieces in _wave_blocks(inputs, part, cuts):
             block = _Block.of(inputs, part, waves)
             walks = [_Scores.of(inputs, part, data, block, keys, factor) for keys in pieces]
@@ -281,18 +279,11 @@ class _Scores:
         maximum, error = np.empty((rows, tiles)), np.empty((rows, tiles))
         moved = np.zeros((waves, tiles), np.bool_)
         close = np.zeros((waves, tiles), np.bool_)
-        now = (
-            np.maximum(top[:, 0], self.sink),
-            np.maximum(low[:, 0], self.sink - self.sink_error),
-            np.maximum(high[:, 0], self.sink + self.sink_error),
-        )
+        of_tiles = np.stack([top, low, high])
+        sinks = self.sink + self.sink_error * np.array([[0.0], [-1.0], [1.0]])
+        now = np.maximum(of_tiles[..., 0], sinks)  # M, the least that it may be, and the most
         for tile in range(tiles):
             if tile:
-                new = (
-                    np.maximum(now[0], top[:, tile]),
-                    np.maximum(now[1], low[:, tile]),
-                    np.maximum(now[2], high[:, tile]),
-                )
                 # The kernel subtracts in fp32.
                 least = _growth(now[2], low[:, tile]) * (1 - of_growth)
                 most = _growth(now[1], high[:, tile]) * (1 + of_growth)
@@ -302,11 +293,7 @@ class _Scores:
                 moved[:, tile] = forced.get(tile, vote)
                 close[:, tile] = maybe & ~surely
                 lanes = np.repeat(moved[:, tile], self.wave_rows)
-                now = (
-                    np.where(lanes, new[0], now[0]),
-                    np.where(lanes, new[1], now[1]),
-                    np.where(lanes, new[2], now[2]),
-                )
+                now = np.where(lanes, np.maximum(now, of_tiles[..., tile]), now)
             maximum[:, tile] = now[0]
             with np.errstate(invalid="ignore"):
                 spread = np.maximum(now[2] - now[0], now[0] - now[1])

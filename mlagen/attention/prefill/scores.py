@@ -51,9 +51,9 @@ class HeadData:
         k, v = (array.astype(np.float64) for array in inputs.key_rows(sequence, kv_head))
         finite = np.isfinite(v)
         bad = None if finite.all() else (~finite).astype(np.float64)
-        v = np.where(finite, v, 0.0) * inputs.value_scale
+        v = np.where(finite, v, 0.0) * inputs.v_scale
         abs_v = np.abs(v)
-        return HeadData(k, v, abs_v, bad, abs_v.max(axis=0, initial=0.0), inputs.value_scale)
+        return HeadData(k, v, abs_v, bad, abs_v.max(axis=0, initial=0.0), inputs.v_scale)
 
     def weighted(self, weights: Floats, keys: slice) -> Floats:
         """`weights @ v` over `keys`; NaN where a weight is not 0 on a V that is not finite."""

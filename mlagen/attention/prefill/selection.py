@@ -66,11 +66,6 @@ class Selection:
             raise ConfigError("rows and heads are those of the workgroups; give one or the other")
         return _of_workgroups(inputs, workgroups)
 
-    @property
-    def counted(self) -> int:
-        """Rows times heads."""
-        return int(np.prod(self.shape))
-
     def expected(self) -> dict[str, Any]:
         """The fields of an `Expected` that are the selection's."""
         return {"rows": self.rows, "heads": self.heads, "lines": self.lines}

@@ -18,6 +18,7 @@ from mlagen.attention.prefill.kernel import PrefillKernel, PrefillRun
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.attention.prefill.rounded import rounded
 from mlagen.attention.prefill.selection import Workgroup
+from mlagen.attention.prefill.work import is_persistent
 from mlagen.errors import ConfigError
 from mlagen.family import Covering, Kind, Sample, Size, Trial
 from mlagen.launch import Launcher, LaunchReport
@@ -176,6 +177,9 @@ class PrefillKind(Kind):
     def fields(self, artifact: Artifact) -> Mapping[str, Any]:
         manifest = artifact.manifest
         return self.config_type.of(manifest.problem, manifest.knobs).to_fields()
+
+    def has_planned_work(self, artifact: Artifact) -> bool:
+        return is_persistent(artifact)
 
     def inputs(
         self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.attention.prefill.arrays import Ints, checked_sinks
+from mlagen.attention.prefill.arrays import checked_sinks
 from mlagen.attention.prefill.inputs import PrefillInputs, PrefillSequence
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 
@@ -27,20 +27,8 @@ class MhaInputs(PrefillInputs):
     """
 
     config: MhaConfigV2
-    q: npt.NDArray[Any]
-    k: npt.NDArray[Any]
     v: npt.NDArray[Any]
-    scale: float
-    start_pos: int | Ints = 0
-    num_keys: int | None = None
-    q_offsets: Ints | None = None
-    kv_offsets: Ints | None = None
-    kv_lengths: Ints | None = None
-    page_table: Ints | None = None
     sinks: npt.NDArray[np.float32] | None = None
-    q_scale: float = 1.0
-    k_scale: float = 1.0
-    v_scale: float = 1.0
 
     def __post_init__(self) -> None:
         self._check_scales()

@@ -4,11 +4,43 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from mlagen.attention.calls import taking
 from mlagen.attention.prefill.gpu import PrefillArguments
-from mlagen.attention.prefill.kernel import PrefillKernel
+from mlagen.attention.prefill.kernel import PrefillCall, PrefillKernel
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.problem import MhaConfigV2
+
+
+def mha_call(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    scale: float | None = None,
+    q_scale: float = 1.0,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
+    start_pos: Any = 0,
+    q_offsets: Any = None,
+    kv_offsets: Any = None,
+    kv_lengths: Any = None,
+    page_table: Any = None,
+    sinks: Any = None,
+    out: Any = None,
+    lse: Any = None,
+    max_seq_len: int | None = None,
+) -> PrefillCall:
+    """The call of these arguments; `MhaKernel.__call__` says what they are."""
+    tensors = {
+        "q": q, "k": k, "v": v, "q_offsets": q_offsets, "kv_offsets": kv_offsets,
+        "kv_lengths": kv_lengths, "page_table": page_table, "sinks": sinks,
+    }  # fmt: skip
+    scales = (scale, q_scale, k_scale, v_scale)
+    return PrefillCall(tensors, scales, start_pos, out, lse, max_seq_len)
+
+
+takes_call = taking(mha_call)
 
 
 class MhaKernel(PrefillKernel):
@@ -21,26 +53,8 @@ class MhaKernel(PrefillKernel):
     inputs_type: ClassVar[Any] = MhaInputs
     config: MhaConfigV2
 
-    def __call__(
-        self,
-        q: Any,
-        k: Any,
-        v: Any,
-        *,
-        scale: float | None = None,
-        q_scale: float = 1.0,
-        k_scale: float = 1.0,
-        v_scale: float = 1.0,
-        start_pos: Any = 0,
-        q_offsets: Any = None,
-        kv_offsets: Any = None,
-        kv_lengths: Any = None,
-        page_table: Any = None,
-        sinks: Any = None,
-        out: Any = None,
-        lse: Any = None,
-        max_seq_len: int | None = None,
-    ) -> Any:
+    @takes_call
+    def __call__(self, call: PrefillCall) -> Any:
         """Attention of `q` over `k` and `v`: O, or (O, LSE) where the kernel is built for it.
 
         C-contiguous arrays of the problem's dtype (`ml_dtypes.bfloat16` or float8_e4m3fn), shapes
@@ -60,42 +74,10 @@ class MhaKernel(PrefillKernel):
         Raises ConfigError for tensors and numbers that the kernel cannot serve, before anything is
         run, and FindingsError when the emulator's sanitizer found a defect in the run.
         """
-        tensors = {
-            "q": q, "k": k, "v": v, "q_offsets": q_offsets, "kv_offsets": kv_offsets,
-            "kv_lengths": kv_lengths, "page_table": page_table, "sinks": sinks,
-        }  # fmt: skip
-        return self._call(
-            tensors,
-            self._scales(scale, q_scale, k_scale, v_scale),
-            start_pos=start_pos,
-            out=out,
-            lse=lse,
-            max_seq_len=max_seq_len,
-        )
+        return self._called(call)
 
-    def arguments(
-        self,
-        q: Any,
-        k: Any,
-        v: Any,
-        *,
-        scale: float | None = None,
-        q_scale: float = 1.0,
-        k_scale: float = 1.0,
-        v_scale: float = 1.0,
-        start_pos: Any = 0,
-        out: Any = None,
-        lse: Any = None,
-        max_seq_len: int | None = None,
-        **arrays: Any,
-    ) -> PrefillArguments:
+    @takes_call
+    def arguments(self, call: PrefillCall) -> PrefillArguments:
         """What a call on tensors of a GPU passes to the launcher, checked: for
-        `kernel.gpu_launcher.prepare`. `arrays` are those of MhaInputs; see `gpu_arguments`."""
-        return self._arguments(
-            {"q": q, "k": k, "v": v, **arrays},
-            self._scales(scale, q_scale, k_scale, v_scale),
-            start_pos=start_pos,
-            out=out,
-            lse=lse,
-            max_seq_len=max_seq_len,
-        )
+        `kernel.gpu_launcher.prepare`. See `gpu_arguments`."""
+        return self._arguments(call)

@@ -122,12 +122,6 @@ class MhaConfigV2(PrefillConfig, MhaProblem):
     """An MHA / GQA problem with the tiles of one kernel: its operations, oracles and callers read
     this. Raises ConfigError for a value that no kernel can have."""
 
-    q_block_size: int = 32  # query rows a wave
-    kv_block: int = 64  # keys a tile
-    num_warps: int = 8  # waves a workgroup
-    rescale_threshold: float = 8.0  # log2 units a row maximum may grow before O is rescaled
-    fp8_mma_k_128: bool = False  # refused: P would not stay in its registers
-
     problem_type = MhaProblem
     kernel = "mha_prefill_v2"
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 
-P = ParamSpec("P")
-R = TypeVar("R")
+from mlagen.attention.calls import taking
 
 
 class DecodeCall(NamedTuple):
@@ -48,23 +44,4 @@ def decode_call(
     return DecodeCall(tensors, (scale, kv_scale, q_scale), plan, out, lse, checked)
 
 
-def _taking(
-    call: Callable[P, DecodeCall],
-) -> Callable[[Callable[[Any, DecodeCall], R]], Callable[Concatenate[Any, P], R]]:
-    def decorate(method: Callable[[Any, DecodeCall], R]) -> Callable[Concatenate[Any, P], R]:
-        @wraps(method)
-        def taking(self: Any, *args: P.args, **options: P.kwargs) -> R:
-            return method(self, call(*args, **options))
-
-        shown = inspect.signature(call)
-        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        taking.__signature__ = shown.replace(  # type: ignore[attr-defined]  # what help shows
-            parameters=[own, *shown.parameters.values()],
-            return_annotation=inspect.signature(method).return_annotation,
-        )
-        return taking
-
-    return decorate
-
-
-takes_call = _taking(decode_call)  # a method of a `DecodeCall` as one of its arguments
+takes_call = taking(decode_call)  # a method of a `DecodeCall` as one of its arguments

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from mlagen.attention.masks import CAUSAL, ChunkedCausal, Mask, SlidingWindowCausal
 from mlagen.errors import ConfigError
-from mlagen.problem.fields import PlainFields, integer, listed
+from mlagen.problem.fields import Fields, integer, listed
 
 D_QK, D_V = 576, 512
 ROPE_AWARE = "fp8_rope_aware"
@@ -34,7 +34,7 @@ SMALL_PAGES = (1, 16, 32)  # besides whole tiles
 
 
 @dataclass(frozen=True)
-class MlaDecodeConfig(PlainFields):
+class MlaDecodeConfig(Fields):
     """One MLA decode kernel. Raises ConfigError for a value that no kernel can have.
 
     The cache holds the new tokens' rows already, and its lengths count them: with the causal mask

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.attention.prefill.arrays import Ints
 from mlagen.attention.prefill.inputs import PrefillInputs, PrefillSequence
 from mlagen.families.mla_prefill.problem import MlaConfigV2
 
@@ -20,30 +19,15 @@ class MlaPrefillInputs(PrefillInputs):
     `q`, `k`, `v` and `k_rope` have the shapes of the problem's form (see `mla_prefill.problem`):
     `v` is None for latent rows, `k_rope` is given for `nope_rope` alone.
 
-    `scale` multiplies the dot products; 1 / sqrt(192) is the model's. For fp8 the tensors hold
-    numbers divided by `q_scale`, `k_scale` (rope too) and `v_scale`, one fp32 number each; the
-    kernel multiplies them back. Latent rows are K and V at once: there `v_scale` belongs to the
-    reading as V. For bf16 all three are 1.
+    The model's `scale` is 1 / sqrt(192). `k_scale` is that of `k_rope` too. Latent rows are K and V
+    at once: there `v_scale` belongs to the reading as V.
 
     Raises ConfigError for what is missing, what the form does not take, and shapes, types and
     numbers that do not fit.
     """
 
     config: MlaConfigV2
-    q: npt.NDArray[Any]
-    k: npt.NDArray[Any]
-    v: npt.NDArray[Any] | None
-    scale: float
-    start_pos: int | Ints = 0
-    num_keys: int | None = None
-    q_offsets: Ints | None = None
-    kv_offsets: Ints | None = None
-    kv_lengths: Ints | None = None
-    page_table: Ints | None = None
     k_rope: npt.NDArray[Any] | None = None
-    q_scale: float = 1.0
-    k_scale: float = 1.0
-    v_scale: float = 1.0
 
     def __post_init__(self) -> None:
         self._check_scales()

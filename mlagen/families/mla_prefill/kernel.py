@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
+from mlagen.attention.calls import taking
 from mlagen.attention.prefill.gpu import PrefillArguments
 from mlagen.attention.prefill.host import host_call
 from mlagen.attention.prefill.inputs import PrefillInputs
-from mlagen.attention.prefill.kernel import PrefillKernel, PrefillRun
+from mlagen.attention.prefill.kernel import PrefillCall, PrefillKernel, PrefillRun
 from mlagen.attention.prefill.plan import WorkPlan
 from mlagen.attention.prefill.problem import PrefillConfig
+from mlagen.attention.prefill.work import is_persistent
 from mlagen.errors import ConfigError
-from mlagen.families.mla_prefill.aiter import aiter_arguments
+from mlagen.families.mla_prefill.aiter import aiter_arguments, takes_aiters_arguments
 from mlagen.families.mla_prefill.call import plan_inputs
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.mla_prefill.problem import MlaConfigV2
@@ -24,6 +25,37 @@ from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel
 from mlagen.launch import Launcher
 
 COMPUTE_UNITS = 256  # of an MI350X or MI355X: a persistent kernel has a workgroup for each
+
+
+def mla_prefill_call(
+    q: Any,
+    k: Any,
+    v: Any = None,
+    *,
+    k_rope: Any = None,
+    scale: float | None = None,
+    q_scale: float = 1.0,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
+    start_pos: Any = 0,
+    q_offsets: Any = None,
+    kv_offsets: Any = None,
+    kv_lengths: Any = None,
+    page_table: Any = None,
+    out: Any = None,
+    lse: Any = None,
+    max_seq_len: int | None = None,
+) -> PrefillCall:
+    """The call of these arguments; `MlaPrefillKernel.__call__` says what they are."""
+    tensors = {
+        "q": q, "k": k, "v": v, "k_rope": k_rope, "q_offsets": q_offsets,
+        "kv_offsets": kv_offsets, "kv_lengths": kv_lengths, "page_table": page_table,
+    }  # fmt: skip
+    scales = (scale, q_scale, k_scale, v_scale)
+    return PrefillCall(tensors, scales, start_pos, out, lse, max_seq_len)
+
+
+takes_call = taking(mla_prefill_call)
 
 
 class MlaPrefillKernel(PrefillKernel):
@@ -50,30 +82,11 @@ class MlaPrefillKernel(PrefillKernel):
         super().__init__(artifact, launcher)
         self.workgroups = workgroups
         self.reduce = reduce
-        names = {arg.name for arg in artifact.manifest.args}
-        self.persistent = "work_indptr" in names
-        self.takes_aiters_arguments = "page_list" in names
+        self.persistent = is_persistent(artifact)
+        self.takes_aiters_arguments = takes_aiters_arguments(artifact)
 
-    def __call__(
-        self,
-        q: Any,
-        k: Any,
-        v: Any = None,
-        *,
-        k_rope: Any = None,
-        scale: float | None = None,
-        q_scale: float = 1.0,
-        k_scale: float = 1.0,
-        v_scale: float = 1.0,
-        start_pos: Any = 0,
-        q_offsets: Any = None,
-        kv_offsets: Any = None,
-        kv_lengths: Any = None,
-        page_table: Any = None,
-        out: Any = None,
-        lse: Any = None,
-        max_seq_len: int | None = None,
-    ) -> Any:
+    @takes_call
+    def __call__(self, call: PrefillCall) -> Any:
         """Attention of `q` over `k` and `v`: O, or (O, LSE) where the kernel is built for it.
 
         C-contiguous arrays of the problem's dtype (`ml_dtypes.float8_e4m3fn` or bfloat16), with
@@ -89,18 +102,7 @@ class MlaPrefillKernel(PrefillKernel):
         Raises ConfigError for tensors and numbers that the kernel cannot serve, before anything is
         run, and FindingsError when the emulator's sanitizer found a defect in the run.
         """
-        tensors = {
-            "q": q, "k": k, "v": v, "k_rope": k_rope, "q_offsets": q_offsets,
-            "kv_offsets": kv_offsets, "kv_lengths": kv_lengths, "page_table": page_table,
-        }  # fmt: skip
-        return self._call(
-            tensors,
-            self._scales(scale, q_scale, k_scale, v_scale),
-            start_pos=start_pos,
-            out=out,
-            lse=lse,
-            max_seq_len=max_seq_len,
-        )
+        return self._called(call)
 
     def run(
         self,
@@ -146,39 +148,18 @@ class MlaPrefillKernel(PrefillKernel):
         merge(inputs, work, call.output, call.lse, self.reduce)
         return PrefillRun(call.output, call.lse, report)
 
-    def arguments(
-        self,
-        q: Any,
-        k: Any,
-        v: Any = None,
-        *,
-        scale: float | None = None,
-        q_scale: float = 1.0,
-        k_scale: float = 1.0,
-        v_scale: float = 1.0,
-        start_pos: Any = 0,
-        out: Any = None,
-        lse: Any = None,
-        max_seq_len: int | None = None,
-        **arrays: Any,
-    ) -> PrefillArguments:
+    @takes_call
+    def arguments(self, call: PrefillCall) -> PrefillArguments:
         """What a call on tensors of a GPU passes to the launcher, checked: for
-        `kernel.gpu_launcher.prepare`. `arrays` are those of MlaPrefillInputs. ConfigError for a
-        persistent kernel, whose work is planned from lengths on the host."""
-        return self._arguments(
-            {"q": q, "k": k, "v": v, **arrays},
-            self._scales(scale, q_scale, k_scale, v_scale),
-            start_pos=start_pos,
-            out=out,
-            lse=lse,
-            max_seq_len=max_seq_len,
-        )
+        `kernel.gpu_launcher.prepare`. ConfigError for a persistent kernel, whose work is planned
+        from lengths on the host."""
+        return self._arguments(call)
 
-    def _checked_scales(self, scales: Mapping[str, float]) -> tuple[float, float]:
+    def _arguments(self, call: PrefillCall) -> PrefillArguments:
         if self.persistent:
             raise ConfigError(
                 f"{self.artifact.manifest.kernel} is persistent: its work is planned from lengths "
                 f"that are on the host, and these are tensors of a GPU",
                 hint="a static grid needs no plan; or launch it through mlagen.launch with a plan",
             )
-        return super()._checked_scales(scales)
+        return super()._arguments(call)

@@ -192,11 +192,7 @@ class MlaConfigV2(PrefillConfig, MlaProblem):
     """An MLA prefill problem with the tiles of one kernel: its operations, oracles and callers read
     this. Raises ConfigError for a value that no kernel can have."""
 
-    q_block_size: int = Q_ROWS_PER_WAVE  # query rows a wave
     kv_block: int = 128  # keys a tile
-    num_warps: int = NUM_WARPS  # waves a workgroup
-    rescale_threshold: float = 8.0  # log2 units a row maximum may grow before O is rescaled
-    fp8_mma_k_128: bool = False  # refused: P would not stay in its registers
 
     problem_type = MlaProblem
     kernel = "mla_prefill_v2"

@@ -10,7 +10,9 @@ from mlagen.attention.prefill.kernel import PrefillKernel, PrefillRun
 from mlagen.attention.prefill.plan import WorkPlan
 from mlagen.attention.prefill.rounded import rounded
 from mlagen.attention.prefill.verification import PrefillKind, PrefillTrial
+from mlagen.attention.prefill.work import is_persistent
 from mlagen.errors import ConfigError
+from mlagen.families.mla_prefill.aiter import takes_aiters_arguments
 from mlagen.families.mla_prefill.call import plan_inputs
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.mla_prefill.kernel import MlaPrefillKernel
@@ -30,16 +32,16 @@ class MlaPrefillTrial(PrefillTrial):
         """With the artifact's tiles, and the work of a persistent kernel divided over a few
         workgroups, so that each walks several items and some tiles are cut."""
         tiled = super().planned(artifact)
-        if not _persistent(artifact):
+        if not is_persistent(artifact):
             return tiled
         assert isinstance(tiled.inputs, MlaPrefillInputs)
-        names = {arg.name for arg in artifact.manifest.args}
-        plan = plan_inputs(tiled.inputs, workgroups, listed="page_list" in names)
+        listed = takes_aiters_arguments(artifact)
+        plan = plan_inputs(tiled.inputs, workgroups, listed=listed)
         return replace(tiled, plan=plan)
 
     def thinned(self, artifact: Artifact) -> MlaPrefillTrial:
         """One workgroup of a persistent kernel walks everything, so that no item is cut."""
-        if _persistent(artifact):
+        if is_persistent(artifact):
             return self.planned(artifact, 1)
         return super().thinned(artifact)
 
@@ -57,10 +59,6 @@ class MlaPrefillTrial(PrefillTrial):
         if self.plan is None:
             return kernel.run(self.inputs)
         return kernel.run(self.inputs, plan=self.plan)
-
-
-def _persistent(artifact: Artifact) -> bool:
-    return any(arg.name == "work_indptr" for arg in artifact.manifest.args)
 
 
 KIND = PrefillKind(

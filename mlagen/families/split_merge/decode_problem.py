@@ -14,11 +14,11 @@ from typing import ClassVar
 
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import D_V, MAX_HEADS
-from mlagen.problem.fields import PlainFields, integer
+from mlagen.problem.fields import Fields, integer
 
 
 @dataclass(frozen=True)
-class MlaDecodeMergeConfig(PlainFields):
+class MlaDecodeMergeConfig(Fields):
     """One merge kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "split_merge"

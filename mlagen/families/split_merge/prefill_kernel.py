@@ -14,7 +14,7 @@ from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.launch import EmulatedLauncher, Launcher, LaunchReport
 from mlagen.launch_findings import findings_error, findings_of
-from mlagen.problem.arrays import check_tensor
+from mlagen.problem.arrays import check_contiguous, check_output
 from mlagen.problem.formats import ELEMENT_TYPES
 from mlagen.targets.gfx950.limits import GFX950
 
@@ -118,7 +118,7 @@ class MlaReduceKernel:
             )
         }  # fmt: skip
         for name, tensor in tensors.items():
-            _require_contiguous(name, tensor)
+            check_contiguous(name, tensor)
         shape = (inputs.rows, config.num_heads, config.depth)
         output = _written("out", out, shape, config.output_dtype, inputs, tensors)
         tensors["o"] = output
@@ -162,22 +162,7 @@ def _written(
     """An output, made where it is not given, with NaN in the rows that the kernel writes."""
     if given is None:
         return np.full(shape, np.nan, ELEMENT_TYPES[dtype])
-    check_tensor(label, given, shape, dtype, rows=0 if not shape[0] else None)
-    _require_contiguous(label, given)
-    if not given.flags.writeable:
-        raise ConfigError(f"{label} is read-only")
-    for name, tensor in others.items():
-        if np.may_share_memory(given, tensor):  # exact: both are contiguous
-            other = "out" if name == "o" else name
-            raise ConfigError(f"{label} overlaps {other} in memory", hint="pass another array")
+    check_output(label, given, shape, dtype, others)
     for group in inputs.merged:
         given[group.first : group.end] = np.nan
     return given
-
-
-def _require_contiguous(name: str, array: Array) -> None:
-    if not array.flags.c_contiguous:
-        raise ConfigError(
-            f"{name} is not C-contiguous (strides {array.strides})",
-            hint=f"np.ascontiguousarray({name}) makes a copy that is",
-        )

@@ -23,14 +23,14 @@ from typing import ClassVar
 
 from mlagen.attention.prefill.work import MAX_HEAD
 from mlagen.errors import ConfigError
-from mlagen.problem.fields import PlainFields, integer, listed
+from mlagen.problem.fields import Fields, integer, listed
 
 DEPTH = 128
 OUTPUT_BYTES = {"bf16": 2, "fp32": 4}
 
 
 @dataclass(frozen=True)
-class MlaReduceConfig(PlainFields):
+class MlaReduceConfig(Fields):
     """One reduce kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "split_merge"

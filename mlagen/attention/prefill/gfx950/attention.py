@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from mlagen.attention.prefill.gfx950.float_literals import LN2, LOWEST, hex_float
+from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, LOWEST, hex_float
 from mlagen.attention.prefill.gfx950.fragments import MFMA_ROWS, MatrixFormat, accumulator_row
 from mlagen.attention.prefill.gfx950.pages import Pages, page_value
 from mlagen.attention.prefill.gfx950.registers import WINDOWED, PrefillState
@@ -120,75 +121,36 @@ class PrefillAttention:
             for step in range(self.qk_steps)
             for part in range(form.registers // 4)
         ]
-        context = {"loads": loads, "offset": regs.row_offset, "buffer": regs.buffers["Q"]}
-        self._record("load_queries", None, context, defines=(Value("Q raw"),))
+        self._record("load_queries", None, {"loads": loads}, defines=(Value("Q raw"),))
 
     def prescale(self, tile: Tile) -> None:
         """bf16: Q = bf16(fp32(Q) * c), once, when the first tile is on its way."""
         if self.fp8:
             return
-        context = {
-            "Q": self.regs.queries,
-            "scale": self.regs.arguments["scale_log2e"],
-            "temp": self.regs.temp,
-        }
-        self._record("prescale", tile, context, domain="first", uses=(Value("Q raw"),))
+        self._record("prescale", tile, domain="first", uses=(Value("Q raw"),))
 
     def normalise(self) -> None:
         """O *= 1 / l, and V's scale; a row without a visible key gets 0."""
-        context = {
-            "O": self.regs.output,
-            "row_sum": self.regs.row_sum,
-            "temp": self.regs.temp,
-            "out_scale": self.out_scale,
-        }
-        self._record("normalise", None, context)
+        self._record("normalise", None)
 
     def _store_lse(self, partial: Regs | None = None) -> None:
         """The LSE, where the problem has one. `partial`: where a work item's partial result goes,
         or -1."""
-        regs = self.regs
         if self.k.lse:
-            context = {
-                "row_sum": regs.row_sum,
-                "maximum": regs.maximum,
-                "ln2": hex_float(LN2),
-                "offset": regs.lse_offset,
-                "buffer": regs.buffers["LSE"],
-                "temp": regs.temp,
-                "partial": partial,
-            }
-            self._record("store_lse", None, context, guarded=partial is not None)
+            self._record("store_lse", None, {"partial": partial}, guarded=partial is not None)
 
     def _store_output(
         self, offset: Regs, *, of_bf16_rows: bool = False, partial: Regs | None = None
     ) -> None:
         """O^T accumulators to the rows at `offset`; those beyond the sequence are dropped by the
         range check. `of_bf16_rows`: the offset counts rows of bf16, whatever O's type."""
-        context = {
-            "O": self.regs.output,
-            "offset": offset,
-            "buffer": self.regs.buffers["O"],
-            "temp": self.regs.temp,
-            "of_bf16_rows": of_bf16_rows,
-            "partial": partial,
-        }
+        context = {"offset": offset, "of_bf16_rows": of_bf16_rows, "partial": partial}
         self._record(f"store_{self.k.output_dtype}", None, context, guarded=partial is not None)
 
     def no_tiles(self) -> None:
         """What the epilogue needs when there is no tile at all: O = 0."""
-        context = {
-            "O": self.regs.output,
-            "sink": self.k.sink,
-            "lse": self.k.lse or self.persistent,
-            "floored": self.floored,
-            "maximum": self.regs.maximum,
-            "previous": self.regs.previous_max,
-            "row_sum": self.regs.row_sum,
-            "temp": self.regs.temp,
-            "lowest": hex_float(LOWEST),
-        }
-        self._record("no_tiles", None, context, domain="empty")
+        lse = self.k.lse or self.persistent
+        self._record("no_tiles", None, {"lse": lse}, domain="empty")
 
     # ---- once a tile ------------------------------------------------------------------------
 
@@ -207,89 +169,69 @@ class PrefillAttention:
     def mask(self, tile: Tile) -> None:
         """Scores of keys that the row does not see become -inf: after its last key, and before
         its first where a mask has such. Each side is skipped on tiles that it does not cut."""
-        regs, keys = self.regs, self.k.kv_block
+        held = range(self.k.kv_block // 2)
+        rows = [MFMA_ROWS * (r // 16) + accumulator_row(r % 16) for r in held]
 
         def context(at: Binding) -> dict[str, Any]:
-            return {
-                "S": self.scores(at),
-                "rows": [MFMA_ROWS * (r // 16) + accumulator_row(r % 16) for r in range(keys // 2)],
-                "kv_block": keys,
-                "mask_end": regs.mask_end,
-                "visible": regs.visible,
-                "limit": regs.limit,
-                "all_start": regs.all_start,
-                "start": regs.start,
-                "masked": regs.masked,
-                "compare": regs.compare,
-                "temp": regs.temp,
-            }
+            return {"S": self.scores(at), "rows": rows}
 
         for name in ("mask", "mask_start") if self.windowed else ("mask",):
             self._record(name, tile, context, uses=(self.score_value(tile),), guarded=True)
 
     def partial_softmax(self, tile: Tile) -> Operation:
         """Row maximum with the lagging running maximum, c S - M, exp2 of the first `early`."""
-        regs, softmax = self.regs, self.softmax
+        state = Regs(self.regs.maximum.symbol, 0, 2)
         return self._record(
             "partial_softmax",
             tile,
-            lambda at: {
-                "S": self.scores(at),
-                "maximum": regs.maximum,
-                "state": Regs(regs.maximum.symbol, 0, 2),
-                "previous": regs.previous_max,
-                "grown": regs.grown,
-                "threshold": hex_float(self.k.rescale_threshold),
-                "temp": regs.temp,
-                "first": at.first,
-                "floored": self.floored,
-                "sink": self.k.sink,
-                "row_sum": regs.row_sum,
-                "scale": self.scale,
-                "eager": softmax.eager,
-                "early": softmax.early,
-                "mixed": softmax.mixed,
-            },
+            lambda at: {"S": self.scores(at), "state": state, "first": at.first},
             uses=(self.score_value(tile),),
             first_differs=True,
         )
 
     def rescale(self, tile: Tile) -> Operation:
         """O and l follow the maximum where it moved; skipped where it did not."""
-        eager = self.softmax.eager
-        context = {
-            "O": self.regs.output,
-            "row_sum": self.regs.row_sum,
-            "maximum": self.regs.maximum,
-            "previous": self.regs.previous_max,
-            "grown": self.regs.grown,
-            "temp": self.regs.temp,
-            "eager": eager,
-        }
-        return self._record("rescale", tile, context, domain="rest", guarded=not eager)
+        return self._record("rescale", tile, domain="rest", guarded=not self.softmax.eager)
 
     def tail_softmax(self, tile: Tile) -> Operation:
         """exp2 of the other scores, row sum of the fp32 P, packed in place."""
         return self._record(
             "tail_softmax",
             tile,
-            lambda at: {
-                "S": self.scores(at),
-                "row_sum": self.regs.row_sum,
-                "temp": self.regs.temp,
-                "early": self.softmax.early,
-                "fp8": self.fp8,
-                "packed": self.softmax.packed_sums,
-            },
+            lambda at: {"S": self.scores(at)},
             uses=(self.score_value(tile),),
             template="tail_softmax_mixed" if self.softmax.mixed else "",
         )
 
     # ---- templates --------------------------------------------------------------------------
 
+    @cached_property
+    def _operands(self) -> dict[str, Any]:
+        """What the templates of all operations may name, besides an operation's own."""
+        k, softmax = self.k, self.softmax
+        return self.regs.operands | {
+            "kv_block": k.kv_block,
+            "sink": k.sink,
+            "fp8": self.fp8,
+            "floored": self.floored,
+            "scale": self.scale,
+            "out_scale": self.out_scale,
+            "threshold": hex_float(k.rescale_threshold),
+            "early": softmax.early,
+            "eager": softmax.eager,
+            "mixed": softmax.mixed,
+            "packed": softmax.packed_sums,
+            "lowest": hex_float(LOWEST),
+            "ln2": hex_float(LN2),
+            "log2e": hex_float(LOG2E),
+        }
+
     def _record(
-        self, name: str, tile: Tile | None, context: Any, *, folder: str = "prefill",
+        self, name: str, tile: Tile | None, context: Any = None, *, folder: str = "prefill",
         template: str = "", **more: Any,
     ) -> Operation:  # fmt: skip
-        supply = context if callable(context) else lambda at: context
+        def supply(at: Binding) -> dict[str, Any]:
+            own = context(at) if callable(context) else context or {}
+            return {**self._operands, **own}
+
         return record(Operation(name, f"{folder}/{template or name}.s.j2", tile, supply, **more))

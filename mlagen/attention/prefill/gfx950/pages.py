@@ -160,9 +160,6 @@ class Pages:
             "last_entry": self.last_entry,
             "page_size": self.k.page_size,
             "page_divider": self.divider if self.divided else None,
-            "kv_block": self.k.kv_block,
-            "table": self.regs.page_table,
-            "scratch": self.regs.scratch,
         }
 
     def copy(self, ring: Ring, at: Binding) -> dict[str, Any]:

@@ -6,13 +6,14 @@ kernel holds nothing for features that it does not have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.dsl import Signature
-from mlagen.targets.gfx950.dsl import Entry, Regs, Space
+from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
+from mlagen.targets.gfx950.dsl.layout import BitMap
 
 WINDOWED = ("sliding_window_causal", "chunked_causal")  # masks that hide keys from below
 
@@ -49,9 +50,30 @@ class PrefillState:
         self._scalars(k, s, signature, buffers)
         self._of_features(k, s, tuple(walks))
 
+    @property
+    def operands(self) -> dict[str, Any]:
+        """What templates call registers: by the names that they have here."""
+        arguments = self.arguments.regs
+        return {**vars(self), "arguments": arguments, "O": self.output, "Q": self.queries}
+
     def _lanes(self, s: Space) -> None:
         """What a lane fetches of a tile and where it reads it in LDS."""
         raise NotImplementedError
+
+    def _addresses(self, s: Space, rings: Iterable[Ring]) -> None:
+        """`addresses`: by ring, its window and the map of a base, the register with the LDS address
+        that a lane reads."""
+        self.addresses: dict[str, dict[tuple[int, BitMap], Regs]] = {}
+        for ring in rings:
+            bases = dict.fromkeys(
+                (window, base)
+                for window in range(len(ring.windows))
+                for area in ring.areas
+                for base in area.plan.bases
+            )
+            what = f"LDS address this lane reads of each {ring.name} tile"
+            block = s.registers.block(f"{ring.name}ADR", len(bases), what, align=1).regs()
+            self.addresses[ring.name] = dict(zip(bases, block, strict=True))
 
     def _rows(self, k: PrefillConfig, s: Space) -> None:
         def one(name: str, comment: str, align: int = 1) -> Regs:
@@ -59,7 +81,7 @@ class PrefillState:
 
         self.maximum = one("M", "running row maximum, log2 units", align=2)
         self.row_sum = one("L", "row sum of P")
-        self.previous_max = one("MP", "maximum before the last move")
+        self.previous = one("MP", "maximum before the last move")
         self.masked = one("NEG", "-inf, the score of a masked key")
         self.limit = one("LIMIT", "first masked key of this lane's query, minus 4 * half")
         self.row_offset = one("QOFF", "byte offset of the query row")

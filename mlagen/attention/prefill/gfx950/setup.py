@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlagen.attention.prefill.gfx950.division import Divider, exact_reciprocal
-from mlagen.attention.prefill.gfx950.float_literals import LOG2E, LOWEST, hex_float
 from mlagen.attention.prefill.gfx950.pages import Pages
 from mlagen.attention.prefill.gfx950.registers import WINDOWED, PrefillState
 from mlagen.attention.prefill.gfx950.tensors import PrefillTensors
@@ -55,12 +54,22 @@ class Lanes:
     blocks: tuple[tuple[Regs, int, int], ...]
 
 
+def lds_addresses(regs: PrefillState, rings: Sequence[Ring]) -> tuple[LdsAddress, ...]:
+    """What each lane reads of some rings."""
+    return tuple(
+        LdsAddress(register, base, ring.windows[window])
+        for ring in rings
+        for (window, base), register in regs.addresses[ring.name].items()
+    )
+
+
 Context = Mapping[str, Any] | Callable[[Binding], Mapping[str, Any]]
 
 
 class Setup:
-    """Operands of the setup's templates, in their order: `first` (what is done where a workgroup
-    is one query tile), `tile` (what depends on the query tile), `lanes`, `begin_pages`."""
+    """Operands of the setup's templates besides registers, in their order: `first` (what is done
+    where a workgroup is one query tile), `tile` (what depends on the query tile), `lanes`,
+    `begin_pages`."""
 
     def __init__(
         self,
@@ -82,7 +91,7 @@ class Setup:
         """Buffer resources, tiles to walk. `rows`: registers that get a lane's byte offset of its
         query's row, with the bytes of a row and the shift of the half-wave's part."""
         page_buffers = self.pages.buffers if self.pages else ()
-        yield "buffers", self.common | {"buffers": self.regs.buffers, "page_buffers": page_buffers}
+        yield "buffers", self.common | {"page_buffers": page_buffers}
         yield "walk", self.common | _walk(self.k, self.regs) | {"row_offsets": rows}
 
     def lanes(self, lanes: Callable[[Binding], Lanes]) -> Context:
@@ -106,32 +115,18 @@ def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> di
     return {
         "half": half.moves(),
         "row_map": row.moves(),
-        "arguments": arguments,
         "argument_loads": regs.arguments.loads,
-        "kernarg": regs.kernarg,
         "group_x": regs.group[0],
         "group_y": regs.group[1],
         "group_z": regs.group[2],
-        "wave": regs.wave,
-        "tiles": regs.tiles,
-        "scratch": regs.scratch,
-        "temp": regs.temp,
-        "thread": regs.thread,
         "by_item": regs.item is not None,
-        "page_table": regs.page_table,
         "first_block": regs.blocks[0] if regs.blocks else None,
         "seq_len": regs.query_range[1] if k.ragged else arguments["seq_len"],
-        "query_range": regs.query_range,
-        "key_range": regs.key_range,
-        "key_count": regs.key_count,
         "num_keys": regs.key_count,
-        "first_position": regs.first_position,
         "start_pos": regs.first_position,
-        "mask_end": regs.mask_end,
         "ragged": k.ragged,
         "paged": k.page_size > 0,
-        "lse": getattr(k, "lse", False),
-        "sink": getattr(k, "sink", False),
+        "lse": k.lse,
         "sink_logit": arguments["q"][0],  # the pointer is not needed once SRDQ is made
         "q_tile": k.q_tile,
         "heads": k.num_heads,
@@ -147,29 +142,16 @@ def _walk(k: PrefillConfig, regs: PrefillState) -> dict[str, Any]:
     windowed = k.mask.name in WINDOWED
     window = getattr(k.mask, "window", 0)
     return {
-        "lse_offset": regs.lse_offset,
-        "limit": regs.limit,
-        "start": regs.start,
-        "visible": regs.visible,
-        "all_start": regs.all_start,
         "tile_offsets": [
             (regs.tile_offsets[name], row_bytes)
             for name, row_bytes in regs.walks.items()
             if regs.tile_offsets[name]
         ],
-        "masked": regs.masked,
-        "maximum": regs.maximum,
-        "previous": regs.previous_max,
-        "row_sum": regs.row_sum,
         "causal": k.mask.name != "null",
         "windowed": windowed,
-        "floored": windowed or regs.item is not None,
         "mask": k.mask.name,
         "window": window,
         "chunks": Divider.of(window) if windowed else None,
         "rows_per_wave": k.q_block_size,
-        "kv_block": k.kv_block,
         "kv_shift": k.kv_block.bit_length() - 1,
-        "lowest": hex_float(LOWEST),
-        "log2e": hex_float(LOG2E),
     }

@@ -12,10 +12,9 @@ from functools import cached_property
 from typing import Any
 
 from mlagen.attention.prefill.gfx950.attention import PrefillAttention, Softmax
-from mlagen.attention.prefill.gfx950.float_literals import LN2, LOG2E, hex_float
 from mlagen.attention.prefill.gfx950.fragments import MFMA_ROWS
 from mlagen.attention.prefill.gfx950.pages import Paged, PagedArea, Pages
-from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, LdsAddress, Setup
+from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, Setup, lds_addresses
 from mlagen.attention.prefill.gfx950.streamed_form import StreamedForm
 from mlagen.attention.prefill.gfx950.streamed_moves import Stream
 from mlagen.attention.prefill.gfx950.streamed_registers import StreamedRegisters
@@ -116,12 +115,7 @@ class StreamedAttention(PrefillAttention):
                 self._record(name, None, context, leaves=leaves)
         self._record("lanes", None, setup.lanes(self._lanes))
         if self.aiter:
-            scales = setup.common | {
-                "pair": self.regs.scale,
-                "out_scale": self.out_scale,
-                "log2e": hex_float(LOG2E),
-            }
-            self._record("scales", None, scales)
+            self._record("scales", None, setup.common | {"pair": self.regs.scale})
         elif self.fp8:
             scale = {"pair": self.regs.scale, "scale": self.regs.arguments["scale_log2e"]}
             self._record("scale", None, scale)
@@ -146,7 +140,6 @@ class StreamedAttention(PrefillAttention):
             pointers = regs.grown, regs.scratch[4:6]  # free by then
             offsets = {a.name: a.offset for a in self.signature.arguments}
             context = {
-                "kernarg": regs.kernarg,
                 "pointer": pointers[0],
                 "lse_pointer": pointers[1],
                 "offset": offsets["partial_o"],
@@ -154,22 +147,13 @@ class StreamedAttention(PrefillAttention):
             }
             self._record("partial_pointers", None, context)
             context = {
-                "O": regs.output,
-                "row_sum": regs.row_sum,
-                "maximum": regs.maximum,
-                "ln2": hex_float(LN2),
-                "temp": regs.temp,
-                "scratch": regs.scratch,
                 "location": location,
-                "heads_word": regs.heads,
                 "q_tile": self.k.q_tile,
                 "heads": self.k.num_heads,
                 "row_bytes": self.k.num_heads * self._partial_bytes,
                 "head_bytes": self._partial_bytes,
                 "pointer": pointers[0],
                 "lse_pointer": pointers[1],
-                "offset": regs.partial_offset,
-                "lse_offset": regs.partial_lse_offset,
                 "buffer": regs.compare[4:8],
                 "lse_buffer": regs.buffers["Q"],
             }
@@ -238,17 +222,8 @@ class StreamedAttention(PrefillAttention):
     def _of_work(self, common: Mapping[str, Any]) -> dict[str, Any]:
         """Operands of what begins a workgroup, and a work item, of a persistent kernel."""
         return dict(common) | {
-            "items": self.regs.items,
-            "item": self.regs.item,
-            "first_item": self.regs.first_item,
             "page_size": self.k.page_size,
-            "place": self.regs.place,
             "listed": self.aiter,
-            "own_keys": self.regs.own_keys,
-            "blocks": self.regs.blocks,
-            "heads_word": self.regs.heads,
-            "partial_offset": self.regs.partial_offset,
-            "partial_lse_offset": self.regs.partial_lse_offset,
             "partial_row_bytes": self.k.num_heads * self._partial_bytes,
         }
 
@@ -300,11 +275,7 @@ class StreamedAttention(PrefillAttention):
         first_wave = ring.waves * list(self.fetch).index(at.role)
         return Lanes(
             tuple(fetches),
-            tuple(
-                LdsAddress(register, base, ring.windows[window])
-                for ring in (self.keys, self.values)
-                for (window, base), register in regs.addresses[ring.name].items()
-            ),
+            lds_addresses(regs, (self.keys, self.values)),
             ((regs.lds_wave, first_wave, ring.areas[0].dma.wave_stride),),
         )
 

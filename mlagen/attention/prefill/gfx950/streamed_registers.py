@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mlagen.attention.prefill.gfx950.registers import PrefillState
 from mlagen.attention.prefill.gfx950.streamed_form import Operands
 from mlagen.attention.prefill.problem import PrefillConfig
@@ -58,7 +56,7 @@ class StreamedRegisters(PrefillState):
         self.own_keys = self.grown  # free while an item is set up
         self.first_item = scalar("FIRSTITEM", 1, "number of its first work item")
         self.place = scalar("PLACE", 2, "the work item's sequence, and partial_o_loc", align=2)
-        self.heads = scalar("HEADS", 1, "the work item's heads, as the host wrote them")
+        self.heads_word = scalar("HEADS", 1, "the work item's heads, as the host wrote them")
         self.blocks = self.key_range or scalar(
             "BLOCKS", 2, "the work item's first and last + 1 page", align=2
         )
@@ -73,17 +71,7 @@ class StreamedRegisters(PrefillState):
             what, width = "addresses that what this lane fetches of a page counts from", 2
         block = regs.block("SRC", width * areas, what, align=width).regs()
         self.sources = [block.part(area, width) for area in range(areas)]
-        self.addresses: dict[str, dict[tuple[int, Any], Regs]] = {}
-        for ring in self.rings:
-            bases = dict.fromkeys(
-                (window, base)
-                for window in range(len(ring.windows))
-                for area in ring.areas
-                for base in area.plan.bases
-            )
-            what = f"LDS address this lane reads of each {ring.name} tile"
-            block = regs.block(f"{ring.name}ADR", len(bases), what, align=1).regs()
-            self.addresses[ring.name] = dict(zip(bases, block, strict=True))
+        self._addresses(s, self.rings)
 
     def part(self, ring: Ring, fragment: int) -> Regs:
         """Where a fragment of a ring lies while it waits for its product."""

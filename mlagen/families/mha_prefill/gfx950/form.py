@@ -1,8 +1,10 @@
-"""MHA prefill in fp8 as streamed prefill takes it: one area of K, which is as wide as V."""
+"""What an MHA prefill kernel takes, and which problems it is not generated for; in fp8 streamed
+prefill takes it, with one area of K, which is as wide as V."""
 
 from __future__ import annotations
 
 from mlagen.attention.prefill.gfx950.fragments import FORMATS
+from mlagen.attention.prefill.gfx950.signature import prefill_signature, refuse_wide_pages
 from mlagen.attention.prefill.gfx950.streamed_form import (
     KeyArea,
     Operands,
@@ -10,8 +12,27 @@ from mlagen.attention.prefill.gfx950.streamed_form import (
     row_tensors,
 )
 from mlagen.attention.prefill.gfx950.tensors import PrefillTensors, RowTensor
-from mlagen.families.mha_prefill.gfx950.signature import refuse_unsupported, signature
+from mlagen.dsl import Signature
 from mlagen.families.mha_prefill.problem import MhaConfigV2
+
+
+def signature(k: MhaConfigV2) -> Signature:
+    """Pointers first, then numbers, as `prefill_signature` lays them out; shapes are those of
+    `MhaConfigV2`."""
+    tensors = [
+        ("q", "pointer", "read", True),
+        ("k", "pointer", "read", True),
+        ("v", "pointer", "read", True),
+        ("o", "pointer", "write", True),
+        ("lse", "pointer:fp32", "write", k.lse),
+        ("sinks", "pointer:fp32", "read", k.sink),
+    ]
+    return prefill_signature(k, tensors)
+
+
+def refuse_unsupported(k: MhaConfigV2) -> None:
+    """ConfigError for a valid problem that this kernel is not generated for, naming what it is."""
+    refuse_wide_pages(k, k.kv_row_stride)
 
 
 def streamed_form(k: MhaConfigV2) -> StreamedForm:

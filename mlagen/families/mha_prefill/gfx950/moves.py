@@ -65,13 +65,13 @@ class Mover:
 
     def _read(self, at: Binding) -> dict[str, Any]:
         ring, width = self.ring, self.ring.plan.width // 4
-        window = ring.window(at.phase)
+        window, addresses = ring.window(at.phase), self.regs.addresses[ring.name]
         return {
             "mnemonic": "ds_read_b128" if width == 4 else "ds_read_b64_tr_b16",
             "reads": [
                 (
                     self.target.part(index, width),
-                    self.regs.address(ring, window, base),
+                    addresses[window, ring.plan.bases[base]],
                     ring.slot_base(at.phase) - ring.windows[window] + offset,
                 )
                 for index, (base, offset) in enumerate(ring.plan.reads)

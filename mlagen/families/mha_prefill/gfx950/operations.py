@@ -9,13 +9,13 @@ from __future__ import annotations
 from mlagen.attention.prefill.gfx950.attention import PrefillAttention, Softmax
 from mlagen.attention.prefill.gfx950.fragments import BF16, FORMATS, MFMA_K, MFMA_ROWS
 from mlagen.attention.prefill.gfx950.pages import Paged, PagedArea, Pages
-from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, LdsAddress, Setup
+from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, Setup, lds_addresses
 from mlagen.attention.prefill.gfx950.tensors import PrefillTensors, RowTensor
 from mlagen.dsl import Binding, Operation, Tile, Value, bind
 from mlagen.errors import ConfigError
+from mlagen.families.mha_prefill.gfx950.form import refuse_unsupported, signature
 from mlagen.families.mha_prefill.gfx950.moves import Mover
 from mlagen.families.mha_prefill.gfx950.registers import PrefillRegisters
-from mlagen.families.mha_prefill.gfx950.signature import refuse_unsupported, signature
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
 
@@ -167,11 +167,6 @@ class Attention(PrefillAttention):
         ]
         return Lanes(
             tuple(fetches),
-            tuple(
-                LdsAddress(self.regs.address(ring, window, index), base, start)
-                for ring in rings
-                for window, start in enumerate(ring.windows)
-                for index, base in enumerate(ring.plan.bases)
-            ),
+            lds_addresses(self.regs, rings),
             ((self.regs.lds_wave, 0, self.keys.dma.wave_stride),),
         )

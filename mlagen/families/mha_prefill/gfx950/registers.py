@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mlagen.attention.prefill.gfx950.registers import PrefillState
-from mlagen.families.mha_prefill.gfx950.signature import signature
+from mlagen.families.mha_prefill.gfx950.form import signature
 from mlagen.families.mha_prefill.problem import MhaConfigV2
-from mlagen.targets.gfx950.dsl import Entry, Regs, Ring, Space
+from mlagen.targets.gfx950.dsl import Entry, Ring, Space
 
 
 class PrefillRegisters(PrefillState):
@@ -32,16 +32,4 @@ class PrefillRegisters(PrefillState):
             ).regs()
             for ring in self.rings
         }
-        self.addresses = {
-            ring.name: regs.block(
-                f"{ring.name}ADR",
-                len(ring.plan.bases) * len(ring.windows),
-                f"LDS address this lane reads of each {ring.name} tile",
-                align=1,
-            ).regs()
-            for ring in self.rings
-        }
-
-    def address(self, ring: Ring, window: int, base: int) -> Regs:
-        """The register with a lane's LDS address for one window and one base of a ring."""
-        return self.addresses[ring.name][window * len(ring.plan.bases) + base]
+        self._addresses(s, self.rings)

@@ -13,6 +13,7 @@ difference of infinities is ever taken; L = 0 at the end means that no partial s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from mlagen.attention.prefill.gfx950.arguments import argument_registers
@@ -93,12 +94,11 @@ class Merge:
         self.at = scalar("ENTRY", 1, "byte offset of the next entry of the partial map")
         self.scratch = scalar("TMP", 4, "scalar temporaries", align=2)
 
-    # ---- once a workgroup -------------------------------------------------------------------
-
-    def setup(self) -> None:
-        """Arguments, the group, buffer resources, lane offsets, the state before any partial. A
-        workgroup without a line, or whose group has no partial, ends here."""
-        context = {
+    @cached_property
+    def operands(self) -> Mapping[str, Any]:
+        """Operands of all operations, but for the rings by partial."""
+        line = self.k.depth * FP32
+        return {
             "arguments": self.arguments.regs,
             "argument_loads": self.arguments.loads,
             "kernarg": self.entry.kernarg,
@@ -107,9 +107,13 @@ class Merge:
             "wave": self.entry.wave,
             "partials": self.entry.tiles,
             "temp": self.entry.temp,
+            "highest": self.entry.temp[:LANE_LINES],
+            "decay": self.entry.temp[LANE_LINES:],
             "scratch": self.scratch,
+            "masks": self.masks,
             "entries": self.entries,
             "rows": self.rows,
+            "found": self.found,
             "at": self.at,
             "buffers": self.buffers,
             "offset": self.offset,
@@ -124,112 +128,56 @@ class Merge:
             "waves": self.waves,
             "lines": LINES,
             "lane_shift": LANE_LINES.bit_length() - 1,
-            "line_bytes": self.k.depth * FP32,
-            "line_shift": (self.k.depth * FP32).bit_length() - 1,
+            "line_bytes": line,
+            "line_shift": line.bit_length() - 1,
             "final_line_bytes": self.k.depth * self.k.output_bytes,
             "lowest": hex_float(LOWEST),
+            "log2e": hex_float(LOG2E),
+            "ln2": hex_float(LN2),
             "lse": self.k.lse,
         }
-        self._record("group", None, context, leaves=True)
-        self._record("lanes", None, context)
+
+    # ---- once a workgroup -------------------------------------------------------------------
+
+    def setup(self) -> None:
+        """Arguments, the group, buffer resources, lane offsets, the state before any partial. A
+        workgroup without a line, or whose group has no partial, ends here."""
+        self._record("group", None, leaves=True)
+        self._record("lanes", None)
 
     def normalise(self) -> None:
         """O / L; 0 where no partial saw a key."""
-        self._record(
-            "normalise",
-            None,
-            {
-                "O": self.output,
-                "row_sum": self.row_sum,
-                "masks": self.masks,
-                "temp": self.entry.temp,
-            },
-        )
+        self._record("normalise", None)
 
     def store(self) -> None:
         """O and the LSE to global memory; lines past the group's last are dropped by the range
         check."""
         if self.k.lse:
-            self._record(
-                "store_lse",
-                None,
-                {
-                    "row_sum": self.row_sum,
-                    "maximum": self.maximum,
-                    "masks": self.masks,
-                    "pick": self.pick,
-                    "offset": self.final_offset,
-                    "buffer": self.buffers["lse"],
-                    "temp": self.entry.temp,
-                    "ln2": hex_float(LN2),
-                },
-            )
-        self._record(
-            f"store_{self.k.output_dtype}",
-            None,
-            {
-                "O": self.output,
-                "offset": self.offset,
-                "buffer": self.buffers["o"],
-                "temp": self.entry.temp,
-                "line_bytes": self.k.depth * self.k.output_bytes,
-            },
-        )
+            self._record("store_lse", None)
+        self._record(f"store_{self.k.output_dtype}", None)
 
     # ---- once a partial ---------------------------------------------------------------------
 
     def find(self, tile: Tile) -> None:
         """Look up the first row of a partial, ahead of its load."""
-        self._record(
-            "find",
-            tile,
-            {"map": self.arguments["reduce_partial_map"], "at": self.at, "found": self.found},
-            defines=(Value(ROW, tile),),
-        )
+        self._record("find", tile, defines=(Value(ROW, tile),))
 
     def load(self, tile: Tile) -> None:
         """O and LSE of a partial's lines, global memory to registers."""
-
-        def context(at: Binding) -> Mapping[str, Any]:
-            return {
-                "P": self.partial.regs(at.phase),
-                "W": self.weight.regs(at.phase),
-                "found": self.found,
-                "buffers": self.buffers,
-                "arguments": self.arguments.regs,
-                "offset": self.offset,
-                "lse_offset": self.lse_offset,
-                "heads": self.k.num_heads,
-                "line_bytes": self.k.depth * FP32,
-            }
-
-        self._record(
-            "load",
-            tile,
-            context,
-            defines=(self.partial.at(tile), self.weight.at(tile)),
-            uses=(Value(ROW, tile),),
-        )
+        made = (self.partial.at(tile), self.weight.at(tile))
+        self._record("load", tile, defines=made, uses=(Value(ROW, tile),))
 
     def add(self, tile: Tile) -> None:
         """A partial's O and weight to those before it."""
+        self._record("add", tile, uses=(self.partial.at(tile), self.weight.at(tile)))
 
-        def context(at: Binding) -> Mapping[str, Any]:
-            return {
-                "P": self.partial.regs(at.phase),
-                "W": self.weight.regs(at.phase),
-                "O": self.output,
-                "maximum": self.maximum,
-                "row_sum": self.row_sum,
-                "masked": self.masked,
-                "seen": self.masks,
-                "highest": self.entry.temp[:LANE_LINES],
-                "decay": self.entry.temp[LANE_LINES:],
-                "log2e": hex_float(LOG2E),
-            }
+    def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
+        operands = self.operands
 
-        self._record("add", tile, context, uses=(self.partial.at(tile), self.weight.at(tile)))
+        def supply(at: Binding) -> Mapping[str, Any]:
+            if tile is None:
+                return operands
+            rings = {"P": self.partial.regs(at.phase), "W": self.weight.regs(at.phase)}
+            return {**operands, **rings}
 
-    def _record(self, name: str, tile: Tile | None, context: Any, **more: Any) -> Operation:
-        supply = context if callable(context) else lambda at: context
         return record(Operation(name, f"split_merge/{name}.s.j2", tile, supply, **more))
