@@ -34,13 +34,17 @@ class Access:
     fenced: int | None = None  # the actor's time of its proxy fence after a generic write
     # Of an operation that may skip itself: times, by actor, of the meeting that follows it where it
     # is done, behind a fence. Who knows one of them knows all that came before.
-    met: Mapping[int, int] = field(default_factory=dict)
+    met: Mapping[int, int] | None = None
 
     def known(self, clock: Clock) -> bool:
         """Whether someone with this clock knows it to be over."""
         if self.over is not None and clock[self.actor] >= self.over:
             return True
-        return any(clock[actor] >= time for actor, time in self.met.items())
+        return self.met is not None and self._left(self.met, clock)
+
+    @staticmethod
+    def _left(met: Mapping[int, int], clock: Clock) -> bool:
+        return any(clock[actor] >= time for actor, time in met.items())
 
     def fenced_for(self, clock: Clock, fence: Clock | None) -> bool:
         """Whether a proxy fence lies between it and someone with this clock, who knew `fence` at
@@ -49,7 +53,7 @@ class Access:
             return True
         if fence is not None and self.known(fence):
             return True
-        return any(clock[actor] >= time for actor, time in self.met.items())
+        return self.met is not None and self._left(self.met, clock)
 
 
 @dataclass(slots=True)

@@ -340,6 +340,7 @@ class _Groups:
     reads: dict[tuple[str, int], int] = field(default_factory=dict)  # (pipeline, tile) -> group
     writers: dict[str, int] = field(default_factory=dict)  # register block -> group
     readers: dict[str, int] = field(default_factory=dict)  # register block or exchange -> group
+    there: dict[str, list[str]] = field(default_factory=dict)  # resident: it, exchanges in its place
 
     def issue(self, op: Operation, tile: int) -> None:
         self.issued += 1
@@ -380,9 +381,11 @@ class _Groups:
 
     def _read_there(self, pipeline: Pipeline) -> int:
         """The last group that reads resident tiles, or an exchange in their place."""
-        exchanges = self.schedule.smem.exchanges.values()
-        lain = [x.name for x in exchanges if any(x.overlaps(tile) for tile in pipeline.tiles)]
-        return max(self.readers.get(name, 0) for name in (pipeline.name, *lain))
+        if pipeline.name not in self.there:
+            exchanges = self.schedule.smem.exchanges.values()
+            lain = [x.name for x in exchanges if any(x.overlaps(tile) for tile in pipeline.tiles)]
+            self.there[pipeline.name] = [pipeline.name, *lain]
+        return max(self.readers.get(name, 0) for name in self.there[pipeline.name])
 
 
 def _group_waits(
@@ -418,6 +421,7 @@ def _follow(
 ) -> bool:
     """Follows a run over items of `counts` tiles; whether groups are in flight at an item's end."""
     index_of = {id(step): index for index, step in enumerate(loop.cluster.steps)}
+    free = _free(schedule, loop)
     state = _Groups(schedule, Line(counts, loop.edge.step))
     passes: list[tuple[str, int]] = []  # section, groups issued by its end
     flying = False
@@ -436,6 +440,7 @@ def _follow(
         for op, place in one.steps:
             if op.asynchronous:
                 state.issue(op, place)
+            if id(op) in free:
                 continue
             group, registers = state.needed(op, place)
             if group <= state.done:
@@ -449,6 +454,18 @@ def _follow(
             wait((here, len(loop.cluster.steps)), state.issued)
         passes.append((here, state.issued))
     return flying
+
+
+def _free(schedule: PipelineSchedule, loop: Loop) -> frozenset[int]:
+    """Operations of a loop, by id, that need no group: those that issue one, and those that share
+    no register and no exchange with one and are in no pipeline."""
+    groups = [op for op in loop.operations if op.asynchronous]
+    shared = {v.block for op in groups for v in (*op.uses, *op.defines)} | {*schedule.smem.pipelines}
+    return frozenset(
+        id(op) for op in loop.operations
+        if op.asynchronous or (op.name in WAITS and op.name != "sync")
+        or (op.access is None and not shared & {v.block for v in (*op.uses, *op.defines)})
+    )  # fmt: skip
 
 
 def _is(operation: Operation, kind: str, pipeline: Pipeline) -> bool:

@@ -117,6 +117,16 @@ class _Touched:
         self.written = {*defines} - {*pipelines, *exchanges}
         self.used = {*uses} - {*pipelines, *exchanges}
         self.named = self.written | self.used
+        self.touches = bool(reads or writes or op.asynchronous)
+        self._clashes: dict[int, str | None] = {}  # by the group's id
+
+    def clash(self, flying: _Touched) -> str | None:
+        """Registers of a group in flight that it must leave alone: what the group writes, and, for
+        a write, what it reads."""
+        if id(flying) not in self._clashes:
+            hit = self.named & flying.written | self.written & flying.used
+            self._clashes[id(flying)] = min(hit, default=None)
+        return self._clashes[id(flying)]
 
 
 @dataclass
@@ -242,10 +252,8 @@ class _Run:
             return self._join_role(warp)
         does = self.touched[id(op)]
         match does.kind:
-            case "use" if op.guarded:
-                self._use_aside(warp, does, event)
             case "use":
-                self._use(warp, does, event)
+                (self._use_aside if op.guarded else self._use)(warp, does, event)
             case "copy":
                 self._copy(warp, does, event.tile)
             case "release":
@@ -407,22 +415,26 @@ class _Run:
             self.order.setdefault((pipeline.name, f"{warp.role} releases"), []).append(tile)
 
     def _use(self, warp: _Warp, does: _Touched, event: Event) -> None:
-        op, tile, clock = does.op, event.tile, warp.clock
+        op = does.op
         for pipeline in does.loads:
-            self._fill(warp, op, pipeline, tile, event.item)
-        key, now = (warp.role, id(op), tile), clock[warp.actor]
-        met = self._aside(warp, op, tile).met if op.guarded else {}
-        access = Access(
-            warp.actor, None if op.asynchronous else now, tile, op, key,
-            generic=not op.asynchronous, met=met,
-        )  # fmt: skip
+            self._fill(warp, op, pipeline, event.tile, event.item)
+        if does.touches:
+            self._touch(warp, does, event)
+        if not op.asynchronous:
+            for flying, _ in warp.groups:
+                if block := does.clash(flying):
+                    self._problem(op, warp, f"touches {block} while {flying.op} is in flight")
+
+    def _touch(self, warp: _Warp, does: _Touched, event: Event) -> None:
+        """Its reads and writes of SMEM."""
+        op, tile, now = does.op, event.tile, warp.clock[warp.actor]
+        flies, key = op.asynchronous, (warp.role, id(op), event.tile)
+        met = self._aside(warp, op, tile).met if op.guarded else None
         reads, writes, names = does.places[tile % does.period]
-        here = (warp.actor, tile, op.asynchronous)
+        access = Access(warp.actor, None if flies else now, tile, op, key, not flies, names, met=met)
         for region, resident in reads:
             held = _resident(event.item) if resident else tile
-            if op.guarded or (
-                here if not resident else (warp.actor, held, op.asynchronous)
-            ) not in region.seen:  # fmt: skip
+            if op.guarded or (warp.actor, held, flies) not in region.seen:
                 self._look(warp, op, region, access, held)
             region.reads.append(access)
         self.checked += len(reads)
@@ -432,16 +444,8 @@ class _Run:
                 self._check_write(warp, op, region, tile, fills=fills)
                 region.write(written)
             warp.unfenced.append(written)
-        if op.asynchronous:
-            access.regions = names
+        if flies:
             warp.groups.append((does, access))
-            return
-        # Ordinary code must not touch registers that a group in flight writes, or write any that
-        # it reads.
-        for flying, _ in warp.groups:
-            hit = does.named & flying.written | does.written & flying.used
-            for block in sorted(hit)[:1]:
-                self._problem(op, warp, f"touches {block} while {flying.op} is in flight")
 
     def _look(self, warp: _Warp, op: Operation, region: Region, access: Access, held: int) -> None:
         """Whether a read finds `held` in a region, a tile or what is resident for an item."""
@@ -453,7 +457,7 @@ class _Run:
         elif region.lost is not None and not done:
             self._problem(op, warp, f"uses {region.name} of tile {tile}, in place of which lies "
                           f"{region.lost}")  # fmt: skip
-        for write in done or (*region.writes, *(() if op.guarded else region.skipped)):
+        for write in done or region.writes + (region.skipped if not op.guarded else []):
             certain &= write.key != key
             if write.tile != held:
                 of = f"item {-1 - write.tile}" if write.tile < 0 else f"tile {write.tile}"
@@ -484,9 +488,11 @@ class _Run:
         key = (warp.role, id(op), tile)
         for other, accesses, writes in region.pending():
             for access in accesses:
+                if access.key == key:
+                    continue
                 known = access.known(warp.clock)
                 fenced = not proxy or not writes or access.fenced_for(warp.clock, warp.fence)
-                if (known and fenced) or access.key == key or self._other_rows(warp, op, access):
+                if (known and fenced) or self._other_rows(warp, op, access):
                     continue
                 if known:
                     what = f"through the async proxy without a fence after {access.op}"
