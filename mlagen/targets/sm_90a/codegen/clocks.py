@@ -80,7 +80,9 @@ class Region:
             (region, accesses, writes)
             for region in (self, *self.over)
             for accesses, writes in (
-                (region.writes, True), (region.skipped, True), (region.reads, False)
+                (region.writes, True),
+                (region.skipped, True),
+                (region.reads, False),
             )
             if accesses
         ]

@@ -14,8 +14,10 @@ leaves out what the proof does not need.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 from mlagen.codegen.expand import loop_bounds
@@ -340,7 +342,7 @@ class _Groups:
     reads: dict[tuple[str, int], int] = field(default_factory=dict)  # (pipeline, tile) -> group
     writers: dict[str, int] = field(default_factory=dict)  # register block -> group
     readers: dict[str, int] = field(default_factory=dict)  # register block or exchange -> group
-    there: dict[str, list[str]] = field(default_factory=dict)  # resident: it, exchanges in its place
+    there: dict[str, list[str]] = field(default_factory=dict)  # resident: what may lie there
 
     def issue(self, op: Operation, tile: int) -> None:
         self.issued += 1
@@ -445,9 +447,9 @@ def _follow(
             group, registers = state.needed(op, place)
             if group <= state.done:
                 continue
-            before = [name for name, issued in passes if issued >= group]
-            if registers and before:
-                carried.add(before[0])
+            at = bisect_left(passes, group, key=itemgetter(1))
+            if registers and at < len(passes):
+                carried.add(passes[at][0])
             bound.add(id(op))
             wait((here, index_of[id(op)]), group)
         if here in ends and state.done < state.issued:
@@ -460,7 +462,8 @@ def _free(schedule: PipelineSchedule, loop: Loop) -> frozenset[int]:
     """Operations of a loop, by id, that need no group: those that issue one, and those that share
     no register and no exchange with one and are in no pipeline."""
     groups = [op for op in loop.operations if op.asynchronous]
-    shared = {v.block for op in groups for v in (*op.uses, *op.defines)} | {*schedule.smem.pipelines}
+    shared = {value.block for op in groups for value in (*op.uses, *op.defines)}
+    shared |= schedule.smem.pipelines.keys()
     return frozenset(
         id(op) for op in loop.operations
         if op.asynchronous or (op.name in WAITS and op.name != "sync")

@@ -431,7 +431,9 @@ class _Run:
         flies, key = op.asynchronous, (warp.role, id(op), event.tile)
         met = self._aside(warp, op, tile).met if op.guarded else None
         reads, writes, names = does.places[tile % does.period]
-        access = Access(warp.actor, None if flies else now, tile, op, key, not flies, names, met=met)
+        access = Access(
+            warp.actor, None if flies else now, tile, op, key, not flies, names, met=met
+        )
         for region, resident in reads:
             held = _resident(event.item) if resident else tile
             if op.guarded or (warp.actor, held, flies) not in region.seen:
@@ -626,7 +628,7 @@ class Prover:
         return _Track(events, [_fills(line, h, e.tile, e.item) for e, h in waits if h is not None])
 
     def prove(self, loops: Sequence[Loop], *, quick: bool = False) -> PipelineProof:
-        """Check all accesses of all roles for every N. `quick`: fewer N; that may miss something."""
+        """Check all accesses of all roles for every N. `quick`: fewer N, so it may miss some."""
         runs = _runs(self.schedule, loops, quick=quick)
         largest = max(n for counts in runs for n in counts)
         checked = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate
 
 from mlagen.codegen.expand import Bounds, Instance, expand_loop
@@ -252,7 +252,8 @@ def item_runs(high: int, step: int, *, quick: bool) -> list[tuple[int, ...]]:
     return [*((n,) for n in many), every(many, 2), every(few, 3)]
 
 
-def every(symbols: Sequence[int], length: int) -> tuple[int, ...]:
+@cache
+def every(symbols: range, length: int) -> tuple[int, ...]:
     """A row in which each sequence of `length` symbols occurs, once (de Bruijn): a walk over all
     shorter ones that takes each way out of each of them once."""
     if length == 1:
