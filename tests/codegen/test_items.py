@@ -78,7 +78,7 @@ def test_the_last_pass_fetches_for_the_next_item(loops):
 
 def test_it_is_proved(made, loops):
     proof = prove_pipelines(made, loops)
-    assert not proof.violations and proof.checked > 100_000 and proof.tiles == 6
+    assert not proof.violations and proof.checked > 30_000 and proof.tiles == 6
 
 
 @pytest.mark.parametrize(
