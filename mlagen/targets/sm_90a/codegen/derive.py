@@ -489,6 +489,15 @@ def check_pipelines(schedule: PipelineSchedule) -> None:
                     f"{schedule.file}: {what} {link!r} names the role {role!r}, which does nothing",
                     hint="roles with a stream: " + ", ".join(sorted(names)),
                 )
+    for stream in schedule.streams:
+        for op in (*stream.prologue, *stream.items, *stream.loop, *stream.epilogue):
+            loads = any(v.block in smem.pipelines and smem.pipelines[v.block].resident
+                        for v in op.defines)  # fmt: skip
+            if op.guarded and (op.asynchronous or op.access is not None or loads):
+                raise ScheduleError(
+                    f"{schedule.file}:{op.line} {op} may skip itself, and others wait for it",
+                    hint="a guarded operation does arithmetic and stores only",
+                )
     for pipeline in smem.pipelines.values():
         _check_arrivals(schedule, pipeline)
 
