@@ -76,7 +76,10 @@ def _value(
     done: Done, mine: Mapping[Hashable, Held], other: Mapping[Hashable, Held]
 ) -> list[Difference]:
     """The first storage, by name, of those that hold another value than they should."""
-    apart = [x for x in mine.keys() | other.keys() if not _same(mine.get(x), other.get(x))]
+    apart = [
+        x for x in mine.keys() | other.keys()
+        if (a := mine.get(x)) is not (b := other.get(x)) and not _same(a, b)
+    ]  # fmt: skip
     if not apart:
         return []
     storage = min(apart, key=str)

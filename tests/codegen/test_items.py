@@ -78,7 +78,7 @@ def test_the_last_pass_fetches_for_the_next_item(loops):
 
 def test_it_is_proved(made, loops):
     proof = prove_pipelines(made, loops)
-    assert not proof.violations and proof.checked > 100_000 and proof.tiles == 6
+    assert not proof.violations and proof.checked > 30_000 and proof.tiles == 6
 
 
 @pytest.mark.parametrize(
@@ -187,3 +187,43 @@ def test_only_bf16_has_the_form():
         with pytest.raises(ConfigError, match="persistent=1") as caught:
             load("mla_decode_sm90", None).build(MlaDecodeConfig(64, **fields), {"persistent": 1})
         assert "all bf16" in str(caught.value.hint)
+
+
+def guarded(made, loops, **changes):
+    """The loops with `zero_tail` of the left role changed."""
+    left = loops[0]
+    steps = [
+        replace(op, **changes) if op.name == "zero_tail" else op for op in left.operations
+    ]  # fmt: skip
+    return [changed(made, left, steps), loops[1]]
+
+
+def test_what_may_skip_itself_is_in_order_where_it_is_done(made, loops):
+    """Without its meetings no other warp knows that it is done, nor it what they have done."""
+    problems = quick(made, guarded(made, loops, joins=False))
+    assert problems and re.search(r"zero_tail\(i\)", problems[0]), problems
+
+
+def test_meetings_of_what_may_skip_itself_order_nothing_else(made, loops):
+    """The left role's barrier before its copies stays needed: where the operation is skipped its
+    warps do not meet. Done always, it stands for that barrier."""
+    left = loops[0]
+    syncs = [op for op in left.operations if op.name == "sync"]
+    assert syncs
+    for sync in syncs:
+        steps = [op for op in left.operations if op is not sync]
+        assert quick(made, [changed(made, left, steps), loops[1]]), sync
+    always = guarded(made, loops, guarded=False)
+    spared = [
+        sync for sync in syncs
+        if not quick(made, [changed(made, always[0], [op for op in always[0].operations
+                                                      if op is not sync]), always[1]])
+    ]  # fmt: skip
+    assert not quick(made, always) and spared
+
+
+def test_what_others_wait_for_may_not_skip_itself(made):
+    left, right = made.streams
+    loop = tuple(replace(op, guarded=op.name == "pv" or op.guarded) for op in left.loop)
+    with pytest.raises(ScheduleError, match=r"pv\(i\) may skip itself, and others wait for it"):
+        deriving.check_pipelines(replace(made, streams=(replace(left, loop=loop), right)))

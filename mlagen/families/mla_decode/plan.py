@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.even_splits import boundaries, even_counts
-from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.shares import PARTS, Cut, cut_shares, deal
 
 Ints = npt.NDArray[np.int64]
@@ -41,7 +41,7 @@ H200_SMS = 132  # also of an H100 SXM
 # sequence, tokens of the sequence before its last, first tile, end tile, slot or -1, index in lse
 # of the sequence's head 0 and token 0, KV head; 1 where it takes in the part before it, -1 where
 # its own part is taken in, else 0; the slot of what it takes in.
-ITEM_INTS, ITEM_BYTES = 12, 48
+ITEM_INTS = ITEM_BYTES // 4
 # Columns of a merge, which is what one block of the merge kernel adds up: first slot, slots, first
 # row in q, rows, first row in the sequence, index in lse as in an item, all of the row block; the
 # block's first line, log2 of the warps that share a line.
@@ -52,9 +52,6 @@ LINES_A_ROW = 2
 # SMs compute at once, in three parts and more, makes up to 256 blocks, which run at once too.
 SPLITS_OF_WARPS = ((4, 0), (8, 1), (16, 2), (32, 3))
 OPEN_END = 2**31 - 1
-# Two warpgroups count when they have stored a part that another block takes in, two when they have
-# taken it in: then the count is zero again.
-ARRIVALS = 4
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,6 +31,10 @@ MAX_KV_HEADS = 8
 MAX_Q_LEN = 8
 TILE = 64  # keys a tile: a running maximum is taken once for each
 SMALL_PAGES = (1, 16, 32)  # besides whole tiles
+ITEM_BYTES = 48  # of a work item: twelve int32, see `mlagen.families.mla_decode.plan`
+# Two warpgroups count when they have stored a part that another block takes in, two when they have
+# taken it in: then the count is zero again.
+ARRIVALS = 4
 
 
 @dataclass(frozen=True)

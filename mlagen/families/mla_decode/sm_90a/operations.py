@@ -28,8 +28,7 @@ from typing import Any, Literal
 
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, copy, record
 from mlagen.errors import ScheduleError, UnsupportedError
-from mlagen.families.mla_decode.plan import ARRIVALS, ITEM_BYTES
-from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.problem import ARRIVALS, ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.sm_90a.paged_copy import PagedCopy
 from mlagen.families.mla_decode.sm_90a.plain import Fetched, plain_order
 from mlagen.families.mla_decode.sm_90a.registers import FLOAT, SLOTS, registers

@@ -8,6 +8,7 @@ repeated until nothing changes, and only then are the s_nops inserted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from mlagen.errors import ScheduleError
 from mlagen.targets.gfx950.codegen.hazards import HazardInfo, HazardTracker, Kind, mask
@@ -72,10 +73,10 @@ def pad(layout: Layout) -> int:
             if x.text not in known:
                 known[x.text] = hazard_info(x)
     infos = [[known[x.text] for x in run] for run in runs]
-    at_label: dict[str, HazardTracker] = {}
+    nops = [[0] * len(run) for run in runs]
+    at_label: dict[str, _Entry] = {}
     for _ in range(SWEEPS):
-        changed, nops = _sweep(runs, infos, at_label)
-        if not changed:
+        if not _sweep(runs, infos, at_label, nops):
             break
     else:
         raise ScheduleError("wait states do not settle around a loop")
@@ -88,44 +89,55 @@ def pad(layout: Layout) -> int:
     return sum(map(sum, nops))
 
 
+@dataclass(slots=True)
+class _Entry:
+    """What may come before a label; `walked`: the code from there to the next label was walked with
+    it, and walking it again would change nothing."""
+
+    tracker: HazardTracker
+    walked: bool = False
+
+    def merge(self, tracker: HazardTracker) -> None:
+        if self.tracker.merge(tracker):
+            self.walked = False
+
+
 def _sweep(
     runs: list[list[Instruction]],
     infos: list[list[HazardInfo]],
-    at_label: dict[str, HazardTracker],
-) -> tuple[bool, list[list[int]]]:
-    """One walk in print order: (a label got stricter, wait states before each instruction)."""
-    changed = False
+    at_label: dict[str, _Entry],
+    nops: list[list[int]],
+) -> bool:
+    """One walk in print order, which sets the wait states before each instruction: whether a label
+    is left that something stricter comes before now."""
     tracker: HazardTracker | None = HazardTracker()
-    nops: list[list[int]] = []
-    for run, described in zip(runs, infos, strict=True):
-        needed = []
-        for x, info in zip(run, described, strict=True):
+    skips = False
+
+    def arrive(label: str, tracker: HazardTracker) -> None:
+        if label in at_label:
+            at_label[label].merge(tracker)
+        else:
+            at_label[label] = _Entry(tracker.copy())
+
+    for run, described, needed in zip(runs, infos, nops, strict=True):
+        for at, (x, info) in enumerate(zip(run, described, strict=True)):
             if x.pipe == "label":
-                known = at_label.get(x.target)
-                if known is None:
-                    known = at_label[x.target] = tracker.copy() if tracker else HazardTracker()
-                    changed = True
-                elif tracker is not None:
-                    changed |= known.merge(tracker)
-                tracker = known.copy()
-                needed.append(0)
-                continue
-            if tracker is None:
-                raise ScheduleError(f"{x.text!r} follows a branch and no label leads to it")
-            states = tracker.required(info)
-            tracker.nop(states)
-            tracker.advance(info)
-            needed.append(states)
-            if x.pipe == "branch" and x.target:
-                if x.target in at_label:
-                    changed |= at_label[x.target].merge(tracker)
-                else:
-                    at_label[x.target] = tracker.copy()
-                    changed = True
-            if x.mnemonic in ("s_branch", "s_endpgm"):
-                tracker = None
-        nops.append(needed)
-    return changed, nops
+                if not skips:
+                    arrive(x.target, tracker or HazardTracker())
+                entry = at_label[x.target]
+                skips, entry.walked = entry.walked, True
+                tracker = entry.tracker.copy()
+            elif not skips:
+                if tracker is None:
+                    raise ScheduleError(f"{x.text!r} follows a branch and no label leads to it")
+                states = needed[at] = tracker.required(info)
+                tracker.nop(states)
+                tracker.advance(info)
+                if x.pipe == "branch" and x.target:
+                    arrive(x.target, tracker)
+                if x.mnemonic in ("s_branch", "s_endpgm"):
+                    tracker = None
+    return not all(entry.walked for entry in at_label.values())
 
 
 def _runs(layout: Layout) -> Iterator[list[Instruction]]:

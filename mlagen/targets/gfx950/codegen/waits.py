@@ -19,6 +19,8 @@ from mlagen.targets.gfx950.codegen.uses import conflicts, slot_uses
 from mlagen.targets.gfx950.dsl import Role, Schedule, Wait
 from mlagen.targets.gfx950.limits import Gfx950
 
+Found = dict[tuple[str, int, str], int]  # piece, index in it and counter: the strictest wait there
+
 
 def derive_waits(schedule: Schedule, layout: Layout, tiles: Iterable[int]) -> dict[WaitPoint, Wait]:
     """Wait counts for every point of the program, the strictest over all given tile counts and, of
@@ -44,27 +46,26 @@ def _strictest(
     due: Mapping[int, Mapping[str, Mapping[int, Mapping[str, int]]]],
     given: Mapping[WaitPoint, Wait],
 ) -> dict[WaitPoint, Wait]:
-    result = dict(given)
-
-    def derive(
-        path: Sequence[Step], wanted: Mapping[int, Mapping[str, int]], before: InFlight
-    ) -> InFlight:
-        found, after = _derive(schedule, layout, flights, path, wanted, given, before)
-        for point, counts in found.items():
-            result[point] = result.get(point, Wait()).stricter(counts)
-        return after
-
+    found: Found = {}
     for role in (stream.role for stream in layout.streams):
-        start = derive(layout.once.get(role, []), {}, InFlight())
+        start = _derive(schedule, layout, flights, layout.once.get(role, []), {}, given,
+                        InFlight(), found)  # fmt: skip
         # What an item finds in flight is what some item left, or the setup: all there can be.
         seen, work = {start}, [start]
         while work:
             before = work.pop()
             for n, by_stream in due.items():
-                after = derive(layout.paths(n, role), by_stream[role], before)
+                path = layout.paths(n, role)
+                after = _derive(
+                    schedule, layout, flights, path, by_stream[role], given, before, found
+                )
                 if layout.persistent and after not in seen:
                     seen.add(after)
                     work.append(after)
+    result = dict(given)
+    for (piece, index, counter), count in found.items():
+        point = WaitPoint(piece, index)
+        result[point] = result.get(point, Wait()).stricter(Wait(**{counter: count}))
     return result
 
 
@@ -134,10 +135,11 @@ def _derive(
     due: Mapping[int, Mapping[str, int]],
     given: Mapping[WaitPoint, Wait],
     before: InFlight,
-) -> tuple[dict[WaitPoint, Wait], InFlight]:
-    """Waits that one stream's path needs on top of the given ones, and what it leaves in flight."""
+    found: Found,
+) -> InFlight:
+    """What one stream's path leaves in flight. `found`: takes the waits that it needs on top of the
+    given ones."""
     target: Gfx950 = schedule.target
-    result: dict[WaitPoint, Wait] = {}
     pieces = layout.by_key()
     # A field of all ones asks for no wait at all (CDNA4 ISA, S_WAITCNT): one below is the weakest.
     capacity = {"vm": target.vmcnt_max - 1, "lgkm": target.lgkmcnt_max - 1}
@@ -156,15 +158,15 @@ def _derive(
             return done[counter]  # any of them may be the ones that are left
         return max(done[counter], issued[counter] - count)
 
-    def need(point: WaitPoint, counter: str, ticket: int) -> None:
+    def need(key: str, index: int, counter: str, ticket: int) -> None:
         if ticket <= done[counter]:
             return
         count = min(issued[counter] - ticket, capacity[counter])
         if counter == "lgkm" and scalar_ticket > done[counter]:
             count = 0
         done[counter] = reached(counter, count)
-        wait = Wait(vm=count) if counter == "vm" else Wait(lgkm=count)
-        result[point] = result.get(point, Wait()).stricter(wait)
+        place = (key, index, counter)
+        found[place] = min(count, found.get(place, count))
 
     for at, step in enumerate(path):
         piece = pieces[step.piece]
@@ -173,24 +175,25 @@ def _derive(
                 for register in touched:
                     load = flying.pop(register, None)
                     if load is not None and load[1] > done[load[0]]:
-                        need(WaitPoint(piece.key, index), *load)
+                        need(piece.key, index, *load)
             if instruction.counter:
                 issued[instruction.counter] += 1
                 if instruction.pipe == "smem":
                     scalar_ticket = issued["lgkm"]
                 for register in instruction.writes:
                     flying[register] = (instruction.counter, issued[instruction.counter])
-        end = WaitPoint(piece.key, len(piece.body))
+        last = len(piece.body)
         for register in [r for x in piece.control for r in x.reads]:
             if register in flying:
-                need(end, *flying.pop(register))
+                need(piece.key, last, *flying.pop(register))
         covered = dict(done)
+        end = given.get(WaitPoint(piece.key, last))
         for counter in done:
-            count = getattr(given.get(end), counter, None)
+            count = getattr(end, counter, None)
             if count is not None:
                 done[counter] = reached(counter, count)
         for counter, ticket in sorted(due.get(at, {}).items()):
-            need(end, counter, ticket)
+            need(piece.key, last, counter, ticket)
         if piece.cluster is not None and piece.cluster.wait is not None:
             # Only what the hand-placed wait covers may be relied on from here.
             for counter in done:
@@ -203,4 +206,4 @@ def _derive(
         for register, (counter, ticket) in flying.items()
         if ticket > done[counter]
     )
-    return result, InFlight(left, scalar_ticket > done["lgkm"])
+    return InFlight(left, scalar_ticket > done["lgkm"])

@@ -262,22 +262,24 @@ class BitMap:
     def of(cls, function: Callable[[int], int], bits: int, *, what: str = "map") -> BitMap:
         """The map equal to `function` on 0..2**bits-1; ScheduleError if neither an XOR nor a sum
         over the bits is."""
-        constant = function(0)
-        values = [function(1 << bit) for bit in range(bits)]
+        wanted = [function(value) for value in range(1 << bits)]
+        constant, values = wanted[0], [wanted[1 << bit] for bit in range(bits)]
         xor = cls(tuple(value ^ constant for value in values), constant)
-        wrong = xor._differs(function)
-        if wrong is None:
+        if xor.table() == wanted:
             return xor
         if all(value >= constant for value in values):
             total = cls(tuple(value - constant for value in values), constant, additive=True)
-            if total._differs(function) is None:
+            if total.table() == wanted:
                 return total
+        wrong = next(at for at, value in enumerate(xor.table()) if value != wanted[at])
         raise ScheduleError(f"{what} is not linear over bits at {wrong}")
 
-    def _differs(self, function: Callable[[int], int]) -> int | None:
-        """The first value at which it is not `function`."""
-        values = range(1 << len(self.images))
-        return next((value for value in values if self(value) != function(value)), None)
+    def table(self) -> list[int]:
+        """What it makes of 0, 1, ... up to the last number of its bits."""
+        made = [self.constant]
+        for image in self.images:
+            made += [value + image if self.additive else value ^ image for value in made]
+        return made
 
     def __call__(self, value: int) -> int:
         result = self.constant

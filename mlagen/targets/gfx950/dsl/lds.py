@@ -233,14 +233,11 @@ def plan_dma(layout: TileLayout, waves: int) -> DmaPlan:
 
     row = BitMap.of(lambda thread: fetched(0, thread)[0], bits, what="DMA row")
     byte = BitMap.of(lambda thread: fetched(0, thread)[1], bits, what="DMA byte")
-    passes = tile_bytes // pass_bytes
+    passes, first = tile_bytes // pass_bytes, list(zip(row.table(), byte.table(), strict=True))
     offsets: list[tuple[int, int]] = []
     for index in range(passes):
-        apart = {
-            (there[0] - row(thread), there[1] - byte(thread))
-            for thread in range(1 << bits)
-            for there in (fetched(index, thread),)
-        }
+        there = (fetched(index, thread) for thread in range(1 << bits))
+        apart = {(r - row0, b - byte0) for (r, b), (row0, byte0) in zip(there, first, strict=True)}
         if len(apart) != 1:
             raise ScheduleError("DMA passes differ by more than an offset in this layout")
         offsets.append(apart.pop())
@@ -266,11 +263,9 @@ def plan_reads(
     reads: list[tuple[int, int]] = []
     cycles = ideal = 0
     for fragment in fragments:
-
-        def address(lane: int, fragment: Fragment = fragment) -> int:
-            return layout.offset(*fragment(lane))
-
-        linear = BitMap.of(address, readers.bit_length() - 1, what="LDS read address")
+        address = [layout.offset(*fragment(lane)) for lane in range(readers)]
+        bits = readers.bit_length() - 1
+        linear = BitMap.of(address.__getitem__, bits, what="LDS read address")
         # Constant bits that a XOR of the lane also drives stay in the register; the rest is an
         # immediate.
         kept = 0 if linear.additive else linear.constant & linear.span
@@ -278,7 +273,7 @@ def plan_reads(
         if base not in bases:
             bases.append(base)
         reads.append((bases.index(base), linear.constant - kept))
-        waves = [range(first, first + LANES) for first in range(0, readers, LANES)]
-        took, least = max(bank_cycles([address(lane) for lane in wave], width) for wave in waves)
+        waves = [address[first : first + LANES] for first in range(0, readers, LANES)]
+        took, least = max(bank_cycles(wave, width) for wave in waves)
         cycles, ideal = cycles + took, ideal + least
     return ReadPlan(tuple(bases), tuple(reads), width, cycles, ideal)

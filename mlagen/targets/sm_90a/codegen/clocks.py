@@ -7,6 +7,7 @@ each actor's own order an actor knows everything to be over.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mlagen.dsl import Operation
@@ -31,10 +32,28 @@ class Access:
     generic: bool  # by ordinary instructions, not through the async proxy
     regions: frozenset[str] = frozenset()  # that a matrix group reads
     fenced: int | None = None  # the actor's time of its proxy fence after a generic write
+    # Of an operation that may skip itself: times, by actor, of the meeting that follows it where it
+    # is done, behind a fence. Who knows one of them knows all that came before.
+    met: Mapping[int, int] | None = None
 
     def known(self, clock: Clock) -> bool:
         """Whether someone with this clock knows it to be over."""
-        return self.over is not None and clock[self.actor] >= self.over
+        if self.over is not None and clock[self.actor] >= self.over:
+            return True
+        return self.met is not None and self._left(self.met, clock)
+
+    @staticmethod
+    def _left(met: Mapping[int, int], clock: Clock) -> bool:
+        return any(clock[actor] >= time for actor, time in met.items())
+
+    def fenced_for(self, clock: Clock, fence: Clock | None) -> bool:
+        """Whether a proxy fence lies between it and someone with this clock, who knew `fence` at
+        its own last one."""
+        if not self.generic or (self.fenced is not None and clock[self.actor] >= self.fenced):
+            return True
+        if fence is not None and self.known(fence):
+            return True
+        return self.met is not None and self._left(self.met, clock)
 
 
 @dataclass(slots=True)
@@ -46,6 +65,7 @@ class Region:
     bytes: int
     writes: list[Access] = field(default_factory=list)  # the last ones
     reads: list[Access] = field(default_factory=list)  # since then
+    skipped: list[Access] = field(default_factory=list)  # writes since then that may not be done
     over: tuple[Region, ...] = ()  # others that share bytes with it
     lost: str | None = None  # the one of these that was written since
     # Who may read what is there, by actor, tile and proxy: what was once known stays known.
@@ -59,23 +79,33 @@ class Region:
         return [
             (region, accesses, writes)
             for region in (self, *self.over)
-            for accesses, writes in ((region.writes, True), (region.reads, False))
+            for accesses, writes in (
+                (region.writes, True),
+                (region.skipped, True),
+                (region.reads, False),
+            )
             if accesses
         ]
 
     def clear(self) -> None:
         """Forget all, for another run."""
-        self.writes, self.reads, self.lost, self.seen = [], [], None, set()
+        self.writes, self.reads, self.skipped, self.lost, self.seen = [], [], [], None, set()
 
     def write(self, access: Access) -> None:
-        """Take a write that comes after everything before it."""
-        same = [old for old in self.writes if old.key == access.key]
-        self.writes, self.seen = [*same, access], set()
+        """Take a write that comes after everything before it; one that may not be done leaves there
+        what was there before."""
+        self.seen = set()
+        if access.op.guarded:
+            same = [old for old in self.skipped if old.key == access.key]
+            self.skipped.append(access)
+        else:
+            same = [old for old in self.writes if old.key == access.key]
+            self.writes = [*same, access]
+            if not same:
+                self.reads, self.skipped, self.lost = [], [], None
         if not same:
-            self.reads = []
-            self.lost = None
             for other in self.over:
-                other.lost, other.seen = self.name, set()
+                other.lost, other.skipped, other.seen = self.name, [], set()
 
 
 @dataclass(slots=True)

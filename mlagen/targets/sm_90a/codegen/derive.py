@@ -14,8 +14,10 @@ leaves out what the proof does not need.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 from mlagen.codegen.expand import loop_bounds
@@ -340,6 +342,7 @@ class _Groups:
     reads: dict[tuple[str, int], int] = field(default_factory=dict)  # (pipeline, tile) -> group
     writers: dict[str, int] = field(default_factory=dict)  # register block -> group
     readers: dict[str, int] = field(default_factory=dict)  # register block or exchange -> group
+    there: dict[str, list[str]] = field(default_factory=dict)  # resident: what may lie there
 
     def issue(self, op: Operation, tile: int) -> None:
         self.issued += 1
@@ -380,9 +383,11 @@ class _Groups:
 
     def _read_there(self, pipeline: Pipeline) -> int:
         """The last group that reads resident tiles, or an exchange in their place."""
-        exchanges = self.schedule.smem.exchanges.values()
-        lain = [x.name for x in exchanges if any(x.overlaps(tile) for tile in pipeline.tiles)]
-        return max(self.readers.get(name, 0) for name in (pipeline.name, *lain))
+        if pipeline.name not in self.there:
+            exchanges = self.schedule.smem.exchanges.values()
+            lain = [x.name for x in exchanges if any(x.overlaps(tile) for tile in pipeline.tiles)]
+            self.there[pipeline.name] = [pipeline.name, *lain]
+        return max(self.readers.get(name, 0) for name in self.there[pipeline.name])
 
 
 def _group_waits(
@@ -418,6 +423,7 @@ def _follow(
 ) -> bool:
     """Follows a run over items of `counts` tiles; whether groups are in flight at an item's end."""
     index_of = {id(step): index for index, step in enumerate(loop.cluster.steps)}
+    free = _free(schedule, loop)
     state = _Groups(schedule, Line(counts, loop.edge.step))
     passes: list[tuple[str, int]] = []  # section, groups issued by its end
     flying = False
@@ -436,19 +442,33 @@ def _follow(
         for op, place in one.steps:
             if op.asynchronous:
                 state.issue(op, place)
+            if id(op) in free:
                 continue
             group, registers = state.needed(op, place)
             if group <= state.done:
                 continue
-            before = [name for name, issued in passes if issued >= group]
-            if registers and before:
-                carried.add(before[0])
+            at = bisect_left(passes, group, key=itemgetter(1))
+            if registers and at < len(passes):
+                carried.add(passes[at][0])
             bound.add(id(op))
             wait((here, index_of[id(op)]), group)
         if here in ends and state.done < state.issued:
             wait((here, len(loop.cluster.steps)), state.issued)
         passes.append((here, state.issued))
     return flying
+
+
+def _free(schedule: PipelineSchedule, loop: Loop) -> frozenset[int]:
+    """Operations of a loop, by id, that need no group: those that issue one, and those that share
+    no register and no exchange with one and are in no pipeline."""
+    groups = [op for op in loop.operations if op.asynchronous]
+    shared = {value.block for op in groups for value in (*op.uses, *op.defines)}
+    shared |= schedule.smem.pipelines.keys()
+    return frozenset(
+        id(op) for op in loop.operations
+        if op.asynchronous or (op.name in WAITS and op.name != "sync")
+        or (op.access is None and not shared & {v.block for v in (*op.uses, *op.defines)})
+    )  # fmt: skip
 
 
 def _is(operation: Operation, kind: str, pipeline: Pipeline) -> bool:
@@ -468,6 +488,15 @@ def check_pipelines(schedule: PipelineSchedule) -> None:
                 raise ScheduleError(
                     f"{schedule.file}: {what} {link!r} names the role {role!r}, which does nothing",
                     hint="roles with a stream: " + ", ".join(sorted(names)),
+                )
+    for stream in schedule.streams:
+        for op in (*stream.prologue, *stream.items, *stream.loop, *stream.epilogue):
+            loads = any(v.block in smem.pipelines and smem.pipelines[v.block].resident
+                        for v in op.defines)  # fmt: skip
+            if op.guarded and (op.asynchronous or op.access is not None or loads):
+                raise ScheduleError(
+                    f"{schedule.file}:{op.line} {op} may skip itself, and others wait for it",
+                    hint="a guarded operation does arithmetic and stores only",
                 )
     for pipeline in smem.pipelines.values():
         _check_arrivals(schedule, pipeline)

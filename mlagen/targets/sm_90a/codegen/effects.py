@@ -34,6 +34,7 @@ COMPARES = {"eq": int.__eq__, "ne": int.__ne__, "lt": int.__lt__, "le": int.__le
             "gt": int.__gt__, "ge": int.__ge__}  # fmt: skip
 
 _REGISTER = re.compile(r"%[A-Za-z_]\w*")
+_PARTS = re.compile(r"[][{}(),]")
 _LABEL = re.compile(r"\s*([A-Za-z_$]\w*)\s*:(?!:)")
 _STATEMENT = re.compile(r"(?:@(!?)(%\w+)\s+)?([a-z][\w.:]*)(?:\s+(.*))?$", re.DOTALL)
 
@@ -187,13 +188,13 @@ def _constant(compare: str, operands: Sequence[str]) -> bool | None:
 def _split(text: str) -> list[str]:
     """Operands: what commas part outside of vectors and addresses."""
     found, depth, start = [], 0, 0
-    for at, sign in enumerate(text):
-        if sign in "{[(":
+    for mark in _PARTS.finditer(text):
+        if (sign := mark[0]) in "{[(":
             depth += 1
         elif sign in "}])":
             depth -= 1
-        elif sign == "," and not depth:
-            found.append(text[start:at].strip())
-            start = at + 1
+        elif not depth:
+            found.append(text[start : mark.start()].strip())
+            start = mark.end()
     last = text[start:].strip()
     return [*found, last] if last else found

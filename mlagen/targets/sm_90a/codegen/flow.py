@@ -55,7 +55,10 @@ class _Role:
     """One role: its operations by section and name."""
 
     loop: Loop
-    section: dict[int, str] = field(default_factory=dict)  # of an operation, by id
+    # By an operation's id: how errors and the plain loop name it, and of what it is: a tile, an
+    # item or the block.
+    told: dict[int, tuple[str, str, str]] = field(default_factory=dict)
+    done: dict[tuple[int, int, int, bool], Done] = field(default_factory=dict)  # see `_Flow._done`
     named: dict[tuple[str, str, int], Operation] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,7 +70,9 @@ class _Role:
             for op in operations:
                 if op.name in WAITS:
                     continue
-                self.section[id(op)] = name
+                looped = name == "tiles" and op.tile is not None and op.ahead != "seeks"
+                of = "tile" if looped else "block" if name == "prologue" else "item"
+                self.told[id(op)] = (f"{self.name} {op.key}", f"{op} of role {self.name}", of)
                 tile = offset(op) % stream.step if name == "tiles" else 0
                 self.named[(name, op.key, tile)] = op
 
@@ -91,7 +96,7 @@ class _Flow:
         try:
             self.touches = Touches(emitter, shared=schedule.plain is not None)
         except Refused as error:
-            role = next(name for name, x in self.roles.items() if id(error.op) in x.section)
+            role = next(name for name, x in self.roles.items() if id(error.op) in x.told)
             raise self._problem(error.code, error.op, role, error.what) from error
 
     def _problem(self, code: str, op: Operation, role: str, what: str) -> _Found:
@@ -275,11 +280,13 @@ class _Flow:
             yield from around(plain.seeks, past, len(line.counts), "tiles")
 
     def _done(self, role: _Role, op: Operation, place: int, item: int, *, first: bool) -> Done:
-        looped = role.section[id(op)] == "tiles" and op.tile is not None and op.ahead != "seeks"
-        of = f" #{item}" if not looped and role.section[id(op)] != "prologue" else ""
-        effect = self.touches.of(role.name, op, place, first=first)
-        key, text = f"{role.name} {op.key}{of}", f"{op} of role {role.name}"
-        return Done(key, place if looped else None, effect, text, op.line)
+        known = (id(op), place, item, first)
+        if known not in role.done:
+            key, text, of = role.told[id(op)]
+            key += f" #{item}" if of == "item" else ""
+            effect = self.touches.of(role.name, op, place, first=first)
+            role.done[known] = Done(key, place if of == "tile" else None, effect, text, op.line)
+        return role.done[known]
 
     # ---- messages ----------------------------------------------------------------------------
 

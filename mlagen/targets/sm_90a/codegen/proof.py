@@ -31,8 +31,6 @@ from mlagen.targets.sm_90a.codegen.runs import AROUND, Line, Loop, item_runs, wa
 from mlagen.targets.sm_90a.dsl.pipeline import PipelineSchedule
 from mlagen.targets.sm_90a.dsl.smem import Exchange, Pipeline, Scratch, Smem
 
-APART = 7  # tiles between those that operations which may skip themselves are done for
-
 
 @dataclass(frozen=True)
 class Way:
@@ -119,6 +117,16 @@ class _Touched:
         self.written = {*defines} - {*pipelines, *exchanges}
         self.used = {*uses} - {*pipelines, *exchanges}
         self.named = self.written | self.used
+        self.touches = bool(reads or writes or op.asynchronous)
+        self._clashes: dict[int, str | None] = {}  # by the group's id
+
+    def clash(self, flying: _Touched) -> str | None:
+        """Registers of a group in flight that it must leave alone: what the group writes, and, for
+        a write, what it reads."""
+        if id(flying) not in self._clashes:
+            hit = self.named & flying.written | self.written & flying.used
+            self._clashes[id(flying)] = min(hit, default=None)
+        return self._clashes[id(flying)]
 
 
 @dataclass
@@ -149,19 +157,30 @@ class _Slot:
     waits: dict[int, dict[int, int | None]] = field(default_factory=dict)
 
 
-class _Run:
-    """All roles over items of `counts` tiles. Operations that may skip themselves are done for
-    tiles `taken` only: what they order cannot be relied on for another, and what they touch must be
-    in order there."""
+@dataclass(slots=True)
+class _Aside:
+    """An operation of a role that may skip itself, for one tile. `came`: what its warps knew at the
+    meeting before it; `met`: their times at the one after it."""
 
-    def __init__(
-        self,
-        prover: Prover,
-        loops: Sequence[Loop],
-        line: Line,
-        taken: frozenset[int],
-    ) -> None:
-        self.schedule, self.line, self.taken = prover.schedule, line, taken
+    came: dict[int, Clock] = field(default_factory=dict)
+    met: dict[int, int] = field(default_factory=dict)
+
+
+class _Run:
+    """All roles over items of `counts` tiles.
+
+    Operations that may skip themselves are done for no tile, and for each one alone, in one run:
+    what they order cannot be relied on for another, and what they touch must be in order there.
+    To do one adds its accesses and the meetings around it, and these only let actors know more. So
+    what the others touch is in order where it is in order without it, and only its own accesses are
+    left. When it begins, its warps know what all of them brought to the meeting (`_Aside.came`).
+    Someone else knows that it is over if it knows so without the meetings, or if it knows that one
+    of the warps has left the second one (`Access.met`): no other path leads there. The warps wait
+    for each other at the meetings, which is one possible order without them too, and learn nothing.
+    """
+
+    def __init__(self, prover: Prover, loops: Sequence[Loop], line: Line) -> None:
+        self.schedule, self.line = prover.schedule, line
         self.touched, self.regions = prover.touched, prover.regions
         self.problems: dict[str, None] = {}
         self.checked = 0
@@ -190,6 +209,7 @@ class _Run:
         self.releases: dict[tuple[str, int], list[Clock]] = {}
         self.order: dict[tuple[str, str], list[int]] = {}  # (pipeline, verb): tiles, as they came
         self.bars: dict[int, NamedBarrier] = {}
+        self.asides: dict[tuple[str, int, int], _Aside] = {}
         for region in self.regions.values():
             region.clear()
         self.steps: list[tuple[str, Event]] = []  # of the first warp of each role
@@ -199,9 +219,9 @@ class _Run:
         while moved and not self.problems:
             moved = False
             for warp in self.warps:
-                count, kept = len(warp.events), warp.issues and not self.taken
+                count = len(warp.events)
                 while not self.problems and warp.at < count and self._step(warp):
-                    if kept:
+                    if warp.issues:
                         self.steps.append((warp.role, warp.events[warp.at]))
                     warp.at += 1
                     moved = True
@@ -225,15 +245,15 @@ class _Run:
         if op is None:
             self._retire(warp, event.groups)
             return True
-        if op.guarded and event.tile not in self.taken:
-            return True
         if event.meeting:
+            if op.guarded:
+                return self._meet_aside(warp, op, event.tile)
             self._fence(warp)
             return self._join_role(warp)
         does = self.touched[id(op)]
         match does.kind:
             case "use":
-                self._use(warp, does, event)
+                (self._use_aside if op.guarded else self._use)(warp, does, event)
             case "copy":
                 self._copy(warp, does, event.tile)
             case "release":
@@ -321,6 +341,26 @@ class _Run:
         warp.waiting = None
         return True
 
+    def _aside(self, warp: _Warp, op: Operation, tile: int) -> _Aside:
+        return self.asides.setdefault((warp.role, id(op), tile), _Aside())
+
+    def _meet_aside(self, warp: _Warp, op: Operation, tile: int) -> bool:
+        """Before and after an operation that may skip itself: whether all warps are there."""
+        aside, before = self._aside(warp, op, tile), warp.events[warp.at - 1]
+        if before.op is op and not before.meeting:
+            aside.met.setdefault(warp.actor, warp.clock[warp.actor])
+            return len(aside.met) == self.members[warp.role]
+        aside.came.setdefault(warp.actor, list(warp.clock))
+        return len(aside.came) == self.members[warp.role]
+
+    def _use_aside(self, warp: _Warp, does: _Touched, event: Event) -> None:
+        """Do it with what its warps know together, which is forgotten after it."""
+        alone = list(warp.clock)
+        for clock in self._aside(warp, does.op, event.tile).came.values():
+            join(warp.clock, clock)
+        self._use(warp, does, event)
+        warp.clock[:] = alone
+
     def _fence(self, warp: _Warp) -> None:
         for access in warp.unfenced:
             access.fenced = warp.clock[warp.actor]
@@ -375,47 +415,51 @@ class _Run:
             self.order.setdefault((pipeline.name, f"{warp.role} releases"), []).append(tile)
 
     def _use(self, warp: _Warp, does: _Touched, event: Event) -> None:
-        op, tile, clock = does.op, event.tile, warp.clock
+        op = does.op
         for pipeline in does.loads:
-            self._fill(warp, op, pipeline, tile, event.item)
-        key, now = (warp.role, id(op), tile), clock[warp.actor]
-        access = Access(
-            warp.actor, None if op.asynchronous else now, tile, op, key, generic=not op.asynchronous
-        )
+            self._fill(warp, op, pipeline, event.tile, event.item)
+        if does.touches:
+            self._touch(warp, does, event)
+        if not op.asynchronous:
+            for flying, _ in warp.groups:
+                if block := does.clash(flying):
+                    self._problem(op, warp, f"touches {block} while {flying.op} is in flight")
+
+    def _touch(self, warp: _Warp, does: _Touched, event: Event) -> None:
+        """Its reads and writes of SMEM."""
+        op, tile, now = does.op, event.tile, warp.clock[warp.actor]
+        flies, key = op.asynchronous, (warp.role, id(op), event.tile)
+        met = self._aside(warp, op, tile).met if op.guarded else None
         reads, writes, names = does.places[tile % does.period]
-        here = (warp.actor, tile, op.asynchronous)
+        access = Access(
+            warp.actor, None if flies else now, tile, op, key, not flies, names, met=met
+        )
         for region, resident in reads:
             held = _resident(event.item) if resident else tile
-            if (here if not resident else (warp.actor, held, op.asynchronous)) not in region.seen:
+            if op.guarded or (warp.actor, held, flies) not in region.seen:
                 self._look(warp, op, region, access, held)
             region.reads.append(access)
         self.checked += len(reads)
         if writes:
-            written = Access(warp.actor, now, tile, op, key, generic=True)
+            written = Access(warp.actor, now, tile, op, key, generic=True, met=met)
             for region, fills in writes:
                 self._check_write(warp, op, region, tile, fills=fills)
                 region.write(written)
             warp.unfenced.append(written)
-        if op.asynchronous:
-            access.regions = names
+        if flies:
             warp.groups.append((does, access))
-            return
-        # Ordinary code must not touch registers that a group in flight writes, or write any that
-        # it reads.
-        for flying, _ in warp.groups:
-            hit = does.named & flying.written | does.written & flying.used
-            for block in sorted(hit)[:1]:
-                self._problem(op, warp, f"touches {block} while {flying.op} is in flight")
 
     def _look(self, warp: _Warp, op: Operation, region: Region, access: Access, held: int) -> None:
         """Whether a read finds `held` in a region, a tile or what is resident for an item."""
-        key, tile, certain = access.key, access.tile, True
+        key, tile, certain = access.key, access.tile, not op.guarded
+        # Where one of this tile is done that may skip itself, only it is there for another.
+        done = [write for write in region.skipped if op.guarded and write.tile == tile]
         if not region.writes:
             self._problem(op, warp, f"uses {region.name} before it is full")
-        elif region.lost is not None:
+        elif region.lost is not None and not done:
             self._problem(op, warp, f"uses {region.name} of tile {tile}, in place of which lies "
                           f"{region.lost}")  # fmt: skip
-        for write in region.writes:
+        for write in done or region.writes + (region.skipped if not op.guarded else []):
             certain &= write.key != key
             if write.tile != held:
                 of = f"item {-1 - write.tile}" if write.tile < 0 else f"tile {write.tile}"
@@ -425,7 +469,7 @@ class _Run:
                 filled = write.actor >= len(self.warps)
                 what = "before it is full" if filled else f"before {write.op} is known to be over"
                 self._problem(op, warp, f"uses {region.name} of tile {tile} {what}")
-            elif op.asynchronous and not self._fenced_since(warp, write):
+            elif op.asynchronous and not write.fenced_for(warp.clock, warp.fence):
                 self._problem(op, warp, f"reads {region.name} through the async proxy without a "
                               f"fence after {write.op}")  # fmt: skip
         if certain and not self.problems:
@@ -446,9 +490,11 @@ class _Run:
         key = (warp.role, id(op), tile)
         for other, accesses, writes in region.pending():
             for access in accesses:
+                if access.key == key:
+                    continue
                 known = access.known(warp.clock)
-                fenced = not proxy or not writes or self._fenced_since(warp, access)
-                if (known and fenced) or access.key == key or self._other_rows(warp, op, access):
+                fenced = not proxy or not writes or access.fenced_for(warp.clock, warp.fence)
+                if (known and fenced) or self._other_rows(warp, op, access):
                     continue
                 if known:
                     what = f"through the async proxy without a fence after {access.op}"
@@ -473,14 +519,6 @@ class _Run:
             value.block in pipelines and pipelines[value.block].within == pipeline.name
             for value in access.op.uses
         )
-
-    @staticmethod
-    def _fenced_since(warp: _Warp, write: Access) -> bool:
-        if not write.generic:
-            return True
-        if write.fenced is not None and warp.clock[write.actor] >= write.fenced:
-            return True
-        return warp.fence is not None and write.known(warp.fence)
 
     # ---- the end ----------------------------------------------------------------------------
 
@@ -590,9 +628,7 @@ class Prover:
         return _Track(events, [_fills(line, h, e.tile, e.item) for e, h in waits if h is not None])
 
     def prove(self, loops: Sequence[Loop], *, quick: bool = False) -> PipelineProof:
-        """Check all accesses of all roles for every N. `quick`: fewer N, and operations that may
-        skip themselves for no tile, the first and the last only; that may miss something."""
-        guarded = any(op.guarded for loop in loops for op in loop.operations)
+        """Check all accesses of all roles for every N. `quick`: fewer N, so it may miss some."""
         runs = _runs(self.schedule, loops, quick=quick)
         largest = max(n for counts in runs for n in counts)
         checked = 0
@@ -601,14 +637,12 @@ class Prover:
         for counts in runs:
             step = max(loop.edge.step for loop in loops)
             line = self._lines.setdefault((counts, step), Line(counts, step))
-            for taken in _taken(line, quick=quick) if guarded else [frozenset[int]()]:
-                run = _Run(self, loops, line, taken)
-                run.run()
-                if not taken:
-                    ways.append(Way(line, tuple(run.steps)))
-                checked += run.checked
-                if run.problems:
-                    return PipelineProof(tuple(run.problems), checked, largest)
+            run = _Run(self, loops, line)
+            run.run()
+            ways.append(Way(line, tuple(run.steps)))
+            checked += run.checked
+            if run.problems:
+                return PipelineProof(tuple(run.problems), checked, largest)
         waits = (op for loop in loops for op in loop.operations if op.name == "wait_full")
         idle = frozenset(map(id, waits)) - self.busy
         return PipelineProof((), checked, largest, tuple(ways), idle)
@@ -632,19 +666,6 @@ def _runs(
     largest = max(loop.edge.first_looped for loop in loops) + deepest
     largest += 0 if quick else 2 * step
     return [(n,) for n in range(largest + 1)]
-
-
-def _taken(line: Line, *, quick: bool) -> list[frozenset[int]]:
-    """Tiles for which operations that may skip themselves are done: for none, and for one. In a run
-    over many items, for one of every so many, which have nothing to do with each other."""
-    tiles = sorted(line.items)
-    if len(line.counts) == 1:
-        one = {*tiles[:1], *tiles[-1:]} if quick else tiles
-        return [frozenset(), *(frozenset({tile}) for tile in one)]
-    ends = [t for t in tiles if line.items.get(t + 1) != line.items[t]]
-    if quick:
-        return [frozenset(), frozenset(ends[::2]), frozenset(ends[1::2])]
-    return [frozenset(), *(frozenset(tiles[first::APART]) for first in range(APART))]
 
 
 def _resident(item: int) -> int:

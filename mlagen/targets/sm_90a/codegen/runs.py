@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate
 
 from mlagen.codegen.expand import Bounds, Instance, expand_loop
@@ -40,6 +40,11 @@ class Loop:
     def operations(self) -> tuple[Operation, ...]:
         """Those of a pass."""
         return self.cluster.operations()
+
+    @cached_property
+    def passes(self) -> dict[tuple[int, int, int], list[tuple[Operation, int]]]:
+        """Passes of items (`_items`) by tile, tiles of the item and of the next one."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -186,9 +191,11 @@ def _items(loop: Loop, line: Line) -> Iterator[Pass]:
             yield Pass("empty", item, ())
         after = line.counts[item + 1] if item + 1 < len(line.counts) else 0
         for i in range(-loop.edge.step if n else 0, n, loop.edge.step):
-            steps = head_pass(loop, n) if i < 0 else main_pass(loop, i, n, after)
+            key = (i, n, after if i + loop.edge.step >= n else 0)  # the last pass looks ahead
+            if key not in loop.passes:
+                loop.passes[key] = head_pass(loop, n) if i < 0 else main_pass(loop, i, n, after)
             where = item_section(loop.edge, i, n)
-            yield Pass(where, item, tuple((op, start + tile) for op, tile in steps))
+            yield Pass(where, item, tuple((op, start + tile) for op, tile in loop.passes[key]))
         yield Pass("end", item, tuple((op, start) for op in loop.epilogue))
 
 
@@ -245,7 +252,8 @@ def item_runs(high: int, step: int, *, quick: bool) -> list[tuple[int, ...]]:
     return [*((n,) for n in many), every(many, 2), every(few, 3)]
 
 
-def every(symbols: Sequence[int], length: int) -> tuple[int, ...]:
+@cache
+def every(symbols: range, length: int) -> tuple[int, ...]:
     """A row in which each sequence of `length` symbols occurs, once (de Bruijn): a walk over all
     shorter ones that takes each way out of each of them once."""
     if length == 1:

@@ -39,6 +39,7 @@ class Touches:
         self._at: dict[tuple[int, bool], Printed] = {}  # by operation, whether as that of tile 0
         self._registers: dict[int, Effect] = {}
         self._whole: dict[tuple[int, int], Effect] = {}
+        self._periods: dict[int, int] = {}  # places, by operation, after which its slots repeat
         self._read(_texts(emitter))
         self._join()
 
@@ -48,9 +49,11 @@ class Touches:
         printed = self._at.get((id(op), first)) or self._at.get((id(op), not first))
         if printed is None:
             return NOTHING
-        pipelines = self.schedule.smem.pipelines
-        depths = [pipelines[name].depth for name in _blocks(op) if name in pipelines]
-        key = (id(printed), place % lcm(*depths))
+        if id(op) not in self._periods:
+            pipelines = self.schedule.smem.pipelines
+            depths = [pipelines[name].depth for name in _blocks(op) if name in pipelines]
+            self._periods[id(op)] = lcm(*depths)
+        key = (id(printed), place % self._periods[id(op)])
         if key not in self._whole:
             self._whole[key] = self._with_smem(role, printed, place)
         return self._whole[key]
