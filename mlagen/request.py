@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlagen.errors import ConfigError, MissingError
+from mlagen.problem.fields import example_of, problem_of
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
@@ -135,10 +136,10 @@ def problem_and_knobs(
     others = {name: value for name, value in fields.items() if name not in known}
     with schedule.own_code():
         if others:
-            declared = schedule.build(problem_type.example(), {}).declared
+            declared = schedule.build(example_of(problem_type), {}).declared
             others = {name: value for name, value in others.items() if name in declared}
         own = {name: value for name, value in fields.items() if name not in others}
-        problem = problem_type.from_fields(own)
+        problem = problem_of(problem_type, own)
         chosen = schedule.build(problem, others).knobs if others else {}
         return problem, {name: chosen[name] for name in others}
 

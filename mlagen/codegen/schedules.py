@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from mlagen.dsl import Knob, ScheduleFunction
 from mlagen.errors import ConfigError, MissingError, MlagenError, ScheduleError
+from mlagen.problem.fields import example_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def load(name_or_path: str, target: str | None = None) -> ScheduleFunction:
 
 def describe(function: ScheduleFunction) -> ScheduleInfo:
     """Its knobs are declared while it runs, so it is run on its problem type's smallest example."""
-    schedule = function.build(_example(function.problem_type), {})
+    schedule = function.build(example_of(function.problem_type), {})
     return ScheduleInfo(
         function.name,
         function.target,
@@ -66,15 +66,6 @@ def describe(function: ScheduleFunction) -> ScheduleInfo:
         function.doc,
         tuple(schedule.declared.values()),
     )
-
-
-def _example(problem_type: type) -> Any:
-    example = getattr(problem_type, "example", None)
-    if example is None:
-        raise ScheduleError(
-            f"{problem_type.__name__} has no example(), which listing its schedules' knobs needs"
-        )
-    return example()
 
 
 # A user's file is executed once for its content, so that its problem class stays one class.
