@@ -16,6 +16,7 @@ PREPARE: dict[str, tuple[str, ...]] = {
         "cp $ROOT/tests/audit/kernels/handoff.ptx kernel.ptx",
         "cp out/other/kernel.co kernel.co",
     ),
+    "decode_in_an_engine.md": ("cp $ROOT/tests/audit/kernels/handoff.ptx kernel.ptx",),
     "emulate.md": (f"mlagen build mha_prefill_v2 {SMALL} -o out/k",),
     "timing.md": (
         f"mlagen build mha_prefill_v2 {SMALL} -o out/k",
