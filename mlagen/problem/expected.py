@@ -149,7 +149,7 @@ def four_dimensions(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         raise ConfigError(
             f"an output of {array.ndim} dimensions is compared as [batch, rows, heads, depth]"
         )
-    shape = (1,) * (3 - array.ndim) + array.shape
+    shape = *(1,) * (3 - array.ndim), *array.shape
     return array.reshape(shape)[:, :, None]
 
 
