@@ -1,4 +1,4 @@
-"""`ArrayFamily`: what it asks of a call, what a launcher is told. docs/first_kernel.md has one whole."""
+"""`ArrayFamily`: what it asks of a call, what a launcher is told. docs/first_kernel.md runs one."""
 
 from __future__ import annotations
 
