@@ -31,6 +31,7 @@ VERBS = {
     "tune": "Find a kernel's best variant, and keep what was found.",
     "inspect": "A schedule with its derived waits; clusters, registers, LDS and waits of a kernel.",
     "diff": "What differs between two kernels.",
+    "cache": "What is kept on this machine between runs, where, how big; removing it.",
     "doctor": "What this machine has, what it misses, and how to install it.",
 }
 
