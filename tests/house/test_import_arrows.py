@@ -92,6 +92,7 @@ HOUSE = {
     "catalogue",
     "cycle_jobs",
     "doctor",
+    "kept",
     "reprove",
     "request",
     "summary",
