@@ -56,7 +56,7 @@ ARROWS: dict[str, set[str]] = {
     "schedules": {"families", "attention", "dsl", "targets.gfx950.dsl", "targets.sm_90a.dsl"},
     "templates": set(),
     "artifact": set(),
-    "codegen": {"dsl", "targets", "artifact"},
+    "codegen": {"problem", "dsl", "targets", "artifact"},
     "binary": {"targets"},
     "ptx": {"targets"},
     "audit": {"binary", "ptx", "targets"},
