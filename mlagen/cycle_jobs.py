@@ -134,7 +134,7 @@ def job_of_artifact(
     Results are not compared: `mlagen verify` does that.
     """
     from mlagen.binary import load_code_object
-    from mlagen.timing import Job
+    from mlagen.timing import Job, Source
     from mlagen.verify import kind_of
 
     manifest = artifact.manifest
@@ -152,12 +152,12 @@ def job_of_artifact(
     kernel = code.kernel(manifest.symbol)
     sources = {line.asm_line: line for line in manifest.source}
 
-    def place(offset: int) -> str:
+    def place(offset: int) -> Source:
         line = sources.get(code.line_of(kernel, offset) or 0)
         if line is None or not line.schedule_line:
-            return ""
+            return Source()
         where = f"{Path(manifest.schedule_file).name}:{line.schedule_line}"
-        return f"{where} {line.cluster}" if line.cluster else where
+        return Source(where, line.cluster, line.operation)
 
     return Job(
         kernel,

@@ -13,6 +13,7 @@ from typing import Any
 
 import jinja2
 import msgspec
+from markupsafe import Markup
 
 from mlagen.artifact.files import write_files
 from mlagen.inspect.compare import Comparison
@@ -27,6 +28,7 @@ from mlagen.inspect.tables import (
     shown_clusters,
     waits_text,
 )
+from mlagen.pages import legend, style
 
 WIDTH = 1040  # of drawings, in px
 LEFT = 190  # of it, for names
@@ -124,13 +126,15 @@ def render_diff(comparison: Comparison) -> str:
 
 def _environment() -> jinja2.Environment:
     folder = resources.files("mlagen.inspect")
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(str(folder)),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.globals |= {"style": Markup(style()), "legend": lambda names: Markup(legend(names))}
+    return made
 
 
 def _title(cluster: Cluster) -> str:

@@ -22,4 +22,4 @@ from mlagen.timing.constants import CONSTANTS, Constant, Machine, machine
 from mlagen.timing.model import Simulation
 from mlagen.timing.simulate import Job, simulate
 
-__all__ = ["CONSTANTS", "Constant", "Job", "Machine", "Simulation", "machine", "simulate"]
+__all__ = ["CONSTANTS", "Constant", "Job", "Machine", "Simulation", "Source", "machine", "simulate"]

@@ -50,7 +50,7 @@ class Job:
     footprint: int = 0
     flops: float | None = None
     tiles: int | None = None
-    place: Callable[[int], str] | None = None
+    place: Place | None = None
 
     @property
     def workgroups(self) -> int:
