@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlagen.errors import ConfigError, MissingError, UnsupportedError
+from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.family import LadderCase, shipped
 from mlagen.launch import EmulatedLauncher
 
@@ -50,15 +50,12 @@ def job_of_launch(
 
     A recording takes some 100 bytes an instruction, so `max_instructions` has a default here.
     """
-    from mlagen.binary import load_code_object
+    from mlagen.binary import read_code_object
     from mlagen.emulator import Settings
     from mlagen.emulator.launching import MAX_MEMORY, Files, read_launch_file, run_launch
     from mlagen.timing import Job
 
-    try:
-        code = load_code_object(Path(path).read_bytes())
-    except OSError as why:
-        raise MissingError(f"{path} cannot be read: {why.strerror or why}") from None
+    code = read_code_object(path)
     if code.target != "gfx950":
         raise UnsupportedError(f"{path} is for {code.target}; the cycle model knows gfx950")
     launch = read_launch_file(launch_path)
