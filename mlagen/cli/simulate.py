@@ -261,7 +261,8 @@ def _job(
     if launch_path is not None:
         raise ConfigError("--launch is for a code object", hint="--shape sizes an artifact's call")
     artifact = artifact_of(path, texts)
-    return job_of_artifact(artifact, sizes_of(artifact, shapes), groups=groups, tiles=tiles)
+    sizes = sizes_of(artifact, shapes)
+    return job_of_artifact(artifact, sizes, groups=groups, tiles=tiles, steady=True)
 
 
 def _is_code(path: str) -> bool:
