@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlagen.errors import ConfigError, MissingError, UnsupportedError
-from mlagen.family import LadderCase, shipped
+from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.family import LadderCase, Walk, shipped, steady_tiles
 from mlagen.launch import EmulatedLauncher
 
 if TYPE_CHECKING:
@@ -50,15 +50,12 @@ def job_of_launch(
 
     A recording takes some 100 bytes an instruction, so `max_instructions` has a default here.
     """
-    from mlagen.binary import load_code_object
+    from mlagen.binary import read_code_object
     from mlagen.emulator import Settings
     from mlagen.emulator.launching import MAX_MEMORY, Files, read_launch_file, run_launch
     from mlagen.timing import Job
 
-    try:
-        code = load_code_object(Path(path).read_bytes())
-    except OSError as why:
-        raise MissingError(f"{path} cannot be read: {why.strerror or why}") from None
+    code = read_code_object(path)
     if code.target != "gfx950":
         raise UnsupportedError(f"{path} is for {code.target}; the cycle model knows gfx950")
     launch = read_launch_file(launch_path)
@@ -128,10 +125,12 @@ def job_of_artifact(
     groups: Sequence[Group],
     tiles: int | None,
     seed: int = 0,
+    steady: bool = False,
 ) -> Job:
     """A job from an artifact of mlagen on made-up inputs of its kind of problem.
 
-    Results are not compared: `mlagen verify` does that.
+    Results are not compared: `mlagen verify` does that. `steady`: ConfigError, before it runs, for
+    a call whose loops are too short to tell cycles a tile.
     """
     from mlagen.binary import load_code_object
     from mlagen.timing import Job, Source
@@ -144,6 +143,8 @@ def job_of_artifact(
         )
     kind = kind_of(artifact)
     inputs = kind.inputs(kind.fields(artifact), data="realistic", seed=seed, **shape)
+    if steady:
+        _check_length(artifact, kind.trial(inputs).planned(artifact).walk)
     launcher = _Recording(groups)
     kind.trial(inputs).run(artifact, launcher)
     if launcher.emulation is None or not launcher.emulation.streams:
@@ -168,6 +169,21 @@ def job_of_artifact(
         tiles=tiles,
         place=place,
     )
+
+
+def _check_length(artifact: Artifact, walk: Walk | None) -> None:
+    from mlagen.timing.loops import FEWEST
+
+    items = any(arg.name == "work_indptr" for arg in artifact.manifest.args)
+    if walk is None or items:  # a workgroup with several items walks each of them
+        return
+    least = steady_tiles(artifact.manifest, FEWEST)
+    if walk.tiles < least:
+        raise ConfigError(
+            f"the longest loop of this call walks {walk.tiles} tiles of {walk.step}; cycles a tile "
+            f"are told from {least} tiles on",
+            hint=f"{walk.size}={least * walk.step} and more, as far as the mask lets a row see it",
+        )
 
 
 def sizes_of(artifact: Artifact, shapes: Sequence[str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlagen.disk import exists
 from mlagen.errors import ConfigError, MissingError
 from mlagen.problem.fields import example_of, problem_of
 
@@ -33,6 +34,16 @@ def require_name(what: str, name: str, legal: Iterable[str]) -> None:
     nearest = f"did you mean {near[0]!r}? " if near else ""
     listed = ", ".join(names) or "none"
     raise ConfigError(f"unknown {what} {name!r}", hint=f"{nearest}{what}s: {listed}")
+
+
+def require_target(kernel: str, asked: str | None, has: str) -> None:
+    """Raises ConfigError unless a kernel that `has` a target is asked for that one, or for any."""
+    from mlagen.targets.registry import FOLDERS
+
+    if asked is None or asked == has:
+        return
+    require_name("target", asked, FOLDERS)
+    raise ConfigError(f"{kernel} is for {has}, not for {asked}", hint="leave the target out")
 
 
 def assignments(option: str, items: Iterable[str]) -> dict[str, str]:
@@ -109,12 +120,11 @@ def checked(
     from mlagen.codegen.schedules import load
 
     schedule = load(kernel, target)
+    require_target(kernel, target, schedule.target)
     problem, among = problem_and_knobs(schedule, fields)
     for name in among.keys() & knobs.keys():
         if str(among[name]) != str(knobs[name]):
             raise ConfigError(f"{name} is given twice: {among[name]} and {knobs[name]}")
-    if target is not None:
-        require_name("target", target, {schedule.target})
     if knobs:  # a schedule declares its knobs while it runs, and which ones may hang on the problem
         declared = schedule.build(problem, {}).declared
         for name in knobs:
@@ -157,7 +167,7 @@ def callable_of(artifact: Artifact, launcher: Launcher | None = None) -> Any:
 def _require_templates(folder: Path, target: str) -> None:
     from mlagen.targets.registry import target_of
 
-    if not folder.is_dir():
+    if not exists(folder) or not folder.is_dir():
         raise MissingError(f"no template folder {folder}")
     if not any(any((folder / name).rglob("*.j2")) for name in target_of(target).template_folders):
         raise MissingError(
@@ -194,7 +204,7 @@ def names_schedule(subject: str) -> bool:
     where nothing lies."""
     if re.search(r"\.py(:\w+)?$", subject):
         return True
-    return re.fullmatch(r"\w+", subject) is not None and not Path(subject).exists()
+    return re.fullmatch(r"\w+", subject) is not None and not exists(subject)
 
 
 def view_from_text(
@@ -232,7 +242,7 @@ def artifact_of(kernel: str, texts: BuildTexts) -> Artifact:
     from mlagen.artifact import read_artifact
 
     path = Path(kernel)
-    if path.suffix == ".py" or not path.exists():
+    if path.suffix == ".py" or not exists(path):
         return build_from_text(kernel, texts)
     for option, given in (
         ("--set", texts.fields),
@@ -245,8 +255,7 @@ def artifact_of(kernel: str, texts: BuildTexts) -> Artifact:
                 hint="name the kernel instead of its artifact",
             )
     artifact = read_artifact(path)
-    if texts.target is not None:
-        require_name("target", texts.target, {artifact.manifest.target})
+    require_target(kernel, texts.target, artifact.manifest.target)
     return artifact
 
 

@@ -1,12 +1,10 @@
-"""Pictures by matplotlib, written whole or not at all."""
+"""Pictures by matplotlib."""
 
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import Any
 
-from mlagen.artifact.files import write_files
 from mlagen.errors import MissingError
 
 
@@ -27,8 +25,3 @@ def drawn(figure: Any, suffix: str, **options: Any) -> bytes:
     data = io.BytesIO()
     figure.savefig(data, format=suffix.removeprefix("."), **options)
     return data.getvalue()
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """The file and its folders. ConfigError: it cannot be written; what was there stays."""
-    write_files(path.parent, {path.name: data})

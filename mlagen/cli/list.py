@@ -6,10 +6,11 @@ import click
 
 from mlagen.cli.options import json_option
 from mlagen.cli.report import print_facts, print_json, print_table, readable_bytes
+from mlagen.cli.types import NAME
 
 
 @click.command("list")
-@click.argument("kernel", required=False)
+@click.argument("kernel", type=NAME, required=False)
 @click.option("--built", is_flag=True, help="List the artifacts in the store instead.")
 @json_option
 def command(kernel: str | None, built: bool, as_json: bool) -> None:

@@ -15,7 +15,7 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-from mlagen.artifact.files import write_files
+from mlagen.disk import write_file
 from mlagen.inspect.compare import Comparison
 from mlagen.inspect.model import PIPES, Cluster, Inspection
 from mlagen.inspect.tables import (
@@ -61,17 +61,13 @@ class Drawing:
 
 
 def write_page(report: Inspection, file: Path | str) -> None:
-    """Write the page of an inspection. ConfigError where the file cannot be written."""
-    _write(Path(file), render_page(report))
+    """Write the page of an inspection. WriteError where the file cannot be written."""
+    write_file(file, render_page(report).encode())
 
 
 def write_diff_page(comparison: Comparison, file: Path | str) -> None:
     """Write the page of a difference."""
-    _write(Path(file), render_diff(comparison))
-
-
-def _write(path: Path, text: str) -> None:
-    write_files(path.parent, {path.name: text.encode()})
+    write_file(file, render_diff(comparison).encode())
 
 
 def render_page(report: Inspection) -> str:

@@ -15,7 +15,6 @@ from mlagen.timing.model import Cluster, Place, Role, StallLine
 from mlagen.timing.unit import UnitTimes
 
 
-
 def hot_loops(unit: UnitTimes, tiles: int | None) -> list[HotLoop]:
     """The loop of every wave of the first workgroup."""
     kernel = unit.program.kernel

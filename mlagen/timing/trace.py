@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from mlagen.artifact.files import write_files
+from mlagen.disk import write_file
 from mlagen.pages import legend, style
 from mlagen.timing.events import Event, events, source_of
 from mlagen.timing.model import Place
@@ -42,7 +42,8 @@ def write_trace(
             "dur": event.cycles, "name": text.partition(" ")[0], "cat": event.unit,
             "args": {"instruction": text},
         })  # fmt: skip
-    _write(path, json.dumps({"traceEvents": rows, "otherData": {"unit": "1 us is 1 cycle"}}))
+    trace = {"traceEvents": rows, "otherData": {"unit": "1 us is 1 cycle"}}
+    write_file(path, json.dumps(trace).encode())
     return len(found)
 
 
@@ -75,14 +76,11 @@ def write_page(
     page = resources.files("mlagen.timing").joinpath("timeline.html").read_text()
     page = page.replace("/*STYLE*/", style()).replace("<!--LEGEND-->", legend(units))
     # "</" would end the script that holds the data.
-    _write(path, page.replace("/*DATA*/null", json.dumps(data).replace("</", "<\\/")))
+    page = page.replace("/*DATA*/null", json.dumps(data).replace("</", "<\\/"))
+    write_file(path, page.encode())
     return len(found)
 
 
 def tracks_of(found: list[Event]) -> list[str]:
     """Waves first, then matrix units."""
     return sorted({event.track for event in found}, key=lambda t: (not t.startswith("w"), t))
-
-
-def _write(path: str | Path, text: str) -> None:
-    write_files(Path(path).parent, {Path(path).name: text.encode()})

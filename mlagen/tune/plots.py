@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mlagen.bench.figure import drawn, new_figure, write_whole
+from mlagen.bench.figure import drawn, new_figure
+from mlagen.disk import write_file
 from mlagen.errors import ConfigError
 from mlagen.tune.importance import importance
 from mlagen.tune.space import differing, knobs_key
@@ -41,7 +42,7 @@ def write_plots(store: Store, study: Study, path: Path) -> str:
         written = drawn(figure, ".png", dpi=110)
     else:
         written = _page(study, trials, drawn(figure, ".svg").decode()).encode()
-    write_whole(path, written)
+    write_file(path, written)
     return f"{path}: {len(pictures)} pictures of {len(trials)} trials"
 
 

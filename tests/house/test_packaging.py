@@ -153,7 +153,7 @@ def test_names_in_the_documents_exist() -> None:
     paths = set(re.findall(r"`((?:mlagen|schedules|templates|tests)/[\w./]*)`", text))
     assert paths
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
-    from mlagen.cli.main import VERBS
+    from mlagen.cli.verbs import VERBS
 
     assert set(re.findall(r"^    mlagen (\w+)", text, re.MULTILINE)) <= set(VERBS)
     makefile = (ROOT / "Makefile").read_text()
