@@ -44,13 +44,17 @@ _SCHEMA = 2  # of the reports: times are under a power limit since
     "--against-launch", type=NAME, metavar="FILE.toml", help="Default: the same launch file."
 )
 @click.option(
-    "--timeline", type=OUT_FILE, metavar="FILE.html", help="Write a page with what each wave does."
+    "--timeline",
+    type=OUT_FILE,
+    metavar="FILE.html|FILE.svg",
+    help="Write a page, or a picture, of what each wave does.",
 )
 @click.option(
     "--trace", type=OUT_FILE, metavar="FILE.json", help="Write a trace for ui.perfetto.dev."
 )
 @click.option("--window", metavar="FIRST:LAST",
-              help="Cycles of --timeline and --trace. Default: two iterations; all.")  # fmt: skip
+              help="Cycles of --timeline, --trace. Default: two passes of the loop, one in a "
+              "picture; all.")  # fmt: skip
 @click.option("--validate", "folder", type=NAME, metavar="FOLDER",
               help="Hold the model against measurements of AITER's kernels; FOLDER has its "
               "fmha_v3_fwd/ and mla/.")  # fmt: skip
@@ -149,6 +153,7 @@ def _write(
     if timeline is None and trace is None:
         return []
     from mlagen.timing.events import steady_window
+    from mlagen.timing.picture import write_picture
     from mlagen.timing.roles import hot_loops
     from mlagen.timing.simulate import longest, time_job
     from mlagen.timing.trace import write_page, write_trace
@@ -156,9 +161,10 @@ def _write(
     unit = longest(time_job(job, machine))
     lines = []
     if timeline is not None:
-        chosen = window or steady_window(unit, hot_loops(unit, job.tiles)[0])
-        title = f"{job.kernel.name}, cycles {chosen[0]} to {chosen[1]}"
-        count = write_page(unit, chosen, timeline, title, job.place)
+        drawn = Path(timeline).suffix == ".svg"
+        chosen = window or steady_window(unit, hot_loops(unit, job.tiles)[0], 1 if drawn else 2)
+        title = f"{job.kernel.name}: prediction of cycles {chosen[0]} to {chosen[1]}"
+        count = (write_picture if drawn else write_page)(unit, chosen, timeline, title, job.place)
         lines.append(f"timeline: {timeline}, {count} events, cycles {chosen[0]} to {chosen[1]}")
     if trace is not None:
         count = write_trace(unit, window or (0, unit.cycles), trace, job.place)

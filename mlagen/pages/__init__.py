@@ -1,5 +1,5 @@
-"""What all pages and pictures share: one palette, one legend, light and dark, basic rules of CSS."""
+"""What all pages and pictures share: one palette and legend, light and dark, basic CSS."""
 
-from mlagen.pages.style import PALETTE, Colour, legend, shades, style
+from mlagen.pages.style import PAGE, PALETTE, Colour, legend, shades, style
 
-__all__ = ["PALETTE", "Colour", "legend", "shades", "style"]
+__all__ = ["PAGE", "PALETTE", "Colour", "legend", "shades", "style"]

@@ -34,7 +34,7 @@ PALETTE = {
     "end": Colour("#1d2330", "#e3e7ee", "the end of the program"),
 }
 # Everything else on a page, and shades for what is told apart only (clusters, areas).
-_PAGE = {
+PAGE = {
     "bg": ("#fbfbfa", "#12151b"), "panel": ("#ffffff", "#1a1f28"), "ink": ("#1d2330", "#e3e7ee"),
     "soft": ("#667085", "#97a1b3"), "line": ("#dfe3ea", "#2c3442"), "hover": ("#eef3ff", "#232c3d"),
     "through": ("#c3cbd8", "#39445a"), "empty": ("#eceff4", "#222936"),
@@ -48,8 +48,8 @@ SHADES = 6
 
 def shades() -> str:
     """Every colour as a CSS variable, for a light page and, where it is asked for, a dark one."""
-    light = {**{n: c.light for n, c in PALETTE.items()}, **{n: a for n, (a, _) in _PAGE.items()}}
-    dark = {**{n: c.dark for n, c in PALETTE.items()}, **{n: b for n, (_, b) in _PAGE.items()}}
+    light = {**{n: c.light for n, c in PALETTE.items()}, **{n: a for n, (a, _) in PAGE.items()}}
+    dark = {**{n: c.dark for n, c in PALETTE.items()}, **{n: b for n, (_, b) in PAGE.items()}}
 
     def rules(colours: dict[str, str]) -> str:
         return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
