@@ -17,7 +17,7 @@ BROWSER = next(
 )
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 KERNEL = ("mha_prefill_v2", "--set", "num_heads=1", "--set", "num_kv_heads=1")
-SHAPE = ("--shape", "seq_len=1024", "--shape", "num_keys=1024", "--no-grid")
+SHAPE = ("--shape", "seq_len=1280", "--shape", "num_keys=1280", "--no-grid")
 
 
 @pytest.fixture(scope="module")

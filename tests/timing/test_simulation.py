@@ -225,7 +225,7 @@ def test_a_trace_has_every_instruction_and_a_page_is_whole(tmp_path: Path) -> No
     write_page(
         unit, (0, 500), tmp_path / "t.html", "a </script> b", lambda offset: Source("x.py:1")
     )
-    page = page_file.read_text()
+    page = (tmp_path / "t.html").read_text()
     assert "/*DATA*/" not in page and page.count("</script>") == 1
     assert "http" not in page and "x.py:1" in page
 
