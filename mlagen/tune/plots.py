@@ -78,7 +78,8 @@ def _best_so_far(axis: Any, study: Study, costed: Sequence[Trial], pairs: Any) -
     if reference is not None and reference.cost is not None:
         axis.axhline(reference.cost, color=_SOFT, linestyle=":", label="default")
     axis.set_xlabel("variants that passed, in order")
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set_xlim(0, len(ordered) + 1)
+    axis.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     unit = "cycles, worst corner" if study.question.cost == "predicted" else "of the default's time"
     axis.set_ylabel(unit)
     axis.legend()
