@@ -38,5 +38,5 @@ $(READY): pyproject.toml setup.py
 		{ echo "error: $(PYTHON) is older than 3.11; run: make PYTHON=python3.11" >&2; exit 5; }
 	@echo "setting up $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[emulator,amd,nvidia,hip,tune,cluster,plot,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,hip,dev]'
 	@touch $@

@@ -7,11 +7,12 @@ out = kernel(q, k, v)       # numpy arrays: emulated
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from mlagen.dsl import Config
     from mlagen.launch import Launcher
 

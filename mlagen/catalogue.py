@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from mlagen import env
-from mlagen.artifact import ArtifactStore
+from mlagen.artifact import ArtifactStore, Manifest
+from mlagen.artifact.files import MANIFEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An artifact of the store as one row."""
+    """An artifact of the store as one row. `built`: when, as ISO 8601 in UTC; `bytes`: of its
+    files."""
 
     key: str
     kernel: str
@@ -61,6 +65,9 @@ class Stored:
     proof: str
     problem: str
     knobs: str
+    schedule: str
+    built: str
+    bytes: int
     directory: str
 
 
@@ -101,18 +108,24 @@ def describe(kernel: str) -> Kernel:
 def stored() -> list[Stored]:
     """One row for each artifact in the store."""
     store = ArtifactStore(env.artifacts_dir())
-    return [
-        Stored(
-            key=key,
-            kernel=manifest.kernel,
-            target=manifest.target,
-            proof=manifest.proof.status,
-            problem=", ".join(f"{name}={value}" for name, value in manifest.problem.items()),
-            knobs=", ".join(f"{name}={value}" for name, value in manifest.knobs.items()),
-            directory=str(store.path(key)),
-        )
-        for key, manifest in store
-    ]
+    return [_stored(key, manifest, store.path(key)) for key, manifest in store]
+
+
+def _stored(key: str, manifest: Manifest, directory: Path) -> Stored:
+    files = [path.stat() for path in directory.iterdir()]
+    built = datetime.fromtimestamp((directory / MANIFEST).stat().st_mtime, UTC)
+    return Stored(
+        key=key,
+        kernel=manifest.kernel,
+        target=manifest.target,
+        proof=manifest.proof.status,
+        problem=", ".join(f"{name}={value}" for name, value in manifest.problem.items()),
+        knobs=", ".join(f"{name}={value}" for name, value in manifest.knobs.items()),
+        schedule=manifest.schedule_file,
+        built=built.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        bytes=sum(file.st_size for file in files),
+        directory=str(directory),
+    )
 
 
 def _field(field: dataclasses.Field[Any]) -> Field:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from mlagen.errors import ConfigError, MissingError, UnsupportedError
-from mlagen.family import LadderCase, shipped
+from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.family import LadderCase, Walk, shipped, steady_tiles
 from mlagen.launch import EmulatedLauncher
 from mlagen.targets.registry import EMULATED
 
@@ -49,15 +49,12 @@ def job_of_launch(
 
     A recording takes some 100 bytes an instruction, so `max_instructions` has a default here.
     """
-    from mlagen.binary import load_code_object
+    from mlagen.binary import read_code_object
     from mlagen.emulator import Settings
     from mlagen.emulator.launching import MAX_MEMORY, Files, read_launch_file, run_launch
     from mlagen.timing import Job
 
-    try:
-        code = load_code_object(Path(path).read_bytes())
-    except OSError as why:
-        raise MissingError(f"{path} cannot be read: {why.strerror or why}") from None
+    code = read_code_object(path)
     _require_model(path, code.target)
     launch = read_launch_file(launch_path)
     if kernel is not None:
@@ -97,19 +94,23 @@ def job_of_artifact(
     groups: Sequence[Group],
     tiles: int | None,
     seed: int = 0,
+    steady: bool = False,
 ) -> Job:
     """A job from an artifact of mlagen on made-up inputs of its kind of problem.
 
-    Results are not compared: `mlagen verify` does that.
+    Results are not compared: `mlagen verify` does that. `steady`: ConfigError, before it runs, for
+    a call whose loops are too short to tell cycles a tile.
     """
     from mlagen.binary import load_code_object
-    from mlagen.timing import Job
+    from mlagen.timing import Job, Source
     from mlagen.verify import kind_of
 
     manifest = artifact.manifest
     _require_model(manifest.kernel, manifest.target)
     kind = kind_of(artifact)
     inputs = kind.inputs(kind.fields(artifact), data="realistic", seed=seed, **shape)
+    if steady:
+        _check_length(artifact, kind.trial(inputs).planned(artifact).walk)
     emulator = EmulatedLauncher(
         sanitize=False,
         workgroups=lambda grid: list(groups) or spread(grid),
@@ -123,12 +124,12 @@ def job_of_artifact(
     kernel = code.kernel(manifest.symbol)
     sources = {line.asm_line: line for line in manifest.source}
 
-    def place(offset: int) -> str:
+    def place(offset: int) -> Source:
         line = sources.get(code.line_of(kernel, offset) or 0)
         if line is None or not line.schedule_line:
-            return ""
+            return Source()
         where = f"{Path(manifest.schedule_file).name}:{line.schedule_line}"
-        return f"{where} {line.cluster}" if line.cluster else where
+        return Source(where, line.cluster, line.operation)
 
     return Job(
         kernel,
@@ -139,6 +140,21 @@ def job_of_artifact(
         tiles=tiles,
         place=place,
     )
+
+
+def _check_length(artifact: Artifact, walk: Walk | None) -> None:
+    from mlagen.timing.loops import FEWEST
+
+    items = any(arg.name == "work_indptr" for arg in artifact.manifest.args)
+    if walk is None or items:  # a workgroup with several items walks each of them
+        return
+    least = steady_tiles(artifact.manifest, FEWEST)
+    if walk.tiles < least:
+        raise ConfigError(
+            f"the longest loop of this call walks {walk.tiles} tiles of {walk.step}; cycles a tile "
+            f"are told from {least} tiles on",
+            hint=f"{walk.size}={least * walk.step} and more, as far as the mask lets a row see it",
+        )
 
 
 def sizes_of(artifact: Artifact, shapes: Sequence[str]) -> dict[str, Any]:

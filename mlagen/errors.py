@@ -1,7 +1,8 @@
 """Every error mlagen raises on purpose, with the exit code its command ends on.
 
 An error says what was asked, which limit it met, and what would fit. `exit_code`: 2 usage or
-refused, 3 wrong result, 4 findings, 5 a tool or an input is missing.
+refused, 3 wrong result, 4 findings, 5 a tool or an input is missing or an output cannot be
+written.
 """
 
 from __future__ import annotations
@@ -58,6 +59,12 @@ class FindingsError(MlagenError):
 
 class MissingError(MlagenError):
     """A tool, a package or an input file that the command needs is not there."""
+
+    exit_code = 5
+
+
+class WriteError(MlagenError):
+    """An output cannot be written: no room, no permission, no such place."""
 
     exit_code = 5
 

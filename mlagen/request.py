@@ -14,7 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlagen.disk import exists
 from mlagen.errors import ConfigError, MissingError
+from mlagen.problem.fields import example_of, problem_of
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
@@ -33,6 +35,16 @@ def require_name(what: str, name: str, legal: Iterable[str]) -> None:
     nearest = f"did you mean {near[0]!r}? " if near else ""
     listed = ", ".join(names) or "none"
     raise ConfigError(f"unknown {what} {name!r}", hint=f"{nearest}{what}s: {listed}")
+
+
+def require_target(kernel: str, asked: str | None, has: str) -> None:
+    """Raises ConfigError unless a kernel that `has` a target is asked for that one, or for any."""
+    from mlagen.targets.registry import FOLDERS
+
+    if asked is None or asked == has:
+        return
+    require_name("target", asked, FOLDERS)
+    raise ConfigError(f"{kernel} is for {has}, not for {asked}", hint="leave the target out")
 
 
 def assignments(option: str, items: Iterable[str]) -> dict[str, str]:
@@ -110,10 +122,9 @@ def checked(
     from mlagen.dsl.knobs import joined
 
     schedule = load(kernel, target)
+    require_target(kernel, target, schedule.target)
     problem, among = problem_and_knobs(schedule, fields)
     chosen = joined(among, knobs)
-    if target is not None:
-        require_name("target", target, {schedule.target})
     if knobs:  # a schedule declares its knobs while it runs, and which ones may hang on the problem
         declared = schedule.build(problem, {}).declared
         for name in knobs:
@@ -135,10 +146,10 @@ def problem_and_knobs(
     others = {name: value for name, value in fields.items() if name not in known}
     with schedule.own_code():
         if others:
-            declared = schedule.build(problem_type.example(), {}).declared
+            declared = schedule.build(example_of(problem_type), {}).declared
             others = {name: value for name, value in others.items() if name in declared}
         own = {name: value for name, value in fields.items() if name not in others}
-        problem = problem_type.from_fields(own)
+        problem = problem_of(problem_type, own)
         chosen = schedule.build(problem, others).knobs if others else {}
         return problem, {name: chosen[name] for name in others}
 
@@ -153,7 +164,7 @@ def callable_of(artifact: Artifact, launcher: Launcher | None = None) -> Any:
 def _require_templates(folder: Path, target: str) -> None:
     from mlagen.targets.registry import target_of
 
-    if not folder.is_dir():
+    if not exists(folder) or not folder.is_dir():
         raise MissingError(f"no template folder {folder}")
     if not any(any((folder / name).rglob("*.j2")) for name in target_of(target).template_folders):
         raise MissingError(
@@ -190,7 +201,7 @@ def names_schedule(subject: str) -> bool:
     where nothing lies."""
     if re.search(r"\.py(:\w+)?$", subject):
         return True
-    return re.fullmatch(r"\w+", subject) is not None and not Path(subject).exists()
+    return re.fullmatch(r"\w+", subject) is not None and not exists(subject)
 
 
 def view_from_text(kernel: str, texts: BuildTexts) -> ScheduleView:
@@ -225,7 +236,7 @@ def artifact_of(kernel: str, texts: BuildTexts) -> Artifact:
     from mlagen.artifact import read_artifact
 
     path = Path(kernel)
-    if path.suffix == ".py" or not path.exists():
+    if path.suffix == ".py" or not exists(path):
         return build_from_text(kernel, texts)
     for option, given in (
         ("--set", texts.fields),
@@ -238,8 +249,7 @@ def artifact_of(kernel: str, texts: BuildTexts) -> Artifact:
                 hint="name the kernel instead of its artifact",
             )
     artifact = read_artifact(path)
-    if texts.target is not None:
-        require_name("target", texts.target, {artifact.manifest.target})
+    require_target(kernel, texts.target, artifact.manifest.target)
     return artifact
 
 

@@ -57,6 +57,15 @@ def indented(text: str) -> str:
     return _UNINDENTED.sub("\n  ", printable(text))
 
 
+def words(error: BaseException) -> str:
+    """An exception as its type and what it says, where a stranger's can say it."""
+    try:
+        said = str(error)
+    except Exception:
+        said = ""
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
 def _escaped(letter: str) -> str:
     number = ord(letter)
     if number < 0x100:

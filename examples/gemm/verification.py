@@ -13,7 +13,7 @@ from gemm.oracles import exact, rounded
 from gemm.problem import OUTPUT_TYPES, GemmConfig, GemmInputs, check_sizes
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
-from mlagen.family import Call, Covering, Kind, Trial, tile_counts
+from mlagen.family import Call, Covering, Kind, Trial, Walk, tile_counts
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
 
@@ -98,6 +98,11 @@ class GemmTrial(Trial):
     @property
     def sizes(self) -> Mapping[str, int]:
         return self.inputs.sizes
+
+    @property
+    def walk(self) -> Walk:
+        step = self.inputs.config.k_tile
+        return Walk(-(-self.sizes["k"] // step), "k", step)
 
     def oracles(self) -> tuple[Expected, ...]:
         return exact(self.inputs), rounded(self.inputs)

@@ -8,13 +8,12 @@ its last field, so that an edited manifest is refused like an edited binary.
 
 from __future__ import annotations
 
-import secrets
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from mlagen.artifact.manifest import SCHEMA, Artifact, Manifest, sha256
+from mlagen.disk import exists, write_files
 from mlagen.errors import BinaryError, ConfigError, MissingError
 from mlagen.untrusted import decode_json
 
@@ -73,8 +72,7 @@ def decode_manifest(data: bytes, *, name: str = MANIFEST) -> Manifest:
 def write_artifact(artifact: Artifact, directory: Path | str) -> Path:
     """Writes the three files into `directory` and returns it.
 
-    All bytes are on disk under temporary names before the first file gets its name; a failure
-    before that leaves nothing behind. The manifest is named last.
+    All or none are written (`mlagen.disk`); the manifest gets its name last. WriteError.
     """
     target = Path(directory)
     manifest = artifact.manifest
@@ -94,47 +92,16 @@ def write_artifact(artifact: Artifact, directory: Path | str) -> Path:
     return target
 
 
-def write_files(directory: Path, payloads: dict[str, bytes]) -> None:
-    """Writes all `payloads` (name -> bytes) into `directory`, or none of them.
-
-    All bytes are on disk under temporary names before the first file gets its own; names are given
-    in the order of `payloads`. Directories made for a write that failed are removed again.
-    """
-    made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
-    temporary: dict[str, Path] = {}
-    placed: list[Path] = []
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, data in payloads.items():
-            temporary[name] = directory / f".{name}.{secrets.token_hex(6)}"
-            with temporary[name].open("xb") as file:
-                file.write(data)
-        for name, waiting in temporary.items():
-            waiting.replace(directory / name)
-            placed.append(directory / name)
-    except BaseException as error:
-        # What was there before a failed rewrite is left to the digests: a mix is refused on read.
-        for leftover in (*temporary.values(), *(placed if made else ())):
-            with suppress(OSError):
-                leftover.unlink(missing_ok=True)
-        for folder in made:
-            with suppress(OSError):  # not empty: another process put something there
-                folder.rmdir()
-        if isinstance(error, OSError):
-            raise ConfigError(f"cannot write {directory}: {error.strerror or error}") from error
-        raise
-
-
 def read_artifact(path: Path | str) -> Artifact:
     """Reads an artifact from its directory, or from the path of its code or manifest.
 
     Raises MissingError when a file is not there, BinaryError when one is truncated or altered.
     """
     given = Path(path)
-    if not given.exists():
+    if not exists(given):
         raise MissingError(f"no artifact at {given}", hint="mlagen build KERNEL -o DIR makes one")
     directory = given if given.is_dir() else given.parent
-    if given.is_file() and given.name not in (CODE, CUBIN, MANIFEST):
+    if not given.is_dir() and given.name not in (CODE, CUBIN, MANIFEST):
         raise MissingError(
             f"{given} is no artifact",
             hint=f"name a directory with {MANIFEST} and {CODE} or {CUBIN}",

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlagen.artifact.files import write_files
 from mlagen.bench.figure import drawn, new_figure
 from mlagen.bench.report import BenchReport
+from mlagen.disk import checked_output, write_file
 from mlagen.errors import ConfigError
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def check_path(path: Path | str) -> Path:
-    """The file to write. ConfigError for another kind, or a folder that is not there; MissingError
-    without matplotlib."""
+    """The file to write. ConfigError for another kind; MissingError without matplotlib."""
     file = Path(path)
     if file.suffix not in SUFFIXES:
         raise ConfigError(
             f"a plot {file.name!r} is of no known kind", hint=f"kinds: {', '.join(SUFFIXES)}"
         )
-    if not file.parent.is_dir():
-        raise ConfigError(f"no folder {file.parent}")
     new_figure()
-    return file
+    return checked_output(file)
 
 
 def plot(report: BenchReport, path: Path) -> None:
-    """Draws the report into the file. ConfigError: it cannot be written."""
+    """Draws the report into the file. WriteError: it cannot be written."""
     names = list(
         dict.fromkeys(r.name for row in report.rows for r in row.results if r.times is not None)
     )
@@ -51,5 +48,4 @@ def plot(report: BenchReport, path: Path) -> None:
     axes.set_title(f"{report.kernel}, {report.facts.get('device', '')}")
     if names:
         axes.legend()
-    written = drawn(figure, path.suffix, bbox_inches="tight")
-    write_files(path.parent, {path.name: written})
+    write_file(path, drawn(figure, path.suffix, bbox_inches="tight"))

@@ -1,12 +1,12 @@
 """Reading gfx950 code objects that anyone made: container, descriptor, metadata, instructions.
 
-from mlagen.binary import load_code_object
-kernel = load_code_object(open("kernel.co", "rb").read()).kernel()
+from mlagen.binary import read_code_object
+kernel = read_code_object("kernel.co").kernel()
 for instruction in kernel.instructions:
     print(instruction)
 """
 
-from mlagen.binary.code_object import CodeObject, KernelCode, load_code_object
+from mlagen.binary.code_object import CodeObject, KernelCode, load_code_object, read_code_object
 from mlagen.binary.descriptor import Descriptor
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.metadata import ArgumentInfo, KernelInfo
@@ -21,4 +21,5 @@ __all__ = [
     "KernelInfo",
     "Operand",
     "load_code_object",
+    "read_code_object",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 
 from mlagen.binary.decode import decode_at
 from mlagen.binary.descriptor import Descriptor, read_descriptor
@@ -12,6 +13,7 @@ from mlagen.binary.elf import DESCRIPTOR_BYTES, ElfImage, read_elf
 from mlagen.binary.instruction import Instruction
 from mlagen.binary.lines import read_line_table
 from mlagen.binary.metadata import KernelInfo, read_metadata
+from mlagen.disk import read_file
 from mlagen.errors import BinaryError, UnsupportedError
 from mlagen.targets.gfx950.limits import GFX950
 
@@ -116,6 +118,15 @@ class CodeObject:
     def line_of(self, kernel: KernelCode, pc: int) -> int | None:
         """Line of the assembly source for a byte offset from the kernel's entry."""
         return self.line_table.get(kernel.text_offset + pc)
+
+
+def read_code_object(path: Path | str) -> CodeObject:
+    """`load_code_object` of a file. MissingError where it cannot be read; errors name the file."""
+    data = read_file(path)
+    try:
+        return load_code_object(data)
+    except BinaryError as error:
+        raise type(error)(f"{path}: {error.message}", hint=error.hint) from None
 
 
 @lru_cache(maxsize=4)

@@ -6,19 +6,24 @@ from pathlib import Path
 
 import click
 
-from mlagen.cli.options import json_option
+from mlagen.cli.options import json_option, seed_option
+from mlagen.cli.types import COUNT, NAME, Amount
+from mlagen.disk import exists
 from mlagen.errors import ConfigError, MissingError
 from mlagen.untrusted import SECONDS
 
 
 @click.command("audit")
-@click.argument("files", metavar="FILE.co|FILE.ptx|ARTIFACT…", nargs=-1, required=True)
+@click.argument("files", type=NAME, metavar="FILE.co|FILE.ptx|ARTIFACT…", nargs=-1, required=True)
 @click.option("--kernel", metavar="NAME", help="Which kernel of a code object with several.")
-@click.option("--threads", default=0, help="Threads of a workgroup, where the code does not say.")
+@click.option(
+    "--threads", type=COUNT, default=0, help="Threads of a workgroup, where the code does not say."
+)
 @click.option("--advice", is_flag=True, help="Code objects: also what costs speed only.")
 @click.option("--jobs", default=1, show_default=True, help="Code objects audited side by side.")
 @click.option(
     "--limit",
+    type=COUNT,
     default=0,
     metavar="STEPS",
     help="Code objects: steps of each part of the audit; 20 million by default.",
@@ -30,12 +35,22 @@ from mlagen.untrusted import SECONDS
     metavar="NAME=BYTES",
     help="PTX: bytes that one copy through a tensor map moves, by the map's parameter.",
 )
-@click.option("--smem", default=0, metavar="BYTES", help="PTX: the launch's dynamic shared memory.")
-@click.option("--trips", default=0, help="PTX: rounds of unknown loops; from the ring if 0.")
-@click.option("--manifest", metavar="FILE", help="PTX: default manifest.json beside the file.")
+@click.option(
+    "--smem",
+    type=COUNT,
+    default=0,
+    metavar="BYTES",
+    help="PTX: the launch's dynamic shared memory.",
+)
+@click.option(
+    "--trips", type=COUNT, default=0, help="PTX: rounds of unknown loops; from the ring if 0."
+)
+@click.option(
+    "--manifest", type=NAME, metavar="FILE", help="PTX: default manifest.json beside the file."
+)
 @click.option(
     "--max-seconds",
-    type=click.FloatRange(0),
+    type=Amount(0),
     metavar="SECONDS",
     help=f"PTX: CPU time, after which all is reported as unchecked; 0: none. Default: {SECONDS:g}.",
 )
@@ -46,8 +61,10 @@ from mlagen.untrusted import SECONDS
     help="Remove and weaken each synchronisation, one at a time; see if it is told.",
 )
 @click.option("--sample", default=0, help="Mutants to take at random; all by default.")
-@click.option("--seed", default=0, show_default=True, help="Of the sample.")
-@click.option("--max", "shown", default=10, show_default=True, help="Findings spelled out.")
+@seed_option
+@click.option(
+    "--max", "shown", type=COUNT, default=10, show_default=True, help="Findings spelled out."
+)
 @json_option
 def command(
     files: tuple[str, ...],
@@ -109,7 +126,7 @@ def command(
 
 def _code_in(path: Path) -> Path:
     """The code of an artifact's folder, or the file itself."""
-    if not path.is_dir():
+    if not exists(path) or not path.is_dir():
         return path
     for name in ("kernel.ptx", "kernel.co"):
         if (path / name).is_file():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mlagen.cli.report import ProgressBar, print_facts, print_table, progress_bar, say
-from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError
+from mlagen.errors import ConfigError, FindingsError, MlagenError
 
 if TYPE_CHECKING:
     from mlagen.audit.gfx950 import Finding, KernelAudit
@@ -97,9 +97,9 @@ def mutate_file(
 ) -> None:
     """Audit the mutants of one kernel; raises FindingsError when one is not told."""
     from mlagen.audit.gfx950 import DEFAULT_LIMIT, audit_mutants
-    from mlagen.binary import load_code_object
+    from mlagen.binary import read_code_object
 
-    code = load_code_object(_bytes_of(str(path))).kernel(kernel)
+    code = read_code_object(path).kernel(kernel)
     with progress_bar("mutants") as progress:
         judged = audit_mutants(
             code,
@@ -135,13 +135,6 @@ def mutate_file(
         )
 
 
-def _bytes_of(file: str) -> bytes:
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise MissingError(f"{file} cannot be read: {error.strerror}") from error
-
-
 def _audited(
     paths: Sequence[Path],
     kernel: str | None,
@@ -174,11 +167,11 @@ def _watch(progress: ProgressBar | None) -> Watch | None:
 
 def _audit(work: tuple[str, str | None, int, int, bool], watch: Watch | None = None) -> Audited:
     from mlagen.audit.gfx950 import DEFAULT_LIMIT, audit_kernel
-    from mlagen.binary import load_code_object
+    from mlagen.binary import read_code_object
 
     file, kernel, threads, limit, listed = work
     try:
-        loaded = load_code_object(_bytes_of(file))
+        loaded = read_code_object(file)
         chosen = list(loaded.kernels.values()) if kernel is None else [loaded.kernel(kernel)]
         found = []
         for one in chosen:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
-from mlagen.errors import ConfigError, FindingsError, MissingError
+from mlagen.disk import read_file
+from mlagen.errors import BinaryError, ConfigError, FindingsError
 
 if TYPE_CHECKING:
     from mlagen.audit.ptx import Given, MutationReport, Report
@@ -61,9 +62,9 @@ def mutate_file(path: Path, file: str, given: Given, sample: int, seed: int, as_
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise MissingError(f"{path} cannot be read: {error}") from error
+        return read_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise BinaryError(f"{path}: byte {error.start} is no UTF-8, so it is no PTX") from None
 
 
 def _boxes(given: tuple[str, ...]) -> dict[str, int]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import click
 
-from mlagen.cli.options import build_options, json_option, problem_option
+from mlagen.cli.options import build_options, json_option, problem_option, seed_option
 from mlagen.cli.report import print_facts, print_json, print_table, progress_bar
+from mlagen.cli.types import NAME, OUT_FILE
 from mlagen.errors import ConfigError, WrongResultError
 from mlagen.request import BuildTexts
 
 
 @click.command("bench")
-@click.argument("kernel", metavar="KERNEL|FILE.py|ARTIFACT_DIR")
+@click.argument("kernel", type=NAME, metavar="KERNEL|FILE.py|ARTIFACT_DIR")
 @build_options
 @click.option(
     "--shape",
@@ -28,8 +29,14 @@ from mlagen.request import BuildTexts
     help="Libraries to compare with, or `none`. Default: all that are installed.",
 )
 @click.option("--repeats", default=30, show_default=True, help="Timed calls of each contender.")
-@click.option("--seed", default=0, show_default=True, help="Of the tensors and the drawn lengths.")
-@click.option("--plot", "plotted", metavar="FILE.png", help="Draw the report, too (.svg, .pdf).")
+@seed_option
+@click.option(
+    "--plot",
+    "plotted",
+    type=OUT_FILE,
+    metavar="FILE.png",
+    help="Draw the report, too (.svg, .pdf).",
+)
 @json_option
 def command(
     kernel: str,

@@ -8,17 +8,20 @@ import click
 
 from mlagen.cli.options import build_options, json_option
 from mlagen.cli.report import print_facts, print_json
+from mlagen.cli.types import NAME, OUT_FOLDER
 from mlagen.errors import ConfigError
 from mlagen.request import BuildTexts
 
 
 @click.command("build")
-@click.argument("kernel", metavar="KERNEL|FILE.py")
+@click.argument("kernel", type=NAME, metavar="KERNEL|FILE.py")
 @build_options
 @click.option("--tuned", is_flag=True, help="Take the best knobs that mlagen tune knows.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZE",
               help="With --tuned: a size of the calls that it is for.")  # fmt: skip
-@click.option("-o", "--out", metavar="DIR", help="Write here instead of into the store.")
+@click.option(
+    "-o", "--out", type=OUT_FOLDER, metavar="DIR", help="Write here instead of into the store."
+)
 @json_option
 def command(
     kernel: str,

@@ -7,15 +7,16 @@ import click
 from mlagen.cli.options import json_option
 from mlagen.cli.patience import at_most, seconds_option
 from mlagen.cli.report import print_facts, print_json, print_table, say
+from mlagen.cli.types import NAME, OUT_FILE
 
 
 @click.command("diff")
-@click.argument("a", metavar="ARTIFACT|FILE.co")
-@click.argument("b", metavar="ARTIFACT|FILE.co")
+@click.argument("a", type=NAME, metavar="ARTIFACT|FILE.co")
+@click.argument("b", type=NAME, metavar="ARTIFACT|FILE.co")
 @click.option("--kernel-a", metavar="NAME", help="Which kernel of the first, of several.")
 @click.option("--kernel-b", metavar="NAME", help="Which kernel of the second, of several.")
 @click.option("--all", "everything", is_flag=True, help="Also each thing that is equal.")
-@click.option("--html", "page", metavar="FILE", help="Write a page to look at.")
+@click.option("--html", "page", type=OUT_FILE, metavar="FILE", help="Write a page to look at.")
 @seconds_option
 @json_option
 def command(

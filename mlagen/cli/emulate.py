@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlagen.cli.options import json_option, launch_options
+from mlagen.cli.options import json_option, launch_options, seed_option
 from mlagen.cli.report import Progress, print_facts, print_json, print_table, progress_bar, say
-from mlagen.errors import ConfigError, FindingsError, MissingError
+from mlagen.cli.types import COUNT, NAME, OUT_FOLDER
+from mlagen.errors import ConfigError, FindingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 
 @click.command("emulate")
-@click.argument("file", metavar="FILE.co")
-@click.option("--launch", "launch_path", metavar="FILE.toml", help="Grid, block, arguments, data.")
+@click.argument("file", type=NAME, metavar="FILE.co")
+@click.option(
+    "--launch", "launch_path", type=NAME, metavar="FILE.toml", help="Grid, block, arguments, data."
+)
 @click.option("--template", "wants_template", is_flag=True, help="Print a launch file to fill in.")
 @click.option("--kernel", metavar="NAME", help="Which kernel, for --template.")
 @click.option(
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="When asynchronous transfers complete.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of --mode random.")
+@seed_option
 @click.option("--no-sanitizer", is_flag=True, help="Execute only; no checks, no findings.")
 @click.option("--trace-nan", is_flag=True, help="Tell where NaN and Inf come from.")
 @click.option("--threads", type=click.IntRange(1), help="Default: one a core.")
@@ -49,8 +51,15 @@ if TYPE_CHECKING:
     help="Most wave-instructions of a workgroup; without it a loop without end runs on.",
 )
 @launch_options
-@click.option("--out", metavar="DIR", help="Where outputs go. Default: the launch file's folder.")
-@click.option("--max", "shown", default=10, show_default=True, help="Findings spelled out.")
+@click.option(
+    "--out",
+    type=OUT_FOLDER,
+    metavar="DIR",
+    help="Where outputs go. Default: the launch file's folder.",
+)
+@click.option(
+    "--max", "shown", type=COUNT, default=10, show_default=True, help="Findings spelled out."
+)
 @json_option
 def command(
     file: str,
@@ -71,14 +80,11 @@ def command(
     as_json: bool,
 ) -> None:
     """Execute a kernel with its memory and a sanitizer; no GPU. docs/emulate.md has the format."""
-    from mlagen.binary import load_code_object
+    from mlagen.binary import read_code_object
     from mlagen.emulator import Settings
     from mlagen.emulator.launching import MAX_MEMORY, Files, read_launch_file, run_launch, template
 
-    try:
-        code = load_code_object(Path(file).read_bytes())
-    except OSError as why:
-        raise MissingError(f"{file} cannot be read: {why.strerror or why}") from None
+    code = read_code_object(file)
     if wants_template:
         say(template(code.kernel(kernel)).removesuffix("\n"))
         return

@@ -9,12 +9,13 @@ import click
 from mlagen.cli.options import json_option, schedule_options
 from mlagen.cli.patience import at_most, seconds_option
 from mlagen.cli.report import print_facts, print_json, print_table, say
+from mlagen.cli.types import NAME, OUT_FILE
 from mlagen.errors import ConfigError
 from mlagen.inspect.tables import Table
 
 
 @click.command("inspect")
-@click.argument("subject", metavar="SCHEDULE|FILE.py|ARTIFACT|FILE.co")
+@click.argument("subject", type=NAME, metavar="SCHEDULE|FILE.py|ARTIFACT|FILE.co")
 @schedule_options
 @click.option("--kernel", metavar="NAME", help="Which kernel of a code object with several.")
 @click.option(
@@ -23,7 +24,7 @@ from mlagen.inspect.tables import Table
     is_flag=True,
     help="Every cluster, wait and scalar register, not only those of the loops.",
 )
-@click.option("--html", "page", metavar="FILE", help="Write a page to look at.")
+@click.option("--html", "page", type=OUT_FILE, metavar="FILE", help="Write a page to look at.")
 @seconds_option
 @json_option
 def command(

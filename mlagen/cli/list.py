@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_facts, print_json, print_table
+from mlagen.cli.report import print_facts, print_json, print_table, readable_bytes
+from mlagen.cli.types import NAME
 
 
 @click.command("list")
-@click.argument("kernel", required=False)
+@click.argument("kernel", type=NAME, required=False)
 @click.option("--built", is_flag=True, help="List the artifacts in the store instead.")
 @json_option
 def command(kernel: str | None, built: bool, as_json: bool) -> None:
@@ -55,5 +56,16 @@ def _built(as_json: bool) -> None:
     if as_json:
         print_json("list.built", {"artifacts": artifacts})
         return
-    rows = [(a.key[:12], a.kernel, a.target, a.proof, a.problem, a.directory) for a in artifacts]
-    print_table("artifacts", ("key", "kernel", "target", "proof", "problem", "directory"), rows)
+    for artifact in artifacts:
+        print_facts(
+            [
+                ("kernel", f"{artifact.kernel} for {artifact.target}, {artifact.proof}"),
+                ("problem", artifact.problem),
+                ("knobs", artifact.knobs),
+                ("schedule", artifact.schedule),
+                ("built", f"{artifact.built}, {readable_bytes(artifact.bytes)}"),
+                ("folder", artifact.directory),
+            ]
+        )
+        click.echo()
+    click.echo(f"{len(artifacts)} artifacts; mlagen cache has their size")

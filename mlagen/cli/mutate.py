@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlagen.cli.options import build_options, json_option, problem_option
+from mlagen.cli.options import build_options, json_option, problem_option, seed_option
 from mlagen.cli.report import print_facts, print_table, progress_bar
+from mlagen.cli.types import NAME, OUT_FOLDER
 
 if TYPE_CHECKING:
     from mlagen.mutation import Report
@@ -18,7 +19,7 @@ CLASSES = (*ORDER, "values")
 
 
 @click.command("mutate")
-@click.argument("kernel", metavar="KERNEL|FILE.py|ARTIFACT_DIR")
+@click.argument("kernel", type=NAME, metavar="KERNEL|FILE.py|ARTIFACT_DIR")
 @build_options
 @click.option(
     "--class",
@@ -30,10 +31,16 @@ CLASSES = (*ORDER, "values")
     help="What is mutated; may be given several times.",
 )
 @click.option("--sample", "count", type=int, metavar="N", help="Judge N of the mutants only.")
-@click.option("--seed", default=0, show_default=True, help="Of the sample.")
+@seed_option
 @click.option("--processes", default=2, show_default=True, help="That judge at the same time.")
 @problem_option
-@click.option("-o", "--out", metavar="DIR", help="Write the report and the missed mutants here.")
+@click.option(
+    "-o",
+    "--out",
+    type=OUT_FOLDER,
+    metavar="DIR",
+    help="Write the report and the missed mutants here.",
+)
 @json_option
 def command(
     kernel: str,
@@ -71,7 +78,7 @@ def command(
     if out is not None:
         from pathlib import Path
 
-        from mlagen.artifact.files import write_files
+        from mlagen.disk import write_files
 
         write_files(Path(out), {**missed_files(artifact, report), "mutate.json": text})
     if as_json:

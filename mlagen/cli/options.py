@@ -8,13 +8,19 @@ from typing import Any
 
 import click
 
+from mlagen.cli.types import NAME, SEED
 from mlagen.request import BuildTexts
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 
+seed_option = click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Of what is made up or drawn."
+)
+
 problem_option = click.option(
     "--problem",
     "problem_file",
+    type=NAME,
     metavar="FILE.py",
     help="The schedule file that knows the problem of an ARTIFACT_DIR, where mlagen does not.",
 )
@@ -42,11 +48,16 @@ def launch_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _SCHEDULE = (
-    click.option("--target", help="What to build for. Default: what the schedule is for."),
+    click.option(
+        "--target", type=NAME, help="What to build for. Default: what the schedule is for."
+    ),
     click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE", help="A problem field."),
     click.option("--knob", "knobs", multiple=True, metavar="NAME=VALUE", help="A schedule's knob."),
     click.option(
-        "--templates", metavar="DIR", help="A folder of templates that go before the shipped ones."
+        "--templates",
+        type=NAME,
+        metavar="DIR",
+        help="A folder of templates that go before the shipped ones.",
     ),
 )
 _UNPROVED = click.option(

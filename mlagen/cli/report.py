@@ -21,6 +21,16 @@ def print_json(schema: str, report: Any, *, version: int = 1) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(fields), indent=2))
 
 
+def readable_bytes(count: int) -> str:
+    """12 kB, 3.4 MB: decimal units, as file managers count."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return (
+                f"{count / size:.1f} {unit}" if count < 10 * size else f"{count / size:.0f} {unit}"
+            )
+    return f"{count} B"
+
+
 def say(text: str = "", *, err: bool = False) -> None:
     """A line of text that may be a stranger's."""
     click.echo(printable(text), err=err)

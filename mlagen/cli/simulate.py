@@ -9,6 +9,8 @@ import click
 
 from mlagen.cli.options import build_options, json_option, launch_options
 from mlagen.cli.report import print_facts, print_json, print_table, say
+from mlagen.cli.types import COUNT, NAME, OUT_FILE
+from mlagen.disk import exists
 from mlagen.errors import ConfigError
 from mlagen.request import BuildTexts
 
@@ -19,9 +21,11 @@ _SCHEMA = 2  # of the reports: times are under a power limit since
 
 
 @click.command("simulate")
-@click.argument("path", metavar="FILE.co|ARTIFACT|KERNEL", required=False)
+@click.argument("path", type=NAME, metavar="FILE.co|ARTIFACT|KERNEL", required=False)
 @build_options
-@click.option("--launch", "launch_path", metavar="FILE.toml", help="Grid, arguments of a FILE.co.")
+@click.option(
+    "--launch", "launch_path", type=NAME, metavar="FILE.toml", help="Grid, arguments of a FILE.co."
+)
 @click.option("--kernel", metavar="NAME", help="Which kernel of a code object with several.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZE",
               help="A size of an artifact's call, as for verify.")  # fmt: skip
@@ -34,23 +38,33 @@ _SCHEMA = 2  # of the reports: times are under a power limit since
 @click.option("--max-instructions", type=click.IntRange(1),
               help="Most of a workgroup of a FILE.co. Default: 4,000,000.")  # fmt: skip
 @click.option("--tiles", type=click.IntRange(1), help="Tiles that a loop iteration does.")
-@click.option("--against", metavar="FILE.co|ARTIFACT",
+@click.option("--against", type=NAME, metavar="FILE.co|ARTIFACT",
               help="Compare with this one, in every corner of the grid.")  # fmt: skip
-@click.option("--against-launch", metavar="FILE.toml", help="Default: the same launch file.")
-@click.option("--timeline", metavar="FILE.html", help="Write a page with what each wave does.")
-@click.option("--trace", metavar="FILE.json", help="Write a trace for ui.perfetto.dev.")
+@click.option(
+    "--against-launch", type=NAME, metavar="FILE.toml", help="Default: the same launch file."
+)
+@click.option(
+    "--timeline",
+    type=OUT_FILE,
+    metavar="FILE.html|FILE.svg",
+    help="Write a page, or a picture, of what each wave does.",
+)
+@click.option(
+    "--trace", type=OUT_FILE, metavar="FILE.json", help="Write a trace for ui.perfetto.dev."
+)
 @click.option("--window", metavar="FIRST:LAST",
-              help="Cycles of --timeline and --trace. Default: two iterations; all.")  # fmt: skip
-@click.option("--validate", "folder", metavar="FOLDER",
+              help="Cycles of --timeline, --trace. Default: two passes of the loop, one in a "
+              "picture; all.")  # fmt: skip
+@click.option("--validate", "folder", type=NAME, metavar="FOLDER",
               help="Hold the model against measurements of AITER's kernels; FOLDER has its "
               "fmha_v3_fwd/ and mla/.")  # fmt: skip
-@click.option("--history", metavar="FOLDER",
+@click.option("--history", type=NAME, metavar="FOLDER",
               help="With --validate: has COMMIT/hsa/gfx950 of older objects.")  # fmt: skip
 @click.option(
     "--fit", is_flag=True, help="With --validate: fit the energies of every corner again."
 )
 @click.option("--no-grid", is_flag=True, help="Leave out the sensitivity grid.")
-@click.option("--lines", default=12, show_default=True, help="Stalls spelled out.")
+@click.option("--lines", type=COUNT, default=12, show_default=True, help="Stalls spelled out.")
 @json_option
 def command(
     path: str | None,
@@ -82,6 +96,7 @@ def command(
     A code object needs a launch file; an artifact, or a KERNEL to build, the sizes of a call.
     """
     from mlagen.timing import simulate
+    from mlagen.timing.events import parse_window
     from mlagen.timing.text import facts, tables
 
     if list_constants:
@@ -99,19 +114,22 @@ def command(
     if path is None:
         raise ConfigError("nothing to simulate", hint="name a code object, an artifact or a kernel")
     limits = (allow_outside, max_memory, max_instructions)
-    job = _job(path, texts, launch_path, kernel, shapes, workgroups, tiles, limits)
+    if window is not None and timeline is None and trace is None:
+        raise ConfigError("--window goes with --timeline and --trace")
+    shown = None if window is None else parse_window(window)
+    if against_launch is not None and against is None:
+        raise ConfigError("--against-launch goes with --against")
     machine = _machine(constants)
+    job = _job(path, texts, launch_path, kernel, shapes, workgroups, tiles, limits)
     if against is not None:
         other_launch = against_launch or launch_path
-        other = _job(against, BuildTexts(target=texts.target, allow_unproved=texts.allow_unproved),
-                     other_launch if Path(against).is_file() else None, None, shapes, workgroups,
-                     tiles, limits)  # fmt: skip
+        theirs = BuildTexts(target=texts.target, allow_unproved=texts.allow_unproved)
+        launched = other_launch if _is_code(against) else None
+        other = _job(against, theirs, launched, None, shapes, workgroups, tiles, limits)
         _compare(job, other, machine, as_json)
         return
-    if against_launch is not None:
-        raise ConfigError("--against-launch goes with --against")
     report = simulate(job, machine, grid=not no_grid)
-    written = _write(job, machine, timeline, trace, window)
+    written = _write(job, machine, timeline, trace, shown)
     if as_json:
         print_json("simulate", report, version=_SCHEMA)
         return
@@ -126,27 +144,30 @@ def command(
 
 
 def _write(
-    job: Job, machine: Machine, timeline: str | None, trace: str | None, window: str | None
+    job: Job,
+    machine: Machine,
+    timeline: str | None,
+    trace: str | None,
+    window: tuple[int, int] | None,
 ) -> list[str]:
     if timeline is None and trace is None:
-        if window is not None:
-            raise ConfigError("--window goes with --timeline and --trace")
         return []
-    from mlagen.timing.events import parse_window, steady_window
+    from mlagen.timing.events import steady_window
+    from mlagen.timing.picture import write_picture
     from mlagen.timing.roles import hot_loops
     from mlagen.timing.simulate import longest, time_job
     from mlagen.timing.trace import write_page, write_trace
 
-    given = parse_window(window) if window is not None else None
     unit = longest(time_job(job, machine))
     lines = []
     if timeline is not None:
-        chosen = given or steady_window(unit, hot_loops(unit, job.tiles)[0])
-        title = f"{job.kernel.name}, cycles {chosen[0]} to {chosen[1]}"
-        count = write_page(unit, chosen, timeline, title, job.place)
+        drawn = Path(timeline).suffix == ".svg"
+        chosen = window or steady_window(unit, hot_loops(unit, job.tiles)[0], 1 if drawn else 2)
+        title = f"{job.kernel.name}: prediction of cycles {chosen[0]} to {chosen[1]}"
+        count = (write_picture if drawn else write_page)(unit, chosen, timeline, title, job.place)
         lines.append(f"timeline: {timeline}, {count} events, cycles {chosen[0]} to {chosen[1]}")
     if trace is not None:
-        count = write_trace(unit, given or (0, unit.cycles), trace, job.place)
+        count = write_trace(unit, window or (0, unit.cycles), trace, job.place)
         lines.append(f"trace: {trace}, {count} events")
     return lines
 
@@ -229,7 +250,7 @@ def _job(
     from mlagen.request import artifact_of
 
     groups = [parse_workgroup(text) for text in workgroups]
-    if Path(path).is_file() and Path(path).suffix != ".py":
+    if _is_code(path) and Path(path).suffix != ".py":
         if launch_path is None:
             raise ConfigError("--launch is missing",
                               hint="mlagen emulate FILE.co --template prints one")  # fmt: skip
@@ -246,7 +267,12 @@ def _job(
     if launch_path is not None:
         raise ConfigError("--launch is for a code object", hint="--shape sizes an artifact's call")
     artifact = artifact_of(path, texts)
-    return job_of_artifact(artifact, sizes_of(artifact, shapes), groups=groups, tiles=tiles)
+    sizes = sizes_of(artifact, shapes)
+    return job_of_artifact(artifact, sizes, groups=groups, tiles=tiles, steady=True)
+
+
+def _is_code(path: str) -> bool:
+    return exists(path) and not Path(path).is_dir()
 
 
 def _print_constants(as_json: bool) -> None:

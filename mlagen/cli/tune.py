@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlagen.cli.options import json_option
+from mlagen.cli.options import json_option, seed_option
 from mlagen.cli.report import print_facts, print_json, print_table, say
+from mlagen.cli.types import COUNT, NAME, OUT_FILE, Amount
+from mlagen.disk import checked_output
+from mlagen.errors import MissingError
 
 if TYPE_CHECKING:
+    from mlagen.tune import Store
     from mlagen.tune.tuner import Progress
 
 store_option = click.option(
-    "--store", "store_path", metavar="FILE", help="Default: $MLAGEN_TUNING, or in the cache."
+    "--store",
+    "store_path",
+    type=NAME,
+    metavar="FILE",
+    help="Default: $MLAGEN_TUNING, or in the cache.",
 )
 
 
@@ -42,8 +52,8 @@ def command() -> None:
 
 
 @command.command("run")
-@click.argument("kernel", metavar="KERNEL|FILE.py")
-@click.option("--target", help="What to tune for. Default: what the schedule is for.")
+@click.argument("kernel", type=NAME, metavar="KERNEL|FILE.py")
+@click.option("--target", type=NAME, help="What to tune for. Default: what the schedule is for.")
 @click.option("--set", "fields", multiple=True, metavar="FIELD=VALUE", help="A problem field.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=SIZE",
               help="A size of the call, as for verify.")  # fmt: skip
@@ -54,8 +64,8 @@ def command() -> None:
 @click.option("--sampler", default="auto", show_default=True,
               help="auto, exhaustive, descent, tpe, random or genetic.")  # fmt: skip
 @click.option("--trials", type=click.IntRange(0), help="Stop after judging so many.")
-@click.option("--minutes", type=click.FloatRange(0), help="Stop after so long.")
-@click.option("--limit", default=120.0, show_default=True, type=click.FloatRange(1),
+@click.option("--minutes", type=Amount(0), help="Stop after so long.")
+@click.option("--limit", default=120.0, show_default=True, type=Amount(1),
               help="Seconds that a trial may take.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1),
               help="Trials at once. Default: one a core; one where a GPU measures.")  # fmt: skip
@@ -65,7 +75,7 @@ def command() -> None:
     type=click.IntRange(1),
     help="Start a Dask scheduler and so many workers, each with a GPU where one measures.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of the search and of inputs.")
+@seed_option
 @store_option
 @json_option
 def run(
@@ -97,7 +107,8 @@ def run(
         scheduler, local_workers,
     )  # fmt: skip
     store = open_store(store_path)
-    with _Live() as live:
+    checked_output(store.path)
+    with closing(store), _Live() as live:
         result = tune(request, store, watch=live)
     if as_json:
         print_json("tune", {"study": result.study, "winner": result.winner,
@@ -141,38 +152,52 @@ class _Live:
 
 @command.command("show")
 @click.argument("study", required=False)
-@click.option("--lines", default=20, show_default=True, help="Trials spelled out.")
+@click.option("--lines", type=COUNT, default=20, show_default=True, help="Trials spelled out.")
 @store_option
 @json_option
 def show(study: str | None, lines: int, store_path: str | None, as_json: bool) -> None:
     """What the store holds; with STUDY (its key or the first letters), its trials."""
-    from mlagen.tune import open_store
-    from mlagen.tune.store import newest
-    from mlagen.tune.text import (
-        KNOB_COLUMNS,
-        TRIAL_COLUMNS,
-        facts,
-        knob_rows,
-        row_of,
-        trial_rows,
-    )
+    with _reading(store_path) as store:
+        if study is None:
+            _show_studies(store, as_json)
+        else:
+            _show_study(store, study, lines, as_json)
 
-    store = open_store(store_path)
-    if study is None:
-        rows = [row_of(store, one) for one in store.studies()]
-        if as_json:
-            print_json("tune.show", {"studies": rows})
-            return
-        print_table(
-            "studies",
-            ("key", "what", "judged", "gain", "confirmed", "best"),
-            [
-                (row.key, row.title, str(row.judged), f"{row.gain:.4f}x" if row.gain else "-",
-                 "yes" if row.confirmed else "no", row.knobs)
-                for row in rows
-            ],
-        )  # fmt: skip
+
+@contextmanager
+def _reading(path: str | None) -> Iterator[Store]:
+    """The store, for a command that only reads: nothing is made, and one that is named is there."""
+    from mlagen.tune import open_store
+
+    with closing(open_store(path)) as store:
+        if path is not None and not store.path.exists():
+            raise MissingError(
+                f"there is no store {path}", hint="mlagen tune KERNEL --store FILE makes one"
+            )
+        yield store
+
+
+def _show_studies(store: Store, as_json: bool) -> None:
+    from mlagen.tune.text import row_of
+
+    rows = [row_of(store, one) for one in store.studies()]
+    if as_json:
+        print_json("tune.show", {"studies": rows})
         return
+    print_table(
+        "studies",
+        ("key", "what", "judged", "gain", "confirmed", "best"),
+        [
+            (row.key, row.title, str(row.judged), f"{row.gain:.4f}x" if row.gain else "-",
+             "yes" if row.confirmed else "no", row.knobs)
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _show_study(store: Store, study: str, lines: int, as_json: bool) -> None:
+    from mlagen.tune.text import KNOB_COLUMNS, TRIAL_COLUMNS, facts, knob_rows, newest, trial_rows
+
     found = store.find(study)
     trials, winner = newest(store.trials(found)), store.winner(found)
     if as_json:
@@ -187,40 +212,42 @@ def show(study: str | None, lines: int, store_path: str | None, as_json: bool) -
 
 @command.command("export")
 @click.argument("studies", nargs=-1, metavar="[STUDY]..")
-@click.option("-o", "--out", required=True, metavar="FILE.json",
+@click.option("-o", "--out", type=OUT_FILE, required=True, metavar="FILE.json",
               help="Winners of other questions that it holds stay.")  # fmt: skip
 @store_option
 def export(studies: tuple[str, ...], out: str, store_path: str | None) -> None:
     """Write confirmed winners, of all studies or of those named, as a file to review."""
-    from mlagen.tune import open_store
     from mlagen.tune.tuned_file import export_to
 
-    for line in export_to(open_store(store_path), studies, out):
-        say(line)
+    with _reading(store_path) as store:
+        for line in export_to(store, studies, out):
+            say(line)
 
 
 @command.command("import")
-@click.argument("path", metavar="FILE.json")
+@click.argument("path", type=NAME, metavar="FILE.json")
 @store_option
 def import_(path: str, store_path: str | None) -> None:
     """Put the winners of an exported file into the store: launches take them from now on."""
     from mlagen.tune import open_store
     from mlagen.tune.tuned_file import import_from
 
-    for line in import_from(open_store(store_path), path):
-        say(line)
+    with closing(open_store(store_path)) as store:
+        for line in import_from(store, path):
+            say(line)
 
 
 @command.command("plot")
 @click.argument("study")
-@click.option("-o", "--out", required=True, metavar="FILE.html|FILE.png", help="What to write.")
+@click.option(
+    "-o", "--out", type=OUT_FILE, required=True, metavar="FILE.html|FILE.png", help="What to write."
+)
 @store_option
 def plot(study: str, out: str, store_path: str | None) -> None:
     """Best so far, what mattered, predicted against measured."""
     from pathlib import Path
 
-    from mlagen.tune import open_store
     from mlagen.tune.plots import write_plots
 
-    store = open_store(store_path)
-    say(write_plots(store, store.find(study), Path(out)))
+    with _reading(store_path) as store:
+        say(write_plots(store, store.find(study), Path(out)))

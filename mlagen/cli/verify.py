@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlagen.cli.options import build_options, json_option, problem_option
+from mlagen.cli.options import build_options, json_option, problem_option, seed_option
 from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
+from mlagen.cli.types import COUNT, NAME
 from mlagen.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("verify")
-@click.argument("kernel", metavar="KERNEL|FILE.py|ARTIFACT_DIR")
+@click.argument("kernel", type=NAME, metavar="KERNEL|FILE.py|ARTIFACT_DIR")
 @build_options
 @click.option(
     "--shape",
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 @click.option(
     "--data", metavar="KIND", help="The kind of inputs; realistic where a shape is given."
 )
-@click.option("--seed", default=0, show_default=True, help="Of inputs and random completion.")
+@seed_option
 @click.option(
     "--mode",
     "modes",
@@ -48,7 +49,12 @@ if TYPE_CHECKING:
     help="When asynchronous transfers complete; one run for each.",
 )
 @click.option(
-    "--max", "shown", default=10, show_default=True, help="Kinds of findings spelled out."
+    "--max",
+    "shown",
+    type=COUNT,
+    default=10,
+    show_default=True,
+    help="Kinds of findings spelled out.",
 )
 @click.option("--heads", is_flag=True, help="Print the errors of each head too.")
 @click.option(

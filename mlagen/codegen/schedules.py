@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
+from mlagen.disk import exists, read_file
 from mlagen.dsl import Knob, ScheduleFunction
 from mlagen.dsl.function import last_line
 from mlagen.errors import ConfigError, MissingError, MlagenError, ScheduleError
+from mlagen.problem.fields import example_of
+from mlagen.untrusted import Spent, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,7 @@ def load(name_or_path: str, target: str | None = None) -> ScheduleFunction:
 
 def describe(function: ScheduleFunction) -> ScheduleInfo:
     """Its knobs are declared while it runs, so it is run on its problem type's smallest example."""
-    problem_type: Any = function.problem_type
-    if not hasattr(problem_type, "example"):
-        raise ScheduleError(
-            f"{problem_type.__name__} has no example(), which listing its schedules' knobs needs"
-        )
-    schedule = function.build(problem_type.example(), {})
+    schedule = function.build(example_of(function.problem_type), {})
     return ScheduleInfo(
         function.name,
         function.target,
@@ -79,10 +76,10 @@ _loaded: dict[tuple[Path, bytes], ModuleType] = {}
 
 
 def _from_file(path: Path, wanted: str, target: str | None) -> ScheduleFunction:
-    if not path.is_file():
+    if not exists(path) or path.is_dir():
         raise MissingError(f"schedule file {path} does not exist")
     path = path.resolve()
-    key = path, path.read_bytes()
+    key = path, read_file(path)
     if key not in _loaded:
         _loaded[key] = _execute(path)
     return _pick(_loaded[key], wanted, target, str(path))
@@ -101,14 +98,15 @@ def _execute(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
-    except MlagenError:
+    except (MlagenError, KeyboardInterrupt, Spent):
         raise
     except SyntaxError as error:  # of this file, or of a module that it imports
-        where = f"{error.filename or path}:{error.lineno or 0}"
+        line = f":{error.lineno}" if error.lineno else ""
+        where = f"{error.filename or path}{line}"
         raise ScheduleError(f"{where}: {type(error).__name__}: {error.msg}") from error
-    except Exception as error:  # a user's file may raise anything; name it, without a traceback
-        _, line = last_line(error, lambda file: file == str(path))
-        raise ScheduleError(f"{path}:{line}: {type(error).__name__}: {error}") from error
+    except BaseException as error:  # a user's file may raise anything, and exit: name it
+        _, number = last_line(error, lambda file: file == str(path))
+        raise ScheduleError(f"{path}:{number}: {words(error)}") from error
     finally:
         sys.path.remove(str(path.parent))
         _neighbours.update(dict.fromkeys(set(sys.modules) - before, path.parent))
@@ -146,6 +144,11 @@ def _pick(module: ModuleType, wanted: str, target: str | None, where: str) -> Sc
         return next(iter(found.values()))  # one a target: the first is the file's own default
     if not found:
         raise ScheduleError(f"{where} holds no @schedule function")
+    if not wanted and target is not None and not fitting:
+        raise ConfigError(
+            f"{where} has no schedule for {target!r}",
+            hint=f"it has for {', '.join(sorted(targets))}",
+        )
     raise ScheduleError(
         f"{where} holds {len(found)} schedules"
         + (f", none named {wanted!r}" if wanted else "")

@@ -16,6 +16,7 @@ import jinja2
 from mlagen.dsl.function import last_line
 from mlagen.errors import MlagenError, TemplateError
 from mlagen.targets.registry import target_of
+from mlagen.untrusted import words
 
 _MARK = "\x01"  # ends an output line, followed by the template and the line that made it
 
@@ -58,7 +59,7 @@ class Templates:
                 hint="names come from the context of the operation that asked",
             ) from error
         except Exception as error:  # a template computes with what it is given
-            what = f"{type(error).__name__}: {error}"
+            what = words(error)
             if isinstance(error, MlagenError):
                 what = error.message
             raise TemplateError(f"{_failing_place(error)}: {what} ({asked_by})") from error

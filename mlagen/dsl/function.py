@@ -20,6 +20,7 @@ from mlagen.dsl.knobs import Config, Knob, Knobs, joined
 from mlagen.dsl.signature import Signature
 from mlagen.errors import ConfigError, MlagenError, ScheduleError
 from mlagen.targets.registry import FOLDERS, target_of
+from mlagen.untrusted import Spent, words
 
 
 @dataclass(frozen=True)
@@ -76,16 +77,17 @@ class ScheduleFunction:
     @contextmanager
     def own_code(self) -> Iterator[None]:
         """Where code of the schedule's folder runs: what a user's file raises there is told by its
-        line, without a traceback. What a shipped one raises is a defect of ours, and stays."""
+        line, without a traceback, sys.exit too. What a shipped one raises is a defect of ours, and
+        stays."""
         try:
             yield
-        except MlagenError:
+        except (MlagenError, KeyboardInterrupt, Spent):
             raise
-        except Exception as error:
+        except BaseException as error:
             file, line = last_line(error, lambda file: file.startswith(str(self.path.parent)))
             if not file or self.function.__module__.startswith("mlagen."):
                 raise
-            raise ScheduleError(f"{file}:{line}: {type(error).__name__}: {error}") from error
+            raise ScheduleError(f"{file}:{line}: {words(error)}") from error
 
     def run(self, builder: Builder, space: Any, problem: Any) -> None:
         """Call the function with `builder` listening. ConfigError for a knob it did not declare."""

@@ -6,8 +6,8 @@ attention, a matrix product. Tools ask `family_of(artifact)`; they know no famil
 
 from mlagen.family.base import Builder, Family
 from mlagen.family.benchmark import Benchmark
-from mlagen.family.covering import Call, Covering, tile_counts
-from mlagen.family.kinds import Kind, Sample, Size, Trial
+from mlagen.family.covering import Call, Covering, steady_tiles, tile_counts
+from mlagen.family.kinds import Kind, Sample, Size, Trial, Walk
 from mlagen.family.ladders import LadderCase
 from mlagen.family.mutants import MutantCall, MutantInputs
 from mlagen.family.registry import family_named, family_of, register, shipped
@@ -26,11 +26,13 @@ __all__ = [
     "Sample",
     "Size",
     "Trial",
+    "Walk",
     "Workload",
     "Workloads",
     "family_named",
     "family_of",
     "register",
     "shipped",
+    "steady_tiles",
     "tile_counts",
 ]

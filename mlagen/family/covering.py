@@ -43,9 +43,20 @@ def tile_counts(manifest: Manifest) -> tuple[int, ...]:
     """Numbers of tiles that enter every section: none, each that has straight code of its own, from
     the first that the loop serves as many as it has phases, to leave it in each, and one more; and
     one with which each phase runs twice, the second time on what was there before."""
-    sections = {line.section for line in manifest.source}
-    exact = max((int(m[1]) for name in sections if (m := _EXACT.match(name))), default=0)
-    phases = sum(1 for name in sections if _LOOP.match(name))
+    exact, phases = _straight_and_phases(manifest)
     if not phases:
         return tuple(range(exact + 1))
     return (*range(exact + phases + 2), exact + 2 * phases + 1)
+
+
+def steady_tiles(manifest: Manifest, iterations: int) -> int:
+    """The least number of tiles with which the loop does so many iterations whole."""
+    exact, phases = _straight_and_phases(manifest)
+    return exact + iterations * phases + 1
+
+
+def _straight_and_phases(manifest: Manifest) -> tuple[int, int]:
+    """The most tiles that straight code of their own does, and the tiles of a loop's iteration."""
+    sections = {line.section for line in manifest.source}
+    exact = max((int(m[1]) for name in sections if (m := _EXACT.match(name))), default=0)
+    return exact, sum(1 for name in sections if _LOOP.match(name))

@@ -30,6 +30,16 @@ class Sample:
     of: int
 
 
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """What the longest loop of a call walks: so many tiles of the `size` that is called so, each
+    of which holds `step` of it."""
+
+    tiles: int
+    size: str
+    step: int
+
+
 class Trial(ABC):
     """One call's inputs, with everything that judges what a kernel makes of them."""
 
@@ -45,6 +55,11 @@ class Trial(ABC):
     def numbers(self) -> Mapping[str, float]:
         """Other numbers of the call that reports show."""
         return {}
+
+    @property
+    def walk(self) -> Walk | None:
+        """The longest loop of the call, planned; None where nobody knows."""
+        return None
 
     @property
     def sample(self) -> Sample | None:

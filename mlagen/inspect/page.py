@@ -13,8 +13,9 @@ from typing import Any
 
 import jinja2
 import msgspec
+from markupsafe import Markup
 
-from mlagen.artifact.files import write_files
+from mlagen.disk import write_file
 from mlagen.inspect.compare import Comparison
 from mlagen.inspect.model import PIPES, Cluster, Inspection
 from mlagen.inspect.tables import (
@@ -28,6 +29,7 @@ from mlagen.inspect.tables import (
     shown_clusters,
     waits_text,
 )
+from mlagen.pages import legend, style
 
 WIDTH = 1040  # of drawings, in px
 LEFT = 190  # of it, for names
@@ -60,17 +62,13 @@ class Drawing:
 
 
 def write_page(report: Inspection, file: Path | str) -> None:
-    """Write the page of an inspection. ConfigError where the file cannot be written."""
-    _write(Path(file), render_page(report))
+    """Write the page of an inspection. WriteError where the file cannot be written."""
+    write_file(file, render_page(report).encode())
 
 
 def write_diff_page(comparison: Comparison, file: Path | str) -> None:
     """Write the page of a difference."""
-    _write(Path(file), render_diff(comparison))
-
-
-def _write(path: Path, text: str) -> None:
-    write_files(path.parent, {path.name: text.encode()})
+    write_file(file, render_diff(comparison).encode())
 
 
 def render_page(report: Inspection) -> str:
@@ -125,13 +123,15 @@ def render_diff(comparison: Comparison) -> str:
 
 def _environment() -> jinja2.Environment:
     folder = resources.files("mlagen.inspect")
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(str(folder)),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.globals |= {"style": Markup(style()), "legend": lambda names: Markup(legend(names))}
+    return made
 
 
 def _row(report: Inspection, cluster: Cluster) -> dict[str, Any]:

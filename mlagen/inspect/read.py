@@ -6,7 +6,8 @@ from pathlib import Path
 
 from mlagen.artifact import Artifact, read_artifact
 from mlagen.artifact.files import CUBIN, MANIFEST, PTX, TEXT, is_artifact
-from mlagen.binary import load_code_object
+from mlagen.binary import load_code_object, read_code_object
+from mlagen.disk import exists
 from mlagen.errors import BinaryError, ConfigError, MissingError
 from mlagen.inspect.gfx950 import inspect_gfx950
 from mlagen.inspect.model import Inspection
@@ -20,7 +21,7 @@ def inspect_path(path: Path | str, kernel: str | None = None) -> Inspection:
     a kernel name that does not belong.
     """
     given = Path(path)
-    if not given.exists():
+    if not exists(given):
         raise MissingError(
             f"nothing at {given}", hint="name an artifact's folder or a linked gfx950 code object"
         )
@@ -33,17 +34,13 @@ def inspect_path(path: Path | str, kernel: str | None = None) -> Inspection:
             f"{given} has no {MANIFEST}, so it is no artifact",
             hint="name a folder that mlagen build wrote, or a code object inside",
         )
-    try:
-        data = given.read_bytes()
-    except OSError as error:
-        raise MissingError(f"cannot read {given}: {error.strerror or error}") from error
     if given.suffix in (".cubin", ".ptx"):
         raise BinaryError(
             f"{given}: a {given.suffix} alone tells no roles or clusters",
             hint=f"keep {CUBIN}, {PTX} and {MANIFEST} of mlagen build in one folder and name that",
         )
+    code = read_code_object(given)
     try:
-        code = load_code_object(data)
         return inspect_gfx950(given, code, code.kernel(kernel), None)
     except BinaryError as error:
         raise type(error)(f"{given}: {error.message}", hint=error.hint) from None

@@ -66,6 +66,16 @@ class Expected:
     lines: Lines | None = None
     output: str = "o"
 
+    @classmethod
+    def of(
+        cls, oracle: str, values: npt.ArrayLike, bounds: npt.ArrayLike, *, output: str = "o"
+    ) -> Expected:
+        """The answer to all of an array of one to three dimensions; `bounds` has its shape."""
+        found = four_dimensions(np.asarray(values, np.float64))
+        around = four_dimensions(np.asarray(bounds, np.float64))
+        rows, heads = np.arange(found.shape[1]), np.arange(found.shape[2])
+        return cls(oracle, found, around, rows, heads, output=output)
+
     def select(self, output: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The part of a whole output [batch, seq_len, num_heads, depth] that was evaluated."""
         if self.lines is None:
@@ -131,6 +141,16 @@ class Comparison:
     @property
     def passed(self) -> bool:
         return self.failures == 0
+
+
+def four_dimensions(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array of at most three dimensions as [batch, rows, 1, depth]. ConfigError for more."""
+    if array.ndim > 3:
+        raise ConfigError(
+            f"an output of {array.ndim} dimensions is compared as [batch, rows, heads, depth]"
+        )
+    shape = *(1,) * (3 - array.ndim), *array.shape
+    return array.reshape(shape)[:, :, None]
 
 
 def compare(expected: Expected, output: npt.NDArray[Any]) -> Comparison:

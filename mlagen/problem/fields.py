@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import operator
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from mlagen.errors import ConfigError
@@ -56,6 +57,27 @@ def from_fields(problem: type[P], fields: Mapping[str, Any]) -> P:
     if missing:
         raise ConfigError(f"{problem.__name__} needs {' and '.join(missing)}")
     return problem(**{n: _parsed(n, value, _kind(known[n].type)) for n, value in fields.items()})
+
+
+def problem_of(problem: type[P], fields: Mapping[str, Any]) -> P:
+    """The problem that `fields` describe: by the class's own `from_fields` where it has one."""
+    made: P = getattr(problem, "from_fields", partial(from_fields, problem))(fields)
+    return made
+
+
+def example_of(problem: type[P]) -> P:
+    """A legal problem: the class's own `example`, or the one with all defaults. ConfigError where
+    a field without a default has neither."""
+    if own := getattr(problem, "example", None):
+        made: P = own()
+        return made
+    fields = dataclasses.fields(problem)  # type: ignore[arg-type]
+    if needed := [field.name for field in fields if field.default is dataclasses.MISSING]:
+        raise ConfigError(
+            f"{problem.__name__} has no example(), which listing its schedules' knobs needs",
+            hint=f"give {', '.join(needed)} a default, or the class an example()",
+        )
+    return problem()
 
 
 def integer(name: str, value: Any) -> int:

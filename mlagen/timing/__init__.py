@@ -19,7 +19,7 @@ except ModuleNotFoundError:
     ) from None
 
 from mlagen.timing.constants import CONSTANTS, Constant, Machine, machine
-from mlagen.timing.model import Simulation
+from mlagen.timing.model import Simulation, Source
 from mlagen.timing.simulate import Job, simulate
 
-__all__ = ["CONSTANTS", "Constant", "Job", "Machine", "Simulation", "machine", "simulate"]
+__all__ = ["CONSTANTS", "Constant", "Job", "Machine", "Simulation", "Source", "machine", "simulate"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mlagen.binary import CodeObject, load_code_object
+from mlagen.binary import CodeObject, read_code_object
 from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.emulator.streams import ExecutedStream
 from mlagen.errors import MissingError
@@ -69,12 +69,10 @@ KERNELS: dict[str, Prefill] = {
 def load(file: Path) -> CodeObject:
     """The object. MissingError where it is not there."""
     try:
-        return load_code_object(file.read_bytes())
-    except OSError as why:
-        raise MissingError(
-            f"{file} cannot be read: {why.strerror or why}",
-            hint="a folder with AITER's hsa/gfx950: fmha_v3_fwd/ and mla/",
-        ) from None
+        return read_code_object(file)
+    except MissingError as error:
+        hint = "a folder with AITER's hsa/gfx950: fmha_v3_fwd/ and mla/"
+        raise MissingError(error.message, hint=hint) from None
 
 
 def record(code: CodeObject, kernel: Prefill, length: int) -> ExecutedStream:

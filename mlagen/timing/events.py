@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ from mlagen.errors import ConfigError
 from mlagen.targets.gfx950.limits import GFX950
 from mlagen.timing import program
 from mlagen.timing.loops import HotLoop
+from mlagen.timing.model import Place, Source
 from mlagen.timing.unit import UnitTimes
 
 
@@ -77,11 +77,8 @@ def _wave(unit: UnitTimes, number: int) -> str:
     return f"{group}wave {wave.wave} (SIMD {number % GFX950.simds_per_cu})"
 
 
-Place = Callable[[int], str]
-
-
-def label(unit: UnitTimes, row: int, place: Place | None) -> str:
-    """An instruction's text and where it comes from."""
+def source_of(unit: UnitTimes, row: int, place: Place | None) -> tuple[str, Source]:
+    """An instruction's text, and where it comes from: its offset where nobody knows more."""
     ins = unit.program.kernel.instructions[row]
-    where = place(ins.offset) if place else ""
-    return f"{ins}  [{where or hex(ins.offset)}]"
+    source = place(ins.offset) if place else Source()
+    return str(ins), source if source.where else Source(hex(ins.offset))

@@ -15,7 +15,7 @@ from mlagen.binary.effects import TRANSCENDENTAL, is_matrix
 from mlagen.errors import UnsupportedError
 from mlagen.timing.unit import WaveTimes
 
-_FEWEST = 3  # iterations
+FEWEST = 3  # iterations
 _SPREAD = 0.25  # of an iteration's length: a branch inside, such as a rescaling that is not due
 _SHARE = 0.35  # of the largest loop's instructions: an inner loop with that many is the hot one
 _SHAPE = re.compile(r"_(\d+)x(\d+)x(\d+)")
@@ -72,16 +72,16 @@ def find_loop(kernel: KernelCode, wave: WaveTimes, tiles: int | None = None) -> 
     found: list[tuple[int, int, int]] = []  # length, instructions in alike iterations, head
     for head in heads:
         at = np.flatnonzero(rows == head)
-        if len(at) <= _FEWEST:
+        if len(at) <= FEWEST:
             continue
         lengths = np.diff(at)
         common = int(np.median(lengths))
         alike = np.abs(lengths - common) <= _SPREAD * common
-        if alike.sum() >= _FEWEST:
+        if alike.sum() >= FEWEST:
             found.append((common, int(lengths[alike].sum()), int(head)))
     if not found:
         raise UnsupportedError(
-            f"kernel {kernel.name}: wave {wave.wave} has no loop of {_FEWEST} alike iterations",
+            f"kernel {kernel.name}: wave {wave.wave} has no loop of {FEWEST} alike iterations",
             hint="launch it on longer sequences",
         )
     most = max(total for _, total, _ in found)

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What an instruction comes from: `where` in a schedule ("mha.py:97"), the cluster's name, and
+    the operation as the schedule says it ("pv(i - 1)"). Empty where nobody knows."""
+
+    where: str = ""
+    cluster: str = ""
+    operation: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.cluster}".strip()
+
+
+Place = Callable[[int], Source]  # of an instruction's offset in the kernel
 
 
 @dataclass(frozen=True, slots=True)

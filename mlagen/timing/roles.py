@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -11,10 +11,8 @@ from mlagen.binary.effects import is_lds_dma
 from mlagen.targets.gfx950.limits import GFX950
 from mlagen.timing import program, state
 from mlagen.timing.loops import HotLoop, find_loop, flops_of
-from mlagen.timing.model import Cluster, Role, StallLine
+from mlagen.timing.model import Cluster, Place, Role, StallLine
 from mlagen.timing.unit import UnitTimes
-
-Place = Callable[[int], str]
 
 
 def hot_loops(unit: UnitTimes, tiles: int | None) -> list[HotLoop]:
@@ -79,7 +77,7 @@ def _clusters(unit: UnitTimes, loop: HotLoop, place: Place | None) -> list[Clust
                     for i in range(1, len(state.REASONS))
                     if by_reason[i] >= 0.5
                 },
-                place=place(offset) if place else "",
+                place=str(place(offset)) if place else "",
             )
         )
     return found
@@ -153,6 +151,6 @@ def stall_lines(unit: UnitTimes, rows: np.ndarray, place: Place | None) -> tuple
             cycles = int(unit.stalls[row, reason])
             if cycles:
                 ins = kernel.instructions[row]
-                where = (place(ins.offset) if place else "") or f"{ins.offset:#x}"
+                where = (str(place(ins.offset)) if place else "") or f"{ins.offset:#x}"
                 found.append(StallLine(where, ins.offset, str(ins), state.REASONS[reason], cycles))
     return tuple(sorted(found, key=lambda line: -line.cycles))

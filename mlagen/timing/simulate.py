@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -16,7 +15,7 @@ from mlagen.timing.constants import Machine, machine
 from mlagen.timing.corners import Corner, corners, model_error
 from mlagen.timing.costs import memory_bytes
 from mlagen.timing.loops import flops_of
-from mlagen.timing.model import CornerResult, Estimate, Interval, Simulation
+from mlagen.timing.model import CornerResult, Estimate, Interval, Place, Simulation
 from mlagen.timing.power import Rates, clock_of, watts
 from mlagen.timing.roles import (
     hot_loops,
@@ -50,7 +49,7 @@ class Job:
     footprint: int = 0
     flops: float | None = None
     tiles: int | None = None
-    place: Callable[[int], str] | None = None
+    place: Place | None = None
 
     @property
     def workgroups(self) -> int:

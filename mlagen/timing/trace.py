@@ -11,8 +11,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from mlagen.errors import MissingError
-from mlagen.timing.events import Event, Place, events, label
+from mlagen.disk import write_file
+from mlagen.pages import legend, style
+from mlagen.timing.events import Event, events, source_of
+from mlagen.timing.model import Place
 from mlagen.timing.unit import UnitTimes
 
 TRACE_LIMIT: Final = 1_000_000  # events; Perfetto's page takes about as many in JSON
@@ -25,19 +27,23 @@ def write_trace(
     """Write a trace; how many events it has. ConfigError for one too large for a browser."""
     found = events(unit, window, TRACE_LIMIT)
     texts: dict[int, str] = {}
-    tracks = {track: number for number, track in enumerate(dict.fromkeys(_in_order(found)))}
+    tracks = {track: number for number, track in enumerate(tracks_of(found))}
     rows: list[dict[str, Any]] = [
         {"ph": "M", "pid": 0, "tid": number, "name": "thread_name", "args": {"name": track}}
         for track, number in tracks.items()
     ]
     for event in found:
-        text = texts.setdefault(event.row, label(unit, event.row, place))
+        if event.row not in texts:
+            text, source = source_of(unit, event.row, place)
+            texts[event.row] = f"{text}  [{source}]"
+        text = texts[event.row]
         rows.append({
             "ph": "X", "pid": 0, "tid": tracks[event.track], "ts": event.start,
             "dur": event.cycles, "name": text.partition(" ")[0], "cat": event.unit,
             "args": {"instruction": text},
         })  # fmt: skip
-    _write(path, json.dumps({"traceEvents": rows, "otherData": {"unit": "1 us is 1 cycle"}}))
+    trace = {"traceEvents": rows, "otherData": {"unit": "1 us is 1 cycle"}}
+    write_file(path, json.dumps(trace).encode())
     return len(found)
 
 
@@ -46,34 +52,35 @@ def write_page(
 ) -> int:
     """Write a page with the timeline, nothing loaded from elsewhere; how many events it has."""
     found = events(unit, window, PAGE_LIMIT)
-    tracks = list(dict.fromkeys(_in_order(found)))
+    tracks = tracks_of(found)
     units = list(dict.fromkeys(event.unit for event in found))
     rows = sorted({event.row for event in found})
     number = {row: i for i, row in enumerate(rows)}
+    told = [source_of(unit, row, place) for row in rows]
+    clusters = list(dict.fromkeys(source.cluster for _, source in told if source.cluster))
     data = {
         "title": title,
         "window": window,
         "tracks": tracks,
         "units": units,
-        "texts": [label(unit, row, place) for row in rows],
+        "clusters": clusters,
+        "texts": [text for text, _ in told],
+        "places": [
+            [clusters.index(s.cluster) if s.cluster else -1, s.where, s.operation] for _, s in told
+        ],
         "events": [
             [tracks.index(e.track), units.index(e.unit), number[e.row], e.start, e.cycles]
             for e in found
         ],
     }
     page = resources.files("mlagen.timing").joinpath("timeline.html").read_text()
+    page = page.replace("/*STYLE*/", style()).replace("<!--LEGEND-->", legend(units))
     # "</" would end the script that holds the data.
-    _write(path, page.replace("/*DATA*/null", json.dumps(data).replace("</", "<\\/")))
+    page = page.replace("/*DATA*/null", json.dumps(data).replace("</", "<\\/"))
+    write_file(path, page.encode())
     return len(found)
 
 
-def _in_order(found: list[Event]) -> list[str]:
+def tracks_of(found: list[Event]) -> list[str]:
     """Waves first, then matrix units."""
     return sorted({event.track for event in found}, key=lambda t: (not t.startswith("w"), t))
-
-
-def _write(path: str | Path, text: str) -> None:
-    try:
-        Path(path).write_text(text)
-    except OSError as why:
-        raise MissingError(f"{path} cannot be written: {why.strerror or why}") from None

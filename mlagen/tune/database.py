@@ -55,6 +55,8 @@ def open_database(path: Path) -> sqlite3.Connection:
     """A connection to the store at `path`, made where there is none. StoreError."""
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            raise StoreError(f"{path} is no file", hint=_ELSEWHERE)
         if path.exists() and path.stat().st_size:
             _check(path)
         database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None,
@@ -121,7 +123,8 @@ def _create(database: sqlite3.Connection) -> None:
             database.execute(f"PRAGMA user_version = {VERSION}")
         database.execute("COMMIT")
     except BaseException:
-        database.execute("ROLLBACK")
+        if database.in_transaction:
+            database.execute("ROLLBACK")
         raise
 
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mlagen.artifact.files import write_files
 from mlagen.bench.figure import drawn, new_figure
+from mlagen.disk import write_file
 from mlagen.errors import ConfigError
+from mlagen.pages import PAGE, PALETTE, style
 from mlagen.tune.importance import importance
 from mlagen.tune.space import differing, knobs_key
 from mlagen.tune.store import Store, Study, Trial, newest, reference_of
@@ -18,6 +19,9 @@ from mlagen.tune.text import verdicts_text
 
 SUFFIXES = (".html", ".png")
 _WIDE, _HIGH = 8.0, 4.5  # inches of a picture
+_ENOUGH = 8  # variants; of fewer, what mattered is chance
+_INK, _SOFT = PAGE["ink"][0], PAGE["soft"][0]
+_BLUE, _GREY = PALETTE["matrix"].light, PALETTE["scalar"].light
 
 
 def write_plots(store: Store, study: Study, path: Path) -> str:
@@ -31,18 +35,33 @@ def write_plots(store: Store, study: Study, path: Path) -> str:
         raise ConfigError(f"no variant of study {study.question.key} has a cost: nothing to plot")
     pairs = both_costs(store, study)
     pictures = [_best_so_far, _importance, *([_predicted_measured] if pairs else [])]
-    figure = new_figure(figsize=(_WIDE, _HIGH * len(pictures)))
+    figure = new_figure(figsize=(_WIDE, _HIGH * len(pictures)), facecolor=PAGE["bg"][0])
     axes = figure.subplots(len(pictures), 1, squeeze=False)
     for draw, (axis,) in zip(pictures, axes, strict=True):
         draw(axis, study, costed, pairs)
-    figure.suptitle(study.question.title)
+        _dressed(axis)
+    figure.suptitle(study.question.title, color=_INK)
     figure.tight_layout()
     if path.suffix == ".png":
         written = drawn(figure, ".png", dpi=110)
     else:
         written = _page(study, trials, drawn(figure, ".svg").decode()).encode()
-    write_files(path.parent, {path.name: written})
+    write_file(path, written)
     return f"{path}: {len(pictures)} pictures of {len(trials)} trials"
+
+
+def _dressed(axis: Any) -> None:
+    """The page's colours for all that is no data."""
+    axis.set_facecolor(PAGE["bg"][0])
+    axis.tick_params(colors=_INK)
+    for part in (axis.xaxis.label, axis.yaxis.label):
+        part.set_color(_INK)
+    for spine in axis.spines.values():
+        spine.set_color(_INK)
+    if shown := axis.get_legend():
+        shown.get_frame().set(facecolor=PAGE["bg"][0], edgecolor=_SOFT)
+        for text in shown.get_texts():
+            text.set_color(_INK)
 
 
 def _best_so_far(axis: Any, study: Study, costed: Sequence[Trial], pairs: Any) -> None:
@@ -52,23 +71,28 @@ def _best_so_far(axis: Any, study: Study, costed: Sequence[Trial], pairs: Any) -
         best = min(best, trial.cost or math.inf)
         line.append(best)
     numbers = range(1, len(ordered) + 1)
-    axis.plot(numbers, [trial.cost for trial in ordered], ".", color="#9aa5b1", label="variants")
-    axis.plot(numbers, line, color="#1f6feb", label="best so far", drawstyle="steps-post")
+    axis.plot(numbers, [trial.cost for trial in ordered], ".", color=_GREY, label="variants")
+    axis.plot(numbers, line, color=_BLUE, label="best so far", drawstyle="steps-post")
     reference = reference_of(study, ordered)
     if reference is not None and reference.cost is not None:
-        axis.axhline(reference.cost, color="#888888", linestyle=":", label="default")
-    top = sorted(trial.cost or 0.0 for trial in ordered)[int(0.9 * (len(ordered) - 1))]
-    axis.set_ylim(best - 0.05 * (top - best or best), top * 1.02)
+        axis.axhline(reference.cost, color=_SOFT, linestyle=":", label="default")
     axis.set_xlabel("variants that passed, in order")
+    axis.set_xlim(0, len(ordered) + 1)
+    axis.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     unit = "cycles, worst corner" if study.question.cost == "predicted" else "of the default's time"
     axis.set_ylabel(unit)
     axis.legend()
 
 
 def _importance(axis: Any, study: Study, costed: Sequence[Trial], pairs: Any) -> None:
-    found = importance(costed)
+    found = importance(costed) if len(costed) >= _ENOUGH else []
+    if not found:
+        told = f"what mattered is told from {_ENOUGH} variants on; here are {len(costed)}"
+        axis.text(0.5, 0.5, told, ha="center", color=_SOFT)
+        axis.set_axis_off()
+        return
     names = [name for name, _ in reversed(found)]
-    axis.barh(names, [part for _, part in reversed(found)], color="#1f6feb")
+    axis.barh(names, [part for _, part in reversed(found)], color=_BLUE)
     axis.set_xlabel("part of the costs' variance that the knob alone explains")
 
 
@@ -99,9 +123,9 @@ def _relative(store: Store, study: Study) -> dict[str, float]:
 def _predicted_measured(
     axis: Any, study: Study, costed: Sequence[Trial], pairs: list[tuple[float, float]]
 ) -> None:
-    axis.plot([one for one, _ in pairs], [two for _, two in pairs], ".", color="#1f6feb")
+    axis.plot([one for one, _ in pairs], [two for _, two in pairs], ".", color=_BLUE)
     low, high = min(min(pair) for pair in pairs), max(max(pair) for pair in pairs)
-    axis.plot([low, high], [low, high], color="#888888", linestyle=":")
+    axis.plot([low, high], [low, high], color=_SOFT, linestyle=":")
     axis.set_xlabel("predicted, of the default")
     axis.set_ylabel("measured, of the default")
 
@@ -114,11 +138,15 @@ def _page(study: Study, trials: Sequence[Trial], svg: str) -> str:
         for trial in sorted(trials, key=lambda t: (t.cost is None, t.cost or 0.0, t.id))
     )
     title = html.escape(study.question.title)
+    drawing = svg[svg.index("<svg") :]
+    colours = {"ink": _INK, "soft": _SOFT, "matrix": _BLUE, "scalar": _GREY, "bg": PAGE["bg"][0]}
+    for name, colour in colours.items():
+        drawing = drawing.replace(colour, f"var(--{name})")  # as light or dark as the page
     return (
-        f"<!doctype html><meta charset=utf-8><title>{title}</title>"
-        "<style>body{font:14px system-ui;max-width:70em;margin:2em auto}svg{max-width:100%}"
-        "td,th{padding:.1em .6em;text-align:left;font-variant-numeric:tabular-nums}</style>"
-        f"<h1>{title}</h1><p>{len(trials)} variants: {verdicts_text(trials)}</p>"
-        f"{svg[svg.index('<svg') :]}"
-        "<table><tr><th>trial<th>verdict<th>cost<th>knobs<th>message</tr>" + rows + "</table>"
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{title}</title><style>{style()}svg {{ max-width: 100%; height: auto; }}</style>"
+        f"</head><body><main><h1>{title}</h1><p>{len(trials)} variants: {verdicts_text(trials)}"
+        f"</p>{drawing}"
+        "<table><tr><th>trial</th><th>verdict</th><th>cost</th><th>knobs</th><th>message</th></tr>"
+        f"{rows}</table></main></body></html>\n"
     )

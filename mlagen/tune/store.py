@@ -62,28 +62,34 @@ _COLUMNS = "id, knobs, code, outcome, finished, confirmed"
 
 
 class Store:
-    """The studies in one file. Methods raise StoreError where the file cannot be used. `skipped`:
-    rows that were passed over because they cannot be read, and why."""
+    """The studies in one file, which is made when the first one is kept. Methods raise StoreError
+    where the file cannot be used. `skipped`: rows that were passed over because they cannot be
+    read, and why."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._database = open_database(path)
+        with explained(path):
+            self._database = open_database(path) if path.exists() else None
         self.owner = me()
         self.skipped: dict[str, None] = {}
 
     def close(self) -> None:
-        self._database.close()
+        if self._database is not None:
+            self._database.close()
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
         with explained(self.path):
-            self._database.execute("BEGIN IMMEDIATE")
+            if self._database is None:
+                self._database = open_database(self.path)
+            database = self._database
+            database.execute("BEGIN IMMEDIATE")
             try:
-                yield self._database
-                self._database.execute("COMMIT")
+                yield database
+                database.execute("COMMIT")
             except BaseException:
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
                 raise
 
     def _change(self, statement: str, *values: Any) -> None:
@@ -91,6 +97,8 @@ class Store:
             database.execute(statement, values)
 
     def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        if self._database is None:
+            return []
         with explained(self.path):
             return self._database.execute(statement, values).fetchall()
 

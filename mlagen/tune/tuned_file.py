@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 
 import msgspec
 
-from mlagen.errors import ConfigError, MissingError
+from mlagen.disk import read_file, write_file
+from mlagen.errors import ConfigError
 from mlagen.tune.space import Value, differing
 from mlagen.tune.store import Store, Study, reference_of
 from mlagen.tune.values import Outcome, Positive, Question
@@ -59,11 +59,7 @@ def winner_of(store: Store, study: Study) -> Winner | None:
 
 def read(path: Path) -> tuple[Winner, ...]:
     """The winners in a file. MissingError: it cannot be read; ConfigError: it is no such file."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise MissingError(f"{path} cannot be read: {error.strerror or error}") from None
-    return decode(data, str(path))
+    return decode(read_file(path), str(path))
 
 
 def decode(data: bytes, name: str) -> tuple[Winner, ...]:
@@ -92,14 +88,7 @@ def write(path: Path, entries: Iterable[Winner]) -> None:
     """Write winners, sorted by what they are of, the file whole or not at all."""
     ordered = sorted(entries, key=lambda entry: (entry.question.name, entry.question.key))
     data = msgspec.json.format(msgspec.json.encode(_File(SCHEMA, tuple(ordered))), indent=1)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(data + b"\n")
-        Path(file.name).chmod(0o644)
-        Path(file.name).replace(path)
-    except OSError as error:
-        raise MissingError(f"{path} cannot be written: {error.strerror or error}") from None
+    write_file(path, data + b"\n")
 
 
 def merged(old: Iterable[Winner], new: Iterable[Winner]) -> list[Winner]:

@@ -13,7 +13,7 @@ from fake_lab import FakeClock, FakeLab, FakePeer
 from mlagen.bench import BenchReport, bench
 from mlagen.bench.plot import check_path, plot
 from mlagen.bench.timing import WARM_UP, interleaved
-from mlagen.errors import ConfigError
+from mlagen.errors import ConfigError, WriteError
 from mlagen.families.mla_decode.benchmark import DecodeBenchmark
 from mlagen.families.mla_decode.benchmark.work import DecodeWork
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
@@ -180,9 +180,10 @@ def test_plots(tmp_path: Any) -> None:
     pytest.importorskip("matplotlib")
     with pytest.raises(ConfigError, match="no known kind"):
         check_path(tmp_path / "a.txt")
-    with pytest.raises(ConfigError, match="no folder"):
-        check_path(tmp_path / "none" / "a.svg")
-    path = check_path(tmp_path / "a.svg")
+    (tmp_path / "file").touch()
+    with pytest.raises(WriteError, match="file is a file"):
+        check_path(tmp_path / "file" / "a.svg")
+    path = check_path(tmp_path / "made" / "a.svg")
     lab = FakeLab()
     plot(run(WORK, [FakePeer("fast", lab)], lab, repeats=1), path)
     text = path.read_text()

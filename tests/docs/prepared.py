@@ -13,9 +13,11 @@ PREPARE: dict[str, tuple[str, ...]] = {
     ),
     "../README.md": (
         f"mlagen build mha_prefill_v2 {SMALL} -o out/other",
+        "mkdir -p docs/pictures",
         "cp $ROOT/tests/audit/kernels/handoff.ptx kernel.ptx",
         "cp out/other/kernel.co kernel.co",
     ),
+    "decode_in_an_engine.md": ("cp $ROOT/tests/audit/kernels/handoff.ptx kernel.ptx",),
     "emulate.md": (f"mlagen build mha_prefill_v2 {SMALL} -o out/k",),
     "timing.md": (
         f"mlagen build mha_prefill_v2 {SMALL} -o out/k",
@@ -50,10 +52,15 @@ _found = _exact(inputs)
 o = _found.output.values.astype(ml_dtypes.bfloat16)
 lse = _found.lse.values[..., 0].transpose(0, 2, 1).astype(np.float32)
 """
-NAMES: dict[str, str] = {"launching.md": MHA_TENSORS, "oracles_mla_decode.md": DECODED}
+NAMES: dict[str, str] = {
+    "../README.md": MHA_TENSORS,
+    "launching.md": MHA_TENSORS,
+    "oracles_mla_decode.md": DECODED,
+}
 
 # A page's command, or the first line of its snippet -> where it is run instead of here.
 ELSEWHERE: dict[tuple[str, str], str] = {
+    ("../README.md", ". .venv/bin/activate"): "the tests run in the environment that it is",
     (
         "tuning.md",
         "mlagen tune run mla_prefill_v2 --target gfx950 --set num_heads=1 --set num_kv_heads=1 "

@@ -11,7 +11,7 @@ from scale_kernel import LAUNCH, scale_kernel, write_case
 from mlagen.binary import load_code_object
 from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
 from mlagen.emulator.launching import Files, parse_launch, read_launch_file, run_launch, template
-from mlagen.errors import BinaryError, ConfigError, MissingError
+from mlagen.errors import BinaryError, ConfigError, MissingError, WriteError
 
 X = np.arange(128, dtype=np.float32)
 
@@ -319,7 +319,7 @@ def test_missing_files_are_told_apart_from_wrong_ones(tmp_path):
 
 def test_an_output_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(MissingError, match="cannot be written"):
+    with pytest.raises(WriteError, match="cannot be written"):
         run(tmp_path, out=tmp_path / "file", write=True)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import email.parser
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
+import venv
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -29,9 +33,10 @@ def files_below(folder: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout, built in a copy: setuptools writes beside the sources."""
-    copy = tmp_path_factory.mktemp("project")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel of this checkout, its sdist and, in `again/`, the wheel of the sdist.
+    They are made in a copy: setuptools writes beside the sources."""
+    copy, out = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("built")
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy / name)
     for folder in SHIPPED:
@@ -39,12 +44,25 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ("tests", "tests/house", "examples", "benchmarks"):  # packages that must not ship
         (copy / folder).mkdir()
         (copy / folder / "__init__.py").touch()
-    code = "import sys, setuptools.build_meta as b; b.build_wheel(sys.argv[1])"
-    command = [sys.executable, "-c", code, str(copy / "out")]
-    done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
+    _make("wheel", copy, out)
+    _make("sdist", copy, out)
+    with tarfile.open(next(out.glob("*.tar.gz"))) as packed:
+        packed.extractall(out / "unpacked", filter="data")
+    (unpacked,) = (out / "unpacked").iterdir()
+    _make("wheel", unpacked, out / "again")
+    return out
+
+
+def _make(what: str, sources: Path, out: Path) -> None:
+    code = f"import sys, setuptools.build_meta as b; b.build_{what}(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(out)]
+    done = subprocess.run(command, cwd=sources, capture_output=True, text=True)
     assert done.returncode == 0, f"setuptools {metadata.version('setuptools')}: {done.stderr}"
-    (built,) = (copy / "out").glob("*.whl")
-    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    return next(built.glob("*.whl"))
 
 
 def test_the_wheel_holds_all_that_ships_and_nothing_else(wheel: Path) -> None:
@@ -65,17 +83,64 @@ def test_the_wheel_holds_all_that_ships_and_nothing_else(wheel: Path) -> None:
     assert {name for name in names if ".dist-info/" not in name} == expected
 
 
-def test_the_wheel_builds_a_kernel_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
-    """The wheel alone on the path, from another folder: schedules and templates are found in it."""
-    zipfile.ZipFile(wheel).extractall(tmp_path)
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import mlagen.schedules, mlagen.request as r;"
-        "assert mlagen.schedules.__file__.startswith(sys.argv[1]), mlagen.schedules.__file__;"
-        "print(r.build_artifact('mla_prefill_reduce', {'num_heads': 4}, {}).manifest.proof.status)"
+def test_the_sdist_makes_the_same_wheel(built: Path, wheel: Path) -> None:
+    again = zipfile.ZipFile(next((built / "again").glob("*.whl")))
+    first = zipfile.ZipFile(wheel)
+    assert set(again.namelist()) == set(first.namelist())
+    for name in first.namelist():
+        assert name.endswith("RECORD") or again.read(name) == first.read(name), name
+
+
+def test_what_the_package_says_of_itself(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        name = next(name for name in packed.namelist() if name.endswith("METADATA"))
+        said = email.parser.Parser().parsestr(packed.read(name).decode())
+    assert said["Author"] == "mlagen maintainers"
+    assert said["License-Expression"] == "Apache-2.0"
+    assert said["Keywords"] and said["Summary"] and said["Description-Content-Type"]
+    assert "Programming Language :: Python :: 3.11" in said.get_all("Classifier", [])
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert set(said.get_all("Provides-Extra", [])) == set(extras)
+    # One extra holds all that needs no GPU.
+    (cpu,) = extras["cpu"]
+    named = set(re.findall(r"\w+", cpu.partition("[")[2]))
+    assert named == set(extras) - {"cpu", "cuda", "hip", "dev"}
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_builds_and_verifies(built: Path, tmp_path: Path) -> None:
+    """In an environment of its own, from another folder: build, verify. What mlagen depends on is
+    taken from this environment, as tests have no network; mlagen itself is not."""
+    (again,) = (built / "again").glob("*.whl")
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
+    _run([*pip, "install", "-q", "--no-index", "--no-deps", str(again)], tmp_path)
+    packages = Path(
+        _run([str(python), "-c", "import site; print(site.getsitepackages()[0])"], tmp_path)
     )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.stdout.strip() == "proved", done.stderr
+    others = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "others.pth").write_text("\n".join(others))
+    here = tmp_path / "elsewhere"
+    here.mkdir()
+    mlagen_command = str(python.parent / "mlagen")
+    found = _run([str(python), "-c", "import mlagen.schedules as m; print(m.__file__)"], here)
+    assert found == str(packages / "mlagen" / "schedules" / "__init__.py")
+    said = _run(
+        [mlagen_command, "build", "mla_prefill_reduce", "--set", "num_heads=4", "-o", "k"], here
+    )
+    assert "proved" in said
+    said = _run([mlagen_command, "verify", "k"], here)
+    assert "verdict    passed" in said
+    assert {path.name for path in here.iterdir()} == {"k"}
+
+
+def _run(command: list[str], folder: Path) -> str:
+    """What the command printed. No checkout is on its path."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def test_one_version() -> None:
@@ -88,7 +153,7 @@ def test_names_in_the_documents_exist() -> None:
     paths = set(re.findall(r"`((?:mlagen|schedules|templates|tests)/[\w./]*)`", text))
     assert paths
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
-    from mlagen.cli.main import VERBS
+    from mlagen.cli.verbs import VERBS
 
     assert set(re.findall(r"^    mlagen (\w+)", text, re.MULTILINE)) <= set(VERBS)
     makefile = (ROOT / "Makefile").read_text()

@@ -11,7 +11,7 @@ import pytest
 from small_kernel import LOAD_LINE
 
 from mlagen.artifact import SourceLine, write_artifact
-from mlagen.errors import ConfigError
+from mlagen.errors import WriteError
 from mlagen.inspect import compare, inspect_path
 from mlagen.inspect.page import render_diff, render_page, write_page
 
@@ -158,6 +158,6 @@ def test_pages_are_reproducible(mha_report):
 
 def test_a_page_that_cannot_be_written_is_refused(mha_report, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot write"):
+    with pytest.raises(WriteError, match=r"page\.html cannot be written: .*file is a file"):
         write_page(mha_report, tmp_path / "file" / "page.html")
     assert [p.name for p in Path(tmp_path).iterdir()] == ["file"]

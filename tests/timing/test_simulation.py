@@ -18,6 +18,7 @@ from mlagen.timing.corners import AXES, corners
 from mlagen.timing.events import events, parse_window
 from mlagen.timing.fitted import NAMES
 from mlagen.timing.loops import find_loop, flops_of
+from mlagen.timing.model import Source
 from mlagen.timing.program import read_program
 from mlagen.timing.roles import hot_loops
 from mlagen.timing.trace import write_page, write_trace
@@ -221,7 +222,9 @@ def test_a_trace_has_every_instruction_and_a_page_is_whole(tmp_path: Path) -> No
     assert len(spans) == count == unit.instructions + 40  # the matrix units' own tracks
     matrix = [e for e in spans if e["name"].startswith("v_mfma") and e["dur"] == 32]
     assert len(matrix) == 40
-    write_page(unit, (0, 500), tmp_path / "t.html", "a </script> b", lambda offset: "x.py:1")
+    write_page(
+        unit, (0, 500), tmp_path / "t.html", "a </script> b", lambda offset: Source("x.py:1")
+    )
     page = (tmp_path / "t.html").read_text()
     assert "/*DATA*/" not in page and page.count("</script>") == 1
     assert "http" not in page and "x.py:1" in page

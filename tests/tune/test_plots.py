@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_judges import cost_of
 from toy_question import SPACE, question
 
 from mlagen.errors import ConfigError
+from mlagen.pages import PAGE
+from mlagen.tune import plots
 from mlagen.tune.importance import effects, importance
 from mlagen.tune.plots import both_costs, write_plots
 from mlagen.tune.store import Store, Study
@@ -72,3 +75,34 @@ def test_what_cannot_be_plotted_is_told(store: Store, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\.html or \.png"):
         write_plots(store, study, tmp_path / "p.pdf")
     assert not list(tmp_path.glob("p.*"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 45])
+def test_every_point_is_shown_and_counts_are_whole(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int
+) -> None:
+    figures: list[Any] = []
+    made = plots.new_figure
+
+    def kept(**options: Any) -> Any:
+        figures.append(made(**options))
+        return figures[-1]
+
+    monkeypatch.setattr(plots, "new_figure", kept)
+    write_plots(store, judged(store, count=count), tmp_path / "p.png")
+    best, mattered = figures[0].axes
+    (low, high), shown = best.get_ylim(), best.get_lines()[0].get_ydata()
+    assert all(low <= cost <= high for cost in shown)
+    assert all(float(tick).is_integer() for tick in best.get_xticks())
+    words = [text.get_text() for text in mattered.texts]
+    assert any("from 8 variants on" in text for text in words) == (len(shown) < 8)
+    assert bool(mattered.patches) == (len(shown) >= 8)
+
+
+def test_the_page_is_as_dark_as_it_is_asked_to_be(store: Store, tmp_path: Path) -> None:
+    write_plots(store, judged(store), tmp_path / "p.html")
+    page = (tmp_path / "p.html").read_text()
+    drawing = page[page.index("<svg") : page.index("</svg>")]
+    assert "var(--ink)" in drawing and "var(--bg)" in drawing and "prefers-color-scheme" in page
+    for colour in (*(c for pair in PAGE.values() for c in pair), "#000000"):
+        assert colour not in drawing

@@ -197,12 +197,19 @@ def test_a_database_of_another_program_is_left_alone(own_store: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_told(own_store: Path) -> None:
     own_store.write_text("a file")
     with pytest.raises(StoreError, match=r"Not a directory|File exists"):
-        Store(own_store / "deeper" / "store.sqlite")
+        begun(Store(own_store / "deeper" / "store.sqlite"))
+
+
+def test_a_store_that_is_only_read_is_not_made(own_store: Path) -> None:
+    store = Store(own_store / "deeper" / "store.sqlite")
+    assert store.studies() == []
+    assert list(own_store.parent.iterdir()) == []
 
 
 def test_a_full_database_loses_nothing(own_store: Path) -> None:
     filled(own_store, 20)
     with closing(Store(own_store)) as store:
+        assert store._database is not None
         store._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (pages,) = store._database.execute("PRAGMA page_count").fetchone()
         store._database.execute(f"PRAGMA max_page_count = {pages + 2}")

@@ -20,7 +20,7 @@ from mlagen.attention.prefill.rounded import rounded
 from mlagen.attention.prefill.selection import Workgroup
 from mlagen.attention.prefill.work import is_persistent
 from mlagen.errors import ConfigError
-from mlagen.family import Covering, Kind, Sample, Size, Trial
+from mlagen.family import Covering, Kind, Sample, Size, Trial, Walk
 from mlagen.launch import Launcher, LaunchReport
 from mlagen.problem.expected import Expected, Worst
 
@@ -61,6 +61,16 @@ class PrefillTrial(Trial):
         if inputs.config.dtype == "fp8_e4m3":
             found |= {name: getattr(inputs, name) for name in ("q_scale", "k_scale", "v_scale")}
         return found
+
+    @property
+    def walk(self) -> Walk:
+        config = self.inputs.config
+        counts = (
+            len(config.tiles(q, seq_len=s.rows, start_pos=s.start_pos, num_keys=s.keys))
+            for s in self.inputs.sequences
+            for q in range(config.q_tiles(s.rows))
+        )
+        return Walk(max(counts, default=0), "num_keys", config.kv_block)
 
     @property
     def sample(self) -> Sample | None:

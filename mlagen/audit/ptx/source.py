@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlagen.errors import BinaryError, MissingError
+from mlagen.disk import read_file
+from mlagen.errors import BinaryError
 from mlagen.targets.sm_90a.limits import SM_90A
 from mlagen.untrusted import decode_json
 
@@ -38,10 +39,7 @@ class Beside:
 def read_manifest(path: Path) -> Beside:
     """Reads a manifest. Raises MissingError where it cannot be read, BinaryError where it is no
     JSON object or a field that the audit takes holds something else."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise MissingError(f"the manifest {path} cannot be read: {error.strerror}") from error
+    data = read_file(path)
     try:
         manifest = decode_json(data, dict[str, Any])
         return _beside(manifest)

@@ -291,3 +291,8 @@ def _make(stamp: int) -> Any:
 
 
 run_slice: Any = _make(_stamp())
+
+
+def compiled_files() -> tuple[Path, str]:
+    """The folder in which numba keeps the compiled engine, and the pattern of its files."""
+    return Path(run_slice.stats.cache_path), f"{Path(__file__).stem}.*.nb[ci]"

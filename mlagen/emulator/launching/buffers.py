@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import math
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
+from mlagen.disk import write_file
 from mlagen.emulator.launch import Access, Buffer
 from mlagen.emulator.launching.launch_file import BufferSpec
 from mlagen.emulator.launching.scalars import DTYPES, number, poison
@@ -267,22 +267,13 @@ def report_output(prepared: Prepared, path: str) -> OutputReport:
 def save(array: np.ndarray, path: Path) -> None:
     """Write a .npy file whole or not at all; formats that numpy lacks as u16 and u8 bits.
 
-    MissingError when the file cannot be written.
+    WriteError when the file cannot be written.
     """
     plain = array
     if array.dtype == ml_dtypes.bfloat16:
         plain = array.view(np.uint16)
     elif array.dtype in (DTYPES["e4m3"], DTYPES["e5m2"]):
         plain = array.view(np.uint8)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".npy.part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.save(file, plain)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as why:
-        raise MissingError(f"{path} cannot be written: {why.strerror or why}") from None
+    data = io.BytesIO()
+    np.save(data, plain)
+    write_file(path, data.getbuffer())

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from mlagen.binary import ArgumentInfo, CodeObject, KernelCode, load_code_object
+from mlagen.disk import checked_output
 from mlagen.emulator.api import emulate
 from mlagen.emulator.launch import Argument, Buffer, EmulationResult, Launch, Settings, Triple
 from mlagen.emulator.launching.buffers import (
@@ -100,7 +101,7 @@ def run_launch(
     """Run a kernel of a gfx950 code object as a launch file says; see `emulate`.
 
     `settings.workgroups` replaces the file's. Before anything runs: ConfigError for what cannot be
-    had, MissingError for files.
+    had, MissingError for files, WriteError for outputs.
     """
     loaded = code if isinstance(code, CodeObject) else load_code_object(code)
     kernel = loaded.kernel(launch.kernel)
@@ -114,6 +115,8 @@ def run_launch(
     _check_grid(launch, groups)
     out = Path(files.out) if files.out is not None else Path(launch.folder)
     paths = _output_paths(launch, out, files.allow_outside)
+    for path in paths.values() if files.write else ():
+        checked_output(path)
     buffers = _prepared(launch, files)
     asked = Launch(
         launch.grid,

@@ -1,0 +1,30 @@
+"""`mlagen cache`: what is kept between runs, and removing it."""
+
+from __future__ import annotations
+
+import click
+
+from mlagen.cli.options import json_option
+from mlagen.cli.report import print_json, print_table, readable_bytes
+
+
+@click.command("cache")
+@click.argument("names", nargs=-1, metavar="[NAME]..")
+@click.option("--clean", is_flag=True, help="Remove what NAMEs say; without them kernels, engine.")
+@json_option
+def command(names: tuple[str, ...], clean: bool, as_json: bool) -> None:
+    """Show what mlagen keeps on this machine, where and how big, or remove it.
+
+    NAME is kernels (what was built into the store), engine (the emulator, compiled) or tuning (what
+    mlagen tune found, which takes long to find again and is removed only when it is named).
+    """
+    from mlagen.kept import kept, remove
+
+    if names and not clean:
+        raise click.UsageError(f"{' '.join(names)}: names say what --clean removes")
+    rows = remove(names) if clean else kept()
+    if as_json:
+        print_json("cache", {"removed" if clean else "kept": rows})
+        return
+    table = [(each.name, str(each.count), readable_bytes(each.bytes), each.path) for each in rows]
+    print_table("removed" if clean else "kept", ("name", "count", "size", "where"), table)
