@@ -142,7 +142,7 @@ def job_of_artifact(
             f"{manifest.kernel} is for {manifest.target}; the cycle model knows gfx950"
         )
     kind = kind_of(artifact)
-    inputs = kind.inputs(kind.fields(artifact), data="realistic", seed=seed, **shape)
+    inputs = kind.made(artifact, data="realistic", seed=seed, **shape)
     if steady:
         _check_length(artifact, kind.trial(inputs).planned(artifact).walk)
     launcher = _Recording(groups)

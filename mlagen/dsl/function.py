@@ -80,18 +80,27 @@ class ScheduleFunction:
         stays."""
         try:
             yield
-        except (MlagenError, KeyboardInterrupt, Spent):
+        except (KeyboardInterrupt, Spent):
             raise
         except BaseException as error:
-            folder, place, trace = str(self.path.parent), "", error.__traceback__
-            while trace is not None:
-                name = trace.tb_frame.f_code.co_filename
-                if name.startswith(folder):
-                    place = f"{name}:{trace.tb_lineno}"
-                trace = trace.tb_next
+            place = self._place_of(error)
             if not place or self.function.__module__.startswith("mlagen."):
                 raise
-            raise ScheduleError(f"{place}: {words(error)}") from error
+            if not isinstance(error, MlagenError):
+                raise ScheduleError(f"{place}: {words(error)}") from error
+            if not isinstance(error, ScheduleError) or ".py:" in error.message:
+                raise
+            raise type(error)(f"{place}: {error.message}", hint=error.hint) from error
+
+    def _place_of(self, error: BaseException) -> str:
+        """The last line of the schedule's folder that an error came by."""
+        folder, place, trace = str(self.path.parent), "", error.__traceback__
+        while trace is not None:
+            name = trace.tb_frame.f_code.co_filename
+            if name.startswith(folder):
+                place = f"{name}:{trace.tb_lineno}"
+            trace = trace.tb_next
+        return place
 
     def run(self, builder: Builder, space: Any, problem: Any) -> None:
         """Call the function with `builder` listening. ConfigError for a knob it did not declare."""

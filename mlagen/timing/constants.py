@@ -155,7 +155,7 @@ class Machine:
                 raise ConfigError(
                     f"unknown constant {name!r}", hint="they are: " + ", ".join(BY_NAME)
                 )
-            if value < 0 or (
+            if not 0 <= value < float("inf") or (
                 name in ("max_clock", "power_limit", "cus", "exp", "lds_bytes") and value == 0
             ):
                 raise ConfigError(f"constant {name}={value} is out of range")

@@ -33,7 +33,7 @@ def check_shape(artifact: Artifact, shape: Mapping[str, Any]) -> None:
     """ConfigError for a call that the kernel refuses, or that is too large to be emulated."""
     kind = kind_of(artifact)
     try:
-        inputs = kind.inputs(kind.fields(artifact), data="realistic", seed=0, **shape)
+        inputs = kind.made(artifact, data="realistic", seed=0, **shape)
     except MemoryError:
         raise ConfigError(
             "the tensors of this call take more memory than there is", hint=_SMALLER
@@ -84,4 +84,4 @@ def verified(
 
 
 def _inputs(kind: Any, artifact: Artifact, shape: Mapping[str, Any], seed: int) -> Any:
-    return kind.inputs(kind.fields(artifact), data="realistic", seed=seed, **shape)
+    return kind.made(artifact, data="realistic", seed=seed, **shape)
