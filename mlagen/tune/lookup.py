@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mlagen import env
+from mlagen.disk import exists
 from mlagen.errors import MissingError, MlagenError
 from mlagen.tune.space import Value, differing
 from mlagen.tune.store import Store
@@ -169,11 +170,11 @@ def build_best(
 ) -> tuple[Artifact, Choice]:
     """`build_artifact` with the best knobs that are known, and whose they are; see `Choice`."""
     from mlagen.codegen.schedules import load
-    from mlagen.request import require_name
+    from mlagen.request import require_target
 
     if target is not None:
-        require_name("target", target, {load(kernel, target).target})
-    if templates is not None and not Path(templates).is_dir():
+        require_target(kernel, target, load(kernel, target).target)
+    if templates is not None and not (exists(templates) and Path(templates).is_dir()):
         raise MissingError(f"no template folder {templates}")
     return tuned_artifact(kernel, fields, target=target, templates=templates, shape=shape)
 

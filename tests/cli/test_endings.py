@@ -92,11 +92,12 @@ def test_a_full_or_closed_output_is_told(small: Path) -> None:
     assert silent.returncode == 2
 
 
-def test_an_interrupt_while_it_imports_is_one_line(tmp_path: Path) -> None:
-    """Where the interpreter itself has begun: before, an interrupt is not ours to answer."""
-    (tmp_path / "click.py").write_text(
-        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)\n"
-    )
+@pytest.mark.parametrize("code", ["{}", "exec({!r})"])
+def test_an_interrupt_while_it_imports_is_one_line(tmp_path: Path, code: str) -> None:
+    """Where the interpreter itself has begun: before, an interrupt is not ours to answer. One in a
+    text that is executed ends a process by the signal unless that is prevented."""
+    interrupt = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(5)"
+    (tmp_path / "click.py").write_text(code.format(interrupt))
     path = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         [*MLAGEN, "list"], env=path, capture_output=True, text=True, check=False, timeout=60
