@@ -96,6 +96,8 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "launch": (lambda _: read_launch_file("nope"), "launch file nope cannot be read"),
     "launch text": (lambda _: parse_launch("grid = ["), "is no TOML"),
     "out": (lambda _: checked_output("plain/x"), "plain is a file"),
+    "a zero byte": (lambda _: checked_output("a\0b"), "cannot be written: "),
+    "a zero byte read": (lambda _: read_file("a\0b"), "cannot be read: "),
     "no out": (lambda _: write_file("", b""), "names no file"),
     "a file in the way": (lambda m: write_artifact(m.artifact, "plain"), "cannot be written"),
     "a long folder": (lambda m: write_artifact(m.artifact, LONG), "File name too long"),
