@@ -7,6 +7,7 @@ out = kernel(q, k, v)       # numpy arrays: emulated
 
 from __future__ import annotations
 
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ __all__ = ["__version__", "build"]
 
 
 def build(
-    kernel: str | Config,
+    kernel: str | PathLike[str] | Config,
     *,
     target: str | None = None,
     knobs: Mapping[str, Any] | None = None,
@@ -47,9 +48,17 @@ def build(
     (`mlagen.errors`).
     """
     # Imported here: `import mlagen.launch` runs this file and must not load the generator.
+    from mlagen.errors import ConfigError
     from mlagen.request import build_artifact, callable_of
     from mlagen.tune.lookup import build_best
 
+    if isinstance(kernel, PathLike):
+        kernel = fspath(kernel)
+    elif not isinstance(kernel, str) and not hasattr(kernel, "to_fields"):
+        raise ConfigError(
+            f"a kernel is a name, a path or a config, not {type(kernel).__name__}",
+            hint="mlagen list shows the names",
+        )
     if not isinstance(kernel, str):
         fields = {**kernel.to_fields(), **fields}
         kernel = kernel.kernel

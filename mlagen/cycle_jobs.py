@@ -108,7 +108,7 @@ def job_of_artifact(
     manifest = artifact.manifest
     _require_model(manifest.kernel, manifest.target)
     kind = kind_of(artifact)
-    inputs = kind.inputs(kind.fields(artifact), data="realistic", seed=seed, **shape)
+    inputs = kind.made(artifact, data="realistic", seed=seed, **shape)
     if steady:
         _check_length(artifact, kind.trial(inputs).planned(artifact).walk)
     emulator = EmulatedLauncher(

@@ -19,8 +19,8 @@ def read_file(path: Path | str) -> bytes:
     """The bytes of a file. MissingError."""
     try:
         return Path(path).read_bytes()
-    except OSError as error:
-        raise MissingError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+        raise MissingError(f"{path} cannot be read: {_why(error)}") from None
 
 
 def exists(path: Path | str) -> bool:
@@ -71,7 +71,7 @@ def write_files(directory: Path, payloads: Mapping[str, bytes | memoryview]) -> 
         for folder in made:
             with suppress(OSError):  # not empty: another process put something there
                 folder.rmdir()
-        if isinstance(error, OSError):
+        if isinstance(error, OSError | ValueError):
             raise _cannot(at, error) from error
         raise
 
@@ -94,7 +94,7 @@ def checked_output(path: Path | str, *, folder: bool = False) -> Path:
                 raise WriteError(f"{given} cannot be written: {held} is {_kind(held)}")
             with suppress(FileNotFoundError):
                 given.lstat()  # a name that is too long
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _cannot(given, error) from error
     if not os.access(held, os.W_OK):
         raise WriteError(f"{given} cannot be written: {held} is read-only here")
@@ -105,5 +105,9 @@ def _kind(path: Path) -> str:
     return "a folder" if path.is_dir() else "a file" if path.is_file() else "a device or a pipe"
 
 
-def _cannot(path: Path, error: OSError) -> WriteError:
-    return WriteError(f"{path} cannot be written: {error.strerror or error}")
+def _cannot(path: Path, error: Exception) -> WriteError:
+    return WriteError(f"{path} cannot be written: {_why(error)}")
+
+
+def _why(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error)

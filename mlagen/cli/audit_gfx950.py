@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mlagen.cli.report import ProgressBar, print_facts, print_table, progress_bar, say
-from mlagen.errors import ConfigError, FindingsError, MlagenError
+from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError
+from mlagen.processes import working
 
 if TYPE_CHECKING:
     from mlagen.audit.gfx950 import Finding, KernelAudit
@@ -50,13 +51,14 @@ def audit_files(
 
     counts: Counter[tuple[str, str]] = Counter()
     first, short = "", ""
+    unread: MlagenError | None = None
     listed = as_json or len(paths) == 1
     for done in _audited(paths, kernel, threads, jobs, limit, listed=listed):
         if done.error is not None:
             if len(paths) == 1:
                 raise done.error
             say(f"{done.file}: {done.error.message}", err=True)
-            first = first or f"{done.file} could not be read"
+            unread = unread or done.error
         for audit, listing in done.kernels:
             for finding in audit.findings:
                 counts[finding.rule, finding.severity] += 1
@@ -79,6 +81,8 @@ def audit_files(
         noun = "finding" if errors == 1 else "findings"
         files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
         raise FindingsError(f"{errors} {noun} in {files}, first: {first}")
+    if unread is not None:
+        raise MissingError(f"not all files could be read, first: {unread.message}")
     if short:
         raise FindingsError(
             f"the audit of {short} ran out of steps: nothing was found, but not all was covered",
@@ -152,11 +156,15 @@ def _audited(
                 done = _audit(one, _watch(progress))
             yield done
         return
-    with ProcessPoolExecutor(min(jobs, len(work))) as pool, progress_bar("files") as progress:
-        for number, done in enumerate(pool.map(_audit, work)):
+    with (
+        ProcessPoolExecutor(min(jobs, len(work))) as pool,
+        progress_bar("files") as progress,
+        working(pool, _audit, work) as futures,
+    ):
+        for number, future in enumerate(futures):
+            yield future.result()
             if progress:
                 progress(number + 1, len(work))
-            yield done
 
 
 def _watch(progress: ProgressBar | None) -> Watch | None:

@@ -72,7 +72,7 @@ def _boxes(given: tuple[str, ...]) -> dict[str, int]:
     found: dict[str, int] = {}
     for item in (piece for text in given for piece in text.split(",")):
         name, equals, size = item.partition("=")
-        if not equals or not name or not size.isdigit():
+        if not equals or not name or not (size.isascii() and size.isdigit() and len(size) < 16):
             raise ConfigError(f"--box {item!r} is not NAME=BYTES", hint="--box map_a=16384")
         found[name.strip()] = int(size)
     return found

@@ -6,6 +6,7 @@ or an output cannot be written, 130 interrupted. Anything else is a defect of ml
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -35,8 +36,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the `mlagen` script."""
+    # The first that is registered is called last, when all others have tidied up. An interrupt in
+    # some parts of imports would make the interpreter itself end by the signal, whatever the code.
+    codes: list[int] = []
+    atexit.register(lambda: os._exit(INTERRUPTED) if INTERRUPTED in codes else None)
     try:
         from mlagen.cli.streams import guarded
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    sys.exit(guarded(run))
+        codes.append(INTERRUPTED)
+    else:
+        codes.append(guarded(run))
+    sys.exit(codes[0])

@@ -81,13 +81,18 @@ class ScheduleFunction:
         stays."""
         try:
             yield
-        except (MlagenError, KeyboardInterrupt, Spent):
+        except (KeyboardInterrupt, Spent):
             raise
         except BaseException as error:
             file, line = last_line(error, lambda file: file.startswith(str(self.path.parent)))
             if not file or self.function.__module__.startswith("mlagen."):
                 raise
-            raise ScheduleError(f"{file}:{line}: {words(error)}") from error
+            place = f"{file}:{line}"
+            if not isinstance(error, MlagenError):
+                raise ScheduleError(f"{place}: {words(error)}") from error
+            if not isinstance(error, ScheduleError) or ".py:" in error.message:
+                raise
+            raise type(error)(f"{place}: {error.message}", hint=error.hint) from error
 
     def run(self, builder: Builder, space: Any, problem: Any) -> None:
         """Call the function with `builder` listening. ConfigError for a knob it did not declare."""

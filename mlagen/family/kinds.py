@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from mlagen.errors import ConfigError
 from mlagen.family.covering import Call, Covering
 
 if TYPE_CHECKING:
@@ -119,6 +120,19 @@ class Kind(ABC):
         """Made-up inputs of the problem whose fields are given; the same arguments give the same
         bits. `shape` holds `sizes`, and whatever other numbers the kind knows; all have defaults.
         ConfigError for what it does not know or cannot make."""
+
+    def made(self, artifact: Artifact, *, data: str, seed: int, **shape: Any) -> Any:
+        """`inputs` of an artifact's problem. ConfigError for a seed that is none, and for a call
+        that this machine has not the memory for."""
+        if not 0 <= seed < 1 << 32:
+            raise ConfigError(f"seed={seed} is not in 0 .. {(1 << 32) - 1}")
+        try:
+            return self.inputs(self.fields(artifact), data=data, seed=seed, **shape)
+        except MemoryError as error:
+            raise ConfigError(
+                f"this machine has not the memory for such a call: {error}",
+                hint="smaller sizes fit",
+            ) from None
 
     @abstractmethod
     def trial(self, inputs: Any) -> Trial:

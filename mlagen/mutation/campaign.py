@@ -24,6 +24,7 @@ from mlagen.mutation.swizzle import swizzle_mutants
 from mlagen.mutation.value_judge import ValueJudge
 from mlagen.mutation.values import value_mutants
 from mlagen.mutation.waits import nop_mutants, wait_mutants
+from mlagen.processes import working
 from mlagen.verify import kind_of
 
 SCHEMA = "mlagen.mutate/1"
@@ -196,6 +197,8 @@ def mutate(
     if processes < 1:
         raise ConfigError(f"{processes} processes; at least 1")
     started = time.perf_counter()
+    if problem_file is not None:
+        load(problem_file, artifact.manifest.target)
     judges = Judges(artifact)
     x, y, z = artifact.manifest.block
     listing = read_listing(artifact.text, artifact.manifest.symbol)
@@ -210,16 +213,15 @@ def mutate(
     else:
         # Not forked: the parent may hold threads, and numba's locks with them.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(processes, context, _start, (artifact, problem_file)) as pool:
-            futures = {pool.submit(_judged, m): number for number, m in enumerate(chosen)}
-            try:
-                for future in as_completed(futures):
-                    verdicts[futures[future]] = future.result()
-                    if progress:
-                        progress(len(verdicts), len(chosen))
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        with (
+            ProcessPoolExecutor(processes, context, _start, (artifact, problem_file)) as pool,
+            working(pool, _judged, chosen) as futures,
+        ):
+            numbers = {future: number for number, future in enumerate(futures)}
+            for future in as_completed(futures):
+                verdicts[numbers[future]] = future.result()
+                if progress:
+                    progress(len(verdicts), len(chosen))
     return Report(
         kernel=artifact.manifest.kernel,
         problem=", ".join(f"{name}={value}" for name, value in artifact.manifest.problem.items()),

@@ -22,7 +22,7 @@ class CoveringInputs(MutantInputs):
         known: list[Mapping[int, int]] = []
         for call in kind.covering(artifact).calls:
             data = call.data or DATA
-            inputs = kind.inputs(kind.fields(artifact), data=data, seed=0, **call.shape)
+            inputs = kind.made(artifact, data=data, seed=0, **call.shape)
             trial = trial_of(artifact, inputs, thin=call.thin)
             launcher = EmulatedLauncher(
                 workgroups=trial.workgroups, allow_unproved=True, sanitize=False

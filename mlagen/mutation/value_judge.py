@@ -105,7 +105,7 @@ class ValueJudge:
 
     def _known(self, call: Call, data: str, seed: int, *, judged: bool) -> _Known:
         kind = kind_of(self.artifact)
-        inputs = kind.inputs(kind.fields(self.artifact), data=data, seed=seed, **call.shape)
+        inputs = kind.made(self.artifact, data=data, seed=seed, **call.shape)
         trial = trial_of(self.artifact, inputs, thin=call.thin)
         outputs, findings, lines, count = self._run(self.artifact, trial, None)
         oracles = tuple(trial.oracles()) if judged else ()

@@ -20,9 +20,12 @@ def check_type(name: str, array: Any, dtype: np.dtype[Any], called: str, spellin
     if not isinstance(array, np.ndarray):
         raise ConfigError(f"{name} is a {type(array).__name__}, not a numpy array")
     if array.dtype != dtype:
+        # Formats that numpy lacks travel as their bits.
+        bits = dtype.kind == "V" and array.dtype == np.dtype(f"u{dtype.itemsize}")
+        how = "view" if bits else "astype"
         raise ConfigError(
             f"{name} has dtype {array.dtype}, the kernel wants {called}",
-            hint=f"{name}.astype({spelling})",
+            hint=f"{name}.{how}({spelling})" + (", if these are its bits" if bits else ""),
         )
 
 

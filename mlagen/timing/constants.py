@@ -117,7 +117,7 @@ class Machine:
             if name not in kinds:
                 known = ", ".join(kinds)
                 raise ConfigError(f"unknown constant {name!r}", hint=f"they are: {known}")
-            if value < 0 or (
+            if not 0 <= value < float("inf") or (
                 name in ("max_clock", "power_limit", "cus", "exp", "lds_bytes") and value == 0
             ):
                 raise ConfigError(f"constant {name}={value} is out of range")

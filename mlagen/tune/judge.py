@@ -21,7 +21,7 @@ from mlagen.errors import (
     ScheduleError,
     WrongResultError,
 )
-from mlagen.request import build_artifact, parse_sizes, problem_and_knobs, require_name
+from mlagen.request import build_artifact, parse_sizes, problem_and_knobs, require_target
 from mlagen.targets.registry import EMULATED
 from mlagen.tune.space import Space, interface, space_of
 from mlagen.tune.values import Cost, Job, Outcome, Question, Verdict
@@ -55,8 +55,7 @@ def describe(
     from mlagen.codegen.schedules import load
 
     schedule = load(kernel, target)
-    if target is not None:
-        require_name("target", target, {schedule.target})
+    require_target(kernel, target, schedule.target)
     problem, given = problem_and_knobs(schedule, fields)
     limits = {**{name: str(value) for name, value in given.items()}, **limits}
     cost = cost or ("predicted" if schedule.target in EMULATED else "measured")

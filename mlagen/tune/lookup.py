@@ -131,9 +131,10 @@ def build_best(
     """
     from mlagen.codegen.manifest import plain_fields
     from mlagen.codegen.schedules import load
-    from mlagen.request import build_artifact, problem_and_knobs
+    from mlagen.request import build_artifact, problem_and_knobs, require_target
 
     schedule = load(kernel, target)
+    require_target(kernel, target, schedule.target)
     problem, given = problem_and_knobs(schedule, fields)
     notes: list[str] = []
     for found in candidates(schedule.name, schedule.target, plain_fields(problem), shape, notes):

@@ -40,7 +40,7 @@ def verify(
     `shape`: the sizes that the artifact's kind of problem names (`kind_of(artifact).sizes`).
     """
     kind = kind_of(artifact)
-    inputs = kind.inputs(kind.fields(artifact), data=data, seed=seed, **shape)
+    inputs = kind.made(artifact, data=data, seed=seed, **shape)
     report = verify_inputs(
         artifact, inputs, seed=seed, modes=modes, sample=sample, thin=thin, progress=progress
     )

@@ -68,7 +68,8 @@ class Sandbox:
 def _serve() -> None:
     import importlib
 
-    from mlagen.cli.main import VERBS, run
+    from mlagen.cli.main import run
+    from mlagen.cli.verbs import VERBS
 
     sys.path.insert(0, str(Path(__file__).parent.parent / "binary"))
     for verb in VERBS:

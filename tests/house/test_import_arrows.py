@@ -20,6 +20,7 @@ GENERATOR = {"artifact", "codegen", "dsl", "env", "schedule_view", "targets"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "disk": set(),
+    "processes": set(),
     "untrusted": set(),
     "env": set(),
     "problem": set(),
@@ -80,6 +81,7 @@ ARROWS: dict[str, set[str]] = {
         "family",
         "launch",
         "problem",
+        "processes",
         "verify",
         "targets",
         "targets.gfx950",

@@ -138,8 +138,8 @@ def test_a_store_that_brings_code_is_refused(own_store: Path) -> None:
     endless = (
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     )
-    with closing(Store(own_store)):
-        pass
+    with closing(Store(own_store)) as store:
+        store.study(question(), {})
     put(own_store, f"CREATE TRIGGER t BEFORE INSERT ON study BEGIN {endless}; END")
     with pytest.raises(StoreError, match="has other tables"):
         Store(own_store)

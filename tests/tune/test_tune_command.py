@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ import mlagen
 from mlagen.cli.main import run
 from mlagen.codegen.schedules import load
 from mlagen.errors import ConfigError, MissingError, MlagenError
+from mlagen.family import Kind
 from mlagen.request import build_artifact
 from mlagen.tune import tuned_file
 from mlagen.tune.judge import describe
@@ -123,7 +125,7 @@ def test_bad_input_is_one_clear_error_and_leaves_the_store_alone(
     [
         ({"kernel": "mla_prefill_redoce"}, "did you mean 'mla_prefill_reduce'"),
         ({"kernel": "nowhere.py"}, "does not exist"),
-        ({"target": "sm_90a"}, "unknown target 'sm_90a'"),
+        ({"target": "sm_90a"}, "is for gfx950, not for sm_90a"),
         ({"fields": {"num_heads": "0"}}, "num_heads=0"),
         ({"fields": {}}, "needs num_heads"),
         ({"shapes": ["num_keys=many"]}, "is not an integer"),
@@ -154,14 +156,14 @@ def test_a_call_too_large_for_the_emulator_is_refused(monkeypatch: pytest.Monkey
 def test_a_call_that_no_memory_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from mlagen.tune import predicted
 
-    class Vast:
-        def fields(self, artifact: object) -> None: ...
-
+    class Vast(Kind):
         def inputs(self, *_: object, **__: object) -> None:
             raise MemoryError
 
+        def trial(self, inputs: object) -> Any: ...
+
     monkeypatch.setattr(predicted, "kind_of", lambda artifact: Vast())
-    with pytest.raises(ConfigError, match="more memory than there is"):
+    with pytest.raises(ConfigError, match="has not the memory for such a call"):
         describe("mla_prefill_reduce", None, {"num_heads": "2"}, [], {}, None)
 
 

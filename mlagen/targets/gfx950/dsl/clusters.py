@@ -90,10 +90,15 @@ def run_clustered(
         Registers(target.vgpr_budget(1), target.sgprs_per_wave),
     )
     function.run(builder, space, problem)
-    if builder.roles is None or not builder.clusters or space.signature is None:
-        raise ScheduleError(
-            f"{function.name}: a schedule needs roles(), a tile loop and a kernel signature"
-        )
+    parts = {
+        "roles()": builder.roles is not None,
+        "tile loop (for i in tiles(roles))": builder.clusters,
+        "kernel signature, which the setup operation of a family declares": space.signature,
+    }
+    missing = [part for part, there in parts.items() if not there]
+    if builder.roles is None or space.signature is None or missing:
+        author = builder.author
+        raise ScheduleError(f"{author.source}:{author.line}: {author.name} has no {missing[0]}")
     if ("ITEMS" in space.registers.scalars) != bool(builder.sections["item"]):
         raise ScheduleError(
             f"{function.name}: a persistent kernel declares entry(items=True) and says in "

@@ -7,11 +7,18 @@ share registers must never be alive at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from mlagen.dsl.tile import Tile, Value
 from mlagen.errors import CapacityError, ScheduleError
+
+# Registers that the assembler knows by these names (LLVM AMDGPUOperandSyntax).
+_RESERVED = re.compile(
+    r"[vsa]\d+|ttmp\d+|(exec|vcc|flat_scratch|xnack_mask|tba|tma)(_lo|_hi)?|m0|null|src_\w+"
+    r"|scc|vccz|execz|lds_direct"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +147,7 @@ class Registers:
     ) -> Regs:
         """Declare named scalar registers. `over`: registers that it lies over, which nothing needs
         from the first use of these on; that is not checked."""
-        if name in self.scalars or name in self.blocks:
-            raise ScheduleError(f"register name {name!r} is declared twice")
+        self._check_name(name)
         if over is not None:
             first = self.scalars[over.symbol].first + over.start
             if first % align or count > over.count:
@@ -184,6 +190,22 @@ class Registers:
                 raise self._ran_out(block.bank, block.count * block.slots, block.first, before)
             before.append(block)
 
+    def _check_name(self, name: str) -> None:
+        """ScheduleError for a name that the assembler would take for something else."""
+        if name in self.scalars or name in self.blocks:
+            raise ScheduleError(
+                f"register name {name!r} is declared twice",
+                hint="entry() declares T, KERNARG, WGX, WGY, WGZ, WAVE, N, LEFT, ITEMS and ITEM",
+            )
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise ScheduleError(
+                f"register name {name!r} is no name", hint="letters, digits and _, such as K_tile"
+            )
+        if _RESERVED.fullmatch(name):
+            raise ScheduleError(
+                f"register name {name!r} is the machine's own", hint="another, such as K or s_row"
+            )
+
     def _claim(self, name: str, count: int, align: int) -> int:
         first = -(-self.next_vector // align) * align
         if first + count > self.budget:
@@ -200,7 +222,6 @@ class Registers:
         )
 
     def _add(self, block: Block) -> Block:
-        if block.name in self.blocks or block.name in self.scalars:
-            raise ScheduleError(f"register name {block.name!r} is declared twice")
+        self._check_name(block.name)
         self.blocks[block.name] = block
         return block

@@ -1,0 +1,94 @@
+"""Bad calls of all verbs: the documented exit code, a line that says why, and nothing left behind.
+
+`bad_calls.txt` has one a line. Devices are reached by links in the test's own folder, so that a
+command that replaced what it should write to would replace the link.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from scale_kernel import LAUNCH, write_case
+from small_kernel import make
+
+from mlagen.artifact import write_artifact
+from mlagen.cli.main import run
+from mlagen.cli.verbs import VERBS
+
+ROOT = Path(__file__).resolve().parents[2]
+GEMM = ROOT / "examples" / "gemm_bf16.py"
+HEADS = "--set num_heads=8 --set num_kv_heads=2"
+CALLS = [
+    tuple(part.strip() for part in line.split("|", 2))
+    for line in Path(__file__).with_name("bad_calls.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What is called by name; artifacts are built once."""
+    folder = tmp_path_factory.mktemp("built")
+    code, launch = write_case(folder, LAUNCH)
+    write_artifact(make(), folder / "add")
+    for target, *options in (("gfx950",), ("sm_90a", "--set", "m_tile=128")):
+        assert (
+            run(["build", str(GEMM), "--target", target, *options, "-o", f"{folder}/{target}"]) == 0
+        )
+    assert run(["build", "mha_prefill_v2", *HEADS.split(), "-o", f"{folder}/mha"]) == 0
+    return {
+        "ADD": f"{folder}/add", "GEMM_DIR": f"{folder}/gfx950", "PTX_DIR": f"{folder}/sm_90a",
+        "PTX": f"{folder}/sm_90a/kernel.ptx", "MHA_DIR": f"{folder}/mha", "CODE": str(code),
+        "LAUNCH": str(launch), "GEMM": str(GEMM), "HEADS": HEADS, "LONG": "a" * 300,
+        "DIGITS": "9" * 5000, "FULL": "full",
+    }  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: dict[str, str]) -> Path:
+    """The folder that a bad call runs in."""
+    here = tmp_path / "here"
+    (here / "folder").mkdir(parents=True)
+    (here / "plain").write_text("x")
+    (here / "text.co").write_text("hello")
+    (here / "text.ptx").write_text("hello")
+    (here / "bytes.ptx").write_bytes(b"\xff\xfe")
+    (here / "bad.toml").write_text("grid = [")
+    (here / "bad.sqlite").write_text("hello" * 100)
+    shutil.copytree(names["GEMM_DIR"], here / "cut")
+    (here / "cut" / "kernel.co").write_bytes(b"x")
+    (here / "full").symlink_to("/dev/full")
+    monkeypatch.chdir(here)
+    return tmp_path
+
+
+def everything(folder: Path) -> dict[Path, tuple[int, int]]:
+    found = {path: path.lstat() for path in folder.rglob("*") if "__pycache__" not in path.parts}
+    return {path: (stat.st_mode, stat.st_size) for path, stat in found.items()}
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [list(group) for _, group in itertools.groupby(CALLS, lambda call: call[1].split(" ")[0])],
+    ids=lambda calls: f"{calls[0][1].split(' ')[0] or 'none'}-{len(calls)}",
+)
+def test_bad_calls(mlagen, place: Path, names: dict[str, str], calls, monkeypatch) -> None:
+    monkeypatch.setenv("MLAGEN_TUNING", str(place / "cache" / "tuning.sqlite"))
+    before, built = everything(place), everything(Path(names["ADD"]).parent)
+    wrong = []
+    for code, line, said in calls:
+        done = mlagen(*shlex.split(line.format(**names)))
+        left = set(everything(place).items()) - set(before.items())
+        if done.code != int(code) or said not in done.err or left:
+            wrong.append((line, done.code, done.err[:300], left))
+    assert not wrong
+    assert everything(Path(names["ADD"]).parent) == built
+
+
+def test_they_are_many_and_of_all_verbs() -> None:
+    assert len(CALLS) >= 220
+    assert {line.split(" ")[0] for _, line, _ in CALLS} >= set(VERBS)
