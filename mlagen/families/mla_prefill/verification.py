@@ -56,8 +56,6 @@ class MlaPrefillTrial(PrefillTrial):
                 f"many query tiles, and parts of some",
                 hint="leave out the sample: all workgroups are run",
             )
-        if self.plan is None:
-            return kernel.run(self.inputs)
         return kernel.run(self.inputs, plan=self.plan)
 
 
