@@ -24,12 +24,33 @@ SCHEMA = "mlagen.benchmark.mla_prefill_vs_aiter/1"
 OBJECT = "mla/mla_pfl_qh192_vh128_m32x8_n128x1_causal{}.co"
 
 
+def whole_tiles(inputs: Any) -> Any:
+    """A workgroup for each query tile and head. Nothing is cut, so each row is computed as the
+    static grid computes it."""
+    from mlagen.attention.prefill.plan import WorkPlan
+    from mlagen.attention.prefill.work import FINAL, WorkItem, work_arrays
+    from mlagen.families.mla_prefill.call import work_shape
+
+    shape = work_shape(inputs)
+    items = []
+    for batch in range(inputs.batch):
+        first, _ = shape.blocks_of(batch)
+        for start, end in shape.tiles_of(batch):
+            seen = max(shape.keys_of(batch, start, end), 0)
+            last = first - (-seen // shape.block_size)
+            items += [
+                WorkItem(batch, FINAL, start, end, first, last, 0, head)
+                for head in range(shape.heads)
+            ]
+    nothing = np.zeros(1, np.int32), np.zeros((0, 2), np.int32), np.zeros(0, np.int32)
+    return WorkPlan(shape, *work_arrays([item] for item in items), *nothing)
+
+
 def of_aiter(folder: Path, causal: bool) -> Contestant:
     """AITER's object: one final work item a query tile and head, one workgroup each."""
     from mlagen.attention.prefill.host import host_call
     from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
     from mlagen.families.mla_prefill.aiter import aiter_arguments
-    from mlagen.families.mla_prefill.call import whole_tiles
     from mlagen.families.mla_prefill.gfx950.form import aiter_signature
     from mlagen.families.mla_prefill.workspace import work_call
 

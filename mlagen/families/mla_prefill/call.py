@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-import numpy as np
-
 from mlagen.attention.masks import CAUSAL
 from mlagen.attention.prefill.plan import WorkPlan, plan_shape
-from mlagen.attention.prefill.work import FINAL, WorkItem, WorkShape, work_arrays
+from mlagen.attention.prefill.work import WorkShape
 from mlagen.families.mla_prefill.inputs import MlaPrefillInputs
 from mlagen.families.mla_prefill.problem import require_plain_mask
 
@@ -44,24 +42,6 @@ def work_shape(inputs: MlaPrefillInputs, *, listed: bool = False) -> WorkShape:
 def plan_inputs(inputs: MlaPrefillInputs, workgroups: int, *, listed: bool = False) -> WorkPlan:
     """The call's work, divided over `workgroups`; see `plan_shape`."""
     return plan_shape(work_shape(inputs, listed=listed), workgroups, inputs.config.kv_block)
-
-
-def whole_tiles(inputs: MlaPrefillInputs, *, listed: bool = False) -> WorkPlan:
-    """A workgroup for each query tile and head. Nothing is cut, so each row is computed as the
-    static grid computes it."""
-    shape = work_shape(inputs, listed=listed)
-    items = []
-    for batch in range(inputs.batch):
-        first, _ = shape.blocks_of(batch)
-        for start, end in shape.tiles_of(batch):
-            seen = max(shape.keys_of(batch, start, end), 0)
-            last = first - (-seen // shape.block_size)
-            items += [
-                WorkItem(batch, FINAL, start, end, first, last, 0, head)
-                for head in range(shape.heads)
-            ]
-    nothing = np.zeros(1, np.int32), np.zeros((0, 2), np.int32), np.zeros(0, np.int32)
-    return WorkPlan(shape, *work_arrays([item] for item in items), *nothing)
 
 
 def _indptr(counts: Sequence[int]) -> tuple[int, ...]:
