@@ -63,7 +63,7 @@ def of_aiter(folder: Path, causal: bool) -> Contestant:
     def run(inputs: Any, mode: Any, seed: int) -> Run:
         call = host_call(inputs, None, None)
         work = work_call(inputs, whole_tiles(inputs))
-        tensors, scalars = aiter_arguments(inputs, work, call.output)
+        tensors, scalars = aiter_arguments(inputs, work, call.tensors["o"])
         taken = aiter_signature(replace(inputs.config, page_size=1))
         arguments = [
             Argument(arg.offset, Buffer(arg.name, tensors[arg.name], arg.access))
@@ -79,7 +79,7 @@ def of_aiter(folder: Path, causal: bool) -> Contestant:
             Launch(grid=grid, block=taken.block, arguments=arguments),
             Settings(mode=mode, seed=seed),
         )
-        return Run(call.output, emulation)
+        return Run(call.tensors["o"], emulation)
 
     return Contestant(path.stem, code, problem, run)
 

@@ -28,8 +28,8 @@ import math
 
 from mlagen.dsl import copy, epilogue, prologue, schedule, tiles
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
+from mlagen.families.mha_prefill.gfx950.moves import key_reads, value_reads
 from mlagen.families.mha_prefill.gfx950.operations import Attention, begin
-from mlagen.families.mha_prefill.gfx950.reads import key_reads, value_reads
 from mlagen.families.mha_prefill.problem import KV_BLOCKS, MhaProblem
 from mlagen.schedules.shared.streamed_prefill import streamed_prefill
 from mlagen.targets.gfx950.dsl import Subtiled, Xor, cluster, interleave, read, roles

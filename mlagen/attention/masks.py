@@ -45,13 +45,16 @@ class Mask(ABC):
     def visible(self, q: Any, k: Any) -> Any:
         """Whether query position `q` sees key position `k`: bool, broadcast over int arrays."""
 
-    @abstractmethod
     def first_key(self, q: int) -> int:
         """The first key that the query at position `q` sees."""
+        return 0
 
-    @abstractmethod
     def end_key(self, q: int) -> int | None:
         """One past the last key that the query at `q` sees; None: all there are."""
+        return q + 1
+
+    def __str__(self) -> str:
+        return self.name
 
     def keys(self, q: int, rows: int, num_keys: int) -> range:
         """All keys that some query of `q .. q + rows - 1` sees; empty when there is none."""
@@ -116,14 +119,8 @@ class Null(Mask):
         np = _numpy()
         return np.broadcast_to(True, np.broadcast_shapes(np.shape(q), np.shape(k)))
 
-    def first_key(self, q: int) -> int:
-        return 0
-
     def end_key(self, q: int) -> int | None:
         return None
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +131,6 @@ class Causal(Mask):
 
     def visible(self, q: Any, k: Any) -> Any:
         return _numpy().less_equal(k, q)
-
-    def first_key(self, q: int) -> int:
-        return 0
-
-    def end_key(self, q: int) -> int | None:
-        return q + 1
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +163,6 @@ class SlidingWindowCausal(_Windowed):
     def first_key(self, q: int) -> int:
         return max(q - self.window + 1, 0)
 
-    def end_key(self, q: int) -> int | None:
-        return q + 1
-
 
 @dataclass(frozen=True, slots=True)
 class ChunkedCausal(_Windowed):
@@ -192,9 +177,6 @@ class ChunkedCausal(_Windowed):
 
     def first_key(self, q: int) -> int:
         return q // self.window * self.window
-
-    def end_key(self, q: int) -> int | None:
-        return q + 1
 
 
 _KINDS: dict[str, type[Mask]] = {

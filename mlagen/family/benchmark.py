@@ -22,11 +22,9 @@ class Work(Protocol):
     @property
     def bytes(self) -> int:
         """What a call reads and writes, at least."""
-        ...
 
     def to_fields(self) -> dict[str, Any]:
         """Problem, sizes and seed as plain values, for JSON."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +41,9 @@ class Judge(Protocol):
 
     def ours(self, output: Any) -> Verdict:
         """What our call returned, by the bounds of both oracles."""
-        ...
 
     def peer(self, output: Any) -> Verdict:
         """What a peer's call returned. Its arithmetic is not ours, so a relative error is asked."""
-        ...
 
 
 class Clock(Protocol):
@@ -55,7 +51,6 @@ class Clock(Protocol):
 
     def flush(self) -> None:
         """Replaces what the L2 cache holds."""
-        ...
 
     def hold(self) -> None:
         """Keeps the GPU busy while calls are enqueued."""
@@ -63,7 +58,6 @@ class Clock(Protocol):
 
     def mark(self) -> Any:
         """A mark after all work so far."""
-        ...
 
     def wait(self) -> None:
         """Until the GPU has done everything."""
@@ -71,7 +65,6 @@ class Clock(Protocol):
 
     def seconds(self, begin: Any, end: Any) -> float:
         """Time between two marks; waits for the second."""
-        ...
 
 
 class Lab(Protocol):
@@ -81,28 +74,22 @@ class Lab(Protocol):
 
     def facts(self) -> dict[str, str]:
         """The device and the versions of what runs on it."""
-        ...
 
     def ceilings(self) -> dict[str, tuple[Callable[[], Any], float, str]]:
         """What bounds every kernel: (call, amount, unit a second) by name."""
-        ...
 
     def wait(self) -> None:
         """Until the GPU is idle. Raises what a kernel failed with."""
-        ...
 
     def case(self, work: Any) -> Any:
         """The tensors of a `Work`, which all contenders share."""
-        ...
 
     def ours(self, case: Any) -> Callable[[], Any]:
         """Our kernel, all checked and packed; its outputs are poisoned. It returns what the judge
         takes."""
-        ...
 
     def judge(self, case: Any) -> Judge:
         """Of the case's outputs."""
-        ...
 
 
 class Benchmark(ABC):

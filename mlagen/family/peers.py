@@ -26,12 +26,10 @@ class Peer(Protocol):
 
     def load(self) -> str:
         """Imports it and returns its version. PeerAbsent: why that fails."""
-        ...
 
     def prepare(self, case: Any) -> Callable[[], Any]:
         """A call on a case's tensors that returns the output. What the library lets a user do once
         for many calls is done here. PeerUnfit: it does not do this work."""
-        ...
 
 
 def imported(name: str, install: str) -> Any:

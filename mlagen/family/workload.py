@@ -15,16 +15,13 @@ class Workload(Protocol):
     @property
     def bytes(self) -> int:
         """What a call reads, at least."""
-        ...
 
     def check(self, artifact: Artifact, seed: int) -> None:
         """WrongResultError where outputs of small calls are outside the oracles' bounds, or those
         of this very call far from a float64 one."""
-        ...
 
     def calls(self, artifact: Artifact, copies: int) -> list[Callable[[], Any]]:
         """The call, prepared, once for each copy of its buffers."""
-        ...
 
 
 class Workloads(Protocol):
@@ -33,17 +30,14 @@ class Workloads(Protocol):
     @property
     def sizes(self) -> tuple[str, ...]:
         """Names of the sizes of a call."""
-        ...
 
     @property
     def lists(self) -> tuple[str, ...]:
         """Those among them that take several numbers."""
-        ...
 
     def beside(self, artifact: Artifact) -> tuple[Artifact, ...]:
         """Other kernels that a call of the artifact launches, built once for all trials.
         UnsupportedError for an artifact that is not timed."""
-        ...
 
     def workload(
         self,
@@ -52,4 +46,3 @@ class Workloads(Protocol):
         beside: Sequence[Artifact] = (),
     ) -> Workload:
         """The call of these fields and sizes."""
-        ...

@@ -80,6 +80,23 @@ def example_of(problem: type[P]) -> P:
     return problem()
 
 
+def check_types(problem: Any) -> None:
+    """ConfigError for a field of a dataclass that is none of its annotation's numbers, or neither
+    true nor false. The dataclass may be frozen: numbers are converted."""
+    convert = {"int": integer, "float": number, "bool": _truth}
+    for field in dataclasses.fields(problem):
+        kind = _kind(field.type)
+        if kind in convert:
+            value = convert[kind](field.name, getattr(problem, field.name))
+            object.__setattr__(problem, field.name, value)
+
+
+def _truth(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ConfigError(f"{name}={value!r} is not true or false")
+
+
 def integer(name: str, value: Any) -> int:
     """`value` as an int. ConfigError for what is no whole number, booleans included."""
     try:

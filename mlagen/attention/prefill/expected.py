@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -68,22 +69,17 @@ class Answer:
         undecided: int = 0,
     ) -> PrefillExpected:
         """The answer under the oracle's name."""
-        of = self.selection.expected()
+        of: dict[str, Any] = {
+            "rows": self.selection.rows, "heads": self.selection.heads,
+            "lines": self.selection.lines, "undecided": undecided,
+        }  # fmt: skip
         return PrefillExpected(
-            Expected(
-                oracle,
-                self.values,
-                self.bounds,
-                alternatives=alternatives,
-                undecided=undecided,
-                **of,
-            ),
+            Expected(oracle, self.values, self.bounds, alternatives=alternatives, **of),
             Expected(
                 f"{oracle} LSE",
                 self.lse,
                 self.lse_bounds,
                 alternatives=lse_alternatives,
-                undecided=undecided,
                 output="lse",
                 **of,
             ),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from mlagen.artifact import DTYPE_BYTES
 from mlagen.attention.masks import MAX_POSITION
-from mlagen.attention.prefill.host import scales
+from mlagen.attention.prefill.host import PrefillArguments, scales
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.errors import ConfigError
@@ -35,15 +34,6 @@ _TORCH_NAMES = {
 _LOOK = -1  # DLPack: the tensor is looked at, not used, so its maker waits for nothing
 
 Shape = tuple[int | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillArguments:
-    """What a launcher is given for one call: `launcher.launch(artifact, tensors=.., ..)`."""
-
-    tensors: dict[str, Any]
-    scalars: dict[str, int | float]
-    sizes: dict[str, int]
 
 
 def gpu_arguments(

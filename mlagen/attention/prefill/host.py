@@ -23,20 +23,18 @@ ARRAYS = ("q_offsets", "kv_offsets", "kv_lengths", "page_table", "sinks")  # of 
 
 
 @dataclass(frozen=True, slots=True)
-class HostCall:
-    """One call, checked: `launcher.launch(artifact, tensors=.., scalars=.., sizes=..)`. The outputs
-    are among the tensors, filled with NaN; `lse` is None where the kernel writes none."""
+class PrefillArguments:
+    """What a launcher is given for one call: `launcher.launch(artifact, tensors=.., ..)`."""
 
-    tensors: dict[str, Array]
+    tensors: dict[str, Any]
     scalars: dict[str, int | float]
     sizes: dict[str, int]
-    output: Array
-    lse: Array | None
 
 
-def host_call(inputs: PrefillInputs, out: Array | None, lse: Array | None) -> HostCall:
-    """Raises ConfigError for extents that the kernel does not reach, arrays that are not
-    contiguous, and outputs that do not fit or that overlap anything."""
+def host_call(inputs: PrefillInputs, out: Array | None, lse: Array | None) -> PrefillArguments:
+    """One call, checked. The outputs are among the tensors, filled with NaN: o, and lse where the
+    kernel writes it. Raises ConfigError for extents that the kernel does not reach, arrays that are
+    not contiguous, and outputs that do not fit or that overlap anything."""
     config = inputs.config
     dense = not config.by_sequence
     keys = inputs.key_tensors()
@@ -57,13 +55,10 @@ def host_call(inputs: PrefillInputs, out: Array | None, lse: Array | None) -> Ho
         tensors["start_positions"] = inputs.start_pos
     for name, tensor in tensors.items():
         check_contiguous("start_pos" if name == "start_positions" else name, tensor)
-    output = _written(
-        "out", out, (*inputs.q.shape[:-1], config.v_width), config.output_dtype, tensors
-    )
-    tensors["o"] = output
+    shape = (*inputs.q.shape[:-1], config.v_width)
+    tensors["o"] = _written("out", out, shape, config.output_dtype, tensors)
     if config.lse:
-        lse = _written("lse", lse, inputs.lse_shape, "fp32", tensors)
-        tensors["lse"] = lse
+        tensors["lse"] = _written("lse", lse, inputs.lse_shape, "fp32", tensors)
     elif lse is not None:
         raise ConfigError("lse is given, but the kernel does not write it", hint="lse=true")
     sizes = {"num_heads": config.num_heads, "seq_len": inputs.seq_len, "batch": inputs.batch}
@@ -76,7 +71,7 @@ def host_call(inputs: PrefillInputs, out: Array | None, lse: Array | None) -> Ho
         scalars |= {"num_keys": inputs.keys, "start_pos": inputs.start_pos}
     if inputs.page_table is not None:
         scalars["max_pages"] = inputs.page_table.shape[1]
-    return HostCall(tensors, scalars, sizes, output, lse)
+    return PrefillArguments(tensors, scalars, sizes)
 
 
 def scales(config: PrefillConfig, score_scale: float, value_scale: float) -> dict[str, float]:

@@ -79,7 +79,7 @@ class PrefillInputs:
         else:
             check_tensor("q", self.q, (None, *row), config.dtype, rows=0)
             check_int32("q_offsets", self.q_offsets, (None,))
-            check_offsets("q_offsets", self._q_offsets, self.q.shape[0], "q")
+            check_offsets("q_offsets", _there(self.q_offsets), self.q.shape[0], "q")
         leading = len(self._kv_shape)
         for name, array in self.key_tensors().items():
             shape = (*self._kv_shape, *config.key_shapes[name])
@@ -147,12 +147,13 @@ class PrefillInputs:
             check_int32("kv_lengths", self.kv_lengths, (self.batch,))
             check_int32("page_table", self.page_table, (self.batch, None))
             check_pages(
-                ("kv_lengths", "page_table", "page_table"), self._page_table, self._kv_lengths,
-                page_size=self.config.page_size, pool=self.k.shape[0], of="keys",
+                ("kv_lengths", "page_table", "page_table"), _there(self.page_table),
+                _there(self.kv_lengths), page_size=self.config.page_size, pool=self.k.shape[0],
+                of="keys",
             )  # fmt: skip
         else:
             check_int32("kv_offsets", self.kv_offsets, (self.batch + 1,))
-            check_offsets("kv_offsets", self._kv_offsets, self.k.shape[0], "k and v")
+            check_offsets("kv_offsets", _there(self.kv_offsets), self.k.shape[0], "k and v")
 
     def _check_dense(self) -> None:
         if isinstance(self.start_pos, np.ndarray):
@@ -174,22 +175,22 @@ class PrefillInputs:
     @property
     def batch(self) -> int:
         """Sequences."""
-        return len(self._q_offsets) - 1 if self.config.ragged else int(self.q.shape[0])
+        return len(_there(self.q_offsets)) - 1 if self.config.ragged else int(self.q.shape[0])
 
     @property
     def seq_len(self) -> int:
         """Query rows a sequence; of the longest, where they differ."""
         if self.config.ragged:
-            return int(np.diff(self._q_offsets).max())
+            return int(np.diff(_there(self.q_offsets)).max())
         return int(self.q.shape[1])
 
     @property
     def keys(self) -> int:
         """Keys a sequence; of the longest, where they differ."""
         if self.config.page_size:
-            return int(self._kv_lengths.max())
+            return int(_there(self.kv_lengths).max())
         if self.config.ragged:
-            return int(np.diff(self._kv_offsets).max())
+            return int(np.diff(_there(self.kv_offsets)).max())
         return self.k.shape[1] if self.num_keys is None else self.num_keys
 
     @cached_property
@@ -201,9 +202,12 @@ class PrefillInputs:
                 PrefillSequence(index, 0, self.seq_len, self.start_pos, self.keys)
                 for index in batch
             )
-        offsets = self._q_offsets if self.config.ragged else np.zeros(self.batch + 1, np.int32)
-        rows = np.diff(offsets) if self.config.ragged else np.full(self.batch, self.seq_len)
-        keys = self._kv_lengths if self.config.page_size else np.diff(self._kv_offsets)
+        rows, keys = np.full(self.batch, self.seq_len), self.kv_lengths
+        offsets = np.zeros(self.batch + 1, np.int32) if self.q_offsets is None else self.q_offsets
+        if self.config.ragged:
+            rows = np.diff(offsets)
+        if keys is None:
+            keys = np.diff(_there(self.kv_offsets))
         return tuple(
             PrefillSequence(b, int(offsets[b]), int(rows[b]), int(self.start_pos[b]), int(keys[b]))
             for b in batch
@@ -218,10 +222,10 @@ class PrefillInputs:
     def gathered(self, sequence: PrefillSequence, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The rows of one sequence's keys in a tensor of keys, in their order: [keys, ...]."""
         if self.config.page_size:
-            pages = self._page_table[sequence.index, : self.config.pages(sequence.keys)]
+            pages = _there(self.page_table)[sequence.index, : self.config.pages(sequence.keys)]
             return tensor[pages].reshape(-1, *tensor.shape[2:])[: sequence.keys]
         if self.config.ragged:
-            first = int(self._kv_offsets[sequence.index])
+            first = int(_there(self.kv_offsets)[sequence.index])
             return tensor[first : first + sequence.keys]
         return tensor[sequence.index, : sequence.keys]
 
@@ -287,27 +291,11 @@ class PrefillInputs:
         """Query heads, ascending and without repeats; None: all. ConfigError: no such head."""
         return _chosen("head", heads, self.config.num_heads)
 
-    # The form decides which arrays there are; these say so to readers and to mypy.
 
-    @property
-    def _q_offsets(self) -> Ints:
-        assert self.q_offsets is not None
-        return self.q_offsets
-
-    @property
-    def _kv_offsets(self) -> Ints:
-        assert self.kv_offsets is not None
-        return self.kv_offsets
-
-    @property
-    def _kv_lengths(self) -> Ints:
-        assert self.kv_lengths is not None
-        return self.kv_lengths
-
-    @property
-    def _page_table(self) -> Ints:
-        assert self.page_table is not None
-        return self.page_table
+def _there(array: Ints | None) -> Ints:
+    """An array that the form has: to readers and to mypy."""
+    assert array is not None
+    return array
 
 
 def _chosen(what: str, chosen: Sequence[int] | None, count: int) -> npt.NDArray[np.int64]:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
-from mlagen.attention.prefill.gpu import PrefillArguments, gpu_arguments
-from mlagen.attention.prefill.host import check_extents, host_call
+from mlagen.attention.prefill.gpu import gpu_arguments
+from mlagen.attention.prefill.host import PrefillArguments, check_extents, host_call
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.attention.prefill.scales import checked_scales, default_scale
@@ -89,7 +89,7 @@ class PrefillKernel:
             report = self.launcher.launch(
                 self.artifact, tensors=call.tensors, scalars=call.scalars, sizes=call.sizes
             )
-        return PrefillRun(call.output, call.lse, report)
+        return PrefillRun(call.tensors["o"], call.tensors.get("lse"), report)
 
     def _require_own(self, inputs: PrefillInputs) -> None:
         """ConfigError for inputs of another problem."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -108,28 +108,12 @@ def plan_shape(shape: WorkShape, workgroups: int, tile_kv: int = 128) -> WorkPla
     own_heads = shape.heads // head_groups
     pieces = _pieces(shape, _tiles(shape), unit, workgroups // head_groups)
     groups = [
-        [item.of_head(head) for head in range(part * own_heads, (part + 1) * own_heads)
+        [replace(item, head=head) for head in range(part * own_heads, (part + 1) * own_heads)
          for item in group]
         for part in range(head_groups)
         for group in pieces
     ]  # fmt: skip
     return WorkPlan(shape, *work_arrays(groups), *_reduction(pieces))
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A work item of any head."""
-
-    batch: int
-    partial_o_loc: int
-    rows: tuple[int, int]
-    blocks: tuple[int, int]
-    kv_offset: int
-
-    def of_head(self, head: int) -> WorkItem:
-        return WorkItem(
-            self.batch, self.partial_o_loc, *self.rows, *self.blocks, self.kv_offset, head
-        )
 
 
 def _tiles(shape: WorkShape) -> list[tuple[int, int, int]]:
@@ -145,22 +129,22 @@ def _tiles(shape: WorkShape) -> list[tuple[int, int, int]]:
 
 def _pieces(
     shape: WorkShape, tiles: Sequence[tuple[int, int, int]], unit: int, workgroups: int
-) -> list[list[_Piece]]:
-    """The pieces of each workgroup of one head group."""
+) -> list[list[WorkItem]]:
+    """The items of each workgroup of one head group, for its first head."""
     seen = [max(shape.keys_of(*tile), 0) for tile in tiles]
     units = [-(-keys // unit) for keys in seen]
     share, more = divmod(sum(units), workgroups)
-    groups: list[list[_Piece]] = []
+    groups: list[list[WorkItem]] = []
     tile, done, slots = 0, 0, 0  # the next tile, units of it that are given out, partial tiles
     for group in range(workgroups):
-        own: list[_Piece] = []
+        own: list[WorkItem] = []
         quota = share + (group < more)
         while tile < len(tiles):
             left = units[tile] - done
             taken = min(left, quota)
             if left and not taken:
                 break
-            batch, *rows = tiles[tile]
+            batch, qo_start, qo_end = tiles[tile]
             last = taken == left
             whole = last and not done
             first, end = shape.blocks_of(batch)
@@ -170,20 +154,21 @@ def _pieces(
             past = shape.kv_lengths[batch] - (stop - first) * shape.block_size
             slot = FINAL if whole else slots * shape.tile_q
             slots += not whole
-            own.append(_Piece(batch, slot, (rows[0], rows[1]), (begin, stop), 0 if last else past))
+            offset = 0 if last else past
+            own.append(WorkItem(batch, slot, qo_start, qo_end, begin, stop, offset, head=0))
             quota -= taken
             tile, done = (tile + 1, 0) if last else (tile, done + taken)
         groups.append(own)
     return groups
 
 
-def _reduction(pieces: Sequence[Sequence[_Piece]]) -> tuple[Ints, Ints, Ints]:
+def _reduction(pieces: Sequence[Sequence[WorkItem]]) -> tuple[Ints, Ints, Ints]:
     """reduce_indptr, reduce_final_map, reduce_partial_map: by rows, partial tiles ascending."""
     merged: dict[tuple[int, int], list[int]] = defaultdict(list)
     for group in pieces:
         for piece in group:
-            if piece.partial_o_loc != FINAL:
-                merged[piece.rows].append(piece.partial_o_loc)
+            if piece.partial:
+                merged[piece.qo_start, piece.qo_end].append(piece.partial_o_loc)
     rows = sorted(merged)
     indptr = np.cumsum([0, *(len(merged[key]) for key in rows)], dtype=np.int32)
     slots = [slot for key in rows for slot in sorted(merged[key])]

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from mlagen.attention.masks import Mask
 from mlagen.errors import ConfigError
 from mlagen.problem.dtypes import E4M3_MAX
-from mlagen.problem.fields import Fields, integer, listed, number
+from mlagen.problem.fields import Fields, check_types, listed
 from mlagen.targets.gfx950.limits import GFX950
 
 DTYPE_BYTES = {"bf16": 2, "fp8_e4m3": 1}
@@ -71,17 +71,13 @@ class PrefillProblem(Fields):
 
     # ---- limits -----------------------------------------------------------------------------
 
-    def _bring_types_in_order(self, integers: tuple[str, ...], booleans: tuple[str, ...]) -> None:
+    def _bring_types_in_order(self) -> None:
         """ConfigError for a field of another type. The dataclass is frozen; this only converts."""
-        for name in integers:
-            object.__setattr__(self, name, integer(name, getattr(self, name)))
+        check_types(self)
         if isinstance(self.mask, str):
             object.__setattr__(self, "mask", Mask.parse(self.mask))
         if not isinstance(self.mask, Mask):
             raise ConfigError(f"mask={self.mask!r} is neither a Mask nor the text of one")
-        for name in booleans:
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name}={getattr(self, name)!r} is not true or false")
 
     def _check_legal(self, legal: Mapping[str, tuple[Any, ...]]) -> None:
         """ConfigError for a field whose value is not among its legal ones."""
@@ -197,12 +193,6 @@ class PrefillConfig(PrefillProblem):
 
     def _check_tiles(self, kv_blocks: Mapping[str, tuple[int, ...]]) -> None:
         """`kv_blocks`: keys a tile may have, by dtype."""
-        for name in ("kv_block", "num_warps", "q_block_size"):
-            object.__setattr__(self, name, integer(name, getattr(self, name)))
-        threshold = number("rescale_threshold", self.rescale_threshold)
-        object.__setattr__(self, "rescale_threshold", threshold)
-        if not isinstance(self.fp8_mma_k_128, bool):
-            raise ConfigError(f"fp8_mma_k_128={self.fp8_mma_k_128!r} is not true or false")
         self._check_mfma()
         self._check_threshold()
         self._check_q_block()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -65,10 +64,6 @@ class Selection:
         if rows is not None or heads is not None:
             raise ConfigError("rows and heads are those of the workgroups; give one or the other")
         return _of_workgroups(inputs, workgroups)
-
-    def expected(self) -> dict[str, Any]:
-        """The fields of an `Expected` that are the selection's."""
-        return {"rows": self.rows, "heads": self.heads, "lines": self.lines}
 
 
 def workgroup_rows(inputs: PrefillInputs, workgroup: Workgroup) -> Ints:

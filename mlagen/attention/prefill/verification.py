@@ -12,9 +12,9 @@ import numpy.typing as npt
 from mlagen.artifact import Artifact
 from mlagen.attention.prefill.calls import prefill_covering
 from mlagen.attention.prefill.exact import exact
-from mlagen.attention.prefill.expected import PrefillExpected
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.kernel import PrefillKernel, PrefillRun
+from mlagen.attention.prefill.plan import WorkPlan
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.attention.prefill.rounded import rounded
 from mlagen.attention.prefill.selection import Workgroup
@@ -27,11 +27,13 @@ from mlagen.problem.expected import Expected, Worst
 
 @dataclass(frozen=True)
 class PrefillTrial(Trial):
-    """A call of a prefill kernel. `workgroups`: those that run and are compared; None: all."""
+    """A call of a prefill kernel. `workgroups`: those that run and are compared; None: all.
+    `plan`: the work of a persistent kernel."""
 
     inputs: PrefillInputs
     kernel_type: type[PrefillKernel]
     workgroups: tuple[Workgroup, ...] | None = None
+    plan: WorkPlan | None = None
     samples = True
 
     @property
@@ -129,7 +131,7 @@ class PrefillTrial(Trial):
     def oracles(self) -> tuple[Expected, ...]:
         found = [
             exact(self.inputs, workgroups=self.workgroups),
-            self._rounded(),
+            rounded(self.inputs, workgroups=self.workgroups, plan=self.plan),
         ]
         outputs = tuple(expected.output for expected in found)
         if self.inputs.config.lse:
@@ -146,9 +148,6 @@ class PrefillTrial(Trial):
         if run.lse is not None:
             outputs["lse"] = self.inputs.lse_view(run.lse)
         return outputs, run.report
-
-    def _rounded(self) -> PrefillExpected:
-        return rounded(self.inputs, workgroups=self.workgroups)
 
     def _run(self, kernel: PrefillKernel) -> PrefillRun:
         return kernel.run(self.inputs)

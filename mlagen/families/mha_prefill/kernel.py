@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mlagen.attention.calls import taking
-from mlagen.attention.prefill.gpu import PrefillArguments
+from mlagen.attention.prefill.host import PrefillArguments
 from mlagen.attention.prefill.kernel import PrefillCall, PrefillKernel
 from mlagen.attention.prefill.problem import PrefillConfig
 from mlagen.families.mha_prefill.inputs import MhaInputs

@@ -68,9 +68,7 @@ class MhaProblem(PrefillProblem):
     lse: bool = False  # also the logarithm of the denominator
 
     def __post_init__(self) -> None:
-        self._bring_types_in_order(
-            ("num_heads", "num_kv_heads", "depth", "page_size"), ("ragged", "sink", "lse")
-        )
+        self._bring_types_in_order()
         legal = {"dtype": tuple(DTYPE_BYTES), "output_dtype": tuple(OUTPUT_BYTES), "depth": DEPTHS}
         self._check_legal(legal)
         self._check_heads()

@@ -8,8 +8,7 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.calls import taking
-from mlagen.attention.prefill.gpu import PrefillArguments
-from mlagen.attention.prefill.host import host_call
+from mlagen.attention.prefill.host import PrefillArguments, host_call
 from mlagen.attention.prefill.inputs import PrefillInputs
 from mlagen.attention.prefill.kernel import PrefillCall, PrefillKernel, PrefillRun
 from mlagen.attention.prefill.plan import WorkPlan
@@ -130,23 +129,24 @@ class MlaPrefillKernel(PrefillKernel):
         self._require_own(inputs)
         assert isinstance(inputs, MlaPrefillInputs)
         call = host_call(inputs, out, lse)
+        output, log_sum = call.tensors["o"], call.tensors.get("lse")
         if not inputs.seq_len:
-            return PrefillRun(call.output, call.lse, None)
+            return PrefillRun(output, log_sum, None)
         listed = self.takes_aiters_arguments
         if plan is None:
             plan = plan_inputs(inputs, self.workgroups, listed=listed)
         work = work_call(inputs, plan, partial_o, partial_lse, listed=listed)
         tensors, scalars = {**call.tensors, **work.tensors}, call.scalars
         if listed:
-            tensors, scalars = aiter_arguments(inputs, work, call.output)
+            tensors, scalars = aiter_arguments(inputs, work, output)
         report = self.launcher.launch(
             self.artifact,
             tensors=tensors,
             scalars=scalars,
             sizes={"workgroups": work.workgroups},
         )
-        merge(inputs, work, call.output, call.lse, self.reduce)
-        return PrefillRun(call.output, call.lse, report)
+        merge(inputs, work, output, log_sum, self.reduce)
+        return PrefillRun(output, log_sum, report)
 
     @takes_call
     def arguments(self, call: PrefillCall) -> PrefillArguments:

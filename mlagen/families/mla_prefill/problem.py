@@ -72,13 +72,7 @@ class MlaProblem(PrefillProblem):
     lse: bool = False  # also the logarithm of the row sum
 
     def __post_init__(self) -> None:
-        self._bring_types_in_order(
-            (
-                "num_heads", "num_kv_heads", "depth", "d_rope", "d_qk", "cache_depth",
-                "rope_cache_offset", "page_size",
-            ),
-            ("ragged", "lse"),
-        )  # fmt: skip
+        self._bring_types_in_order()
         self._check_legal(
             {
                 "dtype": tuple(DTYPE_BYTES),

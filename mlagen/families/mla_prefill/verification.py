@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mlagen.artifact import Artifact
-from mlagen.attention.prefill.expected import PrefillExpected
 from mlagen.attention.prefill.kernel import PrefillKernel, PrefillRun
-from mlagen.attention.prefill.plan import WorkPlan
-from mlagen.attention.prefill.rounded import rounded
 from mlagen.attention.prefill.verification import PrefillKind, PrefillTrial
 from mlagen.attention.prefill.work import is_persistent
 from mlagen.errors import ConfigError
@@ -24,9 +21,7 @@ PLANNED_WORKGROUPS = 5
 
 @dataclass(frozen=True)
 class MlaPrefillTrial(PrefillTrial):
-    """A call of a MLA prefill kernel. `plan`: the work of a persistent one."""
-
-    plan: WorkPlan | None = None
+    """A call of a MLA prefill kernel, which may be persistent."""
 
     def planned(self, artifact: Artifact, workgroups: int = PLANNED_WORKGROUPS) -> MlaPrefillTrial:
         """With the artifact's tiles, and the work of a persistent kernel divided over a few
@@ -45,9 +40,6 @@ class MlaPrefillTrial(PrefillTrial):
             return self.planned(artifact, 1)
         return super().thinned(artifact)
 
-    def _rounded(self) -> PrefillExpected:
-        return rounded(self.inputs, workgroups=self.workgroups, plan=self.plan)
-
     def _run(self, kernel: PrefillKernel) -> PrefillRun:
         assert isinstance(kernel, MlaPrefillKernel)
         if self.workgroups is not None and kernel.persistent:
@@ -56,8 +48,6 @@ class MlaPrefillTrial(PrefillTrial):
                 f"many query tiles, and parts of some",
                 hint="leave out the sample: all workgroups are run",
             )
-        if self.plan is None:
-            return kernel.run(self.inputs)
         return kernel.run(self.inputs, plan=self.plan)
 
 

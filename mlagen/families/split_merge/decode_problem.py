@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import D_V, MAX_HEADS
-from mlagen.problem.fields import Fields, integer
+from mlagen.problem.fields import Fields, check_types
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,7 @@ class MlaDecodeMergeConfig(Fields):
     output_dtype: str = "bf16"
 
     def __post_init__(self) -> None:
-        for name in ("num_heads", "d_v"):
-            object.__setattr__(self, name, integer(name, getattr(self, name)))
+        check_types(self)
         if not 1 <= self.num_heads <= MAX_HEADS:
             raise ConfigError(f"num_heads={self.num_heads} is not in 1 .. {MAX_HEADS}")
         for name, value, made in (

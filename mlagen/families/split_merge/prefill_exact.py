@@ -6,28 +6,19 @@ what a kernel does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from mlagen.attention.prefill.expected import PrefillExpected
 from mlagen.attention.prefill.merging import merged
 from mlagen.errors import ConfigError
 from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
 from mlagen.problem.expected import Expected
 
 
-@dataclass(frozen=True, eq=False)
-class MlaReduceExpected:
-    """The answer for the merged groups' rows: `output` and `lse` are for `compare` with O and LSE
-    of the whole call, as [1, rows, heads, depth] and [1, rows, heads, 1]."""
-
-    output: Expected
-    lse: Expected
-
-
-def exact(inputs: MlaReduceInputs) -> MlaReduceExpected:
-    """The merge of all groups in fp64 with the bounds above. ConfigError: there is no group with
-    partials."""
+def exact(inputs: MlaReduceInputs) -> PrefillExpected:
+    """The merge of all groups in fp64 with the bounds above: O and LSE of the merged rows, for
+    `compare` with those of the whole call, as [1, rows, heads, depth] and [1, rows, heads, 1].
+    ConfigError: there is no group with partials."""
     groups = inputs.merged
     if not groups:
         raise ConfigError("no group has a partial: there is nothing to merge")
@@ -38,7 +29,7 @@ def exact(inputs: MlaReduceInputs) -> MlaReduceExpected:
     output, bounds, lse, lse_bounds = (
         np.concatenate(arrays)[None] for arrays in zip(*made, strict=True)
     )
-    return MlaReduceExpected(
+    return PrefillExpected(
         Expected("exact", output, bounds, rows, heads),
         Expected("exact LSE", lse[..., None], lse_bounds[..., None], rows, heads, output="lse"),
     )

@@ -10,7 +10,7 @@ less, than all before it together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from mlagen.attention.made_up import STEP, Array, each_of, require_kind
 from mlagen.attention.prefill.plan import WorkPlan, plan_work
 from mlagen.families.split_merge.prefill_inputs import MlaReduceInputs
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
+
+# LSEs [partials, rows, heads]
+Draw = Callable[[np.random.Generator, tuple[int, int, int]], Array]
 
 JUMP = 100.0  # natural units between two partials' LSEs; fp32 ends at e^88.7
 SPARE = 2  # partial tiles that no group takes
@@ -117,7 +120,7 @@ def _realistic(rng: np.random.Generator, shape: tuple[int, int, int]) -> Array:
     return lse
 
 
-def _stairs(sign: float) -> Callable[[np.random.Generator, tuple[int, int, int]], Array]:
+def _stairs(sign: float) -> Draw:
     def stairs(rng: np.random.Generator, shape: tuple[int, int, int]) -> Array:
         steps = rng.uniform(0.0, STEP * np.log(2.0), shape)
         return sign * np.cumsum(steps, axis=0)
@@ -150,9 +153,7 @@ def _every_partial(rng: np.random.Generator, shape: tuple[int, int, int]) -> Arr
     return lse
 
 
-MLA_REDUCE_KINDS: dict[
-    str, Callable[[np.random.Generator, tuple[int, int, int]], npt.NDArray[np.float64]]
-] = {
+MLA_REDUCE_KINDS: Mapping[str, Draw] = {
     "realistic": _realistic,
     "randn": _randn,
     "late_max": _stairs(1.0),

@@ -1,7 +1,7 @@
 """What the tables of this folder arrange: mha_prefill_v2's operations over rings of two slots."""
 
+from mlagen.families.mha_prefill.gfx950.moves import key_reads, value_reads
 from mlagen.families.mha_prefill.gfx950.operations import Attention, begin
-from mlagen.families.mha_prefill.gfx950.reads import key_reads, value_reads
 from mlagen.targets.gfx950.dsl import Subtiled, Xor
 
 

@@ -120,10 +120,7 @@ def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> di
         "group_y": regs.group[1],
         "group_z": regs.group[2],
         "by_item": regs.item is not None,
-        "first_block": regs.blocks[0] if regs.blocks else None,
         "seq_len": regs.query_range[1] if k.ragged else arguments["seq_len"],
-        "num_keys": regs.key_count,
-        "start_pos": regs.first_position,
         "ragged": k.ragged,
         "paged": k.page_size > 0,
         "lse": k.lse,
@@ -133,7 +130,6 @@ def _common(k: PrefillConfig, regs: PrefillState, tensors: PrefillTensors) -> di
         "group": k.group,
         "group_magic": exact_reciprocal(k.group, k.num_heads),
         "kv_heads": k.num_kv_heads,
-        "kv_magic": exact_reciprocal(k.group, k.num_heads),
         "tensors": tensors,
     }
 

@@ -137,26 +137,21 @@ class StreamedAttention(PrefillAttention):
         regs = self.regs
         location = regs.place[1] if self.persistent else None
         if location is not None:
-            pointers = regs.grown, regs.scratch[4:6]  # free by then
             offsets = {a.name: a.offset for a in self.signature.arguments}
             context = {
-                "pointer": pointers[0],
-                "lse_pointer": pointers[1],
-                "offset": offsets["partial_o"],
-                "lse_offset": offsets["partial_lse"],
-            }
-            self._record("partial_pointers", None, context)
-            context = {
+                "pointer": regs.grown,  # these registers are free by then
+                "lse_pointer": regs.scratch[4:6],
+                "buffer": regs.compare[4:8],
+                "lse_buffer": regs.buffers["Q"],
+                "pointer_at": offsets["partial_o"],
+                "lse_pointer_at": offsets["partial_lse"],
                 "location": location,
                 "q_tile": self.k.q_tile,
                 "heads": self.k.num_heads,
                 "row_bytes": self.k.num_heads * self._partial_bytes,
                 "head_bytes": self._partial_bytes,
-                "pointer": pointers[0],
-                "lse_pointer": pointers[1],
-                "buffer": regs.compare[4:8],
-                "lse_buffer": regs.buffers["Q"],
             }
+            self._record("partial_pointers", None, context)
             self._record("store_partial", None, context, guarded=True)
         self._store_lse(location)
         self._store_output(regs.output_offset, partial=location)

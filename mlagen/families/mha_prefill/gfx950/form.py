@@ -1,5 +1,4 @@
-"""What an MHA prefill kernel takes, and which problems it is not generated for; in fp8 streamed
-prefill takes it, with one area of K, which is as wide as V."""
+"""What an MHA prefill kernel takes, and which problems it is not generated for."""
 
 from __future__ import annotations
 
@@ -35,12 +34,17 @@ def refuse_unsupported(k: MhaConfigV2) -> None:
     refuse_wide_pages(k, k.kv_row_stride)
 
 
-def streamed_form(k: MhaConfigV2) -> StreamedForm:
-    """The problem's operands and arguments, those of the other MHA kernels. ConfigError for a
-    problem that no kernel is generated for."""
-    refuse_unsupported(k)
+def operands(k: MhaConfigV2) -> Operands:
+    """Both products' operands: K in one area, as wide as V."""
     head = k.depth * k.element_bytes
     keys, values = (RowTensor(name, name.lower(), k.num_kv_heads * head, head) for name in "KV")
     tensors = PrefillTensors(*row_tensors(k), (keys, values))
     areas = (KeyArea("K", k.depth, keys, 0),)
-    return StreamedForm(Operands(FORMATS[k.dtype], tensors, areas, values, k.depth), signature(k))
+    return Operands(FORMATS[k.dtype], tensors, areas, values, k.depth)
+
+
+def streamed_form(k: MhaConfigV2) -> StreamedForm:
+    """The problem as streamed prefill takes it. ConfigError for a problem that no kernel is
+    generated for."""
+    refuse_unsupported(k)
+    return StreamedForm(operands(k), signature(k))

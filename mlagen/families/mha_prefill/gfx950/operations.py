@@ -10,10 +10,9 @@ from mlagen.attention.prefill.gfx950.attention import PrefillAttention, Softmax
 from mlagen.attention.prefill.gfx950.fragments import BF16, FORMATS, MFMA_K, MFMA_ROWS
 from mlagen.attention.prefill.gfx950.pages import Paged, PagedArea, Pages
 from mlagen.attention.prefill.gfx950.setup import Fetch, Lanes, Setup, lds_addresses
-from mlagen.attention.prefill.gfx950.tensors import PrefillTensors, RowTensor
 from mlagen.dsl import Binding, Operation, Tile, Value, bind
 from mlagen.errors import ConfigError
-from mlagen.families.mha_prefill.gfx950.form import refuse_unsupported, signature
+from mlagen.families.mha_prefill.gfx950.form import operands, refuse_unsupported, signature
 from mlagen.families.mha_prefill.gfx950.moves import Mover
 from mlagen.families.mha_prefill.gfx950.registers import PrefillRegisters
 from mlagen.families.mha_prefill.problem import MhaConfigV2
@@ -50,6 +49,7 @@ class Attention(PrefillAttention):
         self.k, self.keys, self.values, self.form = k, keys, values, FORMATS["bf16"]
         self.config, self.qk_steps = k, k.depth // MFMA_K
         self.softmax = Softmax(k.kv_block // 4, mixed=mixed)
+        self.tensors = operands(k).tensors
         self.regs = PrefillRegisters(k, s, entry, keys, values)
         paged = [
             Paged(
@@ -57,7 +57,7 @@ class Attention(PrefillAttention):
                 (PagedArea(tensor, self.regs.sources[ring.name], 0),),
                 self.regs.buffers[ring.name],
             )
-            for ring, tensor in zip((keys, values), self._tensors().key_rows, strict=True)
+            for ring, tensor in zip((keys, values), self.tensors.key_rows, strict=True)
         ]
         self.pages = Pages(k, s, self.regs, paged) if k.page_size else None
         s.signature = signature(k)
@@ -85,7 +85,7 @@ class Attention(PrefillAttention):
         """Arguments, head remap, the sequence's rows and keys, tiles to walk, buffer resources and
         lane addresses. A workgroup without a row ends here."""
         lanes = self._lanes()
-        setup = Setup(self.k, self.regs, self._tensors(), self.pages)
+        setup = Setup(self.k, self.regs, self.tensors, self.pages)
         for name, context in (
             *setup.first(),
             *setup.tile([(self.regs.row_offset, self.config.q_row_stride * BF16, 4)]),
@@ -140,19 +140,6 @@ class Attention(PrefillAttention):
         )
 
     # ---- templates --------------------------------------------------------------------------
-
-    def _tensors(self) -> PrefillTensors:
-        k = self.config
-        head = k.depth * BF16
-        queries = k.q_row_stride * BF16
-        output = k.num_heads * k.depth * k.output_bytes
-        return PrefillTensors(
-            RowTensor("Q", "q", queries, head),
-            RowTensor("O", "o", output, k.depth * k.output_bytes),
-            tuple(
-                RowTensor(name, name.lower(), k.kv_row_stride * BF16, head) for name in ("K", "V")
-            ),
-        )
 
     def _lanes(self) -> Lanes:
         rings = (self.keys, self.values)

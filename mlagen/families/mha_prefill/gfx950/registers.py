@@ -22,14 +22,8 @@ class PrefillRegisters(PrefillState):
         super().__init__(k, s, entry, signature(k), "QKVO", {"K": row_bytes, "V": row_bytes})
 
     def _lanes(self, s: Space) -> None:
-        regs = s.registers
-        self.sources = {
-            ring.name: regs.block(
-                f"{ring.name}SRC",
-                1,
-                f"byte offset this lane fetches of each {ring.name} tile",
-                align=1,
-            ).regs()
-            for ring in self.rings
-        }
+        self.sources = {}
+        for ring in self.rings:
+            what = f"byte offset this lane fetches of each {ring.name} tile"
+            self.sources[ring.name] = s.registers.block(f"{ring.name}SRC", 1, what, align=1).regs()
         self._addresses(s, self.rings)
