@@ -1,36 +1,28 @@
-"""How the engine is compiled: every function once, the whole of it optimised once.
+"""How the engine is compiled: one LLVM module of all its functions, optimised once.
 
-numba compiles a function that compiled code calls like one that Python calls: with wrappers for
-Python and for C, optimised together with everything below it, down to machine code that nobody
-runs - then all of that again in each of its callers, and anew for every combination of constant
-arguments. The engine is some 200 functions below one entry, so that was most of the time. Here an
-inner function stops at LLVM code, which the libraries of its callers take in. Only the entry, a
-plain `njit` function, is optimised as a whole and made machine code.
+numba compiles a function that compiled code calls like one that Python calls, with everything below
+it, anew in each of its callers. The engine is some 200 functions below one entry. So its functions
+are lowered here (see `lowering`), and only the entry is numba's: a plain `njit` function, which
+takes the module in, is optimised as a whole, made machine code, and kept in numba's cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from numba import types
+from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase
-from numba.core.compiler_machinery import LoweringPass, PassManager, register_pass
-from numba.core.registry import CPUDispatcher
-from numba.core.typed_passes import (
-    IRLegalization,
-    NativeLowering,
-    NoPythonBackend,
-    NopythonTypeInference,
-    PreLowerStripPhis,
-)
-from numba.core.untyped_passes import FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
+from numba.extending import intrinsic
+
+from mlagen.emulator.gfx950.lowering import Part, Program
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
 
 
-class _Part(JITCodeLibrary):
-    """LLVM code of a function and of all that it calls, for other libraries to take in."""
+class _Library(JITCodeLibrary):
+    """LLVM code for another library to take in."""
 
     def finalize(self) -> None:
         for library in dict.fromkeys(self._linking_libraries):
@@ -38,93 +30,38 @@ class _Part(JITCodeLibrary):
         self._finalized = True
 
 
-@register_pass(mutates_CFG=False, analysis_only=False)
-class _OpenPart(LoweringPass):
-    """Lower into a part instead of a library of machine code."""
-
-    _name = "mlagen_open_part"
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def run_pass(self, state: Any) -> bool:
-        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
-        return True
-
-
-@register_pass(mutates_CFG=False, analysis_only=False)
-class _ClosePart(LoweringPass):
-    """Let compiled code find the part by its description; there is no function to call."""
-
-    _name = "mlagen_close_part"
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def run_pass(self, state: Any) -> bool:
-        described = state.cr.fndesc
-        state.targetctx.insert_user_function(described, described, [state.library])
-        state.cr = state.cr._replace(cfunc=described)
-        return True
-
-
-class _PartCompiler(CompilerBase):
-    """numba's passes, without those for closures, generators, arrays and other absent guests."""
-
-    def define_pipelines(self) -> list[Any]:
-        manager = PassManager("mlagen part")
-        for step in (
-            TranslateByteCode,
-            FixupArgs,
-            IRProcessing,
-            ReconstructSSA,
-            NopythonTypeInference,
-            PreLowerStripPhis,
-            IRLegalization,
-            _OpenPart,
-            NativeLowering,
-            _ClosePart,
-            NoPythonBackend,
-        ):
-            manager.add_pass(step, step._name)
-        manager.finalize()
-        return [manager]
-
-
-class _Inner(CPUDispatcher):
-    """A function that only compiled code calls."""
-
-    def compile(self, sig: Any) -> Any:
-        """Constant arguments are arguments like any other."""
-        if isinstance(sig, tuple):
-            sig = tuple(types.unliteral(kind) for kind in sig)
-        return super().compile(sig)
-
-    def add_overload(self, cres: Any) -> None:
-        self.overloads[tuple(cres.signature.args)] = cres
-
-    def _compile_for_args(self, *args: Any, **kws: Any) -> None:
-        """A call from Python."""
-        raise TypeError(f"only the engine's compiled code can call {self.py_func.__name__}")
-
-
-def _inner(function: Any, **more: Any) -> Any:
-    options = {"nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return _Inner(
-        py_func=function, targetoptions=options | OPTIONS | more, pipeline_class=_PartCompiler
-    )
-
-
-def compiled(function: Any) -> Any:
+def compiled(function: Any) -> Part:
     """Decorator of an inner function of the engine."""
-    return _inner(function)
+    return Part(function, spliced=False)
 
 
-def spliced(function: Any) -> Any:
-    """The same for a function that LLVM has to inline.
+def spliced(function: Any) -> Part:
+    """The same for a function that LLVM has to inline."""
+    return Part(function, spliced=True)
 
-    A call costs more here than elsewhere: its caller clears room for the result and for an
-    exception on entry, whether it comes to the call or not.
+
+def entry(part: Part, lowered: Callable[[int], None] | None = None) -> Any:
+    """What a function of numba's calls to run a part of two integers with an integer result.
+
+    `lowered` is told how many functions the part came to.
     """
-    return _inner(function, forceinline=True)
+
+    def typing(context: Any, first: Any, second: Any) -> Any:
+        return types.int64(types.int64, types.int64), lambda *given: _call(context, part, *given)
+
+    return intrinsic(typing)
+
+
+def _call(typing: Any, part: Part, target: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Lower a part and all below it into a library of its own, and call it."""
+    library = _Library(target.codegen(), "mlagen.engine")
+    program = Program(library.create_ir_module("mlagen.engine"), target, typing)
+    with target.push_code_library(library):
+        code = program.lower(part, signature.args).code
+    code.linkage = ""
+    library.add_ir_module(program.module)
+    library.finalize()
+    target.active_code_library.add_linking_library(library)
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, code.function_type, code.name), args
+    )

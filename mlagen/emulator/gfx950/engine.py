@@ -13,7 +13,7 @@ from numba import njit
 
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.checks import check_registers
-from mlagen.emulator.gfx950.compiling import OPTIONS, compiled
+from mlagen.emulator.gfx950.compiling import OPTIONS, compiled, entry
 from mlagen.emulator.gfx950.execute import (
     branch_taken,
     indexed,
@@ -253,6 +253,23 @@ def check_barriers(context: int) -> None:
             return
 
 
+@compiled
+def run(context: int, budget: int) -> int:
+    """See `run_slice`."""
+    left = budget
+    while left > 0:
+        done = run_some(context, left)
+        if done < 0:
+            return y.R_UNMODELLED
+        if done == 0 and not release_barrier(context):
+            if load_i64(context, y.C_SANITIZE):
+                check_barriers(context)
+            return y.R_DONE
+        store_i64(context, y.C_EXECUTED, load_i64(context, y.C_EXECUTED) + done)
+        left -= done
+    return y.R_BUDGET
+
+
 # Sources that only Python runs; all others go into the compiled code.
 _PYTHON = {"machine.py", "memory.py", "report.py", "tables.py", "translate.py"}
 
@@ -268,24 +285,16 @@ def _stamp() -> int:
     return int.from_bytes(digest.digest()[:6], "little")
 
 
+_enter = entry(run)  # not in the closure: numba's cache looks at the closure's values
+
+
 def _make(stamp: int) -> Any:
     @njit(cache=True, **OPTIONS)
     def run_slice(context: int, budget: int) -> int:
         """Run the workgroup in `context` for about `budget` instructions; an R_ code."""
         if stamp < 0:
             return y.R_UNMODELLED
-        left = budget
-        while left > 0:
-            done = run_some(context, left)
-            if done < 0:
-                return y.R_UNMODELLED
-            if done == 0 and not release_barrier(context):
-                if load_i64(context, y.C_SANITIZE):
-                    check_barriers(context)
-                return y.R_DONE
-            store_i64(context, y.C_EXECUTED, load_i64(context, y.C_EXECUTED) + done)
-            left -= done
-        return y.R_BUDGET
+        return _enter(context, budget)
 
     return run_slice
 
