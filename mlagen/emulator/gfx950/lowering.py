@@ -492,7 +492,7 @@ class _Function:
     def value(self, node: ast.expr) -> Value:
         known = self.constant(node)
         if known is None:
-            return self.dispatch("value", node)  # type: ignore[no-any-return]
+            return self.dispatch("value", node)
         kind = numba.typeof(known)
         return Value(kind, self.program.target.get_constant(kind, known))
 

@@ -97,4 +97,4 @@ def _run_slice() -> Any:
 def start() -> Run:
     """The compiled `engine.run(context, budget)`; compiles it when no cache has it."""
     with _LOCK:
-        return _run_slice()  # type: ignore[no-any-return]
+        return _run_slice()
