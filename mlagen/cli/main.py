@@ -6,6 +6,7 @@ Exit codes: 0 ok, 2 usage or refused, 3 wrong result, 4 findings, 5 a tool or an
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -70,8 +71,24 @@ def cli() -> None:
     """Attention kernels in real assembly, from readable schedules with proved waits."""
 
 
+class _Notes(logging.Handler):
+    """What takes long is said on stderr before it begins."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(indented(record.getMessage()), err=True)
+
+
+def _tell_notes() -> None:
+    log = logging.getLogger("mlagen.emulator")
+    log.setLevel(logging.INFO)
+    if not any(isinstance(handler, _Notes) for handler in log.handlers):
+        log.addHandler(_Notes())
+        log.propagate = False
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code; deliberate errors print, never trace."""
+    _tell_notes()
     try:
         code = cli.main(args=arguments, prog_name="mlagen", standalone_mode=False)
         return code if isinstance(code, int) else 0

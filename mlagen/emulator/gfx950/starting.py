@@ -94,6 +94,11 @@ def _run_slice() -> Any:
     return ready(_make, _STAMP)
 
 
+def compiled_files() -> tuple[Path, str]:
+    """The folder in which numba keeps the compiled engine, and the pattern of its files."""
+    return Path(_make(_STAMP, True).stats.cache_path), f"{Path(__file__).stem}.*.nb[ci]"
+
+
 def start() -> Run:
     """The compiled `engine.run(context, budget)`; compiles it when no cache has it."""
     with _LOCK:
