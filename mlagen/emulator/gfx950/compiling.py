@@ -29,7 +29,7 @@ INLINING = 100
 
 
 class _Engine(JITCodeLibrary):
-    """Optimised by one pipeline: numba has a second one for reference counts, which are not here."""
+    """Optimised by one pipeline: numba runs a second one for reference counts, which none has."""
 
     def _optimize_functions(self, module: Any) -> None:
         module.data_layout = self._codegen._data_layout
