@@ -157,7 +157,7 @@ class _Dispatcher:
     """What `ready` asks of numba's dispatcher, without a compiler."""
 
     def __init__(self, answer, fails=None, compiled_first=False):
-        self.overloads = {}
+        self.overloads, self.emptied = {}, False
         self._answer, self._fails, self._compiled_first = answer, fails, compiled_first
 
     def compile(self, signature):
@@ -166,19 +166,25 @@ class _Dispatcher:
         if self._fails is not None:
             raise self._fails
 
+    def recompile(self):
+        assert not self.overloads
+        self.emptied = True
+
     def __call__(self, context, budget):
         assert self.overloads and (context, budget) == (0, -1)
         return self._answer
 
 
-def _ready(caplog, first, stamp=5):
-    """The dispatcher that `ready` settles on when the kept one is `first`; and what it says."""
-    anew = _Dispatcher(stamp)
+def _ready(caplog, *kept, stamp=5):
+    """What `ready` settles on when numba's cache gives one of `kept` after the other: its place
+    among them, or None for one that is not kept; and what is said."""
+    anew, given = _Dispatcher(stamp), list(kept)
 
-    def make(given, kept):
-        assert given == stamp
-        if not kept:
+    def make(asked, keep):
+        assert asked == stamp
+        if not keep:
             return anew
+        first = given.pop(0)
         if isinstance(first, Exception):
             raise first
         return first
@@ -186,33 +192,37 @@ def _ready(caplog, first, stamp=5):
     with caplog.at_level("INFO", starting.LOG.name):
         made = starting.ready(make, stamp)
     assert made.overloads
-    return made is anew, caplog.text
+    if made is anew:
+        return None, caplog.text
+    assert made.emptied == (made is not kept[0])
+    return kept.index(made), caplog.text
 
 
 def test_kept_code_is_taken(caplog):
-    assert _ready(caplog, _Dispatcher(5)) == (False, "")
+    assert _ready(caplog, _Dispatcher(5)) == (0, "")
 
 
-def test_kept_code_of_other_sources_is_not_taken(caplog):
-    anew, text = _ready(caplog, _Dispatcher(4))
-    assert anew and "of other sources" in text
+def test_kept_code_of_other_sources_is_replaced(caplog):
+    number, text = _ready(caplog, _Dispatcher(4), _Dispatcher(5))
+    assert number == 1 and "of other sources" in text
 
 
 @pytest.mark.parametrize("error", [EOFError(), pickle.UnpicklingError("cut"), OSError(5, "bad")])
-def test_a_broken_file_costs_a_compilation(caplog, error):
-    anew, text = _ready(caplog, _Dispatcher(5, error))
-    assert anew and "cannot be used" in text
+def test_a_broken_file_costs_a_compilation_and_is_replaced(caplog, error):
+    number, text = _ready(caplog, _Dispatcher(5, error), _Dispatcher(5))
+    assert number == 1 and "cannot be used" in text
 
 
 def test_no_folder_to_keep_it_in(caplog):
-    anew, text = _ready(caplog, RuntimeError("cannot cache function: no locator available"))
-    assert anew and "no locator" in text
+    error = RuntimeError("cannot cache function: no locator available")
+    number, text = _ready(caplog, error, error)
+    assert number is None and text.count("no locator") == 1
 
 
 def test_a_full_disk_costs_nothing_now(caplog):
     full = _Dispatcher(5, OSError(28, "No space left on device"), compiled_first=True)
-    anew, text = _ready(caplog, full)
-    assert not anew and "No space left" in text
+    number, text = _ready(caplog, full)
+    assert number == 0 and "No space left" in text
 
 
 def test_an_error_of_the_source_is_no_matter_of_the_cache(caplog):
@@ -247,3 +257,4 @@ def test_numbas_files_are_kept_cut_short_and_replaced(tmp_path, monkeypatch, cap
         (data,) = (tmp_path / "cache").rglob("*.nbc")
         data.write_bytes(data.read_bytes()[:100])
         assert hits() == 0 and "cannot be used" in caplog.text
+        assert hits() == 1  # mended

@@ -63,26 +63,38 @@ def ready(make: Callable[[int, bool], Any], stamp: int) -> Any:
     """`make(stamp, kept)`, compiled for SIGNATURE; out of the cache only if it has this stamp.
 
     `make` gives a dispatcher, with numba's cache or without, whose function answers (0, -1) with
-    the stamp.
+    the stamp. What the cache has and cannot be used is replaced.
     """
-    try:
-        made = make(stamp, True)
+    said = ""
+    for emptied in (False, True):
         try:
-            made.compile(SIGNATURE)
-        except OSError as error:  # it could be compiled, but not written
-            if SIGNATURE not in made.overloads:
-                raise
-            LOG.info("compiled code is not kept for later runs: %s", error)
-        if made(0, -1) == stamp:
-            return made
-        LOG.info("the kept code is of other sources")
-    except TypeError:
-        raise  # the source: nothing that another attempt would mend
-    except Exception as error:
-        LOG.info("kept code cannot be used: %s", str(error).partition("\n")[0] or repr(error))
+            made = make(stamp, True)
+            if emptied:
+                made.recompile()  # nothing is compiled yet, so this only empties the cache
+            _compile(made)
+            if made(0, -1) == stamp:
+                return made
+            reason = "it is of other sources"
+        except TypeError:
+            raise  # the source: nothing that another attempt would mend
+        except Exception as error:
+            reason = str(error).partition("\n")[0] or repr(error)
+        if reason != said:
+            LOG.info("kept code cannot be used: %s", reason)
+        said = reason
     made = make(stamp, False)
     made.compile(SIGNATURE)
     return made
+
+
+def _compile(made: Any) -> None:
+    """Take it from the cache or compile it; a disk that is full does no harm now."""
+    try:
+        made.compile(SIGNATURE)
+    except OSError as error:
+        if SIGNATURE not in made.overloads:
+            raise
+        LOG.info("compiled code is not kept for later runs: %s", error)
 
 
 @cache
