@@ -38,13 +38,13 @@ BOUND = 5e-2  # fp8 P and bf16 O: AITER's own tests allow as much; the outputs h
 Run = Callable[[bool, int, str], Any]  # (sanitize, threads, mode) -> EmulationResult
 START = """
 import time; start = time.perf_counter()
-import mlagen.emulator.gfx950.engine as engine
 from mlagen.emulator.gfx950 import layout
+from mlagen.emulator.gfx950.starting import start as ready
 import numpy as np
 waves = np.full(layout.W_SIZE, layout.ENDED, dtype=np.int64)
 context = np.zeros(layout.C_SIZE, dtype=np.int64)
 context[layout.C_WAVE], context[layout.C_WAVES] = waves.ctypes.data, 1
-assert engine.run_slice(context.ctypes.data, 1) == layout.R_DONE
+assert ready()(context.ctypes.data, 1) == layout.R_DONE
 print(time.perf_counter() - start)
 """
 

@@ -69,7 +69,7 @@ def _places() -> Iterator[tuple[str, str, Path, list[Path]]]:
 def _engine() -> tuple[Path, str] | None:
     """The folder of the compiled engine and the pattern of its files; None without an emulator."""
     try:
-        from mlagen.emulator.gfx950.engine import compiled_files
+        from mlagen.emulator.gfx950.starting import compiled_files
     except ImportError:
         return None
     return compiled_files()

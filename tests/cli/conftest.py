@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from notes import without_notes
 
 from mlagen import env
 from mlagen.cli.main import run
@@ -40,6 +41,6 @@ def mlagen(
         code = run([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
         assert "Traceback" not in out + err
-        return Outcome(code, out, err)
+        return Outcome(code, out, without_notes(err))
 
     return call

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scale_kernel import LAUNCH, write_case
+
+from mlagen.cli.main import run
 
 X = np.arange(128, dtype=np.float32)
 
@@ -129,3 +132,15 @@ def test_missing_and_wrong_files(mlagen, tmp_path: Path) -> None:
     file.write_text("grid = [1, 1, 1]\nblock = [64, 1, 1]\nspeed = 3\n")
     unknown = mlagen("emulate", code, "--launch", file)
     assert unknown.code == 2 and "unknown key 'speed'" in unknown.err and "hint" in unknown.err
+
+
+def test_what_takes_long_is_said_on_stderr(capsys):
+    """The emulator's notes: no line of standard output, which `--json` has to itself."""
+    assert run(["doctor", "--help"]) == 0
+    capsys.readouterr()
+    logging.getLogger("mlagen.emulator.gfx950.starting").info("translating")
+    assert run(["doctor", "--help"]) == 0  # and once, however often the program was entered
+    logging.getLogger("mlagen.emulator.gfx950.starting").info("and again")
+    done = capsys.readouterr()
+    assert done.err.splitlines() == ["translating", "and again"]
+    assert "translating" not in done.out

@@ -15,6 +15,7 @@ import doc_pages
 import prepared
 import pytest
 from doc_pages import ROOT, Item, PageError, is_excerpt, prints, read_page
+from notes import without_notes
 
 from mlagen import env
 from mlagen.cli.main import run
@@ -86,7 +87,7 @@ class Reader:
             self.code = run(words[1:])
             out, err = self.capsys.readouterr()
             assert "Traceback" not in out + err
-            return out + err
+            return out + without_notes(err)
         done = subprocess.run(
             ["bash", "-c", command],
             text=True,
@@ -99,7 +100,7 @@ class Reader:
             },
         )
         self.code = done.returncode
-        return done.stdout
+        return without_notes(done.stdout)
 
     def snippet(self, item: Item) -> None:
         if (self.page, item.text.partition("\n")[0]) in prepared.ELSEWHERE:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from gfx950_assembler import assemble
+from notes import without_notes
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
 
@@ -46,7 +47,7 @@ def test_an_endless_kernel_of_8_workgroups(tmp_path: Path, threads: int) -> None
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert (process.returncode, out, err) == (130, "", "error: interrupted\n")
+    assert (process.returncode, out, without_notes(err)) == (130, "", "error: interrupted\n")
     assert time.monotonic() - started < 30  # a slice of each workgroup, on a busy machine
     assert sorted(p.name for p in tmp_path.iterdir()) == ["k.co", "launch.toml"]
 

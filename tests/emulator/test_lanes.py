@@ -7,6 +7,7 @@ from numba import njit
 
 from mlagen.emulator.gfx950 import layout
 from mlagen.emulator.gfx950 import opcodes as o
+from mlagen.emulator.gfx950.compiling import callable_from_python, compiled, entry
 from mlagen.emulator.gfx950.lanes import (
     OPERATIONS,
     exp2,
@@ -17,6 +18,7 @@ from mlagen.emulator.gfx950.lanes import (
 )
 from mlagen.emulator.gfx950.matrix import multiply, work_space
 from mlagen.emulator.gfx950.planes import spread_e4m3, spread_e5m2
+from mlagen.emulator.gfx950.raw import load_i64
 
 KEEP, FLUSH = 0xFFFFFFFF, 0x80000000
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.5, 1e-40, -1e-40, 3e38, np.inf, -np.inf, np.nan, -np.nan]
@@ -175,6 +177,14 @@ def test_carries_and_relations_come_as_lane_masks():
         assert [(mask >> i) & 1 for i in range(64)] == [int(v & relation != 0) for v in outcome]
 
 
+@compiled
+def _product(words: int, unused: int) -> int:
+    """`multiply` with the arguments that lie at an address."""
+    work, dst, a = load_i64(words, 1), load_i64(words, 2), load_i64(words, 3)
+    multiply(load_i64(words, 0), 0, work, dst, a, load_i64(words, 4), load_i64(words, 5), 256)
+    return 0
+
+
 def test_a_kept_operand_is_decoded_again_when_its_registers_change():
     rng = np.random.default_rng(4)
     a, b = (rng.integers(0, 256, (8, 256), dtype=np.uint8) & 0xBF for _ in range(2))
@@ -182,11 +192,13 @@ def test_a_kept_operand_is_decoded_again_when_its_registers_change():
     row = np.zeros(layout.P_SIZE, np.int64)
     row[layout.P_OP] = o.M_32X32X64_F8
     row[layout.P_AUX : layout.P_AUX + 3] = 16, 8, 16  # registers of D, of A; chunks of 16 bytes
-    call = njit(lambda p, w, d, x, y, c: multiply(p, 0, w, d, x, y, c, 256))
+    product_of = entry(_product)
+    call = callable_from_python(lambda words, unused: product_of(words, unused), kept=False)
 
     def product(work):
         out = np.zeros((16, 64), np.float32)
-        call(*(x.ctypes.data for x in (row, work, out, a, b, zero)))
+        words = np.array([x.ctypes.data for x in (row, work, out, a, b, zero)])
+        call(words.ctypes.data, 0)
         return out
 
     kept = work_space()

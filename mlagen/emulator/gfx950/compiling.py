@@ -1,130 +1,103 @@
-"""How the engine is compiled: every function once, the whole of it optimised once.
+"""How the engine is compiled: one LLVM module of all its functions, optimised once.
 
-numba compiles a function that compiled code calls like one that Python calls: with wrappers for
-Python and for C, optimised together with everything below it, down to machine code that nobody
-runs - then all of that again in each of its callers, and anew for every combination of constant
-arguments. The engine is some 200 functions below one entry, so that was most of the time. Here an
-inner function stops at LLVM code, which the libraries of its callers take in. Only the entry, a
-plain `njit` function, is optimised as a whole and made machine code.
+numba compiles a function that compiled code calls like one that Python calls, with everything below
+it, anew in each of its callers. The engine is some 200 functions below one entry. So its functions
+are lowered here (see `lowering`) into the module of the entry, which is the only one that numba
+knows: it makes machine code of the module, calls it, and keeps it in its cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from numba import types
+from llvmlite import binding as llvm  # type: ignore[import-untyped]
+from numba import njit, types
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase
-from numba.core.compiler_machinery import LoweringPass, PassManager, register_pass
-from numba.core.registry import CPUDispatcher
-from numba.core.typed_passes import (
-    IRLegalization,
-    NativeLowering,
-    NoPythonBackend,
-    NopythonTypeInference,
-    PreLowerStripPhis,
-)
-from numba.core.untyped_passes import FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import LoweringPass, register_pass
+from numba.core.typed_passes import NativeLowering
+from numba.extending import intrinsic
+
+from mlagen.emulator.gfx950.lowering import Part, Program
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
+# LLVM's own threshold of level 2 is 225: functions that are called once or never in a run then fill
+# the one that all instructions go through, and compilation takes half as long again. Kernels run no
+# faster for it.
+INLINING = 100
 
 
-class _Part(JITCodeLibrary):
-    """LLVM code of a function and of all that it calls, for other libraries to take in."""
+class _Engine(JITCodeLibrary):
+    """Optimised by one pipeline: numba runs a second one for reference counts, which none has."""
 
-    def finalize(self) -> None:
-        for library in dict.fromkeys(self._linking_libraries):
-            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
-        self._finalized = True
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        options = llvm.create_pipeline_tuning_options(speed_level=2)
+        options.loop_vectorization = True
+        options.slp_vectorization = False
+        options.inlining_threshold = INLINING
+        builder = llvm.create_pass_builder(self._codegen._tm, options)
+        builder.getModulePassManager().run(self._final_module, builder)
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
-class _OpenPart(LoweringPass):
-    """Lower into a part instead of a library of machine code."""
+class _OpenEngine(LoweringPass):
+    """Lower into an `_Engine` instead of numba's own library."""
 
-    _name = "mlagen_open_part"
+    _name = "mlagen_open_engine"
 
     def __init__(self) -> None:
         super().__init__()
 
     def run_pass(self, state: Any) -> bool:
-        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.flags.no_compile = True
+        state.library = _Engine(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
         return True
 
 
-@register_pass(mutates_CFG=False, analysis_only=False)
-class _ClosePart(LoweringPass):
-    """Let compiled code find the part by its description; there is no function to call."""
-
-    _name = "mlagen_close_part"
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def run_pass(self, state: Any) -> bool:
-        described = state.cr.fndesc
-        state.targetctx.insert_user_function(described, described, [state.library])
-        state.cr = state.cr._replace(cfunc=described)
-        return True
-
-
-class _PartCompiler(CompilerBase):
-    """numba's passes, without those for closures, generators, arrays and other absent guests."""
+class _EntryCompiler(CompilerBase):
+    """numba's passes, and an `_Engine` to lower into."""
 
     def define_pipelines(self) -> list[Any]:
-        manager = PassManager("mlagen part")
-        for step in (
-            TranslateByteCode,
-            FixupArgs,
-            IRProcessing,
-            ReconstructSSA,
-            NopythonTypeInference,
-            PreLowerStripPhis,
-            IRLegalization,
-            _OpenPart,
-            NativeLowering,
-            _ClosePart,
-            NoPythonBackend,
-        ):
-            manager.add_pass(step, step._name)
+        manager = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes = [step for step, _ in manager.passes]
+        before = passes[passes.index(NativeLowering) - 1]
+        manager.add_pass_after(_OpenEngine, before)
         manager.finalize()
         return [manager]
 
 
-class _Inner(CPUDispatcher):
-    """A function that only compiled code calls."""
-
-    def compile(self, sig: Any) -> Any:
-        """Constant arguments are arguments like any other."""
-        if isinstance(sig, tuple):
-            sig = tuple(types.unliteral(kind) for kind in sig)
-        return super().compile(sig)
-
-    def add_overload(self, cres: Any) -> None:
-        self.overloads[tuple(cres.signature.args)] = cres
-
-    def _compile_for_args(self, *args: Any, **kws: Any) -> None:
-        """A call from Python."""
-        raise TypeError(f"only the engine's compiled code can call {self.py_func.__name__}")
-
-
-def _inner(function: Any, **more: Any) -> Any:
-    options = {"nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return _Inner(
-        py_func=function, targetoptions=options | OPTIONS | more, pipeline_class=_PartCompiler
-    )
-
-
-def compiled(function: Any) -> Any:
+def compiled(function: Any) -> Part:
     """Decorator of an inner function of the engine."""
-    return _inner(function)
+    return Part(function, spliced=False)
 
 
-def spliced(function: Any) -> Any:
-    """The same for a function that LLVM has to inline.
+def spliced(function: Any) -> Part:
+    """The same for a function that LLVM has to inline."""
+    return Part(function, spliced=True)
 
-    A call costs more here than elsewhere: its caller clears room for the result and for an
-    exception on entry, whether it comes to the call or not.
+
+def entry(part: Part, begins: Callable[[], None] | None = None) -> Any:
+    """What compiled code of numba's calls to run a part: two integers in, an integer out.
+
+    `begins` is called when the part and all below it are about to be lowered: compilation begins.
     """
-    return _inner(function, forceinline=True)
+
+    def typing(context: Any, first: Any, second: Any) -> Any:
+        def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if begins is not None:
+                begins()
+            lowered = Program(builder.module, target, context).lower(part, signature.args)
+            return builder.call(lowered.code, args)
+
+        return types.int64(types.int64, types.int64), generate
+
+    return intrinsic(typing)
+
+
+def callable_from_python(function: Any, *, kept: bool) -> Any:
+    """numba's dispatcher of a function that calls an `entry`; `kept`: in numba's cache."""
+    return njit(function, cache=kept, pipeline_class=_EntryCompiler, **OPTIONS)

@@ -1,19 +1,14 @@
 """The engine: waves of one workgroup, instruction by instruction, until all have ended.
 
-`run_slice` is the one entry that Python calls. It works on a context (see `layout`), may stop
-after a budget of instructions, and goes on from there when called again.
+`run` is the one entry, which `starting` makes machine code of. It works on a context (see
+`layout`), may stop after a budget of instructions, and goes on from there when called again.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-from numba import njit
-
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.checks import check_registers
-from mlagen.emulator.gfx950.compiling import OPTIONS, compiled
+from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.execute import (
     branch_taken,
     indexed,
@@ -253,46 +248,18 @@ def check_barriers(context: int) -> None:
             return
 
 
-# Sources that only Python runs; all others go into the compiled code.
-_PYTHON = {"machine.py", "memory.py", "report.py", "tables.py", "translate.py"}
-
-
-def _stamp() -> int:
-    """A number that changes with any source of the engine: numba's cache watches one file only."""
-    import hashlib
-
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        if path.name not in _PYTHON:
-            digest.update(path.read_bytes())
-    return int.from_bytes(digest.digest()[:6], "little")
-
-
-def _make(stamp: int) -> Any:
-    @njit(cache=True, **OPTIONS)
-    def run_slice(context: int, budget: int) -> int:
-        """Run the workgroup in `context` for about `budget` instructions; an R_ code."""
-        if stamp < 0:
+@compiled
+def run(context: int, budget: int) -> int:
+    """Run the workgroup in `context` for about `budget` instructions; an R_ code."""
+    left = budget
+    while left > 0:
+        done = run_some(context, left)
+        if done < 0:
             return y.R_UNMODELLED
-        left = budget
-        while left > 0:
-            done = run_some(context, left)
-            if done < 0:
-                return y.R_UNMODELLED
-            if done == 0 and not release_barrier(context):
-                if load_i64(context, y.C_SANITIZE):
-                    check_barriers(context)
-                return y.R_DONE
-            store_i64(context, y.C_EXECUTED, load_i64(context, y.C_EXECUTED) + done)
-            left -= done
-        return y.R_BUDGET
-
-    return run_slice
-
-
-run_slice: Any = _make(_stamp())
-
-
-def compiled_files() -> tuple[Path, str]:
-    """The folder in which numba keeps the compiled engine, and the pattern of its files."""
-    return Path(run_slice.stats.cache_path), f"{Path(__file__).stem}.*.nb[ci]"
+        if done == 0 and not release_barrier(context):
+            if load_i64(context, y.C_SANITIZE):
+                check_barriers(context)
+            return y.R_DONE
+        store_i64(context, y.C_EXECUTED, load_i64(context, y.C_EXECUTED) + done)
+        left -= done
+    return y.R_BUDGET
