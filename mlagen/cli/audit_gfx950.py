@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import msgspec
 
 from mlagen.cli.report import ProgressBar, print_facts, print_table, progress_bar, say
 from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError
+from mlagen.untrusted import printable
 
 if TYPE_CHECKING:
     from mlagen.audit.gfx950 import Finding, KernelAudit
@@ -55,7 +57,7 @@ def audit_files(
         if done.error is not None:
             if len(paths) == 1:
                 raise done.error
-            say(f"{done.file}: {done.error.message}", err=True)
+            say(f"{done.file}: {done.error.message}", err=True, verdict=True)
             first = first or f"{done.file} could not be read"
         for audit, listing in done.kernels:
             for finding in audit.findings:
@@ -100,7 +102,7 @@ def mutate_file(
     from mlagen.binary import load_code_object
 
     code = load_code_object(_bytes_of(str(path))).kernel(kernel)
-    with progress_bar("mutants") as progress:
+    with progress_bar("auditing mutants", long=True) as progress:
         judged = audit_mutants(
             code,
             threads=threads,
@@ -155,11 +157,14 @@ def _audited(
     work = [(str(path), kernel, threads, limit, listed) for path in paths]
     if jobs == 1 or len(work) == 1:
         for one in work:
-            with progress_bar(Path(one[0]).stem) as progress:
+            with progress_bar(f"auditing {one[0]}") as progress:
                 done = _audit(one, _watch(progress))
             yield done
         return
-    with ProcessPoolExecutor(min(jobs, len(work))) as pool, progress_bar("files") as progress:
+    with (
+        ProcessPoolExecutor(min(jobs, len(work))) as pool,
+        progress_bar("auditing files") as progress,
+    ):
         for number, done in enumerate(pool.map(_audit, work)):
             if progress:
                 progress(number + 1, len(work))
@@ -256,7 +261,10 @@ def _print_line(file: str, audit: KernelAudit) -> None:
     nothing = "nothing found, not all covered" if audit.unchecked else "clean"
     told = ", ".join(f"{number} {rule}" for rule, number in sorted(rules.items())) or nothing
     limit = ", out of steps" if audit.limited else ""
-    say(f"{file}: {told}; {len(audit.advice)} advice, {len(audit.unchecked)} unchecked{limit}")
+    say(
+        f"{file}: {told}; {len(audit.advice)} advice, {len(audit.unchecked)} unchecked{limit}",
+        verdict=True,
+    )
 
 
 def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None:
@@ -280,4 +288,4 @@ def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None
 
 
 def _line(fields: dict[str, Any]) -> None:
-    say(msgspec.json.encode({"schema": SCHEMA, **fields}).decode())
+    click.echo(printable(msgspec.json.encode({"schema": SCHEMA, **fields}).decode()))

@@ -49,9 +49,10 @@ def command(
     """
     from mlagen.bench import bench
     from mlagen.bench.plot import check_path, plot
+    from mlagen.cli.subjects import artifact_of
     from mlagen.codegen.schedules import load
     from mlagen.family import family_of
-    from mlagen.request import artifact_of, callable_of, parse_sizes
+    from mlagen.request import callable_of, parse_sizes
 
     if repeats < 1:
         raise ConfigError(f"--repeats {repeats} is not at least 1")
@@ -68,7 +69,7 @@ def command(
     }
     works = benchmark.works(artifact.manifest.problem, sizes, seed=seed)
     lab = benchmark.lab(callable_of(artifact))
-    with progress_bar("timing") as progress:
+    with progress_bar("timing", long=True) as progress:
         report = bench(
             artifact.manifest.kernel, benchmark, works, opponents, lab, repeats=repeats,
             progress=progress,

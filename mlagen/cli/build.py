@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import build_options, json_option
-from mlagen.cli.report import print_facts, print_json
+from mlagen.cli.report import print_facts, print_json, progress_bar, say
 from mlagen.errors import ConfigError
 from mlagen.request import BuildTexts
 
@@ -27,7 +27,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Build KERNEL, a schedule's name or a schedule file, and say what it takes."""
-    from mlagen.request import build_from_text, keep
+    from mlagen.cli.subjects import built
+    from mlagen.request import keep
     from mlagen.summary import build_facts, build_summary
 
     if tuned:
@@ -35,14 +36,15 @@ def command(
 
         if texts.knobs or texts.allow_unproved:
             raise ConfigError("--tuned takes neither --knob nor --allow-unproved")
-        artifact, choice = build_best_from_text(
-            kernel, texts.fields, shapes, target=texts.target, templates=texts.templates
-        )
-        click.echo(f"knobs: {choice}", err=True)
+        with progress_bar(f"building {kernel}"):
+            artifact, choice = build_best_from_text(
+                kernel, texts.fields, shapes, target=texts.target, templates=texts.templates
+            )
+        say(f"knobs: {choice}", err=True)
     else:
         if shapes:
             raise ConfigError("--shape goes with --tuned")
-        artifact = build_from_text(kernel, texts)
+        artifact = built(kernel, texts)
     directory = keep(artifact, out)
     if as_json:
         print_json("build", build_summary(artifact, directory))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlagen.cli import terminal
 from mlagen.cli.options import json_option, launch_options
 from mlagen.cli.report import Progress, print_facts, print_json, print_table, progress_bar, say
 from mlagen.errors import ConfigError, FindingsError, MissingError
@@ -80,6 +81,7 @@ def command(
     except OSError as why:
         raise MissingError(f"{file} cannot be read: {why.strerror or why}") from None
     if wants_template:
+        terminal.only_shows()
         say(template(code.kernel(kernel)).removesuffix("\n"))
         return
     if kernel is not None:

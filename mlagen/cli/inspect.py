@@ -8,7 +8,7 @@ import click
 
 from mlagen.cli.options import json_option, schedule_options
 from mlagen.cli.patience import at_most, seconds_option
-from mlagen.cli.report import print_facts, print_json, print_table, say
+from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
 from mlagen.errors import ConfigError
 from mlagen.inspect.tables import Table
 
@@ -81,7 +81,8 @@ def _schedule(
     from mlagen.request import view_from_text
     from mlagen.schedule_view.tables import facts, tables
 
-    view = view_from_text(name, fields, knobs, target=target, templates=templates)
+    with progress_bar(f"deriving {name}"):
+        view = view_from_text(name, fields, knobs, target=target, templates=templates)
     if as_json:
         print_json("inspect.schedule", view)
     else:
@@ -95,7 +96,7 @@ def _built(
     from mlagen.inspect import inspect_path
     from mlagen.inspect.tables import facts, tables
 
-    with at_most(max_seconds, f"inspecting {path}"):
+    with progress_bar(f"inspecting {path}"), at_most(max_seconds, f"inspecting {path}"):
         report = inspect_path(path, kernel)
     if page is not None:
         from mlagen.inspect.page import write_page

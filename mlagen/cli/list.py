@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_facts, print_json, print_table, readable_bytes
+from mlagen.cli.report import print_facts, print_json, print_table, print_text, readable_bytes
 
 
 @click.command("list")
@@ -34,7 +34,8 @@ def command(kernel: str | None, built: bool, as_json: bool) -> None:
         return
     facts = [("kernel", entry.name), ("target", entry.target), ("problem", entry.problem)]
     print_facts(facts)
-    click.echo(f"\n{entry.doc}\n")
+    click.echo()
+    print_text(entry.doc)
     print_table(
         "fields (--set FIELD=VALUE)",
         ("field", "type", "default"),

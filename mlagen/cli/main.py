@@ -16,6 +16,7 @@ import click
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from mlagen import __version__
+from mlagen.cli import terminal
 from mlagen.errors import MlagenError, ProofError
 from mlagen.untrusted import indented, printable
 
@@ -47,7 +48,7 @@ class _Verbs(click.Group):
             return None
         command = importlib.import_module(f"mlagen.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
-        return command
+        return terminal.with_flags(command)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -71,8 +72,12 @@ def cli() -> None:
     """Attention kernels in real assembly, from readable schedules with proved waits."""
 
 
+terminal.with_flags(cli)
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit code; deliberate errors print, never trace."""
+    """Runs the command line and returns its exit code; errors print, and trace only with -v."""
+    terminal.reset()
     try:
         code = cli.main(args=arguments, prog_name="mlagen", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -94,6 +99,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # The reader has left (`mlagen list | head`): keep the interpreter from flushing into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        return terminal.defect(error)
 
 
 def main() -> None:
@@ -106,7 +113,7 @@ def _fail(
 ) -> int:
     # A diagnostic says "error[kind]" already.
     told = message if message.startswith("error[") else f"error: {message}"
-    click.echo(spelled(told), err=True)
+    click.echo(terminal.painted(spelled(told), err=True), err=True)
     if hint:
         click.echo(f"  hint: {indented(hint)}", err=True)
     return code

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlagen.cli.options import build_options, json_option, problem_option
-from mlagen.cli.report import print_facts, print_table, progress_bar
+from mlagen.cli.report import print_facts, print_table, progress_bar, say
 
 if TYPE_CHECKING:
     from mlagen.mutation import Report
@@ -53,11 +53,11 @@ def command(
     """
     import msgspec
 
+    from mlagen.cli.subjects import artifact_of
     from mlagen.mutation import missed_files, mutate
-    from mlagen.request import artifact_of
 
     artifact = artifact_of(kernel, texts)
-    with progress_bar("judging") as progress:
+    with progress_bar("judging mutants", long=True) as progress:
         report = mutate(
             artifact,
             classes=classes,
@@ -84,11 +84,11 @@ def command(
 
 def _print(report: Report) -> None:
     print_table("mutants", report.COLUMNS, report.rows())
-    click.echo()
+    say()
     for title, verdicts in (("equivalent", report.equivalents()), ("missed", report.misses())):
         if verdicts:
-            click.echo(title)
+            say(title)
             for place, why in verdicts:
-                click.echo(f"  {place}: {why}")
-            click.echo()
+                say(f"  {place}: {why}")
+            say()
     print_facts(report.facts())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlagen.cli import terminal
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_facts, print_json, print_table, say
+from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
     from mlagen.tune.tuner import Progress
@@ -28,8 +30,10 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0].startswith("-") and args[0] not in ("-h", "--help"):
-            args = ["run", *args]
+        own = [*takewhile(terminal.FLAGS.__contains__, args)]
+        rest = args[len(own) :]
+        if rest and rest[0].startswith("-") and rest[0] not in ("-h", "--help"):
+            args = [*own, "run", *rest]
         return super().parse_args(ctx, args)
 
 
@@ -116,10 +120,13 @@ class _Live:
     """A line with the best so far: renewed on a terminal, a new one for each gain elsewhere."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
+        self._quiet = terminal.amount() is terminal.Amount.QUIET
+        self._terminal = sys.stderr.isatty() and not self._quiet
         self._best: int | None = None
 
     def __enter__(self) -> _Live:
+        if self._terminal:
+            click.echo("preparing the search …", nl=False, err=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -134,7 +141,7 @@ class _Live:
         if self._terminal:
             width = shutil.get_terminal_size().columns
             click.echo(f"\r\x1b[K{line[: width - 1]}", nl=False, err=True)
-        elif progress.best is not None and progress.best.id != self._best:
+        elif not self._quiet and progress.best is not None and progress.best.id != self._best:
             self._best = progress.best.id
             say(line, err=True)
 
@@ -223,4 +230,6 @@ def plot(study: str, out: str, store_path: str | None) -> None:
     from mlagen.tune.plots import write_plots
 
     store = open_store(store_path)
-    say(write_plots(store, store.find(study), Path(out)))
+    with progress_bar("drawing"):
+        told = write_plots(store, store.find(study), Path(out))
+    say(told)
