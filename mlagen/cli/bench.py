@@ -69,7 +69,7 @@ def command(
     }
     works = benchmark.works(artifact.manifest.problem, sizes, seed=seed)
     lab = benchmark.lab(callable_of(artifact))
-    with progress_bar("timing", long=True) as progress:
+    with progress_bar("timing") as progress:
         report = bench(
             artifact.manifest.kernel, benchmark, works, opponents, lab, repeats=repeats,
             progress=progress,
