@@ -111,7 +111,7 @@ def command(
         return
     if against_launch is not None:
         raise ConfigError("--against-launch goes with --against")
-    with progress_bar("timing") as progress:
+    with progress_bar("timing", long=not no_grid) as progress:
         report = simulate(job, machine, grid=not no_grid, progress=progress)
     with progress_bar("writing"):
         written = _write(job, machine, timeline, trace, window)
@@ -158,7 +158,7 @@ def _compare(first: Job, second: Job, machine: Machine, as_json: bool) -> None:
     from mlagen.timing.compare import compare
     from mlagen.timing.text import comparison_facts, comparison_table
 
-    with progress_bar("timing both") as progress:
+    with progress_bar("timing both", long=True) as progress:
         found = compare(first, second, machine, progress=progress)
     if as_json:
         print_json("simulate-comparison", found, version=_SCHEMA)
