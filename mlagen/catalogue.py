@@ -11,15 +11,19 @@ from typing import Any
 from mlagen import env
 from mlagen.artifact import ArtifactStore, Manifest
 from mlagen.artifact.files import MANIFEST
+from mlagen.problem.fields import told_of
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A problem field; `default` is "required" where there is none."""
+    """A problem field; `default` is "required" where there is none. `legal`: the values that it may
+    have; `legal` and `meaning` are empty where the problem's class does not tell them."""
 
     name: str
     type: str
     default: str
+    legal: str
+    meaning: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +101,7 @@ def describe(kernel: str) -> Kernel:
         target=info.target,
         problem=info.problem_type.__name__,
         doc=info.doc.strip(),
-        fields=tuple(
-            Field(field.name, _type_name(field.type), _default(field.default))
-            for field in dataclasses.fields(info.problem_type)
-        ),
+        fields=tuple(_field(field) for field in dataclasses.fields(info.problem_type)),
         knobs=tuple(
             KnobEntry(knob.name, tuple(str(choice) for choice in knob.choices), knob.comment)
             for knob in info.knobs
@@ -129,6 +130,11 @@ def _stored(key: str, manifest: Manifest, directory: Path) -> Stored:
         bytes=sum(file.st_size for file in files),
         directory=str(directory),
     )
+
+
+def _field(field: dataclasses.Field[Any]) -> Field:
+    meaning, legal = told_of(field)
+    return Field(field.name, _type_name(field.type), _default(field.default), legal, meaning)
 
 
 def _type_name(kind: Any) -> str:

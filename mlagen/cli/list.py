@@ -38,8 +38,8 @@ def command(kernel: str | None, built: bool, as_json: bool) -> None:
     print_text(entry.doc)
     print_table(
         "fields (--set FIELD=VALUE)",
-        ("field", "type", "default"),
-        [(f.name, f.type, f.default) for f in entry.fields],
+        ("field", "type", "default", "legal values", "what it is"),
+        [(f.name, f.type, f.default, f.legal, f.meaning) for f in entry.fields],
     )
     click.echo()
     print_table(

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.problem import D_V, MAX_HEADS
-from mlagen.problem.fields import from_fields, integer
+from mlagen.families.mla_decode.problem import D_V, MAX_HEADS, OUTPUT_DTYPES
+from mlagen.problem.fields import from_fields, integer, listed, told
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,22 @@ class MlaDecodeMergeConfig:
 
     family: ClassVar[str] = "split_merge"
 
-    num_heads: int
-    d_v: int = D_V  # columns of the output
-    output_dtype: str = "bf16"
+    num_heads: int = told(meaning="query heads on this device", legal=f"1 .. {MAX_HEADS}")
+    d_v: int = told(D_V, meaning="columns of the output", legal=(D_V,))
+    output_dtype: str = told("bf16", meaning="of the output", legal=OUTPUT_DTYPES)
 
     def __post_init__(self) -> None:
         for name in ("num_heads", "d_v"):
             object.__setattr__(self, name, integer(name, getattr(self, name)))
         if not 1 <= self.num_heads <= MAX_HEADS:
             raise ConfigError(f"num_heads={self.num_heads} is not in 1 .. {MAX_HEADS}")
-        for name, value, made in (
-            ("d_v", self.d_v, D_V),
-            ("output_dtype", self.output_dtype, "bf16"),
+        for name, value, legal in (
+            ("d_v", self.d_v, (D_V,)),
+            ("output_dtype", self.output_dtype, OUTPUT_DTYPES),
         ):
-            if value != made:
-                raise ConfigError(f"{name}={value} is not supported", hint=f"{name}={made}")
+            if value not in legal:
+                hint = f"{name}={listed(legal)}"
+                raise ConfigError(f"{name}={value} is not supported", hint=hint)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> MlaDecodeMergeConfig:
