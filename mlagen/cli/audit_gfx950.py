@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mlagen.cli.report import ProgressBar, print_facts, print_table, progress_bar, say
+from mlagen.cli.progress import ProgressBar, progress_bar
+from mlagen.cli.report import print_facts, print_table, say
 from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError
 from mlagen.untrusted import printable
 

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
+from mlagen.cli.progress import progress_bar
+from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.errors import ConfigError, FindingsError, MissingError
 
 if TYPE_CHECKING:

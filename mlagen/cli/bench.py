@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import build_options, json_option, problem_option
-from mlagen.cli.report import print_facts, print_json, print_table, progress_bar
+from mlagen.cli.progress import progress_bar
+from mlagen.cli.report import print_facts, print_json, print_table
 from mlagen.errors import ConfigError, WrongResultError
 from mlagen.request import BuildTexts
 

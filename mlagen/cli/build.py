@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import build_options, json_option
-from mlagen.cli.report import print_facts, print_json, progress_bar, say
+from mlagen.cli.progress import progress_bar
+from mlagen.cli.report import print_facts, print_json, say
 from mlagen.errors import ConfigError
 from mlagen.request import BuildTexts
 

@@ -11,7 +11,8 @@ import click
 
 from mlagen.cli import terminal
 from mlagen.cli.options import json_option, launch_options
-from mlagen.cli.report import Progress, print_facts, print_json, print_table, progress_bar, say
+from mlagen.cli.progress import Progress, progress_bar
+from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.errors import ConfigError, FindingsError, MissingError
 
 if TYPE_CHECKING:

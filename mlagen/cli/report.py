@@ -1,14 +1,10 @@
 """Printing: JSON with a schema name; facts and tables that fit a terminal, and plain lines anywhere
-else; how far a step is. `mlagen.cli.terminal` decides how much of it, and in which colours."""
+else. `mlagen.cli.terminal` decides how much of it, and in which colours."""
 
 from __future__ import annotations
 
-import sys
 import textwrap
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -17,11 +13,7 @@ import msgspec
 from mlagen.cli import terminal
 from mlagen.untrusted import indented, printable
 
-Progress = Callable[[int, int], None]
-
 _GAP = 2  # between columns
-_TITLE = 44  # letters of a step in a bar
-_PATIENCE = 0.5  # seconds before a bar shows: short steps do not flicker
 _NARROWEST = 10  # that a column of several words may be
 
 
@@ -143,76 +135,3 @@ def print_text(text: str) -> None:
         free = columns is not None and not any(line[:1] in "| \t" for line in part.splitlines())
         click.echo(textwrap.fill(part, columns or 0, break_on_hyphens=False) if free else part)
         click.echo()
-
-
-class ProgressBar:
-    """A callback (done, total); `count(n)` where nobody knows how many there will be."""
-
-    def __init__(self, bar: Any, task: Any) -> None:
-        self._bar, self._task = bar, task
-
-    def __call__(self, done: int, total: int) -> None:
-        self._bar.update(self._task, completed=done, total=total)
-
-    def say(self, text: str) -> None:
-        """How far it is, in words."""
-        self._bar.update(self._task, count=text)
-
-    def count(self, executed: int) -> None:
-        """So many wave-instructions were executed."""
-        self.say(f"{executed / 1e6:.1f} M wave-instructions")
-
-
-@contextmanager
-def progress_bar(title: str, *, long: bool = False) -> Iterator[ProgressBar | None]:
-    """While the body runs, says on stderr what it does. On a terminal that is a bar with the time,
-    from half a second on; elsewhere a line where the step is known to take over 10 s (`long`). The
-    body gets a progress callback (done, total), and None where there is no bar. -v tells the time.
-    """
-    started = time.perf_counter()
-    try:
-        if sys.stderr.isatty() and terminal.amount() is not terminal.Amount.QUIET:
-            with _shown(title) as bar:
-                yield bar
-        else:
-            if long and terminal.amount() is not terminal.Amount.QUIET:
-                say(f"{title} …", err=True)
-            yield None
-    finally:
-        terminal.note(f"{title}: {time.perf_counter() - started:.2f} s")
-
-
-@contextmanager
-def _shown(title: str) -> Iterator[ProgressBar]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    class Left(TextColumn):
-        """The time left, once it is known."""
-
-        def render(self, task: Any) -> Any:
-            left = task.time_remaining
-            task.fields["left"] = "" if left is None else f"{left // 60:.0f}:{left % 60:02.0f} left"
-            return super().render(task)
-
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(20),
-        TextColumn("{task.fields[count]}", markup=False),
-        TimeElapsedColumn(),
-        Left("{task.fields[left]}"),
-    )
-    console = Console(stderr=True, no_color=not terminal.colours(err=True))
-    bar = Progress(*columns, console=console, transient=True)
-    short = title if len(title) <= _TITLE else f"{title[: _TITLE - 1]}…"
-    task = bar.add_task(printable(short), total=None, count="", left="")
-    later = threading.Timer(_PATIENCE, bar.start)
-    later.daemon = True
-    later.start()
-    try:
-        yield ProgressBar(bar, task)
-    finally:
-        later.cancel()
-        later.join()
-        bar.stop()

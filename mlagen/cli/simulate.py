@@ -9,7 +9,8 @@ import click
 
 from mlagen.cli import terminal
 from mlagen.cli.options import build_options, json_option, launch_options
-from mlagen.cli.report import ProgressBar, print_facts, print_json, print_table, progress_bar, say
+from mlagen.cli.progress import ProgressBar, progress_bar
+from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.errors import ConfigError
 from mlagen.request import BuildTexts
 
@@ -111,7 +112,8 @@ def command(
         return
     if against_launch is not None:
         raise ConfigError("--against-launch goes with --against")
-    with progress_bar("timing", long=not no_grid) as progress:
+    title = "simulating" if no_grid else "simulating, in every corner of the model"
+    with progress_bar(title) as progress:
         report = simulate(job, machine, grid=not no_grid, progress=progress)
     with progress_bar("writing"):
         written = _write(job, machine, timeline, trace, window)
@@ -158,7 +160,7 @@ def _compare(first: Job, second: Job, machine: Machine, as_json: bool) -> None:
     from mlagen.timing.compare import compare
     from mlagen.timing.text import comparison_facts, comparison_table
 
-    with progress_bar("timing both", long=True) as progress:
+    with progress_bar("simulating both, in every corner") as progress:
         found = compare(first, second, machine, progress=progress)
     if as_json:
         print_json("simulate-comparison", found, version=_SCHEMA)

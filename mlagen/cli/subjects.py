@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlagen.cli.report import progress_bar
+from mlagen.cli.progress import progress_bar
 from mlagen.request import BuildTexts
 
 if TYPE_CHECKING:

@@ -164,6 +164,12 @@ def colours(*, err: bool = False) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def live() -> bool:
+    """Whether stderr shows lines that are renewed: a terminal that can erase, and no -q."""
+    able = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return able and amount() is not Amount.QUIET
+
+
 def width() -> int | None:
     """Columns of the terminal that stdout is; None where it is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

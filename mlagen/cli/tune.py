@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,8 @@ import click
 
 from mlagen.cli import terminal
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
+from mlagen.cli.progress import progress_bar
+from mlagen.cli.report import print_facts, print_json, print_table, say
 
 if TYPE_CHECKING:
     from mlagen.tune.tuner import Progress
@@ -121,7 +121,7 @@ class _Live:
 
     def __init__(self) -> None:
         self._quiet = terminal.amount() is terminal.Amount.QUIET
-        self._terminal = sys.stderr.isatty() and not self._quiet
+        self._terminal = terminal.live()
         self._best: int | None = None
 
     def __enter__(self) -> _Live:

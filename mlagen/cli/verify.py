@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mlagen.cli.options import build_options, json_option, problem_option
-from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
+from mlagen.cli.progress import progress_bar
+from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -193,7 +193,7 @@ STEP = textwrap.dedent(
     """
     import sys, time
     from mlagen.cli import terminal
-    from mlagen.cli.report import progress_bar
+    from mlagen.cli.progress import progress_bar
     terminal._set(terminal.Amount(sys.argv[1]))
     with progress_bar("doing a long thing", long=True) as bar:
         for done in range(9):
@@ -214,6 +214,11 @@ def test_a_long_step_is_told_on_a_terminal_and_leaves_nothing(tmp_path: Path) ->
     assert shown(seen.text).split("\x1b[2K")[-1] == "the result\n"
     only_err = in_terminal(tmp_path, "-c", STEP, "", out=False)
     assert "doing a long thing" in only_err.text  # on stderr
+
+
+def test_a_terminal_that_cannot_erase_gets_a_line(tmp_path: Path) -> None:
+    seen = in_terminal(tmp_path, "-c", STEP, "", env_={"TERM": "dumb"})
+    assert seen.text == "doing a long thing …\nthe result\n"
 
 
 def test_quiet_tells_no_step(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every field of every shipped problem tells its meaning and its legal values, and they are true."""
+"""Every field of every shipped problem tells its meaning and its legal values: true ones."""
 
 from __future__ import annotations
 
