@@ -36,11 +36,13 @@ def command(kernel: str | None, built: bool, as_json: bool) -> None:
     print_facts(facts)
     click.echo()
     print_text(entry.doc)
-    print_table(
-        "fields (--set FIELD=VALUE)",
-        ("field", "type", "default", "legal values", "what it is"),
-        [(f.name, f.type, f.default, f.legal, f.meaning) for f in entry.fields],
-    )
+    columns: tuple[str, ...] = ("field", "type", "default", "legal values", "what it is")
+    rows: list[tuple[str, ...]] = [
+        (f.name, f.type, f.default, f.legal, f.meaning) for f in entry.fields
+    ]
+    if not any(f.meaning for f in entry.fields):  # a problem of somebody's own
+        columns, rows = columns[:3], [row[:3] for row in rows]
+    print_table("fields (--set FIELD=VALUE)", columns, rows)
     click.echo()
     print_table(
         "knobs (--knob NAME=VALUE)",

@@ -305,6 +305,24 @@ def test_json_is_the_same(mlagen, tmp_path: Path, flag: str) -> None:
         assert mlagen(flag, *verb, "--json").out == plain
 
 
+def test_every_long_step_has_words(mlagen, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert mlagen(*REDUCE, "-o", out).code == 0
+    for words, verb in (
+        ("emulating", ("verify", out)),
+        ("building again, with its proof", ("verify", out, "--prove-again")),
+        (f"inspecting {out}", ("inspect", out)),
+        ("deriving mla_prefill_reduce", ("inspect", *REDUCE[1:])),
+        (f"comparing {out} and {out}", ("diff", out, out)),
+        (f"auditing {out}/kernel.co", ("audit", out)),
+        ("judging mutants", ("mutate", out, "--sample", "1", "--processes", "1")),
+        ("looking for tools", ("doctor",)),
+    ):
+        done = mlagen("-v", *verb)
+        assert done.code in (0, 4)
+        assert re.search(rf"^{re.escape(words)}: \d+\.\d\d s$", done.err, re.M), done.err
+
+
 @pytest.mark.parametrize("arguments", [("-v", "-q", "list"), ("-v", "list", "-q")])
 def test_both_are_refused(mlagen, arguments: tuple[str, ...]) -> None:
     done = mlagen(*arguments)
