@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from mlagen.cli.options import json_option
 from mlagen.cli.report import print_facts, print_json, print_table, print_text, readable_bytes
+
+if TYPE_CHECKING:
+    from mlagen.catalogue import Field
 
 
 @click.command("list")
@@ -36,19 +42,21 @@ def command(kernel: str | None, built: bool, as_json: bool) -> None:
     print_facts(facts)
     click.echo()
     print_text(entry.doc)
-    columns: tuple[str, ...] = ("field", "type", "default", "legal values", "what it is")
-    rows: list[tuple[str, ...]] = [
-        (f.name, f.type, f.default, f.legal, f.meaning) for f in entry.fields
-    ]
-    if not any(f.meaning for f in entry.fields):  # a problem of somebody's own
-        columns, rows = columns[:3], [row[:3] for row in rows]
-    print_table("fields (--set FIELD=VALUE)", columns, rows)
+    _print_fields(entry.fields)
     click.echo()
     print_table(
         "knobs (--knob NAME=VALUE)",
         ("knob", "choices, the default first", "what it does"),
         [(k.name, " | ".join(k.choices), k.comment) for k in entry.knobs],
     )
+
+
+def _print_fields(fields: Sequence[Field]) -> None:
+    columns: tuple[str, ...] = ("field", "type", "default", "legal values", "what it is")
+    rows: list[tuple[str, ...]] = [(f.name, f.type, f.default, f.legal, f.meaning) for f in fields]
+    if not any(f.meaning for f in fields):  # a problem of somebody's own
+        columns, rows = columns[:3], [row[:3] for row in rows]
+    print_table("fields (--set FIELD=VALUE)", columns, rows)
 
 
 def _built(as_json: bool) -> None:

@@ -93,8 +93,16 @@ def defect(error: Exception) -> int:
 # ---- -v and -q ------------------------------------------------------------------------------
 
 
+_TOLD_ANYWAY = "mlagen.emulator"  # that it compiles for this machine, once
+
+
 class _Handler(logging.Handler):
     """Log records as lines on the stderr of the moment, which a progress bar may have replaced."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return amount() is Amount.VERBOSE or (
+            amount() is Amount.NORMAL and record.name.startswith(_TOLD_ANYWAY)
+        )
 
     def emit(self, record: logging.LogRecord) -> None:
         click.echo(styled(printable(record.getMessage()), dim=True, err=True), err=True)
@@ -104,13 +112,10 @@ _HANDLER = _Handler(logging.INFO)
 
 
 def _set(asked: Amount) -> None:
-    log = logging.getLogger("mlagen")
     _Told.amount = asked
-    log.removeHandler(_HANDLER)
-    log.setLevel(logging.NOTSET)
-    if asked is Amount.VERBOSE:
-        log.addHandler(_HANDLER)
-        log.setLevel(logging.INFO)
+    log = logging.getLogger("mlagen")
+    log.addHandler(_HANDLER)  # once, however often
+    log.setLevel(logging.INFO)
 
 
 def _asked(ctx: click.Context, option: click.Parameter, given: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import pty
 import re
@@ -274,6 +275,18 @@ def test_more_tells_steps_and_tools_on_stderr_alone(mlagen, tmp_path: Path) -> N
         assert re.search(r": clang \d+\..*, lld \d+\.", done.stderr)
     assert "building" in mlagen("-v", *build).err
     assert mlagen(*build).err == ""  # nothing of it is left for the next command
+
+
+@pytest.mark.parametrize(("flag", "told"), [("", ""), ("-v", "clang 1\nx\n"), ("-q", "")])
+def test_what_the_emulator_notes_is_told_unless_quiet(
+    capsys: pytest.CaptureFixture[str], flag: str, told: str
+) -> None:
+    terminal._set(terminal.Amount(flag))
+    logging.getLogger("mlagen.codegen.tools").info("clang %d\nx", 1)
+    assert capsys.readouterr().err == told
+    logging.getLogger("mlagen.emulator.gfx950.starting").info("compiling")
+    assert capsys.readouterr().err == ("" if flag == "-q" else "compiling\n")
+    terminal.reset()
 
 
 def test_less_leaves_the_verdict(mlagen, tmp_path: Path) -> None:
