@@ -48,7 +48,7 @@ def progress_bar(title: str, *, long: bool = False) -> Iterator[ProgressBar | No
             with _shown(title) as bar:
                 yield bar
         else:
-            if long and terminal.amount() is not terminal.Amount.QUIET:
+            if long and terminal.verbosity() is not terminal.Verbosity.QUIET:
                 say(f"{title} …", err=True)
             yield None
     finally:

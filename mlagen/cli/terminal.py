@@ -44,7 +44,7 @@ _SEVERITY = re.compile(
 )
 
 
-class Amount(Enum):
+class Verbosity(Enum):
     """How much is said."""
 
     QUIET = "-q"
@@ -55,18 +55,18 @@ class Amount(Enum):
 class _Told:
     """What the command line has said so far."""
 
-    amount = Amount.NORMAL
+    verbosity = Verbosity.NORMAL
     verb = ""
 
 
-def amount() -> Amount:
+def verbosity() -> Verbosity:
     """How much this command says."""
-    return _Told.amount
+    return _Told.verbosity
 
 
 def only_verdicts() -> bool:
     """Whether all but the verdict of this verb is left out."""
-    return _Told.amount is Amount.QUIET and _Told.verb in VERDICTS
+    return _Told.verbosity is Verbosity.QUIET and _Told.verb in VERDICTS
 
 
 def is_verdict(name: str) -> bool:
@@ -81,11 +81,11 @@ def note(text: str) -> None:
 
 def defect(error: Exception) -> int:
     """Says that `error` is a defect of mlagen, with -v where it came up. The exit code: 1."""
-    if amount() is Amount.VERBOSE:
+    if verbosity() is Verbosity.VERBOSE:
         traceback.print_exception(error)
     told = "".join(traceback.format_exception_only(error)).strip()
     click.echo(painted(f"error: a defect of mlagen: {indented(told)}", err=True), err=True)
-    if amount() is not Amount.VERBOSE:
+    if verbosity() is not Verbosity.VERBOSE:
         click.echo("  hint: -v shows where; please report it", err=True)
     return 1
 
@@ -100,8 +100,8 @@ class _Handler(logging.Handler):
     """Log records as lines on the stderr of the moment, which a progress bar may have replaced."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return amount() is Amount.VERBOSE or (
-            amount() is Amount.NORMAL and record.name.startswith(_TOLD_ANYWAY)
+        return verbosity() is Verbosity.VERBOSE or (
+            verbosity() is Verbosity.NORMAL and record.name.startswith(_TOLD_ANYWAY)
         )
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -111,8 +111,8 @@ class _Handler(logging.Handler):
 _HANDLER = _Handler(logging.INFO)
 
 
-def _set(asked: Amount) -> None:
-    _Told.amount = asked
+def _set(asked: Verbosity) -> None:
+    _Told.verbosity = asked
     log = logging.getLogger("mlagen")
     log.addHandler(_HANDLER)  # once, however often
     log.setLevel(logging.INFO)
@@ -122,15 +122,15 @@ def _asked(ctx: click.Context, option: click.Parameter, given: bool) -> None:
     _Told.verb = ctx.command_path.partition(" ")[2]
     if not given:
         return
-    wanted = Amount.VERBOSE if option.name == "verbose" else Amount.QUIET
-    if amount() not in (Amount.NORMAL, wanted):
+    wanted = Verbosity.VERBOSE if option.name == "verbose" else Verbosity.QUIET
+    if verbosity() not in (Verbosity.NORMAL, wanted):
         raise click.UsageError("-v and -q ask for more and for less", ctx)
     _set(wanted)
 
 
 def reset() -> None:
     """What a command begins with."""
-    _set(Amount.NORMAL)
+    _set(Verbosity.NORMAL)
     _Told.verb = ""
 
 
@@ -172,7 +172,7 @@ def colours(*, err: bool = False) -> bool:
 def live() -> bool:
     """Whether stderr shows lines that are renewed: a terminal that can erase, and no -q."""
     able = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    return able and amount() is not Amount.QUIET
+    return able and verbosity() is not Verbosity.QUIET
 
 
 def width() -> int | None:

@@ -120,7 +120,7 @@ class _Live:
     """A line with the best so far: renewed on a terminal, a new one for each gain elsewhere."""
 
     def __init__(self) -> None:
-        self._quiet = terminal.amount() is terminal.Amount.QUIET
+        self._quiet = terminal.verbosity() is terminal.Verbosity.QUIET
         self._terminal = terminal.live()
         self._best: int | None = None
 

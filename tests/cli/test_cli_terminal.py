@@ -195,7 +195,7 @@ STEP = textwrap.dedent(
     import sys, time
     from mlagen.cli import terminal
     from mlagen.cli.progress import progress_bar
-    terminal._set(terminal.Amount(sys.argv[1]))
+    terminal._set(terminal.Verbosity(sys.argv[1]))
     with progress_bar("doing a long thing", long=True) as bar:
         for done in range(9):
             time.sleep(0.1)
@@ -227,7 +227,7 @@ def test_quiet_tells_no_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("amount", "err"),
+    ("flag", "err"),
     [
         ("", r"doing a long thing …\n"),
         ("-q", ""),
@@ -235,9 +235,9 @@ def test_quiet_tells_no_step(tmp_path: Path) -> None:
                r"doing a short thing: \d\.\d\d s\n"),
     ],
 )  # fmt: skip
-def test_a_pipe_gets_one_line_of_a_long_step(amount: str, err: str) -> None:
+def test_a_pipe_gets_one_line_of_a_long_step(flag: str, err: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", STEP, amount], capture_output=True, text=True, check=True
+        [sys.executable, "-c", STEP, flag], capture_output=True, text=True, check=True
     )
     assert done.stdout == "the result\n"
     assert re.fullmatch(err, done.stderr)
@@ -281,7 +281,7 @@ def test_more_tells_steps_and_tools_on_stderr_alone(mlagen, tmp_path: Path) -> N
 def test_what_the_emulator_notes_is_told_unless_quiet(
     capsys: pytest.CaptureFixture[str], flag: str, told: str
 ) -> None:
-    terminal._set(terminal.Amount(flag))
+    terminal._set(terminal.Verbosity(flag))
     logging.getLogger("mlagen.codegen.tools").info("clang %d\nx", 1)
     assert capsys.readouterr().err == told
     logging.getLogger("mlagen.emulator.gfx950.starting").info("compiling")
