@@ -11,15 +11,19 @@ from typing import Any
 from mlagen import env
 from mlagen.artifact import ArtifactStore, Manifest
 from mlagen.artifact.files import MANIFEST
+from mlagen.problem.fields import told_of
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A problem field; `default` is "required" where there is none."""
+    """A problem field; `default` is "required" where there is none. `legal`: the values that it may
+    have; `legal` and `meaning` are empty where the problem's class does not tell them."""
 
     name: str
     type: str
     default: str
+    legal: str
+    meaning: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +134,11 @@ def _stored(key: str, manifest: Manifest, directory: Path) -> Stored:
 
 def _field(field: dataclasses.Field[Any]) -> Field:
     kind, default = field.type, field.default
+    meaning, legal = told_of(field)
     return Field(
         field.name,
         kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", ""),
         "required" if default is dataclasses.MISSING else str(default),
+        legal,
+        meaning,
     )

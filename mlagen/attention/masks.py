@@ -17,7 +17,8 @@ from typing import Any
 
 from mlagen.errors import ConfigError
 
-LEGAL_MASKS = "null, causal, sliding_window_causal[W], chunked_causal[W]; W >= 1 is a key count"
+WINDOW = "W >= 1 is a key count"
+LEGAL_MASKS = f"null, causal, sliding_window_causal[W], chunked_causal[W]; {WINDOW}"
 MAX_POSITION = 2**31 - 1  # kernels compare positions as signed 32-bit integers
 
 

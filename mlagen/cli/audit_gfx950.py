@@ -9,11 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import msgspec
 
-from mlagen.cli.report import ProgressBar, print_facts, print_table, progress_bar, say
+from mlagen.cli.progress import ProgressBar, progress_bar
+from mlagen.cli.report import print_facts, print_table, say
 from mlagen.errors import ConfigError, FindingsError, MissingError, MlagenError
 from mlagen.processes import working
+from mlagen.untrusted import printable
 
 if TYPE_CHECKING:
     from mlagen.audit.gfx950 import Finding, KernelAudit
@@ -57,7 +60,7 @@ def audit_files(
         if done.error is not None:
             if len(paths) == 1:
                 raise done.error
-            say(f"{done.file}: {done.error.message}", err=True)
+            say(f"{done.file}: {done.error.message}", err=True, verdict=True)
             unread = unread or done.error
         for audit, listing in done.kernels:
             for finding in audit.findings:
@@ -104,7 +107,7 @@ def mutate_file(
     from mlagen.binary import read_code_object
 
     code = read_code_object(path).kernel(kernel)
-    with progress_bar("mutants") as progress:
+    with progress_bar("auditing mutants", long=True) as progress:
         judged = audit_mutants(
             code,
             threads=threads,
@@ -152,13 +155,13 @@ def _audited(
     work = [(str(path), kernel, threads, limit, listed) for path in paths]
     if jobs == 1 or len(work) == 1:
         for one in work:
-            with progress_bar(Path(one[0]).stem) as progress:
+            with progress_bar(f"auditing {one[0]}") as progress:
                 done = _audit(one, _watch(progress))
             yield done
         return
     with (
         ProcessPoolExecutor(min(jobs, len(work))) as pool,
-        progress_bar("files") as progress,
+        progress_bar("auditing files") as progress,
         working(pool, _audit, work) as futures,
     ):
         for number, future in enumerate(futures):
@@ -257,7 +260,10 @@ def _print_line(file: str, audit: KernelAudit) -> None:
     nothing = "nothing found, not all covered" if audit.unchecked else "clean"
     told = ", ".join(f"{number} {rule}" for rule, number in sorted(rules.items())) or nothing
     limit = ", out of steps" if audit.limited else ""
-    say(f"{file}: {told}; {len(audit.advice)} advice, {len(audit.unchecked)} unchecked{limit}")
+    say(
+        f"{file}: {told}; {len(audit.advice)} advice, {len(audit.unchecked)} unchecked{limit}",
+        verdict=True,
+    )
 
 
 def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None:
@@ -281,4 +287,4 @@ def _print_lines(file: str, audit: KernelAudit, listing: dict[int, str]) -> None
 
 
 def _line(fields: dict[str, Any]) -> None:
-    say(msgspec.json.encode({"schema": SCHEMA, **fields}).decode())
+    click.echo(printable(msgspec.json.encode({"schema": SCHEMA, **fields}).decode()))

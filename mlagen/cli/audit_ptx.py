@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
+from mlagen.cli.progress import progress_bar
+from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.disk import read_file
 from mlagen.errors import BinaryError, ConfigError, FindingsError
 
@@ -33,7 +34,8 @@ def audit_file(
     """Audit a PTX file, called `file` in messages; docs/ptx_audit.md has the rules."""
     from mlagen.audit.ptx import audit_ptx
 
-    report = audit_ptx(_text_of(path), given, seconds=limit)
+    with progress_bar(f"auditing {file}"):
+        report = audit_ptx(_text_of(path), given, seconds=limit)
     if as_json:
         told = asdict(report)
         for entry in told["entries"]:
@@ -53,7 +55,7 @@ def mutate_file(path: Path, file: str, given: Given, sample: int, seed: int, as_
     from mlagen.audit.ptx import mutate
 
     text = _text_of(path)
-    with progress_bar("mutants") as progress:
+    with progress_bar("auditing mutants", long=True) as progress:
         mutants = mutate(text, given, sample=sample, seed=seed, progress=progress)
     _print_mutants(file, mutants, as_json)
     if mutants.missed:
@@ -125,4 +127,5 @@ def _print_mutants(file: str, report: MutationReport, as_json: bool) -> None:
             for mutant in report.mutants
         ],
     )
-    say(f"\n{report.summary()}")
+    say()
+    say(report.summary(), verdict=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import build_options, json_option, problem_option, seed_option
-from mlagen.cli.report import print_facts, print_json, print_table, progress_bar
+from mlagen.cli.progress import progress_bar
+from mlagen.cli.report import print_facts, print_json, print_table
 from mlagen.cli.types import NAME, OUT_FILE
 from mlagen.errors import ConfigError, WrongResultError
 from mlagen.request import BuildTexts
@@ -56,9 +57,10 @@ def command(
     """
     from mlagen.bench import bench
     from mlagen.bench.plot import check_path, plot
+    from mlagen.cli.subjects import artifact_of
     from mlagen.codegen.schedules import load
     from mlagen.family import family_of
-    from mlagen.request import artifact_of, callable_of, parse_sizes
+    from mlagen.request import callable_of, parse_sizes
 
     if repeats < 1:
         raise ConfigError(f"--repeats {repeats} is not at least 1")

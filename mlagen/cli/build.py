@@ -7,7 +7,8 @@ import gc
 import click
 
 from mlagen.cli.options import build_options, json_option
-from mlagen.cli.report import print_facts, print_json
+from mlagen.cli.progress import progress_bar
+from mlagen.cli.report import print_facts, print_json, say
 from mlagen.cli.types import NAME, OUT_FOLDER
 from mlagen.errors import ConfigError
 from mlagen.request import BuildTexts
@@ -35,7 +36,8 @@ def command(
     # A build leaves next to nothing in circles: to look for them takes a tenth of its time.
     gc.disable()
     click.get_current_context().call_on_close(gc.enable)
-    from mlagen.request import assignments, build_from_text, keep, parse_sizes
+    from mlagen.cli.subjects import built
+    from mlagen.request import assignments, keep, parse_sizes
     from mlagen.summary import build_facts, build_summary
 
     if tuned:
@@ -43,18 +45,19 @@ def command(
 
         if texts.knobs or texts.allow_unproved:
             raise ConfigError("--tuned takes neither --knob nor --allow-unproved")
-        artifact, choice = build_best(
-            kernel,
-            assignments("--set", texts.fields),
-            target=texts.target,
-            templates=texts.templates,
-            shape=parse_sizes(shapes) or None,
-        )
-        click.echo(f"knobs: {choice}", err=True)
+        with progress_bar(f"building {kernel}"):
+            artifact, choice = build_best(
+                kernel,
+                assignments("--set", texts.fields),
+                target=texts.target,
+                templates=texts.templates,
+                shape=parse_sizes(shapes) or None,
+            )
+        say(f"knobs: {choice}", err=True)
     else:
         if shapes:
             raise ConfigError("--shape goes with --tuned")
-        artifact = build_from_text(kernel, texts)
+        artifact = built(kernel, texts)
     directory = keep(artifact, out)
     if as_json:
         print_json("build", build_summary(artifact, directory))

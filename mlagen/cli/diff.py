@@ -6,6 +6,7 @@ import click
 
 from mlagen.cli.options import json_option
 from mlagen.cli.patience import at_most, seconds_option
+from mlagen.cli.progress import progress_bar
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import NAME, OUT_FILE
 
@@ -37,7 +38,8 @@ def command(
     from mlagen.inspect import compare, inspect_path
     from mlagen.inspect.diff_tables import diff_facts, diff_tables
 
-    with at_most(max_seconds, f"comparing {a} and {b}"):
+    what = f"comparing {a} and {b}"
+    with progress_bar(what), at_most(max_seconds, what):
         report = compare(inspect_path(a, kernel_a), inspect_path(b, kernel_b))
     if page is not None:
         from mlagen.inspect.page import write_diff_page

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_json, print_table
+from mlagen.cli.progress import progress_bar
+from mlagen.cli.report import print_json, print_table, say
 
 
 @click.command("doctor")
@@ -14,14 +15,15 @@ def command(as_json: bool) -> int:
     """Examine this machine. Exits with 5 when building or verifying is not possible."""
     from mlagen.doctor import examine
 
-    report = examine()
+    with progress_bar("looking for tools"):
+        report = examine()
     if as_json:
         print_json("doctor", report)
         return report.exit_code
     for group in report.groups:
         rows = [(check.name, check.state, check.version, check.detail) for check in group.checks]
         print_table(group.title, ("what", "state", "version", "where, or why not"), rows)
-        click.echo()
+        say()
     for line in report.advice:
-        click.echo(line)
+        say(line, verdict=True)
     return report.exit_code

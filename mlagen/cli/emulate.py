@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlagen.cli import terminal
 from mlagen.cli.options import json_option, launch_options, seed_option
-from mlagen.cli.report import Progress, print_facts, print_json, print_table, progress_bar, say
+from mlagen.cli.progress import Progress, progress_bar
+from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import COUNT, NAME, OUT_FOLDER
 from mlagen.errors import ConfigError, FindingsError
 
@@ -86,6 +88,7 @@ def command(
 
     code = read_code_object(file)
     if wants_template:
+        terminal.only_shows()
         say(template(code.kernel(kernel)).removesuffix("\n"))
         return
     if kernel is not None:

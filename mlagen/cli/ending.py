@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
+from mlagen.cli import terminal
 from mlagen.cli.verbs import Interrupted, cli
 from mlagen.errors import MlagenError, ProofError
 from mlagen.untrusted import indented, printable, words
@@ -15,6 +16,7 @@ _USAGE, _MISSING = 2, 5
 
 def ended(arguments: Sequence[str] | None) -> int:
     """Runs a command and returns its exit code. KeyboardInterrupt for an interrupt."""
+    terminal.reset()
     try:
         code = cli.main(args=arguments, prog_name="mlagen", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -38,6 +40,8 @@ def ended(arguments: Sequence[str] | None) -> int:
     except MemoryError as error:
         told = f": {error}" if str(error) else ""
         return _fail(f"this machine has not enough memory{told}", "smaller sizes fit", _MISSING)
+    except Exception as error:
+        return terminal.defect(error)
 
 
 def _fail(
@@ -45,7 +49,7 @@ def _fail(
 ) -> int:
     # A diagnostic says "error[kind]" already.
     told = message if message.startswith("error[") else f"error: {message}"
-    click.echo(spelled(told), err=True)
+    click.echo(terminal.painted(spelled(told), err=True), err=True)
     if hint:
         click.echo(f"  hint: {indented(hint)}", err=True)
     return code

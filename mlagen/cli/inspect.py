@@ -8,6 +8,7 @@ import click
 
 from mlagen.cli.options import json_option, schedule_options
 from mlagen.cli.patience import at_most, seconds_option
+from mlagen.cli.progress import progress_bar
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import NAME, OUT_FILE
 from mlagen.errors import ConfigError
@@ -82,7 +83,8 @@ def _schedule(
     from mlagen.request import BuildTexts, view_from_text
     from mlagen.schedule_view.tables import facts, tables
 
-    view = view_from_text(name, BuildTexts(fields, knobs, target, templates))
+    with progress_bar(f"deriving {name}"):
+        view = view_from_text(name, BuildTexts(fields, knobs, target, templates))
     if as_json:
         print_json("inspect.schedule", view)
     else:
@@ -96,7 +98,7 @@ def _built(
     from mlagen.inspect import inspect_path
     from mlagen.inspect.tables import facts, tables
 
-    with at_most(max_seconds, f"inspecting {path}"):
+    with progress_bar(f"inspecting {path}"), at_most(max_seconds, f"inspecting {path}"):
         report = inspect_path(path, kernel)
     if page is not None:
         from mlagen.inspect.page import write_page

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from mlagen.cli.options import json_option
-from mlagen.cli.report import print_facts, print_json, print_table, readable_bytes
+from mlagen.cli.report import print_facts, print_json, print_table, print_text, readable_bytes
 from mlagen.cli.types import NAME
+
+if TYPE_CHECKING:
+    from mlagen.catalogue import Field
 
 
 @click.command("list")
@@ -35,18 +41,23 @@ def command(kernel: str | None, built: bool, as_json: bool) -> None:
         return
     facts = [("kernel", entry.name), ("target", entry.target), ("problem", entry.problem)]
     print_facts(facts)
-    click.echo(f"\n{entry.doc}\n")
-    print_table(
-        "fields (--set FIELD=VALUE)",
-        ("field", "type", "default"),
-        [(f.name, f.type, f.default) for f in entry.fields],
-    )
+    click.echo()
+    print_text(entry.doc)
+    _print_fields(entry.fields)
     click.echo()
     print_table(
         "knobs (--knob NAME=VALUE)",
         ("knob", "choices, the default first", "what it does"),
         [(k.name, " | ".join(k.choices), k.comment) for k in entry.knobs],
     )
+
+
+def _print_fields(fields: Sequence[Field]) -> None:
+    columns: tuple[str, ...] = ("field", "type", "default", "legal values", "what it is")
+    rows: list[tuple[str, ...]] = [(f.name, f.type, f.default, f.legal, f.meaning) for f in fields]
+    if not any(f.meaning for f in fields):  # a problem of somebody's own
+        columns, rows = columns[:3], [row[:3] for row in rows]
+    print_table("fields (--set FIELD=VALUE)", columns, rows)
 
 
 def _built(as_json: bool) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mlagen.cli.options import build_options, json_option, problem_option, seed_option
-from mlagen.cli.report import print_facts, print_table, progress_bar
+from mlagen.cli.progress import progress_bar
+from mlagen.cli.report import print_facts, print_table, say
 from mlagen.cli.types import NAME, OUT_FOLDER
 
 if TYPE_CHECKING:
@@ -60,11 +61,11 @@ def command(
     """
     import msgspec
 
+    from mlagen.cli.subjects import artifact_of
     from mlagen.mutation import missed_files, mutate
-    from mlagen.request import artifact_of
 
     artifact = artifact_of(kernel, texts)
-    with progress_bar("judging") as progress:
+    with progress_bar("judging mutants", long=True) as progress:
         report = mutate(
             artifact,
             classes=classes,
@@ -91,11 +92,11 @@ def command(
 
 def _print(report: Report) -> None:
     print_table("mutants", report.COLUMNS, report.rows())
-    click.echo()
+    say()
     for title, verdicts in (("equivalent", report.equivalents()), ("missed", report.misses())):
         if verdicts:
-            click.echo(title)
+            say(title)
             for place, why in verdicts:
-                click.echo(f"  {place}: {why}")
-            click.echo()
+                say(f"  {place}: {why}")
+            say()
     print_facts(report.facts())

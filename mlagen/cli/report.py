@@ -1,18 +1,20 @@
-"""Printing: JSON with a schema name, rich tables on a terminal, plain columns anywhere else."""
+"""Printing: JSON with a schema name; facts and tables that fit a terminal, and plain lines anywhere
+else. `mlagen.cli.terminal` decides how much of it, and in which colours."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import click
 import msgspec
 
+from mlagen.cli import terminal
 from mlagen.untrusted import indented, printable
 
-Progress = Callable[[int, int], None]
+_GAP = 2  # between columns
+_NARROWEST = 10  # that a column of several words may be
 
 
 def print_json(schema: str, report: Any, *, version: int = 1) -> None:
@@ -31,77 +33,105 @@ def readable_bytes(count: int) -> str:
     return f"{count} B"
 
 
-def say(text: str = "", *, err: bool = False) -> None:
-    """A line of text that may be a stranger's."""
-    click.echo(printable(text), err=err)
+def say(text: str = "", *, err: bool = False, verdict: bool = False) -> None:
+    """A line of text that may be a stranger's. `verdict`: -q leaves it."""
+    if verdict or not terminal.only_verdicts():
+        click.echo(terminal.painted(printable(text), err=err), err=err)
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """Name and value pairs, one a line, values aligned."""
+    """Name and value pairs, one a line, values aligned; on a terminal long values go on below."""
+    if terminal.only_verdicts():
+        facts = [fact for fact in facts if terminal.is_verdict(fact[0])]
     width = max((len(name) for name, _ in facts), default=0)
+    columns = terminal.width()
     for name, value in facts:
-        click.echo(indented(f"{name:<{width}}  {value}".rstrip()))
+        text = indented(f"{name:<{width}}  {value}".rstrip())
+        if columns is not None:
+            text = _wrapped(text, columns, " " * (width + 2))
+        if judged := terminal.colour_of_fact(name, value):  # letters of the value's first word
+            begin, end = width + 2, width + 2 + judged[0]
+            word = terminal.styled(text[begin:end], fg=judged[1], bold=True)
+            text = text[:begin] + word + text[end:]
+        click.echo(text)
+
+
+def _wrapped(text: str, columns: int, hanging: str) -> str:
+    """Lines that are too long go on under where their values begin; a word stays whole."""
+    first, *others = text.split("\n")
+    return "\n".join(
+        line
+        if len(line) <= columns
+        else textwrap.fill(
+            line, columns, subsequent_indent=indent, drop_whitespace=True,
+            break_long_words=False, break_on_hyphens=False,
+        )
+        for line, indent in [(first, hanging), *((other, hanging) for other in others)]
+    )  # fmt: skip
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table under its title; every cell is text."""
+    if terminal.only_verdicts():
+        return
     rows = [[printable(cell).replace("\n", "\\n") for cell in cells] for cells in rows]
-    if sys.stdout.isatty():
-        from rich.box import SIMPLE_HEAD
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
-        table.title_justify, table.title_style = "left", "bold"
-        for column in columns:
-            table.add_column(column, overflow="fold")  # a path cut short is no path
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))  # Text: brackets in cells are no markup
-        Console().print(table)
+    if (room := terminal.width()) is not None:
+        _print_fitting(title, columns, rows, room)
         return
     widths = [max(len(cell) for cell in cells) for cells in zip(columns, *rows, strict=True)]
     click.echo(title)
     for cells in (columns, *rows):
         line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
-        say(f"  {line}".rstrip())
+        click.echo(f"  {line}".rstrip())
 
 
-class ProgressBar:
-    """A callback (done, total); `count(n)` where nobody knows how many there will be."""
-
-    def __init__(self, bar: Any, task: Any) -> None:
-        self._bar, self._task = bar, task
-
-    def __call__(self, done: int, total: int) -> None:
-        self._bar.update(self._task, completed=done, total=total)
-
-    def say(self, text: str) -> None:
-        """How far it is, in words."""
-        self._bar.update(self._task, count=text)
-
-    def count(self, executed: int) -> None:
-        """So many wave-instructions were executed."""
-        self.say(f"{executed / 1e6:.1f} M wave-instructions")
-
-
-@contextmanager
-def progress_bar(title: str) -> Iterator[ProgressBar | None]:
-    """A progress callback (done, total) on a terminal, with the time left; None anywhere else."""
-    if not sys.stderr.isatty():
-        yield None
+def _print_fitting(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], room: int
+) -> None:
+    """A table no wider than `room`: long cells go on below, between words. Where the columns have
+    no room even so, each row is lines of column and value."""
+    click.echo(terminal.styled(title, bold=True))
+    widths = _fitting(list(zip(columns, *rows, strict=True)), room - _GAP * (len(columns) - 1))
+    if widths is None:
+        for row in rows:
+            click.echo()
+            print_facts([pair for pair in zip(columns, row, strict=True) if pair[1]])
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    _print_row(columns, widths, bold=True)
+    click.echo("─" * (sum(widths) + _GAP * (len(columns) - 1)))
+    for row in rows:
+        _print_row(row, widths)
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[count]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield ProgressBar(bar, bar.add_task(title, total=None, count=""))
+
+def _print_row(cells: Sequence[str], widths: Sequence[int], **style: Any) -> None:
+    folded = [textwrap.wrap(cell, width, break_on_hyphens=False) if len(cell) > width else [cell]
+              for cell, width in zip(cells, widths, strict=True)]  # fmt: skip
+    for number in range(max(len(lines) for lines in folded)):
+        parts = []
+        for cell, lines, width in zip(cells, folded, widths, strict=True):
+            text = lines[number] if number < len(lines) else ""
+            colour = terminal.colour_of_cell(cell)
+            parts.append(terminal.styled(text, fg=colour, **style) + " " * (width - len(text)))
+        click.echo((" " * _GAP).join(parts).rstrip())
+
+
+def _fitting(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Widths of `columns` that together have `room`, none less than its longest word; None: there
+    are no such widths, or some text would be squeezed into a column of a few letters."""
+    whole = [max(map(len, cells)) for cells in columns]
+    words = [max((len(word) for cell in cells for word in cell.split()), default=0)
+             for cells in columns]  # fmt: skip
+    for cap in range(max(whole), _NARROWEST - 1, -1):
+        widths = [min(each, max(cap, word)) for each, word in zip(whole, words, strict=True)]
+        if sum(widths) <= room:
+            return widths
+    return None
+
+
+def print_text(text: str) -> None:
+    """Paragraphs; on a terminal none is wider, but for tables and what is indented."""
+    columns = terminal.width()
+    for part in text.split("\n\n"):
+        free = columns is not None and not any(line[:1] in "| \t" for line in part.splitlines())
+        click.echo(textwrap.fill(part, columns or 0, break_on_hyphens=False) if free else part)
+        click.echo()

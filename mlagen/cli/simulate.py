@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mlagen.cli import terminal
 from mlagen.cli.options import build_options, json_option, launch_options
+from mlagen.cli.progress import ProgressBar, progress_bar
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import COUNT, NAME, OUT_FILE
 from mlagen.disk import exists
@@ -128,8 +130,11 @@ def command(
         other = _job(against, theirs, launched, None, shapes, workgroups, tiles, limits)
         _compare(job, other, machine, as_json)
         return
-    report = simulate(job, machine, grid=not no_grid)
-    written = _write(job, machine, timeline, trace, shown)
+    title = "simulating" if no_grid else "simulating, in every corner of the model"
+    with progress_bar(title) as progress:
+        report = simulate(job, machine, grid=not no_grid, progress=progress)
+    with progress_bar("writing"):
+        written = _write(job, machine, timeline, trace, shown)
     if as_json:
         print_json("simulate", report, version=_SCHEMA)
         return
@@ -176,7 +181,8 @@ def _compare(first: Job, second: Job, machine: Machine, as_json: bool) -> None:
     from mlagen.timing.compare import compare
     from mlagen.timing.text import comparison_facts, comparison_table
 
-    found = compare(first, second, machine)
+    with progress_bar("simulating both, in every corner") as progress:
+        found = compare(first, second, machine, progress=progress)
     if as_json:
         print_json("simulate-comparison", found, version=_SCHEMA)
         return
@@ -193,19 +199,23 @@ def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_
     from mlagen.timing.aiter import KERNELS
     from mlagen.timing.ladder import Shape, beside
 
-    library = v.Library(folder, history, lambda name: say(f"recording {name}", err=True))
-    found = v.verdicts(library, machine)
-    pairs = v.ratios(found)
-    shape = Shape("", 16, 64, 8192)
-    theirs = {name: library.ladder(name) for name, kernel in KERNELS.items() if not kernel.causal}
-    cases = ladder_cases()
-    ours = [own_ladder(case) for case in cases]
-    kernels = [ladder.row(shape, machine) for ladder in (*theirs.values(), *ours)]
-    compared = [beside(ladder, theirs[case.beside], shape, machine)
-                for case, ladder in zip(cases, ours, strict=True)]  # fmt: skip
-    clocks = v.clock_verdicts(machine)
-    schedules = v.schedule_ratios(clocks)
-    fitted = v.fit_corners(library) if fit else []
+    terminal.only_shows()
+    with progress_bar("holding the model against measurements", long=True) as bar:
+        library = v.Library(folder, history, lambda name: _step(bar, f"recording {name}"))
+        found = v.verdicts(library, machine)
+        pairs = v.ratios(found)
+        shape = Shape("", 16, 64, 8192)
+        theirs = {
+            name: library.ladder(name) for name, kernel in KERNELS.items() if not kernel.causal
+        }
+        cases = ladder_cases()
+        ours = [own_ladder(case) for case in cases]
+        kernels = [ladder.row(shape, machine) for ladder in (*theirs.values(), *ours)]
+        compared = [beside(ladder, theirs[case.beside], shape, machine)
+                    for case, ladder in zip(cases, ours, strict=True)]  # fmt: skip
+        clocks = v.clock_verdicts(machine)
+        schedules = v.schedule_ratios(clocks)
+        fitted = v.fit_corners(library) if fit else []
     if as_json:
         report = {"points": found, "ratios": pairs, "clocks": clocks, "schedules": schedules,
                   "kernels": kernels, "beside": compared,
@@ -220,6 +230,13 @@ def _validate(folder: str, history: str | None, fit: bool, machine: Machine, as_
     for table in (*made, *([text.fit_table(fitted)] if fit else [])):
         say()
         print_table(table.title, table.columns, table.rows)
+
+
+def _step(bar: ProgressBar | None, what: str) -> None:
+    if bar is not None:
+        bar.say(what)
+    else:
+        say(what, err=True)
 
 
 def _machine(constants: tuple[str, ...]) -> Machine:
@@ -246,8 +263,8 @@ def _job(
     limits: tuple[bool, int | None, int | None],
 ) -> Job:
     from mlagen.cli.emulate import parse_workgroup
+    from mlagen.cli.subjects import artifact_of
     from mlagen.cycle_jobs import job_of_artifact, job_of_launch, sizes_of
-    from mlagen.request import artifact_of
 
     groups = [parse_workgroup(text) for text in workgroups]
     if _is_code(path) and Path(path).suffix != ".py":
@@ -261,14 +278,16 @@ def _job(
         ):
             if given:
                 raise ConfigError(f"{option} is for artifacts; {path} is a code object")
-        return job_of_launch(path, launch_path, groups=groups, kernel=kernel, tiles=tiles,
-                             allow_outside=limits[0], max_memory=limits[1],
-                             max_instructions=limits[2])  # fmt: skip
+        with progress_bar("recording"):
+            return job_of_launch(path, launch_path, groups=groups, kernel=kernel, tiles=tiles,
+                                 allow_outside=limits[0], max_memory=limits[1],
+                                 max_instructions=limits[2])  # fmt: skip
     if launch_path is not None:
         raise ConfigError("--launch is for a code object", hint="--shape sizes an artifact's call")
     artifact = artifact_of(path, texts)
     sizes = sizes_of(artifact, shapes)
-    return job_of_artifact(artifact, sizes, groups=groups, tiles=tiles, steady=True)
+    with progress_bar("recording"):
+        return job_of_artifact(artifact, sizes, groups=groups, tiles=tiles, steady=True)
 
 
 def _is_code(path: str) -> bool:
@@ -278,6 +297,7 @@ def _is_code(path: str) -> bool:
 def _print_constants(as_json: bool) -> None:
     from mlagen.timing import CONSTANTS
 
+    terminal.only_shows()
     if as_json:
         print_json("constants", {"constants": CONSTANTS})
         return

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlagen.cli import terminal
 from mlagen.cli.options import json_option, seed_option
+from mlagen.cli.progress import progress_bar
 from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import COUNT, NAME, OUT_FILE, Amount
 from mlagen.disk import checked_output
@@ -38,8 +40,10 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0].startswith("-") and args[0] not in ("-h", "--help"):
-            args = ["run", *args]
+        own = [*takewhile(terminal.FLAGS.__contains__, args)]
+        rest = args[len(own) :]
+        if rest and rest[0].startswith("-") and rest[0] not in ("-h", "--help"):
+            args = [*own, "run", *rest]
         return super().parse_args(ctx, args)
 
 
@@ -127,10 +131,13 @@ class _Live:
     """A line with the best so far: renewed on a terminal, a new one for each gain elsewhere."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
+        self._quiet = terminal.verbosity() is terminal.Verbosity.QUIET
+        self._terminal = terminal.live()
         self._best: int | None = None
 
     def __enter__(self) -> _Live:
+        if self._terminal:
+            click.echo("preparing the search …", nl=False, err=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -145,7 +152,7 @@ class _Live:
         if self._terminal:
             width = shutil.get_terminal_size().columns
             click.echo(f"\r\x1b[K{line[: width - 1]}", nl=False, err=True)
-        elif progress.best is not None and progress.best.id != self._best:
+        elif not self._quiet and progress.best is not None and progress.best.id != self._best:
             self._best = progress.best.id
             say(line, err=True)
 
@@ -250,4 +257,6 @@ def plot(study: str, out: str, store_path: str | None) -> None:
     from mlagen.tune.plots import write_plots
 
     with _reading(store_path) as store:
-        say(write_plots(store, store.find(study), Path(out)))
+        with progress_bar("drawing"):
+            told = write_plots(store, store.find(study), Path(out))
+        say(told)

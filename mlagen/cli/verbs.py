@@ -7,6 +7,7 @@ import importlib
 import click
 
 from mlagen import __version__
+from mlagen.cli import terminal
 
 VERBS = {
     "list": "Kernels, targets, fields and knobs.",
@@ -36,7 +37,7 @@ class _Verbs(click.Group):
             return None
         command = importlib.import_module(f"mlagen.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
-        return command
+        return terminal.with_flags(command)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -56,6 +57,9 @@ class _Verbs(click.Group):
 @click.version_option(__version__, prog_name="mlagen")
 def cli() -> None:
     """Attention kernels in real assembly, from readable schedules with proved waits."""
+
+
+terminal.with_flags(cli)
 
 
 class Interrupted(Exception):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mlagen.cli.options import build_options, json_option, problem_option, seed_option
-from mlagen.cli.report import print_facts, print_json, print_table, progress_bar, say
+from mlagen.cli.progress import progress_bar
+from mlagen.cli.report import print_facts, print_json, print_table, say
 from mlagen.cli.types import COUNT, NAME
 from mlagen.errors import ConfigError
 
@@ -92,7 +93,8 @@ def command(
             raise ConfigError(f"{', '.join(given)}: --prove-again takes them from the manifest")
         _prove_again(kernel, problem_file, texts.templates, as_json)
         return
-    from mlagen.request import artifact_of, verify_from_text
+    from mlagen.cli.subjects import artifact_of
+    from mlagen.request import verify_from_text
 
     artifact = artifact_of(kernel, texts)
     with progress_bar("emulating") as progress:
@@ -123,7 +125,8 @@ def _prove_again(
     from mlagen.artifact import read_artifact
     from mlagen.reprove import prove_again
 
-    found = prove_again(read_artifact(path), schedule_file=schedule_file, templates=templates)
+    with progress_bar("building again, with its proof"):
+        found = prove_again(read_artifact(path), schedule_file=schedule_file, templates=templates)
     if as_json:
         print_json("prove_again", {"artifact": path, "proved": found.proved, **asdict(found)})
     else:

@@ -7,13 +7,18 @@ installed now and not one remembered from yesterday.
 
 from __future__ import annotations
 
+import logging
 import os
+import shlex
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mlagen.errors import MissingError
+
+LOG = logging.getLogger(__name__)
 
 Command = tuple[str, ...]
 
@@ -74,6 +79,7 @@ class Search:
         for candidate in self.candidates():
             found = self._look(candidate, target)
             if found.tools:
+                LOG.info("%s: %s", found.place, found.tools.version)
                 return found.tools
             if candidate.required:
                 raise MissingError(f"{found.place}: {found.reason}", hint=self.hint)
@@ -92,6 +98,7 @@ def run(
     command: Sequence[str], *, text: str | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str] | None:
     """Runs a tool with English messages; None when it cannot be started at all."""
+    started = time.perf_counter()
     try:
         return subprocess.run(
             command,
@@ -105,3 +112,5 @@ def run(
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
+    finally:
+        LOG.info("%s: %.2f s", shlex.join(command), time.perf_counter() - started)

@@ -12,7 +12,10 @@ from typing import Any, Self, TypeVar
 from mlagen.errors import ConfigError
 
 P = TypeVar("P")
+T = TypeVar("T")
+Legal = str | tuple[Any, ...]
 
+BOOLEANS = ("true", "false")
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -32,6 +35,18 @@ class Fields:
         """Every field as a plain value. `from_fields` reads it back."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         return {field.name: getattr(self, field.name) for field in fields}
+
+
+def told(default: T = dataclasses.MISSING, *, meaning: str, legal: Legal) -> T:  # type: ignore[assignment]
+    """A field of a problem's dataclass with what `mlagen list KERNEL` says of it. `legal`: the
+    values that it may have, or words for them; both from the constants that the checks use."""
+    return dataclasses.field(default=default, metadata={"meaning": meaning, "legal": legal})
+
+
+def told_of(field: dataclasses.Field[Any]) -> tuple[str, str]:
+    """A field's meaning and legal values as texts; empty where its class does not tell them."""
+    legal = field.metadata.get("legal", "")
+    return field.metadata.get("meaning", ""), legal if isinstance(legal, str) else listed(legal)
 
 
 def from_fields(problem: type[P], fields: Mapping[str, Any]) -> P:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,8 +44,15 @@ class Comparison:
     corners: tuple[CornerPair, ...]
 
 
-def compare(first: Job, second: Job, on: Machine | None = None) -> Comparison:
-    """Which of two jobs takes less time, and whether that hangs on what nobody has measured."""
+def compare(
+    first: Job,
+    second: Job,
+    on: Machine | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Which of two jobs takes less time, and whether that hangs on what nobody has measured.
+    `progress(done, total)` is called as corners are done."""
     base = on or machine()
 
     def seconds(job: Job, there: Machine) -> float:
@@ -52,11 +60,14 @@ def compare(first: Job, second: Job, on: Machine | None = None) -> Comparison:
 
     a, b = seconds(first, base), seconds(second, base)
     bounds = [time_job(job, base).seconds(base) for job in (first, second)]
-    pairs = []
-    for corner in corners():
+    pairs: list[CornerPair] = []
+    every = list(corners())
+    for corner in every:
         there = corner.machine(base)
         x, y = seconds(first, there), seconds(second, there)
         pairs.append(CornerPair(corner.name, corner.plausible, x, y, y / x))
+        if progress is not None:
+            progress(len(pairs), len(every))
     gains = [b / a, *(pair.gain for pair in pairs if pair.plausible)]
     low, high = min(gains), max(gains)
     return Comparison(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -142,8 +143,15 @@ def matrix_flops(job: Job) -> float:
     return float(durations(known, job.workgroups).sum())
 
 
-def simulate(job: Job, on: Machine | None = None, *, grid: bool = True) -> Simulation:
-    """Judge a launch. `on`: the machine, the table's by default. `grid`: try the corners too.
+def simulate(
+    job: Job,
+    on: Machine | None = None,
+    *,
+    grid: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Simulation:
+    """Judge a launch. `on`: the machine, the table's by default. `grid`: try the corners too;
+    `progress(done, total)` is called as they are done.
 
     UnsupportedError for instructions without timing and for kernels without a loop.
     """
@@ -161,7 +169,7 @@ def simulate(job: Job, on: Machine | None = None, *, grid: bool = True) -> Simul
     rows = loop_rows(unit, loops)
     under_load = sustained(job, base, timed)
     seconds = under_load.seconds(base)
-    tried = _corners(job, base, seconds) if grid else ()
+    tried = _corners(job, base, seconds, progress) if grid else ()
     flops = job.flops if job.flops is not None else matrix_flops(job)
     requested = _requested(job)
     near = [c.ratio for c in tried if c.plausible] + [1.0]
@@ -204,11 +212,16 @@ def simulate(job: Job, on: Machine | None = None, *, grid: bool = True) -> Simul
     )
 
 
-def _corners(job: Job, base: Machine, seconds: float) -> tuple[CornerResult, ...]:
-    found = []
-    for corner in corners():
+def _corners(
+    job: Job, base: Machine, seconds: float, progress: Callable[[int, int], None] | None
+) -> tuple[CornerResult, ...]:
+    found: list[CornerResult] = []
+    every = list(corners())
+    for corner in every:
         on = corner.machine(base)
         found.append(_result(corner, on, sustained(job, on), seconds))
+        if progress is not None:
+            progress(len(found), len(every))
     return tuple(found)
 
 

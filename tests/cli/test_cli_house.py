@@ -60,7 +60,15 @@ def test_list_shows_kernels_fields_and_knobs(mlagen) -> None:
     assert kernel["schema"] == "mlagen.list/1"
     (entry,) = kernel["kernels"]
     assert entry["name"] == "mha_prefill_v2"
-    assert {"name": "num_heads", "type": "int", "default": "required"} in entry["fields"]
+    fields = {field.pop("name"): field for field in entry["fields"]}
+    assert fields["num_heads"] == {
+        "type": "int",
+        "default": "required",
+        "legal": "1 .. 65535, a multiple of num_kv_heads",
+        "meaning": "query heads",
+    }
+    assert "sliding_window_causal[W]" in fields["mask"]["legal"]
+    assert fields["depth"]["legal"] == "64 or 128"
     priority = next(knob for knob in entry["knobs"] if knob["name"] == "pv_priority")
     assert priority["choices"] == ["1", "0", "2", "3"]
 

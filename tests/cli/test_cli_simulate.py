@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -109,3 +112,32 @@ def test_a_kernel_without_a_loop(mlagen, case: tuple[Path, Path]) -> None:
     case[0].write_bytes(assemble("  v_nop\n  s_endpgm\n"))
     done = mlagen("simulate", case[0], "--launch", case[1])
     assert done.code == 5 and "no loop of 3 alike iterations" in done.err
+
+
+def test_steps_are_told_on_request_and_quiet_leaves_the_time(
+    mlagen, case: tuple[Path, Path]
+) -> None:
+    done = mlagen("simulate", case[0], "--launch", case[1], "-v")
+    assert re.search(r"^recording: \d+\.\d\d s$", done.err, re.M)
+    assert re.search(r"^simulating, in every corner of the model: \d+\.\d\d s$", done.err, re.M)
+    done = mlagen("simulate", case[0], "--launch", case[1], "-q", "--no-grid")
+    assert (done.code, done.err) == (0, "")
+    assert re.fullmatch(r"time  .* us under load\n", done.out)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_corners_are_counted(
+    mlagen, case: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, other: bool
+) -> None:
+    counted: list[tuple[int, int]] = []
+
+    @contextmanager
+    def noted(title: str, *, long: bool = False) -> Iterator[object]:
+        yield lambda done, total: counted.append((done, total))
+
+    monkeypatch.setattr("mlagen.cli.simulate.progress_bar", noted)
+    against = ("--against", case[0]) if other else ()
+    assert mlagen("simulate", case[0], "--launch", case[1], *against).code == 0
+    corners = list(range(1, counted[-1][1] + 1))
+    assert len(corners) > 2
+    assert counted == [(done, len(corners)) for done in corners]

@@ -31,6 +31,16 @@ MAX_HEADS = GFX950.grid_most  # heads are the grid's x; query tiles and batch ar
 SMALL_PAGES, PAGE_STEP = (16, 32), 64
 PAGE_BYTES = 2**32  # offsets inside a page are 32 bits; those of pages are 64
 
+# What fields of both families may be, in words.
+LEGAL_HEADS = f"1 .. {MAX_HEADS}, a multiple of num_kv_heads"
+LEGAL_KV_HEADS = f"1 .. {MAX_HEADS}, a divisor of num_heads"
+
+
+def legal_pages(small: tuple[int, ...]) -> str:
+    """`small`: pages that are no multiple of `PAGE_STEP`."""
+    legal = listed((0, *small, f"a multiple of {PAGE_STEP}"))
+    return f"{legal}; a page has at most {PAGE_BYTES >> 30} GiB"
+
 
 # The knobs of every prefill schedule that host code reads: `PrefillConfig` says what they are.
 TILES = ("kv_block", "num_warps", "q_block_size", "rescale_threshold", "fp8_mma_k_128")

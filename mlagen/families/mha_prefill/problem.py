@@ -29,9 +29,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mlagen.attention.masks import CAUSAL, Mask
+from mlagen.attention.masks import CAUSAL, LEGAL_MASKS, Mask
 from mlagen.attention.prefill.problem import (
     DTYPE_BYTES,
+    LEGAL_HEADS,
+    LEGAL_KV_HEADS,
     MAX_WAVES,
     OUTPUT_BYTES,
     SMALL_PAGES,
@@ -39,9 +41,10 @@ from mlagen.attention.prefill.problem import (
     SUB_BLOCK_KEYS,
     PrefillConfig,
     PrefillProblem,
+    legal_pages,
 )
 from mlagen.errors import ConfigError
-from mlagen.problem.fields import listed
+from mlagen.problem.fields import BOOLEANS, listed, told
 
 DEPTHS = (64, 128)
 KV_BLOCKS = {"bf16": (64,), "fp8_e4m3": (64, 128)}  # the default first
@@ -56,16 +59,24 @@ class MhaProblem(PrefillProblem):
 
     family: ClassVar[str] = "mha_prefill"
 
-    num_heads: int
-    num_kv_heads: int
-    depth: int = 128  # width of a head of Q, K, V and O
-    mask: Mask = CAUSAL
-    dtype: str = "bf16"  # Q, K and V
-    output_dtype: str = "bf16"
-    ragged: bool = False  # rows of Q and O are packed, each sequence of its own length
-    page_size: int = 0  # keys a page of the K and V pools; 0: K and V are contiguous
-    sink: bool = False  # one more logit a query head, with no value, in every row's denominator
-    lse: bool = False  # also the logarithm of the denominator
+    num_heads: int = told(meaning="query heads", legal=LEGAL_HEADS)
+    num_kv_heads: int = told(meaning="heads of K and V", legal=LEGAL_KV_HEADS)
+    depth: int = told(128, meaning="width of a head of Q, K, V and O", legal=DEPTHS)
+    mask: Mask = told(CAUSAL, meaning="which keys a query sees", legal=LEGAL_MASKS)
+    dtype: str = told("bf16", meaning="of Q, K and V", legal=tuple(DTYPE_BYTES))
+    output_dtype: str = told("bf16", meaning="of O", legal=tuple(OUTPUT_BYTES))
+    ragged: bool = told(
+        False, meaning="rows of Q and O are packed, each sequence of its own length", legal=BOOLEANS
+    )
+    page_size: int = told(
+        0, meaning="keys a page of the K and V pools; 0: K and V are contiguous",
+        legal=legal_pages(SMALL_PAGES),
+    )  # fmt: skip
+    sink: bool = told(
+        False, meaning="one more logit a query head, with no value, in every row's denominator",
+        legal=BOOLEANS,
+    )  # fmt: skip
+    lse: bool = told(False, meaning="also the logarithm of the denominator", legal=BOOLEANS)
 
     def __post_init__(self) -> None:
         self._bring_types_in_order()

@@ -17,15 +17,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mlagen.attention.masks import CAUSAL, ChunkedCausal, Mask, SlidingWindowCausal
+from mlagen.attention.masks import CAUSAL, WINDOW, ChunkedCausal, Mask, SlidingWindowCausal
 from mlagen.errors import ConfigError
-from mlagen.problem.fields import Fields, integer, listed
+from mlagen.problem.fields import Fields, integer, listed, told
 
 D_QK, D_V = 576, 512
 ROPE_AWARE = "fp8_rope_aware"
 Q_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
 CACHE_DTYPES = ("bf16", "fp8_e4m3", ROPE_AWARE)
 OUTPUT_DTYPES = ("bf16",)
+DECODING_MASKS = "null, causal, sliding_window_causal[W]"
 MAX_HEADS = 128
 MAX_KV_HEADS = 8
 MAX_Q_LEN = 8
@@ -47,18 +48,37 @@ class MlaDecodeConfig(Fields):
 
     family: ClassVar[str] = "mla_decode"
 
-    num_heads: int
-    num_kv_heads: int = 1  # query heads h * G .. h * G + G - 1 share KV head h, G of them each
-    d_qk: int = D_QK  # columns of a query and of a cache row
-    d_v: int = D_V  # leading columns of a cache row that are its value; columns of the output
-    page_size: int = 64  # rows a page
-    q_len: int = 1  # new tokens a sequence; the most of them where their number varies
-    # of the queries; fp8_e4m3: they are multiples of one scale; fp8_rope_aware: see above
-    dtype: str = "bf16"
-    output_dtype: str = "bf16"
-    mask: str = str(CAUSAL)  # null, causal or sliding_window_causal[W]
-    # fp8_e4m3: numbers of the cache are multiples of one scale; fp8_rope_aware: see above
-    cache_dtype: str = "bf16"
+    num_heads: int = told(meaning="query heads on this device", legal=f"1 .. {MAX_HEADS}")
+    num_kv_heads: int = told(
+        1, meaning="latent rows a token; query heads h * G .. h * G + G - 1 share row h",
+        legal=f"1 .. {MAX_KV_HEADS}, a divisor of num_heads; 1 with {ROPE_AWARE} rows",
+    )  # fmt: skip
+    d_qk: int = told(D_QK, meaning="columns of a query and of a cache row", legal=(D_QK,))
+    d_v: int = told(
+        D_V, meaning="leading columns of a cache row that are its value; columns of the output",
+        legal=(D_V,),
+    )  # fmt: skip
+    page_size: int = told(
+        64, meaning="rows a page", legal=listed((*SMALL_PAGES, f"a multiple of {TILE}"))
+    )
+    q_len: int = told(
+        1, meaning="new tokens a sequence; the most of them where their number varies",
+        legal=f"1 .. {MAX_Q_LEN}",
+    )  # fmt: skip
+    dtype: str = told(
+        "bf16", meaning=f"of the queries; fp8_e4m3: multiples of one scale; {ROPE_AWARE}: e4m3 in "
+        "a token's own scale with bf16 rotary columns, where the cache has such rows",
+        legal=Q_DTYPES,
+    )  # fmt: skip
+    output_dtype: str = told("bf16", meaning="of the output", legal=OUTPUT_DTYPES)
+    mask: str = told(
+        str(CAUSAL), meaning="which keys a query sees", legal=f"{DECODING_MASKS}; {WINDOW}"
+    )
+    cache_dtype: str = told(
+        "bf16", meaning=f"of the cache; fp8_e4m3: multiples of one scale; {ROPE_AWARE}: e4m3 in "
+        "the row's own scale with bf16 rotary columns",
+        legal=CACHE_DTYPES,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         for name in ("num_heads", "num_kv_heads", "d_qk", "d_v", "page_size", "q_len"):
@@ -84,7 +104,7 @@ class MlaDecodeConfig(Fields):
         if isinstance(mask, ChunkedCausal):
             raise ConfigError(
                 f"mask={self.mask} is not supported in decoding",
-                hint="masks of decoding: null, causal, sliding_window_causal[W]",
+                hint=f"masks of decoding: {DECODING_MASKS}",
             )
         object.__setattr__(self, "mask", str(mask))
 

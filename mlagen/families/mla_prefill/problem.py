@@ -25,16 +25,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mlagen.attention.masks import CAUSAL, Causal, Mask, Null
+from mlagen.attention.masks import CAUSAL, LEGAL_MASKS, Causal, Mask, Null
 from mlagen.attention.prefill.problem import (
     DTYPE_BYTES,
+    LEGAL_HEADS,
+    LEGAL_KV_HEADS,
     OUTPUT_BYTES,
     Q_ROWS_PER_WAVE,
     SMALL_PAGES,
     PrefillConfig,
     PrefillProblem,
+    legal_pages,
 )
 from mlagen.errors import ConfigError
+from mlagen.problem.fields import BOOLEANS, told
 
 D_NOPE, D_ROPE = 128, 64
 CACHE_DEPTH, ROPE_CACHE_OFFSET = 576, 512
@@ -56,20 +60,41 @@ class MlaProblem(PrefillProblem):
 
     family: ClassVar[str] = "mla_prefill"
 
-    num_heads: int
-    num_kv_heads: int
-    depth: int = D_NOPE  # columns of a head of V and O, and of K's part without position
-    d_rope: int = D_ROPE  # rotary columns of Q and K
-    d_qk: int = D_NOPE + D_ROPE  # columns of a head of Q and K
-    kv_form: str = "k_and_v"
-    cache_depth: int = CACHE_DEPTH  # columns of a latent row
-    rope_cache_offset: int = ROPE_CACHE_OFFSET  # of a latent row's rotary columns
-    mask: Mask = CAUSAL
-    dtype: str = "bf16"  # Q, K and V
-    output_dtype: str = "fp32"
-    ragged: bool = False  # rows of Q and O are packed, each sequence of its own length
-    page_size: int = 0  # keys a page of the pools; 0: K and V are contiguous
-    lse: bool = False  # also the logarithm of the row sum
+    num_heads: int = told(meaning="query heads", legal=LEGAL_HEADS)
+    num_kv_heads: int = told(meaning="heads of K and V", legal=LEGAL_KV_HEADS)
+    depth: int = told(
+        D_NOPE, meaning="columns of a head of V and O, and of K's part without position",
+        legal=(D_NOPE,),
+    )  # fmt: skip
+    d_rope: int = told(D_ROPE, meaning="rotary columns of Q and K", legal=(D_ROPE,))
+    d_qk: int = told(
+        D_NOPE + D_ROPE, meaning="columns of a head of Q and K: depth + d_rope",
+        legal=(D_NOPE + D_ROPE,),
+    )  # fmt: skip
+    kv_form: str = told(
+        "k_and_v", meaning="K and V apart, K's rotary part once for all heads, or latent rows",
+        legal=KV_FORMS,
+    )  # fmt: skip
+    cache_depth: int = told(
+        CACHE_DEPTH, meaning="columns of a latent row",
+        legal=f"{CACHE_DEPTH}; with kv_form=latent from {D_NOPE + D_ROPE} on, by {COPY_BYTES} "
+        "bytes",
+    )  # fmt: skip
+    rope_cache_offset: int = told(
+        ROPE_CACHE_OFFSET, meaning="first of a latent row's rotary columns",
+        legal=f"{ROPE_CACHE_OFFSET}; with kv_form=latent {D_NOPE} .. cache_depth - {D_ROPE}, by "
+        f"{COPY_BYTES} bytes",
+    )  # fmt: skip
+    mask: Mask = told(CAUSAL, meaning="which keys a query sees", legal=LEGAL_MASKS)
+    dtype: str = told("bf16", meaning="of Q, K and V", legal=tuple(DTYPE_BYTES))
+    output_dtype: str = told("fp32", meaning="of O", legal=tuple(OUTPUT_BYTES))
+    ragged: bool = told(
+        False, meaning="rows of Q and O are packed, each sequence of its own length", legal=BOOLEANS
+    )
+    page_size: int = told(
+        0, meaning="keys a page of the pools; 0: K and V are contiguous", legal=legal_pages(PAGES)
+    )
+    lse: bool = told(False, meaning="also the logarithm of the row sum", legal=BOOLEANS)
 
     def __post_init__(self) -> None:
         self._bring_types_in_order()

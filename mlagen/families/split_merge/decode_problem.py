@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.problem import D_V, MAX_HEADS
-from mlagen.problem.fields import Fields, check_types
+from mlagen.families.mla_decode.problem import D_V, MAX_HEADS, OUTPUT_DTYPES
+from mlagen.problem.fields import Fields, check_types, listed, told
 
 
 @dataclass(frozen=True)
@@ -23,20 +23,21 @@ class MlaDecodeMergeConfig(Fields):
 
     family: ClassVar[str] = "split_merge"
 
-    num_heads: int
-    d_v: int = D_V  # columns of the output
-    output_dtype: str = "bf16"
+    num_heads: int = told(meaning="query heads on this device", legal=f"1 .. {MAX_HEADS}")
+    d_v: int = told(D_V, meaning="columns of the output", legal=(D_V,))
+    output_dtype: str = told("bf16", meaning="of the output", legal=OUTPUT_DTYPES)
 
     def __post_init__(self) -> None:
         check_types(self)
         if not 1 <= self.num_heads <= MAX_HEADS:
             raise ConfigError(f"num_heads={self.num_heads} is not in 1 .. {MAX_HEADS}")
-        for name, value, made in (
-            ("d_v", self.d_v, D_V),
-            ("output_dtype", self.output_dtype, "bf16"),
+        for name, value, legal in (
+            ("d_v", self.d_v, (D_V,)),
+            ("output_dtype", self.output_dtype, OUTPUT_DTYPES),
         ):
-            if value != made:
-                raise ConfigError(f"{name}={value} is not supported", hint=f"{name}={made}")
+            if value not in legal:
+                hint = f"{name}={listed(legal)}"
+                raise ConfigError(f"{name}={value} is not supported", hint=hint)
 
     @classmethod
     def example(cls) -> MlaDecodeMergeConfig:

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from mlagen.attention.prefill.work import MAX_HEAD
 from mlagen.errors import ConfigError
-from mlagen.problem.fields import Fields, integer, listed
+from mlagen.problem.fields import BOOLEANS, Fields, integer, listed, told
 
 DEPTH = 128
 OUTPUT_BYTES = {"bf16": 2, "fp32": 4}
@@ -35,10 +35,10 @@ class MlaReduceConfig(Fields):
 
     family: ClassVar[str] = "split_merge"
 
-    num_heads: int
-    depth: int = DEPTH  # columns of a head of O
-    output_dtype: str = "bf16"
-    lse: bool = False
+    num_heads: int = told(meaning="query heads", legal=f"1 .. {MAX_HEAD}")
+    depth: int = told(DEPTH, meaning="columns of a head of O", legal=(DEPTH,))
+    output_dtype: str = told("bf16", meaning="of O", legal=tuple(OUTPUT_BYTES))
+    lse: bool = told(False, meaning="also the logarithm of the whole row sum", legal=BOOLEANS)
 
     def __post_init__(self) -> None:
         for name in ("num_heads", "depth"):
