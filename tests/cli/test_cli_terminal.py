@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from mlagen import catalogue, env
 from mlagen.cli import report, terminal
-from mlagen.cli.main import VERBS, cli, run
+from mlagen.cli.main import run
+from mlagen.cli.verbs import VERBS, cli
 
 COLUMNS = 80
 REDUCE = ("build", "mla_prefill_reduce", "--set", "num_heads=8")
