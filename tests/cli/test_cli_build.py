@@ -135,7 +135,7 @@ def edited(folder: Path, name: str, old: str, new: str) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
-        ("{{ scale }}", "{{ scal }}", ["prefill/prescale.s.j2:6", "'scal' is undefined"]),
+        ("{{ arguments.", "{{ argument.", ["prefill/prescale.s.j2:6", "'argument' is undefined"]),
         ("v_mul_f32", "v_mull_f32", ["prefill/prescale.s.j2:6", "v_mull_f32"]),
         ("{% endfor %}", "", ["prefill/prescale.s.j2"]),
         ("0xffff0000,", "exec,", ["the assembler refuses", "prefill/prescale.s.j2:5", "v_and_b32"]),
