@@ -103,7 +103,7 @@ def mutate_file(
     from mlagen.binary import load_code_object
 
     code = load_code_object(_bytes_of(str(path))).kernel(kernel)
-    with progress_bar("auditing mutants", long=True) as progress:
+    with progress_bar("auditing mutants", long=not sample) as progress:
         judged = audit_mutants(
             code,
             threads=threads,
