@@ -19,10 +19,15 @@ os.environ["MLAGEN_TUNING"] = f"{tempfile.gettempdir()}/mlagen-tests-{os.getpid(
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 import pytest
+from hypothesis import HealthCheck, settings
 from small_kernel import make
 from sources import sources
 
 from mlagen.artifact import Artifact
+
+# Two test processes share two cores: that data is made slowly says nothing of the code.
+settings.register_profile("mlagen", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mlagen")
 
 # The cases of these files are many, and each builds or interprets a large kernel: of each test one
 # of so many is run, at least one: others when the sources have changed, so that all have their

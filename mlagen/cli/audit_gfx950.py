@@ -107,7 +107,7 @@ def mutate_file(
     from mlagen.binary import read_code_object
 
     code = read_code_object(path).kernel(kernel)
-    with progress_bar("auditing mutants", long=True) as progress:
+    with progress_bar("auditing mutants", long=not sample) as progress:
         judged = audit_mutants(
             code,
             threads=threads,

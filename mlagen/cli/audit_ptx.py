@@ -55,7 +55,7 @@ def mutate_file(path: Path, file: str, given: Given, sample: int, seed: int, as_
     from mlagen.audit.ptx import mutate
 
     text = _text_of(path)
-    with progress_bar("auditing mutants", long=True) as progress:
+    with progress_bar("auditing mutants", long=not sample) as progress:
         mutants = mutate(text, given, sample=sample, seed=seed, progress=progress)
     _print_mutants(file, mutants, as_json)
     if mutants.missed:

@@ -65,7 +65,7 @@ def command(
     from mlagen.mutation import missed_files, mutate
 
     artifact = artifact_of(kernel, texts)
-    with progress_bar("judging mutants", long=True) as progress:
+    with progress_bar("judging mutants", long=count is None) as progress:
         report = mutate(
             artifact,
             classes=classes,

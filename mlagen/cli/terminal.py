@@ -92,17 +92,11 @@ def defect(error: Exception) -> int:
 
 # ---- -v and -q ------------------------------------------------------------------------------
 
-
 _TOLD_ANYWAY = "mlagen.emulator"  # that it compiles for this machine, once
 
 
 class _Handler(logging.Handler):
     """Log records as lines on the stderr of the moment, which a progress bar may have replaced."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return verbosity() is Verbosity.VERBOSE or (
-            verbosity() is Verbosity.NORMAL and record.name.startswith(_TOLD_ANYWAY)
-        )
 
     def emit(self, record: logging.LogRecord) -> None:
         click.echo(styled(printable(record.getMessage()), dim=True, err=True), err=True)
@@ -115,7 +109,9 @@ def _set(asked: Verbosity) -> None:
     _Told.verbosity = asked
     log = logging.getLogger("mlagen")
     log.addHandler(_HANDLER)  # once, however often
-    log.setLevel(logging.INFO)
+    log.setLevel(logging.INFO if asked is Verbosity.VERBOSE else logging.WARNING)
+    anyway = logging.INFO if asked is Verbosity.NORMAL else logging.NOTSET
+    logging.getLogger(_TOLD_ANYWAY).setLevel(anyway)
 
 
 def _asked(ctx: click.Context, option: click.Parameter, given: bool) -> None:
