@@ -24,8 +24,8 @@ class Kept:
 
 
 def kept() -> tuple[Kept, ...]:
-    """Built kernels, the emulator's compiled engine and tuning results, in this order. Nothing is
-    made by looking; what is not there has no bytes."""
+    """Built kernels, the compiled engine of the emulator, the compiled cycle model and tuning
+    results, in this order. Nothing is made by looking; what is not there has no bytes."""
     return tuple(
         Kept(name, what, str(where), len(paths), sum(map(_bytes, paths)))
         for name, what, where, paths in _places()
@@ -34,13 +34,13 @@ def kept() -> tuple[Kept, ...]:
 
 def remove(names: Sequence[str]) -> tuple[Kept, ...]:
     """Remove what has these names, and say what it was; without names all that can be made again:
-    kernels and engine. Tuning results go when they are named alone. ConfigError for an unknown
+    kernels, engine and model. Tuning results go when they are named. ConfigError for an unknown
     name, MissingError where something cannot be removed."""
     known = {name: (name, where, paths) for name, _, where, paths in _places()}
     for name in names:
         if name not in known:
             raise ConfigError(f"nothing kept is called {name!r}", hint=f"names: {', '.join(known)}")
-    wanted = names or ("kernels", "engine")
+    wanted = names or tuple(name for name in known if name != "tuning")
     removed = tuple(each for each in kept() if each.name in wanted)
     for name in wanted:
         for path in known[name][2]:
@@ -58,21 +58,22 @@ def _places() -> Iterator[tuple[str, str, Path, list[Path]]]:
     """Name, what one of them is, the folder or file, and what lies there."""
     store = env.artifacts_dir()
     yield "kernels", "artifacts", store, sorted(store.glob("??/*"))
-    engine = _engine()
-    found = [] if engine is None else sorted(engine[0].glob(engine[1]))
-    yield "engine", "files", Path("-") if engine is None else engine[0], found
+    for name, (folder, pattern) in _compiled().items():
+        yield name, "files", folder, sorted(folder.glob(pattern))
     results = env.tuning_store()
     named = (results, *(results.with_name(results.name + end) for end in ("-wal", "-shm")))
     yield "tuning", "files", results, [path for path in named if path.exists()]
 
 
-def _engine() -> tuple[Path, str] | None:
-    """The folder of the compiled engine and the pattern of its files; None without an emulator."""
+def _compiled() -> dict[str, tuple[Path, str]]:
+    """What is compiled for this machine: its folder, and the pattern of its files there. Nothing
+    without the compiler."""
     try:
-        from mlagen.emulator.gfx950.starting import compiled_files
-    except ImportError:
-        return None
-    return compiled_files()
+        from mlagen.emulator.gfx950 import starting
+        from mlagen.timing import engine as model
+    except (ImportError, MissingError):
+        return {}
+    return {"engine": starting.compiled_files(), "model": model.compiled_files()}
 
 
 def _bytes(path: Path) -> int:

@@ -10,13 +10,14 @@ from mlagen.cli.report import print_json, print_table, readable_bytes
 
 @click.command("cache")
 @click.argument("names", nargs=-1, metavar="[NAME]..")
-@click.option("--clean", is_flag=True, help="Remove what NAMEs say; without them kernels, engine.")
+@click.option("--clean", is_flag=True, help="Remove what NAMEs say; without them all but tuning.")
 @json_option
 def command(names: tuple[str, ...], clean: bool, as_json: bool) -> None:
     """Show what mlagen keeps on this machine, where and how big, or remove it.
 
-    NAME is kernels (what was built into the store), engine (the emulator, compiled) or tuning (what
-    mlagen tune found, which takes long to find again and is removed only when it is named).
+    NAME is kernels (what was built into the store), engine (the emulator, compiled), model (that of
+    mlagen simulate, compiled) or tuning (what mlagen tune found, which takes long to find again and
+    is removed only when it is named).
     """
     from mlagen.kept import kept, remove
 

@@ -195,3 +195,8 @@ def _make(stamp: int) -> Any:
 
 
 simulate: Any = _make(_stamp())
+
+
+def compiled_files() -> tuple[Path, str]:
+    """The folder in which numba keeps the compiled model, and the pattern of its files."""
+    return Path(simulate.stats.cache_path), "*.nb[ci]"

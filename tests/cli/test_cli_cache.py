@@ -21,7 +21,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     for name in ("engine.a.nbc", "engine.a.nbi", "engine.cpython-311.pyc"):
         (folder / name).write_bytes(bytes(1500))
-    monkeypatch.setattr(module, "_engine", lambda: (folder, "engine.*.nb[ci]"))
+    monkeypatch.setattr(module, "_compiled", lambda: {"engine": (folder, "engine.*.nb[ci]")})
     return folder
 
 
