@@ -86,8 +86,8 @@ def command(
 ) -> None:
     """Audit gfx950 code objects, PTX files or artifacts' folders, without running them.
 
-    Code objects: waits, LDS order, barriers, wait states (docs/audit.md). PTX: wgmma, mbarriers,
-    shared memory, fences, named barriers, registers (docs/ptx_audit.md).
+    Code objects: waits, LDS order, barriers, wait states. PTX: wgmma, mbarriers,
+    shared memory, fences, named barriers, registers.
     """
     if not mutated and (sample or seed):
         raise ConfigError("--sample and --seed choose mutants", hint="add --mutate")

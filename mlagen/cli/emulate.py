@@ -81,7 +81,7 @@ def command(
     shown: int,
     as_json: bool,
 ) -> None:
-    """Execute a kernel with its memory and a sanitizer; no GPU. docs/emulate.md has the format."""
+    """Execute a kernel with its memory and a sanitizer; no GPU. --template prints a launch file."""
     from mlagen.binary import read_code_object
     from mlagen.emulator import Settings
     from mlagen.emulator.launching import MAX_MEMORY, Files, read_launch_file, run_launch, template

@@ -93,7 +93,7 @@ def command(
     lines: int,
     as_json: bool,
 ) -> None:
-    """Predict time, cycles per tile and stalls of a gfx950 kernel. docs/timing.md has the errors.
+    """Predict time, cycles per tile and stalls of a gfx950 kernel, each with the model's error.
 
     A code object needs a launch file; an artifact, or a KERNEL to build, the sizes of a call.
     """

@@ -49,10 +49,7 @@ class _Verbs(click.Group):
 
 @click.group("tune", cls=_Verbs)
 def command() -> None:
-    """Find a kernel's best variant: mlagen tune KERNEL --set .. --shape ..
-
-    docs/tuning.md has more.
-    """
+    """Find a kernel's best variant: mlagen tune KERNEL --set .. --shape .."""
 
 
 @command.command("run")

@@ -9,12 +9,22 @@ from importlib import metadata
 
 import pytest
 
+from mlagen.cli.verbs import VERBS
+
 
 def test_help_names_every_verb(mlagen) -> None:
     done = mlagen("--help")
     assert done.code == 0
     for verb in ("list", "build", "verify", "doctor"):
         assert f"  {verb} " in done.out
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "tune run", "tune show", "tune export", "tune plot"])
+def test_help_names_only_what_a_wheel_brings(mlagen, verb: str) -> None:
+    done = mlagen(*verb.split(), "--help")
+    assert done.code == 0
+    for folder in ("docs/", "tests/", "benchmarks/", "examples/", ".md"):
+        assert folder not in done.out
 
 
 @pytest.mark.parametrize("arguments", [["buidl"], ["list", "--no-such"], ["build", "--out"]])
