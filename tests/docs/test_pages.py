@@ -22,6 +22,7 @@ from mlagen.cli.main import run
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
+TEXTS = re.compile(r"<text[^>]*>([^<]*)")  # of a picture
 SHELL_ONLY = re.compile(r"[|&;<>$`*]")
 # What a page may expect of the folder it is read in: a checkout.
 CHECKOUT = ("examples", "schedules", "templates")
@@ -148,6 +149,10 @@ def test_the_readme_is_read(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     reader = Reader("../README.md", capsys)
     reader.prepare()
     reader.read([item for item in items if not item.text.startswith("make ")])
+    # The pictures are what the commands beside them draw.
+    for drawn in (ROOT / "docs" / "pictures").iterdir():
+        made = Path("docs/pictures") / drawn.name
+        assert TEXTS.findall(made.read_text()) == TEXTS.findall(drawn.read_text()), drawn.name
 
 
 def test_what_is_said_of_pages_is_about_pages() -> None:
