@@ -126,7 +126,7 @@ def test_mutants(files):
         (("--threads", "2000"), "at most 1024"),
         (("--sample", "3"), "add --mutate"),
         (("--jobs", "0"), "at least one process"),
-        (("--limit", "-5"), "limit of -5 steps"),
+        (("--limit", "-5"), "-5 is not in the range"),
     ],
 )
 def test_refusals(files, options, told):

@@ -97,7 +97,7 @@ def test_mutants_of_an_artifact(artifact):
     [
         (("--box", "map_a"), 2, "is not NAME=BYTES"),
         (("--sample", "3"), 2, "--mutate"),
-        (("--manifest", "nowhere.json"), 5, "manifest nowhere.json cannot be read"),
+        (("--manifest", "nowhere.json"), 5, "nowhere.json cannot be read"),
         (("--box", "map_a=8192,map_b=16384"), 4, "mbarrier-transaction"),
         (("--smem", "65536"), 4, "smem-bounds"),
     ],

@@ -15,6 +15,7 @@ from hip_standin import StandIn, TorchTensor, call, rocm_torch
 
 from mlagen.errors import UnsupportedError, WrongResultError
 from mlagen.mutation import Judge
+from mlagen.mutation.mutant import assembled
 from mlagen.request import build_artifact
 from mlagen.tune import measured, verified_workload
 from mlagen.tune.verified_workload import VerifiedWorkload
@@ -118,7 +119,7 @@ def _without_the_tail_of_k(gemm: Any) -> bytes:
         if line.mnemonic.startswith("v_mfma") and line.section == "N = 2"
         and judge.listing.blocks[line.block].title == "cluster mma 0, i = 1"
     )  # fmt: skip
-    return judge.assemble({line: ("  s_nop 0",)})
+    return assembled(gemm, {line: ("  s_nop 0",)})
 
 
 def test_what_is_asked_of_a_problem(artifact: Any) -> None:

@@ -22,6 +22,7 @@ from mlagen.families.split_merge.prefill_made_up import mla_reduce_inputs
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.family import tile_counts
 from mlagen.mutation import ValueJudge, make_mutants
+from mlagen.mutation.mutant import assembled
 from mlagen.verify import kind_of, verify, verify_thoroughly
 
 GEMM = Path(__file__).resolve().parents[2] / "examples" / "gemm_bf16.py"
@@ -98,7 +99,7 @@ def test_a_rescale_left_out_of_one_printed_copy_is_wrong(judge: ValueJudge) -> N
         verdict = judge.judge(mutant)
         assert (verdict.outcome, verdict.by_finding) == ("killed", False), mutant.name
         if mutant in loops:
-            changed = replace(prefill(), code=judge._assemble(mutant))
+            changed = replace(prefill(), code=assembled(prefill(), mutant.edits))
             shape = {"seq_len": 512, "modes": ["latest"]}
             hidden += verify(changed, data="realistic", **shape).right
     assert hidden == len(loops)
