@@ -53,8 +53,9 @@ def choose(k, s):
                      comment="how soon L2 evicts the cache's rows")  # fmt: skip
     feeders = 0
     if converted:
-        scales = k.rope_aware and k.dtype != "bf16"
-        roomy = refill == "early" and k.page_size % 64 == 0 and not scales
+        # Four warpgroups start with 128 registers a thread, in which ptxas would spill these.
+        tight = k.rope_aware and (k.dtype != "bf16" or (k.window > 0 and k.q_len > 1))
+        roomy = refill == "early" and k.page_size % 64 == 0 and not tight
         feeders = s.choice("feeders", *((2, 1) if roomy else (1,)),
                            comment="warpgroups that convert e4m3 to bf16")  # fmt: skip
     return DecodeKnobs(boxes, held, refill, ahead, evict, bool(persistent), feeders)
