@@ -27,13 +27,16 @@ from mlagen.tune.values import Job, Outcome
 from mlagen.tune.versions import code_of
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parents[1]}"}
+# Without it Dask gives an idle worker the trials of a busy one, as it should; on a busy machine the
+# worker that measures is then given something to build, and a test cannot tell that from a fault.
+NO_STEALING = {"DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False"}
 
 
-def dask(role: str, *arguments: str) -> subprocess.Popen[bytes]:
+def dask(role: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
     """What `dask scheduler` and `dask worker` run."""
     return subprocess.Popen(
         [sys.executable, "-m", f"distributed.cli.dask_{role}", "--no-dashboard", *arguments],
-        env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT | environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
 
@@ -74,7 +77,7 @@ class Machines:
 def machines() -> Iterator[Machines]:
     """A worker with gfx950=1, and one that only builds."""
     port = free_port()
-    scheduler = dask("scheduler", "--host", "127.0.0.1", "--port", str(port))
+    scheduler = dask("scheduler", "--host", "127.0.0.1", "--port", str(port), **NO_STEALING)
     made = Machines(f"tcp://127.0.0.1:{port}")
     made.worker("--resources", "gfx950=1")
     made.worker()
