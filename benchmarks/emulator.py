@@ -39,12 +39,12 @@ Run = Callable[[bool, int, str], Any]  # (sanitize, threads, mode) -> EmulationR
 START = """
 import time; start = time.perf_counter()
 from mlagen.emulator.gfx950 import layout
-from mlagen.emulator.gfx950.starting import start as ready
+from mlagen.emulator.gfx950.starting import STARTER
 import numpy as np
 waves = np.full(layout.W_SIZE, layout.ENDED, dtype=np.int64)
 context = np.zeros(layout.C_SIZE, dtype=np.int64)
 context[layout.C_WAVE], context[layout.C_WAVES] = waves.ctypes.data, 1
-assert ready()(context.ctypes.data, 1) == layout.R_DONE
+assert STARTER.start()(context.ctypes.data, 1) == layout.R_DONE
 print(time.perf_counter() - start)
 """
 

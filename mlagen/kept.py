@@ -73,7 +73,7 @@ def _compiled() -> dict[str, tuple[Path, str]]:
         from mlagen.timing import engine as model
     except (ImportError, MissingError):
         return {}
-    return {"engine": starting.compiled_files(), "model": model.compiled_files()}
+    return {"engine": starting.STARTER.files(), "model": model.compiled_files()}
 
 
 def _bytes(path: Path) -> int:

@@ -9,11 +9,11 @@ import pytest
 from numba.core import callconv
 from numba.core.registry import cpu_target
 
-from mlagen.emulator.gfx950 import starting
-from mlagen.emulator.gfx950.compiling import callable_from_python, compiled, entry, spliced
 from mlagen.emulator.gfx950.engine import run
-from mlagen.emulator.gfx950.lowering import Program
-from mlagen.emulator.gfx950.raw import bits_of, f32_of, float32, int64, uint32, uint64
+from mlagen.emulator.native import starting
+from mlagen.emulator.native.compiling import callable_from_python, compiled, entry, spliced
+from mlagen.emulator.native.lowering import Program
+from mlagen.emulator.native.raw import bits_of, f32_of, float32, int64, uint32, uint64
 
 FACTOR = 3
 
@@ -233,7 +233,7 @@ def test_an_error_of_the_source_is_no_matter_of_the_cache(caplog):
 def _write(folder):
     """A function with numba's cache, in a file of its own."""
     (folder / "kept_function.py").write_text(
-        "from mlagen.emulator.gfx950.compiling import callable_from_python\n"
+        "from mlagen.emulator.native.compiling import callable_from_python\n"
         "def make(stamp, kept):\n"
         "    def f(context, budget):\n"
         "        return stamp\n"

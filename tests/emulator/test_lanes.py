@@ -7,7 +7,6 @@ from numba import njit
 
 from mlagen.emulator.gfx950 import layout
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.compiling import callable_from_python, compiled, entry
 from mlagen.emulator.gfx950.lanes import (
     OPERATIONS,
     exp2,
@@ -18,7 +17,8 @@ from mlagen.emulator.gfx950.lanes import (
 )
 from mlagen.emulator.gfx950.matrix import multiply, work_space
 from mlagen.emulator.gfx950.planes import spread_e4m3, spread_e5m2
-from mlagen.emulator.gfx950.raw import load_i64
+from mlagen.emulator.native.compiling import callable_from_python, compiled, entry
+from mlagen.emulator.native.raw import load_i64
 
 KEEP, FLUSH = 0xFFFFFFFF, 0x80000000
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.5, 1e-40, -1e-40, 3e38, np.inf, -np.inf, np.nan, -np.nan]

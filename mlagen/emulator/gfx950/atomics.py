@@ -8,9 +8,9 @@ reach there, so a 16-bit sum that overflows is infinite whatever FP16_OVFL says.
 from __future__ import annotations
 
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.numeric import bf16_of, f16_of, f32_from, f32_of_f16, signed32
-from mlagen.emulator.gfx950.raw import bits_of, float32, int64
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import bits_of, float32, int64
 
 
 @compiled

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from mlagen.binary.operand import EXEC
 from mlagen.emulator.gfx950 import layout as y
-from mlagen.emulator.gfx950.compiling import compiled
-from mlagen.emulator.gfx950.raw import load_i64, store_i64
 from mlagen.emulator.gfx950.scalar import get64
 from mlagen.emulator.gfx950.state import (
     program_row,
@@ -20,6 +18,8 @@ from mlagen.emulator.gfx950.state import (
     scalar_base,
     wave_base,
 )
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import load_i64, store_i64
 
 
 @compiled

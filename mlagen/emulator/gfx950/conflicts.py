@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.compiling import compiled
-from mlagen.emulator.gfx950.raw import load_i64, store_i64
 from mlagen.emulator.gfx950.state import program_row, report
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import load_i64, store_i64
 
 ROW_BITS = 24
 

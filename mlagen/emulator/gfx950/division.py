@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from mlagen.emulator.gfx950.numeric import compiled, f32_from
-from mlagen.emulator.gfx950.raw import bits_of, float32, float64, fma_f32, int64
 from mlagen.emulator.gfx950.vector import read_f32, read_int, write_f32
+from mlagen.emulator.native.raw import bits_of, float32, float64, fma_f32, int64
 
 _SMALLEST_NORMAL = 2.0**-126
 _LARGEST_RECIPROCAL = 2.0**126  # that of anything larger is denormal

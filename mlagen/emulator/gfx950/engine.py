@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.checks import check_registers
-from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.execute import (
     branch_taken,
     indexed,
@@ -27,7 +26,6 @@ from mlagen.emulator.gfx950.issue import (
     issue_vector_memory,
 )
 from mlagen.emulator.gfx950.queues import land_next, land_some, wait_for
-from mlagen.emulator.gfx950.raw import load_i64, store_i64
 from mlagen.emulator.gfx950.recording import note_step
 from mlagen.emulator.gfx950.state import (
     next_random,
@@ -37,6 +35,8 @@ from mlagen.emulator.gfx950.state import (
     wave_base,
 )
 from mlagen.emulator.gfx950.trace_hooks import trace_after, trace_before
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import load_i64, store_i64
 
 
 @compiled

@@ -5,7 +5,6 @@ from __future__ import annotations
 from mlagen.binary.operand import EXEC, M0, SCC, VCC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.compiling import compiled, spliced
 from mlagen.emulator.gfx950.division import div_fixup, div_fmas, div_scale
 from mlagen.emulator.gfx950.lanes import (
     row_high_halves,
@@ -23,7 +22,12 @@ from mlagen.emulator.gfx950.numeric import (
     scaled_by,
     signed32,
 )
-from mlagen.emulator.gfx950.raw import (
+from mlagen.emulator.gfx950.scalar import get32, get64, put32, put64, scalar_alu
+from mlagen.emulator.gfx950.state import report, scalar_base, vector_row
+from mlagen.emulator.gfx950.sub_dword import place_part, select_part
+from mlagen.emulator.gfx950.vector import add_carry, alu, compare
+from mlagen.emulator.native.compiling import compiled, spliced
+from mlagen.emulator.native.raw import (
     bits_of,
     f32_of,
     float32,
@@ -35,10 +39,6 @@ from mlagen.emulator.gfx950.raw import (
     uint32,
     uint64,
 )
-from mlagen.emulator.gfx950.scalar import get32, get64, put32, put64, scalar_alu
-from mlagen.emulator.gfx950.state import report, scalar_base, vector_row
-from mlagen.emulator.gfx950.sub_dword import place_part, select_part
-from mlagen.emulator.gfx950.vector import add_carry, alu, compare
 
 
 @compiled

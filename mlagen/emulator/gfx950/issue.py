@@ -5,7 +5,6 @@ from __future__ import annotations
 from mlagen.binary.operand import EXEC, M0
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.compiling import compiled, spliced
 from mlagen.emulator.gfx950.conflicts import note_access
 from mlagen.emulator.gfx950.queues import (
     after_issue,
@@ -21,7 +20,6 @@ from mlagen.emulator.gfx950.races import (
     quiet_span,
     quiet_write,
 )
-from mlagen.emulator.gfx950.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 from mlagen.emulator.gfx950.scalar import get32, get64
 from mlagen.emulator.gfx950.spans import fill_range, form_offsets
 from mlagen.emulator.gfx950.state import (
@@ -31,6 +29,8 @@ from mlagen.emulator.gfx950.state import (
     scalar_base,
     vector_row,
 )
+from mlagen.emulator.native.compiling import compiled, spliced
+from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 
 
 @compiled

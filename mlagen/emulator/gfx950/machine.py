@@ -21,7 +21,7 @@ from mlagen.emulator.gfx950.matrix import work_space
 from mlagen.emulator.gfx950.memory import Memory, build_memory
 from mlagen.emulator.gfx950.recording import ROOM, Recorder
 from mlagen.emulator.gfx950.report import describe, merge
-from mlagen.emulator.gfx950.starting import start
+from mlagen.emulator.gfx950.starting import STARTER
 from mlagen.emulator.gfx950.translate import (
     TranslatedKernel,
     executed_by_mnemonic,
@@ -68,7 +68,7 @@ def run_workgroups(run: Run, progress: Callable[[int, int], None] | None) -> Emu
     """Translate, check, run all chosen workgroups, write results back."""
     _check(run)
     program = translate(run.kernel)
-    start()  # before there are threads that Ctrl-C does not reach
+    STARTER.start()  # before there are threads that Ctrl-C does not reach
     memory = build_memory(run.launch.arguments, run.kernel.kernarg_bytes, run.launch.buffers)
     shadow = make_shadow(program, memory) if run.settings.trace_nonfinite else None
     accesses = None
@@ -222,7 +222,7 @@ class Machine:
     ) -> None:
         self.fixed = run
         self.program = program
-        self._run_slice = start()
+        self._run_slice = STARTER.start()
         waves = run.waves
         self.context = np.zeros(y.C_SIZE, dtype=np.int64)
         slots = waves * y.QUEUES * y.QUEUE_SLOTS

@@ -12,7 +12,6 @@ import numpy as np
 
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.planes import (
     SPAN,
     dot_rows_16x4,
@@ -24,7 +23,8 @@ from mlagen.emulator.gfx950.planes import (
     spread_f16,
     spread_i8,
 )
-from mlagen.emulator.gfx950.raw import (
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import (
     f32_of,
     int32,
     load_i64,

@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from mlagen.emulator.gfx950.compiling import compiled
-from mlagen.emulator.gfx950.raw import (
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import (
     bits_of,
     f32_of,
     float32,

@@ -12,21 +12,7 @@ from __future__ import annotations
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950.atomics import atomic_value
-from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.races import complete_operation
-from mlagen.emulator.gfx950.raw import (
-    int64,
-    load_any_u32,
-    load_i64,
-    load_u8,
-    load_u32,
-    store_any_u32,
-    store_i64,
-    store_u8,
-    store_u32,
-    uint8,
-    uint32,
-)
 from mlagen.emulator.gfx950.spans import (
     copy_b32,
     copy_b128,
@@ -43,6 +29,20 @@ from mlagen.emulator.gfx950.state import (
     scalar_base,
     vector_row,
     wave_base,
+)
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import (
+    int64,
+    load_any_u32,
+    load_i64,
+    load_u8,
+    load_u32,
+    store_any_u32,
+    store_i64,
+    store_u8,
+    store_u32,
+    uint8,
+    uint32,
 )
 
 

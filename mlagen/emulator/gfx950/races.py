@@ -10,8 +10,6 @@ Y of its own wave iff a wait covered X, or both are DS instructions (which execu
 from __future__ import annotations
 
 from mlagen.emulator.gfx950 import layout as y
-from mlagen.emulator.gfx950.compiling import compiled
-from mlagen.emulator.gfx950.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 from mlagen.emulator.gfx950.spans import (
     fill_range,
     mark_b32,
@@ -23,6 +21,8 @@ from mlagen.emulator.gfx950.spans import (
     scan_range,
 )
 from mlagen.emulator.gfx950.state import finding_slot, queue_slot, repeated, report, wave_base
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 
 
 @compiled

@@ -11,9 +11,9 @@ from typing import Final
 import numpy as np
 
 from mlagen.emulator.gfx950 import layout as y
-from mlagen.emulator.gfx950.compiling import compiled
-from mlagen.emulator.gfx950.raw import load_i64, store_i64
 from mlagen.emulator.gfx950.state import program_row, queue_slot, wave_base
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.streams import ExecutedStream
 
 ROOM: Final = 1 << 14  # instructions, and accesses with 64 addresses each

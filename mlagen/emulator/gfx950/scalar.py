@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mlagen.binary.operand import EXEC, M0, SCC
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.numeric import (
     count_bits,
     first_high,
@@ -12,7 +11,8 @@ from mlagen.emulator.gfx950.numeric import (
     reverse_bits,
     signed32,
 )
-from mlagen.emulator.gfx950.raw import int64, load_u32, store_u32, uint32, uint64
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import int64, load_u32, store_u32, uint32, uint64
 
 
 @compiled

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mlagen.emulator.gfx950 import layout as y
-from mlagen.emulator.gfx950.compiling import compiled
-from mlagen.emulator.gfx950.raw import load_i64, store_i64
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import load_i64, store_i64
 
 
 @compiled

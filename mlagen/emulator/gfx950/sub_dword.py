@@ -7,8 +7,8 @@ of the result, 11..12 what becomes of its other bits (0: zero, 1: sign, 2: kept)
 
 from __future__ import annotations
 
-from mlagen.emulator.gfx950.compiling import compiled
-from mlagen.emulator.gfx950.raw import int64, load_u32, store_u32, uint32
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import int64, load_u32, store_u32, uint32
 
 DWORD = 6
 PRESENT = 1 << 13

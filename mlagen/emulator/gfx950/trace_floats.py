@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import trace_layout as t
-from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.execute import dpp_lane
-from mlagen.emulator.gfx950.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.gfx950.state import vector_row
 from mlagen.emulator.gfx950.trace_values import (
     mark_at,
@@ -23,6 +21,8 @@ from mlagen.emulator.gfx950.trace_values import (
     value_at,
     writer_at,
 )
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64
 
 
 @compiled

@@ -10,8 +10,6 @@ from __future__ import annotations
 from mlagen.binary.operand import EXEC
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import trace_layout as t
-from mlagen.emulator.gfx950.compiling import compiled
-from mlagen.emulator.gfx950.raw import load_i64, store_i64
 from mlagen.emulator.gfx950.scalar import get32, get64
 from mlagen.emulator.gfx950.state import scalar_base
 from mlagen.emulator.gfx950.trace_floats import trace_matrix, trace_parts
@@ -27,6 +25,8 @@ from mlagen.emulator.gfx950.trace_moves import (
     trace_writes,
 )
 from mlagen.emulator.gfx950.trace_values import snapshot, trace_row
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import load_i64, store_i64
 
 
 @compiled

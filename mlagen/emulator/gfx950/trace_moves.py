@@ -5,8 +5,6 @@ from __future__ import annotations
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import opcodes as o
 from mlagen.emulator.gfx950 import trace_layout as t
-from mlagen.emulator.gfx950.compiling import compiled
-from mlagen.emulator.gfx950.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.gfx950.state import queue_slot, vector_row, wave_base
 from mlagen.emulator.gfx950.trace_floats import written_lanes
 from mlagen.emulator.gfx950.trace_values import (
@@ -18,6 +16,8 @@ from mlagen.emulator.gfx950.trace_values import (
     value_at,
     writer_at,
 )
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64
 
 
 @compiled

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950 import trace_layout as t
-from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.execute import dpp_lane
-from mlagen.emulator.gfx950.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 from mlagen.emulator.gfx950.scalar import get32
 from mlagen.emulator.gfx950.state import register_slot, scalar_base, vector_row
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 
 
 @compiled

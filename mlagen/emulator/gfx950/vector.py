@@ -11,7 +11,6 @@ import math
 import numpy as np
 
 from mlagen.emulator.gfx950 import opcodes as o
-from mlagen.emulator.gfx950.compiling import compiled
 from mlagen.emulator.gfx950.lanes import (
     lanes_f32,
     lanes_i32,
@@ -45,7 +44,8 @@ from mlagen.emulator.gfx950.numeric import (
     signed32,
     u32_of_f32,
 )
-from mlagen.emulator.gfx950.raw import (
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import (
     bits_of,
     float32,
     float64,

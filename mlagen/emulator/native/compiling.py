@@ -19,7 +19,7 @@ from numba.core.compiler_machinery import LoweringPass, register_pass
 from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic
 
-from mlagen.emulator.gfx950.lowering import Part, Program
+from mlagen.emulator.native.lowering import Part, Program
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True}
 # LLVM's own threshold of level 2 is 225: functions that are called once or never in a run then fill

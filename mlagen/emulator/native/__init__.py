@@ -1,0 +1,1 @@
+"""An engine in a few words of Python, as machine code: what the emulators' engines share."""
