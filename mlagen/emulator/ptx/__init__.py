@@ -1,0 +1,1 @@
+"""Executing PTX on the host: every warp of a cluster, its asynchronous agents, and a sanitizer."""

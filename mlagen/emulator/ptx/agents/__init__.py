@@ -1,0 +1,1 @@
+"""What works beside the warps: barriers, mbarriers, copies, tensor copies."""

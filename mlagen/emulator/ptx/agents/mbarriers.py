@@ -1,0 +1,20 @@
+"""mbarriers: arrivals, bytes of transactions, phases, waits."""
+
+from __future__ import annotations
+
+from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.state import fault
+
+
+@compiled
+def run_mbarrier(context: int, warp: int, row: int, mask: int) -> int:
+    """NEXT, or AGAIN for lanes that wait and then execute the instruction again."""
+    fault(context, row, y.FAULT_UNMODELLED, 0, 0)
+    return y.NEXT
+
+
+@compiled
+def mbarrier_over(context: int, slot: int, phase: int) -> bool:
+    """Whether an mbarrier has completed phase `phase`, counted from 0."""
+    return True

@@ -1,0 +1,1 @@
+"""The tensor core: wgmma and mma.sync."""

@@ -1,0 +1,111 @@
+"""A kernel's PTX as the tables that the engine executes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.translate import agents, control, matrix, memory, values
+from mlagen.emulator.ptx.translate.rows import Special, Translation, Translator, not_modelled
+from mlagen.errors import MlagenError, UnsupportedError
+from mlagen.ptx import Entry, Module
+
+_TRANSLATIONS: dict[str, Translation] = {
+    name: translation
+    for module in (control, values, memory, agents, matrix)
+    for name, translation in module.TRANSLATIONS.items()
+}
+_ALIGN = 16
+
+
+@dataclass(frozen=True)
+class Program:
+    """An entry, its rows, and what a launch has to set up for it.
+
+    `symbols`: state space and address of each variable. `shared_bytes`: the end of the static
+    variables in shared memory. `dynamic`: where the launch's shared memory begins.
+    """
+
+    entry: Entry
+    rows: np.ndarray
+    lists: np.ndarray
+    constants: np.ndarray
+    register_bytes: int
+    specials: tuple[Special, ...]
+    symbols: Mapping[str, tuple[str, int]]
+    parameters: Mapping[str, int]
+    parameter_bytes: int
+    shared_bytes: int
+    dynamic: int
+    local_bytes: int
+    const: np.ndarray
+
+
+def translate(module: Module, entry: Entry) -> Program:
+    """Tables of a kernel. UnsupportedError with the line for what is not modelled."""
+    parameters, parameter_bytes = _parameters(entry)
+    symbols: dict[str, tuple[str, int]] = {
+        name: ("param", offset) for name, offset in parameters.items()
+    }
+    ends, dynamic = _variables(entry, symbols)
+    translator = Translator(entry, symbols)
+    rows = []
+    for instruction in entry.instructions:
+        translation = _TRANSLATIONS.get(instruction.name)
+        if translation is None:
+            raise not_modelled(instruction)
+        try:
+            rows.append(translator.encode(instruction, translation(translator, instruction)))
+        except MlagenError:
+            raise
+        except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
+            raise UnsupportedError(
+                f"line {instruction.line}: not understood: {instruction.text[:100]}"
+            ) from error
+    rows.append([y.X_EXIT, 0, y.NO_GUARD] + [0] * (y.P_SIZE - 3))  # past the last instruction
+    return Program(
+        entry,
+        np.array(rows, np.int64),
+        np.array(translator.lists or [0], np.int64),
+        translator.constants(),
+        translator.bytes,
+        tuple(translator.specials.values()),
+        symbols,
+        parameters,
+        parameter_bytes,
+        ends["shared"],
+        dynamic,
+        ends["local"],
+        np.zeros(max(ends["const"], 8), np.uint8),
+    )
+
+
+def _parameters(entry: Entry) -> tuple[dict[str, int], int]:
+    """Offset of each parameter, and the bytes of all."""
+    at, places = 0, {}
+    for parameter in entry.parameters:
+        align = getattr(parameter, "align", 0) or min(parameter.size, 8)
+        at = -(-at // align) * align
+        places[parameter.name] = at
+        at += parameter.size
+    return places, at
+
+
+def _variables(entry: Entry, symbols: dict[str, tuple[str, int]]) -> tuple[dict[str, int], int]:
+    """Places variables in their spaces; the end of each space, and where dynamic memory begins."""
+    ends = {"shared": y.SHARED_FIRST, "local": 0, "const": 0, "global": 0}
+    dynamic = [v for v in entry.variables if v.space == "shared" and not v.size]
+    for variable in entry.variables:
+        if variable in dynamic:
+            continue
+        at = -(-ends[variable.space] // variable.align) * variable.align
+        symbols[variable.name] = (variable.space, at)
+        ends[variable.space] = at + variable.size
+    align = max([v.align for v in dynamic], default=_ALIGN)
+    start = -(-ends["shared"] // align) * align
+    for variable in dynamic:
+        symbols[variable.name] = ("shared", start)
+    return ends, start

@@ -1,0 +1,32 @@
+"""The PTX engine's machine code."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from mlagen.emulator.native.compiling import callable_from_python, entry
+from mlagen.emulator.native.starting import Starter
+from mlagen.emulator.ptx.engine import run
+
+LOG = logging.getLogger(__name__)
+
+
+def _say_so() -> None:
+    LOG.info("compiling the PTX emulator for this machine: later runs take what was kept")
+
+
+_enter = entry(run, _say_so)  # not in a closure: numba's cache looks at a closure's values
+
+
+def _make(stamp: int, kept: bool) -> Any:
+    def run_slice(context: int, budget: int) -> int:
+        """See `engine.run`. A negative budget asks which sources this was compiled from."""
+        if budget < 0:
+            return stamp
+        return _enter(context, budget)
+
+    return callable_from_python(run_slice, kept=kept)
+
+
+STARTER = Starter(__file__, _make, frozenset({"machine.py", "report.py", "program.py"}))

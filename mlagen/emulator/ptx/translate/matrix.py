@@ -1,0 +1,7 @@
+"""Rows of instructions: matrix."""
+
+from __future__ import annotations
+
+from mlagen.emulator.ptx.translate.rows import Translation
+
+TRANSLATIONS: dict[str, Translation] = {}

@@ -1,0 +1,1 @@
+"""What instructions do to registers: 32 lanes at a time."""
