@@ -8,8 +8,8 @@ for instruction in entry.instructions:
 
 `read_ptx` takes what a stranger wrote: it refuses what it does not understand with the line, in a
 time that grows with the text's length. It checks the grammar; `wellformed.check` checks the
-operands of the instructions whose meaning `effects.Kind` tells. Bodies of `.func`, initial values
-and debug positions are passed over. Nothing here executes, and nothing knows a schedule.
+operands of the instructions whose meaning `effects.Kind` tells. Nothing here executes, and nothing
+knows a schedule.
 """
 
 from mlagen.ptx.descriptor import Descriptor
@@ -17,28 +17,36 @@ from mlagen.ptx.effects import Kind, kind_of
 from mlagen.ptx.graph import Graph
 from mlagen.ptx.reader import read_ptx
 from mlagen.ptx.syntax import (
+    Address,
     Entry,
+    Function,
     Guard,
     Instruction,
+    Location,
     Memory,
     Module,
     Operand,
     Parameter,
+    Real,
     Variable,
     Vector,
 )
 
 __all__ = [
+    "Address",
     "Descriptor",
     "Entry",
+    "Function",
     "Graph",
     "Guard",
     "Instruction",
     "Kind",
+    "Location",
     "Memory",
     "Module",
     "Operand",
     "Parameter",
+    "Real",
     "Variable",
     "Vector",
     "kind_of",

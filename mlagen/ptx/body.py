@@ -3,196 +3,165 @@
 from __future__ import annotations
 
 import re
-import struct
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 from mlagen.errors import UnsupportedError
-from mlagen.ptx.declarations import LINE_DIRECTIVE, NAME, VARIABLES, variables
-from mlagen.ptx.positions import Positions, located, most
-from mlagen.ptx.syntax import Guard, Instruction, Memory, Operand, Variable, Vector
+from mlagen.ptx.debug import Debug, Locations
+from mlagen.ptx.declarations import LINE_DIRECTIVE, REGISTERS, VARIABLES, registers, variables
+from mlagen.ptx.operands import NAME, operand, split
+from mlagen.ptx.positions import MISREAD, Positions, misread, most
+from mlagen.ptx.scopes import RegisterType, Scope
+from mlagen.ptx.syntax import Guard, Instruction, Location, Parameter, Variable
 
 _LABEL = re.compile(rf"({NAME})\s*:(?!:)")
-_DECLARED = re.compile(rf"({NAME})\s*(?:<(\d+)>)?")
-_NUMBER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)[uU]?$")
-_REAL = re.compile(
-    r"[+-]?(0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|(?:\d*+\.)?\d++(?:[eE][+-]?\d++)?)$"
-)
-_OPCODE = re.compile(r"[a-z](?:[\w.]|::)*+$")
+_GUARD = re.compile(rf"@\s*(!?)\s*({NAME})\s*")
+_OPCODE = re.compile(r"([a-z](?:[\w.]|::)*+)(?=[ {(\[%]|$)")
+_BLANK = re.compile(r"\s*")
+_TABLE = re.compile(rf"\.(branchtargets|calltargets)\b\s*({NAME}(?:\s*,\s*{NAME})*+)$")
+_PASSED_OVER = re.compile(r"\.(pragma|callprototype|maxnreg|alias)\b")
 _DEPTH = 100  # of `{` in each other
-_OPERAND_DEPTH = 4  # a matrix in an address is 2
-
-
-@dataclass(slots=True)
-class _Scope:
-    """A `{ … }` of a body. Registers and labels of inner scopes get its number."""
-
-    number: int
-    parent: _Scope | None
-    names: set[str] = field(default_factory=set)
-    ranges: set[str] = field(default_factory=set)
-    labels: dict[str, int] = field(default_factory=dict)
-
-    def unique(self, name: str) -> str:
-        """The name as an entry's instructions have it."""
-        scope: _Scope | None = self
-        while scope is not None:
-            if name in scope.names or name.rstrip("0123456789") in scope.ranges:
-                return f"{name}@{scope.number}" if scope.parent else name
-            scope = scope.parent
-        return name
-
-    def label(self, name: str) -> int | None:
-        """The instruction index of a label that can be seen from here."""
-        scope: _Scope | None = self
-        while scope is not None:
-            if name in scope.labels:
-                return scope.labels[name]
-            scope = scope.parent
-        return None
+_TARGETS = 100_000  # of all tables that instructions go by
 
 
 class Body:
-    """The statements of one entry."""
+    """The statements of one entry or device function. `declared` are the parameters that are
+    registers, `outside` the names that the module declares."""
 
-    def __init__(self, positions: Positions, start: int, end: int, room: int) -> None:
+    def __init__(
+        self,
+        positions: Positions,
+        span: tuple[int, int],
+        room: int,
+        debug: Debug,
+        outside: frozenset[str] = frozenset(),
+        declared: Iterable[Parameter] = (),
+    ) -> None:
         self.positions, self._room = positions, room
         self.variables: list[Variable] = []
-        self._made: list[tuple[Instruction, _Scope]] = []  # branches without their target
-        self._scope = _Scope(0, None)
+        self.registers: dict[str, str] = {}
+        # Branches without their target; the scope they stand in.
+        self._made: list[tuple[Instruction, Scope]] = []
+        self._label = ""  # the one that stands before a table
+        self._locations, self._location = Locations(debug), None
+        self._scope = Scope(0, None, self.registers, outside)
         self._scopes = 1
-        self._read(start, end)
+        self._table_room = _TARGETS
+        for parameter in declared:
+            self._scope.declare(parameter.name, RegisterType(parameter.type), None)
+        self._read(*span)
+
+    _location: Location | None
 
     def _read(self, at: int, end: int) -> None:
         text = self.positions.text
-        blank = re.compile(r"\s*")
         depth = 0
         while True:
-            space = blank.match(text, at)
+            space = _BLANK.match(text, at)
             at = space.end() if space else at
             if at >= end:
                 return
-            if text[at] == "{":
-                self._scope = _Scope(self._scopes, self._scope)
+            char = text[at]
+            if char == "{":
+                self._scope = Scope(self._scopes, self._scope, self.registers, self._scope.outside)
                 self._scopes += 1
                 depth += 1
                 if depth > _DEPTH:
                     raise RecursionError
                 at += 1
-            elif text[at] == "}":
+            elif char == "}":
                 self._scope = self._scope.parent or self._scope
                 depth -= 1
                 at += 1
-            elif text[at] == ";":
+            elif char == ";":
                 at += 1
-            elif line := LINE_DIRECTIVE.match(text, at):
+            elif char == "." and (line := LINE_DIRECTIVE.match(text, at)):
+                if line.group(1) == "loc":
+                    self._location = self._locations.read(line.group())
                 at = line.end()
-            elif label := _LABEL.match(text, at):
-                self._scope.labels[label.group(1)] = len(self._made)
+            elif char not in ".@" and (label := _LABEL.match(text, at)):
+                self._put_label(label.group(1), at)
                 at = label.end()
             else:
                 stop, number = self.positions.statement_end(at), self.positions.line(at)
-                with located(number, text[at:stop]):
+                try:
                     self._statement(text[at:stop], (at, stop + 1), number)
+                except MISREAD as error:
+                    raise misread(error, number, text[at:stop]) from error
                 at = stop + 1
 
+    def _put_label(self, name: str, at: int) -> None:
+        if name in self._scope.labels:
+            raise UnsupportedError(f"line {self.positions.line(at)}: label {name[:60]} twice")
+        self._scope.labels[name] = len(self._made)
+        self._label = name
+
     def _statement(self, statement: str, span: tuple[int, int], line: int) -> None:
-        if statement.startswith(".reg"):
-            for name, count in _DECLARED.findall(re.sub(r"^\.reg(\s*\.\w+)+", "", statement)):
-                (self._scope.ranges if count else self._scope.names).add(name)
-            return
-        if statement.startswith("."):
-            self.variables += variables(statement, line)
-            most(len(self.variables), VARIABLES, line, "variables")
+        if statement[0] == ".":
+            self._directive(statement, line)
             return
         text = " ".join(statement.split())
-        guard = None
-        rest = text
-        if match := re.match(rf"@\s*(!?)\s*({NAME})\s*", text):
-            guard = Guard(self._scope.unique(match.group(2)), bool(match.group(1)))
+        guard, rest = None, text
+        if text[0] == "@":
+            match = _GUARD.match(text)
+            register = self._scope.resolve(match.group(2)) if match else None
+            if not match or not isinstance(register, str):
+                raise ValueError("no guard")
+            guard = Guard(register, bool(match.group(1)))
             rest = text[match.end() :]
-        opcode, _, tail = rest.partition(" ")
         most(len(self._made) + 1, self._room, line, "instructions")
-        if not _OPCODE.match(opcode):
+        head = _OPCODE.match(rest)
+        if not head:
             raise UnsupportedError(f"line {line}: not an instruction: {text[:60]}")
-        operands = tuple(self._operand(part, line) for part in _split(tail) if part)
+        opcode, tail = head.group(), rest[head.end() :].strip()
+        resolve = self._scope.resolve
+        operands = tuple(operand(part, resolve) for part in split(tail)) if tail else ()
         made = Instruction(
             len(self._made), line, text + ";", opcode, tuple(opcode.split(".")), operands, guard,
-            -1, span,
+            -1, span, self._location,
         )  # fmt: skip
         self._made.append((made, self._scope))
 
-    def _operand(self, text: str, line: int, depth: int = 0) -> Operand:
-        text = text.strip()
-        if depth > _OPERAND_DEPTH:
-            raise RecursionError
-        if text.startswith(("{", "(")):
-            return Vector(tuple(self._operand(x, line, depth + 1) for x in _split(text[1:-1]) if x))
-        if text.startswith("["):
-            inner = _split(text[1:-1])
-            base, offset = self._address(inner[0].strip())
-            more = tuple(self._operand(item, line, depth + 1) for item in inner[1:])
-            flat = tuple(
-                x for item in more for x in (item.items if isinstance(item, Vector) else (item,))
-            )
-            return Memory(base, offset, flat)
-        if _NUMBER.match(text):
-            return (
-                int(text.rstrip("uU").lstrip("+"), 0)
-                if not _octal(text)
-                else int(text.rstrip("uU"), 8)
-            )
-        if _REAL.match(text):
-            return _real(text)
-        if "|" in text:
-            return Vector(tuple(self._operand(item, line, depth + 1) for item in text.split("|")))
-        negative = text.startswith("!")
-        name = self._scope.unique(text.lstrip("!-").strip())
-        return f"!{name}" if negative else name
+    def _directive(self, statement: str, line: int) -> None:
+        if statement.startswith(".reg"):
+            for name, kind, count in registers(statement):
+                if count is not None and count > REGISTERS:
+                    raise ValueError("a range that no register file has")
+                self._scope.declare(name, kind, count)
+        elif table := _TABLE.match(statement.rstrip()):
+            labels = tuple(re.findall(NAME, table.group(2)))
+            self._scope.tables[self._label] = labels
+        elif not _PASSED_OVER.match(statement):
+            self.variables += variables(statement, line, self._scope.declare_symbol)
+            most(len(self.variables), VARIABLES, line, "variables")
 
-    def _address(self, text: str) -> tuple[str, int]:
-        match = re.match(rf"({NAME}(?:\.\w+)?)?\s*(?:([+-])\s*(-?\w+))?$", text)
-        if not match:
-            return ("", int(text.rstrip("uU"), 0)) if _NUMBER.match(text) else (text, 0)
-        name, sign, offset = match.groups()
-        value = int((offset or "0").rstrip("uU"), 0)
-        return self._scope.unique(name or ""), -value if sign == "-" else value
+    def __len__(self) -> int:
+        return len(self._made)
 
     def finish(self) -> tuple[Instruction, ...]:
         """All instructions, branches resolved."""
-        return tuple(_resolved(made, scope) for made, scope in self._made)
+        return tuple(
+            self._resolved(made, scope) if made.parts[0] in ("bra", "brx") else made
+            for made, scope in self._made
+        )
 
+    def _resolved(self, made: Instruction, scope: Scope) -> Instruction:
+        if made.name == "bra":
+            if len(made.operands) != 1 or not isinstance(made.operands[0], str):
+                return made
+            return replace(made, target=self._target(made, scope, made.operands[0]))
+        name = made.operands[1] if len(made.operands) == 2 else None
+        table = scope.table(name.partition("@")[0]) if isinstance(name, str) else None
+        if table is None:
+            raise UnsupportedError(f"line {made.line}: no table of labels for {made.text[:80]}")
+        self._table_room -= len(table)
+        if self._table_room < 0:
+            raise UnsupportedError(f"line {made.line}: more than {_TARGETS} targets of branches")
+        return replace(made, targets=tuple(self._target(made, scope, label) for label in table))
 
-def _resolved(made: Instruction, scope: _Scope) -> Instruction:
-    if made.name != "bra" or not made.operands or not isinstance(made.operands[0], str):
-        return made
-    target = scope.label(made.operands[0].partition("@")[0])
-    if target is None:
-        raise UnsupportedError(f"line {made.line}: no label for {made.text}")
-    return replace(made, target=target)
-
-
-def _octal(text: str) -> bool:
-    return bool(re.match(r"[+-]?0[0-7]+[uU]?$", text))
-
-
-def _real(text: str) -> float:
-    if text[:2].lower() == "0f":
-        return float(struct.unpack(">f", bytes.fromhex(text[2:]))[0])
-    if text[:2].lower() == "0d":
-        return float(struct.unpack(">d", bytes.fromhex(text[2:]))[0])
-    return float(text)
-
-
-def _split(text: str) -> list[str]:
-    """Comma-separated operands; commas inside brackets do not split."""
-    parts, depth, start = [], 0, 0
-    for at, char in enumerate(text):
-        if char in "{[(":
-            depth += 1
-        elif char in "}])":
-            depth -= 1
-        elif char == "," and not depth:
-            parts.append(text[start:at].strip())
-            start = at + 1
-    parts.append(text[start:].strip())
-    return parts
+    @staticmethod
+    def _target(made: Instruction, scope: Scope, name: str) -> int:
+        target = scope.label(name.partition("@")[0])
+        if target is None:
+            raise UnsupportedError(f"line {made.line}: no label for {made.text[:80]}")
+        return target

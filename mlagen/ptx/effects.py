@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from mlagen.ptx.syntax import Instruction, Memory, Operand, Vector
+from mlagen.ptx.syntax import Address, Instruction, Memory, Operand, Vector
 
 
 class Kind(Enum):
@@ -18,6 +18,7 @@ class Kind(Enum):
 
     PLAIN = "plain"
     BRANCH = "branch"
+    TABLE_BRANCH = "brx.idx"
     EXIT = "exit"
     TRAP = "trap"
     SHARED_LOAD = "load from shared memory"
@@ -58,9 +59,16 @@ _NO_RESULT = frozenset(
         "st", "red", "bar", "barrier", "fence", "membar", "bra", "brx", "ret", "exit", "trap",
         "brkpt", "cp", "prefetch", "prefetchu", "setmaxnreg", "wgmma", "stmatrix",
         "nanosleep", "pmevent", "griddepcontrol", "discard", "applypriority", "sust", "tcgen05",
-        "stackrestore", "multimem",
+        "stackrestore", "multimem", "tensormap", "clusterlaunchcontrol",
     }
 )  # fmt: skip
+
+# What of them has a result, by the opcode's second part.
+_SOMETIMES = {
+    "tcgen05": ("ld",),
+    "multimem": ("ld_reduce",),
+    "clusterlaunchcontrol": ("query_cancel",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +163,7 @@ def _fence(parts: tuple[str, ...]) -> Kind:
 # By the opcode's first part, or its first two.
 _KINDS = {
     "bra": Kind.BRANCH,
+    "brx": Kind.TABLE_BRANCH,
     "ret": Kind.EXIT,
     "exit": Kind.EXIT,
     "trap": Kind.TRAP,
@@ -199,6 +208,8 @@ def names_in(operand: Operand) -> Iterator[str]:
     if isinstance(operand, str):
         if operand != "_":
             yield operand.lstrip("!")
+    elif isinstance(operand, Address):
+        yield operand.symbol
     elif isinstance(operand, Vector):
         for item in operand.items:
             yield from names_in(item)
@@ -218,6 +229,8 @@ def has_result(instruction: Instruction) -> bool:
         return parts[1] in ("try_wait", "test_wait", "pending_count")
     if name in ("bar", "barrier"):
         return "red" in parts
+    if name in _SOMETIMES:
+        return parts[1:2] != () and parts[1] in _SOMETIMES[name]
     if name == "call":  # (result), function, (arguments)
         return isinstance(next(iter(instruction.operands), None), Vector)
     return name not in _NO_RESULT

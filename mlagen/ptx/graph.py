@@ -26,6 +26,9 @@ class Graph:
             if instruction.guard is None:
                 return (instruction.target,)
             return (index + 1, instruction.target)
+        if kind is Kind.TABLE_BRANCH:
+            beyond = () if instruction.guard is None else (index + 1,)
+            return (*beyond, *dict.fromkeys(instruction.targets))
         if kind in (Kind.EXIT, Kind.TRAP) and instruction.guard is None:
             return (self.end,)
         if kind in (Kind.EXIT, Kind.TRAP):

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 
 from mlagen.errors import UnsupportedError
 
+# What reading raises where a text is not understood.
+MISREAD = (ValueError, KeyError, IndexError, OverflowError, RecursionError, struct.error)
+
 
 class Positions:
     """A text with its lines."""
@@ -46,11 +49,16 @@ def located(line: int, text: str) -> Iterator[None]:
     """What cannot be read becomes one error that names the line."""
     try:
         yield
-    except (ValueError, KeyError, IndexError, OverflowError, struct.error) as error:
-        shown = " ".join(text.split())[:60]
-        raise UnsupportedError(f"line {line}: not understood: {shown}") from error
-    except RecursionError as error:
-        raise UnsupportedError(f"line {line}: nested too deeply") from error
+    except MISREAD as error:
+        raise misread(error, line, text) from error
+
+
+def misread(error: BaseException, line: int, text: str) -> UnsupportedError:
+    """The error that says which line is not understood."""
+    if isinstance(error, RecursionError):
+        return UnsupportedError(f"line {line}: nested too deeply")
+    shown = " ".join(text[:200].split())[:60]
+    return UnsupportedError(f"line {line}: not understood: {shown}")
 
 
 def most(count: int, limit: int, line: int, what: str) -> None:

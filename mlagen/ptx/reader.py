@@ -1,7 +1,7 @@
-"""Reading PTX text: entries, their registers' scopes, labels and instructions.
+"""Reading PTX text: entries, device functions, their registers' scopes, labels and instructions.
 
 This is a reader of its own: it takes any text that follows the PTX ISA's grammar, whoever wrote it.
-Register names and labels that are declared inside `{ … }` are made unique (`%p@3`), as inline
+Registers, variables and labels that are declared inside `{ … }` are made unique (`%p@3`), as inline
 assembly repeats them. Types are not checked; that is the assembler's work.
 
 The text may be a stranger's: it is read in a time that grows with its length. Quantifiers that
@@ -10,113 +10,174 @@ could share a character are possessive, nesting and counts have limits.
 
 from __future__ import annotations
 
-import math
 import re
 
 from mlagen.errors import MissingError, UnsupportedError
 from mlagen.ptx.body import Body
-from mlagen.ptx.declarations import LINE_DIRECTIVE, NAME, VARIABLES, parameters, variables
+from mlagen.ptx.debug import Debug
+from mlagen.ptx.declarations import LINE_DIRECTIVE, VARIABLES, variables
+from mlagen.ptx.heads import Head, read_head
 from mlagen.ptx.positions import Positions, located, most
-from mlagen.ptx.syntax import Entry, Module, Variable
-from mlagen.targets.sm_90a.limits import SM_90A
+from mlagen.ptx.syntax import Entry, Function, Module, Variable
 
-THREADS = SM_90A.max_block_threads
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+# A comment or a string: what begins first counts.
+_COMMENT = re.compile(r'"[^"\n]*+"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_STRING = re.compile(r'"[^"\n]*+"')
 _HEADER = {name: re.compile(rf"^[ \t]*\.{name}[ \t]+([^\s,]+)", re.MULTILINE)
            for name in ("version", "target")}  # fmt: skip
 _SECTION = re.compile(r"\.section\b[^{};]*\{")
-_PERF = re.compile(r"\.(reqntid|maxntid|maxnreg)\s+([\d\s,]+)")
 _FUNCTION = re.compile(r"(?:\.\w+\s+)*?\.(entry|func)\b")
 _TEXT = re.compile(r"\S")
-_ENTRY_NAME = re.compile(rf"\s*({NAME})")
+_PASSED_OVER = re.compile(r"\.(pragma|alias|noreturn)\b")
 # Of a file; the largest known, a decode kernel of several items a block, has a tenth of it.
 _INSTRUCTIONS = 100_000
-_ENTRIES = 1_000
+_FUNCTIONS = 1_000
+_INITIAL = 1 << 26  # bytes
+_PRAGMAS = 16  # of a head
 
 
 def read_ptx(text: str) -> Module:
     """Reads PTX text. Raises UnsupportedError with the line where the text is no PTX or holds more
     than is read, MissingError where it holds no kernel."""
-    clean = _COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+    clean = _COMMENT.sub(_blank, text)
     version, target = (_HEADER[name].search(clean) for name in ("version", "target"))
     if not version or not target:
         raise UnsupportedError(
             "this is no PTX text: it has no .version and .target",
             hint="what is read is the text that ptxas takes, not a cubin",
         )
-    declared: list[Variable] = []
-    entries: list[Entry] = []
-    total = at = 0
-    positions = Positions(clean)
-    while at < len(clean):
-        match = _TEXT.search(clean, at)
-        if not match:
-            break
-        at = match.start()
-        if line := LINE_DIRECTIVE.match(clean, at):
-            at = line.end()
-        elif section := _SECTION.match(clean, at):
-            at = positions.close(section.end() - 1) + 1
-        elif function := _FUNCTION.match(clean, at):
-            first = positions.line(at)
-            with located(first, clean[at : at + 60]):
-                at, entry = _function(positions, function, tuple(declared), _INSTRUCTIONS - total)
-            if entry:
-                entries.append(entry)
-                total += len(entry.instructions)
-            most(len(entries), _ENTRIES, first, "kernels")
-        elif clean[at] in "{};":
-            at += 1
-        else:
-            end = positions.statement_end(at)
-            with located(positions.line(at), clean[at:end]):
-                declared += variables(clean[at:end], positions.line(at))
-            most(len(declared), VARIABLES, positions.line(at), "variables")
-            at = end + 1
-    if not entries:
+    reader = _Reader(clean)
+    reader.read()
+    if not reader.entries:
         raise MissingError("the PTX text holds no .entry")
-    return Module(version.group(1), target.group(1), tuple(entries), tuple(text.splitlines()))
-
-
-def _function(
-    positions: Positions, match: re.Match[str], declared: tuple[Variable, ...], room: int
-) -> tuple[int, Entry | None]:
-    """Where a function ends, and the entry; device functions and prototypes are passed over."""
-    text, at = positions.text, match.end()
-    semicolon = text.find(";", at)
-    brace = text.find("{", at, semicolon if semicolon >= 0 else len(text))
-    if brace < 0:
-        return positions.statement_end(at) + 1, None  # a prototype
-    end = positions.close(brace)
-    if match.group(1) == "func":
-        return end + 1, None
-    name = _ENTRY_NAME.match(text, at)
-    if not name:
-        raise UnsupportedError(f"line {positions.line(at)}: an .entry without a name")
-    start = name.end()
-    head = text[start:brace]
-    numbers = {m.group(1): [int(n) for n in m.group(2).split(",")] for m in _PERF.finditer(head)}
-    block = tuple(numbers.get("reqntid") or numbers.get("maxntid") or ())
-    _block(block, positions.line(match.start()))
-    body = Body(positions, brace + 1, end, room)
-    return end + 1, Entry(
-        name=name.group(1),
-        line=positions.line(match.start()),
-        parameters=parameters(head, lambda at: positions.line(start + at)),
-        instructions=body.finish(),
-        variables=(*declared, *body.variables),
-        block=block,
-        exact_threads="reqntid" in numbers,
-        max_registers=numbers.get("maxnreg", [0])[0],
+    return Module(
+        version.group(1),
+        target.group(1),
+        tuple(reader.entries),
+        tuple(text.splitlines()),
+        tuple(reader.functions),
     )
 
 
-def _block(block: tuple[int, ...], line: int) -> None:
-    """Refuses a block that no launch has."""
-    whole = len(block) <= 3 and all(1 <= extent <= THREADS for extent in block)
-    if whole and math.prod(block) <= THREADS:
-        return
-    shown = " x ".join(map(str, block[:3])) + (" x …" if len(block) > 3 else "")
-    raise UnsupportedError(
-        f"line {line}: a block of {shown:.60} threads; it has 1 to {THREADS}, in up to 3 dimensions"
-    )
+def _blank(match: re.Match[str]) -> str:
+    found = match.group()
+    return found if found[0] == '"' else re.sub(r"[^\n]", " ", found)
+
+
+def _hollow(match: re.Match[str]) -> str:
+    return f'"{" " * (len(match.group()) - 2)}"'
+
+
+class _Reader:
+    """A text without comments, on its way."""
+
+    def __init__(self, clean: str) -> None:
+        self._debug = Debug(clean)
+        # What a string holds is no bracket and no end of a statement.
+        self._positions = Positions(_STRING.sub(_hollow, clean))
+        self._declared: list[Variable] = []
+        self._names: set[str] = set()
+        self._room, self._bytes = _INSTRUCTIONS, 0
+        self.entries: list[Entry] = []
+        self.functions: list[Function] = []
+
+    def read(self) -> None:
+        """All of it."""
+        positions, at = self._positions, 0
+        clean = positions.text
+        while match := _TEXT.search(clean, at):
+            at = match.start()
+            if line := LINE_DIRECTIVE.match(clean, at):
+                at = line.end()
+            elif section := _SECTION.match(clean, at):
+                at = positions.close(section.end() - 1) + 1
+            elif function := _FUNCTION.match(clean, at):
+                first = positions.line(at)
+                with located(first, clean[at : at + 200]):
+                    at = self._function(function, first)
+                most(len(self.entries) + len(self.functions), _FUNCTIONS, first, "functions")
+            elif clean[at] in "{};":
+                at += 1
+            else:
+                end = positions.statement_end(at)
+                if not _PASSED_OVER.match(clean, at):
+                    with located(positions.line(at), clean[at:end]):
+                        self._declare(variables(clean[at:end], positions.line(at)))
+                at = end + 1
+
+    def _declare(self, found: list[Variable]) -> None:
+        """Variables of the module. One that is elsewhere may be told again, and be here, too."""
+        for variable in found:
+            if variable.name in self._names:
+                before = next(v for v in self._declared if v.name == variable.name)
+                if variable.extern:
+                    continue
+                if not before.extern:
+                    raise UnsupportedError(
+                        f"line {variable.line}: {variable.name[:60]} is declared twice"
+                    )
+                self._declared.remove(before)
+            self._names.add(variable.name)
+            self._declared.append(variable)
+            self._bytes += len(variable.initial)
+            most(self._bytes, _INITIAL, variable.line, "bytes of initial values")
+            most(len(self._declared), VARIABLES, variable.line, "variables")
+
+    def _function(self, match: re.Match[str], first: int) -> int:
+        """Reads a function, and tells where it ends; prototypes are passed over."""
+        positions, at = self._positions, match.end()
+        brace = self._brace(at)
+        if brace < 0:
+            return positions.statement_end(at) + 1
+        end = positions.close(brace)
+        head = read_head(positions, at, brace, first)
+        body = Body(
+            positions,
+            (brace + 1, end),
+            self._room,
+            self._debug,
+            frozenset(self._names),
+            [p for p in (*head.results, *head.parameters) if p.space == "reg"],
+        )
+        self._room -= len(body)
+        if match.group(1) == "func":
+            self.functions.append(
+                Function(
+                    head.name, first, head.results, head.parameters, body.finish(),
+                    tuple(body.variables), body.registers,
+                )
+            )  # fmt: skip
+        else:
+            self.entries.append(self._entry(head, body))
+        return end + 1
+
+    def _brace(self, at: int) -> int:
+        """The brace that opens a body, -1 for a prototype."""
+        text = self._positions.text
+        for _ in range(_PRAGMAS):
+            semicolon = text.find(";", at)
+            brace = text.find("{", at, semicolon if semicolon >= 0 else len(text))
+            # A semicolon behind a string ends a `.pragma "…";` of the head.
+            if brace >= 0 or text[semicolon - 1] != '"':
+                return brace
+            at = semicolon + 1
+        return -1
+
+    def _entry(self, head: Head, body: Body) -> Entry:
+        said = head.said
+        return Entry(
+            name=head.name,
+            line=head.line,
+            parameters=head.parameters,
+            instructions=body.finish(),
+            variables=(*self._declared, *body.variables),
+            block=said.get("reqntid") or said.get("maxntid") or (),
+            exact_threads="reqntid" in said,
+            max_registers=head.number("maxnreg"),
+            registers=body.registers,
+            cluster=said.get("reqnctapercluster", ()),
+            explicit_cluster="explicitcluster" in said,
+            max_cluster_rank=head.number("maxclusterrank"),
+            grid_of_clusters="blocksareclusters" in said,
+            min_blocks=head.number("minnctapersm"),
+        )

@@ -11,7 +11,7 @@ from typing import Any
 
 from mlagen.errors import UnsupportedError
 from mlagen.ptx.effects import Kind, has_result, kind_of, names_in
-from mlagen.ptx.syntax import Entry, Instruction, Memory, Operand, Vector
+from mlagen.ptx.syntax import Address, Entry, Instruction, Memory, Operand, Real, Vector
 
 _SHAPE = re.compile(r"m\d+n\d+k\d+$")
 # PTX ISA 9.0, wgmma.mma_async: m64, n a multiple of 8 up to 256, k up to 512 (1-bit, sparse).
@@ -21,7 +21,7 @@ _MODIFIED = frozenset(("mbarrier", "wgmma", "cp", "setp", "fence"))  # meaningle
 _LEAST = {"setp": 3, "mov": 2, "ld": 2, "selp": 4, "shfl": 4, "vote": 3, "elect": 2, "bra": 1}
 
 _Form = tuple[type[Any] | tuple[type[Any], ...], ...]
-_ANY = (str, int, float, Memory, Vector)
+_ANY = (str, int, Real, Address, Memory, Vector)
 _VALUE = (str, int)
 
 # The operands that the audit reads, from the first one on.

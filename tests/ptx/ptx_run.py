@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from mlagen.ptx import Instruction, Memory, Vector, read_ptx
+from mlagen.ptx import Instruction, Memory, Real, Vector, read_ptx
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 SMEM_BASE, SMEM_BYTES = 1024, 232448
@@ -149,8 +149,8 @@ class Block:
             raw = np.array(operand & ((1 << 8 * dtype.itemsize) - 1),
                            f"u{dtype.itemsize}").view(dtype)  # fmt: skip
             return np.broadcast_to(raw, len(lanes))
-        if isinstance(operand, float):
-            return np.broadcast_to(np.array(operand, dtype), len(lanes))
+        if isinstance(operand, Real):
+            return np.broadcast_to(np.array(operand.value, dtype), len(lanes))
         if operand in self.registers:
             held = self.registers[operand][lanes]
             if held.dtype.itemsize != dtype.itemsize:

@@ -47,7 +47,7 @@ def test_declarations(entry):
         ("global", "total", 4, 4),
         ("shared", "dynamic", 0, 1024),
         ("shared", "bars", 16, 8),
-        ("local", "spill", 48, 4),
+        ("local", "spill", 48, 16),
     ]
     assert [v.name for v in entry.shared] == ["dynamic", "bars"]
     assert [(p.name, p.size) for p in entry.parameters] == [("out", 8), ("box", 24)]
