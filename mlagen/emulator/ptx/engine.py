@@ -3,9 +3,9 @@
 `run` is the one entry, which `starting` makes machine code of. It works on a context (see
 `layout`), may stop after a budget of instructions, and goes on from there when called again.
 
-In mode "latest" the lowest warp runs until it waits, and agents do nothing until nobody can run: the
-most uneven progress that barriers allow. "earliest": warps take turns of one instruction, agents
-work at once. "drawn": both as a seed says.
+In mode "latest" the lowest warp runs until it waits, and agents do nothing until nobody can run:
+the most uneven progress that barriers allow. "earliest": warps take turns of one instruction and
+agents work at once. "drawn": both as a seed says.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ LATEST, EARLIEST, DRAWN = range(3)
     FAULT_CONST,
 ) = range(1, 14)
 
-# ---- what a class's function returns: where its blocked lanes (see control.block) go on -----------
+# ---- what a class's function returns: where its blocked lanes (see control.block) go on ----------
 NEXT: Final = 0  # after this row; lanes that were not blocked always go on there
 AGAIN: Final = 1  # at this row, which they execute once more
 

@@ -161,7 +161,7 @@ class ClusterState:
                 self._specials(w, rank, number, at, inside, corner)
 
     def _specials(
-        self, w: int, rank: int, number: int, at: list[int], inside: Triple, corner: Triple
+        self, w: int, rank: int, number: int, where: list[int], inside: Triple, corner: Triple
     ) -> None:
         """Special registers and addresses of shared variables, of one warp."""
         setup, program = self.setup, self.setup.program
@@ -192,7 +192,7 @@ class ClusterState:
         for axis in range(3):
             known[f"%tid.{xyz[axis]}"] = tid[axis]
             known[f"%ntid.{xyz[axis]}"] = setup.block[axis]
-            known[f"%ctaid.{xyz[axis]}"] = at[axis]
+            known[f"%ctaid.{xyz[axis]}"] = where[axis]
             known[f"%nctaid.{xyz[axis]}"] = setup.grid[axis]
             known[f"%clusterid.{xyz[axis]}"] = corner[axis]
             known[f"%nclusterid.{xyz[axis]}"] = -(-setup.grid[axis] // setup.cluster[axis])

@@ -87,7 +87,7 @@ def _parameters(entry: Entry) -> tuple[dict[str, int], int]:
     """Offset of each parameter, and the bytes of all."""
     at, places = 0, {}
     for parameter in entry.parameters:
-        align = getattr(parameter, "align", 0) or min(parameter.size, 8)
+        align = parameter.align
         at = -(-at // align) * align
         places[parameter.name] = at
         at += parameter.size

@@ -3,7 +3,7 @@
 Components of a CTA of W warps, `C_COMPONENTS` being the sum over the cluster:
 
     GENERIC + w    clock of warp w: its own accesses through the generic proxy
-    FENCED + w     the clock of warp w up to which its generic accesses are visible to the async proxy
+    FENCED + w     the clock of warp w up to which the async proxy sees its generic accesses
     WGMMA + w      wgmma groups of warp w that are complete
     BULK + w       bulk groups of warp w that are complete
     BULK_READ + w  bulk groups of warp w that have read their sources

@@ -17,7 +17,7 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.errors import UnsupportedError
 from mlagen.ptx import Entry, Instruction, Vector
 from mlagen.ptx.effects import read, written
-from mlagen.ptx.syntax import Operand
+from mlagen.ptx.syntax import Address, Operand, Real
 
 _WIDTHS = {"pred": 8, "128": 512, "64": 256}
 
@@ -128,18 +128,22 @@ class Translator:
             return self.special(operand)
         if isinstance(operand, str) and operand in self.symbols:
             return self.symbol(operand, bits)
+        if isinstance(operand, Address):
+            return self.symbol(operand.symbol, bits, operand.offset)
         if isinstance(operand, str) and operand == "WARP_SZ":
             return self.constant(y.LANES, bits)
         return self.constant(self.bits_of(operand, bits), bits)
 
     def bits_of(self, operand: Operand, bits: int) -> int:
-        """The bits of an immediate."""
-        if isinstance(operand, bool) or not isinstance(operand, int | float):
-            raise UnsupportedError(f"{operand!r} is neither a register nor a number")
+        """The bits of an immediate. A decimal literal has 64, and is rounded to fewer."""
         if isinstance(operand, int):
             return operand & ((1 << bits) - 1)
+        if not isinstance(operand, Real):
+            raise UnsupportedError(f"{operand!r} is neither a register nor a number")
+        if operand.width == bits:
+            return operand.bits
         form = {16: "e", 32: "f", 64: "d"}[bits]
-        return int.from_bytes(struct.pack("<" + form, operand), "little")
+        return int.from_bytes(struct.pack("<" + form, operand.value), "little")
 
     def constant(self, value: int, bits: int) -> int:
         """The place of a row that has this number in every lane (`bits` 1: a predicate's mask)."""
@@ -156,9 +160,10 @@ class Translator:
             self.specials[name] = Special(name, self._room(size), size=size)
         return self.specials[name].place
 
-    def symbol(self, name: str, bits: int = 64) -> int:
-        """The place of a row with a variable's address in its state space."""
+    def symbol(self, name: str, bits: int = 64, offset: int = 0) -> int:
+        """The place of a row with a variable's address in its state space, plus an offset."""
         space, address = self.symbols[name]
+        address += offset
         if space != "shared":
             return self.constant(address & ((1 << bits) - 1), bits)
         key = f"shared {address} {bits}"
