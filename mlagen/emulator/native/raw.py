@@ -20,6 +20,7 @@ _F32 = ir.FloatType()
 _I32 = ir.IntType(32)
 _I64 = ir.IntType(64)
 _I8 = ir.IntType(8)
+_I16 = ir.IntType(16)
 
 
 def _pointer(builder: Any, address: Any, index: Any, element: Any) -> Any:
@@ -59,10 +60,16 @@ uint64: Any = np.uint64
 float32: Any = np.float32
 float64: Any = np.float64
 
+load_u16 = _loader(_I16, types.uint16, 2)
+load_i32 = _loader(_I32, types.int32, 4)
+load_f32 = _loader(_F32, types.float32, 4)
 load_u32 = _loader(_I32, types.uint32, 4)
 load_any_u32 = _loader(_I32, types.uint32, 1)  # at any byte address
 load_i64 = _loader(_I64, types.int64, 8)
 load_u8 = _loader(_I8, types.uint8, 1)
+store_u16 = _storer(_I16, types.uint16, 2)
+store_i32 = _storer(_I32, types.int32, 4)
+store_f32 = _storer(_F32, types.float32, 4)
 store_u32 = _storer(_I32, types.uint32, 4)
 store_any_u32 = _storer(_I32, types.uint32, 1)
 store_i64 = _storer(_I64, types.int64, 8)
@@ -87,6 +94,15 @@ def _bits_of(context: Any, value: Any) -> Any:
     return types.uint32(types.float32), generate
 
 
+def _f64_of(context: Any, value: Any) -> Any:
+    """The double whose bits are `value`."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
 def _fma_f32(context: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c with one rounding."""
 
@@ -98,4 +114,5 @@ def _fma_f32(context: Any, a: Any, b: Any, c: Any) -> Any:
 
 f32_of: Any = intrinsic(_f32_of)
 bits_of: Any = intrinsic(_bits_of)
+f64_of: Any = intrinsic(_f64_of)
 fma_f32: Any = intrinsic(_fma_f32)

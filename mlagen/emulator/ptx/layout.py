@@ -47,7 +47,7 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_GRID,  # what the clusters of a launch share: G_ slots
     C_TEMP,  # work space: TEMP_BYTES
     C_WORDS,  # tables of the arithmetic (arithmetic/*.py): addresses of tables, by W_ slots
-    C_ADDRESSES_END,
+    C_MATRIX,  # wgmma of each warp that are on their way: matrix.layout.WORDS int64 a warp
 ) = range(30)
 
 # ---- context: numbers -------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as agents
+from mlagen.emulator.ptx.matrix import layout as matrix
 from mlagen.emulator.ptx.order import layout as order
 from mlagen.emulator.ptx.program import Program
 from mlagen.emulator.ptx.starting import STARTER
@@ -91,6 +92,7 @@ class ClusterState:
             y.C_MBARRIERS: ctas * agents.MBARRIERS * agents.MB_SIZE * 8,
             y.C_NAMED: ctas * agents.NAMED * agents.NB_SIZE * 8,
             y.C_GROUPS: total * agents.GROUPS * 8,
+            y.C_MATRIX: total * matrix.WORDS * 8,
             y.C_DEFINED: total * count * 4,
             y.C_BUSY: total * count * 8,
             y.C_CLOCKS: total * clocks * 8,

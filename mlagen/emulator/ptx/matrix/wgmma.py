@@ -1,14 +1,235 @@
-"""wgmma: warpgroups, descriptors, groups in flight."""
+"""wgmma: matrix instructions of a warpgroup, and the groups of them on their way.
+
+Each warp of a warpgroup has 16 of the 64 rows of D, and A's rows with them; all four read B. So
+each warp's part is executed on its own. In mode "earliest" that happens when it is issued, in
+"latest" when a wait makes it happen.
+"""
 
 from __future__ import annotations
 
 from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.state import fault
+from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix.elements import chunk_address, per_chunk, take_shared
+from mlagen.emulator.ptx.matrix.fragments import (
+    clear_sums,
+    give_sums,
+    take_fragment,
+    take_sums,
+)
+from mlagen.emulator.ptx.matrix.product import multiply
+from mlagen.emulator.ptx.order.accesses import READ, shared_range
+from mlagen.emulator.ptx.order.clocks import WGMMA, component, reached
+from mlagen.emulator.ptx.order.registers import wgmma_registers
+from mlagen.emulator.ptx.state import (
+    cta_of,
+    fault,
+    lanes_of,
+    next_random,
+    place,
+    program_row,
+    report,
+)
+
+FENCE, COMMIT, WAIT, PRODUCT = range(4)
+
+
+@compiled
+def queue_of(context: int, warp: int) -> int:
+    """Address of a warp's words of matrix.layout."""
+    return load_i64(context, y.C_MATRIX) + warp * (8 * m.WORDS)
+
+
+@compiled
+def slot_of(queue: int, number: int) -> int:
+    """Address of an instruction on its way."""
+    return queue + 8 * (m.Q_RING + (number & (m.RING - 1)) * m.R_SIZE)
+
+
+@compiled
+def first_row(context: int, warp: int) -> int:
+    """The first of the 64 rows that a warp has."""
+    return 16 * ((warp % load_i64(context, y.C_CTA_WARPS)) & 3)
+
+
+@compiled
+def inside(context: int, descriptor: int, across: int, deep: int, mn_major: int) -> bool:
+    """Whether all 16-byte chunks of an operand lie in shared memory. `across`, `deep`: counts."""
+    room = load_i64(context, y.C_SHARED_BYTES)
+    most = 0
+    for i in range(across):
+        for j in range(deep):
+            most = max(most, chunk_address(descriptor, i, j, mn_major))
+    return most + 16 <= room
+
+
+@compiled
+def check_operand(
+    context: int, warp: int, row: int, descriptor: int, size: int, mn_major: int
+) -> bool:
+    """Refuse a descriptor that is not modelled or leads out; note what it makes the warp read.
+    `size`: first row << 32 | rows << 16 | elements of K as 16-byte chunks where K-major (chunks of
+    rows << 16 | elements where MN-major)."""
+    if (descriptor >> 49) & 7 != 0:
+        fault(context, row, y.FAULT_DESCRIPTOR, 1, descriptor)
+        return False
+    first = size >> 32
+    across = (size >> 16) & 0xFFFF
+    deep = size & 0xFFFF
+    if not inside(context, descriptor, first + across, deep, mn_major):
+        fault(context, row, y.FAULT_DESCRIPTOR, 2, descriptor)
+        return False
+    if load_i64(context, y.C_SANITIZE) != 0:
+        cta = cta_of(context, warp)
+        number = component(context, cta, WGMMA, warp % load_i64(context, y.C_CTA_WARPS))
+        clock = load_i64(queue_of(context, warp), m.Q_COMMITTED) + 1
+        mine = cta << y.RANK_SHIFT
+        for i in range(first, first + across):
+            for j in range(deep):
+                at = mine | chunk_address(descriptor, i, j, mn_major)
+                shared_range(context, warp, row, at, 16, READ, number, clock)
+    return True
+
+
+@compiled
+def extent(kind: int, first: int, rows: int, depth: int, mn_major: int) -> int:
+    """The `size` of `check_operand`."""
+    count = per_chunk(kind)
+    if mn_major != 0:
+        return (first // count) << 32 | (rows // count) << 16 | depth
+    return first << 32 | rows << 16 | depth // count
+
+
+@compiled
+def issue(context: int, warp: int, row: int, mask: int) -> None:
+    """wgmma.mma_async: check its operands, and put it on its way."""
+    p = program_row(context, row)
+    queue = queue_of(context, warp)
+    aux = p + 8 * y.P_AUX
+    layouts = load_i64(aux, m.X_LAYOUTS)
+    depth = load_i64(aux, m.X_K)
+    adds = 1
+    if layouts & 8 != 0:
+        adds = load_i64(p, y.P_IMM)
+    else:
+        chosen = load_i64(place(context, warp, load_i64(p, y.P_C)), 0) & mask
+        adds = 1 if chosen != 0 else 0
+        if chosen != 0 and chosen != mask and load_i64(context, y.C_SANITIZE) != 0:
+            report(context, y.WGMMA_MISUSE, row, -1, warp, 1, 0, y.HARDWARE)
+    first = first_row(context, warp)
+    a = 0
+    if layouts & 4 == 0:
+        a = load_i64(place(context, warp, load_i64(p, y.P_A)), 0)
+        kind = load_i64(aux, m.X_TYPE_A)
+        size = extent(kind, first, m.ROWS, depth, layouts & 1)
+        if not check_operand(context, warp, row, a, size, layouts & 1):
+            return
+    b = load_i64(place(context, warp, load_i64(p, y.P_B)), 0)
+    size = extent(load_i64(aux, m.X_TYPE_B), 0, load_i64(aux, m.X_N), depth, (layouts >> 1) & 1)
+    if not check_operand(context, warp, row, b, size, (layouts >> 1) & 1):
+        return
+    if load_i64(context, y.C_SANITIZE) != 0:
+        if lanes_of(mask) != y.LANES:
+            report(context, y.WGMMA_MISUSE, row, -1, warp, 2, mask, y.HARDWARE)
+        wgmma_registers(context, warp, row, load_i64(queue, m.Q_COMMITTED) + 1)
+    tail = load_i64(queue, m.Q_TAIL)
+    if tail - load_i64(queue, m.Q_HEAD) >= m.RING:
+        land(context, warp, load_i64(queue, m.Q_HEAD) + 1)
+    slot = slot_of(queue, tail)
+    store_i64(slot, m.R_ROW, row)
+    store_i64(slot, m.R_A, a)
+    store_i64(slot, m.R_B, b)
+    store_i64(slot, m.R_ADDS, adds)
+    store_i64(slot, m.R_GROUP, load_i64(queue, m.Q_COMMITTED))
+    store_i64(queue, m.Q_TAIL, tail + 1)
+    store_i64(queue, m.Q_OPEN, load_i64(queue, m.Q_OPEN) + 1)
+    mode = load_i64(context, y.C_MODE)
+    if mode == y.EARLIEST or (mode == y.DRAWN and next_random(context) & 1 == 0):
+        land(context, warp, tail + 1)
+
+
+@compiled
+def land(context: int, warp: int, until: int) -> None:
+    """Execute what is on its way, up to instruction `until`."""
+    queue = queue_of(context, warp)
+    number = load_i64(queue, m.Q_HEAD)
+    while number < until:
+        execute_one(context, warp, slot_of(queue, number))
+        number += 1
+    store_i64(queue, m.Q_HEAD, number)
+
+
+@compiled
+def execute_one(context: int, warp: int, slot: int) -> None:
+    """One instruction's part of one warp."""
+    p = program_row(context, load_i64(slot, m.R_ROW))
+    aux = p + 8 * y.P_AUX
+    temp = load_i64(context, y.C_TEMP)
+    columns = load_i64(aux, m.X_N)
+    depth = load_i64(aux, m.X_K)
+    layouts = load_i64(aux, m.X_LAYOUTS)
+    signs = load_i64(aux, m.X_SIGNS)
+    shared = load_i64(context, y.C_SHARED) + cta_of(context, warp) * load_i64(
+        context, y.C_SHARED_ROOM
+    )
+    if load_i64(slot, m.R_ADDS) != 0:
+        take_sums(context, warp, p, columns, 0)
+    else:
+        clear_sums(temp, columns)
+    form = load_i64(aux, m.X_TYPE_A) | (layouts & 1) << 8 | (signs & 1) << 9
+    if layouts & 4 != 0:
+        take_fragment(context, warp, p, load_i64(aux, m.X_REGISTERS), 4, form)
+    else:
+        size = m.ROWS << 16 | depth
+        first = first_row(context, warp)
+        take_shared(temp, shared, load_i64(slot, m.R_A), m.A_VALUE, size, first, form)
+    form = load_i64(aux, m.X_TYPE_B) | (layouts >> 1 & 1) << 8 | (signs >> 1 & 1) << 9
+    size = columns << 16 | depth
+    take_shared(temp, shared, load_i64(slot, m.R_B), m.B_VALUE, size, 0, form)
+    multiply(context, p, columns, depth)
+    give_sums(context, warp, p, columns)
+
+
+@compiled
+def complete(context: int, warp: int, groups: int) -> None:
+    """The first `groups` groups of a warp are complete."""
+    queue = queue_of(context, warp)
+    until = load_i64(queue, m.Q_HEAD)
+    tail = load_i64(queue, m.Q_TAIL)
+    while until < tail and load_i64(slot_of(queue, until), m.R_GROUP) < groups:
+        until += 1
+    land(context, warp, until)
+    if groups > load_i64(queue, m.Q_COMPLETE):
+        store_i64(queue, m.Q_COMPLETE, groups)
+    if load_i64(context, y.C_SANITIZE) != 0:
+        cta_warps = load_i64(context, y.C_CTA_WARPS)
+        number = component(context, cta_of(context, warp), WGMMA, warp % cta_warps)
+        reached(context, warp, number, groups)
 
 
 @compiled
 def run_wgmma(context: int, warp: int, row: int, mask: int) -> int:
-    """NEXT, or AGAIN for lanes that wait and then execute the instruction again."""
-    fault(context, row, y.FAULT_UNMODELLED, 0, 0)
+    """NEXT: nothing of it waits for another warp."""
+    p = program_row(context, row)
+    op = load_i64(p, y.P_OP)
+    queue = queue_of(context, warp)
+    if op == PRODUCT:
+        issue(context, warp, row, mask)
+    elif op == FENCE:
+        store_i64(queue, m.Q_EPOCH, load_i64(queue, m.Q_EPOCH) + 1)
+    elif op == COMMIT:
+        store_i64(queue, m.Q_COMMITTED, load_i64(queue, m.Q_COMMITTED) + 1)
+        store_i64(queue, m.Q_OPEN, 0)
+    else:
+        left = load_i64(queue, m.Q_COMMITTED) - load_i64(p, y.P_IMM)
+        if left > 0:
+            complete(context, warp, left)
     return y.NEXT
+
+
+@compiled
+def end_products(context: int, warp: int) -> None:
+    """A warp ends: what it issued happens."""
+    queue = queue_of(context, warp)
+    land(context, warp, load_i64(queue, m.Q_TAIL))

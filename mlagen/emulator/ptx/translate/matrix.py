@@ -1,7 +1,96 @@
-"""Rows of instructions: matrix."""
+"""Rows of wgmma and mma.sync.
+
+Steps and fraction bits of the exact sums: see arithmetic/dot.py.
+"""
 
 from __future__ import annotations
 
-from mlagen.emulator.ptx.translate.rows import Translation
+import re
 
-TRANSLATIONS: dict[str, Translation] = {}
+from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix.wgmma import COMMIT, FENCE, PRODUCT, WAIT
+from mlagen.emulator.ptx.translate.rows import Row, Translation, Translator, not_modelled
+from mlagen.ptx import Instruction, Vector
+from mlagen.ptx.effects import wgmma_operands
+
+_TYPES = {"bf16": m.BF16, "f16": m.F16, "tf32": m.TF32, "e4m3": m.E4M3, "e5m2": m.E5M2,
+          "s8": m.S8, "u8": m.U8}  # fmt: skip
+_SUMS = {"f32": m.D_F32, "f16": m.D_F16, "s32": m.D_S32}
+# Elements of K that are added up in one step, and the bits kept behind the greatest exponent.
+_STEPS = {m.BF16: (16, 25), m.F16: (16, 25), m.TF32: (8, 25), m.E4M3: (32, 13), m.E5M2: (32, 13),
+          m.S8: (32, 0), m.U8: (32, 0)}  # fmt: skip
+_MMA = re.compile(r"m16n8k(\d+)$")
+
+
+def _sums(kind: int, depth: int, result: str) -> int:
+    step, fraction = _STEPS[kind]
+    return min(step, depth) | fraction << 8 | _SUMS[result] << 24
+
+
+def _wgmma(t: Translator, i: Instruction) -> Row:
+    what = i.parts[1]
+    if what == "fence":
+        return Row(y.X_WGMMA, FENCE, aligned=True)
+    if what == "commit_group":
+        return Row(y.X_WGMMA, COMMIT, aligned=True)
+    if what == "wait_group":
+        if not isinstance(i.operands[0], int):
+            raise not_modelled(i, "its operand is no number")
+        return Row(y.X_WGMMA, WAIT, immediate=i.operands[0], aligned=True)
+    if what != "mma_async" or "sp" in i.parts:
+        raise not_modelled(i, "sparse products" if "sp" in i.parts else "")
+    w = wgmma_operands(i)
+    if w.types[1] not in _TYPES or w.types[2] not in _TYPES or w.types[0] not in _SUMS:
+        raise not_modelled(i)
+    if "satfinite" in i.parts:
+        raise not_modelled(i, ".satfinite")
+    kind_a, kind_b = _TYPES[w.types[1]], _TYPES[w.types[2]]
+    in_registers = isinstance(i.operands[1], Vector)
+    sums = t.items(i.operands[0])
+    a = t.items(i.operands[1]) if in_registers else ()
+    expected = w.n // 4 if w.types[0] == "f16" else w.n // 2
+    if len(sums) != expected or len(a) not in (0, 4) or w.m != 64:
+        raise not_modelled(i, f"D has {len(sums)} registers, A {len(a)}")
+    adds = i.operands[3]
+    signs = [x for x in i.operands[4:6] if isinstance(x, int)]
+    negated = sum((s == -1 or s == 0xFFFFFFFF) << n for n, s in enumerate(signs))
+    constant = isinstance(adds, int)
+    layouts = w.transposed_a | w.transposed_b << 1 | in_registers << 2 | constant << 3
+    held = [t.numbers[x] for x in i.operands[1].items] if in_registers else []
+    first, count = t.listed(held)
+    return Row(
+        y.X_WGMMA, PRODUCT,
+        a=y.NONE if in_registers else t.source(i.operands[1], 64),
+        b=t.source(i.operands[2], 64),
+        c=y.NONE if constant else t.register(str(adds)),
+        immediate=int(bool(adds)) if constant else 0,
+        dst2=first, flags=count,
+        items=(*sums, *a),
+        aux=(w.n, w.k, kind_a, kind_b, negated, layouts, _sums(kind_a, w.k, w.types[0]), len(sums)),
+        aligned=True,
+    )  # fmt: skip
+
+
+def _mma(t: Translator, i: Instruction) -> Row:
+    shapes = [match for part in i.parts if (match := _MMA.match(part))]
+    types = i.parts[-4:]
+    known = bool(shapes) and types[0] == types[3] and types[0] in _SUMS and "sp" not in i.parts
+    if not known or types[1] not in _TYPES or types[2] not in _TYPES or "satfinite" in i.parts:
+        raise not_modelled(i)
+    if i.parts[4:6] != ("row", "col") and "row" not in i.parts:
+        raise not_modelled(i, "its layouts")
+    depth = int(shapes[0].group(1))
+    kind_a, kind_b = _TYPES[types[1]], _TYPES[types[2]]
+    d, a, b, c = (t.items(operand) for operand in i.operands[:4])
+    if len(a) != 2 * len(b) or len(d) != len(c):
+        raise not_modelled(i, f"A has {len(a)} registers, B {len(b)}")
+    return Row(
+        y.X_MMA,
+        items=(*d, *a, *b, *c),
+        aux=(8, depth, kind_a, kind_b, len(a), 0, _sums(kind_a, depth, types[0]), len(d)),
+        aligned=True,
+    )
+
+
+TRANSLATIONS: dict[str, Translation] = {"wgmma": _wgmma, "mma": _mma}

@@ -1,0 +1,54 @@
+"""Work space of the matrix instructions, and the wgmma of a warp that are on their way."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Types of elements.
+BF16, F16, TF32, E4M3, E5M2, S8, U8, F64 = range(8)
+
+ROWS: Final = 16  # of D that one warp has
+DEPTH: Final = 64  # elements of K, at most
+COLUMNS: Final = 256
+
+# Places in C_TEMP, bytes. A is [ROWS][DEPTH], B is [DEPTH][COLUMNS], D is [ROWS][COLUMNS].
+A_VALUE: Final = 0  # f32, or int32 of whole numbers
+A_WHOLE: Final = A_VALUE + 4 * ROWS * DEPTH  # int32: significand with its sign
+A_POWER: Final = A_WHOLE + 4 * ROWS * DEPTH  # int32: exponent of the significand's first bit
+B_VALUE: Final = A_POWER + 4 * ROWS * DEPTH
+B_WHOLE: Final = B_VALUE + 4 * DEPTH * COLUMNS
+B_POWER: Final = B_WHOLE + 4 * DEPTH * COLUMNS
+D_VALUE: Final = B_POWER + 4 * DEPTH * COLUMNS
+MOST: Final = D_VALUE + 4 * ROWS * COLUMNS  # int32 a column: the greatest exponent
+SUM: Final = MOST + 4 * COLUMNS  # int64 a column
+SPECIAL: Final = SUM + 8 * COLUMNS  # f32 a column: a sum with NaN or Inf in it
+TEMP_BYTES: Final = SPECIAL + 4 * COLUMNS
+
+# Words of a warp: counts of groups, then a ring of instructions on their way.
+(
+    Q_COMMITTED,  # groups
+    Q_COMPLETE,
+    Q_HEAD,  # number of the oldest instruction on its way
+    Q_TAIL,
+    Q_EPOCH,  # wgmma.fence executed so far
+    Q_OPEN,  # instructions since the last commit
+) = range(6)
+Q_RING: Final = 16
+RING: Final = 512  # instructions on their way, at most; one more retires the oldest
+# An instruction on its way.
+R_ROW, R_A, R_B, R_ADDS, R_GROUP, R_ACTIVE = range(6)
+R_SIZE: Final = 8
+WORDS: Final = Q_RING + RING * R_SIZE
+
+# P_AUX words of a row.
+(
+    X_N,
+    X_K,
+    X_TYPE_A,
+    X_TYPE_B,
+    X_SIGNS,  # bit 0: A is negated; bit 1: B
+    X_LAYOUTS,  # bit 0: A is MN-major; bit 1: B; bit 2: A in registers; bit 3: scale-d is an immediate
+    X_SUMS,  # elements a step | fraction bits << 8 | type of D << 16
+    X_REGISTERS,  # of D
+) = range(8)
+D_F32, D_F16, D_S32, D_F64 = range(4)
