@@ -7,6 +7,7 @@ family says what it is good at: wide exponents, cancellation, denormals, Inf and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,8 @@ from mlagen.emulator.ptx.arithmetic.formats import FORMATS, Format
 
 ROWS, COLS = 64, 8
 ROW_BYTES = 32  # of one row of A or B, in all formats
-U32, U64 = NDArray[np.uint32], NDArray[np.uint64]
+U32: TypeAlias = NDArray[np.uint32]
+U64: TypeAlias = NDArray[np.uint64]
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -229,12 +231,12 @@ def _minus_first(kinds: InputSet, a: U32, b: U32, c: U32) -> U32:
 
 def values(kind: Format, words: U32) -> NDArray[np.float64]:
     """What finite words of a format mean. Bits that the hardware does not read are dropped."""
-    words = words.astype(np.int64) >> kind.unused
-    mantissa = words & ((1 << kind.mantissa_bits) - 1)
-    field = (words >> kind.mantissa_bits) & ((1 << kind.exponent_bits) - 1)
+    fields = words.astype(np.int64) >> kind.unused
+    mantissa = fields & ((1 << kind.mantissa_bits) - 1)
+    field = (fields >> kind.mantissa_bits) & ((1 << kind.exponent_bits) - 1)
     hidden = (field != 0).astype(np.int64) << kind.mantissa_bits
     exponent = np.maximum(field, 1) - kind.bias - kind.mantissa_bits
-    sign = 1 - 2 * (words >> (kind.exponent_bits + kind.mantissa_bits) & 1)
+    sign = 1 - 2 * (fields >> (kind.exponent_bits + kind.mantissa_bits) & 1)
     return np.ldexp((sign * (mantissa + hidden)).astype(np.float64), exponent.astype(np.int32))
 
 
