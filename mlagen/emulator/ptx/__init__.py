@@ -1,1 +1,5 @@
+<<<<<<< HEAD
 """Executing PTX on the host: every warp of a cluster, its asynchronous agents, and a sanitizer."""
+=======
+"""The emulator of PTX."""
+>>>>>>> words

@@ -102,7 +102,8 @@ def matrix_operand(context: int, p: int, number: int) -> bool:
     P_IMM + 1 … of the list's end have their numbers."""
     words = load_i64(context, y.C_LIST)
     first = load_i64(p, y.P_DST2)
+    found = 0
     for i in range(first, first + load_i64(p, y.P_FLAGS)):
         if load_i64(words, i) == number:
-            return True
-    return False
+            found |= 1
+    return found != 0

@@ -1,0 +1,54 @@
+"""Number formats of tensor-core operands, as words of bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlagen.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A floating format. A word: the sign, the exponent's field, the mantissa, then `unused` bits
+    that the hardware does not read. `infinities`: the highest field means Inf and NaN; without
+    them only the word of all ones is NaN."""
+
+    name: str
+    exponent_bits: int
+    mantissa_bits: int
+    infinities: bool = True
+    unused: int = 0
+
+    @property
+    def bits(self) -> int:
+        return 1 + self.exponent_bits + self.mantissa_bits + self.unused
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.exponent_bits - 1)) - 1
+
+    @property
+    def top_field(self) -> int:
+        """The greatest field of the exponent that holds ordinary numbers of any mantissa."""
+        return (1 << self.exponent_bits) - 2
+
+    @property
+    def least_exponent(self) -> int:
+        """Of normal numbers; denormal ones have it too."""
+        return 1 - self.bias
+
+
+F32 = Format("f32", 8, 23)
+F16 = Format("f16", 5, 10)
+BF16 = Format("bf16", 8, 7)
+TF32 = Format("tf32", 8, 10, unused=13)
+E4M3 = Format("e4m3", 4, 3, infinities=False)
+E5M2 = Format("e5m2", 5, 2)
+FORMATS = {found.name: found for found in (F32, F16, BF16, TF32, E4M3, E5M2)}
+
+
+def format_named(name: str) -> Format:
+    """ConfigError: there is no such floating format."""
+    if name not in FORMATS:
+        raise ConfigError(f"no floating format {name!r}; there are {', '.join(FORMATS)}")
+    return FORMATS[name]
