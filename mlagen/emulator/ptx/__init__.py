@@ -1,5 +1,1 @@
-<<<<<<< HEAD
 """Executing PTX on the host: every warp of a cluster, its asynchronous agents, and a sanitizer."""
-=======
-"""The emulator of PTX."""
->>>>>>> words
