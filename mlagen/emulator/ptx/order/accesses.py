@@ -1,16 +1,197 @@
 """The record of accesses: who read and wrote each word last, and what orders the next one.
 
-Hooks of the engine. A warp's *clock* grows whenever it releases something; an access of a warp has
-its clock, an access of an agent the number of what completes it. `component` names either (see
-`clocks`): an access is ordered before what a warp does when the warp's vector clock has reached
-that number in that component.
+Hooks of the engine. An access of a warp has the number of its releases, plus one; an access of an
+agent the number of what completes it (a phase or a group, counted from one) in `component`. It is
+ordered before what a warp does when that warp's clocks (see `clocks`) have reached the number in
+the component.
+
+The generic and the async proxy see each other's writes behind a fence: an agent's access is ordered
+after a write of a warp when the FENCED component has reached it. For what cp.async wrote the ISA
+asks for the fence too; hardware does without it, so a missing one there has the severity LETTER.
 """
 
 from __future__ import annotations
 
 from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.raw import load_i64, store_i64
+from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.order.clocks import clocks_of, own
+from mlagen.emulator.ptx.order.layout import (
+    ATOMIC_BIT,
+    CELL,
+    CELL_FIRST,
+    CELL_READS,
+    CELL_WRITE,
+    CLOCK_AT,
+    CLOCK_BITS,
+    COMPONENT_AT,
+    COMPONENT_BITS,
+    COPY,
+    CTA_MBARRIERS,
+    FENCED,
+    FENCED_COPY,
+    GENERIC,
+    KINDS,
+    READERS,
+    ROW_AT,
+)
+from mlagen.emulator.ptx.state import report
 
 READ, WRITE, ATOMIC = range(3)
+# What a finding's `b` says: how the later access met the earlier one.
+AFTER_WRITE_READ, AFTER_READ_WRITE, AFTER_WRITE_WRITE = range(3)
+PROXY = 4  # added: ordered, but for a proxy fence
+
+_CLOCKS = (1 << CLOCK_BITS) - 1
+_COMPONENTS = (1 << COMPONENT_BITS) - 1
+
+
+@compiled
+def packed(row: int, number: int, clock: int, flags: int) -> int:
+    """An access in one word."""
+    return (row << ROW_AT) | (number << COMPONENT_AT) | ((clock & _CLOCKS) << CLOCK_AT) | flags
+
+
+@compiled
+def kind_of(context: int, number: int) -> int:
+    """Which kind a component is of; KINDS for an mbarrier's."""
+    warps = load_i64(context, y.C_CTA_WARPS)
+    within = number % (KINDS * warps + CTA_MBARRIERS)
+    return min(within // warps, KINDS)
+
+
+@compiled
+def warp_of(context: int, number: int) -> int:
+    """The warp of the cluster that a component belongs to; -1 for an mbarrier's."""
+    warps = load_i64(context, y.C_CTA_WARPS)
+    size = KINDS * warps + CTA_MBARRIERS
+    cta = number // size
+    within = number - cta * size
+    if within >= KINDS * warps:
+        return -1
+    return cta * warps + within % warps
+
+
+@compiled
+def meet(
+    context: int, warp: int, row: int, address: int, before: int, how: int, agent: int
+) -> None:
+    """An access of `warp`, or of an agent that it started, meets an earlier one that nothing, or no
+    fence, orders before it. `how`: the pair."""
+    clocks = clocks_of(context, warp)
+    number = (before >> COMPONENT_AT) & _COMPONENTS
+    clock = (before >> CLOCK_AT) & _CLOCKS
+    kind = kind_of(context, number)
+    severity = y.HARDWARE
+    if load_i64(clocks, number) >= clock or (
+        kind == GENERIC and number == own(context, warp, GENERIC)
+    ):
+        if agent == 0 or how == AFTER_READ_WRITE:
+            return
+        warps = load_i64(context, y.C_CTA_WARPS)
+        if kind == GENERIC:
+            if load_i64(clocks, number + (FENCED - GENERIC) * warps) >= clock:
+                return
+        elif kind == COPY:
+            if load_i64(clocks, number + (FENCED_COPY - COPY) * warps) >= clock:
+                return
+            severity = y.LETTER
+        else:
+            return
+        how |= PROXY
+    found = report(context, y.RACE, row, before >> ROW_AT, warp, address, how, severity)
+    if found != 0:
+        store_i64(found, y.F_OTHER_WARP, warp_of(context, number))
+
+
+@compiled
+def ordered(context: int, clocks: int, mine: int, before: int, agent: int) -> bool:
+    """The common case: an earlier access is ordered before this one, with no proxy between."""
+    number = (before >> COMPONENT_AT) & _COMPONENTS
+    if agent != 0:
+        kind = kind_of(context, number)
+        if kind == GENERIC or kind == COPY:
+            return False
+    elif number == mine:
+        return True
+    return load_i64(clocks, number) >= (before >> CLOCK_AT) & _CLOCKS
+
+
+@compiled
+def note_read(context: int, cell: int, clocks: int, access: int) -> None:
+    """Keep a read: in the place of an earlier one of its component, or of one that it is ordered
+    after, or in a new one."""
+    count = load_i64(cell, CELL_READS)
+    number = (access >> COMPONENT_AT) & _COMPONENTS
+    for i in range(CELL_FIRST, CELL_FIRST + count):
+        held = load_i64(cell, i)
+        if (held >> COMPONENT_AT) & _COMPONENTS == number:
+            store_i64(cell, i, access | held & 0xF)
+            return
+    if count == READERS:
+        for i in range(CELL_FIRST, CELL_FIRST + count):
+            held = load_i64(cell, i)
+            other = (held >> COMPONENT_AT) & _COMPONENTS
+            if load_i64(clocks, other) >= (held >> CLOCK_AT) & _CLOCKS:
+                store_i64(cell, i, access)
+                return
+        store_i64(cell, CELL_FIRST, access)
+        return
+    store_i64(cell, CELL_FIRST + count, access)
+    store_i64(cell, CELL_READS, count + 1)
+
+
+@compiled
+def access_cell(
+    context: int, warp: int, cell: int, access: int, address: int, how: int, agent: int
+) -> None:
+    """One access to (some of) four bytes."""
+    clocks = clocks_of(context, warp)
+    row = access >> ROW_AT
+    mine = own(context, warp, GENERIC)
+    bytes_ = access & 0xF
+    write = load_i64(cell, CELL_WRITE)
+    if write == 0:
+        if how == READ:
+            report(context, y.UNDEFINED_SHARED, row, -1, warp, address, 0, y.LETTER)
+            store_i64(cell, CELL_WRITE, ATOMIC_BIT)
+    elif write & bytes_ != 0 and not (how == ATOMIC and write & ATOMIC_BIT != 0):
+        if not ordered(context, clocks, mine, write, agent):
+            pair = AFTER_WRITE_READ if how == READ else AFTER_WRITE_WRITE
+            meet(context, warp, row, address, write, pair, agent)
+    if how == READ:
+        note_read(context, cell, clocks, access)
+        return
+    count = load_i64(cell, CELL_READS)
+    for i in range(CELL_FIRST, CELL_FIRST + count):
+        held = load_i64(cell, i)
+        if held & bytes_ != 0 and not ordered(context, clocks, mine, held, agent):
+            meet(context, warp, row, address, held, AFTER_READ_WRITE, agent)
+    store_i64(cell, CELL_WRITE, access)
+    store_i64(cell, CELL_READS, 0)
+
+
+@compiled
+def cell_of(context: int, address: int) -> int:
+    """The record of the four bytes that an address in shared memory lies in."""
+    room = load_i64(context, y.C_SHARED_ROOM)
+    word = (address >> y.RANK_SHIFT) * room + (address & ((1 << y.RANK_SHIFT) - 1))
+    return load_i64(context, y.C_SHADOW) + (word >> 2) * CELL
+
+
+@compiled
+def span(
+    context: int, warp: int, address: int, size: int, access: int, how: int, agent: int
+) -> None:
+    """An access to `size` bytes from `address`."""
+    at = address
+    end = address + size
+    while at < end:
+        inside = at & 3
+        count = min(4 - inside, end - at)
+        bytes_ = ((1 << count) - 1) << inside
+        access_cell(context, warp, cell_of(context, at), access | bytes_, at, how, agent)
+        at += count
 
 
 @compiled
@@ -19,14 +200,31 @@ def shared_lanes(
 ) -> None:
     """A generic access of `size` bytes a lane to shared memory. `addresses`: of 32 int64 words,
     rank << 24 | offset each. `how`: READ, WRITE or ATOMIC."""
+    number = own(context, warp, GENERIC)
+    clock = load_i64(clocks_of(context, warp), number) + 1
+    flags = ATOMIC_BIT if how == ATOMIC else 0
+    access = packed(row, number, clock, flags)
+    for lane in range(y.LANES):
+        if (mask >> lane) & 1:
+            span(context, warp, load_i64(addresses, lane), size, access, how, 0)
 
 
 @compiled
 def shared_range(
-    context: int, warp: int, row: int, address: int, size: int, how: int, component: int, clock: int
+    context: int, warp: int, row: int, address: int, size: int, how: int, number: int, clock: int
 ) -> None:
     """An access of an agent through the async proxy, which `warp` issued: `size` bytes of shared
-    memory from `address`. It is complete when `component` reaches `clock`."""
+    memory from `address`. It is complete when component `number` reaches `clock`."""
+    flags = ATOMIC_BIT if how == ATOMIC else 0
+    span(context, warp, address, size, packed(row, number, clock, flags), how, 1)
+
+
+@compiled
+def copied_range(
+    context: int, warp: int, row: int, address: int, size: int, how: int, number: int, clock: int
+) -> None:
+    """The same of cp.async, whose accesses go through the generic proxy."""
+    span(context, warp, address, size, packed(row, number, clock, 0), how, 0)
 
 
 @compiled
@@ -38,6 +236,6 @@ def global_lanes(
 
 @compiled
 def global_range(
-    context: int, warp: int, row: int, address: int, size: int, how: int, component: int, clock: int
+    context: int, warp: int, row: int, address: int, size: int, how: int, number: int, clock: int
 ) -> None:
     """The same as `shared_range` for global memory."""

@@ -1,14 +1,15 @@
 """Vector clocks: what each warp knows to have happened.
 
-Components of a CTA of W warps, `C_COMPONENTS` being the sum over the cluster:
+Components of a CTA of W warps, one CTA of the cluster after the other:
 
-    GENERIC + w    clock of warp w: its own accesses through the generic proxy
-    FENCED + w     the clock of warp w up to which the async proxy sees its generic accesses
-    WGMMA + w      wgmma groups of warp w that are complete
-    BULK + w       bulk groups of warp w that are complete
-    BULK_READ + w  bulk groups of warp w that have read their sources
-    COPY + w       cp.async groups of warp w that are complete
-    MBARRIER + k   phases that mbarrier k has completed
+    GENERIC + w      releases of warp w: its own accesses through the generic proxy
+    FENCED + w       the same, as far as the async proxy sees these accesses
+    WGMMA + w        wgmma groups of warp w that are complete
+    BULK + w         bulk groups of warp w that are complete
+    BULK_READ + w    bulk groups of warp w that have read their sources
+    COPY + w         cp.async groups of warp w that are complete
+    FENCED_COPY + w  the same, as far as the async proxy sees what they wrote
+    MBARRIER + k     phases that mbarrier k has completed
 
 An *object* is what carries clocks from warp to warp: an mbarrier, a named barrier, the cluster's
 barrier, a word of global memory.
@@ -16,39 +17,128 @@ barrier, a word of global memory.
 
 from __future__ import annotations
 
-from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.compiling import compiled, spliced
+from mlagen.emulator.native.raw import load_i64, store_i64
+from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.order.layout import (
+    BULK,
+    BULK_READ,
+    COPY,
+    CTA_MBARRIERS,
+    FENCED,
+    FENCED_COPY,
+    GENERIC,
+    KINDS,
+    NAMED,
+    WGMMA,
+)
 
-GENERIC, FENCED, WGMMA, BULK, BULK_READ, COPY, KINDS = range(7)
-MBARRIERS = 64  # of a CTA
+__all__ = ["BULK", "BULK_READ", "COPY", "GENERIC", "WGMMA"]
 
 
-@compiled
+@spliced
 def component(context: int, cta: int, kind: int, warp_in_cta: int) -> int:
     """Number of a component of a warp."""
-    return 0
+    warps = load_i64(context, y.C_CTA_WARPS)
+    return cta * (KINDS * warps + CTA_MBARRIERS) + kind * warps + warp_in_cta
+
+
+@spliced
+def mbarrier_component(context: int, cta: int, slot: int) -> int:
+    """Number of the component of an mbarrier."""
+    warps = load_i64(context, y.C_CTA_WARPS)
+    return cta * (KINDS * warps + CTA_MBARRIERS) + KINDS * warps + slot
+
+
+@spliced
+def own(context: int, warp: int, kind: int) -> int:
+    """Number of a component of a warp of the cluster."""
+    warps = load_i64(context, y.C_CTA_WARPS)
+    cta = warp // warps
+    return component(context, cta, kind, warp - cta * warps)
+
+
+@spliced
+def clocks_of(context: int, warp: int) -> int:
+    """Address of what a warp knows."""
+    return load_i64(context, y.C_CLOCKS) + warp * (8 * load_i64(context, y.C_COMPONENTS))
+
+
+@spliced
+def object_of(context: int, number: int) -> int:
+    """Address of the clocks that object `number` carries."""
+    return load_i64(context, y.C_OBJECTS) + number * (8 * load_i64(context, y.C_COMPONENTS))
+
+
+@spliced
+def mbarrier_object(cta: int, slot: int, complete: int) -> int:
+    """Number of an mbarrier's object: of the phase being filled, or of the last complete one."""
+    return 2 * (cta * (CTA_MBARRIERS + NAMED) + slot) + complete
+
+
+@spliced
+def barrier_object(cta: int, slot: int, complete: int) -> int:
+    """The same of a named barrier, or of the cluster's: slot 16 of CTA 0."""
+    return 2 * (cta * (CTA_MBARRIERS + NAMED) + CTA_MBARRIERS + slot) + complete
 
 
 @compiled
-def mbarrier_component(context: int, cta: int, slot: int) -> int:
-    """Number of the component of an mbarrier."""
-    return 0
+def join(context: int, into: int, other: int) -> None:
+    """Clocks at `into` know what those at `other` know as well."""
+    for i in range(load_i64(context, y.C_COMPONENTS)):
+        store_i64(into, i, max(load_i64(into, i), load_i64(other, i)))
+
+
+@compiled
+def hand_over(context: int, filled: int, complete: int) -> None:
+    """A phase ends: the clocks at `filled` become those at `complete`, and begin anew."""
+    for i in range(load_i64(context, y.C_COMPONENTS)):
+        store_i64(complete, i, load_i64(filled, i))
+        store_i64(filled, i, 0)
+
+
+@compiled
+def step_clock(context: int, warp: int) -> None:
+    """What `warp` has accessed lies before what it does from now on."""
+    clocks = clocks_of(context, warp)
+    number = own(context, warp, GENERIC)
+    store_i64(clocks, number, load_i64(clocks, number) + 1)
 
 
 @compiled
 def release_to(context: int, warp: int, vector: int) -> None:
     """What `warp` knows is joined into the clocks at address `vector`; its own clock grows."""
+    step_clock(context, warp)
+    join(context, vector, clocks_of(context, warp))
 
 
 @compiled
 def acquire_from(context: int, warp: int, vector: int) -> None:
     """The clocks at address `vector` are joined into what `warp` knows."""
+    join(context, clocks_of(context, warp), vector)
+
+
+@compiled
+def note(vector: int, number: int, value: int) -> None:
+    """The clocks at address `vector` know that component `number` has reached `value`."""
+    store_i64(vector, number, max(load_i64(vector, number), value))
 
 
 @compiled
 def reached(context: int, warp: int, number: int, value: int) -> None:
     """`warp` knows that component `number` has reached `value`."""
+    note(clocks_of(context, warp), number, value)
 
 
 @compiled
 def fence_proxy(context: int, warp: int) -> None:
-    """Generic accesses that `warp` knows of are visible to the async proxy for it, and back."""
+    """Generic accesses that `warp` knows of are seen by the async proxy from now on."""
+    step_clock(context, warp)
+    clocks = clocks_of(context, warp)
+    warps = load_i64(context, y.C_CTA_WARPS)
+    for cta in range(load_i64(context, y.C_CTAS_ALL)):
+        base = component(context, cta, 0, 0)
+        for w in range(warps):
+            store_i64(clocks, base + FENCED * warps + w, load_i64(clocks, base + w))
+            copies = load_i64(clocks, base + COPY * warps + w)
+            store_i64(clocks, base + FENCED_COPY * warps + w, copies)

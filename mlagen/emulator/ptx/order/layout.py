@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from typing import Final
 
-KINDS: Final = 6  # components of a warp
+# Components of a warp; see `clocks`.
+GENERIC, FENCED, WGMMA, BULK, BULK_READ, COPY, FENCED_COPY, KINDS = range(8)
 CTA_MBARRIERS: Final = 64  # components of a CTA beside its warps'
-CELL: Final = 64  # bytes of record for each four bytes of shared memory
+NAMED: Final = 17  # barriers of a CTA; the last is the cluster's, in the first CTA's
+
+# The record of four bytes of shared memory: the last write, how many reads are noted, the reads.
+CELL_WRITE: Final = 0
+CELL_READS: Final = 1
+CELL_FIRST: Final = 2
+READERS: Final = 22
+CELL_WORDS: Final = CELL_FIRST + READERS
+CELL: Final = 8 * CELL_WORDS  # bytes
+
+# An access in one word: bytes of the four | atomic | clock | component | row, from bit 0.
+CLOCK_AT: Final = 5
+CLOCK_BITS: Final = 28
+COMPONENT_AT: Final = CLOCK_AT + CLOCK_BITS
+COMPONENT_BITS: Final = 13
+ROW_AT: Final = COMPONENT_AT + COMPONENT_BITS
+ATOMIC_BIT: Final = 16
 
 
 def components(ctas: int, cta_warps: int) -> int:
@@ -16,4 +33,4 @@ def components(ctas: int, cta_warps: int) -> int:
 
 def objects(ctas: int) -> int:
     """Vector clocks of barriers and mbarriers: two each, one being filled and one complete."""
-    return ctas * 2 * (CTA_MBARRIERS + 17)
+    return ctas * 2 * (CTA_MBARRIERS + NAMED)
