@@ -110,7 +110,7 @@ def ordered(context: int, clocks: int, mine: int, before: int, agent: int) -> bo
     number = (before >> COMPONENT_AT) & _COMPONENTS
     if agent != 0:
         kind = kind_of(context, number)
-        if kind == GENERIC or kind == COPY:
+        if kind == COPY or kind == GENERIC:  # noqa: SIM109 -- compiled code has no "in"
             return False
     elif number == mine:
         return True
@@ -155,10 +155,13 @@ def access_cell(
         if how == READ:
             report(context, y.UNDEFINED_SHARED, row, -1, warp, address, 0, y.LETTER)
             store_i64(cell, CELL_WRITE, ATOMIC_BIT)
-    elif write & bytes_ != 0 and not (how == ATOMIC and write & ATOMIC_BIT != 0):
-        if not ordered(context, clocks, mine, write, agent):
-            pair = AFTER_WRITE_READ if how == READ else AFTER_WRITE_WRITE
-            meet(context, warp, row, address, write, pair, agent)
+    elif (
+        write & bytes_ != 0
+        and not (how == ATOMIC and write & ATOMIC_BIT != 0)
+        and not ordered(context, clocks, mine, write, agent)
+    ):
+        pair = AFTER_WRITE_READ if how == READ else AFTER_WRITE_WRITE
+        meet(context, warp, row, address, write, pair, agent)
     if how == READ:
         note_read(context, cell, clocks, access)
         return
