@@ -48,7 +48,7 @@ WORDS: Final = Q_RING + RING * R_SIZE
     X_TYPE_B,
     X_SIGNS,  # bit 0: A is negated; bit 1: B
     X_LAYOUTS,  # bit 0: A is MN-major; bit 1: B; 2: A in registers; 3: scale-d is an immediate
-    X_SUMS,  # elements a step | fraction bits << 8 | type of D << 24
+    X_SUMS,  # elements a step | bits of the window << 8 | of the fraction << 16 | type of D << 24
     X_REGISTERS,  # of D
 ) = range(8)
 D_F32, D_F16, D_S32, D_F64 = range(4)

@@ -38,5 +38,5 @@ def multiply(context: int, p: int, columns: int, depth: int) -> None:
     special = split(temp, m.A_VALUE, m.ROWS, m.DEPTH, depth, kind_a)
     special = split(temp, m.B_VALUE, depth, m.COLUMNS, columns, kind_b) or special
     form = (sums >> 8) & 0xFF | (stored_bits(kind_a) + stored_bits(kind_b)) << 8
-    form |= (sums & 0xFF) << 16
+    form |= ((sums >> 16) & 0xFF) << 16 | (sums & 0xFF) << 24
     sum_exact(temp, columns, depth, form, special)

@@ -89,8 +89,10 @@ def aligned(significand: int, up: int, down: int) -> int:
 @compiled
 def sum_step(temp: int, row: int, columns: int, first: int, count: int, form: int) -> None:
     """One step of the exact sum: `count` products from `first` and the accumulator of a row.
-    `form`: fraction bits | stored bits of A's and B's significands together << 8."""
+    `form`: bits behind the greatest exponent | stored bits of A's and B's significands together
+    << 8 | bits of the result's fraction << 16."""
     fraction = form & 0xFF
+    kept = (0xFFFFFFFF << (23 - (form >> 16))) & 0xFFFFFFFF
     stored = (form >> 8) & 0xFF
     into = temp + m.D_VALUE + 4 * m.COLUMNS * row
     most = temp + m.MOST
@@ -142,6 +144,7 @@ def sum_step(temp: int, row: int, columns: int, first: int, count: int, form: in
         made = float32(0.0)
         if power != NONE_YET:
             made = cut(float64(load_i64(total, column)) * two_to(power - fraction))
+            made = f32_of(uint32(int64(bits_of(made)) & kept))
         store_f32(into, column, made)
 
 
@@ -153,9 +156,9 @@ def two_to(power: int) -> float:
 
 @compiled
 def sum_exact(temp: int, columns: int, depth: int, form: int, special: bool) -> None:
-    """D += A B as the tensor core adds. `form`: as of `sum_step`, elements a step << 16; `special`:
+    """D += A B as the tensor core adds. `form`: as of `sum_step`, elements a step << 24; `special`:
     there is a NaN or an Inf in A or B."""
-    step = form >> 16
+    step = form >> 24
     for row in range(m.ROWS):
         into = temp + m.D_VALUE + 4 * m.COLUMNS * row
         first = 0
@@ -165,7 +168,7 @@ def sum_exact(temp: int, columns: int, depth: int, form: int, special: bool) -> 
                 for column in range(columns):
                     made = special_sum(temp, row, column, first, step)
                     store_f32(temp + m.SPECIAL, column, made)
-            sum_step(temp, row, columns, first, step, form & 0xFFFF)
+            sum_step(temp, row, columns, first, step, form & 0xFFFFFF)
             if odd:
                 for column in range(columns):
                     made = load_f32(temp + m.SPECIAL, column)

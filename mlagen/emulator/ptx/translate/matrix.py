@@ -17,15 +17,18 @@ from mlagen.ptx.effects import wgmma_operands
 _TYPES = {"bf16": m.BF16, "f16": m.F16, "tf32": m.TF32, "e4m3": m.E4M3, "e5m2": m.E5M2,
           "s8": m.S8, "u8": m.U8}  # fmt: skip
 _SUMS = {"f32": m.D_F32, "f16": m.D_F16, "s32": m.D_S32}
-# Elements of K that are added up in one step, and the bits kept behind the greatest exponent.
-_STEPS = {m.BF16: (16, 25), m.F16: (16, 25), m.TF32: (8, 25), m.E4M3: (32, 13), m.E5M2: (32, 13),
-          m.S8: (32, 0), m.U8: (32, 0)}  # fmt: skip
+# Of wgmma: elements of K that are added up in one step, the bits kept behind the greatest exponent,
+# and those of an f32 result's fraction.
+_STEPS = {m.BF16: (16, 25, 23), m.F16: (16, 25, 23), m.TF32: (8, 25, 23), m.E4M3: (32, 13, 13),
+          m.E5M2: (32, 13, 13), m.S8: (32, 0, 0), m.U8: (32, 0, 0)}  # fmt: skip
 _MMA = re.compile(r"m16n8k(\d+)$")
 
 
 def _sums(kind: int, depth: int, result: str) -> int:
-    step, fraction = _STEPS[kind]
-    return min(step, depth) | fraction << 8 | _SUMS[result] << 24
+    step, fraction, kept = _STEPS[kind]
+    if result == "f16":
+        kept = 10
+    return min(step, depth) | fraction << 8 | kept << 16 | _SUMS[result] << 24
 
 
 def _wgmma(t: Translator, i: Instruction) -> Row:
@@ -46,9 +49,10 @@ def _wgmma(t: Translator, i: Instruction) -> Row:
     if "satfinite" in i.parts:
         raise not_modelled(i, ".satfinite")
     kind_a, kind_b = _TYPES[w.types[1]], _TYPES[w.types[2]]
-    in_registers = isinstance(i.operands[1], Vector)
+    fragment = i.operands[1] if isinstance(i.operands[1], Vector) else None
+    in_registers = fragment is not None
     sums = t.items(i.operands[0])
-    a = t.items(i.operands[1]) if in_registers else ()
+    a = t.items(fragment) if fragment else ()
     expected = w.n // 4 if w.types[0] == "f16" else w.n // 2
     if len(sums) != expected or len(a) not in (0, 4) or w.m != 64:
         raise not_modelled(i, f"D has {len(sums)} registers, A {len(a)}")
@@ -57,7 +61,7 @@ def _wgmma(t: Translator, i: Instruction) -> Row:
     negated = sum((s == -1 or s == 0xFFFFFFFF) << n for n, s in enumerate(signs))
     constant = isinstance(adds, int)
     layouts = w.transposed_a | w.transposed_b << 1 | in_registers << 2 | constant << 3
-    held = [t.numbers[x] for x in i.operands[1].items] if in_registers else []
+    held = [t.numbers[str(x)] for x in fragment.items] if fragment else []
     first, count = t.listed(held)
     return Row(
         y.X_WGMMA, PRODUCT,
