@@ -187,9 +187,9 @@ CUT = MlaDecodeConfig(16), (700, 700, 700)
 @pytest.mark.parametrize(
     "line, other",
     [
-        ("mul.f32 %theirs0, %theirs0, %sum;", "mov.f32 %theirs0, 0f00000000;"),
-        ("mul.f32 %inv1, %inv1, %other;", ""),
-        ("add.f32 %log0, %log0, %top;", ""),
+        ("mul.rn.f32 %theirs0, %theirs0, %sum;", "mov.f32 %theirs0, 0f00000000;"),
+        ("mul.rn.f32 %inv1, %inv1, %other;", ""),
+        ("add.rn.f32 %log0, %log0, %top;", ""),
         ("red.relaxed.gpu.global.inc.u32", "// "),
     ],
 )
