@@ -55,6 +55,7 @@ def _storer(element: Any, value_type: Any, align: int) -> Any:
 int32: Any = np.int32
 int64: Any = np.int64
 uint8: Any = np.uint8
+uint16: Any = np.uint16
 uint32: Any = np.uint32
 uint64: Any = np.uint64
 float32: Any = np.float32
@@ -70,10 +71,14 @@ load_u8 = _loader(_I8, types.uint8, 1)
 store_u16 = _storer(_I16, types.uint16, 2)
 store_i32 = _storer(_I32, types.int32, 4)
 store_f32 = _storer(_F32, types.float32, 4)
+load_any_u16 = _loader(_I16, types.uint16, 1)
+load_any_i64 = _loader(_I64, types.int64, 1)
 store_u32 = _storer(_I32, types.uint32, 4)
 store_any_u32 = _storer(_I32, types.uint32, 1)
 store_i64 = _storer(_I64, types.int64, 8)
 store_u8 = _storer(_I8, types.uint8, 1)
+store_any_u16 = _storer(_I16, types.uint16, 1)
+store_any_i64 = _storer(_I64, types.int64, 1)
 
 
 def _f32_of(context: Any, value: Any) -> Any:

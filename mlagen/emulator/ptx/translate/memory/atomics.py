@@ -1,4 +1,4 @@
-"""Rows of instructions: memory."""
+"""Rows."""
 
 from __future__ import annotations
 

@@ -1,0 +1,101 @@
+"""Rows of loads, stores and of what only hints at accesses."""
+
+from __future__ import annotations
+
+from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.memory import layout as z
+from mlagen.emulator.ptx.translate.memory.words import (
+    Words,
+    address,
+    operands,
+    register_bits,
+    words,
+)
+from mlagen.emulator.ptx.translate.rows import Row, Translator, not_modelled
+from mlagen.ptx import Instruction, Vector
+from mlagen.ptx.syntax import Memory, Operand
+
+_LOAD = ("ca", "cg", "cs", "lu", "cv", "nc", "unified")
+_STORE = ("wb", "cg", "cs", "wt")
+_WIDEST = 32  # bytes of a lane
+
+
+def _items(t: Translator, i: Instruction, operand: Operand, w: Words) -> list[Operand]:
+    """The items of a vector, or the one operand."""
+    if isinstance(operand, Vector) != (w.items > 1):
+        raise not_modelled(i, "a vector where none is said, or none where one is")
+    found = list(operand.items) if isinstance(operand, Vector) else [operand]
+    if len(found) != w.items:
+        raise not_modelled(i, f"{len(found)} items in a vector of {w.items}")
+    if w.items * w.bytes > _WIDEST or w.items * w.bytes > 16 and w.bytes not in (4, 8):
+        raise not_modelled(i, f"a lane accesses {_WIDEST} bytes at most, over 16 as v8.b32, v4.b64")
+    return found
+
+
+def _row(t: Translator, i: Instruction, kind: int, w: Words, memory: Operand) -> Row:
+    at = address(t, i, memory, w.space)
+    flags = w.flags | (z.SIGNED if w.type.startswith("s") else 0)
+    return Row(
+        kind,
+        w.bytes,
+        a=at.a,
+        type=at.space,
+        type2=at.bits,
+        immediate=at.offset,
+        flags=flags,
+        aux=(w.items, w.scope, 0, w.bytes),
+    )
+
+
+def _load(t: Translator, i: Instruction) -> Row:
+    w = words(i, _LOAD, ("weak", "volatile", "mmio", "relaxed", "acquire"))
+    destination, memory = operands(i, 2, w.hinted)
+    row = _row(t, i, y.X_LOAD, w, memory)
+    if "nc" in w.left and row.type not in (z.GLOBAL, z.GENERIC):
+        raise not_modelled(i, ".nc is of global memory")
+    places, bits = [], []
+    for item in _items(t, i, destination, w):
+        places.append(t.register(item))
+        bits.append(register_bits(t, i, item, 8 * w.bytes))
+    row.items = places + bits
+    return row
+
+
+def _store(t: Translator, i: Instruction) -> Row:
+    if i.parts[1:2] == ("param",) or i.parts[1:2] == ("param::func",):
+        return _argument(t, i)
+    w = words(i, _STORE, ("weak", "volatile", "mmio", "relaxed", "release"))
+    memory, value = operands(i, 2, w.hinted)
+    row = _row(t, i, y.X_STORE, w, memory)
+    if row.type in (z.PARAM, z.CONST):
+        raise not_modelled(i, "it writes to memory that a kernel only reads")
+    places, bits = [], []
+    for item in _items(t, i, value, w):
+        bits.append(register_bits(t, i, item, 8 * w.bytes))
+        places.append(t.source(item, 8 * w.bytes))
+    row.items = places + bits
+    return row
+
+
+def _argument(t: Translator, i: Instruction) -> Row:
+    """A store to the parameter of a call. What the call does with it is the call's."""
+    memory = i.operands[0]
+    if not isinstance(memory, Memory) or memory.base in t.symbols or memory.base in t.places:
+        raise not_modelled(i, "it writes to memory that a kernel only reads")
+    return Row(y.X_NOP)
+
+
+def _hint(t: Translator, i: Instruction) -> Row:
+    """prefetch, prefetchu and applypriority change no value; discard makes one undefined."""
+    return Row(y.X_NOP)
+
+
+TRANSLATIONS = {
+    "ld": _load,
+    "ldu": _load,
+    "st": _store,
+    "prefetch": _hint,
+    "prefetchu": _hint,
+    "applypriority": _hint,
+    "discard": _hint,
+}
