@@ -114,9 +114,7 @@ def poison_lanes(row: int, bits: int, mask: int) -> None:
 
 
 @compiled
-def load_item(
-    row: int, bits: int, hosts: int, at: int, size: int, signed: bool, mask: int
-) -> None:
+def load_item(row: int, bits: int, hosts: int, at: int, size: int, signed: bool, mask: int) -> None:
     """An item of 1 to 16 bytes for the lanes of a mask."""
     if size == 16:
         load_lanes(row + HIGH, 64, hosts, at + 8, 8, False, mask)

@@ -38,9 +38,7 @@ def rows_of(matrix: int, lane: int, transposed: bool) -> int:
 
 
 @compiled
-def load_matrix(
-    row: int, hosts: int, matrix: int, transposed: bool, good: int, mask: int
-) -> None:
+def load_matrix(row: int, hosts: int, matrix: int, transposed: bool, good: int, mask: int) -> None:
     """A register of ldmatrix."""
     for lane in range(y.LANES):
         if (mask >> lane) & 1 == 0:
@@ -68,9 +66,7 @@ def load_whole(row: int, hosts: int, matrix: int) -> None:
 
 
 @compiled
-def store_matrix(
-    row: int, hosts: int, matrix: int, transposed: bool, good: int, mask: int
-) -> None:
+def store_matrix(row: int, hosts: int, matrix: int, transposed: bool, good: int, mask: int) -> None:
     """A register of stmatrix."""
     for lane in range(y.LANES):
         if (mask >> lane) & 1 == 0:

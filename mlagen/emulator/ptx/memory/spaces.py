@@ -12,7 +12,15 @@ from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
 from mlagen.emulator.ptx.order.accesses import global_lanes, shared_lanes
-from mlagen.emulator.ptx.state import cta_base, cta_of, fault, first_lane, place, program_row, report
+from mlagen.emulator.ptx.state import (
+    cta_base,
+    cta_of,
+    fault,
+    first_lane,
+    place,
+    program_row,
+    report,
+)
 
 GONE = -1  # beside the FAULT_ numbers: the CTA of the address has ended
 
@@ -141,7 +149,9 @@ def stride_of(context: int, space: int) -> int:
 
 
 @compiled
-def refuse(context: int, warp: int, row: int, lane: int, space: int, address: int, why: int) -> None:
+def refuse(
+    context: int, warp: int, row: int, lane: int, space: int, address: int, why: int
+) -> None:
     """An access that cannot be made. With the sanitizer a finding where the run can go on."""
     if load_i64(context, y.C_SANITIZE) != 0:
         kind = 0

@@ -24,10 +24,10 @@ def _items(t: Translator, i: Instruction, operand: Operand, w: Words) -> list[Op
     """The items of a vector, or the one operand."""
     if isinstance(operand, Vector) != (w.items > 1):
         raise not_modelled(i, "a vector where none is said, or none where one is")
-    found = list(operand.items) if isinstance(operand, Vector) else [operand]
+    found: list[Operand] = list(operand.items) if isinstance(operand, Vector) else [operand]
     if len(found) != w.items:
         raise not_modelled(i, f"{len(found)} items in a vector of {w.items}")
-    if w.items * w.bytes > _WIDEST or w.items * w.bytes > 16 and w.bytes not in (4, 8):
+    if w.items * w.bytes > _WIDEST or (w.items * w.bytes > 16 and w.bytes not in (4, 8)):
         raise not_modelled(i, f"a lane accesses {_WIDEST} bytes at most, over 16 as v8.b32, v4.b64")
     return found
 

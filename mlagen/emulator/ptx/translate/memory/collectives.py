@@ -90,10 +90,8 @@ def _vote(t: Translator, i: Instruction) -> Row:
     mode, _ = _parts(i, ("all|any|uni", "pred"), ("ballot", "b32"))
     rest, members = _members(t, i)
     result, asked = rest
-    if isinstance(asked, int):
-        a = t.constant(y.ALL if asked else 0, 1)
-    else:
-        a = _predicate(t, i, asked)
+    known = isinstance(asked, int)
+    a = t.constant(y.ALL if asked else 0, 1) if known else _predicate(t, i, asked)
     dst = _result(t, i, result)[0] if mode == "ballot" else _predicate(t, i, result)
     negated = isinstance(asked, str) and asked.startswith("!")
     return Row(
@@ -111,9 +109,7 @@ def _match(t: Translator, i: Instruction) -> Row:
         raise not_modelled(i, "match.any has one result")
     bits = int(kind[1:])
     op = z.MATCH_ANY if mode == "any" else z.MATCH_ALL
-    return Row(
-        y.X_COLLECTIVE, op, dst=dst, dst2=dst2, a=_word(t, i, a, bits), d=members, type=bits
-    )
+    return Row(y.X_COLLECTIVE, op, dst=dst, dst2=dst2, a=_word(t, i, a, bits), d=members, type=bits)
 
 
 def _redux(t: Translator, i: Instruction) -> Row:
