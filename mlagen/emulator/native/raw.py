@@ -108,6 +108,15 @@ def _f64_of(context: Any, value: Any) -> Any:
     return types.float64(types.int64), generate
 
 
+def _bits_of_f64(context: Any, value: Any) -> Any:
+    """The bits of a double."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], _I64)
+
+    return types.int64(types.float64), generate
+
+
 def _fma_f32(context: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c with one rounding."""
 
@@ -120,4 +129,5 @@ def _fma_f32(context: Any, a: Any, b: Any, c: Any) -> Any:
 f32_of: Any = intrinsic(_f32_of)
 bits_of: Any = intrinsic(_bits_of)
 f64_of: Any = intrinsic(_f64_of)
+bits_of_f64: Any = intrinsic(_bits_of_f64)
 fma_f32: Any = intrinsic(_fma_f32)

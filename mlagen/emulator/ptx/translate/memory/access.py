@@ -7,32 +7,35 @@ from mlagen.emulator.ptx.memory import layout as z
 from mlagen.emulator.ptx.translate.memory.words import (
     Words,
     address,
+    items_of,
     operands,
     register_bits,
     words,
 )
 from mlagen.emulator.ptx.translate.rows import Row, Translator, not_modelled
-from mlagen.ptx import Instruction, Vector
+from mlagen.ptx import Instruction
 from mlagen.ptx.syntax import Memory, Operand
 
 _LOAD = ("ca", "cg", "cs", "lu", "cv", "nc", "unified")
 _STORE = ("wb", "cg", "cs", "wt")
+_TYPES = frozenset(
+    {"b8", "b16", "b32", "b64", "b128", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64"}
+    | {"f32", "f64"}
+)
 _WIDEST = 32  # bytes of a lane
 
 
-def _items(t: Translator, i: Instruction, operand: Operand, w: Words) -> list[Operand]:
-    """The items of a vector, or the one operand."""
-    if isinstance(operand, Vector) != (w.items > 1):
-        raise not_modelled(i, "a vector where none is said, or none where one is")
-    found: list[Operand] = list(operand.items) if isinstance(operand, Vector) else [operand]
-    if len(found) != w.items:
-        raise not_modelled(i, f"{len(found)} items in a vector of {w.items}")
-    if w.items * w.bytes > _WIDEST or (w.items * w.bytes > 16 and w.bytes not in (4, 8)):
+def _check(i: Instruction, w: Words) -> None:
+    """Refuses types and sizes that no load or store has."""
+    if w.type not in _TYPES:
+        raise not_modelled(i, f"no access is of .{w.type}")
+    size = w.items * w.bytes
+    if size > _WIDEST or (size > 16 and w.bytes not in (4, 8)):
         raise not_modelled(i, f"a lane accesses {_WIDEST} bytes at most, over 16 as v8.b32, v4.b64")
-    return found
 
 
 def _row(t: Translator, i: Instruction, kind: int, w: Words, memory: Operand) -> Row:
+    _check(i, w)
     at = address(t, i, memory, w.space)
     flags = w.flags | (z.SIGNED if w.type.startswith("s") else 0)
     return Row(
@@ -54,7 +57,7 @@ def _load(t: Translator, i: Instruction) -> Row:
     if "nc" in w.left and row.type not in (z.GLOBAL, z.GENERIC):
         raise not_modelled(i, ".nc is of global memory")
     places, bits = [], []
-    for item in _items(t, i, destination, w):
+    for item in items_of(i, destination, w.items):
         places.append(t.register(item))
         bits.append(register_bits(t, i, item, 8 * w.bytes))
     row.items = places + bits
@@ -70,7 +73,7 @@ def _store(t: Translator, i: Instruction) -> Row:
     if row.type in (z.PARAM, z.CONST):
         raise not_modelled(i, "it writes to memory that a kernel only reads")
     places, bits = [], []
-    for item in _items(t, i, value, w):
+    for item in items_of(i, value, w.items):
         bits.append(register_bits(t, i, item, 8 * w.bytes))
         places.append(t.source(item, 8 * w.bytes))
     row.items = places + bits

@@ -10,7 +10,7 @@ from mlagen.emulator.ptx.memory import layout as z
 from mlagen.emulator.ptx.order import clocks
 from mlagen.emulator.ptx.translate.rows import Translator, not_modelled
 from mlagen.ptx import Instruction
-from mlagen.ptx.syntax import Memory, Operand
+from mlagen.ptx.syntax import Memory, Operand, Vector
 
 SPACES = {
     "global": z.GLOBAL,
@@ -151,3 +151,13 @@ def operands(i: Instruction, least: int, policy: bool) -> tuple[Operand, ...]:
     if len(i.operands) != expected:
         raise not_modelled(i, f"it has {len(i.operands)} operands, not {expected}")
     return i.operands[:least]
+
+
+def items_of(i: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
+    """The items of a vector of `count`, or the one operand."""
+    if isinstance(operand, Vector) != (count > 1):
+        raise not_modelled(i, "a vector where none is said, or none where one is")
+    found: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
+    if len(found) != count:
+        raise not_modelled(i, f"{len(found)} items in a vector of {count}")
+    return found
