@@ -55,6 +55,7 @@ def _storer(element: Any, value_type: Any, align: int) -> Any:
 int32: Any = np.int32
 int64: Any = np.int64
 uint8: Any = np.uint8
+uint16: Any = np.uint16
 uint32: Any = np.uint32
 uint64: Any = np.uint64
 float32: Any = np.float32
@@ -70,10 +71,14 @@ load_u8 = _loader(_I8, types.uint8, 1)
 store_u16 = _storer(_I16, types.uint16, 2)
 store_i32 = _storer(_I32, types.int32, 4)
 store_f32 = _storer(_F32, types.float32, 4)
+load_any_u16 = _loader(_I16, types.uint16, 1)
+load_any_i64 = _loader(_I64, types.int64, 1)
 store_u32 = _storer(_I32, types.uint32, 4)
 store_any_u32 = _storer(_I32, types.uint32, 1)
 store_i64 = _storer(_I64, types.int64, 8)
 store_u8 = _storer(_I8, types.uint8, 1)
+store_any_u16 = _storer(_I16, types.uint16, 1)
+store_any_i64 = _storer(_I64, types.int64, 1)
 
 
 def _f32_of(context: Any, value: Any) -> Any:
@@ -103,6 +108,15 @@ def _f64_of(context: Any, value: Any) -> Any:
     return types.float64(types.int64), generate
 
 
+def _bits_of_f64(context: Any, value: Any) -> Any:
+    """The bits of a double."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], _I64)
+
+    return types.int64(types.float64), generate
+
+
 def _fma_f32(context: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c with one rounding."""
 
@@ -115,4 +129,5 @@ def _fma_f32(context: Any, a: Any, b: Any, c: Any) -> Any:
 f32_of: Any = intrinsic(_f32_of)
 bits_of: Any = intrinsic(_bits_of)
 f64_of: Any = intrinsic(_f64_of)
+bits_of_f64: Any = intrinsic(_bits_of_f64)
 fma_f32: Any = intrinsic(_fma_f32)

@@ -54,7 +54,8 @@ def translate(module: Module, entry: Entry) -> Program:
     translator = Translator(entry, symbols)
     rows = []
     for instruction in entry.instructions:
-        translation = _TRANSLATIONS.get(instruction.name)
+        translation = _TRANSLATIONS.get(".".join(instruction.parts[:2]))
+        translation = translation or _TRANSLATIONS.get(instruction.name)
         if translation is None:
             raise not_modelled(instruction)
         try:

@@ -37,7 +37,9 @@ from mlagen.emulator.ptx.order.layout import (
 )
 from mlagen.emulator.ptx.state import report
 
-READ, WRITE, ATOMIC = range(3)
+# STRONG_: loads and stores that are volatile, relaxed, acquire or release. They, and atomics, may
+# meet each other.
+READ, WRITE, ATOMIC, STRONG_READ, STRONG_WRITE = range(5)
 # What a finding's `b` says: how the later access met the earlier one.
 AFTER_WRITE_READ, AFTER_READ_WRITE, AFTER_WRITE_WRITE = range(3)
 PROXY = 4  # added: ordered, but for a proxy fence
@@ -157,7 +159,7 @@ def access_cell(
             store_i64(cell, CELL_WRITE, ATOMIC_BIT)
     elif (
         write & bytes_ != 0
-        and not (how == ATOMIC and write & ATOMIC_BIT != 0)
+        and access & write & ATOMIC_BIT == 0
         and not ordered(context, clocks, mine, write, agent)
     ):
         pair = AFTER_WRITE_READ if how == READ else AFTER_WRITE_WRITE
@@ -168,7 +170,11 @@ def access_cell(
     count = load_i64(cell, CELL_READS)
     for i in range(CELL_FIRST, CELL_FIRST + count):
         held = load_i64(cell, i)
-        if held & bytes_ != 0 and not ordered(context, clocks, mine, held, agent):
+        if (
+            held & bytes_ != 0
+            and access & held & ATOMIC_BIT == 0
+            and not ordered(context, clocks, mine, held, agent)
+        ):
             meet(context, warp, row, address, held, AFTER_READ_WRITE, agent)
     store_i64(cell, CELL_WRITE, access)
     store_i64(cell, CELL_READS, 0)
@@ -202,14 +208,17 @@ def shared_lanes(
     context: int, warp: int, row: int, mask: int, addresses: int, size: int, how: int
 ) -> None:
     """A generic access of `size` bytes a lane to shared memory. `addresses`: of 32 int64 words,
-    rank << 24 | offset each. `how`: READ, WRITE or ATOMIC."""
+    rank << 24 | offset each. `how`: READ, WRITE, ATOMIC, STRONG_READ or STRONG_WRITE."""
     number = own(context, warp, GENERIC)
     clock = load_i64(clocks_of(context, warp), number) + 1
-    flags = ATOMIC_BIT if how == ATOMIC else 0
+    flags = ATOMIC_BIT if how >= ATOMIC else 0
     access = packed(row, number, clock, flags)
+    plain = how
+    if how > ATOMIC:
+        plain = READ if how == STRONG_READ else WRITE
     for lane in range(y.LANES):
         if (mask >> lane) & 1:
-            span(context, warp, load_i64(addresses, lane), size, access, how, 0)
+            span(context, warp, load_i64(addresses, lane), size, access, plain, 0)
 
 
 @compiled

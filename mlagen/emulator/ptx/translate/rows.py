@@ -1,7 +1,8 @@
 """Rows of a program, and what a translator of instructions uses to make them.
 
-Each module beside this one has `TRANSLATIONS`: from the opcode's name (`"mad"`, `"cp"`) to a
-function of a `Translator` and an instruction that gives its `Row`. What is not there is not
+Each module beside this one has `TRANSLATIONS`: from the opcode's name (`"mad"`, `"cp"`), or
+its first two words (`"st.async"`), to a function of a `Translator` and an instruction that gives
+its `Row`. What is not there is not
 modelled, and is refused with its line before anything runs.
 """
 

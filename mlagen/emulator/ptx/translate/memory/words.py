@@ -1,0 +1,163 @@
+"""The modifiers of loads, stores and atomics, and their addresses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from mlagen.emulator.ptx.memory import layout as z
+from mlagen.emulator.ptx.order import clocks
+from mlagen.emulator.ptx.translate.rows import Translator, not_modelled
+from mlagen.ptx import Instruction
+from mlagen.ptx.syntax import Memory, Operand, Vector
+
+SPACES = {
+    "global": z.GLOBAL,
+    "shared": z.SHARED_CTA,
+    "shared::cta": z.SHARED_CTA,
+    "shared::cluster": z.SHARED_CLUSTER,
+    "local": z.LOCAL,
+    "param": z.PARAM,
+    "param::entry": z.PARAM,
+    "param::func": z.PARAM,
+    "const": z.CONST,
+}
+_SYMBOLS = {
+    "global": z.GLOBAL,
+    "shared": z.SHARED_CTA,
+    "local": z.LOCAL,
+    "param": z.PARAM,
+    "const": z.CONST,
+}
+_SCOPES = {
+    "cta": clocks.SCOPE_CTA,
+    "cluster": clocks.SCOPE_CLUSTER,
+    "gpu": clocks.SCOPE_GPU,
+    "sys": clocks.SCOPE_SYS,
+}
+_ORDERS = {
+    "weak": 0,
+    "volatile": z.STRONG,
+    "mmio": z.STRONG,
+    "relaxed": z.STRONG,
+    "acquire": z.STRONG | z.ACQUIRE,
+    "release": z.STRONG | z.RELEASE,
+    "acq_rel": z.STRONG | z.ACQUIRE | z.RELEASE,
+}
+_TYPE = re.compile(r"([busf]|bf)(8|16|32|64|128)(x2)?$")
+_EVICTION = r"evict_(?:normal|unchanged|first|last)"
+_HINT = re.compile(
+    rf"L1::(?:{_EVICTION}|no_allocate)$|L2::(?:{_EVICTION}|cache_hint|64B|128B|256B)$"
+)
+_VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the modifiers of an access say. `type`: "f32"; `bytes`: of an item; `items`: of a
+    vector; `left`: modifiers that only the instruction itself has."""
+
+    space: int
+    type: str
+    bytes: int
+    items: int
+    flags: int
+    scope: int
+    hinted: bool  # there is an operand with a cache policy
+    left: tuple[str, ...]
+
+
+def words(i: Instruction, own: Collection[str], orders: Collection[str]) -> Words:
+    """The modifiers of an instruction. `own`: those of its class alone; `orders`: of those of
+    memory order, what it may have. Refuses what is none of these."""
+    space, type_, bits, items, flags = z.GENERIC, "", 0, 1, 0
+    scope, left, seen = clocks.SCOPE_SYS, [], set()
+    for part in i.parts[1:]:
+        if part in SPACES:
+            what, space = "a state space", SPACES[part]
+        elif part in _SCOPES:
+            what, scope = "a scope", _SCOPES[part]
+        elif part in _ORDERS and part in orders:
+            what, flags = part if part == "mmio" else "an order", flags | _ORDERS[part]
+        elif part in _VECTORS:
+            what, items = "a vector", _VECTORS[part]
+        elif match := _TYPE.match(part):
+            what, type_ = "a type", part
+            bits = int(match[2]) * (2 if match[3] else 1)
+        elif _HINT.match(part):
+            what = part
+        elif part in own:
+            what = part
+            left.append(part)
+        else:
+            raise not_modelled(i, f".{part} is no modifier of it that is known")
+        if what in seen:
+            raise not_modelled(i, f"it has {what} twice")
+        seen.add(what)
+    if not bits:
+        raise not_modelled(i, "it has no type")
+    hinted = "L2::cache_hint" in i.parts
+    return Words(space, type_, bits // 8, items, flags, scope, hinted, tuple(left))
+
+
+@dataclass(frozen=True)
+class Place:
+    """The words of a row that say an address: P_A, P_TYPE, P_TYPE2, P_IMM."""
+
+    a: int
+    space: int
+    bits: int
+    offset: int
+
+
+def address(t: Translator, i: Instruction, operand: Operand, space: int) -> Place:
+    """Where an instruction finds the address `[register+offset]`, `[variable+offset]`, `[number]`
+    in a state space. A generic access by a variable's name is one in its own space."""
+    if not isinstance(operand, Memory) or operand.coordinates:
+        raise not_modelled(i, "its operand is no address of one lane")
+    base, offset = operand.base, operand.offset
+    if not base:
+        return Place(t.constant(offset & (1 << 64) - 1, 64), space, 64, 0)
+    if base in t.symbols:
+        own = _SYMBOLS[t.symbols[base][0]]
+        if space not in (z.GENERIC, own) and (own, space) != (z.SHARED_CTA, z.SHARED_CLUSTER):
+            raise not_modelled(i, f"{base} lies in .{t.symbols[base][0]}")
+        if space == z.GENERIC:
+            space = own
+        return Place(t.symbol(base, 64, offset), space, 64, 0)
+    if base not in t.places:
+        raise not_modelled(i, f"{base} is neither a register nor a variable of the kernel")
+    bits = t.width(base)
+    if bits not in (32, 64):
+        raise not_modelled(i, f"{base} is no register of 32 or 64 bits")
+    return Place(t.register(base), space, bits, offset)
+
+
+def register_bits(t: Translator, i: Instruction, operand: Operand, needed: int) -> int:
+    """Bits of a register that has to hold `needed`; of anything else, which is a constant, the bits
+    of the row that `Translator.source` makes of it."""
+    if isinstance(operand, str) and operand in t.places:
+        bits = t.width(operand)
+        if bits < needed:
+            raise not_modelled(i, f"{operand} has {bits} bits, {needed} are asked for")
+        return bits
+    return needed if needed in (64, 128) else 32
+
+
+def operands(i: Instruction, least: int, policy: bool) -> tuple[Operand, ...]:
+    """The operands, without the cache policy at the end. Refuses another count than `least`."""
+    expected = least + policy
+    if len(i.operands) != expected:
+        raise not_modelled(i, f"it has {len(i.operands)} operands, not {expected}")
+    return i.operands[:least]
+
+
+def items_of(i: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
+    """The items of a vector of `count`, or the one operand."""
+    if isinstance(operand, Vector) != (count > 1):
+        raise not_modelled(i, "a vector where none is said, or none where one is")
+    found: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
+    if len(found) != count:
+        raise not_modelled(i, f"{len(found)} items in a vector of {count}")
+    return found
