@@ -101,7 +101,8 @@ def parameter(text: str, line: int) -> Parameter:
         ((name, register, count),) = registers(text)
         if count is not None or register.width:
             raise ValueError("no parameter")
-        return Parameter(name, BYTES.get(register.name, 1), line, register.name, space="reg")
+        size = BYTES.get(register.name, 1)
+        return Parameter(name, size, line, register.name, size, space="reg")
     match = _PARAMETER.match(text)
     if not match:
         raise ValueError("no parameter")

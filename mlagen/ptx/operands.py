@@ -9,9 +9,9 @@ from collections.abc import Callable
 from mlagen.ptx.syntax import Address, Memory, Operand, Real, Vector
 
 NAME = r"(?:[A-Za-z_$%][\w$]*)"
-_NUMBER = re.compile(r"([+-]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|(\d+))[uU]?$")
+_NUMBER = re.compile(r"([+-]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|([0-9]+))[uU]?$")
 _BITS = re.compile(r"([+-]?)0(?:[fF]([0-9a-fA-F]{8})|[dD]([0-9a-fA-F]{16}))$")
-_DECIMAL = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+$")
+_DECIMAL = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+$", re.ASCII)
 _NAMED = re.compile(rf"!?\s*{NAME}(?:\.\w+)?$")
 _SUM = re.compile(rf"({NAME}(?:\.\w+)?)\s*([+-])\s*(-?\w+)$")
 _BRACKET = re.compile(r"[{}()\[\],]")

@@ -11,12 +11,14 @@ could share a character are possessive, nesting and counts have limits.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from mlagen.errors import MissingError, UnsupportedError
 from mlagen.ptx.body import Body
 from mlagen.ptx.debug import Debug
 from mlagen.ptx.declarations import LINE_DIRECTIVE, VARIABLES, variables
 from mlagen.ptx.heads import Head, read_head
+from mlagen.ptx.operands import NAME
 from mlagen.ptx.positions import Positions, located, most
 from mlagen.ptx.syntax import Entry, Function, Module, Variable
 
@@ -28,7 +30,8 @@ _HEADER = {name: re.compile(rf"^[ \t]*\.{name}[ \t]+([^\s,]+)", re.MULTILINE)
 _SECTION = re.compile(r"\.section\b[^{};]*\{")
 _FUNCTION = re.compile(r"(?:\.\w+\s+)*?\.(entry|func)\b")
 _TEXT = re.compile(r"\S")
-_PASSED_OVER = re.compile(r"\.(pragma|alias|noreturn)\b")
+_PASSED_OVER = re.compile(r"\.pragma\b")
+_ALIAS = re.compile(rf"\.alias\s+({NAME})\s*,\s*({NAME})\s*;")
 # Of a file; the largest known, a decode kernel of several items a block, has a tenth of it.
 _INSTRUCTIONS = 100_000
 _FUNCTIONS = 1_000
@@ -56,6 +59,7 @@ def read_ptx(text: str) -> Module:
         tuple(reader.entries),
         tuple(text.splitlines()),
         tuple(reader.functions),
+        tuple(reader.variables),
     )
 
 
@@ -75,8 +79,10 @@ class _Reader:
         self._debug = Debug(clean)
         # What a string holds is no bracket and no end of a statement.
         self._positions = Positions(_STRING.sub(_hollow, clean))
-        self._declared: list[Variable] = []
+        self.variables: list[Variable] = []
         self._names: set[str] = set()
+        self._defined: set[str] = set()  # functions
+        self._aliases: list[tuple[str, str, int]] = []
         self._room, self._bytes = _INSTRUCTIONS, 0
         self.entries: list[Entry] = []
         self.functions: list[Function] = []
@@ -96,6 +102,9 @@ class _Reader:
                 with located(first, clean[at : at + 200]):
                     at = self._function(function, first)
                 most(len(self.entries) + len(self.functions), _FUNCTIONS, first, "functions")
+            elif alias := _ALIAS.match(clean, at):
+                self._aliases.append((alias.group(1), alias.group(2), positions.line(at)))
+                at = alias.end()
             elif clean[at] in "{};":
                 at += 1
             else:
@@ -104,24 +113,30 @@ class _Reader:
                     with located(positions.line(at), clean[at:end]):
                         self._declare(variables(clean[at:end], positions.line(at)))
                 at = end + 1
+        bodies = {function.name: function for function in self.functions}
+        for name, of, told in self._aliases:
+            if name in self._defined or of not in bodies:
+                raise UnsupportedError(f"line {told}: .alias {name[:60]}, {of[:60]}: no such body")
+            self.functions.append(replace(bodies[of], name=name))
+            most(len(self.functions), _FUNCTIONS, told, "functions")
 
     def _declare(self, found: list[Variable]) -> None:
         """Variables of the module. One that is elsewhere may be told again, and be here, too."""
         for variable in found:
             if variable.name in self._names:
-                before = next(v for v in self._declared if v.name == variable.name)
+                before = next(v for v in self.variables if v.name == variable.name)
                 if variable.extern:
                     continue
                 if not before.extern:
                     raise UnsupportedError(
                         f"line {variable.line}: {variable.name[:60]} is declared twice"
                     )
-                self._declared.remove(before)
+                self.variables.remove(before)
             self._names.add(variable.name)
-            self._declared.append(variable)
+            self.variables.append(variable)
             self._bytes += len(variable.initial)
             most(self._bytes, _INITIAL, variable.line, "bytes of initial values")
-            most(len(self._declared), VARIABLES, variable.line, "variables")
+            most(len(self.variables), VARIABLES, variable.line, "variables")
 
     def _function(self, match: re.Match[str], first: int) -> int:
         """Reads a function, and tells where it ends; prototypes are passed over."""
@@ -131,6 +146,9 @@ class _Reader:
             return positions.statement_end(at) + 1
         end = positions.close(brace)
         head = read_head(positions, at, brace, first)
+        if head.name in self._defined:
+            raise UnsupportedError(f"line {first}: {head.name[:60]} is defined twice")
+        self._defined.add(head.name)
         body = Body(
             positions,
             (brace + 1, end),
@@ -170,7 +188,7 @@ class _Reader:
             line=head.line,
             parameters=head.parameters,
             instructions=body.finish(),
-            variables=(*self._declared, *body.variables),
+            variables=(*self.variables, *body.variables),
             block=said.get("reqntid") or said.get("maxntid") or (),
             exact_threads="reqntid" in said,
             max_registers=head.number("maxnreg"),

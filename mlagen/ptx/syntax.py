@@ -153,7 +153,7 @@ class Entry:
     line: int
     parameters: tuple[Parameter, ...]
     instructions: tuple[Instruction, ...]
-    variables: tuple[Variable, ...]  # the module's, and its own
+    variables: tuple[Variable, ...]  # the module's before it, and its own
     block: tuple[int, ...]  # .reqntid or .maxntid; () for neither
     exact_threads: bool  # .reqntid
     max_registers: int  # .maxnreg; 0: not given
@@ -180,4 +180,5 @@ class Module:
     target: str
     entries: tuple[Entry, ...]
     lines: tuple[str, ...]  # of the file, for context
-    functions: tuple[Function, ...] = ()  # those with a body
+    functions: tuple[Function, ...] = ()  # those with a body; an alias is one more
+    variables: tuple[Variable, ...] = ()  # outside of functions, all of them

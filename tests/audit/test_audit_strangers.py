@@ -37,7 +37,9 @@ READ = {
     "blank lines": (fill("\n ") + ".version", "no PTX text"),
     "sections": (HEAD + fill(".section;"), "line 3: not understood: .section"),
     "prototypes": (HEAD + fill(".func;"), "no .entry"),
-    "kernels": (HEAD + fill(".entry k(){bar.sync 0;ret;}"), "more than 1000 functions"),
+    "kernels": (
+        HEAD + counted(".entry k{}(){{bar.sync 0;ret;}}".format, 6_000), "more than 1000 functions",
+    ),
     "variables": (HEAD + counted(".shared .b8 a{};".format, 9_000), "more than 4000 variables"),
     "own variables": (entry(counted(".shared .b8 a{};".format, 9_000)), "more than 4000 variables"),
     "instructions": (entry(fill("a;", 202_000)), "more than 100000 instructions"),
