@@ -8,14 +8,15 @@ from mlagen.ptx.operands import NAME
 from mlagen.ptx.syntax import Location
 
 _FILE = re.compile(r'^[ \t]*\.file[ \t]+(\d{1,9})[ \t]+"([^"\n]*)"(?:[ \t]+"([^"\n]*)")?', re.M)
-_STRINGS = re.compile(r"\.section\s+\.debug_str\s*\{([^}]*+)\}")
-_STRING = re.compile(rf"({NAME})\s*:|\.b8\s+([\d\s,]++)")
+_STRINGS = re.compile(r"\.section\s+\.debug_str\s*\{([^{}]*+)\}")
+_STRING = re.compile(rf"(?<![\w$%])({NAME})\s*:|\.b8\s+([\d\s,]++)")
 _BYTE = re.compile(r"\d++")
 _LOC = re.compile(
     rf"\.loc\s+(\d{{1,9}})\s+(\d{{1,9}})\s+(\d{{1,9}})"
     rf"(?:\s*,\s*function_name\s+({NAME})(?:\s*\+\s*(\d{{1,9}}))?"
     rf"\s*,\s*inlined_at\s+(\d{{1,9}})\s+(\d{{1,9}})\s+(\d{{1,9}}))?"
 )
+_LONGEST = 1_000  # bytes of a name
 _CALLS = 50  # of inlined functions in each other; what is further out is cut off
 
 
@@ -46,8 +47,7 @@ class Debug:
     def string(self, label: str, offset: int) -> str:
         """The name at a label; the label itself where the text does not say."""
         section, at = self._texts.get(label, (b"", 0))
-        end = section.find(b"\0", at + offset)
-        found = section[at + offset : end if end >= 0 else len(section)]
+        found = section[at + offset : at + offset + _LONGEST].partition(b"\0")[0]
         return found.decode("utf-8", "replace") or label
 
 

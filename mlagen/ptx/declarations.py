@@ -43,6 +43,7 @@ _ALIGN = 1 << 16  # bytes
 
 def registers(statement: str) -> list[tuple[str, RegisterType, int | None]]:
     """The names of a `.reg`, their type, and how many a range has."""
+    statement = " ".join(statement.split())  # the patterns meet no runs of blanks
     match = _REGISTER.match(statement)
     if not match or not (match.group(2) == "pred" or match.group(2) in BYTES):
         raise ValueError("no registers")
@@ -63,6 +64,7 @@ def registers(statement: str) -> list[tuple[str, RegisterType, int | None]]:
 def variables(statement: str, line: int, bare: Callable[[str], str] = str) -> list[Variable]:
     """The variables that a statement declares. `bare` gives their unique names. ValueError where
     it declares none."""
+    statement = " ".join(statement.split())
     linking = _LINKING.match(statement)
     start = linking.end() if linking else 0
     match = _VARIABLE.match(statement, start)
@@ -96,7 +98,7 @@ def variables(statement: str, line: int, bare: Callable[[str], str] = str) -> li
 
 def parameter(text: str, line: int) -> Parameter:
     """One parameter of a list. ValueError where it is none."""
-    text = text.strip()
+    text = " ".join(text.split())
     if text.startswith(".reg"):
         ((name, register, count),) = registers(text)
         if count is not None or register.width:

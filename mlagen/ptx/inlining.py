@@ -9,7 +9,7 @@ variable, stored to before the copy. A `ret` becomes a branch to the copy's end.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mlagen.errors import UnsupportedError
 from mlagen.ptx.positions import most
@@ -66,6 +66,7 @@ class _Copy:
     names: Mapping[str, str]
     spaces: Mapping[str, int]
     call: Location | None
+    places: dict[int, Location] = field(default_factory=dict)  # by id of the function's
 
     def name(self, name: str) -> str:
         """A register or symbol as the kernel has it; a component goes with its register."""
@@ -105,8 +106,13 @@ class _Copy:
         """A place of the function, inlined at the call."""
         if found is None or self.function is None or self.call is None:
             return found
-        outer = self.place(found.inlined_at) if found.inlined_at else self.call
-        return replace(found, inlined_at=outer, function=found.function or self.function.name)
+        known = self.places.get(id(found))  # the function's text keeps it
+        if known is None:
+            outer = self.place(found.inlined_at) if found.inlined_at else self.call
+            name = found.function or self.function.name
+            known = replace(found, inlined_at=outer, function=name)
+            self.places[id(found)] = known
+        return known
 
 
 class _Work:

@@ -59,7 +59,7 @@ def read_ptx(text: str) -> Module:
         tuple(reader.entries),
         tuple(text.splitlines()),
         tuple(reader.functions),
-        tuple(reader.variables),
+        reader.variables,
     )
 
 
@@ -79,13 +79,17 @@ class _Reader:
         self._debug = Debug(clean)
         # What a string holds is no bracket and no end of a statement.
         self._positions = Positions(_STRING.sub(_hollow, clean))
-        self.variables: list[Variable] = []
-        self._names: set[str] = set()
+        self._variables: dict[str, Variable] = {}
         self._defined: set[str] = set()  # functions
         self._aliases: list[tuple[str, str, int]] = []
         self._room, self._bytes = _INSTRUCTIONS, 0
         self.entries: list[Entry] = []
         self.functions: list[Function] = []
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """Those of the module so far."""
+        return tuple(self._variables.values())
 
     def read(self) -> None:
         """All of it."""
@@ -123,20 +127,17 @@ class _Reader:
     def _declare(self, found: list[Variable]) -> None:
         """Variables of the module. One that is elsewhere may be told again, and be here, too."""
         for variable in found:
-            if variable.name in self._names:
-                before = next(v for v in self.variables if v.name == variable.name)
-                if variable.extern:
-                    continue
-                if not before.extern:
-                    raise UnsupportedError(
-                        f"line {variable.line}: {variable.name[:60]} is declared twice"
-                    )
-                self.variables.remove(before)
-            self._names.add(variable.name)
-            self.variables.append(variable)
+            before = self._variables.get(variable.name)
+            if before and variable.extern:
+                continue
+            if before and not before.extern:
+                raise UnsupportedError(
+                    f"line {variable.line}: {variable.name[:60]} is declared twice"
+                )
+            self._variables[variable.name] = variable
             self._bytes += len(variable.initial)
             most(self._bytes, _INITIAL, variable.line, "bytes of initial values")
-            most(len(self.variables), VARIABLES, variable.line, "variables")
+            most(len(self._variables), VARIABLES, variable.line, "variables")
 
     def _function(self, match: re.Match[str], first: int) -> int:
         """Reads a function, and tells where it ends; prototypes are passed over."""
@@ -154,7 +155,7 @@ class _Reader:
             (brace + 1, end),
             self._room,
             self._debug,
-            frozenset(self._names),
+            frozenset(self._variables),
             [p for p in (*head.results, *head.parameters) if p.space == "reg"],
         )
         self._room -= len(body)

@@ -60,6 +60,19 @@ READ = {
     "far values": (
         HEAD + ".global .b8 a[2][99999999] = {{1}, {1}};", "line 3: not understood: .global",
     ),
+    "blanks of a parameter": (
+        f"{HEAD}.entry k(.param{fill(' ')}.u32{fill(' ')}x y) {{}}", "line 3: not understood",
+    ),
+    "blanks of registers": (entry(f".reg{fill(' ')}.b32{fill(' ')};"), "line 5: not understood"),
+    "blanks of a value": (HEAD + f".global .u64 a = generic{fill(' ')}({fill(' ')}a x;", "line 3"),
+    "a word in strings": (HEAD + f".section .debug_str {{ {fill('b8')} }}", "no .entry"),
+    "open strings": (HEAD + fill(".section .debug_str {"), "never closed"),
+    "what is told again": (HEAD + ".global .b8 a;" + fill(".extern .global .b8 a;"), "no .entry"),
+    "a long name": (
+        entry(fill(".loc 1 1 1, function_name n, inlined_at 1 1 1\nret;\n"))
+        + f".section .debug_str {{ n: {fill('.b8 97,97,97,97')} }}",
+        None,
+    ),
     "positions": (entry(counted(".loc 1 {} 1, function_name f, inlined_at 1 1 1\n".format, 4000)),
                   None),
     "an inlined chain": (

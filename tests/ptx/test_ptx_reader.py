@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mlagen.errors import MlagenError, UnsupportedError
 from mlagen.ptx import Address, Graph, Kind, Location, Memory, Real, Vector, read_ptx
 from mlagen.ptx.inlining import inlined
+from mlagen.ptx.wellformed import check
 
 TEXT = """\
 .version 8.0
@@ -197,7 +198,8 @@ def test_operands(text):
     "text",
     [
         "mov.u32 %r1, -%r2;", "mov.u32 %r1, [%r2);", "mov.u32 %r1, (%r2};", "mov.u32 %r1, 1+2;",
-        "ld.u32 %r1, [%r2+%r3];", "ld.u32 %r1, [%r2;", "mov.u32 %r1, 09;", "mov.u32 %r1, \u0663;", "mov.u32 %r1, ;",
+        "ld.u32 %r1, [%r2+%r3];", "ld.u32 %r1, [%r2;", "mov.u32 %r1, 09;",
+        "mov.u32 %r1, \u0663;", "mov.u32 %r1, ;",
         "mov.f32 %r1, 0f123;", "ld.u32 %r1, [!%p];", "@ bra X;", "@v bra X;", "mov.u32 %r1, v.q;",
         ".reg .b31 x;", ".reg .b32 %r<99999999999>;", ".reg .b32 v;", ".shared .b32 v;", ".what x;",
         ".local .b32 a = [1;", "Mov x;", "brx.idx %r1, T;", "bra X;",
@@ -360,7 +362,9 @@ def test_a_text_that_was_edited_is_read_or_refused(data):
     try:
         module = read_ptx("".join(pieces))
         for entry in module.entries:
-            Graph(inlined(module, entry))
+            whole = inlined(module, entry)
+            check(whole)
+            Graph(whole)
     except MlagenError as error:
         assert len(str(error)) < 400
 
