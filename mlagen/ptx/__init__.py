@@ -8,8 +8,8 @@ for instruction in entry.instructions:
 
 `read_ptx` takes what a stranger wrote: it refuses what it does not understand with the line, in a
 time that grows with the text's length. It checks the grammar; `wellformed.check` checks the
-operands of the instructions whose meaning `effects.Kind` tells. Nothing here executes, and nothing
-knows a schedule.
+operands of the instructions whose meaning `effects.Kind` tells; `inlining.inlined` makes a kernel
+without calls. Nothing here executes, and nothing knows a schedule.
 """
 
 from mlagen.ptx.descriptor import Descriptor

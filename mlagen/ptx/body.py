@@ -19,7 +19,7 @@ _GUARD = re.compile(rf"@\s*(!?)\s*({NAME})\s*")
 _OPCODE = re.compile(r"([a-z](?:[\w.]|::)*+)(?=[ {(\[%]|$)")
 _BLANK = re.compile(r"\s*")
 _TABLE = re.compile(rf"\.(branchtargets|calltargets)\b\s*({NAME}(?:\s*,\s*{NAME})*+)$")
-_PASSED_OVER = re.compile(r"\.(pragma|callprototype|maxnreg|alias)\b")
+_PASSED_OVER = re.compile(r"\.(pragma|callprototype)\b")
 _DEPTH = 100  # of `{` in each other
 _TARGETS = 100_000  # of all tables that instructions go by
 

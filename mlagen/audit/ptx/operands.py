@@ -25,7 +25,7 @@ from mlagen.audit.ptx.values import (
     take,
     term,
 )
-from mlagen.ptx import Instruction, Kind, Memory, Operand
+from mlagen.ptx import Address, Instruction, Kind, Memory, Operand
 
 # Special registers that differ between blocks or launches.
 _OF_THE_LAUNCH = frozenset(
@@ -50,6 +50,8 @@ def value(state: State, agent: Agent, operand: Operand) -> Value:
         return operand
     if isinstance(operand, Memory):
         return address(state, agent, operand)
+    if isinstance(operand, Address):
+        return add(value(state, agent, operand.symbol), operand.offset)
     return UNKNOWN
 
 
