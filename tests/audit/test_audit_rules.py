@@ -244,3 +244,22 @@ def test_the_corrected_twin_is_clean(name):
 
 def test_every_rule_has_a_case():
     assert {case[0] for case in CASES.values()} == set(RULES)
+
+
+def test_a_symbol_and_an_offset_are_an_address():
+    text = """.version 8.0
+.target sm_90a
+.visible .entry k() .reqntid 32
+{
+    .shared .align 8 .b64 bars[2];
+    .reg .b32 %b;
+    .reg .pred %p;
+    mov.u32 %b, bars+8;
+    mbarrier.init.shared.b64 [%b], 1;
+L:  mbarrier.try_wait.parity.shared.b64 %p, [%b], 0;
+    @!%p bra L;
+    ret;
+}
+"""
+    found = [finding for entry in audit_ptx(text).entries for finding in entry.findings]
+    assert "the mbarrier at 0x8" in found[0].message
