@@ -63,7 +63,7 @@ ARROWS: dict[str, set[str]] = {
     "binary": {"targets"},
     "ptx": {"targets"},
     "audit": {"binary", "ptx", "targets"},
-    "emulator": {"binary", "targets"},
+    "emulator": {"binary", "ptx", "targets"},
     "pages": set(),
     "timing": {"pages", "binary", "emulator", "targets"},
     "inspect": {"pages", "artifact", "binary", "ptx", "targets"},
