@@ -196,7 +196,9 @@ NONE: Final = 1 << 40  # a place that is not there: the sink `_`, an operand tha
     W_DONE,  # instructions of this warp
     W_OTHER,  # lowest row of a live lane that can run and is not of W_MASK; NEVER for none
     W_DENIED,  # lanes whose mbarrier.try_wait answers no: nothing else could happen
-) = range(12)
+    W_FENCES,  # fences of a scope so far
+) = range(13)
+W_SEEN: Final = 13  # three words: flags that strong reads saw since (order.grid)
 NEVER: Final = 1 << 40
 W_LANE_PC: Final = 16  # 32 words: row of each lane, where W_APART
 W_WAIT: Final = 48  # 32 words: what each blocked lane waits for: WAIT_ * 2^32 + object

@@ -16,6 +16,7 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.clocks import clocks_of, own
+from mlagen.emulator.ptx.order.grid import known, release_global, seen, word_of
 from mlagen.emulator.ptx.order.layout import (
     ATOMIC_BIT,
     CELL,
@@ -30,12 +31,13 @@ from mlagen.emulator.ptx.order.layout import (
     CTA_MBARRIERS,
     FENCED,
     FENCED_COPY,
+    G_CLUSTERS,
     GENERIC,
     KINDS,
     READERS,
     ROW_AT,
 )
-from mlagen.emulator.ptx.state import report
+from mlagen.emulator.ptx.state import report, warp_base
 
 # STRONG_: loads and stores that are volatile, relaxed, acquire or release. They, and atomics, may
 # meet each other.
@@ -43,6 +45,7 @@ READ, WRITE, ATOMIC, STRONG_READ, STRONG_WRITE = range(5)
 # What a finding's `b` says: how the later access met the earlier one.
 AFTER_WRITE_READ, AFTER_READ_WRITE, AFTER_WRITE_WRITE = range(3)
 PROXY = 4  # added: ordered, but for a proxy fence
+ELSEWHERE = 8  # added: the earlier one is another cluster's
 
 _CLOCKS = (1 << CLOCK_BITS) - 1
 _COMPONENTS = (1 << COMPONENT_BITS) - 1
@@ -240,10 +243,82 @@ def copied_range(
 
 
 @compiled
+def other_cluster(context: int, warp: int, row: int, address: int, word: int, how: int) -> None:
+    """A word that another cluster wrote: report it unless this cluster knows of it."""
+    before = load_i64(word, 1)
+    cluster = load_i64(word, 2)
+    number = (before >> COMPONENT_AT) & _COMPONENTS
+    clocks = known(context, load_i64(context, y.C_CLUSTER), cluster)
+    if load_i64(clocks, number) >= (before >> CLOCK_AT) & _CLOCKS:
+        return
+    found = report(
+        context, y.RACE, row, before >> ROW_AT, warp, address, how | ELSEWHERE, y.HARDWARE
+    )
+    if found != 0:
+        store_i64(found, y.F_OTHER_WARP, warp_of(context, number))
+
+
+@compiled
+def access_word(context: int, warp: int, address: int, access: int, how: int, agent: int) -> None:
+    """One access to (some of) four bytes of global memory. Reads are not kept."""
+    word = word_of(context, address, how != READ)
+    if word == 0:
+        return
+    before = load_i64(word, 1)
+    if before & access & 0xF != 0 and before & access & ATOMIC_BIT == 0:
+        pair = AFTER_WRITE_READ if how == READ else AFTER_WRITE_WRITE
+        row = access >> ROW_AT
+        mine = own(context, warp, GENERIC)
+        clocks = clocks_of(context, warp)
+        if load_i64(word, 2) != load_i64(context, y.C_CLUSTER):
+            other_cluster(context, warp, row, address, word, pair)
+        elif not ordered(context, clocks, mine, before, agent):
+            meet(context, warp, row, address, before, pair, agent)
+    if how != READ:
+        store_i64(word, 1, access)
+        store_i64(word, 2, load_i64(context, y.C_CLUSTER))
+
+
+@compiled
+def global_span(
+    context: int, warp: int, address: int, size: int, access: int, how: int, agent: int
+) -> None:
+    """An access to `size` bytes of global memory."""
+    at = address
+    end = address + size
+    while at < end:
+        inside = at & 3
+        count = min(4 - inside, end - at)
+        access_word(context, warp, at, access | ((1 << count) - 1) << inside, how, agent)
+        at += count
+
+
+@compiled
 def global_lanes(
     context: int, warp: int, row: int, mask: int, addresses: int, size: int, how: int
 ) -> None:
     """The same as `shared_lanes` for global memory."""
+    if load_i64(load_i64(context, y.C_GRID), G_CLUSTERS) == 0:
+        return
+    strong = how >= ATOMIC
+    plain = how
+    if how > ATOMIC:
+        plain = READ if how == STRONG_READ else WRITE
+    number = own(context, warp, GENERIC)
+    clock = load_i64(clocks_of(context, warp), number) + 1
+    access = packed(row, number, clock, ATOMIC_BIT if strong else 0)
+    fenced = load_i64(warp_base(context, warp), y.W_FENCES) != 0
+    last = -1
+    for lane in range(y.LANES):
+        if (mask >> lane) & 1:
+            address = load_i64(addresses, lane)
+            if strong and address != last:
+                if how != STRONG_WRITE:
+                    seen(context, warp, address)
+                if how != STRONG_READ and fenced:
+                    release_global(context, warp, address, mask, 0)
+            last = address
+            global_span(context, warp, address, size, access, plain, 0)
 
 
 @compiled
@@ -251,3 +326,6 @@ def global_range(
     context: int, warp: int, row: int, address: int, size: int, how: int, number: int, clock: int
 ) -> None:
     """The same as `shared_range` for global memory."""
+    if load_i64(load_i64(context, y.C_GRID), G_CLUSTERS) != 0:
+        access = packed(row, number, clock, ATOMIC_BIT if how == ATOMIC else 0)
+        global_span(context, warp, address, size, access, how, 1)

@@ -144,15 +144,3 @@ def fence_proxy(context: int, warp: int) -> None:
             store_i64(clocks, base + FENCED * warps + w, load_i64(clocks, base + w))
             copies = load_i64(clocks, base + COPY * warps + w)
             store_i64(clocks, base + FENCED_COPY * warps + w, copies)
-
-
-@compiled
-def acquire_global(context: int, warp: int, address: int, mask: int, scope: int) -> None:
-    """The lanes of `mask` have read the word at a generic address with acquire semantics: they
-    know what those knew who released it. `scope`: a SCOPE_ number."""
-
-
-@compiled
-def release_global(context: int, warp: int, address: int, mask: int, scope: int) -> None:
-    """The lanes of `mask` are about to write the word at a generic address with release
-    semantics."""

@@ -25,6 +25,25 @@ COMPONENT_BITS: Final = 13
 ROW_AT: Final = COMPONENT_AT + COMPONENT_BITS
 ATOMIC_BIT: Final = 16
 
+# Order through global memory: words of C_GRID from 16, and their tables.
+(
+    G_CLUSTERS,  # clusters that are kept apart; 0: nothing of this is kept
+    G_COMPONENTS,
+    G_KNOWN,  # address: clocks, by cluster that knows, by cluster that is known
+    G_FLAGS,  # address: clocks, by flag, by cluster
+    G_FLAG_INDEX,  # address: FLAG_SLOTS pairs of address + 1 and number
+    G_FLAG_COUNT,
+    G_WORDS,  # address: WORD_SLOTS records of key, access, cluster
+    G_WORD_COUNT,
+    G_DROPPED,  # flags and words that found no room
+) = range(16, 25)
+FLAGS: Final = 512
+FLAG_SLOTS: Final = 2048
+WORDS: Final = 1 << 20
+WORD_SLOTS: Final = 1 << 21
+WORD_SIZE: Final = 3
+MOST_CLUSTERS: Final = 256  # that are kept apart
+
 
 def components(ctas: int, cta_warps: int) -> int:
     """Of a vector clock."""
