@@ -28,9 +28,7 @@ def rounded(values: np.ndarray, unit: float) -> np.ndarray:
     return unit * np.abs(values)
 
 
-def product(
-    magnitudes: np.ndarray, depth: int, per_step: int, unit: float = 2 * U32
-) -> np.ndarray:
+def product(magnitudes: np.ndarray, depth: int, per_step: int, unit: float = 2 * U32) -> np.ndarray:
     """A matrix product on tensor cores, `per_step` products an instruction.
 
     Terms of an instruction, the accumulator among them, are cut off 24 bits below the greatest

@@ -10,7 +10,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-_STATEMENT = re.compile(r"^\s*(?:@!?%\w+\s+)?([a-z][a-z0-9_]*(?:(?:\.|::)[a-zA-Z0-9_]+)*)\s*(?=[\s{\[(;])")
+_STATEMENT = re.compile(
+    r"^\s*(?:@!?%\w+\s+)?([a-z][a-z0-9_]*(?:(?:\.|::)[a-zA-Z0-9_]+)*)\s*(?=[\s{\[(;])"
+)
 
 
 def opcodes(ptx: str) -> Counter[str]:

@@ -80,10 +80,10 @@ class Case:
 
     `kernel`: a jitted function. `arguments`: of each parameter that is no constant, by name and in
     order: the name of a buffer, a `Tiles`, or a number (int: i32, np.int64: i64, float: fp32).
-    `make`: the buffers as they are before the launch, from a seeded generator. `expect`: from these
-    buffers, what each output holds after it. `approximate`: the opcodes with `.approx`, or otherwise
-    without a defined last bit, that its results pass through; () where bits are defined.
-    `unordered`: its result depends on the order in which atomics come, so that only the bound holds.
+    `make`: the buffers before the launch, from a seeded generator. `expect`: from these buffers,
+    what each output holds after it. `approximate`: the opcodes with `.approx`, or otherwise without
+    a defined last bit, that its results pass through; () where bits are defined. `unordered`: its
+    result depends on the order in which atomics come, so that only the bound holds.
     """
 
     name: str

@@ -22,6 +22,7 @@ from mlagen.targets.sm_90a.ptxas import find_ptxas
 TARGET = GPUTarget("cuda", 90, 32)
 # The version of PTX that ptxas 13.0 reads: the one that mlagen's extra `nvidia` brings.
 PTX_VERSION = 90
+WHOLE = (int, np.integer)
 # Bits are those of the text only where ptxas fuses no multiplication with an addition.
 PTXAS_OPTIONS = "--fmad=false"
 # Numbers of element types and swizzles in the compiler's metadata are those of tensormap.replace
@@ -117,7 +118,7 @@ def compiled(case: Case) -> Compiled:
             continue
         argument = case.arguments[name]
         signature[name] = _type(argument, buffers)
-        if isinstance(argument, str) or (not isinstance(argument, (Tiles, float)) and argument % 16 == 0):
+        if isinstance(argument, str) or (isinstance(argument, WHOLE) and argument % 16 == 0):
             attributes[(index,)] = [["tt.divisibility", 16]]
     source = (GluonASTSource if case.gluon else ASTSource)(
         case.kernel, signature, dict(case.constants), attributes
@@ -190,7 +191,7 @@ def _parameters(
 def _descriptor(
     name: str, tiles: Tiles, array: np.ndarray, meta: dict[str, Any]
 ) -> list[Parameter]:
-    """A descriptor's parameters: the map, then the shape (i32) and strides (i64), outermost first."""
+    """A descriptor's parameters: the map, the shape (i32), the strides (i64), outermost first."""
     element = array.dtype.itemsize
     assert meta["elem_size"] == element and not meta["fp4_padded"], meta
     strides = [stride // element for stride in array.strides]

@@ -13,9 +13,10 @@ from corpus_matrices import dot, normal
 from triton.experimental.gluon import language as gl
 
 BF16 = ml_dtypes.bfloat16
+Block = tuple[int, ...]
 
 
-def _tiles(buffer: str, block: tuple[int, ...], dtype: Any = gl.bfloat16, ctas: Any = None) -> Tiles:
+def _tiles(buffer: str, block: Block, dtype: Any = gl.bfloat16, ctas: Any = None) -> Tiles:
     """`ctas`: how a cluster's CTAs share the tile, as Gluon's bases of their ranks' bits."""
     layout = gl.NVMMASharedLayout.get_default_for(list(block), dtype, cga_layout=ctas)
     return Tiles(buffer, block, layout)

@@ -88,7 +88,11 @@ def _eight_bit(name: str, dtype: Any, total: Any, out: Any) -> Case:
         if dtype is np.int8:
             a, b = (rng.integers(-128, 128, (rows, k), np.int8) for rows in (m, n))
             return {"a": a, "b": b, "c": np.full((m, n), -1, np.int32)}
-        return {"a": normal(rng, (m, k), dtype), "b": normal(rng, (n, k), dtype), "c": _nan((m, n), out)}
+        return {
+            "a": normal(rng, (m, k), dtype),
+            "b": normal(rng, (n, k), dtype),
+            "c": _nan((m, n), out),
+        }
 
     def expect(a: Arrays) -> dict[str, Expected]:
         if dtype is np.int8:
@@ -130,7 +134,11 @@ def _descriptors(name: str, tile: tuple[int, int, int], specialise: bool) -> Cas
 def _transposed_pair(m: int, n: int, k: int, c: Any = BF16) -> dict[str, Any]:
     """`make` and `expect` of C = A Bᵀ."""
     return {
-        "make": lambda rng: {"a": normal(rng, (m, k)), "b": normal(rng, (n, k)), "c": _nan((m, n), c)},
+        "make": lambda rng: {
+            "a": normal(rng, (m, k)),
+            "b": normal(rng, (n, k)),
+            "c": _nan((m, n), c),
+        },
         "expect": lambda a: {"c": dot(a["a"], a["b"].T, a["c"])},
     }
 
@@ -273,8 +281,16 @@ def _attention(name: str, q_len: int, k_len: int, causal: bool, warps: int) -> C
     return Case(
         name,
         triton_attention.attention,
-        {"q": "q", "k": "k", "v": "v", "out": "out", "lse": "lse",
-         "q_len": q_len, "k_len": k_len, "scale": scale},  # fmt: skip
+        {
+            "q": "q",
+            "k": "k",
+            "v": "v",
+            "out": "out",
+            "lse": "lse",
+            "q_len": q_len,
+            "k_len": k_len,
+            "scale": scale,
+        },
         lambda rng: {
             "q": normal(rng, (heads, q_len, depth)),
             "k": normal(rng, (heads, k_len, depth)),

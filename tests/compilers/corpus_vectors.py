@@ -81,12 +81,23 @@ def _layer_norm() -> Case:
         spread_off = (columns + 6) * U32 / 2 + np.abs(away_off / spread).max(1, keepdims=True)
         norm_off = away_off / spread + np.abs(norm) * (spread_off + 3 * U32)
         value = norm * w + b
-        return {"out": Expected(value, norm_off * np.abs(w) + 2 * U32 * (np.abs(norm * w) + np.abs(value)))}
+        return {
+            "out": Expected(
+                value, norm_off * np.abs(w) + 2 * U32 * (np.abs(norm * w) + np.abs(value))
+            )
+        }
 
     return Case(
         "layer_norm",
         vectors.layer_norm,
-        {"x": "x", "weight": "weight", "bias": "bias", "out": "out", "columns": columns, "eps": eps},
+        {
+            "x": "x",
+            "weight": "weight",
+            "bias": "bias",
+            "out": "out",
+            "columns": columns,
+            "eps": eps,
+        },
         lambda rng: {
             "x": normal(rng, (3, columns), BF16),
             "weight": normal(rng, (columns,), BF16),
@@ -357,7 +368,7 @@ def _special() -> Case:
         expect,
         (2, 1, 1),
         {"BLOCK": 256},
-        approximate=("ex2.approx.ftz.f32",),
+        approximate=("ex2.approx.ftz.f32", "rcp.approx.ftz.f32"),
     )
 
 

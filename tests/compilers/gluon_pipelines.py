@@ -1,5 +1,7 @@
 """Kernels in Gluon: mbarriers, copies by TMA, cp.async and st.async, wgmma and clusters by hand."""
 
+# ruff: noqa: RUF005  Gluon knows no starred lists.
+
 from __future__ import annotations
 
 from triton.experimental import gluon
@@ -143,9 +145,7 @@ def multicast_pair(a, b, c, steps, STAGES: gl.constexpr):
         # Neither CTA's B may be written before both have read what the slot held.
         cluster.barrier()
         tma.async_load(a, [row, step * a.block_shape[1]], bar, a_tiles.index(slot))
-        tma.async_load(
-            b, [col, step * b.block_shape[1]], bar, b_tiles.index(slot), multicast=True
-        )
+        tma.async_load(b, [col, step * b.block_shape[1]], bar, b_tiles.index(slot), multicast=True)
         mbarrier.wait(bar, step // STAGES & 1, deps=[a_tiles, b_tiles])
         total = warpgroup_mma(
             a_tiles.index(slot), b_tiles.index(slot).permute((1, 0)), total, is_async=True
@@ -241,7 +241,7 @@ def reduced_tiles(x, out, TILES: gl.constexpr):
 
 @gluon.jit
 def dealt_pairs(x, out):
-    """512 numbers that two CTAs of a cluster hold pair by pair, sent by st.async to be in halves."""
+    """512 numbers that two CTAs hold pair by pair, sent by st.async so that each has a half."""
     pairs: gl.constexpr = gl.DistributedLinearLayout(
         [[1]], [[4], [8], [16], [32], [64]], [[128], [256]], [[2]], [512]
     )

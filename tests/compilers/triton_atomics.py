@@ -82,7 +82,7 @@ def half_sums(x, out, n, COLS: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def dependent_scale(x, out, n, BLOCK: tl.constexpr):
-    """What may begin before its predecessor ends: it waits, scales, and lets its successor begin."""
+    """What may begin before its predecessor ends: it waits, and lets its successor begin."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     gdc_wait()

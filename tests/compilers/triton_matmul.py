@@ -1,4 +1,4 @@
-"""Matrix products in Triton: pointers and descriptors, pipelined, specialised, persistent, split."""
+"""Matrix products in Triton: by pointers and descriptors, specialised, persistent, split."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ import triton.language as tl
 
 @triton.jit
 def matmul_pointers(
-    a, b, c, m, n, k, a_pitch, b_pitch, c_pitch,
-    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, SUM: tl.constexpr = tl.float32,
+    a,
+    b,
+    c,
+    m,
+    n,
+    k,
+    a_pitch,
+    b_pitch,
+    c_pitch,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    SUM: tl.constexpr = tl.float32,
 ):
     """C = A B of row-major A [m, k] and B [k, n]; masks on every side."""
     row = tl.program_id(0) * M + tl.arange(0, M)
@@ -19,11 +30,13 @@ def matmul_pointers(
     for start in tl.range(0, k, K):
         left = tl.load(
             a + row[:, None] * a_pitch + (start + deep)[None, :],
-            mask=(row < m)[:, None] & (start + deep < k)[None, :], other=0.0,
+            mask=(row < m)[:, None] & (start + deep < k)[None, :],
+            other=0.0,
         )
         right = tl.load(
             b + (start + deep)[:, None] * b_pitch + col[None, :],
-            mask=(start + deep < k)[:, None] & (col < n)[None, :], other=0.0,
+            mask=(start + deep < k)[:, None] & (col < n)[None, :],
+            other=0.0,
         )
         total = tl.dot(left, right, total, out_dtype=SUM)
     live = (row < m)[:, None] & (col < n)[None, :]
@@ -33,7 +46,16 @@ def matmul_pointers(
 
 @triton.jit
 def matmul_transposed(
-    a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, SUM: tl.constexpr,
+    a,
+    b,
+    c,
+    m,
+    n,
+    k,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    SUM: tl.constexpr,
 ):
     """C = A Bᵀ of A [m, k] and B [n, k], whole tiles only: 8-bit formats want K innermost."""
     row = tl.program_id(0) * M + tl.arange(0, M)
@@ -49,7 +71,14 @@ def matmul_transposed(
 
 @triton.jit
 def matmul_descriptors(
-    a, b, c, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, SPECIALISE: tl.constexpr,
+    a,
+    b,
+    c,
+    k,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    SPECIALISE: tl.constexpr,
 ):
     """C = A B through tensor maps that the host made; roles by warps if asked."""
     row, col = tl.program_id(0) * M, tl.program_id(1) * N
@@ -61,7 +90,15 @@ def matmul_descriptors(
 
 @triton.jit
 def matmul_device_maps(
-    a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    a,
+    b,
+    c,
+    m,
+    n,
+    k,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
 ):
     """C = A Bᵀ through tensor maps that the kernel itself makes, in scratch memory."""
     left = tl.make_tensor_descriptor(a, [m, k], [k, 1], [M, K])
@@ -71,12 +108,21 @@ def matmul_device_maps(
     total = tl.zeros([M, N], tl.float32)
     for start in tl.range(0, k, K):
         total = tl.dot(left.load([row, start]), right.load([col, start]).T, total)
-    out.store([row, col], total.to(tl.bfloat16))
+    out.store([row, col], total.to(c.dtype.element_ty))
 
 
 @triton.jit
 def matmul_persistent(
-    a, b, c, m, n, k, PROGRAMS: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    a,
+    b,
+    c,
+    m,
+    n,
+    k,
+    PROGRAMS: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
     FLATTEN: tl.constexpr,
 ):
     """Few programs take the tiles of C in turn; loads of the next tile begin during this one."""
@@ -92,7 +138,16 @@ def matmul_persistent(
 
 @triton.jit
 def matmul_split(
-    a, b, c, m, n, k, PARTS: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    a,
+    b,
+    c,
+    m,
+    n,
+    k,
+    PARTS: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
 ):
     """C += A B, the inner dimension split over programs that add by atomics."""
     row = tl.program_id(0) * M + tl.arange(0, M)

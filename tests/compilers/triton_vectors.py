@@ -144,7 +144,7 @@ def collatz(first, out, limit):
 
 @triton.jit
 def packed_assembly(x, y, out, high, low, n, BLOCK: tl.constexpr):
-    """By assembly in the source: means of four bytes at once, and both halves of 64-bit products."""
+    """By assembly in the source: means of four bytes at once, and halves of 64-bit products."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     left = tl.load(x + at, mask=inside, other=0)
