@@ -38,17 +38,19 @@ TRITON_TYPES = {
 class Tiles:
     """An argument that is a host's tensor descriptor: `buffer`, seen in tiles of `block` elements.
 
-    `layout`: Gluon's layout of a tile in shared memory; Triton chooses its own.
+    `layout`: Gluon's layout of a tile in shared memory; Triton chooses its own. `nan`: what lies
+    outside of the buffer is NaN, not zero.
     """
 
     buffer: str
     block: tuple[int, ...]
     layout: Any = None
+    nan: bool = False
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What an output must hold: `value` within `bound`, element by element.
+    """What an output must hold: `value` within `bound`, element by element, NaN where that is NaN.
 
     `value`: float64, or integers. `bound`: the largest absolute error, broadcast to the value;
     0 asks for equality.
@@ -70,8 +72,9 @@ class Expected:
             raise ValueError(f"an output of shape {got.shape}; {self.value.shape} was expected")
         if got.dtype.kind in "iu":
             return int((got != self.value).sum())
-        error = np.abs(got.astype(np.float64) - self.value)
-        return int((~(error <= self.bound)).sum())  # NaN is a miss
+        wide = got.astype(np.float64)
+        met = (np.abs(wide - self.value) <= self.bound) | (np.isnan(wide) & np.isnan(self.value))
+        return int((~met).sum())
 
 
 @dataclass(frozen=True)

@@ -202,6 +202,7 @@ def _descriptor(
         strides=tuple(stride * element for stride in strides[-2::-1]),
         box=tuple(meta["block_size"][::-1]),
         swizzle=_SWIZZLES[meta["swizzle"]],
+        oob_fill="nan_request_zero_fma" if tiles.nan else "none",
     )
     return [
         Parameter(name, "tensor_map", tensor_map=tensor_map),

@@ -14,6 +14,7 @@ from triton.experimental.gluon import language as gl
 
 BF16 = ml_dtypes.bfloat16
 Block = tuple[int, ...]
+Generator = np.random.Generator
 
 
 def _tiles(buffer: str, block: Block, dtype: Any = gl.bfloat16, ctas: Any = None) -> Tiles:
@@ -135,6 +136,41 @@ def _dealt_pairs() -> Case:
     )
 
 
+def _boxes(name: str, shape: Block, box: Block, first: Block, dtype: Any, swizzle: int) -> Case:
+    """`first`: where the box begins, outside of the array perhaps; `swizzle`: bytes."""
+    rank, floats = len(shape), np.dtype(dtype).kind == "f"
+    layout = gl.NVMMASharedLayout(swizzle, np.dtype(dtype).itemsize * 8, rank=rank)
+    size = int(np.prod(box))
+
+    def make(rng: Generator) -> Arrays:
+        x = normal(rng, shape, dtype) if floats else rng.integers(1, 255, shape).astype(dtype)
+        return {"x": x, "out": np.full(size, 0xAA).astype(dtype)}
+
+    def expect(a: Arrays) -> dict[str, Expected]:
+        wide = a["x"].astype(np.float64) if floats else a["x"]
+        inner = np.full(box, np.nan if floats else 0, wide.dtype)
+        spans = [(max(f, 0), min(f + b, n)) for f, b, n in zip(first, box, shape, strict=True)]
+        source = tuple(slice(*span) for span in spans)
+        target = tuple(slice(lo - f, hi - f) for (lo, hi), f in zip(spans, first, strict=True))
+        inner[target] = wide[source]
+        return {"out": Expected(inner.reshape(-1))}
+
+    blocked = gl.BlockedLayout(
+        [1] * rank, [1] * (rank - 1) + [32], [4] + [1] * (rank - 1), list(range(rank))[::-1]
+    )
+    return Case(
+        name,
+        pipelines.boxes,
+        {"x": Tiles("x", box, layout, nan=floats), "out": "out"},
+        make,
+        expect,
+        (1, 1, 1),
+        {"FIRST": first, "layout": blocked, "SIZE": size},
+        {"num_warps": 4},
+        gluon=True,
+    )
+
+
 CASES = (
     _product("tma_ring", pipelines.tma_ring, 128, 1, 3),
     _product("roles", pipelines.roles, 128, 1, 3),
@@ -143,4 +179,8 @@ CASES = (
     _grouped_copies(),
     _reduced_tiles(),
     _dealt_pairs(),
+    _boxes("boxes_1d", (100,), (64,), (60,), np.float32, 0),
+    _boxes("boxes_2d", (30, 40), (16, 32), (-4, 16), np.float32, 128),
+    _boxes("boxes_4d", (3, 5, 20, 40), (1, 4, 16, 16), (1, 3, -2, 32), np.float16, 32),
+    _boxes("boxes_5d", (2, 3, 4, 20, 80), (2, 2, 2, 8, 64), (1, 2, -1, 14, 32), np.uint8, 64),
 )

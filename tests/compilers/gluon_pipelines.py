@@ -259,3 +259,18 @@ def dealt_pairs(x, out):
     gl.store(out + 511 - gl.arange(0, 512, halves), backwards)
     cluster.barrier()
     mbarrier.invalidate(bar)
+
+
+@gluon.jit
+def boxes(x, out, FIRST: gl.constexpr, layout: gl.constexpr, SIZE: gl.constexpr):
+    """One box of an array of any rank, by TMA: over its edges, and out by plain stores."""
+    tile = gl.allocate_shared_memory(x.dtype, x.block_shape, x.layout)
+    bar = mbarrier.allocate_mbarrier()
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, x.nbytes_per_cta)
+    tma.async_load(x, FIRST, bar, tile)
+    mbarrier.wait(bar, 0)
+    mbarrier.invalidate(bar)
+    line: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+    values = gl.convert_layout(gl.reshape(tile.load(layout), [SIZE]), line)
+    gl.store(out + gl.arange(0, SIZE, line), values)
