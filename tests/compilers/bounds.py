@@ -40,10 +40,10 @@ def product(magnitudes: np.ndarray, depth: int, per_step: int, unit: float = 2 *
 
 
 def narrow_product(a: np.ndarray, b: np.ndarray, per_step: int, window: int) -> np.ndarray:
-    """The same where an instruction cuts terms off `window` bits below the greatest, in order.
+    """The same where an instruction cuts terms off `window` bits below the greatest, and its sum.
 
-    The greatest term of each instruction is looked for, since the window is narrow: `a` [m, k] and
-    `b` [k, n] in float64.
+    Instructions come in the order of the inner dimension, and the greatest term of each is looked
+    for, since the window is narrow: `a` [m, k] and `b` [k, n] in float64.
     """
     total = np.zeros((a.shape[0], b.shape[1]))
     off = np.zeros_like(total)
@@ -52,5 +52,5 @@ def narrow_product(a: np.ndarray, b: np.ndarray, per_step: int, window: int) -> 
         greatest = np.abs(left[:, :, None] * right[None]).max(1)
         greatest = np.maximum(greatest, np.abs(total) + off)
         total += left @ right
-        off += (per_step + 1) * 2.0**-window * greatest + 2 * U32 * (np.abs(total) + off)
+        off += 2.0**-window * ((per_step + 1) * greatest + np.abs(total) + off)
     return off
