@@ -53,6 +53,7 @@ def write_bundle(kernel: Compiled, folder: Path) -> None:
         "bits_defined": not (case.approximate or case.unordered),
         "approximate": list(case.approximate),
         "unordered": case.unordered,
+        "flaw": case.flaw,
         "compiler": f"triton {triton.__version__}",
         "ptxas_options": PTXAS_OPTIONS,
     }

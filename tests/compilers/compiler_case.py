@@ -86,7 +86,8 @@ class Case:
     `make`: the buffers before the launch, from a seeded generator. `expect`: from these buffers,
     what each output holds after it. `approximate`: the opcodes with `.approx`, or otherwise without
     a defined last bit, that its results pass through; () where bits are defined. `unordered`: its
-    result depends on the order in which atomics come, so that only the bound holds.
+    result depends on the order in which atomics come, so that only the bound holds. `flaw`: what
+    is wrong in the compiler's PTX, though no chip shows it; a sanitizer has to find it.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Case:
     gluon: bool = False
     approximate: tuple[str, ...] = ()
     unordered: bool = False
+    flaw: str = ""
     seed: int = 0
 
     def buffers(self) -> Arrays:

@@ -6,13 +6,14 @@ import functools
 import json
 import re
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mlagen.errors import MissingError
-from mlagen.targets.sm_90a.ptxas import find_ptxas
+from mlagen.errors import MissingError, ScheduleError
+from mlagen.targets.sm_90a.ptxas import assemble_ptx, find_ptxas
 
 pytest.importorskip("triton", reason="Triton (mlagen[triton]) is not installed")
 try:
@@ -80,6 +81,14 @@ def test_ptxas_and_our_reader_take_it(case: Case) -> None:
     kernel = made(case.name)
     assert kernel.cubin[:4] == b"\x7fELF"  # ptxas made it of this text
     assert [entry.name for entry in read_ptx(kernel.ptx).entries] == [kernel.entry]
+
+
+@every_case
+def test_ptxas_repairs_nothing_but_what_is_told(case: Case) -> None:
+    """It serialises wgmma, adds waits and ignores setmaxnreg where a text needs or forbids that."""
+    text = made(case.name).ptx
+    with pytest.raises(ScheduleError) if case.flaw else nullcontext():
+        assemble_ptx(text, file_name="kernel.ptx", source_lines={}, schedule_file="corpus.py")
 
 
 @every_case
