@@ -89,6 +89,22 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "python tests/gpu/exchange_order.py FOLDER",
     ): "needs kernels that were kept, and nvdisasm",
     (
+        "compilers_kernels.md",
+        "pytest tests/compilers",
+    ): "it is a part of this suite, where Triton is installed",
+    (
+        "compilers_kernels.md",
+        "python tests/compilers/bundle.py FOLDER",
+    ): "needs Triton; tests/compilers writes bundles",
+    (
+        "compilers_kernels.md",
+        "python tests/compilers/census.py FOLDER",
+    ): "needs PTX files; tests/compilers counts opcodes",
+    (
+        "compilers_kernels.md",
+        "python tests/gpu/run_bundles.py FOLDER --out OUT",
+    ): "needs a GPU; tests/compilers plays its driver",
+    (
         "fuzzing.md",
         "python tests/foreign/fuzz.py --cases 100000 --seed 1",
     ): "it takes many minutes; tests/foreign runs a slice",

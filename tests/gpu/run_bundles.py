@@ -1,0 +1,223 @@
+"""Runs bundles of compilers' kernels on a Hopper GPU, judges them, and keeps the bits.
+
+    python tests/compilers/bundle.py FOLDER          # where Triton is; no GPU
+    python tests/gpu/run_bundles.py FOLDER --out OUT [--repeat N] [CASE …]    # where the GPU is
+
+Needs cuda-bindings and neither torch nor a compiler. Writes OUT/bits.npz, an array of bits
+(unsigned integers) a case and output, named CASE/OUTPUT, of the first run; and OUT/report.json.
+Prints a line a case: elements outside of the bound, the greatest part of the bound that an error
+takes, and in how many of the N runs the bits were those of the first. Ends with 1 where an element
+is outside of its bound, or where bits that are defined differ between two runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "compilers")]
+
+from compiler_case import Expected  # noqa: E402
+
+from mlagen.emulator.launching.scalars import DTYPES  # noqa: E402
+from mlagen.launch.cuda_driver import CudaDriver, Device  # noqa: E402
+
+TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A folder that `tests/compilers/bundle.py` wrote. `buffers`: as they are before the launch."""
+
+    folder: Path
+    launch: dict[str, Any]
+    about: dict[str, Any]
+    buffers: dict[str, np.ndarray]
+
+    @classmethod
+    def read(cls, folder: Path) -> Bundle:
+        launch = tomllib.loads((folder / "launch.toml").read_text())
+        about = json.loads((folder / "case.json").read_text())
+        buffers = {}
+        for name, told in launch["buffers"].items():
+            if "file" in told:
+                array = np.load(folder / told["file"]).view(DTYPES[told["dtype"]])
+                assert array.shape == tuple(told["shape"]), (folder, name)
+            else:
+                array = np.full(told["bytes"], 0xFF, np.uint8)
+            buffers[name] = np.ascontiguousarray(array)
+        return cls(folder, launch, about, buffers)
+
+    def expected(self, output: str) -> Expected:
+        value = np.load(self.folder / f"{output}.expected.npy")
+        return Expected(value, np.load(self.folder / f"{output}.bound.npy"))
+
+
+class Runner:
+    """Launches of bundles on one GPU."""
+
+    def __init__(self, driver: CudaDriver, device: Device) -> None:
+        self.driver, self.device, self.api = driver, device, driver.api
+
+    def run(self, bundle: Bundle) -> dict[str, np.ndarray]:
+        """The outputs after one launch on fresh buffers. LaunchFailed."""
+        call = self.driver.call
+        cubin = (bundle.folder / "kernel.cubin").read_bytes()
+        with self.driver.current(self.device), self._memory(bundle) as places:
+            module = call("cuModuleLoadData", cubin)
+            try:
+                function = call("cuModuleGetFunction", module, bundle.launch["kernel"].encode())
+                self._launch(bundle, function, places)
+                call("cuCtxSynchronize")
+                return {name: self._read(bundle, name, places) for name in bundle.about["outputs"]}
+            finally:
+                self.api.cuModuleUnload(module)
+
+    @contextmanager
+    def _memory(self, bundle: Bundle) -> Iterator[dict[str, int]]:
+        """Every buffer in the GPU's memory: its address."""
+        places: dict[str, int] = {}
+        try:
+            for name, array in bundle.buffers.items():
+                places[name] = int(self.driver.call("cuMemAlloc", array.nbytes))
+                self.driver.call("cuMemcpyHtoD", places[name], array.ctypes.data, array.nbytes)
+            yield places
+        finally:
+            for place in places.values():
+                self.api.cuMemFree(place)
+
+    def _launch(self, bundle: Bundle, function: Any, places: dict[str, int]) -> None:
+        api, launch = self.api, bundle.launch
+        which = api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self.driver.call("cuFuncSetAttribute", function, which, launch["dynamic_shared"])
+        config = api.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch["grid"]
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch["block"]
+        config.sharedMemBytes = launch["dynamic_shared"]
+        if launch["cluster"] != [1, 1, 1]:
+            attribute = api.CUlaunchAttribute()
+            attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            cluster = attribute.value.clusterDim
+            cluster.x, cluster.y, cluster.z = launch["cluster"]
+            config.attrs, config.numAttrs = [attribute], 1
+        arguments = [self._argument(bundle, told, places) for told in launch["arguments"]]
+        # Each argument at a multiple of what a tensor map needs.
+        step = TENSOR_MAP_BYTES
+        memory = ctypes.create_string_buffer(step * len(arguments) + TENSOR_MAP_ALIGN)
+        first = -(-ctypes.addressof(memory) // TENSOR_MAP_ALIGN) * TENSOR_MAP_ALIGN
+        at = [first + step * i for i in range(len(arguments))]
+        for place, data in zip(at, arguments, strict=True):
+            ctypes.memmove(place, data, len(data))
+        held = (ctypes.c_void_p * len(at))(*at)
+        self.driver.call("cuLaunchKernelEx", config, function, ctypes.addressof(held), 0)
+
+    def _argument(self, bundle: Bundle, told: dict[str, Any], places: dict[str, int]) -> bytes:
+        if "tensor_map" in told:
+            maps = {table["name"]: table for table in bundle.launch["tensor_maps"]}
+            return self._tensor_map(maps[told["tensor_map"]], places)
+        if "buffer" in told:
+            return places[told["buffer"]].to_bytes(8, "little")
+        return np.array(told["value"], DTYPES[told["type"]]).tobytes()
+
+    def _tensor_map(self, told: dict[str, Any], places: dict[str, int]) -> bytes:
+        api = self.api
+
+        def word(kind: str, prefix: str, name: str) -> Any:
+            return getattr(getattr(api, kind), f"CU_TENSOR_MAP_{prefix}{name.upper()}")
+
+        promotion = told["l2_promotion"]
+        encoded = self.driver.call(
+            "cuTensorMapEncodeTiled",
+            word("CUtensorMapDataType", "DATA_TYPE_", told["dtype"]),
+            len(told["dims"]),
+            places[told["buffer"]],
+            [api.cuuint64_t(n) for n in told["dims"]],
+            [api.cuuint64_t(n) for n in told["strides"]],
+            [api.cuuint32_t(n) for n in told["box"]],
+            [api.cuuint32_t(n) for n in told["element_strides"]],
+            word("CUtensorMapInterleave", "INTERLEAVE_", told["interleave"]),
+            word("CUtensorMapSwizzle", "SWIZZLE_", told["swizzle"]),
+            word(
+                "CUtensorMapL2promotion",
+                "L2_PROMOTION_",
+                promotion if promotion == "none" else f"L2_{promotion}",
+            ),
+            word("CUtensorMapFloatOOBfill", "FLOAT_OOB_FILL_", told["oob_fill"]),
+        )
+        return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)
+
+    def _read(self, bundle: Bundle, name: str, places: dict[str, int]) -> np.ndarray:
+        array = np.empty_like(bundle.buffers[name])
+        self.driver.call("cuMemcpyDtoH", array.ctypes.data, places[name], array.nbytes)
+        return array
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    return array.view(f"u{array.itemsize}")
+
+
+def judged(bundle: Bundle, runs: list[dict[str, np.ndarray]]) -> dict[str, Any]:
+    """What the runs say of a case: of each output, misses and the share of the bound in the first
+    run, and how many runs had its bits."""
+    report: dict[str, Any] = {"bits_defined": bundle.about["bits_defined"], "outputs": {}}
+    for name, first in runs[0].items():
+        expected = bundle.expected(name)
+        with np.errstate(all="ignore"):
+            error = np.abs(first.astype(np.float64) - expected.value.astype(np.float64))
+            share = np.where(error > 0, error / expected.bound, 0.0)
+        report["outputs"][name] = {
+            "misses": max(expected.misses(run[name]) for run in runs),
+            "share_of_bound": float(np.nanmax(share, initial=0)),
+            "same_bits": sum(np.array_equal(bits(run[name]), bits(first)) for run in runs),
+        }
+    report["runs"] = len(runs)
+    return report
+
+
+def passed(report: dict[str, Any]) -> bool:
+    outputs = report["outputs"].values()
+    same = all(output["same_bits"] == report["runs"] for output in outputs)
+    return all(output["misses"] == 0 for output in outputs) and (same or not report["bits_defined"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("cases", nargs="*")
+    told = parser.parse_args()
+    names = told.cases or sorted(path.parent.name for path in told.folder.glob("*/launch.toml"))
+    driver = CudaDriver.load()
+    runner = Runner(driver, driver.device(0))
+    kept: dict[str, np.ndarray] = {}
+    reports: dict[str, Any] = {}
+    for name in names:
+        bundle = Bundle.read(told.folder / name)
+        print(name, end=" ", flush=True)  # a kernel that hangs is named
+        runs = [runner.run(bundle) for _ in range(told.repeat)]
+        reports[name] = judged(bundle, runs)
+        kept |= {f"{name}/{output}": bits(array) for output, array in runs[0].items()}
+        print("passed" if passed(reports[name]) else "FAILED", reports[name]["outputs"], flush=True)
+        told.out.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(told.out / "bits.npz", **kept)
+        about = {"device": runner.device.name, "driver": driver.version_text, "cases": reports}
+        (told.out / "report.json").write_text(json.dumps(about, indent=1) + "\n")
+    wrong = [name for name, report in reports.items() if not passed(report)]
+    print(f"{len(reports) - len(wrong)} of {len(reports)} passed on {runner.device.name}", *wrong)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
