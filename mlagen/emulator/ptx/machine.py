@@ -15,6 +15,8 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as agents
 from mlagen.emulator.ptx.matrix import layout as matrix
 from mlagen.emulator.ptx.order import layout as order
+from mlagen.emulator.ptx.order.layout import G_CLUSTERS
+from mlagen.emulator.ptx.order.tables import GridTables, grid_tables
 from mlagen.emulator.ptx.program import Program
 from mlagen.emulator.ptx.starting import STARTER
 
@@ -226,6 +228,9 @@ class Shared:
         self.buffers = rows
         self.counts = np.zeros(len(program.rows), np.int64)
         self.grid = np.zeros(64, np.int64)
+        self.order = _order_tables(setup)
+        if self.order is not None:
+            self.grid[G_CLUSTERS : G_CLUSTERS + len(self.order.words)] = self.order.words
         self.find = np.zeros(_FIND_WORDS, np.int64)
         self.arrays = {
             y.C_PROGRAM: program.rows,
@@ -242,6 +247,16 @@ class Shared:
             y.C_FIND: self.find,
             y.C_FIND_INDEX: np.zeros(y.FIND_SLOTS, np.int64),
         }
+
+
+def _order_tables(setup: Setup) -> GridTables | None:
+    """What keeps the order between clusters, where the launch may need it."""
+    if not setup.sanitize:
+        return None
+    per = [-(-g // c) for g, c in zip(setup.grid, setup.cluster, strict=True)]
+    warps = -(-int(np.prod(setup.block)) // y.LANES)
+    components = order.components(int(np.prod(setup.cluster)), warps)
+    return grid_tables(setup.program.entry, int(np.prod(per)), components)
 
 
 def run_grid(setup: Setup, ended: Callable[[ClusterEnd], None] | None = None) -> list[ClusterEnd]:
