@@ -89,6 +89,7 @@ class Translator:
     specials: dict[str, Special] = field(default_factory=dict)
     bytes: int = 0
     lists: list[int] = field(default_factory=list)
+    _hidden: dict[str, int] = field(default_factory=dict)
     _constants: dict[tuple[int, int], int] = field(default_factory=dict)
     _constant_bytes: int = 0
 
@@ -160,6 +161,12 @@ class Translator:
             size = 256 if "64" in name or name in ("%globaltimer", "%gridid") else 128
             self.specials[name] = Special(name, self._room(size), size=size)
         return self.specials[name].place
+
+    def hidden(self, name: str, size: int) -> int:
+        """The place of `size` bytes that no register names: the carry, a sink."""
+        if name not in self._hidden:
+            self._hidden[name] = self._room(size)
+        return self._hidden[name]
 
     def symbol(self, name: str, bits: int = 64, offset: int = 0) -> int:
         """The place of a row with a variable's address in its state space, plus an offset."""
