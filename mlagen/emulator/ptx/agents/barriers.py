@@ -15,7 +15,7 @@ from mlagen.emulator.native.raw import load_i64, store_i64, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as a
 from mlagen.emulator.ptx.agents.places import operand
-from mlagen.emulator.ptx.agents.vectors import barrier_vector, complete_vector
+from mlagen.emulator.ptx.agents.vectors import barrier_vector, close_phase
 from mlagen.emulator.ptx.control import block
 from mlagen.emulator.ptx.order.clocks import acquire_from, release_to
 from mlagen.emulator.ptx.state import (
@@ -74,7 +74,7 @@ def finish(context: int, slot: int) -> None:
     store_i64(b, a.NB_ARRIVED, 0)
     store_i64(b, a.NB_THREADS, 0)
     if load_i64(context, y.C_SANITIZE) != 0:
-        complete_vector(context, barrier_vector(context, slot, 0))
+        close_phase(context, barrier_vector(context, slot, 0))
     moved(context)
 
 

@@ -11,12 +11,13 @@ from mlagen.emulator.native.raw import load_i64, store_i64, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as a
 from mlagen.emulator.ptx.agents.places import operand, shared_host, shared_place
-from mlagen.emulator.ptx.agents.vectors import complete_vector, mbarrier_vector, tell
+from mlagen.emulator.ptx.agents.vectors import close_phase, mbarrier_vector
 from mlagen.emulator.ptx.control import block
 from mlagen.emulator.ptx.order.accesses import ATOMIC, WRITE, shared_lanes
 from mlagen.emulator.ptx.order.clocks import (
     acquire_from,
     mbarrier_component,
+    note,
     reached,
     release_to,
 )
@@ -102,8 +103,8 @@ def settle(context: int, slot: int) -> None:
         filling = mbarrier_vector(context, slot, 0)
         cta = slot // a.MBARRIERS
         number = mbarrier_component(context, cta, slot - cta * a.MBARRIERS)
-        tell(filling, number, phase_of(m))
-        complete_vector(context, filling)
+        note(filling, number, phase_of(m))
+        close_phase(context, filling)
     moved(context)
 
 
@@ -175,9 +176,7 @@ def initialise(context: int, warp: int, row: int, address: int, count: int) -> N
     word = a.MB_MAGIC ^ slot
     host = shared_host(context, where)
     if load_i64(m, a.MB_VALID) != 0 and load_i64(host, 0) == word:
-        report(
-            context, y.MBARRIER_MISUSE, row, -1, warp, a.INITIALISED_TWICE, where, y.LETTER
-        )
+        report(context, y.MBARRIER_MISUSE, row, -1, warp, a.INITIALISED_TWICE, where, y.LETTER)
     store_i64(m, a.MB_BASE, phase_of(m) + 1)
     store_i64(m, a.MB_ADDRESS, where)
     store_i64(m, a.MB_VALID, 1)
