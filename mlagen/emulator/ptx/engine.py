@@ -13,7 +13,12 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.agents.barriers import barrier_over, cluster_over, run_barrier
+from mlagen.emulator.ptx.agents.barriers import (
+    barrier_over,
+    cluster_over,
+    run_barrier,
+    threads_left,
+)
 from mlagen.emulator.ptx.agents.copies import run_copy
 from mlagen.emulator.ptx.agents.fences import run_fence
 from mlagen.emulator.ptx.agents.groups import run_group
@@ -163,6 +168,7 @@ def step(context: int, warp: int, row: int) -> None:
             go_on(base, row + 1)
         else:
             end_lanes(context, warp, active)
+            threads_left(context, warp)
             if load_i64(base, y.W_STATE) == y.ENDED:
                 end_of_warp(context, warp)
         return

@@ -1,7 +1,0 @@
-"""Rows of instructions: agents."""
-
-from __future__ import annotations
-
-from mlagen.emulator.ptx.translate.rows import Translation
-
-TRANSLATIONS: dict[str, Translation] = {}

@@ -1,0 +1,113 @@
+"""Rows of griddepcontrol, setmaxnreg, mapa, getctarank, createpolicy, prefetches, tensormap."""
+
+from __future__ import annotations
+
+from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.agents import editing as e
+from mlagen.emulator.ptx.agents import launching as g
+from mlagen.emulator.ptx.translate.agents.operands import (
+    SHARED,
+    counted,
+    known,
+    number,
+    operand,
+    operands,
+)
+from mlagen.emulator.ptx.translate.rows import Row, Translation, Translator, not_modelled
+from mlagen.ptx import Instruction
+
+_LEAST, _MOST, _STEP = 24, 256, 8  # registers: PTX ISA 9.0, setmaxnreg
+
+
+def _grid(t: Translator, i: Instruction) -> Row:
+    if i.parts[1:] == ("wait",):
+        return Row(y.X_LAUNCH, g.GRID_WAIT)
+    if i.parts[1:] == ("launch_dependents",):
+        return Row(y.X_LAUNCH, g.GRID_LAUNCH)
+    raise not_modelled(i)
+
+
+def _registers(t: Translator, i: Instruction) -> Row:
+    known(i, {"inc", "dec", "sync", "aligned", "u32"})
+    count = i.operands[0]
+    if not isinstance(count, int) or not _LEAST <= count <= _MOST or count % _STEP:
+        raise not_modelled(i, f"registers are {_LEAST} to {_MOST} by {_STEP}s")
+    op = g.INCREASE if "inc" in i.parts else g.DECREASE
+    return Row(y.X_LAUNCH, op, immediate=count, type=t.entry.max_registers, aligned=True)
+
+
+def _mapa(t: Translator, i: Instruction) -> Row:
+    known(i, {"u32", "u64", *SHARED})
+    shared = "shared::cluster" in i.parts
+    flags = 0 if shared else g.GENERIC
+    if i.name == "mapa":
+        counted(i, 3, 3)
+        flags |= g.WIDE if "u64" in i.parts else 0
+    else:
+        counted(i, 2, 2)
+    op = g.MAPA if i.name == "mapa" else g.RANK
+    items = operands(t, i.operands[1:])
+    return Row(y.X_LAUNCH, op, dst=t.register(i.operands[0]), flags=flags, items=items)
+
+
+def _policy(t: Translator, i: Instruction) -> Row:
+    return Row(y.X_LAUNCH, g.POLICY, dst=t.register(i.operands[0]), flags=g.WIDE)
+
+
+def _nothing(t: Translator, i: Instruction) -> Row:
+    return Row(y.X_NOP)
+
+
+_FIELDS = {
+    "global_address": e.ADDRESS,
+    "rank": e.RANK,
+    "elemtype": e.ELEMENT,
+    "interleave_layout": e.INTERLEAVE,
+    "swizzle_mode": e.SWIZZLE,
+    "fill_mode": e.FILL,
+    "box_dim": e.BOX,
+    "global_dim": e.DIM,
+    "global_stride": e.STRIDE,
+    "element_stride": e.STEP,
+}
+
+
+def _tensormap(t: Translator, i: Instruction) -> Row:
+    if i.parts[1:2] == ("cp_fenceproxy",):
+        known(
+            i,
+            {"cp_fenceproxy", "global", "tensormap::generic", "release", "sync", "aligned"}
+            | {"cta", "cluster", "gpu", "sys", *SHARED},
+        )
+        counted(i, 3, 3)
+        return Row(y.X_LAUNCH, g.COPY_MAP, items=operands(t, i.operands[:2]), aligned=True)
+    known(i, {"replace", "tile", "global", "b1024", "b32", "b64", *SHARED, *_FIELDS})
+    field = next((_FIELDS[part] for part in i.parts if part in _FIELDS), -1)
+    if field < 0:
+        raise not_modelled(i)
+    ordinal = field >= e.BOX
+    counted(i, 2 + ordinal, 2 + ordinal)
+    axis = operand(t, i.operands[1]) if ordinal else number(0)
+    items = operand(t, i.operands[0]) + axis + operand(t, i.operands[-1])
+    in_shared = any(part in SHARED for part in i.parts)
+    return Row(
+        y.X_LAUNCH, g.REPLACE, type=field, items=items, flags=0 if in_shared else e.IN_GLOBAL
+    )
+
+
+def _cancel(t: Translator, i: Instruction) -> Row:
+    raise not_modelled(i, "a cluster is not taken from another one's work here")
+
+
+TRANSLATIONS: dict[str, Translation] = {
+    "griddepcontrol": _grid,
+    "setmaxnreg": _registers,
+    "mapa": _mapa,
+    "getctarank": _mapa,
+    "createpolicy": _policy,
+    "prefetch": _nothing,
+    "prefetchu": _nothing,
+    "applypriority": _nothing,
+    "tensormap": _tensormap,
+    "clusterlaunchcontrol": _cancel,
+}
