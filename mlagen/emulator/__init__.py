@@ -8,8 +8,9 @@ for finding in result.findings:
 """
 
 from mlagen.emulator.api import emulate
+from mlagen.emulator.buffer import Buffer
 from mlagen.emulator.findings import Finding
-from mlagen.emulator.launch import Argument, Buffer, EmulationResult, Launch, Mode, Settings
+from mlagen.emulator.launch import Argument, EmulationResult, Launch, Mode, Settings
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput, NonfiniteSource
 
 __all__ = [

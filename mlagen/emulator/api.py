@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import get_args
 
 from mlagen.binary import CodeObject, load_code_object
-from mlagen.emulator.launch import EmulationResult, Launch, Mode, Settings, Triple
+from mlagen.emulator.buffer import Triple
+from mlagen.emulator.launch import EmulationResult, Launch, Mode, Settings
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
 
 _DEFAULT = Settings()

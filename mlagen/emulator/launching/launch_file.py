@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from mlagen.emulator.launch import Triple
+from mlagen.emulator.buffer import Triple
 from mlagen.emulator.launching.scalars import check_dtype
 from mlagen.errors import ConfigError, MissingError
 

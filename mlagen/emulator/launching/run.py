@@ -12,7 +12,8 @@ import numpy as np
 from mlagen.binary import ArgumentInfo, CodeObject, KernelCode, load_code_object
 from mlagen.disk import checked_output
 from mlagen.emulator.api import emulate
-from mlagen.emulator.launch import Argument, Buffer, EmulationResult, Launch, Settings, Triple
+from mlagen.emulator.buffer import Buffer, Triple
+from mlagen.emulator.launch import Argument, EmulationResult, Launch, Settings
 from mlagen.emulator.launching.buffers import (
     OutputReport,
     Prepared,

@@ -29,4 +29,4 @@ def _make(stamp: int, kept: bool) -> Any:
     return callable_from_python(run_slice, kept=kept)
 
 
-STARTER = Starter(__file__, _make, frozenset({"machine.py", "report.py", "program.py"}))
+STARTER = Starter(__file__, _make, frozenset({"machine.py", "program.py", "host", "translate"}))
