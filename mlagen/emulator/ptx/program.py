@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.host.entries import parameter_places
 from mlagen.emulator.ptx.host.variables import GlobalVariable, place_variables
 from mlagen.emulator.ptx.translate import agents, control, matrix, memory, values
 from mlagen.emulator.ptx.translate.rows import Special, Translation, Translator, not_modelled
@@ -47,7 +48,7 @@ class Program:
 
 def translate(module: Module, entry: Entry) -> Program:
     """Tables of a kernel. UnsupportedError with the line for what is not modelled."""
-    parameters, parameter_bytes = _parameters(entry)
+    parameters, parameter_bytes = parameter_places(entry)
     variables = place_variables(entry)
     symbols = {
         **variables.symbols,
@@ -85,14 +86,3 @@ def translate(module: Module, entry: Entry) -> Program:
         variables.const,
         variables.globals,
     )
-
-
-def _parameters(entry: Entry) -> tuple[dict[str, int], int]:
-    """Offset of each parameter, and the bytes of all."""
-    at, places = 0, {}
-    for parameter in entry.parameters:
-        align = parameter.align
-        at = -(-at // align) * align
-        places[parameter.name] = at
-        at += parameter.size
-    return places, at

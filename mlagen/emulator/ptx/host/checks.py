@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 
 from mlagen.emulator.buffer import Triple
 from mlagen.emulator.launch import Launch
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.program import Program
 from mlagen.errors import ConfigError, UnsupportedError
-from mlagen.ptx import Entry, Module
+from mlagen.ptx import Entry
 from mlagen.targets.sm_90a.limits import SM_90A
 
 _BLOCK_MAX = (1024, 1024, 64)  # threads in x, y, z (CUDA C++ Programming Guide, CC 9.0)
 _CLUSTER_MAX = 16  # blocks; over 8 the kernel has to allow it (CUDA C++ Programming Guide)
 _LOCAL_ALL = 1 << 30  # bytes of local memory of all threads of a cluster
-
-
-def entry_of(module: Module, name: str | None) -> Entry:
-    """The entry of that name, or the only one. ConfigError that lists them."""
-    known = ", ".join(entry.name for entry in module.entries)
-    if not module.entries:
-        raise ConfigError("the PTX has no .entry", hint="an object of device functions alone?")
-    if name is None:
-        if len(module.entries) > 1:
-            raise ConfigError(
-                f"the PTX has {len(module.entries)} entries", hint=f"kernel: one of {known}"
-            )
-        return module.entries[0]
-    for entry in module.entries:
-        if entry.name == name:
-            return entry
-    raise ConfigError(f"the PTX has no entry {name}", hint=f"it has: {known}")
-
-
-def check_target(module: Module) -> None:
-    """UnsupportedError for PTX of a target whose machine is not modelled."""
-    match = re.match(r"sm_(\d+)([af]?)", module.target)
-    if match is None or int(match[1]) > 90 or (match[2] and match[0] != "sm_90a"):
-        raise UnsupportedError(
-            f"the PTX is for {module.target}; the emulator executes sm_90a, and what runs on it"
-        )
 
 
 def grid_and_cluster(entry: Entry, launch: Launch) -> tuple[Triple, Triple]:

@@ -137,8 +137,9 @@ def _waits(run: Run, state: ClusterState) -> Iterator[tuple[int, int, str]]:
         for lane in range(y.LANES):
             if blocked >> lane & 1:
                 row = int(words[y.W_LANE_PC + lane])
-                what = _what(run, state, int(words[y.W_WAIT + lane]), int(words[y.W_WAIT_FOR + lane]))
-                at = row - 1 if _past(run, row, int(words[y.W_WAIT + lane]) >> 32) else row
+                wait, until = int(words[y.W_WAIT + lane]), int(words[y.W_WAIT_FOR + lane])
+                what = _what(run, state, wait, until)
+                at = row - 1 if _past(run, row, wait >> 32) else row
                 if (at, what) not in seen:
                     seen.add((at, what))
                     yield warp, at, what
@@ -184,9 +185,10 @@ def unset_reads(run: Run, counts: np.ndarray) -> Iterator[PtxFinding]:
             continue
         for name, offset, size in _parameters_read(run, instruction):
             start = program.parameters[name] + offset
-            if 0 <= start < start + size <= program.parameter_bytes and not run.memory.given[
-                start : start + size
-            ].any():
+            if (
+                0 <= start < start + size <= program.parameter_bytes
+                and not run.memory.given[start : start + size].any()
+            ):
                 place = f"bytes {offset}..{offset + size - 1} of parameter {name}"
                 text = f"{shown(instruction)} at line {instruction.line} reads {place}, which "
                 told = (text + "nobody set", place, "an argument there")

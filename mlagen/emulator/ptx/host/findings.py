@@ -327,7 +327,11 @@ def _shared_bounds(raw: Raw) -> Told:
 
 def _alignment(raw: Raw) -> Told:
     address = raw.row[y.F_A]
-    return f"{raw.here} accesses address {address:#x}, which is not aligned", "", "an aligned address"
+    return (
+        f"{raw.here} accesses address {address:#x}, which is not aligned",
+        "",
+        "an aligned address",
+    )
 
 
 _MAP_RULES = {

@@ -6,6 +6,7 @@ import numpy as np
 
 from mlagen.emulator.ptx.agents import layout as agents
 from mlagen.emulator.tensor_maps import BYTES, DTYPES, FILLS, INTERLEAVES, SWIZZLES, TensorMap
+from mlagen.errors import UnsupportedError
 
 # In the order of CUtensorMapDataType, which is that of PTX's tensormap.replace .elemtype.
 _TYPES = (
@@ -15,7 +16,15 @@ _TYPES = (
 
 
 def record(made: TensorMap, address: int) -> list[int]:
-    """The M_ words of a checked map whose tensor begins at `address`."""
+    """The M_ words of a checked map whose tensor begins at `address`. UnsupportedError for what
+    copies of the emulator do not do."""
+    if made.dtype.startswith("tf32") or made.dtype == "f32_ftz":
+        raise UnsupportedError(
+            f"a tensor map of {made.dtype}: the emulator does not model copies that round",
+            hint="f32 copies bits",
+        )
+    if made.interleave != "none":
+        raise UnsupportedError(f"a tensor map with interleave {made.interleave} is not modelled")
     words = [0] * agents.M_SIZE
     words[agents.M_BASE] = address
     words[agents.M_RANK] = len(made.dims)

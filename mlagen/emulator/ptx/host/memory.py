@@ -111,9 +111,7 @@ def _place(program: Program, argument: Argument) -> str:
     """The parameter's name for messages; ConfigError for an argument that does not fit one."""
     found = parameter_at(program, argument.offset)
     if found is None:
-        known = ", ".join(
-            f"{name} at {program.parameters[name]}" for name in program.parameters
-        )
+        known = ", ".join(f"{name} at {program.parameters[name]}" for name in program.parameters)
         raise ConfigError(
             f"{program.entry.name} has no parameter at byte {argument.offset}",
             hint=f"parameters: {known or 'none'}",
@@ -121,7 +119,9 @@ def _place(program: Program, argument: Argument) -> str:
     parameter, start = found
     what, size = f"parameter {parameter.name}", size_of(argument)
     structure = parameter.size > 8
-    if argument.offset + size > start + parameter.size or (not structure and size != parameter.size):
+    if argument.offset + size > start + parameter.size or (
+        not structure and size != parameter.size
+    ):
         raise ConfigError(
             f"{what} has {parameter.size} bytes (.{parameter.type}) at {start}; the argument has "
             f"{size} at {argument.offset}"

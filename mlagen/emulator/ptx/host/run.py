@@ -12,14 +12,9 @@ import numpy as np
 from mlagen.emulator.buffer import Triple
 from mlagen.emulator.findings import PtxFinding
 from mlagen.emulator.launch import EmulationResult, Launch, Settings
-from mlagen.emulator.ptx.host.checks import (
-    check_block,
-    check_memory,
-    check_target,
-    entry_of,
-    grid_and_cluster,
-)
+from mlagen.emulator.ptx.host.checks import check_block, check_memory, grid_and_cluster
 from mlagen.emulator.ptx.host.ending import finding_of, unset_reads
+from mlagen.emulator.ptx.host.entries import check_target, entry_of
 from mlagen.emulator.ptx.host.findings import Run, described, merge
 from mlagen.emulator.ptx.host.grid import run_grid
 from mlagen.emulator.ptx.host.memory import build_memory
@@ -78,7 +73,9 @@ def run_entry(
     started = time.perf_counter()
     ends = run_grid(setup, independent=independent(entry), looked=executed, progress=ended)
     seconds = time.perf_counter() - started
-    counts = np.sum([end.counts for end in ends], axis=0, dtype=np.int64)
+    counts = np.zeros(len(program.rows), np.int64)
+    for end in ends:
+        counts += end.counts
     run = Run(setup, memory)
     findings = [described(run, row) for row in merge([end.findings for end in ends])]
     if settings.sanitize:
