@@ -6,21 +6,24 @@ from collections.abc import Callable
 from typing import get_args
 
 from mlagen.binary import CodeObject, load_code_object
-from mlagen.emulator.launch import EmulationResult, Launch, Mode, Settings, Triple
+from mlagen.emulator.buffer import Triple
+from mlagen.emulator.launch import EmulationResult, Launch, Mode, Settings
 from mlagen.errors import ConfigError, MissingError, UnsupportedError
+from mlagen.ptx import Module, read_ptx
 
 _DEFAULT = Settings()
 
 
 def emulate(
-    code: bytes | CodeObject,
+    code: bytes | CodeObject | str | Module,
     launch: Launch,
     settings: Settings = _DEFAULT,
     *,
     progress: Callable[[int, int], None] | None = None,
     executed: Callable[[int], None] | None = None,
 ) -> EmulationResult:
-    """Execute a kernel of a gfx950 code object.
+    """Execute a kernel of a gfx950 code object (bytes, or what was read of them), or of PTX (its
+    text, or what was read of it) as sm_90a does.
 
     `progress(done, total)` is called as workgroups finish, `executed(count)` every half a million
     wave-instructions of a workgroup with its count so far.
@@ -28,9 +31,14 @@ def emulate(
     Raises UnsupportedError before anything runs when the kernel uses what is not modelled,
     ConfigError for arguments that cannot be, BinaryError for code that cannot be read.
     """
-    loaded = code if isinstance(code, CodeObject) else load_code_object(code)
+    if settings.mode not in get_args(Mode):
+        raise ConfigError(f"mode is {settings.mode!r}; it is one of: {', '.join(get_args(Mode))}")
+    _check_dimensions("grid", launch.grid)
+    _check_dimensions("block", launch.block)
     try:
-        from mlagen.emulator.gfx950.machine import Run, run_workgroups
+        if isinstance(code, str | Module):
+            return _ptx(code, launch, settings, progress, executed)
+        return _gfx950(code, launch, settings, progress, executed)
     except ImportError as why:
         if getattr(why, "name", None) not in ("numba", "llvmlite"):
             raise
@@ -38,12 +46,23 @@ def emulate(
             "the emulator's compiler is not installed: numba",
             hint="pip install 'mlagen[emulator]'",
         ) from None
+
+
+def _gfx950(
+    code: bytes | CodeObject,
+    launch: Launch,
+    settings: Settings,
+    progress: Callable[[int, int], None] | None,
+    executed: Callable[[int], None] | None,
+) -> EmulationResult:
+    from mlagen.emulator.gfx950.machine import Run, run_workgroups
+
+    loaded = code if isinstance(code, CodeObject) else load_code_object(code)
     if loaded.target != "gfx950":
         raise UnsupportedError(f"the emulator executes gfx950 code, not {loaded.target}")
-    if settings.mode not in get_args(Mode):
-        raise ConfigError(f"mode is {settings.mode!r}; it is one of: {', '.join(get_args(Mode))}")
-    _check_dimensions("grid", launch.grid)
-    _check_dimensions("block", launch.block)
+    for name in ("cluster", "dynamic_shared"):
+        if getattr(launch, name):
+            raise ConfigError(f"{name} is of PTX; gfx950 code knows none")
     chosen = _all_workgroups(launch.grid)
     if settings.workgroups is not None:
         chosen = list(settings.workgroups)
@@ -52,6 +71,19 @@ def emulate(
             raise ConfigError(f"workgroup {group} lies outside the grid {launch.grid}")
     kernel = loaded.kernel(launch.kernel)
     return run_workgroups(Run(kernel, launch, settings, tuple(chosen), executed), progress)
+
+
+def _ptx(
+    code: str | Module,
+    launch: Launch,
+    settings: Settings,
+    progress: Callable[[int, int], None] | None,
+    executed: Callable[[int], None] | None,
+) -> EmulationResult:
+    from mlagen.emulator.ptx.host.run import run_entry
+
+    module = read_ptx(code) if isinstance(code, str) else code
+    return run_entry(module, launch, settings, progress, executed)
 
 
 def _check_dimensions(name: str, value: Triple) -> None:

@@ -36,3 +36,26 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class PtxFinding(Finding):
+    """A defect of PTX. `pc` and `other_pc` are numbers of instructions in the kernel's text, from
+    0; `wave` is a warp of the block `workgroup`.
+
+    `line`, `other_line`: of the text, 0 for none. `location`: what its `.loc` says ("kernel.cu:7:3"
+    and where it was inlined), "" without. `severity` is "hardware" for what goes wrong on some
+    machine, "letter" for what the ISA's text orders by nothing and every known machine does.
+
+    Kinds: race-raw, race-war, race-waw, undefined-register, register-in-flight (the tensor core has
+    it), undefined-shared, diverged, barrier-count, mbarrier-misuse, bytes-uncounted,
+    pending-at-exit, shared-gone, registers-budget, wgmma-misuse, global-bounds, shared-bounds,
+    local-bounds, param-bounds, const-bounds, alignment, descriptor, map-misuse, unset-argument,
+    deadlock, trap, not-ended. The ones that end a run are told without the sanitizer too.
+    """
+
+    line: int
+    other_line: int
+    location: str
+    other_location: str
+    severity: str

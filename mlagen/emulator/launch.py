@@ -8,39 +8,26 @@ from typing import Literal
 
 import numpy as np
 
+from mlagen.emulator.buffer import Buffer, Triple
 from mlagen.emulator.findings import Finding
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
 from mlagen.emulator.streams import ExecutedStream
+from mlagen.emulator.tensor_maps import TensorMap
 
 Mode = Literal["latest", "earliest", "random"]
-Access = Literal["read", "write", "readwrite"]
-Triple = tuple[int, int, int]
-
-
-@dataclass(frozen=True, eq=False)
-class Buffer:
-    """Global memory behind a pointer argument.
-
-    `array`: any C-contiguous numpy array; what the kernel stores is written back into it unless
-    `access` is "read". `address`: the simulated address (default: assigned, 4 KiB aligned, with
-    guard gaps of more than 4 GiB around it). Accesses outside it are reported under `name`.
-    """
-
-    name: str
-    array: np.ndarray
-    access: Access = "readwrite"
-    address: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Argument:
-    """A kernel argument at a byte offset: a Buffer (its address is passed) or a numpy scalar.
+    """A kernel argument at a byte offset: a Buffer (its address is passed), a numpy scalar or, for
+    PTX, a TensorMap (its 128 bytes are).
 
-    `buffer_offset`: bytes added to a Buffer's address.
+    `offset`: in the argument segment; for PTX in the parameter space, where each parameter begins
+    at the next multiple of its alignment. `buffer_offset`: bytes added to a Buffer's address.
     """
 
     offset: int
-    value: Buffer | np.generic
+    value: Buffer | np.generic | TensorMap
     buffer_offset: int = 0
 
 
@@ -52,6 +39,9 @@ class Launch:
     the arguments, reached through pointers that other memory holds (so with an address of its own).
     `kernel`: its name, where the code object has several. `dynamic_lds_bytes` adds to the LDS that
     the descriptor asks for.
+
+    PTX only: `cluster` in blocks (None: what the text asks for, or none) and `dynamic_shared`, the
+    bytes of shared memory beside the text's variables.
     """
 
     grid: Triple
@@ -60,6 +50,8 @@ class Launch:
     buffers: Sequence[Buffer] = ()
     kernel: str | None = None
     dynamic_lds_bytes: int = 0
+    cluster: Triple | None = None
+    dynamic_shared: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +64,8 @@ class Settings:
     up to the host's cores). `max_instructions` bounds the wave-instructions of one workgroup.
     `trace_nonfinite` follows NaN and Inf from the instruction that made them to the buffers they
     reach; such a run is slower. `record` keeps every instruction executed and the addresses of its
-    accesses (some 100 bytes an instruction; choose the workgroups).
+    accesses (some 100 bytes an instruction; choose the workgroups). Both are of gfx950 alone.
+    `exact`, of PTX alone: the tensor core's own sums, bit for bit; else fp32, faster.
     """
 
     sanitize: bool = True
@@ -83,14 +76,16 @@ class Settings:
     max_instructions: int | None = None
     trace_nonfinite: bool = False
     record: bool = False
+    exact: bool = True
 
 
 @dataclass(frozen=True)
 class EmulationResult:
-    """What a run found and did.
+    """What a run found and did. For PTX a workgroup is a block, a wave a warp.
 
-    `findings`: deduplicated by (kind, pc, other_pc). `wave_instructions`: executed, all waves.
-    `counts`: executed per mnemonic; `executions`: per instruction, by its byte offset. `seconds`:
+    `findings`: deduplicated by (kind, pc, other_pc); of PTX they are `PtxFinding`s.
+    `wave_instructions`: executed, all waves. `counts`: executed per mnemonic; `executions`: per
+    instruction, by its byte offset (of PTX its number in the kernel's text, from 0). `seconds`:
     wall time of the execution itself.
     `dropped_findings`: occurrences not recorded because a workgroup had more than 2048 different
     findings. `nonfinite`: where NaN and Inf appeared first, in execution order within a workgroup;

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.machine import GlobalBuffer, Setup, run_grid
+from mlagen.emulator.ptx.host.findings import merge
+from mlagen.emulator.ptx.host.grid import ClusterEnd, run_grid
+from mlagen.emulator.ptx.machine import ClusterState, GlobalBuffer, Setup
 from mlagen.emulator.ptx.program import Program, translate
 from mlagen.ptx import read_ptx
 
@@ -63,7 +65,7 @@ class Ran:
     findings: list[Found]
     executed: int
     counts: dict[str, int] = field(default_factory=dict)
-    ends: list[Any] = field(default_factory=list)
+    states: list[ClusterState] = field(default_factory=list)  # of all clusters
 
     @property
     def ended(self) -> bool:
@@ -131,10 +133,10 @@ def run(
     maps: Mapping[str, Any] | None = None,
     buffers: Sequence[tuple[int, np.ndarray]] = (),
 ) -> Ran:
-    """Run a kernel. `arguments`: by the name of a parameter an array (its address is passed, and
-    the kernel reads and writes it in place, unless it is named in `read_only`), a number of numpy,
-    bytes, or a list of `At`s. `maps`: by the name of a parameter a tensor map (see `mapped`)
-    instead. `buffers`: more memory, at addresses of its own."""
+    """Run a kernel. `mode` "drawn" is "random". `arguments`: by the name of a parameter an array
+    (its address is passed, and the kernel reads and writes it in place, unless it is named in
+    `read_only`), a number of numpy, bytes, or a list of `At`s. `maps`: by a parameter's name a tensor
+    map (see `mapped`) instead. `buffers`: more memory, at addresses of its own."""
     module = read_ptx(text)
     program = translate(module, module.entries[entry])
     memory = [GlobalBuffer(at, _bytes(array), 3) for at, array in buffers]
@@ -159,14 +161,16 @@ def run(
         parameters,
         memory,
         np.array(rows, np.int64) if rows else np.zeros((0, 32), np.int64),
-        mode,
+        "random" if mode == "drawn" else mode,
         seed,
         sanitize,
         exact,
         max_instructions,
     )
-    ends = run_grid(setup)
-    return _ran(program, ends)
+    states: list[ClusterState] = []
+    ends = run_grid(setup, ended=states.append)
+    states += [end.state for end in ends if end.state is not None]
+    return _ran(program, ends, states)
 
 
 def mapped(made: Any, memory: list[GlobalBuffer]) -> Any:
@@ -198,16 +202,12 @@ def _encoded(value: Any, memory: list[GlobalBuffer], access: int, name: str) -> 
     return value if isinstance(value, bytes) else np.asarray(value).tobytes()
 
 
-def _ran(program: Program, ends: list[Any]) -> Ran:
-    last = ends[-1]
-    context = last.state.context
+def _ran(program: Program, ends: list[ClusterEnd], states: list[ClusterState]) -> Ran:
     instructions = program.entry.instructions
 
     def text_of(row: int) -> str:
         return instructions[row].text if 0 <= row < len(instructions) else ""
 
-    count = int(max(end.state.context[y.C_FIND_COUNT] for end in ends))
-    table = last.state.arrays[y.C_FIND].reshape(-1, y.F_SIZE)[:count]
     found = [
         Found(
             KINDS.get(int(w[y.F_KIND]), str(w[y.F_KIND])),
@@ -216,19 +216,21 @@ def _ran(program: Program, ends: list[Any]) -> Ran:
             *(int(w[f]) for f in (y.F_WARP, y.F_OTHER_WARP, y.F_A, y.F_B, y.F_C, y.F_COUNT)),
             instructions[int(w[y.F_ROW])].line if 0 <= w[y.F_ROW] < len(instructions) else 0,
         )
-        for w in table
+        for w in merge([end.findings for end in ends])
     ]
+    context = states[-1].context
     kind = int(context[y.C_FAULT_KIND])
     counts: dict[str, int] = {}
-    for instruction, times in zip(instructions, last.state.arrays[y.C_COUNT], strict=False):
-        counts[instruction.text] = counts.get(instruction.text, 0) + int(times)
+    for end in ends:
+        for instruction, times in zip(instructions, end.counts, strict=False):
+            counts[instruction.text] = counts.get(instruction.text, 0) + int(times)
     return Ran(
-        last.code,
+        ends[-1].code,
         FAULTS.get(kind, ""),
         text_of(int(context[y.C_FAULT])) if kind else "",
         int(context[y.C_FAULT_A]),
         found,
-        sum(int(end.state.context[y.C_EXECUTED]) for end in ends),
+        sum(int(end.counts.sum()) for end in ends),
         counts,
-        ends,
+        states,
     )

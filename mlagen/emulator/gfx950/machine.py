@@ -16,6 +16,7 @@ import numpy as np
 from mlagen.binary import KernelCode
 from mlagen.binary.hazards import CONSUMERS, PRODUCERS, REQUIRED
 from mlagen.binary.operand import EXEC
+from mlagen.emulator.buffer import Triple
 from mlagen.emulator.gfx950 import layout as y
 from mlagen.emulator.gfx950.matrix import work_space
 from mlagen.emulator.gfx950.memory import Memory, build_memory
@@ -28,7 +29,7 @@ from mlagen.emulator.gfx950.translate import (
     executed_by_offset,
     translate,
 )
-from mlagen.emulator.launch import EmulationResult, Launch, Settings, Triple
+from mlagen.emulator.launch import EmulationResult, Launch, Settings
 from mlagen.emulator.nonfinite import NonfiniteOrigin, NonfiniteOutput
 from mlagen.emulator.streams import ExecutedStream
 from mlagen.emulator.tracing.report import Describer

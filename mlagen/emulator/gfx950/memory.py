@@ -11,16 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mlagen.emulator.buffer import ACCESS, Buffer, assign, check_buffer, free_address
 from mlagen.emulator.gfx950 import layout as y
-from mlagen.emulator.launch import Argument, Buffer
+from mlagen.emulator.launch import Argument
+from mlagen.emulator.tensor_maps import TensorMap
 from mlagen.errors import ConfigError, UnsupportedError
 
-_FIRST_ADDRESS = 0x1000_0000_0000
-_SPACING = 1 << 33
-_ADDRESS_LIMIT = 1 << 47
 _ARENA_ALIGN = 256
 _LARGEST_KERNARG = 1 << 20
-_ACCESS = {"read": 1, "write": 3, "readwrite": 3}
 
 
 @dataclass(frozen=True)
@@ -78,12 +76,15 @@ def build_memory(
 ) -> Memory:
     """Lay out buffers and the argument segment. ConfigError for what cannot be passed."""
     buffers: list[Buffer] = []
+    for argument in arguments:
+        if isinstance(argument.value, TensorMap):
+            raise ConfigError("a tensor map is passed to gfx950 code, which knows none")
     passed = [argument.value for argument in arguments]
     for value in (*passed, *others):
         if isinstance(value, Buffer) and value not in buffers:
-            _check_buffer(value)
+            check_buffer(value)
             buffers.append(value)
-    addresses = _assign(buffers)
+    addresses = assign(buffers)
     needed = kernarg_bytes
     for argument in arguments:
         size = 8 if isinstance(argument.value, Buffer) else argument.value.nbytes
@@ -108,6 +109,7 @@ def build_memory(
             place = addresses[buffers.index(value)] + argument.buffer_offset
             raw = np.uint64(place).tobytes()
         else:
+            assert not isinstance(value, TensorMap)
             raw = value.tobytes()
         kernarg[argument.offset : argument.offset + len(raw)] = np.frombuffer(raw, np.uint8)
         given[argument.offset : argument.offset + len(raw)] = True
@@ -116,8 +118,8 @@ def build_memory(
     table = np.zeros((len(sizes), y.B_SIZE), dtype=np.int64)
     place = 0
     for number, size in enumerate(sizes):
-        access = _ACCESS[buffers[number].access] if number < len(buffers) else 1
-        base = addresses[number] if number < len(buffers) else _free_address(addresses, sizes)
+        access = ACCESS[buffers[number].access] if number < len(buffers) else 1
+        base = addresses[number] if number < len(buffers) else free_address(addresses, sizes)
         table[number] = (base, size, place, access)
         place += -(-(size + 8) // _ARENA_ALIGN) * _ARENA_ALIGN
     arena = np.zeros(place, dtype=np.uint8)
@@ -127,47 +129,3 @@ def build_memory(
     start = int(table[len(buffers), y.B_ARENA])
     arena[start : start + kernarg.size] = kernarg
     return Memory(arena, table, tuple(buffers), int(table[len(buffers), y.B_BASE]), unset)
-
-
-def _check_buffer(buffer: Buffer) -> None:
-    if not buffer.array.flags.c_contiguous:
-        raise ConfigError(f"buffer {buffer.name} is not C-contiguous", hint="np.ascontiguousarray")
-    if buffer.access not in _ACCESS:
-        raise ConfigError(
-            f"buffer {buffer.name}: access is {buffer.access!r}; it is one of: "
-            + ", ".join(_ACCESS)
-        )
-    if buffer.access != "read" and not buffer.array.flags.writeable:
-        raise ConfigError(f"buffer {buffer.name} is written but its array is read-only")
-    address = buffer.address
-    if address is not None and (address % 4 or not 0 < address < _ADDRESS_LIMIT):
-        raise ConfigError(
-            f"buffer {buffer.name}: address {address:#x} is no multiple of 4 below 2^47"
-        )
-
-
-def _assign(buffers: Sequence[Buffer]) -> list[int]:
-    """Fixed addresses as asked, the others spaced out; overlaps are refused."""
-    taken = [(b.address, b.address + b.array.nbytes) for b in buffers if b.address is not None]
-    for first in taken:
-        for second in taken:
-            if first is not second and first[0] < second[1] and second[0] < first[1]:
-                raise ConfigError(f"two buffers overlap at simulated address {second[0]:#x}")
-    result = []
-    candidate = _FIRST_ADDRESS
-    for buffer in buffers:
-        if buffer.address is not None:
-            result.append(buffer.address)
-            continue
-        span = buffer.array.nbytes + _SPACING
-        while any(candidate - _SPACING < end and start < candidate + span for start, end in taken):
-            candidate += _SPACING
-        result.append(candidate)
-        taken.append((candidate, candidate + buffer.array.nbytes))
-        candidate += -(-span // _SPACING) * _SPACING
-    return result
-
-
-def _free_address(addresses: Sequence[int], sizes: Sequence[int]) -> int:
-    highest = max((a + s for a, s in zip(addresses, sizes, strict=False)), default=_FIRST_ADDRESS)
-    return (highest // _SPACING + 2) * _SPACING

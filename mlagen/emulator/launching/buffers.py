@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from mlagen.disk import write_file
-from mlagen.emulator.launch import Access, Buffer
+from mlagen.emulator.buffer import Access, Buffer
 from mlagen.emulator.launching.launch_file import BufferSpec
 from mlagen.emulator.launching.scalars import DTYPES, number, poison
 from mlagen.errors import ConfigError, MissingError

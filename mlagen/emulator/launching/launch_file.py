@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from mlagen.emulator.launch import Triple
+from mlagen.emulator.buffer import Triple
 from mlagen.emulator.launching.scalars import check_dtype
 from mlagen.errors import ConfigError, MissingError
 
 _LONGEST_FILE = 1 << 22  # characters
 _MOST_DOTS = 64  # in a line
 _DEEPEST = 4  # tables and lists: [[arguments]], [buffers.NAME], shape
-_MOST_ENTRIES = 1024  # arguments, and buffers
+_MOST_ENTRIES = 1024  # arguments, buffers, and tensor maps
 
 
 class BufferSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -40,10 +40,11 @@ class BufferSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class ArgumentSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`[[arguments]]`: a scalar (`type` and `value`) or the address of a buffer, at `offset`.
+    """`[[arguments]]`: a scalar (`type` and `value`), the address of a buffer, or a tensor map.
 
-    Without `offset` the place is that of the argument called `name` in the object's metadata.
-    `buffer_offset`: bytes added to the buffer's address.
+    Without `offset` the place is that of the argument called `name` in the object's metadata. For
+    PTX `name` is a parameter's, and `offset` counts from its begin, or without a name from that of
+    the first one. `buffer_offset`: bytes added to the buffer's address.
     """
 
     offset: int | None = None
@@ -52,6 +53,7 @@ class ArgumentSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     value: int | float | None = None
     buffer: str | None = None
     buffer_offset: int = 0
+    tensor_map: str | None = None
 
     @property
     def label(self) -> str:
@@ -59,17 +61,39 @@ class ArgumentSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return f"argument {self.name}" if self.offset is None else f"offset {self.offset}{named}"
 
 
+class TensorMapSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`[[tensor_maps]]`: a buffer as a tensor, in the words of cuTensorMapEncodeTiled; see
+    `mlagen.emulator.TensorMap`. Arguments pass it by its `name`."""
+
+    name: str
+    buffer: str
+    dtype: str
+    dims: tuple[int, ...]
+    box: tuple[int, ...]
+    strides: tuple[int, ...] = ()
+    element_strides: tuple[int, ...] = ()
+    interleave: str = "none"
+    swizzle: str = "none"
+    l2: str = "none"
+    fill: str = "zeros"
+    buffer_offset: int = 0
+
+
 class LaunchFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A launch as written. `folder`: what relative paths in it are relative to."""
+    """A launch as written. `folder`: what relative paths in it are relative to. `dynamic_lds` is of
+    gfx950 code; `cluster`, `dynamic_shared` and `tensor_maps` are of PTX."""
 
     grid: Triple
     block: Triple
     kernel: str | None = None
     dynamic_lds: int = 0
+    cluster: Triple | None = None
+    dynamic_shared: int = 0
     workgroups: list[Triple] | None = None
     allow_unset: bool = False
     arguments: list[ArgumentSpec] = []
     buffers: dict[str, BufferSpec] = {}
+    tensor_maps: list[TensorMapSpec] = []
     folder: str = "."
 
 
@@ -103,12 +127,13 @@ def parse_launch(text: str, *, folder: str | Path = ".", name: str = "launch fil
         raise ConfigError(f"{name}: unknown key 'folder'")
     _check_keys(name, "the file", root, LaunchFile)
     tables = [("buffers", f"buffers.{n}", v) for n, v in _items(root.get("buffers"))]
-    rows = root.get("arguments", [])
-    if isinstance(rows, list):
-        tables += [("arguments", f"arguments[{n}]", v) for n, v in enumerate(rows)]
+    for key in ("arguments", "tensor_maps"):
+        rows = root.get(key, [])
+        if isinstance(rows, list):
+            tables += [(key, f"{key}[{n}]", v) for n, v in enumerate(rows)]
     for kind, place, value in tables:
         if isinstance(value, dict):
-            _check_keys(name, place, value, BufferSpec if kind == "buffers" else ArgumentSpec)
+            _check_keys(name, place, value, _TABLES[kind])
     for key in ("grid", "block"):
         if key not in root:
             raise ConfigError(f"{name}: {key} is missing", hint=f"{key} = [x, y, z]")
@@ -120,6 +145,7 @@ def parse_launch(text: str, *, folder: str | Path = ".", name: str = "launch fil
         _check_argument(f"{name}: arguments[{number}]", argument, launch)
     for label, buffer in launch.buffers.items():
         _check_buffer(f"{name}: buffers.{label}", buffer)
+    _check_maps(name, launch)
     return launch
 
 
@@ -135,7 +161,7 @@ def _check_values(name: str, root: dict[str, Any]) -> None:
         inner = value.values() if isinstance(value, dict) else value
         if isinstance(value, dict | list):
             work += [(item, depth + 1) for item in inner]
-    for key in ("arguments", "buffers"):
+    for key in ("arguments", "buffers", "tensor_maps"):
         count = len(root[key]) if isinstance(root.get(key), dict | list) else 0
         if count > _MOST_ENTRIES:
             raise ConfigError(f"{name} has {count} {key}; at most {_MOST_ENTRIES} are taken")
@@ -162,6 +188,19 @@ def _check_argument(place: str, argument: ArgumentSpec, launch: LaunchFile) -> N
         raise ConfigError(f"{place} has neither offset nor name")
     if argument.offset is not None and argument.offset < 0:
         raise ConfigError(f"{place}: offset {argument.offset} is negative")
+    if argument.tensor_map is not None:
+        if argument.value is not None or argument.type is not None or argument.buffer is not None:
+            raise ConfigError(
+                f"{place} has a tensor map and more",
+                hint="tensor_map, or buffer, or type and value",
+            )
+        known = [made.name for made in launch.tensor_maps]
+        if argument.tensor_map not in known:
+            raise ConfigError(
+                f"{place}: there is no tensor map {argument.tensor_map!r}",
+                hint="tensor maps: " + (", ".join(known) or "none; add [[tensor_maps]]"),
+            )
+        return
     if argument.buffer is not None:
         if argument.value is not None or argument.type is not None:
             raise ConfigError(
@@ -178,6 +217,31 @@ def _check_argument(place: str, argument: ArgumentSpec, launch: LaunchFile) -> N
     if argument.value is None or argument.type is None:
         missing = "value" if argument.value is None else "type"
         raise ConfigError(f"{place} has no {missing}", hint="a buffer, or type and value")
+
+
+def _check_maps(name: str, launch: LaunchFile) -> None:
+    """Names that exist, each once; numbers are checked when the map is made."""
+    passed = {argument.tensor_map for argument in launch.arguments}
+    taken: set[str] = set()
+    for number, made in enumerate(launch.tensor_maps):
+        place = f"{name}: tensor_maps[{number}] ({made.name})"
+        if made.name in taken:
+            raise ConfigError(f"{place}: there is another one of this name")
+        taken.add(made.name)
+        if made.name not in passed:
+            raise ConfigError(
+                f"{place} is passed to no argument", hint=f'tensor_map = "{made.name}" in one'
+            )
+        if made.buffer not in launch.buffers:
+            raise ConfigError(
+                f"{place}: there is no buffer {made.buffer!r}",
+                hint="buffers: " + (", ".join(launch.buffers) or "none; add [buffers.NAME]"),
+            )
+
+
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "buffers": BufferSpec, "arguments": ArgumentSpec, "tensor_maps": TensorMapSpec,
+}  # fmt: skip
 
 
 def _check_buffer(place: str, buffer: BufferSpec) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mlagen.binary import ArgumentInfo, CodeObject, KernelCode, load_code_object
+from mlagen.binary import CodeObject, KernelCode, load_code_object
 from mlagen.disk import checked_output
 from mlagen.emulator.api import emulate
-from mlagen.emulator.launch import Argument, Buffer, EmulationResult, Launch, Settings, Triple
+from mlagen.emulator.buffer import Buffer, Triple
+from mlagen.emulator.launch import Argument, EmulationResult, Launch, Settings
 from mlagen.emulator.launching.buffers import (
     OutputReport,
     Prepared,
@@ -22,16 +23,19 @@ from mlagen.emulator.launching.buffers import (
     save,
 )
 from mlagen.emulator.launching.launch_file import ArgumentSpec, LaunchFile
-from mlagen.emulator.launching.scalars import DTYPES, SCALARS, scalar
-from mlagen.emulator.launching.segment import POINTER_BYTES, holds_pointer, is_filler, is_pointer
+from mlagen.emulator.launching.metadata import Placed, placed
+from mlagen.emulator.launching.parameters import placed_parameters
+from mlagen.emulator.launching.scalars import scalar
+from mlagen.emulator.ptx.host.entries import entry_of
+from mlagen.emulator.tensor_maps import TensorMap
 from mlagen.errors import ConfigError
+from mlagen.ptx import Entry, Module, read_ptx
 
 MAX_MEMORY = 1 << 28  # bytes of all buffers unless the caller says more; a run holds each thrice
 _MOST_ITEMS = (
     1 << 32
 ) - 1  # work-items in a dimension (HSA AQL dispatch packet: 32-bit grid sizes)
 _MOST_WORKGROUPS = 1 << 20  # of a run: more take days
-_LONGEST = 1 << 16  # bytes of arguments, where the object does not say
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class LaunchRun:
     segment, which the runtime does not pass.
     """
 
-    kernel: KernelCode
+    kernel: KernelCode | Entry
     result: EmulationResult
     arrays: Mapping[str, np.ndarray]
     outputs: tuple[OutputReport, ...]
@@ -90,7 +94,7 @@ _SETTINGS, _FILES = Settings(), Files()
 
 
 def run_launch(
-    code: bytes | CodeObject,
+    code: bytes | CodeObject | str | Module,
     launch: LaunchFile,
     settings: Settings = _SETTINGS,
     files: Files = _FILES,
@@ -98,19 +102,12 @@ def run_launch(
     progress: Callable[[int, int], None] | None = None,
     executed: Callable[[int], None] | None = None,
 ) -> LaunchRun:
-    """Run a kernel of a gfx950 code object as a launch file says; see `emulate`.
+    """Run a kernel of a gfx950 code object or of PTX as a launch file says; see `emulate`.
 
     `settings.workgroups` replaces the file's. Before anything runs: ConfigError for what cannot be
     had, MissingError for files, WriteError for outputs.
     """
-    loaded = code if isinstance(code, CodeObject) else load_code_object(code)
-    kernel = loaded.kernel(launch.kernel)
-    if launch.dynamic_lds < 0:
-        raise ConfigError(f"dynamic_lds is {launch.dynamic_lds}; it is a number of bytes from 0 on")
-    every = _placed(kernel, launch)
-    segment = kernel.kernarg_bytes or _LONGEST
-    placed = [(offset, spec) for offset, spec in every if offset < segment]
-    unset = _check_against_metadata(kernel, launch, placed)
+    loaded, kernel, arguments = _loaded(code, launch)
     groups = list(settings.workgroups) if settings.workgroups else launch.workgroups
     _check_grid(launch, groups)
     out = Path(files.out) if files.out is not None else Path(launch.folder)
@@ -121,10 +118,12 @@ def run_launch(
     asked = Launch(
         launch.grid,
         launch.block,
-        [_argument(offset, spec, buffers) for offset, spec in placed],
-        buffers=_others(every, buffers),
+        [_argument(offset, spec, buffers, launch) for offset, spec in arguments.passed],
+        buffers=_others(launch, buffers),
         kernel=kernel.name,
         dynamic_lds_bytes=launch.dynamic_lds,
+        cluster=launch.cluster,
+        dynamic_shared=launch.dynamic_shared,
     )
     chosen = replace(settings, workgroups=groups)
     result = emulate(loaded, asked, chosen, progress=progress, executed=executed)
@@ -140,12 +139,23 @@ def run_launch(
             for name, path in paths.items()
         ),
         damage=_damage(buffers),
-        unset=unset,
-        beyond=tuple(
-            f"{spec.label} (offset {offset})" for offset, spec in every if offset >= segment
-        ),
+        unset=arguments.unset,
+        beyond=tuple(f"{spec.label} (offset {offset})" for offset, spec in arguments.beyond),
         workgroups=len(groups) if groups is not None else math.prod(launch.grid),
     )
+
+
+def _loaded(
+    code: bytes | CodeObject | str | Module, launch: LaunchFile
+) -> tuple[CodeObject | Module, KernelCode | Entry, Placed]:
+    """What was read, its kernel, and where the arguments go."""
+    if isinstance(code, str | Module):
+        module = read_ptx(code) if isinstance(code, str) else code
+        entry = entry_of(module, launch.kernel)
+        return module, entry, placed_parameters(entry, launch)
+    loaded = code if isinstance(code, CodeObject) else load_code_object(code)
+    kernel = loaded.kernel(launch.kernel)
+    return loaded, kernel, placed(kernel, launch)
 
 
 def _prepared(launch: LaunchFile, files: Files) -> dict[str, Prepared]:
@@ -158,11 +168,10 @@ def _prepared(launch: LaunchFile, files: Files) -> dict[str, Prepared]:
     return buffers
 
 
-def _others(
-    every: Sequence[tuple[int, ArgumentSpec]], buffers: Mapping[str, Prepared]
-) -> list[Buffer]:
+def _others(launch: LaunchFile, buffers: Mapping[str, Prepared]) -> list[Buffer]:
     """The buffers that no argument passes; each has an address."""
-    used = {spec.buffer for _, spec in every}
+    used = {spec.buffer for spec in launch.arguments}
+    used |= {made.buffer for made in launch.tensor_maps}
     for name, prepared in buffers.items():
         if name not in used and prepared.spec.address is None:
             raise ConfigError(
@@ -197,108 +206,19 @@ def _check_grid(launch: LaunchFile, groups: Sequence[Triple] | None) -> None:
         )
 
 
-def _placed(kernel: KernelCode, launch: LaunchFile) -> list[tuple[int, ArgumentSpec]]:
-    """Arguments with their byte offsets, none over another, none partly outside the segment."""
-    result = []
-    for spec in launch.arguments:
-        offset = spec.offset if spec.offset is not None else _named(kernel, spec.name or "")
-        if spec.type is not None and spec.value is not None:
-            scalar(spec.label, spec.type, spec.value)  # a wrong value before a wrong size
-        result.append((offset, spec))
-    limit = kernel.kernarg_bytes or _LONGEST
-    ends: list[tuple[int, int, ArgumentSpec]] = []
-    for offset, spec in result:
-        end = offset + _size(spec)
-        if end > limit and (offset < limit or end > _LONGEST):
-            raise ConfigError(
-                f"{spec.label}: bytes {offset}..{end - 1} lie outside the kernel's argument "
-                f"segment of {limit} bytes"
-            )
-        for first, last, other in ends:
-            if offset < last and first < end:
-                raise ConfigError(
-                    f"{spec.label} (bytes {offset}..{end - 1}) overlaps {other.label} (bytes "
-                    f"{first}..{last - 1})"
-                )
-        ends.append((offset, end, spec))
-    return result
-
-
-def _size(spec: ArgumentSpec) -> int:
-    if spec.buffer is not None:
-        return POINTER_BYTES
-    return DTYPES[spec.type or ""].itemsize
-
-
-def _named(kernel: KernelCode, name: str) -> int:
-    declared = kernel.info.arguments if kernel.info else ()
-    found = [argument.offset for argument in declared if argument.name == name]
-    if len(found) == 1:
-        return found[0]
-    if not declared:
-        raise ConfigError(f"argument {name} has no offset, and the object declares no arguments")
-    known = ", ".join(dict.fromkeys(a.name for a in declared if not is_filler(a)))
-    count = "no argument" if not found else f"{len(found)} arguments"
-    raise ConfigError(f"kernel {kernel.name} has {count} called {name}", hint=f"it has: {known}")
-
-
-def _check_against_metadata(
-    kernel: KernelCode, launch: LaunchFile, placed: Sequence[tuple[int, ArgumentSpec]]
-) -> tuple[str, ...]:
-    """Each argument lies in one that the metadata declares; the names of those left unset."""
-    declared = kernel.info.arguments if kernel.info else ()
-    if not declared:
-        return ()
-    covered: set[int] = set()
-    for offset, spec in placed:
-        size = _size(spec)
-        covered.update(range(offset, offset + size))
-        home = next((a for a in declared if a.offset <= offset < a.offset + a.size), None)
-        address = spec.buffer is not None or spec.type in ("u64", "i64")
-        room = home is not None and offset + size <= home.offset + home.size
-        if home is not None and offset == home.offset and not room:
-            passed = spec.buffer is not None or (address and is_pointer(declared, home))
-            room = passed and holds_pointer(declared, home)
-        if not room:
-            _refuse_place(kernel, spec, offset, size, home)
-        pointer = home is not None and home.kind == "global_buffer"
-        if pointer and not address:
-            assert home is not None
-            raise ConfigError(
-                f"{spec.label}: {home.name} is a pointer, not a {spec.type}",
-                hint="buffer = NAME, or type u64 for an address",
-            )
-    unset = tuple(
-        f"{a.name} (offset {a.offset}, {a.size} bytes)"
-        for a in declared
-        if not is_filler(a) and not covered.issuperset(range(a.offset, a.offset + a.size))
-    )
-    if unset and not launch.allow_unset:
-        raise ConfigError(
-            f"arguments of kernel {kernel.name} that the launch file does not set: "
-            + ", ".join(unset),
-            hint="set them, or allow_unset = true leaves 0x7f in their bytes",
+def _argument(
+    offset: int, spec: ArgumentSpec, buffers: Mapping[str, Prepared], launch: LaunchFile
+) -> Argument:
+    if spec.tensor_map is not None:
+        made = next(made for made in launch.tensor_maps if made.name == spec.tensor_map)
+        words = {name: getattr(made, name) for name in made.__struct_fields__}
+        del words["name"]
+        prepared = buffers[made.buffer]
+        place = prepared.guard + made.buffer_offset
+        return Argument(
+            offset,
+            TensorMap(**{**words, "buffer": prepared.buffer, "buffer_offset": place}),
         )
-    return unset
-
-
-def _refuse_place(
-    kernel: KernelCode, spec: ArgumentSpec, offset: int, size: int, home: ArgumentInfo | None
-) -> None:
-    if home is None:
-        raise ConfigError(
-            f"{spec.label}: kernel {kernel.name} declares no argument at byte {offset}"
-        )
-    room = home.offset + home.size - offset
-    fits = [name for name in SCALARS if DTYPES[name].itemsize <= room]
-    raise ConfigError(
-        f"{spec.label}: {size} bytes at {offset}, but {home.name} has {home.size} bytes at "
-        f"{home.offset}",
-        hint="types that fit: " + ", ".join(fits),
-    )
-
-
-def _argument(offset: int, spec: ArgumentSpec, buffers: Mapping[str, Prepared]) -> Argument:
     if spec.buffer is None:
         assert spec.type is not None and spec.value is not None
         return Argument(offset, scalar(spec.label, spec.type, spec.value))

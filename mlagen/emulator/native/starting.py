@@ -29,8 +29,8 @@ class Starter:
     """The compiled entry of the engine whose sources lie beside `file`.
 
     `make(stamp, kept)` gives numba's dispatcher of the entry, with numba's cache or without; a
-    negative budget asks it for the stamp. `python`: sources that only Python runs; all others go
-    into the compiled code.
+    negative budget asks it for the stamp. `python`: sources that only Python runs, files or whole
+    folders; all others go into the compiled code.
     """
 
     def __init__(self, file: str, make: Make, python: frozenset[str]) -> None:
@@ -42,7 +42,7 @@ class Starter:
         digest = hashlib.sha256(llvmlite.__version__.encode())
         sources = (*self._file.parent.glob("**/*.py"), *Path(__file__).parent.glob("*.py"))
         for path in sorted(sources):
-            if path.name not in self._python:
+            if self._python.isdisjoint((path.name, path.parent.name)):
                 digest.update(path.read_bytes())
         return int.from_bytes(digest.digest()[:6], "little")
 

@@ -1,12 +1,9 @@
-"""Runs of a grid: clusters of CTAs, their memory, and the engine that executes them.
-
-Clusters are run one after another. One that waits for what another has to write gives way: the
-next one begins, and both go on in turns.
-"""
+"""A launch as the engine takes it, and the arrays of each of its clusters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,14 +15,10 @@ from mlagen.emulator.ptx.order import layout as order
 from mlagen.emulator.ptx.order.layout import G_CLUSTERS
 from mlagen.emulator.ptx.order.tables import GridTables, grid_tables
 from mlagen.emulator.ptx.program import Program
-from mlagen.emulator.ptx.starting import STARTER
 
 Triple = tuple[int, int, int]
 
-_SLICE = 1 << 19  # instructions between two looks of Python's
-_VAINLY = 8  # rounds in which no cluster gets anywhere before a deadlock is told
-_FIND_WORDS = y.MAX_FINDINGS * y.F_SIZE
-MODES = {"latest": y.LATEST, "earliest": y.EARLIEST, "drawn": y.DRAWN}
+MODES = {"latest": y.LATEST, "earliest": y.EARLIEST, "random": y.DRAWN}
 
 
 @dataclass(frozen=True)
@@ -41,7 +34,9 @@ class GlobalBuffer:
 
 @dataclass(frozen=True)
 class Setup:
-    """A launch, checked: `parameters` are the bytes of the parameter space."""
+    """A launch, checked: `parameters` are the bytes of the parameter space, `maps` a row of words
+    for each tensor map. `clusters`: numbers of those to run (None: all), at most
+    `max_instructions` of each; `threads`: of the host, for clusters that need nothing of others."""
 
     program: Program
     grid: Triple
@@ -56,26 +51,51 @@ class Setup:
     sanitize: bool = True
     exact: bool = True
     max_instructions: int | None = None
-    clusters: Sequence[int] | None = None  # numbers of the clusters to run; None: all
+    clusters: Sequence[int] | None = None
+    threads: int = 1
 
+    @property
+    def cluster_ctas(self) -> int:
+        return math.prod(self.cluster)
 
-@dataclass
-class ClusterEnd:
-    """How the run of one cluster ended: an R_ code of `layout`, and its context."""
+    @property
+    def per(self) -> Triple:
+        """Clusters of the grid in x, y, z."""
+        across, down, deep = (-(-g // c) for g, c in zip(self.grid, self.cluster, strict=True))
+        return across, down, deep
 
-    number: int
-    code: int
-    state: ClusterState
+    def corner(self, number: int) -> Triple:
+        """A cluster's place in the grid of clusters."""
+        across, down, _ = self.per
+        return number % across, number // across % down, number // (across * down)
+
+    def inside(self, rank: int) -> Triple:
+        """A CTA's place in its cluster."""
+        across, down, _ = self.cluster
+        return rank % across, rank // across % down, rank // (across * down)
+
+    def block_of(self, number: int, rank: int) -> Triple:
+        """%ctaid of a CTA of a cluster."""
+        places = zip(self.corner(number), self.cluster, self.inside(rank), strict=True)
+        x, down, deep = (corner * size + at for corner, size, at in places)
+        return x, down, deep
+
+    def numbers(self) -> Sequence[int]:
+        """Of the clusters to run."""
+        return range(math.prod(self.per)) if self.clusters is None else self.clusters
 
 
 class ClusterState:
-    """The arrays of one cluster. `context` is what the engine works on; see `layout`."""
+    """The arrays of one cluster. `context` is what the engine works on; see `layout`. `cut_after`:
+    instructions after which it is stopped, once it has a finding."""
+
+    cut_after: int | None = None
 
     def __init__(self, setup: Setup, shared: Shared, number: int) -> None:
         self.setup, self.shared, self.number = setup, shared, number
         program = setup.program
-        ctas = int(np.prod(setup.cluster))
-        threads = int(np.prod(setup.block))
+        ctas = setup.cluster_ctas
+        threads = math.prod(setup.block)
         warps = -(-threads // y.LANES)
         total = ctas * warps
         self.context = np.zeros(y.C_SIZE, np.int64)
@@ -101,6 +121,9 @@ class ClusterState:
             y.C_OBJECTS: order.objects(ctas) * clocks * 8,
             y.C_SHADOW: (ctas * room // 4 * order.CELL) if setup.sanitize else 0,
             y.C_TEMP: y.TEMP_BYTES,
+            y.C_FIND: y.MAX_FINDINGS * y.F_SIZE * 8,
+            y.C_FIND_INDEX: y.FIND_SLOTS * 8,
+            y.C_COUNT: len(program.rows) * 8,
         }
         for slot, size in sizes.items():
             self._place(slot, np.zeros(max(size, 64), np.uint8))
@@ -146,14 +169,9 @@ class ClusterState:
     def _begin(self, ctas: int, warps: int, threads: int) -> None:
         """CTAs and warps before their first instruction."""
         setup = self.setup
-        per = [-(-g // c) for g, c in zip(setup.grid, setup.cluster, strict=True)]
-        n = self.number
-        corner = (n % per[0], n // per[0] % per[1], n // (per[0] * per[1]))
         cta_words, warp_words = self.words(y.C_CTAS, y.T_SIZE), self.words(y.C_WARPS, y.W_SIZE)
         for rank in range(ctas):
-            cx, cy, _ = setup.cluster
-            inside = (rank % cx, rank // cx % cy, rank // (cx * cy))
-            at = [o * c + i for o, c, i in zip(corner, setup.cluster, inside, strict=True)]
+            at = setup.block_of(self.number, rank)
             cta_words[rank, : y.T_LIVE] = [*at, rank]
             cta_words[rank, y.T_LIVE] = warps
             for number in range(warps):
@@ -162,13 +180,13 @@ class ClusterState:
                 warp_words[w, [y.W_MASK, y.W_LIVE, y.W_CTA]] = live, live, rank
                 warp_words[w, y.W_OTHER] = y.NEVER
                 warp_words[w, y.W_ASKED] = -1
-                self._specials(w, rank, number, at, inside, corner)
+                self._specials(w, rank, number)
 
-    def _specials(
-        self, w: int, rank: int, number: int, where: list[int], inside: Triple, corner: Triple
-    ) -> None:
+    def _specials(self, w: int, rank: int, number: int) -> None:
         """Special registers and addresses of shared variables, of one warp."""
         setup, program = self.setup, self.setup.program
+        where, inside = setup.block_of(self.number, rank), setup.inside(rank)
+        corner, per = setup.corner(self.number), setup.per
         bx, by, _ = setup.block
         thread = number * y.LANES + np.arange(y.LANES)
         base = w * program.register_bytes
@@ -177,13 +195,13 @@ class ClusterState:
         known: dict[str, object] = {
             "%laneid": np.arange(y.LANES),
             "%warpid": number,
-            "%nwarpid": -(-int(np.prod(setup.block)) // y.LANES),
+            "%nwarpid": -(-math.prod(setup.block) // y.LANES),
             "%smid": self.number % 132,
             "%nsmid": 132,
             "%gridid": 1,
             "%cluster_ctarank": rank,
-            "%cluster_nctarank": int(np.prod(setup.cluster)),
-            "%is_explicit_cluster": int(np.prod(setup.cluster)) > 1,
+            "%cluster_nctarank": setup.cluster_ctas,
+            "%is_explicit_cluster": setup.cluster_ctas > 1,
             "%dynamic_smem_size": setup.dynamic_shared,
             "%total_smem_size": program.dynamic + setup.dynamic_shared,
             "%lanemask_eq": 1 << np.arange(y.LANES),
@@ -199,7 +217,7 @@ class ClusterState:
             known[f"%ctaid.{xyz[axis]}"] = where[axis]
             known[f"%nctaid.{xyz[axis]}"] = setup.grid[axis]
             known[f"%clusterid.{xyz[axis]}"] = corner[axis]
-            known[f"%nclusterid.{xyz[axis]}"] = -(-setup.grid[axis] // setup.cluster[axis])
+            known[f"%nclusterid.{xyz[axis]}"] = per[axis]
             known[f"%cluster_ctaid.{xyz[axis]}"] = inside[axis]
             known[f"%cluster_nctaid.{xyz[axis]}"] = setup.cluster[axis]
         for special in program.specials:
@@ -226,12 +244,10 @@ class Shared:
             table[number, :4] = buffer.base, buffer.array.nbytes, host, buffer.access
             table[number, y.B_NUMBER] = number
         self.buffers = rows
-        self.counts = np.zeros(len(program.rows), np.int64)
         self.grid = np.zeros(64, np.int64)
         self.order = _order_tables(setup)
         if self.order is not None:
             self.grid[G_CLUSTERS : G_CLUSTERS + len(self.order.words)] = self.order.words
-        self.find = np.zeros(_FIND_WORDS, np.int64)
         self.arrays = {
             y.C_PROGRAM: program.rows,
             y.C_LIST: program.lists,
@@ -242,10 +258,7 @@ class Shared:
             y.C_MAPS: np.ascontiguousarray(setup.maps)
             if len(setup.maps)
             else np.zeros(64, np.int64),
-            y.C_COUNT: self.counts,
             y.C_GRID: self.grid,
-            y.C_FIND: self.find,
-            y.C_FIND_INDEX: np.zeros(y.FIND_SLOTS, np.int64),
         }
 
 
@@ -257,56 +270,3 @@ def _order_tables(setup: Setup) -> GridTables | None:
     warps = -(-int(np.prod(setup.block)) // y.LANES)
     components = order.components(int(np.prod(setup.cluster)), warps)
     return grid_tables(setup.program.entry, int(np.prod(per)), components)
-
-
-def run_grid(setup: Setup, ended: Callable[[ClusterEnd], None] | None = None) -> list[ClusterEnd]:
-    """Run the clusters of a launch. `ended` is called as each ends. A fault, or a cluster that can
-    go nowhere, ends the run: the last of the result tells."""
-    run = STARTER.start()
-    shared = Shared(setup)
-    found: list[ClusterEnd] = []
-    waiting: list[ClusterState] = []
-    numbers = iter(_clusters(setup))
-    findings = 0
-    vainly = 0
-    while True:
-        state = _next(setup, shared, numbers, waiting)
-        if state is None:
-            return found
-        state.context[y.C_FIND_COUNT] = findings
-        before = int(state.context[y.C_PROGRESS])
-        code = run(state.context.ctypes.data, _SLICE)
-        findings = int(state.context[y.C_FIND_COUNT])
-        limit = setup.max_instructions
-        if code in (y.R_BUDGET, y.R_YIELD) and not (
-            limit is not None and state.context[y.C_EXECUTED] >= limit
-        ):
-            moved = code == y.R_BUDGET or int(state.context[y.C_PROGRESS]) != before
-            vainly = 0 if moved else vainly + 1
-            if vainly <= _VAINLY * (len(waiting) + 1):
-                waiting.append(state)
-                continue
-        vainly = 0
-        end = ClusterEnd(state.number, code, state)
-        found.append(end)
-        if ended is not None:
-            ended(end)
-        if code != y.R_DONE:
-            return found
-
-
-def _next(
-    setup: Setup, shared: Shared, numbers: Iterator[int], waiting: list[ClusterState]
-) -> ClusterState | None:
-    """The cluster to run next: one that gave way, or, where the last one did, a new one."""
-    if waiting and (len(waiting) > 1 or int(waiting[0].context[y.C_EXECUTED]) % _SLICE == 0):
-        return waiting.pop(0)
-    number = next(numbers, None)
-    if number is not None:
-        return ClusterState(setup, shared, number)
-    return waiting.pop(0) if waiting else None
-
-
-def _clusters(setup: Setup) -> Sequence[int]:
-    per = [-(-g // c) for g, c in zip(setup.grid, setup.cluster, strict=True)]
-    return setup.clusters if setup.clusters is not None else range(int(np.prod(per)))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.host.entries import parameter_places
+from mlagen.emulator.ptx.host.variables import GlobalVariable, place_variables
 from mlagen.emulator.ptx.translate import agents, control, matrix, memory, values
 from mlagen.emulator.ptx.translate.rows import Special, Translation, Translator, not_modelled
 from mlagen.errors import MlagenError, UnsupportedError
@@ -18,7 +20,6 @@ _TRANSLATIONS: dict[str, Translation] = {
     for module in (control, values, memory, agents, matrix)
     for name, translation in module.TRANSLATIONS.items()
 }
-_ALIGN = 16
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,17 @@ class Program:
     dynamic: int
     local_bytes: int
     const: np.ndarray
+    globals: tuple[GlobalVariable, ...]
 
 
 def translate(module: Module, entry: Entry) -> Program:
     """Tables of a kernel. UnsupportedError with the line for what is not modelled."""
-    parameters, parameter_bytes = _parameters(entry)
-    symbols: dict[str, tuple[str, int]] = {
-        name: ("param", offset) for name, offset in parameters.items()
+    parameters, parameter_bytes = parameter_places(entry)
+    variables = place_variables(entry)
+    symbols = {
+        **variables.symbols,
+        **{name: ("param", offset) for name, offset in parameters.items()},
     }
-    ends, dynamic = _variables(entry, symbols)
     translator = Translator(entry, symbols)
     rows = []
     for instruction in entry.instructions:
@@ -77,36 +80,9 @@ def translate(module: Module, entry: Entry) -> Program:
         symbols,
         parameters,
         parameter_bytes,
-        ends["shared"],
-        dynamic,
-        ends["local"],
-        np.zeros(max(ends["const"], 8), np.uint8),
+        variables.shared,
+        variables.dynamic,
+        variables.local,
+        variables.const,
+        variables.globals,
     )
-
-
-def _parameters(entry: Entry) -> tuple[dict[str, int], int]:
-    """Offset of each parameter, and the bytes of all."""
-    at, places = 0, {}
-    for parameter in entry.parameters:
-        align = parameter.align
-        at = -(-at // align) * align
-        places[parameter.name] = at
-        at += parameter.size
-    return places, at
-
-
-def _variables(entry: Entry, symbols: dict[str, tuple[str, int]]) -> tuple[dict[str, int], int]:
-    """Places variables in their spaces; the end of each space, and where dynamic memory begins."""
-    ends = {"shared": y.SHARED_FIRST, "local": 0, "const": 0, "global": 0}
-    dynamic = [v for v in entry.variables if v.space == "shared" and not v.size]
-    for variable in entry.variables:
-        if variable in dynamic:
-            continue
-        at = -(-ends[variable.space] // variable.align) * variable.align
-        symbols[variable.name] = (variable.space, at)
-        ends[variable.space] = at + variable.size
-    align = max([v.align for v in dynamic], default=_ALIGN)
-    start = -(-ends["shared"] // align) * align
-    for variable in dynamic:
-        symbols[variable.name] = ("shared", start)
-    return ends, start

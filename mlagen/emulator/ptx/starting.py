@@ -30,5 +30,5 @@ def _make(stamp: int, kept: bool) -> Any:
 
 
 STARTER = Starter(
-    __file__, _make, frozenset({"machine.py", "report.py", "program.py", "tables.py"})
+    __file__, _make, frozenset({"machine.py", "program.py", "tables.py", "host", "translate"})
 )

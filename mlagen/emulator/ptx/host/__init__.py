@@ -1,0 +1,1 @@
+"""What only Python does for the engine: launches, memory, findings in words."""

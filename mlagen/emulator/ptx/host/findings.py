@@ -1,0 +1,384 @@
+"""Raw findings of clusters joined, and in words: what happened, to what, and what would repair it.
+
+Each kind has a function of a `Raw` that gives message, resource and repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlagen.emulator.findings import PtxFinding
+from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.agents import layout as agents
+from mlagen.emulator.ptx.host.memory import Memory
+from mlagen.emulator.ptx.machine import Setup
+from mlagen.emulator.ptx.order import accesses as order
+from mlagen.ptx import Instruction, Location
+
+Told = tuple[str, str, str]  # message, resource, needs
+
+
+def merge(tables: Sequence[np.ndarray]) -> list[list[int]]:
+    """The findings of all clusters: one row a (kind, instruction, other instruction), that of the
+    first cluster with the count of all."""
+    merged: dict[tuple[int, int, int], list[int]] = {}
+    for table in tables:
+        for row in table.tolist():
+            key = (row[y.F_KIND], row[y.F_ROW], row[y.F_OTHER])
+            if key in merged:
+                merged[key][y.F_COUNT] += row[y.F_COUNT]
+            else:
+                merged[key] = row
+    return sorted(merged.values(), key=lambda row: (row[y.F_ROW], row[y.F_KIND], row[y.F_OTHER]))
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the numbers of a run are numbers of."""
+
+    setup: Setup
+    memory: Memory
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        return self.setup.program.entry.instructions
+
+    def instruction(self, row: int) -> Instruction | None:
+        """None past the text's last one."""
+        return self.instructions[row] if 0 <= row < len(self.instructions) else None
+
+    def text(self, row: int) -> str:
+        """An instruction with its line."""
+        found = self.instruction(row)
+        return f"{shown(found)} at line {found.line}" if found else "the end of the text"
+
+    def warp(self, warp: int) -> int:
+        """A warp's number in its block."""
+        return warp % self.warps
+
+    @property
+    def warps(self) -> int:
+        x, down, deep = self.setup.block
+        return -(-(x * down * deep) // y.LANES)
+
+    def block(self, cluster: int, warp: int) -> tuple[int, int, int]:
+        """The block of a warp of a cluster."""
+        return self.setup.block_of(cluster, warp // self.warps)
+
+    def shared(self, address: int, size: int = 4) -> str:
+        """Bytes of shared memory, with the variable that they lie in."""
+        offset = address & ((1 << y.RANK_SHIFT) - 1)
+        rank = address >> y.RANK_SHIFT
+        named = ""
+        for variable in self.setup.program.entry.variables:
+            space, at = self.setup.program.symbols.get(variable.name, ("", 0))
+            room = variable.size or self.setup.dynamic_shared
+            if space == "shared" and at <= offset < at + room:
+                named = f" ({variable.name} + {offset - at:#x})"
+        whose = f" of rank {rank}" if self.setup.cluster_ctas > 1 else ""
+        return f"shared memory {offset:#x}..{offset + size - 1:#x}{named}{whose}"
+
+    def finding(
+        self, kind: str, told: Told, row: int, warp: int, cluster: int, other: int = -1,
+        other_warp: int = -1, severity: int = y.HARDWARE, count: int = 1,
+    ) -> PtxFinding:  # fmt: skip
+        """A finding at a row."""
+        here, there = self.instruction(row), self.instruction(other) if other >= 0 else None
+        return PtxFinding(
+            kind=kind,
+            message=told[0],
+            pc=row,
+            asm=shown(here),
+            wave=self.warp(warp),
+            workgroup=self.block(cluster, warp),
+            other_pc=other if there else None,
+            other_asm=shown(there),
+            other_wave=self.warp(other_warp) if there and other_warp >= 0 else None,
+            resource=told[1],
+            needs=told[2],
+            count=count,
+            line=here.line if here else 0,
+            other_line=there.line if there else 0,
+            location=located(here),
+            other_location=located(there),
+            severity="letter" if severity == y.LETTER else "hardware",
+        )
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A raw row of a run."""
+
+    run: Run
+    row: list[int]
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """What the kind says of itself: A, B, C."""
+        return self.row[y.F_A], self.row[y.F_B], self.row[y.F_C]
+
+    @property
+    def who(self) -> str:
+        return f"warp {self.run.warp(self.row[y.F_WARP])}"
+
+    @property
+    def here(self) -> str:
+        return f"{self.who}: {self.run.text(self.row[y.F_ROW])}"
+
+    @property
+    def there(self) -> str:
+        return self.run.text(self.row[y.F_OTHER]) if self.row[y.F_OTHER] >= 0 else ""
+
+    @property
+    def other(self) -> str:
+        """The other side's warp, with its block where that is another one."""
+        warp, other = self.row[y.F_WARP], self.row[y.F_OTHER_WARP]
+        if other < 0:
+            return "an agent's"
+        name = f"warp {self.run.warp(other)}"
+        if other // self.run.warps != warp // self.run.warps:
+            name += f" of block {self.run.block(self.row[y.F_CLUSTER], other)}"
+        return f"{name}'s"
+
+    def register(self, number: int) -> str:
+        names = list(self.run.setup.program.entry.registers)
+        return names[number] if 0 <= number < len(names) else f"register {number}"
+
+
+def described(run: Run, row: list[int]) -> PtxFinding:
+    """A raw row in words."""
+    kind, tell, severity = KINDS[row[y.F_KIND]]
+    raw = Raw(run, row)
+    if row[y.F_KIND] == y.RACE:
+        kind = _RACES[row[y.F_B] & 3][0]
+    return run.finding(
+        kind,
+        tell(raw),
+        row[y.F_ROW],
+        row[y.F_WARP],
+        row[y.F_CLUSTER],
+        row[y.F_OTHER],
+        row[y.F_OTHER_WARP],
+        severity or row[y.F_C],
+        row[y.F_COUNT],
+    )
+
+
+def shown(instruction: Instruction | None, most: int = 100) -> str:
+    """An instruction's text, cut where it is long."""
+    text = " ".join(instruction.text.split()) if instruction else ""
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def located(instruction: Instruction | None) -> str:
+    """Where `.loc` says that it came from, innermost first; "" for nowhere."""
+    place: Location | None = instruction.location if instruction else None
+    places = []
+    while place is not None:
+        places.append(str(place) + (f" in {place.function}" if place.function else ""))
+        place = place.inlined_at
+    return ", inlined at ".join(places)
+
+
+# Of a pair: its kind, what the later side does, what the earlier one did.
+_RACES = {
+    order.AFTER_WRITE_READ: ("race-raw", "reads", "writes"),
+    order.AFTER_READ_WRITE: ("race-war", "overwrites", "reads"),
+    order.AFTER_WRITE_WRITE: ("race-waw", "overwrites", "writes"),
+}
+
+
+def _race(raw: Raw) -> Told:
+    address, pair, _ = raw.numbers
+    _, now, before = _RACES[pair & 3]
+    place = raw.run.shared(address) if address < 1 << 40 else raw.run.memory.place_of(address)[1]
+    if pair & order.PROXY:
+        needs = "fence.proxy.async"
+        tail = f"ordered, but for the proxies: needs {needs} between the write and what follows it"
+    elif raw.row[y.F_OTHER_WARP] == raw.row[y.F_WARP]:
+        needs = "a wait for its completion"
+        tail = f"unordered: needs {needs}"
+    else:
+        needs = "an mbarrier or a barrier"
+        tail = f"unordered: needs {needs} between them"
+    return f"{raw.here} {now} {place}, which {raw.other} {raw.there} {before}; {tail}", place, needs
+
+
+def _undefined_register(raw: Raw) -> Told:
+    name = raw.register(raw.row[y.F_A])
+    return f"{raw.here} reads {name}, which was never written", name, "a write"
+
+
+def _in_flight(raw: Raw) -> Told:
+    name = raw.register(raw.row[y.F_A])
+    needs = "wgmma.wait_group"
+    return (
+        f"{raw.here} uses {name}, which {raw.there} still has: needs {needs} before it",
+        name,
+        needs,
+    )
+
+
+def _undefined_shared(raw: Raw) -> Told:
+    place = raw.run.shared(raw.row[y.F_A])
+    return f"{raw.here} reads {place}, which was never written", place, "a write"
+
+
+def _diverged(raw: Raw) -> Told:
+    lanes, wanted, _ = raw.numbers
+    return (
+        f"{raw.here} is executed by lanes {lanes:#010x} and asks for {wanted:#010x}",
+        "lanes",
+        "all of these lanes together",
+    )
+
+
+def _barrier_count(raw: Raw) -> Told:
+    number, count, before = raw.numbers
+    if number == agents.CLUSTER_BARRIER:
+        return (
+            f"{raw.here}: lanes {count:#010x} arrive at the cluster's barrier a second time before "
+            "it is complete",
+            "the cluster's barrier",
+            "a wait between two arrivals",
+        )
+    name = f"barrier {number}"
+    return (
+        f"{raw.here} and {raw.there or 'the warps there'} do not agree on {name}: {count} threads "
+        f"against {before}",
+        name,
+        "one count of threads, a multiple of 32",
+    )
+
+
+def _mbarrier_misuse(raw: Raw) -> Told:
+    rule, address, _ = raw.numbers
+    place = raw.run.shared(address, 8)
+    return f"{raw.here}: {agents.MISUSE.get(rule, 'misuse')} ({place})", place, "mbarrier.init"
+
+
+def _bytes_uncounted(raw: Raw) -> Told:
+    address, size, _ = raw.numbers
+    place = raw.run.shared(address, 8)
+    return (
+        f"{raw.here}: the phase of the mbarrier in {place} ended before the {size} bytes of this "
+        "copy had come",
+        place,
+        "mbarrier.arrive.expect_tx with these bytes",
+    )
+
+
+def _pending(raw: Raw) -> Told:
+    return (
+        f"{raw.here} is still on its way when its warp ends, and nobody waits for it",
+        raw.run.shared(raw.row[y.F_A]) if raw.row[y.F_A] >= 0 else "",
+        "a wait before the end",
+    )
+
+
+def _shared_gone(raw: Raw) -> Told:
+    place = raw.run.shared(raw.row[y.F_A])
+    return (
+        f"{raw.here} accesses {place} of a block of the cluster that has ended",
+        place,
+        "barrier.cluster before the block's end",
+    )
+
+
+def _registers(raw: Raw) -> Told:
+    asked, room, _ = raw.numbers
+    return (
+        f"{raw.here} asks for {asked} registers a thread; the block's budget has {room}",
+        "registers",
+        "setmaxnreg.dec of other warps first",
+    )
+
+
+_WGMMA = {
+    1: "is executed by a warp that is not alone with its warpgroup: warps 0 to 3 of it differ",
+    2: "is not executed by all lanes",
+    3: "uses a register without wgmma.fence",
+}
+
+
+def _wgmma(raw: Raw) -> Told:
+    rule, a, _ = raw.numbers
+    name = raw.register(a) if rule == 3 else "a warpgroup"
+    needs = "wgmma.fence" if rule == 3 else "all four warps together"
+    tail = f": {name}, after {raw.there}" if rule == 3 and raw.there else ""
+    return f"{raw.here} {_WGMMA.get(rule, 'is misused')}{tail}", name, needs
+
+
+def _bounds(raw: Raw) -> Told:
+    name, place = raw.run.memory.place_of(raw.row[y.F_A])
+    text = f"{raw.here} accesses {place}, where it may not"
+    return text, name, "an address inside the buffer, or another access"
+
+
+def _shared_bounds(raw: Raw) -> Told:
+    place = raw.run.shared(raw.row[y.F_A], 1)
+    size = raw.run.setup.program.dynamic + raw.run.setup.dynamic_shared
+    text = f"{raw.here} accesses {place}; the block has {size:#x} bytes"
+    return text, place, "an address inside the allocation"
+
+
+def _alignment(raw: Raw) -> Told:
+    address = raw.row[y.F_A]
+    return (
+        f"{raw.here} accesses address {address:#x}, which is not aligned",
+        "",
+        "an aligned address",
+    )
+
+
+_MAP_RULES = {
+    agents.BAD_FIELDS: "the map's fields fit no tensor",
+    agents.NOT_A_MAP: "there is no tensor map at the address",
+    agents.MISALIGNED: "the address in shared memory is not aligned as the map asks",
+    agents.TOO_WIDE: "the box is wider than the swizzle",
+}
+
+
+def _map(raw: Raw) -> Told:
+    rule = _MAP_RULES.get(raw.row[y.F_A], "the tensor map does not fit")
+    return f"{raw.here}: {rule}", "a tensor map", "a map that fits"
+
+
+def _deadlock(raw: Raw) -> Told:
+    return f"{raw.here} waits for ever", "", ""
+
+
+def _unset(raw: Raw) -> Told:
+    offset, size, _ = raw.numbers
+    place = f"bytes {offset}..{offset + size - 1} of the parameters"
+    for parameter in raw.run.setup.program.entry.parameters:
+        start = raw.run.setup.program.parameters[parameter.name]
+        if start <= offset < start + parameter.size:
+            place = f"{parameter.name} ({place})"
+    return f"{raw.here} reads {place}, which nobody set", place, "an argument there"
+
+
+# How a finding is called, who tells of it, and its severity; 0 where the row's C says it.
+KINDS: dict[int, tuple[str, Callable[[Raw], Told], int]] = {
+    y.RACE: ("race", _race, 0),
+    y.UNDEFINED_REGISTER: ("undefined-register", _undefined_register, 0),
+    y.REGISTER_IN_FLIGHT: ("register-in-flight", _in_flight, y.HARDWARE),
+    y.UNDEFINED_SHARED: ("undefined-shared", _undefined_shared, 0),
+    y.DIVERGED: ("diverged", _diverged, y.HARDWARE),
+    y.BARRIER_COUNT: ("barrier-count", _barrier_count, y.HARDWARE),
+    y.MBARRIER_MISUSE: ("mbarrier-misuse", _mbarrier_misuse, 0),
+    y.BYTES_UNCOUNTED: ("bytes-uncounted", _bytes_uncounted, y.HARDWARE),
+    y.PENDING_AT_EXIT: ("pending-at-exit", _pending, 0),
+    y.SHARED_GONE: ("shared-gone", _shared_gone, y.HARDWARE),
+    y.REGISTERS_BUDGET: ("registers-budget", _registers, y.HARDWARE),
+    y.WGMMA_MISUSE: ("wgmma-misuse", _wgmma, y.HARDWARE),
+    y.GLOBAL_BOUNDS: ("global-bounds", _bounds, y.HARDWARE),
+    y.SHARED_BOUNDS: ("shared-bounds", _shared_bounds, y.HARDWARE),
+    y.ALIGNMENT: ("alignment", _alignment, y.HARDWARE),
+    y.DEADLOCK: ("deadlock", _deadlock, y.HARDWARE),
+    y.MAP_MISUSE: ("map-misuse", _map, y.HARDWARE),
+    y.UNSET_PARAM: ("unset-argument", _unset, y.HARDWARE),
+}
