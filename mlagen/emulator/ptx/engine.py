@@ -215,7 +215,9 @@ def run_warp(context: int, warp: int, limit: int) -> int:
         if load_i64(base, y.W_YIELD) != 0:
             take_turns(base)
             return done
-    if done == limit:
+    before = load_i64(base, y.W_DONE)
+    store_i64(base, y.W_DONE, before + done)
+    if (before + done) // y.LONG != before // y.LONG:
         take_turns(base)
     return done
 

@@ -200,6 +200,7 @@ NONE: Final = 1 << 40  # a place that is not there: the sink `_`, an operand tha
 ) = range(13)
 W_SEEN: Final = 13  # three words: flags that strong reads saw since (order.grid)
 NEVER: Final = 1 << 40
+LONG: Final = 1 << 16  # instructions after which the lanes of a warp that are apart take turns
 W_LANE_PC: Final = 16  # 32 words: row of each lane, where W_APART
 W_WAIT: Final = 48  # 32 words: what each blocked lane waits for: WAIT_ * 2^32 + object
 W_WAIT_FOR: Final = 80  # 32 words: the phase or generation that ends it

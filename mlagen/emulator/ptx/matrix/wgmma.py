@@ -132,7 +132,7 @@ def issue(context: int, warp: int, row: int, mask: int) -> None:
     if load_i64(context, y.C_SANITIZE) != 0:
         if lanes_of(mask) != y.LANES:
             report(context, y.WGMMA_MISUSE, row, -1, warp, 2, mask, y.HARDWARE)
-        wgmma_registers(context, warp, row, load_i64(queue, m.Q_COMMITTED) + 1)
+        wgmma_registers(context, warp, row, load_i64(queue, m.Q_COMMITTED) + 1, adds)
     tail = load_i64(queue, m.Q_TAIL)
     if tail - load_i64(queue, m.Q_HEAD) >= m.RING:
         land(context, warp, load_i64(queue, m.Q_HEAD) + 1)

@@ -65,8 +65,9 @@ def check_registers(context: int, warp: int, row: int, active: int) -> None:
 
 
 @compiled
-def wgmma_registers(context: int, warp: int, row: int, group: int) -> None:
-    """The registers of a wgmma of `group`: written without a wgmma.fence after it, or unset."""
+def wgmma_registers(context: int, warp: int, row: int, group: int, adds: int) -> None:
+    """The registers of a wgmma of `group`: written without a wgmma.fence after it, or unset.
+    `adds`: 1 where D is read."""
     p = program_row(context, row)
     words = load_i64(context, y.C_LIST)
     first = warp * load_i64(context, y.C_REGISTER_COUNT)
@@ -88,7 +89,8 @@ def wgmma_registers(context: int, warp: int, row: int, group: int) -> None:
                 other = (-(held + 1)) & _ROW
                 if which == 1 or matrix_operand(context, p, number):
                     report(context, y.WGMMA_MISUSE, row, other, warp, 3, number, y.HARDWARE)
-            if which == 0 and load_u32(defined, slot) != uint32(y.ALL):
+            unset = which == 0 and load_u32(defined, slot) != uint32(y.ALL)
+            if unset and (adds != 0 or matrix_operand(context, p, number)):
                 report(context, y.UNDEFINED_REGISTER, row, -1, warp, number, y.ALL, y.LETTER)
             if which == 1:
                 store_u32(defined, slot, uint32(y.ALL))
