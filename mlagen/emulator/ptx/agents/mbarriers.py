@@ -401,8 +401,8 @@ def run_mbarrier(context: int, warp: int, row: int, mask: int) -> int:
         change(context, warp, row, mask)
         answer = y.NEXT
     if load_i64(context, y.C_SANITIZE) != 0 and load_i64(context, y.C_FAULT_KIND) == 0:
-        writes = op == INIT or op == INVAL
-        note_accesses(context, warp, row, mask, WRITE if writes else ATOMIC)
+        how = WRITE if op <= INVAL else ATOMIC
+        note_accesses(context, warp, row, mask, how)
     return answer
 
 
