@@ -224,9 +224,9 @@ def cluster_arrive(context: int, warp: int, row: int, mask: int) -> None:
     before = load_i64(groups, a.GR_AT_CLUSTER)
     if before & mask != 0:
         report(context, y.BARRIER_COUNT, row, -1, warp, a.CLUSTER_BARRIER, before & mask, 0)
-    if load_i64(context, y.C_SANITIZE) != 0:
-        if load_i64(program_row(context, row), y.P_FLAGS) & RELAXED == 0:
-            release_to(context, warp, barrier_vector(context, a.CLUSTER_BARRIER, 0))
+    relaxed = load_i64(program_row(context, row), y.P_FLAGS) & RELAXED != 0
+    if load_i64(context, y.C_SANITIZE) != 0 and not relaxed:
+        release_to(context, warp, barrier_vector(context, a.CLUSTER_BARRIER, 0))
     store_i64(groups, a.GR_AT_CLUSTER, before | mask)
     settle_cluster(context)
 

@@ -16,7 +16,7 @@ from mlagen.emulator.ptx.agents.places import (
 )
 from mlagen.emulator.ptx.agents.queue import new_op, send
 from mlagen.emulator.ptx.agents.tensors import note_shared, take_mbarrier
-from mlagen.emulator.ptx.order.accesses import READ, WRITE, global_range, shared_range
+from mlagen.emulator.ptx.order.accesses import READ, WRITE, copied_range, global_range, shared_range
 from mlagen.emulator.ptx.order.clocks import (
     BULK,
     COPY,
@@ -67,7 +67,7 @@ def note_lane(context: int, warp: int, row: int, target: int, source: int, sizes
     number = own(context, warp, COPY)
     clock = load_i64(groups_at(context, warp), a.GR_EPOCH) + 1
     where = target if target < y.GENERIC_SHARED else target - y.GENERIC_SHARED
-    shared_range(context, warp, row, where, sizes & 0xFF, WRITE, number, clock)
+    copied_range(context, warp, row, where, sizes & 0xFF, WRITE, number, clock)
     if (sizes >> 8) & 0xFF != 0:
         global_range(context, warp, row, source, (sizes >> 8) & 0xFF, READ, number, clock)
 

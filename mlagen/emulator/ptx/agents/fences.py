@@ -6,6 +6,7 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.clocks import fence_proxy
+from mlagen.emulator.ptx.order.grid import fence_scope
 from mlagen.emulator.ptx.state import program_row
 
 # P_OP
@@ -14,9 +15,12 @@ SCOPE, PROXY_ASYNC, PROXY_GLOBAL, MBARRIER_INIT, PROXY_OTHER = range(5)
 
 @compiled
 def run_fence(context: int, warp: int, row: int, mask: int) -> int:
-    """NEXT. A fence of a scope orders what synchronises by single words, which has its own hooks;
-    one of the async proxy for global memory alone says nothing of shared memory."""
-    if load_i64(context, y.C_SANITIZE) != 0:
-        if load_i64(program_row(context, row), y.P_OP) == PROXY_ASYNC:
-            fence_proxy(context, warp)
+    """NEXT. A fence of the async proxy for global memory alone says nothing of shared memory."""
+    if load_i64(context, y.C_SANITIZE) == 0:
+        return y.NEXT
+    op = load_i64(program_row(context, row), y.P_OP)
+    if op == PROXY_ASYNC:
+        fence_proxy(context, warp)
+    elif op == SCOPE:
+        fence_scope(context, warp)
     return y.NEXT

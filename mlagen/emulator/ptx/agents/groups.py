@@ -69,9 +69,9 @@ def run_group(context: int, warp: int, row: int, mask: int) -> int:
     """NEXT, or AGAIN for lanes that wait and then execute the instruction again."""
     p = program_row(context, row)
     op = load_i64(p, y.P_OP)
-    if op == COMMIT or op == WAIT_ALL:
+    if op == COMMIT or op == WAIT_ALL:  # noqa: SIM109 -- compiled code has no "in"
         commit_copies(context, warp, mask)
-    if op == WAIT or op == WAIT_ALL:
+    if op == WAIT or op == WAIT_ALL:  # noqa: SIM109 -- compiled code has no "in"
         wait_copies(context, warp, mask, load_i64(p, y.P_IMM))
     elif op == BULK_COMMIT:
         groups = groups_at(context, warp)

@@ -44,7 +44,7 @@ def registers_now(context: int, warp: int, p: int) -> int:
 
 @compiled
 def change_registers(context: int, warp: int, row: int) -> int:
-    """setmaxnreg: what a warp gives back another can take. NEXT, or AGAIN while too few are free."""
+    """setmaxnreg: what a warp gives back another can take. AGAIN while too few are free."""
     p = program_row(context, row)
     wanted = load_i64(p, y.P_IMM)
     now = registers_now(context, warp, p)
@@ -106,7 +106,7 @@ def run_launch(context: int, warp: int, row: int, mask: int) -> int:
             return y.AGAIN
     elif op == GRID_LAUNCH:
         store_i64(grid, a.GRID_LAUNCHED, load_i64(grid, a.GRID_LAUNCHED) + 1)
-    elif op == INCREASE or op == DECREASE:
+    elif op == INCREASE or op == DECREASE:  # noqa: SIM109 -- compiled code has no "in"
         return change_registers(context, warp, row)
     elif op == REPLACE:
         replace_field(context, warp, row, mask)

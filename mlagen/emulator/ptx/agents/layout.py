@@ -14,11 +14,11 @@ NB_SIZE: Final = 16
 CLUSTER_BARRIER: Final = 16
 GROUPS: Final = 192  # int64 a warp
 
-# ---- operands of a row: three words each in its list ------------------------------------------------
+# ---- operands of a row: three words each in its list -------------------------------------------
 # place, bits of the register (32 or 64; 0: the place is the number itself), bytes to add
 OPERAND: Final = 3
 
-# ---- mbarriers (int64) ----------------------------------------------------------------------------
+# ---- mbarriers (int64) -------------------------------------------------------------------------
 (
     MB_ADDRESS,  # rank << RANK_SHIFT | offset
     MB_VALID,
@@ -61,7 +61,7 @@ MISUSE: Final = {
     LEFT_BEHIND: "a wait by parity slept through a whole phase",
 }
 
-# ---- named barriers (int64) ------------------------------------------------------------------------
+# ---- named barriers (int64) --------------------------------------------------------------------
 (
     NB_COUNT,  # threads that this generation waits for; 0: not said yet
     NB_WHOLE,  # 1: all threads of the CTA
@@ -75,7 +75,7 @@ MISUSE: Final = {
     NB_ROW,
 ) = range(10)
 
-# ---- groups of a warp (int64) ----------------------------------------------------------------------
+# ---- groups of a warp (int64) ------------------------------------------------------------------
 # An *epoch* of cp.async ends with a commit and with an arrival on an mbarrier: what completes up to
 # there is known together.
 GR_BULK: Final = 0  # 32 words: number of the lane's open bulk group
@@ -87,7 +87,7 @@ GR_REGISTERS: Final = 67  # registers a thread has; 0: as at launch
 GR_EPOCHS: Final = 68  # 64 words: epoch in which the group of this number (mod 64) was committed
 GR_KEPT: Final = 64
 
-# ---- operations (int64) ----------------------------------------------------------------------------
+# ---- operations (int64) ------------------------------------------------------------------------
 (
     O_KIND,
     O_STATE,  # ON_ITS_WAY or DONE
@@ -120,11 +120,11 @@ ON_ITS_WAY, DONE = range(2)
     WORDS,  # st.async, red.async: data: the value
 ) = range(7)
 
-# ---- what a launch's clusters share: words of C_GRID ------------------------------------------------
+# ---- what a launch's clusters share: words of C_GRID -------------------------------------------
 GRID_UNFINISHED: Final = 0  # grids that griddepcontrol.wait waits for
 GRID_LAUNCHED: Final = 1  # executions of griddepcontrol.launch_dependents
 
-# ---- tensor maps (int64) ---------------------------------------------------------------------------
+# ---- tensor maps (int64) -----------------------------------------------------------------------
 (
     M_BASE,
     M_RANK,

@@ -395,13 +395,13 @@ def run_mbarrier(context: int, warp: int, row: int, mask: int) -> int:
     if op == PENDING:
         pending_counts(context, warp, row, mask)
         return y.NEXT
-    if op == TEST or op == TRY:
+    if op == TEST or op == TRY:  # noqa: SIM109 -- compiled code has no "in"
         answer = wait(context, warp, row, mask)
     else:
         change(context, warp, row, mask)
         answer = y.NEXT
     if load_i64(context, y.C_SANITIZE) != 0 and load_i64(context, y.C_FAULT_KIND) == 0:
-        how = WRITE if op == INIT or op == INVAL else ATOMIC
+        how = WRITE if op <= INVAL else ATOMIC
         note_accesses(context, warp, row, mask, how)
     return answer
 

@@ -65,8 +65,7 @@ def edited_words(words: int, host: int) -> bool:
             if axis > 0:
                 good = good and stride >= 0 and stride < 1 << 40 and stride & 15 == 0
     inner = load_i64(words, a.M_BOX) * element
-    good = good and inner & 15 == 0 and (swizzle == 0 or inner <= 16 << swizzle)
-    return good
+    return good and inner & 15 == 0 and (swizzle == 0 or inner <= 16 << swizzle)
 
 
 @compiled
