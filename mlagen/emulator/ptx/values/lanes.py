@@ -341,7 +341,7 @@ def operations(table: Mapping[str, Operation]) -> Any:
     return intrinsic(typing)
 
 
-def numbered(table: Mapping[str, Operation]) -> dict[str, int]:
+def numbered(table: Mapping[str, Any]) -> dict[str, int]:
     """The number of each operation of a table."""
     return {name: number for number, name in enumerate(table)}
 

@@ -10,6 +10,7 @@ from mlagen.emulator.ptx.translate.values.operands import (
     bits_of,
     number,
     result,
+    row_of,
     source,
 )
 from mlagen.emulator.ptx.values import convert as c
@@ -226,7 +227,7 @@ def _packed(t: Translator, i: Instruction, m: Modifiers) -> Row:
     if len(places) != (2 if of == "f32" and to != "tf32" else 1):
         raise not_modelled(i, f"{len(i.operands)} operands")
     where = result(t, i, i.operands[0], bits_of(to))
-    return Row(y.X_CONVERT, number(c.NUMBERS, key, i), where, *places)
+    return row_of(y.X_CONVERT, number(c.NUMBERS, key, i), [where], places)
 
 
 def _pack(t: Translator, i: Instruction) -> Row:
@@ -239,7 +240,7 @@ def _pack(t: Translator, i: Instruction) -> Row:
         raise not_modelled(i)
     places = [source(t, i, o, 32) for o in i.operands[1:]]
     op = number(c.NUMBERS, f"pack.{parts[1]}", i)
-    return Row(y.X_CONVERT, op, result(t, i, i.operands[0], 32), *places)
+    return row_of(y.X_CONVERT, op, [result(t, i, i.operands[0], 32)], places)
 
 
 TRANSLATIONS: dict[str, Translation] = {"cvt": _convert}

@@ -10,6 +10,7 @@ from mlagen.emulator.ptx.translate.values.operands import (
     bits_of,
     number,
     result,
+    row_of,
     source,
 )
 from mlagen.emulator.ptx.values import approx, floats, half
@@ -31,7 +32,7 @@ def _row(t: Translator, i: Instruction, kind: int, op: int, width: int, count: i
         raise not_modelled(i, f"{len(i.operands)} operands")
     real = is_float(i.parts[-1]) and "x2" not in i.parts[-1] and width > 16
     places = [source(t, i, operand, width, real) for operand in i.operands[1:]]
-    return Row(kind, op, result(t, i, i.operands[0], width), *places)
+    return row_of(kind, op, [result(t, i, i.operands[0], width)], places)
 
 
 def _ftz(m: Modifiers) -> str:

@@ -9,6 +9,7 @@ from mlagen.emulator.ptx.translate.values.operands import (
     bits_of,
     number,
     result,
+    row_of,
     source,
 )
 from mlagen.emulator.ptx.values.integers import NUMBERS
@@ -24,8 +25,9 @@ def row(t: Translator, i: Instruction, key: str, width: int, *sources: int) -> R
     if len(i.operands) != 1 + len(sources):
         raise not_modelled(i, f"{len(i.operands)} operands")
     places = [source(t, i, o, w) for o, w in zip(i.operands[1:], sources, strict=True)]
-    found = Row(y.X_INTEGER, number(NUMBERS, key, i), result(t, i, i.operands[0], width), *places)
-    return found
+    return row_of(
+        y.X_INTEGER, number(NUMBERS, key, i), [result(t, i, i.operands[0], width)], places
+    )
 
 
 def _type(i: Instruction, kind: str, allowed: str = "us") -> tuple[str, int]:
@@ -224,7 +226,9 @@ def _lop3(t: Translator, i: Instruction) -> Row:
         raise not_modelled(i, "a table that is no number")
     places = [source(t, i, o, 32) for o in i.operands[1:4]]
     where = result(t, i, i.operands[0], 32)
-    return Row(y.X_INTEGER, NUMBERS["lop3"], where, *places, immediate=table & 255)
+    found = row_of(y.X_INTEGER, NUMBERS["lop3"], [where], places)
+    found.immediate = table & 255
+    return found
 
 
 def _fns(t: Translator, i: Instruction) -> Row:

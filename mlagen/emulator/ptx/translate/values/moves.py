@@ -10,6 +10,7 @@ from mlagen.emulator.ptx.translate.values.operands import (
     bits_of,
     number,
     result,
+    row_of,
     source,
 )
 from mlagen.emulator.ptx.values import moves
@@ -30,10 +31,7 @@ _WINDOWS = {
 
 
 def _row(i: Instruction, key: str, results: list[int], sources: list[int]) -> Row:
-    op = moves.COPY + number(moves.NUMBERS, key, i)
-    padded = [*results, *[y.NONE] * (4 - len(results))]
-    a, b, c, d = [*sources, *[y.NONE] * (4 - len(sources))]
-    return Row(y.X_MOVE, op, padded[0], a, b, c, d, dst2=padded[1], aux=padded[2:])
+    return row_of(y.X_MOVE, moves.COPY + number(moves.NUMBERS, key, i), results, sources)
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:

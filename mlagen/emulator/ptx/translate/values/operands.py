@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.translate.rows import Translator, not_modelled
+from mlagen.emulator.ptx.translate.rows import Row, Translator, not_modelled
 from mlagen.ptx import Instruction
 from mlagen.ptx.syntax import Operand, Real
 
@@ -64,6 +64,13 @@ class Modifiers:
         """Refuse what was not asked for."""
         if self.left:
             raise not_modelled(self.instruction, f"with .{self.left[0]}")
+
+
+def row_of(kind: int, op: int, results: Sequence[int], sources: Sequence[int]) -> Row:
+    """A row with up to four places of results, and of sources."""
+    to = [*results, *[y.NONE] * (4 - len(results))]
+    a, b, c, d = [*sources, *[y.NONE] * (4 - len(sources))]
+    return Row(kind, op, to[0], a, b, c, d, dst2=to[1], aux=to[2:])
 
 
 def number(table: dict[str, int], key: str, i: Instruction) -> int:
