@@ -71,11 +71,12 @@ def job_of_launch(
         ),
         files=Files(allow_outside=allow_outside, max_memory=max_memory or MAX_MEMORY),
     )
+    loaded = code.kernel(launch.kernel)
     return Job(
-        run.kernel,
+        loaded,
         run.result.streams,
         launch.grid,
-        run.kernel.descriptor.lds_bytes + launch.dynamic_lds,
+        loaded.descriptor.lds_bytes + launch.dynamic_lds,
         footprint=sum(array.nbytes for array in run.arrays.values()),
         tiles=tiles,
     )

@@ -135,8 +135,8 @@ def run(
 ) -> Ran:
     """Run a kernel. `mode` "drawn" is "random". `arguments`: by the name of a parameter an array
     (its address is passed, and the kernel reads and writes it in place, unless it is named in
-    `read_only`), a number of numpy, bytes, or a list of `At`s. `maps`: by a parameter's name a tensor
-    map (see `mapped`) instead. `buffers`: more memory, at addresses of its own."""
+    `read_only`), a number of numpy, bytes, or a list of `At`s. `maps`: by a parameter's name a
+    tensor map (see `mapped`) instead. `buffers`: more memory, at addresses of its own."""
     module = read_ptx(text)
     program = translate(module, module.entries[entry])
     memory = [GlobalBuffer(at, _bytes(array), 3) for at, array in buffers]

@@ -74,7 +74,7 @@ def test_arguments_that_fit_no_parameter_are_refused(arguments, said):
 
 
 def test_an_instruction_that_is_not_modelled_is_named_with_its_line():
-    with pytest.raises(UnsupportedError, match="line 1[0-9]: .*tex"):
+    with pytest.raises(UnsupportedError, match=r"line 1[0-9]: .*tex"):
         emulate(kernel("tex.1d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [t, {%r1}]; ret;"), launch())
 
 

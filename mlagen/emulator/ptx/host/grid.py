@@ -148,7 +148,7 @@ class Turns:
             code=code,
             findings=state.words(y.C_FIND, y.F_SIZE)[:count].copy(),
             dropped=int(state.context[y.C_DROPPED]),
-            counts=state.arrays[y.C_COUNT].view(np.int64).copy(),
+            counts=state.arrays[y.C_COUNT].view(np.int64)[: len(self._setup.program.rows)].copy(),
             why=why,
             state=None if done else state,
             stuck=stuck,
