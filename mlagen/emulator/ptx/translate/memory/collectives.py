@@ -23,8 +23,8 @@ _REDUX_TYPES = {"u32": z.UNSIGNED_WORD, "s32": z.SIGNED_WORD, "b32": z.UNSIGNED_
 
 
 def _parts(i: Instruction, *forms: tuple[str, ...]) -> tuple[str, ...]:
-    """The modifiers without .sync, where they are of one of these forms: a word for each place,
-    several divided by `|`."""
+    """The modifiers but for a .sync at the beginning, where they are of one of these forms: a word
+    for each place, several divided by `|`."""
     parts = i.parts[2:] if i.parts[1:2] == ("sync",) else i.parts[1:]
     for form in forms:
         if len(form) == len(parts) and all(
@@ -62,7 +62,7 @@ def _predicate(t: Translator, i: Instruction, operand: Operand) -> int:
 
 def _members(t: Translator, i: Instruction) -> tuple[tuple[Operand, ...], int]:
     """The operands without the member mask, and its place: NONE without .sync."""
-    if i.parts[1:2] != ("sync",):
+    if "sync" not in i.parts:
         return i.operands, y.NONE
     if not i.operands:
         raise not_modelled(i, "it has no member mask")
@@ -100,10 +100,8 @@ def _vote(t: Translator, i: Instruction) -> Row:
 
 
 def _match(t: Translator, i: Instruction) -> Row:
-    mode, kind = _parts(i, ("any|all", "b32|b64"))
+    mode, _, kind = _parts(i, ("any|all", "sync", "b32|b64"))
     (result, a), members = _members(t, i)
-    if members == y.NONE:
-        raise not_modelled(i, "it has no .sync")
     dst, dst2 = _result(t, i, result)
     if dst2 != y.NONE and mode == "any":
         raise not_modelled(i, "match.any has one result")

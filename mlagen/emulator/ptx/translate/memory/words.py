@@ -154,9 +154,7 @@ def operands(i: Instruction, least: int, policy: bool) -> tuple[Operand, ...]:
 
 
 def items_of(i: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
-    """The items of a vector of `count`, or the one operand."""
-    if isinstance(operand, Vector) != (count > 1):
-        raise not_modelled(i, "a vector where none is said, or none where one is")
+    """The items of a vector of `count`. One alone may stand in braces too."""
     found: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
     if len(found) != count:
         raise not_modelled(i, f"{len(found)} items in a vector of {count}")
