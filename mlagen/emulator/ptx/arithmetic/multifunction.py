@@ -40,7 +40,9 @@ class Table:
     def at(self, argument: Whole) -> Whole:
         place, x = argument >> self.low, argument & ((1 << self.low) - 1)
         linear = self.c1[place] * x << self.c1_shift
-        found: Whole = self.c0[place] + linear + (self.c2[place] * squared(self.low, x) >> self.c2_shift)
+        found: Whole = (
+            self.c0[place] + linear + (self.c2[place] * squared(self.low, x) >> self.c2_shift)
+        )
         return found
 
 
@@ -187,3 +189,38 @@ def lg2(words: Words) -> Words:
         (words == ONE, 0),
         otherwise=_signed(result, below),
     )
+
+
+def sin(words: Words) -> Words:
+    """sin(2 pi x): the argument is in turns, cut to 25 bits behind the point."""
+    field, mantissa, negative = fields(words)
+    quarter, rest = _quarters(field, mantissa)
+    value = _wave(quarter, rest)
+    return chosen(
+        (field == 255, NAN),
+        (field == 0, _signed(0, negative)),
+        otherwise=_signed(value, negative ^ (quarter >= 2)),
+    )
+
+
+def cos(words: Words) -> Words:
+    """cos(2 pi x), of turns as well: a quarter ahead of the sine."""
+    field, mantissa, _ = fields(words)
+    quarter, rest = _quarters(field, mantissa)
+    quarter = quarter + 1 & 3
+    value = _wave(quarter, rest)
+    return chosen((field == 255, NAN), (field == 0, ONE), otherwise=_signed(value, quarter >= 2))
+
+
+def _quarters(field: Whole, mantissa: Whole) -> tuple[Whole, Whole]:
+    """Quarters of a turn modulo four, and the 23 bits behind them."""
+    full, shift = mantissa | 1 << 23, field - 125
+    fixed = np.where(
+        shift >= 0, full << np.clip(shift, 0, 30), full >> np.minimum(np.maximum(-shift, 0), 40)
+    )
+    return fixed >> 23 & 3, fixed & 0x7FFFFF
+
+
+def _wave(quarter: Whole, rest: Whole) -> Words:
+    """The sine's magnitude; every second quarter runs backward, by complemented bits."""
+    return packed(tables()["sin"].at(np.where(quarter & 1, 0x7FFFFF - rest, rest)), 126)
