@@ -93,6 +93,30 @@ def _turns(function: Function) -> Function:
     return whole
 
 
+def _in_f16(function: Function) -> Function:
+    """A function of f16 words (in 32 bits): the f32 result is cut toward zero."""
+
+    def whole(words: Words) -> Words:
+        halves = words.astype(np.uint16).view(np.float16)
+        with np.errstate(all="ignore"):
+            numbers = _floats(function(halves.astype(np.float32).view(np.uint32)))
+            near = numbers.astype(np.float16)
+            past = np.abs(near.astype(np.float32)) > np.abs(numbers)
+        found = near.view(np.uint16) - past.astype(np.uint16)
+        return np.where(np.isnan(numbers), np.uint16(0x7FFF), found).astype(np.uint32)
+
+    return whole
+
+
+def _in_bf16(function: Function) -> Function:
+    """The same for bf16 words."""
+
+    def whole(words: Words) -> Words:
+        return function((words << np.uint32(16)).astype(np.uint32)) >> np.uint32(16)
+
+    return whole
+
+
 FUNCTIONS: dict[str, Function] = {
     "rcp.approx.ftz.f32": unit.rcp,
     "rcp.approx.f32": _rcp,
@@ -108,6 +132,11 @@ FUNCTIONS: dict[str, Function] = {
     "sin.approx.f32": _turns(unit.sin),
     "cos.approx.ftz.f32": _turns(unit.cos),
     "cos.approx.f32": _turns(unit.cos),
+    "tanh.approx.f32": unit.tanh,
+    "ex2.approx.f16": _in_f16(unit.ex2),
+    "tanh.approx.f16": _in_f16(unit.tanh),
+    "ex2.approx.ftz.bf16": _in_bf16(unit.ex2),
+    "tanh.approx.bf16": _in_bf16(unit.tanh),
 }
 
 

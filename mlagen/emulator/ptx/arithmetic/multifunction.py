@@ -20,6 +20,8 @@ Words: TypeAlias = NDArray[np.uint32]
 Whole: TypeAlias = NDArray[np.int64]
 DATA = Path(__file__).parent / "mufu.json"
 FRACTION = 20  # bits of a table's result below one unit in the last place
+TANH_FIRST = 119  # tanh: the least field of the exponent that has a table, and the bits of the
+TANH_DROPPED = (6, 6, 6, 5, 5, 4, 4, 4, 3, 2, 3)  # mantissa that are not read, field by field
 LOG_CUT = 8  # of these, lg2 drops as many before it adds the exponent
 NAN, INF, SIGN, ONE = 0x7FFFFFFF, 0x7F800000, 0x80000000, 0x3F800000
 
@@ -224,3 +226,21 @@ def _quarters(field: Whole, mantissa: Whole) -> tuple[Whole, Whole]:
 def _wave(quarter: Whole, rest: Whole) -> Words:
     """The sine's magnitude; every second quarter runs backward, by complemented bits."""
     return packed(tables()["sin"].at(np.where(quarter & 1, 0x7FFFFF - rest, rest)), 126)
+
+
+def tanh(words: Words) -> Words:
+    """tanh(x): x itself below 2^-8, 1 from 8 on. Denormal numbers are kept."""
+    field, mantissa, negative = fields(words)
+    dropped = np.array(TANH_DROPPED, np.int64)
+    segments = np.concatenate([[0], np.cumsum(1 << (6 - dropped))])
+    which = np.clip(field - TANH_FIRST, 0, len(dropped) - 1)
+    low = tables()["tanh"].low
+    value = tables()["tanh"].at((segments[which] << low) + (mantissa >> dropped[which]))
+    whole = value >> FRACTION << FRACTION
+    result = packed(whole, np.where(field >= 127, 126, field - 1))
+    return chosen(
+        ((field == 255) & (mantissa != 0), NAN),
+        (field < TANH_FIRST, words),
+        (field >= TANH_FIRST + len(dropped), _signed(ONE, negative)),
+        otherwise=_signed(result, negative),
+    )
