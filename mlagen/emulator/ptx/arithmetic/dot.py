@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mlagen.emulator.ptx.arithmetic.formats import E4M3, E5M2, F32, Format, format_named
+from mlagen.emulator.ptx.arithmetic.formats import E4M3, E5M2, F16, F32, Format, format_named
 from mlagen.errors import ConfigError
 
 Words: TypeAlias = NDArray[np.uint32]
@@ -97,15 +97,30 @@ def dot(
     """D = A . B^T + C in words of C's format. `kinds`: the formats of A, B, C. Shapes: a (..., m,
     k), b (..., n, k), c and the result (..., m, n). Without `c` the accumulator is not read."""
     formats = tuple(format_named(name) for name in kinds)
-    left, right = split(formats[0], a), split(formats[1], b)
     if not rule.interleaved:
+        left, right = split(formats[0], a), split(formats[1], b)
         return _pass(rule, formats[2], left, right, None if c is None else split(formats[2], c))
+    left, right = split(F16, as_f16(formats[0], a)), split(F16, as_f16(formats[1], b))
     places = np.arange(a.shape[-1]) % 4 < 2
     first = _at(left, (..., places)), _at(right, (..., places))
     total = _pass(rule, formats[2], *first, None)
     left, right = _at(left, (..., ~places)), _at(right, (..., ~places))
     total = _pass(rule, formats[2], left, right, split(formats[2], total))
     return total if c is None else added(kinds[2], total, c)
+
+
+def as_f16(kind: Format, words: Words) -> Words:
+    """Words of an 8-bit format as words of f16, which holds them all. A denormal e4m3 becomes a
+    normal f16: its exponent then counts as it is."""
+    terms = split(kind, words)
+    numbers = np.ldexp(
+        terms.significand.astype(np.float64), (terms.exponent - terms.fraction).astype(np.int32)
+    )
+    numbers = np.where(terms.inf != 0, np.copysign(np.inf, terms.inf), numbers)
+    found = numbers.astype(np.float16).view(np.uint16)
+    negative = (words >> np.uint32(kind.bits - 1) & np.uint32(1)).astype(np.uint16)
+    found = np.where(terms.nan, np.uint16(0x7FFF), found | negative << np.uint16(15))
+    return found.astype(np.uint32)
 
 
 def added(kind: str, one: Words, other: Words) -> Words:
@@ -138,6 +153,7 @@ def _pass(rule: Rule, kind: Format, a: Terms, b: Terms, c: Terms | None) -> Word
     exact = np.ldexp(total.astype(np.float64), exponent)
     exact = np.where(highest > 0, np.inf, np.where(lowest < 0, -np.inf, exact))
     words = truncated(exact, rule.kept) if kind is F32 else rounded_f16(exact)
+    words = np.where(words == np.uint32(1 << (kind.bits - 1)), np.uint32(0), words)  # never -0
     return np.where(nan, np.uint32(CANONICAL_NAN[kind.name]), words).astype(np.uint32)
 
 
