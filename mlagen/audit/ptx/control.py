@@ -112,13 +112,8 @@ def _loaded(state: State, agent: Agent, instruction: Instruction, count: int) ->
         return [UNKNOWN] * count
     size = bits_of(parts)[1] // 8
     spaces = {part.partition("::")[0] for part in parts}
-    if "param" in spaces and memory.base in state.program.sizes:
-        return [
-            operands.unknown(state, "param", memory.base, memory.offset + i * size)
-            if memory.offset or count > 1
-            else operands.unknown(state, "param", memory.base)
-            for i in range(count)
-        ]
+    if "param" in spaces:
+        return _parameters(state, agent, memory, size, count)
     fixed = not {"volatile", "relaxed", "acquire", "mmio"} & spaces
     address = operands.address(state, agent, memory)
     if fixed and {"global", "const"} & spaces and isinstance(plain(address), Linear):
@@ -128,6 +123,24 @@ def _loaded(state: State, agent: Agent, instruction: Instruction, count: int) ->
     return [UNKNOWN] * count
 
 
+def _parameters(
+    state: State, agent: Agent, memory: Memory, size: int, count: int
+) -> list[Value]:
+    """Fields of a parameter, named by its offset, whether by name or through a register that holds
+    its address."""
+    base, offset = memory.base, memory.offset
+    if base not in state.program.sizes:
+        found = operands.address(state, agent, memory)
+        if not isinstance(found, Linear) or len(found.terms) != 1:
+            return [UNKNOWN] * count
+        (name, factor), *_ = found.terms
+        if name[0] != "parameter" or factor != 1 or not isinstance(found.constant, int):
+            return [UNKNOWN] * count
+        base, offset = name[1], found.constant
+    places = [offset + i * size for i in range(count)]
+    return [operands.unknown(state, "param", base, *([at] if at else [])) for at in places]
+
+
 def branch(state: State, agent: Agent, instruction: Instruction) -> None:
     """Goes where the branch goes; threads that go different ways are split."""
     if instruction.guard is None:
@@ -135,8 +148,8 @@ def branch(state: State, agent: Agent, instruction: Instruction) -> None:
         return
     value: Value = agent.registers.get(instruction.guard.register, UNKNOWN)
     if isinstance(value, (Compare, Logic)):
-        quiet = state.program.quiet(instruction.index)
-        value = UNKNOWN if quiet else operands.decide(state, value)
+        idle = state.program.idle(instruction.index)
+        value = UNKNOWN if idle else operands.decide(state, value)
     if not is_number(value):
         if state.program.quiet(instruction.index):
             _skip(state, agent, instruction)

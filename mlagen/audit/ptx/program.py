@@ -45,6 +45,7 @@ class EntryProgram:
             for i, kind in enumerate(self.graph.kinds)
             if kind is Kind.WGMMA
         }
+        self.steering = relevant(self.graph)
         self.next = self._following()
         self.sizes = {p.name: p.size for p in entry.parameters}
         self.cells: dict[tuple[int, bytes, bytes], Cells] = {}  # by size, addresses, threads
@@ -52,10 +53,11 @@ class EntryProgram:
         self.widths = tuple(access_bytes(i.parts) for i in entry.instructions)
         self.compiled: dict[int, Callable[[Sequence[Value]], Value]] = {}
         self._quiet: dict[int, bool] = {}
+        self._idle: dict[int, bool] = {}
 
     def _following(self) -> tuple[int, ...]:
         """The next instruction that matters, from each one on."""
-        steering = relevant(self.graph)
+        steering = self.steering
         count = len(self.entry.instructions)
         following = list(range(count + 1))
         for i in range(count - 1, -1, -1):
@@ -87,6 +89,15 @@ class EntryProgram:
             inside = self.graph.skipped(branch)
             self._quiet[branch] = not any(self.graph.kinds[i] in PROTOCOL for i in inside)
         return self._quiet[branch]
+
+
+    def idle(self, branch: int) -> bool:
+        """Whether a branch is quiet and computes nothing that steers anything either."""
+        if branch not in self._idle:
+            inside = self.graph.skipped(branch)
+            steers = any(self.steering.intersection(self.graph.writes[i]) for i in inside)
+            self._idle[branch] = self.quiet(branch) and not steers
+        return self._idle[branch]
 
 
 @lru_cache(maxsize=16384)
