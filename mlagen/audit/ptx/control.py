@@ -15,8 +15,11 @@ from mlagen.audit.ptx.values import (
     Lanes,
     Linear,
     Logic,
+    Term,
+    Unknown,
     Value,
     add,
+    compare,
     is_number,
     key_of,
     plain,
@@ -148,8 +151,10 @@ def branch(state: State, agent: Agent, instruction: Instruction) -> None:
         return
     value: Value = agent.registers.get(instruction.guard.register, UNKNOWN)
     if isinstance(value, (Compare, Logic)):
-        idle = state.program.idle(instruction.index)
-        value = UNKNOWN if idle else operands.decide(state, value)
+        quiet = state.program.quiet(instruction.index)
+        out = state.program.leaving(instruction.index)
+        leaving = None if out is None else out is not instruction.guard.negated
+        value = operands.known(state, value) if quiet else operands.decide(state, value, leaving)
     if not is_number(value):
         if state.program.quiet(instruction.index):
             _skip(state, agent, instruction)
@@ -168,12 +173,44 @@ def branch(state: State, agent: Agent, instruction: Instruction) -> None:
 
 
 def _skip(state: State, agent: Agent, instruction: Instruction) -> None:
-    """Goes to where both ways of a branch meet; what either computes is unknown there."""
-    graph = state.program.graph
-    for node in graph.skipped(instruction.index):
-        for name in graph.writes[node]:
-            agent.registers[name] = UNKNOWN
-    agent.pc = graph.post_dominator[instruction.index]
+    """Goes to where both ways of a branch meet. What either computes is not known there, but it is
+    the same for whoever comes with the same values."""
+    graph, at = state.program.graph, instruction.index
+    known = {
+        name: _either(state, at, name, came)
+        for name, names in state.program.deciding(at).items()
+        if (came := _came_with(state, agent, names)) is not None
+    }
+    for name in {name for node in graph.skipped(at) for name in graph.writes[node]}:
+        agent.registers[name] = known.get(name, UNKNOWN)
+    agent.pc = graph.post_dominator[at]
+
+
+def _either(state: State, branch: int, name: str, came: tuple[Term, ...]) -> Value:
+    """A result of code that was skipped, by what it came from."""
+    found = operands.unknown(state, "either", branch, name, *came)
+    predicate = state.program.entry.registers.get(name) == "pred"
+    return compare(found, 0, "ne") if predicate and not isinstance(found, Unknown) else found
+
+
+def _came_with(
+    state: State, agent: Agent, deciding: frozenset[str] | None
+) -> tuple[Term, ...] | None:
+    """Names of the values that decide a result; None where data or a lane's number does."""
+    if deciding is None:
+        return None
+    found: list[Term] = []
+    for name in sorted(deciding):
+        value = operands.value(state, agent, name) if name[:1] == "%" else 0
+        op = ""
+        if isinstance(value, Compare):
+            op, value = value.op, value.value
+        if isinstance(value, np.ndarray) or not (isinstance(value, Linear) or is_number(value)):
+            return None
+        if isinstance(value, Linear) and not isinstance(value.constant, int):
+            return None
+        found.append((op, key_of(value)))
+    return tuple(found)
 
 
 def _by_lane(value: Value) -> bool:

@@ -136,16 +136,28 @@ def guard(state: State, agent: Agent, instruction: Instruction) -> int | Lanes:
     return plain(found)  # type: ignore[return-value]
 
 
-def decide(state: State, predicate: Value) -> Value:
+def decide(state: State, predicate: Value, leaving: bool | None = None) -> Value:
     """A predicate with its unknown sizes decided; UNKNOWN where data decides. Any other value stays
-    as it is."""
+    as it is. `leaving`: as of `Path.decide`."""
     if isinstance(predicate, Compare):
         if isinstance(predicate.value.constant, np.ndarray):
             state.path.leave_open(predicate.value.terms)
             return UNKNOWN
-        return int(state.path.decide(predicate))
+        return int(state.path.decide(predicate, leaving))
     if isinstance(predicate, Logic):
         return logic(predicate.op, *(decide(state, arg) for arg in predicate.args))
+    return predicate
+
+
+def known(state: State, predicate: Value) -> Value:
+    """A predicate that the path has settled already; UNKNOWN where deciding would part it."""
+    if isinstance(predicate, Compare):
+        if isinstance(predicate.value.constant, np.ndarray):
+            return UNKNOWN
+        found = state.path.settled(predicate)
+        return UNKNOWN if found is None else int(found)
+    if isinstance(predicate, Logic):
+        return logic(predicate.op, *(known(state, arg) for arg in predicate.args))
     return predicate
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,12 +11,16 @@ from mlagen.audit.ptx.agent import LANES, WARPS
 from mlagen.audit.ptx.protocol import PROTOCOL, relevant
 from mlagen.audit.ptx.shared import Cells
 from mlagen.audit.ptx.values import Value
-from mlagen.ptx import Descriptor, Entry, Graph, Kind
+from mlagen.ptx import Descriptor, Entry, Graph, Instruction, Kind
 from mlagen.ptx.descriptor import ranges
 from mlagen.ptx.effects import wgmma_operands
 from mlagen.ptx.types import access_bytes
 
 _ALL_LANES = (-1, 0xFFFFFFFF)
+# Results that do not depend on a thread's own values alone.
+_OF_OTHERS = frozenset(
+    ("atom", "call", "shfl", "vote", "elect", "match", "redux", "activemask", "ldmatrix", "bar")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,10 @@ class EntryProgram:
             if kind is Kind.WGMMA
         }
         self.steering = relevant(self.graph)
+        self._readers: dict[str, set[int]] = defaultdict(set)
+        for i, names in enumerate(self.graph.reads):
+            for name in names:
+                self._readers[name].add(i)
         self.next = self._following()
         self.sizes = {p.name: p.size for p in entry.parameters}
         self.cells: dict[tuple[int, bytes, bytes], Cells] = {}  # by size, addresses, threads
@@ -53,7 +62,8 @@ class EntryProgram:
         self.widths = tuple(access_bytes(i.parts) for i in entry.instructions)
         self.compiled: dict[int, Callable[[Sequence[Value]], Value]] = {}
         self._quiet: dict[int, bool] = {}
-        self._idle: dict[int, bool] = {}
+        self._leaving: dict[int, bool | None] = {}
+        self._deciding: dict[int, Mapping[str, frozenset[str] | None]] = {}
 
     def _following(self) -> tuple[int, ...]:
         """The next instruction that matters, from each one on."""
@@ -83,6 +93,15 @@ class EntryProgram:
         target = self.entry.instructions[branch].target
         return target >= 0 and not self.graph.comes_back(branch, target)
 
+    def leaving(self, branch: int) -> bool | None:
+        """Whether taking a branch leaves the loop around it, or staying does; None: neither."""
+        if branch not in self._leaving:
+            target = self.entry.instructions[branch].target
+            taken = target >= 0 and self.graph.comes_back(branch, target)
+            stays = self.graph.comes_back(branch, branch + 1)
+            self._leaving[branch] = None if taken is stays else stays
+        return self._leaving[branch]
+
     def quiet(self, branch: int) -> bool:
         """Whether a branch decides nothing that the audit follows."""
         if branch not in self._quiet:
@@ -90,14 +109,56 @@ class EntryProgram:
             self._quiet[branch] = not any(self.graph.kinds[i] in PROTOCOL for i in inside)
         return self._quiet[branch]
 
-
-    def idle(self, branch: int) -> bool:
-        """Whether a branch is quiet and computes nothing that steers anything either."""
-        if branch not in self._idle:
+    def deciding(self, branch: int) -> Mapping[str, frozenset[str] | None]:
+        """What code that a branch may skip leaves behind for others that steer: each such register,
+        with the registers that decide its value; None where something else decides it too."""
+        if branch not in self._deciding:
             inside = self.graph.skipped(branch)
-            steers = any(self.steering.intersection(self.graph.writes[i]) for i in inside)
-            self._idle[branch] = self.quiet(branch) and not steers
-        return self._idle[branch]
+            alone = all(_same_everywhere(self.entry.instructions[i]) for i in inside)
+            made = self.steering.intersection(name for i in inside for name in self.graph.writes[i])
+            self._deciding[branch] = {
+                name: self._live(branch, inside, name) if alone else None
+                for name in made
+                if not self._readers[name] <= inside
+            }
+        return self._deciding[branch]
+
+    def _live(self, branch: int, inside: frozenset[int], result: str) -> frozenset[str]:
+        """Registers whose values at the branch decide what a result is where both ways meet."""
+        graph = self.graph
+        last = frozenset((result,))
+        live = dict.fromkeys(inside, frozenset[str]())
+        counts: set[int] = set()  # nodes that the result depends on
+        changed = True
+        while changed:
+            changed = False
+            for i in sorted(inside, reverse=True):
+                now: frozenset[str] = frozenset()
+                for n in graph.successors[i]:
+                    now |= live.get(n, last)
+                made = now.intersection(graph.writes[i])
+                if made and not self.entry.instructions[i].guard:
+                    now -= made
+                parts = graph.kinds[i] is Kind.BRANCH and not counts.isdisjoint(graph.skipped(i))
+                if made or parts:
+                    now = now.union(graph.reads[i])
+                    changed |= i not in counts
+                    counts.add(i)
+                changed |= now != live[i]
+                live[i] = now
+        found = frozenset(graph.reads[branch])
+        for n in graph.successors[branch]:
+            found |= live.get(n, last)
+        return found
+
+
+def _same_everywhere(instruction: Instruction) -> bool:
+    """Whether whoever executes it with the same values has the same result."""
+    if instruction.name == "ld":
+        spaces = {part.partition("::")[0] for part in instruction.parts}
+        varies = {"volatile", "relaxed", "acquire", "mmio"} & spaces
+        return not varies and bool({"param", "const", "global"} & spaces)
+    return instruction.name not in _OF_OTHERS
 
 
 @lru_cache(maxsize=16384)
