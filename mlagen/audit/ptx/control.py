@@ -126,9 +126,7 @@ def _loaded(state: State, agent: Agent, instruction: Instruction, count: int) ->
     return [UNKNOWN] * count
 
 
-def _parameters(
-    state: State, agent: Agent, memory: Memory, size: int, count: int
-) -> list[Value]:
+def _parameters(state: State, agent: Agent, memory: Memory, size: int, count: int) -> list[Value]:
     """Fields of a parameter, named by its offset, whether by name or through a register that holds
     its address."""
     base, offset = memory.base, memory.offset
