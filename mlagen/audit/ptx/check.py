@@ -24,6 +24,7 @@ from mlagen.untrusted import Spent, within
 
 # A block without .reqntid and .maxntid is taken to be one warpgroup.
 DEFAULT_THREADS = 128
+MAX_CLUSTER = 16  # blocks; more than 8 only where a launch allows what is not portable
 _MODELLED = ("sm_90", "sm_90a")
 
 
@@ -197,11 +198,23 @@ class _Audit:
             total,
             symbols,
             _by_parameter(entry, given.boxes),
-            cluster=any(
-                i.name == "mapa" or "multicast::cluster" in i.parts for i in entry.instructions
-            ),
+            blocks=self._blocks(),
             flow=self.wants_evidence,
         )
+
+    def _blocks(self) -> int:
+        """Blocks of the CTA cluster."""
+        entry = self.entry
+        said = math.prod(entry.cluster) if entry.cluster else entry.max_cluster_rank
+        blocks = self.given.cluster or said or 1
+        if blocks == 1 and not self.given.cluster and any(map(_of_a_cluster, entry.instructions)):
+            blocks = 2
+            self.notes.gap("the blocks of the CTA cluster are not known; 2 were taken (--cluster)")
+        if blocks > MAX_CLUSTER:
+            raise ConfigError(f"a CTA cluster of {blocks} blocks; it has up to {MAX_CLUSTER}")
+        if blocks > 1:
+            self.facts["cluster"] = blocks
+        return blocks
 
     def _paths(self, program: EntryProgram, setting: Setting, spare: list[Instruction]) -> None:
         found = explore(program, setting, self.given.trips, self.notes, first=self.first)
@@ -212,13 +225,18 @@ class _Audit:
             seen = found.seen
             self.evidence = Evidence(
                 flow=found.flow,
-                blind=found.blind or setting.cluster or setting.guessed or not found.complete,
+                blind=found.blind or setting.blocks > 1 or setting.guessed or not found.complete,
                 through_global=_through_global(self.entry),
                 spare_wgmma_fences=frozenset(fence.line for fence in spare),
                 spare_fences=frozenset(seen.fences - seen.effective),
                 unwaited_arrivals=frozenset(seen.arrived - seen.useful),
                 unreached=frozenset(unreached(program, seen.reached)),
             )
+
+
+def _of_a_cluster(instruction: Instruction) -> bool:
+    """Whether an instruction reaches another block."""
+    return instruction.name == "mapa" or "multicast::cluster" in instruction.parts
 
 
 def _wants_shape(entry: Entry) -> bool:

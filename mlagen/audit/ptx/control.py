@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mlagen.audit.ptx import operands
 from mlagen.audit.ptx.agent import Agent
 from mlagen.audit.ptx.arithmetic import compiled, evaluate, set_predicate
 from mlagen.audit.ptx.lanes import split
+from mlagen.audit.ptx.program import WINDOW_BITS
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import (
     UNKNOWN,
@@ -29,7 +32,7 @@ from mlagen.ptx import Instruction, Memory, Vector
 from mlagen.ptx.types import bits_of
 
 # Not modelled as arithmetic: their results are data.
-_DATA = frozenset(("atom", "call", "mapa", "createpolicy", "activemask", "isspacep", "getctarank"))
+_DATA = frozenset(("atom", "call", "createpolicy", "activemask", "isspacep"))
 
 
 def compute(state: State, agent: Agent, instruction: Instruction) -> None:
@@ -73,6 +76,8 @@ def _results(state: State, agent: Agent, instruction: Instruction, count: int) -
         return [_packed(state, agent, parts, given[1])]
     if name in _DATA:
         return [UNKNOWN] * count
+    if name in ("mapa", "getctarank"):
+        return [_ranked(name, [operands.value(state, agent, x) for x in given[1:]])]
     args = [operands.value(state, agent, x) for x in given[1:]]
     if name == "selp":
         args[2] = operands.decide(state, args[2])
@@ -84,6 +89,18 @@ def _results(state: State, agent: Agent, instruction: Instruction, count: int) -
     except (OverflowError, TypeError, ValueError, IndexError):
         found = UNKNOWN  # numbers beyond 64 bits, or operands that arithmetic does not take
     return [found] if count == 1 else [found, *[UNKNOWN] * (count - 1)]
+
+
+def _ranked(name: str, args: list[Value]) -> Value:
+    """mapa: the address in another block; getctarank: the block of an address."""
+    if not all(is_number(arg) for arg in args):
+        return UNKNOWN
+    address: Any = args[0]
+    rank: Any = (address >> WINDOW_BITS) & 0xFF
+    if name == "getctarank":
+        return plain(rank)
+    wanted: Any = args[1]
+    return plain(address + ((wanted - rank) << WINDOW_BITS))
 
 
 def _unpacked(whole: Value, parts: tuple[str, ...], target: Vector) -> list[Value]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from mlagen.audit.ptx.agent import LANES, WARPS
 from mlagen.audit.ptx.protocol import PROTOCOL, relevant
@@ -16,6 +17,10 @@ from mlagen.ptx.descriptor import ranges
 from mlagen.ptx.effects import wgmma_operands
 from mlagen.ptx.types import access_bytes
 
+# Shared memory of a cluster's blocks, as addresses of shared::cluster have it: the rank is in the
+# bits from the 24th on. The ISA does not say so; kernels that turn that bit rely on it.
+WINDOW_BITS = 24
+WINDOW = 1 << WINDOW_BITS
 _ALL_LANES = (-1, 0xFFFFFFFF)
 # Results that do not depend on a thread's own values alone.
 _OF_OTHERS = frozenset(
@@ -34,9 +39,29 @@ class Setting:
     late: bool = False  # copies land when nothing else can happen; else at once
     reverse: bool = False  # order in which warps get their turn
     solve: bool = False  # look for the boxes' bytes; no other checks
-    cluster: bool = False  # other blocks take part
+    blocks: int = 1  # of the CTA cluster, all followed
     guessed: bool = False  # boxes are estimates: bytes are taken to match what is expected
     flow: bool = False  # keep which write each read sees
+
+    @property
+    def stride(self) -> int:
+        """From a thread's number to that of the same thread of the next block: no warpgroup has
+        threads of two blocks."""
+        return -(-self.threads // (LANES * WARPS)) * LANES * WARPS
+
+    @property
+    def pitch(self) -> int:
+        """From a byte's place in the history of shared memory to the next block's."""
+        return -(-self.shared_bytes // 16) * 16
+
+    def place(self, address: Any) -> Any:
+        """The place in the history of shared memory of an address (or of an array of them)."""
+        return (address >> WINDOW_BITS) * self.pitch + (address & (WINDOW - 1))
+
+    def address(self, place: int) -> int:
+        """The address of a place."""
+        block, at = divmod(place, self.pitch)
+        return block * WINDOW + at
 
 
 class EntryProgram:
