@@ -55,6 +55,18 @@ from mlagen.untrusted import SECONDS
     help=f"PTX: CPU time, after which all is reported as unchecked; 0: none. Default: {SECONDS:g}.",
 )
 @click.option(
+    "--fail-on",
+    type=click.Choice(["letter", "hardware"]),
+    help="PTX: findings that make the exit code 4: all (letter, the default), or those that are"
+    " unordered on any hardware.",
+)
+@click.option(
+    "--cluster",
+    type=COUNT,
+    default=0,
+    help="PTX: blocks of a CTA cluster, where the text does not say.",
+)
+@click.option(
     "--mutate",
     "mutated",
     is_flag=True,
@@ -78,6 +90,8 @@ def command(
     trips: int,
     manifest: str | None,
     max_seconds: float | None,
+    fail_on: str | None,
+    cluster: int,
     mutated: bool,
     sample: int,
     seed: int,
@@ -95,7 +109,8 @@ def command(
     ptx = [path for path in paths if path.suffix == ".ptx"]
     if not ptx:
         asked = {"--box": boxes, "--smem": smem, "--trips": trips, "--manifest": manifest,
-                 "--max-seconds": max_seconds is not None}  # fmt: skip
+                 "--max-seconds": max_seconds is not None, "--fail-on": fail_on,
+                 "--cluster": cluster}  # fmt: skip
         _refuse(asked, "code object", "--kernel, --threads, --advice, --jobs and --limit do")
         from mlagen.cli.audit_gfx950 import audit_files, mutate_file
 
@@ -113,15 +128,16 @@ def command(
         "PTX file",
         "its entries are all audited",
     )
+    from mlagen.audit.ptx import LETTER
     from mlagen.cli.audit_ptx import audit_file, given_of
     from mlagen.cli.audit_ptx import mutate_file as mutate_ptx
 
-    given = given_of(paths[0], boxes, smem, threads, trips, manifest)
+    given = given_of(paths[0], boxes, smem, threads, trips, cluster, manifest)
     if mutated:
         mutate_ptx(paths[0], files[0], given, sample, seed, as_json)
         return
     most = SECONDS if max_seconds is None else max_seconds
-    audit_file(paths[0], files[0], given, most, shown, as_json)
+    audit_file(paths[0], files[0], given, most, shown, fail_on or LETTER, as_json)
 
 
 def _code_in(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,27 +13,34 @@ from mlagen.disk import read_file
 from mlagen.errors import BinaryError, ConfigError, FindingsError
 
 if TYPE_CHECKING:
-    from mlagen.audit.ptx import Given, MutationReport, Report
+    from mlagen.audit.ptx import Finding, Given, MutationReport, Report
 
 _GAPS = 100  # that are spelled out
 
 
 def given_of(
-    path: Path, boxes: tuple[str, ...], smem: int, threads: int, trips: int, manifest: str | None
+    path: Path,
+    boxes: tuple[str, ...],
+    smem: int,
+    threads: int,
+    trips: int,
+    cluster: int,
+    manifest: str | None,
 ) -> Given:
     """What the command line and the manifest beside the text tell of the launch."""
     from mlagen.audit.ptx import Beside, Given, read_manifest
 
     beside_path = Path(manifest) if manifest else path.with_name("manifest.json")
     beside = read_manifest(beside_path) if manifest or beside_path.is_file() else Beside()
-    return Given(_boxes(boxes), smem, threads, trips, beside)
+    return Given(_boxes(boxes), smem, threads, trips, cluster, beside)
 
 
 def audit_file(
-    path: Path, file: str, given: Given, limit: float, shown: int, as_json: bool
+    path: Path, file: str, given: Given, limit: float, shown: int, fail_on: str, as_json: bool
 ) -> None:
-    """Audit a PTX file, called `file` in messages; docs/ptx_audit.md has the rules."""
-    from mlagen.audit.ptx import audit_ptx
+    """Audit a PTX file, called `file` in messages; docs/ptx_audit.md has the rules. Findings of
+    severity `fail_on` and above raise FindingsError."""
+    from mlagen.audit.ptx import LETTER, audit_ptx
 
     with progress_bar(f"auditing {file}"):
         report = audit_ptx(_text_of(path), given, seconds=limit)
@@ -40,13 +48,16 @@ def audit_file(
         told = asdict(report)
         for entry in told["entries"]:
             del entry["evidence"]
-        print_json("audit.ptx", {"file": file, **told})
+        print_json("audit.ptx", {"file": file, **told}, version=2)
     else:
         _print(file, report, shown)
-    if report.findings:
-        first = report.findings[0]
+    counted = [f for f in report.findings if fail_on == LETTER or f.severity != LETTER]
+    if counted:
+        first = counted[0]
+        letter = sum(finding.severity == LETTER for finding in counted)
+        alone = f", {letter} of them by the letter of the PTX ISA alone" if letter else ""
         raise FindingsError(
-            f"{len(report.findings)} findings in {file}, first: {first.rule} at line {first.line}"
+            f"{len(counted)} findings in {file}{alone}, first: {first.rule} at line {first.line}"
         )
 
 
@@ -101,9 +112,17 @@ def _print(file: str, report: Report, shown: int) -> None:
                 (entry.function, f"{entry.threads} threads, {entry.facts.get('paths', 0)} paths")
                 for entry in report.entries
             ),
-            ("findings", str(len(findings))),
+            ("findings", _by_severity(findings)),
             ("unchecked", str(len(report.unchecked))),
         ]
+    )
+
+
+def _by_severity(findings: Sequence[Finding]) -> str:
+    """How many, and how many of them count by the letter of the PTX ISA alone."""
+    letter = sum(finding.severity == "letter" for finding in findings)
+    return (
+        f"{len(findings)}, {letter} of them by the letter alone" if letter else f"{len(findings)}"
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlagen.audit.ptx import flow, operands
+from mlagen.audit.ptx import bulk, flow, operands, phases
 from mlagen.audit.ptx.agent import LANES, Agent, thread_set
+from mlagen.audit.ptx.barriers import Copy
 from mlagen.audit.ptx.shared import CELL, Cells, Event
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import GENERIC_SHARED, UNKNOWN, Lanes, Value, is_number
@@ -21,7 +22,7 @@ def _cells(
     kind = state.program.graph.kinds[instruction.index]
     address = operands.shared_address(state, agent, memory, lanes)
     if address is None:
-        if kind in (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ASYNC_COPY):
+        if kind in (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ASYNC_COPY, Kind.OPAQUE):
             state.lose_address(instruction)
         return None
     starts = operands.each(address, lanes)
@@ -34,7 +35,8 @@ def _cells(
     found = state.program.cells.get(key)
     if found is None:
         span = np.arange(max(-(-size // CELL), 1))
-        cells = (starts[:, None] // CELL + span[None, :]).ravel()
+        places = state.setting.place(starts)
+        cells = (places[:, None] // CELL + span[None, :]).ravel()
         found = state.program.cells[key] = Cells(
             cells=cells,
             threads=np.repeat(threads, len(span)),
@@ -96,19 +98,49 @@ def _write(state: State, agent: Agent, instruction: Instruction, found: Cells, n
     flow.wrote(state, agent, event)
     state.written(agent, instruction, found.start, found.size)
     clashes = state.memory.write_cells(found, event, agent.knowledge(found.set))
+    if state.program.widths[instruction.index] < CELL:
+        # Neighbouring threads write parts of a cell.
+        clashes = [clash for clash in clashes if clash.earlier.instruction is not instruction]
     state.tell_clashes(agent, instruction, name, clashes)
     return event
 
 
 def opaque(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
-    """What is not modelled, by name."""
+    """Accesses to the shared memory of a cluster's blocks; others are not modelled, by name."""
+    if "shared::cluster" in instruction.parts and instruction.name in ("ld", "st"):
+        if "async" in instruction.parts:
+            _store_async(state, agent, instruction, lanes)
+        elif instruction.name == "ld":
+            load(state, agent, instruction, lanes)
+        else:
+            store(state, agent, instruction, lanes)
+        return
     for name in state.program.graph.writes[instruction.index]:
         agent.registers[name] = UNKNOWN
     state.lose(
         instruction,
-        f"`{instruction.opcode}` (shared-memory atomics and other blocks' shared memory) is not"
-        " modelled",
+        f"`{instruction.opcode}` (shared-memory atomics, copies between blocks) is not modelled",
     )
+
+
+def _store_async(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:
+    """st.async: a store to any block of the cluster that completes on an mbarrier there."""
+    target, barrier = instruction.operands[0], instruction.operands[2]
+    if not isinstance(target, Memory):
+        return
+    size = state.program.widths[instruction.index]
+    for bar, subset in phases.mbarriers(state, agent, instruction, barrier, lanes):
+        found = _cells(state, agent, instruction, subset, target, size)
+        if found is None:
+            continue
+        event = state.event(instruction, f"the st.async of {agent.who}", generic=True)
+        flow.wrote(state, agent, event)
+        state.written(agent, instruction, found.start, found.size)
+        clashes = state.memory.write_cells(found, event, agent.knowledge(found.set))
+        state.tell_clashes(agent, instruction, "st.async", clashes)
+        state.loads.append(event)
+        agent.pass_on(bar.sink, found.set)  # its completion releases what came before it
+        bulk.complete(state, bar, Copy(event, size * len(subset), ""))
 
 
 def async_copy(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:

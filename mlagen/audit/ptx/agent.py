@@ -78,6 +78,8 @@ class Agent:
     wgmma_open: list[int] = field(default_factory=list)
     wgmma_groups: list[list[int]] = field(default_factory=list)
     guesses: dict[int, int] = field(default_factory=dict)
+    block: int = 0  # rank in the CTA cluster
+    first_warp: int = 0  # of that block
     cluster: int = -1  # generation of the CTA cluster barrier arrived at
     set: int = 0  # the threads as a bit set
     warps: tuple[int, ...] = ()
@@ -91,7 +93,11 @@ class Agent:
     @property
     def who(self) -> str:
         """For a finding."""
-        first, last = self.warps[0], self.warps[-1]
+        whose = f"block {self.block}, " if self.first_warp else ""
+        return whose + self._warps()
+
+    def _warps(self) -> str:
+        first, last = self.warps[0] - self.first_warp, self.warps[-1] - self.first_warp
         if len(self.threads) == LANES * len(self.warps):
             return f"warp {first}" if first == last else f"warps {first}-{last}"
         if first != last:
@@ -216,6 +222,7 @@ class Agent:
         threads = np.concatenate([part.threads for part in parts])[order]
         first = max(parts, key=lambda part: len(part.threads))
         merged = Agent(unit=first.unit, threads=threads, pc=first.pc)
+        merged.block, merged.first_warp = first.block, first.first_warp
         sizes = [len(part.threads) for part in parts]
         for name in set().union(*(part.registers for part in parts)):
             merged.registers[name] = _merged(

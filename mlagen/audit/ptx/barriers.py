@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from mlagen.audit.ptx.order import Sink
 from mlagen.audit.ptx.shared import Event
 from mlagen.ptx import Instruction
+from mlagen.targets.sm_90a.limits import SM_90A
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +80,8 @@ class Mbarrier:
 
 @dataclass(slots=True, eq=False)
 class NamedBarrier:
-    """One of the 16 named barriers, in its current generation; -1 is the CTA cluster barrier."""
+    """One of the 16 named barriers of a block, in its current generation. Those of the second block
+    of a CTA cluster are 16 to 31, and so on; -1 is the cluster's barrier."""
 
     number: int
     count: int = 0  # threads of this generation; 0 before the first arrival
@@ -94,7 +96,8 @@ class NamedBarrier:
     @property
     def title(self) -> str:
         """For a finding."""
-        return f"named barrier {self.number}" if self.number >= 0 else "the CTA cluster barrier"
+        number = self.number % SM_90A.named_barriers
+        return f"named barrier {number}" if self.number >= 0 else "the CTA cluster barrier"
 
     def clone(self) -> NamedBarrier:
         """An independent copy."""

@@ -7,7 +7,8 @@ import numpy as np
 from mlagen.audit.ptx import flow, operands, phases
 from mlagen.audit.ptx.agent import Agent
 from mlagen.audit.ptx.barriers import Copy, Mbarrier
-from mlagen.audit.ptx.shared import CELL, Knowledge
+from mlagen.audit.ptx.program import WINDOW
+from mlagen.audit.ptx.shared import CELL, Event, Knowledge
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import Lanes, Linear, Value, take
 from mlagen.ptx import Instruction, Memory, Operand
@@ -34,23 +35,66 @@ def load(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
         state.loads.append(event)
         address = operands.shared_address(state, agent, target, one)
         knows = agent.knowledge(1 << thread, thread)
+        ranks = _ranks(state, agent, instruction, one)
         if address is None:
             state.lose_address(instruction)
         else:
             start = int(np.asarray(address).ravel()[0])
             if name:
                 state.seen.targets.setdefault(name, set()).add(start)
-            if size and state.inside(agent, instruction, start, size):
-                state.aligned(agent, instruction, start, _TENSOR_ALIGN if tensor else _PLAIN_ALIGN)
-                state.written(agent, instruction, start, size)
-                clashes = state.memory.write_range(start, size, event, knows)
-                state.tell_clashes(agent, instruction, "the copy", clashes)
+            for rank in ranks:
+                at = _in_block(start, rank)
+                _write(state, agent, instruction, at, size or 0, event, knows)
         for bar, _ in found:
             _fenced(state, agent, instruction, bar, knows)
-            copy = Copy(event, size or 0, name)
-            bar.flying.append(copy)
-            if not (state.setting.late or state.setting.solve or state.setting.guessed):
-                _land(state, bar, copy)
+            for rank in ranks:
+                there = state.mbarriers.get(_in_block(bar.address, rank), bar)
+                complete(state, there, Copy(event, size or 0, name))
+
+
+def _ranks(
+    state: State, agent: Agent, instruction: Instruction, lane: Lanes
+) -> tuple[int | None, ...]:
+    """The blocks that a copy is for; None where its addresses tell."""
+    if "multicast::cluster" not in instruction.parts:
+        return (None,)
+    at = -2 if any(part.startswith("L2::cache_hint") for part in instruction.parts) else -1
+    mask = take(operands.value(state, agent, instruction.operands[at]), lane)
+    if not isinstance(mask, int):
+        state.lose(instruction, f"the blocks of `{instruction.text}` are not known")
+        return (None,)
+    return tuple(rank for rank in range(state.setting.blocks) if mask >> rank & 1)
+
+
+def _in_block(address: int, rank: int | None) -> int:
+    """The same place in another block's shared memory."""
+    return address if rank is None else address % WINDOW + rank * WINDOW
+
+
+def _write(
+    state: State,
+    agent: Agent,
+    instruction: Instruction,
+    start: int,
+    size: int,
+    event: Event,
+    knows: Knowledge,
+) -> None:
+    """Bytes that a copy writes."""
+    if not size or not state.inside(agent, instruction, start, size):
+        return
+    tensor = "tensor" in instruction.parts
+    state.aligned(agent, instruction, start, _TENSOR_ALIGN if tensor else _PLAIN_ALIGN)
+    state.written(agent, instruction, start, size)
+    clashes = state.memory.write_range(state.setting.place(start), size, event, knows)
+    state.tell_clashes(agent, instruction, "the copy", clashes)
+
+
+def complete(state: State, bar: Mbarrier, copy: Copy) -> None:
+    """A copy is under way that completes on an mbarrier."""
+    bar.flying.append(copy)
+    if not (state.setting.late or state.setting.solve or state.setting.guessed):
+        _land(state, bar, copy)
 
 
 def _fenced(
@@ -135,8 +179,6 @@ def land(state: State) -> bool:
         if waiting and state.setting.guessed and not bar.pending:
             bar.landed = bar.expected
             phases.try_complete(state, bar)
-        if not moved and state.setting.cluster and phases.from_outside(state, bar):
-            moved = True
     return moved
 
 
@@ -176,10 +218,11 @@ def store(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) ->
         size = _stored(state, agent, instruction, one, start, tensor)
         if size and state.inside(agent, instruction, start, size):
             state.aligned(agent, instruction, start, _TENSOR_ALIGN if tensor else _PLAIN_ALIGN)
-            where = slice(start // CELL, -(-(start + size) // CELL))
+            place = state.setting.place(start)
+            where = slice(place // CELL, -(-(place + size) // CELL))
             flow.read(state, agent, event, where, single=thread)
             clashes = state.memory.read_range(
-                start, size, event, agent.knowledge(1 << thread, thread)
+                place, size, event, agent.knowledge(1 << thread, thread)
             )
             state.tell_clashes(agent, instruction, "the bulk store", clashes)
 
@@ -193,7 +236,7 @@ def _stored(
         if isinstance(size, int):
             return size
         state.gap(f"line {instruction.line}: the size of the bulk store is not known")
-        return state.memory.staged(start)
+        return state.memory.staged(state.setting.place(start))
     target = instruction.operands[0]
     assert isinstance(target, Memory)
     name = box_name(operands.address(state, agent, target), target)
@@ -206,7 +249,7 @@ def _stored(
             f"line {instruction.line}: the box of `{target.base}` is not known; taken to be what"
             " ordinary stores wrote from its address on"
         )
-    return state.memory.staged(start)
+    return state.memory.staged(state.setting.place(start))
 
 
 def commit(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> None:

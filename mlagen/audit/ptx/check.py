@@ -10,7 +10,8 @@ from typing import Any
 
 from mlagen.audit.ptx import resources, wgmma
 from mlagen.audit.ptx.boxes import solve
-from mlagen.audit.ptx.explore import explore, unreached
+from mlagen.audit.ptx.causes import by_cause
+from mlagen.audit.ptx.explore import explore, told_unreached, unreached
 from mlagen.audit.ptx.program import EntryProgram, Setting
 from mlagen.audit.ptx.protocol import PROTOCOL
 from mlagen.audit.ptx.report import EntryReport, Evidence, Finding, Notes, Report
@@ -23,6 +24,7 @@ from mlagen.untrusted import Spent, within
 
 # A block without .reqntid and .maxntid is taken to be one warpgroup.
 DEFAULT_THREADS = 128
+MAX_CLUSTER = 16  # blocks; more than 8 only where a launch allows what is not portable
 _MODELLED = ("sm_90", "sm_90a")
 
 
@@ -31,12 +33,14 @@ class Given:
     """What a caller tells of the launch. `boxes`: bytes that a copy through a tensor map moves, by
     the map's parameter. `shared_bytes`: static and dynamic; 0: not known. `threads`: of a block,
     where the entry does not say. `trips`: how many rounds of a loop of unknown length are followed;
-    0 derives it from the kernel's ring (twice its slots and two more)."""
+    0 derives it from the kernel's ring (twice its slots and two more). `cluster`: blocks of a CTA
+    cluster; 0: as the entry says."""
 
     boxes: Mapping[str, int] = field(default_factory=dict)
     shared_bytes: int = 0
     threads: int = 0
     trips: int = 0
+    cluster: int = 0
     beside: Beside = field(default_factory=Beside)
 
     def filled(self) -> Given:
@@ -109,13 +113,17 @@ class _Audit:
         self.facts: dict[str, Any] = {}
         self.evidence: Evidence | None = None
         self.threads = 0
+        self.program: EntryProgram | None = None
 
     def ended(self, why: str) -> EntryReport:
         """What is known of an entry whose audit could not go on."""
         self.evidence = None
         self.facts["paths"] = self.notes.paths
         told = f"the audit ended before it had followed all of this kernel: it met {why}"
-        self.notes.unchecked = {told: None, **self.notes.unchecked}
+        left = told_unreached(self.program, self.notes.reached) if self.program else ""
+        self.notes.unchecked = {
+            told: None, **({left: None} if left else {}), **self.notes.unchecked
+        }  # fmt: skip
         return self._told()
 
     def report(self) -> EntryReport:
@@ -126,7 +134,7 @@ class _Audit:
         if any(instruction.name == "brx" for instruction in self.entry.instructions):
             self.notes.gap("an indirect branch (brx.idx): no path of this kernel was followed")
             return EntryReport(self.entry.name, 0, (), tuple(self.notes.unchecked), self.facts)
-        program = EntryProgram(self.entry)
+        program = self.program = EntryProgram(self.entry)
         setting = self._setting(program)
         self.threads = setting.threads
         resources.check(program, setting.shared_bytes, setting.threads, self.notes)
@@ -147,15 +155,25 @@ class _Audit:
         return self._told()
 
     def _told(self) -> EntryReport:
-        findings = sorted(self.notes.found.values(), key=lambda f: (f.line, f.rule))
+        findings = [
+            replace(f, message=self._short(f.message), needs=self._short(f.needs),
+                    when=self._short(f.when))
+            for f in by_cause(self.notes.found.values())
+        ]  # fmt: skip
+        if boxes := self.facts.get("boxes"):
+            self.facts["boxes"] = {self._short(name): size for name, size in boxes.items()}
         return EntryReport(
             self.entry.name,
             self.threads,
             tuple(_placed(finding, self.module, self.given.beside) for finding in findings),
-            tuple(self.notes.unchecked),
+            tuple(map(self._short, self.notes.unchecked)),
             self.facts,
             self.evidence,
         )
+
+    def _short(self, text: str) -> str:
+        """Without the kernel's name, which compilers put before those of its parameters."""
+        return text.replace(f"{self.entry.name}_param_", "param_")
 
     def _setting(self, program: EntryProgram) -> Setting:
         entry, given, notes = self.entry, self.given, self.notes
@@ -180,11 +198,23 @@ class _Audit:
             total,
             symbols,
             _by_parameter(entry, given.boxes),
-            cluster=any(
-                i.name == "mapa" or "multicast::cluster" in i.parts for i in entry.instructions
-            ),
+            blocks=self._blocks(),
             flow=self.wants_evidence,
         )
+
+    def _blocks(self) -> int:
+        """Blocks of the CTA cluster."""
+        entry = self.entry
+        said = math.prod(entry.cluster) if entry.cluster else entry.max_cluster_rank
+        blocks = self.given.cluster or said or 1
+        if blocks == 1 and not self.given.cluster and any(map(_of_a_cluster, entry.instructions)):
+            blocks = 2
+            self.notes.gap("the blocks of the CTA cluster are not known; 2 were taken (--cluster)")
+        if blocks > MAX_CLUSTER:
+            raise ConfigError(f"a CTA cluster of {blocks} blocks; it has up to {MAX_CLUSTER}")
+        if blocks > 1:
+            self.facts["cluster"] = blocks
+        return blocks
 
     def _paths(self, program: EntryProgram, setting: Setting, spare: list[Instruction]) -> None:
         found = explore(program, setting, self.given.trips, self.notes, first=self.first)
@@ -195,13 +225,18 @@ class _Audit:
             seen = found.seen
             self.evidence = Evidence(
                 flow=found.flow,
-                blind=found.blind or setting.cluster or setting.guessed or not found.complete,
+                blind=found.blind or setting.blocks > 1 or setting.guessed or not found.complete,
                 through_global=_through_global(self.entry),
                 spare_wgmma_fences=frozenset(fence.line for fence in spare),
                 spare_fences=frozenset(seen.fences - seen.effective),
                 unwaited_arrivals=frozenset(seen.arrived - seen.useful),
-                unreached=frozenset(unreached(program, seen)),
+                unreached=frozenset(unreached(program, seen.reached)),
             )
+
+
+def _of_a_cluster(instruction: Instruction) -> bool:
+    """Whether an instruction reaches another block."""
+    return instruction.name == "mapa" or "multicast::cluster" in instruction.parts
 
 
 def _wants_shape(entry: Entry) -> bool:
@@ -239,12 +274,14 @@ def _layout(entry: Entry) -> tuple[dict[str, int], int]:
 
 
 def _by_parameter(entry: Entry, boxes: Mapping[str, int]) -> dict[str, int]:
-    """Boxes by parameter name; a name that ends in `_N` may be given by its number or tail."""
+    """Boxes by parameter name, which may be given without the kernel's name before it: `param_1`,
+    or `param_1+128` for a map inside a parameter."""
     found = dict(boxes)
     for name in (parameter.name for parameter in entry.parameters):
         tail = name.removeprefix(f"{entry.name}_")
-        if name not in found and tail in boxes:
-            found[name] = boxes[tail]
+        for given, size in boxes.items():
+            if given.partition("+")[0] == tail:
+                found.setdefault(name + given.removeprefix(tail), size)
     return found
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mlagen.audit.ptx import operands
 from mlagen.audit.ptx.agent import Agent
 from mlagen.audit.ptx.arithmetic import compiled, evaluate, set_predicate
 from mlagen.audit.ptx.lanes import split
+from mlagen.audit.ptx.program import WINDOW_BITS
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import (
     UNKNOWN,
@@ -15,8 +18,11 @@ from mlagen.audit.ptx.values import (
     Lanes,
     Linear,
     Logic,
+    Term,
+    Unknown,
     Value,
     add,
+    compare,
     is_number,
     key_of,
     plain,
@@ -26,7 +32,7 @@ from mlagen.ptx import Instruction, Memory, Vector
 from mlagen.ptx.types import bits_of
 
 # Not modelled as arithmetic: their results are data.
-_DATA = frozenset(("atom", "call", "mapa", "createpolicy", "activemask", "isspacep", "getctarank"))
+_DATA = frozenset(("atom", "call", "createpolicy", "activemask", "isspacep"))
 
 
 def compute(state: State, agent: Agent, instruction: Instruction) -> None:
@@ -70,6 +76,8 @@ def _results(state: State, agent: Agent, instruction: Instruction, count: int) -
         return [_packed(state, agent, parts, given[1])]
     if name in _DATA:
         return [UNKNOWN] * count
+    if name in ("mapa", "getctarank"):
+        return [_ranked(name, [operands.value(state, agent, x) for x in given[1:]])]
     args = [operands.value(state, agent, x) for x in given[1:]]
     if name == "selp":
         args[2] = operands.decide(state, args[2])
@@ -81,6 +89,18 @@ def _results(state: State, agent: Agent, instruction: Instruction, count: int) -
     except (OverflowError, TypeError, ValueError, IndexError):
         found = UNKNOWN  # numbers beyond 64 bits, or operands that arithmetic does not take
     return [found] if count == 1 else [found, *[UNKNOWN] * (count - 1)]
+
+
+def _ranked(name: str, args: list[Value]) -> Value:
+    """mapa: the address in another block; getctarank: the block of an address."""
+    if not all(is_number(arg) for arg in args):
+        return UNKNOWN
+    address: Any = args[0]
+    rank: Any = (address >> WINDOW_BITS) & 0xFF
+    if name == "getctarank":
+        return plain(rank)
+    wanted: Any = args[1]
+    return plain(address + ((wanted - rank) << WINDOW_BITS))
 
 
 def _unpacked(whole: Value, parts: tuple[str, ...], target: Vector) -> list[Value]:
@@ -112,13 +132,8 @@ def _loaded(state: State, agent: Agent, instruction: Instruction, count: int) ->
         return [UNKNOWN] * count
     size = bits_of(parts)[1] // 8
     spaces = {part.partition("::")[0] for part in parts}
-    if "param" in spaces and memory.base in state.program.sizes:
-        return [
-            operands.unknown(state, "param", memory.base, memory.offset + i * size)
-            if memory.offset or count > 1
-            else operands.unknown(state, "param", memory.base)
-            for i in range(count)
-        ]
+    if "param" in spaces:
+        return _parameters(state, agent, memory, size, count)
     fixed = not {"volatile", "relaxed", "acquire", "mmio"} & spaces
     address = operands.address(state, agent, memory)
     if fixed and {"global", "const"} & spaces and isinstance(plain(address), Linear):
@@ -126,6 +141,22 @@ def _loaded(state: State, agent: Agent, instruction: Instruction, count: int) ->
         if isinstance(constant, int):
             return [operands.unknown(state, "global", key_of(address), i) for i in range(count)]
     return [UNKNOWN] * count
+
+
+def _parameters(state: State, agent: Agent, memory: Memory, size: int, count: int) -> list[Value]:
+    """Fields of a parameter, named by its offset, whether by name or through a register that holds
+    its address."""
+    base, offset = memory.base, memory.offset
+    if base not in state.program.sizes:
+        found = operands.address(state, agent, memory)
+        if not isinstance(found, Linear) or len(found.terms) != 1:
+            return [UNKNOWN] * count
+        (name, factor), *_ = found.terms
+        if name[0] != "parameter" or factor != 1 or not isinstance(found.constant, int):
+            return [UNKNOWN] * count
+        base, offset = name[1], found.constant
+    places = [offset + i * size for i in range(count)]
+    return [operands.unknown(state, "param", base, *([at] if at else [])) for at in places]
 
 
 def branch(state: State, agent: Agent, instruction: Instruction) -> None:
@@ -136,7 +167,9 @@ def branch(state: State, agent: Agent, instruction: Instruction) -> None:
     value: Value = agent.registers.get(instruction.guard.register, UNKNOWN)
     if isinstance(value, (Compare, Logic)):
         quiet = state.program.quiet(instruction.index)
-        value = UNKNOWN if quiet else operands.decide(state, value)
+        out = state.program.leaving(instruction.index)
+        leaving = None if out is None else out is not instruction.guard.negated
+        value = operands.known(state, value) if quiet else operands.decide(state, value, leaving)
     if not is_number(value):
         if state.program.quiet(instruction.index):
             _skip(state, agent, instruction)
@@ -155,12 +188,44 @@ def branch(state: State, agent: Agent, instruction: Instruction) -> None:
 
 
 def _skip(state: State, agent: Agent, instruction: Instruction) -> None:
-    """Goes to where both ways of a branch meet; what either computes is unknown there."""
-    graph = state.program.graph
-    for node in graph.skipped(instruction.index):
-        for name in graph.writes[node]:
-            agent.registers[name] = UNKNOWN
-    agent.pc = graph.post_dominator[instruction.index]
+    """Goes to where both ways of a branch meet. What either computes is not known there, but it is
+    the same for whoever comes with the same values."""
+    graph, at = state.program.graph, instruction.index
+    known = {
+        name: _either(state, at, name, came)
+        for name, names in state.program.deciding(at).items()
+        if (came := _came_with(state, agent, names)) is not None
+    }
+    for name in {name for node in graph.skipped(at) for name in graph.writes[node]}:
+        agent.registers[name] = known.get(name, UNKNOWN)
+    agent.pc = graph.post_dominator[at]
+
+
+def _either(state: State, branch: int, name: str, came: tuple[Term, ...]) -> Value:
+    """A result of code that was skipped, by what it came from."""
+    found = operands.unknown(state, "either", branch, name, *came)
+    predicate = state.program.entry.registers.get(name) == "pred"
+    return compare(found, 0, "ne") if predicate and not isinstance(found, Unknown) else found
+
+
+def _came_with(
+    state: State, agent: Agent, deciding: frozenset[str] | None
+) -> tuple[Term, ...] | None:
+    """Names of the values that decide a result; None where data or a lane's number does."""
+    if deciding is None:
+        return None
+    found: list[Term] = []
+    for name in sorted(deciding):
+        value = operands.value(state, agent, name) if name[:1] == "%" else 0
+        op = ""
+        if isinstance(value, Compare):
+            op, value = value.op, value.value
+        if isinstance(value, np.ndarray) or not (isinstance(value, Linear) or is_number(value)):
+            return None
+        if isinstance(value, Linear) and not isinstance(value.constant, int):
+            return None
+        found.append((op, key_of(value)))
+    return tuple(found)
 
 
 def _by_lane(value: Value) -> bool:

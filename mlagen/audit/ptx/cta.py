@@ -98,9 +98,15 @@ class Cta:
     def begin(program: EntryProgram, setting: Setting, path: Path, seen: Seen) -> Cta:
         """A block before its first instruction."""
         state = State(program, setting, path, seen)
-        unit = program.unit
+        unit, stride = program.unit, setting.stride
         state.agents = [
-            Agent(first // unit, np.arange(first, min(first + unit, setting.threads)))
+            Agent(
+                (block * stride + first) // unit,
+                np.arange(first, min(first + unit, setting.threads)) + block * stride,
+                block=block,
+                first_warp=block * stride // LANES,
+            )
+            for block in range(setting.blocks)
             for first in range(0, setting.threads, unit)
         ]
         return Cta(state)
@@ -194,7 +200,7 @@ class Cta:
             if operations[blocked.target].complete:
                 agent.blocked = None
                 return True
-        if blocked.what == "registers" and blocked.value <= self.state.pool:
+        if blocked.what == "registers" and blocked.value <= self.state.pool.get(agent.block, 0):
             agent.blocked = None
             return True
         return False

@@ -43,11 +43,14 @@ def finish(state: State) -> None:
                 needs="a wait for its mbarrier",
             )
     groups: dict[int, list[tuple[int, list[int]]]] = {}
-    for warp in range(-(-state.setting.threads // LANES)):
-        groups.setdefault(warp // WARPS, []).append((warp, state.register_trace.get(warp, [])))
-    for warps in groups.values():
-        longest = max((trace for _, trace in warps), key=len)
-        for warp, trace in warps:
+    warps = -(-state.setting.threads // LANES)
+    for block in range(state.setting.blocks):
+        for at in range(warps):
+            warp = block * state.setting.stride // LANES + at
+            groups.setdefault(warp // WARPS, []).append((warp, state.register_trace.get(warp, [])))
+    for group in groups.values():
+        longest = max((trace for _, trace in group), key=len)
+        for warp, trace in group:
             if trace == longest:
                 continue
             at = longest[len(trace)] if len(trace) < len(longest) else longest[0]
@@ -73,7 +76,7 @@ class _Reason:
 
 def stuck(state: State) -> None:
     """Says why nothing can go on: the causes, without the waits that merely follow."""
-    told = [(_reason(state, a.blocked), a, a.blocked) for a in state.agents if a.blocked]
+    told = [(_reason(state, a, a.blocked), a, a.blocked) for a in state.agents if a.blocked]
     worst = min(reason.rank for reason, _, _ in told)
     for reason, agent, blocked in told:
         if reason.rank == worst:
@@ -87,7 +90,7 @@ def stuck(state: State) -> None:
             )
 
 
-def _reason(state: State, blocked: Blocked) -> _Reason:
+def _reason(state: State, agent: Agent, blocked: Blocked) -> _Reason:
     if blocked.what == "mbarrier":
         return _mbarrier(state, blocked)
     if blocked.what == "lanes":
@@ -100,7 +103,8 @@ def _reason(state: State, blocked: Blocked) -> _Reason:
         return _Reason(
             1, "setmaxnreg-pool",
             f"never satisfied: {blocked.value // threads} more registers a thread, the pool has"
-            f" {state.pool // threads}", None, "a setmaxnreg.dec elsewhere, by more or earlier",
+            f" {state.pool.get(agent.block, 0) // threads}", None,
+            "a setmaxnreg.dec elsewhere, by more or earlier",
         )  # fmt: skip
     if blocked.what == "wgmma":
         return _Reason(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from mlagen.audit.ptx.cta import Cta
@@ -12,6 +12,7 @@ from mlagen.audit.ptx.protocol import PROTOCOL
 from mlagen.audit.ptx.report import Notes
 from mlagen.audit.ptx.state import Seen, State
 from mlagen.audit.ptx.values import Term
+from mlagen.ptx import Kind
 
 MAX_RUNS = 400
 _ROUNDS = 4  # of a loop of unknown length, at least
@@ -78,12 +79,8 @@ def explore(
         found.rounds = more
     _Walk(program, settings[1], notes, walk, first).run()
     walk.gaps(notes)
-    if lines := unreached(program, walk.seen):
-        shown = ", ".join(map(str, lines[:8])) + (", …" if len(lines) > 8 else "")
-        notes.gap(
-            f"{len(lines)} lines with synchronisations or accesses are on no path that was"
-            f" followed: {shown}"
-        )
+    if told := told_unreached(program, walk.seen.reached):
+        notes.gap(told)
     return walk
 
 
@@ -91,20 +88,38 @@ def _more_rounds(program: EntryProgram, walk: Explored, reached: int) -> int:
     """How many rounds to begin again with, or 0: as long as that leads to more of the code."""
     if _rounds(walk.seen) > walk.rounds:
         return _rounds(walk.seen)
-    wanting = walk.truncated and walk.complete and bool(unreached(program, walk.seen))
+    wanting = walk.truncated and walk.complete and bool(unreached(program, walk.seen.reached))
     if wanting and len(walk.seen.reached) > reached and walk.rounds < _MOST_ROUNDS:
         return walk.rounds + _ROUNDS
     return 0
 
 
-def unreached(program: EntryProgram, seen: Seen) -> list[int]:
+def told_unreached(program: EntryProgram, reached: set[int]) -> str:
+    """The lines that no path led to, as a gap; "" for none."""
+    lines = unreached(program, reached)
+    if not lines:
+        return ""
+    shown = ", ".join(map(str, lines[:8])) + (", …" if len(lines) > 8 else "")
+    fences = unreached(program, reached, {Kind.PROXY_FENCE, Kind.INIT_FENCE, Kind.WGMMA_FENCE})
+    told = (
+        f"{len(lines)} lines with synchronisations or accesses are on no path that was"
+        f" followed: {shown}"
+    )
+    if fences:
+        told += f"; fences among them, of which nothing is told: {', '.join(map(str, fences[:8]))}"
+    return told
+
+
+def unreached(
+    program: EntryProgram, reached: set[int], kinds: Collection[Kind] = PROTOCOL
+) -> list[int]:
     """Lines of synchronisations and accesses that no path led to."""
     graph = program.graph
     return sorted(
         {
             program.entry.instructions[i].line
             for i, kind in enumerate(graph.kinds)
-            if kind in PROTOCOL and i not in seen.reached and i in graph.reachable
+            if kind in kinds and i not in reached and i in graph.reachable
         }
     )
 
@@ -212,6 +227,7 @@ class _Walk:
     def _take(self, state: State) -> None:
         self.notes.unchecked.update(state.gaps)
         self.found.seen.reached |= state.reached
+        self.notes.reached |= state.reached
         self.found.blind |= state.blind
         name = (tuple(state.path.taken), tuple(sorted(state.path.fixed.items(), key=repr)))
         self.found.flow = (self.found.flow + hash((name, state.flow))) & _MASK

@@ -45,6 +45,7 @@ def barrier(state: State, agent: Agent, instruction: Instruction) -> None:
             "bar-count", agent, instruction, f"{count} threads: must be a multiple of {LANES}"
         )
         count = -(-max(count, 1) // LANES) * LANES
+    number += COUNT * agent.block
     bar = state.bars.setdefault(number, NamedBarrier(number))
     missing = (count if not bar.arrived else bar.count) - bar.arrived
     if LANES * len(agent.warps) > missing and len(agent.warps) > 1:
@@ -112,11 +113,11 @@ def _complete(state: State, bar: NamedBarrier) -> None:
 
 
 def cluster_arrive(state: State, agent: Agent, instruction: Instruction) -> None:
-    """barrier.cluster.arrive, seen from one block: a barrier of all its threads."""
+    """barrier.cluster.arrive: a barrier of all threads of the cluster's blocks."""
     bar = state.bars.setdefault(-1, NamedBarrier(-1))
     agent.cluster = bar.generation
     if not bar.arrived:
-        bar.count, bar.first = state.setting.threads, instruction
+        bar.count, bar.first = state.setting.threads * state.setting.blocks, instruction
     bar.arrived += len(agent.threads)
     agent.release(bar.sink)
     agent.pc = instruction.index + 1

@@ -8,6 +8,7 @@ import numpy as np
 
 from mlagen.audit.ptx.agent import LANES, Agent
 from mlagen.audit.ptx.arithmetic import evaluate
+from mlagen.audit.ptx.program import WINDOW
 from mlagen.audit.ptx.state import State
 from mlagen.audit.ptx.values import (
     GENERIC_SHARED,
@@ -22,6 +23,7 @@ from mlagen.audit.ptx.values import (
     is_number,
     logic,
     plain,
+    scale,
     take,
     term,
 )
@@ -31,10 +33,13 @@ from mlagen.ptx import Address, Instruction, Kind, Memory, Operand
 _OF_THE_LAUNCH = frozenset(
     f"%{name}"
     for name in (
-        "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctarank", "cluster_nctarank",
-        "cluster_ctaid", "cluster_nctaid", "smid", "nsmid", "dynamic_smem_size", "total_smem_size",
+        "ctaid", "nctaid", "clusterid", "nclusterid", "smid", "nsmid",
+        "dynamic_smem_size", "total_smem_size",
     )
 )  # fmt: skip
+
+
+_OF_THE_CLUSTER = ("%cluster_ctarank", "%cluster_ctaid", "%cluster_nctarank", "%cluster_nctaid")
 
 
 def value(state: State, agent: Agent, operand: Operand) -> Value:
@@ -63,7 +68,7 @@ def unknown(state: State, *name: Any) -> Value:
 def _named(state: State, agent: Agent, name: str) -> Value:
     """A symbol or special register."""
     if name in state.setting.symbols:
-        return state.setting.symbols[name]
+        return state.setting.symbols[name] + agent.block * WINDOW
     if name in state.program.sizes:
         return unknown(state, "parameter", name)
     if name.startswith("%"):
@@ -80,23 +85,30 @@ def _special(state: State, agent: Agent, name: str) -> Value:
     register, _, axis = name.partition(".")
     if register == "%tid":
         x, y, _ = block
-        by_axis = {
-            "x": agent.threads % x,
-            "y": agent.threads // x % y,
-            "z": agent.threads // (x * y),
-        }
+        threads = agent.threads - agent.block * state.setting.stride
+        by_axis = {"x": threads % x, "y": threads // x % y, "z": threads // (x * y)}
         return plain(by_axis[axis]) if axis in by_axis else UNKNOWN
     if register == "%ntid":
         return dict(zip("xyz", block, strict=True)).get(axis, UNKNOWN)
     if register == "%laneid":
         return plain(agent.threads % LANES)
     if register == "%warpid":
-        return plain(agent.threads // LANES)
-    if register in ("%cluster_ctarank", "%cluster_ctaid") and not state.setting.cluster:
-        return 0
+        return plain(agent.threads // LANES - agent.first_warp)
+    if register in _OF_THE_CLUSTER:
+        return _of_the_cluster(state, agent, register, axis)
+    if name == "%ctaid.x" and state.setting.blocks > 1:
+        cluster = unknown(state, "special", "clusterid.x")
+        return add(scale(cluster, state.setting.blocks), agent.block)
     if register in _OF_THE_LAUNCH:
         return unknown(state, "special", name.lstrip("%"))
     return UNKNOWN
+
+
+def _of_the_cluster(state: State, agent: Agent, register: str, axis: str) -> int:
+    """Ranks and sizes; a cluster's blocks lie along x."""
+    if register in ("%cluster_ctarank", "%cluster_ctaid"):
+        return agent.block if axis in ("", "x") else 0
+    return state.setting.blocks if axis in ("", "x") else 1
 
 
 def address(state: State, agent: Agent, memory: Memory) -> Value:
@@ -138,16 +150,28 @@ def guard(state: State, agent: Agent, instruction: Instruction) -> int | Lanes:
     return plain(found)  # type: ignore[return-value]
 
 
-def decide(state: State, predicate: Value) -> Value:
+def decide(state: State, predicate: Value, leaving: bool | None = None) -> Value:
     """A predicate with its unknown sizes decided; UNKNOWN where data decides. Any other value stays
-    as it is."""
+    as it is. `leaving`: as of `Path.decide`."""
     if isinstance(predicate, Compare):
         if isinstance(predicate.value.constant, np.ndarray):
             state.path.leave_open(predicate.value.terms)
             return UNKNOWN
-        return int(state.path.decide(predicate))
+        return int(state.path.decide(predicate, leaving))
     if isinstance(predicate, Logic):
         return logic(predicate.op, *(decide(state, arg) for arg in predicate.args))
+    return predicate
+
+
+def known(state: State, predicate: Value) -> Value:
+    """A predicate that the path has settled already; UNKNOWN where deciding would part it."""
+    if isinstance(predicate, Compare):
+        if isinstance(predicate.value.constant, np.ndarray):
+            return UNKNOWN
+        found = state.path.settled(predicate)
+        return UNKNOWN if found is None else int(found)
+    if isinstance(predicate, Logic):
+        return logic(predicate.op, *(known(state, arg) for arg in predicate.args))
     return predicate
 
 

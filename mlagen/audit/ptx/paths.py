@@ -81,8 +81,9 @@ class Path:
         """Settles the decision that raised `Fork`."""
         self.prefix = (*self.taken, choice)
 
-    def decide(self, predicate: Compare) -> bool:
-        """The truth of a comparison with unknowns."""
+    def decide(self, predicate: Compare, leaving: bool | None = None) -> bool:
+        """The truth of a comparison with unknowns. `leaving`: the truth that leaves the loop which
+        asks, where one does; it comes first, else the smaller size does."""
         terms, factor, constant = canonical(predicate.value)
         interval = self.intervals.get(terms)
         if interval is None:
@@ -90,14 +91,30 @@ class Path:
         op = predicate.op
         if op in ("eq", "ne"):
             whole, rest = divmod(-constant, factor)
-            answer = False if rest else self._equal(terms, interval, whole)
+            first = True if leaving is None else leaving is (op == "eq")
+            answer = False if rest else self._equal(terms, interval, whole, first)
             return answer if op == "eq" else not answer
         # factor * T < -constant (lt) or <= (le)
         bound = -constant - (1 if op == "lt" else 0)
         if factor > 0:
-            return self._at_most(terms, interval, bound // factor)
+            return self._at_most(terms, interval, bound // factor, leaving is not False)
         # T >= ceil(bound / factor)  <=>  not T <= that - 1
-        return not self._at_most(terms, interval, -(bound // -factor) - 1)
+        return not self._at_most(terms, interval, -(bound // -factor) - 1, leaving is not True)
+
+    def settled(self, predicate: Compare) -> bool | None:
+        """The truth of a comparison, where no decision is needed for it."""
+        terms, factor, constant = canonical(predicate.value)
+        interval = self.intervals.get(terms) or _Interval(_lowest(terms))
+        low, high = factor * interval.low + constant, factor * interval.high + constant
+        low, high = min(low, high), max(low, high)
+        if predicate.op in ("eq", "ne"):
+            whole, rest = divmod(-constant, factor)
+            if rest or not interval.holds(whole):
+                return predicate.op == "ne"
+            return predicate.op == "eq" if low == high else None
+        if predicate.op == "lt":
+            return True if high < 0 else False if low >= 0 else None
+        return True if high <= 0 else False if low > 0 else None
 
     def guess(self, pc: int, occurrence: int, way_out: bool) -> bool:
         """A branch on data: every warp goes the same way at the same occurrence. After two free
@@ -125,12 +142,12 @@ class Path:
         self.taken.append(choice)
         return choice
 
-    def _equal(self, terms: Terms, interval: _Interval, number: int) -> bool:
+    def _equal(self, terms: Terms, interval: _Interval, number: int, first: bool) -> bool:
         if not interval.low <= number <= interval.high or number in interval.excluded:
             return False
         if interval.low == interval.high:
             return True
-        if self._ask(terms, True):
+        if self._ask(terms, first):
             interval.low = interval.high = number
             return True
         if number == interval.low:
@@ -141,27 +158,27 @@ class Path:
             interval.excluded.add(number)
         return False
 
-    def _at_most(self, terms: Terms, interval: _Interval, number: int) -> bool:
+    def _at_most(self, terms: Terms, interval: _Interval, number: int, first: bool) -> bool:
         if interval.high <= number:
             return True
         if interval.low > number:
             return False
-        if self._ask(terms, True):
+        if self._ask(terms, first):
             interval.high = number
             return True
         interval.low = number + 1
         return False
 
     def _ask(self, terms: Terms, first: bool) -> bool:
-        """Takes a decision about `terms`; the small value comes first."""
+        """Takes a decision about `terms`; whether to take `first` is what a path is made of."""
         # The rounds of nested loops share the allowance; each question has two answers at least.
         times = self._asked.get(terms, 0) + 1
         asked = sum(self._asked.values()) + 1 - len({*self._asked, terms})
-        choice = self._pick(first, asked < self.trips)
+        choice = self._pick(True, asked < self.trips)
         self._asked[terms] = times
         if asked >= self.trips:
             self.truncated = True
-        return choice
+        return first if choice else not first
 
     def possible(self) -> bool:
         """Whether values of the unknowns are found that take this path."""

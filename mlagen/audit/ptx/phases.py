@@ -98,7 +98,7 @@ def init(state: State, agent: Agent, instruction: Instruction, lanes: Lanes) -> 
         event = state.event(instruction, "mbarrier.init", 1 << thread, generic=True)
         agent.did(event, False)
         flow.wrote(state, agent, event, single=thread)
-        low = start // CELL
+        low = state.setting.place(start) // CELL
         cells = Cells(
             np.array([low, low + 1]), np.array([thread, thread]), 1 << thread, low, low + 2,
             start, _SIZE,
@@ -320,23 +320,6 @@ def _passed(
     agent.failed = -1
     agent.blocked = None
     agent.pc = instruction.index + 1
-    return True
-
-
-def from_outside(state: State, bar: Mbarrier) -> bool:
-    """In a CTA cluster, other blocks may bring what a phase lacks."""
-    waits = any(
-        a.blocked and a.blocked.what == "mbarrier" and a.blocked.target == bar.address
-        for a in state.agents
-    )
-    if not waits:
-        return False
-    state.gap(
-        "the block is part of a CTA cluster: arrivals and bytes that other blocks may bring are"
-        " taken to come when nothing else can happen"
-    )
-    bar.pending, bar.landed = 0, bar.expected
-    try_complete(state, bar)
     return True
 
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from mlagen.audit.ptx.agent import LANES, WARPS
 from mlagen.audit.ptx.protocol import PROTOCOL, relevant
 from mlagen.audit.ptx.shared import Cells
 from mlagen.audit.ptx.values import Value
-from mlagen.ptx import Descriptor, Entry, Graph, Kind
+from mlagen.ptx import Descriptor, Entry, Graph, Instruction, Kind
 from mlagen.ptx.descriptor import ranges
 from mlagen.ptx.effects import wgmma_operands
 from mlagen.ptx.types import access_bytes
 
+# Shared memory of a cluster's blocks, as addresses of shared::cluster have it: the rank is in the
+# bits from the 24th on. The ISA does not say so; kernels that turn that bit rely on it.
+WINDOW_BITS = 24
+WINDOW = 1 << WINDOW_BITS
 _ALL_LANES = (-1, 0xFFFFFFFF)
+# Results that do not depend on a thread's own values alone.
+_OF_OTHERS = frozenset(
+    ("atom", "call", "shfl", "vote", "elect", "match", "redux", "activemask", "ldmatrix", "bar")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +39,29 @@ class Setting:
     late: bool = False  # copies land when nothing else can happen; else at once
     reverse: bool = False  # order in which warps get their turn
     solve: bool = False  # look for the boxes' bytes; no other checks
-    cluster: bool = False  # other blocks take part
+    blocks: int = 1  # of the CTA cluster, all followed
     guessed: bool = False  # boxes are estimates: bytes are taken to match what is expected
     flow: bool = False  # keep which write each read sees
+
+    @property
+    def stride(self) -> int:
+        """From a thread's number to that of the same thread of the next block: no warpgroup has
+        threads of two blocks."""
+        return -(-self.threads // (LANES * WARPS)) * LANES * WARPS
+
+    @property
+    def pitch(self) -> int:
+        """From a byte's place in the history of shared memory to the next block's."""
+        return -(-self.shared_bytes // 16) * 16
+
+    def place(self, address: Any) -> Any:
+        """The place in the history of shared memory of an address (or of an array of them)."""
+        return (address >> WINDOW_BITS) * self.pitch + (address & (WINDOW - 1))
+
+    def address(self, place: int) -> int:
+        """The address of a place."""
+        block, at = divmod(place, self.pitch)
+        return block * WINDOW + at
 
 
 class EntryProgram:
@@ -45,6 +75,11 @@ class EntryProgram:
             for i, kind in enumerate(self.graph.kinds)
             if kind is Kind.WGMMA
         }
+        self.steering = relevant(self.graph)
+        self._readers: dict[str, set[int]] = defaultdict(set)
+        for i, names in enumerate(self.graph.reads):
+            for name in names:
+                self._readers[name].add(i)
         self.next = self._following()
         self.sizes = {p.name: p.size for p in entry.parameters}
         self.cells: dict[tuple[int, bytes, bytes], Cells] = {}  # by size, addresses, threads
@@ -52,10 +87,12 @@ class EntryProgram:
         self.widths = tuple(access_bytes(i.parts) for i in entry.instructions)
         self.compiled: dict[int, Callable[[Sequence[Value]], Value]] = {}
         self._quiet: dict[int, bool] = {}
+        self._leaving: dict[int, bool | None] = {}
+        self._deciding: dict[int, Mapping[str, frozenset[str] | None]] = {}
 
     def _following(self) -> tuple[int, ...]:
         """The next instruction that matters, from each one on."""
-        steering = relevant(self.graph)
+        steering = self.steering
         count = len(self.entry.instructions)
         following = list(range(count + 1))
         for i in range(count - 1, -1, -1):
@@ -81,12 +118,72 @@ class EntryProgram:
         target = self.entry.instructions[branch].target
         return target >= 0 and not self.graph.comes_back(branch, target)
 
+    def leaving(self, branch: int) -> bool | None:
+        """Whether taking a branch leaves the loop around it, or staying does; None: neither."""
+        if branch not in self._leaving:
+            target = self.entry.instructions[branch].target
+            taken = target >= 0 and self.graph.comes_back(branch, target)
+            stays = self.graph.comes_back(branch, branch + 1)
+            self._leaving[branch] = None if taken is stays else stays
+        return self._leaving[branch]
+
     def quiet(self, branch: int) -> bool:
         """Whether a branch decides nothing that the audit follows."""
         if branch not in self._quiet:
             inside = self.graph.skipped(branch)
             self._quiet[branch] = not any(self.graph.kinds[i] in PROTOCOL for i in inside)
         return self._quiet[branch]
+
+    def deciding(self, branch: int) -> Mapping[str, frozenset[str] | None]:
+        """What code that a branch may skip leaves behind for others that steer: each such register,
+        with the registers that decide its value; None where something else decides it too."""
+        if branch not in self._deciding:
+            inside = self.graph.skipped(branch)
+            alone = all(_same_everywhere(self.entry.instructions[i]) for i in inside)
+            made = self.steering.intersection(name for i in inside for name in self.graph.writes[i])
+            self._deciding[branch] = {
+                name: self._live(branch, inside, name) if alone else None
+                for name in made
+                if not self._readers[name] <= inside
+            }
+        return self._deciding[branch]
+
+    def _live(self, branch: int, inside: frozenset[int], result: str) -> frozenset[str]:
+        """Registers whose values at the branch decide what a result is where both ways meet."""
+        graph = self.graph
+        last = frozenset((result,))
+        live = dict.fromkeys(inside, frozenset[str]())
+        counts: set[int] = set()  # nodes that the result depends on
+        changed = True
+        while changed:
+            changed = False
+            for i in sorted(inside, reverse=True):
+                now: frozenset[str] = frozenset()
+                for n in graph.successors[i]:
+                    now |= live.get(n, last)
+                made = now.intersection(graph.writes[i])
+                if made and not self.entry.instructions[i].guard:
+                    now -= made
+                parts = graph.kinds[i] is Kind.BRANCH and not counts.isdisjoint(graph.skipped(i))
+                if made or parts:
+                    now = now.union(graph.reads[i])
+                    changed |= i not in counts
+                    counts.add(i)
+                changed |= now != live[i]
+                live[i] = now
+        found = frozenset(graph.reads[branch])
+        for n in graph.successors[branch]:
+            found |= live.get(n, last)
+        return found
+
+
+def _same_everywhere(instruction: Instruction) -> bool:
+    """Whether whoever executes it with the same values has the same result."""
+    if instruction.name == "ld":
+        spaces = {part.partition("::")[0] for part in instruction.parts}
+        varies = {"volatile", "relaxed", "acquire", "mmio"} & spaces
+        return not varies and bool({"param", "const", "global"} & spaces)
+    return instruction.name not in _OF_OTHERS
 
 
 @lru_cache(maxsize=16384)

@@ -26,7 +26,13 @@ def relevant(graph: Graph) -> frozenset[str]:
 
     for index, kind in enumerate(graph.kinds):
         instruction = graph.instructions[index]
-        if kind in (Kind.SHARED_STORE, Kind.GENERIC_STORE, Kind.SHARED_LOAD, Kind.GENERIC_LOAD):
+        stores = kind is Kind.OPAQUE and instruction.name in ("ld", "st")
+        if stores or kind in (
+            Kind.SHARED_STORE,
+            Kind.GENERIC_STORE,
+            Kind.SHARED_LOAD,
+            Kind.GENERIC_LOAD,
+        ):
             # The address and the guard, not the data.
             for operand in instruction.operands:
                 if getattr(operand, "base", None):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlagen.audit.ptx.severity import HARDWARE, severity
 from mlagen.ptx import Instruction
 
 # Rule -> what it demands. The list in docs/ptx_audit.md is held to this one by a test.
@@ -51,7 +52,8 @@ RULES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One broken rule. `other_line` is the second instruction of a pair, 0 for none."""
+    """One broken rule. `other_line` is the second instruction of a pair, 0 for none. `severity`:
+    "hardware" or "letter". `places`: lines and other lines of all that have this cause."""
 
     rule: str
     function: str
@@ -66,6 +68,8 @@ class Finding:
     place: str = ""  # the schedule's line, where a manifest tells it
     other_place: str = ""
     context: tuple[str, ...] = ()
+    severity: str = HARDWARE
+    places: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def at(
@@ -81,12 +85,25 @@ class Finding:
     ) -> Finding:
         """A finding on an instruction, or on a pair of them."""
         line, text = (other.line, other.text) if other else (0, "")
-        at = instruction
-        return cls(rule, function, at.line, at.text, message, line, text, needs=needs, who=who)
+        return cls(
+            rule,
+            function,
+            instruction.line,
+            instruction.text,
+            message,
+            line,
+            text,
+            needs=needs,
+            who=who,
+            severity=severity(rule, instruction, other),
+        )
 
     def render(self) -> str:
         """The diagnostic, as `error[rule] file:line: what happened`, then the lines."""
-        head = f"error[{self.rule}] {self.place or f'{self.function}:{self.line}'}: {self.message}"
+        level = "error" if self.severity == HARDWARE else "letter"
+        head = (
+            f"{level}[{self.rule}] {self.place or f'{self.function}:{self.line}'}: {self.message}"
+        )
         notes = " ".join(
             part
             for part in (
@@ -103,7 +120,21 @@ class Finding:
         if self.other_line:
             at = f"  ({self.other_place})" if self.other_place else ""
             lines.append(f"  and {self.other_line}: {self.other_text}{at}")
+        if len(self.places) > 1:
+            lines.append(f"  {self._all()}")
         return "\n".join(lines)
+
+    def _all(self) -> str:
+        """All places that have the finding's cause, by their lines."""
+        told = f"{len(self.places)} times, at lines {_ranges({line for line, _ in self.places})}"
+        others = {other for _, other in self.places if other}
+        return f"{told}, with lines {_ranges(others)}" if others else told
+
+
+def _ranges(lines: set[int], most: int = 12) -> str:
+    """Some of the lines."""
+    first = ", ".join(map(str, sorted(lines)[:most]))
+    return f"{first}, … ({len(lines)})" if len(lines) > most else first
 
 
 @dataclass(slots=True)
@@ -114,6 +145,7 @@ class Notes:
     found: dict[tuple[str, int, int], Finding] = field(default_factory=dict)
     unchecked: dict[str, None] = field(default_factory=dict)
     paths: int = 0  # that were followed to their end
+    reached: set[int] = field(default_factory=set)  # instructions on them
 
     def add(self, finding: Finding) -> None:
         """Keeps the first finding of its rule and pair."""

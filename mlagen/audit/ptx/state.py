@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from mlagen.audit.ptx.agent import Agent
 from mlagen.audit.ptx.barriers import Mbarrier, NamedBarrier, WgmmaOperation
 from mlagen.audit.ptx.paths import Path
-from mlagen.audit.ptx.program import EntryProgram, Setting
+from mlagen.audit.ptx.program import WINDOW, WINDOW_BITS, EntryProgram, Setting
 from mlagen.audit.ptx.report import Finding
 from mlagen.audit.ptx.shared import Clash, Event, SharedMemory
 from mlagen.ptx import Instruction
@@ -58,7 +58,7 @@ class State:
     generic: int = 0  # events that are ordinary writes, a set
     loads: list[Event] = field(default_factory=list)
     registers: dict[int, int] = field(default_factory=dict)  # a thread's, by warp
-    pool: int = 0  # registers that setmaxnreg.dec gave back
+    pool: dict[int, int] = field(default_factory=dict)  # that setmaxnreg.dec gave, by block
     register_trace: dict[int, list[int]] = field(default_factory=dict)  # by warp
     findings: list[Finding] = field(default_factory=list)
     gaps: dict[str, None] = field(default_factory=dict)  # what could not be decided
@@ -71,7 +71,8 @@ class State:
     names: dict[int, dict[int, int]] = field(default_factory=dict)  # event -> warp -> fingerprint
 
     def __post_init__(self) -> None:
-        self.memory = SharedMemory.of(self.setting.shared_bytes, self.events)
+        setting = self.setting
+        self.memory = SharedMemory.of(setting.blocks * setting.pitch, self.events)
 
     def clone(self) -> State:
         """An independent copy at the same moment."""
@@ -88,7 +89,7 @@ class State:
             for group, operations in self.wgmma.items()
         }
         other.loads = list(self.loads)
-        other.registers = dict(self.registers)
+        other.registers, other.pool = dict(self.registers), dict(self.pool)
         other.register_trace = {warp: list(trace) for warp, trace in self.register_trace.items()}
         other.findings, other.gaps = list(self.findings), dict(self.gaps)
         other.reached = set(self.reached)
@@ -128,13 +129,16 @@ class State:
         """Notes accesses that are not ordered."""
         for clash in found:
             earlier, (verb, how, needs) = clash.earlier, _CLASHES[clash.kind]
-            told = f"{what} {verb} shared memory at {clash.address:#x}, {how.format(earlier.what)}"
+            address = self.setting.address(clash.address)
+            told = f"{what} {verb} shared memory at {address:#x}, {how.format(earlier.what)}"
             other = earlier.instruction
             self.tell(clash.kind, agent, instruction, told, other=other, needs=needs)
 
     def inside(self, agent: Agent, instruction: Instruction, start: int, size: int) -> bool:
         """Whether bytes are inside the block's shared memory; if not, that is told."""
-        if start >= 0 and start + size <= self.setting.shared_bytes:
+        at = start & (WINDOW - 1)
+        within = at + size <= self.setting.shared_bytes
+        if within and 0 <= start < self.setting.blocks << WINDOW_BITS:
             return True
         self.tell(
             "smem-bounds",

@@ -72,9 +72,10 @@ def _reads(
     for start, size in found:
         if not state.inside(agent, instruction, start, size):
             return
-        flow.read(state, agent, operation.event, slice(start // CELL, -(-(start + size) // CELL)))
+        place = start + agent.block * state.setting.pitch
+        flow.read(state, agent, operation.event, slice(place // CELL, -(-(place + size) // CELL)))
         knows = agent.knowledge()
-        clashes = state.memory.read_range(start, size, operation.event, knows, keep=keep)
+        clashes = state.memory.read_range(place, size, operation.event, knows, keep=keep)
         state.tell_clashes(agent, instruction, "the wgmma", clashes)
 
 
@@ -130,10 +131,10 @@ def set_registers(state: State, agent: Agent, instruction: Instruction) -> None:
         agent.pc = instruction.index + 1
         return
     more = (wanted - now) * LANES * len(agent.warps)
-    if more > state.pool:
+    if more > state.pool.get(agent.block, 0):
         agent.blocked = Blocked("registers", instruction, 0, more)
         return
-    state.pool -= more
+    state.pool[agent.block] = state.pool.get(agent.block, 0) - more
     for warp in agent.warps:
         state.registers[warp] = wanted
         state.register_trace.setdefault(warp, []).append(instruction.index)
