@@ -213,7 +213,6 @@ def run_warp(context: int, warp: int, limit: int) -> int:
         if load_i64(context, y.C_FAULT_KIND) != 0:
             return done
         if load_i64(base, y.W_YIELD) != 0:
-            take_turns(base)
             return done
     before = load_i64(base, y.W_DONE)
     store_i64(base, y.W_DONE, before + done)
@@ -318,9 +317,15 @@ def deny(context: int) -> bool:
 
 @compiled
 def ask_again(context: int) -> None:
-    """Warps that asked in vain may ask once more: another cluster may have answered."""
+    """Warps that asked in vain may ask once more: another cluster may have answered. When nobody got
+    anywhere for long (C_TURN), other lanes of a warp go first: these may ask for what those do."""
+    turn = load_i64(context, y.C_TURN) != 0
     for warp in range(load_i64(context, y.C_WARPS_ALL)):
-        store_i64(warp_base(context, warp), y.W_YIELD, 0)
+        base = warp_base(context, warp)
+        if turn and load_i64(base, y.W_STATE) == y.RUNNING:
+            take_turns(base)
+        store_i64(base, y.W_YIELD, 0)
+    store_i64(context, y.C_TURN, 0)
 
 
 @compiled

@@ -86,7 +86,8 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_CLOCK,  # what %clock shows: instructions so far
     C_HINT,  # buffer that the last access fell into
     C_STALLS,
-) = range(64, 98)
+    C_TURN,  # set by the host: lanes of a warp that are apart take turns
+) = range(64, 99)
 C_SIZE: Final = 128
 
 LATEST, EARLIEST, DRAWN = range(3)

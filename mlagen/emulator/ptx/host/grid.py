@@ -21,6 +21,7 @@ from mlagen.emulator.ptx.starting import STARTER
 
 _SLICE = 1 << 19  # instructions between two looks of Python's
 _VAINLY = 64  # rounds in which no cluster gets anywhere before a deadlock is told
+_LANES_TURN = 8  # such rounds before other lanes of a warp that asks in vain go first
 _LONG = 16  # slices after which a cluster lets others go on
 _GRACE = 2_000_000  # instructions that a cluster may go on for after its first finding
 RESIDENT_BYTES = 1 << 31  # of the clusters that are under way at a time
@@ -81,6 +82,7 @@ class Turns:
                     return
                 state = self._waiting.popleft()
             before = int(state.context[y.C_PROGRESS])
+            state.context[y.C_TURN] = int(vain > _LANES_TURN * (len(self._waiting) + 1))
             code, why = self._turn(state)
             if code == y.R_DONE:
                 vain = 0
