@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
-
 from emulator_ptx.running import kernel
+
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.machine import ClusterState, Setup, Shared
 from mlagen.emulator.ptx.program import Program, translate

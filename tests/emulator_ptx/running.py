@@ -15,13 +15,13 @@ import numpy as np
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.host.findings import merge
 from mlagen.emulator.ptx.host.grid import ClusterEnd, run_grid
+from mlagen.emulator.ptx.host.maps import passed, record
 from mlagen.emulator.ptx.machine import ClusterState, GlobalBuffer, Setup
 from mlagen.emulator.ptx.program import Program, translate
+from mlagen.emulator.tensor_maps import BYTES, TensorMap
 from mlagen.ptx import read_ptx
 
 _APART = 1 << 38
-MAP_BYTES = 128
-MAP_MAGIC = 0x70616D5F736F7274  # first word of a tensor map in memory; the second is its index
 KINDS = {
     value: name
     for name, value in vars(y).items()
@@ -130,13 +130,13 @@ def run(
     max_instructions: int | None = 5_000_000,
     entry: int = 0,
     read_only: Sequence[str] = (),
-    maps: Mapping[str, Any] | None = None,
+    maps: Mapping[str, TensorMap] | None = None,
     buffers: Sequence[tuple[int, np.ndarray]] = (),
 ) -> Ran:
     """Run a kernel. `mode` "drawn" is "random". `arguments`: by the name of a parameter an array
     (its address is passed, and the kernel reads and writes it in place, unless it is named in
     `read_only`), a number of numpy, bytes, or a list of `At`s. `maps`: by a parameter's name a
-    tensor map (see `mapped`) instead. `buffers`: more memory, at addresses of its own."""
+    tensor map instead. `buffers`: more memory, at addresses of its own."""
     module = read_ptx(text)
     program = translate(module, module.entries[entry])
     memory = [GlobalBuffer(at, _bytes(array), 3) for at, array in buffers]
@@ -149,8 +149,7 @@ def run(
     rows = []
     for name, made in (maps or {}).items():
         at = program.parameters[name]
-        raw = np.array([MAP_MAGIC, len(rows)], np.uint64).tobytes()
-        parameters[at : at + len(raw)] = np.frombuffer(raw, np.uint8)
+        parameters[at : at + BYTES] = np.frombuffer(passed(len(rows)), np.uint8)
         rows.append(mapped(made, memory))
     setup = Setup(
         program,
@@ -173,12 +172,11 @@ def run(
     return _ran(program, ends, states)
 
 
-def mapped(made: Any, memory: list[GlobalBuffer]) -> Any:
-    """The words of a tensor map over an array, which becomes a buffer: (TensorMap without its
-    address, array)."""
-    what, array = made
-    base = _place(memory, array, 3, "map")
-    return what.words(base)
+def mapped(made: TensorMap, memory: list[GlobalBuffer]) -> list[int]:
+    """The words of a tensor map, whose buffer becomes memory."""
+    base = _place(memory, made.buffer.array, 3, made.buffer.name) + made.buffer_offset
+    made.check("map", base)
+    return record(made, base)
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

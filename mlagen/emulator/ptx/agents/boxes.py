@@ -26,7 +26,9 @@ CHUNK = 16
 
 @compiled
 def taken(words: int, axis: int) -> int:
-    """Elements that a box has along an axis."""
+    """Elements that a box has along an axis. Along the first one a step is ignored."""
+    if axis == 0:
+        return load_i64(words, a.M_BOX)
     step = load_i64(words, a.M_STEPS + axis)
     return (load_i64(words, a.M_BOX + axis) + step - 1) // step
 
@@ -74,19 +76,15 @@ def row_address(words: int, op: int, number: int) -> int:
 @compiled
 def first_inside(words: int, op: int) -> int:
     """The first element of a row that is not left of the tensor."""
-    step = load_i64(words, a.M_STEPS)
     x = load_i64(op, a.O_VALUES)
-    return 0 if x >= 0 else min((step - 1 - x) // step, taken(words, 0))
+    return 0 if x >= 0 else min(-x, taken(words, 0))
 
 
 @compiled
 def end_inside(words: int, op: int) -> int:
     """The first element of a row that is right of the tensor; at least `first_inside`."""
-    step = load_i64(words, a.M_STEPS)
     left = load_i64(words, a.M_DIMS) - load_i64(op, a.O_VALUES)
-    if left <= 0:
-        return first_inside(words, op)
-    return max(min((left + step - 1) // step, taken(words, 0)), first_inside(words, op))
+    return max(min(left, taken(words, 0)), first_inside(words, op))
 
 
 @compiled
@@ -123,7 +121,6 @@ def move_row(context: int, op: int, words: int, number: int, address: int) -> No
     """One row of a box; `address` as `row_address` gives it."""
     element = load_i64(words, a.M_ELEMENT)
     mode = load_i64(words, a.M_SWIZZLE)
-    step = load_i64(words, a.M_STEPS)
     size = taken(words, 0) * element
     low = first_inside(words, op) * element
     high = end_inside(words, op) * element
@@ -136,17 +133,15 @@ def move_row(context: int, op: int, words: int, number: int, address: int) -> No
     base = load_i64(op, a.O_SHARED) + number * size
     position = 0
     while position < size:
-        # As far as the chunk goes, the row, an edge of the tensor, an element where there are steps
+        # As far as the row goes, the chunk, an edge of the tensor.
         end = min(size, position + CHUNK - ((base + position) & (CHUNK - 1)))
         if position < low:
             end = min(end, low)
         elif position < high:
             end = min(end, high)
-            if step != 1:
-                end = min(end, position + element)
         at = shared_host(context, swizzled(base + position, mode))
         if position >= low and position < high:
-            move_piece(op, words, at, host + (position - low) * step, end - position)
+            move_piece(op, words, at, host + position - low, end - position)
         elif load_i64(op, a.O_KIND) == a.TENSOR_TO_SHARED:
             fill_bytes(at, position, end - position, words)
         position = end
@@ -154,19 +149,15 @@ def move_row(context: int, op: int, words: int, number: int, address: int) -> No
 
 @compiled
 def inside_bytes(op: int, words: int) -> int:
-    """Bytes of global memory from a row's first element inside of the tensor to its last."""
+    """Bytes of a row that lie inside of the tensor."""
     count = end_inside(words, op) - first_inside(words, op)
-    if count <= 0:
-        return 0
-    step = load_i64(words, a.M_STEPS)
-    return ((count - 1) * step + 1) * load_i64(words, a.M_ELEMENT)
+    return count * load_i64(words, a.M_ELEMENT)
 
 
 @compiled
 def row_start(op: int, words: int, address: int) -> int:
     """Global address of a row's first element inside of the tensor."""
-    skipped = first_inside(words, op) * load_i64(words, a.M_STEPS)
-    return address + skipped * load_i64(words, a.M_ELEMENT)
+    return address + first_inside(words, op) * load_i64(words, a.M_ELEMENT)
 
 
 @compiled

@@ -22,7 +22,7 @@ from mlagen.emulator.ptx.state import (
 )
 
 # P_OP
-GRID_WAIT, GRID_LAUNCH, INCREASE, DECREASE, MAPA, RANK, REPLACE, COPY_MAP, POLICY = range(9)
+GRID_WAIT, GRID_LAUNCH, INCREASE, DECREASE, MAPA, RANK, REPLACE, COPY_MAP = range(8)
 # P_FLAGS
 GENERIC, WIDE = 1, 2
 REGISTERS = 65536  # of a multiprocessor
@@ -68,15 +68,12 @@ def change_registers(context: int, warp: int, row: int) -> int:
 
 @compiled
 def map_addresses(context: int, warp: int, row: int, mask: int) -> None:
-    """mapa: the same place of another CTA; getctarank: whose place it is; createpolicy: 0."""
+    """mapa: the same place of another CTA; getctarank: whose place it is."""
     p = program_row(context, row)
     where = place(context, warp, load_i64(p, y.P_DST))
     flags = load_i64(p, y.P_FLAGS)
     for lane in range(y.LANES):
         if (mask >> lane) & 1 == 0:
-            continue
-        if load_i64(p, y.P_OP) == POLICY:
-            store_i64(where, lane, 0)
             continue
         address = operand(context, warp, p, 0, lane)
         inside = address & ((1 << y.RANK_SHIFT) - 1)

@@ -15,6 +15,7 @@ from mlagen.emulator.native.raw import (
 )
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as a
+from mlagen.emulator.ptx.memory.spaces import global_delta
 from mlagen.emulator.ptx.state import fault, place
 
 
@@ -70,15 +71,8 @@ def buffer_host(context: int, address: int, size: int, access: int) -> int:
     access (1 to read, 2 to write)."""
     if size < 0:
         return 0
-    buffers = load_i64(context, y.C_BUFFERS)
-    for number in range(load_i64(context, y.C_BUFFER_COUNT)):
-        at = buffers + number * (8 * y.B_SIZE)
-        offset = address - load_i64(at, y.B_BASE)
-        if offset >= 0 and offset <= load_i64(at, y.B_BYTES) - size:
-            if load_i64(at, y.B_ACCESS) & access == 0:
-                return 0
-            return load_i64(at, y.B_HOST) + offset
-    return 0
+    delta = global_delta(context, address, address, size, access)
+    return address + delta if delta != 0 else 0
 
 
 @compiled

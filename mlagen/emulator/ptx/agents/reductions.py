@@ -107,11 +107,9 @@ def reduce_32(at: int, source: int, type_: int, how: int) -> None:
     """An element of 32 bits."""
     old = int64(load_u32(at, 0))
     new = int64(load_u32(source, 0))
-    if type_ == a.T_F32 or type_ == a.T_F32_FTZ:
+    if type_ == a.T_F32:
         sum_ = real(f32_of(uint32(old)), f32_of(uint32(new)), how)
         bits = int64(bits_of(float32(sum_)))
-        if type_ == a.T_F32_FTZ and bits & 0x7F800000 == 0:
-            bits &= 0x80000000
         store_u32(at, 0, uint32(bits))
     elif type_ == a.T_S32:
         store_u32(at, 0, uint32(whole(signed_32(old), signed_32(new), how) & 0xFFFFFFFF))

@@ -1,4 +1,4 @@
-"""Rows of griddepcontrol, setmaxnreg, mapa, getctarank, createpolicy, prefetches, tensormap."""
+"""Rows of griddepcontrol, setmaxnreg, mapa, getctarank, tensormap."""
 
 from __future__ import annotations
 
@@ -50,14 +50,6 @@ def _mapa(t: Translator, i: Instruction) -> Row:
     return Row(y.X_LAUNCH, op, dst=t.register(i.operands[0]), flags=flags, items=items)
 
 
-def _policy(t: Translator, i: Instruction) -> Row:
-    return Row(y.X_LAUNCH, g.POLICY, dst=t.register(i.operands[0]), flags=g.WIDE)
-
-
-def _nothing(t: Translator, i: Instruction) -> Row:
-    return Row(y.X_NOP)
-
-
 _FIELDS = {
     "global_address": e.ADDRESS,
     "rank": e.RANK,
@@ -104,10 +96,6 @@ TRANSLATIONS: dict[str, Translation] = {
     "setmaxnreg": _registers,
     "mapa": _mapa,
     "getctarank": _mapa,
-    "createpolicy": _policy,
-    "prefetch": _nothing,
-    "prefetchu": _nothing,
-    "applypriority": _nothing,
     "tensormap": _tensormap,
     "clusterlaunchcontrol": _cancel,
 }
