@@ -277,8 +277,16 @@ def _direct(made: dict[str, Operation]) -> None:
     double = real(64)
     made["f64.s64"] = operation("f64 = b64", lambda t, a: t.b.sitofp(a, double))
     made["f64.u64"] = operation("f64 = b64", lambda t, a: t.b.uitofp(a, double))
+    for sign in "su":
+        build = _of_64(f"{sign}itofp")
+        made[f"f64.{sign}64.rounded"] = operation("f64 = b64", build)
     made["f32.bf16"] = operation("f32 = b16", lambda t, a: f.widen(t, a, f.BF16))
     made["f32.f16"] = operation("f32 = b16", lambda t, a: t.canonical(f.widen(t, a, f.F16)))
+
+
+def _of_64(name: str) -> Build:
+    """Integers of 64 bits as f64, rounded as P_FLAGS says."""
+    return lambda t, a: t.rounded(name, f.machine_rounding(t, y.P_FLAGS), a)
 
 
 def _stages(made: dict[str, Operation]) -> None:

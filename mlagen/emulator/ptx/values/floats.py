@@ -188,6 +188,7 @@ def _table() -> dict[str, Operation]:
                 made[f"{key}.xorsign.f32"] = operation("f32 = f32 f32", build)
     for name, count in _COUNTS.items():
         made[f"{name}.f64"] = operation("f64 = " + "f64 " * count, _f64(name))
+        made[f"{name}.rounded.f64"] = operation("f64 = " + "f64 " * count, _directed_f64(name))
     for name in ("abs", "neg"):
         made[f"{name}.f64"] = operation("f64 = f64", _sign(name, False))
     for name in ("min", "max"):
@@ -199,6 +200,20 @@ def _table() -> dict[str, Operation]:
 
 def _f64(name: str) -> Build:
     return lambda t, *x: exact_or_nearest(t, name, x)
+
+
+def _directed_f64(name: str) -> Build:
+    """f64, rounded as P_FLAGS says: by the machine."""
+
+    def build(t: Lanes, *x: Any) -> Any:
+        mode = f.machine_rounding(t, y.P_FLAGS)
+        if name in ("fma", "sqrt"):
+            return t.rounded(name, mode, *x)
+        if name == "rcp":
+            return t.rounded("fdiv", mode, t.const(x[0], 1.0), x[0])
+        return t.rounded(f"f{name}", mode, *x)
+
+    return build
 
 
 def _extremum_f64(larger: bool) -> Build:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mlagen.emulator.ptx.values.lanes import Lanes, vector
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from mlagen.emulator.ptx.values.lanes import Lanes
 
 # How a number is rounded (P_FLAGS): to nearest even, towards zero, down, up, nearest away.
 RN, RZ, RM, RP, RNA = range(5)
@@ -184,6 +186,11 @@ def f32_of_odd(t: Lanes, value: Any, rounding: Any = RN) -> Any:
     return t.floats(t.resize(narrow(t, value, F32, rounding), 32))
 
 
-def same_sort(t: Lanes, value: Any) -> Any:
-    """Lanes of the width of `value` as an integer type."""
-    return vector(t.width(value), value.type.count)
+def machine_rounding(t: Lanes, slot: int) -> Any:
+    """LLVM's number of the rounding that a word of the row has: nearest, zero, down, up."""
+    numbers = sum(number << 2 * mode for mode, number in ((RN, 1), (RZ, 0), (RM, 3), (RP, 2)))
+    word = t.scalar(slot)
+    shift = t.b.shl(word, word.type(1))
+    return t.b.and_(
+        t.b.trunc(t.b.lshr(word.type(numbers), shift), ir.IntType(32)), ir.IntType(32)(3)
+    )

@@ -183,6 +183,27 @@ class Lanes:
         function = cgutils.get_or_insert_function(self.b.module, signature, full)
         return self.b.call(function, operands)
 
+    def rounded(self, name: str, mode: Any, *operands: Any) -> Any:
+        """fadd, fsub, fmul, fdiv, fma, sqrt, sitofp or uitofp, rounded as the machine is told:
+        `mode` is a number of LLVM's (0 to zero, 1 nearest, 2 up, 3 down)."""
+        b, kind = self.b, operands[0].type
+        letters = f"v{kind.count}f64"
+        result = real(64, kind.count)
+        if isinstance(kind.element, ir.IntType):
+            letters = f"{letters}.v{kind.count}i64"
+        strings = [ir.MetaDataString(b.module, s) for s in ("round.dynamic", "fpexcept.ignore")]
+        types_ = [*(operand.type for operand in operands), *[ir.MetaDataType()] * 2]
+        full = f"llvm.experimental.constrained.{name}.{letters}"
+        signature = ir.FunctionType(result, types_)
+        function = cgutils.get_or_insert_function(b.module, signature, full)
+        setter = cgutils.get_or_insert_function(
+            b.module, ir.FunctionType(ir.VoidType(), [ir.IntType(32)]), "llvm.set.rounding"
+        )
+        b.call(setter, [mode])
+        found = b.call(function, [*operands, *strings])
+        b.call(setter, [ir.Constant(ir.IntType(32), 1)])
+        return found
+
     def count_zeros(self, name: str, x: Any) -> Any:
         """ctlz or cttz; the width for 0."""
         flag = ir.IntType(1)

@@ -128,7 +128,11 @@ def _number(t: Translator, i: Instruction, m: Modifiers) -> Row:
     if direct and not (of in ("s32", "u32") and size == 64):
         return Row(y.X_CONVERT, number(c.NUMBERS, direct, i), dst, where)
     if to == "f64" and of in ("s64", "u64"):
-        raise not_modelled(i, f".{rounding} of 64 bits")
+        if sat:
+            raise not_modelled(i, "with .sat")
+        found = Row(y.X_CONVERT, c.NUMBERS[f"{to}.{of}.rounded"], dst, where)
+        found.flags = ROUNDINGS[rounding]
+        return found
     first = f"from.{_first(of, size, ftz)}"
     second = f"to.{_second(to, have, bool(integral), _last(to, ftz, sat, relu))}"
     least, most = _range(to) if to in _WHOLE else (0, 0)

@@ -49,8 +49,6 @@ def arithmetic(t: Translator, i: Instruction) -> Row:
     ftz, sat = _ftz(m), ".sat" if m.flag("sat") else ""
     m.end()
     directed = ".rounded" if rounding != "rn" else ""
-    if m.type == "f64" and (directed or ftz or sat):
-        raise not_modelled(i, f".{rounding} of f64" if directed else "")
     key = f"{name}{ftz}{sat}{directed}.{m.type}"
     count = {"fma": 3, "rcp": 1, "sqrt": 1}.get(name, 2)
     found = _row(t, i, y.X_FLOAT, number(floats.NUMBERS, key, i), bits_of(m.type), count)
