@@ -14,7 +14,7 @@ import msgspec
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.family import LadderCase, Walk, shipped, steady_tiles
 from mlagen.launch import EmulatedLauncher
-from mlagen.targets.registry import EMULATED
+from mlagen.targets.registry import MODELLED
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
@@ -83,8 +83,8 @@ def job_of_launch(
 
 
 def _require_model(what: str, target: str) -> None:
-    if target not in EMULATED:
-        known = ", ".join(EMULATED)
+    if target not in MODELLED:
+        known = ", ".join(MODELLED)
         raise UnsupportedError(f"{what} is for {target}; the cycle model knows {known}")
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from mlagen.cli.progress import progress_bar
 from mlagen.cli.report import print_facts, print_json, print_table, say
-from mlagen.disk import read_file
-from mlagen.errors import BinaryError, ConfigError, FindingsError
+from mlagen.cli.text import read_text
+from mlagen.errors import ConfigError, FindingsError
 
 if TYPE_CHECKING:
     from mlagen.audit.ptx import Finding, Given, MutationReport, Report
@@ -43,7 +43,7 @@ def audit_file(
     from mlagen.audit.ptx import LETTER, audit_ptx
 
     with progress_bar(f"auditing {file}"):
-        report = audit_ptx(_text_of(path), given, seconds=limit)
+        report = audit_ptx(read_text(path), given, seconds=limit)
     if as_json:
         told = asdict(report)
         for entry in told["entries"]:
@@ -65,19 +65,12 @@ def mutate_file(path: Path, file: str, given: Given, sample: int, seed: int, as_
     """Audit the mutants of a PTX file; raises FindingsError when one is not told."""
     from mlagen.audit.ptx import mutate
 
-    text = _text_of(path)
+    text = read_text(path)
     with progress_bar("auditing mutants", long=not sample) as progress:
         mutants = mutate(text, given, sample=sample, seed=seed, progress=progress)
     _print_mutants(file, mutants, as_json)
     if mutants.missed:
         raise FindingsError(mutants.summary())
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return read_file(path).decode()
-    except UnicodeDecodeError as error:
-        raise BinaryError(f"{path}: byte {error.start} is no UTF-8, so it is no PTX") from None
 
 
 def _boxes(given: tuple[str, ...]) -> dict[str, int]:

@@ -1,9 +1,10 @@
-"""`mlagen emulate`: run a kernel of a gfx950 code object as a launch file says."""
+"""`mlagen emulate`: run a kernel of a gfx950 code object or of PTX as a launch file says."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,18 +13,21 @@ from mlagen.cli import terminal
 from mlagen.cli.options import json_option, launch_options, seed_option
 from mlagen.cli.progress import Progress, progress_bar
 from mlagen.cli.report import print_facts, print_json, print_table, say
+from mlagen.cli.text import read_text
 from mlagen.cli.types import COUNT, NAME, OUT_FOLDER
 from mlagen.errors import ConfigError, FindingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from mlagen.binary import CodeObject
     from mlagen.emulator import Finding
     from mlagen.emulator.launching import LaunchFile, LaunchRun
+    from mlagen.ptx import Module
 
 
 @click.command("emulate")
-@click.argument("file", type=NAME, metavar="FILE.co")
+@click.argument("file", type=NAME, metavar="FILE.co|FILE.ptx")
 @click.option(
     "--launch", "launch_path", type=NAME, metavar="FILE.toml", help="Grid, block, arguments, data."
 )
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     help="When asynchronous transfers complete.",
 )
 @seed_option
+@click.option("--fast", is_flag=True, help="PTX: sums of tensor cores in fp32, not bit for bit.")
 @click.option("--no-sanitizer", is_flag=True, help="Execute only; no checks, no findings.")
 @click.option("--trace-nan", is_flag=True, help="Tell where NaN and Inf come from.")
 @click.option("--threads", type=click.IntRange(1), help="Default: one a core.")
@@ -70,6 +75,7 @@ def command(
     kernel: str | None,
     mode: Any,
     seed: int,
+    fast: bool,
     no_sanitizer: bool,
     trace_nan: bool,
     threads: int | None,
@@ -82,15 +88,15 @@ def command(
     as_json: bool,
 ) -> None:
     """Execute a kernel with its memory and a sanitizer; no GPU. --template prints a launch file."""
-    from mlagen.binary import read_code_object
     from mlagen.emulator import Settings
-    from mlagen.emulator.launching import MAX_MEMORY, Files, read_launch_file, run_launch, template
+    from mlagen.emulator.launching import MAX_MEMORY, Files, read_launch_file, run_launch
 
-    code = read_code_object(file)
+    code = _read(file)
     if wants_template:
         terminal.only_shows()
-        say(template(code.kernel(kernel)).removesuffix("\n"))
+        say(_template(code, kernel).removesuffix("\n"))
         return
+    _check_options(code, fast, trace_nan)
     if kernel is not None:
         raise ConfigError("--kernel goes with --template", hint="kernel = in the launch file")
     if launch_path is None:
@@ -109,6 +115,7 @@ def command(
                 workgroups=groups or None,
                 max_instructions=max_instructions,
                 trace_nonfinite=trace_nan,
+                exact=not fast,
             ),
             files=Files(
                 out=out,
@@ -126,6 +133,37 @@ def command(
     wrong = len(run.result.findings) + len(run.damage)
     if wrong:
         raise FindingsError(f"the sanitizer found {wrong} defects" if wrong > 1 else "one defect")
+
+
+def _read(file: str) -> CodeObject | Module:
+    """A file of either kind, by its ending."""
+    if Path(file).suffix != ".ptx":
+        from mlagen.binary import read_code_object
+
+        return read_code_object(file)
+    from mlagen.ptx import read_ptx
+
+    return read_ptx(read_text(Path(file)))
+
+
+def _template(code: CodeObject | Module, kernel: str | None) -> str:
+    from mlagen.emulator.launching import template, template_ptx
+    from mlagen.emulator.ptx.host.entries import entry_of
+    from mlagen.ptx import Module
+
+    if isinstance(code, Module):
+        return template_ptx(entry_of(code, kernel))
+    return template(code.kernel(kernel))
+
+
+def _check_options(code: CodeObject | Module, fast: bool, trace_nan: bool) -> None:
+    """ConfigError for an option of the other kind of file."""
+    from mlagen.ptx import Module
+
+    if isinstance(code, Module) and trace_nan:
+        raise ConfigError("--trace-nan is for gfx950 code; the PTX emulator does not follow NaN")
+    if not isinstance(code, Module) and fast:
+        raise ConfigError("--fast is for PTX; gfx950's arithmetic is always bit for bit")
 
 
 def parse_workgroup(text: str) -> tuple[int, int, int]:
@@ -231,7 +269,7 @@ def _print(run: LaunchRun, shown: int, traced: bool) -> None:
 def _print_finding(run: LaunchRun, finding: Finding) -> None:
     from mlagen.emulator.launching.listing import around
 
-    say(str(finding))
+    say(str(finding) + _beside(finding))
     times = f", {finding.count} times" if finding.count > 1 else ""
     say(f"  first in workgroup {finding.workgroup}{times}")
     places = [finding.pc]
@@ -239,6 +277,19 @@ def _print_finding(run: LaunchRun, finding: Finding) -> None:
         places.append(finding.other_pc)
     for place in sorted(places):
         say("".join(f"    {line}\n" for line in around(run.kernel, place)))
+
+
+def _beside(finding: Finding) -> str:
+    """What a finding of PTX has besides: its severity, and what `.loc` says."""
+    from mlagen.emulator import PtxFinding
+
+    if not isinstance(finding, PtxFinding):
+        return ""
+    text = " (by the letter of the ISA)" if finding.severity == "letter" else ""
+    places = ((finding.line, finding.location), (finding.other_line, finding.other_location))
+    for line, place in dict.fromkeys(places):
+        text += f"\n  line {line} is of {place}" if place else ""
+    return text
 
 
 def _print_nonfinite(run: LaunchRun, shown: int) -> None:

@@ -57,6 +57,7 @@ class EmulatedLauncher:
         if not self.allow_unproved:
             require_proof(manifest)
         require_target(manifest, EMULATED, "the emulator")
+        maps = {arg.tensor: tensors[arg.tensor] for arg in manifest.args if arg.tensor_map and arg.tensor in tensors}
         bound = bind(manifest, tensors, scalars)
         grid = manifest.grid_for(sizes)
         try:

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from mlagen.artifact import Artifact
 
 FOLDERS = {"gfx950": "mlagen.targets.gfx950", "sm_90a": "mlagen.targets.sm_90a"}
-EMULATED = ("gfx950",)  # have an emulator and a cycle model: their code runs without the hardware
+EMULATED = ("gfx950", "sm_90a")  # have an emulator: their code runs without the hardware
+MODELLED = ("gfx950",)  # have a cycle model
 
 
 class Target(Protocol):

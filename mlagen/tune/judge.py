@@ -22,7 +22,7 @@ from mlagen.errors import (
     WrongResultError,
 )
 from mlagen.request import build_artifact, parse_sizes, problem_and_knobs, require_target
-from mlagen.targets.registry import EMULATED
+from mlagen.targets.registry import MODELLED
 from mlagen.tune.space import Space, interface, space_of
 from mlagen.tune.values import Cost, Job, Outcome, Question, Verdict
 from mlagen.tune.versions import versions
@@ -58,7 +58,7 @@ def describe(
     require_target(kernel, target, schedule.target)
     problem, given = problem_and_knobs(schedule, fields)
     limits = {**{name: str(value) for name, value in given.items()}, **limits}
-    cost = cost or ("predicted" if schedule.target in EMULATED else "measured")
+    cost = cost or ("predicted" if schedule.target in MODELLED else "measured")
     require_cost(cost, schedule.target)
     space = space_of(schedule, problem, limits)
     fields = plain_fields(problem)
@@ -84,9 +84,9 @@ def describe(
 
 
 def require_cost(cost: Cost, target: str) -> None:
-    if cost == "predicted" and target not in EMULATED:
+    if cost == "predicted" and target not in MODELLED:
         raise ConfigError(
-            f"no model predicts {target}; it knows {', '.join(EMULATED)}",
+            f"no model predicts {target}; it knows {', '.join(MODELLED)}",
             hint="--cost measured, on a machine with the GPU",
         )
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from ptx_run import run
+from emulated import run
 
 from mlagen.codegen import build
 from mlagen.families.mla_decode.plan import MERGE_INTS, plan_work

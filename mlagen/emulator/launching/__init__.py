@@ -10,11 +10,13 @@ from mlagen.emulator.launching.launch_file import (
     ArgumentSpec,
     BufferSpec,
     LaunchFile,
+    TensorMapSpec,
     parse_launch,
     read_launch_file,
 )
 from mlagen.emulator.launching.run import MAX_MEMORY, Files, GuardDamage, LaunchRun, run_launch
 from mlagen.emulator.launching.template import template
+from mlagen.emulator.launching.template_ptx import template_ptx
 
 __all__ = [
     "MAX_MEMORY",
@@ -25,8 +27,10 @@ __all__ = [
     "LaunchFile",
     "LaunchRun",
     "OutputReport",
+    "TensorMapSpec",
     "parse_launch",
     "read_launch_file",
     "run_launch",
     "template",
+    "template_ptx",
 ]

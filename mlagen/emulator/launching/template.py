@@ -18,7 +18,7 @@ def template(kernel: KernelCode) -> str:
     lines = [
         f"# A launch: argument segment of {kernel.kernarg_bytes} bytes,",
         f"# {kernel.descriptor.lds_bytes} bytes of LDS.",
-        f"kernel = {_quoted(kernel.name)}",
+        f"kernel = {quoted(kernel.name)}",
         "grid = [1, 1, 1]  # workgroups",
         f"block = [{threads}, 1, 1]  # work-items",
     ]
@@ -46,22 +46,23 @@ def template(kernel: KernelCode) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     """A TOML string: those of JSON in ASCII are, whatever the object's names hold."""
     return json.dumps(name).replace("\x7f", "\\u007f")
 
 
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
+def key(name: str) -> str:
+    """A TOML key."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else quoted(name)
 
 
 def _buffer(argument: ArgumentInfo, name: str) -> list[str]:
     return [
         "[[arguments]]",
         f"offset = {argument.offset}",
-        f"name = {_quoted(argument.name)}",
-        f"buffer = {_quoted(name)}",
-        f"[buffers.{_key(name)}]",
+        f"name = {quoted(argument.name)}",
+        f"buffer = {quoted(name)}",
+        f"[buffers.{key(name)}]",
         'bytes = 4096  # or: file = "x.npy"; or: dtype = "bf16", shape = [64, 32]',
         '# output = "x.npy"  # written after the run',
     ]
@@ -82,7 +83,7 @@ def _scalars(argument: ArgumentInfo) -> list[str]:
         lines += [
             "[[arguments]]",
             f"offset = {offset}",
-            f"name = {_quoted(argument.name)}",
+            f"name = {quoted(argument.name)}",
             f'type = "{part}"  # of {argument.size} bytes; f32, bf16 … where it is a float',
             "value = 0",
         ]

@@ -14,6 +14,7 @@ from mlagen.emulator.ptx.translate import agents, control, matrix, memory, value
 from mlagen.emulator.ptx.translate.rows import Special, Translation, Translator, not_modelled
 from mlagen.errors import MlagenError, UnsupportedError
 from mlagen.ptx import Entry, Module
+from mlagen.ptx.inlining import inlined
 
 _TRANSLATIONS: dict[str, Translation] = {
     name: translation
@@ -48,6 +49,7 @@ class Program:
 
 def translate(module: Module, entry: Entry) -> Program:
     """Tables of a kernel. UnsupportedError with the line for what is not modelled."""
+    entry = inlined(module, entry)
     parameters, parameter_bytes = parameter_places(entry)
     variables = place_variables(entry)
     symbols = {

@@ -67,7 +67,8 @@ def _fault(run: Run, state: ClusterState, warp: int) -> tuple[str, Told]:
         return "global-bounds", (text, name, "an address inside the buffer, or another access")
     if kind == y.FAULT_SHARED:
         size = run.setup.program.dynamic + run.setup.dynamic_shared
-        text = f"{here} accesses {run.shared(a, 1)}; the block has {size:#x} bytes; {stopped}"
+        text = f"{here} accesses {run.shared(a, 1)}; what the block has ends at {size:#x}; "
+        text += stopped
         return "shared-bounds", (text, "shared memory", "an address inside the allocation")
     if kind == y.FAULT_TRAP:
         return "trap", (f"{here} ends the kernel; {stopped}", "control flow", "")

@@ -321,7 +321,7 @@ def _bounds(raw: Raw) -> Told:
 def _shared_bounds(raw: Raw) -> Told:
     place = raw.run.shared(raw.row[y.F_A], 1)
     size = raw.run.setup.program.dynamic + raw.run.setup.dynamic_shared
-    text = f"{raw.here} accesses {place}; the block has {size:#x} bytes"
+    text = f"{raw.here} accesses {place}; what the block has ends at {size:#x}"
     return text, place, "an address inside the allocation"
 
 

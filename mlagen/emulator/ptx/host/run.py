@@ -20,6 +20,7 @@ from mlagen.emulator.ptx.host.grid import run_grid
 from mlagen.emulator.ptx.host.memory import build_memory
 from mlagen.emulator.ptx.machine import Setup
 from mlagen.emulator.ptx.program import translate
+from mlagen.emulator.ptx.starting import STARTER
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.ptx import Entry, Instruction, Module
 
@@ -70,8 +71,9 @@ def run_entry(
         if progress is not None:
             progress(clusters * setup.cluster_ctas, total)
 
+    STARTER.start()  # before there are threads that Ctrl-C does not reach
     started = time.perf_counter()
-    ends = run_grid(setup, independent=independent(entry), looked=executed, progress=ended)
+    ends = run_grid(setup, independent=independent(program.entry), looked=executed, progress=ended)
     seconds = time.perf_counter() - started
     counts = np.zeros(len(program.rows), np.int64)
     for end in ends:
@@ -84,10 +86,10 @@ def run_entry(
     return EmulationResult(
         findings=tuple(_sorted(findings, last)),
         wave_instructions=int(counts.sum()),
-        counts=_by_opcode(entry, counts),
+        counts=_by_opcode(program.entry, counts),
         seconds=seconds,
         dropped_findings=sum(end.dropped for end in ends),
-        executions={i.index: int(counts[i.index]) for i in entry.instructions},
+        executions={i.index: int(counts[i.index]) for i in program.entry.instructions},
     )
 
 

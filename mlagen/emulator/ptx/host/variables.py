@@ -52,21 +52,22 @@ def place_variables(entry: Entry) -> Variables:
     most = {"shared": _SHARED_MAX, "local": _LOCAL_MAX, "const": _CONST_MAX}
     symbols: dict[str, tuple[str, int]] = {}
     dynamic = [v for v in entry.variables if v.space == "shared" and not v.size]
-    placed = [v for v in entry.variables if v not in dynamic and v.space != "param"]
+    placed = [v for v in entry.variables if v not in dynamic]
     globals_: list[Variable] = []
     for variable in placed:
         if variable.space == "global":
             symbols[variable.name] = "global", GLOBALS + len(globals_) * _APART
             globals_.append(variable)
             continue
-        at = -(-ends[variable.space] // variable.align) * variable.align
-        symbols[variable.name] = variable.space, at
-        ends[variable.space] = at + variable.size
-        if ends[variable.space] > most[variable.space]:
+        # What a call's parameters are put into is a thread's own.
+        space = "local" if variable.space == "param" else variable.space
+        at = -(-ends[space] // variable.align) * variable.align
+        symbols[variable.name] = space, at
+        ends[space] = at + variable.size
+        if ends[space] > most[space]:
             raise UnsupportedError(
-                f"line {variable.line}: the variables up to {variable.name} take "
-                f"{ends[variable.space]} bytes of .{variable.space}; the emulator gives "
-                f"{most[variable.space]}"
+                f"line {variable.line}: the variables up to {variable.name} take {ends[space]} "
+                f"bytes of .{space}; the emulator gives {most[space]}"
             )
     if sum(v.size for v in globals_) > _GLOBAL_MAX:
         raise UnsupportedError(

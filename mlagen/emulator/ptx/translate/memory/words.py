@@ -121,6 +121,8 @@ def address(t: Translator, i: Instruction, operand: Operand, space: int) -> Plac
         return Place(t.constant(offset & (1 << 64) - 1, 64), space, 64, 0)
     if base in t.symbols:
         own = _SYMBOLS[t.symbols[base][0]]
+        if (own, space) == (z.LOCAL, z.PARAM):  # a call's parameters are a thread's own
+            space = own
         if space not in (z.GENERIC, own) and (own, space) != (z.SHARED_CTA, z.SHARED_CLUSTER):
             raise not_modelled(i, f"{base} lies in .{t.symbols[base][0]}")
         if space == z.GENERIC:
