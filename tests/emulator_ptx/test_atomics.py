@@ -48,19 +48,15 @@ def exchanged(
     name = {2: "h", 4: "r", 8: "rd"}[bytes_]
     held = start.copy()
     got = np.zeros(values.size, values.dtype).reshape(32, -1)
-    through = (
-        f"mov.u64 %rd42, sh; ld.global.b{8 * bytes_} %{name}12, [%rd41]; st.shared.b{8 * bytes_} [sh], %{name}12;"
-        if where == "shared"
-        else ""
-    )
-    back = (
-        f"ld.shared.b{8 * bytes_} %{name}12, [sh]; st.global.b{8 * bytes_} [%rd41], %{name}12;"
-        if where == "shared"
-        else ""
-    )
+    bits = 8 * bytes_
+    before, after = "", ""
+    if where == "shared":
+        before = f"""mov.u64 %rd42, sh; ld.global.b{bits} %{name}12, [%rd41];
+            st.shared.b{bits} [sh], %{name}12;"""
+        after = f"ld.shared.b{bits} %{name}12, [sh]; st.global.b{bits} [%rd41], %{name}12;"
     ran = copied(
-        f"""mov.u64 %rd41, 0x40000000; ld.global.b{8 * bytes_} %{name}10, [%rd1]; {through}
-        {line} st.global.b{8 * bytes_} [%rd2], %{name}11; {back}""",
+        f"""mov.u64 %rd41, 0x40000000; ld.global.b{bits} %{name}10, [%rd1]; {before}
+        {line} st.global.b{bits} [%rd2], %{name}11; {after}""",
         values.reshape(32, 1),
         got,
         buffers=[(0x4000_0000, held)],
@@ -109,7 +105,8 @@ def test_sixteen_bytes() -> None:
     result = np.zeros((4, 2), np.uint64)
     text = kernel(
         """ld.param.u64 %rd1, [p]; ld.param.u64 %rd2, [o]; ld.global.b128 %q1, [%rd1+16];
-        ld.global.b128 %q2, [%rd1]; atom.global.cas.b128 %q3, [%rd1], %q1, %q1; st.global.b128 [%rd2], %q3;
+        ld.global.b128 %q2, [%rd1]; atom.global.cas.b128 %q3, [%rd1], %q1, %q1;
+        st.global.b128 [%rd2], %q3;
         atom.global.cas.b128 %q3, [%rd1], %q2, %q1; st.global.b128 [%rd2+16], %q3;
         atom.global.exch.b128 %q3, [%rd1], %q2; st.global.b128 [%rd2+32], %q3;
         ld.global.b128 %q4, [%rd1]; st.global.b128 [%rd2+48], %q4; ret;""",
@@ -187,7 +184,8 @@ def test_sums_of_halves(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other", "total"),
-    [(0x7BFF, 0x7BFF, 0x7C00), (0x7C00, 0xFC00, 0x7FFF), (0x0001, 0x0001, 0x0002), (0x8000, 0x8000, 0x8000),
+    [(0x7BFF, 0x7BFF, 0x7C00), (0x7C00, 0xFC00, 0x7FFF), (0x0001, 0x0001, 0x0002),
+     (0x8000, 0x8000, 0x8000),
      (0x03FF, 0x0001, 0x0400), (0x7E01, 0x3C00, 0x7FFF), (0x0001, 0x8001, 0x0000)],
 )  # fmt: skip
 def test_edges_of_f16_sums(one: int, other: int, total: int) -> None:
@@ -205,7 +203,8 @@ def test_vectors() -> None:
     held = np.arange(4, dtype=np.float32)
     halves = np.array([1.0, np.nan, -0.0, 4.0], np.float16)
     text = kernel(
-        """ld.param.u64 %rd1, [p]; ld.param.u64 %rd2, [h]; mov.f32 %f1, 0f3F800000; mov.f32 %f2, 0f40000000;
+        """ld.param.u64 %rd1, [p]; ld.param.u64 %rd2, [h]; mov.f32 %f1, 0f3F800000;
+        mov.f32 %f2, 0f40000000;
         red.relaxed.gpu.global.add.v4.f32 [%rd1], {%f1, %f2, %f1, %f2};
         mov.b32 %r1, 0x40004000; mov.b32 %r2, 0x3C000000;
         atom.global.min.noftz.v2.f16x2 {%r3, %r4}, [%rd2], {%r1, %r2}; ret;""",
@@ -220,7 +219,8 @@ def test_vectors() -> None:
 def test_only_lanes_of_the_guard() -> None:
     held = np.zeros(1, np.uint32)
     text = kernel(
-        "ld.param.u64 %rd1, [p]; mov.u32 %r1, %laneid; setp.lt.u32 %p1, %r1, 5; @%p1 red.global.add.u32 [%rd1], %r1; ret;",
+        """ld.param.u64 %rd1, [p]; mov.u32 %r1, %laneid; setp.lt.u32 %p1, %r1, 5;
+        @%p1 red.global.add.u32 [%rd1], %r1; ret;""",
         "p",
     )
     run(text, {"p": held})
@@ -233,8 +233,10 @@ def test_a_lock_that_warps_of_several_ctas_take(mode: str) -> None:
     held = np.zeros(2, np.uint32)
     text = kernel(
         """ld.param.u64 %rd1, [p]; mov.u32 %r9, %laneid; setp.ne.u32 %p3, %r9, 0; @%p3 ret;
-        TRY: atom.global.acquire.gpu.cas.b32 %r1, [%rd1], 0, 1; setp.ne.u32 %p1, %r1, 0; @%p1 bra TRY;
-        ld.relaxed.gpu.global.u32 %r2, [%rd1+4]; add.u32 %r2, %r2, 1; st.relaxed.gpu.global.u32 [%rd1+4], %r2;
+        TRY: atom.global.acquire.gpu.cas.b32 %r1, [%rd1], 0, 1; setp.ne.u32 %p1, %r1, 0;
+        @%p1 bra TRY;
+        ld.relaxed.gpu.global.u32 %r2, [%rd1+4]; add.u32 %r2, %r2, 1;
+        st.relaxed.gpu.global.u32 [%rd1+4], %r2;
         atom.global.release.gpu.exch.b32 %r3, [%rd1], 0; ret;""",
         "p",
         head=SHARED,
@@ -253,7 +255,8 @@ def test_a_flag_that_another_warp_sets() -> None:
     ):
         result[:] = 0
         text = kernel(
-            f"""ld.param.u64 %rd1, [p]; mov.u32 %r9, %tid.x; setp.gt.u32 %p3, %r9, 95; @%p3 bra TELL;
+            f"""ld.param.u64 %rd1, [p]; mov.u32 %r9, %tid.x; setp.gt.u32 %p3, %r9, 95;
+            @%p3 bra TELL;
             setp.ne.u32 %p3, %r9, 0; @%p3 ret;
             POLL: {poll} setp.ne.u32 %p1, %r1, 5; @%p1 bra POLL; st.global.u32 [%rd1], %r1; ret;
             TELL: {tell} ret;""",

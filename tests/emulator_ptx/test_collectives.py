@@ -101,7 +101,8 @@ def test_halves_that_come_one_after_the_other() -> None:
 def test_two_masks_at_one_instruction() -> None:
     """Lanes of two groups meet at one instruction, each with its own mask."""
     ran, result = shown(
-        f"{HALVES} selp.b32 %r1, 0xFFFF, 0xFFFF0000, %p9; redux.sync.add.u32 %r11, %r10, %r1; bar.warp.sync %r1;"
+        f"""{HALVES} selp.b32 %r1, 0xFFFF, 0xFFFF0000, %p9;
+        redux.sync.add.u32 %r11, %r10, %r1; bar.warp.sync %r1;"""
     )
     assert ran.ended and not ran.findings
     assert result[:, 0].tolist() == [sum(range(16))] * 16 + [sum(range(16, 32))] * 16
@@ -110,7 +111,8 @@ def test_two_masks_at_one_instruction() -> None:
 def test_two_masks_whose_lanes_come_in_turns() -> None:
     """Even and odd lanes are groups; of each, half comes by another way."""
     ran, result = shown(
-        f"""and.b32 %r2, %r40, 1; setp.eq.u32 %p3, %r2, 0; selp.b32 %r1, 0x55555555, 0xAAAAAAAA, %p3;
+        f"""and.b32 %r2, %r40, 1; setp.eq.u32 %p3, %r2, 0;
+        selp.b32 %r1, 0x55555555, 0xAAAAAAAA, %p3;
         {HALVES} @%p9 bra LOW; add.u32 %r10, %r10, 0; bra MEET;
         LOW: add.u32 %r10, %r10, 0; add.u32 %r10, %r10, 0;
         MEET: redux.sync.add.u32 %r11, %r10, %r1;"""
@@ -158,7 +160,8 @@ def test_votes(mask: int) -> None:
                 asked = "lt" if not sign else "ge"
                 _, result = shown(
                     f"""shr.u32 %r1, {mask}, %r40; and.b32 %r1, %r1, 1; setp.eq.u32 %p4, %r1, 1;
-                    setp.{asked}.u32 %p2, %r40, {limit}; @%p4 vote.sync.{mode}.pred %p1, {sign}%p2, {mask};"""
+                    setp.{asked}.u32 %p2, %r40, {limit};
+                    @%p4 vote.sync.{mode}.pred %p1, {sign}%p2, {mask};"""
                 )
                 assert (result[taking, 1] == answer).all() and not result[~taking, 1].any()
         _, result = shown(

@@ -64,7 +64,8 @@ def test_vectors_of_every_size(space: str, bits: str, items: int) -> None:
     through = {
         "global": "",
         "generic": "",
-        "local": f"st.local{v}.u{bits} [mine+{size}], {forth}; ld.local{v}.u{bits} {forth}, [mine+{size}];",
+        "local": f"""st.local{v}.u{bits} [mine+{size}], {forth};
+            ld.local{v}.u{bits} {forth}, [mine+{size}];""",
         "shared": f"""mov.u32 %r30, sh; mad.lo.u32 %r30, %r40, {size}, %r30;
             st.shared{v}.u{bits} [%r30+{size}], {forth};
             ld.shared{v}.b{bits} {forth}, [%r30+{size}];""",
@@ -267,7 +268,8 @@ REFUSED = {
     "redux.sync.add.f32 %f1, %f2, -1;": "no form",
     "match.any.b32 %r1, %r2;": "no form",
     "movmatrix.sync.aligned.m8n8.b16 %r1, %r2;": "no form",
-    "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8x16.b6x16_p32 {%r1, %r2}, [%r3];": "b8x16|m16n16",
+    "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1, %r2}, [%r3];": "m16n16",
+    "ldmatrix.sync.aligned.m8n16.x1.shared.b8x16.b6x16_p32 {%r1}, [%r3];": "m8n16",
     "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1}, [%r3];": "1 registers for 2",
     "bar.warp.sync.aligned -1;": "no form",
 }
@@ -285,7 +287,8 @@ HARMLESS = """
     applypriority.global.L2::evict_normal [%rd1], 128; discard.global.L2 [%rd1], 128;
     ld.global.nc.L1::no_allocate.L2::evict_first.L2::256B.v2.u32 {%r1, %r2}, [%rd1];
     ld.global.ca.L2::64B.u32 %r1, [%rd1]; ldu.global.u32 %r1, [%rd1];
-    ld.global.L1::evict_last.L2::cache_hint.u32 %r1, [%rd1], %rd2; ld.weak.global.cv.u32 %r1, [%rd1];
+    ld.global.L1::evict_last.L2::cache_hint.u32 %r1, [%rd1], %rd2;
+    ld.weak.global.cv.u32 %r1, [%rd1];
     ld.mmio.relaxed.sys.global.u32 %r1, [%rd1]; ld.volatile.global.u32 %r1, [%rd1];
     st.global.wt.u32 [%rd2], %r1; st.global.cs.u32 [%rd2], %r1; st.weak.global.wb.u32 [%rd2], %r1;
 """

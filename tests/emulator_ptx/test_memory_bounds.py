@@ -19,7 +19,7 @@ def touched(
     pointers = np.array((addresses * 32)[:32], np.uint64)[:, None]
     result = np.zeros((32, 1), np.uint32)
     ran = copied(
-        f"ld.global.u64 %rd3, [%rd1]; mov.u32 %r10, 1; mov.u32 %r11, 2; {line} st.global.u32 [%rd2], %r10;",
+        f"ld.global.u64 %rd3, [%rd1]; mov.u32 %r10, 1; {line} st.global.u32 [%rd2], %r10;",
         pointers,
         result,
         sanitize=sanitize,
@@ -157,7 +157,8 @@ SHARED_LINES = [
 EDGES = [
     0, 1, 1023, 1024, 1040, 5119, 5120, 1 << 24, 2 << 24, (1 << 24) + 1040, (1 << 31) - 1, 1 << 31,
     (1 << 32) - 16, 1 << 32, 0x7_0000_0000, 0x7_0000_0100, y.GENERIC_CONST, y.GENERIC_PARAM,
-    y.GENERIC_LOCAL, y.GENERIC_SHARED, y.GENERIC_END, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1,
+    y.GENERIC_LOCAL, y.GENERIC_SHARED, y.GENERIC_END, 1 << 62, (1 << 63) - 1, 1 << 63,
+    (1 << 64) - 1,
 ]  # fmt: skip
 ADDRESS = st.one_of(
     st.builds(lambda e, d: (e + d) % (1 << 64), st.sampled_from(EDGES), st.integers(-64, 64)),

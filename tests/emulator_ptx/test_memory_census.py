@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ ld.param.v2.u32 {r1, r2}, [rd1+28]
 ld.global.nc.s32 r1, [rd1]
 ld.global.nc.L1::evict_last.L2::256B.v4.s32 {r1, r2, r3, r4}, [rd1]
 ld.global.nc.L1::no_allocate.L2::evict_normal.L2::256B.v4.u64 {rd1, rd2, rd3, rd4}, [rd5]
-ld.global.nc.L1::evict_normal.L2::evict_normal.L2::256B.v8.s32 {r1, r2, r3, r4, r5, r6, r7, r8}, [rd1]
+ld.global.nc.L1::evict_normal.L2::256B.v8.s32 {r1, r2, r3, r4, r5, r6, r7, r8}, [rd1]
 ld.global.L1::evict_first.L2::cache_hint.b32 { r1 }, [ rd1 + 0 ], rd2
 ld.global.cg.b32 r1, [rd1]
 ld.volatile.global.b32 r1, [rd1]
@@ -62,10 +63,7 @@ def test_forms(form: str) -> None:
     opcode, _, rest = form.partition(" ")
     for name in ("rd", "r", "h", "f", "q", "p"):
         for number in range(1, 9):
-            for before in " {[!|":
-                rest = rest.replace(f"{before}{name}{number}", f"{before}%{name}{number}")
-            if rest.startswith(f"{name}{number}"):
-                rest = "%" + rest
+            rest = re.sub(rf"\b{name}{number}\b", f"%{name}{number}", rest)
     entry = read_ptx(kernel(f"{opcode} {rest}; ret;", version="8.8")).entries[0]
     assert untranslated(entry) == []
 
