@@ -1,7 +1,7 @@
 """The `.approx` functions of PTX on sm_90a: the multifunction unit and what ptxas puts around it.
 
-The steps are those that ptxas 13.0 makes: a denormal argument is scaled before and the result after,
-by ordinary multiplications. With `.ftz` the unit is alone.
+The steps are those that ptxas 13.0 makes: a denormal argument is scaled before and the result
+after, by ordinary multiplications. With `.ftz` the unit is alone.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ def _in_f16(function: Function) -> Function:
             numbers = _floats(function(halves.astype(np.float32).view(np.uint32)))
             near = numbers.astype(np.float16)
             past = np.abs(near.astype(np.float32)) > np.abs(numbers)
+            past &= np.abs(numbers) < np.float32(2.0**16)
         found = near.view(np.uint16) - past.astype(np.uint16)
         return np.where(np.isnan(numbers), np.uint16(0x7FFF), found).astype(np.uint32)
 

@@ -52,7 +52,7 @@ BOUNDS: dict[str, tuple[Bound, ...]] = {
 
 def bounds_of(opcode: str) -> tuple[Bound, ...]:
     """The promises for an opcode as PTX writes it. ConfigError: the ISA states none."""
-    pieces = opcode.replace("x2", "").split(".")
+    pieces = opcode.removesuffix("x2").split(".")
     name = ".".join(piece for piece in pieces if piece != "ftz")
     if name not in BOUNDS:
         raise ConfigError(f"no error bound of {opcode} is known; there are {', '.join(BOUNDS)}")
