@@ -91,7 +91,7 @@ def command(
 
 
 def _print(report: Report) -> None:
-    print_table("mutants", report.COLUMNS, report.rows())
+    print_table("mutants", report.columns, report.rows())
     say()
     for title, verdicts in (("equivalent", report.equivalents()), ("missed", report.misses())):
         if verdicts:

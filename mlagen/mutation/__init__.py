@@ -1,37 +1,25 @@
-"""Mutation of generated kernels: how many defects the emulator and its sanitizer notice.
+"""Mutation of kernels: how many defects the checkers notice.
 
-Defects are made in the assembly text of an artifact, assembled, and run as plain binaries. What is
-judged is the checker, so the generator's own proof is asked nothing. Mutants of values (class
-"values") judge the data and the oracles of `mlagen verify`.
+A defect is made in the text of a kernel, which then runs as anybody's. What is judged are the
+checkers: of gfx950 the emulator and its sanitizer, of PTX these and the audit. So the generator's
+own proof is asked nothing. Mutants of values (class "values") judge the data and the oracles of
+`mlagen verify`.
+
+mutate(ArtifactSource(artifact), count=20)
 """
 
-from mlagen.mutation.campaign import (
-    CLASSES,
-    ORDER,
-    Report,
-    make_mutants,
-    missed_files,
-    mutate,
-    sample,
-)
-from mlagen.mutation.judge import Judge, Verdict
-from mlagen.mutation.listing import Listing, read_listing
-from mlagen.mutation.mutant import Mutant, apply
-from mlagen.mutation.value_judge import ValueJudge
+from mlagen.mutation.campaign import Report, missed_files, mutate, sample
+from mlagen.mutation.subject import ArtifactSource, Source, Subject
+from mlagen.mutation.verdict import Planted, Verdict
 
 __all__ = [
-    "CLASSES",
-    "ORDER",
-    "Judge",
-    "Listing",
-    "Mutant",
+    "ArtifactSource",
+    "Planted",
     "Report",
-    "ValueJudge",
+    "Source",
+    "Subject",
     "Verdict",
-    "apply",
-    "make_mutants",
     "missed_files",
     "mutate",
-    "read_listing",
     "sample",
 ]

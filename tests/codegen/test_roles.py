@@ -15,7 +15,8 @@ from mlagen.errors import ProofError, ScheduleError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.inspect import inspect_path
 from mlagen.launch import EmulatedLauncher
-from mlagen.mutation import make_mutants, read_listing
+from mlagen.mutation.gfx950.listing import read_listing
+from mlagen.mutation.gfx950.subject import make_mutants
 from mlagen.targets.gfx950.codegen.build import generate
 from mlagen.targets.gfx950.codegen.listing import cluster_table
 from mlagen.targets.gfx950.codegen.proof import prove

@@ -13,7 +13,8 @@ from mlagen.dsl import each_item, record, schedule
 from mlagen.errors import ScheduleError
 from mlagen.inspect import inspect_path
 from mlagen.launch import EmulatedLauncher
-from mlagen.mutation import make_mutants, read_listing
+from mlagen.mutation.gfx950.listing import read_listing
+from mlagen.mutation.gfx950.subject import make_mutants
 from mlagen.targets.gfx950.codegen.build import generate
 from mlagen.targets.gfx950.codegen.proof import prove
 from mlagen.targets.gfx950.dsl import cluster, roles

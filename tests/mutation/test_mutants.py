@@ -14,11 +14,14 @@ from mlagen.attention.prefill.mutants import make_inputs, tile_call
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.problem import MhaConfigV2
-from mlagen.mutation import ORDER, Mutant, apply, make_mutants, read_listing, sample
-from mlagen.mutation.addresses import evaluate
-from mlagen.mutation.barriers import require_free_scc
-from mlagen.mutation.mutant import original_line
-from mlagen.mutation.tile_numbers import tiles_for
+from mlagen.mutation import sample
+from mlagen.mutation.gfx950 import ORDER
+from mlagen.mutation.gfx950.addresses import evaluate
+from mlagen.mutation.gfx950.barriers import require_free_scc
+from mlagen.mutation.gfx950.listing import read_listing
+from mlagen.mutation.gfx950.mutant import Mutant, apply, original_line
+from mlagen.mutation.gfx950.subject import make_mutants
+from mlagen.mutation.gfx950.tile_numbers import tiles_for
 
 MUTANTS = make_mutants(LISTING, 512)
 

@@ -12,16 +12,19 @@ from mutated import LISTING, SYMBOL, prefill
 
 from mlagen import emulator
 from mlagen.errors import FindingsError
-from mlagen.mutation import Judge, Mutant, Report, judge, make_mutants, mutate
+from mlagen.mutation import ArtifactSource, Report, mutate
 from mlagen.mutation.campaign import SYNCHRONISATION
-from mlagen.mutation.mutant import assembled
+from mlagen.mutation.gfx950 import judge
+from mlagen.mutation.gfx950.judge import Judge
+from mlagen.mutation.gfx950.mutant import Mutant, assembled
+from mlagen.mutation.gfx950.subject import make_mutants
 
 SAMPLE = 12
 
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return mutate(prefill(), count=SAMPLE, seed=7)
+    return mutate(ArtifactSource(prefill()), count=SAMPLE, seed=7)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,9 @@ from mlagen.attention.prefill.mutants import make_inputs, tile_call
 from mlagen.codegen import build
 from mlagen.families.mha_prefill.inputs import MhaInputs
 from mlagen.families.mha_prefill.problem import MhaConfigV2
-from mlagen.mutation import Judge, Mutant, make_mutants
+from mlagen.mutation.gfx950.judge import Judge
+from mlagen.mutation.gfx950.mutant import Mutant
+from mlagen.mutation.gfx950.subject import make_mutants
 
 CONFIG = MhaConfigV2(num_heads=1, num_kv_heads=1, mask="null", ragged=True, page_size=16)
 

@@ -17,8 +17,11 @@ from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.families.mla_prefill.problem import MlaConfigV2
 from mlagen.families.mla_prefill.verification import KIND
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
-from mlagen.mutation import Judge, Mutant, make_mutants, mutate
+from mlagen.mutation import ArtifactSource, mutate
 from mlagen.mutation.covering import CoveringInputs
+from mlagen.mutation.gfx950.judge import Judge
+from mlagen.mutation.gfx950.mutant import Mutant
+from mlagen.mutation.gfx950.subject import make_mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 GEMM = ROOT / "examples" / "gemm_bf16.py"
@@ -37,7 +40,9 @@ def test_the_command_judges_a_users_file(mlagen: Any) -> None:
 
 
 def test_a_merge_is_judged_by_its_covering_calls() -> None:
-    report = mutate(build("mla_prefill_reduce", MlaReduceConfig(num_heads=1)), count=6, seed=2)
+    report = mutate(
+        ArtifactSource(build("mla_prefill_reduce", MlaReduceConfig(num_heads=1))), count=6, seed=2
+    )
     assert (len(report.verdicts), report.misses()) == (6, [])
     assert report.killed
 
@@ -96,7 +101,7 @@ def test_random_runs_are_launched_until_there_are_enough(
         return run(code, call, mode, **more)
 
     monkeypatch.setattr(gemm, "_run", watched)
-    monkeypatch.setattr("mlagen.mutation.judge.RANDOM_RUNS", 7)
+    monkeypatch.setattr("mlagen.mutation.gfx950.judge.RANDOM_RUNS", 7)
     mutant = next(
         m for m in of(gemm, "barriers", "moved to the next cluster")
         if m.role == "upper" and m.what == "s_barrier over cluster mma 1, i = N-1"
@@ -110,7 +115,7 @@ def test_random_runs_are_launched_until_there_are_enough(
 def test_what_nothing_here_executes_is_refused(gemm: Judge) -> None:
     manifest = msgspec.structs.replace(gemm.artifact.manifest, target="sm_90a")
     with pytest.raises(ConfigError, match="there is no emulator"):
-        mutate(replace(gemm.artifact, manifest=manifest), count=1)
+        mutate(ArtifactSource(replace(gemm.artifact, manifest=manifest)), count=1)
 
 
 @pytest.mark.parametrize(

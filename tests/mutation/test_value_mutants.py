@@ -14,8 +14,11 @@ from mlagen.artifact import Artifact
 from mlagen.codegen import build
 from mlagen.codegen.schedules import load
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
-from mlagen.mutation import Report, ValueJudge, make_mutants, mutate, value_judge
-from mlagen.mutation.values import join, split
+from mlagen.mutation import ArtifactSource, Report, mutate
+from mlagen.mutation.gfx950 import value_judge
+from mlagen.mutation.gfx950.subject import make_mutants
+from mlagen.mutation.gfx950.value_judge import ValueJudge
+from mlagen.mutation.gfx950.values import join, split
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATORS = {
@@ -99,7 +102,7 @@ def test_another_register_is_of_the_same_width_and_read_later() -> None:
 @pytest.mark.parametrize("make", [prefill, gemm, merge], ids=["mha", "gemm", "reduce"])
 def test_no_mutant_of_the_sample_is_missed(make: Any) -> None:
     seed = drawn_seed()
-    report: Report = mutate(make(), classes=["values"], count=SAMPLE, seed=seed)
+    report: Report = mutate(ArtifactSource(make()), classes=["values"], count=SAMPLE, seed=seed)
     assert len(report.verdicts) == SAMPLE
     assert report.misses() == [], f"seed {seed}"
     assert report.recall() == "none judged"

@@ -18,7 +18,7 @@ from mlagen.disk import checked_output, read_file, write_file
 from mlagen.emulator.launching import parse_launch, read_launch_file
 from mlagen.errors import MlagenError
 from mlagen.inspect import inspect_path
-from mlagen.mutation import mutate
+from mlagen.mutation import ArtifactSource, mutate
 from mlagen.ops import MhaConfigV2
 from mlagen.request import build_artifact
 from mlagen.tune import Request, open_store, tune
@@ -116,8 +116,8 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda m: job_of_artifact(m.artifact, {"seq_len": 64}, groups=(), tiles=None, steady=True),
         "num_keys=1088 and more",
     ),
-    "mutants": (lambda m: mutate(m.artifact, processes=0), "at least 1"),
-    "mutants' classes": (lambda m: mutate(m.artifact, count=0), "at least 1"),
+    "mutants": (lambda m: mutate(ArtifactSource(m.artifact), processes=0), "at least 1"),
+    "mutants' classes": (lambda m: mutate(ArtifactSource(m.artifact), count=0), "at least 1"),
     "tune": (lambda _: tune(Request("nope", {}), open_store("s.sqlite")), "no schedule is named"),
     "sampler": (
         lambda _: tune(Request(str(GEMM), {}, sampler="x"), open_store("s.sqlite")),

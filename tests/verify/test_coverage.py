@@ -21,8 +21,9 @@ from mlagen.families.mha_prefill.problem import MhaConfigV2
 from mlagen.families.split_merge.prefill_made_up import mla_reduce_inputs
 from mlagen.families.split_merge.prefill_problem import MlaReduceConfig
 from mlagen.family import tile_counts
-from mlagen.mutation import ValueJudge, make_mutants
-from mlagen.mutation.mutant import assembled
+from mlagen.mutation.gfx950.mutant import assembled
+from mlagen.mutation.gfx950.subject import make_mutants
+from mlagen.mutation.gfx950.value_judge import ValueJudge
 from mlagen.verify import kind_of, verify, verify_thoroughly
 
 GEMM = Path(__file__).resolve().parents[2] / "examples" / "gemm_bf16.py"

@@ -26,9 +26,10 @@ from mlagen.emulator import Finding
 from mlagen.errors import BinaryError, FindingsError, MlagenError, UnsupportedError
 from mlagen.family import Call, Trial
 from mlagen.launch import EmulatedLauncher
-from mlagen.mutation.judge import ENDLESS, Verdict
-from mlagen.mutation.listing import Listing, read_listing
-from mlagen.mutation.mutant import Mutant, assembled
+from mlagen.mutation.gfx950.judge import ENDLESS
+from mlagen.mutation.gfx950.listing import Listing, read_listing
+from mlagen.mutation.gfx950.mutant import Mutant, assembled
+from mlagen.mutation.verdict import Verdict
 from mlagen.problem.expected import Expected, compare
 from mlagen.verify import kind_of
 from mlagen.verify.run import DATA, trial_of

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.mutation.listing import Line
+from mlagen.mutation.gfx950.listing import Line
 
 Words = npt.NDArray[np.uint32]
 _ITEM_MASK = 0x3FF  # v0 holds the work-item ids of x, y, z, ten bits each

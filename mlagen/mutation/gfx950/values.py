@@ -13,8 +13,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mlagen.mutation.listing import Line, Listing
-from mlagen.mutation.mutant import Mutant, mutant, replaced
+from mlagen.mutation.gfx950.listing import Line, Listing
+from mlagen.mutation.gfx950.mutant import Mutant, mutant, replaced
 
 Extent = tuple[str, str, int, int]  # file, name of a block, first register of it, how many
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mlagen.mutation.listing import Listing
-from mlagen.mutation.mutant import Mutant, replaced
+from mlagen.mutation.gfx950.listing import Listing
+from mlagen.mutation.gfx950.mutant import Mutant, replaced
 from mlagen.targets.gfx950.limits import GFX950
 
 # The largest value of each field of s_waitcnt, which asks for no wait (CDNA4 ISA, SOPP S_WAITCNT).

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mlagen.errors import UnsupportedError
-from mlagen.mutation.addresses import evaluate, number, operands
-from mlagen.mutation.listing import Line, Listing
-from mlagen.mutation.mutant import Mutant, replaced
+from mlagen.mutation.gfx950.addresses import evaluate, number, operands
+from mlagen.mutation.gfx950.listing import Line, Listing
+from mlagen.mutation.gfx950.mutant import Mutant, replaced
 
 _THREAD_BITS = 9  # 512 threads
 _SETUP = "setup"

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mlagen.errors import UnsupportedError
-from mlagen.mutation.listing import Block, Line, Listing, Role
-from mlagen.mutation.mutant import Mutant, mutant, only
+from mlagen.mutation.gfx950.listing import Block, Line, Listing, Role
+from mlagen.mutation.gfx950.mutant import Mutant, mutant, only
 
 _SCC_READERS = ("s_cbranch_scc", "s_cselect", "s_addc", "s_subb", "s_cmov", "s_cmovk")
 # Scalar instructions that leave SCC alone (CDNA4 ISA, SOP1, SOP2 and SOPP); the others write it.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mlagen.artifact import Artifact
-from mlagen.mutation.listing import Line, Listing, Role
+from mlagen.mutation.gfx950.listing import Line, Listing, Role
 from mlagen.targets.gfx950.assemble import assemble
 
 
@@ -42,6 +44,23 @@ class Mutant:
     @property
     def place(self) -> str:
         return ", ".join(part for part in (self.section, self.cluster) if part)
+
+    @property
+    def described(self) -> str:
+        """Where it is and what was changed, for people."""
+        role = f", {self.role} waves" if self.role not in ("", "all") else ""
+        both = ", all waves" if self.role == "all" else ""
+        return f"line {self.line} ({self.place}): {self.what}, {self.operator}{role}{both}"
+
+    def fields(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        told = dataclasses.asdict(self)
+        told["edits"] = {str(line): list(lines) for line, lines in self.edits.items()}
+        return {**told, "name": self.name}
+
+    def apply(self, text: str) -> str:
+        """The text with the defect in it."""
+        return apply(text, self.edits)
 
 
 def apply(text: str, edits: Mapping[int, tuple[str, ...]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mlagen.mutation.listing import Listing
+from mlagen.mutation.gfx950.listing import Listing
 
 _SPAN = 5  # numbers of tiles tried in a row, where the loop runs
 _EXACT = re.compile(r"^N = (\d+)$")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,40 +23,15 @@ from mlagen.errors import FindingsError, UnsupportedError
 from mlagen.family import MutantCall, family_of
 from mlagen.launch import EmulatedLauncher
 from mlagen.mutation.covering import CoveringInputs
-from mlagen.mutation.listing import Listing, read_listing
-from mlagen.mutation.mutant import Mutant, assembled, original_line
-from mlagen.mutation.tile_numbers import tiles_for
+from mlagen.mutation.gfx950.listing import Listing, read_listing
+from mlagen.mutation.gfx950.mutant import Mutant, assembled, original_line
+from mlagen.mutation.gfx950.tile_numbers import tiles_for
+from mlagen.mutation.verdict import Verdict
 
 RANDOM_RUNS = 100  # random legal interleavings a call, for a mutant that survives
 ENDLESS = 4  # times the original's instructions, after which a mutant does not end
-# What kills without a finding of the sanitizer.
-NO_FINDINGS = ("values", "no end", "assembler", "decoder", "exact oracle", "rounding oracle",
-               "exact LSE oracle", "rounding LSE oracle")  # fmt: skip
 _SILENT = ("barrier-unequal",)  # findings that name no place
 Bits = npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of a mutant.
-
-    `outcome`: "killed", "equivalent" or "missed". `by`: the kind of the sanitizer's finding,
-    "values" or "no end" of a killed mutant; "order" or "runs" of an equivalent one. `located`: the
-    mutated place lies between the two instructions of a finding. `why` is for people.
-    """
-
-    mutant: Mutant
-    outcome: str
-    by: str
-    why: str
-    shape: str = ""
-    mode: str = ""
-    located: bool = False
-
-    @property
-    def by_finding(self) -> bool:
-        """Whether the sanitizer itself saw it, whatever the values."""
-        return self.outcome == "killed" and self.by not in NO_FINDINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,19 +231,3 @@ class Judge:
     def _step(self, line: int) -> int:
         """The number of clusters that begin at or before a line."""
         return sum(1 for block in self.listing.blocks if block.first <= line)
-
-
-def verdict_fields(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as plain values."""
-    fields = dataclasses.asdict(verdict.mutant)
-    fields["edits"] = {str(line): list(lines) for line, lines in verdict.mutant.edits.items()}
-    fields["name"] = verdict.mutant.name
-    return {
-        "outcome": verdict.outcome,
-        "by": verdict.by,
-        "why": verdict.why,
-        "shape": verdict.shape,
-        "mode": verdict.mode,
-        "located": verdict.located,
-        "mutant": fields,
-    }

@@ -1,0 +1,75 @@
+"""What the audit says of a mutant: findings that the kernel itself has not, or why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mlagen.audit.ptx import Given
+from mlagen.audit.ptx.check import audit_module
+from mlagen.audit.ptx.mutation import same, told
+from mlagen.audit.ptx.report import EntryReport, Finding
+from mlagen.errors import MlagenError
+from mlagen.mutation.ptx.mutant import PtxMutant
+from mlagen.ptx import Module, read_ptx
+from mlagen.ptx.effects import Kind
+
+_SECONDS = 60  # of CPU for one mutant; what was not looked at is no finding
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """`finding`: the first that is new, "" for none. `excuse`: why the change alters nothing, as
+    far as the audit can tell; "" where it cannot."""
+
+    finding: str
+    excuse: str
+
+
+class AuditJudge:
+    """Audits the mutants of one entry."""
+
+    def __init__(self, text: str, entry: str, given: Given) -> None:
+        self.entry = entry
+        self.original = _audited(_alone(read_ptx(text), entry), given.filled())
+        facts = self.original.facts
+        self.given = replace(
+            given.filled(),
+            boxes={**given.filled().boxes, **facts.get("boxes", {})},
+            trips=facts.get("rounds", given.trips),
+        )
+        self._known = {_key(finding) for finding in self.original.findings}
+
+    def judge(self, mutant: PtxMutant, text: str) -> Audited:
+        """Audits a mutant's text."""
+        try:
+            module = _alone(read_ptx(text), self.entry)
+            after = _audited(module, self.given)
+        except MlagenError as error:
+            return Audited(f"refused: {error.message.partition(chr(10))[0]}", "")
+        new = [finding for finding in after.findings if _key(finding) not in self._known]
+        if new:
+            return Audited(f"{new[0].rule} at line {new[0].line}", "")
+        return Audited("", self._excuse(mutant, module, after))
+
+    def _excuse(self, mutant: PtxMutant, module: Module, after: EntryReport) -> str:
+        evidence = self.original.evidence
+        if evidence is None or self.original.findings:
+            return ""
+        if why := told(evidence, mutant.line, removed=mutant.removed):
+            return why
+        if mutant.operator == f"{Kind.WGMMA_FENCE.value} removed":
+            return ""
+        return same(self.original, after)
+
+
+def _alone(module: Module, entry: str) -> Module:
+    return replace(module, entries=tuple(e for e in module.entries if e.name == entry))
+
+
+def _audited(module: Module, given: Given) -> EntryReport:
+    report = audit_module(module, given, evidence=True, seconds=_SECONDS)
+    return report.entries[0]
+
+
+def _key(finding: Finding) -> tuple[str, int, int]:
+    return finding.rule, finding.line, finding.other_line
