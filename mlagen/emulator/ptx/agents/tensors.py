@@ -47,8 +47,8 @@ def edited_words(words: int, host: int) -> bool:
     store_i64(words, a.M_CHECKED, 0)
     element = element_bytes(kind)
     store_i64(words, a.M_ELEMENT, element)
-    good = rank <= 5 and kind <= a.T_BF16 and kind != a.T_F32_FTZ and swizzle <= 3 and int64(load_u8(kinds, 2)) == 0
-    good = good and load_i64(host, a.ME_BASE) & 15 == 0
+    good = rank <= 5 and kind <= a.T_BF16 and kind != a.T_F32_FTZ and swizzle <= 3
+    good = good and int64(load_u8(kinds, 2)) == 0 and load_i64(host, a.ME_BASE) & 15 == 0
     for axis in range(5):
         dim = int64(load_u32(host + 8 * a.ME_DIMS, axis))
         store_i64(words, a.M_DIMS + axis, (1 << 32) if dim == 0 else dim)
