@@ -26,7 +26,18 @@ def codes(form: Form, seed: int) -> np.ndarray:
     size = form.sign
     one = form.bias << form.mantissa
     low = (1 << form.mantissa) - 1
-    fixed = [0, size, 1, size | 1, low, size | low, low + 1, form.top, size | form.top, form.infinity]
+    fixed = [
+        0,
+        size,
+        1,
+        size | 1,
+        low,
+        size | low,
+        low + 1,
+        form.top,
+        size | form.top,
+        form.infinity,
+    ]
     fixed += [size | form.infinity, form.infinity + 1, form.nan, size | form.nan, one, size | one]
     near = [one + int(v) for v in r.integers(-(4 << form.mantissa), 4 << form.mantissa, 8)]
     far = [int(v) % (2 * size) for v in r.integers(0, 1 << 63, 8)]
@@ -56,10 +67,6 @@ def minus(a: Number) -> Number:
     if isinstance(a, str):
         return {"nan": "nan", "inf": "-inf", "-inf": "inf"}[a]
     return -a
-
-
-def _sign(a: Number, is_minus: bool) -> int:
-    return -1 if is_minus else 1
 
 
 def multiplied(a: Number, b: Number, sign: int) -> Number:
@@ -104,7 +111,7 @@ def expected(name: str, given: list[int], form: Form, mode: str, ftz: bool) -> i
         v[1], signs[1] = minus(v[1]), -signs[1]
     if name in ("add", "sub"):
         total = added(v[0], v[1])
-        zero = signs[0] < 0 and signs[1] < 0 or (down and (signs[0] < 0 or signs[1] < 0))
+        zero = min(signs[:2]) < 0 if down else max(signs[:2]) < 0
         if v[0] != 0 or v[1] != 0:
             zero = down
     elif name in ("mul", "fma"):
@@ -135,7 +142,9 @@ def saturated(code: int, form: Form) -> int:
     return min(code, one)
 
 
-def check(line: str, count: int, kind: str, want: Callable[[list[int]], int], runs: int = 6) -> None:
+def check(
+    line: str, count: int, kind: str, want: Callable[[list[int]], int], runs: int = 6
+) -> None:
     """`line` with %z0 for the result, %z1 … for the sources."""
     form, name = FORMS[kind], NAMES[kind]
     seed = zlib.crc32(line.encode())

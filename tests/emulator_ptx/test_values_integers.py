@@ -252,7 +252,9 @@ def test_of_32_bits() -> None:
             check(f"szext.{mode}.{sign}32 {{d}}, {{a}}, {{b}};", two, szext(wrap, sign == "s"))
         for side in "lr":
             check(
-                f"shf.{side}.{mode}.b32 {{d}}, {{a}}, {{b}}, {{c}};", three, funnel(side == "l", wrap)
+                f"shf.{side}.{mode}.b32 {{d}}, {{a}}, {{b}}, {{c}};",
+                three,
+                funnel(side == "l", wrap),
             )
     low, high = -(1 << 31), (1 << 31) - 1
     check("add.sat.s32 {d}, {a}, {b};", two, lambda a, b: clamp(a + b, low, high), "ss")
@@ -301,15 +303,17 @@ def test_dot_products() -> None:
             check(
                 f"dp4a.{x}32.{z}32 {{d}}, {{a}}, {{b}}, {{c}};",
                 (32,) * 4,
-                lambda a, b, c, x=x, z=z: c
-                + sum(part(a, 8 * i, 8, x) * part(b, 8 * i, 8, z) for i in range(4)),
+                lambda a, b, c, x=x, z=z: (
+                    c + sum(part(a, 8 * i, 8, x) * part(b, 8 * i, 8, z) for i in range(4))
+                ),
             )
             for mode, first in (("lo", 0), ("hi", 16)):
                 check(
                     f"dp2a.{mode}.{x}32.{z}32 {{d}}, {{a}}, {{b}}, {{c}};",
                     (32,) * 4,
-                    lambda a, b, c, x=x, z=z, n=first: c
-                    + sum(part(a, 16 * i, 16, x) * part(b, n + 8 * i, 8, z) for i in range(2)),
+                    lambda a, b, c, x=x, z=z, n=first: (
+                        c + sum(part(a, 16 * i, 16, x) * part(b, n + 8 * i, 8, z) for i in range(2))
+                    ),
                 )
 
 

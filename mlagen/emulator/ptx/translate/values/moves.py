@@ -87,13 +87,9 @@ def _move128(
 
 
 def _permute(t: Translator, i: Instruction) -> Row:
-    m = Modifiers(i)
-    m.end()
-    mode = ""
-    if m.type != "b32":  # prmt.b32.mode: the type is not the last part
-        mode, kind = f".{m.type}", i.parts[1:-1]
-        if kind != ("b32",):
-            raise not_modelled(i)
+    if i.parts[1:2] != ("b32",) or len(i.parts) > 3 or len(i.operands) != 4:
+        raise not_modelled(i)
+    mode = f".{i.parts[2]}" if len(i.parts) == 3 else ""
     places = [source(t, i, o, 32) for o in i.operands[1:]]
     return _row(i, f"prmt{mode}", [result(t, i, i.operands[0], 32)], places)
 

@@ -33,6 +33,7 @@ _FLOATING = {
     "num": s.LESS | s.EQUAL | s.GREATER,
     "nan": s.UNORDERED,
 }
+_RESULTS = ("u32", "s32", "f32", "u16", "s16", "f16", "bf16")
 _ONES = {"f16": 0x3C00, "bf16": 0x3F80, "f32": 0x3F800000, "f16x2": 0x3C00, "bf16x2": 0x3F80}
 _TABLES = {"and": 0b1000, "or": 0b1110, "xor": 0b0110, "not": 0b0011, "mov": 0b1100}
 _WINDOWS = {
@@ -110,7 +111,8 @@ def _set(t: Translator, i: Instruction) -> Row:
     packed = m.type.endswith("x2")
     found = _comparison(t, i, m, i.operands[1:])
     width = bits_of(kind)
-    if packed != (width == 32 and kind in ("f16x2", "bf16x2", "b32")) and packed:
+    allowed = ("f16x2", "bf16x2") if packed else _RESULTS
+    if kind not in allowed:
         raise not_modelled(i, f"to .{kind}")
     found.op = s.SET
     ones = 0xFFFF if width == 16 or packed else y.ALL
