@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mlagen.artifact import Artifact
 from mlagen.errors import FindingsError
 from mlagen.launch import LaunchReport
-from mlagen.locate import LocatedFinding, locate
+from mlagen.locate import LocatedFinding, executed_code, locate
 
 SHOWN = 3  # findings spelled out in an error; the rest are counted
 
@@ -16,10 +16,7 @@ def findings_of(artifact: Artifact, report: LaunchReport) -> tuple[LocatedFindin
     """What the emulator found in this launch; empty for a launch that was not emulated."""
     if report.emulation is None or not report.emulation.findings:
         return ()
-    from mlagen.binary import load_code_object
-
-    code = load_code_object(artifact.code)
-    return locate(report.emulation.findings, code, artifact.manifest)
+    return locate(report.emulation.findings, executed_code(artifact), artifact.manifest)
 
 
 def findings_error(artifact: Artifact, findings: Sequence[LocatedFinding]) -> FindingsError:

@@ -1,7 +1,9 @@
-"""From a finding on machine code back to the line of the schedule that made it.
+"""From a finding on machine code or PTX back to the line of the schedule that made it.
 
     offset in the kernel -> line of the .s (the object's line table) -> template and schedule line
     (the manifest's source map)
+
+PTX is executed as text, so its instructions have their lines.
 
 The checkers know nothing of schedules; this is the only place where the two meet.
 """
@@ -12,7 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mlagen.artifact import Artifact, Manifest, SourceLine
+from mlagen.artifact import Artifact, Manifest, SourceLine, file_names, is_ptx
+from mlagen.ptx import Entry, read_ptx
 
 if TYPE_CHECKING:
     from mlagen.binary import CodeObject
@@ -31,11 +34,12 @@ class Place:
     """One instruction, of a finding or of a kernel (`wave` None). `source` is None where no
     template line made it."""
 
-    pc: int  # bytes from the kernel's entry
+    pc: int  # bytes from the kernel's entry; of PTX the instruction's number
     asm: str
     wave: int | None
-    asm_line: int  # 1-based in the .s; 0: the object has no line table
+    asm_line: int  # 1-based in the .s or .ptx; 0: the object has no line table
     source: SourceLine | None
+    text: str = "kernel.s"  # the file of that line
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class LocatedFinding:
     schedule_file: str
     at: Place
     other: Place | None
+    severity: str = "hardware"  # "letter": the ISA's text orders it by nothing, hardware does
 
     def render(self) -> str:
         """The diagnostic, as `error[kind] file:line cluster, operation: what happened`."""
@@ -62,6 +67,8 @@ class LocatedFinding:
             notes.append(f"Needs {self.needs}{self._before()}.")
         times = "once" if self.count == 1 else f"{self.count} times"
         notes.append(f"Seen {times}, first in workgroup {self.workgroup}.")
+        if self.severity == "letter":
+            notes.append("By the letter of the ISA: known hardware does it right.")
         places = [_listing(place) for place in (self.at, self.other) if place]
         return "\n  ".join([sentence, " ".join(notes), *places])
 
@@ -92,7 +99,7 @@ class LocatedFinding:
 
 
 def locate(
-    findings: Iterable[Finding], code: CodeObject, manifest: Manifest
+    findings: Iterable[Finding], code: CodeObject | Entry, manifest: Manifest
 ) -> tuple[LocatedFinding, ...]:
     """Places each finding on the kernel that `manifest` names, in the order given.
 
@@ -114,6 +121,7 @@ def locate(
                 if finding.other_pc is None
                 else place(finding.other_pc, finding.other_asm, finding.other_wave)
             ),
+            severity=getattr(finding, "severity", "hardware"),
         )
         for finding in findings
     )
@@ -121,22 +129,50 @@ def locate(
 
 def instructions_of(artifact: Artifact) -> tuple[Place, ...]:
     """Every instruction of the kernel that some path leads to, in the order of the text."""
-    from mlagen.binary import load_code_object
-
-    code = load_code_object(artifact.code)
-    place = _placer(code, artifact.manifest)
-    instructions = code.kernel(artifact.manifest.symbol).instructions
+    manifest, code = artifact.manifest, executed_code(artifact)
+    place = _placer(code, manifest)
+    if isinstance(code, Entry):
+        return tuple(place(i.index, shown(i.text), None) for i in code.instructions)
+    instructions = code.kernel(manifest.symbol).instructions
     return tuple(place(ins.offset, str(ins), None) for ins in instructions)
 
 
-def _placer(code: CodeObject, manifest: Manifest) -> Callable[[int, str, int | None], Place]:
+def executed_code(artifact: Artifact) -> CodeObject | Entry:
+    """What the emulator executes of an artifact: its machine code, or its entry of PTX."""
+    if is_ptx(artifact.manifest):
+        entries = {entry.name: entry for entry in read_ptx(artifact.text).entries}
+        return entries[artifact.manifest.symbol]
+    from mlagen.binary import load_code_object
+
+    return load_code_object(artifact.code)
+
+
+def shown(text: str, most: int = 100) -> str:
+    """An instruction's text, cut where it is long."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def _placer(
+    code: CodeObject | Entry, manifest: Manifest
+) -> Callable[[int, str, int | None], Place]:
     """Makes the place of an offset, its instruction's text and a wave."""
-    kernel = code.kernel(manifest.symbol)
     sources = {line.asm_line: line for line in manifest.source}
+    text = file_names(manifest.target)[1]
+    if isinstance(code, Entry):
+        lines = [instruction.line for instruction in code.instructions]
+
+        def line_of(pc: int) -> int:
+            return lines[pc] if pc < len(lines) else 0
+    else:
+        loaded, kernel = code, code.kernel(manifest.symbol)
+
+        def line_of(pc: int) -> int:
+            return loaded.line_of(kernel, pc) or 0
 
     def place(pc: int, asm: str, wave: int | None) -> Place:
-        line = code.line_of(kernel, pc) or 0
-        return Place(pc, asm, wave, line, sources.get(line))
+        line = line_of(pc)
+        return Place(pc, asm, wave, line, sources.get(line), text)
 
     return place
 
@@ -166,7 +202,7 @@ def _cluster(place: Place) -> str:
 
 
 def _offset(place: Place) -> str:
-    return f"kernel.s:{place.asm_line}" if place.asm_line else f"offset {place.pc:#x}"
+    return f"{place.text}:{place.asm_line}" if place.asm_line else f"offset {place.pc:#x}"
 
 
 def _listing(place: Place) -> str:

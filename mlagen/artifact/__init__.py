@@ -5,7 +5,7 @@ read (`kernel.co`, `kernel.s`, `manifest.json`; on NVIDIA targets `kernel.cubin`
 in a store addressed by content.
 """
 
-from mlagen.artifact.files import file_names, read_artifact, write_artifact
+from mlagen.artifact.files import file_names, is_ptx, read_artifact, write_artifact
 from mlagen.artifact.manifest import (
     DTYPE_BYTES,
     SCHEMA,
@@ -42,6 +42,7 @@ __all__ = [
     "TensorMapSpec",
     "artifact_key",
     "file_names",
+    "is_ptx",
     "read_artifact",
     "sha256",
     "write_artifact",

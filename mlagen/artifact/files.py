@@ -27,6 +27,11 @@ def file_names(target: str) -> tuple[str, str]:
     return (CUBIN, PTX) if target.startswith("sm_") else (CODE, TEXT)
 
 
+def is_ptx(manifest: Manifest) -> bool:
+    """Whether an artifact's text is PTX, which the emulator executes in the place of its code."""
+    return file_names(manifest.target)[1] == PTX
+
+
 class _Stored(Manifest, frozen=True, forbid_unknown_fields=True):
     manifest_sha256: str = ""
 

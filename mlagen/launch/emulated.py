@@ -5,30 +5,37 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from mlagen.artifact import Artifact
-from mlagen.errors import MissingError
-from mlagen.launch.launcher import LaunchReport, bind, require_proof, require_target
+from mlagen.artifact import DTYPE_BYTES, Arg, Artifact, TensorMapSpec, is_ptx
+from mlagen.errors import ConfigError, MissingError
+from mlagen.launch.launcher import LaunchReport, Scalar, bind, require_proof, require_target
 from mlagen.targets.registry import EMULATED
+
+if TYPE_CHECKING:
+    from mlagen.emulator import Argument, Buffer, Launch, TensorMap
 
 # Bytes between two arguments' tensors, and what their places are multiples of.
 _APART, _ALIGN = 2**38, 256
+_MAP_DTYPES = {
+    "bf16": "bf16", "fp16": "f16", "fp32": "f32", "fp8_e4m3": "u8", "fp8_e5m2": "u8",
+    "uint8": "u8", "int8": "u8", "int32": "i32", "uint32": "u32", "int64": "i64",
+}  # fmt: skip
 Mode = Literal["latest", "earliest", "random"]
 Group = tuple[int, int, int]
 
 
 @dataclass(kw_only=True)
 class EmulatedLauncher:
-    """A Launcher on the CPU.
+    """A Launcher on the CPU: of gfx950 machine code, and of sm_90a by the artifact's PTX.
 
     `mode` says when an asynchronous transfer completes: as late as its wait allows, at once, or at
     a random legal moment drawn from `seed`. `workgroups` restricts the run to some of the grid.
     It may also be a function of the grid. Only a checker sets `allow_unproved`, to show what a
     missing proof lets through. `record` keeps what is executed and `max_instructions` bounds
-    the wave-instructions of a workgroup (see `mlagen.emulator.Settings`).
+    the wave-instructions of a workgroup; `exact` is of sm_90a (see `mlagen.emulator.Settings`).
     """
 
     sanitize: bool = True
@@ -40,6 +47,7 @@ class EmulatedLauncher:
     progress: Callable[[int, int], None] | None = None
     record: bool = False
     max_instructions: int | None = None
+    exact: bool = True
 
     def launch(
         self,
@@ -57,25 +65,17 @@ class EmulatedLauncher:
         if not self.allow_unproved:
             require_proof(manifest)
         require_target(manifest, EMULATED, "the emulator")
-        maps = {arg.tensor: tensors[arg.tensor] for arg in manifest.args if arg.tensor_map and arg.tensor in tensors}
         bound = bind(manifest, tensors, scalars)
         grid = manifest.grid_for(sizes)
         try:
             # Imported here: a machine that only launches on hardware has no emulator's packages.
-            from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
+            from mlagen.emulator import Settings, emulate
         except ModuleNotFoundError as error:
             raise MissingError(
                 f"the emulator needs the package {error.name}",
                 hint="pip install 'mlagen[emulator]'",
             ) from error
-        arguments = []
-        for number, (arg, value) in enumerate(bound):
-            if isinstance(value, np.ndarray):
-                access: Literal["read", "write"] = "write" if arg.access == "write" else "read"
-                buffer = Buffer(arg.name, value, access, _address(number, value.nbytes))
-                arguments.append(Argument(arg.offset, buffer))
-            else:
-                arguments.append(Argument(arg.offset, value))
+        asked = _launch(artifact, grid, bound, sizes)
         started = time.perf_counter()
         settings = Settings(
             sanitize=self.sanitize,
@@ -85,12 +85,68 @@ class EmulatedLauncher:
             threads=self.threads,
             max_instructions=self.max_instructions,
             record=self.record,
+            exact=self.exact,
         )
-        asked = Launch(grid, manifest.block, arguments, kernel=manifest.symbol)
-        result = emulate(artifact.code, asked, settings, progress=self.progress)
+        code = artifact.text if is_ptx(manifest) else artifact.code
+        result = emulate(code, asked, settings, progress=self.progress)
         seconds = time.perf_counter() - started
         count = sum(tensor.nbytes for tensor in tensors.values())
         return LaunchReport("emulated", grid, manifest.block, seconds, result, count)
+
+
+def _launch(
+    artifact: Artifact,
+    grid: Group,
+    bound: Sequence[tuple[Arg, np.ndarray | Scalar]],
+    sizes: Mapping[str, int],
+) -> Launch:
+    """The launch with each tensor in a buffer of its own, whatever arguments share it."""
+    from mlagen.emulator import Argument, Buffer, Launch
+
+    manifest = artifact.manifest
+    buffers: dict[str, Buffer] = {}
+    written = {arg.tensor for arg in manifest.args if arg.access == "write"}
+    arguments: list[Argument] = []
+    for number, (arg, value) in enumerate(bound):
+        if not isinstance(value, np.ndarray):
+            arguments.append(Argument(arg.offset, value))
+            continue
+        if arg.tensor not in buffers:
+            access: Literal["read", "write"] = "write" if arg.tensor in written else "read"
+            address = _address(number, value.nbytes)
+            buffers[arg.tensor] = Buffer(arg.tensor, value, access, address)
+        buffer = buffers[arg.tensor]
+        if arg.tensor_map:
+            made = _tensor_map(manifest.kernel, arg.tensor_map, buffer, sizes)
+            arguments.append(Argument(arg.offset, made))
+        else:
+            arguments.append(Argument(arg.offset, buffer))
+    dynamic = manifest.resources.lds_bytes if is_ptx(manifest) else 0
+    return Launch(grid, manifest.block, arguments, kernel=manifest.symbol, dynamic_shared=dynamic)
+
+
+def _tensor_map(
+    kernel: str, spec: TensorMapSpec, buffer: Buffer, sizes: Mapping[str, int]
+) -> TensorMap:
+    """A manifest's map of a tensor, as the driver is asked for it."""
+    from mlagen.emulator import TensorMap
+
+    cols, pitch = spec.columns(sizes)
+    size = DTYPE_BYTES[spec.dtype]
+    rows, rest = divmod(buffer.array.nbytes, pitch * size)
+    if rest or not rows:
+        raise ConfigError(
+            f"{kernel}: {buffer.name}, seen as rows of {pitch} elements, has "
+            f"{buffer.array.nbytes // size} of them: not a number of whole rows"
+        )
+    return TensorMap(
+        buffer,
+        _MAP_DTYPES[spec.dtype],
+        (cols, rows),
+        (pitch * size,),
+        (spec.box_cols, spec.box_rows),
+        swizzle=f"{spec.swizzle_bytes}B" if spec.swizzle_bytes else "none",
+    )
 
 
 def _address(number: int, size: int) -> int:

@@ -101,7 +101,8 @@ def bind(
     tensors: Mapping[str, np.ndarray],
     scalars: Mapping[str, int | float],
 ) -> list[tuple[Arg, np.ndarray | Scalar]]:
-    """Pairs each argument of the kernel with the array or number passed for it, in order.
+    """Pairs each argument of the kernel with the array or number passed for it, in order; a tensor
+    map with the array that it describes.
 
     Raises ConfigError for a name that is missing or not an argument, an array that is not
     C-contiguous or not writable where the kernel writes, and a number out of its type's range.
@@ -110,8 +111,8 @@ def bind(
     return [
         (
             arg,
-            _tensor(manifest, arg, tensors[arg.name])
-            if arg.kind == "pointer"
+            _tensor(manifest, arg, tensors[arg.tensor])
+            if arg.tensor
             else scalar_value(manifest, arg, scalars[arg.name]),
         )
         for arg in manifest.args

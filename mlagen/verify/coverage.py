@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mlagen.artifact import Artifact
+from mlagen.artifact import Artifact, file_names
 from mlagen.locate import Place, instructions_of
 
 
@@ -20,7 +20,7 @@ class Gap:
     """Instructions that no run executed: neighbours of one operation, or a section as a whole, of
     which cluster and operation are "".
 
-    `asm_line`: the first one's in the .s; 0 without a line table. `schedule_line`: 0 for what no
+    `asm_line`: the first one's in the text; 0 without a line table. `schedule_line`: 0 for what no
     line of the schedule asked for, such as control flow.
     """
 
@@ -42,11 +42,13 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """`reached` of `total` instructions ran at least once. `gaps`: the others, in text order."""
+    """`reached` of `total` instructions ran at least once. `gaps`: the others, in text order.
+    `text`: the name of the artifact's text, to which lines belong."""
 
     total: int
     reached: int
     gaps: tuple[Gap, ...]
+    text: str = "kernel.s"
 
     @property
     def complete(self) -> bool:
@@ -76,7 +78,7 @@ class Coverage:
                 gap.operation or "all of it",
                 str(gap.instructions),
                 f"{schedule_file}:{gap.schedule_line}" if gap.schedule_line else "",
-                f"kernel.s:{gap.asm_line}" if gap.asm_line else "",
+                f"{self.text}:{gap.asm_line}" if gap.asm_line else "",
             )
             for gap in self.gaps
         ]
@@ -106,6 +108,7 @@ def coverage_of(artifact: Artifact, executions: Iterable[Mapping[int, int]]) -> 
         len(places),
         len(places) - missed,
         tuple(_gap(gap, whole=len(key) > 1) for key, gap in gaps.items()),
+        file_names(artifact.manifest.target)[1],
     )
 
 
