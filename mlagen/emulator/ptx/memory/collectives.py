@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlagen.emulator.native.compiling import compiled
+from mlagen.emulator.native.compiling import compiled, spliced
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
@@ -31,24 +31,20 @@ def set_words(context: int, warp: int, where: int, lanes: int, value: int) -> No
                 store_u32(row, lane, uint32(value))
 
 
-@compiled
+@spliced
 def source_lane(op: int, lane: int, by: int, clamp: int) -> int:
     """The lane that shfl reads for `lane`, in the low byte; bit 8: it is within the segment."""
     segment = (clamp >> 8) & 31
     lowest = lane & segment
     limit = lowest | (clamp & 31 & ~segment)
-    if op == z.SHFL_UP:
-        j = lane - by
-        within = j >= limit
+    j = lowest | (by & ~segment)
+    if op == z.SHFL_BFLY:
+        j = lane ^ by
     elif op == z.SHFL_DOWN:
         j = lane + by
-        within = j <= limit
-    elif op == z.SHFL_BFLY:
-        j = lane ^ by
-        within = j <= limit
-    else:
-        j = lowest | (by & ~segment)
-        within = j <= limit
+    elif op == z.SHFL_UP:
+        j = lane - by
+    within = j >= limit if op == z.SHFL_UP else j <= limit
     return j & 31 | 256 if within else lane
 
 
@@ -65,12 +61,13 @@ def shuffle(context: int, warp: int, row: int, lanes: int) -> None:
     vain = 0
     for lane in range(y.LANES):
         found = source_lane(op, lane, int64(load_u32(b, lane)) & 31, int64(load_u32(c, lane)))
-        j = found & 31
         within |= (found >> 8) << lane
-        if (lanes >> j) & 1 == 0:
-            vain |= 1 << lane
-            j = lane
-        store_i64(temp, lane, int64(load_u32(a, j)))
+        store_i64(temp, lane, found & 31)
+    for lane in range(y.LANES):
+        j = load_i64(temp, lane)
+        taken = (lanes >> j) & 1
+        vain |= (1 - taken) << lane
+        store_i64(temp, lane, int64(load_u32(a, j if taken != 0 else lane)))
     vain &= lanes
     if vain != 0 and load_i64(context, y.C_SANITIZE) != 0:
         report(context, y.DIVERGED, row, -1, warp, lanes, vain, 1)

@@ -84,6 +84,15 @@ def store_matrix(row: int, hosts: int, matrix: int, transposed: bool, good: int,
 
 
 @compiled
+def store_whole(row: int, hosts: int, matrix: int) -> None:
+    """The same for all lanes, not transposed, where all addresses are good."""
+    for i in range(8):
+        host = load_i64(hosts, 8 * matrix + i)
+        for k in range(4):
+            store_any_u32(host, k, load_u32(row, 4 * i + k))
+
+
+@compiled
 def move_matrix(context: int, warp: int, p: int, mask: int) -> None:
     """movmatrix: a transposed matrix. What lanes have that do not take part is undefined."""
     a = place(context, warp, load_i64(p, y.P_A))
@@ -122,11 +131,15 @@ def run_matrix_move(context: int, warp: int, row: int, mask: int) -> int:
     hosts = load_i64(context, y.C_TEMP) + 8 * z.HOSTS
     for matrix in range(matrices):
         register = place(context, warp, listed(context, p, matrix))
+        whole = mask == y.ALL and not transposed and (good >> (8 * matrix)) & 255 == 255
         if op == z.STMATRIX:
-            store_matrix(register, hosts, matrix, transposed, good, mask)
+            if whole:
+                store_whole(register, hosts, matrix)
+            else:
+                store_matrix(register, hosts, matrix, transposed, good, mask)
         elif listed(context, p, matrix) == y.NONE:
             continue
-        elif mask == y.ALL and not transposed and (good >> (8 * matrix)) & 255 == 255:
+        elif whole:
             load_whole(register, hosts, matrix)
         else:
             load_matrix(register, hosts, matrix, transposed, good, mask)
