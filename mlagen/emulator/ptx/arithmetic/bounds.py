@@ -21,7 +21,8 @@ class Bound:
 
 
 _TWO_PI, _HUNDRED_PI = 6.283185307179586, 314.1592653589793
-# PTX ISA 9.0, sections of the instructions. For div the range is that of the divisor.
+# The sections of the instructions, not compared word for word with one edition of the text; an
+# H200's words keep them all. For div the range is that of the divisor.
 BOUNDS: dict[str, tuple[Bound, ...]] = {
     "rcp.approx.f32": (Bound(ulps=1),),
     "div.approx.f32": (Bound(ulps=2, low=2.0**-126, high=2.0**126),),
