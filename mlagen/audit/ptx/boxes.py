@@ -9,16 +9,17 @@ from itertools import pairwise
 import numpy as np
 
 from mlagen.audit.ptx.cta import Cta
-from mlagen.audit.ptx.paths import Path, Stuck
+from mlagen.audit.ptx.paths import Fork, Path, Stuck
 from mlagen.audit.ptx.program import EntryProgram, Setting
 from mlagen.audit.ptx.report import Finding, Notes
 from mlagen.audit.ptx.state import Seen
-from mlagen.ptx import Instruction
+from mlagen.ptx import Instruction, Kind
 
 # A box's inner extent is a multiple of 16 bytes (PTX ISA 9.0, tensors; cuTensorMapEncodeTiled).
 UNIT = 16
 _PATHS = ((False,) * 4, (False,) * 3, (False,) * 2, (False,), ())
 _TRIPS = 8
+_MOST = 24  # paths that are searched for what a box brings
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,59 @@ def _equations(program: EntryProgram, setting: Setting) -> tuple[list[_Equation]
             break
         if not cta.state.path.possible():
             del seen.equations[before:]
-        if not seen.equations and not set(seen.targets) - set(setting.boxes):
+        if not _copies(program) or (seen.targets and not _open(setting, seen)):
             break
+    if _wants_more(program, setting, seen):
+        _search(program, replace(setting, solve=True), seen)
     for size, names, at in seen.equations:
         if names:
             found.setdefault((size, tuple(sorted(names)), at.line), _Equation(size, names, at))
     return list(found.values()), seen
+
+
+def _copies(program: EntryProgram) -> bool:
+    """Whether a kernel has copies of boxes, or of sizes that may be unknown."""
+    return Kind.BULK_LOAD in program.graph.kinds
+
+
+def _open(setting: Setting, seen: Seen) -> set[str]:
+    """Boxes that nobody told."""
+    return set(seen.targets) - set(setting.boxes)
+
+
+def _wants_more(program: EntryProgram, setting: Setting, seen: Seen) -> bool:
+    """Whether no path so far had a copy, or none waited for some box."""
+    if not seen.targets:
+        return _copies(program) and not setting.boxes
+    return bool(_open(setting, seen) - _named(seen))
+
+
+def _named(seen: Seen) -> set[str]:
+    """Boxes that some phase expects."""
+    return {name for _, names, _ in seen.equations for name in names}
+
+
+def _search(program: EntryProgram, setting: Setting, seen: Seen) -> None:
+    """Other paths, until there is one on which each box is waited for."""
+    stack = [Cta.begin(program, setting, Path((), _TRIPS, forking=True), seen)]
+    runs = 0
+    while stack and runs < _MOST and _wants_more(program, setting, seen):
+        cta = stack.pop()
+        before = len(seen.equations)
+        try:
+            cta.run()
+        except Fork as fork:
+            if cta.state.path.possible():
+                other = cta.clone()
+                cta.state.path.choose(not fork.first)
+                other.state.path.choose(fork.first)
+                stack += [other, cta]  # the longer way first: it waits
+            continue
+        except Stuck:
+            pass
+        runs += 1
+        if not cta.state.path.possible():
+            del seen.equations[before:]
 
 
 def _least_squares(found: list[_Equation], unknown: list[str], seen: Seen) -> dict[str, int]:

@@ -87,7 +87,7 @@ class EntryProgram:
         self.widths = tuple(access_bytes(i.parts) for i in entry.instructions)
         self.compiled: dict[int, Callable[[Sequence[Value]], Value]] = {}
         self._quiet: dict[int, bool] = {}
-        self._leaving: dict[int, bool | None] = {}
+        self._leaving: dict[str, bool | None] = {}
         self._deciding: dict[int, Mapping[str, frozenset[str] | None]] = {}
 
     def _following(self) -> tuple[int, ...]:
@@ -118,14 +118,20 @@ class EntryProgram:
         target = self.entry.instructions[branch].target
         return target >= 0 and not self.graph.comes_back(branch, target)
 
-    def leaving(self, branch: int) -> bool | None:
-        """Whether taking a branch leaves the loop around it, or staying does; None: neither."""
-        if branch not in self._leaving:
-            target = self.entry.instructions[branch].target
-            taken = target >= 0 and self.graph.comes_back(branch, target)
-            stays = self.graph.comes_back(branch, branch + 1)
-            self._leaving[branch] = None if taken is stays else stays
-        return self._leaving[branch]
+    def leaving(self, register: str) -> bool | None:
+        """What a predicate is where loops that it steers are left; None where it steers none."""
+        if register not in self._leaving:
+            found = set()
+            for i in self._readers[register]:
+                if self.graph.kinds[i] is not Kind.BRANCH:
+                    continue
+                branch = self.entry.instructions[i]
+                taken = branch.target >= 0 and self.graph.comes_back(i, branch.target)
+                stays = self.graph.comes_back(i, i + 1)
+                if branch.guard and taken is not stays:
+                    found.add(stays is not branch.guard.negated)
+            self._leaving[register] = found.pop() if len(found) == 1 else None
+        return self._leaving[register]
 
     def quiet(self, branch: int) -> bool:
         """Whether a branch decides nothing that the audit follows."""
