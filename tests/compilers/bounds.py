@@ -10,7 +10,7 @@ import numpy as np
 
 U32 = 2.0**-24
 U16 = 2.0**-11
-U_BF16 = 2.0**-9
+U_BF16 = 2.0**-8
 # PTX ISA: ex2.approx.f32 and div.full.f32 are off by at most 2 ulp, lg2.approx.f32 by 2^-22.
 APPROX = 2.0**-22
 

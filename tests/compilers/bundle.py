@@ -101,14 +101,14 @@ def _argument(parameter: Parameter) -> Iterator[str]:
 
 
 def _tensor_map(tensor_map: TensorMap) -> Iterator[str]:
-    """In the words and the order of cuTensorMapEncodeTiled: the innermost dimension first."""
+    """In the order of cuTensorMapEncodeTiled: the innermost dimension first."""
     yield f'buffer = "{tensor_map.buffer}"'
     yield f'dtype = "{tensor_map.dtype}"'
     yield f"dims = {list(tensor_map.dims)}"
     yield f"strides = {list(tensor_map.strides)}  # bytes, from the second dimension on"
     yield f"box = {list(tensor_map.box)}"
     yield f"element_strides = {list(tensor_map.element_strides)}"
-    for word in ("interleave", "swizzle", "l2_promotion", "oob_fill"):
+    for word in ("interleave", "swizzle", "l2", "fill"):
         yield f'{word} = "{getattr(tensor_map, word)}"'
 
 

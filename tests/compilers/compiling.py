@@ -26,26 +26,14 @@ WHOLE = (int, np.integer)
 # Bits are those of the text only where ptxas fuses no multiplication with an addition.
 PTXAS_OPTIONS = "--fmad=false"
 # Numbers of element types and swizzles in the compiler's metadata are those of tensormap.replace
-# (PTX ISA, "tensormap.replace"); here, the names of CUtensorMapDataType.
-_MAP_TYPES = {
-    0: "uint8",
-    1: "uint16",
-    2: "uint32",
-    3: "int32",
-    4: "uint64",
-    5: "int64",
-    6: "float16",
-    7: "float32",
-    8: "float32_ftz",
-    9: "float64",
-    10: "bfloat16",
-}
+# (PTX ISA, "tensormap.replace"); here, the words of launch files.
+_MAP_TYPES = ("u8", "u16", "u32", "i32", "u64", "i64", "f16", "f32", "f32_ftz", "f64", "bf16")
 _SWIZZLES = {0: "none", 1: "32B", 2: "64B", 3: "128B"}
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map in the words of cuTensorMapEncodeTiled; dimensions from the innermost on.
+    """A tensor map in the words of launch files; dimensions from the innermost on.
 
     `strides`: bytes, of all dimensions but the innermost. `box`: elements. The rest is what
     Triton's driver passes: element strides of 1, no interleave, L2 promotion to 128 bytes.
@@ -57,9 +45,9 @@ class TensorMap:
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: str
-    oob_fill: str = "none"
+    fill: str = "zeros"
     interleave: str = "none"
-    l2_promotion: str = "128B"
+    l2: str = "128B"
 
     @property
     def element_strides(self) -> tuple[int, ...]:
@@ -202,7 +190,7 @@ def _descriptor(
         strides=tuple(stride * element for stride in strides[-2::-1]),
         box=tuple(meta["block_size"][::-1]),
         swizzle=_SWIZZLES[meta["swizzle"]],
-        oob_fill="nan_request_zero_fma" if tiles.nan else "none",
+        fill="nan" if tiles.nan else "zeros",
     )
     return [
         Parameter(name, "tensor_map", tensor_map=tensor_map),

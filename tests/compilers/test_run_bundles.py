@@ -52,15 +52,15 @@ tensor_map = "x"
 [[tensor_maps]]
 name = "x"
 buffer = "x"
-dtype = "float32"
+dtype = "f32"
 dims = [2, 2]
 strides = [16]
 box = [2, 2]
 element_strides = [1, 1]
 interleave = "none"
 swizzle = "none"
-l2_promotion = "128B"
-oob_fill = "nan_request_zero_fma"
+l2 = "128B"
+fill = "nan"
 """
 
 Kernel = Callable[[SimpleNamespace, list[int]], None]  # of the launch and each argument's place

@@ -34,6 +34,13 @@ from mlagen.emulator.launching.scalars import DTYPES  # noqa: E402
 from mlagen.launch.cuda_driver import CudaDriver, Device  # noqa: E402
 
 TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64
+# The driver's names of what launch files say.
+MAP_TYPES = {
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "i32": "int32", "u64": "uint64",
+    "i64": "int64", "f16": "float16", "f32": "float32", "f64": "float64", "bf16": "bfloat16",
+    "f32_ftz": "float32_ftz", "tf32": "tfloat32", "tf32_ftz": "tfloat32_ftz",
+}  # fmt: skip
+FILLS = {"zeros": "none", "nan": "nan_request_zero_fma"}
 
 
 @dataclass(frozen=True)
@@ -136,10 +143,10 @@ class Runner:
         def word(kind: str, prefix: str, name: str) -> Any:
             return getattr(getattr(api, kind), f"CU_TENSOR_MAP_{prefix}{name.upper()}")
 
-        promotion = told["l2_promotion"]
+        promotion = told["l2"]
         encoded = self.driver.call(
             "cuTensorMapEncodeTiled",
-            word("CUtensorMapDataType", "DATA_TYPE_", told["dtype"]),
+            word("CUtensorMapDataType", "DATA_TYPE_", MAP_TYPES[told["dtype"]]),
             len(told["dims"]),
             places[told["buffer"]],
             [api.cuuint64_t(n) for n in told["dims"]],
@@ -153,7 +160,7 @@ class Runner:
                 "L2_PROMOTION_",
                 promotion if promotion == "none" else f"L2_{promotion}",
             ),
-            word("CUtensorMapFloatOOBfill", "FLOAT_OOB_FILL_", told["oob_fill"]),
+            word("CUtensorMapFloatOOBfill", "FLOAT_OOB_FILL_", FILLS[told["fill"]]),
         )
         return ctypes.string_at(int(encoded.getPtr()), TENSOR_MAP_BYTES)
 
