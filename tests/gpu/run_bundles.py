@@ -31,7 +31,7 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "compilers")]
 from compiler_case import Expected  # noqa: E402
 
 from mlagen.emulator.launching.scalars import DTYPES  # noqa: E402
-from mlagen.errors import MlagenError
+from mlagen.errors import MlagenError  # noqa: E402
 from mlagen.launch.cuda_driver import CudaDriver, Device  # noqa: E402
 
 TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64
