@@ -57,8 +57,7 @@ def _last(t: Lanes, made: Any, form: f.Format, last: str) -> Any:
     if last == "sat":
         one = form.bias << form.mantissa
         made = t.select(t.compare(">", made, one, True), one, made)
-        made = t.select(t.compare("<", made, 0, True), 0, made)
-        return made
+        return t.select(t.compare("<", made, 0, True), 0, made)
     if last.endswith("relu"):
         return t.select(t.compare("<", made, 0, True), 0, made)
     return made

@@ -225,9 +225,9 @@ def in_space(context: int, warp: int, p: int, mask: int) -> None:
     found = 0
     for lane in range(y.LANES):
         address = load_i64(row, lane)
-        if first <= address and address < end:
-            if own == 0 or (address - first) >> y.RANK_SHIFT == cta_of(context, warp):
-                found |= 1 << lane
+        inside = first <= address and address < end
+        if inside and (own == 0 or (address - first) >> y.RANK_SHIFT == cta_of(context, warp)):
+            found |= 1 << lane
     if load_i64(p, OUTSIDE) != 0:
         found ^= y.ALL
     write_predicate(context, warp, load_i64(p, y.P_DST), found, mask)

@@ -110,11 +110,8 @@ def _number(t: Translator, i: Instruction, m: Modifiers) -> Row:
     _check(i, to, of, rounding, integral)
     if ftz and "f32" not in (to, of):
         raise not_modelled(i, ".ftz without f32")
-    if relu and (of != "f32" or to not in c.HALVES):
-        raise not_modelled(i, "with .relu")
-    if finite or relu:
-        if not (of == "f32" and to in c.HALVES) or ftz or sat:
-            raise not_modelled(i, "with .satfinite or .relu")
+    if (finite or relu) and (of != "f32" or to not in c.HALVES or ftz or sat):
+        raise not_modelled(i, "with .satfinite or .relu")
     direct = _direct(to, of, rounding, ftz or sat or bool(integral), relu, finite)
     if of in _WHOLE:
         where, size = _integer_source(t, i, i.operands[1], of)
