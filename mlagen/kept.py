@@ -24,7 +24,7 @@ class Kept:
 
 
 def kept() -> tuple[Kept, ...]:
-    """Built kernels, the compiled engine of the emulator, the compiled cycle model and tuning
+    """Built kernels, the compiled engines of the emulators, the compiled cycle model and tuning
     results, in this order. Nothing is made by looking; what is not there has no bytes."""
     return tuple(
         Kept(name, what, str(where), len(paths), sum(map(_bytes, paths)))
@@ -34,7 +34,7 @@ def kept() -> tuple[Kept, ...]:
 
 def remove(names: Sequence[str]) -> tuple[Kept, ...]:
     """Remove what has these names, and say what it was; without names all that can be made again:
-    kernels, engine and model. Tuning results go when they are named. ConfigError for an unknown
+    kernels, engines and model. Tuning results go when they are named. ConfigError for an unknown
     name, MissingError where something cannot be removed."""
     known = {name: (name, where, paths) for name, _, where, paths in _places()}
     for name in names:
@@ -69,11 +69,16 @@ def _compiled() -> dict[str, tuple[Path, str]]:
     """What is compiled for this machine: its folder, and the pattern of its files there. Nothing
     without the compiler."""
     try:
-        from mlagen.emulator.gfx950 import starting
+        from mlagen.emulator.gfx950 import starting as gfx950
+        from mlagen.emulator.ptx import starting as ptx
         from mlagen.timing import engine as model
     except (ImportError, MissingError):
         return {}
-    return {"engine": starting.STARTER.files(), "model": model.compiled_files()}
+    return {
+        "engine": gfx950.STARTER.files(),
+        "ptx_engine": ptx.STARTER.files(),
+        "model": model.compiled_files(),
+    }
 
 
 def _bytes(path: Path) -> int:

@@ -15,9 +15,9 @@ from mlagen.cli.report import print_json, print_table, readable_bytes
 def command(names: tuple[str, ...], clean: bool, as_json: bool) -> None:
     """Show what mlagen keeps on this machine, where and how big, or remove it.
 
-    NAME is kernels (what was built into the store), engine (the emulator, compiled), model (that of
-    mlagen simulate, compiled) or tuning (what mlagen tune found, which takes long to find again and
-    is removed only when it is named).
+    NAME is kernels (what was built into the store), engine (the emulator of gfx950, compiled),
+    ptx_engine (that of PTX), model (that of mlagen simulate, compiled) or tuning (what mlagen tune
+    found, which takes long to find again and is removed only when it is named).
     """
     from mlagen.kept import kept, remove
 

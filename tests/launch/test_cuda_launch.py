@@ -7,10 +7,12 @@ import re
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
+import msgspec
 import numpy as np
 import pytest
 from fake_cuda import CUresult, DLPack, FakeApi, Interface, TorchTensor
@@ -363,9 +365,13 @@ def test_whose_gpu_a_torch_tensor_is_on(api: FakeApi, torch: SimpleNamespace) ->
     assert len(api.launches) == 1
 
 
-def test_the_emulator_refuses_a_cubin() -> None:
-    with pytest.raises(LaunchRefused, match="tma_add is for sm_90a; the emulator runs gfx950"):
-        EmulatedLauncher().launch(make_tma_artifact(), tensors={}, scalars={}, sizes={})
+def test_the_emulator_refuses_another_machine() -> None:
+    artifact = make_tma_artifact()
+    later = msgspec.structs.replace(artifact.manifest, target="sm_120a")
+    with pytest.raises(LaunchRefused, match="tma_add is for sm_120a; the emulator runs gfx950, sm"):
+        EmulatedLauncher().launch(
+            replace(artifact, manifest=later), tensors={}, scalars={}, sizes={}
+        )
 
 
 def test_importing_the_launchers_imports_no_cuda() -> None:

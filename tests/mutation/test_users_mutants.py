@@ -113,7 +113,7 @@ def test_random_runs_are_launched_until_there_are_enough(
 
 
 def test_what_nothing_here_executes_is_refused(gemm: Judge) -> None:
-    manifest = msgspec.structs.replace(gemm.artifact.manifest, target="sm_90a")
+    manifest = msgspec.structs.replace(gemm.artifact.manifest, target="sm_120a")
     with pytest.raises(ConfigError, match="there is no emulator"):
         mutate(ArtifactSource(replace(gemm.artifact, manifest=manifest)), count=1)
 

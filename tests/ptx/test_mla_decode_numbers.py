@@ -1,4 +1,4 @@
-"""The MLA decode kernels' numbers without a GPU: their PTX in an interpreter, both oracles."""
+"""The MLA decode kernels' numbers without a GPU: their PTX in the emulator, both oracles."""
 
 from dataclasses import replace
 from functools import cache
@@ -25,8 +25,8 @@ UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 
 @cache
 def text(name, problem, knobs=()):
-    """The kernel's PTX. It is interpreted: what ptxas makes of it is not asked, which takes most of
-    a build."""
+    """The kernel's PTX. It is emulated: what ptxas makes of it is not asked, which takes most of a
+    build."""
     with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
         return build(name, problem, knobs=dict(knobs)).text
 
@@ -198,6 +198,7 @@ def test_a_part_that_is_taken_in_wrongly(line, other):
     config, lengths = CUT
     work = plan_work(config, lengths, blocks=2, persistent=True)
     inputs = mla_decode_inputs(config, lengths=lengths, data="realistic")
+    assert line in text("mla_decode_sm90", config, PERSISTENT)
     with pytest.raises(AssertionError):
         o, lse = launch(inputs, work, knobs=PERSISTENT, change=lambda t: t.replace(line, other))
         passes(inputs, o, lse.reshape(3, 16, 1), splits=work.splits)
@@ -211,8 +212,9 @@ def test_who_takes_in_is_started_later():
     items = np.concatenate([work.items[middle:], work.items[:middle]])
     turned = in_turn(replace(work, items=items), end - middle, end)
     inputs = mla_decode_inputs(config, lengths=lengths, data="realistic")
-    with pytest.raises(AssertionError, match="nobody arrives"):
-        launch(inputs, turned, knobs=PERSISTENT)
+    alone = replace(turned, shares=turned.shares[:2])  # it waits for a block that has not begun
+    with pytest.raises(AssertionError, match="nobody can go on"):
+        launch(inputs, alone, knobs=PERSISTENT)
 
 
 @pytest.mark.parametrize(
