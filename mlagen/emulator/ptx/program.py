@@ -67,7 +67,7 @@ def translate(module: Module, entry: Entry) -> Program:
             rows.append(translator.encode(instruction, translation(translator, instruction)))
         except MlagenError:
             raise
-        except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
+        except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
             raise UnsupportedError(
                 f"line {instruction.line}: not understood: {instruction.text[:100]}"
             ) from error

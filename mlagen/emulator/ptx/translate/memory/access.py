@@ -7,9 +7,11 @@ from mlagen.emulator.ptx.memory import layout as z
 from mlagen.emulator.ptx.translate.memory.words import (
     Words,
     address,
+    columns,
+    destination,
     items_of,
     operands,
-    register_bits,
+    source,
     words,
 )
 from mlagen.emulator.ptx.translate.rows import Row, Translator, not_modelled
@@ -52,15 +54,12 @@ def _row(t: Translator, i: Instruction, kind: int, w: Words, memory: Operand) ->
 
 def _load(t: Translator, i: Instruction) -> Row:
     w = words(i, _LOAD, ("weak", "volatile", "mmio", "relaxed", "acquire"))
-    destination, memory = operands(i, 2, w.hinted)
+    result, memory = operands(i, 2, w.hinted)
     row = _row(t, i, y.X_LOAD, w, memory)
     if "nc" in w.left and row.type not in (z.GLOBAL, z.GENERIC):
         raise not_modelled(i, ".nc is of global memory")
-    places, bits = [], []
-    for item in items_of(i, destination, w.items):
-        places.append(t.register(item))
-        bits.append(register_bits(t, i, item, 8 * w.bytes))
-    row.items = places + bits
+    items = items_of(i, result, w.items)
+    row.items = columns(destination(t, i, item, 8 * w.bytes) for item in items)
     return row
 
 
@@ -72,11 +71,8 @@ def _store(t: Translator, i: Instruction) -> Row:
     row = _row(t, i, y.X_STORE, w, memory)
     if row.type in (z.PARAM, z.CONST):
         raise not_modelled(i, "it writes to memory that a kernel only reads")
-    places, bits = [], []
-    for item in items_of(i, value, w.items):
-        bits.append(register_bits(t, i, item, 8 * w.bytes))
-        places.append(t.source(item, 8 * w.bytes))
-    row.items = places + bits
+    items = items_of(i, value, w.items)
+    row.items = columns(source(t, i, item, 8 * w.bytes) for item in items)
     return row
 
 

@@ -7,14 +7,15 @@ from mlagen.emulator.ptx.memory import layout as z
 from mlagen.emulator.ptx.translate.memory.words import (
     Words,
     address,
+    columns,
+    destination,
     items_of,
     operands,
-    register_bits,
+    source,
     words,
 )
 from mlagen.emulator.ptx.translate.rows import Row, Translator, not_modelled
 from mlagen.ptx import Instruction
-from mlagen.ptx.syntax import Operand
 
 _OPS = {
     "add": z.ADD,
@@ -76,22 +77,6 @@ def _operation(i: Instruction, w: Words) -> str:
     return op
 
 
-def _places(t: Translator, i: Instruction, operand: Operand, w: Words) -> tuple[list[int], ...]:
-    """Places and bits of the items of a source."""
-    items = items_of(i, operand, w.items)
-    bits = [register_bits(t, i, item, 8 * w.bytes) for item in items]
-    return [t.source(item, 8 * w.bytes) for item in items], bits
-
-
-def _results(t: Translator, i: Instruction, operand: Operand, w: Words) -> tuple[list[int], ...]:
-    """Places and bits of the items of a destination."""
-    if operand == "_":
-        return [y.NONE] * w.items, [32] * w.items
-    items = items_of(i, operand, w.items)
-    bits = [register_bits(t, i, item, 8 * w.bytes) for item in items]
-    return [t.register(item) for item in items], bits
-
-
 def _atomic(t: Translator, i: Instruction) -> Row:
     w = words(i, (*_OPS, "noftz"), ("relaxed", "acquire", "release", "acq_rel"))
     op = _operation(i, w)
@@ -103,9 +88,12 @@ def _atomic(t: Translator, i: Instruction) -> Row:
     at = address(t, i, memory, w.space)
     if at.space not in _SPACES:
         raise not_modelled(i, "atomics are of global and shared memory")
-    lists = [*_results(t, i, result, w)]
-    for source in sources:
-        lists += _places(t, i, source, w)
+    bits = 8 * w.bytes
+    results = [result] * w.items if result == "_" else items_of(i, result, w.items)
+    listed = columns(destination(t, i, item, bits) for item in results)
+    for operand in sources:
+        items = items_of(i, operand, w.items)
+        listed += columns(source(t, i, item, bits) for item in items)
     return Row(
         y.X_ATOMIC,
         _OPS[op],
@@ -114,7 +102,7 @@ def _atomic(t: Translator, i: Instruction) -> Row:
         type2=at.bits,
         immediate=at.offset,
         flags=w.flags,
-        items=[word for words_ in lists for word in words_],
+        items=listed,
         aux=(w.items, w.scope, _ARITHMETIC.get(w.type, z.UNSIGNED), w.bytes),
     )
 

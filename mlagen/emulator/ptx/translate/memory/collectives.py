@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
-from mlagen.emulator.ptx.translate.memory.words import operands, register_bits
+from mlagen.emulator.ptx.translate.memory.words import destination, operands, source
 from mlagen.emulator.ptx.translate.rows import Row, Translator, not_modelled
 from mlagen.ptx import Instruction, Vector
 from mlagen.ptx.syntax import Operand
@@ -39,25 +39,38 @@ def _result(t: Translator, i: Instruction, operand: Operand) -> tuple[int, int]:
     items = operand.items if isinstance(operand, Vector) else (operand,)
     if len(items) > 2:
         raise not_modelled(i, "it has more than two results")
-    word = _word(t, i, items[0]) if items[0] != "_" else y.NONE
-    return word, _predicate(t, i, items[1]) if len(items) == 2 else y.NONE
+    place, bits = destination(t, i, items[0], 32)
+    if bits != 32:
+        raise not_modelled(i, f"{items[0]} has not 32 bits")
+    return place, _predicate(t, i, items[1]) if len(items) == 2 else y.NONE
 
 
 def _word(t: Translator, i: Instruction, operand: Operand, bits: int = 32) -> int:
-    """The place of a source or result of 32 or 64 bits."""
-    if register_bits(t, i, operand, bits) != bits:
+    """The place of a source of 32 or 64 bits."""
+    place, found = source(t, i, operand, bits)
+    if found != bits:
         raise not_modelled(i, f"{operand} has not {bits} bits")
-    return t.source(operand, bits)
+    return place
 
 
 def _predicate(t: Translator, i: Instruction, operand: Operand) -> int:
-    """The place of a predicate register."""
+    """The place of a predicate register that is written; NONE for the sink."""
     if operand == "_":
         return y.NONE
-    name = operand.lstrip("!") if isinstance(operand, str) else ""
-    if t.width(name) != 1:
+    if not isinstance(operand, str) or t.width(operand) != 1:
         raise not_modelled(i, f"{operand} is no predicate")
-    return t.register(name)
+    return t.register(operand)
+
+
+def _asked(t: Translator, i: Instruction, operand: Operand) -> tuple[int, int]:
+    """The place of a predicate that is read, and the flag of a negated one."""
+    if isinstance(operand, int):
+        return t.constant(y.ALL if operand else 0, 1), 0
+    negated = isinstance(operand, str) and operand.startswith("!")
+    place = _predicate(t, i, operand.lstrip("!") if isinstance(operand, str) else operand)
+    if place == y.NONE:
+        raise not_modelled(i, "it reads no predicate")
+    return place, z.NEGATED if negated else 0
 
 
 def _members(t: Translator, i: Instruction) -> tuple[tuple[Operand, ...], int]:
@@ -90,13 +103,9 @@ def _vote(t: Translator, i: Instruction) -> Row:
     mode, _ = _parts(i, ("all|any|uni", "pred"), ("ballot", "b32"))
     rest, members = _members(t, i)
     result, asked = rest
-    known = isinstance(asked, int)
-    a = t.constant(y.ALL if asked else 0, 1) if known else _predicate(t, i, asked)
+    a, flags = _asked(t, i, asked)
     dst = _result(t, i, result)[0] if mode == "ballot" else _predicate(t, i, result)
-    negated = isinstance(asked, str) and asked.startswith("!")
-    return Row(
-        y.X_COLLECTIVE, _VOTE[mode], dst=dst, a=a, d=members, flags=z.NEGATED if negated else 0
-    )
+    return Row(y.X_COLLECTIVE, _VOTE[mode], dst=dst, a=a, d=members, flags=flags)
 
 
 def _match(t: Translator, i: Instruction) -> Row:
@@ -145,7 +154,7 @@ def _elect(t: Translator, i: Instruction) -> Row:
 
 def _activemask(t: Translator, i: Instruction) -> Row:
     _parts(i, ("b32",))
-    return Row(y.X_COLLECTIVE, z.ACTIVEMASK, dst=_word(t, i, operands(i, 1, False)[0]))
+    return Row(y.X_COLLECTIVE, z.ACTIVEMASK, dst=_result(t, i, operands(i, 1, False)[0])[0])
 
 
 def warp_barrier(t: Translator, i: Instruction) -> Row:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
-from mlagen.emulator.ptx.translate.memory.words import SPACES, address, operands, register_bits
+from mlagen.emulator.ptx.translate.memory.words import (
+    SPACES,
+    address,
+    destination,
+    operands,
+    source,
+)
 from mlagen.emulator.ptx.translate.rows import Row, Translator, not_modelled
 from mlagen.ptx import Instruction, Vector
 
@@ -35,9 +41,10 @@ def _moved(t: Translator, i: Instruction) -> Row:
     items = registers.items if isinstance(registers, Vector) else (registers,)
     if len(items) != count:
         raise not_modelled(i, f"{len(items)} registers for {count} matrices")
-    for item in items:
-        if register_bits(t, i, item, 32) != 32:
-            raise not_modelled(i, f"{item} has not 32 bits")
+    reach = destination if loads else source
+    places = [reach(t, i, item, 32) for item in items]
+    if any(bits != 32 for _, bits in places):
+        raise not_modelled(i, "its registers have not 32 bits")
     at = address(t, i, memory, space)
     return Row(
         y.X_MATRIX_MOVE,
@@ -47,7 +54,7 @@ def _moved(t: Translator, i: Instruction) -> Row:
         type2=at.bits,
         immediate=at.offset,
         flags=flags,
-        items=[t.register(item) if loads else t.source(item) for item in items],
+        items=[place for place, _ in places],
         aligned=True,
     )
 
@@ -55,13 +62,11 @@ def _moved(t: Translator, i: Instruction) -> Row:
 def _transposed(t: Translator, i: Instruction) -> Row:
     if i.parts[1:] != ("sync", "aligned", "m8n8", "trans", "b16"):
         raise not_modelled(i, "no form of it that is known")
-    result, source = operands(i, 2, False)
-    for item in (result, source):
-        if register_bits(t, i, item, 32) != 32:
-            raise not_modelled(i, f"{item} has not 32 bits")
-    return Row(
-        y.X_MATRIX_MOVE, z.MOVMATRIX, dst=t.register(result), a=t.source(source), aligned=True
-    )
+    result, given = operands(i, 2, False)
+    (dst, wide), (a, bits) = destination(t, i, result, 32), source(t, i, given, 32)
+    if dst == y.NONE or (wide, bits) != (32, 32):
+        raise not_modelled(i, "its registers have not 32 bits")
+    return Row(y.X_MATRIX_MOVE, z.MOVMATRIX, dst=dst, a=a, aligned=True)
 
 
 TRANSLATIONS = {"ldmatrix": _moved, "stmatrix": _moved, "movmatrix": _transposed}

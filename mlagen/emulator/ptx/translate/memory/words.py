@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
 from mlagen.emulator.ptx.order import clocks
 from mlagen.emulator.ptx.translate.rows import Translator, not_modelled
 from mlagen.ptx import Instruction
-from mlagen.ptx.syntax import Memory, Operand, Vector
+from mlagen.ptx.syntax import Address, Memory, Operand, Real, Vector
 
 SPACES = {
     "global": z.GLOBAL,
@@ -50,6 +51,7 @@ _EVICTION = r"evict_(?:normal|unchanged|first|last)"
 _HINT = re.compile(
     rf"L1::(?:{_EVICTION}|no_allocate)$|L2::(?:{_EVICTION}|cache_hint|64B|128B|256B)$"
 )
+_FURTHEST = 1 << 32  # offsets from a register or a variable
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
@@ -119,6 +121,8 @@ def address(t: Translator, i: Instruction, operand: Operand, space: int) -> Plac
     base, offset = operand.base, operand.offset
     if not base:
         return Place(t.constant(offset & (1 << 64) - 1, 64), space, 64, 0)
+    if abs(offset) >= _FURTHEST:
+        raise not_modelled(i, f"an offset of {offset}: it has 32 bits")
     if base in t.symbols:
         own = _SYMBOLS[t.symbols[base][0]]
         if (own, space) == (z.LOCAL, z.PARAM):  # a call's parameters are a thread's own
@@ -136,15 +140,47 @@ def address(t: Translator, i: Instruction, operand: Operand, space: int) -> Plac
     return Place(t.register(base), space, bits, offset)
 
 
-def register_bits(t: Translator, i: Instruction, operand: Operand, needed: int) -> int:
-    """Bits of a register that has to hold `needed`; of anything else, which is a constant, the bits
-    of the row that `Translator.source` makes of it."""
+def register_bits(t: Translator, i: Instruction, name: str, needed: int) -> int:
+    """Bits of a register that has to hold `needed`: as many or more, but 128 for 128 alone."""
+    bits = t.width(name)
+    if bits < needed or (bits == 128) != (needed == 128):
+        raise not_modelled(i, f"{name} has {bits} bits, {needed} are asked for")
+    return bits
+
+
+def destination(t: Translator, i: Instruction, operand: Operand, needed: int) -> tuple[int, int]:
+    """Place and bits of a register that is written; NONE for the sink."""
+    if operand == "_":
+        return y.NONE, needed
+    if not isinstance(operand, str) or operand not in t.places:
+        raise not_modelled(i, f"{operand!r} is no register")
+    return t.register(operand), register_bits(t, i, operand, needed)
+
+
+def source(t: Translator, i: Instruction, operand: Operand, needed: int) -> tuple[int, int]:
+    """Place and bits of the row of a register, a number or a variable's address."""
     if isinstance(operand, str) and operand in t.places:
-        bits = t.width(operand)
-        if bits < needed:
-            raise not_modelled(i, f"{operand} has {bits} bits, {needed} are asked for")
-        return bits
-    return needed if needed in (64, 128) else 32
+        return t.register(operand), register_bits(t, i, operand, needed)
+    name = operand.symbol if isinstance(operand, Address) else operand
+    if isinstance(operand, Address) and abs(operand.offset) >= _FURTHEST:
+        raise not_modelled(i, f"an offset of {operand.offset}: it has 32 bits")
+    if isinstance(name, str):
+        if name not in t.symbols:
+            raise not_modelled(i, f"{name} is neither a register nor a variable of the kernel")
+        if needed not in (32, 64):
+            raise not_modelled(i, f"an address has not {needed} bits")
+    elif not isinstance(operand, int | Real):
+        raise not_modelled(i, "a vector where one value belongs")
+    try:
+        return t.source(operand, needed), max(needed, 32)
+    except (KeyError, OverflowError) as error:
+        raise not_modelled(i, f"{operand!r} is no number of {needed} bits") from error
+
+
+def columns(pairs: Iterable[tuple[int, int]]) -> list[int]:
+    """Places and bits of several items as the list of a row has them: first all places."""
+    listed = list(pairs)
+    return [place for place, _ in listed] + [bits for _, bits in listed]
 
 
 def operands(i: Instruction, least: int, policy: bool) -> tuple[Operand, ...]:
