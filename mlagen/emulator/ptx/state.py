@@ -104,14 +104,20 @@ def finding_slot(context: int, kind: int, row: int, other: int) -> int:
 def report(context: int, kind: int, row: int, other: int, warp: int, a: int, b: int, c: int) -> int:
     """Record a finding, or count it when the same pair of instructions was found before.
 
-    Returns the address of its words, 0 without a new one. `other`: row of the other instruction,
-    -1 for none; its warp is taken to be the same until the caller writes F_OTHER_WARP.
+    Returns the address of its words, 0 where they stay as they were. `other`: row of the other
+    instruction, -1 for none; its warp is taken to be the same until the caller writes F_OTHER_WARP.
     """
     slot = finding_slot(context, kind, row, other)
     number = load_i64(load_i64(context, y.C_FIND_INDEX), slot)
     if number != 0:
         base = load_i64(context, y.C_FIND) + (number - 1) * (8 * y.F_SIZE)
         store_i64(base, y.F_COUNT, load_i64(base, y.F_COUNT) + 1)
+        if kind == y.RACE and c > load_i64(base, y.F_C):  # a graver one of the same pair
+            store_i64(base, y.F_WARP, warp)
+            store_i64(base, y.F_A, a)
+            store_i64(base, y.F_B, b)
+            store_i64(base, y.F_C, c)
+            return base
         return 0
     count = load_i64(context, y.C_FIND_COUNT)
     if count >= y.MAX_FINDINGS:

@@ -22,16 +22,19 @@ Told = tuple[str, str, str]  # message, resource, needs
 
 
 def merge(tables: Sequence[np.ndarray]) -> list[list[int]]:
-    """The findings of all clusters: one row a (kind, instruction, other instruction), that of the
-    first cluster with the count of all."""
+    """The findings of all clusters: one row a (kind, instruction, other instruction), the gravest
+    race or that of the first cluster, with the count of all."""
     merged: dict[tuple[int, int, int], list[int]] = {}
     for table in tables:
         for row in table.tolist():
             key = (row[y.F_KIND], row[y.F_ROW], row[y.F_OTHER])
-            if key in merged:
-                merged[key][y.F_COUNT] += row[y.F_COUNT]
-            else:
-                merged[key] = row
+            held = merged.setdefault(key, row)
+            if held is row:
+                continue
+            count = held[y.F_COUNT] + row[y.F_COUNT]
+            if row[y.F_KIND] == y.RACE and row[y.F_C] > held[y.F_C]:
+                held[:] = row
+            held[y.F_COUNT] = count
     return sorted(merged.values(), key=lambda row: (row[y.F_ROW], row[y.F_KIND], row[y.F_OTHER]))
 
 
@@ -198,6 +201,9 @@ def _race(raw: Raw) -> Told:
     if pair & order.PROXY:
         needs = "fence.proxy.async"
         tail = f"ordered, but for the proxies: needs {needs} between the write and what follows it"
+    elif pair & order.SAME:
+        needs = "an mbarrier or a barrier"
+        tail = f"unordered, of the same value: needs {needs} between them, or one writer"
     elif raw.row[y.F_OTHER_WARP] == raw.row[y.F_WARP]:
         needs = "a wait for its completion"
         tail = f"unordered: needs {needs}"

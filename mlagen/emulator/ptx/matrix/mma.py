@@ -7,6 +7,7 @@ from mlagen.emulator.native.raw import load_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.control import gathered
 from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix.doubles import multiply_doubles
 from mlagen.emulator.ptx.matrix.fragments import give_sums, take_columns, take_fragment, take_sums
 from mlagen.emulator.ptx.matrix.product import multiply
 from mlagen.emulator.ptx.state import program_row
@@ -19,6 +20,9 @@ def run_mma(context: int, warp: int, row: int, mask: int) -> int:
         return y.AGAIN
     p = program_row(context, row)
     aux = p + 8 * y.P_AUX
+    if load_i64(aux, m.X_TYPE_A) == m.F64:
+        multiply_doubles(context, warp, p)
+        return y.NEXT
     depth = load_i64(aux, m.X_K)
     kind_a = load_i64(aux, m.X_TYPE_A)
     kind_b = load_i64(aux, m.X_TYPE_B)

@@ -37,6 +37,7 @@ from mlagen.emulator.ptx.order.layout import (
     READERS,
     ROW_AT,
 )
+from mlagen.emulator.ptx.order.same import changes_nothing
 from mlagen.emulator.ptx.state import report, warp_base
 
 # STRONG_: loads and stores that are volatile, relaxed, acquire or release. They, and atomics, may
@@ -46,6 +47,7 @@ READ, WRITE, ATOMIC, STRONG_READ, STRONG_WRITE = range(5)
 AFTER_WRITE_READ, AFTER_READ_WRITE, AFTER_WRITE_WRITE = range(3)
 PROXY = 4  # added: ordered, but for a proxy fence
 ELSEWHERE = 8  # added: the earlier one is another cluster's
+SAME = 16  # added: both write the same value
 
 _CLOCKS = (1 << CLOCK_BITS) - 1
 _COMPONENTS = (1 << COMPONENT_BITS) - 1
@@ -88,6 +90,7 @@ def meet(
     clock = (before >> CLOCK_AT) & _CLOCKS
     kind = kind_of(context, number)
     severity = y.HARDWARE
+    pair = how
     if load_i64(clocks, number) >= clock or (
         kind == GENERIC and number == own(context, warp, GENERIC)
     ):
@@ -103,8 +106,16 @@ def meet(
             severity = y.LETTER
         else:
             return
-        how |= PROXY
-    found = report(context, y.RACE, row, before >> ROW_AT, warp, address, how, severity)
+        pair |= PROXY
+    elif (
+        how == AFTER_WRITE_WRITE
+        and agent == 0
+        and kind == GENERIC
+        and changes_nothing(context, warp, row, address)
+    ):
+        severity = y.LETTER
+        pair |= SAME
+    found = report(context, y.RACE, row, before >> ROW_AT, warp, address, pair, severity)
     if found != 0:
         store_i64(found, y.F_OTHER_WARP, warp_of(context, number))
 
@@ -251,9 +262,12 @@ def other_cluster(context: int, warp: int, row: int, address: int, word: int, ho
     clocks = known(context, load_i64(context, y.C_CLUSTER), cluster)
     if load_i64(clocks, number) >= (before >> CLOCK_AT) & _CLOCKS:
         return
-    found = report(
-        context, y.RACE, row, before >> ROW_AT, warp, address, how | ELSEWHERE, y.HARDWARE
-    )
+    pair = how | ELSEWHERE
+    severity = y.HARDWARE
+    if how == AFTER_WRITE_WRITE and changes_nothing(context, warp, row, address):
+        pair |= SAME
+        severity = y.LETTER
+    found = report(context, y.RACE, row, before >> ROW_AT, warp, address, pair, severity)
     if found != 0:
         store_i64(found, y.F_OTHER_WARP, warp_of(context, number))
 

@@ -21,6 +21,8 @@ _SUMS = {"f32": m.D_F32, "f16": m.D_F16, "s32": m.D_S32}
 # and those of an f32 result's fraction.
 _STEPS = {m.BF16: (16, 25, 23), m.F16: (16, 25, 23), m.TF32: (8, 25, 23), m.E4M3: (32, 13, 13),
           m.E5M2: (32, 13, 13), m.S8: (32, 0, 0), m.U8: (32, 0, 0)}  # fmt: skip
+# Of mma.sync with f64: rows of A, and its columns.
+_DOUBLES = {"m8n8k4": (8, 4), "m16n8k4": (16, 4), "m16n8k8": (16, 8), "m16n8k16": (16, 16)}
 _MMA = re.compile(r"m16n8k(\d+)$")
 
 
@@ -76,7 +78,23 @@ def _wgmma(t: Translator, i: Instruction) -> Row:
     )  # fmt: skip
 
 
+def _doubles(t: Translator, i: Instruction) -> Row:
+    """mma.sync of f64."""
+    shape = _DOUBLES.get(i.parts[3])
+    if i.parts != ("mma", "sync", "aligned", i.parts[3], "row", "col", *4 * ("f64",)) or not shape:
+        raise not_modelled(i)
+    rows, depth = shape
+    d, a, b, c = (t.items(operand, 64) for operand in i.operands[:4])
+    sums = rows // 4
+    if (len(d), len(a), len(b), len(c)) != (sums, rows * depth // 32, depth // 4, sums):
+        raise not_modelled(i, f"D has {len(d)} registers, A {len(a)}, B {len(b)}")
+    aux = (8, depth, m.F64, m.F64, len(a), 0, m.D_F64 << 24, sums)
+    return Row(y.X_MMA, items=(*d, *a, *b, *c), aux=aux, aligned=True)
+
+
 def _mma(t: Translator, i: Instruction) -> Row:
+    if i.parts[-1] == "f64":
+        return _doubles(t, i)
     shapes = [match for part in i.parts if (match := _MMA.match(part))]
     types = i.parts[-4:]
     known = bool(shapes) and types[0] == types[3] and types[0] in _SUMS and "sp" not in i.parts
