@@ -151,7 +151,8 @@ def step(context: int, warp: int, row: int) -> None:
     active = guarded(context, warp, p, mask)
     if load_i64(context, y.C_SANITIZE) != 0:
         check_registers(context, warp, row, active)
-        if load_i64(p, y.P_ALIGNED) != 0 and active != load_i64(base, y.W_LIVE):
+        apart = active != 0 and active != load_i64(base, y.W_LIVE)
+        if apart and load_i64(p, y.P_ALIGNED) != 0:
             report(context, y.DIVERGED, row, -1, warp, active, load_i64(base, y.W_LIVE), 0)
     kind = load_i64(p, y.P_CLASS)
     if kind == y.X_BRANCH:
