@@ -1,0 +1,75 @@
+"""FlashMLA's kernels as PTX, compiled outside the repository, and what the audit's findings in them
+are (docs/foreign_ptx.md).
+
+`MLAGEN_FOREIGN_PTX` names the folder. The files are those of deepseek-ai/FlashMLA at 9241ae3.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+VARIABLE = "MLAGEN_FOREIGN_PTX"
+
+# Rule, severity and the opcodes of both instructions -> the class on the page.
+NO_FENCE = "no proxy fence after cp.async"
+NO_FENCE_REMOTE = "no proxy fence after st.async"
+UNWAITED_STORE = "the end does not wait for the output's store"
+EMPTY_ORDER = "the schedule's last request lies before its first"
+EMPTY_REQUEST = "a request without a block of keys"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A file, its launch, and the classes of findings that it may have."""
+
+    file: str
+    shared_bytes: int
+    blocks: int
+    classes: frozenset[str]
+    whole: bool = False  # its audit ends by itself, and all classes are found
+
+
+PREFILL = frozenset((NO_FENCE, UNWAITED_STORE))
+KERNELS = (
+    Kernel("sm90_sparse_prefill_k576", 230864, 1, PREFILL, True),
+    Kernel("sm90_sparse_prefill_k512", 214480, 1, PREFILL, True),
+    Kernel(
+        "sm90_sparse_decode_v32_h64", 231424, 1,
+        frozenset((EMPTY_ORDER, EMPTY_REQUEST, UNWAITED_STORE)),
+    ),
+    Kernel(
+        "sm90_sparse_decode_v32_h128", 231424, 2,
+        frozenset((EMPTY_ORDER, EMPTY_REQUEST, UNWAITED_STORE, NO_FENCE_REMOTE)),
+    ),
+    Kernel("sm90_dense_decode_bf16", 230816, 1, frozenset((EMPTY_ORDER, UNWAITED_STORE))),
+)  # fmt: skip
+
+
+def text_of(kernel):
+    """The PTX, or a skip that says what is missing."""
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        pytest.skip(f"{VARIABLE} names no folder with FlashMLA's kernels as PTX")
+    path = Path(folder, f"{kernel.file}.ptx")
+    if not path.is_file():
+        pytest.skip(f"{VARIABLE}: {path} is missing")
+    return path.read_text()
+
+
+def class_of(finding):
+    """The class of a finding, None where it has no verdict."""
+    rule, severity = finding.rule, finding.severity
+    if (rule, severity) == ("proxy-fence", "letter") and "wgmma" in finding.text:
+        if "cp.async" in finding.other_text:
+            return NO_FENCE
+        return NO_FENCE_REMOTE if "st.async" in finding.other_text else None
+    if (rule, severity) == ("bulk-unwaited", "letter"):
+        return UNWAITED_STORE
+    # The copies of Q before the loop over requests, and the waits for them inside it.
+    if rule == "copy-unwaited" and "tensor.4d" in finding.text and len(finding.places) == 9:
+        return EMPTY_ORDER
+    if rule == "mbarrier-overrun" and "expect_tx" in finding.text:
+        return EMPTY_REQUEST
+    return None
