@@ -64,7 +64,7 @@ def _load(t: Translator, i: Instruction) -> Row:
 
 
 def _store(t: Translator, i: Instruction) -> Row:
-    if i.parts[1:2] == ("param",) or i.parts[1:2] == ("param::func",):
+    if i.parts[1:2] in (("param",), ("param::func",)) and not _inlined(t, i):
         return _argument(t, i)
     w = words(i, _STORE, ("weak", "volatile", "mmio", "relaxed", "release"))
     memory, value = operands(i, 2, w.hinted)
@@ -74,6 +74,12 @@ def _store(t: Translator, i: Instruction) -> Row:
     items = items_of(i, value, w.items)
     row.items = columns(source(t, i, item, 8 * w.bytes) for item in items)
     return row
+
+
+def _inlined(t: Translator, i: Instruction) -> bool:
+    """Whether an instruction names the parameter of a function whose body is in the kernel."""
+    memory = i.operands[0]
+    return isinstance(memory, Memory) and t.symbols.get(memory.base, ("",))[0] == "local"
 
 
 def _argument(t: Translator, i: Instruction) -> Row:
