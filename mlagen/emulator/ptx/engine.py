@@ -36,7 +36,7 @@ from mlagen.emulator.ptx.control import (
     unblock,
 )
 from mlagen.emulator.ptx.matrix.mma import run_mma
-from mlagen.emulator.ptx.matrix.wgmma import run_wgmma
+from mlagen.emulator.ptx.matrix.wgmma import run_wgmma, wgmma_over
 from mlagen.emulator.ptx.memory.access import run_load, run_store
 from mlagen.emulator.ptx.memory.atomics import run_atomic
 from mlagen.emulator.ptx.memory.collectives import run_collective
@@ -238,6 +238,8 @@ def over(context: int, warp: int, lane: int) -> bool:
         return cluster_over(context, until)
     if kind == y.WAIT_GRID:
         return grid_over(context)
+    if kind == y.WAIT_WGMMA:
+        return wgmma_over(context, what, until)
     # WAIT_WARP: the last lanes to come free the others, unless the missing ones have exited.
     members = until & load_i64(base, y.W_LIVE)
     if members & ~load_i64(base, y.W_BLOCKED) != 0:

@@ -214,7 +214,8 @@ RUNNING, WAITING, ENDED = range(3)
     WAIT_CLUSTER,  # the cluster's barrier: generation
     WAIT_WARP,  # bar.warp.sync and .sync collectives: until all lanes of the mask are there
     WAIT_GRID,  # griddepcontrol.wait
-) = range(6)
+    WAIT_WGMMA,  # object: the warp; ends when its warpgroup has committed W_WAIT_FOR groups
+) = range(7)
 
 # ---- CTAs (int64) -----------------------------------------------------------------------------
 (

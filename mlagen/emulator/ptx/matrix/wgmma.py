@@ -1,8 +1,8 @@
 """wgmma: matrix instructions of a warpgroup, and the groups of them on their way.
 
 Each warp of a warpgroup has 16 of the 64 rows of D, and A's rows with them; all four read B. So
-each warp's part is executed on its own. In mode "earliest" that happens when it is issued, in
-"latest" when a wait makes it happen.
+each warp's part is executed on its own. Who waits for a group waits for the parts of all four. In
+mode "earliest" a part happens when it is issued, in "latest" when a wait makes it happen.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.control import block
 from mlagen.emulator.ptx.matrix import layout as m
 from mlagen.emulator.ptx.matrix.elements import chunk_address, per_chunk, take_shared
 from mlagen.emulator.ptx.matrix.fragments import (
@@ -26,10 +27,12 @@ from mlagen.emulator.ptx.state import (
     cta_of,
     fault,
     lanes_of,
+    moved,
     next_random,
     place,
     program_row,
     report,
+    warp_base,
 )
 
 FENCE, COMMIT, WAIT, PRODUCT = range(4)
@@ -192,25 +195,53 @@ def execute_one(context: int, warp: int, slot: int) -> None:
 
 
 @compiled
-def complete(context: int, warp: int, groups: int) -> None:
-    """The first `groups` groups of a warp are complete."""
+def landed_groups(context: int, warp: int, groups: int) -> None:
+    """What the first `groups` groups of a warp make the tensor core do has happened."""
     queue = queue_of(context, warp)
     until = load_i64(queue, m.Q_HEAD)
     tail = load_i64(queue, m.Q_TAIL)
     while until < tail and load_i64(slot_of(queue, until), m.R_GROUP) < groups:
         until += 1
     land(context, warp, until)
+
+
+@compiled
+def first_of_four(context: int, warp: int) -> int:
+    """The first warp of the warpgroup that a warp belongs to."""
+    return warp - ((warp % load_i64(context, y.C_CTA_WARPS)) & 3)
+
+
+@compiled
+def wgmma_over(context: int, warp: int, groups: int) -> bool:
+    """Whether the four warps of a warpgroup have committed so many groups, or ended: the tensor
+    core begins when the last of them comes."""
+    for other in range(first_of_four(context, warp), first_of_four(context, warp) + 4):
+        ended = load_i64(warp_base(context, other), y.W_STATE) == y.ENDED
+        if not ended and load_i64(queue_of(context, other), m.Q_COMMITTED) < groups:
+            return False
+    return True
+
+
+@compiled
+def complete(context: int, warp: int, groups: int) -> None:
+    """The first `groups` groups are complete. They are the warpgroup's: what one warp has waited
+    for, no other one reads any more, as every pipeline of CUTLASS's has it. Registers are each
+    warp's own, which waits for them itself."""
+    queue = queue_of(context, warp)
+    first = first_of_four(context, warp)
+    cta_warps = load_i64(context, y.C_CTA_WARPS)
+    for other in range(first, first + 4):
+        landed_groups(context, other, groups)
+        if load_i64(context, y.C_SANITIZE) != 0:
+            number = component(context, cta_of(context, warp), WGMMA, other % cta_warps)
+            reached(context, warp, number, groups)
     if groups > load_i64(queue, m.Q_COMPLETE):
         store_i64(queue, m.Q_COMPLETE, groups)
-    if load_i64(context, y.C_SANITIZE) != 0:
-        cta_warps = load_i64(context, y.C_CTA_WARPS)
-        number = component(context, cta_of(context, warp), WGMMA, warp % cta_warps)
-        reached(context, warp, number, groups)
 
 
 @compiled
 def run_wgmma(context: int, warp: int, row: int, mask: int) -> int:
-    """NEXT: nothing of it waits for another warp."""
+    """NEXT, or AGAIN while a wait's groups are not the whole warpgroup's."""
     p = program_row(context, row)
     op = load_i64(p, y.P_OP)
     queue = queue_of(context, warp)
@@ -221,9 +252,13 @@ def run_wgmma(context: int, warp: int, row: int, mask: int) -> int:
     elif op == COMMIT:
         store_i64(queue, m.Q_COMMITTED, load_i64(queue, m.Q_COMMITTED) + 1)
         store_i64(queue, m.Q_OPEN, 0)
+        moved(context)
     else:
         left = load_i64(queue, m.Q_COMMITTED) - load_i64(p, y.P_IMM)
-        if left > 0:
+        if left > load_i64(queue, m.Q_COMPLETE):
+            if not wgmma_over(context, warp, left):
+                block(context, warp, mask, y.WAIT_WGMMA, warp, left)
+                return y.AGAIN
             complete(context, warp, left)
     return y.NEXT
 
