@@ -33,10 +33,26 @@ def _high(signed: bool) -> Build:
 
     def build(t: Lanes, a: Any, b: Any) -> Any:
         width = t.width(a)
+        if width == 64:
+            return _high64(t, a, b, signed)
         product = t.b.mul(t.resize(a, 2 * width, signed), t.resize(b, 2 * width, signed))
         return t.resize(t.lshr(product, width), width)
 
     return build
+
+
+def _high64(t: Lanes, a: Any, b: Any, signed: bool) -> Any:
+    """By halves: vectors of 128 bits would be taken apart lane by lane."""
+    low, top = (lambda x: t.and_(x, 0xFFFFFFFF)), (lambda x: t.lshr(x, 32))
+    first = t.b.mul(low(a), low(b))
+    one, other = t.b.mul(top(a), low(b)), t.b.mul(low(a), top(b))
+    middle = t.b.add(t.b.add(top(first), low(one)), low(other))
+    high = t.b.add(t.b.mul(top(a), top(b)), t.b.add(top(one), top(other)))
+    high = t.b.add(high, top(middle))
+    if signed:
+        high = t.b.sub(high, t.b.and_(t.ashr(a, 63), b))
+        high = t.b.sub(high, t.b.and_(t.ashr(b, 63), a))
+    return high
 
 
 def _wide(signed: bool) -> Build:

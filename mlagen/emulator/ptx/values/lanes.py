@@ -24,7 +24,7 @@ from numba.extending import intrinsic
 
 from mlagen.emulator.ptx import layout as y
 
-WIDTH = 8  # lanes at a time: an AVX2 register of 32 bits, two of 64
+WIDTH = 16  # lanes at a time: an AVX-512 register of 32 bits
 
 _I64 = ir.IntType(64)
 _PART = ir.IntType(WIDTH)
