@@ -13,7 +13,7 @@ from mlagen.emulator.native.raw import (
 )
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as a
-from mlagen.emulator.ptx.agents.boxes import box_bytes, check_box
+from mlagen.emulator.ptx.agents.boxes import box_bytes, check_box, taken
 from mlagen.emulator.ptx.agents.landing import op_base, op_data
 from mlagen.emulator.ptx.agents.mbarriers import mbarrier_at, mbarrier_base, misuse, phase_of
 from mlagen.emulator.ptx.agents.places import any_host, operand, shared_place, signed
@@ -160,6 +160,10 @@ def issue_box(context: int, warp: int, row: int, lane: int, shared: int, mbarrie
     coordinates(context, op, p, lane)
     if load_i64(op, a.O_FLAGS) != 0 and taken_rows(words) != 1:
         fault(context, row, y.FAULT_MAP, address, a.BAD_FIELDS)
+        return False
+    mode = load_i64(words, a.M_SWIZZLE)
+    if mode != 0 and taken(words, 0) * load_i64(words, a.M_ELEMENT) != 16 << mode:
+        fault(context, row, y.FAULT_MAP, address, a.NARROW)  # rows may be apart on hardware
         return False
     size = box_bytes(words, op)
     where = shared_place(context, row, shared, size, 128)
