@@ -285,6 +285,13 @@ def test_a_map_of_another_rank_stops_the_run():
     assert ran.fault == "FAULT_MAP"
 
 
+def test_a_row_narrower_than_its_swizzle_is_not_modelled():
+    made = tensor_map(np.ones((8, 64), np.uint16), (8, 32), swizzle="128B")
+    out = np.zeros(512, np.uint8)
+    ran = run(load(2, (0, 0), 512), {"p": out}, maps={"m": made}, block=(1, 1, 1))
+    assert ran.fault == "FAULT_MAP"
+
+
 def test_no_field_or_coordinate_leads_out_of_memory():
     """Maps with drawn words, drawn coordinates: a fault or a copy, and no crash."""
     rng = np.random.default_rng(11)

@@ -352,7 +352,8 @@ def wait(context: int, warp: int, row: int, mask: int) -> int:
         if slot < 0:
             return y.NEXT
         if not in_reach(context, warp, row, slot):
-            fault(context, row, y.FAULT_MBARRIER, slot, a.OTHER_CTA)
+            at = load_i64(mbarrier_base(context, slot), a.MB_ADDRESS)
+            fault(context, row, y.FAULT_MBARRIER, at, a.OTHER_CTA)
             return y.NEXT
         if not ask(context, warp, row, lane, slot):
             continue

@@ -13,7 +13,7 @@ from mlagen.emulator.native.raw import (
 )
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as a
-from mlagen.emulator.ptx.agents.boxes import box_bytes, check_box
+from mlagen.emulator.ptx.agents.boxes import box_bytes, check_box, taken
 from mlagen.emulator.ptx.agents.landing import op_base, op_data
 from mlagen.emulator.ptx.agents.mbarriers import mbarrier_at, mbarrier_base, misuse, phase_of
 from mlagen.emulator.ptx.agents.places import any_host, operand, shared_place, signed
@@ -65,7 +65,7 @@ def edited_words(words: int, host: int) -> bool:
             if axis > 0:
                 good = good and stride >= 0 and stride < 1 << 40 and stride & 15 == 0
     inner = load_i64(words, a.M_BOX) * element
-    return good and inner & 15 == 0 and (swizzle == 0 or inner <= 16 << swizzle)
+    return good and inner & 15 == 0
 
 
 @compiled
@@ -143,6 +143,18 @@ def coordinates(context: int, op: int, p: int, lane: int) -> None:
 
 
 @compiled
+def row_fits(context: int, row: int, address: int, words: int) -> bool:
+    """Whether a row of a map's box is as wide as its swizzle; a fault where not. Narrower ones may
+    lie apart on hardware, which nobody has told."""
+    mode = load_i64(words, a.M_SWIZZLE)
+    inner = taken(words, 0) * load_i64(words, a.M_ELEMENT)
+    if mode == 0 or inner == 16 << mode:
+        return True
+    fault(context, row, y.FAULT_MAP, address, a.TOO_WIDE if inner > 16 << mode else a.NARROW)
+    return False
+
+
+@compiled
 def issue_box(context: int, warp: int, row: int, lane: int, shared: int, mbarrier: int) -> bool:
     """One copy of a lane, to or from `shared`; False after a fault."""
     p = program_row(context, row)
@@ -160,6 +172,8 @@ def issue_box(context: int, warp: int, row: int, lane: int, shared: int, mbarrie
     coordinates(context, op, p, lane)
     if load_i64(op, a.O_FLAGS) != 0 and taken_rows(words) != 1:
         fault(context, row, y.FAULT_MAP, address, a.BAD_FIELDS)
+        return False
+    if not row_fits(context, row, address, words):
         return False
     size = box_bytes(words, op)
     where = shared_place(context, row, shared, size, 128)

@@ -345,6 +345,7 @@ _MAP_RULES = {
     agents.NOT_A_MAP: "there is no tensor map at the address",
     agents.MISALIGNED: "the address in shared memory is not aligned as the map asks",
     agents.TOO_WIDE: "the box is wider than the swizzle",
+    agents.NARROW: "a row of the box is narrower than the swizzle, which is not modelled",
 }
 
 
