@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlagen.family import Benchmark, Builder, Family, Workloads
+from mlagen.family import Benchmark, Builder, Family, Kind, Workloads
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
@@ -23,6 +23,12 @@ class MlaDecode(Family):
         from mlagen.families.mla_decode.kernel import decode_kernel
 
         return decode_kernel(artifact, launcher, build)
+
+    def kind(self, problem_type: str) -> Kind:
+        """Of `MlaDecodeConfig`, the one problem."""
+        from mlagen.families.mla_decode.verification import KIND
+
+        return KIND
 
     def workloads(self, problem_type: str) -> Workloads:
         """Calls over a cache that the GPU itself fills."""

@@ -29,12 +29,14 @@ class SplitMerge(Family):
         return MlaReduceKernel(artifact, launcher)
 
     def kind(self, problem_type: str) -> Kind:
-        """Of `MlaReduceConfig`."""
-        if problem_type != PREFILL:
-            return super().kind(problem_type)
-        from mlagen.families.split_merge.prefill_verification import KIND
+        """Of `MlaReduceConfig`, and of `MlaDecodeMergeConfig`."""
+        if problem_type == PREFILL:
+            from mlagen.families.split_merge import prefill_verification
 
-        return KIND
+            return prefill_verification.KIND
+        from mlagen.families.split_merge import decode_verification
+
+        return decode_verification.KIND
 
 
 FAMILY = SplitMerge()

@@ -10,7 +10,7 @@ import numpy as np
 from mlagen.emulator.findings import PtxFinding
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as agents
-from mlagen.emulator.ptx.host.findings import Run, Told, shown
+from mlagen.emulator.ptx.host.findings import Met, Run, Told, shown
 from mlagen.emulator.ptx.host.grid import CUT, LIMIT, ClusterEnd
 from mlagen.emulator.ptx.machine import ClusterState
 from mlagen.errors import UnsupportedError
@@ -32,7 +32,7 @@ def finding_of(run: Run, end: ClusterEnd) -> PtxFinding | None:
     warp = max(int(state.context[y.C_CURRENT]), 0)
     if end.code == y.R_FAULT:
         kind, told = _fault(run, state, warp)
-        return run.finding(kind, told, int(state.context[y.C_FAULT]), warp, end.number)
+        return run.finding(kind, told, Met(int(state.context[y.C_FAULT]), warp, end.number))
     executed = int(state.context[y.C_EXECUTED])
     block = run.setup.block_of(end.number, 0)
     if end.why == LIMIT:
@@ -47,9 +47,8 @@ def finding_of(run: Run, end: ClusterEnd) -> PtxFinding | None:
         f"warp {run.warp(warp)} still runs, at {run.text(row)}, long after the first finding: the "
         f"cluster was stopped there, after {executed} warp-instructions"
     )
-    return run.finding(
-        "not-ended", (text, "control flow", "the other findings' repairs"), row, warp, end.number
-    )
+    told = text, "control flow", "the other findings' repairs"
+    return run.finding("not-ended", told, Met(row, warp, end.number))
 
 
 def _fault(run: Run, state: ClusterState, warp: int) -> tuple[str, Told]:
@@ -117,10 +116,8 @@ def _deadlock(run: Run, end: ClusterEnd) -> PtxFinding:
         lines.append(f"and {len(groups) - _SHOWN} more")
     row, warp, number = first or (0, 0, end.number)
     text = "nobody can go on (warps as block:warp): " + "; ".join(lines)
-    return run.finding(
-        "deadlock", (text, "control flow", "an arrival, or the bytes, that they wait for"),
-        row, warp, number,
-    )  # fmt: skip
+    told = text, "control flow", "an arrival, or the bytes, that they wait for"
+    return run.finding("deadlock", told, Met(row, warp, number))
 
 
 def _listed(names: list[str]) -> str:
@@ -193,7 +190,7 @@ def unset_reads(run: Run, counts: np.ndarray) -> Iterator[PtxFinding]:
                 place = f"bytes {offset}..{offset + size - 1} of parameter {name}"
                 text = f"{shown(instruction)} at line {instruction.line} reads {place}, which "
                 told = (text + "nobody set", place, "an argument there")
-                yield run.finding("unset-argument", told, instruction.index, 0, 0)
+                yield run.finding("unset-argument", told, Met(instruction.index, 0, 0))
 
 
 def _parameters_read(run: Run, instruction: Instruction) -> Iterator[tuple[str, int, int]]:

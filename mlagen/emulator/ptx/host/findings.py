@@ -39,6 +39,20 @@ def merge(tables: Sequence[np.ndarray]) -> list[list[int]]:
 
 
 @dataclass(frozen=True)
+class Met:
+    """Where something was met first, and how often: row of the program, warp and number of a
+    cluster, and the other side; -1 for none."""
+
+    row: int
+    warp: int
+    cluster: int
+    other: int = -1
+    other_warp: int = -1
+    severity: int = y.HARDWARE
+    count: int = 1
+
+
+@dataclass(frozen=True)
 class Run:
     """What the numbers of a run are numbers of."""
 
@@ -84,30 +98,28 @@ class Run:
         whose = f" of rank {rank}" if self.setup.cluster_ctas > 1 else ""
         return f"shared memory {offset:#x}..{offset + size - 1:#x}{named}{whose}"
 
-    def finding(
-        self, kind: str, told: Told, row: int, warp: int, cluster: int, other: int = -1,
-        other_warp: int = -1, severity: int = y.HARDWARE, count: int = 1,
-    ) -> PtxFinding:  # fmt: skip
-        """A finding at a row."""
-        here, there = self.instruction(row), self.instruction(other) if other >= 0 else None
+    def finding(self, kind: str, told: Told, met: Met) -> PtxFinding:
+        """A finding in words."""
+        here = self.instruction(met.row)
+        there = self.instruction(met.other) if met.other >= 0 else None
         return PtxFinding(
             kind=kind,
             message=told[0],
-            pc=row,
+            pc=met.row,
             asm=shown(here),
-            wave=self.warp(warp),
-            workgroup=self.block(cluster, warp),
-            other_pc=other if there else None,
+            wave=self.warp(met.warp),
+            workgroup=self.block(met.cluster, met.warp),
+            other_pc=met.other if there else None,
             other_asm=shown(there),
-            other_wave=self.warp(other_warp) if there and other_warp >= 0 else None,
+            other_wave=self.warp(met.other_warp) if there and met.other_warp >= 0 else None,
             resource=told[1],
             needs=told[2],
-            count=count,
+            count=met.count,
             line=here.line if here else 0,
             other_line=there.line if there else 0,
             location=located(here),
             other_location=located(there),
-            severity="letter" if severity == y.LETTER else "hardware",
+            severity="letter" if met.severity == y.LETTER else "hardware",
         )
 
 
@@ -157,9 +169,7 @@ def described(run: Run, row: list[int]) -> PtxFinding:
     raw = Raw(run, row)
     if row[y.F_KIND] == y.RACE:
         kind = _RACES[row[y.F_B] & 3][0]
-    return run.finding(
-        kind,
-        tell(raw),
+    met = Met(
         row[y.F_ROW],
         row[y.F_WARP],
         row[y.F_CLUSTER],
@@ -168,6 +178,7 @@ def described(run: Run, row: list[int]) -> PtxFinding:
         severity or row[y.F_C],
         row[y.F_COUNT],
     )
+    return run.finding(kind, tell(raw), met)
 
 
 def shown(instruction: Instruction | None, most: int = 100) -> str:

@@ -1,0 +1,212 @@
+"""MLA decode as a kind of problem that can be verified.
+
+A kernel is launched by itself: what its blocks leave of split work is merged here, in fp64. The
+kernel that merges it on a GPU is another artifact, verified by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.artifact import Artifact
+from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.exact import exact
+from mlagen.families.mla_decode.inputs import MlaDecodeInputs
+from mlagen.families.mla_decode.made_up import MLA_DECODE_KINDS, mla_decode_inputs
+from mlagen.families.mla_decode.plan import BLOCK_ROWS, MlaDecodeWork, plan_work
+from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.rounded import rounded
+from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
+from mlagen.launch import Launcher, LaunchReport
+from mlagen.problem.expected import Expected, Worst
+from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
+
+Array = npt.NDArray[Any]
+UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
+
+
+@dataclass(frozen=True, eq=False)
+class DividedInputs:
+    """Inputs, and how their work is divided: `split_keys` keys a split (0: as the plan has it for
+    `blocks` that run at once)."""
+
+    inputs: MlaDecodeInputs
+    split_keys: int = 0
+    blocks: int = 1
+
+
+@dataclass(frozen=True)
+class MlaDecodeTrial(Trial):
+    """A call of a decode kernel, its split work merged on the host."""
+
+    divided: DividedInputs
+    persistent: bool = False
+
+    @property
+    def inputs(self) -> MlaDecodeInputs:
+        return self.divided.inputs
+
+    @property
+    def sizes(self) -> Mapping[str, Size]:
+        lengths = tuple(int(length) for length in self.inputs.cache_lengths)
+        return {"lengths": lengths, "split_keys": self.divided.split_keys}
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        return {"scale": self.inputs.scale}
+
+    @property
+    def walk(self) -> Walk:
+        longest = int(self.inputs.cache_lengths.max())
+        return Walk(-(-longest // TILE), "lengths", TILE)
+
+    @cached_property
+    def work(self) -> MlaDecodeWork:
+        """As the blocks take it."""
+        divided = self.divided
+        return plan_work(
+            self.inputs.config,
+            self.inputs.cache_lengths,
+            blocks=divided.blocks,
+            split_keys=divided.split_keys or None,
+            persistent=self.persistent,
+        )
+
+    def planned(self, artifact: Artifact) -> MlaDecodeTrial:
+        shares = any(arg.name == "shares" for arg in artifact.manifest.args)
+        return replace(self, persistent=shares)
+
+    def oracles(self) -> tuple[Expected, ...]:
+        found: list[Expected] = []
+        for oracle in (exact, rounded):
+            expected = oracle(self.inputs, splits=self.work.splits)
+            lse = replace(expected.lse, oracle=f"{expected.lse.oracle} LSE", output="lse")
+            found += [expected.output, lse]
+        return tuple(found)
+
+    def run(
+        self, artifact: Artifact, launcher: Launcher
+    ) -> tuple[Mapping[str, Array], LaunchReport]:
+        """From poisoned memory."""
+        config, inputs, work = self.inputs.config, self.inputs, self.work
+        tokens = inputs.batch * config.q_len
+        slots = max(work.slots, 1)
+        o = np.full(
+            (tokens * config.num_heads, config.d_v), np.nan, ELEMENT_TYPES[config.output_dtype]
+        )
+        lse = np.full(tokens * config.num_heads, np.nan, np.float32)
+        partial_o = np.full((slots, BLOCK_ROWS, config.d_v), np.nan, np.float32)
+        partial_lse = np.full((slots, BLOCK_ROWS), np.nan, np.float32)
+        tensors = {
+            **inputs.tensors, "items": work.items, "o": o, "lse": lse, "partial_o": partial_o,
+            "partial_lse": partial_lse, "arrivals": np.zeros(slots, np.int32),
+        }  # fmt: skip
+        sizes = {"items": len(work.items)}
+        if work.shares is not None:
+            tensors["shares"], sizes = work.shares, {"blocks": len(work.shares) - 1}
+        numbers: dict[str, int | float] = {
+            "max_pages": inputs.max_pages,
+            "num_blocks": inputs.num_blocks,
+            "lse_stride": work.lse_stride,
+            "scale_log2e": scale_log2e(inputs.score_scale),
+            "kv_scale": inputs.kv_scale,
+        }
+        args = artifact.manifest.args
+        report = launcher.launch(
+            artifact,
+            tensors={arg.tensor: tensors[arg.tensor] for arg in args if arg.tensor},
+            scalars={arg.name: numbers[arg.name] for arg in args if not arg.tensor},
+            sizes=sizes,
+        )
+        _merge(work, config.num_heads, o, lse, partial_o, partial_lse)
+        rows = (inputs.batch, config.q_len, config.num_heads)
+        outputs = {
+            "o": o.reshape(*rows, config.d_v),
+            "lse": lse.reshape(inputs.batch, config.num_heads, config.q_len, 1).swapaxes(1, 2),
+        }
+        return outputs, report
+
+    def place(self, worst: Worst) -> str:
+        where = f"sequence {worst.batch}, token {worst.row}, head {worst.head}"
+        return f"LSE of {where}" if worst.output == "lse" else f"{where}, column {worst.depth}"
+
+
+def _merge(
+    work: MlaDecodeWork, heads: int, o: Array, lse: Array, partial_o: Array, partial_lse: Array
+) -> None:
+    """Adds up what parts left; see `mlagen.families.split_merge.decode_problem`."""
+    if not len(work.merges):
+        return
+    for slot, count, first, rows, above, place in np.unique(work.merges[:, :6], axis=0):
+        logs = partial_lse[slot : slot + count, :rows].astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            top = np.where(np.isneginf(logs.max(axis=0)), 0.0, logs.max(axis=0))
+            whole = top + np.log2(np.exp2(logs - top).sum(axis=0))
+            weights = np.exp2(logs - np.where(np.isneginf(whole), 0.0, whole))
+        seen = ~np.isneginf(logs)[:, :, None]
+        parts = np.where(seen, partial_o[slot : slot + count, :rows].astype(np.float64), 0.0)
+        o[first : first + rows] = (weights[:, :, None] * parts).sum(axis=0).astype(o.dtype)
+        row = above + np.arange(rows)
+        lse[place + row % heads * work.lse_stride + row // heads] = whole * np.log(2.0)
+
+
+class MlaDecodeKind(Kind):
+    """Inputs from `mla_decode_inputs`; `split_keys` and `blocks` divide their work."""
+
+    sizes = ("batch", "max_length", "lengths", "split_keys", "blocks")
+    lists = ("lengths",)
+    data = tuple(MLA_DECODE_KINDS)
+    uneven: ClassVar[Mapping[str, Any]] = {"lengths": (3, 260)}
+
+    def inputs(
+        self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
+    ) -> DividedInputs:
+        split_keys, blocks = shape.pop("split_keys", 0), shape.pop("blocks", 1)
+        if split_keys < 0 or split_keys % TILE or blocks < 1:
+            raise ConfigError(
+                f"split_keys={split_keys}, blocks={blocks}",
+                hint=f"split_keys is 0 or a multiple of {TILE}, blocks at least 1",
+            )
+        if "lengths" in shape and isinstance(shape["lengths"], int):
+            shape["lengths"] = (shape["lengths"],)
+        if not {"lengths", "max_length"} & shape.keys():
+            shape["max_length"] = 300
+        made = mla_decode_inputs(
+            MlaDecodeConfig.from_fields(problem), data=data, seed=seed, **shape
+        )
+        return DividedInputs(made, split_keys, blocks)
+
+    def trial(self, inputs: MlaDecodeInputs | DividedInputs) -> MlaDecodeTrial:
+        given = inputs if isinstance(inputs, DividedInputs) else DividedInputs(inputs)
+        return MlaDecodeTrial(given)
+
+    def covering(self, artifact: Artifact) -> Covering:
+        """Sequences for every number of tiles that the text tells apart, whole and cut, with none
+        and with one key; then split ones. Where blocks take several items, two share them, and a
+        second part takes in the first."""
+        config = MlaDecodeConfig.from_fields(artifact.manifest.problem)
+        most = max(tile_counts(artifact.manifest))
+        lengths = (0, 1, *(TILE * n + n for n in range(1, most + 2)))
+        if not any(arg.name == "shares" for arg in artifact.manifest.args):
+            return Covering(
+                (
+                    Call("realistic", {"lengths": lengths}),
+                    Call("late_max", {"lengths": (3, 4 * TILE + 4), "split_keys": 2 * TILE}),
+                )
+            )
+        gang = -(-config.num_heads * config.q_len // BLOCK_ROWS)
+        return Covering(
+            (
+                Call("realistic", {"lengths": lengths, "split_keys": UNSPLIT, "blocks": 2 * gang}),
+                Call("late_max", {"lengths": (700, 700, 700), "blocks": 2 * gang}),
+            )
+        )
+
+
+KIND = MlaDecodeKind()

@@ -1,0 +1,156 @@
+"""Merging split MLA decode work as a kind of problem that can be verified."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.artifact import Artifact
+from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.plan import BLOCK_ROWS, MERGE_INTS, MlaDecodeWork, plan_work
+from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
+from mlagen.families.mla_decode.splits import merged
+from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
+from mlagen.family import Call, Covering, Kind, Size, Trial
+from mlagen.launch import Launcher, LaunchReport
+from mlagen.problem.expected import Expected, Worst
+from mlagen.problem.formats import ELEMENT_TYPES
+
+Array = npt.NDArray[Any]
+MOST = 4096  # parts of a sequence
+
+
+@dataclass(frozen=True, eq=False)
+class MlaDecodeMergeInputs:
+    """Parts of sequences of one new token each: `partial_o` fp32 [slots, 64, 512] and `partial_lse`
+    fp32 [slots, 64] in log2 units, and the `work` that left them."""
+
+    config: MlaDecodeMergeConfig
+    partials: tuple[int, ...]
+    work: MlaDecodeWork
+    partial_o: npt.NDArray[np.float32]
+    partial_lse: npt.NDArray[np.float32]
+
+
+def mla_decode_merge_inputs(
+    config: MlaDecodeMergeConfig, *, partials: tuple[int, ...], data: str, seed: int
+) -> MlaDecodeMergeInputs:
+    """Made-up parts, `partials` of each sequence. A fifth of the rows of "realistic" ones saw no
+    key, and hold NaN; in "unseen" no row of a third of the sequences' rows saw any."""
+    if not partials or not all(2 <= count <= MOST for count in partials):
+        raise ConfigError(
+            f"partials={list(partials)}", hint=f"of each sequence, 2 to {MOST}: one is not merged"
+        )
+    rng = np.random.default_rng([seed, *data.encode()])
+    whole = MlaDecodeConfig(config.num_heads, output_dtype=config.output_dtype)
+    work = plan_work(whole, [TILE * count for count in partials], split_keys=TILE)
+    shape = (work.slots, BLOCK_ROWS)
+    partial_o = rng.standard_normal((*shape, config.d_v)).astype(np.float32)
+    partial_lse = (4 * rng.standard_normal(shape)).astype(np.float32)
+    nothing = rng.random(shape) < 0.2
+    if data == "unseen":
+        nothing[:, ::3] = True
+    partial_lse[nothing], partial_o[nothing] = -np.inf, np.nan
+    return MlaDecodeMergeInputs(config, partials, work, partial_o, partial_lse)
+
+
+@dataclass(frozen=True)
+class MlaDecodeMergeTrial(Trial):
+    """A call of a merge kernel. One oracle: parts are given as they are, so that all that a kernel
+    rounds is fp32, and the exact one's bound holds nothing else."""
+
+    inputs: MlaDecodeMergeInputs
+
+    @property
+    def sizes(self) -> Mapping[str, Size]:
+        return {"partials": self.inputs.partials}
+
+    def oracles(self) -> tuple[Expected, ...]:
+        inputs = self.inputs
+        shape = (len(inputs.partials), 1, inputs.config.num_heads)
+        flat = (math.prod(shape), inputs.config.d_v)
+        values, bounds = np.zeros(flat), np.zeros(flat)
+        lse, lse_bounds = np.zeros(flat[0]), np.zeros(flat[0])
+        for slot, count, first, rows, *_ in np.unique(inputs.work.merges[:, :4], axis=0):
+            at = slice(first, first + rows)
+            values[at], bounds[at], lse[at], lse_bounds[at] = merged(
+                [
+                    (
+                        np.nan_to_num(inputs.partial_o[part, :rows].astype(np.float64)),
+                        np.zeros((rows, inputs.config.d_v)),
+                        inputs.partial_lse[part, :rows].astype(np.float64) * math.log(2.0),
+                        np.zeros(rows),
+                    )
+                    for part in range(slot, slot + count)
+                ]
+            )
+        tokens, heads = np.arange(1), np.arange(inputs.config.num_heads)
+        return tuple(
+            Expected(name, found.reshape(*shape, -1), error.reshape(*shape, -1), tokens, heads,
+                     output=output)
+            for name, found, error, output in (
+                ("exact", values, bounds, "o"), ("exact LSE", lse, lse_bounds, "lse"),
+            )
+        )  # fmt: skip
+
+    def run(
+        self, artifact: Artifact, launcher: Launcher
+    ) -> tuple[Mapping[str, Array], LaunchReport]:
+        """From poisoned memory; an empty merge after the others writes nothing."""
+        inputs = self.inputs
+        shape = (len(inputs.partials), 1, inputs.config.num_heads)
+        kind = ELEMENT_TYPES[inputs.config.output_dtype]
+        o = np.full((math.prod(shape), inputs.config.d_v), np.nan, kind)
+        lse = np.full(math.prod(shape), np.nan, np.float32)
+        merges = np.concatenate([inputs.work.merges, np.zeros((1, MERGE_INTS), np.int32)])
+        report = launcher.launch(
+            artifact,
+            tensors={
+                "merges": merges, "partial_o": inputs.partial_o, "partial_lse": inputs.partial_lse,
+                "o": o, "lse": lse,
+            },
+            scalars={"lse_stride": inputs.work.lse_stride},
+            sizes={"merges": len(merges)},
+        )  # fmt: skip
+        return {"o": o.reshape(*shape, -1), "lse": lse.reshape(*shape, 1)}, report
+
+    def place(self, worst: Worst) -> str:
+        where = f"sequence {worst.batch}, head {worst.head}"
+        return f"LSE of {where}" if worst.output == "lse" else f"{where}, column {worst.depth}"
+
+
+class MlaDecodeMergeKind(Kind):
+    """Inputs from `mla_decode_merge_inputs`."""
+
+    sizes = ("partials",)
+    lists = ("partials",)
+    data = ("realistic", "unseen")
+    uneven: ClassVar[Mapping[str, Any]] = {"partials": (3, 7)}
+
+    def inputs(
+        self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
+    ) -> MlaDecodeMergeInputs:
+        if data not in self.data:
+            raise ConfigError(f"unknown data {data!r}", hint=f"data: {', '.join(self.data)}")
+        partials = shape.pop("partials", (3, 7))
+        if shape:
+            raise ConfigError(f"unknown sizes {', '.join(shape)}", hint="partials")
+        partials = (partials,) if isinstance(partials, int) else tuple(partials)
+        config = MlaDecodeMergeConfig.from_fields(problem)
+        return mla_decode_merge_inputs(config, partials=partials, data=data, seed=seed)
+
+    def trial(self, inputs: MlaDecodeMergeInputs) -> MlaDecodeMergeTrial:
+        return MlaDecodeMergeTrial(inputs)
+
+    def covering(self, artifact: Artifact) -> Covering:
+        """Sequences of as many parts as one, two, four and eight warps share, and of more."""
+        shape = {"partials": (2, 4, 7, 11, 25, 70)}
+        return Covering(tuple(Call(data, shape) for data in self.data))
+
+
+KIND = MlaDecodeMergeKind()
