@@ -1,8 +1,8 @@
 """Sums of products: fast, in f32 one after the other, and exact, as the tensor core adds.
 
 Exact: the products of a step and the accumulator are aligned to the greatest exponent among them,
-each is cut to some bits behind it, the rest is one exact sum, and that is cut to the result
-(arithmetic/dot.py has the parameters and where they come from).
+each is cut to some bits behind it, the rest is one exact sum, and that is cut to the result, or
+rounded to an f16 (arithmetic/dot.py has the parameters and where they come from).
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from mlagen.emulator.native.raw import (
     uint32,
 )
 from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix.elements import half_value
+from mlagen.emulator.ptx.matrix.fragments import half_bits
 
 NONE_YET = -(1 << 20)
+HALF = 10  # bits of the result's fraction where that is an f16
 
 
 @compiled
@@ -78,6 +81,16 @@ def cut(number: float) -> float:
     return made
 
 
+@compiled
+def rounded_half(number: float) -> float:
+    """An f64 rounded to the nearest f16, ties to even; never -0."""
+    near = cut(number)
+    if float64(near) != number:  # to odd: what was cut off decides between halves
+        near = f32_of(uint32(int64(bits_of(near)) | 1))
+    bits = half_bits(near)
+    return half_value(0 if bits == 0x8000 else bits)
+
+
 @spliced
 def aligned(significand: int, up: int, down: int) -> int:
     """A significand moved by `up - down` bits, cut towards zero."""
@@ -92,6 +105,8 @@ def sum_step(temp: int, row: int, columns: int, first: int, count: int, form: in
     `form`: bits behind the greatest exponent | stored bits of A's and B's significands together
     << 8 | bits of the result's fraction << 16."""
     fraction = form & 0xFF
+    # The least exponent that the accumulator's format has.
+    least = -14 if form >> 16 == HALF else -126
     kept = (0xFFFFFFFF << (23 - (form >> 16))) & 0xFFFFFFFF
     stored = (form >> 8) & 0xFF
     into = temp + m.D_VALUE + 4 * m.COLUMNS * row
@@ -100,10 +115,7 @@ def sum_step(temp: int, row: int, columns: int, first: int, count: int, form: in
     for column in range(columns):
         bits = int64(bits_of(load_f32(into, column)))
         power = ((bits >> 23) & 0xFF) - 127
-        if bits & 0x7FFFFFFF == 0:
-            power = NONE_YET
-        elif power == -127:
-            power = -126
+        power = NONE_YET if bits & 0x7FFFFFFF == 0 else max(power, least)
         store_i32(most, column, int32(power))
     for deep in range(first, first + count):
         whole = int64(load_i32(temp + m.A_WHOLE, row * m.DEPTH + deep))
@@ -123,6 +135,9 @@ def sum_step(temp: int, row: int, columns: int, first: int, count: int, form: in
         if power == -127:
             significand = bits & 0x7FFFFF
             power = -126
+        if power < least:
+            significand >>= min(least - power, 62)
+            power = least
         if bits & 0x80000000 != 0:
             significand = -significand
         down = int64(load_i32(most, column)) - power + 23
@@ -139,11 +154,13 @@ def sum_step(temp: int, row: int, columns: int, first: int, count: int, form: in
                 down = int64(load_i32(most, column)) - power + stored
                 part = aligned(product, fraction, down)
                 store_i64(total, column, load_i64(total, column) + part)
+    halves = form >> 16 == HALF
     for column in range(columns):
         power = int64(load_i32(most, column))
         made = float32(0.0)
         if power != NONE_YET:
-            made = cut(float64(load_i64(total, column)) * two_to(power - fraction))
+            exact = float64(load_i64(total, column)) * two_to(power - fraction)
+            made = rounded_half(exact) if halves else cut(exact)
             made = f32_of(uint32(int64(bits_of(made)) & kept))
         store_f32(into, column, made)
 
