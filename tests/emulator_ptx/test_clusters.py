@@ -175,6 +175,27 @@ mad.wide.u32 %rd2, %r2, 4, %rd1;
     assert ran.ended and set(out) == {100 + sum(range(32))}
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_an_mbarrier_is_initialised_for_the_other_cta_by_a_fence(mode):
+    start = START.replace("COUNT", "32").replace("arrive.aligned", "arrive.relaxed.aligned", 1)
+    body = """
+xor.b32 %r5, %r2, 1;
+mapa.shared::cluster.u32 %r8, %r4, %r5;
+mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r8];
+"""
+    out = np.zeros(2, np.uint32)
+    for text in (start, start.replace("fence.mbarrier_init.release.cluster;", "")):
+        ran = run(kernel(text + body + WAIT + LEAVE, "p", head=HEAD), {"p": out}, mode=mode, **TWO)
+        assert ran.ended and ran.kinds() == ([] if text is start else ["RACE"])
+
+
+def test_a_wait_at_the_clusters_barrier_without_an_arrival_is_found():
+    text = kernel("barrier.cluster.wait.aligned; ret;")
+    assert run(text, **TWO).kinds() == ["BARRIER_COUNT"]
+    text = kernel("barrier.cluster.arrive; barrier.cluster.arrive; barrier.cluster.wait; ret;")
+    assert run(text, **TWO).kinds() == ["BARRIER_COUNT"]
+
+
 def test_ranks_of_addresses():
     text = pair(
         """

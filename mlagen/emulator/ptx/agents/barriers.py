@@ -222,9 +222,13 @@ def cluster_arrive(context: int, warp: int, row: int, mask: int) -> None:
     """barrier.cluster.arrive."""
     groups = groups_base(context, warp)
     before = load_i64(groups, a.GR_AT_CLUSTER)
-    if before & mask != 0:
-        report(context, y.BARRIER_COUNT, row, -1, warp, a.CLUSTER_BARRIER, before & mask, 0)
+    unwaited = load_i64(groups, a.GR_CLUSTER_OPEN)
+    if unwaited & mask != 0:
+        report(context, y.BARRIER_COUNT, row, -1, warp, a.CLUSTER_BARRIER, unwaited & mask, 0)
+    store_i64(groups, a.GR_CLUSTER_OPEN, unwaited | mask)
     relaxed = load_i64(program_row(context, row), y.P_FLAGS) & RELAXED != 0
+    relaxed = relaxed and load_i64(groups, a.GR_FENCED) == 0
+    store_i64(groups, a.GR_FENCED, 0)
     if load_i64(context, y.C_SANITIZE) != 0 and not relaxed:
         release_to(context, warp, barrier_vector(context, a.CLUSTER_BARRIER, 0))
     store_i64(groups, a.GR_AT_CLUSTER, before | mask)
@@ -233,8 +237,13 @@ def cluster_arrive(context: int, warp: int, row: int, mask: int) -> None:
 
 @compiled
 def cluster_wait(context: int, warp: int, row: int, mask: int) -> int:
-    """barrier.cluster.wait: a lane that has not arrived since the last generation goes on."""
-    waits = load_i64(groups_base(context, warp), a.GR_AT_CLUSTER) & mask
+    """barrier.cluster.wait. A lane that has not arrived has nothing to wait for, which is told."""
+    groups = groups_base(context, warp)
+    unwaited = load_i64(groups, a.GR_CLUSTER_OPEN)
+    if mask & ~unwaited != 0:
+        report(context, y.BARRIER_COUNT, row, -1, warp, a.CLUSTER_BARRIER, mask & ~unwaited, 0)
+    waits = load_i64(groups, a.GR_AT_CLUSTER) & mask
+    store_i64(groups, a.GR_CLUSTER_OPEN, unwaited & ~(mask & ~waits))
     if waits != mask and load_i64(context, y.C_SANITIZE) != 0:
         acquire_from(context, warp, barrier_vector(context, a.CLUSTER_BARRIER, 1))
     if waits == 0:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mlagen.emulator.native.compiling import compiled
-from mlagen.emulator.native.raw import load_i64
+from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.agents import layout as a
 from mlagen.emulator.ptx.order.clocks import fence_proxy
 from mlagen.emulator.ptx.order.grid import fence_scope
 from mlagen.emulator.ptx.state import program_row
@@ -21,6 +22,9 @@ def run_fence(context: int, warp: int, row: int, mask: int) -> int:
     op = load_i64(program_row(context, row), y.P_OP)
     if op == PROXY_ASYNC:
         fence_proxy(context, warp)
-    elif op == SCOPE:
-        fence_scope(context, warp)
+    elif op == SCOPE or op == MBARRIER_INIT:  # noqa: SIM109 -- compiled code has no "in"
+        groups = load_i64(context, y.C_GROUPS) + warp * (8 * a.GROUPS)
+        store_i64(groups, a.GR_FENCED, 1)
+        if op == SCOPE:
+            fence_scope(context, warp)
     return y.NEXT

@@ -86,6 +86,8 @@ GR_AT_CLUSTER: Final = 66  # lanes that arrived at the cluster's barrier in this
 GR_REGISTERS: Final = 67  # registers a thread has; 0: as at launch
 GR_EPOCHS: Final = 68  # 64 words: epoch in which the group of this number (mod 64) was committed
 GR_KEPT: Final = 64
+GR_CLUSTER_OPEN: Final = 132  # lanes that arrived at the cluster's barrier and did not wait yet
+GR_FENCED: Final = 133  # 1: a fence makes the next relaxed arrival there a release
 
 # ---- operations (int64) ------------------------------------------------------------------------
 (

@@ -19,8 +19,16 @@ from mlagen.emulator.ptx.agents.mbarriers import mbarrier_at, mbarrier_base, mis
 from mlagen.emulator.ptx.agents.places import any_host, operand, shared_place, signed
 from mlagen.emulator.ptx.agents.queue import new_op, send
 from mlagen.emulator.ptx.agents.reductions import element_bytes
-from mlagen.emulator.ptx.order.accesses import READ, WRITE, shared_range
+from mlagen.emulator.ptx.order.accesses import (
+    ATOMIC,
+    READ,
+    WRITE,
+    packed,
+    shared_range,
+    span,
+)
 from mlagen.emulator.ptx.order.clocks import BULK_READ, mbarrier_component, own
+from mlagen.emulator.ptx.order.layout import ATOMIC_BIT
 from mlagen.emulator.ptx.state import cta_base, fault, program_row, report
 
 # P_OP
@@ -100,7 +108,14 @@ def take_mbarrier(context: int, warp: int, row: int, op: int, address: int) -> b
     if slot < 0:
         return False
     store_i64(op, a.O_MBARRIER, slot)
-    store_i64(op, a.O_PHASE, phase_of(mbarrier_base(context, slot)))
+    m = mbarrier_base(context, slot)
+    clock = phase_of(m) + 1
+    store_i64(op, a.O_PHASE, clock - 1)
+    if load_i64(context, y.C_SANITIZE) != 0:  # as an atomic access: it has to be after the init
+        cta = slot // a.MBARRIERS
+        number = mbarrier_component(context, cta, slot - cta * a.MBARRIERS)
+        access = packed(row, number, clock, ATOMIC_BIT)
+        span(context, warp, load_i64(m, a.MB_ADDRESS), 8, access, ATOMIC, 0)
     return True
 
 
