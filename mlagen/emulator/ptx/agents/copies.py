@@ -16,12 +16,14 @@ from mlagen.emulator.ptx.agents.places import (
 )
 from mlagen.emulator.ptx.agents.queue import new_op, send
 from mlagen.emulator.ptx.agents.tensors import note_shared, take_mbarrier
+from mlagen.emulator.ptx.agents.vectors import mbarrier_vector
 from mlagen.emulator.ptx.order.accesses import READ, WRITE, copied_range, global_range, shared_range
 from mlagen.emulator.ptx.order.clocks import (
     BULK,
     COPY,
     mbarrier_component,
     own,
+    release_to,
 )
 from mlagen.emulator.ptx.state import fault, place, program_row
 
@@ -138,6 +140,10 @@ def issue_arrivals(context: int, warp: int, row: int, mask: int) -> None:
         store_i64(op, a.O_MBARRIER, slot)
         store_i64(op, a.O_PHASE, phase_of(m))
         store_i64(op, a.O_GROUP, load_i64(groups, a.GR_EPOCH) + 1)
+        if load_i64(context, y.C_SANITIZE) != 0:
+            # What the thread did before lies before the arrival, which comes of this instruction:
+            # the phase cannot end without it, so what is handed over now is not seen too early.
+            release_to(context, warp, mbarrier_vector(context, slot, 0))
         send(context, number)
     store_i64(groups, a.GR_EPOCH, load_i64(groups, a.GR_EPOCH) + 1)
 
