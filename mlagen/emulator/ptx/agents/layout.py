@@ -30,7 +30,10 @@ OPERAND: Final = 3
     MB_WORD,  # what lies in shared memory
     MB_WANTED,  # MB_BASE + MB_PHASE when somebody began to wait; -1
     MB_ROW,  # that initialised it
-) = range(10)
+    MB_SHOWN,  # 1: a fence has shown it to agents
+    MB_BY,  # the warp that initialised it
+    MB_CLOCK,  # its clock then
+) = range(13)
 MB_MAGIC: Final = 0x6D6261 << 40  # of the word in shared memory, above the slot's number
 MOST_ARRIVALS: Final = (1 << 20) - 1  # PTX ISA 9.0, "Contents of the mbarrier object"
 MOST_BYTES: Final = (1 << 20) - 1
@@ -47,7 +50,9 @@ MOST_BYTES: Final = (1 << 20) - 1
     NO_COMPLETE,
     OTHER_CTA,
     LEFT_BEHIND,
-) = range(1, 11)
+    SPLIT_ARRIVALS,
+    NOT_SHOWN,
+) = range(1, 13)
 MISUSE: Final = {
     NOT_INITIALISED: "there is no mbarrier at the address: not initialised, or invalidated",
     OVERWRITTEN: "something else wrote over the mbarrier",
@@ -59,6 +64,8 @@ MISUSE: Final = {
     NO_COMPLETE: "an arrival with .noComplete completes the phase",
     OTHER_CTA: "the mbarrier is in another CTA than the instruction may name",
     LEFT_BEHIND: "a wait by parity slept through a whole phase",
+    SPLIT_ARRIVALS: "a phase ends in the middle of one instruction's arrivals",
+    NOT_SHOWN: "no fence.mbarrier_init or fence.proxy.async shows its initialisation to agents",
 }
 
 # ---- named barriers (int64) --------------------------------------------------------------------

@@ -15,9 +15,12 @@ from mlagen.emulator.ptx.agents.vectors import close_phase, mbarrier_vector
 from mlagen.emulator.ptx.control import block
 from mlagen.emulator.ptx.order.accesses import ATOMIC, WRITE, shared_lanes
 from mlagen.emulator.ptx.order.clocks import (
+    GENERIC,
     acquire_from,
+    clocks_of,
     mbarrier_component,
     note,
+    own,
     reached,
     release_to,
 )
@@ -187,11 +190,37 @@ def initialise(context: int, warp: int, row: int, address: int, count: int) -> N
     store_i64(m, a.MB_WORD, word)
     store_i64(m, a.MB_WANTED, -1)
     store_i64(m, a.MB_ROW, row)
+    store_i64(m, a.MB_SHOWN, 0)
+    store_i64(m, a.MB_BY, warp)
+    store_i64(m, a.MB_CLOCK, load_i64(clocks_of(context, warp), own(context, warp, GENERIC)) + 1)
     store_i64(host, 0, word)
     if load_i64(context, y.C_SANITIZE) != 0:
         first = mbarrier_vector(context, slot, 0)
         for i in range(2 * load_i64(context, y.C_COMPONENTS)):
             store_i64(first, i, 0)
+
+
+@compiled
+def show_inits(context: int, warp: int) -> None:
+    """A fence shows agents the mbarriers whose initialisation `warp` knows of."""
+    clocks = clocks_of(context, warp)
+    for cta in range(load_i64(context, y.C_CTAS_ALL)):
+        for number in range(load_i64(cta_base(context, cta), y.T_MBARRIERS)):
+            m = mbarrier_base(context, cta * a.MBARRIERS + number)
+            by = load_i64(m, a.MB_BY)
+            known = load_i64(clocks, own(context, by, GENERIC)) >= load_i64(m, a.MB_CLOCK)
+            if by == warp or known:
+                store_i64(m, a.MB_SHOWN, 1)
+
+
+@compiled
+def check_shown(context: int, warp: int, row: int, slot: int) -> None:
+    """An agent is about to use an mbarrier."""
+    m = mbarrier_base(context, slot)
+    if load_i64(m, a.MB_SHOWN) == 0:
+        at = load_i64(m, a.MB_ADDRESS)
+        other = load_i64(m, a.MB_ROW)
+        report(context, y.MBARRIER_MISUSE, row, other, warp, a.NOT_SHOWN, at, y.LETTER)
 
 
 @compiled
@@ -252,6 +281,8 @@ def change(context: int, warp: int, row: int, mask: int) -> None:
     op = load_i64(p, y.P_OP)
     where = load_i64(p, y.P_DST)
     released = -1
+    last = -1
+    phase = 0
     for lane in range(y.LANES):
         if (mask >> lane) & 1 == 0:
             continue
@@ -276,6 +307,11 @@ def change(context: int, warp: int, row: int, mask: int) -> None:
                 if load_i64(context, y.C_SANITIZE) != 0 and release and slot != released:
                     release_to(context, warp, mbarrier_vector(context, slot, 0))
                     released = slot
+                now = phase_of(mbarrier_base(context, slot))
+                if slot == last and now != phase:
+                    misuse(context, warp, row, a.SPLIT_ARRIVALS, address)
+                last = slot
+                phase = now
                 state = arrival(context, warp, row, slot, amount)
                 if where != y.NONE:
                     store_i64(place(context, warp, where), lane, state)
@@ -320,7 +356,9 @@ def ask(context: int, warp: int, row: int, lane: int, slot: int) -> bool:
     asked = phase_asked(context, warp, row, slot, operand(context, warp, p, 1, lane))
     me = (y.WAIT_MBARRIER << 32) | slot
     slept = load_i64(base, y.W_WAIT + lane) == me
+    tried = load_i64(base, y.W_TRIED)
     if phase_of(m) > asked:
+        store_i64(base, y.W_TRIED, tried & ~(1 << lane))
         if slept:
             store_i64(base, y.W_WAIT + lane, 0)
         return True
@@ -333,6 +371,10 @@ def ask(context: int, warp: int, row: int, lane: int, slot: int) -> bool:
         store_i64(base, y.W_DENIED, denied & ~(1 << lane))
         store_i64(base, y.W_WAIT + lane, 0)
         return False
+    if (tried >> lane) & 1 == 0 and load_i64(context, y.C_MODE) != y.EARLIEST:
+        store_i64(base, y.W_TRIED, tried | 1 << lane)  # it may answer no at any time
+        return False
+    store_i64(base, y.W_TRIED, tried & ~(1 << lane))
     store_i64(m, a.MB_WANTED, asked)
     block(context, warp, 1 << lane, y.WAIT_MBARRIER, slot, asked)
     return False
@@ -372,7 +414,7 @@ def wait(context: int, warp: int, row: int, mask: int) -> int:
     if where != y.NONE:
         row_at = place(context, warp, where)
         store_i64(row_at, 0, load_i64(row_at, 0) & ~answered | true)
-    if answered & ~true != 0:
+    if answered & ~true & ~load_i64(base, y.W_TRIED) != 0:
         store_i64(base, y.W_YIELD, 1)
         store_i64(base, y.W_ASKED, load_i64(context, y.C_PROGRESS))
     return y.AGAIN if blocked != 0 else y.NEXT

@@ -15,7 +15,13 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as a
 from mlagen.emulator.ptx.agents.boxes import box_bytes, check_box, taken
 from mlagen.emulator.ptx.agents.landing import op_base, op_data
-from mlagen.emulator.ptx.agents.mbarriers import mbarrier_at, mbarrier_base, misuse, phase_of
+from mlagen.emulator.ptx.agents.mbarriers import (
+    check_shown,
+    mbarrier_at,
+    mbarrier_base,
+    misuse,
+    phase_of,
+)
 from mlagen.emulator.ptx.agents.places import any_host, operand, shared_place, signed
 from mlagen.emulator.ptx.agents.queue import new_op, send
 from mlagen.emulator.ptx.agents.reductions import element_bytes
@@ -112,6 +118,7 @@ def take_mbarrier(context: int, warp: int, row: int, op: int, address: int) -> b
     clock = phase_of(m) + 1
     store_i64(op, a.O_PHASE, clock - 1)
     if load_i64(context, y.C_SANITIZE) != 0:  # as an atomic access: it has to be after the init
+        check_shown(context, warp, row, slot)
         cta = slot // a.MBARRIERS
         number = mbarrier_component(context, cta, slot - cta * a.MBARRIERS)
         access = packed(row, number, clock, ATOMIC_BIT)
