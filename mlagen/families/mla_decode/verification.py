@@ -193,7 +193,7 @@ class MlaDecodeKind(Kind):
         config = MlaDecodeConfig.from_fields(artifact.manifest.problem)
         most = max(tile_counts(artifact.manifest))
         lengths = (0, 1, *(TILE * n + n for n in range(1, most + 2)))
-        limits = ("a trap behind each loop, which no run may reach",)
+        limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
         if config.q_len == 1 and not config.mask.startswith("sliding"):
             limits += (
                 "cuts of tiles before a sequence's last one: only more new tokens, or a window, "
