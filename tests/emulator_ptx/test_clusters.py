@@ -1,265 +1,78 @@
-"""Clusters of the PTX emulator: other CTAs' shared memory, multicast, launches, registers."""
+"""Clusters in turns: spinning ones give way, deadlocks are told, memory is bounded."""
 
 import numpy as np
 import pytest
-from running import kernel, run
+from running import kernel
 
-from mlagen.emulator import Buffer, TensorMap
-from mlagen.emulator.ptx import layout as y
+from mlagen.emulator import Argument, Buffer, Launch, Settings, emulate
+from mlagen.emulator.ptx.host import grid as grid_module
 
-MODES = ("latest", "earliest", "drawn")
-HEAD = ".shared .align 8 .b64 bar;\n.shared .align 1024 .b8 buf[4096];"
-START = """
-mov.u32 %r1, %tid.x;
-setp.eq.u32 %p1, %r1, 0;
-mov.u32 %r2, %cluster_ctarank;
-ld.param.u64 %rd1, [p];
-mov.u32 %r3, buf;
-mov.u32 %r4, bar;
-@%p1 mbarrier.init.shared::cta.b64 [bar], COUNT;
-fence.mbarrier_init.release.cluster;
-barrier.cluster.arrive.aligned;
-barrier.cluster.wait.aligned;
-"""
-WAIT = "W: mbarrier.try_wait.parity.shared::cta.b64 %p9, [bar], 0;\n@!%p9 bra W;\n"
-LEAVE = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\nret;"
-TWO = {"grid": (2, 1, 1), "cluster": (2, 1, 1)}
+BLOCK = (32, 1, 1)
+# Block b waits until word 0 is its number, then makes it that of the one before.
+BACKWARDS = """ld.param.u64 %rd1, [p]; mov.u32 %r1, %ctaid.x;
+SPIN: ld.acquire.gpu.global.u32 %r2, [%rd1]; setp.ne.u32 %p1, %r2, %r1; @%p1 bra SPIN;
+mov.u32 %r5, %tid.x; setp.ne.u32 %p2, %r5, 0; @%p2 bra END;
+sub.u32 %r3, %r1, 1; st.release.gpu.global.u32 [%rd1], %r3; END: ret;"""
 
 
-def pair(body, count=1):
-    return kernel(START.replace("COUNT", str(count)) + body + LEAVE, "p", head=HEAD)
+def run(body, array, grid, settings=None, **more):
+    text = kernel(body, "p", **{k: more.pop(k) for k in ("head",) if k in more})
+    asked = Launch((grid, 1, 1), BLOCK, [Argument(0, Buffer("p", array))], **more)
+    return emulate(text, asked, settings or Settings())
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_words_are_sent_to_the_other_cta(mode):
-    # Each lane sends two words to the partner, whose mbarrier counts the bytes.
-    text = pair(
-        """
-@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 256;
-xor.b32 %r5, %r2, 1;
-mad.lo.u32 %r6, %r1, 8, %r3;
-mapa.shared::cluster.u32 %r7, %r6, %r5;
-mapa.shared::cluster.u32 %r8, %r4, %r5;
-mad.lo.u32 %r9, %r2, 1000, %r1;
-add.u32 %r10, %r9, 500;
-st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%r7], {%r9, %r10}, [%r8];
-"""
-        + WAIT
-        + """
-ld.shared.v2.u32 {%r11, %r12}, [%r6];
-mad.lo.u32 %r13, %r2, 32, %r1;
-mad.wide.u32 %rd2, %r13, 8, %rd1;
-st.global.v2.u32 [%rd2], {%r11, %r12};
-"""
-    )
-    out = np.zeros((2, 32, 2), np.uint32)
-    ran = run(text, {"p": out}, mode=mode, **TWO)
-    assert ran.ended and not ran.findings
-    for rank in range(2):
-        base = 1000 * (1 - rank) + np.arange(32)
-        assert np.array_equal(out[rank], np.stack([base, base + 500], 1))
+@pytest.mark.parametrize("mode", ["latest", "earliest", "random"])
+def test_blocks_that_wait_for_later_ones_give_way(mode):
+    array = np.array([5], np.uint32)
+    result = run(BACKWARDS, array, 6, Settings(mode=mode))
+    assert not result.findings and array[0] == 0xFFFFFFFF
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_an_arrival_on_the_other_ctas_mbarrier(mode):
-    text = pair(
-        """
-xor.b32 %r5, %r2, 1;
-mapa.shared::cluster.u32 %r7, %r3, %r5;
-mapa.shared::cluster.u32 %r8, %r4, %r5;
-add.u32 %r9, %r2, 40;
-@%p1 st.shared::cluster.u32 [%r7], %r9;
-mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r8];
-W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p9, [bar], 0;
-@!%p9 bra W;
-ld.shared.u32 %r11, [buf];
-mad.wide.u32 %rd2, %r2, 4, %rd1;
-@%p1 st.global.u32 [%rd2], %r11;
-""",
-        32,
-    )
-    out = np.zeros(2, np.uint32)
-    ran = run(text, {"p": out}, mode=mode, **TWO)
-    assert ran.ended and not ran.findings
-    assert list(out) == [41, 40]
+def test_what_nobody_writes_is_a_deadlock():
+    array = np.array([9], np.uint32)
+    (finding,) = run(BACKWARDS, array, 3).findings
+    assert finding.kind == "deadlock" and "something in memory" in finding.message
+    assert "(2, 0, 0):0" in finding.message and finding.asm  # the blocks that wait
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_load_reaches_every_cta_of_its_mask(mode):
-    # Each of four CTAs loads a quarter of the box for all four.
-    text = kernel(
-        START.replace("COUNT", "1")
-        + """
-@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 2048;
-mad.lo.u32 %r5, %r2, 512, %r3;
-mul.lo.u32 %r6, %r2, 8;
-mov.b16 %h1, 15;
-@%p1 cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
- [%r5], [m, {0, %r6}], [bar], %h1;
-"""
-        + WAIT
-        + """
-mad.wide.u32 %rd2, %r2, 2048, %rd1;
-@!%p1 bra J;
-cp.async.bulk.global.shared::cta.bulk_group [%rd2], [buf], 2048;
-cp.async.bulk.commit_group;
-cp.async.bulk.wait_group 0;
-J:
-"""
-        + LEAVE,
-        "p, .param .align 64 .b8 m[128]",
-        head=HEAD,
-    )
-    array = np.random.default_rng(3).integers(1, 60000, (32, 32)).astype(np.uint16)
-    made = TensorMap(Buffer("t", array), "u16", (32, 32), (64,), (32, 8))
-    out = np.zeros((4, 32, 32), np.uint16)
-    ran = run(text, {"p": out}, maps={"m": made}, mode=mode, grid=(4, 1, 1), cluster=(4, 1, 1))
-    assert ran.ended and not ran.findings
-    assert all(np.array_equal(out[rank], array) for rank in range(4))
+def test_clusters_beyond_what_is_held_are_a_deadlock(monkeypatch):
+    monkeypatch.setattr(grid_module, "RESIDENT_BYTES", 1)
+    (finding,) = run(BACKWARDS, np.array([5], np.uint32), 6).findings
+    assert finding.kind == "deadlock"
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_shared_memory_is_copied_to_the_other_cta(mode):
-    text = pair(
-        """
-@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 128;
-mad.lo.u32 %r6, %r1, 4, %r3;
-mad.lo.u32 %r9, %r2, 1000, %r1;
-st.shared.u32 [%r6], %r9;
-fence.proxy.async.shared::cta;
-bar.sync 0;
-xor.b32 %r5, %r2, 1;
-add.u32 %r7, %r3, 1024;
-mapa.shared::cluster.u32 %r7, %r7, %r5;
-mapa.shared::cluster.u32 %r8, %r4, %r5;
-@%p1 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes
- [%r7], [buf], 128, [%r8];
-"""
-        + WAIT
-        + """
-ld.shared.u32 %r11, [%r6+1024];
-mad.lo.u32 %r13, %r2, 32, %r1;
-mad.wide.u32 %rd2, %r13, 4, %rd1;
-st.global.u32 [%rd2], %r11;
-"""
-    )
-    out = np.zeros((2, 32), np.uint32)
-    ran = run(text, {"p": out}, mode=mode, **TWO)
-    assert ran.ended and not ran.findings
-    assert np.array_equal(out, [1000 + np.arange(32), np.arange(32)])
+def test_a_barrier_that_a_warp_leaves_out_is_a_deadlock_with_who_is_there():
+    body = """mov.u32 %r1, %tid.x; setp.gt.u32 %p1, %r1, 31; @%p1 bra END;
+    barrier.sync 3, 64; END: ret;"""
+    asked = Launch((1, 1, 1), (64, 1, 1), [Argument(0, np.uint64(0))])
+    findings = emulate(kernel(body, "p"), asked).findings
+    (finding,) = [f for f in findings if f.kind == "deadlock"]
+    assert "barrier 3, where 32 of 64 threads are" in finding.message
+    assert finding.asm.startswith("barrier.sync 3")
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_sum_in_the_other_ctas_memory(mode):
-    text = pair(
-        """
-@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 128;
-st.shared.u32 [buf], 100;
-barrier.cluster.arrive.aligned;
-barrier.cluster.wait.aligned;
-xor.b32 %r5, %r2, 1;
-mapa.shared::cluster.u32 %r7, %r3, %r5;
-mapa.shared::cluster.u32 %r8, %r4, %r5;
-red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32
- [%r7], %r1, [%r8];
-"""
-        + WAIT
-        + """
-ld.shared.u32 %r11, [buf];
-mad.wide.u32 %rd2, %r2, 4, %rd1;
-@%p1 st.global.u32 [%rd2], %r11;
-"""
-    )
-    out = np.zeros(2, np.uint32)
-    ran = run(text, {"p": out}, mode=mode, **TWO)
-    assert ran.ended and set(out) == {100 + sum(range(32))}
+def test_an_mbarrier_without_its_bytes_is_a_deadlock_that_says_what_it_misses():
+    body = """mov.u32 %r1, m; mbarrier.init.shared::cta.b64 [m], 1;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [m], 256;
+    W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [m], 0; @!%p1 bra W; ret;"""
+    text = kernel(body, "p", head=".shared .align 8 .b64 m;")
+    asked = Launch((1, 1, 1), (1, 1, 1), [Argument(0, np.uint64(0))])
+    (finding,) = [f for f in emulate(text, asked).findings if f.kind == "deadlock"]
+    assert "0 arrivals and 256 bytes" in finding.message and "(m + 0x0)" in finding.message
 
 
-def test_ranks_of_addresses():
-    text = pair(
-        """
-xor.b32 %r5, %r2, 1;
-mapa.shared::cluster.u32 %r7, %r3, %r5;
-getctarank.shared::cluster.u32 %r8, %r7;
-cvta.shared.u64 %rd3, %rd4;
-mad.wide.u32 %rd2, %r2, 4, %rd1;
-@%p1 st.global.u32 [%rd2], %r8;
-"""
-    )
-    out = np.full(2, 9, np.uint32)
-    ran = run(text, {"p": out}, **TWO)
-    assert ran.ended and list(out) == [1, 0]
+def test_a_block_that_runs_on_after_a_finding_is_stopped(monkeypatch):
+    monkeypatch.setattr(grid_module, "_GRACE", 10_000)
+    found = run("add.u32 %r1, %r2, 1; L: bra L;", np.zeros(1, np.uint32), 1).findings
+    assert [f.kind for f in found] == ["undefined-register", "not-ended"]
 
 
-def test_an_arrival_at_a_cta_that_has_ended_is_found():
-    body = (
-        START.replace("COUNT", "1")
-        + """
-setp.eq.u32 %p2, %r2, 0;
-@%p2 ret;
-mov.u32 %r6, 0;
-L: add.u32 %r6, %r6, 1;
-setp.lt.u32 %p3, %r6, 100;
-@%p3 bra L;
-mov.u32 %r5, 0;
-mapa.shared::cluster.u32 %r8, %r4, %r5;
-@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r8];
-ret;"""
-    )
-    out = np.zeros(2, np.uint32)
-    ran = run(kernel(body, "p", head=HEAD), {"p": out}, mode="earliest", **TWO)
-    assert ran.ended and "SHARED_GONE" in ran.kinds()
+def test_an_interrupt_ends_the_run():
+    def interrupt(count):
+        raise KeyboardInterrupt
 
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_cluster_barrier_that_one_cta_does_not_reach(mode):
-    text = kernel(
-        "mov.u32 %r2, %cluster_ctarank; setp.eq.u32 %p1, %r2, 0;"
-        "@%p1 bra OUT; barrier.cluster.arrive.aligned; OUT: @!%p1 barrier.cluster.wait.aligned;"
-        "@!%p1 ret; bar.sync 1, 64; ret;"
-    )
-    ran = run(text, mode=mode, **TWO)
-    assert ran.code == y.R_YIELD and not ran.fault
-
-
-def test_threads_that_have_exited_are_not_waited_for_by_the_cluster():
-    text = kernel(
-        "mov.u32 %r2, %cluster_ctarank; setp.eq.u32 %p1, %r2, 0;"
-        "@%p1 ret; barrier.cluster.arrive; barrier.cluster.wait; ret;"
-    )
-    for mode in MODES:
-        ran = run(text, mode=mode, **TWO)
-        assert ran.ended and not ran.findings
-
-
-def test_a_wait_for_an_earlier_grid_and_a_launch_go_on():
-    ran = run(kernel("griddepcontrol.wait; griddepcontrol.launch_dependents; ret;"))
-    assert ran.ended
-
-
-def registers(consumer, producer):
-    return kernel(
-        f"""
-mov.u32 %r1, %tid.x;
-setp.lt.u32 %p1, %r1, 128;
-@%p1 bra PRODUCE;
-setmaxnreg.inc.sync.aligned.u32 {consumer};
-ret;
-PRODUCE:
-setmaxnreg.dec.sync.aligned.u32 {producer};
-ret;
-""",
-        directives=".reqntid 384",
-    )
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_registers_are_waited_for(mode):
-    # 384 threads begin with 168 registers each.
-    assert run(registers(240, 24), block=(384, 1, 1), mode=mode).ended
-    ran = run(registers(248, 24), block=(384, 1, 1), mode=mode)
-    assert ran.code == y.R_YIELD
-
-
-def test_more_registers_than_a_warp_has_cannot_be_given_back():
-    assert "REGISTERS_BUDGET" in run(registers(176, 176), block=(384, 1, 1)).kinds()
+    text = kernel("L: bra L;", "p")
+    asked = Launch((4, 1, 1), BLOCK, [Argument(0, np.uint64(0))])
+    for threads in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            emulate(text, asked, Settings(threads=threads), executed=interrupt)
