@@ -5,7 +5,7 @@
 
 `write` runs each case in the modes latest and earliest, at the exact level, with the sanitizer, and
 keeps what the kernel wrote, every output in full. `compare` makes the same inputs, launches the
-same text and counts elements whose bits differ. It refuses a file whose text or inputs are not its own.
+same text and counts elements whose bits differ. A file whose text or inputs are others is not compared.
 Exit code 1: a finding, modes that differ, or bits that differ.
 """
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from emulated import run
+from ptx_runs import run
 
 from mlagen.codegen import build
 from mlagen.families.mla_decode.plan import MERGE_INTS, plan_work

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from emulated import Map, run
+from ptx_runs import Map, run
 
 from mlagen.codegen import build
 from mlagen.families.mla_decode.exact import exact

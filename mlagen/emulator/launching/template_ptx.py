@@ -6,7 +6,7 @@ from mlagen.emulator.launching.template import key, quoted
 from mlagen.emulator.ptx.host.entries import parameter_places
 from mlagen.emulator.tensor_maps import ALIGN, BYTES
 from mlagen.ptx import Entry, Memory, Parameter
-from mlagen.ptx.types import access_bytes
+from mlagen.ptx.types import access_bytes, bits_of
 
 _BY_SIZE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 _TYPES = {"f16": "f16", "f32": "f32", "f64": "f64", "bf16": "bf16"}
@@ -58,40 +58,38 @@ def _parameter(entry: Entry, parameter: Parameter) -> list[str]:
 
 def _structure(entry: Entry, parameter: Parameter) -> list[str]:
     """Its members as the code loads them."""
-    members = sorted(
-        {
-            (operand.offset, access_bytes(i.parts))
-            for i in entry.instructions
-            for operand in i.operands
-            if i.name == "ld" and isinstance(operand, Memory) and operand.base == parameter.name
-        }
-    )
+    members = _loaded(entry, parameter)
     lines = [
         f"# {quoted(parameter.name)}: a structure of {parameter.size} bytes, aligned to "
         f"{parameter.align}.",
         "# What the code loads of it by name; a tensor map in it goes to an offset of its own.",
     ]
     end = 0
-    for offset, size in members[:_MOST]:
-        step = min(size, 8)
-        for at in range(max(offset, end), min(offset + size, parameter.size), step):
-            lines += [
-                "[[arguments]]",
-                f"name = {quoted(parameter.name)}",
-                f"offset = {at}",
-                f'type = "{_BY_SIZE.get(step, "u8")}"  # or: buffer = NAME; or f32 …',
-                "value = 0",
-            ]
-        end = max(end, offset + size)
-    if not members:
+    for offset, size in members[:_MOST] or [(0, 1)]:
+        if offset < end:
+            continue  # a part of what was loaded whole
+        end = offset + size
         lines += [
             "[[arguments]]",
             f"name = {quoted(parameter.name)}",
-            "offset = 0",
-            'type = "u8"',
+            f"offset = {offset}",
+            f'type = "{_BY_SIZE.get(size, "u8")}"  # or: buffer = NAME; or f32 …',
             "value = 0",
         ]
     return lines
+
+
+def _loaded(entry: Entry, parameter: Parameter) -> list[tuple[int, int]]:
+    """(offset, bytes) of what the code loads of a parameter by its name, widest first."""
+    found: set[tuple[int, int]] = set()
+    for i in entry.instructions:
+        for operand in i.operands:
+            if i.name != "ld" or not isinstance(operand, Memory) or operand.base != parameter.name:
+                continue
+            whole, size = access_bytes(i.parts), max(bits_of(i.parts)[1] // 8, 1)
+            found |= {(operand.offset + at, size) for at in range(0, whole, size)}
+    inside = [(at, size) for at, size in found if 0 <= at <= parameter.size - size]
+    return sorted(inside, key=lambda member: (member[0], -member[1]))
 
 
 def _map(parameter: Parameter) -> list[str]:

@@ -321,7 +321,7 @@ def deny(context: int) -> bool:
 @compiled
 def ask_again(context: int) -> None:
     """Warps that asked in vain may ask once more: another cluster may have answered. When nobody
-    got anywhere for long (C_TURN), other lanes of a warp go first: these may ask for what they do."""
+    got anywhere for long (C_TURN), other lanes of a warp go first: these may wait for them."""
     turn = load_i64(context, y.C_TURN) != 0
     for warp in range(load_i64(context, y.C_WARPS_ALL)):
         base = warp_base(context, warp)

@@ -193,19 +193,27 @@ class MlaDecodeKind(Kind):
         config = MlaDecodeConfig.from_fields(artifact.manifest.problem)
         most = max(tile_counts(artifact.manifest))
         lengths = (0, 1, *(TILE * n + n for n in range(1, most + 2)))
+        limits: tuple[str, ...] = ("a trap behind each loop, which no run may reach",)
+        if config.q_len == 1 and not config.mask.startswith("sliding"):
+            limits += (
+                "cuts of tiles before a sequence's last one: only more new tokens, or a window, "
+                "cut them",
+            )
         if not any(arg.name == "shares" for arg in artifact.manifest.args):
             return Covering(
                 (
                     Call("realistic", {"lengths": lengths}),
                     Call("late_max", {"lengths": (3, 4 * TILE + 4), "split_keys": 2 * TILE}),
-                )
+                ),
+                limits,
             )
         gang = -(-config.num_heads * config.q_len // BLOCK_ROWS)
         return Covering(
             (
                 Call("realistic", {"lengths": lengths, "split_keys": UNSPLIT, "blocks": 2 * gang}),
                 Call("late_max", {"lengths": (700, 700, 700), "blocks": 2 * gang}),
-            )
+            ),
+            limits,
         )
 
 

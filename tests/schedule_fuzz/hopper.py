@@ -1,19 +1,25 @@
-"""Judging survivors for Hopper: the interpreter of tests/ptx in three orders, both oracles."""
+"""Judging survivors for Hopper: the emulator in three modes, its sanitizer, both oracles."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 from corpus import Call, Case
-from late import MODES, Endless, run_block
-from ptx_run import Map
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "ptx"))
+
+from ptx_runs import Map, run
 
 from mlagen.codegen import build
+from mlagen.emulator import Mode, Settings
+from mlagen.errors import MlagenError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
@@ -25,25 +31,27 @@ from mlagen.problem.expected import compare
 from mlagen.problem.formats import BF16, scale_log2e
 from mlagen.targets.sm_90a.ptxas import PtxasResult
 
+MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
+STEPS = 2_000_000  # warp-instructions of a block, after which it is called endless
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One launch: its blocks in the order they run, and what holds the outputs of a run.
+    """One launch: its grid, and what holds the outputs of a run.
 
     `arguments` makes them anew for the kernel of a text, outputs poisoned; `wrong` says what is
     wrong with them, or nothing.
     """
 
     call: Call
-    blocks: tuple[tuple[int, int], ...]
+    grid: tuple[int, int]
     arguments: Callable[[str], dict[str, Any]]
     wrong: Callable[[dict[str, Any]], str]
 
 
 def build_text(function: Any, problem: Any, knobs: dict[str, Any]) -> str:
-    """The kernel's PTX. It is interpreted: what ptxas makes of it is not asked."""
+    """The kernel's PTX. It is emulated: what ptxas makes of it is not asked."""
     with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
         return build(function, problem, knobs=knobs).text
 
@@ -58,16 +66,16 @@ def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial]:
 
 
 def wrong(found: list[Trial], text: str, doing: Callable[[str], None]) -> str:
-    """What is wrong with the kernel; nothing: it is right in every order."""
+    """What is wrong with the kernel; nothing: it is right in every mode, and nothing is found."""
     for mode in MODES:
         for trial in found:
             where = f"{trial.call}, {mode}"
             doing(f"run {where}")
             arguments = trial.arguments(text)
             try:
-                for block in trial.blocks:
-                    run_block(text, arguments, block, mode=mode)
-            except (AssertionError, Endless, KeyError) as error:
+                settings = Settings(mode=mode, exact=False, max_instructions=STEPS)
+                run(text, trial.grid, arguments, settings=settings)
+            except (AssertionError, MlagenError) as error:
                 return f"{where}: {type(error).__name__}: {error}"
             what = trial.wrong(arguments)
             if what:
@@ -142,7 +150,7 @@ def _decode(call: Call, config: MlaDecodeConfig, knobs: dict[str, Any]) -> Itera
         )
 
     count = len(work.items) if work.shares is None else len(work.shares) - 1
-    yield Trial(call, tuple((x, 0) for x in range(count)), arguments, judged)
+    yield Trial(call, (count, 1), arguments, judged)
 
 
 def _merge(call: Call, config: MlaDecodeMergeConfig, knobs: dict[str, Any]) -> Iterator[Trial]:
@@ -186,7 +194,7 @@ def _merge(call: Call, config: MlaDecodeMergeConfig, knobs: dict[str, Any]) -> I
                 return f"LSEs {query}..{query + of - 1} are wrong"
         return ""
 
-    yield Trial(call, tuple((x, 0) for x in range(len(merges))), arguments, judged)
+    yield Trial(call, (len(merges), 1), arguments, judged)
 
 
 def _gemm(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:
@@ -209,12 +217,8 @@ def _gemm(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:
     def judged(made: dict[str, Any]) -> str:
         return _held(compare(of, made["c"][None, :, None]) for of in expected)
 
-    blocks = tuple(
-        (x, y)
-        for y in range(-(-sizes["m"] // knobs["m_tile"]))
-        for x in range(-(-sizes["n"] // knobs["n_tile"]))
-    )
-    yield Trial(call, blocks, arguments, judged)
+    grid = -(-sizes["n"] // knobs["n_tile"]), -(-sizes["m"] // knobs["m_tile"])
+    yield Trial(call, grid, arguments, judged)
 
 
 def _fold(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:
@@ -230,4 +234,4 @@ def _fold(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:
     def judged(made: dict[str, Any]) -> str:
         return _held(compare(of, made["out"][None, :, None, None]) for of in expected)
 
-    yield Trial(call, tuple((x, 0) for x in range(-(-m // 128))), arguments, judged)
+    yield Trial(call, (-(-m // 128), 1), arguments, judged)
