@@ -43,7 +43,7 @@ def compute(state: State, agent: Agent, instruction: Instruction) -> None:
     values = _results(state, agent, instruction, len(results))
     lanes: int | Lanes = 1
     if instruction.guard:
-        guard = operands.decided(state, agent, instruction.guard.register)
+        guard = operands.decided(state, agent, instruction, instruction.guard.register)
         if not is_number(guard):
             values = [UNKNOWN] * len(results)
         else:
@@ -80,7 +80,7 @@ def _results(state: State, agent: Agent, instruction: Instruction, count: int) -
         return [_ranked(name, [operands.value(state, agent, x) for x in given[1:]])]
     args = [operands.value(state, agent, x) for x in given[1:]]
     if name == "selp" and isinstance(given[3], str):
-        args[2] = operands.decided(state, agent, given[3])
+        args[2] = operands.decided(state, agent, instruction, given[3])
     function = state.program.compiled.get(instruction.index)
     if function is None:
         function = state.program.compiled[instruction.index] = compiled(parts)
@@ -167,7 +167,7 @@ def branch(state: State, agent: Agent, instruction: Instruction) -> None:
     value: Value = agent.registers.get(instruction.guard.register, UNKNOWN)
     if isinstance(value, (Compare, Logic)):
         quiet = state.program.quiet(instruction.index)
-        leaving = state.program.leaving(instruction.guard.register)
+        leaving = state.program.leaving(instruction.guard.register, instruction.index)
         value = operands.known(state, value) if quiet else operands.decide(state, value, leaving)
     if not is_number(value):
         if state.program.quiet(instruction.index):
