@@ -25,6 +25,7 @@ from mlagen.audit.ptx.values import (
     compare,
     is_number,
     key_of,
+    key_of_predicate,
     plain,
     scale,
 )
@@ -168,7 +169,10 @@ def branch(state: State, agent: Agent, instruction: Instruction) -> None:
     if isinstance(value, (Compare, Logic)):
         quiet = state.program.quiet(instruction.index)
         leaving = state.program.leaving(instruction.guard.register, instruction.index)
-        value = operands.known(state, value) if quiet else operands.decide(state, value, leaving)
+        if quiet:
+            value = _settled(state, instruction, value)
+        else:
+            value = operands.decide(state, value, leaving)
     if not is_number(value):
         if state.program.quiet(instruction.index):
             _skip(state, agent, instruction)
@@ -184,6 +188,19 @@ def branch(state: State, agent: Agent, instruction: Instruction) -> None:
         yes.pc, no.pc = instruction.target, instruction.index + 1
         return
     agent.pc = instruction.target if value else instruction.index + 1
+
+
+def _settled(state: State, instruction: Instruction, predicate: Compare | Logic) -> Value:
+    """A predicate that the path has settled before any thread came here with it; UNKNOWN else.
+    Code that one thread skipped, others skip as well: what it leaves behind has one name."""
+    key = (instruction.index, key_of_predicate(predicate))
+    if key in state.path.skipped:
+        return UNKNOWN
+    found = operands.known(state, predicate)
+    if not is_number(found):
+        state.path.skipped.add(key)
+        return UNKNOWN
+    return found
 
 
 def _skip(state: State, agent: Agent, instruction: Instruction) -> None:
