@@ -25,6 +25,7 @@ from mlagen.audit.ptx.values import (
     compare,
     is_number,
     key_of,
+    key_of_predicate,
     plain,
     scale,
 )
@@ -43,7 +44,7 @@ def compute(state: State, agent: Agent, instruction: Instruction) -> None:
     values = _results(state, agent, instruction, len(results))
     lanes: int | Lanes = 1
     if instruction.guard:
-        guard = operands.decided(state, agent, instruction.guard.register)
+        guard = operands.decided(state, agent, instruction, instruction.guard.register)
         if not is_number(guard):
             values = [UNKNOWN] * len(results)
         else:
@@ -80,7 +81,7 @@ def _results(state: State, agent: Agent, instruction: Instruction, count: int) -
         return [_ranked(name, [operands.value(state, agent, x) for x in given[1:]])]
     args = [operands.value(state, agent, x) for x in given[1:]]
     if name == "selp" and isinstance(given[3], str):
-        args[2] = operands.decided(state, agent, given[3])
+        args[2] = operands.decided(state, agent, instruction, given[3])
     function = state.program.compiled.get(instruction.index)
     if function is None:
         function = state.program.compiled[instruction.index] = compiled(parts)
@@ -167,8 +168,11 @@ def branch(state: State, agent: Agent, instruction: Instruction) -> None:
     value: Value = agent.registers.get(instruction.guard.register, UNKNOWN)
     if isinstance(value, (Compare, Logic)):
         quiet = state.program.quiet(instruction.index)
-        leaving = state.program.leaving(instruction.guard.register)
-        value = operands.known(state, value) if quiet else operands.decide(state, value, leaving)
+        leaving = state.program.leaving(instruction.guard.register, instruction.index)
+        if quiet:
+            value = _settled(state, instruction, value)
+        else:
+            value = operands.decide(state, value, leaving)
     if not is_number(value):
         if state.program.quiet(instruction.index):
             _skip(state, agent, instruction)
@@ -184,6 +188,19 @@ def branch(state: State, agent: Agent, instruction: Instruction) -> None:
         yes.pc, no.pc = instruction.target, instruction.index + 1
         return
     agent.pc = instruction.target if value else instruction.index + 1
+
+
+def _settled(state: State, instruction: Instruction, predicate: Compare | Logic) -> Value:
+    """A predicate that the path has settled before any thread came here with it; UNKNOWN else.
+    Code that one thread skipped, others skip as well: what it leaves behind has one name."""
+    key = (instruction.index, key_of_predicate(predicate))
+    if key in state.path.skipped:
+        return UNKNOWN
+    found = operands.known(state, predicate)
+    if not is_number(found):
+        state.path.skipped.add(key)
+        return UNKNOWN
+    return found
 
 
 def _skip(state: State, agent: Agent, instruction: Instruction) -> None:

@@ -178,6 +178,10 @@ class _Walk:
             self._leaf(cta.state)
             if self.first and self.notes.found:
                 return
+            if runs % 2 and stack:
+                # Every second path goes the other way at the oldest decision: should time or the
+                # number of paths run out, those that were followed differ from the first one on.
+                stack.append(stack.pop(0))
 
     def _begin(self, path: Path) -> Cta:
         return Cta.begin(self.program, self.setting, path, self.found.seen)

@@ -138,7 +138,7 @@ def each(found: int | Lanes, lanes: Lanes) -> Lanes:
 def guard(state: State, agent: Agent, instruction: Instruction) -> int | Lanes:
     """The guard, for each thread or for all; unknown ones are decided."""
     assert instruction.guard is not None
-    found = decided(state, agent, instruction.guard.register)
+    found = decided(state, agent, instruction, instruction.guard.register)
     if isinstance(found, (Unknown, Linear)):
         kind = state.program.graph.kinds[instruction.index]
         if kind in (Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.ASYNC_COPY):
@@ -163,9 +163,9 @@ def decide(state: State, predicate: Value, leaving: bool | None = None) -> Value
     return predicate
 
 
-def decided(state: State, agent: Agent, register: str) -> Value:
+def decided(state: State, agent: Agent, instruction: Instruction, register: str) -> Value:
     """A predicate register with its unknown sizes decided, as `decide` does."""
-    leaving = state.program.leaving(register)
+    leaving = state.program.leaving(register, instruction.index)
     return decide(state, value(state, agent, register), leaving)
 
 

@@ -62,6 +62,7 @@ class Path:
     fixed: Mapping[Term, int] = field(default_factory=dict)
     unresolved: bool = False  # something was left open that `fixed` could tell
     witness: dict[Term, int] | None = None  # values that take this path, when last looked for
+    skipped: set[Term] = field(default_factory=set)  # branches that were not followed
     _asked: dict[Terms, int] = field(default_factory=dict)
     _chosen: dict[tuple[int, int], bool] = field(default_factory=dict)
 
@@ -73,6 +74,7 @@ class Path:
             taken=list(self.taken),
             intervals=held,
             guesses=dict(self.guesses),
+            skipped=set(self.skipped),
             _asked=dict(self._asked),
             _chosen=dict(self._chosen),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -80,6 +80,7 @@ class EntryProgram:
         for i, names in enumerate(self.graph.reads):
             for name in names:
                 self._readers[name].add(i)
+        self._writers = Counter(name for names in self.graph.writes for name in names)
         self.next = self._following()
         self.sizes = {p.name: p.size for p in entry.parameters}
         self.cells: dict[tuple[int, bytes, bytes], Cells] = {}  # by size, addresses, threads
@@ -87,7 +88,7 @@ class EntryProgram:
         self.widths = tuple(access_bytes(i.parts) for i in entry.instructions)
         self.compiled: dict[int, Callable[[Sequence[Value]], Value]] = {}
         self._quiet: dict[int, bool] = {}
-        self._leaving: dict[str, bool | None] = {}
+        self._leaving: dict[tuple[str, int], bool | None] = {}
         self._deciding: dict[int, Mapping[str, frozenset[str] | None]] = {}
 
     def _following(self) -> tuple[int, ...]:
@@ -118,20 +119,23 @@ class EntryProgram:
         target = self.entry.instructions[branch].target
         return target >= 0 and not self.graph.comes_back(branch, target)
 
-    def leaving(self, register: str) -> bool | None:
-        """What a predicate is where loops that it steers are left; None where it steers none."""
-        if register not in self._leaving:
+    def leaving(self, register: str, at: int) -> bool | None:
+        """What a predicate, read at an instruction, is where the loops that it steers are left;
+        None where it steers none."""
+        once = self._writers[register] == 1
+        key = (register, -1 if once else at)
+        if key not in self._leaving:
             found = set()
-            for i in self._readers[register]:
-                if self.graph.kinds[i] is not Kind.BRANCH:
-                    continue
+            for i in self._readers[register] if once else (at,):
                 branch = self.entry.instructions[i]
+                if self.graph.kinds[i] is not Kind.BRANCH or branch.guard is None:
+                    continue
                 taken = branch.target >= 0 and self.graph.comes_back(i, branch.target)
                 stays = self.graph.comes_back(i, i + 1)
-                if branch.guard and taken is not stays:
+                if taken is not stays:
                     found.add(stays is not branch.guard.negated)
-            self._leaving[register] = found.pop() if len(found) == 1 else None
-        return self._leaving[register]
+            self._leaving[key] = found.pop() if len(found) == 1 else None
+        return self._leaving[key]
 
     def quiet(self, branch: int) -> bool:
         """Whether a branch decides nothing that the audit follows."""

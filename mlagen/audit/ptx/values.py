@@ -106,6 +106,15 @@ def key_of(value: Value) -> Term:
     return ("number", int(value))  # type: ignore[arg-type]
 
 
+def key_of_predicate(value: Any) -> Term:
+    """A hashable name of a predicate, of which at least a part is not known."""
+    if isinstance(value, Compare):
+        return (value.op, value.value.key())
+    if isinstance(value, Logic):
+        return (value.op, *map(key_of_predicate, value.args))
+    return (value,) if isinstance(value, Unknown) else key_of(value)
+
+
 def add(a: Value, b: Value, sign: int = 1) -> Value:
     """`a + sign*b`."""
     if is_number(a) and is_number(b):
