@@ -18,7 +18,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 
-from run_bundles import Bundle, Runner, judged, passed
+from compare_bits import compared
+from judging import Bundle, judged, passed
+from run_bundles import Runner
 
 LAUNCH = """
 kernel = "add"
@@ -164,3 +166,27 @@ def test_bits_may_differ_where_they_are_not_defined(bundle: Bundle) -> None:
     got = [Runner(PlayedDriver(_writes(*words)), None).run(bundle) for words in runs]
     report = judged(bundle, got)
     assert passed(report) and report["outputs"]["out"]["same_bits"] == 1
+
+
+@pytest.mark.parametrize(
+    ("defined", "words", "good", "differ"),
+    [
+        (True, (0, 0x3F80, 0x7FC0, 0x4040), True, 0),
+        (True, (0, 0x3F81, 0x7FC0, 0x4040), False, 1),
+        (True, (0, 0x3F80, 0x7FC1, 0x4040), False, 1),  # another NaN
+        (False, (0, 0x3F81, 0x7FC1, 0x4040), True, 2),
+        (False, (0, 0x3FD0, 0x7FC0, 0x4040), False, 1),  # 1.625: out of the bound
+    ],
+)
+def test_two_sides_are_compared(
+    bundle: Bundle, defined: bool, words: tuple[int, ...], good: bool, differ: int
+) -> None:
+    bundle.about["bits_defined"] = defined
+    key = f"{bundle.folder.name}/out"
+    one = {key: np.array([0, 0x3F80, 0x7FC0, 0x4040], np.uint16)}
+    for sides in (
+        (one, {key: np.array(words, np.uint16)}),
+        ({key: np.array(words, np.uint16)}, one),
+    ):
+        agree, found = compared(bundle, *sides)
+        assert (agree, found["out"]["differ"]) == (good, differ)
