@@ -5,8 +5,8 @@
 
 `write` runs each case in the modes latest and earliest, at the exact level, with the sanitizer, and
 keeps what the kernel wrote, every output in full. `compare` makes the same inputs, launches the
-same text and counts elements whose bits differ. A file whose text or inputs are others is not compared.
-Exit code 1: a finding, modes that differ, or bits that differ.
+same text and counts elements whose bits differ. A case whose text or inputs are others is not
+compared. Exit code 1: a finding, modes that differ, or bits that differ.
 """
 
 from __future__ import annotations
