@@ -73,7 +73,7 @@ def artifact_subject(artifact: Artifact, judges: tuple[str, ...]) -> PtxSubject:
         cluster = f", cluster {line.cluster}" if line.cluster else ""
         operation = f": {line.operation}" if line.operation else ""
         places[line.asm_line] = (where + cluster + operation, line.schedule_line)
-    given = Given(beside=beside_of(msgspec.to_builtins(manifest)))
+    given = Given(beside=beside_of(msgspec.json.decode(msgspec.json.encode(manifest))))
     kernel = Kernel(artifact.text, entry, places)
     return PtxSubject(kernel, ArtifactRuns(artifact), given, judges, clean=True)
 
