@@ -36,8 +36,8 @@ def decode(knobs: tuple[tuple[str, Any], ...] = (), **fields: Any) -> Artifact:
 
 
 class DecodeRuns(Runs):
-    """The decode kernel on calls of some lengths and a kind of data each; blocks that take several items where the
-    kernel is persistent. Partial results are outputs too."""
+    """The decode kernel on calls of some lengths and a kind of data each; blocks that take several
+    items where the kernel is persistent. Partial results are outputs too."""
 
     def __init__(
         self,
