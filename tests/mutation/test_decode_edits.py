@@ -17,8 +17,8 @@ from mlagen.mutation.ptx.mutant import Edit, PtxMutant
 from mlagen.ptx import read_ptx
 
 TEXT = decode(num_heads=16).text
-# Items of 5, 3, 2, 1 and no tiles, whose maximum grows from tile to tile.
-CALLS = [((320, 192, 66, 1, 0), "late_max")]
+# Items of 5, 3, 2, 1 and no tiles, some of them in part, whose maximum grows from tile to tile.
+CALLS = [((300, 192, 66, 1, 0), "late_max")]
 SAME = "the same"
 
 
@@ -48,6 +48,7 @@ class Hand:
 
 
 LEFT, LOOP = "// ---- left, prologue", "// ---- left, loop"
+DRAIN = "// ---- left, drain"
 RIGHT, RIGHT_LOOP = "// ---- right, prologue", "// ---- right, loop"
 WAIT = r"mbarrier\.try_wait\.parity\.shared::cta\.b64 (%\w+), \[%at \+ {}\], (\S+);"
 TRUE = r"setp.eq.u32 \1, 0, 0;"
@@ -73,7 +74,7 @@ EDITS = [
     Hand("no init", r"mbarrier\.init\.shared::cta\.b64 \[%smem \+ 221216\], 1;", "", "mbarrier-misuse"),
     # Fences
     Hand("P without a fence", r"fence\.proxy\.async\.shared::cta;(?=\s+bar\.arrive 3)", "", "race-raw", after=LOOP),
-    Hand("no fence after the tail", r"fence\.proxy\.async\.shared::cta;", "", "race", after=LOOP),
+    Hand("no fence after the tail", r"fence\.proxy\.async\.shared::cta;", "", "race", after=DRAIN),
     Hand("no wgmma.fence after rescaling", r"wgmma\.fence\.sync\.aligned;", "", "wgmma-misuse", after=LOOP),
     Hand("no wgmma.fence between products", r"wgmma\.fence\.sync\.aligned;", "", SAME,
          "only products touched S since the fence before", after=LEFT, number=1),
@@ -86,7 +87,9 @@ EDITS = [
     Hand("a phase that starts late", r"mov\.u32 %right_turn1, \d;", "mov.u32 %right_turn1, 1;", ""),
     # Named barriers
     Hand("another barrier", r"bar\.sync 6, 256;", "bar.sync 9, 256;", "deadlock", after=LOOP),
-    Hand("no barrier before a copy", r"bar\.sync 1, 128;", "", "race-war", after=LOOP),
+    Hand("no barrier before a copy", r"bar\.sync 1, 128;(?=\s+\{\s+\.reg \.pred %other)", "", SAME,
+         "a group of products is over for its four warps at once: the copying one has waited", after=LOOP),
+    Hand("no barrier before O is read", r"bar\.sync 1, 128;(?=\s+sub\.u32 %line)", "", "race", after=LOOP),
     Hand("no arrival of P", r"bar\.arrive 3, 256;", "", "deadlock", after=LOOP),
     Hand("an arrival before P", r"(stmatrix\.\S+ \[%at \+ 222208\], [^;]+;)([^}]*\}[^}]*\})(\s+fence\.proxy\.async\.shared::cta;)\s+bar\.arrive 3, 256;", r"bar.arrive 3, 256; \1\2\3", "race", after=LOOP),
     Hand("other threads", r"bar\.arrive 5, 256;", "bar.arrive 5, 224;", "", after=LOOP),
@@ -107,8 +110,8 @@ EDITS = [
     Hand("a bit of the swizzle", r"and\.b32 %high, %high, 7;", "and.b32 %high, %high, 3;", "values"),
     # Values
     Hand("no exponential", r"ex2\.approx\.ftz\.f32 (\S+), (\S+);", r"mov.f32 \1, \2;", "values", after=LOOP),
-    Hand("one key more", r"setp\.ge\.s32 %hidden, %t, %valid0;", "setp.gt.s32 %hidden, %t, %valid0;", "values", after=LOOP),
-    Hand("a minimum", r"max\.f32", "min.f32", "values", after=LOOP),
+    Hand("one key more", r"setp\.ge\.s32 %hidden, %t, %valid0;", "setp.gt.s32 %hidden, %t, %valid0;", "values", after=DRAIN, number=10),
+    Hand("a minimum", r"max\.f32 %max, %max, %cm0", "min.f32 %max, %max, %cm0", "values", after=LOOP),
 ]  # fmt: skip
 
 
