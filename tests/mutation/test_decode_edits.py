@@ -51,6 +51,7 @@ LEFT, LOOP = "// ---- left, prologue", "// ---- left, loop"
 DRAIN = "// ---- left, drain"
 RIGHT, RIGHT_LOOP = "// ---- right, prologue", "// ---- right, loop"
 WAIT = r"mbarrier\.try_wait\.parity\.shared::cta\.b64 (%\w+), \[%at \+ {}\], (\S+);"
+EXPECT = r"expect_tx\.shared::cta\.b64 _, \[%bar\]"
 TRUE = r"setp.eq.u32 \1, 0, 0;"
 
 EDITS = [
@@ -58,61 +59,228 @@ EDITS = [
     Hand("no wait for K", WAIT.format(221200), TRUE, "race-raw", after=LOOP),
     Hand("no wait for Q", WAIT.format(221184), TRUE, "race-raw", after=LEFT),
     Hand("no wait for the held Q", WAIT.format(221192), TRUE, "race-raw", after=LEFT),
-    Hand("a wait on the other slot", WAIT.format(221232), r"mbarrier.try_wait.parity.shared::cta.b64 \1, [%at + 221240], \2;", "race", after=LOOP),
-    Hand("the wait is tried once", r"(?<=221200\], %left_turn1;)\s+@!%ready bra WAIT;", "\n", "race-raw", after=LOOP),
-    Hand("one group less", r"wait_group\.sync\.aligned 0;", "wait_group.sync.aligned 1;", "race-war", after=LOOP),
-    Hand("no wait before a copy", r"wgmma\.wait_group\.sync\.aligned 1;", "", "race-war", after=RIGHT_LOOP),
-    Hand("a wait twice", r"(?<=LEFT_SKIP1140:\n)\s*wgmma\.wait_group\.sync\.aligned 0;", "", SAME,
-         "the wait before the jump has waited for all groups, and none was issued since", after=LOOP),
+    Hand(
+        "a wait on the other slot",
+        WAIT.format(221232),
+        r"mbarrier.try_wait.parity.shared::cta.b64 \1, [%at + 221240], \2;",
+        "race",
+        after=LOOP,
+    ),
+    Hand(
+        "the wait is tried once",
+        r"(?<=221200\], %left_turn1;)\s+@!%ready bra WAIT;",
+        "\n",
+        "race-raw",
+        after=LOOP,
+    ),
+    Hand(
+        "one group less",
+        r"wait_group\.sync\.aligned 0;",
+        "wait_group.sync.aligned 1;",
+        "race-war",
+        after=LOOP,
+    ),
+    Hand(
+        "no wait before a copy",
+        r"wgmma\.wait_group\.sync\.aligned 1;",
+        "",
+        "race-war",
+        after=RIGHT_LOOP,
+    ),
+    Hand(
+        "a wait twice",
+        r"(?<=LEFT_SKIP1140:\n)\s*wgmma\.wait_group\.sync\.aligned 0;",
+        "",
+        SAME,
+        "the wait before the jump has waited for all groups, and none was issued since",
+        after=LOOP,
+    ),
     Hand("no commit", r"wgmma\.commit_group\.sync\.aligned;", "", "race", after=LOOP),
     # Arrivals and bytes
-    Hand("16 bytes more", r"expect_tx\.shared::cta\.b64 _, \[%bar\], 16384", "expect_tx.shared::cta.b64 _, [%bar], 16400", "deadlock", after=LOOP),
-    Hand("half of the bytes", r"expect_tx\.shared::cta\.b64 _, \[%bar\], 16384", "expect_tx.shared::cta.b64 _, [%bar], 8192", "", after=LOOP),
-    Hand("no expected bytes", r"mbarrier\.arrive\.expect_tx\.shared::cta\.b64 _, \[%bar\], 57344;", "", "", after=LEFT),
-    Hand("bytes on the next mbarrier", r"expect_tx\.shared::cta\.b64 _, \[%bar\], 57344;", "expect_tx.shared::cta.b64 _, [%bar + 8], 57344;", "", after=LEFT),
+    Hand(
+        "16 bytes more",
+        EXPECT + ", 16384",
+        "expect_tx.shared::cta.b64 _, [%bar], 16400",
+        "deadlock",
+        after=LOOP,
+    ),
+    Hand(
+        "half of the bytes",
+        EXPECT + ", 16384",
+        "expect_tx.shared::cta.b64 _, [%bar], 8192",
+        "",
+        after=LOOP,
+    ),
+    Hand(
+        "no expected bytes",
+        r"mbarrier\.arrive\.expect_tx\.shared::cta\.b64 _, \[%bar\], 57344;",
+        "",
+        "",
+        after=LEFT,
+    ),
+    Hand(
+        "bytes on the next mbarrier",
+        EXPECT + ", 57344;",
+        "expect_tx.shared::cta.b64 _, [%bar + 8], 57344;",
+        "",
+        after=LEFT,
+    ),
     Hand("two arrivals wanted", r"\[%smem \+ 221200\], 1;", "[%smem + 221200], 2;", "deadlock"),
-    Hand("no init", r"mbarrier\.init\.shared::cta\.b64 \[%smem \+ 221216\], 1;", "", "mbarrier-misuse"),
+    Hand(
+        "no init",
+        r"mbarrier\.init\.shared::cta\.b64 \[%smem \+ 221216\], 1;",
+        "",
+        "mbarrier-misuse",
+    ),
     # Fences
-    Hand("P without a fence", r"fence\.proxy\.async\.shared::cta;(?=\s+bar\.arrive 3)", "", "race-raw", after=LOOP),
+    Hand(
+        "P without a fence",
+        r"fence\.proxy\.async\.shared::cta;(?=\s+bar\.arrive 3)",
+        "",
+        "race-raw",
+        after=LOOP,
+    ),
     Hand("no fence after the tail", r"fence\.proxy\.async\.shared::cta;", "", "race", after=DRAIN),
-    Hand("no wgmma.fence after rescaling", r"wgmma\.fence\.sync\.aligned;", "", "wgmma-misuse", after=LOOP),
-    Hand("no wgmma.fence between products", r"wgmma\.fence\.sync\.aligned;", "", SAME,
-         "only products touched S since the fence before", after=LEFT, number=1),
-    Hand("no fences after init", r"fence\.mbarrier_init\.release\.cluster;\s+fence\.proxy\.async;", "\n", "mbarrier-misuse"),
-    Hand("one fence after init", r"fence\.mbarrier_init\.release\.cluster;", "", SAME,
-         "the proxy fence after it shows the same"),
+    Hand(
+        "no wgmma.fence after rescaling",
+        r"wgmma\.fence\.sync\.aligned;",
+        "",
+        "wgmma-misuse",
+        after=LOOP,
+    ),
+    Hand(
+        "no wgmma.fence between products",
+        r"wgmma\.fence\.sync\.aligned;",
+        "",
+        SAME,
+        "only products touched S since the fence before",
+        after=LEFT,
+        number=1,
+    ),
+    Hand(
+        "no fences after init",
+        r"fence\.mbarrier_init\.release\.cluster;\s+fence\.proxy\.async;",
+        "\n",
+        "mbarrier-misuse",
+    ),
+    Hand(
+        "one fence after init",
+        r"fence\.mbarrier_init\.release\.cluster;",
+        "",
+        SAME,
+        "the proxy fence after it shows the same",
+    ),
     # Phases
-    Hand("the other parity", WAIT.format(221216), r"mbarrier.try_wait.parity.shared::cta.b64 \1, [%at + 221216], %left_turn0;", "", after=LOOP),
-    Hand("a phase that is not advanced", r"xor\.b32 %left_turn1, %left_turn1, 1;", "", "", after=LOOP),
+    Hand(
+        "the other parity",
+        WAIT.format(221216),
+        r"mbarrier.try_wait.parity.shared::cta.b64 \1, [%at + 221216], %left_turn0;",
+        "",
+        after=LOOP,
+    ),
+    Hand(
+        "a phase that is not advanced", r"xor\.b32 %left_turn1, %left_turn1, 1;", "", "", after=LOOP
+    ),
     Hand("a phase that starts late", r"mov\.u32 %right_turn1, \d;", "mov.u32 %right_turn1, 1;", ""),
     # Named barriers
     Hand("another barrier", r"bar\.sync 6, 256;", "bar.sync 9, 256;", "deadlock", after=LOOP),
-    Hand("no barrier before a copy", r"bar\.sync 1, 128;(?=\s+\{\s+\.reg \.pred %other)", "", SAME,
-         "a group of products is over for its four warps at once: the copying one has waited", after=LOOP),
-    Hand("no barrier before O is read", r"bar\.sync 1, 128;(?=\s+sub\.u32 %line)", "", "race", after=LOOP),
+    Hand(
+        "no barrier before a copy",
+        r"bar\.sync 1, 128;(?=\s+\{\s+\.reg \.pred %other)",
+        "",
+        SAME,
+        "a group of products is over for its four warps at once: the copying one has waited",
+        after=LOOP,
+    ),
+    Hand(
+        "no barrier before O is read",
+        r"bar\.sync 1, 128;(?=\s+sub\.u32 %line)",
+        "",
+        "race",
+        after=LOOP,
+    ),
     Hand("no arrival of P", r"bar\.arrive 3, 256;", "", "deadlock", after=LOOP),
-    Hand("an arrival before P", r"(stmatrix\.\S+ \[%at \+ 222208\], [^;]+;)([^}]*\}[^}]*\})(\s+fence\.proxy\.async\.shared::cta;)\s+bar\.arrive 3, 256;", r"bar.arrive 3, 256; \1\2\3", "race", after=LOOP),
+    Hand(
+        "an arrival before P",
+        r"(stmatrix\.\S+ \[%at \+ 222208\], [^;]+;)([^}]*\}[^}]*\})"
+        r"(\s+fence\.proxy\.async\.shared::cta;)\s+bar\.arrive 3, 256;",
+        r"bar.arrive 3, 256; \1\2\3",
+        "race",
+        after=LOOP,
+    ),
     Hand("other threads", r"bar\.arrive 5, 256;", "bar.arrive 5, 224;", "", after=LOOP),
     Hand("no wait for P", r"bar\.sync 4, 256;", "", "race", after=LOOP),
     # Descriptors
-    Hand("a tile that begins late", r"add\.u64 %db, %row_major0, 4610;", "add.u64 %db, %row_major0, 4611;", "values", after=LOOP),
+    Hand(
+        "a tile that begins late",
+        r"add\.u64 %db, %row_major0, 4610;",
+        "add.u64 %db, %row_major0, 4611;",
+        "values",
+        after=LOOP,
+    ),
     Hand("another swizzle", r"0x4000004000010000", "0x8000004000010000", "values"),
     Hand("half of the stride", r"0x4000004000010000", "0x4000002000010000", "values"),
-    Hand("the leading offset", r"0x4000004000010000", "0x4000004000020000", SAME,
-         "a K-major tile as wide as its swizzle has no second one: the field is not read"),
+    Hand(
+        "the leading offset",
+        r"0x4000004000010000",
+        "0x4000004000020000",
+        SAME,
+        "a K-major tile as wide as its swizzle has no second one: the field is not read",
+    ),
     # Coordinates
     Hand("a column", r"mov\.u32 %x, 64;", "mov.u32 %x, 128;", "values", after=LOOP),
-    Hand("another page", r"mul\.lo\.u32 %y, %page0, 64;", "mul.lo.u32 %y, %page1, 64;", "values", after=LOOP),
-    Hand("rows of a page", r"mul\.lo\.u32 %y, %page0, 64;", "mul.lo.u32 %y, %page0, 32;", "values", after=LOOP),
-    Hand("a tile elsewhere", r"add\.u32 %dst, %smem, 90112;", "add.u32 %dst, %smem, 91136;", "", after=LOOP),
+    Hand(
+        "another page",
+        r"mul\.lo\.u32 %y, %page0, 64;",
+        "mul.lo.u32 %y, %page1, 64;",
+        "values",
+        after=LOOP,
+    ),
+    Hand(
+        "rows of a page",
+        r"mul\.lo\.u32 %y, %page0, 64;",
+        "mul.lo.u32 %y, %page0, 32;",
+        "values",
+        after=LOOP,
+    ),
+    Hand(
+        "a tile elsewhere",
+        r"add\.u32 %dst, %smem, 90112;",
+        "add.u32 %dst, %smem, 91136;",
+        "",
+        after=LOOP,
+    ),
     # Swizzles
-    Hand("a column of P", r"xor\.b32 %at, %fragment0, 32;", "xor.b32 %at, %fragment0, 0;", "", after=LOOP),
-    Hand("a bit of the swizzle", r"and\.b32 %high, %high, 7;", "and.b32 %high, %high, 3;", "values"),
+    Hand(
+        "a column of P",
+        r"xor\.b32 %at, %fragment0, 32;",
+        "xor.b32 %at, %fragment0, 0;",
+        "",
+        after=LOOP,
+    ),
+    Hand(
+        "a bit of the swizzle", r"and\.b32 %high, %high, 7;", "and.b32 %high, %high, 3;", "values"
+    ),
     # Values
-    Hand("no exponential", r"ex2\.approx\.ftz\.f32 (\S+), (\S+);", r"mov.f32 \1, \2;", "values", after=LOOP),
-    Hand("one key more", r"setp\.ge\.s32 %hidden, %t, %valid0;", "setp.gt.s32 %hidden, %t, %valid0;", "values", after=DRAIN, number=10),
-    Hand("a minimum", r"max\.f32 %max, %max, %cm0", "min.f32 %max, %max, %cm0", "values", after=LOOP),
-]  # fmt: skip
+    Hand(
+        "no exponential",
+        r"ex2\.approx\.ftz\.f32 (\S+), (\S+);",
+        r"mov.f32 \1, \2;",
+        "values",
+        after=LOOP,
+    ),
+    Hand(
+        "one key more",
+        r"setp\.ge\.s32 %hidden, %t, %valid0;",
+        "setp.gt.s32 %hidden, %t, %valid0;",
+        "values",
+        after=DRAIN,
+        number=10,
+    ),
+    Hand(
+        "a minimum", r"max\.f32 %max, %max, %cm0", "min.f32 %max, %max, %cm0", "values", after=LOOP
+    ),
+]
 
 
 @pytest.fixture(scope="module")

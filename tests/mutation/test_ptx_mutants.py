@@ -3,7 +3,9 @@ on a small kernel whose right answer is known."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,13 @@ from mlagen.emulator import Argument, Buffer, EmulationResult, Launch, Settings,
 from mlagen.errors import ConfigError, FindingsError
 from mlagen.family import MutantCall
 from mlagen.mutation.ptx import ORDER
-from mlagen.mutation.ptx.auditing import AuditJudge
+from mlagen.mutation.ptx.auditing import Audited, AuditJudge
 from mlagen.mutation.ptx.judge import PtxJudge
 from mlagen.mutation.ptx.kernel import Kernel, split_operands
 from mlagen.mutation.ptx.makers import CLASSES, make_mutants
 from mlagen.mutation.ptx.mutant import Edit, PtxMutant, applied
 from mlagen.mutation.ptx.runs import Outputs, Runs
+from mlagen.mutation.ptx.subject import PtxSubject
 from mlagen.ptx import read_ptx
 
 # A producer warp copies a row into shared memory, a consumer adds one to each number of it.
@@ -93,9 +96,9 @@ MUTANTS = make_mutants(KERNEL, CLASSES)
 
 
 class RingRuns(Runs):
-    """Four rows. `judged`: whether the right result is known, beside the original's bits."""
+    """Four rows, whose right result is known."""
 
-    problem = "4 rows of 32 numbers"
+    problem, judged = "4 rows of 32 numbers", True
     calls = (MutantCall("four rows"),)
 
     def run(
@@ -121,9 +124,7 @@ def judge() -> PtxJudge:
 
 def of(kind: str, operator: str, line: str) -> PtxMutant:
     """The one mutant so described; `line` is a part of the instruction."""
-    (found,) = [
-        m for m in MUTANTS if (m.kind, m.operator) == (kind, operator) and line in m.before
-    ]
+    (found,) = [m for m in MUTANTS if (m.kind, m.operator) == (kind, operator) and line in m.before]
     return found
 
 
@@ -162,17 +163,17 @@ def test_edits_fill_up_lines() -> None:
 KILLED = [
     # class, change, instruction, what the emulator says of it
     ("waits", "wait removed", "[full]", "race-raw"),
-    ("waits", "wait removed", "[empty]", "race-war"),
+    ("waits", "wait removed", "[empty]", "mbarrier-misuse"),
     ("arrivals", "moved before the last access", "[empty]", "race-war"),
     ("arrivals", "mbarrier.arrive removed", "mbarrier.arrive.shared", "deadlock"),
     ("arrivals", "count +1", "[empty]", "deadlock"),
     ("arrivals", "bytes +16", "expect_tx", "deadlock"),
     ("phases", "the other parity", "[full]", "race"),
     ("fences", "fence.mbarrier_init removed", "fence", ""),
-    ("barriers", "bar removed", "bar.sync", "mbarrier-misuse"),
-    ("copies", "16 bytes further, from or with", "cp.async.bulk", "values"),
+    ("barriers", "bar removed", "bar.sync", "race-waw"),
+    ("copies", "16 bytes further, from or with", "cp.async.bulk", "global-bounds"),
     ("copies", "bulk copy to shared memory removed", "cp.async.bulk", "deadlock"),
-    ("values", "lt -> le", "%i, 4", ""),
+    ("values", "constant", "add.u32 %v, %v, 1", "exact oracle"),
     ("values", "dropped", "add.u32 %v", "exact oracle"),
 ]
 
@@ -182,16 +183,127 @@ def test_the_kernel_itself_is_clean(judge: PtxJudge) -> None:
 
 
 def test_a_kernel_that_is_not_clean_judges_nothing() -> None:
-    text = of("waits", "wait removed", "[full]").apply(RING)
+    """What it does itself is known where that is asked for: a mutant's findings are new ones."""
+    text = RING.replace("mov.u32 %i, 0;", "mov.u32 %i, 0; xor.b32 %v, %v, %v;")
     with pytest.raises(FindingsError, match="the unmutated kernel has findings"):
         _ = PtxJudge(text, RingRuns(), None).reached
-    known = PtxJudge(text, RingRuns(), None, clean=False)
-    verdict = known.judge(of("values", "operands swapped", "setp.lt.u32 %p, %t, 32;"))
-    assert verdict.outcome == "killed"
+    judge = PtxJudge(text, RingRuns(), None, clean=False)
+    mutants = make_mutants(Kernel(text, read_ptx(text).entries[0]), ["waits", "values"])
+    removed = next(m for m in mutants if m.operator == "wait removed" and "[full]" in m.before)
+    assert judge.judge(removed).by.startswith("race")
+    swapped = next(m for m in mutants if m.operator == "operands swapped" and "%t, 32" in m.before)
+    assert judge.judge(swapped).outcome == "killed"
+    unsigned = next(m for m in mutants if m.operator == "dropped" and "xor.b32 %v" in m.before)
+    assert judge.judge(unsigned).outcome == "equivalent"
 
 
 def test_an_unknown_judge_is_refused() -> None:
-    from mlagen.mutation.ptx.subject import PtxSubject
-
     with pytest.raises(ConfigError, match="unknown judge"):
         PtxSubject(KERNEL, RingRuns(), Given(), ("nobody",), clean=True)
+
+
+@pytest.mark.parametrize(("kind", "operator", "line", "said"), KILLED, ids=str)
+def test_a_defect_is_found(judge: PtxJudge, kind: str, operator: str, line: str, said: str) -> None:
+    verdict = judge.judge(of(kind, operator, line))
+    assert verdict.outcome == "killed" and verdict.emulator is not None
+    assert verdict.by.startswith(said), verdict
+    if kind in ("waits", "arrivals", "phases", "fences", "barriers"):
+        assert verdict.by_finding and verdict.audit
+
+
+def test_the_emulator_alone_and_the_audit_alone(judge: PtxJudge) -> None:
+    removed = of("waits", "wait removed", "[full]")
+    alone = PtxJudge(RING, RingRuns(), None).judge(removed)
+    assert (alone.outcome, alone.audit) == ("killed", None) and alone.emulator
+    audited = PtxJudge(RING, RingRuns(), AuditJudge(RING, "ring", Given()), emulate=False)
+    verdict = audited.judge(removed)
+    assert (verdict.outcome, verdict.emulator, verdict.by) == ("killed", None, "deadlock")
+    assert audited.judge(of("values", "dropped", "add.u32 %v")).outcome == "missed"
+
+
+def test_an_equivalent_one_has_both_reasons(judge: PtxJudge) -> None:
+    verdict = judge.judge(of("barriers", "named barrier 1", "bar.sync"))
+    assert (verdict.outcome, verdict.by) == ("equivalent", "audit and runs")
+    assert "on all" in verdict.why and "in mode latest" in verdict.why
+
+
+def test_what_has_no_reason_is_missed(judge: PtxJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are silent, and the audit cannot tell why: nobody may call that equivalent."""
+    monkeypatch.setattr(AuditJudge, "judge", lambda *_: Audited("", ""))
+    verdict = judge.judge(of("barriers", "named barrier 1", "bar.sync"))
+    assert (verdict.outcome, verdict.by) == ("missed", "no reason")
+
+
+def test_a_mutant_that_does_not_end_is_killed(judge: PtxJudge) -> None:
+    steps = [m for m in MUTANTS if m.operator == "dropped" and "add.u32 %i" in m.before]
+    for mutant in steps:  # of the producer, of the consumer
+        assert judge.judge(mutant).by in ("deadlock", "global-bounds")
+    endless = "mov.u32 %t, %tid.x; AGAIN: bra AGAIN;"
+    edits = (Edit(*KERNEL.entry.instructions[0].span, endless),)
+    assert judge.judge(replace(steps[0], edits=edits)).by == "no end"
+
+
+def test_a_text_that_is_refused_is_killed(judge: PtxJudge) -> None:
+    first = MUTANTS[0]
+    broken = replace(first, edits=(Edit(*KERNEL.entry.instructions[0].span, "mov.u32 %t;"),))
+    verdict = judge.judge(broken)
+    assert (verdict.outcome, verdict.by) == ("killed", "reader")
+
+
+def test_other_bits_within_the_bounds_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lenient(RingRuns):
+        judged = True
+
+        def wrong(self, call: MutantCall, outputs: Outputs) -> str:
+            return ""
+
+    verdict = PtxJudge(RING, Lenient(), None).judge(of("values", "dropped", "add.u32 %v"))
+    assert (verdict.outcome, verdict.by) == ("missed", "within bounds")
+
+
+LAUNCH = """grid = [1, 1, 1]
+block = [64, 1, 1]
+[buffers]
+source = { dtype = "u32", shape = [128], fill = 3 }
+result = { dtype = "u32", shape = [128], output = "result.npy" }
+[[arguments]]
+name = "source"
+buffer = "source"
+[[arguments]]
+name = "result"
+buffer = "result"
+"""
+
+
+def test_the_command_judges_a_file_and_a_launch(mlagen: Any, tmp_path: Any) -> None:
+    (tmp_path / "ring.ptx").write_text(RING)
+    (tmp_path / "launch.toml").write_text(LAUNCH)
+    out = tmp_path / "out"
+    done = mlagen(
+        "mutate", tmp_path / "ring.ptx", "--launch", tmp_path / "launch.toml", "--processes", 1,
+        "--sample", 8, "--class", "waits", "--class", "arrivals", "-o", out,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "by emulator  by audit" in done.out
+    report = json.loads((out / "mutate.json").read_text())
+    assert (report["schema"], report["judged"], report["missed"]) == ("mlagen.mutate/1", 8, 0)
+    assert all({"emulator", "audit"} <= set(verdict) for verdict in report["verdicts"])
+    assert not (tmp_path / "result.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ([], "needs a launch file"),
+        (["--launch", "no.toml"], "cannot be read"),
+        (["--launch", "launch.toml", "--class", "nops"], "unknown class of mutants 'nops'"),
+    ],
+)
+def test_the_command_says_what_is_missing(
+    mlagen: Any, tmp_path: Any, more: list[str], said: str
+) -> None:
+    (tmp_path / "ring.ptx").write_text(RING)
+    (tmp_path / "launch.toml").write_text(LAUNCH)
+    more = [str(tmp_path / word) if word.endswith("toml") else word for word in more]
+    done = mlagen("mutate", tmp_path / "ring.ptx", *more)
+    assert done.code in (2, 5) and said in done.err

@@ -197,7 +197,8 @@ class PtxJudge:
         if audited.finding:
             rule = audited.finding.partition(" ")[0]
             return Verdict(mutant, "killed", rule, audited.finding, audit=audited.finding)
-        if excuse := audited.excuse or mutant.excuse:
+        excuse = audited.excuse if mutant.kind in _SYNCHRONISING else ""
+        if excuse := excuse or mutant.excuse:
             return Verdict(mutant, "equivalent", "audit", excuse, audit="")
         return Verdict(mutant, "missed", "audit", "no finding, and no reason for that", audit="")
 
