@@ -1,8 +1,8 @@
-"""`mlagen mutate`: defects put into a kernel, and how many of them the emulator notices."""
+"""`mlagen mutate`: defects put into a kernel, and how many of them the checkers notice."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,28 +12,37 @@ from mlagen.cli.report import print_facts, print_table, say
 from mlagen.cli.types import NAME, OUT_FOLDER
 
 if TYPE_CHECKING:
-    from mlagen.mutation import Report
+    from mlagen.mutation import Report, Source
     from mlagen.request import BuildTexts
 
-ORDER = ("waits", "barriers", "nops", "swizzle")
-CLASSES = (*ORDER, "values")
+CLASSES = ("waits", "barriers", "nops", "swizzle", "arrivals", "fences", "registers", "phases",
+           "descriptors", "copies", "values")  # fmt: skip
+JUDGES = ("emulator", "audit")
 
 
 @click.command("mutate")
-@click.argument("kernel", type=NAME, metavar="KERNEL|FILE.py|ARTIFACT_DIR")
+@click.argument("kernel", type=NAME, metavar="KERNEL|FILE.py|ARTIFACT_DIR|FILE.ptx")
 @build_options
 @click.option(
     "--class",
     "classes",
     multiple=True,
     type=click.Choice(CLASSES),
-    default=ORDER,
-    show_default=True,
-    help="What is mutated; may be given several times.",
+    help="What is mutated; may be given several times.  [default: all that the target has, but"
+    " values]",
 )
 @click.option("--sample", "count", type=int, metavar="N", help="Judge N of the mutants only.")
 @seed_option
 @click.option("--processes", default=2, show_default=True, help="That judge at the same time.")
+@click.option(
+    "--judge",
+    "judges",
+    multiple=True,
+    type=click.Choice(JUDGES),
+    help="Who judges mutants of PTX.  [default: both]",
+)
+@click.option("--launch", metavar="FILE", help="How FILE.ptx is launched: a launch file.")
+@click.option("--allow-outside", is_flag=True, help="The launch file's paths may lead anywhere.")
 @problem_option
 @click.option(
     "-o",
@@ -50,44 +59,80 @@ def command(
     count: int | None,
     seed: int,
     processes: int,
-    problem_file: str | None,
     out: str | None,
     as_json: bool,
+    **more: Any,
 ) -> None:
     """Make mutants of KERNEL and judge by them who is to notice: the emulator and its sanitizer,
-    or, for --class values, what `mlagen verify` runs by default.
+    for PTX the audit too, or, for --class values, what `mlagen verify` runs by default.
 
-    Each mutant is one defect in the assembly text. Exit code 4: some mutant was missed.
+    Each mutant is one defect in the assembly text. FILE.ptx may be anyone's; --launch says how it
+    runs. Exit code 4: some mutant was missed.
     """
     import msgspec
 
-    from mlagen.cli.subjects import artifact_of
     from mlagen.mutation import missed_files, mutate
 
-    artifact = artifact_of(kernel, texts)
+    source, text, suffix = _source(kernel, texts, **more)
     with progress_bar("judging mutants", long=count is None) as progress:
         report = mutate(
-            artifact,
+            source,
             classes=classes,
             count=count,
             seed=seed,
             processes=processes,
-            problem_file=problem_file or (kernel if kernel.endswith(".py") else None),
             progress=progress,
         )
-    text = msgspec.json.format(msgspec.json.encode(report.to_json()), indent=2)
+    told = msgspec.json.format(msgspec.json.encode(report.to_json()), indent=2)
     if out is not None:
         from pathlib import Path
 
         from mlagen.disk import write_files
 
-        write_files(Path(out), {**missed_files(artifact, report), "mutate.json": text})
+        missed = missed_files(text, suffix, report)
+        write_files(Path(out), {**missed, "mutate.json": told})
     if as_json:
-        click.echo(text)
+        click.echo(told)
     else:
         _print(report)
     if error := report.error():
         raise error
+
+
+def _source(
+    kernel: str,
+    texts: BuildTexts,
+    *,
+    judges: tuple[str, ...],
+    launch: str | None,
+    allow_outside: bool,
+    problem_file: str | None,
+) -> tuple[Source, str, str]:
+    """What is mutated, its text, and the suffix of a file of it."""
+    from pathlib import Path
+
+    from mlagen.errors import ConfigError
+
+    if kernel.endswith(".ptx"):
+        from mlagen.emulator.launching import Files
+        from mlagen.mutation.ptx.subject import LaunchSource, text_of
+
+        if launch is None:
+            raise ConfigError(
+                f"{kernel} needs a launch file", hint=f"mlagen emulate {kernel} --template"
+            )
+        files = Files(allow_outside=allow_outside)
+        source = LaunchSource(Path(kernel), Path(launch), files, judges=judges)
+        return source, text_of(Path(kernel)), ".ptx"
+    if launch is not None:
+        raise ConfigError("--launch is of a PTX file; artifacts run on the calls of verify")
+    from mlagen.cli.subjects import artifact_of
+    from mlagen.mutation import ArtifactSource
+
+    artifact = artifact_of(kernel, texts)
+    problem = problem_file or (kernel if kernel.endswith(".py") else None)
+    suffix = ".s" if artifact.manifest.target == "gfx950" else ".ptx"
+    return ArtifactSource(artifact, problem, judges), artifact.text, suffix
 
 
 def _print(report: Report) -> None:

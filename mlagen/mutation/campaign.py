@@ -191,8 +191,8 @@ def mutate(
     """Judges the mutants of a kernel: all of some classes, or a sample of `count` of them.
 
     Without `classes`: those whose defects the checkers must see. `processes` of more than 1 judge
-    in as many processes. Raises ConfigError for an artifact of another kind of problem, FindingsError
-    when the kernel itself is not clean.
+    in as many processes. Raises ConfigError for an artifact of another kind of problem, and
+    FindingsError when the kernel itself is not clean.
     """
     if processes < 1:
         raise ConfigError(f"{processes} processes; at least 1")

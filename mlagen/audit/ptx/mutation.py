@@ -121,9 +121,9 @@ def _judged(
     findings = after.findings
     excuse = change.excuse
     if not findings and not excuse and original.evidence:
-        excuse = _told(original.evidence, change)
+        excuse = told(original.evidence, change.instruction.line, removed=not change.text)
         if not excuse and kind_of(change.instruction) is not Kind.WGMMA_FENCE:
-            excuse = _same(original, after)
+            excuse = same(original, after)
     return Mutant(
         function=name,
         line=change.instruction.line,
@@ -135,12 +135,12 @@ def _judged(
     )
 
 
-def _told(evidence: Evidence, change: Change) -> str:
-    """Why the original can do without what was removed, from what its own paths showed."""
-    line = change.instruction.line
+def told(evidence: Evidence, line: int, *, removed: bool) -> str:
+    """Why the original can do without what was changed or removed at a line, from what its own
+    paths showed; "" where they did not."""
     if line in evidence.unreached:
         return "no values of the parameters are found that lead to it"
-    if change.text:
+    if not removed:
         return ""
     if line in evidence.spare_wgmma_fences:
         return "no register of a wgmma after it was accessed by ordinary code since the last one"
@@ -151,8 +151,9 @@ def _told(evidence: Evidence, change: Change) -> str:
     return ""
 
 
-def _same(original: EntryReport, after: EntryReport) -> str:
-    """Whether the mutant's accesses are the original's: each read sees the same write, in order."""
+def same(original: EntryReport, after: EntryReport) -> str:
+    """Whether the mutant's accesses are the original's: each read sees the same write, in order.
+    "" where they are not, or nobody knows."""
     before, now = original.evidence, after.evidence
     if before is None or now is None or after.findings:
         return ""

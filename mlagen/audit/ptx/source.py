@@ -42,7 +42,7 @@ def read_manifest(path: Path) -> Beside:
     data = read_file(path)
     try:
         manifest = decode_json(data, dict[str, Any])
-        return _beside(manifest)
+        return beside_of(manifest)
     except ValueError as error:
         raise BinaryError(
             f"the manifest {path} cannot be used: {error}",
@@ -50,7 +50,8 @@ def read_manifest(path: Path) -> Beside:
         ) from None
 
 
-def _beside(manifest: Mapping[str, Any]) -> Beside:
+def beside_of(manifest: Mapping[str, Any]) -> Beside:
+    """What a manifest tells, as JSON values. ValueError where a field holds something else."""
     boxes: dict[str, int] = {}
     for argument in _field(manifest, "args", list, []):
         size = _box_bytes(argument)

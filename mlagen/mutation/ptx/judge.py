@@ -11,10 +11,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlagen.emulator import EmulationResult, Mode
+from mlagen.emulator import Finding, Mode, PtxFinding
 from mlagen.errors import BinaryError, ConfigError, FindingsError, MlagenError, UnsupportedError
 from mlagen.family import MutantCall
 from mlagen.mutation.ptx.auditing import Audited, AuditJudge
@@ -61,13 +62,13 @@ class PtxJudge:
         self,
         text: str,
         runs: Runs,
-        audit: Callable[[], AuditJudge] | None,
+        audit: AuditJudge | None,
         *,
         emulate: bool = True,
         clean: bool = True,
     ) -> None:
         self.text, self.runs, self.emulate, self.clean = text, runs, emulate, clean
-        self._make_audit, self._audit = audit, None if audit is None else audit()
+        self._audit = audit
         self._originals: dict[MutantCall, _Original] = {}
 
     @property
@@ -136,9 +137,7 @@ class PtxJudge:
             return Verdict(mutant, "equivalent", "text", mutant.excuse, emulator="")
         return Verdict(mutant, "equivalent", "runs", why, emulator="")
 
-    def _one(
-        self, mutant: PtxMutant, text: str, call: MutantCall, mode: Mode, seed: int
-    ) -> _Seen:
+    def _one(self, mutant: PtxMutant, text: str, call: MutantCall, mode: Mode, seed: int) -> _Seen:
         original = self.original(call)
         limit = ENDLESS * original.instructions + 100_000
         try:
@@ -198,14 +197,13 @@ class PtxJudge:
         if audited.finding:
             rule = audited.finding.partition(" ")[0]
             return Verdict(mutant, "killed", rule, audited.finding, audit=audited.finding)
-        if excuse := audited.excuse or mutant.excuse:
+        excuse = audited.excuse if mutant.kind in _SYNCHRONISING else ""
+        if excuse := excuse or mutant.excuse:
             return Verdict(mutant, "equivalent", "audit", excuse, audit="")
         return Verdict(mutant, "missed", "audit", "no finding, and no reason for that", audit="")
 
     def _joined(self, verdict: Verdict, audited: Audited) -> Verdict:
         """What both say. The audit decides nothing about values."""
-        import dataclasses
-
         both = dataclasses.replace(verdict, audit=audited.finding)
         if verdict.outcome == "killed":
             return both
@@ -226,13 +224,13 @@ class PtxJudge:
         return dataclasses.replace(both, outcome="missed", by="no reason", why=verdict.why)
 
 
-def _key(finding: object) -> Key:
+def _key(finding: Finding) -> Key:
     """Kind and lines; mutants keep lines."""
-    kind, line = getattr(finding, "kind"), getattr(finding, "line", 0)
-    return kind, line, getattr(finding, "other_line", 0)
+    assert isinstance(finding, PtxFinding)
+    return finding.kind, finding.line, finding.other_line
 
 
-def _near(mutant: PtxMutant, finding: object) -> bool:
+def _near(mutant: PtxMutant, finding: Finding) -> bool:
     """Whether the mutated line is one of a finding's, or lies between them."""
     _, line, other = _key(finding)
     lines = sorted((line, other)) if other else [line, line]

@@ -129,6 +129,5 @@ def moved_operand(source: str, place: tuple[int, int], bits: int, change: str) -
     opcode, amount = change.split()
     kind = {"add": "u", "xor": "b", "or": "b"}[opcode]
     changed = with_operand(source, place, FRESH)
-    return (
-        f"{{ .reg .b{bits} {FRESH}; {opcode}.{kind}{bits} {FRESH}, {operand}, {amount}; {changed} }}"
-    )
+    made = f"{opcode}.{kind}{bits} {FRESH}, {operand}, {amount};"
+    return f"{{ .reg .b{bits} {FRESH}; {made} {changed} }}"

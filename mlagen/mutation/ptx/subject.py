@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from mlagen.artifact import Artifact
 from mlagen.audit.ptx import Given
+from mlagen.audit.ptx.source import beside_of
 from mlagen.emulator.launching import Files, read_launch_file
 from mlagen.errors import ConfigError, MissingError
 from mlagen.mutation.ptx import ORDER
@@ -61,8 +64,6 @@ _EVERYWHERE = ("waits", "arrivals", "fences", "barriers", "registers", "phases")
 
 def artifact_subject(artifact: Artifact, judges: tuple[str, ...]) -> PtxSubject:
     """An artifact of PTX on the calls of its kind of problem."""
-    from mlagen.audit.ptx.source import beside_of
-
     manifest = artifact.manifest
     module = read_ptx(artifact.text)
     entry = next(entry for entry in module.entries if entry.name == manifest.symbol)
@@ -72,7 +73,7 @@ def artifact_subject(artifact: Artifact, judges: tuple[str, ...]) -> PtxSubject:
         cluster = f", cluster {line.cluster}" if line.cluster else ""
         operation = f": {line.operation}" if line.operation else ""
         places[line.asm_line] = (where + cluster + operation, line.schedule_line)
-    given = Given(beside=beside_of(manifest))
+    given = Given(beside=beside_of(msgspec.json.decode(msgspec.json.encode(manifest))))
     kernel = Kernel(artifact.text, entry, places)
     return PtxSubject(kernel, ArtifactRuns(artifact), given, judges, clean=True)
 
@@ -93,10 +94,7 @@ class LaunchSource(Source):
         return ORDER
 
     def subject(self) -> PtxSubject:
-        try:
-            text = self.path.read_text()
-        except (OSError, UnicodeDecodeError) as why:
-            raise MissingError(f"{self.path} cannot be read: {why}") from None
+        text = text_of(self.path)
         launch = read_launch_file(self.launch)
         module = read_ptx(text)
         names = [entry.name for entry in module.entries]
@@ -111,3 +109,11 @@ class LaunchSource(Source):
         return PtxSubject(
             kernel, LaunchRuns(launch, self.files), self.given, self.judges, clean=False
         )
+
+
+def text_of(path: Path) -> str:
+    """The text of a PTX file. MissingError where it cannot be read."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as why:
+        raise MissingError(f"{path} cannot be read: {why}") from None

@@ -18,7 +18,7 @@ _ORDERED = {"sub": (1, 2), "div": (1, 2), "rem": (1, 2), "shl": (1, 2), "shr": (
             "setp": (-2, -1), "set": (-2, -1), "selp": (1, 2), "fma": (2, 3), "mad": (2, 3),
             "prmt": (1, 2), "copysign": (1, 2)}  # fmt: skip
 _COMPARISONS = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "eq": "ne", "ne": "eq",
-                "lo": "ls", "ls": "lo", "hi": "hs", "hs": "hi", "ltu": "leu", "gtu": "geu"}  # fmt: skip
+                "lo": "ls", "ls": "lo", "hi": "hs", "hs": "hi", "ltu": "leu"}  # fmt: skip
 _NEIGHBOURS = {"add": "sub", "sub": "add", "min": "max", "max": "min", "and": "or", "or": "and",
                "shl": "shr", "shr": "shl"}  # fmt: skip
 
@@ -73,8 +73,9 @@ def _constants(operand: object, text: str) -> Iterator[tuple[str, str]]:
     if isinstance(operand, int):
         yield "constant", str(operand + 1)
     elif isinstance(operand, Real):
-        bit = 0x00800000 if operand.width == 32 else 1 << 52
-        changed = operand.bits ^ (0x80000000 if operand.bits << 1 & 0xFF000000 == 0xFF000000 else bit)
+        sign, bit = (1 << 31, 1 << 23) if operand.width == 32 else (1 << 63, 1 << 52)
+        endless = operand.bits | sign == sign | sign - bit
+        changed = operand.bits ^ (sign if endless else bit)
         digits = operand.width // 4
         yield "constant", f"0{'f' if operand.width == 32 else 'd'}{changed:0{digits}X}"
     elif isinstance(operand, Memory) and operand.base.startswith("%") and not operand.coordinates:
