@@ -30,6 +30,7 @@ from mlagen.emulator.ptx.matrix.elements import half_value
 from mlagen.emulator.ptx.matrix.fragments import half_bits
 
 NONE_YET = -(1 << 20)
+LEAST = -200  # below all exponents there are
 HALF = 10  # bits of the result's fraction where that is an f16
 
 
@@ -154,13 +155,17 @@ def sum_step(temp: int, row: int, columns: int, first: int, count: int, form: in
                 down = int64(load_i32(most, column)) - power + stored
                 part = aligned(product, fraction, down)
                 store_i64(total, column, load_i64(total, column) + part)
-    halves = form >> 16 == HALF
+    if form >> 16 == HALF:
+        for column in range(columns):
+            power = max(int64(load_i32(most, column)), LEAST)  # of nothing but zeros
+            exact = float64(load_i64(total, column)) * two_to(power - fraction)
+            store_f32(into, column, rounded_half(exact))
+        return
     for column in range(columns):
         power = int64(load_i32(most, column))
         made = float32(0.0)
         if power != NONE_YET:
-            exact = float64(load_i64(total, column)) * two_to(power - fraction)
-            made = rounded_half(exact) if halves else cut(exact)
+            made = cut(float64(load_i64(total, column)) * two_to(power - fraction))
             made = f32_of(uint32(int64(bits_of(made)) & kept))
         store_f32(into, column, made)
 
