@@ -215,6 +215,9 @@ def _race(raw: Raw) -> Told:
     elif pair & order.SAME:
         needs = "an mbarrier or a barrier"
         tail = f"unordered, of the same value: needs {needs} between them, or one writer"
+    elif pair & order.MEET:
+        needs = "a barrier of the warpgroup"
+        tail = f"unordered, but for the warpgroup's own meeting at its wgmma: needs {needs}"
     elif raw.row[y.F_OTHER_WARP] == raw.row[y.F_WARP]:
         needs = "a wait for its completion"
         tail = f"unordered: needs {needs}"

@@ -38,7 +38,12 @@ RING: Final = 512  # instructions on their way, at most; one more retires the ol
 # An instruction on its way.
 R_ROW, R_A, R_B, R_ADDS, R_GROUP, R_ACTIVE = range(6)
 R_SIZE: Final = 8
-WORDS: Final = Q_RING + RING * R_SIZE
+# What the last wgmma.fence left: how far the async proxy sees the warp's own accesses; and the
+# wgmma.fence before the first instruction of a group.
+KEPT: Final = 64
+Q_SEEN: Final = Q_RING + RING * R_SIZE
+Q_BEGUN: Final = Q_SEEN + KEPT
+WORDS: Final = Q_BEGUN + KEPT
 
 # P_AUX words of a row.
 (

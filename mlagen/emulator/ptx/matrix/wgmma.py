@@ -1,8 +1,9 @@
 """wgmma: matrix instructions of a warpgroup, and the groups of them on their way.
 
 Each warp of a warpgroup has 16 of the 64 rows of D, and A's rows with them; all four read B. So
-each warp's part is executed on its own. Who waits for a group waits for the parts of all four. In
-mode "earliest" a part happens when it is issued, in "latest" when a wait makes it happen.
+each warp's part is executed on its own, but none before the last of the four has come to it. Who
+waits for a group waits for the parts of all four. In mode "earliest" a part happens when all four
+have issued it, in "latest" when a wait makes it happen.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from mlagen.emulator.ptx.matrix.product import multiply
 from mlagen.emulator.ptx.order.accesses import READ, shared_range
 from mlagen.emulator.ptx.order.clocks import WGMMA, component, reached
 from mlagen.emulator.ptx.order.registers import wgmma_registers
+from mlagen.emulator.ptx.order.warpgroup import note_fence, note_group
 from mlagen.emulator.ptx.state import (
     cta_of,
     fault,
@@ -120,6 +122,8 @@ def issue(context: int, warp: int, row: int, mask: int) -> None:
         adds = 1 if chosen != 0 else 0
         if chosen != 0 and chosen != mask and load_i64(context, y.C_SANITIZE) != 0:
             report(context, y.WGMMA_MISUSE, row, -1, warp, 1, 0, y.HARDWARE)
+    if load_i64(queue, m.Q_OPEN) == 0:
+        note_group(context, warp)
     first = first_row(context, warp)
     a = 0
     if layouts & 4 == 0:
@@ -149,7 +153,18 @@ def issue(context: int, warp: int, row: int, mask: int) -> None:
     store_i64(queue, m.Q_OPEN, load_i64(queue, m.Q_OPEN) + 1)
     mode = load_i64(context, y.C_MODE)
     if mode == y.EARLIEST or (mode == y.DRAWN and next_random(context) & 1 == 0):
-        land(context, warp, tail + 1)
+        begin(context, warp)
+
+
+@compiled
+def begin(context: int, warp: int) -> None:
+    """What all four warps of a warpgroup have issued happens."""
+    first = first_of_four(context, warp)
+    until = load_i64(queue_of(context, warp), m.Q_TAIL)
+    for other in range(first, first + 4):
+        until = min(until, load_i64(queue_of(context, other), m.Q_TAIL))
+    for other in range(first, first + 4):
+        land(context, other, until)
 
 
 @compiled
@@ -249,6 +264,8 @@ def run_wgmma(context: int, warp: int, row: int, mask: int) -> int:
         issue(context, warp, row, mask)
     elif op == FENCE:
         store_i64(queue, m.Q_EPOCH, load_i64(queue, m.Q_EPOCH) + 1)
+        if load_i64(context, y.C_SANITIZE) != 0:
+            note_fence(context, warp)
     elif op == COMMIT:
         store_i64(queue, m.Q_COMMITTED, load_i64(queue, m.Q_COMMITTED) + 1)
         store_i64(queue, m.Q_OPEN, 0)

@@ -36,8 +36,10 @@ from mlagen.emulator.ptx.order.layout import (
     KINDS,
     READERS,
     ROW_AT,
+    WGMMA,
 )
 from mlagen.emulator.ptx.order.same import changes_nothing
+from mlagen.emulator.ptx.order.warpgroup import stored_before, stores_before
 from mlagen.emulator.ptx.state import report, warp_base
 
 # STRONG_: loads and stores that are volatile, relaxed, acquire or release. They, and atomics, may
@@ -48,6 +50,7 @@ AFTER_WRITE_READ, AFTER_READ_WRITE, AFTER_WRITE_WRITE = range(3)
 PROXY = 4  # added: ordered, but for a proxy fence
 ELSEWHERE = 8  # added: the earlier one is another cluster's
 SAME = 16  # added: both write the same value
+MEET = 32  # added: two warps of a warpgroup, which meet at a wgmma in between
 
 _CLOCKS = (1 << CLOCK_BITS) - 1
 _COMPONENTS = (1 << COMPONENT_BITS) - 1
@@ -115,9 +118,24 @@ def meet(
     ):
         severity = y.LETTER
         pair |= SAME
+    elif meets(context, warp, row, number, kind, clock):
+        severity = y.LETTER
+        pair |= MEET
     found = report(context, y.RACE, row, before >> ROW_AT, warp, address, pair, severity)
     if found != 0:
         store_i64(found, y.F_OTHER_WARP, warp_of(context, number))
+
+
+@compiled
+def meets(context: int, warp: int, row: int, number: int, kind: int, clock: int) -> bool:
+    """Whether a store and a wgmma of two warps of a warpgroup, the later of them row `row` of
+    `warp`, are ordered by the meeting of the warpgroup's warps. `number`, `kind`, `clock`: of the
+    earlier."""
+    if kind == GENERIC:
+        return stored_before(context, warp, row, warp_of(context, number), clock)
+    if kind == WGMMA:
+        return stores_before(context, warp, warp_of(context, number), clock)
+    return False
 
 
 @compiled
