@@ -23,10 +23,13 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
+
+from gemm.problem import GemmConfig  # noqa: E402
 
 from mlagen.artifact import Artifact  # noqa: E402
 from mlagen.codegen import build  # noqa: E402
+from mlagen.codegen.schedules import load  # noqa: E402
 from mlagen.families.mla_decode.problem import MlaDecodeConfig  # noqa: E402
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig  # noqa: E402
 from mlagen.family import family_of  # noqa: E402
@@ -68,10 +71,10 @@ CASES = (
     _decode("rope-aware rows and queries", num_heads=16, cache_dtype="fp8_rope_aware",
             dtype="fp8_rope_aware"),
     _decode("persistent", {"persistent": 1}, num_heads=16, split_keys=64, blocks=2),
-    _decode("persistent, e4m3", {"persistent": 1}, num_heads=40, cache_dtype="fp8_e4m3", blocks=3),
+    _decode("persistent, 40 heads", {"persistent": 1}, num_heads=40, page_size=16, blocks=3),
     Case("merge 128 heads", MERGE, {"num_heads": 128}, shape={"partials": (2, 3, 8, 40)}),
     Case("gemm", GEMM, shape={"m": 300, "n": 260, "k": 200}),
-    Case("gemm by cp.async", GEMM, knobs={"copy": "cp_async"}, shape={"m": 300, "n": 260, "k": 72}),
+    Case("gemm by cp.async", GEMM, knobs={"feed": "cp.async"}, shape={"m": 300, "n": 260, "k": 72}),
 )  # fmt: skip
 
 
@@ -93,7 +96,7 @@ class Keeping:
 
 def built(case: Case) -> Artifact:
     if case.kernel == GEMM:
-        return build(GEMM, target="sm_90a", knobs=dict(case.knobs))
+        return build(load(GEMM, "sm_90a"), GemmConfig(), knobs=dict(case.knobs))
     config = {DECODE: MlaDecodeConfig, MERGE: MlaDecodeMergeConfig}[case.kernel]
     return build(case.kernel, config(**case.problem), knobs=dict(case.knobs))
 
