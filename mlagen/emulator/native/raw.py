@@ -126,8 +126,18 @@ def _fma_f32(context: Any, a: Any, b: Any, c: Any) -> Any:
     return types.float32(types.float32, types.float32, types.float32), generate
 
 
+def _fma_f64(context: Any, a: Any, b: Any, c: Any) -> Any:
+    """The same of doubles."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fma(*args)
+
+    return types.float64(types.float64, types.float64, types.float64), generate
+
+
 f32_of: Any = intrinsic(_f32_of)
 bits_of: Any = intrinsic(_bits_of)
 f64_of: Any = intrinsic(_f64_of)
 bits_of_f64: Any = intrinsic(_bits_of_f64)
 fma_f32: Any = intrinsic(_fma_f32)
+fma_f64: Any = intrinsic(_fma_f64)
