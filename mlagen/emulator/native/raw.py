@@ -127,7 +127,7 @@ def _fma_f32(context: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def _fma_f64(context: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c with one rounding."""
+    """The same of doubles."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.fma(*args)

@@ -1,7 +1,8 @@
 """Elements of A and B: from bytes of shared memory or registers to numbers in the work space.
 
 An operand in shared memory is described by a descriptor (PTX ISA, wgmma, "Matrix Descriptor
-Format"; CUTLASS mma_sm90_desc.hpp has the canonical layouts).
+Format"; CUTLASS mma_sm90_desc.hpp has the canonical layouts). It is made of core matrices: eight
+rows of 16 bytes.
 """
 
 from __future__ import annotations
@@ -11,17 +12,13 @@ from mlagen.emulator.native.raw import (
     bits_of,
     f32_of,
     float32,
-    int32,
     int64,
-    load_f32,
-    load_u8,
-    load_u16,
     load_u32,
-    store_f32,
-    store_i32,
+    store_u32,
     uint32,
 )
 from mlagen.emulator.ptx.matrix import layout as m
+from mlagen.emulator.ptx.matrix.vectors import core_8, core_16, decoded, turned_8, turned_16
 
 
 @spliced
@@ -36,63 +33,39 @@ def half_value(bits: int) -> float:
 
 
 @spliced
-def e4m3_value(bits: int) -> float:
-    """The number of an e4m3's bits."""
-    number = f32_of(uint32((bits & 0x7F) << 20)) * float32(1.329227995784916e36)  # 2^120
-    if bits & 0x7F == 0x7F:
-        number = f32_of(uint32(0x7FFFFFFF))
-    return f32_of(uint32(int64(bits_of(number)) | ((bits & 0x80) << 24)))
-
-
-@compiled
-def element(host: int, kind: int, index: int) -> float:
-    """Element `index` of a 16-byte chunk at a host address."""
-    if kind == m.BF16:
-        return f32_of(uint32(int64(load_u16(host, index)) << 16))
-    if kind == m.F16:
-        return half_value(int64(load_u16(host, index)))
+def element_bytes(kind: int) -> int:
+    """Of a type."""
     if kind == m.TF32:
-        return f32_of(uint32(int64(load_u32(host, index)) & 0xFFFFE000))
-    if kind == m.E4M3:
-        return e4m3_value(int64(load_u8(host, index)))
-    return half_value(int64(load_u8(host, index)) << 8)
-
-
-@compiled
-def whole(host: int, kind: int, index: int) -> int:
-    """The same of a whole number."""
-    byte = int64(load_u8(host, index))
-    if kind == m.S8 and byte >= 128:
-        byte -= 256
-    return byte
+        return 4
+    if kind == m.BF16 or kind == m.F16:
+        return 2
+    return 1
 
 
 @spliced
 def per_chunk(kind: int) -> int:
     """Elements of 16 bytes."""
-    if kind == m.TF32:
-        return 4
-    if kind == m.BF16 or kind == m.F16:
-        return 8
-    return 16
+    return 16 // element_bytes(kind)
+
+
+@spliced
+def swizzle_of(descriptor: int) -> int:
+    """The bits from the seventh on that a descriptor's swizzle (its bits 62-63) moves: 7, 3, 1 for
+    128, 64 and 32 bytes."""
+    mode = (descriptor >> 62) & 3
+    return 0 if mode == 0 else (8 >> mode) * 2 - 1
+
+
+@spliced
+def swizzled(address: int, moved: int) -> int:
+    """An address in shared memory as a swizzle moves it."""
+    return address ^ (((address >> 7) & moved) << 4)
 
 
 @compiled
-def swizzled(address: int, mode: int) -> int:
-    """An address in shared memory as a descriptor's swizzle (bits 62-63) moves it."""
-    if mode == 1:
-        return address ^ (((address >> 7) & 7) << 4)
-    if mode == 2:
-        return address ^ (((address >> 7) & 3) << 4)
-    if mode == 3:
-        return address ^ (((address >> 7) & 1) << 4)
-    return address
-
-
-@compiled
-def chunk_address(descriptor: int, across: int, deep: int, mn_major: int) -> int:
-    """Where a 16-byte chunk lies in shared memory. K-major: row `across`, chunk `deep` of K;
-    MN-major: chunk `across` of M or N, row `deep` of K."""
+def core_address(descriptor: int, across: int, deep: int, mn_major: int) -> int:
+    """Where the row of a core matrix would lie without a swizzle. K-major: row `across`, chunk
+    `deep` of K; MN-major: chunk `across` of M or N, row `deep` of K."""
     start = (descriptor & 0x3FFF) << 4
     leading = ((descriptor >> 16) & 0x3FFF) << 4
     stride = ((descriptor >> 32) & 0x3FFF) << 4
@@ -103,25 +76,47 @@ def chunk_address(descriptor: int, across: int, deep: int, mn_major: int) -> int
         return start + across * stride + (deep & 7) * 16 + (deep >> 3) * leading
     width = 256 >> mode  # bytes of a row: 128, 64, 32
     if mn_major == 0:
-        at = start + (across >> 3) * stride + (across & 7) * width + deep * 16
-    else:
-        chunks = width >> 4
-        block = across // chunks
-        at = start + block * leading + (across - block * chunks) * 16
-        at += (deep >> 3) * stride + (deep & 7) * width
-    return swizzled(at, mode)
+        return start + (across >> 3) * stride + (across & 7) * width + deep * 16
+    chunks = width >> 4
+    block = across // chunks
+    at = start + block * leading + (across - block * chunks) * 16
+    return at + (deep >> 3) * stride + (deep & 7) * width
 
 
-@spliced
-def put(temp: int, value: int, kind: int, index: int, host: int, at: int, negated: int) -> None:
-    """One element into the work space."""
-    if kind == m.S8 or kind == m.U8:
-        store_i32(temp + value, index, int32(whole(host, kind, at)))
+@compiled
+def chunk_address(descriptor: int, across: int, deep: int, mn_major: int) -> int:
+    """Where a 16-byte chunk lies in shared memory."""
+    return swizzled(core_address(descriptor, across, deep, mn_major), swizzle_of(descriptor))
+
+
+@compiled
+def take_core(
+    shared: int, first: int, step: int, moved: int, into: int, into_step: int, form: int
+) -> None:
+    """Eight rows of eight elements; see `vectors`. `form`: 1 for 8 bits, 2 for transposed."""
+    if form == 0:
+        core_16(shared, first, step, moved, into, into_step)
+    elif form == 1:
+        core_8(shared, first, step, moved, into, into_step)
+    elif form == 2:
+        turned_16(shared, first, step, moved, into, into_step)
     else:
-        number = element(host, kind, at)
-        if negated != 0:
-            number = -number
-        store_f32(temp + value, index, number)
+        turned_8(shared, first, step, moved, into, into_step)
+
+
+@compiled
+def take_tf32(
+    temp: int, shared: int, descriptor: int, value: int, size: int, first: int, negated: int
+) -> None:
+    """`take_shared` of tf32, which is K-major: the low 13 bits are not read."""
+    for row in range(size >> 16):
+        for deep in range(size & 0xFFFF):
+            host = shared + chunk_address(descriptor, first + row, deep >> 2, 0)
+            bits = int64(load_u32(host, deep & 3)) & 0xFFFFE000
+            at = row * m.DEPTH + deep
+            if value == m.B_VALUE:
+                at = deep * m.COLUMNS + row
+            store_u32(temp + value, at, uint32(bits ^ (negated << 31)))
 
 
 @compiled
@@ -136,67 +131,38 @@ def take_shared(
     kind = form & 0xFF
     mn_major = (form >> 8) & 1
     negated = (form >> 9) & 1
-    count = per_chunk(kind)
-    row_step = 1
-    deep_step = m.COLUMNS
-    if value == m.A_VALUE:
-        row_step = m.DEPTH
-        deep_step = 1
-    if mn_major == 0:
-        for row in range(rows):
-            for chunk in range(depth // count):
-                host = shared + chunk_address(descriptor, first + row, chunk, 0)
-                index = row * row_step + chunk * count * deep_step
-                for i in range(count):
-                    put(temp, value, kind, index + i * deep_step, host, i, negated)
+    if kind == m.TF32:
+        take_tf32(temp, shared, descriptor, value, size, first, negated)
         return
-    for deep in range(depth):
-        for chunk in range(rows // count):
-            host = shared + chunk_address(descriptor, first // count + chunk, deep, 1)
-            index = chunk * count * row_step + deep * deep_step
-            for i in range(count):
-                put(temp, value, kind, index + i * row_step, host, i, negated)
-
-
-@compiled
-def split(temp: int, value: int, count: int, stride: int, columns: int, kind: int) -> bool:
-    """Significands and exponents of `count` rows of `columns` floats; whether one is NaN or Inf.
-
-    Their arrays lie behind the values as `layout` says. The significand has the bits that the type
-    stores and the hidden one; the exponent is that of the hidden bit.
-    """
-    shift = 16
-    if kind == m.F16 or kind == m.TF32:
-        shift = 13
-    elif kind == m.E4M3:
-        shift = 20
-    elif kind == m.E5M2:
-        shift = 21
-    behind = 4 * m.ROWS * m.DEPTH
+    narrow = element_bytes(kind) & 1
+    words = m.A_WORDS
+    stride = m.DEPTH
     if value == m.B_VALUE:
-        behind = 4 * m.DEPTH * m.COLUMNS
-    least = -126
-    if kind == m.F16 or kind == m.E5M2:
-        least = -14
-    elif kind == m.E4M3:
-        least = -6
-    special = 0
-    for row in range(count):
-        for column in range(columns):
-            number = load_f32(temp + value, row * stride + column)
-            bits = int64(bits_of(number))
-            power = ((bits >> 23) & 0xFF) - 127
-            significand = ((bits & 0x7FFFFF) | 0x800000) >> shift
-            if power == -127:  # zero, or a denormal of bf16 and tf32
-                significand = (bits & 0x7FFFFF) >> (shift - 1) >> 1
-                power = -126
-            if power == 128:
-                special |= 1
-            if power < least:  # a denormal of the type
-                significand = significand >> (least - power)
-                power = least
-            if bits & 0x80000000 != 0:
-                significand = -significand
-            store_i32(temp + value + behind, row * stride + column, int32(significand))
-            store_i32(temp + value + 2 * behind, row * stride + column, int32(power))
-    return special != 0
+        words = m.B_WORDS
+        stride = m.COLUMNS
+    mode = (descriptor >> 62) & 3
+    step = 16 if mode == 0 else 256 >> mode
+    moved = swizzle_of(descriptor)
+    for row in range(rows // 8):
+        for part in range(depth // 8):
+            across = part * 8  # the element of a row where its eight begin
+            line = first + 8 * row
+            into = words + 2 * stride * 8 * row + 16 * part
+            turned = 0
+            if mn_major != 0:
+                across = first + 8 * row
+                line = 8 * part
+            if (value == m.B_VALUE) != (mn_major != 0):
+                turned = 2
+            if value == m.B_VALUE:
+                into = words + 2 * stride * 8 * part + 16 * row
+            chunk = across >> (3 + narrow)
+            place = core_address(descriptor, line, chunk, 0)
+            if mn_major != 0:
+                place = core_address(descriptor, chunk, line, 1)
+            place += across & (narrow << 3)
+            take_core(shared, place, step, moved, temp + into, 2 * stride, narrow | turned)
+    if value == m.B_VALUE:
+        decoded(kind, temp + words, temp + value, depth, rows, stride, negated)
+    else:
+        decoded(kind, temp + words, temp + value, rows, depth, stride, negated)

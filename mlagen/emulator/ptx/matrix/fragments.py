@@ -20,7 +20,8 @@ from mlagen.emulator.native.raw import (
 )
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.matrix import layout as m
-from mlagen.emulator.ptx.matrix.elements import half_value, per_chunk, put
+from mlagen.emulator.ptx.matrix.elements import half_value, per_chunk, take_core
+from mlagen.emulator.ptx.matrix.vectors import decoded, mixed, parted
 from mlagen.emulator.ptx.state import listed, place
 
 
@@ -42,10 +43,16 @@ def half_bits(number: float) -> int:
 
 
 @compiled
+def sums_type(p: int) -> int:
+    """The type of D that a program row says."""
+    return (load_i64(p, y.P_AUX + m.X_SUMS) >> 16) & 0xFF
+
+
+@compiled
 def take_sums(context: int, warp: int, p: int, columns: int, first: int) -> None:
     """The registers from `first` of the row's list into the work space, as D."""
     temp = load_i64(context, y.C_TEMP)
-    packed = (load_i64(p, y.P_AUX + m.X_SUMS) >> 24) & 0xFF == m.D_F16
+    packed = sums_type(p) == m.D_F16
     for j in range(columns // 8):
         for half in range(2):
             into = temp + m.D_VALUE + 4 * (m.COLUMNS * 8 * half + 8 * j)
@@ -57,18 +64,16 @@ def take_sums(context: int, warp: int, p: int, columns: int, first: int) -> None
                     store_f32(into, at, half_value(bits & 0xFFFF))
                     store_f32(into, at + 1, half_value(bits >> 16))
             else:
-                for e in range(2):
-                    row = place(context, warp, listed(context, p, first + 4 * j + 2 * half + e))
-                    for lane in range(y.LANES):
-                        at = m.COLUMNS * (lane >> 2) + 2 * (lane & 3) + e
-                        store_u32(into, at, load_u32(row, lane))
+                even = place(context, warp, listed(context, p, first + 4 * j + 2 * half))
+                odd = place(context, warp, listed(context, p, first + 4 * j + 2 * half + 1))
+                mixed(even, odd, into)
 
 
 @compiled
 def give_sums(context: int, warp: int, p: int, columns: int) -> None:
     """The work space's D into registers."""
     temp = load_i64(context, y.C_TEMP)
-    packed = (load_i64(p, y.P_AUX + m.X_SUMS) >> 24) & 0xFF == m.D_F16
+    packed = sums_type(p) == m.D_F16
     for j in range(columns // 8):
         for half in range(2):
             source = temp + m.D_VALUE + 4 * (m.COLUMNS * 8 * half + 8 * j)
@@ -80,11 +85,9 @@ def give_sums(context: int, warp: int, p: int, columns: int) -> None:
                     high = half_bits(load_f32(source, at + 1))
                     store_u32(row, lane, uint32(low | (high << 16)))
             else:
-                for e in range(2):
-                    row = place(context, warp, listed(context, p, 4 * j + 2 * half + e))
-                    for lane in range(y.LANES):
-                        at = m.COLUMNS * (lane >> 2) + 2 * (lane & 3) + e
-                        store_u32(row, lane, load_u32(source, at))
+                even = place(context, warp, listed(context, p, 4 * j + 2 * half))
+                odd = place(context, warp, listed(context, p, 4 * j + 2 * half + 1))
+                parted(even, odd, source)
 
 
 @compiled
@@ -97,28 +100,47 @@ def clear_sums(temp: int, columns: int) -> None:
 
 @compiled
 def take_fragment(context: int, warp: int, p: int, first: int, registers: int, form: int) -> None:
-    """A of 16 rows from registers `first` … of the row's list. `form`: type | negated << 9."""
+    """A of 16 rows from registers `first` … of the row's list. `form`: type | negated << 9. A
+    register is a core matrix."""
     temp = load_i64(context, y.C_TEMP)
     kind = form & 0xFF
-    count = per_chunk(kind) // 4  # elements a register
+    negated = (form >> 9) & 1
+    count = per_chunk(kind)  # elements of a row of a core matrix
     for number in range(registers):
         row = place(context, warp, listed(context, p, first + number))
-        deep = 4 * count * (number >> 1)
-        for lane in range(y.LANES):
-            at = m.DEPTH * ((lane >> 2) + 8 * (number & 1)) + deep + count * (lane & 3)
-            for e in range(count):
-                put(temp, m.A_VALUE, kind, at + e, row + 4 * lane, e, (form >> 9) & 1)
+        at = m.DEPTH * 8 * (number & 1) + count * (number >> 1)
+        if kind == m.TF32:
+            for lane in range(y.LANES):
+                bits = int64(load_u32(row, lane)) & 0xFFFFE000
+                where = at + m.DEPTH * (lane >> 2) + (lane & 3)
+                store_u32(temp + m.A_VALUE, where, uint32(bits ^ (negated << 31)))
+        else:
+            for part in range(count // 8):
+                into = temp + m.A_WORDS + 2 * (at + 8 * part)
+                take_core(row, 8 * part, 16, 0, into, 2 * m.DEPTH, count >> 4)
+    if kind != m.TF32:
+        depth = count * (registers >> 1)
+        words = temp + m.A_WORDS
+        decoded(kind, words, temp + m.A_VALUE, m.ROWS, depth, m.DEPTH, negated)
 
 
 @compiled
 def take_columns(context: int, warp: int, p: int, first: int, registers: int, kind: int) -> None:
     """B of 8 columns, "col", from registers of mma.sync."""
     temp = load_i64(context, y.C_TEMP)
-    count = per_chunk(kind) // 4
+    count = per_chunk(kind)
     for number in range(registers):
         row = place(context, warp, listed(context, p, first + number))
-        deep = 4 * count * number
-        for lane in range(y.LANES):
-            for e in range(count):
-                at = m.COLUMNS * (deep + count * (lane & 3) + e) + (lane >> 2)
-                put(temp, m.B_VALUE, kind, at, row + 4 * lane, e, 0)
+        deep = count * number
+        if kind == m.TF32:
+            for lane in range(y.LANES):
+                bits = int64(load_u32(row, lane)) & 0xFFFFE000
+                at = m.COLUMNS * (deep + (lane & 3)) + (lane >> 2)
+                store_u32(temp + m.B_VALUE, at, uint32(bits))
+        else:
+            for part in range(count // 8):
+                into = temp + m.B_WORDS + 2 * m.COLUMNS * (deep + 8 * part)
+                take_core(row, 8 * part, 16, 0, into, 2 * m.COLUMNS, 2 | count >> 4)
+    if kind != m.TF32:
+        words = temp + m.B_WORDS
+        decoded(kind, words, temp + m.B_VALUE, count * registers, 8, m.COLUMNS, 0)

@@ -8,21 +8,25 @@ from typing import Final
 BF16, F16, TF32, E4M3, E5M2, S8, U8, F64 = range(8)
 
 ROWS: Final = 16  # of D that one warp has
-DEPTH: Final = 64  # elements of K, at most
+DEPTH: Final = 32  # elements of K, at most
 COLUMNS: Final = 256
 
 # Places in C_TEMP, bytes. A is [ROWS][DEPTH], B is [DEPTH][COLUMNS], D is [ROWS][COLUMNS].
+A_SIZE: Final = 4 * ROWS * DEPTH
+B_SIZE: Final = 4 * DEPTH * COLUMNS
 A_VALUE: Final = 0  # f32, or int32 of whole numbers
-A_WHOLE: Final = A_VALUE + 4 * ROWS * DEPTH  # int32: significand with its sign
-A_POWER: Final = A_WHOLE + 4 * ROWS * DEPTH  # int32: exponent of the significand's first bit
-B_VALUE: Final = A_POWER + 4 * ROWS * DEPTH
-B_WHOLE: Final = B_VALUE + 4 * DEPTH * COLUMNS
-B_POWER: Final = B_WHOLE + 4 * DEPTH * COLUMNS
-D_VALUE: Final = B_POWER + 4 * DEPTH * COLUMNS
-MOST: Final = D_VALUE + 4 * ROWS * COLUMNS  # int32 a column: the greatest exponent
-SUM: Final = MOST + 4 * COLUMNS  # int64 a column
-SPECIAL: Final = SUM + 8 * COLUMNS  # f32 a column: a sum with NaN or Inf in it
-TEMP_BYTES: Final = SPECIAL + 4 * COLUMNS
+A_WHOLE: Final = A_VALUE + A_SIZE  # int32: significand with its sign
+A_POWER: Final = A_WHOLE + A_SIZE  # int32: exponent of the significand's first bit
+B_VALUE: Final = A_POWER + A_SIZE
+B_WHOLE: Final = B_VALUE + B_SIZE
+B_POWER: Final = B_WHOLE + B_SIZE
+D_VALUE: Final = B_POWER + B_SIZE
+C_VALUE: Final = D_VALUE + 4 * ROWS * COLUMNS  # of a sum to which C is added last
+ODD: Final = C_VALUE + 4 * ROWS * COLUMNS  # f32: sums with NaN or Inf in them
+SPECIAL: Final = ODD + 4 * ROWS * COLUMNS  # int64: whether A or B has one
+A_WORDS: Final = SPECIAL + 64  # uint16: elements as they are
+B_WORDS: Final = A_WORDS + 2 * ROWS * DEPTH
+TEMP_BYTES: Final = B_WORDS + 2 * DEPTH * COLUMNS
 
 # Words of a warp: counts of groups, then a ring of instructions on their way.
 (
@@ -53,7 +57,9 @@ WORDS: Final = Q_BEGUN + KEPT
     X_TYPE_B,
     X_SIGNS,  # bit 0: A is negated; bit 1: B
     X_LAYOUTS,  # bit 0: A is MN-major; bit 1: B; 2: A in registers; 3: scale-d is an immediate
-    X_SUMS,  # elements a step | bits of the window << 8 | of the fraction << 16 | type of D << 24
+    X_SUMS,  # bits of the window | of the fraction << 8 | type of D << 16 | flags << 24 (below)
     X_REGISTERS,  # of D
 ) = range(8)
 D_F32, D_F16, D_S32, D_F64 = range(4)
+SATURATED: Final = 1  # flags: whole numbers are held at the ends
+INTERLEAVED: Final = 2  # two passes, of elements 0 and 1 of each four and of 2 and 3; C comes last

@@ -13,7 +13,12 @@ from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.control import block
 from mlagen.emulator.ptx.matrix import layout as m
-from mlagen.emulator.ptx.matrix.elements import chunk_address, per_chunk, take_shared
+from mlagen.emulator.ptx.matrix.elements import (
+    chunk_address,
+    core_address,
+    per_chunk,
+    take_shared,
+)
 from mlagen.emulator.ptx.matrix.fragments import (
     clear_sums,
     give_sums,
@@ -62,6 +67,12 @@ def first_row(context: int, warp: int) -> int:
 def inside(context: int, descriptor: int, across: int, deep: int, mn_major: int) -> bool:
     """Whether all 16-byte chunks of an operand lie in shared memory. `across`, `deep`: counts."""
     room = load_i64(context, y.C_SHARED_BYTES)
+    most = 0
+    begin = 0 if mn_major != 0 else across - 1  # rows of K-major operands lie one after the other
+    for i in range(begin, across):
+        most = max(most, core_address(descriptor, i, deep - 1, mn_major))
+    if most + 128 <= room:  # a swizzle moves nothing further than a row
+        return True
     most = 0
     for i in range(across):
         for j in range(deep):
