@@ -36,8 +36,9 @@ def addresses(k_bytes: int, c_bytes: int) -> str:
 
 def sums(c_bytes: int, store: bool) -> str:
     """C from memory into %r0…, or D to memory."""
+    base = "%rd4" if store else "%rd3"
     lines = [f"mul.lo.s32 %r56, %r54, {8 * c_bytes}; mad.lo.s32 %r56, %r55, {2 * c_bytes}, %r56;",
-             "cvt.u64.u32 %rd11, %r56;", f"add.s64 %rd11, {'%rd4' if store else '%rd3'}, %rd11;"]  # fmt: skip
+             "cvt.u64.u32 %rd11, %r56;", f"add.s64 %rd11, {base}, %rd11;"]  # fmt: skip
     step = 64 * c_bytes  # eight rows
     for half in range(2):
         for e in range(1 if c_bytes == 2 else 2):

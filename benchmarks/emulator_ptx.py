@@ -1,0 +1,189 @@
+"""How fast the PTX emulator is: MLA decode of one block of 64 rows over 8,192 keys, and a loop.
+
+    python benchmarks/emulator_ptx.py [--keys 8192] [--repeat 3] [--compile] [--json]
+
+The decode kernel is what `mla_decode_sm90` generates for 64 heads (bf16, one work item). The
+loop has no matrix instructions: f32 arithmetic, a predicate, shared memory and a branch in one
+warp. Figures of both levels of arithmetic, with and without the sanitizer. `--compile` also times
+the engine's compilation into an empty cache, and a start from a full one.
+
+CPU seconds are of the process, with reading and translating the PTX in them; on a busy machine
+they are the guide. Each figure is the least of several.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+SCHEMA = "mlagen.benchmark.emulator_ptx/1"
+SMEM = 232448 - 1024
+START = """
+import resource, time; start = time.perf_counter()
+from mlagen.emulator.ptx.starting import STARTER
+STARTER.start()
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(time.perf_counter() - start, used.ru_utime + used.ru_stime)
+"""
+TURNS = 4000
+LOOP = f"""
+.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry k()
+{{
+.reg .pred %p; .reg .f32 %f<9>; .reg .b32 %r<4>; .shared .align 16 .b8 sh[128];
+mov.u32 %r1, %tid.x; shl.b32 %r1, %r1, 2; mov.u32 %r2, sh; add.u32 %r1, %r1, %r2; mov.u32 %r3, 0;
+mov.f32 %f1, 0f3F800000; mov.f32 %f2, 0f3F000000;
+L:
+{"mul.f32 %f3, %f1, %f2; fma.rn.f32 %f4, %f3, %f2, %f1; max.f32 %f5, %f4, %f3;" * 8}
+st.shared.f32 [%r1], %f5; ld.shared.f32 %f6, [%r1];
+add.u32 %r3, %r3, 1; setp.lt.u32 %p, %r3, {TURNS}; @%p bra L;
+ret;
+}}
+"""
+
+
+def decode(keys: int) -> tuple[str, Any, Any]:
+    """The kernel's text, its launch, and a function that gives the largest error of its output."""
+    from mlagen.codegen import build
+    from mlagen.emulator import Argument, Buffer, Launch, TensorMap
+    from mlagen.emulator.ptx.host.entries import parameter_places
+    from mlagen.families.mla_decode.exact import exact
+    from mlagen.families.mla_decode.made_up import mla_decode_inputs
+    from mlagen.families.mla_decode.plan import plan_work
+    from mlagen.families.mla_decode.problem import MlaDecodeConfig
+    from mlagen.problem.formats import scale_log2e
+    from mlagen.ptx import read_ptx
+
+    config = MlaDecodeConfig(num_heads=64)
+    text = build("mla_decode_sm90", config).text
+    work = plan_work(config, (keys,), split_keys=keys)
+    inputs = mla_decode_inputs(config, lengths=(keys,), data="realistic")
+    out = np.full((*inputs.q.shape[:-1], 512), np.nan, ml_dtypes.bfloat16)
+    values: dict[str, Any] = {
+        "items": work.items, "block_table": inputs.block_table,
+        "cache_lengths": inputs.cache_lengths, "o": out, "lse": np.zeros(64, np.float32),
+        "partial_o": np.zeros((1, 64, 512), np.float32),
+        "partial_lse": np.zeros((1, 64), np.float32), "max_pages": np.int32(inputs.max_pages),
+        "lse_stride": np.int32(work.lse_stride),
+        "scale_log2e": np.float32(scale_log2e(inputs.score_scale)),
+    }  # fmt: skip
+    if work.shares is not None:
+        values |= {"shares": work.shares, "arrivals": np.zeros(max(work.slots, 1), np.int32)}
+    for name, array in (("q", inputs.q), ("cache", inputs.cache)):
+        rows = np.ascontiguousarray(array).reshape(-1, 576)
+        values[name] = TensorMap(
+            Buffer(name, rows), "bf16", (576, len(rows)), (1152,), (64, 64), swizzle="128B"
+        )
+    entry = read_ptx(text).entries[0]
+    places, _ = parameter_places(entry)
+    arguments = [
+        Argument(place, Buffer(name, values[name]))
+        if isinstance(values[name], np.ndarray)
+        else Argument(place, values[name])
+        for name, place in places.items()
+    ]
+    launch = Launch(grid=(1, 1, 1), block=entry.block, arguments=arguments, dynamic_shared=SMEM)
+    expected = np.asarray(exact(inputs).output.values).reshape(out.shape)
+    return text, launch, lambda: float(np.abs(out.astype(np.float64) - expected).max())
+
+
+def measure(text: str, launch: Any, sanitize: bool, exact: bool, repeat: int) -> dict[str, float]:
+    """The least CPU and wall seconds of `repeat` runs after one to warm up, and the wall's rate."""
+    from mlagen.emulator import Settings, emulate
+
+    wall = cpu = float("inf")
+    for _ in range(repeat + 1):
+        before = time.process_time()
+        result = emulate(text, launch, Settings(sanitize=sanitize, exact=exact, threads=1))
+        cpu = min(cpu, time.process_time() - before)
+        wall = min(wall, result.seconds)
+        if result.findings:
+            raise SystemExit(f"the run has findings: {result.findings[0]}")
+    return {
+        "warp instructions": result.wave_instructions,
+        "wall s of the run": wall,
+        "CPU s, launch included": cpu,
+        "CPU s of reading and translating": reading(text),
+        "warp instructions/s of the wall": result.wave_instructions / wall,
+    }
+
+
+def reading(text: str) -> float:
+    """CPU seconds that it takes to read and translate a text, the least of three."""
+    from mlagen.emulator.ptx.program import translate
+    from mlagen.ptx import read_ptx
+
+    took = []
+    for _ in range(3):
+        before = time.process_time()
+        module = read_ptx(text)
+        translate(module, module.entries[0])
+        took.append(time.process_time() - before)
+    return min(took)
+
+
+def compile_seconds() -> dict[str, float]:
+    """Import and start of the engine: into an empty cache, then from the filled one."""
+    figures = {}
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
+        root = str(Path(__file__).parents[1])
+        environment["PYTHONPATH"] = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
+        for name in ("first start", "cached start"):
+            ran = subprocess.run(
+                [sys.executable, "-c", START], env=environment, check=True, capture_output=True
+            )
+            wall, cpu = (float(number) for number in ran.stdout.split())
+            figures[f"{name}, wall s"], figures[f"{name}, CPU s"] = wall, cpu
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--keys", type=int, default=8192)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--compile", action="store_true", help="time the engine's compilation too")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    from mlagen.emulator import Launch
+
+    figures: dict[str, dict[str, float]] = {}
+    if options.compile:
+        figures["compilation"] = compile_seconds()
+    text, launch, error = decode(options.keys)
+    loop = Launch(grid=(1, 1, 1), block=(32, 1, 1), arguments=[])
+    for exact in (False, True):
+        for sanitize in (False, True):
+            name = f"{'exact' if exact else 'fast'}, sanitizer {'on' if sanitize else 'off'}"
+            found = measure(text, launch, sanitize, exact, options.repeat)
+            found["largest error"] = error()
+            figures[f"decode, matrix instructions included, {name}"] = found
+            found = measure(LOOP, loop, sanitize, exact, options.repeat)
+            figures[f"loop without matrix instructions, {name}"] = found
+    machine = f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}"
+    if options.json:
+        print(json.dumps({"schema": SCHEMA, "machine": machine, "figures": figures}))
+        return
+    print(f"{options.keys} keys, 64 rows, latest, best of {options.repeat} on {machine}")
+    for name, values in figures.items():
+        print(f"  {name}")
+        for label, value in values.items():
+            print(f"    {label:34} {value:14,.{4 if value < 1000 else 0}f}")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    main()
