@@ -12,7 +12,8 @@ from mlagen.emulator.ptx.matrix import layout as m
 from mlagen.emulator.ptx.matrix.wgmma import COMMIT, FENCE, PRODUCT, WAIT
 from mlagen.emulator.ptx.translate.rows import Row, Translation, Translator, not_modelled
 from mlagen.ptx import Instruction, Vector
-from mlagen.ptx.effects import wgmma_operands
+from mlagen.ptx.effects import Wgmma, wgmma_operands
+from mlagen.ptx.syntax import Operand
 
 _TYPES = {"bf16": m.BF16, "f16": m.F16, "tf32": m.TF32, "e4m3": m.E4M3, "e5m2": m.E5M2,
           "s8": m.S8, "u8": m.U8}  # fmt: skip
@@ -24,6 +25,11 @@ _STEPS = {m.BF16: (16, 25, 23), m.F16: (16, 25, 23), m.TF32: (8, 25, 23), m.E4M3
 # Of mma.sync with f64: rows of A, and its columns.
 _DOUBLES = {"m8n8k4": (8, 4), "m16n8k4": (16, 4), "m16n8k8": (16, 8), "m16n8k16": (16, 16)}
 _MMA = re.compile(r"m16n8k(\d+)$")
+# Of mma.sync: the numbers of elements of K that each type has.
+_DEPTHS = {m.BF16: (8, 16), m.F16: (8, 16), m.TF32: (4, 8), m.E4M3: (16, 32), m.E5M2: (16, 32),
+           m.S8: (16, 32), m.U8: (16, 32)}  # fmt: skip
+_GROUPS = (1 << 32) - 1  # that wgmma.wait_group may leave
+_HALVES = (m.BF16, m.F16)
 
 
 def _sums(kind: int, depth: int, result: str) -> int:
@@ -40,8 +46,8 @@ def _wgmma(t: Translator, i: Instruction) -> Row:
     if what == "commit_group":
         return Row(y.X_WGMMA, COMMIT, aligned=True)
     if what == "wait_group":
-        if not isinstance(i.operands[0], int):
-            raise not_modelled(i, "its operand is no number")
+        if not isinstance(i.operands[0], int) or not 0 <= i.operands[0] <= _GROUPS:
+            raise not_modelled(i, f"its operand is no number of 0 to {_GROUPS}")
         return Row(y.X_WGMMA, WAIT, immediate=i.operands[0], aligned=True)
     if what != "mma_async" or "sp" in i.parts:
         raise not_modelled(i, "sparse products" if "sp" in i.parts else "")
@@ -53,8 +59,9 @@ def _wgmma(t: Translator, i: Instruction) -> Row:
     kind_a, kind_b = _TYPES[w.types[1]], _TYPES[w.types[2]]
     fragment = i.operands[1] if isinstance(i.operands[1], Vector) else None
     in_registers = fragment is not None
-    sums = t.items(i.operands[0])
-    a = t.items(fragment) if fragment else ()
+    _check_shape(i, w, kind_a, kind_b)
+    sums = _registers(t, i, i.operands[0])
+    a = _registers(t, i, fragment) if fragment else ()
     expected = w.n // 4 if w.types[0] == "f16" else w.n // 2
     if len(sums) != expected or len(a) not in (0, 4) or w.m != 64:
         raise not_modelled(i, f"D has {len(sums)} registers, A {len(a)}")
@@ -69,7 +76,7 @@ def _wgmma(t: Translator, i: Instruction) -> Row:
         y.X_WGMMA, PRODUCT,
         a=y.NONE if in_registers else t.source(i.operands[1], 64),
         b=t.source(i.operands[2], 64),
-        c=y.NONE if constant else t.register(str(adds)),
+        c=y.NONE if constant else t.source(str(adds), 1),
         immediate=int(bool(adds)) if constant else 0,
         dst2=first, flags=count,
         items=(*sums, *a),
@@ -78,13 +85,32 @@ def _wgmma(t: Translator, i: Instruction) -> Row:
     )  # fmt: skip
 
 
+def _check_shape(i: Instruction, w: Wgmma, kind_a: int, kind_b: int) -> None:
+    """The engine's work space has room for the shapes of the ISA, and for no others."""
+    if w.n % 8 or not 8 <= w.n <= m.COLUMNS or w.k != _STEPS[kind_a][0]:
+        raise not_modelled(i, f"its shape for {w.types[1]}")
+    if _STEPS[kind_b][0] != w.k:
+        raise not_modelled(i, f"{w.types[1]} by {w.types[2]}")
+    if (w.transposed_a and kind_a not in _HALVES) or (w.transposed_b and kind_b not in _HALVES):
+        raise not_modelled(i, "a transposed operand that is neither bf16 nor f16")
+
+
+def _registers(t: Translator, i: Instruction, operand: Operand, bits: int = 32) -> tuple[int, ...]:
+    """Places of registers, of which none may be left out."""
+    inner = operand.items if isinstance(operand, Vector) else (operand,)
+    if "_" in inner:
+        raise not_modelled(i, "a register that is left out")
+    return tuple(t.register(item, bits) for item in inner)
+
+
 def _doubles(t: Translator, i: Instruction) -> Row:
     """mma.sync of f64."""
     shape = _DOUBLES.get(i.parts[3])
     if i.parts != ("mma", "sync", "aligned", i.parts[3], "row", "col", *4 * ("f64",)) or not shape:
         raise not_modelled(i)
     rows, depth = shape
-    d, a, b, c = (t.items(operand, 64) for operand in i.operands[:4])
+    d, a, b = (_registers(t, i, operand, 64) for operand in i.operands[:3])
+    c = t.items(i.operands[3], 64)
     sums = rows // 4
     if (len(d), len(a), len(b), len(c)) != (sums, rows * depth // 32, depth // 4, sums):
         raise not_modelled(i, f"D has {len(d)} registers, A {len(a)}, B {len(b)}")
@@ -104,9 +130,13 @@ def _mma(t: Translator, i: Instruction) -> Row:
         raise not_modelled(i, "its layouts")
     depth = int(shapes[0].group(1))
     kind_a, kind_b = _TYPES[types[1]], _TYPES[types[2]]
-    d, a, b, c = (t.items(operand) for operand in i.operands[:4])
-    if len(a) != 2 * len(b) or len(d) != len(c):
-        raise not_modelled(i, f"A has {len(a)} registers, B {len(b)}")
+    if depth not in _DEPTHS[kind_a] or depth not in _DEPTHS[kind_b]:
+        raise not_modelled(i, f"k{depth} of {types[1]} by {types[2]}")
+    d, a, b = (_registers(t, i, operand) for operand in i.operands[:3])
+    c = t.items(i.operands[3])
+    sums, wide = (2 if types[0] == "f16" else 4), depth // max(_DEPTHS[kind_a]) * 2 + 2
+    if (len(d), len(a), len(b), len(c)) != (sums, wide, wide // 2, sums):
+        raise not_modelled(i, f"D has {len(d)} registers, A {len(a)}, B {len(b)}, C {len(c)}")
     return Row(
         y.X_MMA,
         items=(*d, *a, *b, *c),
