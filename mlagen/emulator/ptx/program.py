@@ -11,7 +11,13 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.host.entries import parameter_places
 from mlagen.emulator.ptx.host.variables import GlobalVariable, place_variables
 from mlagen.emulator.ptx.translate import agents, control, matrix, memory, values
-from mlagen.emulator.ptx.translate.rows import Special, Translation, Translator, not_modelled
+from mlagen.emulator.ptx.translate.rows import (
+    OperandError,
+    Special,
+    Translation,
+    Translator,
+    not_modelled,
+)
 from mlagen.errors import MlagenError, UnsupportedError
 from mlagen.ptx import Entry, Module
 from mlagen.ptx.inlining import inlined
@@ -67,6 +73,8 @@ def translate(module: Module, entry: Entry) -> Program:
             rows.append(translator.encode(instruction, translation(translator, instruction)))
         except MlagenError:
             raise
+        except OperandError as error:
+            raise not_modelled(instruction, str(error)) from None
         except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
             raise UnsupportedError(
                 f"line {instruction.line}: not understood: {instruction.text[:100]}"

@@ -189,10 +189,10 @@ def source_of(context: int, warp: int, row: int, lane: int, op: int) -> bool:
     size = load_i64(op, a.O_BYTES)
     source = operand(context, warp, p, FROM, lane)
     if load_i64(p, y.P_OP) == SEND:
-        where = shared_place(context, row, source, size, 16)
-        if where < 0:
+        source = shared_place(context, row, source, size, 16)
+        if source < 0:
             return False
-        store_i64(op, a.O_SOURCE, shared_host(context, where))
+        store_i64(op, a.O_SOURCE, shared_host(context, source))
     else:
         host = global_host(context, row, source, size, 1)
         if host == 0:

@@ -104,7 +104,8 @@ def _towards_zero(t: Lanes, exact: Any) -> tuple[Any, Any]:
 
 
 def _nearest_f16(t: Lanes, bits: Any, cut: Any) -> Any:
-    """Bits of f32 that are those of an f16, to nearest even; `cut`: something lies below them."""
+    """Bits of f32 that are those of an f16, to nearest even, a zero being +0. `cut`: something lies
+    below them."""
     sign = t.and_(bits, 0x80000000)
     size = t.b.or_(t.and_(bits, 0x7FFFFFFF), t.resize(cut, 32))
     odd = t.and_(t.lshr(size, 13), 1)
@@ -112,7 +113,8 @@ def _nearest_f16(t: Lanes, bits: Any, cut: Any) -> Any:
     normal = t.select(t.compare(">=", normal, 0x47800000), 0x7F800000, normal)
     step = t.const(real(32), 0.75)  # one unit in its last place is f16's least number
     low = t.integers(t.b.fsub(t.b.fadd(t.floats(size), step), step))
-    return t.b.or_(t.b.select(t.compare("<", size, 0x38800000), low, normal), sign)
+    made = t.b.select(t.compare("<", size, 0x38800000), low, normal)
+    return t.b.select(t.compare("==", made, 0), made, t.b.or_(made, sign))  # a zero is +0
 
 
 def _sums(t: Lanes, args: Sequence[Any]) -> None:

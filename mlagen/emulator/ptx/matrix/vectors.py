@@ -169,8 +169,10 @@ def _mixed(t: Lanes, args: Sequence[Any]) -> None:
     even, odd, into = args
     places = [n + 4 * other for n in range(4) for other in range(2)]
     for row in range(8):
-        pair = [load(t, t.b.add(one, whole(16 * row)), vector(32, 4)) for one in (even, odd)]
-        store(t, t.b.add(into, whole(4 * m.COLUMNS * row)), _shuffled(t, *pair, places))
+        first, other = (
+            load(t, t.b.add(one, whole(16 * row)), vector(32, 4)) for one in (even, odd)
+        )
+        store(t, t.b.add(into, whole(4 * m.COLUMNS * row)), _shuffled(t, first, other, places))
 
 
 def _parted(t: Lanes, args: Sequence[Any]) -> None:

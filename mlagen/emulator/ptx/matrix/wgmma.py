@@ -238,10 +238,17 @@ def first_of_four(context: int, warp: int) -> int:
 
 
 @compiled
+def end_of_four(context: int, warp: int) -> int:
+    """Behind the last warp of the same: a CTA's last warpgroup may have fewer than four."""
+    rest = load_i64(context, y.C_CTA_WARPS) - warp % load_i64(context, y.C_CTA_WARPS)
+    return min(first_of_four(context, warp) + 4, warp + rest)
+
+
+@compiled
 def wgmma_over(context: int, warp: int, groups: int) -> bool:
     """Whether the four warps of a warpgroup have committed so many groups, or ended: the tensor
     core begins when the last of them comes."""
-    for other in range(first_of_four(context, warp), first_of_four(context, warp) + 4):
+    for other in range(first_of_four(context, warp), end_of_four(context, warp)):
         ended = load_i64(warp_base(context, other), y.W_STATE) == y.ENDED
         if not ended and load_i64(queue_of(context, other), m.Q_COMMITTED) < groups:
             return False
@@ -254,9 +261,8 @@ def complete(context: int, warp: int, groups: int) -> None:
     for, no other one reads any more, as every pipeline of CUTLASS's has it. Registers are each
     warp's own, which waits for them itself."""
     queue = queue_of(context, warp)
-    first = first_of_four(context, warp)
     cta_warps = load_i64(context, y.C_CTA_WARPS)
-    for other in range(first, first + 4):
+    for other in range(first_of_four(context, warp), end_of_four(context, warp)):
         landed_groups(context, other, groups)
         if load_i64(context, y.C_SANITIZE) != 0:
             number = component(context, cta_of(context, warp), WGMMA, other % cta_warps)

@@ -28,6 +28,8 @@ _MMA_F64 = {
     "m16n8k16": (2, 16),
 }  # rows / 8, K
 _MMA = re.compile(r"m16n8k(\d+)$")
+_GROUPS = (1 << 32) - 1  # that wgmma.wait_group may leave
+_HALVES = (m.BF16, m.F16)
 
 
 def _sums(i: Instruction, types: tuple[str, str, str], instruction: str, saturated: bool) -> int:
@@ -55,8 +57,8 @@ def _wgmma(t: Translator, i: Instruction) -> Row:
     if what == "commit_group":
         return Row(y.X_WGMMA, COMMIT, aligned=True)
     if what == "wait_group":
-        if not isinstance(i.operands[0], int):
-            raise not_modelled(i, "its operand is no number")
+        if not isinstance(i.operands[0], int) or not 0 <= i.operands[0] <= _GROUPS:
+            raise not_modelled(i, f"its operand is no number of 0 to {_GROUPS}")
         return Row(y.X_WGMMA, WAIT, immediate=i.operands[0], aligned=True)
     if what != "mma_async" or "sp" in i.parts:
         raise not_modelled(i, "sparse products" if "sp" in i.parts else "")
@@ -68,6 +70,8 @@ def _wgmma(t: Translator, i: Instruction) -> Row:
     kind_a, kind_b = _TYPES[types[1]], _TYPES[types[2]]
     if w.k * bits_of(types[1]) != 256 or w.n % 8 or not 8 <= w.n <= 256:
         raise not_modelled(i, f"m{w.m}n{w.n}k{w.k} of {types[1]}")
+    if (w.transposed_a and kind_a not in _HALVES) or (w.transposed_b and kind_b not in _HALVES):
+        raise not_modelled(i, "a transposed operand that is neither bf16 nor f16")
     fragment = i.operands[1] if isinstance(i.operands[1], Vector) else None
     in_registers = fragment is not None
     sums = _items(t, i, i.operands[0], 32, written=True)
@@ -86,7 +90,7 @@ def _wgmma(t: Translator, i: Instruction) -> Row:
         y.X_WGMMA, PRODUCT,
         a=y.NONE if in_registers else t.source(i.operands[1], 64),
         b=t.source(i.operands[2], 64),
-        c=y.NONE if constant else t.register(str(adds)),
+        c=y.NONE if constant else t.source(str(adds), 1),
         immediate=int(bool(adds)) if constant else 0,
         dst2=first, flags=count,
         items=(*sums, *a),

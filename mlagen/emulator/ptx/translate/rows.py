@@ -21,6 +21,26 @@ from mlagen.ptx.effects import read, written
 from mlagen.ptx.syntax import Address, Operand, Real
 
 _WIDTHS = {"pred": 8, "128": 512, "64": 256}
+_FURTHEST = 1 << 32  # offsets from a variable
+_AXES = tuple(
+    f"%{name}.{axis}"
+    for name in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid",
+                 "cluster_nctaid")
+    for axis in "xyz"
+)  # fmt: skip
+# Bits of the special registers whose values are known when a warp begins.
+SPECIALS = {
+    **dict.fromkeys(_AXES, 32),
+    **dict.fromkeys((f"%lanemask_{which}" for which in ("eq", "lt", "le", "gt", "ge")), 32),
+    **dict.fromkeys(("%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid"), 32),
+    **dict.fromkeys(("%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"), 32),
+    **dict.fromkeys(("%dynamic_smem_size", "%total_smem_size"), 32),
+    "%gridid": 64,
+}
+
+
+class OperandError(Exception):
+    """An operand that an instruction cannot have. `program.translate` tells it with the line."""
 
 
 def row_bytes(kind: str) -> int:
@@ -51,6 +71,10 @@ class Row:
     items: Sequence[int] = ()
     aux: Sequence[int] = ()  # eight words
     aligned: bool = False
+
+
+def _shown(operand: Operand) -> str:
+    return repr(operand)[:60]
 
 
 Translation = Callable[["Translator", Instruction], Row]
@@ -113,20 +137,23 @@ class Translator:
             return 1 if kind == "pred" else int("".join(c for c in kind if c.isdigit()))
         return 64
 
-    def register(self, operand: Operand) -> int:
-        """The place of a register; NONE for the sink `_`."""
+    def register(self, operand: Operand, bits: int) -> int:
+        """The place of a register of that many bits (1: a predicate); NONE for the sink `_`.
+        Whoever takes registers of other sizes too looks them up in `places`."""
         if operand == "_":
             return y.NONE
         if not isinstance(operand, str) or operand not in self.places:
-            raise UnsupportedError(f"{operand!r} is no register")
+            raise OperandError(f"{_shown(operand)} is no register")
+        self._check_bits(operand, self.width(operand), bits)
         return self.places[operand]
 
     def source(self, operand: Operand, bits: int = 32) -> int:
-        """The place of a source: a register, a constant of `bits`, a special register or a
-        variable's address. A register may be wider or narrower than `bits`: the caller knows."""
+        """The place of a source of that many bits: a register, a constant, a special register or a
+        variable's address. Its row is as large as `bits` say: the engine reads no further."""
         if isinstance(operand, str) and operand in self.places:
-            return self.places[operand]
+            return self.register(operand, bits)
         if isinstance(operand, str) and operand.startswith("%"):
+            self._check_bits(operand, SPECIALS.get(operand, bits), bits)
             return self.special(operand)
         if isinstance(operand, str) and operand in self.symbols:
             return self.symbol(operand, bits)
@@ -136,12 +163,16 @@ class Translator:
             return self.constant(y.LANES, bits)
         return self.constant(self.bits_of(operand, bits), bits)
 
+    def _check_bits(self, name: str, have: int, bits: int) -> None:
+        if have != bits:
+            raise OperandError(f"{name} has {have} bits, not {bits}")
+
     def bits_of(self, operand: Operand, bits: int) -> int:
         """The bits of an immediate. A decimal literal has 64, and is rounded to fewer."""
         if isinstance(operand, int):
             return operand & ((1 << bits) - 1)
         if not isinstance(operand, Real):
-            raise UnsupportedError(f"{operand!r} is neither a register nor a number")
+            raise OperandError(f"{_shown(operand)} is neither a register nor a number")
         if operand.width == bits:
             return operand.bits
         form = {16: "e", 32: "f", 64: "d"}[bits]
@@ -157,8 +188,10 @@ class Translator:
 
     def special(self, name: str) -> int:
         """The place of a special register, which is set when the warp begins."""
+        if name not in SPECIALS:
+            raise OperandError(f"{name} is no register of the kernel, nor one that is known here")
         if name not in self.specials:
-            size = 256 if "64" in name or name in ("%globaltimer", "%gridid") else 128
+            size = row_bytes(f"b{SPECIALS[name]}")
             self.specials[name] = Special(name, self._room(size), size=size)
         return self.specials[name].place
 
@@ -170,6 +203,10 @@ class Translator:
 
     def symbol(self, name: str, bits: int = 64, offset: int = 0) -> int:
         """The place of a row with a variable's address in its state space, plus an offset."""
+        if name not in self.symbols:
+            raise OperandError(f"{name} is neither a register nor a variable of the kernel")
+        if bits not in (32, 64) or abs(offset) >= _FURTHEST:
+            raise OperandError(f"{name}+{offset} is no address of {bits} bits")
         space, address = self.symbols[name]
         address += offset
         if space != "shared":
@@ -189,7 +226,7 @@ class Translator:
     def items(self, operand: Operand, bits: int = 32) -> tuple[int, ...]:
         """Places of a vector's items, or of the one operand."""
         inner = operand.items if isinstance(operand, Vector) else (operand,)
-        return tuple(y.NONE if item == "_" else self.source(item, bits) for item in inner)
+        return tuple(self.source(item, bits) for item in inner)
 
     def constants(self) -> np.ndarray:
         """The rows of all constants: bytes."""
@@ -211,7 +248,7 @@ class Translator:
         words = [0] * y.P_SIZE
         guard = instruction.guard
         words[y.P_CLASS], words[y.P_OP] = row.kind, row.op
-        words[y.P_GUARD] = self.register(guard.register) if guard else y.NO_GUARD
+        words[y.P_GUARD] = self.register(guard.register, 1) if guard else y.NO_GUARD
         words[y.P_NEGATED] = int(bool(guard and guard.negated))
         words[y.P_DST], words[y.P_DST2] = row.dst, row.dst2
         words[y.P_A : y.P_A + 4] = [row.a, row.b, row.c, row.d]

@@ -85,7 +85,7 @@ def lanes(t: Translator, i: Instruction) -> Row:
         last = values[3]
         name = last.lstrip("!") if isinstance(last, str) else ""
         if name in t.places and t.width(name) == 1:
-            row.flags, row.c, row.type2 = c.IGNORES, t.register(name), int(name != last)
+            row.flags, row.c, row.type2 = c.IGNORES, t.register(name, 1), int(name != last)
         else:
             size = operand(t, last)
     row.items = operands(t, values[:2]) + size
@@ -95,7 +95,7 @@ def lanes(t: Translator, i: Instruction) -> Row:
 def _kept(i: Instruction) -> int:
     counted(i, 1, 1)
     kept = i.operands[0]
-    if not isinstance(kept, int) or kept < 0:
+    if not isinstance(kept, int) or not 0 <= kept < 1 << 32:
         raise not_modelled(i, "the number of groups")
     return kept
 

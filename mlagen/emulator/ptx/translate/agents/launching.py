@@ -46,8 +46,10 @@ def _mapa(t: Translator, i: Instruction) -> Row:
     else:
         counted(i, 2, 2)
     op = g.MAPA if i.name == "mapa" else g.RANK
-    items = operands(t, i.operands[1:])
-    return Row(y.X_LAUNCH, op, dst=t.register(i.operands[0]), flags=flags, items=items)
+    dst = t.register(i.operands[0], 64 if flags & g.WIDE else 32)
+    if dst == y.NONE:
+        raise not_modelled(i, "it has no result")
+    return Row(y.X_LAUNCH, op, dst=dst, flags=flags, items=operands(t, i.operands[1:]))
 
 
 _FIELDS = {

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.translate.rows import Translator, not_modelled
-from mlagen.errors import UnsupportedError
+from mlagen.emulator.ptx.translate.rows import SPECIALS, OperandError, Translator, not_modelled
 from mlagen.ptx import Instruction
 from mlagen.ptx.syntax import Address, Memory, Operand, Real
 
 SHARED = ("shared", "shared::cta", "shared::cluster")
+_FURTHEST = 1 << 32  # offsets from a register or a variable
 _WINDOWS = {"param": y.GENERIC_PARAM, "const": y.GENERIC_CONST, "global": 0, "local": None}
 
 
 def number(value: int) -> list[int]:
-    """The words of a number that all lanes have."""
-    return [value, 0, 0]
+    """The words of a number that all lanes have: its low 64 bits."""
+    low = value & (1 << 64) - 1
+    return [low - (1 << 64) if low >> 63 else low, 0, 0]
 
 
 def operand(t: Translator, value: Operand) -> list[int]:
@@ -33,14 +34,16 @@ def operand(t: Translator, value: Operand) -> list[int]:
         return number(value.bits)
     if isinstance(value, str):
         return _based(t, value, 0)
-    raise UnsupportedError(f"{value!r} is no operand here")
+    raise OperandError(f"{value!r} is no operand here")
 
 
 def _based(t: Translator, name: str, offset: int) -> list[int]:
+    if abs(offset) >= _FURTHEST:
+        raise OperandError(f"an offset of {offset}: it has 32 bits")
     if name in t.places:
         width = t.width(name)
         if width not in (16, 32, 64):
-            raise UnsupportedError(f"{name} has {width} bits")
+            raise OperandError(f"{name} has {width} bits")
         return [t.places[name], 64 if width == 64 else 32, offset]
     if name in t.symbols:
         space, at = t.symbols[name]
@@ -48,12 +51,11 @@ def _based(t: Translator, name: str, offset: int) -> list[int]:
             return [t.symbol(name, 64), 64, offset]
         window = _WINDOWS[space]
         if window is None:
-            raise UnsupportedError(f"{name} is in .{space}")
+            raise OperandError(f"{name} is in .{space}")
         return number(window + at + offset)
     if name.startswith("%"):
-        wide = "64" in name or name in ("%globaltimer", "%gridid")
-        return [t.special(name), 64 if wide else 32, offset]
-    raise UnsupportedError(f"{name} is neither a register nor a variable")
+        return [t.special(name), SPECIALS[name], offset]
+    raise OperandError(f"{name} is neither a register nor a variable")
 
 
 def operands(t: Translator, values: Iterable[Operand]) -> list[int]:

@@ -55,9 +55,12 @@ def _mbarrier(t: Translator, i: Instruction) -> Row:
         return Row(
             y.X_MBARRIER, _PLAIN[what], flags=_flags(i), items=items + number(0) * (len(items) < 6)
         )
-    dst = t.register(i.operands[0])
+    bits = {"pending_count": 32, "test_wait": 1, "try_wait": 1}.get(what, 64)
+    dst = t.register(i.operands[0], bits)
     if what == "pending_count":
         counted(i, 2, 2)
+        if dst == y.NONE:
+            raise not_modelled(i, "it has no result")
         return Row(y.X_MBARRIER, m.PENDING, dst=dst, items=operand(t, i.operands[1]))
     if what in ("test_wait", "try_wait"):
         counted(i, 3, 4 if what == "try_wait" else 3)
@@ -83,11 +86,11 @@ def _barrier(t: Translator, i: Instruction) -> Row:
     row = Row(y.X_BARRIER, b.ARRIVE if "arrive" in parts else b.SYNC, aligned=aligned)
     if "red" in parts:
         row.type = next(_REDUCTIONS[part] for part in parts if part in _REDUCTIONS)
-        row.dst = t.register(values.pop(0))
+        row.dst = t.register(values.pop(0), 32 if row.type == b.RED_POPC else 1)
         predicate = values.pop()
         if isinstance(predicate, str) and predicate.startswith("!"):
             row.flags, predicate = b.NEGATED, predicate[1:]
-        row.c = t.source(predicate, 1)
+        row.c = t.constant(y.ALL, 1) if predicate == 1 else t.source(predicate, 1)
     if not 1 <= len(values) <= 2 or (row.op == b.ARRIVE and len(values) != 2):
         raise not_modelled(i, f"{len(i.operands)} operands")
     if len(values) == 2:

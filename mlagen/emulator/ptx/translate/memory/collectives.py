@@ -59,7 +59,7 @@ def _predicate(t: Translator, i: Instruction, operand: Operand) -> int:
         return y.NONE
     if not isinstance(operand, str) or t.width(operand) != 1:
         raise not_modelled(i, f"{operand} is no predicate")
-    return t.register(operand)
+    return t.register(operand, 1)
 
 
 def _asked(t: Translator, i: Instruction, operand: Operand) -> tuple[int, int]:

@@ -137,7 +137,7 @@ def address(t: Translator, i: Instruction, operand: Operand, space: int) -> Plac
     bits = t.width(base)
     if bits not in (32, 64):
         raise not_modelled(i, f"{base} is no register of 32 or 64 bits")
-    return Place(t.register(base), space, bits, offset)
+    return Place(t.places[base], space, bits, offset)
 
 
 def register_bits(t: Translator, i: Instruction, name: str, needed: int) -> int:
@@ -154,13 +154,13 @@ def destination(t: Translator, i: Instruction, operand: Operand, needed: int) ->
         return y.NONE, needed
     if not isinstance(operand, str) or operand not in t.places:
         raise not_modelled(i, f"{operand!r} is no register")
-    return t.register(operand), register_bits(t, i, operand, needed)
+    return t.places[operand], register_bits(t, i, operand, needed)
 
 
 def source(t: Translator, i: Instruction, operand: Operand, needed: int) -> tuple[int, int]:
     """Place and bits of the row of a register, a number or a variable's address."""
     if isinstance(operand, str) and operand in t.places:
-        return t.register(operand), register_bits(t, i, operand, needed)
+        return t.places[operand], register_bits(t, i, operand, needed)
     name = operand.symbol if isinstance(operand, Address) else operand
     if isinstance(operand, Address) and abs(operand.offset) >= _FURTHEST:
         raise not_modelled(i, f"an offset of {operand.offset}: it has 32 bits")

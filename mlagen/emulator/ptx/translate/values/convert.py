@@ -43,9 +43,9 @@ def _register(t: Translator, i: Instruction, operand: Operand, bits: int) -> tup
     have = t.width(operand)
     if operand == "_":
         return t.hidden("sink", 512), bits
-    if have < bits:
+    if have < bits or have == 128:
         raise not_modelled(i, f"{operand} has {have} bits, not {bits}")
-    return t.register(operand), have
+    return t.places[str(operand)], have
 
 
 def _integer_source(t: Translator, i: Instruction, operand: Operand, kind: str) -> tuple[int, int]:

@@ -84,37 +84,18 @@ def result(t: Translator, i: Instruction, operand: Operand, bits: int) -> int:
     """The place of a destination of that many bits; a sink has a row that nobody reads."""
     if operand == "_":
         return t.hidden("sink", 512)
-    where = t.register(operand)
-    if max(t.width(operand), 1 if bits == 1 else 8) != bits:
-        raise not_modelled(i, f"{operand} has {t.width(operand)} bits, not {bits}")
-    return where
+    return t.register(operand, bits)
 
 
 def source(t: Translator, i: Instruction, operand: Operand, bits: int, real: bool = False) -> int:
     """The place of a source of that many bits; `real`: a number has to be written as one."""
-    if isinstance(operand, str) and operand in t.places:
-        if t.width(operand) != bits:
-            raise not_modelled(i, f"{operand} has {t.width(operand)} bits, not {bits}")
-        return t.places[operand]
-    if isinstance(operand, str) and operand.startswith("%"):
-        return _special(t, i, operand, bits)
+    if isinstance(operand, str) and operand in CLOCKS:
+        raise not_modelled(i, f"{operand} outside mov")
     if real and isinstance(operand, int):
         raise not_modelled(i, f"{operand} is no floating-point number")
     if isinstance(operand, Real) and bits not in (16, 32, 64):
         raise not_modelled(i, "a floating-point number of this size")
     return t.source(operand, bits)
-
-
-def _special(t: Translator, i: Instruction, name: str, bits: int) -> int:
-    if name in CLOCKS:
-        raise not_modelled(i, f"{name} outside mov")
-    where = t.special(name)
-    have = t.specials[name].size * 8 // y.LANES
-    if have < bits:
-        raise not_modelled(i, f"{name} has {have} bits, not {bits}")
-    if have > bits:
-        raise not_modelled(i, f"{name} has {have} bits, not {bits}")
-    return where
 
 
 def predicate(t: Translator, i: Instruction, operand: Operand) -> tuple[int, bool]:
