@@ -425,14 +425,59 @@ def test_overlapping_outputs_are_refused(artifact):
 
 
 @pytest.mark.parametrize("name", ["q", "cache", "block_table", "cache_lengths", "out", "lse"])
-def test_numpy_arrays_are_refused_with_the_reason(artifact, name):
+def test_tensors_of_two_places_are_refused(artifact, name):
     launcher = Recorder()
     given = {**tensors(), **outputs()}
     given[name] = given[name].array
     with pytest.raises(ConfigError) as caught:
         MlaDecodeKernel(artifact, launcher)(**given, scale=0.25)
-    for word in (f"{name} lies in the host's memory", "sm_90a", "no emulator", ".to('cuda')"):
+    for word in (f"{name} lies in the host's memory", "on a GPU", "emulated"):
         assert word in str(caught.value)
+    assert not launcher.calls
+
+
+def arrays():
+    return {name: tensor.array for name, tensor in tensors().items()}
+
+
+def test_arrays_of_the_host_go_to_the_emulator(artifact, monkeypatch):
+    """With outputs and a plan of the host, where none are given."""
+    launcher = Recorder()
+    monkeypatch.setattr("mlagen.families.mla_decode.kernel.EmulatedLauncher", lambda: launcher)
+    kernel = MlaDecodeKernel(artifact)
+    for plan in (None, kernel.plan([100, 0, 5], device="cpu")):
+        out, lse = kernel(**arrays(), scale=0.25, plan=plan)
+        assert out.shape == OUT and out.dtype == BF16 and np.isnan(out).all()
+        assert lse.shape == LSE and lse.dtype == np.float32
+        passed, _, _ = launcher.calls[-1]
+        assert passed["o"] is out and passed["lse"] is lse
+        assert all(isinstance(tensor, np.ndarray) for tensor in passed.values())
+
+
+def test_findings_are_raised_by_a_call_and_reported_by_run(artifact, monkeypatch):
+    monkeypatch.setattr(
+        "mlagen.families.mla_decode.kernel.findings_of", lambda artifact, report: ("one",)
+    )
+    monkeypatch.setattr(
+        "mlagen.families.mla_decode.kernel.findings_error", lambda artifact, found: KeyError(found)
+    )
+    kernel = MlaDecodeKernel(artifact, Recorder())
+    with pytest.raises(KeyError, match="one"):
+        kernel(**arrays(), scale=0.25)
+    assert len(kernel.run(**arrays(), scale=0.25).reports) == 1
+
+
+def test_what_arrays_of_the_host_are_refused_for(artifact):
+    launcher = Recorder()
+    kernel, given = MlaDecodeKernel(artifact, launcher), arrays()
+    far = given["cache_lengths"] + 10_000
+    with pytest.raises(ConfigError, match=r"cache_lengths\[0\]=10100 is not in 0"):
+        kernel(**{**given, "cache_lengths": far}, scale=0.25)
+    with pytest.raises(ConfigError, match="lse overlaps q in memory"):
+        lse = given["q"].reshape(-1).view(np.float32)[: math.prod(LSE)].reshape(LSE)
+        kernel(**given, lse=lse, scale=0.25)
+    with pytest.raises(ConfigError, match="prepare: arrays of the host are emulated"):
+        kernel.prepare(**given, scale=0.25)
     assert not launcher.calls
 
 

@@ -1,4 +1,4 @@
-"""An MLA decode kernel as a function: tensors of a GPU in, output and log-sum-exp out."""
+"""An MLA decode kernel as a function: tensors in, output and log-sum-exp out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from mlagen.artifact import Artifact
 from mlagen.errors import ConfigError
@@ -20,6 +22,7 @@ from mlagen.families.mla_decode.plan import H200_SMS
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.tensors import (
     TENSORS,
+    HostMemory,
     Memory,
     TorchMemory,
     Workspace,
@@ -27,17 +30,18 @@ from mlagen.families.mla_decode.tensors import (
     check,
     check_rows,
     made,
-    on_host,
+    on_the_host,
     overlap,
-    require_device,
 )
 from mlagen.family import Builder
-from mlagen.launch import CudaLauncher, Launcher, LaunchReport
+from mlagen.launch import CudaLauncher, EmulatedLauncher, Launcher, LaunchReport
 from mlagen.launch.device_tensor import is_torch
 from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream
+from mlagen.launch_findings import findings_error, findings_of
 from mlagen.problem.formats import scale_log2e
 
 UNSPLIT = 2**31 - 64  # keys of a split that no sequence is longer than
+HOST = "cpu"  # the device of arrays of numpy
 MERGE_KERNEL = "mla_decode_merge_sm90"  # merges split work
 Launch = tuple[Artifact, dict[str, Any]]  # what a launcher takes: `launch(artifact, **given)`
 
@@ -70,11 +74,12 @@ class PreparedMlaDecode:
 
 class MlaDecodeKernel:
     """A built MLA decode kernel. `kernel(q, cache, block_table, cache_lengths, scale=..)` runs it,
-    on the GPU that holds the tensors unless a launcher says otherwise.
+    on the GPU that holds the tensors unless a launcher says otherwise; arrays of numpy are
+    emulated.
 
     `merge` builds the kernel that merges split work, when a plan first needs it; `memory` is where
-    plans' tensors come from, torch's if nothing else. Raises ConfigError for an artifact of another
-    kind of problem.
+    plans' tensors on a GPU come from, torch's if nothing else. Raises ConfigError for an artifact
+    of another kind of problem.
     """
 
     choice = "given"  # whose knobs it has: see `mlagen.build`
@@ -96,6 +101,7 @@ class MlaDecodeKernel:
         self.artifact = artifact
         self.config = MlaDecodeConfig.from_fields(manifest.problem)
         self.launcher: Launcher = launcher if launcher is not None else CudaLauncher()
+        self._on_host: Launcher = launcher if launcher is not None else EmulatedLauncher()
         self._persistent = any(arg.name == "shares" for arg in manifest.args)
         self._build_merge, self._memory = merge, memory
         self._merge: Artifact | None = None
@@ -130,7 +136,7 @@ class MlaDecodeKernel:
         packed as [tokens, num_heads, 576]. `blocks`: SMs to fill. `split_keys`: split every so many
         keys, a multiple of 64, instead of evenly; a row's bits are then the same whatever else is
         in the batch. `room`: lengths that `plan.update` shall have tensors for. `memory`: where its
-        tensors come from.
+        tensors come from; `device="cpu"`: arrays of numpy, for calls with such arrays.
 
         Raises ConfigError for numbers that do not fit, and where split work has no merge kernel.
         """
@@ -145,7 +151,7 @@ class MlaDecodeKernel:
             else:
                 blocks = 1  # where nothing runs at once, splitting never pays
         if memory is None:
-            memory = self._memory if self._memory is not None else TorchMemory(device)
+            memory = self._memory_of(device)
         tokens = None if q_lens is None else tuple(int(n) for n in as_host("q_lens", q_lens))
         return make_plan(
             self.config,
@@ -156,6 +162,12 @@ class MlaDecodeKernel:
             None if room is None else as_host("room", room),
         )
 
+    def _memory_of(self, device: Any) -> Memory:
+        """Where tensors of a device come from."""
+        if str(device) == HOST:
+            return HostMemory()
+        return self._memory if self._memory is not None else TorchMemory(device)
+
     def _usual_plan(self, q: Any, batch: int, max_pages: int) -> MlaDecodePlan:
         """The plan of a call that brings none: as if all sequences filled their table, about.
 
@@ -163,15 +175,15 @@ class MlaDecodeKernel:
         once. Lengths are taken an eighth of a power of two further, so that a table that grows with
         its sequences does not need a plan at every step.
         """
-        device, stream = getattr(q, "device", None), _stream(q)
+        host = isinstance(q, np.ndarray)
+        device, stream = HOST if host else getattr(q, "device", None), _stream(q)
         step = 1 << max(max_pages.bit_length() - 4, 0)
         most = -(-max_pages // step) * step * self.config.page_size
         key = (batch, most, str(device), stream)
         if key not in self._plans:
             place = key[2:]
             if place not in self._workspaces:
-                memory = self._memory if self._memory is not None else TorchMemory(device)
-                self._workspaces[place] = Workspace(memory)
+                self._workspaces[place] = Workspace(self._memory_of(device))
             self._plans[key] = self.plan(
                 [min(most, 2**31 - 1)] * batch, device=device, memory=self._workspaces[place]
             )
@@ -185,15 +197,21 @@ class MlaDecodeKernel:
         return self.enqueue(call)
 
     def enqueue(self, call: DecodeCall) -> tuple[Any, Any]:
-        """The same with all arguments together."""
+        """The same with all arguments together. FindingsError for what the emulator finds."""
         bound, launches, out, lse = self._bound(call)
         if bound is not None:
             for launch in bound:
                 launch()
         else:
             for artifact, given in launches:
-                self.launcher.launch(artifact, **given)
+                report = self._launcher_of(call).launch(artifact, **given)
+                if found := findings_of(artifact, report):
+                    raise findings_error(artifact, found)
         return out, lse
+
+    def _launcher_of(self, call: DecodeCall) -> Launcher:
+        """What runs a call: the launcher that was given, or that of where its tensors are."""
+        return self._on_host if isinstance(call.tensors[0], np.ndarray) else self.launcher
 
     @takes_call
     def run(self, call: DecodeCall) -> MlaDecodeRun:
@@ -201,7 +219,8 @@ class MlaDecodeKernel:
 
         `q` [B, q_len, H, 576], or [tokens, H, 576] with a plan that was made with `q_lens`, and
         `cache` [num_blocks, page_size, KV heads, 576], `block_table` [B, max_pages] and
-        `cache_lengths` [B] int32, contiguous, on one GPU; see `MlaDecodeInputs`. `scale` multiplies
+        `cache_lengths` [B] int32, contiguous, on one GPU; see `MlaDecodeInputs`. Or all are arrays
+        of numpy, which are emulated: findings are left in the reports. `scale` multiplies
         the dot products. It has no default: it is the model's (192 ** -0.5 for 128 + 64 columns a
         head), which the width 576 does not tell. `kv_scale` and `q_scale`: what numbers of an e4m3
         cache and of an e4m3 q are multiples of. Rope-aware rows: `cache` [num_blocks, page_size, 1,
@@ -209,18 +228,19 @@ class MlaDecodeKernel:
         rope-aware queries: `q` 640 wide, and `q_scales` [B, q_len] or [tokens] fp32.
 
         `out` like q but 512 wide, bf16, and `lse` [B, H, q_len] (or [H, tokens]) fp32 are written
-        to and returned. They are made where they are not given, which torch tensors only allow.
-        Without a `plan` the work is distributed as if all sequences filled their tables. `checked`
-        copies the table and the lengths to the host first, waiting for the GPU, and refuses what
-        leads out of the pool; without it the call waits for nothing, and what leads out of the pool
-        is never read.
+        to and returned. They are made where they are not given, which torch's tensors and numpy's
+        arrays allow. Without a `plan` the work is distributed as if all sequences filled their
+        tables. `checked` copies the table and the lengths to the host first, waiting for the GPU,
+        and refuses what leads out of the pool, as is always done for arrays of the host; without it
+        the call waits for nothing, and what leads out of the pool is never read.
 
         Raises ConfigError for tensors and numbers that the kernel cannot serve, before anything is
         launched.
         """
         bound, launches, out, lse = self._bound(call)
         if bound is None:
-            reports = [self.launcher.launch(artifact, **given) for artifact, given in launches]
+            launcher = self._launcher_of(call)
+            reports = [launcher.launch(artifact, **given) for artifact, given in launches]
             return MlaDecodeRun(out, lse, tuple(reports))
         reports = []
         for launch in bound:
@@ -301,6 +321,11 @@ class MlaDecodeKernel:
     @takes_call
     def prepare(self, call: DecodeCall) -> PreparedMlaDecode:
         """The same call, checked and packed but not launched."""
+        if isinstance(call.tensors[0], np.ndarray):
+            raise ConfigError(
+                "prepare: arrays of the host are emulated, call by call",
+                hint="kernel(q, ..) runs them; tensors of a GPU are prepared",
+            )
         output, log_sum, launches = self._launches(call)
         prepare: Any = self.launcher
         made = tuple(prepare.prepare(artifact, **given) for artifact, given in launches)
@@ -309,12 +334,13 @@ class MlaDecodeKernel:
     def _launches(self, call: DecodeCall) -> tuple[Any, Any, list[Launch]]:
         """Output, LSE and what is to be launched, all checked."""
         given, scales, plan, out, lse, checked = call
-        config, manifest = self.config, self.artifact.manifest
+        config = self.config
         named = zip(TENSORS, given, strict=False)
         tensors = {name: tensor for name, tensor in named if tensor is not None}
+        written = {n: x for n, x in (("out", out), ("lse", lse)) if x is not None}
         q, cache, block_table, cache_lengths, *_ = given
         require_row_scales(config, tensors.get("kv_scales"), tensors.get("q_scales"))
-        require_device(manifest.kernel, manifest.target, tensors)
+        host = on_the_host({**tensors, **written})
         packed = plan is not None and plan.tokens is not None
         if len(q.shape) != (3 if packed else 4):
             wants = f"({'tokens' if packed else 'batch, q_len'}, num_heads, {config.q_columns})"
@@ -347,7 +373,6 @@ class MlaDecodeKernel:
         for name, label, output in (("o", "out", out), ("lse", "lse", lse)):
             if output is None:
                 output = made(label, q, *wanted[name])
-            require_device(manifest.kernel, manifest.target, {label: output})
             check(label, output, *wanted[name])
             for other, tensor in tensors.items():
                 if overlap(output, tensor):
@@ -355,11 +380,11 @@ class MlaDecodeKernel:
                     raise ConfigError(f"{label} overlaps {what} in memory", hint="pass another")
             tensors[name] = output
         scale, kv_scale, q_scale = check_stored(config, *scales)
-        if checked and batch:
+        if (checked or host) and batch:
             check_pages(
                 config,
-                on_host("block_table", block_table),
-                on_host("cache_lengths", cache_lengths),
+                as_host("block_table", block_table),
+                as_host("cache_lengths", cache_lengths),
                 num_blocks,
             )
         output, log_sum = tensors["o"], tensors["lse"]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from mlagen.errors import ConfigError
 from mlagen.launch.device_tensor import is_torch
 from mlagen.problem.arrays import check_shape
+from mlagen.problem.formats import ELEMENT_TYPES
 
 # What tensors call the types that the kernel takes (torch's names carry a prefix more).
 TYPE_NAMES = {
@@ -63,6 +64,20 @@ class TorchMemory:
         tensor.copy_(self.torch.from_numpy(array.copy()))
 
 
+class HostMemory:
+    """Arrays of the host, for calls that are emulated."""
+
+    def upload(self, array: npt.NDArray[np.int32]) -> Any:
+        return array.copy()
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """NaN: what nobody has written shows in the result."""
+        return np.full(shape, np.nan, ELEMENT_TYPES[dtype])
+
+    def write(self, tensor: Any, array: npt.NDArray[np.int32]) -> None:
+        tensor[...] = array
+
+
 class Workspace:
     """Memory whose empty tensors are the same at every request: for what lives no longer than one
     call. They grow; what they were stays, as a captured graph may know it."""
@@ -104,21 +119,34 @@ def check_rows(name: str, extent: int, rows: int) -> None:
         )
 
 
-def require_device(kernel: str, target: str, tensors: dict[str, Any]) -> None:
-    """ConfigError for what is no tensor, and for arrays of the host: nothing here runs them."""
+def on_the_host(tensors: dict[str, Any]) -> bool:
+    """Whether a call's tensors are arrays of the host, which are emulated.
+
+    Raises ConfigError for what is no tensor, for torch's tensors in the host's memory, and for
+    tensors of both places.
+    """
+    arrays: dict[bool, str] = {}  # a name of each place
     for name, tensor in tensors.items():
         if not hasattr(tensor, "shape") or not hasattr(tensor, "dtype"):
             raise ConfigError(f"{name} is a {type(tensor).__name__}, no tensor")
-        if isinstance(tensor, np.ndarray) or (is_torch(tensor) and not tensor.is_cuda):
+        if is_torch(tensor) and not tensor.is_cuda:
             raise ConfigError(
-                f"{name} lies in the host's memory: {kernel} is for {target}, which no emulator "
-                f"here runs, so it takes tensors of a GPU only",
-                hint="torch: tensor.to('cuda'); a numpy array: torch.from_numpy first",
+                f"{name} is a torch tensor in the host's memory",
+                hint="tensor.to('cuda') is launched; numpy arrays, all of them, are emulated",
             )
+        arrays.setdefault(isinstance(tensor, np.ndarray), name)
+    if len(arrays) == 2:
+        raise ConfigError(
+            f"{arrays[True]} lies in the host's memory and {arrays[False]} on a GPU",
+            hint="tensors of one GPU are launched; numpy arrays, all of them, are emulated",
+        )
+    return True in arrays
 
 
 def made(name: str, like: Any, shape: tuple[int | None, ...], dtype: str) -> Any:
-    """A new tensor beside `like`."""
+    """A new tensor beside `like`; an array of the host holds NaN."""
+    if isinstance(like, np.ndarray):
+        return np.full(shape, np.nan, ELEMENT_TYPES[dtype])
     if not is_torch(like):
         raise ConfigError(
             f"{name} is not given, and mlagen cannot make a {type(like).__module__} tensor",
@@ -140,6 +168,8 @@ def _span(tensor: Any) -> tuple[int, int] | None:
     """First and last address of a contiguous tensor; None where its maker does not say."""
     if is_torch(tensor):
         start, size = tensor.data_ptr(), tensor.element_size()
+    elif isinstance(tensor, np.ndarray):
+        start, size = tensor.ctypes.data, tensor.itemsize
     elif hasattr(tensor, "__cuda_array_interface__"):
         interface = tensor.__cuda_array_interface__
         start, size = int(interface["data"][0] or 0), int(interface["typestr"][2:])
