@@ -20,26 +20,24 @@ from mlagen.ptx import read_ptx
 
 (
     Q, KV, INDICES, TABLE, LENGTHS, OUT, MAX_LOGITS, LSE, LSE_PARTS, OUT_PARTS, SCHEDULE, SPLITS,
-    SINK, TOP_LENGTHS,
-) = range(1, 15)  # fmt: skip
+    SINK,
+) = range(1, 14)  # fmt: skip
 NAMES = (
     "", "q", "kv", "indices", "table", "lengths", "out", "max_logits", "lse", "lse_parts",
-    "out_parts", "schedule", "splits", "sink", "top_lengths",
+    "out_parts", "schedule", "splits", "sink",
 )  # fmt: skip
 WRITTEN = frozenset((OUT, MAX_LOGITS, LSE, LSE_PARTS, OUT_PARTS, SCHEDULE, SPLITS))
 
 # Byte offsets in the first parameter, by kernel: what a problem changes.
-SCHEDULER = {"topk": 16, "top_lengths": 24, "lengths": 40}
+SCHEDULER = {"topk": 16, "lengths": 40, "parts": 64}
 COMBINE = {
     "heads": 8, "lse_b": 32, "lse_s": 36, "out_b": 40, "out_s": 44, "out_h": 48, "parts_lse": 72,
-    "parts_lse_s": 76, "parts_out": 80, "parts_out_s": 84, "parts_out_h": 88, "sink": 120,
+    "parts_lse_s": 76, "parts_out": 80, "parts_out_s": 84, "parts_out_h": 88, "parts": 112, "sink": 120,
 }  # fmt: skip
-PREFILL = {"topk": 24, "scale": 28, "sink": 64, "top_lengths": 72, "per_query": 96, "per_head": 100}
-SPARSE = {
-    "scale": 24, "topk": 40, "top_lengths": 72, "sink": 80, "per_request": 164, "per_query": 168,
-}  # fmt: skip
-DENSE = {"scale": 40}
-POINTERS = frozenset(("sink", "lengths", "top_lengths"))
+PREFILL = {"scale": 28, "sink": 64}
+SPARSE = {"scale": 24, "topk": 40, "sink": 80, "per_request": 164, "per_query": 168, "parts": 272}
+DENSE = {"scale": 40, "parts": 192, "total_splits": 208}
+POINTERS = frozenset(("sink", "lengths"))
 MAP_TYPES = {9: "bf16"}
 SWIZZLES = {0: "none", 3: "128B"}
 

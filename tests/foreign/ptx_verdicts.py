@@ -1,5 +1,5 @@
-"""FlashMLA's kernels as PTX, compiled outside the repository, and what the audit's findings in them
-are (docs/foreign_ptx.md).
+"""FlashMLA's kernels as PTX, compiled outside the repository, and what the audit's and the
+emulator's findings in them are (docs/foreign_ptx.md).
 
 `MLAGEN_FOREIGN_PTX` names the folder. The files are those of deepseek-ai/FlashMLA at 9241ae3.
 """
@@ -19,6 +19,7 @@ UNWAITED_STORE = "the end does not wait for the output's store"
 EMPTY_ORDER = "the schedule's last request lies before its first"
 EMPTY_REQUEST = "a request without a block of keys"
 UNCOPIED = "a box that is expected and not copied"  # open: the page says why
+NO_BARRIER = "stores of a warpgroup before its wgmma, without a barrier"
 
 
 @dataclass(frozen=True)
@@ -76,4 +77,26 @@ def class_of(finding):
         return EMPTY_REQUEST
     if rule == "mbarrier-transaction" and (finding.line, finding.other_line) == (7438, 7425):
         return UNCOPIED
+    return None
+
+
+# What the emulator finds, by kernel: in mode "latest" all of it.
+EMULATED = {
+    "sm90_sparse_prefill_k576": PREFILL,
+    "sm90_sparse_prefill_k512": PREFILL,
+    "sm90_dense_decode_bf16": frozenset((NO_BARRIER,)),
+}
+
+
+def emulated_class_of(finding):
+    """The class of a finding of the emulator, None where it has no verdict."""
+    if finding.severity != "letter":
+        return None
+    pair = {finding.asm.split(".")[0], (finding.other_asm or "").split(".")[0]}
+    if finding.kind == "race-raw" and finding.needs == "fence.proxy.async":
+        return NO_FENCE if pair == {"wgmma", "cp"} else None
+    if finding.kind == "pending-at-exit" and "bulk_group" in finding.asm:
+        return UNWAITED_STORE
+    if finding.kind in ("race-raw", "race-war") and "barrier of the warpgroup" in finding.needs:
+        return NO_BARRIER
     return None

@@ -1,0 +1,31 @@
+"""FlashMLA's kernels on the PTX emulator: right by fp64 in all modes, every finding judged."""
+
+import flash_mla_problems as problems
+import pytest
+from ptx_verdicts import EMULATED, emulated_class_of
+
+PROBLEMS = {
+    "sparse_prefill_k576": lambda **s: problems.prefill(576, **s),
+    "sparse_prefill_k512": lambda **s: problems.prefill(512, **s),
+    "sparse_decode_v32_h64": lambda **s: problems.sparse_decode(64, **s),
+    "sparse_decode_v32_h64_empty": lambda **s: problems.sparse_decode(64, empty=True, **s),
+    "sparse_decode_v32_h128": lambda **s: problems.sparse_decode(128, **s),
+    "dense_decode_bf16": lambda **s: problems.dense_decode((256, 33), **s),
+    "dense_decode_bf16_tails": lambda **s: problems.dense_decode((200, 97), **s),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["latest", "earliest", "random"])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_right_and_every_finding_has_a_verdict(problem, mode):
+    ran = PROBLEMS[problem](mode=mode)
+    assert not any(ran.misses.values()), ran.misses
+    for kernel, findings in ran.findings.items():
+        found = {emulated_class_of(finding) for finding in findings}
+        assert None not in found, [
+            f.message[:300] for f in findings if emulated_class_of(f) is None
+        ]
+        assert found <= EMULATED.get(kernel, frozenset())
+        if mode == "latest":
+            assert found == EMULATED.get(kernel, frozenset())
