@@ -14,7 +14,7 @@ VERBS = {
     "build": "Build a kernel: .co, .s and manifest.",
     "audit": "Check waits, barriers and registers of machine code or PTX on all paths.",
     "emulate": "Run a kernel of a gfx950 code object, as a launch file says.",
-    "mutate": "Put defects into a kernel and count those the emulator notices.",
+    "mutate": "Put defects into a kernel and count those the checkers notice.",
     "verify": "Run a kernel in the emulator against its oracles.",
     "simulate": "Predict how fast a gfx950 kernel will be, and where its time goes.",
     "bench": "Time a kernel on this machine's GPU, beside other libraries.",

@@ -9,7 +9,8 @@ mutate(ArtifactSource(artifact), count=20)
 """
 
 from mlagen.mutation.campaign import Report, missed_files, mutate, sample
-from mlagen.mutation.subject import ArtifactSource, Source, Subject
+from mlagen.mutation.source import ArtifactSource
+from mlagen.mutation.subject import Source, Subject
 from mlagen.mutation.verdict import Planted, Verdict
 
 __all__ = [

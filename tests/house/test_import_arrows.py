@@ -76,6 +76,7 @@ ARROWS: dict[str, set[str]] = {
     "bench": {"artifact", "family", "problem"},
     "mutation": {
         "artifact",
+        "audit",
         "binary",
         "codegen",
         "emulator",
@@ -83,6 +84,7 @@ ARROWS: dict[str, set[str]] = {
         "launch",
         "problem",
         "processes",
+        "ptx",
         "verify",
         "targets",
         "targets.gfx950",

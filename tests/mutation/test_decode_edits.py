@@ -6,12 +6,14 @@ Each is found by the emulator, or changes nothing, for the reason beside it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 from decode_runs import DecodeRuns, decode
 
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from mlagen.mutation.ptx import judge as ptx_judge
 from mlagen.mutation.ptx.judge import PtxJudge
 from mlagen.mutation.ptx.mutant import Edit, PtxMutant
 from mlagen.ptx import read_ptx
@@ -284,9 +286,12 @@ EDITS = [
 
 
 @pytest.fixture(scope="module")
-def judge() -> PtxJudge:
+def judge() -> Iterator[PtxJudge]:
     artifact = decode(num_heads=16)
-    return PtxJudge(TEXT, DecodeRuns(artifact, MlaDecodeConfig(num_heads=16), CALLS), None)
+    runs = DecodeRuns(artifact, MlaDecodeConfig(num_heads=16), CALLS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ptx_judge, "RANDOM_RUNS", 1)
+        yield PtxJudge(TEXT, runs, None)
 
 
 @pytest.mark.parametrize("hand", EDITS, ids=lambda hand: hand.name)
