@@ -27,8 +27,8 @@ _TRANSLATIONS: dict[str, Translation] = {
 class Program:
     """An entry, its rows, and what a launch has to set up for it.
 
-    `symbols`: state space and address of each variable. `shared_bytes`: the end of the static
-    variables in shared memory. `dynamic`: where the launch's shared memory begins.
+    `symbols`: state space and address of each variable. `dynamic`: where the launch's shared memory
+    begins, after the static variables.
     """
 
     entry: Entry
@@ -40,7 +40,6 @@ class Program:
     symbols: Mapping[str, tuple[str, int]]
     parameters: Mapping[str, int]
     parameter_bytes: int
-    shared_bytes: int
     dynamic: int
     local_bytes: int
     const: np.ndarray
@@ -82,7 +81,6 @@ def translate(module: Module, entry: Entry) -> Program:
         symbols,
         parameters,
         parameter_bytes,
-        variables.shared,
         variables.dynamic,
         variables.local,
         variables.const,
