@@ -13,7 +13,7 @@ VERBS = {
     "list": "Kernels, targets, fields and knobs.",
     "build": "Build a kernel: .co, .s and manifest.",
     "audit": "Check waits, barriers and registers of machine code or PTX on all paths.",
-    "emulate": "Run a kernel of a gfx950 code object, as a launch file says.",
+    "emulate": "Run a kernel of a gfx950 code object or of PTX, as a launch file says.",
     "mutate": "Put defects into a kernel and count those the checkers notice.",
     "verify": "Run a kernel in the emulator against its oracles.",
     "simulate": "Predict how fast a gfx950 kernel will be, and where its time goes.",

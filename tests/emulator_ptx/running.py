@@ -23,15 +23,13 @@ from mlagen.ptx import read_ptx
 
 _APART = 1 << 38
 KINDS = {
-    value: name
-    for name, value in vars(y).items()
-    if name.isupper() and y.RACE <= (value if isinstance(value, int) else 0) <= y.UNSET_PARAM
-    and name in {
+    getattr(y, name): name
+    for name in (
         "RACE", "UNDEFINED_REGISTER", "REGISTER_IN_FLIGHT", "UNDEFINED_SHARED", "DIVERGED",
         "BARRIER_COUNT", "MBARRIER_MISUSE", "BYTES_UNCOUNTED", "PENDING_AT_EXIT", "SHARED_GONE",
         "REGISTERS_BUDGET", "WGMMA_MISUSE", "GLOBAL_BOUNDS", "SHARED_BOUNDS", "ALIGNMENT",
-        "DEADLOCK", "MAP_MISUSE", "UNSET_PARAM",
-    }
+        "MAP_MISUSE",
+    )
 }  # fmt: skip
 FAULTS = {v: n for n, v in vars(y).items() if n.startswith("FAULT_")}
 

@@ -32,6 +32,7 @@ from mlagen.emulator.ptx.control import (
     choose,
     end_lanes,
     go_on,
+    part,
     take_turns,
     unblock,
 )
@@ -161,7 +162,7 @@ def step(context: int, warp: int, row: int) -> None:
         elif active == 0:
             go_on(base, row + 1)
         else:
-            keep_apart(base)
+            part(base)
             indexed_branch(context, warp, p, row, active)
         return
     if kind == y.X_EXIT:
@@ -189,12 +190,6 @@ def step(context: int, warp: int, row: int) -> None:
             after_block(base, mask, blocked, stay, row + 1)
     else:
         go_on(base, row + 1)
-
-
-@compiled
-def keep_apart(base: int) -> None:
-    """Every lane has a row of its own from now on."""
-    store_i64(base, y.W_APART, 1)
 
 
 @compiled

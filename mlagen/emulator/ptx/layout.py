@@ -39,16 +39,14 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_BUSY,  # int64: the same place; 0, or the wgmma group that still reads or writes it
     C_CLOCKS,  # vector clocks of warps: N = C_COMPONENTS int64 each
     C_OBJECTS,  # vector clocks of barriers and mbarriers, as many each
-    C_SHADOW,  # the record of accesses to shared memory (order.shadow)
-    C_GLOBAL_SHADOW,  # the same for global memory that kernels write
+    C_SHADOW,  # the record of accesses to shared memory (order.accesses)
     C_FIND,  # findings: F_SIZE int64 each
     C_FIND_INDEX,  # hash table over them
     C_COUNT,  # executions of each row
     C_GRID,  # what the clusters of a launch share: G_ slots
     C_TEMP,  # work space: TEMP_BYTES
-    C_WORDS,  # tables of the arithmetic (arithmetic/*.py): addresses of tables, by W_ slots
     C_MATRIX,  # wgmma of each warp that are on their way: matrix.layout.WORDS int64 a warp
-) = range(30)
+) = range(28)
 
 # ---- context: numbers -------------------------------------------------------------------------
 (
@@ -179,9 +177,7 @@ NONE: Final = 1 << 40  # a place that is not there: the sink `_`, an operand tha
     X_LAUNCH,  # griddepcontrol, setmaxnreg, clusterlaunchcontrol
     X_WGMMA,  # matrix
     X_MMA,
-    X_TCGEN05,
-    CLASSES,
-) = range(27)
+) = range(25)
 
 # ---- warps (int64) ----------------------------------------------------------------------------
 (
@@ -209,27 +205,21 @@ W_TRIED: Final = 112  # lanes whose mbarrier.try_wait was answered no, and which
 W_SIZE: Final = 120
 RUNNING, WAITING, ENDED = range(3)
 (
-    WAIT_NONE,
     WAIT_MBARRIER,  # object: mbarrier slot in the cluster; ends when its phase passes W_WAIT_FOR
     WAIT_BARRIER,  # object: named barrier slot; ends when its generation is over W_WAIT_FOR
     WAIT_CLUSTER,  # the cluster's barrier: generation
     WAIT_WARP,  # bar.warp.sync and .sync collectives: until all lanes of the mask are there
     WAIT_GRID,  # griddepcontrol.wait
     WAIT_WGMMA,  # object: the warp; ends when its warpgroup has committed W_WAIT_FOR groups
-) = range(7)
+) = range(1, 7)
 
 # ---- CTAs (int64) -----------------------------------------------------------------------------
 (
-    T_X,
-    T_Y,
-    T_Z,
-    T_RANK,
     T_LIVE,  # warps that have not ended
     T_MBARRIERS,  # mbarriers that were ever initialised: slots in use
     T_REGISTERS,  # budget of setmaxnreg: registers a thread, summed over warps
-    T_EXITED,
-) = range(8)
-T_SIZE: Final = 32
+) = range(3)
+T_SIZE: Final = 4
 
 # ---- addresses --------------------------------------------------------------------------------
 # An address in shared memory is rank << RANK_SHIFT | offset, with its own rank also in the
@@ -243,8 +233,8 @@ GENERIC_CONST: Final = 0x7C00_0000_0000
 GENERIC_END: Final = 0x7F01_0000_0000
 
 # Buffers of global memory.
-B_BASE, B_BYTES, B_HOST, B_ACCESS, B_SHADOW, B_NUMBER = range(6)
-B_SIZE: Final = 8
+B_BASE, B_BYTES, B_HOST, B_ACCESS = range(4)
+B_SIZE: Final = 4
 
 # Findings.
 (
@@ -278,10 +268,8 @@ FIND_SLOTS: Final = 16384
     GLOBAL_BOUNDS,
     SHARED_BOUNDS,
     ALIGNMENT,
-    DEADLOCK,
     MAP_MISUSE,
-    UNSET_PARAM,
-) = range(1, 19)
+) = range(1, 17)
 LETTER: Final = 1  # severity: the ISA's text orders it by nothing; hardware does
 HARDWARE: Final = 2  # nothing orders it
 

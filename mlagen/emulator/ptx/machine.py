@@ -168,12 +168,9 @@ class ClusterState:
 
     def _begin(self, ctas: int, warps: int, threads: int) -> None:
         """CTAs and warps before their first instruction."""
-        setup = self.setup
         cta_words, warp_words = self.words(y.C_CTAS, y.T_SIZE), self.words(y.C_WARPS, y.W_SIZE)
+        cta_words[:ctas, y.T_LIVE] = warps
         for rank in range(ctas):
-            at = setup.block_of(self.number, rank)
-            cta_words[rank, : y.T_LIVE] = [*at, rank]
-            cta_words[rank, y.T_LIVE] = warps
             for number in range(warps):
                 w = rank * warps + number
                 live = (1 << min(threads - number * y.LANES, y.LANES)) - 1
@@ -241,8 +238,7 @@ class Shared:
         table = np.zeros((max(len(rows), 1), y.B_SIZE), np.int64)
         for number, buffer in enumerate(rows):
             host = buffer.array.ctypes.data
-            table[number, :4] = buffer.base, buffer.array.nbytes, host, buffer.access
-            table[number, y.B_NUMBER] = number
+            table[number] = buffer.base, buffer.array.nbytes, host, buffer.access
         self.buffers = rows
         self.grid = np.zeros(64, np.int64)
         self.order = _order_tables(setup)
@@ -266,7 +262,6 @@ def _order_tables(setup: Setup) -> GridTables | None:
     """What keeps the order between clusters, where the launch may need it."""
     if not setup.sanitize:
         return None
-    per = [-(-g // c) for g, c in zip(setup.grid, setup.cluster, strict=True)]
-    warps = -(-int(np.prod(setup.block)) // y.LANES)
-    components = order.components(int(np.prod(setup.cluster)), warps)
-    return grid_tables(setup.program.entry, int(np.prod(per)), components)
+    warps = -(-math.prod(setup.block) // y.LANES)
+    components = order.components(setup.cluster_ctas, warps)
+    return grid_tables(setup.program.entry, math.prod(setup.per), components)

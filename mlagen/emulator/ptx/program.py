@@ -33,8 +33,8 @@ _TRANSLATIONS: dict[str, Translation] = {
 class Program:
     """An entry, its rows, and what a launch has to set up for it.
 
-    `symbols`: state space and address of each variable. `shared_bytes`: the end of the static
-    variables in shared memory. `dynamic`: where the launch's shared memory begins.
+    `symbols`: state space and address of each variable. `dynamic`: where the launch's shared memory
+    begins, after the static variables.
     """
 
     entry: Entry
@@ -46,7 +46,6 @@ class Program:
     symbols: Mapping[str, tuple[str, int]]
     parameters: Mapping[str, int]
     parameter_bytes: int
-    shared_bytes: int
     dynamic: int
     local_bytes: int
     const: np.ndarray
@@ -90,7 +89,6 @@ def translate(module: Module, entry: Entry) -> Program:
         symbols,
         parameters,
         parameter_bytes,
-        variables.shared,
         variables.dynamic,
         variables.local,
         variables.const,

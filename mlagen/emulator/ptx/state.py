@@ -83,6 +83,14 @@ def moved(context: int) -> None:
 
 
 @compiled
+def give_way(context: int, warp: int) -> None:
+    """A warp asked in vain for what another one may have to do: others run before it asks again."""
+    base = warp_base(context, warp)
+    store_i64(base, y.W_YIELD, 1)
+    store_i64(base, y.W_ASKED, load_i64(context, y.C_PROGRESS))
+
+
+@compiled
 def finding_slot(context: int, kind: int, row: int, other: int) -> int:
     """Slot of the hash table for a kind and a pair of instructions: its own or a free one."""
     index = load_i64(context, y.C_FIND_INDEX)

@@ -14,11 +14,11 @@ from mlagen.emulator.ptx.state import (
     cta_base,
     cta_of,
     fault,
+    give_way,
     moved,
     place,
     program_row,
     report,
-    warp_base,
 )
 
 # P_OP
@@ -56,9 +56,7 @@ def change_registers(context: int, warp: int, row: int) -> int:
         report(context, y.REGISTERS_BUDGET, row, -1, warp, wanted, now, y.LETTER)
         return y.NEXT
     if more > free:
-        base = warp_base(context, warp)
-        store_i64(base, y.W_YIELD, 1)
-        store_i64(base, y.W_ASKED, load_i64(context, y.C_PROGRESS))
+        give_way(context, warp)
         return y.AGAIN
     store_i64(cta, y.T_REGISTERS, free - more)
     store_i64(groups_at(context, warp), a.GR_REGISTERS, wanted)

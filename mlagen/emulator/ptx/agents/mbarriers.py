@@ -28,6 +28,7 @@ from mlagen.emulator.ptx.state import (
     cta_base,
     cta_of,
     fault,
+    give_way,
     moved,
     place,
     program_row,
@@ -415,8 +416,7 @@ def wait(context: int, warp: int, row: int, mask: int) -> int:
         row_at = place(context, warp, where)
         store_i64(row_at, 0, load_i64(row_at, 0) & ~answered | true)
     if answered & ~true & ~load_i64(base, y.W_TRIED) != 0:
-        store_i64(base, y.W_YIELD, 1)
-        store_i64(base, y.W_ASKED, load_i64(context, y.C_PROGRESS))
+        give_way(context, warp)
     return y.AGAIN if blocked != 0 else y.NEXT
 
 

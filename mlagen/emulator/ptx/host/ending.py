@@ -169,6 +169,8 @@ def _what(run: Run, state: ClusterState, wait: int, until: int) -> str:
         return "the cluster's barrier"
     if kind == y.WAIT_GRID:
         return "the kernel before this one"
+    if kind == y.WAIT_WGMMA:
+        return f"the other warps of its warpgroup to commit {until} groups of wgmma"
     return f"lanes {until:#010x} of its warp"
 
 

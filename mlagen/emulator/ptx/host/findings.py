@@ -318,18 +318,19 @@ def _registers(raw: Raw) -> Told:
 
 
 _WGMMA = {
-    1: "is executed by a warp that is not alone with its warpgroup: warps 0 to 3 of it differ",
+    1: "has a scale-d that its lanes do not agree on",
     2: "is not executed by all lanes",
     3: "uses a register without wgmma.fence",
 }
+_WGMMA_NEEDS = {1: "one value in all lanes", 2: "all lanes together", 3: "wgmma.fence"}
 
 
 def _wgmma(raw: Raw) -> Told:
     rule, a, _ = raw.numbers
     name = raw.register(a) if rule == 3 else "a warpgroup"
-    needs = "wgmma.fence" if rule == 3 else "all four warps together"
+    needs = _WGMMA_NEEDS[rule]
     tail = f": {name}, after {raw.there}" if rule == 3 and raw.there else ""
-    return f"{raw.here} {_WGMMA.get(rule, 'is misused')}{tail}", name, needs
+    return f"{raw.here} {_WGMMA[rule]}{tail}", name, needs
 
 
 def _bounds(raw: Raw) -> Told:
@@ -368,20 +369,6 @@ def _map(raw: Raw) -> Told:
     return f"{raw.here}: {rule}", "a tensor map", "a map that fits"
 
 
-def _deadlock(raw: Raw) -> Told:
-    return f"{raw.here} waits for ever", "", ""
-
-
-def _unset(raw: Raw) -> Told:
-    offset, size, _ = raw.numbers
-    place = f"bytes {offset}..{offset + size - 1} of the parameters"
-    for parameter in raw.run.setup.program.entry.parameters:
-        start = raw.run.setup.program.parameters[parameter.name]
-        if start <= offset < start + parameter.size:
-            place = f"{parameter.name} ({place})"
-    return f"{raw.here} reads {place}, which nobody set", place, "an argument there"
-
-
 # How a finding is called, who tells of it, and its severity; 0 where the row's C says it.
 KINDS: dict[int, tuple[str, Callable[[Raw], Told], int]] = {
     y.RACE: ("race", _race, 0),
@@ -399,7 +386,5 @@ KINDS: dict[int, tuple[str, Callable[[Raw], Told], int]] = {
     y.GLOBAL_BOUNDS: ("global-bounds", _bounds, y.HARDWARE),
     y.SHARED_BOUNDS: ("shared-bounds", _shared_bounds, y.HARDWARE),
     y.ALIGNMENT: ("alignment", _alignment, y.HARDWARE),
-    y.DEADLOCK: ("deadlock", _deadlock, y.HARDWARE),
     y.MAP_MISUSE: ("map-misuse", _map, y.HARDWARE),
-    y.UNSET_PARAM: ("unset-argument", _unset, y.HARDWARE),
 }

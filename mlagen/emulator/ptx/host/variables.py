@@ -33,12 +33,10 @@ class GlobalVariable:
 
 @dataclass(frozen=True)
 class Variables:
-    """`symbols`: state space and address of each; `shared`: the end of the static ones in shared
-    memory; `dynamic`: where the launch's begins; `local`: bytes of a thread; `const`: the bytes of
-    the constant space."""
+    """`symbols`: state space and address of each; `dynamic`: where the launch's shared memory
+    begins; `local`: bytes of a thread; `const`: the bytes of the constant space."""
 
     symbols: Symbols
-    shared: int
     dynamic: int
     local: int
     const: np.ndarray
@@ -84,7 +82,6 @@ def place_variables(entry: Entry) -> Variables:
             const[at : at + variable.size] = _content(variable, symbols)
     return Variables(
         symbols,
-        ends["shared"],
         start,
         ends["local"],
         const,

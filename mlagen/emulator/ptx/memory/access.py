@@ -8,9 +8,9 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
 from mlagen.emulator.ptx.memory.items import load_item, poison_lanes, store_item
 from mlagen.emulator.ptx.memory.spaces import note_accesses, resolve
-from mlagen.emulator.ptx.memory.strong import give_way, order_all
+from mlagen.emulator.ptx.memory.strong import order_all
 from mlagen.emulator.ptx.order.accesses import READ, STRONG_READ, STRONG_WRITE, WRITE
-from mlagen.emulator.ptx.state import listed, moved, place, program_row
+from mlagen.emulator.ptx.state import give_way, listed, moved, place, program_row
 
 
 @compiled
@@ -40,7 +40,7 @@ def run_load(context: int, warp: int, row: int, mask: int) -> int:
     if flags & z.STRONG != 0:
         give_way(context, warp)
         if flags & z.ACQUIRE != 0 and load_i64(context, y.C_SANITIZE) != 0:
-            order_all(context, warp, p, False)
+            order_all(context, warp, False)
     return y.NEXT
 
 
@@ -58,7 +58,7 @@ def run_store(context: int, warp: int, row: int, mask: int) -> int:
         strong = flags & z.STRONG != 0
         note_accesses(context, warp, row, size * items, STRONG_WRITE if strong else WRITE)
         if flags & z.RELEASE != 0:
-            order_all(context, warp, p, True)
+            order_all(context, warp, True)
     hosts = load_i64(context, y.C_TEMP) + 8 * z.HOSTS
     for item in range(items):
         source = place(context, warp, listed(context, p, item))

@@ -26,9 +26,9 @@ from mlagen.emulator.ptx.memory.items import (
     register_value,
 )
 from mlagen.emulator.ptx.memory.spaces import note_accesses, resolve
-from mlagen.emulator.ptx.memory.strong import give_way, order_all
+from mlagen.emulator.ptx.memory.strong import order_all
 from mlagen.emulator.ptx.order.accesses import ATOMIC
-from mlagen.emulator.ptx.state import listed, moved, place, program_row
+from mlagen.emulator.ptx.state import give_way, listed, moved, place, program_row
 
 _NAN = 0x7FFFFFFF
 _SIGN = -1 << 63
@@ -192,7 +192,7 @@ def run_atomic(context: int, warp: int, row: int, mask: int) -> int:
     if load_i64(context, y.C_SANITIZE) != 0:
         note_accesses(context, warp, row, size, ATOMIC)
         if flags & z.RELEASE != 0:
-            order_all(context, warp, p, True)
+            order_all(context, warp, True)
     in_global = load_i64(temp, z.GLOBAL_LANES)
     changed = False
     for lane in range(y.LANES):
@@ -206,5 +206,5 @@ def run_atomic(context: int, warp: int, row: int, mask: int) -> int:
     elif listed(context, p, 0) != y.NONE:  # it may ask for what another warp has to change
         give_way(context, warp)
     if flags & z.ACQUIRE != 0 and load_i64(context, y.C_SANITIZE) != 0:
-        order_all(context, warp, p, False)
+        order_all(context, warp, False)
     return y.NEXT

@@ -21,9 +21,8 @@ NEGATED: Final = 32  # a predicate that is read
 
 # P_AUX words
 ITEMS: Final = 0  # how many items a lane moves
-SCOPE: Final = 1  # of the accesses: a SCOPE_ number of order.clocks
-ARITHMETIC: Final = 2  # of an atomic operation: a type of `atomics`
-ITEM_BYTES: Final = 3  # of an atomic operation
+ARITHMETIC: Final = 1  # of an atomic operation: a type of `atomics`
+ITEM_BYTES: Final = 2  # of an atomic operation
 
 # Words of C_TEMP, which every instruction of these classes fills anew.
 ADDRESSES: Final = 0  # 32: of each lane in its state space (shared: rank << 24 | offset)

@@ -348,7 +348,7 @@ def global_lanes(
                 if how != STRONG_WRITE:
                     seen(context, warp, address)
                 if how != STRONG_READ and fenced:
-                    release_global(context, warp, address, mask, 0)
+                    release_global(context, warp, address)
             last = address
             global_span(context, warp, address, size, access, plain, 0)
 

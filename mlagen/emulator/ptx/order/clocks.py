@@ -35,8 +35,6 @@ from mlagen.emulator.ptx.order.layout import (
 
 __all__ = ["BULK", "BULK_READ", "COPY", "GENERIC", "WGMMA"]
 
-SCOPE_CTA, SCOPE_CLUSTER, SCOPE_GPU, SCOPE_SYS = range(4)
-
 
 @spliced
 def component(context: int, cta: int, kind: int, warp_in_cta: int) -> int:
@@ -89,14 +87,6 @@ def join(context: int, into: int, other: int) -> None:
     """Clocks at `into` know what those at `other` know as well."""
     for i in range(load_i64(context, y.C_COMPONENTS)):
         store_i64(into, i, max(load_i64(into, i), load_i64(other, i)))
-
-
-@compiled
-def hand_over(context: int, filled: int, complete: int) -> None:
-    """A phase ends: the clocks at `filled` become those at `complete`, and begin anew."""
-    for i in range(load_i64(context, y.C_COMPONENTS)):
-        store_i64(complete, i, load_i64(filled, i))
-        store_i64(filled, i, 0)
 
 
 @compiled

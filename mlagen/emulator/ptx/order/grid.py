@@ -3,7 +3,8 @@
 A *flag* is a word that somebody wrote with release semantics. It carries what the writers knew, by
 cluster: clocks of that cluster, in a table as `G_KNOWN` has for what each cluster knows of each
 other one. Who acquires the word learns all of it, for its whole cluster: a barrier that is missing
-between the one who acquires and the others of its CTA goes unseen here.
+between the one who acquires and the others of its CTA goes unseen here. So does a scope that is too
+narrow: all are taken for the widest.
 
 `G_WORDS` has the last write of each word that somebody wrote, by address. All of this is kept only
 where a launch may need it (`machine` decides); without it C_GRID's G_CLUSTERS is 0.
@@ -81,9 +82,8 @@ def known(context: int, cluster: int, other: int) -> int:
 
 
 @compiled
-def release_global(context: int, warp: int, address: int, mask: int, scope: int) -> None:
-    """The lanes of `mask` are about to write the word at a generic address with release
-    semantics. `scope`: a SCOPE_ number."""
+def release_global(context: int, warp: int, address: int) -> None:
+    """Lanes of a warp are about to write the word at a generic address with release semantics."""
     flag = flag_of(context, address, True)
     if flag == 0:
         return
@@ -111,9 +111,9 @@ def learn(context: int, warp: int, flag: int) -> None:
 
 
 @compiled
-def acquire_global(context: int, warp: int, address: int, mask: int, scope: int) -> None:
-    """The lanes of `mask` have read the word at a generic address with acquire semantics: they
-    know what those knew who released it. `scope`: a SCOPE_ number."""
+def acquire_global(context: int, warp: int, address: int) -> None:
+    """Lanes of a warp have read the word at a generic address with acquire semantics: the warp
+    knows what those knew who released it."""
     flag = flag_of(context, address, False)
     if flag != 0:
         learn(context, warp, flag)

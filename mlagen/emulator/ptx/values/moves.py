@@ -8,7 +8,7 @@ from typing import Any
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64, store_u32, uint32
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.state import place, program_row, warp_base
+from mlagen.emulator.ptx.state import give_way, place, program_row
 from mlagen.emulator.ptx.values.lanes import Lanes, Operation, numbered, operation, operations
 
 # P_OP; numbers from COPY on are those of MOVES. P_IMM of CLOCK: how far to the right it is shifted;
@@ -129,7 +129,5 @@ def run_move(context: int, warp: int, row: int, mask: int) -> int:
     elif which == CLOCK:
         read_clock(context, warp, p, mask)
     else:
-        base = warp_base(context, warp)
-        store_i64(base, y.W_YIELD, 1)
-        store_i64(base, y.W_ASKED, load_i64(context, y.C_PROGRESS))
+        give_way(context, warp)
     return y.NEXT

@@ -48,7 +48,7 @@ def _row(t: Translator, i: Instruction, kind: int, w: Words, memory: Operand) ->
         type2=at.bits,
         immediate=at.offset,
         flags=flags,
-        aux=(w.items, w.scope, 0, w.bytes),
+        aux=(w.items, 0, w.bytes),
     )
 
 

@@ -103,7 +103,7 @@ def _atomic(t: Translator, i: Instruction) -> Row:
         immediate=at.offset,
         flags=w.flags,
         items=listed,
-        aux=(w.items, w.scope, _ARITHMETIC.get(w.type, z.UNSIGNED), w.bytes),
+        aux=(w.items, _ARITHMETIC.get(w.type, z.UNSIGNED), w.bytes),
     )
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
-from mlagen.emulator.ptx.order import clocks
 from mlagen.emulator.ptx.translate.rows import Translator, not_modelled
 from mlagen.ptx import Instruction
 from mlagen.ptx.syntax import Address, Memory, Operand, Real, Vector
@@ -31,12 +30,7 @@ _SYMBOLS = {
     "param": z.PARAM,
     "const": z.CONST,
 }
-_SCOPES = {
-    "cta": clocks.SCOPE_CTA,
-    "cluster": clocks.SCOPE_CLUSTER,
-    "gpu": clocks.SCOPE_GPU,
-    "sys": clocks.SCOPE_SYS,
-}
+_SCOPES = ("cta", "cluster", "gpu", "sys")
 _ORDERS = {
     "weak": 0,
     "volatile": z.STRONG,
@@ -65,7 +59,6 @@ class Words:
     bytes: int
     items: int
     flags: int
-    scope: int
     hinted: bool  # there is an operand with a cache policy
     left: tuple[str, ...]
 
@@ -74,12 +67,12 @@ def words(i: Instruction, own: Collection[str], orders: Collection[str]) -> Word
     """The modifiers of an instruction. `own`: those of its class alone; `orders`: of those of
     memory order, what it may have. Refuses what is none of these."""
     space, type_, bits, items, flags = z.GENERIC, "", 0, 1, 0
-    scope, left, seen = clocks.SCOPE_SYS, [], set()
+    left, seen = [], set()
     for part in i.parts[1:]:
         if part in SPACES:
             what, space = "a state space", SPACES[part]
         elif part in _SCOPES:
-            what, scope = "a scope", _SCOPES[part]
+            what = "a scope"
         elif part in _ORDERS and part in orders:
             what, flags = part if part == "mmio" else "an order", flags | _ORDERS[part]
         elif part in _VECTORS:
@@ -100,7 +93,7 @@ def words(i: Instruction, own: Collection[str], orders: Collection[str]) -> Word
     if not bits:
         raise not_modelled(i, "it has no type")
     hinted = "L2::cache_hint" in i.parts
-    return Words(space, type_, bits // 8, items, flags, scope, hinted, tuple(left))
+    return Words(space, type_, bits // 8, items, flags, hinted, tuple(left))
 
 
 @dataclass(frozen=True)
