@@ -13,8 +13,19 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils
 
 from mlagen.emulator.ptx.matrix import layout as m
-from mlagen.emulator.ptx.matrix.vectors import I64, at, each, load, spread, store, whole, word
-from mlagen.emulator.ptx.values.lanes import Lanes, real, vector
+from mlagen.emulator.ptx.matrix.vectors import (
+    I64,
+    at,
+    each,
+    eight,
+    eight_floats,
+    load,
+    spread,
+    store,
+    whole,
+    word,
+)
+from mlagen.emulator.ptx.values.lanes import Lanes
 
 _FAR = -(1 << 20)  # the exponent of a factor that is zero
 _FARTHER = -(1 << 22)  # of an accumulator that is zero
@@ -22,7 +33,7 @@ _LEAST = -600  # below any exponent of a sum
 
 
 def _splat(t: Lanes, number: Any) -> Any:
-    return t.splat(number, vector(32))
+    return t.splat(number, eight(32))
 
 
 def _up_to_31(t: Lanes, x: Any) -> Any:
@@ -54,11 +65,11 @@ def _split(t: Lanes, args: Sequence[Any]) -> None:
     leaves a number that is not zero at `special`."""
     value, behind, stride, rows, columns, left, right, least, special = args
     up, down, lowest = (_splat(t, number) for number in (left, right, least))
-    found = cgutils.alloca_once(t.b, vector(32))
-    t.b.store(t.const(vector(32), 0), found)
+    found = cgutils.alloca_once(t.b, eight(32))
+    t.b.store(t.const(eight(32), 0), found)
     with each(t, rows) as row, each(t, t.b.lshr(columns, whole(3))) as column:
         place = at(t, value, (t.b.mul(row.index, stride), 4), (column.index, 32))
-        bits = load(t, place, vector(32))
+        bits = load(t, place, eight(32))
         top = t.compare("==", t.and_(bits, 0x7F800000), 0x7F800000)
         t.b.store(t.b.or_(t.b.load(found), t.resize(top, 32)), found)
         size, power = _parts(t, bits, lowest)
@@ -67,7 +78,7 @@ def _split(t: Lanes, args: Sequence[Any]) -> None:
         place = t.b.add(place, behind)
         store(t, place, _signed(t, t.b.shl(size, up), bits))
         store(t, t.b.add(place, behind), power)
-    lanes = t.b.bitcast(t.resize(t.b.load(found), 1), ir.IntType(vector(1).count))
+    lanes = t.b.bitcast(t.resize(t.b.load(found), 1), ir.IntType(eight(1).count))
     store(t, special, t.b.or_(load(t, special, I64), t.b.zext(lanes, I64)))
 
 
@@ -87,7 +98,7 @@ def _accumulator(t: Lanes, bits: Any, least: Any) -> tuple[Any, Any]:
 
 def _scaled(t: Lanes, sums: Sequence[Any], power: Any) -> Any:
     """The sum of whole numbers times 2^power, of f64: exact."""
-    kind = real(64)
+    kind = eight_floats(64)
     total = t.b.fadd(*(t.b.sitofp(one, kind) for one in sums))
     field = t.add(t.resize(power, 64, True), 1023)
     return t.b.fmul(total, t.floats(t.shl(field, 52)))
@@ -95,7 +106,7 @@ def _scaled(t: Lanes, sums: Sequence[Any], power: Any) -> Any:
 
 def _towards_zero(t: Lanes, exact: Any) -> tuple[Any, Any]:
     """Bits of f32, cut, with Inf from 2^128 on; where something was cut off."""
-    near = t.b.fptrunc(exact, real(32))
+    near = t.b.fptrunc(exact, eight_floats(32))
     back, size = t.call("fabs", t.wide(near)), t.call("fabs", exact)
     large = t.b.fcmp_ordered(">=", size, t.const(size, 2.0**128))
     past = t.b.and_(t.b.fcmp_ordered(">", back, size), t.b.not_(large))
@@ -111,7 +122,7 @@ def _nearest_f16(t: Lanes, bits: Any, cut: Any) -> Any:
     odd = t.and_(t.lshr(size, 13), 1)
     normal = t.and_(t.add(t.b.add(size, odd), 0xFFF), 0xFFFFE000)
     normal = t.select(t.compare(">=", normal, 0x47800000), 0x7F800000, normal)
-    step = t.const(real(32), 0.75)  # one unit in its last place is f16's least number
+    step = t.const(eight_floats(32), 0.75)  # one unit in its last place is f16's least number
     low = t.integers(t.b.fsub(t.b.fadd(t.floats(size), step), step))
     made = t.b.select(t.compare("<", size, 0x38800000), low, normal)
     return t.b.select(t.compare("==", made, 0), made, t.b.or_(made, sign))  # a zero is +0
@@ -133,9 +144,9 @@ def _sums(t: Lanes, args: Sequence[Any]) -> None:
         into = t.b.add(into, whole(m.D_VALUE))
         a_first = at(t, temp, (row.index, 4 * m.DEPTH), (first, 4))
         b_first = at(t, temp, (column.index, 32), (first, 4 * m.COLUMNS))
-        c = load(t, into, vector(32))
+        c = load(t, into, eight(32))
         c_size, c_power = _accumulator(t, c, least)
-        most = cgutils.alloca_once(t.b, vector(32))
+        most = cgutils.alloca_once(t.b, eight(32))
         t.b.store(c_power, most)
 
         def places(pair: Any, odd: int) -> tuple[Any, Any]:
@@ -143,7 +154,7 @@ def _sums(t: Lanes, args: Sequence[Any]) -> None:
             return at(t, a_first, (deep, 4)), at(t, b_first, (deep, 4 * m.COLUMNS))
 
         def power_of(a: Any, b: Any) -> Any:
-            power = load(t, t.b.add(b, whole(m.B_POWER)), vector(32))
+            power = load(t, t.b.add(b, whole(m.B_POWER)), eight(32))
             return t.b.add(spread(t, t.b.add(a, whole(m.A_POWER))), power)
 
         with each(t, pairs) as pair:
@@ -151,7 +162,7 @@ def _sums(t: Lanes, args: Sequence[Any]) -> None:
                 power = power_of(*places(pair, odd))
                 t.b.store(t.call("smax", power, t.b.load(most)), most)
         greatest = t.b.load(most)
-        sums = [cgutils.alloca_once(t.b, vector(32)) for _ in range(2)]
+        sums = [cgutils.alloca_once(t.b, eight(32)) for _ in range(2)]
         moved = t.b.add(t.b.sub(greatest, c_power), down)
         t.b.store(_cut(t, t.b.shl(c_size, up), moved, c), sums[0])
         t.b.store(t.const(c, 0), sums[1])
@@ -159,7 +170,7 @@ def _sums(t: Lanes, args: Sequence[Any]) -> None:
             for odd in range(2):
                 a, b = places(pair, odd)
                 one = spread(t, t.b.add(a, whole(m.A_WHOLE)))
-                product = t.b.mul(one, load(t, t.b.add(b, whole(m.B_WHOLE)), vector(32)))
+                product = t.b.mul(one, load(t, t.b.add(b, whole(m.B_WHOLE)), eight(32)))
                 moved = t.b.sub(greatest, power_of(a, b))
                 size = t.b.select(t.compare("<", product, 0, True), t.b.neg(product), product)
                 part = _cut(t, size, moved, product)

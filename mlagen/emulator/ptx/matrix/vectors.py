@@ -22,6 +22,16 @@ I64 = ir.IntType(64)
 Generate = Callable[[Lanes, Sequence[Any]], None]
 
 
+def eight(bits: int) -> Any:
+    """LLVM's vector of eight integers."""
+    return vector(bits, 8)
+
+
+def eight_floats(bits: int) -> Any:
+    """LLVM's vector of eight floats."""
+    return real(bits, 8)
+
+
 def word(arity: int, generate: Generate) -> Any:
     """A word of the engine's language that takes whole numbers and gives nothing."""
 
@@ -64,7 +74,7 @@ def store(t: Lanes, address: Any, value: Any) -> None:
 
 def spread(t: Lanes, address: Any) -> Any:
     """A number of 32 bits in memory, in each of eight lanes."""
-    return t.splat(t.b.zext(load(t, address, ir.IntType(32)), I64), vector(32))
+    return t.splat(t.b.zext(load(t, address, ir.IntType(32)), I64), eight(32))
 
 
 # ---- core matrices ----------------------------------------------------------------------------
@@ -86,7 +96,7 @@ def _core(bits: int, turned: bool) -> Generate:
             place = t.b.add(first, t.b.mul(step, whole(number)))
             other = t.b.and_(t.b.lshr(place, whole(7)), moved)
             place = t.b.xor(place, t.b.shl(other, whole(4)))
-            row = load(t, t.b.add(shared, place), vector(bits))
+            row = load(t, t.b.add(shared, place), eight(bits))
             rows.append(t.resize(row, 16))
         if turned:
             for _ in range(3):
@@ -116,14 +126,14 @@ turned_8: Any = word(6, _core(8, True))
 def _f16(t: Lanes, x: Any) -> Any:
     sign = t.shl(t.and_(x, 0x8000), 16)
     rest = t.shl(t.and_(x, 0x7FFF), 13)
-    number = t.integers(t.b.fmul(t.floats(rest), t.const(real(32), 2.0**112)))
+    number = t.integers(t.b.fmul(t.floats(rest), t.const(eight_floats(32), 2.0**112)))
     top = t.compare(">=", rest, 0x0F800000)
     return t.b.or_(t.select(top, t.or_(rest, 0x7F800000), number), sign)
 
 
 def _e4m3(t: Lanes, x: Any) -> Any:
     size = t.and_(x, 0x7F)
-    number = t.integers(t.b.fmul(t.floats(t.shl(size, 20)), t.const(real(32), 2.0**120)))
+    number = t.integers(t.b.fmul(t.floats(t.shl(size, 20)), t.const(eight_floats(32), 2.0**120)))
     number = t.select(t.compare("==", size, 0x7F), 0x7FFFFFFF, number)
     return t.b.or_(number, t.shl(t.and_(x, 0x80), 24))
 
@@ -143,13 +153,13 @@ _MEANINGS: tuple[Callable[[Lanes, Any], Any], ...] = (
 def _decoded(t: Lanes, args: Sequence[Any]) -> None:
     """`rows` of `columns` words at `source`, `stride` words apart, as numbers at `into`."""
     kind, source, into, rows, columns, stride, signs = args
-    flip = t.splat(t.b.shl(signs, whole(31)), vector(32))
+    flip = t.splat(t.b.shl(signs, whole(31)), eight(32))
 
     def case(meaning: Callable[[Lanes, Any], Any]) -> Callable[[], None]:
         def emit() -> None:
             with each(t, rows) as row, each(t, t.b.lshr(columns, whole(3))) as column:
                 index = at(t, t.b.mul(row.index, stride), (column.index, 8))
-                x = t.resize(load(t, at(t, source, (index, 2)), vector(16)), 32)
+                x = t.resize(load(t, at(t, source, (index, 2)), eight(16)), 32)
                 store(t, at(t, into, (index, 4)), t.b.xor(meaning(t, x), flip))
 
         return emit
@@ -179,7 +189,7 @@ def _parted(t: Lanes, args: Sequence[Any]) -> None:
     """The same the other way."""
     even, odd, source = args
     for row in range(8):
-        both = load(t, t.b.add(source, whole(4 * m.COLUMNS * row)), vector(32))
+        both = load(t, t.b.add(source, whole(4 * m.COLUMNS * row)), eight(32))
         for first, to in enumerate((even, odd)):
             found = _shuffled(t, both, both, range(first, 8, 2))
             store(t, t.b.add(to, whole(16 * row)), found)
@@ -195,7 +205,7 @@ parted: Any = word(3, _parted)  # f(even, odd, source)
 def _products(t: Lanes, args: Sequence[Any]) -> None:
     """D += A B in f32, each product added with one rounding, in order."""
     temp, columns, depth = args
-    kind = real(32)
+    kind = eight_floats(32)
     with each(t, m.ROWS // 8) as block, each(t, t.b.lshr(columns, whole(3))) as column:
         into = at(t, temp, (block.index, 32 * m.COLUMNS), (column.index, 32))
         rows = [t.b.add(into, whole(m.D_VALUE + 4 * m.COLUMNS * row)) for row in range(8)]
