@@ -102,8 +102,16 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs PTX files; tests/compilers counts opcodes",
     (
         "compilers_kernels.md",
-        "python tests/gpu/run_bundles.py FOLDER --out OUT",
+        "python tests/gpu/run_bundles.py FOLDER --out GPU",
     ): "needs a GPU; tests/compilers plays its driver",
+    (
+        "compilers_kernels.md",
+        "python tests/compilers/emulate_bundles.py FOLDER --out EMU",
+    ): "needs bundles; tests/compilers runs them in the emulator",
+    (
+        "compilers_kernels.md",
+        "python tests/compilers/compare_bits.py FOLDER EMU/bits.npz GPU/bits.npz",
+    ): "needs a GPU's bits; tests/compilers compares two sides",
     (
         "fuzzing.md",
         "python tests/foreign/fuzz.py --cases 100000 --seed 1",
