@@ -171,6 +171,22 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "mlagen mutate examples/gemm_bf16.py --target gfx950 --sample 12",
     ): "tests/mutation judges a sample",
     (
+        "mutation_ptx.md",
+        "mlagen mutate mla_decode_sm90 --set num_heads=16 --sample 60 --seed 1 -o out/m",
+    ): "it takes minutes: tests/mutation judges mutants of PTX, from a launch file too",
+    (
+        "mutation_ptx.md",
+        "mlagen mutate examples/gemm_bf16.py --target sm_90a --sample 80 --judge emulator",
+    ): "it takes minutes: tests/mutation judges mutants of PTX, from a launch file too",
+    (
+        "mutation_ptx.md",
+        "mlagen mutate kernel.ptx --launch launch.toml --sample 100",
+    ): "it takes minutes: tests/mutation judges mutants of PTX, from a launch file too",
+    (
+        "mutation_ptx.md",
+        "mlagen mutate out/hopper --class fences --class phases --judge audit",
+    ): "it takes minutes: tests/mutation judges mutants of PTX, from a launch file too",
+    (
         "mutation.md",
         "python tests/schedule_fuzz/run.py -o out/fuzz --edits gfx950=3000 --edits sm_90a=1000",
     ): "it takes many minutes; tests/schedule_fuzz runs a slice",
