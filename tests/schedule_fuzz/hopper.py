@@ -32,6 +32,7 @@ from mlagen.problem.formats import BF16, scale_log2e
 from mlagen.targets.sm_90a.ptxas import PtxasResult
 
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
+OUTPUTS = ("o", "lse", "c", "out")
 STEPS = 2_000_000  # warp-instructions of a block, after which it is called endless
 UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
 
@@ -66,9 +67,11 @@ def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial]:
 
 
 def wrong(found: list[Trial], text: str, doing: Callable[[str], None]) -> str:
-    """What is wrong with the kernel; nothing: it is right in every mode, and nothing is found."""
+    """What is wrong with the kernel; nothing: it is right in every mode, with the same bits, and
+    nothing of any severity is found."""
+    bits: dict[tuple[int, str], bytes] = {}
     for mode in MODES:
-        for trial in found:
+        for number, trial in enumerate(found):
             where = f"{trial.call}, {mode}"
             doing(f"run {where}")
             arguments = trial.arguments(text)
@@ -80,6 +83,10 @@ def wrong(found: list[Trial], text: str, doing: Callable[[str], None]) -> str:
             what = trial.wrong(arguments)
             if what:
                 return f"{where}: {what}"
+            for name in arguments.keys() & OUTPUTS:
+                raw = arguments[name].tobytes()
+                if bits.setdefault((number, name), raw) != raw:
+                    return f"{where}: other bits of {name} than in mode {MODES[0]}"
     return ""
 
 

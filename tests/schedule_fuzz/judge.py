@@ -99,6 +99,7 @@ def prepare(case: Case, folder: Path) -> Prepared:
         emulated.wrong(trials[:1], made, str)  # loads the emulator's compiled code
     else:
         trials = hopper.trials(case, _problem(case, function), dict(case.knobs))
+        hopper.wrong(trials[:1], made, str)
     _prepared[case.name] = Prepared(base, _digest(made), trials)
     return _prepared[case.name]
 
