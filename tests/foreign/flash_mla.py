@@ -37,7 +37,7 @@ COMBINE = {
 }  # fmt: skip
 PREFILL = {"scale": 28, "sink": 64}
 SPARSE = {"scale": 24, "topk": 40, "sink": 80, "per_request": 164, "per_query": 168, "parts": 272}
-DENSE = {"scale": 40, "parts": 192, "total_splits": 208}
+DENSE = {"scale": 40, "table": 160, "parts": 192, "total_splits": 208}
 POINTERS = frozenset(("sink", "lengths"))
 MAP_TYPES = {9: "bf16"}
 SWIZZLES = {0: "none", 3: "128B"}

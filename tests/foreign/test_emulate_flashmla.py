@@ -10,8 +10,16 @@ PROBLEMS = {
     "sparse_decode_v32_h64": lambda **s: problems.sparse_decode(64, **s),
     "sparse_decode_v32_h64_empty": lambda **s: problems.sparse_decode(64, empty=True, **s),
     "sparse_decode_v32_h128": lambda **s: problems.sparse_decode(128, **s),
+    "sparse_decode_v32_h64_whole": lambda **s: problems.sparse_decode(64, parts=2, **s),
+    "sparse_decode_v32_h128_whole": lambda **s: problems.sparse_decode(128, parts=2, **s),
     "dense_decode_bf16": lambda **s: problems.dense_decode((256, 33), **s),
     "dense_decode_bf16_tails": lambda **s: problems.dense_decode((200, 97), **s),
+    "dense_decode_bf16_whole_8": lambda **s: problems.dense_decode(
+        (485, 485), shared=True, parts=2, **s
+    ),
+    "dense_decode_bf16_whole_7": lambda **s: problems.dense_decode(
+        (421, 421), shared=True, parts=2, **s
+    ),
     "dense_decode_bf16_empty": lambda **s: problems.dense_decode((0, 256), **s),
 }
 
