@@ -32,11 +32,12 @@ WRITTEN = frozenset((OUT, MAX_LOGITS, LSE, LSE_PARTS, OUT_PARTS, SCHEDULE, SPLIT
 SCHEDULER = {"topk": 16, "lengths": 40, "parts": 64}
 COMBINE = {
     "heads": 8, "lse_b": 32, "lse_s": 36, "out_b": 40, "out_s": 44, "out_h": 48, "parts_lse": 72,
-    "parts_lse_s": 76, "parts_out": 80, "parts_out_s": 84, "parts_out_h": 88, "parts": 112, "sink": 120,
+    "parts_lse_s": 76, "parts_out": 80, "parts_out_s": 84, "parts_out_h": 88, "parts": 112,
+    "sink": 120,
 }  # fmt: skip
 PREFILL = {"scale": 28, "sink": 64}
 SPARSE = {"scale": 24, "topk": 40, "sink": 80, "per_request": 164, "per_query": 168, "parts": 272}
-DENSE = {"scale": 40, "parts": 192, "total_splits": 208}
+DENSE = {"scale": 40, "table": 160, "parts": 192, "total_splits": 208}
 POINTERS = frozenset(("sink", "lengths"))
 MAP_TYPES = {9: "bf16"}
 SWIZZLES = {0: "none", 3: "128B"}

@@ -10,7 +10,7 @@ from flash_mla_oracle import VALUES, attended, misses
 BF16 = ml_dtypes.bfloat16
 WIDTH = 576  # elements of a key
 REQUESTS, PAGE, PAGES = 2, 64, 8
-PARTS = 8  # of the schedule: enough that the first request's keys are split
+PARTS = 8  # of the schedule, at most: enough that a request's keys are split
 COMBINE = "bfloat16_tELi512ELi8ELi32E"
 
 
@@ -54,8 +54,9 @@ def prefill(width, **settings):
     kv[np.setdiff1d(np.arange(256), named)] = np.nan
     sink = draw.standard_normal(128).astype(np.float32)
     arrays = {
-        fm.Q: q, fm.KV: kv, fm.INDICES: indices, fm.OUT: unset((3, 128, VALUES), BF16), fm.SINK: sink,
-        fm.LSE: unset((3, 128), np.float32), fm.MAX_LOGITS: unset((3, 128), np.float32),
+        fm.Q: q, fm.KV: kv, fm.INDICES: indices, fm.SINK: sink,
+        fm.OUT: unset((3, 128, VALUES), BF16), fm.LSE: unset((3, 128), np.float32),
+        fm.MAX_LOGITS: unset((3, 128), np.float32),
     }  # fmt: skip
     ran = nothing_ran()
     ran.note(given, fm.run(given, arrays, **settings))
@@ -93,18 +94,19 @@ def outputs(heads):
     }
 
 
-def launches(decode, scheduler, arrays, heads, **settings):
-    """Scheduler, decode, combine. The first request is split, so that combine has work."""
+def launches(decode, scheduler, arrays, heads, parts=PARTS, **settings):
+    """Scheduler, decode, combine. With PARTS parts a request is split, so that combine has work;
+    with two of them each has one request."""
     row = heads * VALUES
     combine = fm.Given("combine", fm.COMBINE, COMBINE, (REQUESTS, 1, heads // 8)).set(
-        parts=PARTS, heads=heads, lse_b=heads, lse_s=heads, out_b=row, out_s=row, parts_lse=heads,
+        parts=parts, heads=heads, lse_b=heads, lse_s=heads, out_b=row, out_s=row, parts_lse=heads,
         parts_lse_s=heads, parts_out=row, parts_out_s=row, sink=fm.SINK if fm.SINK in arrays else 0,
     )  # fmt: skip
-    decode.grid = (heads // 64, 1, PARTS)
+    decode.grid = (heads // 64, 1, parts)
     ran = nothing_ran()
-    for given in (scheduler.set(parts=PARTS), decode.set(parts=PARTS), combine):
+    for given in (scheduler.set(parts=parts), decode.set(parts=parts), combine):
         ran.note(given, fm.run(given, arrays, **settings))
-    assert arrays[fm.SPLITS][1] > 1
+    assert parts < PARTS or np.diff(arrays[fm.SPLITS]).max() > 1
     return ran
 
 
@@ -140,17 +142,21 @@ def sparse_decode(heads, *, empty=False, **settings):
     return ran
 
 
-def dense_decode(lengths, **settings):
-    """Two requests of 64 heads, four pages each. Keys past a request's length are NaN."""
+def dense_decode(lengths, *, told=None, shared=False, **settings):
+    """Two requests of 64 heads, four pages each, or of all eight pages where these are `shared`.
+    Keys past a request's length are NaN. `told`: the lengths that the kernels are told, if
+    others."""
     heads = 64
     given = fm.Given("sm90_dense_decode_bf16", fm.DENSE).set(total_splits=REQUESTS + PARTS)
     q, cache = normal(8, (REQUESTS, 1, heads, WIDTH)), normal(9, (PAGES, PAGE, 1, WIDTH))
-    table = np.random.default_rng(10).permutation(PAGES).astype(np.int32).reshape(REQUESTS, 4)
+    table = np.random.default_rng(10).permutation(PAGES).astype(np.int32)
+    table = np.stack([table, table]) if shared else table.reshape(REQUESTS, 4)
+    given.set(table=table.shape[1])
     for row, length in zip(table, lengths, strict=True):
         for page, number in enumerate(row):
             cache[number, max(length - page * PAGE, 0) :] = np.nan
     arrays = {
-        fm.Q: q, fm.KV: cache, fm.TABLE: table, fm.LENGTHS: np.array(lengths, np.int32),
+        fm.Q: q, fm.KV: cache, fm.TABLE: table, fm.LENGTHS: np.array(told or lengths, np.int32),
         **outputs(heads),
     }  # fmt: skip
     ran = launches(given, fm.Given("scheduler", fm.SCHEDULER), arrays, heads, **settings)

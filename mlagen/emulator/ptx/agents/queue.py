@@ -113,8 +113,8 @@ def end_of_warp(context: int, warp: int) -> None:
         shared = load_i64(op, a.O_SHARED)
         if shared >= 0 and shared >> y.RANK_SHIFT == cta:
             kind = load_i64(op, a.O_KIND)
-            severity = y.HARDWARE
-            if kind == a.LANES or kind == a.TO_GLOBAL or kind == a.TENSOR_TO_GLOBAL:  # noqa: PLR1714 -- compiled code has no "in"
+            severity = y.LETTER if kind == a.LANES else y.HARDWARE
+            if kind == a.TO_GLOBAL or kind == a.TENSOR_TO_GLOBAL:
                 severity = y.LETTER
             report(
                 context, y.PENDING_AT_EXIT, load_i64(op, a.O_ROW), -1, load_i64(op, a.O_WARP),

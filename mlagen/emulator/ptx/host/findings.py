@@ -5,6 +5,7 @@ Each kind has a function of a `Raw` that gives message, resource and repair.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from mlagen.emulator.ptx.order import accesses as order
 from mlagen.ptx import Instruction, Location
 
 Told = tuple[str, str, str]  # message, resource, needs
+PLACES = 8  # of inlined code, that a finding tells
 
 
 def merge(tables: Sequence[np.ndarray]) -> list[list[int]]:
@@ -94,7 +96,7 @@ class Run:
             space, at = self.setup.program.symbols.get(variable.name, ("", 0))
             room = variable.size or self.setup.dynamic_shared
             if space == "shared" and at <= offset < at + room:
-                named = f" ({variable.name} + {offset - at:#x})"
+                named = f" ({short_name(variable.name)} + {offset - at:#x})"
         whose = f" of rank {rank}" if self.setup.cluster_ctas > 1 else ""
         return f"shared memory {offset:#x}..{offset + size - 1:#x}{named}{whose}"
 
@@ -188,13 +190,35 @@ def shown(instruction: Instruction | None, most: int = 100) -> str:
 
 
 def located(instruction: Instruction | None) -> str:
-    """Where `.loc` says that it came from, innermost first; "" for nowhere."""
+    """Where `.loc` says that it came from, innermost first; "" for nowhere. Of more than PLACES the
+    middle ones are left out: the outermost are those of whoever wrote the kernel."""
     place: Location | None = instruction.location if instruction else None
     places = []
     while place is not None:
-        places.append(str(place) + (f" in {place.function}" if place.function else ""))
+        name = short_name(place.function)
+        places.append(str(place) + (f" in {name}" if name else ""))
         place = place.inlined_at
+    if len(places) > PLACES:
+        left = len(places) - PLACES
+        places[PLACES // 2 : PLACES // 2 + left] = [f"{left} more places"]
     return ", inlined at ".join(places)
+
+
+def short_name(function: str) -> str:
+    """A function's name without what C++ adds: of a mangled one the identifiers that begin it
+    ("cute::gemm"), of others at most 60 characters, as `cut` has them."""
+    mangled = re.match(r"_ZNK?|_Z(?=\d)", function)
+    names, at = [], mangled.end() if mangled else 0
+    while mangled and (length := re.match(r"\d{1,3}", function[at:])):
+        at += length.end()
+        names.append(function[at : at + int(length.group())])
+        at += int(length.group())
+    return cut("::".join(names) or function)
+
+
+def cut(name: str) -> str:
+    """A name of at most 60 characters: the middle is left out."""
+    return name if len(name) <= 60 else f"{name[:42]}...{name[-15:]}"
 
 
 # Of a pair: its kind, what the later side does, what the earlier one did.
