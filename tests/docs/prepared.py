@@ -60,6 +60,9 @@ NAMES: dict[str, str] = {
 
 # A page's command, or the first line of its snippet -> where it is run instead of here.
 ELSEWHERE: dict[tuple[str, str], str] = {
+    ("ptx_emulator.md", "mlagen mutate examples/gemm_bf16.py --target sm_90a --sample 4"): (
+        "tests/mutation judges mutants of it"
+    ),
     ("../README.md", ". .venv/bin/activate"): "the tests run in the environment that it is",
     (
         "tuning.md",
