@@ -104,7 +104,8 @@ _BODIES = (
     barrier.cluster.wait.aligned; st.shared::cluster.u32 [%r14], %r0; @!%p1 bra D;
     st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32
     [%r14+512], {%r0, %r0, %r0, %r0}, [%r15];
-    cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r14], [sh], 496, [%r15];
+    cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes
+    [%r14], [sh], 496, [%r15];
     mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r15];
     D: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;""",
 )
@@ -136,8 +137,6 @@ output = "out.npy"
 [buffers.in]
 file = "in.npy"
 address = 0x40000000
-[buffers.cut]
-file = "cut.npy"
 [[tensor_maps]]
 name = "m"
 buffer = "x"
@@ -171,4 +170,3 @@ value = 77
 name = "t"
 tensor_map = "m"
 """
-LAUNCH = LAUNCH.replace('[buffers.cut]\nfile = "cut.npy"\n', "")
