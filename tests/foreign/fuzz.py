@@ -1,6 +1,7 @@
 """Fuzzing of everything that reads foreign code: runs batches in processes that may die.
 
     PYTHONPATH=. python tests/foreign/fuzz.py --cases 100000 --seed 1
+    PYTHONPATH=. python tests/foreign/fuzz.py --ptx --cases 50000 --seed 1
 
 Prints the cases by class and outcome. A crash, a hang (no case ends within --patience seconds), a
 write into a guard zone or an exception that is no MlagenError is a failure: it is named with the
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -24,7 +26,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "binary"))
 
-from fuzz_cases import judge, make
+import fuzz_cases
+import ptx_fuzz_cases
 
 SHARE = {  # of all cases
     "noise": 0.2,
@@ -34,7 +37,15 @@ SHARE = {  # of all cases
     "pieces": 0.15,
     "words": 0.1,
 }
+PTX_SHARE = {
+    "ptx pieces": 0.4,
+    "ptx kernels": 0.3,
+    "ptx files": 0.05,
+    "ptx noise": 0.1,
+    "ptx launches": 0.15,
+}
 _BATCH = 2500
+_ADDRESSES = 8 << 30  # bytes that a worker may have mapped
 
 
 @dataclass
@@ -56,8 +67,9 @@ class Tally:
 def try_case(name: str, seed: int, number: int) -> tuple[str, str]:
     """(outcome, failure): one of them is empty."""
     try:
-        case, source = make(name, seed, number)
-        return judge(case, source), ""
+        cases = ptx_fuzz_cases if name in PTX_SHARE else fuzz_cases
+        case, source = cases.make(name, seed, number)
+        return cases.judge(case, source), ""
     except Exception:
         return "", f"{name}/{seed}/{number}\n{traceback.format_exc()}"
 
@@ -72,8 +84,15 @@ def run_here(name: str, seed: int, first: int, count: int, tally: Tally) -> None
             tally.outcomes[name, outcome] += 1
 
 
+def _limit() -> None:
+    """No memory beyond what a case may take: what asks for more is a failure."""
+    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 def _work(name: str, seed: int, first: int, count: int) -> None:
     """A process of its own: one line a case, so that the case that ends it is known."""
+    _limit()
     for number in range(first, first + count):
         outcome, failure = try_case(name, seed, number)
         print(json.dumps([number, outcome, failure]), flush=True)
@@ -139,7 +158,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--patience", type=float, default=60.0)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", choices=sorted(SHARE))
+    parser.add_argument("--ptx", action="store_true", help="PTX texts and launch files")
+    parser.add_argument("--only", choices=sorted(SHARE | PTX_SHARE))
     parser.add_argument("--again", metavar="CLASS/SEED/NUMBER")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -154,7 +174,7 @@ def main() -> int:
         return bool(failure)
     tally, started = Tally(), time.perf_counter()
     batches = []
-    for name, share in SHARE.items():
+    for name, share in (PTX_SHARE if given.ptx else SHARE).items():
         count = round(given.cases * share) if given.only in (None, name) else 0
         batches += [(name, at, min(_BATCH, count - at)) for at in range(0, count, _BATCH)]
 

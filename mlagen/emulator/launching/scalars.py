@@ -61,7 +61,7 @@ def number(place: str, dtype: np.dtype, kind: str, value: int | float) -> np.gen
     largest = float(ml_dtypes.finfo(dtype).max)
     if math.isfinite(value) and abs(value) > largest:
         raise ConfigError(f"{place}: {value} overflows {kind}", hint=f"at most {largest:g}")
-    return dtype.type(value)
+    return dtype.type(float(value))  # bf16 and its kind take no int of more than 64 bits
 
 
 def poison(dtype: np.dtype, count: int) -> np.ndarray:

@@ -28,6 +28,9 @@ _TRANSLATIONS: dict[str, Translation] = {
     for name, translation in module.TRANSLATIONS.items()
 }
 
+# What a translation raises where an instruction has not the operands or modifiers that it looks at.
+_MISREAD = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, StopIteration)
+
 
 @dataclass(frozen=True)
 class Program:
@@ -74,7 +77,7 @@ def translate(module: Module, entry: Entry) -> Program:
             raise
         except OperandError as error:
             raise not_modelled(instruction, str(error)) from None
-        except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        except _MISREAD as error:
             raise UnsupportedError(
                 f"line {instruction.line}: not understood: {instruction.text[:100]}"
             ) from error
