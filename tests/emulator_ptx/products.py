@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from running import kernel, run
 
 from mlagen.emulator.ptx.arithmetic.words import InputSet
-from tests.emulator_ptx.running import kernel, run
 
 WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 

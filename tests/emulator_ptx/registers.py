@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
-from emulator_ptx.running import kernel
+from running import kernel
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.machine import ClusterState, Setup, Shared
@@ -25,13 +25,18 @@ def program(line: str, registers: str = "") -> Program:
 
 
 def evaluate(
-    line: str, values: Mapping[str, np.ndarray | int], mask: int = y.ALL, registers: str = ""
+    line: str,
+    values: Mapping[str, np.ndarray | int],
+    mask: int = y.ALL,
+    registers: str = "",
+    exact: bool = True,
 ) -> dict[str, np.ndarray]:
     """Registers after an instruction. `values`: 32 numbers a register (of 128 bits two rows), a
     predicate's mask as a number. The result has all registers of the kernel as unsigned words,
     predicates as arrays of one."""
     made = program(line, registers)
-    setup = Setup(made, (1, 1, 1), (32, 1, 1), (1, 1, 1), 0, np.zeros(8, np.uint8), sanitize=False)
+    one, none = (1, 1, 1), np.zeros(8, np.uint8)
+    setup = Setup(made, one, (32, 1, 1), one, 0, none, sanitize=False, exact=exact)
     state = ClusterState(setup, Shared(setup), 0)
     held = state.arrays[y.C_REGISTERS]
     places, at = {}, 0

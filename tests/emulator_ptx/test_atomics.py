@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-
-from tests.emulator_ptx.running import kernel, run
-from tests.emulator_ptx.test_memory import SHARED, copied
+from lane_rows import SHARED, copied
+from running import kernel, run
 
 NUMBERS = {
     "u32": np.uint32,

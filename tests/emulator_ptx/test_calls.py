@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-
-from tests.emulator_ptx.running import kernel, run
+from running import kernel, run
 
 STEPS = """.func (.param .b32 made) steps(.param .b32 x, .param .align 16 .b8 pair[16])
 {

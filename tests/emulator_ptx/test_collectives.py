@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from tests.emulator_ptx.running import Ran, kernel, run
-from tests.emulator_ptx.test_memory import copied
+from lane_rows import copied
+from running import Ran, kernel, run
 
 LANES = np.arange(32)
 HALVES = "setp.lt.u32 %p9, %r40, 16;"

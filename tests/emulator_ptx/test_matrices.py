@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from tests.emulator_ptx.running import kernel, run
-from tests.emulator_ptx.test_memory import SHARED, at_lane
+from lane_rows import SHARED, at_lane
+from running import kernel, run
 
 LANES = np.arange(32)
 

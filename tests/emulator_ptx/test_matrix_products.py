@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from hopper_words import arrays, names
+from products import mma, results, wgmma
+from running import kernel, run
 
 from mlagen.emulator.ptx.arithmetic.dot import dot, dot_integer, rule_of
 from mlagen.emulator.ptx.arithmetic.words import INPUT_SETS, InputSet
 from mlagen.errors import UnsupportedError
-from tests.emulator_ptx.products import mma, results, wgmma
-from tests.emulator_ptx.running import kernel, run
 
 SETS = {kinds.name: kinds for kinds in INPUT_SETS}
 MIXED = [InputSet("e4m3", "e5m2", "f16", 21), InputSet("s8", "u8", "s32", 22),

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lane_rows import SHARED, copied, drawn
+from running import Ran, kernel, run
 
 from mlagen.emulator.ptx import layout as y
-from tests.emulator_ptx.running import Ran, kernel, run
-from tests.emulator_ptx.test_memory import SHARED, copied, drawn
 
 
 def touched(

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+from running import kernel
 
 from mlagen.emulator.ptx.memory import layout as z
 from mlagen.emulator.ptx.translate import memory
 from mlagen.emulator.ptx.translate.rows import Translator
 from mlagen.ptx import Entry, read_ptx
-from tests.emulator_ptx.running import kernel
 
 # Opcodes with operands as compilers write them; b16, b32 and b64 registers are h, r and rd.
 FORMS = """

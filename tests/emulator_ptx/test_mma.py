@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from running import kernel, run
 
 from mlagen.emulator.ptx.arithmetic.dot import dot, rule_of
-from tests.emulator_ptx.running import kernel, run
 
 LANES = np.arange(32)
 GROUP, PLACE = LANES // 4, LANES % 4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from running import kernel, run
 
 from mlagen.emulator.ptx import layout as y
-from tests.emulator_ptx.running import kernel, run
 
 SHARED = ".shared .align 16 .b8 sh[256];"
 

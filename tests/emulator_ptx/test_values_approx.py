@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hopper_words import arrays, names
+from running import kernel, run
 
 from mlagen.emulator.ptx.arithmetic.approx import FUNCTIONS, approx, divided
 from mlagen.emulator.ptx.arithmetic.words import drawn
 from mlagen.errors import UnsupportedError
-from tests.emulator_ptx.running import kernel, run
 
 DRAWS = 1 << 14
 DIVISIONS = ("div.approx.ftz.f32", "div.approx.f32", "div.full.ftz.f32", "div.full.f32")

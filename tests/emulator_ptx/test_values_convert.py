@@ -7,11 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from emulator_ptx import rounding as x
-from emulator_ptx.registers import OLD, evaluate
-from emulator_ptx.rounding import Form
-from emulator_ptx.test_values_floats import FORMS, codes, flushed, negative, saturated
-from emulator_ptx.test_values_integers import edges, signed
+import rounding as x
+from lane_values import FORMS, codes, edges, flushed, negative, saturated, signed
+from registers import OLD, evaluate
+from rounding import Form
 
 from mlagen.errors import UnsupportedError
 

@@ -9,49 +9,14 @@ from math import isqrt
 
 import numpy as np
 import pytest
-from emulator_ptx import rounding as x
-from emulator_ptx.registers import OLD, evaluate
-from emulator_ptx.rounding import Form, Number
+import rounding as x
+from lane_values import FORMS, NAMES, codes, flushed, negative, order, saturated
+from registers import OLD, evaluate
+from rounding import Form, Number
 
 from mlagen.errors import UnsupportedError
 
-FORMS = {"f32": x.F32, "f64": x.F64, "f16": x.F16, "bf16": x.BF16}
-NAMES = {"f32": "f", "f64": "d", "f16": "h", "bf16": "h"}
 WORDS = {"f32": np.uint32, "f64": np.uint64, "f16": np.uint32, "bf16": np.uint32}
-
-
-def codes(form: Form, seed: int) -> np.ndarray:
-    """32 codes: ends of the range, denormals, zeros, infinities, NaNs, numbers near 1."""
-    r = np.random.default_rng(seed)
-    size = form.sign
-    one = form.bias << form.mantissa
-    low = (1 << form.mantissa) - 1
-    fixed = [
-        0,
-        size,
-        1,
-        size | 1,
-        low,
-        size | low,
-        low + 1,
-        form.top,
-        size | form.top,
-        form.infinity,
-    ]
-    fixed += [size | form.infinity, form.infinity + 1, form.nan, size | form.nan, one, size | one]
-    near = [one + int(v) for v in r.integers(-(4 << form.mantissa), 4 << form.mantissa, 8)]
-    far = [int(v) % (2 * size) for v in r.integers(0, 1 << 63, 8)]
-    signs = [size * int(v) for v in r.integers(0, 2, 8)]
-    drawn = [n | s for n, s in zip(near, signs, strict=True)]
-    return r.permutation(np.array([*fixed, *drawn, *far], dtype=np.uint64))
-
-
-def flushed(code: int, form: Form) -> int:
-    return code & form.sign if code & form.infinity == 0 else code
-
-
-def negative(code: int, form: Form) -> bool:
-    return bool(code & form.sign)
 
 
 def added(a: Number, b: Number) -> Number:
@@ -132,14 +97,6 @@ def expected(name: str, given: list[int], form: Form, mode: str, ftz: bool) -> i
         total, zero = root(v[0], signs[0] < 0), signs[0] < 0
     found = x.code(total, form, mode, zero)
     return flushed(found, form) if ftz else found
-
-
-def saturated(code: int, form: Form) -> int:
-    number = x.value(code, form)
-    if number == x.NAN or negative(code, form):
-        return 0
-    one = form.bias << form.mantissa
-    return min(code, one)
 
 
 def check(
@@ -253,13 +210,6 @@ def test_pairs(kind: str, name: str) -> None:
             given = [int(row[half][lane]) for row in rows]
             want |= expected(name, given, form, "rn", False) << width * half
         assert int(found[lane]) == want
-
-
-def order(code: int, form: Form) -> tuple[Fraction, int]:
-    number = x.value(code, form)
-    if isinstance(number, str):
-        number = Fraction(2) ** 2000 * (1 if number == "inf" else -1)
-    return number, 0 if negative(code, form) else 1
 
 
 def extremum(name: str, form: Form, nan: bool, ftz: bool = False) -> Callable[[list[int]], int]:

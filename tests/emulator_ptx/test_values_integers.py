@@ -7,27 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from emulator_ptx.registers import OLD, evaluate, lanes, mask_of
+from lane_values import WORDS, edges, signed
+from registers import OLD, evaluate, lanes, mask_of
 
 from mlagen.errors import UnsupportedError
 
 NAMES = {16: "h", 32: "r", 64: "rd"}
-WORDS = {16: np.uint16, 32: np.uint32, 64: np.uint64}
-
-
-def signed(x: int, width: int) -> int:
-    return x - (1 << width) if x >> width - 1 & 1 else x
-
-
-def edges(width: int, seed: int) -> np.ndarray:
-    """32 numbers: random ones, few bits, and the ends of the range."""
-    r = np.random.default_rng(seed)
-    top = (1 << width) - 1
-    fixed = [0, 1, 2, 3, 7, 24, 31, 32, 33, 63, 64, 65, 255, 256, top, top - 1, top >> 1]
-    fixed += [(top >> 1) + 1, (top >> 1) + 2, 0x5555555555555555 & top]
-    drawn = [int(x) & top for x in r.integers(0, 1 << 63, 12)]
-    chosen = np.array([*fixed, *drawn], dtype=np.uint64)
-    return r.permutation(chosen).astype(WORDS[width])
 
 
 def check(

@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from emulator_ptx import rounding as x
-from emulator_ptx.registers import OLD, evaluate, lanes
-from emulator_ptx.test_values_floats import FORMS, NAMES, codes, flushed, order
-from emulator_ptx.test_values_integers import edges, signed
+import rounding as x
+from lane_values import FORMS, NAMES, codes, edges, flushed, order, signed
+from registers import OLD, evaluate, lanes
 
 from mlagen.emulator.ptx import layout as y
 from mlagen.errors import UnsupportedError
