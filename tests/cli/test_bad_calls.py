@@ -6,14 +6,18 @@ command that replaced what it should write to would replace the link.
 
 from __future__ import annotations
 
+import io
 import itertools
 import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scale_kernel import LAUNCH, write_case
 from small_kernel import make
+from test_cli_emulate_ptx import LAUNCH as PTX_LAUNCH
+from test_cli_emulate_ptx import TEXT as PTX_TEXT
 
 from mlagen.artifact import write_artifact
 from mlagen.cli.main import run
@@ -27,6 +31,30 @@ CALLS = [
     for line in Path(__file__).with_name("bad_calls.txt").read_text().splitlines()
     if line and not line.startswith("#")
 ]
+# What is changed in the small kernel of test_cli_emulate_ptx, and in its launch file.
+PTX_TEXTS = {
+    "surface": ("ret;", "suld.b.1d.b32.trap %r1, [s, {%r2}];\n    ret;"),
+    "threads": ("n)\n{", "n)\n.reqntid 64\n{"),
+    "most": ("n)\n{", "n)\n.maxntid 16\n{"),
+    "pairs": ("n)\n{", "n)\n.reqnctapercluster 2\n{"),
+    "later": ("sm_90a", "sm_100a"),
+}
+PTX_LAUNCHES = {
+    "right": ("grid", "grid"),
+    "entry": ("grid", 'kernel = "zz"\ngrid'),
+    "size": ('type = "u32"', 'type = "u64"'),
+    "key": ("grid", "dynamic_lds = 4\ngrid"),
+    "unknown": ("grid", "clusters = 4\ngrid"),
+    "shared": ("grid", "dynamic_shared = 232449\ngrid"),
+    "cluster": ("grid = [1, 1, 1]", "cluster = [17, 1, 1]\ngrid = [17, 1, 1]"),
+    "whole": ("grid = [1", "cluster = [2, 1, 1]\ngrid = [3"),
+    "npy": ('dtype = "u32", shape = [1], output = "out.npy"', 'file = "cut.npy"'),
+    "map": (
+        '[[arguments]]\nname = "p"\nbuffer = "out"',
+        '[[tensor_maps]]\nname = "m"\nbuffer = "out"\ndtype = "f32"\ndims = [64]\nbox = [64]\n'
+        '[[arguments]]\nname = "p"\ntensor_map = "m"',
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +86,15 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: dict[str, str]
     (here / "text.ptx").write_text("hello")
     (here / "bytes.ptx").write_bytes(b"\xff\xfe")
     (here / "bad.toml").write_text("grid = [")
+    (here / "k.ptx").write_text(PTX_TEXT)
+    for name, (old, new) in PTX_TEXTS.items():
+        (here / f"{name}.ptx").write_text(PTX_TEXT.replace(old, new))
+    for name, (old, new) in PTX_LAUNCHES.items():
+        assert old in PTX_LAUNCH
+        (here / f"{name}.toml").write_text(PTX_LAUNCH.replace(old, new))
+    array = io.BytesIO()
+    np.save(array, np.zeros(64, np.uint32))
+    (here / "cut.npy").write_bytes(array.getvalue()[:150])
     (here / "bad.sqlite").write_text("hello" * 100)
     shutil.copytree(names["GEMM_DIR"], here / "cut")
     (here / "cut" / "kernel.co").write_bytes(b"x")

@@ -331,3 +331,12 @@ def judge(case: Case, source: random.Random) -> str:
 
 def _kind(findings: Any) -> str:
     return "findings" if findings else "clean"
+
+
+def judge_text(text: str, end: bool = True) -> str:
+    """A text as it is, with the launch that a case gets: "emulated, findings" or "emulated,
+    clean"."""
+    module = read_ptx(text)
+    with guarded(end):
+        result = emulate(module, _launch(module, random.Random(3)), Settings(threads=1))
+    return f"emulated, {_kind(result.findings)}"
