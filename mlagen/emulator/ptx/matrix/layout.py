@@ -40,7 +40,7 @@ TEMP_BYTES: Final = B_WORDS + 2 * DEPTH * COLUMNS
 Q_RING: Final = 16
 RING: Final = 512  # instructions on their way, at most; one more retires the oldest
 # An instruction on its way.
-R_ROW, R_A, R_B, R_ADDS, R_GROUP, R_ACTIVE = range(6)
+R_ROW, R_A, R_B, R_ADDS, R_GROUP = range(5)
 R_SIZE: Final = 8
 # What the last wgmma.fence left: how far the async proxy sees the warp's own accesses; and the
 # wgmma.fence before the first instruction of a group.

@@ -295,10 +295,3 @@ def run_wgmma(context: int, warp: int, row: int, mask: int) -> int:
                 return y.AGAIN
             complete(context, warp, left)
     return y.NEXT
-
-
-@compiled
-def end_products(context: int, warp: int) -> None:
-    """A warp ends: what it issued happens."""
-    queue = queue_of(context, warp)
-    land(context, warp, load_i64(queue, m.Q_TAIL))
