@@ -171,10 +171,11 @@ def issue(context: int, warp: int, row: int, mask: int) -> None:
 def begin(context: int, warp: int) -> None:
     """What all four warps of a warpgroup have issued happens."""
     first = first_of_four(context, warp)
+    end = end_of_four(context, warp)
     until = load_i64(queue_of(context, warp), m.Q_TAIL)
-    for other in range(first, first + 4):
+    for other in range(first, end):
         until = min(until, load_i64(queue_of(context, other), m.Q_TAIL))
-    for other in range(first, first + 4):
+    for other in range(first, end):
         land(context, other, until)
 
 
