@@ -12,6 +12,8 @@ from mlagen.mutation.gfx950.subject import Gfx950Subject
 from mlagen.mutation.ptx.subject import artifact_subject
 from mlagen.mutation.subject import Source, Subject
 
+EXECUTED = ("gfx950", "sm_90a")  # the targets whose kernels an emulator executes
+
 
 @dataclass(frozen=True)
 class ArtifactSource(Source):
@@ -29,7 +31,13 @@ class ArtifactSource(Source):
     def subject(self) -> Subject:
         if self.problem_file is not None:
             load(self.problem_file, self.artifact.manifest.target)  # registers its kind of problem
-        if self.artifact.manifest.target == "gfx950":
+        target = self.artifact.manifest.target
+        if target not in EXECUTED:
+            raise ConfigError(
+                f"there is no emulator of {target}, so nothing judges a mutant of this kernel",
+                hint=f"mutants are judged for {', '.join(EXECUTED)}",
+            )
+        if target == "gfx950":
             if self.judges not in ((), ("emulator",)):
                 raise ConfigError(
                     f"judges {', '.join(self.judges)}: of gfx950 mutants the emulator judges",

@@ -117,6 +117,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs a GPU's bits; tests/compilers compares two sides",
     (
         "fuzzing.md",
+        "python tests/foreign/fuzz.py --ptx --cases 50000 --seed 1",
+    ): "it takes many minutes; tests/foreign runs a slice",
+    (
+        "fuzzing.md",
         "python tests/foreign/fuzz.py --cases 100000 --seed 1",
     ): "it takes many minutes; tests/foreign runs a slice",
     (
@@ -127,6 +131,18 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "fuzzing.md",
         "pytest tests/hostile",
     ): "it is a part of the test suite",
+    (
+        "foreign_ptx.md",
+        "pytest tests/foreign/test_audit_flashmla.py",
+    ): "it is a part of the test suite",
+    (
+        "foreign_ptx.md",
+        "pytest tests/foreign/test_emulate_flashmla.py",
+    ): "it is a part of the test suite",
+    (
+        "foreign_ptx.md",
+        "mlagen audit FOLDER/sm90_sparse_prefill_k576.ptx --smem 230864 --max-seconds 60",
+    ): "needs FlashMLA's kernels as PTX: tests/foreign asks for a verdict on every finding",
     (
         "foreign_kernels.md",
         "python tests/foreign/foreign_report.py aiter_fmha --mode earliest --summary",

@@ -1,6 +1,6 @@
 """FlashMLA's kernels on the PTX emulator: right by fp64 in all modes, every finding judged."""
 
-import flash_mla_problems as problems
+import flashmla_problems as problems
 import pytest
 from ptx_verdicts import EMULATED, emulated_class_of
 

@@ -300,7 +300,7 @@ def test_checked_calls_look_every_time(
     def refuse(*_: Any) -> None:
         raise ConfigError("looked")
 
-    monkeypatch.setattr("mlagen.families.mla_decode.kernel.on_host", refuse)
+    monkeypatch.setattr("mlagen.families.mla_decode.kernel.as_host", refuse)
     for _ in range(2):
         with pytest.raises(ConfigError, match="looked"):
             kernel(**tensors, scale=0.25, plan=plan, out=out, lse=lse, checked=True)

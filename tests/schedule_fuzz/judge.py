@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 import emulated
-import hopper
+import hopper_texts
 from corpus import ROOT, Case
 from edits import Edited, edited
 
@@ -98,8 +98,8 @@ def prepare(case: Case, folder: Path) -> Prepared:
         trials: list[Any] = emulated.trials(case, made)
         emulated.wrong(trials[:1], made, str)  # loads the emulator's compiled code
     else:
-        trials = hopper.trials(case, _problem(case, function), dict(case.knobs))
-        hopper.wrong(trials[:1], made, str)
+        trials = hopper_texts.trials(case, _problem(case, function), dict(case.knobs))
+        hopper_texts.wrong(trials[:1], made, str)
     _prepared[case.name] = Prepared(base, _digest(made), trials)
     return _prepared[case.name]
 
@@ -173,7 +173,7 @@ def _built(
     before it is assembled."""
     problem = _problem(case, function)
     if case.target == "sm_90a":
-        text = hopper.build_text(function, problem, knobs)
+        text = hopper_texts.build_text(function, problem, knobs)
         if _digest(text) == digest:
             raise _Unchanged
         return text
@@ -254,7 +254,7 @@ def attempt(case: Case, folder: Path, seed: int) -> dict[str, Any]:
     if isinstance(made, Artifact):
         found = emulated.wrong(prepared.trials, made, doing)
     else:
-        found = hopper.wrong(prepared.trials, made, doing)
+        found = hopper_texts.wrong(prepared.trials, made, doing)
     said["judge"] = _since(started)
     if found:
         return {**said, "outcome": "wrong", "message": _short(found)}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 import emulated
-import hopper
+import hopper_texts
 import judge
 import pytest
 from corpus import ROOT, named
@@ -87,10 +87,10 @@ def test_the_judge_sees_what_hopper_lacks(line, folder):
     prepared = judge.prepare(case, folder(case.name))
     function = judge._function(case, prepared.base.folder, prepared.base.source)
     text = judge._built(case, function, dict(case.knobs))
-    assert not hopper.wrong(prepared.trials, text, str)
+    assert not hopper_texts.wrong(prepared.trials, text, str)
     changed, count = re.subn(line, "", text)
     assert count
-    assert hopper.wrong(prepared.trials, changed, str)
+    assert hopper_texts.wrong(prepared.trials, changed, str)
 
 
 @pytest.mark.parametrize("line", ["s_waitcnt vmcnt", "s_barrier", "s_add_u32 s[XOFF]"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mlagen.errors import ConfigError, MissingError, UnsupportedError
+from mlagen.errors import ConfigError, MissingError
 from mlagen.request import parse_sizes
 from mlagen.tune import measured
 from mlagen.tune.interleave import FEW_ROUNDS, interleaved, ratio
@@ -98,8 +98,6 @@ def test_what_cannot_be_measured_is_told(make_artifact: Any) -> None:
 
     with pytest.raises(ConfigError, match="solves a ToyConfig of the family 'toys'"):
         measured.workloads_of(artifact("toys", "ToyConfig"))
-    with pytest.raises(UnsupportedError, match="no inputs and oracles of a MlaDecodeMergeConfig"):
-        measured.workloads_of(artifact("split_merge", "MlaDecodeMergeConfig"))
     made = measured.workloads_of(artifact("mla_decode", "MlaDecodeConfig"))
     assert {"batch", "keys"} <= set(made.sizes) and "batch" not in made.lists
     made = measured.workloads_of(artifact("mha_prefill", "MhaConfigV2"))

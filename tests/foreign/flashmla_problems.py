@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-import flash_mla as fm
+import flashmla_kernels as fm
 import ml_dtypes
 import numpy as np
-from flash_mla_oracle import VALUES, attended, misses
+from flashmla_oracle import VALUES, attended, misses
 
 BF16 = ml_dtypes.bfloat16
 WIDTH = 576  # elements of a key
