@@ -67,8 +67,8 @@ def test_a_wait_of_one_warp_looks_at_no_other():
 
 
 def test_a_write_outside_an_array_is_seen(monkeypatch):
-    """The closed pages themselves: registers that are declared to lie further than they do. They are
-    few, so that what lies behind them is the rest of their page."""
+    """The closed pages themselves: registers that are declared to lie further than they do. They
+    are few, so that what lies behind them is the rest of their page."""
     inner = FencedState.__init__
 
     def shifted(self, *arguments):
