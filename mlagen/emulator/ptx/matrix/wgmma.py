@@ -26,8 +26,9 @@ from mlagen.emulator.ptx.matrix.fragments import (
     take_sums,
 )
 from mlagen.emulator.ptx.matrix.product import multiply
-from mlagen.emulator.ptx.order.accesses import READ, shared_range
+from mlagen.emulator.ptx.order.accesses import shared_range
 from mlagen.emulator.ptx.order.clocks import WGMMA, component, reached
+from mlagen.emulator.ptx.order.meeting import READ
 from mlagen.emulator.ptx.order.registers import wgmma_registers
 from mlagen.emulator.ptx.order.warpgroup import note_fence, note_group
 from mlagen.emulator.ptx.state import (
