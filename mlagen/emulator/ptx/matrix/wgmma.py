@@ -13,12 +13,7 @@ from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.control import block
 from mlagen.emulator.ptx.matrix import layout as m
-from mlagen.emulator.ptx.matrix.elements import (
-    chunk_address,
-    core_address,
-    per_chunk,
-    take_shared,
-)
+from mlagen.emulator.ptx.matrix.elements import take_shared
 from mlagen.emulator.ptx.matrix.fragments import (
     clear_sums,
     give_sums,
@@ -26,14 +21,12 @@ from mlagen.emulator.ptx.matrix.fragments import (
     take_sums,
 )
 from mlagen.emulator.ptx.matrix.product import multiply
-from mlagen.emulator.ptx.order.accesses import shared_range
+from mlagen.emulator.ptx.matrix.reading import check_operand, extent
 from mlagen.emulator.ptx.order.clocks import WGMMA, component, reached
-from mlagen.emulator.ptx.order.meeting import READ
 from mlagen.emulator.ptx.order.registers import wgmma_registers
 from mlagen.emulator.ptx.order.warpgroup import note_fence, note_group
 from mlagen.emulator.ptx.state import (
     cta_of,
-    fault,
     lanes_of,
     moved,
     next_random,
@@ -62,60 +55,6 @@ def slot_of(queue: int, number: int) -> int:
 def first_row(context: int, warp: int) -> int:
     """The first of the 64 rows that a warp has."""
     return 16 * ((warp % load_i64(context, y.C_CTA_WARPS)) & 3)
-
-
-@compiled
-def inside(context: int, descriptor: int, across: int, deep: int, mn_major: int) -> bool:
-    """Whether all 16-byte chunks of an operand lie in shared memory. `across`, `deep`: counts."""
-    room = load_i64(context, y.C_SHARED_BYTES)
-    most = 0
-    begin = 0 if mn_major != 0 else across - 1  # rows of K-major operands lie one after the other
-    for i in range(begin, across):
-        most = max(most, core_address(descriptor, i, deep - 1, mn_major))
-    if most + 128 <= room:  # a swizzle moves nothing further than a row
-        return True
-    most = 0
-    for i in range(across):
-        for j in range(deep):
-            most = max(most, chunk_address(descriptor, i, j, mn_major))
-    return most + 16 <= room
-
-
-@compiled
-def check_operand(
-    context: int, warp: int, row: int, descriptor: int, size: int, mn_major: int
-) -> bool:
-    """Refuse a descriptor that is not modelled or leads out; note what it makes the warp read.
-    `size`: first row << 32 | rows << 16 | elements of K as 16-byte chunks where K-major (chunks of
-    rows << 16 | elements where MN-major)."""
-    if (descriptor >> 49) & 7 != 0:
-        fault(context, row, y.FAULT_DESCRIPTOR, 1, descriptor)
-        return False
-    first = size >> 32
-    across = (size >> 16) & 0xFFFF
-    deep = size & 0xFFFF
-    if not inside(context, descriptor, first + across, deep, mn_major):
-        fault(context, row, y.FAULT_DESCRIPTOR, 2, descriptor)
-        return False
-    if load_i64(context, y.C_SANITIZE) != 0:
-        cta = cta_of(context, warp)
-        number = component(context, cta, WGMMA, warp % load_i64(context, y.C_CTA_WARPS))
-        clock = load_i64(queue_of(context, warp), m.Q_COMMITTED) + 1
-        mine = cta << y.RANK_SHIFT
-        for i in range(first, first + across):
-            for j in range(deep):
-                at = mine | chunk_address(descriptor, i, j, mn_major)
-                shared_range(context, warp, row, at, 16, READ, number, clock)
-    return True
-
-
-@compiled
-def extent(kind: int, first: int, rows: int, depth: int, mn_major: int) -> int:
-    """The `size` of `check_operand`."""
-    count = per_chunk(kind)
-    if mn_major != 0:
-        return (first // count) << 32 | (rows // count) << 16 | depth
-    return first << 32 | rows << 16 | depth // count
 
 
 @compiled

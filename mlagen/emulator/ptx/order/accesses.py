@@ -49,6 +49,21 @@ def span(
 
 
 @compiled
+def both_known(context: int, numbers: int) -> int:
+    """What two words become that have the same record, by the access that goes on: the numbers of
+    two records in one word. -1 where they have not, or where each word has to be looked at."""
+    table = load_i64(context, y.C_RECORDS)
+    number = numbers & 0xFFFFFFFF
+    if numbers >> 32 != number:
+        return -1
+    record = record_at(table, number)
+    if load_i64(record, RECORD_TURN) != load_i64(table, K_TURN) << 4 | 15:
+        return -1
+    after = load_i64(record, RECORD_NEXT)
+    return after << 32 | after
+
+
+@compiled
 def shared_lanes(
     context: int, warp: int, row: int, mask: int, addresses: int, size: int, how: int
 ) -> None:
