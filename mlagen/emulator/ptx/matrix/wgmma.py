@@ -93,7 +93,7 @@ def issue(context: int, warp: int, row: int, mask: int) -> None:
         wgmma_registers(context, warp, row, load_i64(queue, m.Q_COMMITTED) + 1, adds)
     tail = load_i64(queue, m.Q_TAIL)
     if tail - load_i64(queue, m.Q_HEAD) >= m.RING:
-        land(context, warp, load_i64(queue, m.Q_HEAD) + 1)
+        land(context, warp, warp + 1, load_i64(queue, m.Q_HEAD) + 1, y.NEVER)
     slot = slot_of(queue, tail)
     store_i64(slot, m.R_ROW, row)
     store_i64(slot, m.R_A, a)
@@ -110,29 +110,40 @@ def issue(context: int, warp: int, row: int, mask: int) -> None:
 @compiled
 def begin(context: int, warp: int) -> None:
     """What all four warps of a warpgroup have issued happens."""
-    first = first_of_four(context, warp)
-    end = end_of_four(context, warp)
     until = load_i64(queue_of(context, warp), m.Q_TAIL)
-    for other in range(first, end):
+    for other in range(first_of_four(context, warp), end_of_four(context, warp)):
         until = min(until, load_i64(queue_of(context, other), m.Q_TAIL))
-    for other in range(first, end):
-        land(context, other, until)
+    land(context, first_of_four(context, warp), end_of_four(context, warp), until, y.NEVER)
 
 
 @compiled
-def land(context: int, warp: int, until: int) -> None:
-    """Execute what is on its way, up to instruction `until`."""
-    queue = queue_of(context, warp)
-    number = load_i64(queue, m.Q_HEAD)
-    while number < until:
-        execute_one(context, warp, slot_of(queue, number))
-        number += 1
-    store_i64(queue, m.Q_HEAD, number)
+def land(context: int, first: int, end: int, until: int, groups: int) -> None:
+    """Execute what is on its way of warps `first` to `end`: instructions before `until`, of the
+    first `groups` groups. The warps go in turns: they share B."""
+    row = -1  # the instruction whose B the work space has
+    b = 0
+    left = True
+    while left:
+        left = False
+        for warp in range(first, end):
+            queue = queue_of(context, warp)
+            number = load_i64(queue, m.Q_HEAD)
+            slot = slot_of(queue, number)
+            if (
+                number < min(until, load_i64(queue, m.Q_TAIL))
+                and load_i64(slot, m.R_GROUP) < groups
+            ):
+                same = load_i64(slot, m.R_ROW) == row and load_i64(slot, m.R_B) == b
+                row = load_i64(slot, m.R_ROW)
+                b = load_i64(slot, m.R_B)
+                execute_one(context, warp, slot, same)
+                store_i64(queue, m.Q_HEAD, number + 1)
+                left = True
 
 
 @compiled
-def execute_one(context: int, warp: int, slot: int) -> None:
-    """One instruction's part of one warp."""
+def execute_one(context: int, warp: int, slot: int, same: bool) -> None:
+    """One instruction's part of one warp. `same`: the work space has its B."""
     p = program_row(context, load_i64(slot, m.R_ROW))
     aux = p + 8 * y.P_AUX
     temp = load_i64(context, y.C_TEMP)
@@ -154,22 +165,12 @@ def execute_one(context: int, warp: int, slot: int) -> None:
         size = m.ROWS << 16 | depth
         first = first_row(context, warp)
         take_shared(temp, shared, load_i64(slot, m.R_A), m.A_VALUE, size, first, form)
-    form = load_i64(aux, m.X_TYPE_B) | (layouts >> 1 & 1) << 8 | (signs >> 1 & 1) << 9
-    size = columns << 16 | depth
-    take_shared(temp, shared, load_i64(slot, m.R_B), m.B_VALUE, size, 0, form)
-    multiply(context, p, columns, depth)
+    if not same:
+        form = load_i64(aux, m.X_TYPE_B) | (layouts >> 1 & 1) << 8 | (signs >> 1 & 1) << 9
+        size = columns << 16 | depth
+        take_shared(temp, shared, load_i64(slot, m.R_B), m.B_VALUE, size, 0, form)
+    multiply(context, p, columns, depth, same)
     give_sums(context, warp, p, columns)
-
-
-@compiled
-def landed_groups(context: int, warp: int, groups: int) -> None:
-    """What the first `groups` groups of a warp make the tensor core do has happened."""
-    queue = queue_of(context, warp)
-    until = load_i64(queue, m.Q_HEAD)
-    tail = load_i64(queue, m.Q_TAIL)
-    while until < tail and load_i64(slot_of(queue, until), m.R_GROUP) < groups:
-        until += 1
-    land(context, warp, until)
 
 
 @compiled
@@ -203,9 +204,11 @@ def complete(context: int, warp: int, groups: int) -> None:
     warp's own, which waits for them itself."""
     queue = queue_of(context, warp)
     cta_warps = load_i64(context, y.C_CTA_WARPS)
-    for other in range(first_of_four(context, warp), end_of_four(context, warp)):
-        landed_groups(context, other, groups)
-        if load_i64(context, y.C_SANITIZE) != 0:
+    first = first_of_four(context, warp)
+    end = end_of_four(context, warp)
+    land(context, first, end, y.NEVER, groups)
+    if load_i64(context, y.C_SANITIZE) != 0:
+        for other in range(first, end):
             number = component(context, cta_of(context, warp), WGMMA, other % cta_warps)
             reached(context, warp, number, groups)
     if groups > load_i64(queue, m.Q_COMPLETE):
