@@ -175,6 +175,14 @@ def test_a_fence_of_init_beside_a_proxy_fence_is_told_from_the_text() -> None:
     assert [(v.outcome, v.by) for v in verdicts] == [("equivalent", "text")]
 
 
+def test_comparisons_swap_what_they_compare() -> None:
+    line = "setp.lt.and.u32 %p, %i, %t, %p;"
+    text = RING.replace("READY:\n", f"{line}\nREADY:\n")
+    made = make_mutants(Kernel(text, read_ptx(text).entries[0]), ["values"])
+    (one,) = [m for m in made if m.before == line and m.operator == "operands swapped"]
+    assert one.after == "setp.lt.and.u32 %p, %t, %i, %p;"
+
+
 def test_the_emulator_alone_does_not_judge_what_orders_the_lanes_of_a_warp() -> None:
     text = RING.replace("    ld.shared.u32 %v", "    bar.warp.sync -1; ld.shared.u32 %v")
     (one,) = [
