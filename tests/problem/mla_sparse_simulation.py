@@ -15,7 +15,7 @@ F32 = np.float32
 
 FAULTS = (
     "dropped key", "swapped keys", "scale off by 1 %", "stale rescale", "invalid key counted",
-    "sink left out", "sink in the LSE", "maximum in base 2", "length ignored",
+    "sink left out", "sink in the LSE", "maximum in base 2",
 )  # fmt: skip
 
 
@@ -57,8 +57,6 @@ def _keys(inputs, which, at, fault):
     shared = getattr(config, "shared_list", False)
     own = indices[at[:1] if shared else at]
     count = len(own) if lengths is None else int(np.clip(lengths[at[0]], 0, len(own)))
-    if fault == "length ignored":
-        count = len(own)
     total = cache.shape[0] * cache.shape[1]
     seen = [0 <= r < total for r in own[:count].tolist()]
     if which == "" and getattr(config, "causal", False):

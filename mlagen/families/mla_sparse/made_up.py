@@ -125,7 +125,7 @@ def mla_sparse_decode_inputs(
         first = made.rng.integers(0, 2 * topk, batch).astype(np.int32)
         others["first_position"] = first
         around = first.reshape(batch, *(1,) * (lists[0].ndim - 1))
-        near = made.rng.integers(-topk, config.q_len + 2, lists[0].shape)
+        near = made.rng.integers(-topk, config.q_len + topk // 2, lists[0].shape)
         others["positions"] = np.maximum(around + near, 0).astype(np.int32)
     if config.extra:
         others |= {
