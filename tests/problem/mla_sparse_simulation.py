@@ -6,6 +6,9 @@ a kernel does, in fp32.
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import ml_dtypes
 import numpy as np
 from mla_decode_simulation import attention
@@ -46,6 +49,37 @@ def simulate(inputs, *, arithmetic="hopper", fault=None):
     if decode:
         return {"o": o, "lse": lse.transpose(0, 2, 1)}
     return {"o": o, "max_logits": top, "lse": lse}
+
+
+def simulate_splits(inputs, splits, *, sink_in_each=False):
+    """O [rows, heads, 512] and LSE [rows, heads] of a prefill call whose lists are split at these
+    tiles, with a merge in fp32 that takes the sink in. `sink_in_each`: a fault, in every split."""
+    out = np.empty((*inputs.q.shape[:-1], 512), BF16)
+    whole = np.empty(out.shape[:-1], F32)
+    log2e, none = F32(math.log2(math.e)), F32(-np.inf)
+    sink = np.full(out.shape[1], none) if inputs.sink is None else inputs.sink
+    for row, starts in enumerate(splits):
+        keys, seen, _ = _keys(inputs, "", (row,), None)
+        edges = [*(64 * start for start in starts), len(seen)]
+        scales = inputs.score_scale, F32(1), inputs.kv_scale, None
+        parts = [
+            attention(
+                inputs.q[row].astype(F32), (keys[a:b], seen[a:b]), scales,
+                sink=sink if sink_in_each else None,
+            )
+            for a, b in itertools.pairwise(edges)
+        ]  # fmt: skip
+        logs = np.array([lse * log2e for _, lse, _ in parts], F32)
+        top = logs.max(axis=0)
+        total = (top + np.log2(np.exp2(logs - top).sum(axis=0, dtype=F32))).astype(F32)
+        with np.errstate(over="ignore"):
+            drawn = np.log2(F32(1) + np.exp2((sink * log2e - total).astype(F32))).astype(F32)
+        below = total if sink_in_each else (total + drawn).astype(F32)
+        o = sum(
+            np.exp2(log - below)[:, None] * o for log, (o, _, _) in zip(logs, parts, strict=True)
+        )
+        out[row], whole[row] = o.astype(BF16), total * F32(math.log(2))
+    return {"o": out, "lse": whole}
 
 
 def _keys(inputs, which, at, fault):

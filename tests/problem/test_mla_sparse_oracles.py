@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from mla_sparse_simulation import FAULTS, simulate
+from mla_sparse_simulation import FAULTS, simulate, simulate_splits
 
 from mlagen.attention.latent.order import SEESAW, Order
 from mlagen.errors import ConfigError
@@ -340,6 +340,31 @@ def test_splits_do_not_change_what_is_exact():
         assert (two.bounds <= 1.5 * one.bounds + 3e-6).all()
     with pytest.raises(ConfigError, match="ascend from 0"):
         exact(call, splits=[(1, 2)] * 2)
+
+
+SPLITS = [(0, 2, 3), (0, 1)]
+
+
+def with_sinks_near_the_lse(data):
+    call = prefill(4, rows=2, topk=330, data=data, pattern="distinct")
+    near = exact(call).lse.values[0, 0, :, 0] + [0.0, -np.inf, 2.0, -3.0]
+    return replace(call, sink=near.astype(np.float32))
+
+
+@pytest.mark.parametrize("data", SPARSE_KINDS)
+def test_splits_are_merged_with_the_sink(data):
+    call = with_sinks_near_the_lse(data)
+    merged = simulate_splits(call, SPLITS)
+    for oracle in ORACLES:
+        for one in compare_outputs(call, oracle(call, splits=SPLITS), merged).values():
+            assert one.passed, one.worst
+
+
+def test_a_sink_in_every_split_is_not():
+    call = with_sinks_near_the_lse("randn")
+    wrong = simulate_splits(call, SPLITS, sink_in_each=True)
+    for oracle in ORACLES:
+        assert compare_outputs(call, oracle(call, splits=SPLITS), wrong)["o"].max_ratio > 2
 
 
 def test_another_order_rounds_other_numbers():
