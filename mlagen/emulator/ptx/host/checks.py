@@ -35,9 +35,10 @@ def grid_and_cluster(entry: Entry, launch: Launch) -> tuple[Triple, Triple]:
         )
     count = math.prod(cluster)
     if count > _CLUSTER_MAX:
+        where = f"line {entry.line}: " if own is not None else ""
         raise ConfigError(
-            f"a cluster of {count} blocks; sm_90a has at most {_CLUSTER_MAX}, and over 8 only for "
-            "kernels that allow it"
+            f"{where}a cluster of {count} blocks; sm_90a has at most {_CLUSTER_MAX}, and "
+            "over 8 only for kernels that allow it"
         )
     if entry.max_cluster_rank and count > entry.max_cluster_rank:
         raise ConfigError(
