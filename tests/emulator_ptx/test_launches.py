@@ -89,6 +89,15 @@ def test_variables_beyond_the_target_are_named_with_their_line(space, size, most
         emulate(text.replace("{}", str(size - 4)), launch())
 
 
+def test_registers_of_a_cluster_have_a_limit():
+    """Texts may name any number of registers, and host memory holds them all for each warp."""
+    body = "\n".join(f"mov.b128 %z{n}, %q1;" for n in range(4200))
+    text = kernel(body + "\nret;", registers=".reg .b128 %z<4200>;")
+    assert emulate(text, launch()).wave_instructions == 4201
+    with pytest.raises(UnsupportedError, match="line 5: the registers that k names take 2[0-9]{6}"):
+        emulate(text, launch(grid=(16, 1, 1), cluster=(16, 1, 1), block=(1024, 1, 1)))
+
+
 def test_ptx_of_a_later_machine_is_refused():
     with pytest.raises(UnsupportedError, match="sm_100a"):
         emulate(kernel("ret;").replace("sm_90a", "sm_100a"), launch())
