@@ -94,7 +94,9 @@ def test_registers_of_a_cluster_have_a_limit():
     body = "\n".join(f"mov.b128 %z{n}, %q1;" for n in range(4200))
     text = kernel(body + "\nret;", registers=".reg .b128 %z<4200>;")
     assert emulate(text, launch()).wave_instructions == 4201
-    with pytest.raises(UnsupportedError, match="line 5: the registers that k names take 2[0-9]{6}"):
+    with pytest.raises(
+        UnsupportedError, match=r"line 5: the registers that k names take 2[0-9]{6}"
+    ):
         emulate(text, launch(grid=(16, 1, 1), cluster=(16, 1, 1), block=(1024, 1, 1)))
 
 
