@@ -35,6 +35,8 @@ def emulate(
         raise ConfigError(f"mode is {settings.mode!r}; it is one of: {', '.join(get_args(Mode))}")
     _check_dimensions("grid", launch.grid)
     _check_dimensions("block", launch.block)
+    if settings.workgroups is not None and not len(settings.workgroups):
+        raise ConfigError("workgroups names none", hint="without it all of the grid run")
     try:
         if isinstance(code, str | Module):
             return _ptx(code, launch, settings, progress, executed)

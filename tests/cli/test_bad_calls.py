@@ -38,6 +38,10 @@ PTX_TEXTS = {
     "most": ("n)\n{", "n)\n.maxntid 16\n{"),
     "pairs": ("n)\n{", "n)\n.reqnctapercluster 2\n{"),
     "later": ("sm_90a", "sm_100a"),
+    "map": (".u64 p", ".align 64 .b8 p[128]"),
+    "large": ("ret;", ".shared .b8 s[232449];\n    ret;"),
+    "wide": ("n)\n{", "n)\n.reqnctapercluster 17\n{"),
+    "twice": (".visible .entry k(", ".visible .entry j() { ret; }\n.visible .entry k("),
 }
 PTX_LAUNCHES = {
     "right": ("grid", "grid"),
@@ -47,6 +51,7 @@ PTX_LAUNCHES = {
     "unknown": ("grid", "clusters = 4\ngrid"),
     "shared": ("grid", "dynamic_shared = 232449\ngrid"),
     "cluster": ("grid = [1, 1, 1]", "cluster = [17, 1, 1]\ngrid = [17, 1, 1]"),
+    "few": ("grid", "workgroups = []\ngrid"),
     "whole": ("grid = [1", "cluster = [2, 1, 1]\ngrid = [3"),
     "npy": ('dtype = "u32", shape = [1], output = "out.npy"', 'file = "cut.npy"'),
     "map": (

@@ -31,6 +31,8 @@ def _mma(shape="m16n8k16", d=_F32, a="%r1, %r2, %r3, %r4", b="%r5, %r6", c=_F32)
         ("add.u32 %r1, %r2, %gridid;", "%gridid has 64 bits, not 32"),
         ("add.u32 %r1, %p1, 1;", "%p1 has 1 bits, not 32"),
         ("setp.eq.u32 %r1, %r2, 1;", "%r1 has 32 bits, not 1"),
+        ("max.u16x2 %r1, %r2;", "2 operands"),
+        ("min.relu.s16x2 %r1, %r2, %r3, %r4, %r5;", "5 operands"),
         ("selp.b32 %r1, %r2, %r3, %r4;", "%r4 has 32 bits, not 1"),
         ("@%r1 mov.u32 %r2, 1;", "%r1 has 32 bits, not 1"),
         ("cvt.u32.u64 %r1, %q1;", "%q1 has 128 bits, not 64"),

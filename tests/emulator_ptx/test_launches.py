@@ -48,6 +48,7 @@ def test_what_a_launch_cannot_have_is_refused(change, said):
         (".reqntid 64", {}, "block is 32x1x1; k asks for 64x1x1 by .reqntid"),
         (".maxntid 16", {}, "a block of 32 threads; k has at most 16 by .maxntid"),
         (".reqntid 32 .reqnctapercluster 2", {"grid": (2, 1, 1), "cluster": ONE}, "asks for 2x1x1"),
+        (".reqnctapercluster 4, 8", {}, "line 5: a cluster of 32 blocks; sm_90a has at most 16"),
         (".explicitcluster", {}, "its launch names the cluster"),
         (".explicitcluster .maxclusterrank 2", {"grid": (4, 1, 1), "cluster": (4, 1, 1)}, "rank 2"),
     ],
@@ -76,6 +77,27 @@ def test_arguments_that_fit_no_parameter_are_refused(arguments, said):
 def test_an_instruction_that_is_not_modelled_is_named_with_its_line():
     with pytest.raises(UnsupportedError, match=r"line 1[0-9]: .*tex"):
         emulate(kernel("tex.1d.v4.f32.s32 {%f1, %f2, %f3, %f4}, [t, {%r1}]; ret;"), launch())
+
+
+@pytest.mark.parametrize(
+    ("space", "size", "most"), [("shared", 232449, 232448), ("const", 65537, 65536)]
+)
+def test_variables_beyond_the_target_are_named_with_their_line(space, size, most):
+    text = kernel("ret;", head=f".{space} .b8 first[4];\n.{space} .b8 last[{{}}];")
+    emulate(text.replace("{}", str(most - 4)), launch())
+    with pytest.raises(UnsupportedError, match=f"line 5: .* up to last take {size} .* has {most}"):
+        emulate(text.replace("{}", str(size - 4)), launch())
+
+
+def test_registers_of_a_cluster_have_a_limit():
+    """Texts may name any number of registers, and host memory holds them all for each warp."""
+    body = "\n".join(f"mov.b128 %z{n}, %q1;" for n in range(4200))
+    text = kernel(body + "\nret;", registers=".reg .b128 %z<4200>;")
+    assert emulate(text, launch()).wave_instructions == 4201
+    with pytest.raises(
+        UnsupportedError, match=r"line 5: the registers that k names take 2[0-9]{6}"
+    ):
+        emulate(text, launch(grid=(16, 1, 1), cluster=(16, 1, 1), block=(1024, 1, 1)))
 
 
 def test_ptx_of_a_later_machine_is_refused():
@@ -143,6 +165,8 @@ def test_workgroups_run_their_clusters():
     assert out.tolist() == [0, 0, 1, 1, 0, 0, 1, 1] and seen == [(2, 4), (4, 4)]
     with pytest.raises(ConfigError, match="outside the grid"):
         emulate(kernel(body, "p"), asked, Settings(workgroups=[(8, 0, 0)]))
+    with pytest.raises(ConfigError, match="workgroups names none"):
+        emulate(kernel(body, "p"), asked, Settings(workgroups=[]))
 
 
 def test_threads_change_nothing():
@@ -196,3 +220,39 @@ def test_a_tensor_map_lies_at_a_multiple_of_64():
     emulate(text, launch((64, tensor_map())))
     with pytest.raises(ConfigError, match="multiple of 64"):
         emulate(text, launch((32, tensor_map())))
+
+
+def _copy(instruction, **change):
+    """A kernel that copies a box of a map once, and what running it told last."""
+    body = f"""mov.u32 %r0, %tid.x; setp.ne.u32 %p1, %r0, 0; @%p1 ret;
+    mbarrier.init.shared.b64 [bar], 1;
+{instruction};
+    ret;"""
+    head = ".shared .align 1024 .b8 sh[4096]; .shared .align 8 .b64 bar;"
+    asked = launch((0, tensor_map(**change)))
+    return emulate(kernel(body, ".param .align 64 .b8 m[128]", head=head), asked).findings[-1]
+
+
+_LOAD = (
+    "cp.async.bulk.tensor.{}.shared::cluster.global.mbarrier::complete_tx::bytes "
+    "[sh], [m, {{{}}}], [bar]"
+)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "change", "said"),
+    [
+        (_LOAD.format("3d.tile", "0, 0, 0"), {}, "not as many dimensions as the instruction"),
+        (_LOAD.format("1d", "0"), {}, "not as many dimensions as the instruction"),
+        (_LOAD.format("2d", "0, 0"), {"box": (32, 8)}, "narrower than the swizzle"),
+        (
+            "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [m, {0, 0}], [sh]",
+            {"dtype": "u8", "swizzle": "none"},
+            "no elements of one byte",
+        ),
+    ],
+)
+def test_a_map_that_does_not_fit_the_copy_is_told_at_its_line(instruction, change, said):
+    found = _copy(instruction, **change)
+    assert found.kind == "map-misuse" and said in found.message and found.line == 18
+    assert "the run was stopped there" in found.message

@@ -110,7 +110,7 @@ def replace_field(context: int, warp: int, row: int, mask: int) -> None:
         take_apart(context, host)
         axis = operand(context, warp, p, 1, lane)
         if not set_field(host, load_i64(p, y.P_TYPE), axis, operand(context, warp, p, 2, lane)):
-            fault(context, row, y.FAULT_MAP, axis, a.BAD_FIELDS)
+            fault(context, row, y.FAULT_MAP, axis, a.BAD_EDIT)
             return
     if load_i64(context, y.C_SANITIZE) != 0 and not in_global:
         one = 1 << first_lane(mask)

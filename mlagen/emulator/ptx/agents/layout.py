@@ -161,3 +161,4 @@ ME_BOX: Final = 10  # five 16-bit numbers, then five bytes of steps
 (T_U8, T_U16, T_U32, T_S32, T_U64, T_S64, T_F16, T_F32, T_F32_FTZ, T_F64, T_BF16) = range(11)
 # Rules that MAP_MISUSE names.
 BAD_FIELDS, NOT_A_MAP, MISALIGNED, TOO_WIDE, NARROW = range(1, 6)
+OTHER_RANK, OTHER_ROWS, NO_SUMS, BAD_EDIT = range(6, 10)

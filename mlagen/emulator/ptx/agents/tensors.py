@@ -183,11 +183,11 @@ def issue_box(context: int, warp: int, row: int, lane: int, shared: int, mbarrie
     if not read_map(context, warp, row, address, words):
         return False
     if load_i64(words, a.M_RANK) != load_i64(p, y.P_IMM):
-        fault(context, row, y.FAULT_MAP, address, a.BAD_FIELDS)
+        fault(context, row, y.FAULT_MAP, address, a.OTHER_RANK)
         return False
     coordinates(context, op, p, lane)
     if load_i64(op, a.O_FLAGS) != 0 and taken_rows(words) != 1:
-        fault(context, row, y.FAULT_MAP, address, a.BAD_FIELDS)
+        fault(context, row, y.FAULT_MAP, address, a.OTHER_ROWS)
         return False
     if not row_fits(context, row, address, words):
         return False
@@ -205,7 +205,7 @@ def issue_box(context: int, warp: int, row: int, lane: int, shared: int, mbarrie
         store_i64(op, a.O_GROUP, load_i64(groups, a.GR_BULK + lane))
         store_i64(op, a.O_HOW, load_i64(p, y.P_TYPE))
         if load_i64(p, y.P_TYPE) != 0 and load_i64(words, a.M_ELEMENT) == 1:
-            fault(context, row, y.FAULT_MAP, address, a.BAD_FIELDS)
+            fault(context, row, y.FAULT_MAP, address, a.NO_SUMS)
             return False
     if not check_box(context, op, words):
         return False

@@ -15,6 +15,7 @@ from mlagen.targets.sm_90a.limits import SM_90A
 _BLOCK_MAX = (1024, 1024, 64)  # threads in x, y, z (CUDA C++ Programming Guide, CC 9.0)
 _CLUSTER_MAX = 16  # blocks; over 8 the kernel has to allow it (CUDA C++ Programming Guide)
 _LOCAL_ALL = 1 << 30  # bytes of local memory of all threads of a cluster
+_REGISTERS_ALL = 1 << 30  # bytes of registers of all warps of a cluster
 
 
 def grid_and_cluster(entry: Entry, launch: Launch) -> tuple[Triple, Triple]:
@@ -35,9 +36,10 @@ def grid_and_cluster(entry: Entry, launch: Launch) -> tuple[Triple, Triple]:
         )
     count = math.prod(cluster)
     if count > _CLUSTER_MAX:
+        where = f"line {entry.line}: " if own is not None else ""
         raise ConfigError(
-            f"a cluster of {count} blocks; sm_90a has at most {_CLUSTER_MAX}, and over 8 only for "
-            "kernels that allow it"
+            f"{where}a cluster of {count} blocks; sm_90a has at most {_CLUSTER_MAX}, and "
+            "over 8 only for kernels that allow it"
         )
     if entry.max_cluster_rank and count > entry.max_cluster_rank:
         raise ConfigError(
@@ -94,6 +96,14 @@ def check_memory(program: Program, launch: Launch, cluster: Triple) -> None:
         raise UnsupportedError(
             f"{program.local_bytes} bytes of local memory a thread, {local} in a cluster; the "
             f"emulator gives a cluster {_LOCAL_ALL}"
+        )
+    warps = -(-math.prod(launch.block) // y.LANES) * math.prod(cluster)
+    if program.register_bytes * warps > _REGISTERS_ALL:
+        raise UnsupportedError(
+            f"line {program.entry.line}: the registers that {program.entry.name} names take "
+            f"{program.register_bytes} bytes a warp, {program.register_bytes * warps} in a "
+            f"cluster; the emulator gives a cluster {_REGISTERS_ALL}",
+            hint="smaller blocks or clusters",
         )
 
 

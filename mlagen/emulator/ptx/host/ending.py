@@ -10,7 +10,7 @@ import numpy as np
 from mlagen.emulator.findings import PtxFinding
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as agents
-from mlagen.emulator.ptx.host.findings import Met, Run, Told, shown
+from mlagen.emulator.ptx.host.findings import MAP_RULES, Met, Run, Told, shown
 from mlagen.emulator.ptx.host.grid import CUT, LIMIT, ClusterEnd
 from mlagen.emulator.ptx.machine import ClusterState
 from mlagen.errors import UnsupportedError
@@ -75,6 +75,9 @@ def _fault(run: Run, state: ClusterState, warp: int) -> tuple[str, Told]:
         place = run.shared(a, 8)
         rule = agents.MISUSE.get(b, "misuse")
         return "mbarrier-misuse", (f"{here}: {rule} ({place}); {stopped}", place, "mbarrier.init")
+    if kind == y.FAULT_MAP:
+        where = f"dimension {a}" if b == agents.BAD_EDIT else f"{a:#x}"
+        return "map-misuse", (f"{here}: {MAP_RULES[b]} ({where}); {stopped}", "", "a map that fits")
     name, what, needs = _FAULTS[kind]
     return name, (f"{here}: {what.format(a=a, b=b)}; {stopped}", "", needs)
 
@@ -89,7 +92,6 @@ _FAULTS = {
         "the matrix descriptor {b:#018x} is none that is right, or leads out of shared memory",
         "a descriptor of the tile",
     ),
-    y.FAULT_MAP: ("map-misuse", "there is no tensor map at {a:#x}", "a tensor map"),
     y.FAULT_BARRIER: (
         "barrier-count",
         "barrier {a} with {b} threads: there are barriers 0 to 15, of a multiple of 32 threads",

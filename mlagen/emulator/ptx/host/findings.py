@@ -379,17 +379,21 @@ def _alignment(raw: Raw) -> Told:
     )
 
 
-_MAP_RULES = {
+MAP_RULES = {
     agents.BAD_FIELDS: "the map's fields fit no tensor",
     agents.NOT_A_MAP: "there is no tensor map at the address",
     agents.MISALIGNED: "the address in shared memory is not aligned as the map asks",
     agents.TOO_WIDE: "the box is wider than the swizzle",
     agents.NARROW: "a row of the box is narrower than the swizzle, which is not modelled",
+    agents.OTHER_RANK: "the map has not as many dimensions as the instruction",
+    agents.OTHER_ROWS: "the map's box has not the one row that gather4 and scatter4 take",
+    agents.NO_SUMS: "a reduction has no elements of one byte",
+    agents.BAD_EDIT: "a tensor map has no such field, dimension or value",
 }
 
 
 def _map(raw: Raw) -> Told:
-    rule = _MAP_RULES.get(raw.row[y.F_A], "the tensor map does not fit")
+    rule = MAP_RULES.get(raw.row[y.F_A], "the tensor map does not fit")
     return f"{raw.here}: {rule}", "a tensor map", "a map that fits"
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from mlagen.emulator.ptx import layout as y
 from mlagen.errors import UnsupportedError
 from mlagen.ptx import Entry, Variable
+from mlagen.targets.sm_90a.limits import SM_90A
 
 GLOBALS = 0x7000_0000_0000  # address of the first variable in global memory
 _APART = 1 << 34
@@ -17,7 +18,6 @@ _ALIGN = 16
 _CONST_MAX = 1 << 16  # PTX ISA, "Constant State Space"
 _LOCAL_MAX = 1 << 19  # bytes of a thread (CUDA C++ Programming Guide, technical specifications)
 _GLOBAL_MAX = 1 << 28  # bytes of a module's variables in global memory
-_SHARED_MAX = 1 << y.RANK_SHIFT
 
 Symbols = Mapping[str, tuple[str, int]]
 
@@ -47,7 +47,7 @@ def place_variables(entry: Entry) -> Variables:
     """Addresses and contents. UnsupportedError with the line for what is too large, or holds the
     address of what has none."""
     ends = {"shared": y.SHARED_FIRST, "local": 0, "const": 0}
-    most = {"shared": _SHARED_MAX, "local": _LOCAL_MAX, "const": _CONST_MAX}
+    most = {"shared": SM_90A.smem_bytes, "local": _LOCAL_MAX, "const": _CONST_MAX}
     symbols: dict[str, tuple[str, int]] = {}
     dynamic = [v for v in entry.variables if v.space == "shared" and not v.size]
     placed = [v for v in entry.variables if v not in dynamic]
@@ -62,10 +62,11 @@ def place_variables(entry: Entry) -> Variables:
         at = -(-ends[space] // variable.align) * variable.align
         symbols[variable.name] = space, at
         ends[space] = at + variable.size
-        if ends[space] > most[space]:
+        used = ends[space] - (y.SHARED_FIRST if space == "shared" else 0)
+        if used > most[space]:
             raise UnsupportedError(
-                f"line {variable.line}: the variables up to {variable.name} take {ends[space]} "
-                f"bytes of .{space}; the emulator gives {most[space]}"
+                f"line {variable.line}: the variables up to {variable.name} take {used} "
+                f"bytes of .{space}; sm_90a has {most[space]}"
             )
     if sum(v.size for v in globals_) > _GLOBAL_MAX:
         raise UnsupportedError(

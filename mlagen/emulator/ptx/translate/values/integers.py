@@ -133,7 +133,7 @@ def _signed(t: Translator, i: Instruction) -> Row:
     m.end()
     if i.name in ("min", "max"):
         three = "3" if len(i.operands) == 4 else ""
-        sources = (32,) * (len(i.operands) - 1)
+        sources = (32,) * (3 if three else 2)
         if m.type in ("u16x2", "s16x2") or relu:
             tail = ".relu" if relu else ""
             return row(t, i, f"{i.name}{three}{tail}.{m.type}", 32, *sources)
