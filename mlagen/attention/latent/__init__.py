@@ -1,0 +1,1 @@
+"""What kernels over a cache of latent rows share."""

@@ -1,0 +1,66 @@
+"""Top-k sparse MLA on Hopper: the operations of `Seesaw` over rows that lists name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlagen.attention.latent.sm_90a.problem import ROWS, Form, OwnRegisters
+from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.sm_90a.signature import SYMBOL, signature
+from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
+
+REGISTERS = (
+    OwnRegisters("unit", "unit", ".b32", "number of this item"),
+    OwnRegisters("next_unit", "next_unit", ".b32", "number of the next item"),
+    OwnRegisters("query", "next_query", ".b32", "of the next item: its query"),
+    OwnRegisters("length", "next_length", ".b32", "of the next item: keys of its list"),
+    OwnRegisters("listed", "listed", ".b32", "two keys of the list of this warp's next tile", 2),
+)
+TEMPLATES = (
+    "setup_block", "next_item", "next_keys", "next_tiles", "begin", "gather", "load_list",
+    "row_maximum", "finish",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRows:
+    """The problem as `Seesaw` knows one: rows that lie anywhere, all of which a query sees."""
+
+    num_heads: int
+    d_qk: int
+    d_v: int
+    dtype: str
+    cache_dtype: str
+    num_kv_heads: int = 1
+    page_size: int = 1
+    q_len: int = 1
+    causal: bool = False
+    window: int = 0
+    rope_aware: bool = False
+    rope_aware_queries: bool = False
+
+    @property
+    def cache_columns(self) -> int:
+        return self.d_qk
+
+
+def mla_sparse_prefill(
+    k: MlaSparsePrefillConfig,
+    s: PipelineSpace,
+    left: WarpRole,
+    right: WarpRole,
+    knobs: SeesawKnobs,
+) -> Seesaw:
+    """The operations of one sparse prefill kernel."""
+    threads = s.roles[-1].warps.stop * 32
+    form = Form(
+        signature(k, threads),
+        SYMBOL,
+        templates={name: f"mla_sparse/{name}.ptx.j2" for name in TEMPLATES},
+        registers=REGISTERS,
+        listed=True,
+        operands={"groups": -(-k.num_heads // ROWS)},
+    )
+    rows = ListedRows(k.num_heads, k.d_qk, k.d_v, k.dtype, "bf16")
+    return Seesaw(rows, s, left, right, None, knobs, form)

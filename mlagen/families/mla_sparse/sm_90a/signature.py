@@ -1,0 +1,45 @@
+"""What the host passes to the sparse prefill kernel."""
+
+from __future__ import annotations
+
+from mlagen.attention.latent.sm_90a.problem import COLUMNS, ROWS, VECTOR
+from mlagen.dsl import Signature
+from mlagen.dsl.signature import TensorMap, pack
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+
+# Tools find FlashMLA's kernel in a profile by this part of its name.
+SYMBOL = "mlagen_sparse_attn_fwd_kernel_sm90"
+
+
+def signature(k: MlaSparsePrefillConfig, threads: int) -> Signature:
+    """Blocks take items: `units` of them, each up to 64 heads of a query, the heads of a query
+    after one another. q as [rows * H, d_qk] by tensor map, the cache by pointer: row r lies
+    `row_bytes` r + `page_gap` (r `page_magic` >> `page_shift`) bytes further, which is where pages
+    begin (`Paging`). `cache_rows`: rows that an index may name. indices int32, a query's list
+    `list_stride` after the one before it, `topk` long; topk_length int32 [rows]; sink fp32 [H]; o
+    [rows * H, 512]; lse and max_logits fp32 [rows, H]. `empty_lse`: the bits of what a query without keys
+    gets."""
+    return Signature(
+        pack(
+            ("q", TensorMap("q", "bf16", k.d_qk, COLUMNS, ROWS), "read"),
+            ("cache", f"pointer:bf16@{VECTOR}", "read"),
+            ("indices", "pointer:int32", "read"),
+            ("topk_length", "pointer:int32", "read"),
+            ("sink", "pointer:fp32", "read"),
+            ("o", f"pointer:{k.output_dtype}", "write"),
+            ("lse", "pointer:fp32", "write"),
+            ("max_logits", "pointer:fp32", "write"),
+            ("units", "u32", "value"),
+            ("cache_rows", "u32", "value"),
+            ("row_bytes", "u32", "value"),
+            ("page_magic", "u32", "value"),
+            ("page_shift", "u32", "value"),
+            ("page_gap", "u32", "value"),
+            ("topk", "u32", "value"),
+            ("list_stride", "u32", "value"),
+            ("scale_log2e", "f32", "value"),
+            ("empty_lse", "u32", "value"),
+        ),
+        grid=(("blocks", 1),),
+        block=(threads, 1, 1),
+    )
