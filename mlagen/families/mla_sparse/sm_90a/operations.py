@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlagen.attention.latent.sm_90a.narrow import Narrow, query_rows
 from mlagen.attention.latent.sm_90a.problem import ROWS, Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
@@ -64,3 +65,27 @@ def mla_sparse_prefill(
     )
     rows = ListedRows(k.num_heads, k.d_qk, k.d_v, k.dtype, "bf16")
     return Seesaw(rows, s, left, right, None, knobs, form)
+
+
+NARROW_REGISTERS = (
+    OwnRegisters("unit", "unit", ".b32", "query of this block"),
+    OwnRegisters("query_row", "query_row", ".b32", "its first row of Q"),
+)
+NARROW_TEMPLATES = ("setup", "look_up", "gather", "finish")
+
+
+def mla_sparse_prefill_narrow(
+    k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole
+) -> Narrow:
+    """The operations of one sparse prefill kernel of few heads."""
+    rows = ListedRows(k.num_heads, k.d_qk, k.d_v, k.dtype, "bf16")
+    count = query_rows(rows)
+    s.named("alpha", ".f32", count // 4, "what the tile's maximum does to O and l")
+    form = Form(
+        signature(k, math.threads, rows=count, grid="units", resident=2),
+        SYMBOL,
+        templates={name: f"mla_sparse/narrow_{name}.ptx.j2" for name in NARROW_TEMPLATES},
+        registers=NARROW_REGISTERS,
+        operands={"alpha": s.names("alpha")},
+    )
+    return Narrow(rows, s, math, form)

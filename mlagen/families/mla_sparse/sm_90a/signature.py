@@ -11,7 +11,14 @@ from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 SYMBOL = "mlagen_sparse_attn_fwd_kernel_sm90"
 
 
-def signature(k: MlaSparsePrefillConfig, threads: int) -> Signature:
+def signature(
+    k: MlaSparsePrefillConfig,
+    threads: int,
+    *,
+    rows: int = ROWS,
+    grid: str = "blocks",
+    resident: int = 1,
+) -> Signature:
     """Blocks take items: `units` of them, each up to 64 heads of a query, the heads of a query
     after one another. q as [rows * H, d_qk] by tensor map, the cache by pointer: row r lies
     `row_bytes` r + `page_gap` (r `page_magic` >> `page_shift`) bytes further, which is where pages
@@ -21,7 +28,7 @@ def signature(k: MlaSparsePrefillConfig, threads: int) -> Signature:
     gets."""
     return Signature(
         pack(
-            ("q", TensorMap("q", "bf16", k.d_qk, COLUMNS, ROWS), "read"),
+            ("q", TensorMap("q", "bf16", k.d_qk, COLUMNS, rows), "read"),
             ("cache", f"pointer:bf16@{VECTOR}", "read"),
             ("indices", "pointer:int32", "read"),
             ("topk_length", "pointer:int32", "read"),
@@ -40,6 +47,7 @@ def signature(k: MlaSparsePrefillConfig, threads: int) -> Signature:
             ("scale_log2e", "f32", "value"),
             ("empty_lse", "u32", "value"),
         ),
-        grid=(("blocks", 1),),
+        grid=((grid, 1),),
         block=(threads, 1, 1),
+        resident=resident,
     )

@@ -1,0 +1,193 @@
+"""MLA of few query rows on Hopper, keys as rows: the operations a schedule arranges.
+
+One warpgroup has up to 32 query rows (heads) of one query and all of its keys, 64 a tile. It
+computes S^T = K Q^T, with 64 keys as the rows of the matrix instruction, and O^T += V^T P^T, with
+64 columns of V as its rows: 8, 16, 24 or 32 query rows do not pay for 64. K and V are the same
+bytes in SMEM, where a query's list of rows is gathered by the warpgroup itself, 16 keys after each
+step of the last product that is done with theirs. Two blocks an SM hide each other's latency.
+
+Softmax in base 2: P = exp2(c S - c M), c = scale * log2(e); a tile's maximum is exchanged by the
+warps, each of which has 16 keys. P is rounded to bf16 for the product; a thread adds up the
+unrounded P of its own keys, and all sums are added up at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from mlagen.attention.latent.sm_90a.problem import COLUMNS, TILE, Form, LatentProblem
+from mlagen.attention.latent.sm_90a.registers import FLOAT, own_registers
+from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, copy, record
+from mlagen.errors import ScheduleError
+from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
+
+STEP = 16  # keys of a matrix instruction, and of a pipeline
+# wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor).
+COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
+ROW_MAJOR = COLUMN_MAJOR | 1 << 16
+OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
+
+
+def query_rows(k: LatentProblem) -> int:
+    """Rows of Q that a block multiplies: heads, in eights."""
+    return -(-k.num_heads // 8) * 8
+
+
+class Narrow:
+    """The operations of one kernel over the schedule's tiles (Q0 .. of the tensor q, and of the
+    cache K0_0 .., for each 64 columns one for each 16 keys) and registers (o, s)."""
+
+    def __init__(self, k: LatentProblem, s: PipelineSpace, math: WarpRole, form: Form) -> None:
+        if math.threads != 128:
+            raise ScheduleError(
+                f"role {math.name!r} has {math.threads} threads",
+                hint="one warpgroup has all rows of a query, and gathers their keys",
+            )
+        self.k, self.math, self.form = k, math, form
+        self.rows, self.groups = query_rows(k), TILE // STEP
+        self.queries = [tile for tile in s.smem.tiles.values() if tile.tensor == "q"]
+        keys = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
+        # by columns, then by keys
+        self.keys = [keys[n : n + self.groups] for n in range(0, len(keys), self.groups)]
+        self.query = s.smem.pipeline(
+            "query", *self.queries, producer=math.name, consumer=math.name, resident=True
+        )
+        self.cache = tuple(
+            s.smem.pipeline(
+                f"keys {group}", *(column[group] for column in self.keys), producer=math.name,
+                consumer=math.name, producer_threads=math.threads,
+            )
+            for group in range(self.groups)
+        )  # fmt: skip
+        self.p = s.smem.scratches["P"]
+        self.maxima = s.smem.scratches["maxima"]
+        self.sums = s.smem.scratches["sums"]
+        each = self.rows // 4  # query rows that a thread has numbers of
+        self.supply: dict[str, Any] = {
+            "k": k, "rows": self.rows, "tile_rows": TILE, "float_bytes": FLOAT, "role": math,
+            "step_keys": STEP, "value_parts": k.d_v // COLUMNS,
+            "queries": self.queries, "tiles_": self.keys, "query": self.query,
+            "p": self.p, "maxima": self.maxima, "sums": self.sums,
+            "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR),
+            **{name: s.names(name) for name in ("o", "s")},
+            **own_registers(s, form),
+            **form.operands,
+        }  # fmt: skip
+        for name, type, count, why in (
+            ("cm", ".f32", each, "c times the running maximum of this thread's query rows"),
+            ("l", ".f32", each, "row sums of this thread's keys"),
+            ("place", ".b32", self.groups, "rows of the next tile that this thread fetches"),
+            ("key", ".b32", 2, "rows that this thread's two keys of the next tile are"),
+        ):
+            self.supply[name] = s.named(name, type, count, why)
+        for name, type, why in (
+            ("c", ".f32", "scale * log2(e)"),
+            ("cache", ".b64", "the cache, from this thread's 16 bytes of a row on"),
+            ("table", ".b64", "this query's list"),
+            ("keys", ".b32", "keys of the list"),
+            ("ahead", ".b32", "tile to look up next"),
+            ("row_major", ".b64", "descriptor of SMEM read along its rows (K-major)"),
+            ("column_major", ".b64", "descriptor of SMEM read across its rows (MN-major)"),
+            ("own_key", ".b32", "this thread's first key of a tile"),
+            ("own_row", ".b32", "its first query row"),
+        ):
+            self.supply[name] = s.named(name, type, 1, why)[0]
+        s.signature, s.symbol = form.signature, form.symbol
+        fetched = [f"copy {pipeline.name}" for pipeline in self.cache]
+        s.plain = PipelineOrder(
+            before=by(math.name, "setup", "clear"),
+            tiles=by(
+                math.name, "load_queries", *fetched, "look_up", "qk", "softmax", "rescale",
+                *(f"pv {pipeline.name}" for pipeline in self.cache),
+            ),
+            after=by(math.name, "store_sum", "finish"),
+        )  # fmt: skip
+        for pipeline in self.cache:
+            bind(pipeline, self._mover(pipeline))
+
+    # ---- before the loop --------------------------------------------------------------------
+
+    def setup(self) -> None:
+        """Find this block's item, its list, and what the first tile's rows are."""
+        self._record("setup", None)
+
+    def load_queries(self, tile: Tile) -> None:
+        """Load the item's rows of Q, once, with the first tile. Rows past its own are of other
+        queries, or zero."""
+        self._record("load_queries", tile, domain="first", defines=(Value(self.query.name),))
+
+    def clear(self) -> None:
+        """Set O = 0, l = 0, M to the lowest finite number."""
+        self._record("clear", None, defines=(Value("O"), Value("l")))
+
+    # ---- a tile -----------------------------------------------------------------------------
+
+    def qk(self, tile: Tile) -> None:
+        """S^T = K Q^T."""
+        self._record(
+            "qk", tile, uses=(*(Value(p.name, tile) for p in self.cache), Value(self.query.name)),
+            defines=(Value("S"),), asynchronous=True,
+        )  # fmt: skip
+
+    def softmax(self, tile: Tile) -> None:
+        """Mask S; M and alpha; P in place of S, as bf16 to SMEM; sums."""
+        self._record("softmax", tile, uses=(Value("S"), Value("l")), joins=True,
+                     defines=(Value(self.p.name, tile), Value("alpha"), Value("l")))  # fmt: skip
+
+    def rescale(self, tile: Tile) -> None:
+        """O *= alpha."""
+        self._record("rescale", tile, uses=(Value("alpha"), Value("O")), defines=(Value("O"),))
+
+    def pv(self, tile: Tile, group: int) -> None:
+        """O^T += V^T P^T over 16 keys."""
+        pipeline = self.cache[group]
+        self._record(
+            "pv", tile, of=pipeline.name, group=group, asynchronous=True,
+            uses=(Value(self.p.name, tile), Value(pipeline.name, tile)), defines=(Value("O"),),
+        )  # fmt: skip
+
+    def refill(self, tile: Tile, group: int) -> None:
+        """Fetch 16 keys of `tile`."""
+        copy(self.cache[group], tile)
+
+    def look_up(self, tile: Tile) -> None:
+        """Load which rows the tile after `tile` has."""
+        self._record("look_up", tile)
+
+    # ---- after the loop ---------------------------------------------------------------------
+
+    def store_sum(self) -> None:
+        """Add up the row sums of all threads."""
+        self._record("store_sum", None, joins=True, uses=(Value("l"),),
+                     defines=(Value(self.sums.name), Value("l")))  # fmt: skip
+
+    def finish(self) -> None:
+        """Store O / l, LSE and maxima."""
+        self._record("finish", None, uses=(Value("O"), Value("l")))
+
+    # ---- templates --------------------------------------------------------------------------
+
+    def _mover(self, pipeline: Pipeline) -> Any:
+        group = self.cache.index(pipeline)
+        boxes = [(column[group], COLUMNS * n) for n, column in enumerate(self.keys)]
+
+        def mover(kind: str, tile: Tile) -> Operation:
+            return self._operation(
+                "copy", tile, access=Access("copy", RingTile(pipeline.name, tile)),
+                template="gather", pipeline=pipeline, boxes=boxes, group=group,
+            )  # fmt: skip
+
+        return mover
+
+    def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
+        return record(self._operation(name, tile, **more))
+
+    def _operation(
+        self, name: str, tile: Tile | None, *, template: str = "", **more: Any
+    ) -> Operation:
+        """`more`: fields of `Operation`; the rest are operands of the template."""
+        own = {field: more.pop(field) for field in OPERATION_FIELDS & more.keys()}
+        supply, file = {**self.supply, **more}, template or name
+        path = self.form.templates.get(file, f"narrow/{file}.ptx.j2")
+        return Operation(name, path, tile, lambda at: supply, **own)

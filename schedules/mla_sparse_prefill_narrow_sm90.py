@@ -1,0 +1,51 @@
+"""Top-k sparse MLA prefill on Hopper for 1 to 32 heads: a block has one query, two blocks an SM.
+
+| one warpgroup, tile i                                   |
+|---------------------------------------------------------|
+| S^T = K(i) Q^T, 64 keys x heads                         |
+| maxima of all warps; P -> SMEM; O *= alpha              |
+| O^T += V(i)^T P^T, 16 keys a step                       |
+| after each step: fetch the next tile's 16 keys there    |
+"""
+
+from mlagen.attention.latent.sm_90a.narrow import query_rows
+from mlagen.dsl import epilogue, prologue, schedule, tiles
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.sm_90a.operations import mla_sparse_prefill_narrow
+
+
+@schedule(problem=MlaSparsePrefillConfig, target="sm_90a")
+def mla_sparse_prefill_narrow_sm90(k, s):
+    math = s.role("math", warpgroups=1, registers=248)
+    rows = query_rows(k)
+
+    # SMEM, half of an SM's: Q, a tile of 64 keys in pieces of 16, P, and what warps exchange.
+    for n in range(k.d_qk // 64):
+        for keys in range(4):
+            s.smem.tile(f"K{n}_{keys}", "cache", rows=16, row_bytes=128, slots=1)
+    for n in range(k.d_qk // 64):
+        s.smem.tile(f"Q{n}", "q", rows=rows, row_bytes=128, slots=1)
+    s.smem.room("P", 128 * rows)
+    s.smem.room("maxima", 4 * 4 * rows)
+    s.smem.room("sums", 4 * 4 * rows)
+
+    s.named("o", ".f32", k.d_v // 64 * rows // 2, "O^T: d_v x heads")
+    s.named("s", ".f32", rows // 2, "S^T, then P^T: 64 keys x heads")
+    d = mla_sparse_prefill_narrow(k, s, math)
+
+    with prologue(math):
+        d.setup()
+        d.clear()
+    for i in tiles(math):
+        d.qk(i)
+        d.look_up(i)
+        d.softmax(i)
+        d.rescale(i)
+        for step in range(4):
+            d.pv(i, step)
+        d.load_queries(i + 1)
+        for step in range(4):
+            d.refill(i + 1, step)
+    with epilogue(math):
+        d.store_sum()
+        d.finish()
