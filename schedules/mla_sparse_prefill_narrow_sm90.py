@@ -26,8 +26,7 @@ def mla_sparse_prefill_narrow_sm90(k, s):
     for n in range(k.d_qk // 64):
         s.smem.tile(f"Q{n}", "q", rows=rows, row_bytes=128, slots=1)
     s.smem.room("P", 128 * rows)
-    s.smem.room("maxima", 4 * 4 * rows)
-    s.smem.room("sums", 4 * 4 * rows)
+    s.smem.room("of warps", 4 * 4 * rows)  # maxima, sums in the end: fp32 of each warp
 
     s.named("o", ".f32", k.d_v // 64 * rows // 2, "O^T: d_v x heads")
     s.named("s", ".f32", rows // 2, "S^T, then P^T: 64 keys x heads")

@@ -61,14 +61,13 @@ class Narrow:
             for group in range(self.groups)
         )  # fmt: skip
         self.p = s.smem.scratches["P"]
-        self.maxima = s.smem.scratches["maxima"]
-        self.sums = s.smem.scratches["sums"]
+        self.warps = s.smem.scratches["of warps"]
         each = self.rows // 4  # query rows that a thread has numbers of
         self.supply: dict[str, Any] = {
             "k": k, "rows": self.rows, "tile_rows": TILE, "float_bytes": FLOAT, "role": math,
             "step_keys": STEP, "value_parts": k.d_v // COLUMNS,
             "queries": self.queries, "tiles_": self.keys, "query": self.query,
-            "p": self.p, "maxima": self.maxima, "sums": self.sums,
+            "p": self.p, "warps": self.warps,
             "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR),
             **{name: s.names(name) for name in ("o", "s")},
             **own_registers(s, form),
@@ -160,7 +159,7 @@ class Narrow:
     def store_sum(self) -> None:
         """Add up the row sums of all threads."""
         self._record("store_sum", None, joins=True, uses=(Value("l"),),
-                     defines=(Value(self.sums.name), Value("l")))  # fmt: skip
+                     defines=(Value(self.warps.name), Value("l")))  # fmt: skip
 
     def finish(self) -> None:
         """Store O / l, LSE and maxima."""
