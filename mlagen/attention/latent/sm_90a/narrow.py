@@ -5,6 +5,8 @@ computes S^T = K Q^T, with 64 keys as the rows of the matrix instruction, and O^
 64 columns of V as its rows: 8, 16, 24 or 32 query rows do not pay for 64. K and V are the same
 bytes in SMEM, where a query's list of rows is gathered by the warpgroup itself, 16 keys after each
 step of the last product that is done with theirs. Two blocks an SM hide each other's latency.
+Rows of e4m3 are loaded to registers a tile ahead, and stored as bf16 in the place of keys that are
+done with.
 
 Softmax in base 2: P = exp2(c S - c M), c = scale * log2(e); a tile's maximum is exchanged by the
 warps, each of which has 16 keys. P is rounded to bf16 for the product; a thread adds up the
@@ -18,11 +20,23 @@ from typing import Any
 
 from mlagen.attention.latent.sm_90a.problem import COLUMNS, TILE, Form, LatentProblem
 from mlagen.attention.latent.sm_90a.registers import FLOAT, own_registers
-from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, by, copy, record
+from mlagen.attention.latent.sm_90a.row_form import RowForm
+from mlagen.dsl import (
+    Access,
+    Operation,
+    PipelineOrder,
+    RingTile,
+    Tile,
+    Value,
+    bind,
+    by,
+    copy,
+    record,
+)
 from mlagen.errors import ScheduleError
 from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
 
-STEP = 16  # keys of a matrix instruction, and of a pipeline
+STEP = 16  # keys of a matrix instruction
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor).
 COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
 ROW_MAJOR = COLUMN_MAJOR | 1 << 16
@@ -36,18 +50,33 @@ def query_rows(k: LatentProblem) -> int:
 
 class Narrow:
     """The operations of one kernel over the schedule's tiles (Q0 .. of the tensor q, and of the
-    cache K0_0 .., for each 64 columns one for each 16 keys) and registers (o, s)."""
+    cache K0_0 .., for each 64 columns one for each 16 or 32 keys) and registers (o, s, and raw for
+    rows of e4m3, of the form `stored`)."""
 
-    def __init__(self, k: LatentProblem, s: PipelineSpace, math: WarpRole, form: Form) -> None:
+    def __init__(
+        self,
+        k: LatentProblem,
+        s: PipelineSpace,
+        math: WarpRole,
+        form: Form,
+        stored: RowForm | None = None,
+    ) -> None:
         if math.threads != 128:
             raise ScheduleError(
                 f"role {math.name!r} has {math.threads} threads",
                 hint="one warpgroup has all rows of a query, and gathers their keys",
             )
         self.k, self.math, self.form = k, math, form
-        self.rows, self.groups = query_rows(k), TILE // STEP
+        self.stored, self.rows = stored, query_rows(k)
         self.queries = [tile for tile in s.smem.tiles.values() if tile.tensor == "q"]
         keys = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
+        self.groups = TILE // keys[0].rows
+        fits = {32} if stored else {16, 32}
+        if keys[0].rows not in fits or len({tile.rows for tile in keys}) > 1:
+            raise ScheduleError(
+                f"tiles of {keys[0].rows} keys",
+                hint="16 or 32 keys that are fetched by cp.async, 32 that are converted",
+            )
         # by columns, then by keys
         self.keys = [keys[n : n + self.groups] for n in range(0, len(keys), self.groups)]
         self.query = s.smem.pipeline(
@@ -56,7 +85,7 @@ class Narrow:
         self.cache = tuple(
             s.smem.pipeline(
                 f"keys {group}", *(column[group] for column in self.keys), producer=math.name,
-                consumer=math.name, producer_threads=math.threads,
+                consumer=math.name, producer_threads=math.threads, by_warps=stored is not None,
             )
             for group in range(self.groups)
         )  # fmt: skip
@@ -65,7 +94,7 @@ class Narrow:
         each = self.rows // 4  # query rows that a thread has numbers of
         self.supply: dict[str, Any] = {
             "k": k, "rows": self.rows, "tile_rows": TILE, "float_bytes": FLOAT, "role": math,
-            "step_keys": STEP, "value_parts": k.d_v // COLUMNS,
+            "steps": keys[0].rows // STEP, "stored": stored, "value_parts": k.d_v // COLUMNS,
             "queries": self.queries, "tiles_": self.keys, "query": self.query,
             "p": self.p, "warps": self.warps,
             "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR),
@@ -77,6 +106,7 @@ class Narrow:
             ("cm", ".f32", each, "c times the running maximum of this thread's query rows"),
             ("l", ".f32", each, "row sums of this thread's keys"),
             ("place", ".b32", self.groups, "rows of the next tile that this thread fetches"),
+            *self._scale_registers(),
             ("key", ".b32", 2, "rows that this thread's two keys of the next tile are"),
         ):
             self.supply[name] = s.named(name, type, count, why)
@@ -94,6 +124,13 @@ class Narrow:
             self.supply[name] = s.named(name, type, 1, why)[0]
         s.signature, s.symbol = form.signature, form.symbol
         fetched = [f"copy {pipeline.name}" for pipeline in self.cache]
+        if stored:
+            self.supply["raw"] = s.names("raw")
+            self.raw_sets = len(self.supply["raw"]) // stored.words
+            fetched = [
+                word for pipeline, copied in zip(self.cache, fetched, strict=True)
+                for word in (f"fetch {pipeline.name}", copied)
+            ]  # fmt: skip
         s.plain = PipelineOrder(
             before=by(math.name, "setup", "clear"),
             tiles=by(
@@ -104,6 +141,15 @@ class Narrow:
         )  # fmt: skip
         for pipeline in self.cache:
             bind(pipeline, self._mover(pipeline))
+
+    def _scale_registers(self) -> list[tuple[str, str, int, str]]:
+        stored = self.stored
+        if stored is None or stored.scales == "none":
+            return []
+        if stored.scales == "key":
+            return [("sigma", ".f32", 2, "scales of this thread's two keys")]
+        count = self.groups * stored.held_scales
+        return [("scale", ".f32", count, "scales of the rows that this thread fetches")]
 
     # ---- before the loop --------------------------------------------------------------------
 
@@ -139,7 +185,7 @@ class Narrow:
         self._record("rescale", tile, uses=(Value("alpha"), Value("O")), defines=(Value("O"),))
 
     def pv(self, tile: Tile, group: int) -> None:
-        """O^T += V^T P^T over 16 keys."""
+        """O^T += V^T P^T over the keys of a pipeline."""
         pipeline = self.cache[group]
         self._record(
             "pv", tile, of=pipeline.name, group=group, asynchronous=True,
@@ -147,8 +193,20 @@ class Narrow:
         )  # fmt: skip
 
     def refill(self, tile: Tile, group: int) -> None:
-        """Fetch 16 keys of `tile`."""
+        """Fetch keys of `tile`, or store those that were loaded, as bf16."""
         copy(self.cache[group], tile)
+
+    def fetch(self, tile: Tile, group: int) -> None:
+        """Load the numbers of e4m3 rows of `tile` to registers."""
+        assert self.stored
+        name = self.cache[group].name
+        self._record("fetch", tile, of=name, group=group, words=self._words(group),
+                     defines=(Value(f"raw {group % self.raw_sets}"),))  # fmt: skip
+
+    def _words(self, group: int) -> list[str]:
+        assert self.stored
+        first = group % self.raw_sets * self.stored.words
+        return list(self.supply["raw"][first : first + self.stored.words])
 
     def look_up(self, tile: Tile) -> None:
         """Load which rows the tile after `tile` has."""
@@ -172,9 +230,13 @@ class Narrow:
         boxes = [(column[group], COLUMNS * n) for n, column in enumerate(self.keys)]
 
         def mover(kind: str, tile: Tile) -> Operation:
+            more: dict[str, Any] = {"template": "gather"}
+            if self.stored:
+                raw = Value(f"raw {group % self.raw_sets}")
+                more = {"template": "convert", "uses": (raw,), "words": self._words(group)}
             return self._operation(
                 "copy", tile, access=Access("copy", RingTile(pipeline.name, tile)),
-                template="gather", pipeline=pipeline, boxes=boxes, group=group,
+                pipeline=pipeline, boxes=boxes, group=group, **more,
             )  # fmt: skip
 
         return mover

@@ -69,7 +69,7 @@ class Seesaw:
     of the cache) and registers (o, s, p, qr); its pipelines, exchanges and other registers.
 
     `left` and `right`: pipelines of the cache's columns that the left warpgroup refills (0..255)
-    and of those that the right one does.     """
+    and of those that the right one does."""
 
     def __init__(
         self,

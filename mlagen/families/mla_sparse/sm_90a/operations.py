@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlagen.attention.latent.sm_90a.narrow import Narrow, query_rows
 from mlagen.attention.latent.sm_90a.problem import ROWS, Form, OwnRegisters
+from mlagen.attention.latent.sm_90a.row_form import RowForm
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.sm_90a.signature import SYMBOL, signature
@@ -71,14 +72,29 @@ NARROW_REGISTERS = (
     OwnRegisters("unit", "unit", ".b32", "query of this block"),
     OwnRegisters("query_row", "query_row", ".b32", "its first row of Q"),
 )
-NARROW_TEMPLATES = ("setup", "look_up", "gather", "finish")
+NARROW_TEMPLATES = ("setup", "look_up", "gather", "fetch", "finish")
+ROW_FORMS = {
+    "e4m3": RowForm(576),
+    "e4m3_row": RowForm(576, scales="key"),
+    "e4m3_block32": RowForm(576, scales="blocks", block=32),
+    "e4m3_block64": RowForm(576, scales="blocks", block=64),
+    "e4m3_block128": RowForm(576, scales="blocks", block=128),
+    "v32": RowForm(512, rope=64, rope_at=528, scales="blocks", block=128, scales_at=512),
+    "rope_aware": RowForm(512, rope=64, rope_at=512, scales="key"),
+}
+
+
+def row_form(k: MlaSparsePrefillConfig) -> RowForm | None:
+    """How a kernel reads the problem's rows; None: bf16, as they are."""
+    form = ROW_FORMS.get(k.rows)
+    return replace(form, latent=k.d_qk - form.rope) if form else None
 
 
 def mla_sparse_prefill_narrow(
     k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole
 ) -> Narrow:
     """The operations of one sparse prefill kernel of few heads."""
-    rows = ListedRows(k.num_heads, k.d_qk, k.d_v, k.dtype, "bf16")
+    rows, stored = ListedRows(k.num_heads, k.d_qk, k.d_v, k.dtype, "bf16"), row_form(k)
     count = query_rows(rows)
     s.named("alpha", ".f32", count // 4, "what the tile's maximum does to O and l")
     form = Form(
@@ -86,6 +102,6 @@ def mla_sparse_prefill_narrow(
         SYMBOL,
         templates={name: f"mla_sparse/narrow_{name}.ptx.j2" for name in NARROW_TEMPLATES},
         registers=NARROW_REGISTERS,
-        operands={"alpha": s.names("alpha")},
+        operands={"alpha": s.names("alpha"), "scaled": k.rows == "e4m3"},
     )
-    return Narrow(rows, s, math, form)
+    return Narrow(rows, s, math, form, stored)

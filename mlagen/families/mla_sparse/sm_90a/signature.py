@@ -10,6 +10,9 @@ from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 # Tools find FlashMLA's kernel in a profile by this part of its name.
 SYMBOL = "mlagen_sparse_attn_fwd_kernel_sm90"
 
+# Formats whose rows have scales in a tensor of their own.
+SCALED = ("e4m3_row", "e4m3_block32", "e4m3_block64", "e4m3_block128", "rope_aware")
+
 
 def signature(
     k: MlaSparsePrefillConfig,
@@ -29,7 +32,9 @@ def signature(
     return Signature(
         pack(
             ("q", TensorMap("q", "bf16", k.d_qk, COLUMNS, rows), "read"),
-            ("cache", f"pointer:bf16@{VECTOR}", "read"),
+            ("cache", f"pointer:{'bf16' if k.rows == 'bf16' else 'fp8_e4m3'}@{VECTOR}", "read"),
+            *((("kv_scales", "pointer:fp32", "read"),) if k.rows in SCALED else ()),
+            *((("kv_scale", "f32", "value"),) if k.rows == "e4m3" else ()),
             ("indices", "pointer:int32", "read"),
             ("topk_length", "pointer:int32", "read"),
             ("sink", "pointer:fp32", "read"),
