@@ -98,11 +98,13 @@ class Narrow:
             "queries": self.queries, "tiles_": self.keys, "query": self.query,
             "p": self.p, "warps": self.warps,
             "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR),
+            "decode": False, "extra": False, "causal": False,
             **{name: s.names(name) for name in ("o", "s")},
             **own_registers(s, form),
             **form.operands,
         }  # fmt: skip
         for name, type, count, why in (
+            ("alpha", ".f32", each, "what the tile's maximum does to O and l"),
             ("cm", ".f32", each, "c times the running maximum of this thread's query rows"),
             ("l", ".f32", each, "row sums of this thread's keys"),
             ("place", ".b32", self.groups, "rows of the next tile that this thread fetches"),
@@ -112,7 +114,6 @@ class Narrow:
             self.supply[name] = s.named(name, type, count, why)
         for name, type, why in (
             ("c", ".f32", "scale * log2(e)"),
-            ("cache", ".b64", "the cache, from this thread's 16 bytes of a row on"),
             ("table", ".b64", "this query's list"),
             ("keys", ".b32", "keys of the list"),
             ("ahead", ".b32", "tile to look up next"),

@@ -8,8 +8,14 @@ from mlagen.attention.latent.sm_90a.narrow import Narrow, query_rows
 from mlagen.attention.latent.sm_90a.problem import ROWS, Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.row_form import RowForm
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.sm_90a.signature import SYMBOL, signature
+from mlagen.families.mla_sparse.sm_90a.signature import (
+    DECODE_SYMBOL,
+    SYMBOL,
+    decode_signature,
+    signature,
+)
 from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
 
 REGISTERS = (
@@ -64,15 +70,26 @@ def mla_sparse_prefill(
         listed=True,
         operands={"groups": -(-k.num_heads // ROWS)},
     )
-    rows = ListedRows(k.num_heads, k.d_qk, k.d_v, k.dtype, "bf16")
-    return Seesaw(rows, s, left, right, None, knobs, form)
+    return Seesaw(_listed(k), s, left, right, None, knobs, form)
 
 
 NARROW_REGISTERS = (
     OwnRegisters("unit", "unit", ".b32", "query of this block"),
     OwnRegisters("query_row", "query_row", ".b32", "its first row of Q"),
 )
+SPLIT = OwnRegisters("split", "split", ".b32", "which split of its keys")
+EXTRA = (
+    OwnRegisters("main", "main", ".b32", "tiles of the first list"),
+    OwnRegisters("extra_table", "extra_table", ".b64", "the query's second list"),
+    OwnRegisters("extra_keys", "extra_keys", ".b32", "keys of that list"),
+)
+CAUSAL = (
+    OwnRegisters("positions", "positions", ".b64", "positions of the list's keys"),
+    OwnRegisters("last", "last", ".b32", "the position up to which this query sees keys"),
+    OwnRegisters("where", "where", ".b32", "positions of this thread's two keys", 2),
+)
 NARROW_TEMPLATES = ("setup", "look_up", "gather", "fetch", "finish")
+SLOT_ROWS = 64  # query rows that a part of a query's keys has room for, as a merge takes them
 ROW_FORMS = {
     "e4m3": RowForm(576),
     "e4m3_row": RowForm(576, scales="key"),
@@ -84,7 +101,7 @@ ROW_FORMS = {
 }
 
 
-def row_form(k: MlaSparsePrefillConfig) -> RowForm | None:
+def row_form(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> RowForm | None:
     """How a kernel reads the problem's rows; None: bf16, as they are."""
     form = ROW_FORMS.get(k.rows)
     return replace(form, latent=k.d_qk - form.rope) if form else None
@@ -94,14 +111,35 @@ def mla_sparse_prefill_narrow(
     k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole
 ) -> Narrow:
     """The operations of one sparse prefill kernel of few heads."""
-    rows, stored = ListedRows(k.num_heads, k.d_qk, k.d_v, k.dtype, "bf16"), row_form(k)
-    count = query_rows(rows)
-    s.named("alpha", ".f32", count // 4, "what the tile's maximum does to O and l")
+    rows = query_rows(_listed(k))
     form = Form(
-        signature(k, math.threads, rows=count, grid="units", resident=2),
+        signature(k, math.threads, rows=rows, grid="units", resident=2),
         SYMBOL,
         templates={name: f"mla_sparse/narrow_{name}.ptx.j2" for name in NARROW_TEMPLATES},
         registers=NARROW_REGISTERS,
-        operands={"alpha": s.names("alpha"), "scaled": k.rows == "e4m3"},
+        operands={"scaled": k.rows == "e4m3"},
     )
-    return Narrow(rows, s, math, form, stored)
+    return Narrow(_listed(k), s, math, form, row_form(k))
+
+
+def mla_sparse_decode_narrow(k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole) -> Narrow:
+    """The operations of one sparse decode kernel of few heads."""
+    rows = query_rows(_listed(k))
+    form = Form(
+        decode_signature(k, math.threads, rows=rows, resident=2),
+        DECODE_SYMBOL,
+        templates={name: f"mla_sparse/narrow_{name}.ptx.j2" for name in NARROW_TEMPLATES},
+        registers=(
+            *NARROW_REGISTERS, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())
+        ),
+        operands={
+            "decode": True, "scaled": k.rows == "e4m3", "extra": k.extra, "causal": k.causal,
+            "shared_list": k.shared_list, "slot_rows": SLOT_ROWS,
+        },
+    )  # fmt: skip
+    return Narrow(_listed(k), s, math, form, row_form(k))
+
+
+def _listed(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> ListedRows:
+    q_len = k.q_len if isinstance(k, MlaSparseDecodeConfig) else 1
+    return ListedRows(k.num_heads, k.d_qk, k.d_v, k.dtype, "bf16", q_len=q_len)
