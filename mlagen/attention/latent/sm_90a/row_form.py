@@ -17,7 +17,8 @@ class RowForm:
     `scales`: "none", or one for all (the host's numbers have it); "key": one a row, which
     multiplies S and P; "blocks": one for each `block` columns of e4m3, which multiplies them before
     they are rounded to bf16. They are fp32, in a tensor of their own, or in the row at byte
-    `scales_at`.
+    `scales_at`. With `paged_exponents` they are ue8m0 behind all rows of a page, so many bytes a
+    row.
     """
 
     latent: int
@@ -26,6 +27,7 @@ class RowForm:
     scales: Literal["none", "key", "blocks"] = "none"
     block: int = 0
     scales_at: int | None = None
+    paged_exponents: int = 0
 
     @property
     def boxes(self) -> int:

@@ -80,7 +80,12 @@ def decode_signature(
     numbers = tuple(
         (f"{which}{name}", "u32", "value")
         for which in (("", "extra_") if k.extra else ("",))
-        for name in (*POOL_NUMBERS, "topk", "list_stride")
+        for name in (
+            *POOL_NUMBERS,
+            *(["page_size"] if k.rows == "model1" else []),
+            "topk",
+            "list_stride",
+        )
     )
     places = (("positions", "pointer:int32", "read"), ("first_position", "pointer:int32", "read"))
     return Signature(
