@@ -8,9 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from mlagen.attention.latent.scales import MODEL_SCALE
 from mlagen.families.mla_decode.benchmark.judge import DecodeJudge
 from mlagen.families.mla_decode.benchmark.work import Case, DecodeWork
-from mlagen.families.mla_decode.inputs import MODEL_SCALE, MlaDecodeInputs
+from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.rounded import rounded

@@ -11,8 +11,9 @@ import pytest
 from test_mla_decode_gpu import passes
 
 import mlagen
+from mlagen.attention.latent.scales import MODEL_SCALE
 from mlagen.bench.torch_arrays import to_host
-from mlagen.families.mla_decode.inputs import MODEL_SCALE, MlaDecodeInputs
+from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.ops import MlaDecodeKernel
 

@@ -10,7 +10,8 @@ import pytest
 from test_mla_decode_gpu import check
 
 import mlagen
-from mlagen.families.mla_decode.made_up import MLA_DECODE_KINDS, mla_decode_inputs
+from mlagen.attention.latent.made_up import LATENT_KINDS
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.ops import MlaDecodeKernel
 
@@ -71,7 +72,7 @@ def test_drawn_problems(fields: dict[str, Any], data: Any) -> None:
         inputs = mla_decode_inputs(
             kernel.config,
             lengths=data.draw(LENGTHS, label="lengths"),
-            data=data.draw(st.sampled_from(sorted(MLA_DECODE_KINDS)), label="data"),
+            data=data.draw(st.sampled_from(sorted(LATENT_KINDS)), label="data"),
             seed=data.draw(st.integers(0, 99), label="seed"),
         )
         last = kernel.config.num_heads - 1

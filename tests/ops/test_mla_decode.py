@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from mlagen.attention.latent.scales import MODEL_SCALE
 from mlagen.errors import ConfigError
 from mlagen.families.mha_prefill.problem import MhaConfigV2
-from mlagen.families.mla_decode.inputs import MODEL_SCALE
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.launch import CudaLauncher, LaunchReport

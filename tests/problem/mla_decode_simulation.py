@@ -38,7 +38,8 @@ def simulate(inputs, *, arithmetic="hopper", fault=None):
                 q, own = _wide(q), inputs.q_scales[sequence, token]
             scales = inputs.score_scale, own, inputs.kv_scale, weights
             q = q.astype(F32)
-            o, at = _attention(q, rows, seen, scales, config.d_v, arithmetic, fault)
+            keys = rows, np.arange(length) < seen
+            o, at, _ = attention(q, keys, scales, arithmetic=arithmetic, fault=fault)
             out[sequence, token], lse[sequence, :, token] = o.astype(BF16), at
     return out, lse
 
@@ -61,8 +62,12 @@ def _wide(row):
     return np.concatenate([row[..., :512].astype(F32), rope.astype(F32)], axis=-1)
 
 
-def _attention(q, rows, seen, scales, d_v, arithmetic, fault):
+def attention(q, keys, scales, *, arithmetic="hopper", fault=None, sink=None):
+    """O [heads, 512], LSE and largest score [heads], fp32, of `keys`: rows [keys, columns] and
+    which of them are seen, [keys]."""
+    rows, seen = keys
     scale, own, unit, weights = scales
+    d_v = 512
     product = {"hopper": wgmma, "nearest": _nearest}[arithmetic]
     rng = np.random.default_rng(7)
     if fault == "scale off by 1 %":
@@ -98,7 +103,8 @@ def _attention(q, rows, seen, scales, d_v, arithmetic, fault):
         if weights is not None:
             sigma[: len(part)] = weights[first : first + 64]
         s = s * sigma
-        hidden = np.arange(first, first + 64) >= seen
+        hidden = np.ones(64, bool)
+        hidden[: len(part)] = ~seen[first : first + 64]
         if fault == "dropped key" and first == 0:
             hidden[5] = True
         s[:, hidden] = -np.inf
@@ -134,16 +140,24 @@ def _attention(q, rows, seen, scales, d_v, arithmetic, fault):
             alpha = np.where(some, 1, 0)
         right = add(right * alpha[:, None], rounded(p, at, len(rows) - at), v)
     row_sum = total[0] + total[1]
-    with np.errstate(divide="ignore"):
-        inverse = np.where(row_sum == 0, F32(0), F32(1) / row_sum) * F32(unit)
-        log = np.log2(row_sum).astype(F32)
+    below = row_sum
+    if sink is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            drawn = np.exp2(
+                (sink * F32(math.log2(math.e)) - np.where(some, top, F32(0))).astype(F32)
+            )
+            below = np.where(row_sum == 0, row_sum, (row_sum + drawn).astype(F32))
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = np.where(row_sum == 0, F32(0), F32(1) / below) * F32(unit)
+        log = np.log2(below if fault == "sink in the LSE" else row_sum).astype(F32)
     ln2 = F32(math.log(2))
     lse = np.where(row_sum == 0, F32(-np.inf), ((top + log).astype(F32) * ln2).astype(F32))
     if fault == "base 2":
         lse = (lse * F32(math.log2(math.e))).astype(F32)
     if fault == "maximum left out":
         lse = (log * ln2).astype(F32)
-    return np.concatenate([left, right], axis=1) * inverse[:, None], lse
+    highest = top if fault == "maximum in base 2" else (top * ln2).astype(F32)
+    return np.concatenate([left, right], axis=1) * inverse[:, None], lse, highest
 
 
 def wgmma(acc, a, b):

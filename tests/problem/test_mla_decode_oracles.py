@@ -10,12 +10,13 @@ import pytest
 from decode_parts import alone
 from mla_decode_simulation import FAULTS, LSE_FAULTS, simulate, wgmma
 
+from mlagen.attention.latent.arithmetic import score_error
+from mlagen.attention.latent.made_up import LATENT_KINDS
+from mlagen.attention.latent.scales import MODEL_SCALE
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
-from mlagen.families.mla_decode.inputs import MODEL_SCALE
-from mlagen.families.mla_decode.made_up import MLA_DECODE_KINDS, mla_decode_inputs
-from mlagen.families.mla_decode.math import score_error
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
 from mlagen.problem.expected import compare
@@ -68,7 +69,7 @@ def test_exact_is_the_textbook(page):
 
 
 @pytest.mark.parametrize("arithmetic", ["hopper", "nearest"])
-@pytest.mark.parametrize("data", MLA_DECODE_KINDS)
+@pytest.mark.parametrize("data", LATENT_KINDS)
 def test_an_honest_kernel_is_within_both_bounds(data, arithmetic):
     _, *both = demo(data)
     for expected in both:
@@ -87,7 +88,7 @@ def test_an_honest_kernel_is_within_both_bounds_on_odd_problems(seed):
     inputs = mla_decode_inputs(
         config,
         lengths=[*rng.integers(0, 330, 3).tolist(), int(rng.choice([63, 64, 65, 128]))],
-        data=list(MLA_DECODE_KINDS)[seed % 4],
+        data=list(LATENT_KINDS)[seed % 4],
         seed=seed,
         scale=MODEL_SCALE * float(rng.choice([0.2, 1.0, 2.5])),
     )

@@ -7,10 +7,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from mlagen.attention.latent.made_up import LATENT_KINDS
+from mlagen.attention.latent.scales import MODEL_SCALE
 from mlagen.attention.made_up import SINK_EVERY, STEP
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.inputs import MODEL_SCALE, MlaDecodeInputs
-from mlagen.families.mla_decode.made_up import MLA_DECODE_KINDS, mla_decode_inputs
+from mlagen.families.mla_decode.inputs import MlaDecodeInputs
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 BF16 = ml_dtypes.bfloat16
@@ -197,7 +199,7 @@ def test_rows_come_through_the_table():
 # ---- data ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("data", MLA_DECODE_KINDS)
+@pytest.mark.parametrize("data", LATENT_KINDS)
 def test_data_is_deterministic_and_poisoned_where_no_key_is(data):
     config = MlaDecodeConfig(4, page_size=32, q_len=2)
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from mla_decode_simulation import simulate
 
+from mlagen.attention.latent.rope_aware import rope_aware_rows
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
-from mlagen.families.mla_decode.made_up import mla_decode_inputs, rope_aware_rows
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
 from mlagen.problem.expected import compare

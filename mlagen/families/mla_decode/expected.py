@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.latent.attended import Block
+from mlagen.attention.latent.order import SEESAW
+from mlagen.attention.latent.splits import merged
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
-from mlagen.families.mla_decode.math import Keys, Rows, sequence_keys, sequence_rows
-from mlagen.families.mla_decode.problem import TILE
-from mlagen.families.mla_decode.splits import Partial, merged
+from mlagen.families.mla_decode.sequence import sequence_keys, sequence_rows
 from mlagen.problem.expected import Comparison, Expected, compare
 from mlagen.problem.formats import U_FP32, confidence
 
@@ -60,10 +61,6 @@ def compare_lse(expected: Expected, lse: npt.NDArray[Any]) -> Comparison:
     return replace(comparison, worst=honest)
 
 
-# O, its bound, the LSE and its bound of some rows, from the sequence's keys.
-Block = Callable[[MlaDecodeInputs, Rows, Keys, float], Partial]
-
-
 @dataclass(frozen=True, slots=True)
 class Oracle:
     """What a kernel should compute, block of rows by block."""
@@ -81,35 +78,38 @@ class Oracle:
         """Attention of `inputs` with a bound of a right kernel's error, for some heads or for all.
 
         `splits`: the first tile of 64 keys of each split of each sequence, where a kernel splits
-        them; the splits' results are merged (`mla_decode.splits`). A row that sees no key has O = 0
+        them; the splits' results are merged (`latent.splits`). A row that sees no key has O = 0
         and LSE = -inf, exactly. ConfigError: no such head, a key or a query that is not finite.
         """
         chosen = inputs.heads(heads)
-        rows = inputs.config.q_len * len(chosen)
-        values = np.zeros((inputs.batch, rows, inputs.config.d_v))
+        shape = (inputs.batch, inputs.config.q_len * len(chosen))
+        values = np.zeros((*shape, inputs.config.d_v))
         bounds = np.zeros(values.shape)
-        lse = np.full((inputs.batch, rows), -np.inf)
+        lse = np.full(shape, -np.inf)
         lse_bounds = np.zeros(lse.shape)
         factor = confidence(lse.size * (int(inputs.cache_lengths.max()) + inputs.config.d_v))
         for sequence in range(inputs.batch):
             pieces = key_ranges(inputs, sequence, splits[sequence] if splits is not None else (0,))
-            for kv_head, part in sequence_rows(inputs, sequence, chosen):
+            for kv_head, rows, part in sequence_rows(inputs, sequence, chosen):
                 keys = sequence_keys(inputs, sequence, kv_head)
                 partials = [
-                    self.block(inputs, part.within(start, stop), keys.within(start, stop), factor)
+                    self.block(
+                        part.within(start, stop), keys.within(start, stop), inputs.score_scale,
+                        SEESAW, factor,
+                    ).partial
                     for start, stop in pieces
-                ]
+                ]  # fmt: skip
                 if partials:
-                    at = (sequence, part.at)
+                    at = (sequence, rows)
                     values[at], bounds[at], lse[at], lse_bounds[at] = merged(partials)
         if inputs.kv_scale != 1.0:
             # O is of stored numbers; the factor is rounded, and 1 / l times it, and O times that.
             values *= inputs.kv_scale
             bounds = bounds * inputs.kv_scale + 3 * U_FP32 * np.abs(values)
         tokens = np.arange(inputs.config.q_len)
-        shape = (inputs.batch, len(tokens), len(chosen), -1)
+        whole = (inputs.batch, len(tokens), len(chosen), -1)
         output, log_sum = (
-            Expected(self.name, found.reshape(shape), error.reshape(shape), tokens, chosen)
+            Expected(self.name, found.reshape(whole), error.reshape(whole), tokens, chosen)
             for found, error in ((values, bounds), (lse, lse_bounds))
         )
         return MlaDecodeExpected(output, log_sum)
@@ -126,7 +126,7 @@ def key_ranges(
         raise ConfigError(f"splits {list(starts)} of sequence {sequence}: they ascend from 0")
     length = int(inputs.cache_lengths[sequence])
     seen = [keys.start for keys in inputs.config.visible(length) if keys]
-    low = min(seen, default=0) // TILE * TILE
-    edges = [*(int(start) * TILE for start in starts), length]
+    low = min(seen, default=0) // SEESAW.tile * SEESAW.tile
+    edges = [*(int(start) * SEESAW.tile for start in starts), length]
     ranges = [(max(start, low), min(stop, length)) for start, stop in pairwise(edges)]
     return [(start, stop) for start, stop in ranges if start < stop]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,15 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.latent.rope_aware import rope_aware_numbers
+from mlagen.attention.latent.scales import check_scale, scale_of
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.problem import arrays
 from mlagen.problem.arrays import check_int32, check_tensor
-from mlagen.problem.formats import ELEMENT_TYPES, SMALLEST_NORMAL, Floats
-
-# Of models with 128 + 64 columns a head before absorption (DeepSeek-V2, -V3, -R1). The width of the
-# absorbed row, 576, has no part in it.
-MODEL_SCALE = 192**-0.5
+from mlagen.problem.formats import Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +28,8 @@ class MlaDecodeInputs:
     page_size]`; `cache_lengths` int32 [batch], rows of each sequence, 0 allowed. Rows past a
     length, pages that no sequence uses and table entries past a sequence's pages have no meaning.
 
-    `scale` multiplies the dot products. It is the model's (`MODEL_SCALE`), not 1 / sqrt(576).
+    `scale` multiplies the dot products. It is the model's (`MODEL_SCALE` of `latent.scales`), not
+    1 / sqrt(576).
     Rope-aware rows: `cache` [num_blocks, page_size, 1, 640] bytes, named e4m3, and `kv_scales` fp32
     [num_blocks, page_size], a row's scale each. Rope-aware queries: `q` [batch, q_len, num_heads,
     640] and `q_scales` fp32 [batch, q_len].
@@ -108,12 +106,18 @@ class MlaDecodeInputs:
         they are stored: without `kv_scale` and the rows' scales."""
         config = self.config
         rows = self._of(self.cache[:, :, kv_head], sequence)
-        return numbers(rows, config) if config.rope_aware else rows.astype(np.float64)
+        return (
+            rope_aware_numbers(rows, config.d_v) if config.rope_aware else rows.astype(np.float64)
+        )
 
     def queries(self, sequence: int) -> Floats:
         """The queries of a sequence, [q_len, num_heads, 576], as they are stored."""
         q = self.q[sequence]
-        return numbers(q, self.config) if self.config.rope_aware_queries else q.astype(np.float64)
+        return (
+            rope_aware_numbers(q, self.config.d_v)
+            if self.config.rope_aware_queries
+            else q.astype(np.float64)
+        )
 
     def row_scales(self, sequence: int) -> Floats:
         """What the rows of a sequence are multiples of, [length]: 1 where they have no scales."""
@@ -138,26 +142,6 @@ class MlaDecodeInputs:
         return chosen
 
 
-def check_scale(scale: float) -> float:
-    """`scale` as a float. Raises ConfigError unless it is positive and finite, in fp32 too."""
-    usual = f"the model's: 192 ** -0.5 = {MODEL_SCALE:.6g} for 128 + 64 columns a head"
-    try:
-        number = float(scale)
-    except (TypeError, ValueError):
-        raise ConfigError(f"scale={scale!r} is not a number", hint=usual) from None
-    # The kernel receives scale and scale * log2(e) as fp32, which must be normal numbers.
-    if not SMALLEST_NORMAL <= number <= float(np.finfo(np.float32).max) / math.log2(math.e):
-        raise ConfigError(f"scale={scale} must be positive and finite in fp32", hint=usual)
-    return number
-
-
-def numbers(rows: npt.NDArray[Any], config: MlaDecodeConfig) -> Floats:
-    """What rope-aware rows [.., 640] hold, [.., 576], without their scales."""
-    content, rope = np.split(rows, [config.d_v], axis=-1)
-    turned = np.ascontiguousarray(rope).view(ELEMENT_TYPES["bf16"])
-    return np.concatenate([content.astype(np.float64), turned.astype(np.float64)], axis=-1)
-
-
 def check_stored(
     config: MlaDecodeConfig, scale: float, kv_scale: float, q_scale: float = 1.0
 ) -> tuple[float, float, float]:
@@ -169,13 +153,13 @@ def check_stored(
             f"q_scale={q_scale}: rope-aware queries have a scale a token",
             hint="q_scales=, fp32 [batch, q_len]; q_scale is of dtype=fp8_e4m3",
         )
-    q = _scale_of("q_scale", q_scale, "bf16 queries are", "dtype", config.dtype)
+    q = scale_of("q_scale", q_scale, "bf16 queries are", "dtype", config.dtype)
     if config.rope_aware and kv_scale != 1.0:
         raise ConfigError(
             f"kv_scale={kv_scale}: rope-aware rows have a scale each",
             hint="kv_scales=, fp32 [num_blocks, page_size]; kv_scale is of cache_dtype=fp8_e4m3",
         )
-    kv = _scale_of("kv_scale", kv_scale, "a bf16 cache holds", "cache_dtype", config.cache_dtype)
+    kv = scale_of("kv_scale", kv_scale, "a bf16 cache holds", "cache_dtype", config.cache_dtype)
     check_scale(q * kv * scale)
     return scale, kv, q
 
@@ -202,21 +186,6 @@ def require_row_scales(config: MlaDecodeConfig, kv_scales: object, q_scales: obj
             f"kv_scales are given, but rows of a {config.cache_dtype} cache have none",
             hint="kv_scales go with cache_dtype=fp8_rope_aware; kv_scale is of a whole e4m3 cache",
         )
-
-
-def _scale_of(name: str, value: float, what: str, field: str, dtype: str) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{name}={value!r} is not a number") from None
-    if dtype == "bf16" and number != 1.0:
-        raise ConfigError(
-            f"{name}={value}: {what} the numbers themselves",
-            hint=f"{name} goes with {field}=fp8_e4m3",
-        )
-    if not SMALLEST_NORMAL <= number <= float(np.finfo(np.float32).max):
-        raise ConfigError(f"{name}={value} must be positive and finite in fp32")
-    return number
 
 
 def check_pages(

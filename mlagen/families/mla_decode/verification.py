@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.made_up import LATENT_KINDS
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
-from mlagen.families.mla_decode.made_up import MLA_DECODE_KINDS, mla_decode_inputs
+from mlagen.families.mla_decode.made_up import mla_decode_inputs
 from mlagen.families.mla_decode.plan import BLOCK_ROWS, MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
@@ -161,7 +162,7 @@ class MlaDecodeKind(Kind):
 
     sizes = ("batch", "max_length", "lengths", "split_keys", "blocks")
     lists = ("lengths",)
-    data = tuple(MLA_DECODE_KINDS)
+    data = tuple(LATENT_KINDS)
     uneven: ClassVar[Mapping[str, Any]] = {"lengths": (3, 260)}
 
     def inputs(

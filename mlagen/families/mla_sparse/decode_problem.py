@@ -1,28 +1,82 @@
-"""stand-in"""
+"""Top-k sparse MLA decode as a problem: what a kernel is generated for.
+
+As prefill (`prefill_problem`), for a batch of sequences with `q_len` new tokens each: queries
+[batch, q_len, heads, d_qk], and a list for each token, int32 [batch, q_len, topk], or one that a
+sequence's tokens share, [batch, topk]. Lengths of lists are a sequence's, int32 [batch].
+
+`extra`: a second cache of the same row format with lists and lengths of its own. Its keys follow
+those of the first, which are padded to whole tiles. `causal`: each key of the first cache comes
+with its logical position, int32 like the lists, and a sequence with the position of its first new
+token: token j sees a key whose position is at most the first one's plus j. Keys of the second cache
+are seen by all.
+"""
 
 from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import ClassVar
-from mlagen.problem.fields import Fields, told
+
+from mlagen.attention.latent.order import D_V
+from mlagen.errors import ConfigError
+from mlagen.families.mla_sparse.checks import (
+    MAX_HEADS,
+    OUTPUT_DTYPES,
+    Q_DTYPES,
+    WIDTHS,
+    check_common,
+)
+from mlagen.families.mla_sparse.rows import DECODE_ROWS, FORMATS, RowFormat
+from mlagen.problem.fields import BOOLEANS, Fields, told
+
+MAX_Q_LEN = 8
 
 
 @dataclass(frozen=True)
 class MlaSparseDecodeConfig(Fields):
-    """stand-in"""
+    """One sparse decode kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "mla_sparse"
-    num_heads: int = told(meaning="query heads", legal="1 .. 128")
-    d_qk: int = told(576, meaning="columns", legal=(576, 512))
-    d_v: int = told(512, meaning="columns", legal=(512,))
-    dtype: str = told("bf16", meaning="queries", legal=("bf16",))
-    output_dtype: str = told("bf16", meaning="output", legal=("bf16",))
-    rows: str = told("bf16", meaning="rows", legal=("bf16", "e4m3"))
 
-    q_len: int = told(1, meaning="tokens", legal="1 .. 8")
-    shared_list: bool = told(False, meaning="x", legal=(False, True))
-    extra: bool = told(False, meaning="x", legal=(False, True))
-    causal: bool = told(False, meaning="x", legal=(False, True))
+    num_heads: int = told(meaning="query heads on this device", legal=f"1 .. {MAX_HEADS}")
+    d_qk: int = told(576, meaning="columns of a query and of a cache row", legal=WIDTHS)
+    d_v: int = told(
+        D_V, meaning="leading columns of a cache row that are its value; columns of the output",
+        legal=(D_V,),
+    )  # fmt: skip
+    dtype: str = told(
+        "bf16", meaning="of the queries; fp8_e4m3: multiples of one scale", legal=Q_DTYPES
+    )
+    output_dtype: str = told("bf16", meaning="of the output", legal=OUTPUT_DTYPES)
+    rows: str = told("bf16", meaning="how a row of the caches is stored", legal=DECODE_ROWS)
+    q_len: int = told(1, meaning="new tokens a sequence", legal=f"1 .. {MAX_Q_LEN}")
+    shared_list: bool = told(
+        False, meaning="whether a sequence's tokens share its lists", legal=BOOLEANS
+    )
+    extra: bool = told(False, meaning="whether there is a second cache", legal=BOOLEANS)
+    causal: bool = told(
+        False, meaning="whether keys of the first cache come with positions", legal=BOOLEANS
+    )
+
+    def __post_init__(self) -> None:
+        check_common(self, DECODE_ROWS)
+        if not 1 <= self.q_len <= MAX_Q_LEN:
+            raise ConfigError(
+                f"q_len={self.q_len} is not in 1 .. {MAX_Q_LEN}",
+                hint="1 is plain decoding, more are the tokens of speculative decoding; longer "
+                "runs of new tokens are prefill",
+            )
+
+    @property
+    def row_format(self) -> RowFormat:
+        """Widths, bytes and scales of the caches' rows."""
+        return FORMATS[self.rows]
+
+    @property
+    def lists(self) -> tuple[int, ...]:
+        """Extents between batch and topk of the lists: one a token, or one a sequence."""
+        return () if self.shared_list else (self.q_len,)
 
     @classmethod
     def example(cls) -> MlaSparseDecodeConfig:
+        """A legal problem, for describing what solves this type."""
         return cls(num_heads=64)

@@ -1,23 +1,59 @@
-"""stand-in"""
+"""Top-k sparse MLA prefill as a problem: what a kernel is generated for.
+
+Given at run time: queries [rows, heads, d_qk], a cache of latent rows, and for each query row a
+list of the cache's rows, int32 [rows, topk]. A key counts where its place in the list is below the
+row's `topk_length` and its index is that of a row, 0 <= index < number of rows; what else stands in
+a list is skipped, and a row that is listed twice counts twice. A sink adds exp(sink) to the
+denominator of the output alone.
+
+Outputs: O bf16 [rows, heads, 512]; the largest score and the log-sum-exp, fp32 [rows, heads], in
+natural units, without the sink. A row without keys has O = 0, and -inf in both.
+"""
 
 from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import ClassVar
+
+from mlagen.attention.latent.order import D_V
+from mlagen.families.mla_sparse.checks import (
+    MAX_HEADS,
+    OUTPUT_DTYPES,
+    Q_DTYPES,
+    WIDTHS,
+    check_common,
+)
+from mlagen.families.mla_sparse.rows import FORMATS, PREFILL_ROWS, RowFormat
 from mlagen.problem.fields import Fields, told
 
 
 @dataclass(frozen=True)
 class MlaSparsePrefillConfig(Fields):
-    """stand-in"""
+    """One sparse prefill kernel. Raises ConfigError for a value that no kernel can have."""
 
     family: ClassVar[str] = "mla_sparse"
-    num_heads: int = told(meaning="query heads", legal="1 .. 128")
-    d_qk: int = told(576, meaning="columns", legal=(576, 512))
-    d_v: int = told(512, meaning="columns", legal=(512,))
-    dtype: str = told("bf16", meaning="queries", legal=("bf16",))
-    output_dtype: str = told("bf16", meaning="output", legal=("bf16",))
-    rows: str = told("bf16", meaning="rows", legal=("bf16", "e4m3"))
+
+    num_heads: int = told(meaning="query heads on this device", legal=f"1 .. {MAX_HEADS}")
+    d_qk: int = told(576, meaning="columns of a query and of a cache row", legal=WIDTHS)
+    d_v: int = told(
+        D_V, meaning="leading columns of a cache row that are its value; columns of the output",
+        legal=(D_V,),
+    )  # fmt: skip
+    dtype: str = told(
+        "bf16", meaning="of the queries; fp8_e4m3: multiples of one scale", legal=Q_DTYPES
+    )
+    output_dtype: str = told("bf16", meaning="of the output", legal=OUTPUT_DTYPES)
+    rows: str = told("bf16", meaning="how a row of the cache is stored", legal=PREFILL_ROWS)
+
+    def __post_init__(self) -> None:
+        check_common(self, PREFILL_ROWS)
+
+    @property
+    def row_format(self) -> RowFormat:
+        """Widths, bytes and scales of the cache's rows."""
+        return FORMATS[self.rows]
 
     @classmethod
     def example(cls) -> MlaSparsePrefillConfig:
+        """A legal problem, for describing what solves this type."""
         return cls(num_heads=64)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mlagen.attention.latent.scales import MODEL_SCALE
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.inputs import MODEL_SCALE
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 
 SIZES = ("batch", "keys", "least")

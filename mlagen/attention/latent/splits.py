@@ -1,4 +1,4 @@
-"""Splits of a sequence and how their results are merged, for the oracles of MLA decode.
+"""Splits of keys and how their results are merged, for both oracles.
 
 A split's O is normalised by its own row sum, its LSE is in log2 units, both fp32. The merge kernel
 takes L = max + log2(sum exp2(LSE_s - max)) and adds up exp2(LSE_s - L) O_s in fp32.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlagen.families.mla_decode.math import EX2, LG2, LN2
+from mlagen.attention.latent.arithmetic import EX2, LG2, LN2
 from mlagen.problem.formats import U_FP32, Floats
 
 Partial = tuple[Floats, Floats, Floats, Floats]

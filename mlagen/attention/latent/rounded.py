@@ -1,0 +1,155 @@
+"""The rounding oracle's part: rounds where the kernel rounds, and is exact in between.
+
+What it follows, for each query row:
+
+* S = q k^T, unscaled. Tiles of keys, in their order; at every tile M = max(M, max S).
+* P = bf16(exp2(c S - c M)) with c = fp32(scale * log2 e); the row sum adds P before the rounding.
+  Where rows have scales, S is multiplied by its row's, and so is P before it is rounded.
+* O and the row sum are multiplied by exp2(c M_old - c M_new) before a tile is added.
+* Tiles go in pairs. For the order's late columns of the output, the first tile's P is stored
+  after the pair's second maximum is known: P, unrounded, is multiplied by exp2(c M_1 - c M_2) and
+  then rounded. For the columns before them it is rounded before.
+* O = Σ P v / row sum; LSE = (c M + log2(row sum)) ln 2.
+
+What is left between this and a right kernel is fp32 arithmetic. The bound is its sum:
+
+* P whose fp32 error interval holds a boundary between two bf16 numbers may be either of them: that
+  difference times |v|. The interval comes from the errors of S, M, c M, c S - c M and exp2.
+* a tile before a move of M carries exp2 of the difference of two maxima, each with its errors;
+* the row sum carries the errors of its keys and that of the last maximum;
+* each step of the matrix instruction that adds to O, relative to what O and the tile can be;
+* accumulation of the row sum, the division, the products of rescaling.
+
+Nothing is decided by a threshold, so there is one right answer: near a tie of two maxima both give
+the same numbers within these errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mlagen.attention.latent.arithmetic import DIVISION, EX2, LN2, WGMMA, WGMMA_K
+from mlagen.attention.latent.attended import Attended, top_error
+from mlagen.attention.latent.order import D_V, Order
+from mlagen.attention.latent.walk import (
+    Ints,
+    Keys,
+    Rows,
+    Walk,
+    log_sum_exp,
+    lse_error,
+    row_factors,
+)
+from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats, round_bf16
+
+
+def rounded(rows: Rows, keys: Keys, scale: float, order: Order, factor: float) -> Attended:
+    """Of `rows` that attend to `keys`; a `Block`."""
+    c, _ = row_factors(scale, rows)
+    walk = Walk.of(rows, keys, c, order)
+    of_additions = np.inf if keys.repeated else factor
+    p = np.exp2(-walk.distance)
+    unrounded = p * walk.carried[:, :, None]
+    total = unrounded.sum(axis=(1, 2))
+    shares = unrounded / np.where(total > 0, total, 1.0)[:, None, None]
+    reach = rows.reach
+    output, bound = _output(walk, p, shares, total, keys, order, reach, of_additions)
+    lse = log_sum_exp(LN2 * walk.base[:, -1], total)
+    error = lse_error(walk, shares, total, lse, of_additions)
+    top = np.where(reach > 0, LN2 * walk.base[:, -1], -np.inf)
+    return Attended((output, bound, lse, error), top, top_error(walk, np.zeros(len(top))))
+
+
+def _output(
+    walk: Walk,
+    p: Floats,
+    shares: Floats,
+    total: Floats,
+    keys: Keys,
+    order: Order,
+    reach: Ints,
+    factor: float,
+) -> tuple[Floats, Floats]:
+    """O and its bound, [rows, 512]."""
+    v = keys.stored[:, :D_V]
+    sigma = np.zeros(walk.tiles * order.tile)
+    sigma[: len(keys)] = keys.scales
+    # fp32: the score's error, the maximum's, that of c M, of the subtraction, exp2's.
+    of_base = walk.base_error + U_FP32 * np.abs(walk.base)
+    of_p = walk.errors + of_base[:, :, None] + U_FP32 * walk.finite_distance()
+    eta = np.expm1(LN2 * of_p) + EX2 + keys.rounding
+    p = p * sigma.reshape(walk.tiles, order.tile)
+    # A tile before a move is relative to another maximum than the last.
+    moved = walk.carried_error > 0
+    of_carried = walk.carried_error + np.where(moved, LN2 * (of_base + of_base[:, -1:]), 0.0)
+
+    late = order.late_columns
+    swapped = sorted(range(walk.tiles), key=lambda tile: (tile // 2, -tile))
+    parts = [
+        _accumulated(walk.carried, of_carried, p, eta, v[:, :late], range(walk.tiles)),
+        _accumulated(*_rescaled_p(walk, of_base, of_carried, p, eta), v[:, late:], swapped),
+    ]
+    acc, off = (np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True))
+
+    safe = np.where(total > 0, total, 1.0)[:, None]
+    of_sum = (shares * walk.key_error()).sum(axis=(1, 2))[:, None]
+    of_sum = of_sum + np.expm1(LN2 * of_base[:, -1:])
+    of_sum = of_sum + walk.sum_error(factor) + DIVISION + U_FP32
+    output = acc / safe
+    bound = off / safe + np.abs(output) * of_sum
+    # Products of two of these errors.
+    bound *= (1.0 + of_sum) * (1.0 + eta.max(axis=(1, 2)))[:, None] ** 2
+    # Products and results below the normal range are flushed.
+    largest = np.abs(v).max() * max(1.0, sigma.max())
+    flushed = SMALLEST_NORMAL * (reach[:, None] + 1) * (1.0 + largest)
+    return output, np.where(reach[:, None] > 0, bound + flushed, 0.0)
+
+
+def _accumulated(
+    carried: Floats,
+    of_carried: Floats,
+    p: Floats,
+    eta: Floats,
+    v: Floats,
+    tiles: Sequence[int],
+) -> tuple[Floats, Floats]:
+    """Sum of bf16(`p`) * `carried` over the `tiles` in their order, times `v`, and its bound,
+    [rows, columns].
+
+    All in units of the last maximum, as `carried` is.
+    """
+    width = p.shape[2]
+    stored = round_bf16(p)
+    flip = np.maximum(round_bf16(p * (1.0 + eta)) - stored, stored - round_bf16(p * (1.0 - eta)))
+    acc = np.zeros((len(p), v.shape[1]))
+    off = np.zeros(acc.shape)
+    for tile in tiles:
+        keys = v[tile * width : (tile + 1) * width]
+        exist = slice(0, len(keys))
+        carry = carried[:, tile, None]
+        weights = stored[:, tile, exist] * carry
+        size = np.abs(acc) + weights @ np.abs(keys)
+        off += (flip[:, tile, exist] * carry + weights * of_carried[:, tile, None]) @ np.abs(keys)
+        off += width // WGMMA_K * WGMMA * size
+        acc += weights @ keys
+    return acc, off
+
+
+def _rescaled_p(
+    walk: Walk, of_base: Floats, of_carried: Floats, p: Floats, eta: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """`carried`, its error, P and its error as they are where a pair's first tile follows the
+    maximum of the second before its P is rounded."""
+    first = slice(0, walk.tiles - 1, 2)
+    second = slice(1, walk.tiles, 2)
+    carried, error, p, eta = (np.array(values) for values in (walk.carried, of_carried, p, eta))
+    factor = np.exp2(walk.base[:, first] - walk.base[:, second])
+    moves = walk.moves[:, second]
+    of_factor = EX2 + 2 * U_FP32 + LN2 * (of_base[:, first] + of_base[:, second])
+    p[:, first] *= factor[:, :, None]
+    eta[:, first] += np.where(moves, of_factor, 0.0)[:, :, None]
+    carried[:, first] = walk.carried[:, second]
+    error[:, first] = of_carried[:, second]
+    return carried, error, p, eta

@@ -1,0 +1,54 @@
+"""What the fields of both problems are checked for."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mlagen.attention.latent.order import D_V
+from mlagen.errors import ConfigError
+from mlagen.families.mla_sparse.rows import row_format
+from mlagen.problem.fields import check_types, listed
+
+WIDTHS = (576, 512)
+MAX_HEADS = 128
+Q_DTYPES = ("bf16", "fp8_e4m3")
+OUTPUT_DTYPES = ("bf16",)
+
+
+class Common(Protocol):
+    """The fields that both problems have."""
+
+    @property
+    def num_heads(self) -> int: ...
+    @property
+    def d_qk(self) -> int: ...
+    @property
+    def d_v(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def output_dtype(self) -> str: ...
+    @property
+    def rows(self) -> str: ...
+
+
+def check_common(problem: Common, rows: tuple[str, ...]) -> None:
+    """ConfigError for a value that no kernel can have; `rows`: the formats that there are."""
+    check_types(problem)
+    if not 1 <= problem.num_heads <= MAX_HEADS:
+        raise ConfigError(
+            f"num_heads={problem.num_heads} is not in 1 .. {MAX_HEADS}",
+            hint="heads on this device: with tensor parallelism its share of the model's",
+        )
+    if problem.d_qk not in WIDTHS or problem.d_v != D_V:
+        raise ConfigError(
+            f"d_qk={problem.d_qk}, d_v={problem.d_v}: rows of another width are not supported",
+            hint=f"d_qk={listed(WIDTHS)}, d_v={D_V}",
+        )
+    for name, value, legal in (
+        ("dtype", problem.dtype, Q_DTYPES),
+        ("output_dtype", problem.output_dtype, OUTPUT_DTYPES),
+    ):
+        if value not in legal:
+            raise ConfigError(f"{name}={value} is not supported", hint=f"{name} is {listed(legal)}")
+    row_format(problem.rows, problem.d_qk, rows)

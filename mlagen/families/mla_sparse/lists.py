@@ -1,0 +1,142 @@
+"""Lists of rows: which of their places count, and the keys that a kernel walks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.attention.latent.walk import Bools, Ints, Keys
+from mlagen.errors import ConfigError
+from mlagen.families.mla_sparse.pool import Pool
+from mlagen.problem.formats import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A list of rows of one cache, `indices` [topk], of which the first `length` places count
+    (None: all). `positions` [topk] of keys, of which those up to `last` are seen; None: all are."""
+
+    pool: Pool
+    indices: npt.NDArray[Any]
+    length: int | None = None
+    positions: npt.NDArray[Any] | None = None
+    last: float = math.inf
+
+    @property
+    def places(self) -> int:
+        """Places of the list up to the length."""
+        count = len(self.indices)
+        return count if self.length is None else min(max(self.length, 0), count)
+
+    @property
+    def valid(self) -> Bools:
+        """Which of these places hold a row, [places]."""
+        own = self.indices[: self.places]
+        return np.asarray((own >= 0) & (own < self.pool.rows))
+
+    @property
+    def seen(self) -> Bools:
+        """Which of these places hold a key that is seen, [places]."""
+        if self.positions is None:
+            return self.valid
+        return np.asarray(self.valid & (self.positions[: self.places] <= self.last))
+
+    @property
+    def named(self) -> Ints:
+        """The rows that these places hold, each once; a kernel may read all of them."""
+        return np.unique(self.indices[: self.places][self.valid].astype(np.int64))
+
+
+class Listing(Protocol):
+    """A call with a list for each of `batch` times `tokens` query rows."""
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    def parts(self, entry: int, token: int) -> tuple[Part, ...]: ...
+
+
+def check_named(call: Listing) -> None:
+    """ConfigError for a row that a list names and whose scales are no scales."""
+    named: dict[str, tuple[Pool, list[Ints]]] = {}
+    for entry, token in np.ndindex(call.batch, call.tokens):
+        for part in call.parts(entry, token):
+            named.setdefault(part.pool.name, (part.pool, []))[1].append(part.named)
+    for pool, found in named.values():
+        rows = np.unique(np.concatenate(found))
+        scales = pool.row_scales(rows)
+        bad = np.flatnonzero(~(np.isfinite(scales) & (scales >= 0)).all(axis=1))
+        if bad.size:
+            which = scales[bad[0]]
+            wrong = which[~(np.isfinite(which) & (which >= 0))][0]
+            raise ConfigError(
+                f"row {rows[bad[0]]} of {pool.name} has the scale {wrong}, and a list names it",
+                hint="scales are finite and not negative, but for rows that no list names",
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listed:
+    """The keys of a query row in the order in which a kernel walks them: `kernel`, as it computes
+    with them; `exact` [keys, columns] times their scales is what they are. `seen` [keys]."""
+
+    kernel: Keys
+    exact: Floats
+    seen: Bools
+
+    @property
+    def rounded(self) -> bool:
+        """Whether a kernel computes with other numbers than those that are stored."""
+        return self.exact is not self.kernel.stored
+
+
+def listed(parts: tuple[Part, ...], tile: int) -> Listed:
+    """The keys of lists that follow each other, each but the last padded to whole tiles. What is no
+    key is 0. ConfigError where a key is not finite."""
+    stored, exact, scales, seen, rows = [], [], [], [], []
+    scaled, offset = False, 0
+    for part in parts:
+        room = -(-part.places // tile) * tile if part is not parts[-1] else part.places
+        at = np.flatnonzero(part.seen)
+        own = part.indices[at].astype(np.int64)
+        numbers = part.pool.numbers(own)
+        _check_finite(part, own, numbers.bf16)
+        wide = np.zeros((room, part.pool.d_qk))
+        wide[at] = numbers.bf16
+        stored.append(wide)
+        exact.append(wide)
+        if numbers.exact is not numbers.bf16:
+            exact[-1] = np.zeros(wide.shape)
+            exact[-1][at] = numbers.exact
+        each = np.ones(room)
+        each[at] = numbers.scales
+        scales.append(each)
+        mark = np.zeros(room, np.bool_)
+        mark[at] = True
+        seen.append(mark)
+        which = np.full(room, -1)
+        which[at] = own + offset
+        rows.append(which)
+        offset += part.pool.rows
+        scaled |= numbers.scaled
+    all_rows = np.concatenate(rows)
+    all_seen = np.concatenate(seen)
+    again = len(np.unique(all_rows[all_seen])) < all_seen.sum()
+    whole = np.concatenate(stored)
+    same = all(one is other for one, other in zip(exact, stored, strict=True))
+    keys = Keys(whole, np.concatenate(scales), scaled, all_rows if again else None)
+    return Listed(keys, whole if same else np.concatenate(exact), all_seen)
+
+
+def _check_finite(part: Part, rows: Ints, numbers: Floats) -> None:
+    bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
+    if bad.size:
+        raise ConfigError(
+            f"row {rows[bad[0]]} of {part.pool.name} is not finite in bf16, and a list names it: "
+            f"nothing is expected of it"
+        )

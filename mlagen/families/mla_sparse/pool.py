@@ -1,0 +1,137 @@
+"""A cache of latent rows as it lies in memory: pages with strides of their own, and scales."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.errors import ConfigError
+from mlagen.families.mla_sparse.coding import Numbers, decode, stored_scales
+from mlagen.families.mla_sparse.rows import RowFormat
+from mlagen.problem.arrays import check_tensor
+from mlagen.problem.formats import ELEMENT_TYPES, Floats
+
+Array = npt.NDArray[Any]
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """`cache` [pages, page_size, columns] and, where the format has them, `scales` fp32 beside it,
+    [rows] or [rows, scales of a row]. Row r stands in page r // page_size at place r % page_size.
+
+    The cache may be a view with strides: a row's elements follow each other, rows and pages may
+    have room between them, as in a pool of several layers. Pages of `model1` hold all rows' data
+    and then all their scales, so their rows leave no room, and a page has room for whole units of
+    576 bytes. Raises ConfigError for what does not fit; `name`: of the cache in messages.
+    """
+
+    row: RowFormat
+    d_qk: int
+    cache: Array
+    scales: npt.NDArray[np.float32] | None
+    name: str = "cache"
+
+    def __post_init__(self) -> None:
+        columns = self.row.columns(self.d_qk)
+        check_tensor(self.name, self.cache, (None, None, columns), self.row.element)
+        self._check_strides()
+        wanted = self.row.side_shape(self.d_qk, self.rows)
+        called = self.name.replace("cache", "kv_scales")
+        if wanted is None and self.scales is not None:
+            raise ConfigError(
+                f"{called} are given, but rows={self.row.name} has no scales beside the cache",
+                hint="formats with them: e4m3_row, e4m3_block*, rope_aware",
+            )
+        if wanted is not None:
+            if self.scales is None:
+                raise ConfigError(
+                    f"{called} are missing: rows={self.row.name} has scales beside the cache",
+                    hint=f"{called}=, fp32 {list(wanted)}",
+                )
+            check_tensor(called, self.scales, wanted, "fp32")
+
+    def _check_strides(self) -> None:
+        page, row, element = self.cache.strides
+        width = self.cache.shape[2] * self.cache.itemsize
+        pages, page_size, _ = self.cache.shape
+        packed = self.row.scale == "ue8m0"
+        fits = element == self.cache.itemsize
+        fits &= page_size == 1 or (row == width if packed else row >= width)
+        room = (
+            self.row.page_bytes(self.d_qk, page_size) if packed else (page_size - 1) * row + width
+        )
+        if not fits or (pages > 1 and page < room):
+            raise ConfigError(
+                f"{self.name} has strides {self.cache.strides} in bytes: its rows overlap, or are "
+                f"not rows of {width} bytes whose elements follow each other",
+                hint=f"a row stride of {width} bytes" + ("" if packed else " or more")
+                + f", a page stride of {room} bytes or more",
+            )  # fmt: skip
+
+    @property
+    def rows(self) -> int:
+        """Rows of the pool."""
+        return int(self.cache.shape[0] * self.cache.shape[1])
+
+    def stored(self, rows: Indices) -> tuple[Array, Array | None]:
+        """These rows as they are stored, [rows, columns], and their scales beside the cache."""
+        page_size = self.cache.shape[1]
+        page, place = rows // page_size, rows % page_size
+        side = None if self.scales is None else self.scales[rows]
+        if self.row.scale != "ue8m0":
+            return self.cache[page, place], side
+        data, scales = model1_parts(self.cache, self.row.scales(self.d_qk) + 1)
+        return np.concatenate([data[page, place], scales[page, place]], axis=1), side
+
+    def numbers(self, rows: Indices) -> Numbers:
+        """What these rows hold."""
+        return decode(self.row, self.d_qk, *self.stored(rows))
+
+    def row_scales(self, rows: Indices) -> Floats:
+        """The scales of these rows, [rows, scales of a row]."""
+        return stored_scales(self.row, self.d_qk, *self.stored(rows))
+
+    def put(self, rows: Indices, stored: Array, side: Array | None) -> None:
+        """Stores rows as `coding.encode` makes them."""
+        page_size = self.cache.shape[1]
+        page, place = rows // page_size, rows % page_size
+        if self.scales is not None:
+            self.scales[rows] = side
+        if self.row.scale != "ue8m0":
+            self.cache[page, place] = stored
+            return
+        data, scales = model1_parts(self.cache, self.row.scales(self.d_qk) + 1)
+        data[page, place] = stored[:, : data.shape[2]]
+        scales[page, place] = stored[:, data.shape[2] :]
+
+
+def model1_parts(cache: Array, scale_bytes: int) -> tuple[Array, Array]:
+    """The data rows and the scale rows of pages, as views of `cache`, [pages, page_size, bytes]."""
+    pages, page_size, columns = cache.shape
+    whole = np.lib.stride_tricks.as_strided(
+        cache, (pages, page_size * columns), (cache.strides[0], 1)
+    )
+    data = page_size * (columns - scale_bytes)
+    return (
+        whole[:, :data].reshape(pages, page_size, -1),
+        whole[:, data:].reshape(pages, page_size, scale_bytes),
+    )
+
+
+def empty_pool(
+    row: RowFormat, d_qk: int, *, pages: int, page_size: int, layers: int = 1, room: int = 0
+) -> Pool:
+    """A pool of NaN that is one layer, the last, of a larger one of NaN: the pages of all `layers`
+    take turns. `room`: bytes between rows, which `model1` has none of."""
+    width = row.row_bytes(d_qk)
+    stride = width if row.scale == "ue8m0" else width + room
+    own = max(page_size * stride, row.page_bytes(d_qk, page_size))
+    memory = np.full((pages, layers, own), 0xFF, np.uint8)  # NaN in bf16, e4m3 and ue8m0
+    layer = memory[:, -1, : page_size * stride].reshape(pages, page_size, stride)[:, :, :width]
+    shape = row.side_shape(d_qk, pages * page_size)
+    scales = None if shape is None else np.full(shape, np.nan, np.float32)
+    return Pool(row, d_qk, layer.view(ELEMENT_TYPES[row.element]), scales)

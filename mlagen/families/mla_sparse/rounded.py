@@ -1,0 +1,8 @@
+"""The rounding oracle of sparse MLA; see `mlagen.attention.latent.rounded`."""
+
+from __future__ import annotations
+
+from mlagen.attention.latent import rounded as latent
+from mlagen.families.mla_sparse.expected import Oracle
+
+rounded = Oracle("rounding", latent.rounded, exact=False)
