@@ -1,18 +1,34 @@
-"""Top-k sparse MLA prefill on Hopper: 33 to 128 heads over rows that each query's list names.
+"""Top-k sparse MLA prefill on Hopper, over rows that each query's list names.
 
-The schedule is that of `mla_decode_sm90` with blocks that take one item after another: up to 64
-heads of a query with the rows of its list, 64 of them a tile. Two math warpgroups fetch rows one by
-one with cp.async; what a list does not name arrives as zeros, and its scores become -inf.
+Up to 32 heads take the schedule of `schedules/shared/keys_as_rows.py`. More take that of
+`mla_decode_sm90` with blocks that do one item after another: up to 64 heads of a query with the
+rows of its list, 64 of them a tile. Two math warpgroups fetch rows one by one with cp.async; what a
+list does not name arrives as zeros, and its scores become -inf.
 """
 
 from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
 from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.sm_90a.operations import mla_sparse_prefill
+from mlagen.families.mla_sparse.sm_90a.operations import (
+    prefill_by_keys,
+    prefill_by_queries,
+    row_form,
+)
+from mlagen.schedules.shared.keys_as_rows import keys_as_rows
 
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_90a")
 def mla_sparse_prefill_sm90(k, s):
+    few = s.choice("keys_as_rows", *((1, 0) if k.num_heads <= 32 else (0,)),
+                   comment="keys are the rows of products, heads their columns")  # fmt: skip
+    if few:
+        keys_as_rows(k, s, row_form(k), prefill_by_keys)
+    else:
+        queries_as_rows(k, s)
+
+
+def queries_as_rows(k, s):
+    """A block has up to 64 heads of a query."""
     boxes = s.choice("boxes", 2, 1, 4, comment="tiles of 64 columns that share a barrier")
     refill = s.choice("left_refill", "late", "early",
                       comment="before the left one stores its P, or after it")  # fmt: skip
@@ -27,7 +43,7 @@ def mla_sparse_prefill_sm90(k, s):
     s.named("s", ".f32", 32, "S, then P: 64 rows x a tile")
     s.named("p", ".b32", 16, "P as bf16, operand A of P V")
     s.named("qr", ".b32", 16, "last columns of Q, operand A of Q K^T")
-    d = mla_sparse_prefill(k, s, left, right, SeesawKnobs(boxes, 1, refill, persistent=True))
+    d = prefill_by_queries(k, s, left, right, SeesawKnobs(boxes, 1, refill, persistent=True))
 
     for role in (left, right):
         with prologue(role):

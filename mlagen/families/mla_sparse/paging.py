@@ -48,7 +48,7 @@ class Paging:
             )
         if not 0 <= gap < 2**32:
             raise ConfigError(
-                f"pages of {page_size} rows lie {page} bytes apart, {gap} more than their rows take",
+                f"pages of {page_size} rows lie {page} bytes apart, {gap} more than they take",
                 hint="at most 2**32 - 1 more",
             )
         log2 = (page_size - 1).bit_length()

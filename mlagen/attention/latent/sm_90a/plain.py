@@ -29,11 +29,13 @@ HINTS = frozenset({"prefetch", "late_arrive"})  # to L2, and a place for an arri
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """Columns of the cache that `role` fetches: the pipelines `names`, in bf16 in the end. `raw`:
-    those that its e4m3 numbers come by, by the pipeline that is made of them."""
+    those that its e4m3 numbers come by, by the pipeline that is made of them. `listed`: the role
+    loads the list of each tile whose scores it has."""
 
     role: str
     names: tuple[str, ...]
     raw: dict[str, str]
+    listed: bool = False
 
 
 def plain_order(
@@ -45,11 +47,10 @@ def plain_order(
     scales: bool,
     queries: Sequence[str],
     persistent: bool,
-    listed: bool = False,
 ) -> PipelineOrder:
     """The order of one kernel. `feeder`: the role that converts e4m3 to bf16, or "". `zeroes_tail`:
     rows past the end of a sequence are set to 0. `scales`: rows have scales. `queries`: what loads
-    Q. `listed`: each warpgroup loads the list of the tile whose scores it has."""
+    Q."""
     a, b = left.role, right.role
     zero_tail = ("zero_tail",) if zeroes_tail else ()
 
@@ -58,7 +59,7 @@ def plain_order(
 
     def fetch(half: Fetched, tile: int) -> tuple[Part, ...]:
         copies = [f"copy {half.raw.get(name, name)}" for name in half.names]
-        if listed and half is (left, right)[tile]:
+        if half.listed and half is (left, right)[tile]:
             copies.append("load_list")
         return by(half.role, *copies, "next_page", tile=tile)
 

@@ -17,7 +17,7 @@ VECTOR = 16  # bytes that a thread loads at once
 
 class LatentProblem(Protocol):
     """Queries over rows of `d_qk` columns, the first `d_v` of which are values as well. The fields
-    are those of `MlaDecodeConfig`, which says what they mean."""
+    are those of MLA decode's problem, which says what they mean."""
 
     @property
     def num_heads(self) -> int: ...
@@ -60,11 +60,14 @@ class OwnRegisters:
 
 @dataclass(frozen=True)
 class Form:
-    """What is a family's own of a kernel over latent rows. `symbol`: the entry's name. `templates`:
-    files of operations, by the operation's template, that are others than those of `latent/`.
-    `registers`: those of its work items and lists. `operands`: what templates take besides. `listed`: a query has a list of rows; a warp keeps that of its next
+    """What is a family's own of a kernel over latent rows.
+
+    `symbol`: the entry's name. `templates`: files of operations, by the operation's template, that
+    are others than the shared ones. `registers`: those of its work items and lists. `operands`:
+    what templates take besides. `listed`: a query has a list of rows; a warp keeps that of its next
     tile. `item_bytes`: of a work item's record. `arrivals`: what the count of a part that another
-    block takes in ends with."""
+    block takes in ends with.
+    """
 
     signature: Signature
     symbol: str

@@ -1,4 +1,4 @@
-"""The registers of kernels over latent rows on Hopper, of all roles: ptxas drops in each what it does not use."""
+"""The registers of kernels over latent rows, of all roles: ptxas drops what a role does not use."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def registers(
     converters: int,
 ) -> dict[str, Any]:
     """Declares the registers of a kernel besides the schedule's own: names of all of them, as
-    templates write them, by what they are. `slanted`: rows see different keys; `converters`: threads that turn e4m3 into
-    bf16."""
+    templates write them, by what they are. `slanted`: rows see different keys; `converters`:
+    threads that turn e4m3 into bf16."""
     found: dict[str, Any] = {name: s.names(name) for name in ("o", "s", "p", "qr")}
     for name, why in (
         ("cm", "c times the running maximum of this thread's two rows"),

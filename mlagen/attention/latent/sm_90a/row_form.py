@@ -1,4 +1,4 @@
-"""How rows of numbers of eight bits lie in memory, as a kernel that makes bf16 of them reads them."""
+"""How rows of e4m3 lie in memory, for a kernel that reads them to make bf16 of them."""
 
 from __future__ import annotations
 

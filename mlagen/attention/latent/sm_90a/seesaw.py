@@ -134,7 +134,8 @@ class Seesaw:
         """The order that the schedule rearranges."""
         left, right = (
             Fetched(role.name, tuple(p.name for p in half),
-                    {p.name: self.raw[p.name].name for p in half if p.name in self.raw})
+                    {p.name: self.raw[p.name].name for p in half if p.name in self.raw},
+                    self.form.listed)
             for role, half in zip(self.roles, (self.left, self.right), strict=True)
         )  # fmt: skip
         queries = [(self.query,), (self.query_held,)] if self.persistent else [
@@ -144,7 +145,6 @@ class Seesaw:
             left, right, feeder=self.feeder.name if self.feeder else "",
             zeroes_tail=self._zeroes_tail, scales=bool(self.row_scales), persistent=self.persistent,
             queries=[f"load_queries {_names(pipelines)}" for pipelines in queries],
-            listed=self.form.listed,
         )  # fmt: skip
 
     @property
@@ -405,7 +405,8 @@ class Seesaw:
 
     def refill(self, half: tuple[Pipeline, ...], tile: Tile, *, when: bool = True) -> None:
         """Fetch the columns of `half` of `tile`; look up where the tile lies that is next in these
-        slots, and load the tile's own list where there are lists. `when`: what a knob says; otherwise that stands elsewhere."""
+        slots, and load the tile's own list where there are lists. `when`: what a knob says;
+        otherwise that stands elsewhere."""
         if not when:
             return
         for columns in half:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mlagen.attention.latent.sm_90a.narrow import Narrow, query_rows
+from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
 from mlagen.attention.latent.sm_90a.problem import ROWS, Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.row_form import RowForm
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
+from mlagen.errors import UnsupportedError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.sm_90a.signature import (
@@ -53,14 +54,21 @@ class ListedRows:
         return self.d_qk
 
 
-def mla_sparse_prefill(
+def prefill_by_queries(
     k: MlaSparsePrefillConfig,
     s: PipelineSpace,
     left: WarpRole,
     right: WarpRole,
     knobs: SeesawKnobs,
 ) -> Seesaw:
-    """The operations of one sparse prefill kernel."""
+    """The operations of one sparse prefill kernel whose blocks have up to 64 heads of a query. Raises
+    UnsupportedError for rows that it does not read."""
+    if k.rows != "bf16":
+        raise UnsupportedError(
+            f"rows={k.rows} with num_heads={k.num_heads}",
+            hint=f"rows=bf16, or at most {MOST_ROWS} heads",
+        )
+    _check_queries(k)
     threads = s.roles[-1].warps.stop * 32
     form = Form(
         signature(k, threads),
@@ -73,7 +81,7 @@ def mla_sparse_prefill(
     return Seesaw(_listed(k), s, left, right, None, knobs, form)
 
 
-NARROW_REGISTERS = (
+BLOCK = (
     OwnRegisters("unit", "unit", ".b32", "query of this block"),
     OwnRegisters("query_row", "query_row", ".b32", "its first row of Q"),
 )
@@ -88,7 +96,7 @@ CAUSAL = (
     OwnRegisters("last", "last", ".b32", "the position up to which this query sees keys"),
     OwnRegisters("where", "where", ".b32", "positions of this thread's two keys", 2),
 )
-NARROW_TEMPLATES = ("setup", "look_up", "gather", "fetch", "finish")
+BY_KEYS = ("setup", "look_up", "gather", "fetch", "finish")
 SLOT_ROWS = 64  # query rows that a part of a query's keys has room for, as a merge takes them
 ROW_FORMS = {
     "e4m3": RowForm(576),
@@ -108,37 +116,51 @@ def row_form(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> RowForm | Non
     return replace(form, latent=k.d_qk - form.rope) if form else None
 
 
-def mla_sparse_prefill_narrow(
-    k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole
-) -> Narrow:
-    """The operations of one sparse prefill kernel of few heads."""
+def prefill_by_keys(k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole) -> KeysAsRows:
+    """The operations of one sparse prefill kernel of few heads. UnsupportedError for more."""
+    _check_heads(k)
     rows = query_rows(_listed(k))
     form = Form(
         signature(k, math.threads, rows=rows, grid="units", resident=2),
         SYMBOL,
-        templates={name: f"mla_sparse/narrow_{name}.ptx.j2" for name in NARROW_TEMPLATES},
-        registers=NARROW_REGISTERS,
+        templates={name: f"mla_sparse/keys_as_rows/{name}.ptx.j2" for name in BY_KEYS},
+        registers=BLOCK,
         operands={"scaled": k.rows == "e4m3"},
     )
-    return Narrow(_listed(k), s, math, form, row_form(k))
+    return KeysAsRows(_listed(k), s, math, form, row_form(k))
 
 
-def mla_sparse_decode_narrow(k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole) -> Narrow:
-    """The operations of one sparse decode kernel of few heads."""
+def decode_by_keys(k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole) -> KeysAsRows:
+    """The operations of one sparse decode kernel of few heads. UnsupportedError for more."""
+    _check_heads(k)
     rows = query_rows(_listed(k))
     form = Form(
         decode_signature(k, math.threads, rows=rows, resident=2),
         DECODE_SYMBOL,
-        templates={name: f"mla_sparse/narrow_{name}.ptx.j2" for name in NARROW_TEMPLATES},
+        templates={name: f"mla_sparse/keys_as_rows/{name}.ptx.j2" for name in BY_KEYS},
         registers=(
-            *NARROW_REGISTERS, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())
+            *BLOCK, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())
         ),
         operands={
             "decode": True, "scaled": k.rows == "e4m3", "extra": k.extra, "causal": k.causal,
             "shared_list": k.shared_list, "slot_rows": SLOT_ROWS,
         },
     )  # fmt: skip
-    return Narrow(_listed(k), s, math, form, row_form(k))
+    return KeysAsRows(_listed(k), s, math, form, row_form(k))
+
+
+def _check_queries(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
+    if k.dtype != "bf16":
+        raise UnsupportedError(f"dtype={k.dtype} on sm_90a", hint="dtype=bf16")
+
+
+def _check_heads(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
+    _check_queries(k)
+    if k.num_heads > MOST_ROWS:
+        raise UnsupportedError(
+            f"num_heads={k.num_heads} with keys as rows",
+            hint=f"a block has 1 to {MOST_ROWS} heads of a query",
+        )
 
 
 def _listed(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> ListedRows:

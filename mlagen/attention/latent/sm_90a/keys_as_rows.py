@@ -37,6 +37,7 @@ from mlagen.errors import ScheduleError
 from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
 
 STEP = 16  # keys of a matrix instruction
+MOST_ROWS = 32  # of Q: their accumulators fill a thread's registers
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor).
 COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
 ROW_MAJOR = COLUMN_MAJOR | 1 << 16
@@ -48,7 +49,7 @@ def query_rows(k: LatentProblem) -> int:
     return -(-k.num_heads // 8) * 8
 
 
-class Narrow:
+class KeysAsRows:
     """The operations of one kernel over the schedule's tiles (Q0 .. of the tensor q, and of the
     cache K0_0 .., for each 64 columns one for each 16 or 32 keys) and registers (o, s, and raw for
     rows of e4m3, of the form `stored`)."""
@@ -68,10 +69,31 @@ class Narrow:
             )
         self.k, self.math, self.form = k, math, form
         self.stored, self.rows = stored, query_rows(k)
+        self._tiles(s)
+        self.supply: dict[str, Any] = {
+            "k": k, "rows": self.rows, "tile_rows": TILE, "float_bytes": FLOAT, "role": math,
+            "steps": TILE // STEP // self.groups, "stored": stored,
+            "value_parts": k.d_v // COLUMNS, "queries": self.queries, "tiles_": self.keys,
+            "query": self.query, "p": self.p, "warps": self.warps,
+            "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR),
+            "decode": False, "extra": False, "causal": False,
+            **{name: s.names(name) for name in ("o", "s")},
+            **self._registers(s),
+            **own_registers(s, form),
+            **form.operands,
+        }  # fmt: skip
+        s.signature, s.symbol = form.signature, form.symbol
+        s.plain = self._plain()
+        for pipeline in self.cache:
+            bind(pipeline, self._mover(pipeline))
+
+    def _tiles(self, s: PipelineSpace) -> None:
+        """Pipelines over the schedule's tiles, and its rooms."""
+        name = self.math.name
         self.queries = [tile for tile in s.smem.tiles.values() if tile.tensor == "q"]
         keys = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
         self.groups = TILE // keys[0].rows
-        fits = {32} if stored else {16, 32}
+        fits = {32} if self.stored else {16, 32}
         if keys[0].rows not in fits or len({tile.rows for tile in keys}) > 1:
             raise ScheduleError(
                 f"tiles of {keys[0].rows} keys",
@@ -80,38 +102,31 @@ class Narrow:
         # by columns, then by keys
         self.keys = [keys[n : n + self.groups] for n in range(0, len(keys), self.groups)]
         self.query = s.smem.pipeline(
-            "query", *self.queries, producer=math.name, consumer=math.name, resident=True
+            "query", *self.queries, producer=name, consumer=name, resident=True
         )
         self.cache = tuple(
             s.smem.pipeline(
-                f"keys {group}", *(column[group] for column in self.keys), producer=math.name,
-                consumer=math.name, producer_threads=math.threads, by_warps=stored is not None,
+                f"keys {group}", *(column[group] for column in self.keys), producer=name,
+                consumer=name, producer_threads=self.math.threads,
+                by_warps=self.stored is not None,
             )
             for group in range(self.groups)
         )  # fmt: skip
-        self.p = s.smem.scratches["P"]
-        self.warps = s.smem.scratches["of warps"]
+        self.p, self.warps = s.smem.scratches["P"], s.smem.scratches["of warps"]
+
+    def _registers(self, s: PipelineSpace) -> dict[str, Any]:
+        """Declares the registers besides the schedule's own: names by what they are."""
         each = self.rows // 4  # query rows that a thread has numbers of
-        self.supply: dict[str, Any] = {
-            "k": k, "rows": self.rows, "tile_rows": TILE, "float_bytes": FLOAT, "role": math,
-            "steps": keys[0].rows // STEP, "stored": stored, "value_parts": k.d_v // COLUMNS,
-            "queries": self.queries, "tiles_": self.keys, "query": self.query,
-            "p": self.p, "warps": self.warps,
-            "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR),
-            "decode": False, "extra": False, "causal": False,
-            **{name: s.names(name) for name in ("o", "s")},
-            **own_registers(s, form),
-            **form.operands,
-        }  # fmt: skip
+        found: dict[str, Any] = {}
         for name, type, count, why in (
             ("alpha", ".f32", each, "what the tile's maximum does to O and l"),
             ("cm", ".f32", each, "c times the running maximum of this thread's query rows"),
             ("l", ".f32", each, "row sums of this thread's keys"),
             ("place", ".b32", self.groups, "rows of the next tile that this thread fetches"),
-            *self._scale_registers(),
             ("key", ".b32", 2, "rows that this thread's two keys of the next tile are"),
+            *self._scale_registers(),
         ):
-            self.supply[name] = s.named(name, type, count, why)
+            found[name] = s.named(name, type, count, why)
         for name, type, why in (
             ("c", ".f32", "scale * log2(e)"),
             ("table", ".b64", "this query's list"),
@@ -122,26 +137,26 @@ class Narrow:
             ("own_key", ".b32", "this thread's first key of a tile"),
             ("own_row", ".b32", "its first query row"),
         ):
-            self.supply[name] = s.named(name, type, 1, why)[0]
-        s.signature, s.symbol = form.signature, form.symbol
-        fetched = [f"copy {pipeline.name}" for pipeline in self.cache]
-        if stored:
-            self.supply["raw"] = s.names("raw")
-            self.raw_sets = len(self.supply["raw"]) // stored.words
-            fetched = [
-                word for pipeline, copied in zip(self.cache, fetched, strict=True)
-                for word in (f"fetch {pipeline.name}", copied)
-            ]  # fmt: skip
-        s.plain = PipelineOrder(
-            before=by(math.name, "setup", "clear"),
+            found[name] = s.named(name, type, 1, why)[0]
+        if self.stored:
+            found["raw"] = s.names("raw")
+            self.raw_sets = len(found["raw"]) // self.stored.words
+        return found
+
+    def _plain(self) -> PipelineOrder:
+        """The order that the schedule rearranges: one tile after another."""
+        name, fetched = self.math.name, []
+        for pipeline in self.cache:
+            fetched += [f"fetch {pipeline.name}"] if self.stored else []
+            fetched.append(f"copy {pipeline.name}")
+        return PipelineOrder(
+            before=by(name, "setup", "clear"),
             tiles=by(
-                math.name, "load_queries", *fetched, "look_up", "qk", "softmax", "rescale",
+                name, "load_queries", *fetched, "look_up", "qk", "softmax", "rescale",
                 *(f"pv {pipeline.name}" for pipeline in self.cache),
             ),
-            after=by(math.name, "store_sum", "finish"),
+            after=by(name, "store_sum", "finish"),
         )  # fmt: skip
-        for pipeline in self.cache:
-            bind(pipeline, self._mover(pipeline))
 
     def _scale_registers(self) -> list[tuple[str, str, int, str]]:
         stored = self.stored
@@ -251,5 +266,5 @@ class Narrow:
         """`more`: fields of `Operation`; the rest are operands of the template."""
         own = {field: more.pop(field) for field in OPERATION_FIELDS & more.keys()}
         supply, file = {**self.supply, **more}, template or name
-        path = self.form.templates.get(file, f"narrow/{file}.ptx.j2")
+        path = self.form.templates.get(file, f"keys_as_rows/{file}.ptx.j2")
         return Operation(name, path, tile, lambda at: supply, **own)
