@@ -80,6 +80,30 @@ def test_negated_operands(kind: str, scale: tuple[int, int]) -> None:
     assert (found == modelled(kinds, kind, (a ^ sign, b, c))).all()
 
 
+def near_power(rng: np.random.Generator, shape: Any, power: int) -> np.ndarray:
+    """Words of bf16 within a few powers of two of one, down to denormals, with zeros among them."""
+    field = np.clip(power + 127 + rng.integers(-6, 2, shape), 0, 254)
+    word = rng.integers(0, 2, shape) << 15 | field << 7 | rng.integers(0, 128, shape)
+    return np.where(rng.integers(0, 8, shape) == 0, 0, word).astype(np.uint32)
+
+
+@pytest.mark.parametrize("total", [-240, -126, -96, -92, -90, -88, -84, 0, 104, 109, 111, 113, 126])
+def test_sums_of_all_sizes(total: int) -> None:
+    """Products and C near one power of two: some are cut in f32, some as whole numbers."""
+    kinds = SETS["f32.bf16.bf16"]
+    rng = np.random.default_rng(total + 999)
+    one = max(min(total, 60), -60)
+    a = near_power(rng, (6, 64, kinds.k), one)
+    b = near_power(rng, (6, 8, kinds.k), total - one)
+    c = near_power(rng, (6, 64, 8), max(min(total, 120), -120)) << 16
+    a[1, :8] = 0  # whole rows, and whole columns
+    b[2] = 0
+    c[3] = 0
+    tiles = (a, b, c)
+    for kind in ("shared", "no c", "mma"):
+        assert (executed(kinds, kind, tiles) == modelled(kinds, kind, tiles)).all()
+
+
 def test_the_fast_level_is_near() -> None:
     kinds = SETS["f32.bf16.bf16"]
     tiles = (part[1:2] for part in kinds.tiles(0, 2))  # "narrow"

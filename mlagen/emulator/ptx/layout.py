@@ -39,14 +39,15 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_BUSY,  # int64: the same place; 0, or the wgmma group that still reads or writes it
     C_CLOCKS,  # vector clocks of warps: N = C_COMPONENTS int64 each
     C_OBJECTS,  # vector clocks of barriers and mbarriers, as many each
-    C_SHADOW,  # the record of accesses to shared memory (order.accesses)
+    C_SHADOW,  # uint32: the record of accesses of each word of shared memory
     C_FIND,  # findings: F_SIZE int64 each
     C_FIND_INDEX,  # hash table over them
     C_COUNT,  # executions of each row
     C_GRID,  # what the clusters of a launch share: G_ slots
     C_TEMP,  # work space: TEMP_BYTES
     C_MATRIX,  # wgmma of each warp that are on their way: matrix.layout.WORDS int64 a warp
-) = range(28)
+    C_RECORDS,  # records of accesses (order.records)
+) = range(29)
 
 # ---- context: numbers -------------------------------------------------------------------------
 (
@@ -253,7 +254,7 @@ F_SIZE: Final = 12
 MAX_FINDINGS: Final = 4096
 FIND_SLOTS: Final = 16384
 (
-    RACE,  # a: address, b: what kind of pair (order.accesses), c: severity
+    RACE,  # a: address, b: what kind of pair (order.meeting), c: severity
     UNDEFINED_REGISTER,  # a: register number
     REGISTER_IN_FLIGHT,  # a: register number; other: the wgmma
     UNDEFINED_SHARED,

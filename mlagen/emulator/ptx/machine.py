@@ -119,7 +119,7 @@ class ClusterState:
             y.C_BUSY: total * count * 8,
             y.C_CLOCKS: total * clocks * 8,
             y.C_OBJECTS: order.objects(ctas) * clocks * 8,
-            y.C_SHADOW: (ctas * room // 4 * order.CELL) if setup.sanitize else 0,
+            y.C_SHADOW: ctas * room if setup.sanitize else 0,
             y.C_TEMP: y.TEMP_BYTES,
             y.C_FIND: y.MAX_FINDINGS * y.F_SIZE * 8,
             y.C_FIND_INDEX: y.FIND_SLOTS * 8,
@@ -127,6 +127,8 @@ class ClusterState:
         }
         for slot, size in sizes.items():
             self._place(slot, np.zeros(max(size, 64), np.uint8))
+        if setup.sanitize:
+            self._place(y.C_RECORDS, order.record_table(ctas * room // 4))
         memory = np.full(ctas * room // 4, y.POISON, np.uint32)
         self._place(y.C_SHARED, memory)
         for slot, array in shared.arrays.items():

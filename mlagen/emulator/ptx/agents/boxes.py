@@ -18,8 +18,9 @@ from mlagen.emulator.ptx.agents.places import (
     shared_host,
 )
 from mlagen.emulator.ptx.agents.reductions import reduce_bytes
-from mlagen.emulator.ptx.order.accesses import READ, WRITE, global_range
 from mlagen.emulator.ptx.order.clocks import BULK, mbarrier_component, own
+from mlagen.emulator.ptx.order.meeting import READ, WRITE
+from mlagen.emulator.ptx.order.words import global_range
 
 CHUNK = 16
 

@@ -17,7 +17,7 @@ from mlagen.emulator.ptx.agents.places import (
 from mlagen.emulator.ptx.agents.queue import new_op, send
 from mlagen.emulator.ptx.agents.tensors import note_shared, take_mbarrier
 from mlagen.emulator.ptx.agents.vectors import mbarrier_vector
-from mlagen.emulator.ptx.order.accesses import READ, WRITE, copied_range, global_range, shared_range
+from mlagen.emulator.ptx.order.accesses import copied_range, shared_range
 from mlagen.emulator.ptx.order.clocks import (
     BULK,
     COPY,
@@ -25,6 +25,8 @@ from mlagen.emulator.ptx.order.clocks import (
     own,
     release_to,
 )
+from mlagen.emulator.ptx.order.meeting import READ, WRITE
+from mlagen.emulator.ptx.order.words import global_range
 from mlagen.emulator.ptx.state import fault, place, program_row
 
 # P_OP

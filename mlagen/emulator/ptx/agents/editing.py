@@ -26,7 +26,9 @@ from mlagen.emulator.ptx.agents.places import (
     shared_host,
     shared_place,
 )
-from mlagen.emulator.ptx.order.accesses import READ, WRITE, global_lanes, shared_lanes
+from mlagen.emulator.ptx.order.accesses import shared_lanes
+from mlagen.emulator.ptx.order.meeting import READ, WRITE
+from mlagen.emulator.ptx.order.words import global_lanes
 from mlagen.emulator.ptx.state import fault, first_lane, program_row
 
 # P_TYPE: the field; those with an ordinal last

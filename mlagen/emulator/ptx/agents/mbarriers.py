@@ -13,7 +13,7 @@ from mlagen.emulator.ptx.agents import layout as a
 from mlagen.emulator.ptx.agents.places import operand, shared_host, shared_place
 from mlagen.emulator.ptx.agents.vectors import close_phase, mbarrier_vector
 from mlagen.emulator.ptx.control import block
-from mlagen.emulator.ptx.order.accesses import ATOMIC, WRITE, shared_lanes
+from mlagen.emulator.ptx.order.accesses import shared_lanes
 from mlagen.emulator.ptx.order.clocks import (
     GENERIC,
     acquire_from,
@@ -24,6 +24,7 @@ from mlagen.emulator.ptx.order.clocks import (
     reached,
     release_to,
 )
+from mlagen.emulator.ptx.order.meeting import ATOMIC, WRITE
 from mlagen.emulator.ptx.state import (
     cta_base,
     cta_of,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import (
     int64,
+    load_any_i64,
     load_any_u32,
     load_i64,
     load_u8,
     load_u32,
+    store_any_i64,
     store_any_u32,
     store_u8,
     uint8,
@@ -104,6 +106,12 @@ def any_host(context: int, row: int, address: int, size: int) -> int:
 @compiled
 def copy_bytes(destination: int, source: int, count: int) -> None:
     """Copy bytes between host addresses that were checked."""
+    if count == 16:
+        low = load_any_i64(source, 0)
+        high = load_any_i64(source, 1)
+        store_any_i64(destination, 0, low)
+        store_any_i64(destination, 1, high)
+        return
     words = count >> 2
     for i in range(words):
         store_any_u32(destination, i, load_any_u32(source, i))

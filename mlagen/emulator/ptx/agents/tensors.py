@@ -25,16 +25,10 @@ from mlagen.emulator.ptx.agents.mbarriers import (
 from mlagen.emulator.ptx.agents.places import any_host, operand, shared_place, signed
 from mlagen.emulator.ptx.agents.queue import new_op, send
 from mlagen.emulator.ptx.agents.reductions import element_bytes
-from mlagen.emulator.ptx.order.accesses import (
-    ATOMIC,
-    READ,
-    WRITE,
-    packed,
-    shared_range,
-    span,
-)
+from mlagen.emulator.ptx.order.accesses import shared_range, span
 from mlagen.emulator.ptx.order.clocks import BULK_READ, mbarrier_component, own
 from mlagen.emulator.ptx.order.layout import ATOMIC_BIT
+from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, WRITE, packed
 from mlagen.emulator.ptx.state import cta_base, fault, program_row, report
 
 # P_OP

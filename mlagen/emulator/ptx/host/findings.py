@@ -16,7 +16,7 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as agents
 from mlagen.emulator.ptx.host.memory import Memory
 from mlagen.emulator.ptx.machine import Setup
-from mlagen.emulator.ptx.order import accesses as order
+from mlagen.emulator.ptx.order import meeting as order
 from mlagen.ptx import Instruction, Location
 
 Told = tuple[str, str, str]  # message, resource, needs

@@ -62,25 +62,43 @@ def swizzled(address: int, moved: int) -> int:
     return address ^ (((address >> 7) & moved) << 4)
 
 
-@compiled
-def core_address(descriptor: int, across: int, deep: int, mn_major: int) -> int:
-    """Where the row of a core matrix would lie without a swizzle. K-major: row `across`, chunk
-    `deep` of K; MN-major: chunk `across` of M or N, row `deep` of K."""
+@spliced
+def line_address(descriptor: int, across: int, mn_major: int) -> int:
+    """Where the first chunk of a row (K-major), or of a chunk of M or N (MN-major), would lie
+    without a swizzle."""
     start = (descriptor & 0x3FFF) << 4
     leading = ((descriptor >> 16) & 0x3FFF) << 4
     stride = ((descriptor >> 32) & 0x3FFF) << 4
     mode = (descriptor >> 62) & 3
-    if mode == 0:
-        if mn_major == 0:
-            return start + (across >> 3) * stride + (across & 7) * 16 + deep * leading
-        return start + across * stride + (deep & 7) * 16 + (deep >> 3) * leading
-    width = 256 >> mode  # bytes of a row: 128, 64, 32
+    if mn_major != 0 and mode == 0:
+        return start + across * stride
+    if mn_major != 0:
+        shift = 4 - mode  # a row has 2^shift chunks
+        return start + (across >> shift) * leading + (across & ((1 << shift) - 1)) * 16
+    width = 16 if mode == 0 else 256 >> mode  # bytes of a row: 128, 64, 32
+    return start + (across >> 3) * stride + (across & 7) * width
+
+
+@spliced
+def deep_address(descriptor: int, deep: int, mn_major: int) -> int:
+    """How far behind the first of its line a chunk lies: chunk `deep` of K (K-major), or the one in
+    row `deep` of K (MN-major)."""
+    leading = ((descriptor >> 16) & 0x3FFF) << 4
+    stride = ((descriptor >> 32) & 0x3FFF) << 4
+    mode = (descriptor >> 62) & 3
     if mn_major == 0:
-        return start + (across >> 3) * stride + (across & 7) * width + deep * 16
-    chunks = width >> 4
-    block = across // chunks
-    at = start + block * leading + (across - block * chunks) * 16
-    return at + (deep >> 3) * stride + (deep & 7) * width
+        return deep * leading if mode == 0 else deep * 16
+    if mode == 0:
+        return (deep & 7) * 16 + (deep >> 3) * leading
+    return (deep >> 3) * stride + (deep & 7) * (256 >> mode)
+
+
+@compiled
+def core_address(descriptor: int, across: int, deep: int, mn_major: int) -> int:
+    """Where the row of a core matrix would lie without a swizzle. K-major: row `across`, chunk
+    `deep` of K; MN-major: chunk `across` of M or N, row `deep` of K."""
+    line = line_address(descriptor, across, mn_major)
+    return line + deep_address(descriptor, deep, mn_major)
 
 
 @compiled

@@ -30,6 +30,7 @@ from mlagen.emulator.ptx.values.lanes import Lanes
 _FAR = -(1 << 20)  # the exponent of a factor that is zero
 _FARTHER = -(1 << 22)  # of an accumulator that is zero
 _LEAST = -600  # below any exponent of a sum
+_LOW, _HIGH = -90, 110  # the greatest exponent of a sum that f32 can scale
 
 
 def _splat(t: Lanes, number: Any) -> Any:
@@ -128,6 +129,21 @@ def _nearest_f16(t: Lanes, bits: Any, cut: Any) -> Any:
     return t.b.select(t.compare("==", made, 0), made, t.b.or_(made, sign))  # a zero is +0
 
 
+def _lifted(t: Lanes, greatest: Any) -> Any:
+    """The greatest exponent, or one that is as good where all factors are zero."""
+    return t.call("smax", greatest, t.const(greatest, _LOW))
+
+
+def _near(t: Lanes, greatest: Any) -> Any:
+    """Whether products of f32 numbers, and these by 2 to the window less the greatest exponent, are
+    exact in all lanes where they are not far below 1."""
+    low = t.compare("<", greatest, _LOW, True)
+    some = t.compare(">", greatest, _FAR // 2, True)
+    odd = t.b.or_(t.b.and_(low, some), t.compare(">", greatest, _HIGH, True))
+    bits = t.b.bitcast(odd, ir.IntType(eight(1).count))
+    return t.b.icmp_unsigned("==", bits, ir.Constant(bits.type, 0))
+
+
 def _sums(t: Lanes, args: Sequence[Any]) -> None:
     """D += A B for `pairs` pairs of elements from `first` on, `apart` elements from pair to pair.
     `window`: bits behind the greatest exponent, and behind the point of a product; `mask`: of the
@@ -166,15 +182,26 @@ def _sums(t: Lanes, args: Sequence[Any]) -> None:
         moved = t.b.add(t.b.sub(greatest, c_power), down)
         t.b.store(_cut(t, t.b.shl(c_size, up), moved, c), sums[0])
         t.b.store(t.const(c, 0), sums[1])
-        with each(t, pairs) as pair:
-            for odd in range(2):
-                a, b = places(pair, odd)
-                one = spread(t, t.b.add(a, whole(m.A_WHOLE)))
-                product = t.b.mul(one, load(t, t.b.add(b, whole(m.B_WHOLE)), eight(32)))
-                moved = t.b.sub(greatest, power_of(a, b))
-                size = t.b.select(t.compare("<", product, 0, True), t.b.neg(product), product)
-                part = _cut(t, size, moved, product)
-                t.b.store(t.b.add(t.b.load(sums[odd]), part), sums[odd])
+        with t.b.if_else(_near(t, greatest)) as (near, far):
+            with near, each(t, pairs) as pair:
+                # Cut by the conversion: a product is exact, and far from any end that matters.
+                scale = t.b.sub(_splat(t, t.b.add(window, whole(127))), _lifted(t, greatest))
+                scale = t.floats(t.shl(scale, 23))
+                for odd in range(2):
+                    a, b = places(pair, odd)
+                    one = t.floats(spread(t, t.b.add(a, whole(m.A_VALUE))))
+                    product = t.b.fmul(one, load(t, t.b.add(b, whole(m.B_VALUE)), eight_floats(32)))
+                    part = t.b.fptosi(t.b.fmul(product, scale), eight(32))
+                    t.b.store(t.b.add(t.b.load(sums[odd]), part), sums[odd])
+            with far, each(t, pairs) as pair:
+                for odd in range(2):
+                    a, b = places(pair, odd)
+                    one = spread(t, t.b.add(a, whole(m.A_WHOLE)))
+                    product = t.b.mul(one, load(t, t.b.add(b, whole(m.B_WHOLE)), eight(32)))
+                    moved = t.b.sub(greatest, power_of(a, b))
+                    size = t.b.select(t.compare("<", product, 0, True), t.b.neg(product), product)
+                    part = _cut(t, size, moved, product)
+                    t.b.store(t.b.add(t.b.load(sums[odd]), part), sums[odd])
         power = t.call("smax", greatest, t.const(c, _LEAST))
         power = t.b.sub(power, _splat(t, window))
         bits, cut = _towards_zero(t, _scaled(t, [t.b.load(one) for one in sums], power))

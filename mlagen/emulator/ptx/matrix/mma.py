@@ -66,6 +66,6 @@ def run_mma(context: int, warp: int, row: int, mask: int) -> int:
     take_sums(context, warp, p, 8, first + many + many // 2)
     take_fragment(context, warp, p, first, many, kind_a)
     take_columns(context, warp, p, first + many, many // 2, kind_b)
-    multiply(context, p, 8, depth)
+    multiply(context, p, 8, depth, False)
     give_sums(context, warp, p, 8)
     return y.NEXT

@@ -52,7 +52,8 @@ def exact_pass(temp: int, columns: int, first: int, pairs: int, apart: int, sums
     kept = (0xFFFFFFFF << (23 - ((sums >> 8) & 0xFF))) & 0xFFFFFFFF
     if (sums >> 16) & 0xFF == m.D_F16:
         kept = 0
-    odd = load_i64(temp, m.SPECIAL // 8) != 0 or has_special(temp, columns)
+    special = load_i64(temp + m.SPECIAL, 0) | load_i64(temp + m.SPECIAL, 1)
+    odd = special != 0 or has_special(temp, columns)
     if odd:
         sum_special(temp, columns, first, pairs, apart)
     exact_sums(temp, columns, first, pairs, apart, sums & 0xFF, kept)
@@ -61,8 +62,8 @@ def exact_pass(temp: int, columns: int, first: int, pairs: int, apart: int, sums
 
 
 @compiled
-def multiply_exactly(temp: int, p: int, columns: int, depth: int) -> None:
-    """The sums that the tensor core makes (arithmetic/dot.py)."""
+def multiply_exactly(temp: int, p: int, columns: int, depth: int, same: bool) -> None:
+    """The sums that the tensor core makes (arithmetic/dot.py). `same`: B is that of before."""
     sums = load_i64(p, y.P_AUX + m.X_SUMS)
     flags = sums >> 24
     kind_a = kind_of_sum(load_i64(p, y.P_AUX + m.X_TYPE_A), flags)
@@ -75,8 +76,11 @@ def multiply_exactly(temp: int, p: int, columns: int, depth: int) -> None:
     split(
         temp + m.A_VALUE, m.A_SIZE, m.DEPTH, m.ROWS, (depth + 7) & -8, left, 23 - a, least, special
     )
-    least = least_exponent(kind_b)
-    split(temp + m.B_VALUE, m.B_SIZE, m.COLUMNS, depth, columns, 0, 23 - b, least, special)
+    if not same:
+        least = least_exponent(kind_b)
+        special += 8
+        store_i64(special, 0, 0)
+        split(temp + m.B_VALUE, m.B_SIZE, m.COLUMNS, depth, columns, 0, 23 - b, least, special)
     if flags & m.INTERLEAVED != 0:
         keep_c(temp, columns)
         exact_pass(temp, columns, 0, depth >> 2, 4, sums)
@@ -87,8 +91,9 @@ def multiply_exactly(temp: int, p: int, columns: int, depth: int) -> None:
 
 
 @compiled
-def multiply(context: int, p: int, columns: int, depth: int) -> None:
-    """What the work space holds of A, B and D, multiplied and added up."""
+def multiply(context: int, p: int, columns: int, depth: int, same: bool) -> None:
+    """What the work space holds of A, B and D, multiplied and added up. `same`: B is that of the
+    call before."""
     temp = load_i64(context, y.C_TEMP)
     kind = load_i64(p, y.P_AUX + m.X_TYPE_A)
     if kind == m.S8 or kind == m.U8:
@@ -97,4 +102,4 @@ def multiply(context: int, p: int, columns: int, depth: int) -> None:
     elif load_i64(context, y.C_EXACT) == 0:
         products(temp, columns, depth)
     else:
-        multiply_exactly(temp, p, columns, depth)
+        multiply_exactly(temp, p, columns, depth, same)

@@ -13,12 +13,7 @@ from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.control import block
 from mlagen.emulator.ptx.matrix import layout as m
-from mlagen.emulator.ptx.matrix.elements import (
-    chunk_address,
-    core_address,
-    per_chunk,
-    take_shared,
-)
+from mlagen.emulator.ptx.matrix.elements import take_shared
 from mlagen.emulator.ptx.matrix.fragments import (
     clear_sums,
     give_sums,
@@ -26,13 +21,12 @@ from mlagen.emulator.ptx.matrix.fragments import (
     take_sums,
 )
 from mlagen.emulator.ptx.matrix.product import multiply
-from mlagen.emulator.ptx.order.accesses import READ, shared_range
+from mlagen.emulator.ptx.matrix.reading import check_operand, extent
 from mlagen.emulator.ptx.order.clocks import WGMMA, component, reached
 from mlagen.emulator.ptx.order.registers import wgmma_registers
 from mlagen.emulator.ptx.order.warpgroup import note_fence, note_group
 from mlagen.emulator.ptx.state import (
     cta_of,
-    fault,
     lanes_of,
     moved,
     next_random,
@@ -61,60 +55,6 @@ def slot_of(queue: int, number: int) -> int:
 def first_row(context: int, warp: int) -> int:
     """The first of the 64 rows that a warp has."""
     return 16 * ((warp % load_i64(context, y.C_CTA_WARPS)) & 3)
-
-
-@compiled
-def inside(context: int, descriptor: int, across: int, deep: int, mn_major: int) -> bool:
-    """Whether all 16-byte chunks of an operand lie in shared memory. `across`, `deep`: counts."""
-    room = load_i64(context, y.C_SHARED_BYTES)
-    most = 0
-    begin = 0 if mn_major != 0 else across - 1  # rows of K-major operands lie one after the other
-    for i in range(begin, across):
-        most = max(most, core_address(descriptor, i, deep - 1, mn_major))
-    if most + 128 <= room:  # a swizzle moves nothing further than a row
-        return True
-    most = 0
-    for i in range(across):
-        for j in range(deep):
-            most = max(most, chunk_address(descriptor, i, j, mn_major))
-    return most + 16 <= room
-
-
-@compiled
-def check_operand(
-    context: int, warp: int, row: int, descriptor: int, size: int, mn_major: int
-) -> bool:
-    """Refuse a descriptor that is not modelled or leads out; note what it makes the warp read.
-    `size`: first row << 32 | rows << 16 | elements of K as 16-byte chunks where K-major (chunks of
-    rows << 16 | elements where MN-major)."""
-    if (descriptor >> 49) & 7 != 0:
-        fault(context, row, y.FAULT_DESCRIPTOR, 1, descriptor)
-        return False
-    first = size >> 32
-    across = (size >> 16) & 0xFFFF
-    deep = size & 0xFFFF
-    if not inside(context, descriptor, first + across, deep, mn_major):
-        fault(context, row, y.FAULT_DESCRIPTOR, 2, descriptor)
-        return False
-    if load_i64(context, y.C_SANITIZE) != 0:
-        cta = cta_of(context, warp)
-        number = component(context, cta, WGMMA, warp % load_i64(context, y.C_CTA_WARPS))
-        clock = load_i64(queue_of(context, warp), m.Q_COMMITTED) + 1
-        mine = cta << y.RANK_SHIFT
-        for i in range(first, first + across):
-            for j in range(deep):
-                at = mine | chunk_address(descriptor, i, j, mn_major)
-                shared_range(context, warp, row, at, 16, READ, number, clock)
-    return True
-
-
-@compiled
-def extent(kind: int, first: int, rows: int, depth: int, mn_major: int) -> int:
-    """The `size` of `check_operand`."""
-    count = per_chunk(kind)
-    if mn_major != 0:
-        return (first // count) << 32 | (rows // count) << 16 | depth
-    return first << 32 | rows << 16 | depth // count
 
 
 @compiled
@@ -153,7 +93,7 @@ def issue(context: int, warp: int, row: int, mask: int) -> None:
         wgmma_registers(context, warp, row, load_i64(queue, m.Q_COMMITTED) + 1, adds)
     tail = load_i64(queue, m.Q_TAIL)
     if tail - load_i64(queue, m.Q_HEAD) >= m.RING:
-        land(context, warp, load_i64(queue, m.Q_HEAD) + 1)
+        land(context, warp, warp + 1, load_i64(queue, m.Q_HEAD) + 1, y.NEVER)
     slot = slot_of(queue, tail)
     store_i64(slot, m.R_ROW, row)
     store_i64(slot, m.R_A, a)
@@ -170,29 +110,40 @@ def issue(context: int, warp: int, row: int, mask: int) -> None:
 @compiled
 def begin(context: int, warp: int) -> None:
     """What all four warps of a warpgroup have issued happens."""
-    first = first_of_four(context, warp)
-    end = end_of_four(context, warp)
     until = load_i64(queue_of(context, warp), m.Q_TAIL)
-    for other in range(first, end):
+    for other in range(first_of_four(context, warp), end_of_four(context, warp)):
         until = min(until, load_i64(queue_of(context, other), m.Q_TAIL))
-    for other in range(first, end):
-        land(context, other, until)
+    land(context, first_of_four(context, warp), end_of_four(context, warp), until, y.NEVER)
 
 
 @compiled
-def land(context: int, warp: int, until: int) -> None:
-    """Execute what is on its way, up to instruction `until`."""
-    queue = queue_of(context, warp)
-    number = load_i64(queue, m.Q_HEAD)
-    while number < until:
-        execute_one(context, warp, slot_of(queue, number))
-        number += 1
-    store_i64(queue, m.Q_HEAD, number)
+def land(context: int, first: int, end: int, until: int, groups: int) -> None:
+    """Execute what is on its way of warps `first` to `end`: instructions before `until`, of the
+    first `groups` groups. The warps go in turns: they share B."""
+    row = -1  # the instruction whose B the work space has
+    b = 0
+    left = True
+    while left:
+        left = False
+        for warp in range(first, end):
+            queue = queue_of(context, warp)
+            number = load_i64(queue, m.Q_HEAD)
+            slot = slot_of(queue, number)
+            if (
+                number < min(until, load_i64(queue, m.Q_TAIL))
+                and load_i64(slot, m.R_GROUP) < groups
+            ):
+                same = load_i64(slot, m.R_ROW) == row and load_i64(slot, m.R_B) == b
+                row = load_i64(slot, m.R_ROW)
+                b = load_i64(slot, m.R_B)
+                execute_one(context, warp, slot, same)
+                store_i64(queue, m.Q_HEAD, number + 1)
+                left = True
 
 
 @compiled
-def execute_one(context: int, warp: int, slot: int) -> None:
-    """One instruction's part of one warp."""
+def execute_one(context: int, warp: int, slot: int, same: bool) -> None:
+    """One instruction's part of one warp. `same`: the work space has its B."""
     p = program_row(context, load_i64(slot, m.R_ROW))
     aux = p + 8 * y.P_AUX
     temp = load_i64(context, y.C_TEMP)
@@ -214,22 +165,12 @@ def execute_one(context: int, warp: int, slot: int) -> None:
         size = m.ROWS << 16 | depth
         first = first_row(context, warp)
         take_shared(temp, shared, load_i64(slot, m.R_A), m.A_VALUE, size, first, form)
-    form = load_i64(aux, m.X_TYPE_B) | (layouts >> 1 & 1) << 8 | (signs >> 1 & 1) << 9
-    size = columns << 16 | depth
-    take_shared(temp, shared, load_i64(slot, m.R_B), m.B_VALUE, size, 0, form)
-    multiply(context, p, columns, depth)
+    if not same:
+        form = load_i64(aux, m.X_TYPE_B) | (layouts >> 1 & 1) << 8 | (signs >> 1 & 1) << 9
+        size = columns << 16 | depth
+        take_shared(temp, shared, load_i64(slot, m.R_B), m.B_VALUE, size, 0, form)
+    multiply(context, p, columns, depth, same)
     give_sums(context, warp, p, columns)
-
-
-@compiled
-def landed_groups(context: int, warp: int, groups: int) -> None:
-    """What the first `groups` groups of a warp make the tensor core do has happened."""
-    queue = queue_of(context, warp)
-    until = load_i64(queue, m.Q_HEAD)
-    tail = load_i64(queue, m.Q_TAIL)
-    while until < tail and load_i64(slot_of(queue, until), m.R_GROUP) < groups:
-        until += 1
-    land(context, warp, until)
 
 
 @compiled
@@ -263,9 +204,11 @@ def complete(context: int, warp: int, groups: int) -> None:
     warp's own, which waits for them itself."""
     queue = queue_of(context, warp)
     cta_warps = load_i64(context, y.C_CTA_WARPS)
-    for other in range(first_of_four(context, warp), end_of_four(context, warp)):
-        landed_groups(context, other, groups)
-        if load_i64(context, y.C_SANITIZE) != 0:
+    first = first_of_four(context, warp)
+    end = end_of_four(context, warp)
+    land(context, first, end, y.NEVER, groups)
+    if load_i64(context, y.C_SANITIZE) != 0:
+        for other in range(first, end):
             number = component(context, cta_of(context, warp), WGMMA, other % cta_warps)
             reached(context, warp, number, groups)
     if groups > load_i64(queue, m.Q_COMPLETE):

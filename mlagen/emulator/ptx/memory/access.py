@@ -9,7 +9,7 @@ from mlagen.emulator.ptx.memory import layout as z
 from mlagen.emulator.ptx.memory.items import load_item, poison_lanes, store_item
 from mlagen.emulator.ptx.memory.spaces import note_accesses, resolve
 from mlagen.emulator.ptx.memory.strong import order_all
-from mlagen.emulator.ptx.order.accesses import READ, STRONG_READ, STRONG_WRITE, WRITE
+from mlagen.emulator.ptx.order.meeting import READ, STRONG_READ, STRONG_WRITE, WRITE
 from mlagen.emulator.ptx.state import give_way, listed, moved, place, program_row
 
 

@@ -27,7 +27,7 @@ from mlagen.emulator.ptx.memory.items import (
 )
 from mlagen.emulator.ptx.memory.spaces import note_accesses, resolve
 from mlagen.emulator.ptx.memory.strong import order_all
-from mlagen.emulator.ptx.order.accesses import ATOMIC
+from mlagen.emulator.ptx.order.meeting import ATOMIC
 from mlagen.emulator.ptx.state import give_way, listed, moved, place, program_row
 
 _NAN = 0x7FFFFFFF

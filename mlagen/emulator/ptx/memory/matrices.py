@@ -23,7 +23,7 @@ from mlagen.emulator.native.raw import (
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
 from mlagen.emulator.ptx.memory.spaces import note_accesses, resolve
-from mlagen.emulator.ptx.order.accesses import READ, WRITE
+from mlagen.emulator.ptx.order.meeting import READ, WRITE
 from mlagen.emulator.ptx.state import listed, moved, place, program_row
 
 _ROW_BYTES = 16

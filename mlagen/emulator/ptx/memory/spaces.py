@@ -11,7 +11,8 @@ from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.memory import layout as z
-from mlagen.emulator.ptx.order.accesses import global_lanes, shared_lanes
+from mlagen.emulator.ptx.order.accesses import shared_lanes
+from mlagen.emulator.ptx.order.words import global_lanes
 from mlagen.emulator.ptx.state import (
     cta_base,
     cta_of,

@@ -12,8 +12,8 @@ where a launch may need it (`machine` decides); without it C_GRID's G_CLUSTERS i
 
 from __future__ import annotations
 
-from mlagen.emulator.native.compiling import compiled
-from mlagen.emulator.native.raw import load_i64, store_i64
+from mlagen.emulator.native.compiling import compiled, spliced
+from mlagen.emulator.native.raw import int64, load_i64, load_u8, store_i64, store_u8, uint8
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.order.clocks import clocks_of, join, step_clock
 from mlagen.emulator.ptx.order.layout import (
@@ -26,8 +26,11 @@ from mlagen.emulator.ptx.order.layout import (
     G_FLAG_INDEX,
     G_FLAGS,
     G_KNOWN,
+    G_PAGES,
     G_WORD_COUNT,
     G_WORDS,
+    PAGE_SHIFT,
+    PAGES,
     WORD_SIZE,
     WORD_SLOTS,
     WORDS,
@@ -147,6 +150,22 @@ def seen(context: int, warp: int, address: int) -> None:
     store_i64(base, y.W_SEEN, flag)
 
 
+@spliced
+def page_of(number: int) -> int:
+    """Where a page of global memory has its byte in G_PAGES; others may have the same."""
+    return (number ^ (number >> 14)) & (PAGES - 1)
+
+
+@compiled
+def written(context: int, address: int, size: int) -> bool:
+    """Whether some of `size` bytes may have a record: no, where nobody wrote to their pages."""
+    pages = load_i64(load_i64(context, y.C_GRID), G_PAGES)
+    found = 0
+    for number in range(address >> PAGE_SHIFT, ((address + size - 1) >> PAGE_SHIFT) + 1):
+        found |= int64(load_u8(pages, page_of(number)))
+    return found != 0
+
+
 @compiled
 def word_of(context: int, address: int, make: bool) -> int:
     """Address of the record of the four bytes at an address; 0: none, or no room for one."""
@@ -169,4 +188,5 @@ def word_of(context: int, address: int, make: bool) -> int:
         return 0
     store_i64(grid, G_WORD_COUNT, count + 1)
     store_i64(words, slot * WORD_SIZE, key)
+    store_u8(load_i64(grid, G_PAGES), page_of(address >> PAGE_SHIFT), uint8(1))
     return words + slot * WORD_SIZE * 8

@@ -4,18 +4,41 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 # Components of a warp; see `clocks`.
 GENERIC, FENCED, WGMMA, BULK, BULK_READ, COPY, FENCED_COPY, KINDS = range(8)
 CTA_MBARRIERS: Final = 64  # components of a CTA beside its warps'
 NAMED: Final = 17  # barriers of a CTA; the last is the cluster's, in the first CTA's
 
-# The record of four bytes of shared memory: the last write, how many reads are noted, the reads.
-CELL_WRITE: Final = 0
-CELL_READS: Final = 1
-CELL_FIRST: Final = 2
+# A record of accesses (order.records): the last write, how many reads are noted, the last access
+# and what record came of it, which collection saw it in use; the reads.
+(
+    RECORD_WRITE,
+    RECORD_READS,
+    RECORD_TURN,  # turn << 4 | bytes of the four
+    RECORD_NEXT,  # the next record that is free, of one that is free
+    RECORD_MARK,
+) = range(5)
+RECORD_FIRST: Final = 5
 READERS: Final = 22
-CELL_WORDS: Final = CELL_FIRST + READERS
-CELL: Final = 8 * CELL_WORDS  # bytes
+RECORD: Final = 8 * (RECORD_FIRST + READERS)  # bytes
+
+# Words before the records in C_RECORDS.
+(
+    K_TURN,  # number of the access that goes on
+    K_ACCESS,  # which it is
+    K_WHO,  # who does it, and how: warp << 4 | how << 1 | agent
+    K_WROTE,  # turn << 4 | bytes of the last write
+    K_WROTE_RECORD,  # the record of what it wrote
+    K_FREE,  # first of the free records, 0 for none
+    K_USED,  # records that were ever in use
+    K_LIMIT,  # how many may be before free ones are looked for
+    K_CAPACITY,
+    K_WORDS,  # of shared memory
+    K_MARK,  # collections of free ones so far
+) = range(11)
+TABLE_HEAD: Final = 16
 
 # An access in one word: bytes of the four | atomic | clock | component | row, from bit 0.
 CLOCK_AT: Final = 5
@@ -36,12 +59,15 @@ ATOMIC_BIT: Final = 16
     G_WORDS,  # address: WORD_SLOTS records of key, access, cluster
     G_WORD_COUNT,
     G_DROPPED,  # flags and words that found no room
-) = range(16, 25)
+    G_PAGES,  # address: PAGES bytes: 1 where a word of a page may be in G_WORDS
+) = range(16, 26)
 FLAGS: Final = 512
 FLAG_SLOTS: Final = 2048
 WORDS: Final = 1 << 20
 WORD_SLOTS: Final = 1 << 21
 WORD_SIZE: Final = 3
+PAGES: Final = 1 << 14
+PAGE_SHIFT: Final = 12
 MOST_CLUSTERS: Final = 256  # that are kept apart
 
 
@@ -53,3 +79,18 @@ def components(ctas: int, cta_warps: int) -> int:
 def objects(ctas: int) -> int:
     """Vector clocks of barriers and mbarriers: two each, one being filled and one complete."""
     return ctas * 2 * (CTA_MBARRIERS + NAMED)
+
+
+def record_room(words: int) -> tuple[int, int]:
+    """For so many words of shared memory: how many records there is room for, more than words; and
+    how many are made before free ones are looked for."""
+    few = 8192 + words // 8
+    return words + words // 2 + 2 * few, few
+
+
+def record_table(words: int) -> np.ndarray:
+    """C_RECORDS at the start: record 0 is of words that nobody has accessed."""
+    capacity, few = record_room(words)
+    table = np.zeros(TABLE_HEAD + capacity * (RECORD // 8), np.int64)
+    table[[K_USED, K_LIMIT, K_CAPACITY, K_WORDS]] = 1, few, capacity, words
+    return table

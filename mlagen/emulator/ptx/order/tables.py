@@ -38,8 +38,9 @@ def grid_tables(entry: Entry, clusters: int, components: int) -> GridTables | No
     flags = np.zeros(o.FLAGS * clusters * components, np.int64)
     index = np.zeros(2 * o.FLAG_SLOTS, np.int64)
     words = np.zeros(o.WORD_SLOTS * o.WORD_SIZE, np.int64)
-    at = [array.ctypes.data for array in (known, flags, index, words)]
+    pages = np.zeros(o.PAGES, np.uint8)
+    at = [array.ctypes.data for array in (known, flags, index, words, pages)]
     return GridTables(
-        (known, flags, index, words),
-        (clusters, components, at[0], at[1], at[2], 0, at[3], 0, 0),
+        (known, flags, index, words, pages),
+        (clusters, components, at[0], at[1], at[2], 0, at[3], 0, 0, at[4]),
     )
