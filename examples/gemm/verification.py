@@ -131,12 +131,14 @@ class GemmKind(Kind):
         return GemmTrial(inputs)
 
     def covering(self, artifact: Artifact) -> Covering:
-        """A K for every number of tiles that the text tells apart, whole and cut, and an N that is
-        stored in whole rows of 16 bytes and one that is not; then an edge of C at each column that
-        a lane compares with it."""
+        """A K for every number of tiles that the text tells apart, whole and cut, and one that goes
+        twice round a ring whose slots are counted in registers; an N that is stored in whole rows
+        of 16 bytes and one that is not; then an edge of C at each column that a lane compares with
+        it."""
         knobs: Mapping[str, Any] = artifact.manifest.knobs
         m, n = 2 * knobs["m_tile"] - 3, 2 * knobs["n_tile"] - 8
-        counts = [count for count in tile_counts(artifact.manifest) if count]
+        rounds = (2 * knobs["stages"] + 2,) if "stages" in knobs else ()
+        counts = [count for count in (*tile_counts(artifact.manifest), *rounds) if count]
         sizes = [
             {"m": m, "n": n - number % 2, "k": knobs["k_tile"] * count - 8 * (number % 2)}
             for number, count in enumerate(counts)

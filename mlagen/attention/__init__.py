@@ -1,1 +1,2 @@
-"""What families of attention share: masks, made-up data, and the common parts of prefill."""
+"""What families of attention share: masks, made-up data, the common parts of prefill, and those of
+attention over latent rows."""

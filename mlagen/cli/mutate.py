@@ -41,8 +41,14 @@ JUDGES = ("emulator", "audit")
     type=click.Choice(JUDGES),
     help="Who judges mutants of PTX.  [default: both]",
 )
-@click.option("--launch", metavar="FILE", help="How FILE.ptx is launched: a launch file.")
-@click.option("--allow-outside", is_flag=True, help="The launch file's paths may lead anywhere.")
+@click.option(
+    "--launch",
+    "launches",
+    multiple=True,
+    metavar="FILE",
+    help="How FILE.ptx is launched: a launch file; may be given several times.",
+)
+@click.option("--allow-outside", is_flag=True, help="The launch files' paths may lead anywhere.")
 @problem_option
 @click.option(
     "-o",
@@ -104,7 +110,7 @@ def _source(
     texts: BuildTexts,
     *,
     judges: tuple[str, ...],
-    launch: str | None,
+    launches: tuple[str, ...],
     allow_outside: bool,
     problem_file: str | None,
 ) -> tuple[Source, str, str]:
@@ -117,14 +123,14 @@ def _source(
         from mlagen.emulator.launching import Files
         from mlagen.mutation.ptx.subject import LaunchSource, text_of
 
-        if launch is None:
+        if not launches:
             raise ConfigError(
                 f"{kernel} needs a launch file", hint=f"mlagen emulate {kernel} --template"
             )
         files = Files(allow_outside=allow_outside)
-        source = LaunchSource(Path(kernel), Path(launch), files, judges=judges)
+        source = LaunchSource(Path(kernel), tuple(map(Path, launches)), files, judges=judges)
         return source, text_of(Path(kernel)), ".ptx"
-    if launch is not None:
+    if launches:
         raise ConfigError("--launch is of a PTX file; artifacts run on the calls of verify")
     from mlagen.cli.subjects import artifact_of
     from mlagen.mutation import ArtifactSource

@@ -147,6 +147,55 @@ def test_a_mutant_reads_and_keeps_its_lines(mutant: PtxMutant) -> None:
     assert {i.line for i in changed} <= {mutant.line - 1, mutant.line}, mutant
 
 
+@pytest.mark.parametrize("predicate", ["P1", "%ready"])
+@pytest.mark.parametrize("guard", ["", "@%p "])
+def test_a_wait_is_removed_whatever_its_predicate_is_called(predicate: str, guard: str) -> None:
+    wait = "mbarrier.try_wait.parity.shared::cta.b64 %ready, [full], %parity;"
+    named = wait.replace("%ready", predicate)
+    text = RING.replace(f"FULL: {wait}", f"FULL: {{ .reg .pred P1; {guard}{named} }}")
+    assert text != RING
+    made = make_mutants(Kernel(text, read_ptx(text).entries[0]), ["waits"])
+    (one,) = [m for m in made if m.operator == "wait removed" and "[full]" in m.before]
+    assert one.after == f"setp.eq.u32 {predicate}, 0, 0;"
+    assert read_ptx(one.apply(text)).entries
+
+
+def test_a_fence_of_init_beside_a_proxy_fence_is_told_from_the_text() -> None:
+    """Where other blocks wait on the mbarriers, or nothing follows, it is not."""
+    fence = "fence.mbarrier_init.release.cluster;"
+    beside = RING.replace(fence, f"{fence} fence.proxy.async;")
+    elsewhere = beside.replace("END:", "END: barrier.cluster.arrive; barrier.cluster.wait;")
+    for text, told in ((RING, False), (beside, True), (elsewhere, False)):
+        made = make_mutants(Kernel(text, read_ptx(text).entries[0]), ["fences"])
+        (one,) = [m for m in made if m.operator == "fence.mbarrier_init removed"]
+        assert bool(one.excuse) is told
+    made = make_mutants(Kernel(beside, read_ptx(beside).entries[0]), ["fences"])
+    both = PtxJudge(beside, RingRuns(), AuditJudge(beside, "ring", Given()))
+    verdicts = [both.judge(m) for m in made if m.operator == "fence.mbarrier_init removed"]
+    assert [(v.outcome, v.by) for v in verdicts] == [("equivalent", "text")]
+
+
+def test_comparisons_swap_what_they_compare() -> None:
+    line = "setp.lt.and.u32 %p, %i, %t, %p;"
+    text = RING.replace("READY:\n", f"{line}\nREADY:\n")
+    made = make_mutants(Kernel(text, read_ptx(text).entries[0]), ["values"])
+    (one,) = [m for m in made if m.before == line and m.operator == "operands swapped"]
+    assert one.after == "setp.lt.and.u32 %p, %t, %i, %p;"
+
+
+def test_the_emulator_alone_does_not_judge_what_orders_the_lanes_of_a_warp() -> None:
+    text = RING.replace("    ld.shared.u32 %v", "    bar.warp.sync -1; ld.shared.u32 %v")
+    (one,) = [
+        m
+        for m in make_mutants(Kernel(text, read_ptx(text).entries[0]), ["barriers"])
+        if m.operator == "bar.warp.sync removed"
+    ]
+    alone = PtxJudge(text, RingRuns(), None).judge(one)
+    assert (alone.outcome, alone.by) == ("missed", "lanes")
+    both = PtxJudge(text, RingRuns(), AuditJudge(text, "ring", Given())).judge(one)
+    assert (both.outcome, both.by) == ("equivalent", "audit")
+
+
 def test_operands_are_split_at_commas_outside_of_brackets() -> None:
     source = "@!%p wgmma.mma_async.x {%a, %b}, %d, [%m, {%x, %y}], 1 ;"
     assert [source[a:b] for a, b in split_operands(source)] == [
@@ -289,6 +338,33 @@ def test_the_command_judges_a_file_and_a_launch(mlagen: Any, tmp_path: Any) -> N
     assert (report["schema"], report["judged"], report["missed"]) == ("mlagen.mutate/1", 8, 0)
     assert all({"emulator", "audit"} <= set(verdict) for verdict in report["verdicts"])
     assert not (tmp_path / "result.npy").exists()
+
+
+def test_a_mutant_runs_on_each_launch_that_reaches_it(mlagen: Any, tmp_path: Any) -> None:
+    """A branch that one launch takes and the other does not."""
+    text = RING.replace(".param .u64 result)", ".param .u64 result, .param .u32 twice)")
+    text = text.replace(
+        "    st.global.u32 [%to], %v;",
+        "    ld.param.u32 %other, [twice]; setp.eq.u32 %p, %other, 0; @%p bra ONCE;\n"
+        "    add.u32 %v, %v, 5;\nONCE: st.global.u32 [%to], %v;",
+    ).replace("%i, %parity;", "%i, %parity, %other;", 1)
+    (tmp_path / "ring.ptx").write_text(text)
+    for name, twice in (("no", 0), ("yes", 1)):
+        told = f'[[arguments]]\nname = "twice"\ntype = "u32"\nvalue = {twice}\n'
+        (tmp_path / f"{name}.toml").write_text(LAUNCH + told)
+    made = []
+    for names in (("no",), ("no", "yes")):
+        launches = [word for name in names for word in ("--launch", tmp_path / f"{name}.toml")]
+        done = mlagen("mutate", tmp_path / "ring.ptx", *launches, "--processes", 1, "--class",
+                      "values", "--judge", "emulator", "--json")  # fmt: skip
+        report = json.loads(done.out)
+        own = [v for v in report["verdicts"] if "%v, %v, 5" in v["mutant"]["before"]]
+        made.append([(v["outcome"], v["shape"].rpartition("/")[2]) for v in own])
+    assert made[0] == [] and made[1] and set(made[1]) == {("killed", "yes.toml")}
+    (tmp_path / "other.toml").write_text('kernel = "turned"\n' + LAUNCH)
+    done = mlagen("mutate", tmp_path / "ring.ptx", "--launch", tmp_path / "no.toml", "--launch",
+                  tmp_path / "other.toml")  # fmt: skip
+    assert done.code == 2 and "name several kernels: none, turned" in done.err
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ def attention(q, keys, scales, *, arithmetic="hopper", fault=None, sink=None):
     top = np.full(heads, -np.inf, F32)  # c M
     total = np.zeros((2, heads), F32)  # of even and of odd tiles
     left, right = (np.zeros((heads, half), F32) for _ in range(2))
+    some = np.zeros(heads, bool)
     waiting = None  # an even tile's P and V, and what has rescaled O since
 
     def add(acc, p, v):

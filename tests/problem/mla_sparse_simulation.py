@@ -6,6 +6,9 @@ a kernel does, in fp32.
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import ml_dtypes
 import numpy as np
 from mla_decode_simulation import attention
@@ -15,7 +18,7 @@ F32 = np.float32
 
 FAULTS = (
     "dropped key", "swapped keys", "scale off by 1 %", "stale rescale", "invalid key counted",
-    "sink left out", "sink in the LSE", "maximum in base 2", "length ignored",
+    "sink left out", "sink in the LSE", "maximum in base 2",
 )  # fmt: skip
 
 
@@ -48,6 +51,37 @@ def simulate(inputs, *, arithmetic="hopper", fault=None):
     return {"o": o, "max_logits": top, "lse": lse}
 
 
+def simulate_splits(inputs, splits, *, sink_in_each=False):
+    """O [rows, heads, 512] and LSE [rows, heads] of a prefill call whose lists are split at these
+    tiles, with a merge in fp32 that takes the sink in. `sink_in_each`: a fault, in every split."""
+    out = np.empty((*inputs.q.shape[:-1], 512), BF16)
+    whole = np.empty(out.shape[:-1], F32)
+    log2e, none = F32(math.log2(math.e)), F32(-np.inf)
+    sink = np.full(out.shape[1], none) if inputs.sink is None else inputs.sink
+    for row, starts in enumerate(splits):
+        keys, seen, _ = _keys(inputs, "", (row,), None)
+        edges = [*(64 * start for start in starts), len(seen)]
+        scales = inputs.score_scale, F32(1), inputs.kv_scale, None
+        parts = [
+            attention(
+                inputs.q[row].astype(F32), (keys[a:b], seen[a:b]), scales,
+                sink=sink if sink_in_each else None,
+            )
+            for a, b in itertools.pairwise(edges)
+        ]  # fmt: skip
+        logs = np.array([lse * log2e for _, lse, _ in parts], F32)
+        top = logs.max(axis=0)
+        total = (top + np.log2(np.exp2(logs - top).sum(axis=0, dtype=F32))).astype(F32)
+        with np.errstate(over="ignore"):
+            drawn = np.log2(F32(1) + np.exp2((sink * log2e - total).astype(F32))).astype(F32)
+        below = total if sink_in_each else (total + drawn).astype(F32)
+        o = sum(
+            np.exp2(log - below)[:, None] * o for log, (o, _, _) in zip(logs, parts, strict=True)
+        )
+        out[row], whole[row] = o.astype(BF16), total * F32(math.log(2))
+    return {"o": out, "lse": whole}
+
+
 def _keys(inputs, which, at, fault):
     """Rows [places, columns], which are seen, and their scales, of the list of query row `at`."""
     config = inputs.config
@@ -57,8 +91,6 @@ def _keys(inputs, which, at, fault):
     shared = getattr(config, "shared_list", False)
     own = indices[at[:1] if shared else at]
     count = len(own) if lengths is None else int(np.clip(lengths[at[0]], 0, len(own)))
-    if fault == "length ignored":
-        count = len(own)
     total = cache.shape[0] * cache.shape[1]
     seen = [0 <= r < total for r in own[:count].tolist()]
     if which == "" and getattr(config, "causal", False):

@@ -44,7 +44,8 @@ def changes(entry: Entry, text: str) -> Iterator[Change]:
         if kind in _REMOVED:
             raised = kind is Kind.REGISTERS and "inc" in instruction.parts
             excuse = "the launch's registers stay; ptxas tells whether they suffice"
-            yield Change(instruction, f"{kind.value} removed", "", excuse if raised else "")
+            spare = _shown_anyway(instruction, graph)
+            yield Change(instruction, f"{kind.value} removed", "", excuse if raised else spare)
         if kind in _GUARDED and instruction.guard:
             yield Change(instruction, "guard removed", re.sub(r"^@!?\S+\s+", "", source))
         if kind in _ON_MBARRIER:
@@ -67,6 +68,26 @@ def changes(entry: Entry, text: str) -> Iterator[Change]:
             yield from _registers(instruction, source)
         if instruction.index in ring:
             yield from _ring_changes(instruction, source)
+
+
+def _shown_anyway(fence: Instruction, graph: Graph) -> str:
+    """Why a fence of mbarriers' init can go: the next instruction is a proxy fence, and no other
+    block has to see them. "" where it cannot."""
+    after = fence.index + 1
+    if graph.kinds[fence.index] is not Kind.INIT_FENCE or after >= graph.end:
+        return ""
+    proxy = graph.instructions[after]
+    if graph.kinds[after] is not Kind.PROXY_FENCE or proxy.guard or "global" in proxy.opcode:
+        return ""
+    apart = (Kind.CLUSTER_ARRIVE, Kind.CLUSTER_WAIT)
+    if any(kind in apart for kind in graph.kinds) or any(
+        one.name == "mapa" for one in graph.instructions
+    ):
+        return ""
+    return (
+        "the fence.proxy.async behind it shows the mbarriers to copies; the block's own warps need"
+        " a barrier alone"
+    )
 
 
 def _counts(
@@ -114,9 +135,9 @@ def _moved(address: str, step: int) -> str:
 
 
 def _waits(instruction: Instruction, source: str, graph: Graph) -> Iterator[Change]:
-    predicate = source[source.index("%") :].split(",")[0].strip()
-    yield Change(instruction, "wait removed", f"setp.eq.u32 {predicate}, 0, 0;")
     at = source.index("[")
+    predicate = source[:at].split()[-1].rstrip(",")  # of any name, behind a guard or none
+    yield Change(instruction, "wait removed", f"setp.eq.u32 {predicate}, 0, 0;")
     end = source.index("]", at)
     address, tail = source[at + 1 : end], source[end + 1 :].strip(" ,;\n")
     parity = tail.split(",")[0].strip()

@@ -138,7 +138,10 @@ class Oracle:
             for start, stop in pieces
         ]
         top = np.max([part.top for part in parts], axis=0)
-        top_bound = np.max([part.top_bound for part in parts], axis=0)
+        high, low = (
+            np.max([part.top + sign * part.top_bound for part in parts], axis=0) for sign in (1, -1)
+        )
+        top_bound = np.maximum(high - top, top - low)
         output, bound, lse, lse_bound = merged([part.partial for part in parts])
         if self.exact and keys.rounded:
             # How far apart the numbers are that are stored and that a kernel computes with, and

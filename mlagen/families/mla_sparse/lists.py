@@ -68,6 +68,8 @@ def check_named(call: Listing) -> None:
         for part in call.parts(entry, token):
             named.setdefault(part.pool.name, (part.pool, []))[1].append(part.named)
     for pool, found in named.values():
+        if not pool.row.scales(pool.d_qk):
+            continue
         rows = np.unique(np.concatenate(found))
         scales = pool.row_scales(rows)
         bad = np.flatnonzero(~(np.isfinite(scales) & (scales >= 0)).all(axis=1))

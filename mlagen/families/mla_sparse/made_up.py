@@ -82,7 +82,7 @@ def mla_sparse_prefill_inputs(
     length = None if lengths is None else np.array(lengths, np.int32)
     for row, own in enumerate(indices):
         count = None if length is None else int(length[row])
-        made.fill(pool, numbers, [Part(pool, own, count)])
+        made.fill(pool, numbers, Part(pool, own, count))
     return MlaSparsePrefillInputs(
         config, made.queries(queries), pool.cache, indices, topk_length=length,
         kv_scales=pool.scales, **made.given,
@@ -107,16 +107,18 @@ def mla_sparse_decode_inputs(
     extra_topk, extra_lengths = more.pop("extra_topk", 70), more.pop("extra_lengths", None)
     made = _Maker(config, data, seed, pattern, **more)
     tokens = batch * config.q_len
-    queries, numbers = made.numbers(tokens, cache_rows)
+    caches = ((topk, lengths), (extra_topk, extra_lengths))[: 1 + config.extra]
+    queries, numbers = made.numbers(tokens, cache_rows * len(caches))
     pools, lists, lengths_of = [], [], []
-    for count, own in ((topk, lengths), (extra_topk, extra_lengths))[: 1 + config.extra]:
+    for number, (count, own) in enumerate(caches):
         pool = made.pool(cache_rows)
         flat = made.lists(batch * int(np.prod(config.lists)), count, pool.rows)
         length = None if own is None else np.array(own, np.int32)
         for n, indices in enumerate(flat):
             entry = n * batch // len(flat)
             limit = None if length is None else int(length[entry])
-            made.fill(pool, numbers, [Part(pool, indices, limit)])
+            held = numbers[number * cache_rows :]  # no row is in both caches
+            made.fill(pool, held, Part(pool, indices, limit))
         pools.append(pool)
         lists.append(flat.reshape(batch, *config.lists, count))
         lengths_of.append(length)
@@ -125,7 +127,7 @@ def mla_sparse_decode_inputs(
         first = made.rng.integers(0, 2 * topk, batch).astype(np.int32)
         others["first_position"] = first
         around = first.reshape(batch, *(1,) * (lists[0].ndim - 1))
-        near = made.rng.integers(-topk, config.q_len + 2, lists[0].shape)
+        near = made.rng.integers(-topk, config.q_len + topk // 2, lists[0].shape)
         others["positions"] = np.maximum(around + near, 0).astype(np.int32)
     if config.extra:
         others |= {
@@ -230,8 +232,7 @@ class _Maker:
             own[at] = self.rng.choice(nothing, int(at.sum()))
         return own
 
-    def fill(self, pool: Pool, numbers: Floats, parts: Sequence[Part]) -> None:
-        """Stores the rows that lists name."""
-        for part in parts:
-            rows = part.named
-            pool.put(rows, *encode(pool.row, numbers[rows], self.kv_scale))
+    def fill(self, pool: Pool, numbers: Floats, part: Part) -> None:
+        """Stores the rows that a list names."""
+        rows = part.named
+        pool.put(rows, *encode(pool.row, numbers[rows], self.kv_scale))

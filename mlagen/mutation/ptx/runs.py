@@ -1,4 +1,4 @@
-"""On what mutants of PTX run: the calls of an artifact's kind of problem, or a launch file."""
+"""On what mutants of PTX run: the calls of an artifact's kind of problem, or launch files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from mlagen.verify.run import trial_of
 
 Outputs = Mapping[str, npt.NDArray[Any]]
 SEEDS = (1, 2)  # beside 0, of data for a mutant that survives
-_LAUNCH = MutantCall("the launch file")
 
 
 class Runs(ABC):
@@ -120,21 +119,23 @@ class ArtifactRuns(Runs):
 
 
 class LaunchRuns(Runs):
-    """One launch of a launch file. All of its buffers are outputs."""
+    """A call for each of some launch files, by name. All of their buffers are outputs."""
 
-    def __init__(self, launch: LaunchFile, files: Files) -> None:
-        self.launch, self.files = launch, files
-        self.problem = f"grid {launch.grid}, block {launch.block}"
+    def __init__(self, launches: Mapping[str, LaunchFile], files: Files) -> None:
+        self._launches = {MutantCall(name): launch for name, launch in launches.items()}
+        self.files = files
+        sizes = [f"grid {one.grid}, block {one.block}" for one in launches.values()]
+        self.problem = "; ".join(dict.fromkeys(sizes))
 
     @property
     def calls(self) -> Sequence[MutantCall]:
-        return (_LAUNCH,)
+        return tuple(self._launches)
 
     def run(
         self, call: MutantCall, text: str, mode: Mode, seed: int, limit: int | None
     ) -> tuple[Outputs, EmulationResult]:
         settings = Settings(mode=mode, seed=seed, threads=1, max_instructions=limit)
-        ran = run_launch(text, self.launch, settings, self.files)
+        ran = run_launch(text, self._launches[call], settings, self.files)
         return ran.arrays, ran.result
 
 

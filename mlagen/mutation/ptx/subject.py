@@ -1,4 +1,4 @@
-"""A PTX kernel with its mutants and their judge: an artifact, or a text and a launch file."""
+"""A PTX kernel with its mutants and their judge: an artifact, or a text and launch files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mlagen.mutation.ptx.mutant import PtxMutant
 from mlagen.mutation.ptx.runs import ArtifactRuns, LaunchRuns, Runs
 from mlagen.mutation.subject import Source, Subject
 from mlagen.mutation.verdict import Verdict
-from mlagen.ptx import read_ptx
+from mlagen.ptx import Entry, Module, read_ptx
 
 JUDGES = ("emulator", "audit")
 
@@ -80,11 +80,12 @@ def artifact_subject(artifact: Artifact, judges: tuple[str, ...]) -> PtxSubject:
 
 @dataclass(frozen=True)
 class LaunchSource(Source):
-    """A PTX file with a launch file. What the kernel itself is found to do is known, and what a
-    mutant adds is new; all buffers are outputs, whose bits are the original's or wrong."""
+    """A PTX file with launch files of one of its entries. What the kernel itself is found to do is
+    known, and what a mutant adds is new; all buffers are outputs, whose bits are the original's or
+    wrong."""
 
     path: Path
-    launch: Path
+    launches: tuple[Path, ...]
     files: Files = field(default_factory=Files)
     given: Given = field(default_factory=Given)
     judges: tuple[str, ...] = ()
@@ -95,20 +96,30 @@ class LaunchSource(Source):
 
     def subject(self) -> PtxSubject:
         text = text_of(self.path)
-        launch = read_launch_file(self.launch)
+        launches = {str(path): read_launch_file(path) for path in self.launches}
         module = read_ptx(text)
+        wanted = {launch.kernel for launch in launches.values()}
+        kernel = Kernel(text, self._entry(module, wanted))
+        runs = LaunchRuns(launches, self.files)
+        return PtxSubject(kernel, runs, self.given, self.judges, clean=False)
+
+    def _entry(self, module: Module, wanted: set[str | None]) -> Entry:
+        """The one that all launch files name, or the only one there is."""
         names = [entry.name for entry in module.entries]
-        if launch.kernel is None and len(names) > 1:
+        if len(wanted) > 1:
+            named = ", ".join(sorted(name or "none" for name in wanted))
+            raise ConfigError(
+                f"the launch files name several kernels: {named}"[:400], hint="mutate one at a time"
+            )
+        (told,) = wanted
+        if told is None and len(names) > 1:
             raise ConfigError(
                 f"{self.path} has {len(names)} entries", hint="kernel = in the launch file"
             )
-        name = launch.kernel or names[0]
+        name = told or names[0]
         if name not in names:
             raise ConfigError(f"{self.path} has no entry {name}", hint=f"{', '.join(names)}"[:400])
-        kernel = Kernel(text, module.entries[names.index(name)])
-        return PtxSubject(
-            kernel, LaunchRuns(launch, self.files), self.given, self.judges, clean=False
-        )
+        return module.entries[names.index(name)]
 
 
 def text_of(path: Path) -> str:

@@ -15,7 +15,7 @@ _KINDS = (
 )  # fmt: skip
 _LEFT_ALONE = ("fence", "membar", "nop", "pragma", "griddepcontrol", "prefetch", "nanosleep")
 _ORDERED = {"sub": (1, 2), "div": (1, 2), "rem": (1, 2), "shl": (1, 2), "shr": (1, 2),
-            "setp": (-2, -1), "set": (-2, -1), "selp": (1, 2), "fma": (2, 3), "mad": (2, 3),
+            "setp": (1, 2), "set": (1, 2), "selp": (1, 2), "fma": (2, 3), "mad": (2, 3),
             "prmt": (1, 2), "copysign": (1, 2)}  # fmt: skip
 _COMPARISONS = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "eq": "ne", "ne": "eq",
                 "lo": "ls", "ls": "lo", "hi": "hs", "hs": "hi", "ltu": "leu"}  # fmt: skip
