@@ -58,10 +58,9 @@ def plain_order(
         return (*by(a, *keys), *by(b, *keys))
 
     def fetch(half: Fetched, tile: int) -> tuple[Part, ...]:
-        copies = [f"copy {half.raw.get(name, name)}" for name in half.names]
-        if half.listed and half is (left, right)[tile]:
-            copies.append("load_list")
-        return by(half.role, *copies, "next_page", tile=tile)
+        copies = (f"copy {half.raw.get(name, name)}" for name in half.names)
+        own = ("load_list",) * (half.listed and half is (left, right)[tile])
+        return by(half.role, *copies, *own, "next_page", tile=tile)
 
     def convert(tile: int) -> tuple[Part, ...]:
         made = [
@@ -87,15 +86,8 @@ def plain_order(
             # softmax of the even tile, and its product
             *by(a, "hold_queries", tile=EVEN),
             *scores(left, right, EVEN),
-            *by(
-                a,
-                "row_maximum",
-                "running_maximum M left, fresh",
-                "exponent",
-                *zero_tail,
-                "rescale",
-                tile=EVEN,
-            ),
+            *by(a, "row_maximum", "running_maximum M left, fresh", tile=EVEN),
+            *by(a, "exponent", *zero_tail, "rescale", tile=EVEN),
             *by(a, "pv P, left columns", tile=EVEN),
             # softmax of the odd tile, after the even one's maximum, and its product
             *by(b, "hold_queries", tile=ODD),

@@ -61,8 +61,8 @@ def prefill_by_queries(
     right: WarpRole,
     knobs: SeesawKnobs,
 ) -> Seesaw:
-    """The operations of one sparse prefill kernel whose blocks have up to 64 heads of a query. Raises
-    UnsupportedError for rows that it does not read."""
+    """The operations of one sparse prefill kernel whose blocks have up to 64 heads of a query.
+    Raises UnsupportedError for rows that it does not read."""
     if k.rows != "bf16":
         raise UnsupportedError(
             f"rows={k.rows} with num_heads={k.num_heads}",
