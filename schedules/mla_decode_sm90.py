@@ -29,9 +29,10 @@ no wait is placed by hand, and `mlagen inspect` shows all of them. That no tile 
 early is proved.
 """
 
+from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
 from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.operations import DecodeKnobs, MlaDecode
+from mlagen.families.mla_decode.sm_90a.operations import mla_decode
 
 
 def choose(k, s):
@@ -58,7 +59,7 @@ def choose(k, s):
         roomy = refill == "early" and k.page_size % 64 == 0 and not tight
         feeders = s.choice("feeders", *((2, 1) if roomy else (1,)),
                            comment="warpgroups that convert e4m3 to bf16")  # fmt: skip
-    return DecodeKnobs(boxes, held, refill, ahead, evict, bool(persistent), feeders)
+    return SeesawKnobs(boxes, held, refill, ahead, evict, bool(persistent), feeders)
 
 
 def split(k, feeders):
@@ -91,7 +92,7 @@ def mla_decode_sm90(k, s):
     s.named("s", ".f32", 32, "S, then P: 64 rows x a tile")
     s.named("p", ".b32", 16, "P as bf16, operand A of P V")
     s.named("qr", ".b32", 16 * knobs.held, "last columns of Q, operand A of Q K^T")
-    d = MlaDecode(k, s, left, right, feeder, knobs)
+    d = mla_decode(k, s, left, right, feeder, knobs)
 
     for role in (left, right):
         with prologue(role):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlagen.families.mla_decode.sm_90a.operations import DecodeKnobs, MlaDecode
+from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
+from mlagen.families.mla_decode.sm_90a.operations import mla_decode
 
 
 def decode_operations(k, s, left, right, feeder=None, **knobs):
-    """The operations over tiles and registers for these knobs (`DecodeKnobs`)."""
-    chosen = DecodeKnobs(**{"boxes": 4, "held": 1, **knobs})
+    """The operations over tiles and registers for these knobs (`SeesawKnobs`)."""
+    chosen = SeesawKnobs(**{"boxes": 4, "held": 1, **knobs})
     for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 2)):
         for n in range(k.d_qk // 64):
             s.smem.tile(f"{name}{n}", tensor, rows=64, row_bytes=128, slots=slots)
@@ -18,7 +19,7 @@ def decode_operations(k, s, left, right, feeder=None, **knobs):
         ("qr", ".b32", 16 * chosen.held),
     ):  # fmt: skip
         s.named(name, type, count, "")
-    return MlaDecode(k, s, left, right, feeder, chosen)
+    return mla_decode(k, s, left, right, feeder, chosen)
 
 
 def alone(inputs, b):

@@ -40,6 +40,7 @@ ARROWS: dict[str, set[str]] = {
         "problem",
         "targets",
         "targets.gfx950.dsl",
+        "targets.sm_90a.dsl",
     },
     "families": {
         "artifact",

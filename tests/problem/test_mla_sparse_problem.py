@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mlagen.errors import ConfigError, UnsupportedError
+from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.coding import decode, encode
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.made_up import (
@@ -81,16 +81,16 @@ def test_fields_go_to_plain_values_and_back(config):
     assert set(fields) == {field.name for field in dataclasses.fields(config)}
     assert config.from_fields(fields) == problem
     assert config.from_fields({name: str(value) for name, value in fields.items()}) == problem
-    assert config.example().num_heads == 64
+    assert config.example().num_heads == 16
     with pytest.raises(ConfigError, match=r"(?s)no field 'row'.*did you mean rows"):
         config.from_fields({"num_heads": 4, "row": "bf16"})
 
 
-def test_the_family_is_known_and_brings_nothing_yet():
+def test_the_family_knows_both_problems():
     family = family_named("mla_sparse")
     assert family in shipped()
-    with pytest.raises(UnsupportedError, match="mla_sparse brings no inputs and oracles"):
-        family.kind("MlaSparsePrefillConfig")
+    prefill, decode = (family.kind(f"MlaSparse{name}Config") for name in ("Prefill", "Decode"))
+    assert "blocks" in prefill.sizes and "splits" in decode.sizes
 
 
 # ---- rows ----------------------------------------------------------------------------------------

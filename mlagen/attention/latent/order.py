@@ -26,3 +26,7 @@ class Order:
 # Two warpgroups take turns at the tiles, each with half of the output's columns: it computes the
 # scores of every second tile, and begins with the columns that it needs for its values anyway.
 SEESAW = Order(tile=64, first_columns=(0, 256), late_columns=256)
+
+# One warpgroup with keys as the rows of its products: all columns in order, each tile's P rounded
+# at that tile's maximum.
+KEYS_AS_ROWS = Order(tile=64, first_columns=(0,), late_columns=D_V)

@@ -79,4 +79,4 @@ class MlaSparseDecodeConfig(Fields):
     @classmethod
     def example(cls) -> MlaSparseDecodeConfig:
         """A legal problem, for describing what solves this type."""
-        return cls(num_heads=64)
+        return cls(num_heads=16)

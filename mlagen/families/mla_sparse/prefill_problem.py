@@ -56,4 +56,4 @@ class MlaSparsePrefillConfig(Fields):
     @classmethod
     def example(cls) -> MlaSparsePrefillConfig:
         """A legal problem, for describing what solves this type."""
-        return cls(num_heads=64)
+        return cls(num_heads=16)

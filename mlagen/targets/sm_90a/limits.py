@@ -26,6 +26,9 @@ class Sm90a:
 
     smem_bytes: int = 232448  # 227 KiB a block, as dynamic shared memory (CC 9.0)
 
+    smem_per_sm: int = 233472  # 228 KiB, of all blocks together (CC 9.0)
+    smem_reserved: int = 1024  # of each block, by the system (CUDA C++ Programming Guide, 9.0)
+
     registers_per_sm: int = 65536  # 32 bits each (CC 9.0)
     registers_per_thread: int = 255  # CC 9.0
     register_granule: int = 8  # registers of a thread are allocated in eights (CC 9.0)

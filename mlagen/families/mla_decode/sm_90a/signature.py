@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from mlagen.attention.latent.sm_90a.paged_copy import PagedCopy
+from mlagen.attention.latent.sm_90a.problem import COLUMNS, ROWS, VECTOR
 from mlagen.dsl import Signature
 from mlagen.dsl.signature import TensorMap, pack
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.sm_90a.paged_copy import PagedCopy
-from mlagen.targets.sm_90a.limits import SM_90A
 
-ROWS = SM_90A.wgmma_m  # query rows a block
-COLUMNS = 64  # bf16 columns of a 128-byte tile
-VECTOR = 16  # bytes that a thread loads at once
 # Tools find FlashMLA's kernel in a profile by this part of its name.
 SYMBOL = "mlagen_flash_fwd_splitkv_mla_kernel_sm90"
 

@@ -274,6 +274,7 @@ def run_pipelined(
         plain=space.plain,
     )
     _check_threads(made)
+    _check_smem(made)
     _check_registers(made)
     return made
 
@@ -285,6 +286,17 @@ def _check_threads(made: PipelineSchedule) -> None:
         raise ScheduleError(
             f"{made.name}: the roles have {made.threads} threads, a block is launched with "
             f"{x * y * z}"
+        )
+
+
+def _check_smem(made: PipelineSchedule) -> None:
+    """CapacityError where fewer blocks fit on an SM than registers are left for."""
+    blocks, used = made.signature.resident, made.smem.used
+    fits = SM_90A.smem_per_sm // blocks - SM_90A.smem_reserved
+    if used > fits:
+        raise CapacityError(
+            f"{made.name}: {blocks} blocks an SM with {used} bytes of SMEM each; {fits} fit",
+            hint=f"an SM has {SM_90A.smem_per_sm}, {SM_90A.smem_reserved} of a block are reserved",
         )
 
 

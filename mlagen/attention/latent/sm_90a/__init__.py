@@ -1,0 +1,1 @@
+"""Operations on Hopper that kernels over latent rows share, for schedules to arrange."""

@@ -1,0 +1,270 @@
+"""MLA of few query rows on Hopper, keys as rows: the operations a schedule arranges.
+
+One warpgroup has up to 32 query rows (heads) of one query and all of its keys, 64 a tile. It
+computes S^T = K Q^T, with 64 keys as the rows of the matrix instruction, and O^T += V^T P^T, with
+64 columns of V as its rows: 8, 16, 24 or 32 query rows do not pay for 64. K and V are the same
+bytes in SMEM, where a query's list of rows is gathered by the warpgroup itself, 16 keys after each
+step of the last product that is done with theirs. Two blocks an SM hide each other's latency.
+Rows of e4m3 are loaded to registers a tile ahead, and stored as bf16 in the place of keys that are
+done with.
+
+Softmax in base 2: P = exp2(c S - c M), c = scale * log2(e); a tile's maximum is exchanged by the
+warps, each of which has 16 keys. P is rounded to bf16 for the product; a thread adds up the
+unrounded P of its own keys, and all sums are added up at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from mlagen.attention.latent.sm_90a.problem import COLUMNS, TILE, Form, LatentProblem
+from mlagen.attention.latent.sm_90a.registers import FLOAT, own_registers
+from mlagen.attention.latent.sm_90a.row_form import RowForm
+from mlagen.dsl import (
+    Access,
+    Operation,
+    PipelineOrder,
+    RingTile,
+    Tile,
+    Value,
+    bind,
+    by,
+    copy,
+    record,
+)
+from mlagen.errors import ScheduleError
+from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
+
+STEP = 16  # keys of a matrix instruction
+MOST_ROWS = 32  # of Q: their accumulators fill a thread's registers
+# wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor).
+COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
+ROW_MAJOR = COLUMN_MAJOR | 1 << 16
+OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
+
+
+def query_rows(k: LatentProblem) -> int:
+    """Rows of Q that a block multiplies: heads, in eights."""
+    return -(-k.num_heads // 8) * 8
+
+
+class KeysAsRows:
+    """The operations of one kernel over the schedule's tiles (Q0 .. of the tensor q, and of the
+    cache K0_0 .., for each 64 columns one for each 16 or 32 keys) and registers (o, s, and raw for
+    rows of e4m3, of the form `stored`)."""
+
+    def __init__(
+        self,
+        k: LatentProblem,
+        s: PipelineSpace,
+        math: WarpRole,
+        form: Form,
+        stored: RowForm | None = None,
+    ) -> None:
+        if math.threads != 128:
+            raise ScheduleError(
+                f"role {math.name!r} has {math.threads} threads",
+                hint="one warpgroup has all rows of a query, and gathers their keys",
+            )
+        self.k, self.math, self.form = k, math, form
+        self.stored, self.rows = stored, query_rows(k)
+        self._tiles(s)
+        self.supply: dict[str, Any] = {
+            "k": k, "rows": self.rows, "tile_rows": TILE, "float_bytes": FLOAT, "role": math,
+            "steps": TILE // STEP // self.groups, "stored": stored,
+            "value_parts": k.d_v // COLUMNS, "queries": self.queries, "tiles_": self.keys,
+            "query": self.query, "p": self.p, "warps": self.warps,
+            "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR),
+            "decode": False, "extra": False, "causal": False,
+            **{name: s.names(name) for name in ("o", "s")},
+            **self._registers(s),
+            **own_registers(s, form),
+            **form.operands,
+        }  # fmt: skip
+        s.signature, s.symbol = form.signature, form.symbol
+        s.plain = self._plain()
+        for pipeline in self.cache:
+            bind(pipeline, self._mover(pipeline))
+
+    def _tiles(self, s: PipelineSpace) -> None:
+        """Pipelines over the schedule's tiles, and its rooms."""
+        name = self.math.name
+        self.queries = [tile for tile in s.smem.tiles.values() if tile.tensor == "q"]
+        keys = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
+        self.groups = TILE // keys[0].rows
+        fits = {32} if self.stored else {16, 32}
+        if keys[0].rows not in fits or len({tile.rows for tile in keys}) > 1:
+            raise ScheduleError(
+                f"tiles of {keys[0].rows} keys",
+                hint="16 or 32 keys that are fetched by cp.async, 32 that are converted",
+            )
+        # by columns, then by keys
+        self.keys = [keys[n : n + self.groups] for n in range(0, len(keys), self.groups)]
+        self.query = s.smem.pipeline(
+            "query", *self.queries, producer=name, consumer=name, resident=True
+        )
+        self.cache = tuple(
+            s.smem.pipeline(
+                f"keys {group}", *(column[group] for column in self.keys), producer=name,
+                consumer=name, producer_threads=self.math.threads,
+                by_warps=self.stored is not None,
+            )
+            for group in range(self.groups)
+        )  # fmt: skip
+        self.p, self.warps = s.smem.scratches["P"], s.smem.scratches["of warps"]
+
+    def _registers(self, s: PipelineSpace) -> dict[str, Any]:
+        """Declares the registers besides the schedule's own: names by what they are."""
+        each = self.rows // 4  # query rows that a thread has numbers of
+        found: dict[str, Any] = {}
+        for name, type, count, why in (
+            ("alpha", ".f32", each, "what the tile's maximum does to O and l"),
+            ("cm", ".f32", each, "c times the running maximum of this thread's query rows"),
+            ("l", ".f32", each, "row sums of this thread's keys"),
+            ("place", ".b32", self.groups, "rows of the next tile that this thread fetches"),
+            ("key", ".b32", 2, "rows that this thread's two keys of the next tile are"),
+            *self._scale_registers(),
+        ):
+            found[name] = s.named(name, type, count, why)
+        for name, type, why in (
+            ("c", ".f32", "scale * log2(e)"),
+            ("table", ".b64", "this query's list"),
+            ("keys", ".b32", "keys of the list"),
+            ("ahead", ".b32", "tile to look up next"),
+            ("row_major", ".b64", "descriptor of SMEM read along its rows (K-major)"),
+            ("column_major", ".b64", "descriptor of SMEM read across its rows (MN-major)"),
+            ("own_key", ".b32", "this thread's first key of a tile"),
+            ("own_row", ".b32", "its first query row"),
+        ):
+            found[name] = s.named(name, type, 1, why)[0]
+        if self.stored:
+            found["raw"] = s.names("raw")
+            self.raw_sets = len(found["raw"]) // self.stored.words
+        return found
+
+    def _plain(self) -> PipelineOrder:
+        """The order that the schedule rearranges: one tile after another."""
+        name, fetched = self.math.name, []
+        for pipeline in self.cache:
+            fetched += [f"fetch {pipeline.name}"] if self.stored else []
+            fetched.append(f"copy {pipeline.name}")
+        return PipelineOrder(
+            before=by(name, "setup", "clear"),
+            tiles=by(
+                name, "load_queries", *fetched, "look_up", "qk", "softmax", "rescale",
+                *(f"pv {pipeline.name}" for pipeline in self.cache),
+            ),
+            after=by(name, "store_sum", "finish"),
+        )  # fmt: skip
+
+    def _scale_registers(self) -> list[tuple[str, str, int, str]]:
+        stored = self.stored
+        if stored is None or stored.scales == "none":
+            return []
+        if stored.scales == "key":
+            return [("sigma", ".f32", 2, "scales of this thread's two keys")]
+        count = self.groups * stored.held_scales
+        return [("scale", ".f32", count, "scales of the rows that this thread fetches")]
+
+    # ---- before the loop --------------------------------------------------------------------
+
+    def setup(self) -> None:
+        """Find this block's item, its list, and what the first tile's rows are."""
+        self._record("setup", None)
+
+    def load_queries(self, tile: Tile) -> None:
+        """Load the item's rows of Q, once, with the first tile. Rows past its own are of other
+        queries, or zero."""
+        self._record("load_queries", tile, domain="first", defines=(Value(self.query.name),))
+
+    def clear(self) -> None:
+        """Set O = 0, l = 0, M to the lowest finite number."""
+        self._record("clear", None, defines=(Value("O"), Value("l")))
+
+    # ---- a tile -----------------------------------------------------------------------------
+
+    def qk(self, tile: Tile) -> None:
+        """S^T = K Q^T."""
+        self._record(
+            "qk", tile, uses=(*(Value(p.name, tile) for p in self.cache), Value(self.query.name)),
+            defines=(Value("S"),), asynchronous=True,
+        )  # fmt: skip
+
+    def softmax(self, tile: Tile) -> None:
+        """Mask S; M and alpha; P in place of S, as bf16 to SMEM; sums."""
+        self._record("softmax", tile, uses=(Value("S"), Value("l")), joins=True,
+                     defines=(Value(self.p.name, tile), Value("alpha"), Value("l")))  # fmt: skip
+
+    def rescale(self, tile: Tile) -> None:
+        """O *= alpha."""
+        self._record("rescale", tile, uses=(Value("alpha"), Value("O")), defines=(Value("O"),))
+
+    def pv(self, tile: Tile, group: int) -> None:
+        """O^T += V^T P^T over the keys of a pipeline."""
+        pipeline = self.cache[group]
+        self._record(
+            "pv", tile, of=pipeline.name, group=group, asynchronous=True,
+            uses=(Value(self.p.name, tile), Value(pipeline.name, tile)), defines=(Value("O"),),
+        )  # fmt: skip
+
+    def refill(self, tile: Tile, group: int) -> None:
+        """Fetch keys of `tile`, or store those that were loaded, as bf16."""
+        copy(self.cache[group], tile)
+
+    def fetch(self, tile: Tile, group: int) -> None:
+        """Load the numbers of e4m3 rows of `tile` to registers."""
+        assert self.stored
+        name = self.cache[group].name
+        self._record("fetch", tile, of=name, group=group, words=self._words(group),
+                     defines=(Value(f"raw {group % self.raw_sets}"),))  # fmt: skip
+
+    def _words(self, group: int) -> list[str]:
+        assert self.stored
+        first = group % self.raw_sets * self.stored.words
+        return list(self.supply["raw"][first : first + self.stored.words])
+
+    def look_up(self, tile: Tile) -> None:
+        """Load which rows the tile after `tile` has."""
+        self._record("look_up", tile)
+
+    # ---- after the loop ---------------------------------------------------------------------
+
+    def store_sum(self) -> None:
+        """Add up the row sums of all threads."""
+        self._record("store_sum", None, joins=True, uses=(Value("l"),),
+                     defines=(Value(self.warps.name), Value("l")))  # fmt: skip
+
+    def finish(self) -> None:
+        """Store O / l, LSE and maxima."""
+        self._record("finish", None, uses=(Value("O"), Value("l")))
+
+    # ---- templates --------------------------------------------------------------------------
+
+    def _mover(self, pipeline: Pipeline) -> Any:
+        group = self.cache.index(pipeline)
+        boxes = [(column[group], COLUMNS * n) for n, column in enumerate(self.keys)]
+
+        def mover(kind: str, tile: Tile) -> Operation:
+            more: dict[str, Any] = {"template": "gather"}
+            if self.stored:
+                raw = Value(f"raw {group % self.raw_sets}")
+                more = {"template": "convert", "uses": (raw,), "words": self._words(group)}
+            return self._operation(
+                "copy", tile, access=Access("copy", RingTile(pipeline.name, tile)),
+                pipeline=pipeline, boxes=boxes, group=group, **more,
+            )  # fmt: skip
+
+        return mover
+
+    def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
+        return record(self._operation(name, tile, **more))
+
+    def _operation(
+        self, name: str, tile: Tile | None, *, template: str = "", **more: Any
+    ) -> Operation:
+        """`more`: fields of `Operation`; the rest are operands of the template."""
+        own = {field: more.pop(field) for field in OPERATION_FIELDS & more.keys()}
+        supply, file = {**self.supply, **more}, template or name
+        path = self.form.templates.get(file, f"keys_as_rows/{file}.ptx.j2")
+        return Operation(name, path, tile, lambda at: supply, **own)

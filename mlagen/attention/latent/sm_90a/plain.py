@@ -1,0 +1,113 @@
+"""The plain order of MLA decode: what the warpgroups compute, as if one acted at a time.
+
+For the even tile e and the odd tile o of a pass:
+
+    left    S = Q K(e); M = max(M, S), alpha, P = exp2(S - M), l += P
+            O = alpha O + P V(e), its columns                           M of the left one
+    right   S = Q K(o)
+            takes M after e: alpha                                      M of the right one
+            M = max(M, S), alpha too, P = exp2(S - M), l += P
+            O = alpha O + P V(o), its columns; P for the left one
+    left    takes M after o: alpha; rescales P(e), stores it for the right one
+            O = alpha O + P(o) V(o), with P of the right one
+    right   O += P(e) V(e), with P of the left one
+
+An even tile that has no odd one leaves the lines of o out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlagen.dsl import Part, PipelineOrder, by
+
+EVEN, ODD = 0, 1
+HINTS = frozenset({"prefetch", "late_arrive"})  # to L2, and a place for an arrival
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Columns of the cache that `role` fetches: the pipelines `names`, in bf16 in the end. `raw`:
+    those that its e4m3 numbers come by, by the pipeline that is made of them. `listed`: the role
+    loads the list of each tile whose scores it has."""
+
+    role: str
+    names: tuple[str, ...]
+    raw: dict[str, str]
+    listed: bool = False
+
+
+def plain_order(
+    left: Fetched,
+    right: Fetched,
+    *,
+    feeder: str,
+    zeroes_tail: bool,
+    scales: bool,
+    queries: Sequence[str],
+    persistent: bool,
+) -> PipelineOrder:
+    """The order of one kernel. `feeder`: the role that converts e4m3 to bf16, or "". `zeroes_tail`:
+    rows past the end of a sequence are set to 0. `scales`: rows have scales. `queries`: what loads
+    Q."""
+    a, b = left.role, right.role
+    zero_tail = ("zero_tail",) if zeroes_tail else ()
+
+    def both(*keys: str) -> tuple[Part, ...]:
+        return (*by(a, *keys), *by(b, *keys))
+
+    def fetch(half: Fetched, tile: int) -> tuple[Part, ...]:
+        copies = (f"copy {half.raw.get(name, name)}" for name in half.names)
+        own = ("load_list",) * (half.listed and half is (left, right)[tile])
+        return by(half.role, *copies, *own, "next_page", tile=tile)
+
+    def convert(tile: int) -> tuple[Part, ...]:
+        made = [
+            word for half in (left, right) for name, raw in half.raw.items()
+            for word in (f"read_e4m3 {raw}", f"copy {name}")
+        ]  # fmt: skip
+        return by(feeder, *made, *(["load_scales"] if scales else []), tile=tile)
+
+    def scores(own: Fetched, other: Fetched, tile: int) -> tuple[Part, ...]:
+        words = [f"qk {name}" for name in (*own.names, *other.names)]
+        words[0] += ", first"
+        return by(own.role, *words, tile=tile)
+
+    return PipelineOrder(
+        before=(*both("setup"), *(by(feeder, "setup") if feeder else ())),
+        seeks=both("next_item", "next_keys", "next_tiles") if persistent else (),
+        item=both(*(["begin"] if persistent else []), "clear"),
+        step=2,
+        tiles=(
+            *by(a, *queries, tile=EVEN),
+            *(part for half in (left, right) for tile in (EVEN, ODD) for part in fetch(half, tile)),
+            *(part for tile in (EVEN, ODD) if feeder for part in convert(tile)),
+            # softmax of the even tile, and its product
+            *by(a, "hold_queries", tile=EVEN),
+            *scores(left, right, EVEN),
+            *by(a, "row_maximum", "running_maximum M left, fresh", tile=EVEN),
+            *by(a, "exponent", *zero_tail, "rescale", tile=EVEN),
+            *by(a, "pv P, left columns", tile=EVEN),
+            # softmax of the odd tile, after the even one's maximum, and its product
+            *by(b, "hold_queries", tile=ODD),
+            *scores(right, left, ODD),
+            *by(b, "take_left_maximum", tile=EVEN),
+            *by(b, "row_maximum", "running_maximum M right", "exponent", *zero_tail, tile=ODD),
+            *by(b, "store_p P right", tile=ODD),
+            *by(b, "rescale", tile=EVEN),
+            *by(b, "pv P, right columns", tile=ODD),
+            # each one's product with the other's P
+            *by(a, "take_right_maximum", tile=ODD),
+            *by(a, "store_p P left", tile=EVEN),
+            *by(a, "rescale", "pv P right, left columns", tile=ODD),
+            *by(b, "pv P left, right columns", tile=EVEN),
+        ),
+        after=(
+            *by(a, "store_sum l left"),
+            *by(b, "store_sum l right", "finish l left"),
+            *by(a, "finish l right"),
+            *((*by(b, "arrive_sums"), *by(a, "wait_sums")) if persistent else ()),
+        ),
+        hints=HINTS,
+    )

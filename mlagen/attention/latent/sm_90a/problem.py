@@ -1,0 +1,79 @@
+"""What the operations over latent rows ask of a problem, and the sizes that all of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mlagen.dsl import Signature
+from mlagen.targets.sm_90a.limits import SM_90A
+
+ROWS = SM_90A.wgmma_m  # query rows a block
+TILE = 64  # keys a tile
+COLUMNS = 64  # bf16 columns of a 128-byte tile
+VECTOR = 16  # bytes that a thread loads at once
+
+
+class LatentProblem(Protocol):
+    """Queries over rows of `d_qk` columns, the first `d_v` of which are values as well. The fields
+    are those of MLA decode's problem, which says what they mean."""
+
+    @property
+    def num_heads(self) -> int: ...
+    @property
+    def num_kv_heads(self) -> int: ...
+    @property
+    def d_qk(self) -> int: ...
+    @property
+    def d_v(self) -> int: ...
+    @property
+    def page_size(self) -> int: ...
+    @property
+    def q_len(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def cache_dtype(self) -> str: ...
+    @property
+    def cache_columns(self) -> int: ...
+    @property
+    def causal(self) -> bool: ...
+    @property
+    def window(self) -> int: ...
+    @property
+    def rope_aware(self) -> bool: ...
+    @property
+    def rope_aware_queries(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRegisters:
+    """`count` registers `%NAME0 ..` of a family's own, which templates know as `operand`."""
+
+    operand: str
+    name: str
+    type: str
+    comment: str
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is a family's own of a kernel over latent rows.
+
+    `symbol`: the entry's name. `templates`: files of operations, by the operation's template, that
+    are others than the shared ones. `registers`: those of its work items and lists. `operands`:
+    what templates take besides. `listed`: a query has a list of rows; a warp keeps that of its next
+    tile. `item_bytes`: of a work item's record. `arrivals`: what the count of a part that another
+    block takes in ends with.
+    """
+
+    signature: Signature
+    symbol: str
+    templates: Mapping[str, str] = field(default_factory=dict)
+    registers: tuple[OwnRegisters, ...] = ()
+    listed: bool = False
+    operands: Mapping[str, object] = field(default_factory=dict)
+    item_bytes: int = 0
+    arrivals: int = 0

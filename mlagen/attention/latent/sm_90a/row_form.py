@@ -1,0 +1,54 @@
+"""How rows of e4m3 lie in memory, for a kernel that reads them to make bf16 of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mlagen.attention.latent.sm_90a.problem import COLUMNS
+
+LANES = 4  # threads that read 64 columns of a row together, 16 bytes each
+
+
+@dataclass(frozen=True, slots=True)
+class RowForm:
+    """A row's first `latent` columns are e4m3, `rope` more are bf16 at byte `rope_at`.
+
+    `scales`: "none", or one for all (the host's numbers have it); "key": one a row, which
+    multiplies S and P; "blocks": one for each `block` columns of e4m3, which multiplies them before
+    they are rounded to bf16. They are fp32, in a tensor of their own, or in the row at byte
+    `scales_at`. With `paged_exponents` they are ue8m0 behind all rows of a page, so many bytes a
+    row.
+    """
+
+    latent: int
+    rope: int = 0
+    rope_at: int = 0
+    scales: Literal["none", "key", "blocks"] = "none"
+    block: int = 0
+    scales_at: int | None = None
+    paged_exponents: int = 0
+
+    @property
+    def boxes(self) -> int:
+        """Tiles of 64 columns that are made of e4m3."""
+        return self.latent // COLUMNS
+
+    @property
+    def rope_boxes(self) -> int:
+        return self.rope // COLUMNS
+
+    @property
+    def words(self) -> int:
+        """Registers that a thread holds a row's numbers in."""
+        return 4 * self.boxes + 8 * self.rope_boxes
+
+    @property
+    def blocks(self) -> int:
+        """Scales of a row."""
+        return -(-self.latent // self.block) if self.scales == "blocks" else 0
+
+    @property
+    def held_scales(self) -> int:
+        """Registers that a thread holds a row's scales in: four threads share them."""
+        return -(-self.blocks // LANES)

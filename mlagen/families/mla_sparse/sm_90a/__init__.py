@@ -1,0 +1,1 @@
+"""Top-k sparse MLA on Hopper: operations for a schedule to arrange."""

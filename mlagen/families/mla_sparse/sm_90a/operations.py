@@ -1,0 +1,168 @@
+"""Top-k sparse MLA on Hopper: the operations of `Seesaw` over rows that lists name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
+from mlagen.attention.latent.sm_90a.problem import ROWS, Form, OwnRegisters
+from mlagen.attention.latent.sm_90a.row_form import RowForm
+from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
+from mlagen.errors import UnsupportedError
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.sm_90a.signature import (
+    DECODE_SYMBOL,
+    SYMBOL,
+    decode_signature,
+    signature,
+)
+from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
+
+REGISTERS = (
+    OwnRegisters("unit", "unit", ".b32", "number of this item"),
+    OwnRegisters("next_unit", "next_unit", ".b32", "number of the next item"),
+    OwnRegisters("query", "next_query", ".b32", "of the next item: its query"),
+    OwnRegisters("length", "next_length", ".b32", "of the next item: keys of its list"),
+    OwnRegisters("listed", "listed", ".b32", "two keys of the list of this warp's next tile", 2),
+)
+TEMPLATES = (
+    "setup_block", "next_item", "next_keys", "next_tiles", "begin", "gather", "load_list",
+    "row_maximum", "finish",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRows:
+    """The problem as `Seesaw` knows one: rows that lie anywhere, all of which a query sees."""
+
+    num_heads: int
+    d_qk: int
+    d_v: int
+    dtype: str
+    cache_dtype: str
+    num_kv_heads: int = 1
+    page_size: int = 1
+    q_len: int = 1
+    causal: bool = False
+    window: int = 0
+    rope_aware: bool = False
+    rope_aware_queries: bool = False
+
+    @property
+    def cache_columns(self) -> int:
+        return self.d_qk
+
+
+def prefill_by_queries(
+    k: MlaSparsePrefillConfig,
+    s: PipelineSpace,
+    left: WarpRole,
+    right: WarpRole,
+    knobs: SeesawKnobs,
+) -> Seesaw:
+    """The operations of one sparse prefill kernel whose blocks have up to 64 heads of a query.
+    Raises UnsupportedError for rows that it does not read."""
+    if k.rows != "bf16":
+        raise UnsupportedError(
+            f"rows={k.rows} with num_heads={k.num_heads}",
+            hint=f"rows=bf16, or at most {MOST_ROWS} heads",
+        )
+    _check_queries(k)
+    threads = s.roles[-1].warps.stop * 32
+    form = Form(
+        signature(k, threads),
+        SYMBOL,
+        templates={name: f"mla_sparse/{name}.ptx.j2" for name in TEMPLATES},
+        registers=REGISTERS,
+        listed=True,
+        operands={"groups": -(-k.num_heads // ROWS)},
+    )
+    return Seesaw(_listed(k), s, left, right, None, knobs, form)
+
+
+BLOCK = (
+    OwnRegisters("unit", "unit", ".b32", "query of this block"),
+    OwnRegisters("query_row", "query_row", ".b32", "its first row of Q"),
+)
+SPLIT = OwnRegisters("split", "split", ".b32", "which split of its keys")
+EXTRA = (
+    OwnRegisters("main", "main", ".b32", "tiles of the first list"),
+    OwnRegisters("extra_table", "extra_table", ".b64", "the query's second list"),
+    OwnRegisters("extra_keys", "extra_keys", ".b32", "keys of that list"),
+)
+CAUSAL = (
+    OwnRegisters("positions", "positions", ".b64", "positions of the list's keys"),
+    OwnRegisters("last", "last", ".b32", "the position up to which this query sees keys"),
+    OwnRegisters("where", "where", ".b32", "positions of this thread's two keys", 2),
+)
+BY_KEYS = ("setup", "look_up", "gather", "fetch", "finish")
+SLOT_ROWS = 64  # query rows that a part of a query's keys has room for, as a merge takes them
+ROW_FORMS = {
+    "e4m3": RowForm(576),
+    "e4m3_row": RowForm(576, scales="key"),
+    "e4m3_block32": RowForm(576, scales="blocks", block=32),
+    "e4m3_block64": RowForm(576, scales="blocks", block=64),
+    "e4m3_block128": RowForm(576, scales="blocks", block=128),
+    "v32": RowForm(512, rope=64, rope_at=528, scales="blocks", block=128, scales_at=512),
+    "model1": RowForm(448, rope=64, rope_at=448, scales="blocks", block=64, paged_exponents=8),
+    "rope_aware": RowForm(512, rope=64, rope_at=512, scales="key"),
+}
+
+
+def row_form(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> RowForm | None:
+    """How a kernel reads the problem's rows; None: bf16, as they are."""
+    form = ROW_FORMS.get(k.rows)
+    return replace(form, latent=k.d_qk - form.rope) if form else None
+
+
+def prefill_by_keys(k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole) -> KeysAsRows:
+    """The operations of one sparse prefill kernel of few heads. UnsupportedError for more."""
+    _check_heads(k)
+    rows = query_rows(_listed(k))
+    form = Form(
+        signature(k, math.threads, rows=rows, grid="units", resident=2),
+        SYMBOL,
+        templates={name: f"mla_sparse/keys_as_rows/{name}.ptx.j2" for name in BY_KEYS},
+        registers=BLOCK,
+        operands={"scaled": k.rows == "e4m3"},
+    )
+    return KeysAsRows(_listed(k), s, math, form, row_form(k))
+
+
+def decode_by_keys(k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole) -> KeysAsRows:
+    """The operations of one sparse decode kernel of few heads. UnsupportedError for more."""
+    _check_heads(k)
+    rows = query_rows(_listed(k))
+    form = Form(
+        decode_signature(k, math.threads, rows=rows, resident=2),
+        DECODE_SYMBOL,
+        templates={name: f"mla_sparse/keys_as_rows/{name}.ptx.j2" for name in BY_KEYS},
+        registers=(
+            *BLOCK, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())
+        ),
+        operands={
+            "decode": True, "scaled": k.rows == "e4m3", "extra": k.extra, "causal": k.causal,
+            "shared_list": k.shared_list, "slot_rows": SLOT_ROWS,
+        },
+    )  # fmt: skip
+    return KeysAsRows(_listed(k), s, math, form, row_form(k))
+
+
+def _check_queries(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
+    if k.dtype != "bf16":
+        raise UnsupportedError(f"dtype={k.dtype} on sm_90a", hint="dtype=bf16")
+
+
+def _check_heads(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
+    _check_queries(k)
+    if k.num_heads > MOST_ROWS:
+        raise UnsupportedError(
+            f"num_heads={k.num_heads} with keys as rows",
+            hint=f"a block has 1 to {MOST_ROWS} heads of a query",
+        )
+
+
+def _listed(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> ListedRows:
+    q_len = k.q_len if isinstance(k, MlaSparseDecodeConfig) else 1
+    return ListedRows(k.num_heads, k.d_qk, k.d_v, k.dtype, "bf16", q_len=q_len)

@@ -1,0 +1,114 @@
+"""What the host passes to the sparse prefill kernel."""
+
+from __future__ import annotations
+
+from mlagen.attention.latent.sm_90a.problem import COLUMNS, ROWS, VECTOR
+from mlagen.dsl import Signature
+from mlagen.dsl.signature import TensorMap, pack
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+
+# Tools find FlashMLA's kernel in a profile by this part of its name.
+SYMBOL = "mlagen_sparse_attn_fwd_kernel_sm90"
+
+DECODE_SYMBOL = "mlagen_flash_fwd_splitkv_mla_fp8_sparse_kernel_sm90"
+# Rows of a pool, bytes of one with what follows it, and where pages begin.
+POOL_NUMBERS = ("cache_rows", "row_bytes", "page_magic", "page_shift", "page_gap")
+# Formats whose rows have scales in a tensor of their own.
+SCALED = ("e4m3_row", "e4m3_block32", "e4m3_block64", "e4m3_block128", "rope_aware")
+
+
+def signature(
+    k: MlaSparsePrefillConfig,
+    threads: int,
+    *,
+    rows: int = ROWS,
+    grid: str = "blocks",
+    resident: int = 1,
+) -> Signature:
+    """Blocks take items: `units` of them, each up to 64 heads of a query, the heads of a query
+    after one another; or a block has a query (`grid` "units"). q as [rows * H, d_qk] by tensor map,
+    in boxes of `rows`; the cache by pointer: row r lies `row_bytes` r + `page_gap` (r `page_magic`
+    >> `page_shift`) bytes further (`Paging`). `cache_rows`: rows that an index may name. indices
+    int32, a query's list `list_stride` after the one before it, `topk` long; topk_length int32
+    [rows]; sink fp32 [H]; o [rows * H, 512]; lse and max_logits fp32 [rows, H]. `empty_lse`: the
+    bits of what a query without keys gets."""
+    return Signature(
+        pack(
+            ("q", TensorMap("q", "bf16", k.d_qk, COLUMNS, rows), "read"),
+            ("cache", f"pointer:{_element(k)}@{VECTOR}", "read"),
+            *((("kv_scales", "pointer:fp32", "read"),) if k.rows in SCALED else ()),
+            *((("kv_scale", "f32", "value"),) if k.rows == "e4m3" else ()),
+            ("indices", "pointer:int32", "read"),
+            ("topk_length", "pointer:int32", "read"),
+            ("sink", "pointer:fp32", "read"),
+            ("o", f"pointer:{k.output_dtype}", "write"),
+            ("lse", "pointer:fp32", "write"),
+            ("max_logits", "pointer:fp32", "write"),
+            ("units", "u32", "value"),
+            *((name, "u32", "value") for name in POOL_NUMBERS),
+            ("topk", "u32", "value"),
+            ("list_stride", "u32", "value"),
+            ("scale_log2e", "f32", "value"),
+            ("empty_lse", "u32", "value"),
+        ),
+        grid=((grid, 1),),
+        block=(threads, 1, 1),
+        resident=resident,
+    )
+
+
+def decode_signature(
+    k: MlaSparseDecodeConfig, threads: int, *, rows: int = ROWS, resident: int = 1
+) -> Signature:
+    """A block has a split of a query's keys, or all of them: `blocks` is queries (batch * q_len)
+    times `splits`, the splits of a query after one another. As in prefill, with lengths [batch] of
+    lists [batch * q_len] or [batch] `list_stride` apart; positions are laid out like indices,
+    `first_position` int32 [batch]; numbers and tensors of the second cache begin with `extra_`. o
+    [batch * q_len * H, 512], lse [batch, H, q_len]; with more splits than one partial_o fp32
+    [queries * splits, 64, 512] and partial_lse [queries * splits, 64], log2 units."""
+    pools = tuple(
+        argument
+        for which in (("", "extra_") if k.extra else ("",))
+        for argument in (
+            (f"{which}cache", f"pointer:{_element(k)}@{VECTOR}", "read"),
+            *(((f"{which}kv_scales", "pointer:fp32", "read"),) if k.rows in SCALED else ()),
+            (f"{which}indices", "pointer:int32", "read"),
+            (f"{which}topk_length", "pointer:int32", "read"),
+        )
+    )
+    numbers = tuple(
+        (f"{which}{name}", "u32", "value")
+        for which in (("", "extra_") if k.extra else ("",))
+        for name in (
+            *POOL_NUMBERS,
+            *(["page_size"] if k.rows == "model1" else []),
+            "topk",
+            "list_stride",
+        )
+    )
+    places = (("positions", "pointer:int32", "read"), ("first_position", "pointer:int32", "read"))
+    return Signature(
+        pack(
+            ("q", TensorMap("q", "bf16", k.d_qk, COLUMNS, rows), "read"),
+            *pools,
+            *(places if k.causal else ()),
+            *((("kv_scale", "f32", "value"),) if k.rows == "e4m3" else ()),
+            ("sink", "pointer:fp32", "read"),
+            ("o", f"pointer:{k.output_dtype}", "write"),
+            ("lse", "pointer:fp32", "write"),
+            ("partial_o", "pointer:fp32", "write"),
+            ("partial_lse", "pointer:fp32", "write"),
+            ("splits", "u32", "value"),
+            *numbers,
+            ("scale_log2e", "f32", "value"),
+            ("empty_lse", "u32", "value"),
+        ),
+        grid=(("blocks", 1),),
+        block=(threads, 1, 1),
+        resident=resident,
+    )
+
+
+def _element(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> str:
+    return "bf16" if k.rows == "bf16" else "fp8_e4m3"

@@ -1,0 +1,347 @@
+"""Sparse MLA as a kind of problem that can be verified.
+
+A kernel is launched by itself: what its blocks leave of split keys is merged here, in fp64. The
+kernel that merges it on a GPU is another artifact, verified by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mlagen.artifact import Artifact
+from mlagen.attention.latent.order import D_V, KEYS_AS_ROWS, SEESAW, Order
+from mlagen.errors import ConfigError
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.exact import exact
+from mlagen.families.mla_sparse.inputs import (
+    MlaSparseDecodeInputs,
+    MlaSparseInputs,
+    MlaSparsePrefillInputs,
+)
+from mlagen.families.mla_sparse.made_up import (
+    SPARSE_KINDS,
+    mla_sparse_decode_inputs,
+    mla_sparse_prefill_inputs,
+)
+from mlagen.families.mla_sparse.paging import Paging
+from mlagen.families.mla_sparse.pool import Pool
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.rounded import rounded
+from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts
+from mlagen.launch import Launcher, LaunchReport
+from mlagen.problem.expected import Expected, Worst
+from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
+
+Array = npt.NDArray[Any]
+TILE = 64
+SLOT_ROWS = 64  # query rows of a part
+EMPTY_LSE = 0xFF800000  # -inf
+
+
+def order_of(artifact: Artifact) -> Order:
+    """The order in which an artifact's kernel computes: of two warpgroups, or of one."""
+    return KEYS_AS_ROWS if artifact.manifest.block == (128, 1, 1) else SEESAW
+
+
+@dataclass(frozen=True, eq=False)
+class SplitInputs:
+    """Inputs, and how many blocks share a query's keys (decode) or take turns at queries."""
+
+    inputs: MlaSparseInputs
+    splits: int = 1
+    blocks: int = 1
+
+
+@dataclass(frozen=True)
+class MlaSparseTrial(Trial):
+    """A call of a sparse kernel, its split keys merged on the host."""
+
+    given: SplitInputs
+    order: Order = SEESAW
+
+    @property
+    def inputs(self) -> MlaSparseInputs:
+        return self.given.inputs
+
+    @property
+    def sizes(self) -> Mapping[str, Size]:
+        inputs = self.inputs
+        sizes: dict[str, Size] = {"topk": int(inputs.indices.shape[-1])}
+        if isinstance(inputs, MlaSparseDecodeInputs):
+            return {"batch": inputs.batch, **sizes, "splits": self.given.splits}
+        return {"rows": inputs.tokens, **sizes}
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        return {"scale": self.inputs.scale}
+
+    @property
+    def walk(self) -> Walk:
+        return Walk(max(self._tiles(entry) for entry in range(self._lists)), "topk", TILE)
+
+    def planned(self, artifact: Artifact) -> MlaSparseTrial:
+        return replace(self, order=order_of(artifact))
+
+    @property
+    def _lists(self) -> int:
+        """Entries whose lists have lengths of their own."""
+        inputs = self.inputs
+        return inputs.batch if isinstance(inputs, MlaSparseDecodeInputs) else inputs.tokens
+
+    def _tiles(self, entry: int) -> int:
+        inputs = self.inputs
+        at = (entry, 0) if isinstance(inputs, MlaSparseDecodeInputs) else (0, entry)
+        return sum(-(-part.places // TILE) for part in inputs.parts(*at))
+
+    @property
+    def splits(self) -> list[tuple[int, ...]]:
+        """The first tile of each split of each entry's lists."""
+        found = []
+        for entry in range(self._lists):
+            tiles = self._tiles(entry)
+            each = max(-(-tiles // self.given.splits), 1)
+            found.append(tuple(range(0, max(tiles, 1), each)))
+        return found
+
+    def oracles(self) -> tuple[Expected, ...]:
+        found: list[Expected] = []
+        for oracle in (exact, rounded):
+            expected = oracle(self.inputs, splits=self.splits, order=self.order)
+            found += [expected.output, expected.lse]
+            if not isinstance(self.inputs, MlaSparseDecodeInputs):
+                found.append(expected.max_logits)
+        return tuple(found)
+
+    def run(
+        self, artifact: Artifact, launcher: Launcher
+    ) -> tuple[Mapping[str, Array], LaunchReport]:
+        """From poisoned memory."""
+        inputs = self.inputs
+        decode = isinstance(inputs, MlaSparseDecodeInputs)
+        heads = inputs.config.num_heads
+        queries = inputs.batch * inputs.tokens
+        o = np.full((queries * heads, D_V), np.nan, ELEMENT_TYPES["bf16"])
+        lse, most = np.full((2, queries * heads), np.nan, np.float32)
+        slots = queries * self.given.splits
+        partial_o = np.full((slots, SLOT_ROWS, D_V), np.nan, np.float32)
+        partial_lse = np.full((slots, SLOT_ROWS), np.nan, np.float32)
+        tensors = {
+            **call_tensors(inputs), "o": o, "lse": lse, "max_logits": most,
+            "partial_o": partial_o, "partial_lse": partial_lse,
+        }  # fmt: skip
+        numbers = {
+            **call_numbers(inputs), "splits": self.given.splits,
+            "units": queries * -(-heads // 64), "empty_lse": EMPTY_LSE,
+        }  # fmt: skip
+        grid = artifact.manifest.grid[0].size
+        blocks = {"units": queries, "blocks": slots if decode else min(
+            self.given.blocks, numbers["units"])}  # fmt: skip
+        numbers["units"] = queries if grid == "units" else numbers["units"]
+        args = artifact.manifest.args
+        report = launcher.launch(
+            artifact,
+            tensors={arg.tensor: tensors[arg.tensor] for arg in args if arg.tensor},
+            scalars={
+                arg.name: numbers[arg.name]
+                for arg in args
+                if not arg.tensor and arg.name not in blocks.keys() - numbers.keys()
+            },
+            sizes={grid: blocks[grid]},
+        )
+        if self.given.splits > 1:
+            self._merge(o, lse, partial_o, partial_lse)
+        whole = (inputs.batch, inputs.tokens, heads)
+        outputs = {"o": o.reshape(*whole, D_V)}
+        if decode:
+            outputs["lse"] = lse.reshape(inputs.batch, heads, -1, 1).swapaxes(1, 2)
+        else:
+            outputs |= {"lse": lse.reshape(*whole, 1), "max_logits": most.reshape(*whole, 1)}
+        return outputs, report
+
+    def _merge(self, o: Array, lse: Array, partial_o: Array, partial_lse: Array) -> None:
+        """Adds up what splits left, with sinks."""
+        inputs, count = self.inputs, self.given.splits
+        heads, tokens = inputs.config.num_heads, inputs.tokens
+        sink = np.full(heads, -np.inf) if inputs.sink is None else inputs.sink.astype(np.float64)
+        for query in range(len(partial_o) // count):
+            own = slice(query * count, (query + 1) * count)
+            logs = partial_lse[own, :heads].astype(np.float64)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                top = np.where(np.isneginf(logs.max(axis=0)), 0.0, logs.max(axis=0))
+                whole = top + np.log2(np.exp2(logs - top).sum(axis=0))
+                base = np.where(np.isneginf(whole), 0.0, whole)
+                weights = np.exp2(logs - base) / (1 + np.exp2(sink / np.log(2.0) - base))
+            seen = ~np.isneginf(logs)[:, :, None]
+            parts = np.where(seen, partial_o[own, :heads].astype(np.float64), 0.0)
+            o[query * heads : (query + 1) * heads] = (weights[:, :, None] * parts).sum(axis=0)
+            at = (query // tokens * heads + np.arange(heads)) * tokens + query % tokens
+            lse[at] = whole * np.log(2.0)
+
+    def place(self, worst: Worst) -> str:
+        decode = isinstance(self.inputs, MlaSparseDecodeInputs)
+        row = f"sequence {worst.batch}, token {worst.row}" if decode else f"row {worst.row}"
+        where = f"{row}, head {worst.head}"
+        names = {"lse": "LSE of ", "max_logits": "largest score of "}
+        if worst.output in names:
+            return names[worst.output] + where
+        return f"{where}, column {worst.depth}"
+
+
+def call_tensors(inputs: MlaSparseInputs) -> dict[str, Array]:
+    """The tensors of a call by the names of a kernel's arguments, but for its outputs."""
+    heads = inputs.config.num_heads
+    lists = len(inputs.indices.reshape(-1, inputs.indices.shape[-1]))
+    entries = inputs.batch if isinstance(inputs, MlaSparseDecodeInputs) else lists
+    found: dict[str, Array] = {
+        "q": inputs.q.reshape(-1, inputs.q.shape[-1]),
+        **_pool_tensors("", inputs.pool, inputs.indices, inputs.topk_length, entries),
+        "sink": np.full(heads, -np.inf, np.float32) if inputs.sink is None else inputs.sink,
+    }
+    if isinstance(inputs, MlaSparseDecodeInputs):
+        if inputs.positions is not None and inputs.first_position is not None:
+            found |= {"positions": inputs.positions, "first_position": inputs.first_position}
+        if inputs.extra_pool is not None and inputs.extra_indices is not None:
+            lengths = inputs.extra_topk_length
+            found |= _pool_tensors(
+                "extra_", inputs.extra_pool, inputs.extra_indices, lengths, entries
+            )
+    return found
+
+
+def _pool_tensors(
+    prefix: str, pool: Pool, indices: Array, lengths: Array | None, entries: int
+) -> dict[str, Array]:
+    if lengths is None:
+        lengths = np.full(entries, indices.shape[-1], np.int32)
+    found = {"cache": _flat(pool.cache), "indices": indices, "topk_length": lengths}
+    if pool.scales is not None:
+        found["kv_scales"] = pool.scales
+    return {prefix + name: tensor for name, tensor in found.items()}
+
+
+def _flat(cache: Array) -> Array:
+    """The memory of a pool's view from its first element to its last, page ends included."""
+    pages, rows, columns = cache.shape
+    page, row, _ = cache.strides
+    last = (pages - 1) * page + (rows - 1) * row + columns * cache.itemsize
+    count = -(-max(last, (pages - 1) * page + rows * columns) // cache.itemsize)
+    return np.lib.stride_tricks.as_strided(cache, (count,), (cache.itemsize,))
+
+
+def call_numbers(inputs: MlaSparseInputs) -> dict[str, Any]:
+    """The numbers of a call by the names of a kernel's arguments."""
+    found: dict[str, Any] = {
+        **_pool_numbers("", inputs.pool, inputs.indices),
+        "scale_log2e": scale_log2e(inputs.score_scale),
+        "kv_scale": inputs.kv_scale,
+    }
+    if isinstance(inputs, MlaSparseDecodeInputs) and inputs.extra_pool is not None:
+        assert inputs.extra_indices is not None
+        found |= _pool_numbers("extra_", inputs.extra_pool, inputs.extra_indices)
+    return found
+
+
+def _pool_numbers(prefix: str, pool: Pool, indices: Array) -> dict[str, int]:
+    shape, strides = pool.cache.shape[:2], pool.cache.strides[:2]
+    topk = int(indices.shape[-1])
+    paging = Paging.of(pool.row, pool.d_qk, (shape[0], shape[1]), (strides[0], strides[1]))
+    return paging.numbers(prefix) | {f"{prefix}topk": topk, f"{prefix}list_stride": topk}
+
+
+class MlaSparsePrefillKind(Kind):
+    """Inputs from `mla_sparse_prefill_inputs`; `blocks` of them take turns."""
+
+    sizes = ("rows", "topk", "cache_rows", "lengths", "page_size", "layers", "room", "blocks")
+    lists = ("lengths",)
+    data = tuple(SPARSE_KINDS)
+    uneven: ClassVar[Mapping[str, Any]] = {"rows": 3, "topk": 150, "lengths": (150, 3, 0)}
+
+    def inputs(
+        self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
+    ) -> SplitInputs:
+        blocks = shape.pop("blocks", 2)
+        if blocks < 1:
+            raise ConfigError(f"blocks={blocks}", hint="blocks is at least 1")
+        config = MlaSparsePrefillConfig.from_fields(problem)
+        sink = np.random.default_rng(seed).standard_normal(config.num_heads)
+        made = mla_sparse_prefill_inputs(
+            config, data=data, seed=seed, sink=sink.tolist(), **_listed(shape)
+        )
+        return SplitInputs(made, blocks=blocks)
+
+    def trial(self, inputs: MlaSparsePrefillInputs | SplitInputs) -> MlaSparseTrial:
+        given = inputs if isinstance(inputs, SplitInputs) else SplitInputs(inputs)
+        return MlaSparseTrial(given)
+
+    def covering(self, artifact: Artifact) -> Covering:
+        """Lists for every number of tiles that the text tells apart, whole and cut, one after
+        another in a block; lists of one key and of none; then invalid and repeated indices."""
+        most = max(tile_counts(artifact.manifest))
+        lengths = (0, 1, *(TILE * n + n for n in range(1, most + 2)), 0, TILE)
+        shape = {"rows": len(lengths), "topk": max(lengths), "lengths": lengths, "blocks": 1}
+        return Covering(
+            (
+                Call("realistic", shape),
+                Call("late_max", {"rows": 5, "topk": 4 * TILE + 4, "blocks": 3, "page_size": 8,
+                                  "layers": 2, "room": 16}),
+            )
+        )  # fmt: skip
+
+
+class MlaSparseDecodeKind(Kind):
+    """Inputs from `mla_sparse_decode_inputs`; `splits` divide a query's keys."""
+
+    sizes = ("batch", "topk", "cache_rows", "lengths", "extra_topk", "extra_lengths", "page_size",
+             "layers", "room", "splits")  # fmt: skip
+    lists = ("lengths", "extra_lengths")
+    data = tuple(SPARSE_KINDS)
+    uneven: ClassVar[Mapping[str, Any]] = {"batch": 2, "topk": 150, "lengths": (150, 3)}
+
+    def inputs(
+        self, problem: Mapping[str, Any], *, data: str, seed: int, **shape: Any
+    ) -> SplitInputs:
+        splits = shape.pop("splits", 1)
+        if splits < 1:
+            raise ConfigError(f"splits={splits}", hint="splits is at least 1")
+        config = MlaSparseDecodeConfig.from_fields(problem)
+        sink = np.random.default_rng(seed).standard_normal(config.num_heads)
+        if not config.extra:
+            shape = {name: size for name, size in shape.items() if not name.startswith("extra_")}
+        made = mla_sparse_decode_inputs(
+            config, data=data, seed=seed, sink=sink.tolist(), **_listed(shape)
+        )
+        return SplitInputs(made, splits=splits)
+
+    def trial(self, inputs: MlaSparseDecodeInputs | SplitInputs) -> MlaSparseTrial:
+        given = inputs if isinstance(inputs, SplitInputs) else SplitInputs(inputs)
+        return MlaSparseTrial(given)
+
+    def covering(self, artifact: Artifact) -> Covering:
+        """Lists for every number of tiles that the text tells apart, whole and cut; then split
+        ones."""
+        most = max(tile_counts(artifact.manifest))
+        lengths = (0, 1, *(TILE * n + n for n in range(1, most + 2)))
+        return Covering(
+            (
+                Call("realistic", {"batch": len(lengths), "topk": max(lengths),
+                                   "lengths": lengths}),
+                Call("late_max", {"batch": 2, "topk": 4 * TILE + 4, "splits": 3, "page_size": 8,
+                                  "layers": 2}),
+            )
+        )  # fmt: skip
+
+
+def _listed(shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Lengths as lists, where one number is given."""
+    return {
+        name: (size,) if name.endswith("lengths") and isinstance(size, int) else size
+        for name, size in shape.items()
+    }
+
+
+PREFILL, DECODE = MlaSparsePrefillKind(), MlaSparseDecodeKind()

@@ -1,0 +1,69 @@
+"""MLA of 1 to 32 heads on Hopper with keys as the rows of its products: a block has one query, or a
+split of its keys, and an SM has two blocks, which hide each other's latency.
+
+| one warpgroup, tile i                                        |
+|--------------------------------------------------------------|
+| S^T = K(i) Q^T, 64 keys x heads                              |
+| load the list of tile i+1; of e4m3 rows, their numbers       |
+| maxima of all warps; P -> SMEM; O *= alpha                   |
+| O^T += V(i)^T P^T, 16 keys a step                            |
+| after each step: fetch the keys of tile i+1 into their place |
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows, query_rows
+from mlagen.attention.latent.sm_90a.row_form import RowForm
+from mlagen.dsl import epilogue, prologue, tiles
+from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
+
+
+def keys_as_rows(
+    k: Any,
+    s: PipelineSpace,
+    stored: RowForm | None,
+    operations: Callable[[Any, PipelineSpace, WarpRole], KeysAsRows],
+) -> None:
+    """The schedule of `operations` for rows of the form `stored`; None: bf16."""
+    math = s.role("math", warpgroups=1, registers=248)
+    heads = query_rows(k)
+
+    # SMEM, half of an SM's: a tile of 64 keys in pieces, Q, P, and what warps exchange.
+    pieces = 2 if stored else 4
+    for n in range(k.d_qk // 64):
+        for piece in range(pieces):
+            s.smem.tile(f"K{n}_{piece}", "cache", rows=64 // pieces, row_bytes=128, slots=1)
+    for n in range(k.d_qk // 64):
+        s.smem.tile(f"Q{n}", "q", rows=heads, row_bytes=128, slots=1)
+    s.smem.room("P", 128 * heads)
+    s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
+
+    s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
+    s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
+    # Rows of e4m3 on their way: of all pieces, where registers allow.
+    held = pieces if heads <= (8 if stored and stored.block == 32 else 16) else 1
+    if stored:
+        s.named("raw", ".b32", held * stored.words, "numbers of the next tile's rows")
+    d = operations(k, s, math)
+
+    with prologue(math):
+        d.setup()
+        d.clear()
+    for i in tiles(math):
+        d.qk(i)
+        d.look_up(i)
+        for piece in range(held if stored else 0):
+            d.fetch(i + 1, piece)
+        d.softmax(i)
+        d.rescale(i)
+        for piece in range(pieces):
+            d.pv(i, piece)
+        d.load_queries(i + 1)
+        for piece in range(pieces):
+            if stored and piece >= held:
+                d.fetch(i + 1, piece)
+            d.refill(i + 1, piece)
+    with epilogue(math):
+        d.store_sum()
+        d.finish()

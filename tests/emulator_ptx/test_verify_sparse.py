@@ -1,0 +1,69 @@
+"""Top-k sparse MLA on Hopper, executed: right by both oracles and clean, in all forms."""
+
+from unittest.mock import patch
+
+import pytest
+
+from mlagen.codegen import build
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.rows import FORMATS
+from mlagen.targets.sm_90a.ptxas import PtxasResult
+from mlagen.verify import verify
+
+UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
+
+
+def built(name, problem, **knobs):
+    """The artifact with its PTX, which is what is executed; ptxas is not asked."""
+    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+        return build(name, problem, knobs=knobs)
+
+
+def passed(artifact, **shape):
+    report = verify(artifact, **shape)
+    assert report.passed, report.facts()
+    assert {c.oracle for run in report.runs for c in run.comparisons} >= {"exact", "rounding"}
+
+
+PREFILL = [
+    {"num_heads": heads, "d_qk": d_qk, "rows": name}
+    for name, row in FORMATS.items() if not row.decode_only
+    for d_qk in row.widths for heads in (1, 8, 13, 16, 24, 32)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", PREFILL, ids=str)
+@pytest.mark.parametrize("pool", [{}, {"page_size": 16, "layers": 2, "room": 32}], ids=str)
+def test_prefill_with_keys_as_rows(fields, pool):
+    artifact = built("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(**fields))
+    passed(artifact, rows=5, topk=150, lengths=(150, 3, 150, 0, 64), **pool)
+
+
+@pytest.mark.parametrize("heads", [20, 33, 64, 65, 128])
+@pytest.mark.parametrize("d_qk", [576, 512])
+@pytest.mark.parametrize("data", ["peaked", "diffuse", "late_max", "falling"])
+def test_prefill_with_queries_as_rows(heads, d_qk, data):
+    problem = MlaSparsePrefillConfig(heads, d_qk=d_qk)
+    artifact = built("mla_sparse_prefill_sm90", problem, keys_as_rows=0)
+    passed(artifact, rows=3, topk=260, lengths=(260, 0, 130), blocks=2, data=data)
+
+
+DECODE = [
+    {"num_heads": heads, "d_qk": row.widths[0], "rows": name, **more}
+    for name, row in FORMATS.items() for heads in (1, 8, 16, 24)
+    for more in (
+        {},
+        {"q_len": 3, "causal": True},
+        {"q_len": 2, "extra": True},
+        {"q_len": 2, "shared_list": True, "extra": True, "causal": True},
+    )
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", DECODE, ids=str)
+@pytest.mark.parametrize("splits", [1, 3])
+def test_decode(fields, splits):
+    artifact = built("mla_sparse_decode_sm90", MlaSparseDecodeConfig(**fields))
+    shape = {"extra_topk": 70, "extra_lengths": (70, 0)} if fields.get("extra") else {}
+    passed(artifact, batch=2, topk=150, lengths=(150, 3), splits=splits, page_size=8, **shape)
