@@ -199,8 +199,14 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "it takes minutes: tests/mutation judges mutants of PTX, from a launch file too",
     (
         "mutation_ptx.md",
-        "mlagen mutate kernel.ptx --launch launch.toml --sample 100",
+        "mlagen mutate kernel.ptx --launch one.toml --launch two.toml --sample 100",
     ): "it takes minutes: tests/mutation judges mutants of PTX, from a launch file too",
+    (
+        "mutation_ptx.md",
+        "mlagen mutate sm90_dense_decode_bf16.ptx --launch mixed.toml --launch split.toml "
+        "--launch tails.toml --launch whole7.toml --launch whole8.toml --sample 100 --seed 1 "
+        "--judge emulator",
+    ): "needs FlashMLA's kernel as PTX: tests/mutation judges mutants of PTX",
     (
         "mutation_ptx.md",
         "mlagen mutate out/hopper --class fences --class phases --judge audit",
