@@ -1,13 +1,10 @@
 """Top-k sparse MLA prefill on Hopper, over rows that each query's list names.
 
-Up to 32 heads take the schedule of `schedules/shared/keys_as_rows.py`. More take that of
-`mla_decode_sm90` with blocks that do one item after another: up to 64 heads of a query with the
-rows of its list, 64 of them a tile. Two math warpgroups fetch rows one by one with cp.async; what a
-list does not name arrives as zeros, and its scores become -inf.
+Up to 32 heads take the schedule of `schedules/shared/keys_as_rows.py`, more that of
+`schedules/shared/queries_as_rows.py`, with blocks that take one query after another.
 """
 
-from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
-from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
+from mlagen.dsl import schedule
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.sm_90a.operations import (
     prefill_by_keys,
@@ -15,6 +12,7 @@ from mlagen.families.mla_sparse.sm_90a.operations import (
     row_form,
 )
 from mlagen.schedules.shared.keys_as_rows import keys_as_rows
+from mlagen.schedules.shared.queries_as_rows import queries_as_rows
 
 
 @schedule(problem=MlaSparsePrefillConfig, target="sm_90a")
@@ -24,79 +22,4 @@ def mla_sparse_prefill_sm90(k, s):
     if few:
         keys_as_rows(k, s, row_form(k), prefill_by_keys)
     else:
-        queries_as_rows(k, s)
-
-
-def queries_as_rows(k, s):
-    """A block has up to 64 heads of a query."""
-    boxes = s.choice("boxes", 2, 1, 4, comment="tiles of 64 columns that share a barrier")
-    refill = s.choice("left_refill", "late", "early",
-                      comment="before the left one stores its P, or after it")  # fmt: skip
-    left = s.role("left", warpgroups=1, registers=256)
-    right = s.role("right", warpgroups=1, registers=256)
-
-    for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 2)):
-        for n in range(k.d_qk // 64):
-            s.smem.tile(f"{name}{n}", tensor, rows=64, row_bytes=128, slots=slots)
-
-    s.named("o", ".f32", k.d_v // 4, "O: 64 rows x half of d_v")
-    s.named("s", ".f32", 32, "S, then P: 64 rows x a tile")
-    s.named("p", ".b32", 16, "P as bf16, operand A of P V")
-    s.named("qr", ".b32", 16, "last columns of Q, operand A of Q K^T")
-    d = prefill_by_queries(k, s, left, right, SeesawKnobs(boxes, 1, refill, persistent=True))
-
-    for role in (left, right):
-        with prologue(role):
-            d.setup(role)
-        with each_item(role):
-            d.begin(role)
-            d.clear()
-
-    for i in tiles(left, step=2):
-        d.next_item(i + 2, left)
-        d.row_maximum(i)
-        d.running_maximum(i, d.max_left, fresh=True)
-        d.exponent(i)
-        d.next_keys(i + 2, left)
-        d.rescale(i)
-        d.pv(i, d.left)
-        d.next_tiles(i + 2, left)
-        d.refill(d.left, i + 2, when=refill == "early")
-        d.take_right_maximum(i + 1)
-        d.store_p(i, d.p_left)
-        d.load_queries(i + 2, left)
-        d.refill(d.left, i + 2, when=refill == "late")
-        d.rescale(i + 1)
-        d.pv(i + 1, d.left, d.p_right)
-        d.load_held(i + 2, left)
-        d.hold_queries(i + 2)
-        d.qk(i + 2, d.left, first=True)
-        d.refill(d.left, i + 3)
-        d.qk(i + 2, d.right, first=False)
-    with epilogue(left):
-        d.store_sum(d.sum_left)
-        d.finish(d.sum_right, left)
-        d.sync_sums(left)
-
-    for i in tiles(right, step=2):
-        d.next_item(i + 2, right)
-        d.row_maximum(i + 1)
-        d.take_left_maximum(i)
-        d.running_maximum(i + 1, d.max_right, fresh=False)
-        d.exponent(i + 1)
-        d.next_keys(i + 2, right)
-        d.store_p(i + 1, d.p_right)
-        d.rescale(i)
-        d.pv(i + 1, d.right)
-        d.pv(i, d.right, d.p_left)
-        d.late_arrive(i + 1, d.p_right)
-        d.next_tiles(i + 2, right)
-        d.refill(d.right, i + 3)
-        d.refill(d.right, i + 2)
-        d.hold_queries(i + 3)
-        d.qk(i + 3, d.right, first=True)
-        d.qk(i + 3, d.left, first=False)
-    with epilogue(right):
-        d.store_sum(d.sum_right)
-        d.finish(d.sum_left, right)
-        d.sync_sums(right)
+        queries_as_rows(k, s, prefill_by_queries, persistent=True)

@@ -127,7 +127,8 @@ class MlaSparseTrial(Trial):
         queries = inputs.batch * inputs.tokens
         o = np.full((queries * heads, D_V), np.nan, ELEMENT_TYPES["bf16"])
         lse, most = np.full((2, queries * heads), np.nan, np.float32)
-        slots = queries * self.given.splits
+        groups = 1 if self.order is KEYS_AS_ROWS else -(-heads // SLOT_ROWS)
+        slots = queries * groups * self.given.splits
         partial_o = np.full((slots, SLOT_ROWS, D_V), np.nan, np.float32)
         partial_lse = np.full((slots, SLOT_ROWS), np.nan, np.float32)
         tensors = {
@@ -154,7 +155,7 @@ class MlaSparseTrial(Trial):
             sizes={grid: blocks[grid]},
         )
         if self.given.splits > 1:
-            self._merge(o, lse, partial_o, partial_lse)
+            self._merge(o, lse, partial_o, partial_lse, groups)
         whole = (inputs.batch, inputs.tokens, heads)
         outputs = {"o": o.reshape(*whole, D_V)}
         if decode:
@@ -163,23 +164,28 @@ class MlaSparseTrial(Trial):
             outputs |= {"lse": lse.reshape(*whole, 1), "max_logits": most.reshape(*whole, 1)}
         return outputs, report
 
-    def _merge(self, o: Array, lse: Array, partial_o: Array, partial_lse: Array) -> None:
-        """Adds up what splits left, with sinks."""
+    def _merge(
+        self, o: Array, lse: Array, partial_o: Array, partial_lse: Array, groups: int
+    ) -> None:
+        """Adds up what splits left, with sinks; `groups` of blocks have a query's heads."""
         inputs, count = self.inputs, self.given.splits
         heads, tokens = inputs.config.num_heads, inputs.tokens
-        sink = np.full(heads, -np.inf) if inputs.sink is None else inputs.sink.astype(np.float64)
-        for query in range(len(partial_o) // count):
-            own = slice(query * count, (query + 1) * count)
-            logs = partial_lse[own, :heads].astype(np.float64)
+        sinks = np.full(heads, -np.inf) if inputs.sink is None else inputs.sink.astype(np.float64)
+        for unit in range(len(partial_o) // count):
+            query, first = unit // groups, unit % groups * SLOT_ROWS
+            which = np.arange(first, min(heads, first + SLOT_ROWS))
+            rows, sink = len(which), sinks[which]
+            own = slice(unit * count, (unit + 1) * count)
+            logs = partial_lse[own, :rows].astype(np.float64)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 top = np.where(np.isneginf(logs.max(axis=0)), 0.0, logs.max(axis=0))
                 whole = top + np.log2(np.exp2(logs - top).sum(axis=0))
                 base = np.where(np.isneginf(whole), 0.0, whole)
                 weights = np.exp2(logs - base) / (1 + np.exp2(sink / np.log(2.0) - base))
             seen = ~np.isneginf(logs)[:, :, None]
-            parts = np.where(seen, partial_o[own, :heads].astype(np.float64), 0.0)
-            o[query * heads : (query + 1) * heads] = (weights[:, :, None] * parts).sum(axis=0)
-            at = (query // tokens * heads + np.arange(heads)) * tokens + query % tokens
+            parts = np.where(seen, partial_o[own, :rows].astype(np.float64), 0.0)
+            o[query * heads + which] = (weights[:, :, None] * parts).sum(axis=0)
+            at = (query // tokens * heads + which) * tokens + query % tokens
             lse[at] = whole * np.log(2.0)
 
     def place(self, worst: Worst) -> str:

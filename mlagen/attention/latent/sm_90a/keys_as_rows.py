@@ -76,7 +76,6 @@ class KeysAsRows:
             "value_parts": k.d_v // COLUMNS, "queries": self.queries, "tiles_": self.keys,
             "query": self.query, "p": self.p, "warps": self.warps,
             "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR),
-            "decode": False, "extra": False, "causal": False,
             **{name: s.names(name) for name in ("o", "s")},
             **self._registers(s),
             **own_registers(s, form),

@@ -19,17 +19,28 @@ from mlagen.families.mla_sparse.sm_90a.signature import (
 )
 from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
 
-REGISTERS = (
-    OwnRegisters("unit", "unit", ".b32", "number of this item"),
+UNIT = OwnRegisters("unit", "unit", ".b32", "this block's heads of a query, among all queries'")
+LIST = (
+    OwnRegisters("own_list", "listed", ".b32", "two keys of the list of this warp's next tile", 2),
+    OwnRegisters("bound", "bound", ".b32", "rows that an index of that tile may name"),
+)
+NEXT = (
     OwnRegisters("next_unit", "next_unit", ".b32", "number of the next item"),
     OwnRegisters("query", "next_query", ".b32", "of the next item: its query"),
     OwnRegisters("length", "next_length", ".b32", "of the next item: keys of its list"),
-    OwnRegisters("listed", "listed", ".b32", "two keys of the list of this warp's next tile", 2),
 )
-TEMPLATES = (
-    "setup_block", "next_item", "next_keys", "next_tiles", "begin", "gather", "load_list",
-    "row_maximum", "finish",
+
+
+def _templates(folder: str, *names: str, **others: str) -> dict[str, str]:
+    files = {**{name: name for name in names}, **others}
+    return {name: f"mla_sparse/{folder}/{file}.ptx.j2" for name, file in files.items()}
+
+
+BY_QUERIES = _templates(
+    "queries_as_rows", "setup", "setup_block", "next_item", "next_keys", "next_tiles", "begin",
+    "gather", "load_list", "row_maximum", "finish", next_page="look_up",
 )  # fmt: skip
+BY_KEYS = _templates("keys_as_rows", "setup", "look_up", "gather", "fetch", "finish")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +74,20 @@ def prefill_by_queries(
 ) -> Seesaw:
     """The operations of one sparse prefill kernel whose blocks have up to 64 heads of a query.
     Raises UnsupportedError for rows that it does not read."""
-    if k.rows != "bf16":
-        raise UnsupportedError(
-            f"rows={k.rows} with num_heads={k.num_heads}",
-            hint=f"rows=bf16, or at most {MOST_ROWS} heads",
-        )
-    _check_queries(k)
+    _check_rows(k)
     threads = s.roles[-1].warps.stop * 32
     form = Form(
         signature(k, threads),
         SYMBOL,
-        templates={name: f"mla_sparse/{name}.ptx.j2" for name in TEMPLATES},
-        registers=REGISTERS,
+        templates=BY_QUERIES,
+        registers=(UNIT, *LIST, *NEXT),
         listed=True,
-        operands={"groups": -(-k.num_heads // ROWS)},
+        operands={"groups": _groups(k), **_prefilling(k)},
     )
     return Seesaw(_listed(k), s, left, right, None, knobs, form)
 
 
-BLOCK = (
-    OwnRegisters("unit", "unit", ".b32", "query of this block"),
-    OwnRegisters("query_row", "query_row", ".b32", "its first row of Q"),
-)
+BLOCK = (UNIT, OwnRegisters("query_row", "query_row", ".b32", "its first row of Q"))
 SPLIT = OwnRegisters("split", "split", ".b32", "which split of its keys")
 EXTRA = (
     OwnRegisters("main", "main", ".b32", "tiles of the first list"),
@@ -94,10 +97,8 @@ EXTRA = (
 CAUSAL = (
     OwnRegisters("positions", "positions", ".b64", "positions of the list's keys"),
     OwnRegisters("last", "last", ".b32", "the position up to which this query sees keys"),
-    OwnRegisters("where", "where", ".b32", "positions of this thread's two keys", 2),
+    OwnRegisters("where", "where", ".b32", "positions of two keys of this thread's next tile", 2),
 )
-BY_KEYS = ("setup", "look_up", "gather", "fetch", "finish")
-SLOT_ROWS = 64  # query rows that a part of a query's keys has room for, as a merge takes them
 ROW_FORMS = {
     "e4m3": RowForm(576),
     "e4m3_row": RowForm(576, scales="key"),
@@ -123,9 +124,9 @@ def prefill_by_keys(k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole)
     form = Form(
         signature(k, math.threads, rows=rows, grid="units", resident=2),
         SYMBOL,
-        templates={name: f"mla_sparse/keys_as_rows/{name}.ptx.j2" for name in BY_KEYS},
+        templates=BY_KEYS,
         registers=BLOCK,
-        operands={"scaled": k.rows == "e4m3"},
+        operands=_prefilling(k),
     )
     return KeysAsRows(_listed(k), s, math, form, row_form(k))
 
@@ -137,16 +138,62 @@ def decode_by_keys(k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole) -
     form = Form(
         decode_signature(k, math.threads, rows=rows, resident=2),
         DECODE_SYMBOL,
-        templates={name: f"mla_sparse/keys_as_rows/{name}.ptx.j2" for name in BY_KEYS},
-        registers=(
-            *BLOCK, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())
-        ),
-        operands={
-            "decode": True, "scaled": k.rows == "e4m3", "extra": k.extra, "causal": k.causal,
-            "shared_list": k.shared_list, "slot_rows": SLOT_ROWS,
-        },
-    )  # fmt: skip
+        templates=BY_KEYS,
+        registers=(*BLOCK, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())),
+        operands=_decoding(k),
+    )
     return KeysAsRows(_listed(k), s, math, form, row_form(k))
+
+
+def decode_by_queries(
+    k: MlaSparseDecodeConfig,
+    s: PipelineSpace,
+    left: WarpRole,
+    right: WarpRole,
+    knobs: SeesawKnobs,
+) -> Seesaw:
+    """The operations of one sparse decode kernel whose blocks have up to 64 heads of a query.
+    Raises UnsupportedError for rows that it does not read."""
+    _check_rows(k)
+    form = Form(
+        decode_signature(k, s.roles[-1].warps.stop * 32),
+        DECODE_SYMBOL,
+        templates=BY_QUERIES,
+        registers=(UNIT, SPLIT, *LIST, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())),
+        listed=True,
+        operands={"groups": _groups(k), **_decoding(k)},
+    )
+    return Seesaw(_listed(k), s, left, right, None, knobs, form)
+
+
+def _groups(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> int:
+    """Blocks that share the heads of a query."""
+    return -(-k.num_heads // ROWS)
+
+
+def _prefilling(k: MlaSparsePrefillConfig) -> dict[str, object]:
+    """What templates ask, of prefill."""
+    return {
+        "decode": False, "scaled": k.rows == "e4m3", "extra": False, "causal": False,
+        "shared_list": False,
+    }  # fmt: skip
+
+
+def _decoding(k: MlaSparseDecodeConfig) -> dict[str, object]:
+    """What templates ask, of decode."""
+    return {
+        "decode": True, "scaled": k.rows == "e4m3", "extra": k.extra, "causal": k.causal,
+        "shared_list": k.shared_list, "slot_rows": ROWS,
+    }  # fmt: skip
+
+
+def _check_rows(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
+    if k.rows != "bf16":
+        raise UnsupportedError(
+            f"rows={k.rows} with num_heads={k.num_heads}",
+            hint=f"rows=bf16, or at most {MOST_ROWS} heads",
+        )
+    _check_queries(k)
 
 
 def _check_queries(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
