@@ -121,6 +121,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "it takes many minutes; tests/foreign runs a slice",
     (
         "fuzzing.md",
+        "python tests/foreign/fuzz.py --ptx --cases 10000 --seed 21 --jobs 1 --patience 240",
+    ): "it takes many minutes; tests/foreign runs a slice",
+    (
+        "fuzzing.md",
         "python tests/foreign/fuzz.py --cases 100000 --seed 1",
     ): "it takes many minutes; tests/foreign runs a slice",
     (

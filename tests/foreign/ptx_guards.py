@@ -25,7 +25,6 @@ from mlagen.emulator.ptx.order.layout import G_CLUSTERS
 PAGE = mmap.PAGESIZE
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _NAMES = {value: name for name, value in vars(y).items() if name.startswith("C_")}
-_WORDS = (2, 3, 4, 6)  # of GridTables.words: addresses of its four arrays
 
 
 class Fences:
@@ -74,7 +73,8 @@ class FencedShared(Shared):
             housed = _now.house(f"buffer {buffer.name}", buffer.array, True)
             self.arrays[y.C_BUFFERS][number, y.B_HOST] = housed.ctypes.data
         if self.order is not None:
-            for word, array in zip(_WORDS, self.order.arrays, strict=True):
+            for array in self.order.arrays:
+                word = self.order.words.index(array.ctypes.data)
                 housed = _now.house(f"order table {word}", array, False)
                 assert self.grid[G_CLUSTERS + word] == array.ctypes.data
                 self.grid[G_CLUSTERS + word] = housed.ctypes.data
@@ -95,7 +95,7 @@ class FencedState(ClusterState):
     def _place(self, slot: int, array: np.ndarray) -> None:
         assert _now is not None
         if slot not in self._shared_slots:
-            array = _now.house(_NAMES[slot], array, slot == y.C_SHARED)
+            array = _now.house(_NAMES[slot], array, bool(array.any()))
         super()._place(slot, array)
 
 
