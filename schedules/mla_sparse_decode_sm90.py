@@ -23,4 +23,5 @@ def mla_sparse_decode_sm90(k, s):
     if few:
         keys_as_rows(k, s, row_form(k), decode_by_keys)
     else:
-        queries_as_rows(k, s, decode_by_queries, persistent=False)
+        stored = row_form(k)
+        queries_as_rows(k, s, stored, decode_by_queries, False)

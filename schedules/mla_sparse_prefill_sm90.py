@@ -22,4 +22,5 @@ def mla_sparse_prefill_sm90(k, s):
     if few:
         keys_as_rows(k, s, row_form(k), prefill_by_keys)
     else:
-        queries_as_rows(k, s, prefill_by_queries, persistent=True)
+        stored = row_form(k)
+        queries_as_rows(k, s, stored, prefill_by_queries, not stored)

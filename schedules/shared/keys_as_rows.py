@@ -10,32 +10,25 @@ split of its keys, and an SM has two blocks, which hide each other's latency.
 | after each step: fetch the keys of tile i+1 into their place |
 """
 
-from collections.abc import Callable
-from typing import Any
-
-from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows, query_rows
-from mlagen.attention.latent.sm_90a.row_form import RowForm
-from mlagen.dsl import epilogue, prologue, tiles
-from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
+from mlagen.attention.latent.sm_90a.keys_as_rows import query_rows
+from mlagen.attention.latent.sm_90a.problem import LatentProblem
+from mlagen.dsl import epilogue, prologue, schedule, tiles
 
 
-def keys_as_rows(
-    k: Any,
-    s: PipelineSpace,
-    stored: RowForm | None,
-    operations: Callable[[Any, PipelineSpace, WarpRole], KeysAsRows],
-) -> None:
-    """The schedule of `operations` for rows of the form `stored`; None: bf16."""
+@schedule(problem=LatentProblem, target="sm_90a")
+def keys_as_rows(k, s, stored, operations):
+    """The schedule of `operations(k, s, math)` for rows of the form `stored`; None: bf16."""
     math = s.role("math", warpgroups=1, registers=248)
     heads = query_rows(k)
 
     # SMEM, half of an SM's: a tile of 64 keys in pieces, Q, P, and what warps exchange.
     pieces = 2 if stored else 4
-    for n in range(k.d_qk // 64):
-        for piece in range(pieces):
-            s.smem.tile(f"K{n}_{piece}", "cache", rows=64 // pieces, row_bytes=128, slots=1)
-    for n in range(k.d_qk // 64):
-        s.smem.tile(f"Q{n}", "q", rows=heads, row_bytes=128, slots=1)
+    columns = k.d_qk // 64
+    for tensor, name, count, rows in (
+        ("cache", "K", columns * pieces, 64 // pieces), ("q", "Q", columns, heads)
+    ):  # fmt: skip
+        for n in range(count):
+            s.smem.tile(f"{name}{n}", tensor, rows=rows, row_bytes=128, slots=1)
     s.smem.room("P", 128 * heads)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
 
@@ -43,6 +36,7 @@ def keys_as_rows(
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
     # Rows of e4m3 on their way: of all pieces, where registers allow.
     held = pieces if heads <= (8 if stored and stored.block == 32 else 16) else 1
+    early, late = (range(held), range(held, pieces)) if stored else ((), ())
     if stored:
         s.named("raw", ".b32", held * stored.words, "numbers of the next tile's rows")
     d = operations(k, s, math)
@@ -53,7 +47,7 @@ def keys_as_rows(
     for i in tiles(math):
         d.qk(i)
         d.look_up(i)
-        for piece in range(held if stored else 0):
+        for piece in early:
             d.fetch(i + 1, piece)
         d.softmax(i)
         d.rescale(i)
@@ -61,8 +55,7 @@ def keys_as_rows(
             d.pv(i, piece)
         d.load_queries(i + 1)
         for piece in range(pieces):
-            if stored and piece >= held:
-                d.fetch(i + 1, piece)
+            d.fetch(i + 1, piece, when=piece in late)
             d.refill(i + 1, piece)
     with epilogue(math):
         d.store_sum()

@@ -2,30 +2,28 @@
 
 The schedule is that of `mla_decode_sm90` over rows that the query's list names, 64 of them a tile.
 Two math warpgroups fetch rows one by one with cp.async; what a list does not name arrives as zeros,
-and its scores become -inf. A warp keeps the list of its next tile in registers.
+and its scores become -inf. A warp keeps the list of its next tile in registers. Rows of e4m3 are
+fetched into half of the place of their tile, scales of columns beside them; the feeder converts
+them there.
 """
 
-from collections.abc import Callable
-from typing import Any
-
-from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
-from mlagen.dsl import each_item, epilogue, prologue, tiles
-from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
+from mlagen.attention.latent.sm_90a.problem import LatentProblem
+from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
+from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 
 
-def queries_as_rows(
-    k: Any,
-    s: PipelineSpace,
-    operations: Callable[[Any, PipelineSpace, WarpRole, WarpRole, SeesawKnobs], Seesaw],
-    *,
-    persistent: bool,
-) -> None:
-    """The schedule of `operations`; `persistent`: a block does one item after another."""
-    boxes = s.choice("boxes", 2, 1, 4, comment="tiles of 64 columns that share a barrier")
-    refill = s.choice("left_refill", "late", "early",
+@schedule(problem=LatentProblem, target="sm_90a")
+def queries_as_rows(k, s, stored, operations, persistent):
+    """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
+    None: bf16. `persistent`: a block does one item after another."""
+    boxes = s.choice("boxes", *((2,) if stored else (2, 1, 4)),
+                     comment="tiles of 64 columns that share a barrier")  # fmt: skip
+    refill = s.choice("left_refill", *(("early", "late") if stored else ("late", "early")),
                       comment="before the left one stores its P, or after it")  # fmt: skip
-    left = s.role("left", warpgroups=1, registers=256)
-    right = s.role("right", warpgroups=1, registers=256)
+    registers = (232, 224, 48) if stored else (256, 256, 0)
+    left = s.role("left", warpgroups=1, registers=registers[0])
+    right = s.role("right", warpgroups=1, registers=registers[1])
+    feeder = s.role("feeder", warpgroups=1, registers=registers[2]) if stored else None
 
     for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 2)):
         for n in range(k.d_qk // 64):
@@ -35,7 +33,8 @@ def queries_as_rows(
     s.named("s", ".f32", 32, "S, then P: 64 rows x a tile")
     s.named("p", ".b32", 16, "P as bf16, operand A of P V")
     s.named("qr", ".b32", 16, "last columns of Q, operand A of Q K^T")
-    d = operations(k, s, left, right, SeesawKnobs(boxes, 1, refill, persistent=persistent))
+    knobs = SeesawKnobs(boxes, 1, refill, persistent=persistent, feeders=int(stored is not None))
+    d = operations(k, s, left, right, feeder, knobs)
 
     for role in (left, right):
         with prologue(role):
@@ -92,3 +91,12 @@ def queries_as_rows(
         d.store_sum(d.sum_right)
         d.finish(d.sum_left, right)
         d.sync_sums(right)
+
+    if feeder:
+        with prologue(feeder):
+            d.setup(feeder)
+        for i in tiles(feeder, step=2):
+            d.convert(d.left, i)
+            d.convert(d.right, i + 1)
+            d.convert(d.right, i)
+            d.convert(d.left, i + 1)

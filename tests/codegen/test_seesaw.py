@@ -222,7 +222,7 @@ def test_capacities():
 
 def test_a_register_of_a_template_must_not_hide_one_of_the_schedule(tmp_path):
     """PTX takes `.reg .b32 %p<4>` in an inner scope, and `%p0` is then another register."""
-    folder = tmp_path / "sm_90a" / "mla_decode"
+    folder = tmp_path / "sm_90a" / "latent"
     folder.mkdir(parents=True)
     (folder / "store_p.ptx.j2").write_text("{\n.reg .b32 %at, %p<4>;\n}\n")
     with pytest.raises(TemplateError, match=r"store_p.ptx.j2:2: the register %p hides .*%p0 .. 15"):

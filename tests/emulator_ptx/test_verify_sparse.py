@@ -67,3 +67,25 @@ def test_decode(fields, splits):
     artifact = built("mla_sparse_decode_sm90", MlaSparseDecodeConfig(**fields))
     shape = {"extra_topk": 70, "extra_lengths": (70, 0)} if fields.get("extra") else {}
     passed(artifact, batch=2, topk=150, lengths=(150, 3), splits=splits, page_size=8, **shape)
+
+
+WIDE = [
+    {"num_heads": heads, "d_qk": d_qk, "rows": name}
+    for name, row in FORMATS.items() if name not in ("e4m3_row", "rope_aware", "model1")
+    for d_qk in row.widths for heads in (40, 64, 128)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", WIDE, ids=str)
+def test_all_rows_of_prefill_with_queries_as_rows(fields):
+    artifact = built("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(**fields))
+    passed(artifact, rows=2, topk=330, lengths=(330, 70), page_size=16, layers=2)
+
+
+@pytest.mark.parametrize("fields", WIDE, ids=str)
+@pytest.mark.parametrize("more", [{}, {"q_len": 2, "extra": True, "causal": True}], ids=str)
+@pytest.mark.parametrize("splits", [1, 3])
+def test_decode_with_queries_as_rows(fields, more, splits):
+    artifact = built("mla_sparse_decode_sm90", MlaSparseDecodeConfig(**fields, **more))
+    shape = {"extra_topk": 70, "extra_lengths": (70, 0)} if more else {}
+    passed(artifact, batch=2, topk=330, lengths=(330, 3), splits=splits, page_size=8, **shape)

@@ -135,14 +135,13 @@ class MlaSparseTrial(Trial):
             **call_tensors(inputs), "o": o, "lse": lse, "max_logits": most,
             "partial_o": partial_o, "partial_lse": partial_lse,
         }  # fmt: skip
+        units = queries * groups
         numbers = {
-            **call_numbers(inputs), "splits": self.given.splits,
-            "units": queries * -(-heads // 64), "empty_lse": EMPTY_LSE,
+            **call_numbers(inputs), "splits": self.given.splits, "units": units,
+            "empty_lse": EMPTY_LSE,
         }  # fmt: skip
         grid = artifact.manifest.grid[0].size
-        blocks = {"units": queries, "blocks": slots if decode else min(
-            self.given.blocks, numbers["units"])}  # fmt: skip
-        numbers["units"] = queries if grid == "units" else numbers["units"]
+        blocks = {"units": units, "blocks": slots if decode else min(self.given.blocks, units)}
         args = artifact.manifest.args
         report = launcher.launch(
             artifact,

@@ -51,7 +51,7 @@ def query_rows(k: LatentProblem) -> int:
 
 class KeysAsRows:
     """The operations of one kernel over the schedule's tiles (Q0 .. of the tensor q, and of the
-    cache K0_0 .., for each 64 columns one for each 16 or 32 keys) and registers (o, s, and raw for
+    cache K0 .., for each 64 columns one for each 16 or 32 keys) and registers (o, s, and raw for
     rows of e4m3, of the form `stored`)."""
 
     def __init__(
@@ -211,8 +211,10 @@ class KeysAsRows:
         """Fetch keys of `tile`, or store those that were loaded, as bf16."""
         copy(self.cache[group], tile)
 
-    def fetch(self, tile: Tile, group: int) -> None:
-        """Load the numbers of e4m3 rows of `tile` to registers."""
+    def fetch(self, tile: Tile, group: int, *, when: bool = True) -> None:
+        """Load the numbers of e4m3 rows of `tile` to registers. `when`: or elsewhere."""
+        if not when:
+            return
         assert self.stored
         name = self.cache[group].name
         self._record("fetch", tile, of=name, group=group, words=self._words(group),

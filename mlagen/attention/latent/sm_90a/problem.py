@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mlagen.attention.latent.sm_90a.row_form import COLUMNS, RowForm
 from mlagen.dsl import Signature
 from mlagen.targets.sm_90a.limits import SM_90A
 
 ROWS = SM_90A.wgmma_m  # query rows a block
 TILE = 64  # keys a tile
-COLUMNS = 64  # bf16 columns of a 128-byte tile
 VECTOR = 16  # bytes that a thread loads at once
+__all__ = ["COLUMNS", "ROWS", "TILE", "VECTOR", "Form", "LatentProblem", "OwnRegisters"]
 
 
 class LatentProblem(Protocol):
@@ -66,7 +67,7 @@ class Form:
     are others than the shared ones. `registers`: those of its work items and lists. `operands`:
     what templates take besides. `listed`: a query has a list of rows; a warp keeps that of its next
     tile. `item_bytes`: of a work item's record. `arrivals`: what the count of a part that another
-    block takes in ends with.
+    block takes in ends with. `stored`: how listed rows of e4m3 lie in memory; None: they are bf16.
     """
 
     signature: Signature
@@ -75,5 +76,6 @@ class Form:
     registers: tuple[OwnRegisters, ...] = ()
     listed: bool = False
     operands: Mapping[str, object] = field(default_factory=dict)
+    stored: RowForm | None = None
     item_bytes: int = 0
     arrivals: int = 0

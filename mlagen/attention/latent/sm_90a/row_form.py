@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mlagen.attention.latent.sm_90a.problem import COLUMNS
-
+COLUMNS = 64  # bf16 columns of a 128-byte tile
 LANES = 4  # threads that read 64 columns of a row together, 16 bytes each
 
 
@@ -37,6 +36,10 @@ class RowForm:
     @property
     def rope_boxes(self) -> int:
         return self.rope // COLUMNS
+
+    def byte_of(self, column: int) -> int:
+        """Where a column lies in a row."""
+        return column if column < self.latent else self.rope_at + 2 * (column - self.latent)
 
     @property
     def words(self) -> int:

@@ -112,6 +112,7 @@ class Seesaw:
                 self.paged,
                 slanted=self.slanted,
                 converters=feeder.threads if feeder else 0,
+                blocks=form.stored is not None and form.stored.scales == "blocks",
             ),
             "feeder": feeder,
             "k": k,
@@ -122,6 +123,7 @@ class Seesaw:
             "float_bytes": FLOAT,
             "tile_rows": TILE,
             "evict": knobs.evict,
+            "stored": form.stored,
             **own_registers(s, form),
             **form.operands,
         }
@@ -177,10 +179,10 @@ class Seesaw:
         self.left, self.right = (
             tuple(
                 self._columns(s, role, self.keys[first : min(first + boxes, stop)])
-                for first in range(start, stop, boxes)
+                for start, stop in spans for first in range(start, stop, boxes)
             )
-            for role, start, stop in zip(
-                self.roles, (0, middle), (middle, self.parts), strict=True
+            for role, spans in zip(
+                self.roles, ([(0, middle)], self._right_spans(middle)), strict=True
             )
         )  # fmt: skip
         self.row_scales = tuple(
@@ -188,11 +190,18 @@ class Seesaw:
             for slot in range(SLOTS if self.k.rope_aware else 0)
         )
 
+    def _right_spans(self, middle: int) -> list[tuple[int, int]]:
+        """Tiles of the right columns: what is e4m3 in memory, then what is bf16."""
+        last = self.parts if self.form.stored is None else self.form.stored.boxes
+        return [(middle, last), (last, self.parts)]
+
     def _columns(self, s: PipelineSpace, role: WarpRole, tiles: list[TmaTile]) -> Pipeline:
         """The pipeline of some columns that `role` fetches; all become bf16."""
         first = self.keys.index(tiles[0])
         # Rotary columns of rope-aware rows are bf16 as they are.
-        converter = None if self.k.rope_aware and first >= self.value_parts else self.feeder
+        stored = self.form.stored
+        rotary = self.value_parts if self.k.rope_aware else stored.boxes if stored else self.parts
+        converter = self.feeder if first < rotary else None
         pipeline = s.smem.pipeline(
             f"cache {first}", *tiles, producer=(converter or role).name,
             consumer=tuple(r.name for r in self.roles),
@@ -204,15 +213,18 @@ class Seesaw:
         return pipeline
 
     def _raw(self, s: PipelineSpace, role: WarpRole, pipeline: Pipeline) -> Pipeline:
-        """The e4m3 numbers of a pipeline, in its first tile."""
+        """The e4m3 numbers of a pipeline, in its first tile, and in its second one their scales,
+        where columns have some."""
         assert self.feeder
-        first = pipeline.tiles[0]
-        tile = s.smem.tile(
-            f"R{self.keys.index(first)}", "cache", rows=TILE, row_bytes=2 * COLUMNS, slots=SLOTS,
-            over=first,
-        )  # fmt: skip
+        first = self.keys.index(pipeline.tiles[0])
+        scaled = self.form.stored is not None and self.form.stored.scales == "blocks"
+        tiles = [
+            s.smem.tile(f"R{first + n}", "cache", rows=TILE, row_bytes=2 * COLUMNS, slots=SLOTS,
+                        over=over)
+            for n, over in enumerate(pipeline.tiles[: 1 + scaled])
+        ]  # fmt: skip
         return s.smem.pipeline(
-            f"raw {self.keys.index(first)}", tile, producer=role.name, consumer=self.feeder.name,
+            f"raw {first}", *tiles, producer=role.name, consumer=self.feeder.name,
             producer_threads=self.paged.producer_threads, within=pipeline,
         )  # fmt: skip
 
@@ -437,7 +449,8 @@ class Seesaw:
         for columns in (columns for columns in half if columns.name in self.raw):
             raw = self.raw[columns.name]
             self._record("read_e4m3", tile, tile_=raw.tiles[0], narrow=len(columns.tiles) == 1,
-                         of=raw.name,
+                         of=raw.name, scales_=raw.tiles[-1],
+                         first_exponent=self.keys.index(columns.tiles[0]) % 4,
                          uses=(Value(raw.name, tile),), defines=(Value("raw"),))  # fmt: skip
             copy(columns, tile)
 
@@ -510,11 +523,14 @@ class Seesaw:
             (tile, COLUMNS * self.keys.index(column))
             for tile, column in zip(pipeline.tiles, columns, strict=False)
         ]
+        # Of listed rows of e4m3 the second tile of raw numbers has scales.
+        raw = self.form.stored is not None and bool(pipeline.within)
+        wide = len(columns) > 1
 
         def mover(kind: str, tile: Tile) -> Operation:
             return self._operation(
                 "copy", tile, access=Access("copy", RingTile(pipeline.name, tile)),
-                template=template, pipeline=pipeline, role=role, boxes=boxes,
+                template=template, pipeline=pipeline, role=role, boxes=boxes, raw=raw, wide=wide,
                 ahead="" if template == "convert" else "fetches",
                 uses=(Value("raw"),) if template == "convert" else (),
                 places=self.supply["pages"][tile.offset % SLOTS],

@@ -70,6 +70,7 @@ def prefill_by_queries(
     s: PipelineSpace,
     left: WarpRole,
     right: WarpRole,
+    feeder: WarpRole | None,
     knobs: SeesawKnobs,
 ) -> Seesaw:
     """The operations of one sparse prefill kernel whose blocks have up to 64 heads of a query.
@@ -77,14 +78,15 @@ def prefill_by_queries(
     _check_rows(k)
     threads = s.roles[-1].warps.stop * 32
     form = Form(
-        signature(k, threads),
+        signature(k, threads, grid="blocks" if knobs.persistent else "units"),
         SYMBOL,
         templates=BY_QUERIES,
-        registers=(UNIT, *LIST, *NEXT),
+        registers=(UNIT, *LIST, *(NEXT if knobs.persistent else ())),
         listed=True,
+        stored=row_form(k),
         operands={"groups": _groups(k), **_prefilling(k)},
     )
-    return Seesaw(_listed(k), s, left, right, None, knobs, form)
+    return Seesaw(_listed(k), s, left, right, feeder, knobs, form)
 
 
 BLOCK = (UNIT, OwnRegisters("query_row", "query_row", ".b32", "its first row of Q"))
@@ -150,6 +152,7 @@ def decode_by_queries(
     s: PipelineSpace,
     left: WarpRole,
     right: WarpRole,
+    feeder: WarpRole | None,
     knobs: SeesawKnobs,
 ) -> Seesaw:
     """The operations of one sparse decode kernel whose blocks have up to 64 heads of a query.
@@ -161,9 +164,10 @@ def decode_by_queries(
         templates=BY_QUERIES,
         registers=(UNIT, SPLIT, *LIST, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())),
         listed=True,
+        stored=row_form(k),
         operands={"groups": _groups(k), **_decoding(k)},
     )
-    return Seesaw(_listed(k), s, left, right, None, knobs, form)
+    return Seesaw(_listed(k), s, left, right, feeder, knobs, form)
 
 
 def _groups(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> int:
@@ -188,10 +192,15 @@ def _decoding(k: MlaSparseDecodeConfig) -> dict[str, object]:
 
 
 def _check_rows(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
-    if k.rows != "bf16":
+    form = row_form(k)
+    if form and form.scales == "key":
         raise UnsupportedError(
             f"rows={k.rows} with num_heads={k.num_heads}",
-            hint=f"rows=bf16, or at most {MOST_ROWS} heads",
+            hint=f"rows without a scale for all of a row, or at most {MOST_ROWS} heads",
+        )
+    if form and form.paged_exponents:  # its gather and its feeder want more registers than are left
+        raise UnsupportedError(
+            f"rows={k.rows} with num_heads={k.num_heads}", hint=f"at most {MOST_ROWS} heads"
         )
     _check_queries(k)
 
@@ -212,4 +221,5 @@ def _check_heads(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
 
 def _listed(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> ListedRows:
     q_len = k.q_len if isinstance(k, MlaSparseDecodeConfig) else 1
-    return ListedRows(k.num_heads, k.d_qk, k.d_v, k.dtype, "bf16", q_len=q_len)
+    element = "bf16" if k.rows == "bf16" else "fp8_e4m3"
+    return ListedRows(k.num_heads, k.d_qk, k.d_v, k.dtype, element, q_len=q_len)
