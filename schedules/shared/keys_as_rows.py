@@ -34,10 +34,11 @@ def keys_as_rows(k, s, stored, operations):
 
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
-    # Rows of e4m3 on their way: of all pieces, where registers allow.
-    held = pieces if heads <= (8 if stored and stored.block == 32 else 16) else 1
-    early, late = (range(held), range(held, pieces)) if stored else ((), ())
+    early, late = (), ()
     if stored:
+        held = s.choice("held", *((1, 2) if heads <= 16 else (1,)),
+                        comment="pieces whose rows are loaded early")  # fmt: skip
+        early, late = range(held), range(held, pieces)
         s.named("raw", ".b32", held * stored.words, "numbers of the next tile's rows")
     d = operations(k, s, math)
 
