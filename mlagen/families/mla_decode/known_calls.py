@@ -62,4 +62,4 @@ class KnownCalls:
 
 def fact(tensor: Any) -> Key:
     """Shape, type, device and layout of a torch tensor."""
-    return tensor.shape, tensor.dtype, tensor.get_device(), tensor.is_contiguous()
+    return tensor.shape, tensor.dtype, tensor.get_device(), tensor.stride()

@@ -251,12 +251,19 @@ def _within(counts: Ints) -> Ints:
 
 def _merges(firsts: Ints, splits: Ints) -> Ints:
     """The merges [blocks, 8] of row blocks with so many parts, of which `firsts` are the first."""
+    _, row, rows, above, _, _, _, slot, lse_at, *_ = firsts.T
+    return merge_table(slot=slot, splits=splits, row=row, rows=rows, above=above, lse_at=lse_at)
+
+
+def merge_table(
+    *, slot: Ints, splits: Ints, row: Ints, rows: Ints, above: Ints, lse_at: Ints
+) -> Ints:
+    """The merges [blocks, 8] of row blocks, by the columns of a merge that are a row block's."""
     share = np.select([splits <= most for most, _ in SPLITS_OF_WARPS],
                       [np.full_like(splits, log2) for _, log2 in SPLITS_OF_WARPS], 4)  # fmt: skip
     lines = MERGE_WARPS >> share
-    each = -(-firsts[:, 2] * LINES_A_ROW // lines)
+    each = -(-rows * LINES_A_ROW // lines)
     found = np.empty((int(each.sum()), MERGE_INTS), np.int64)
-    _, row, rows, above, _, _, _, slot, lse_at, *_ = firsts.T
     of_block = (slot, splits, row, rows, above, lse_at, lines, share)
     for column, values in enumerate(of_block):
         found[:, column] = np.repeat(values, each)

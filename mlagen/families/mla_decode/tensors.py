@@ -29,8 +29,8 @@ MAX_ROWS = 2**31
 class Memory(Protocol):
     """Where a plan's own tensors come from."""
 
-    def upload(self, array: npt.NDArray[np.int32]) -> Any:
-        """A tensor on the GPU with this content."""
+    def upload(self, array: npt.NDArray[Any]) -> Any:
+        """A tensor on the GPU with this content, int32 or fp32, there when this returns."""
         ...
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
@@ -53,7 +53,12 @@ class TorchMemory:
             )
         self.torch, self.device = sys.modules["torch"], device
 
-    def upload(self, array: npt.NDArray[np.int32]) -> Any:
+    def upload(self, array: npt.NDArray[Any]) -> Any:
+        if self.torch.cuda.is_current_stream_capturing():
+            raise ConfigError(
+                "the first call of a shape makes tensors, which a graph cannot capture",
+                hint="call once before the capture, as a warm-up",
+            )
         return self.torch.from_numpy(array.copy()).to(self.device)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
@@ -67,7 +72,7 @@ class TorchMemory:
 class HostMemory:
     """Arrays of the host, for calls that are emulated."""
 
-    def upload(self, array: npt.NDArray[np.int32]) -> Any:
+    def upload(self, array: npt.NDArray[Any]) -> Any:
         return array.copy()
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
@@ -86,7 +91,7 @@ class Workspace:
         self.memory = memory
         self._held: dict[Any, list[Any]] = {}
 
-    def upload(self, array: npt.NDArray[np.int32]) -> Any:
+    def upload(self, array: npt.NDArray[Any]) -> Any:
         return self.memory.upload(array)
 
     def write(self, tensor: Any, array: npt.NDArray[np.int32]) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.attention.latent.scales import check_scale, scale_of
 from mlagen.errors import ConfigError
+from mlagen.families.mla_sparse.call_checks import check_goes_with, check_scales
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.lists import Part, check_named
 from mlagen.families.mla_sparse.pool import Pool
@@ -47,23 +47,9 @@ class _Call:
     def _check_shared(self) -> None:
         """Scales and sinks. ConfigError for what does not fit."""
         config = self.config
-        object.__setattr__(self, "scale", check_scale(self.scale))
-        q = scale_of("q_scale", self.q_scale, "bf16 queries are", "dtype", config.dtype)
-        own = config.row_format.scale
-        if own not in ("none", "cache") and self.kv_scale != 1.0:
-            raise ConfigError(
-                f"kv_scale={self.kv_scale}: rows={config.rows} has scales of its own",
-                hint="kv_scale is of rows=e4m3",
-            )
-        if own == "none" and self.kv_scale != 1.0:
-            raise ConfigError(
-                f"kv_scale={self.kv_scale}: rows=bf16 holds the numbers themselves",
-                hint="kv_scale goes with rows=e4m3",
-            )
-        kv = scale_of("kv_scale", self.kv_scale, "rows hold", "rows", "fp8_e4m3")
-        check_scale(q * kv * self.scale)
-        object.__setattr__(self, "q_scale", q)
-        object.__setattr__(self, "kv_scale", kv)
+        scales = check_scales(config, self.scale, self.kv_scale, self.q_scale)
+        for name, number in zip(("scale", "kv_scale", "q_scale"), scales, strict=True):
+            object.__setattr__(self, name, number)
         if self.sink is not None:
             check_tensor("sink", self.sink, (config.num_heads,), "fp32")
             if np.isnan(self.sink).any():
@@ -166,30 +152,16 @@ class MlaSparseDecodeInputs(_Call):
         if self.topk_length is not None:
             check_int32("topk_length", self.topk_length, (self.batch,))
         self._check_shared()
-        self._require("causal", config.causal, ("positions", "first_position"))
+        check_goes_with("causal", config.causal, vars(self))
         if self.positions is not None:
             check_int32("positions", self.positions, self.indices.shape)
             check_int32("first_position", self.first_position, (self.batch,))
-        given = ("extra_cache", "extra_indices")
-        self._require("extra", config.extra, given, ("extra_topk_length", "extra_kv_scales"))
+        check_goes_with("extra", config.extra, vars(self))
         if self.extra_cache is not None:
             check_int32("extra_indices", self.extra_indices, lists, least=1)
         if self.extra_topk_length is not None:
             check_int32("extra_topk_length", self.extra_topk_length, (self.batch,))
         check_named(self)
-
-    def _require(
-        self, field: str, has: bool, names: tuple[str, ...], may: tuple[str, ...] = ()
-    ) -> None:
-        """ConfigError unless what goes with a field is given where the problem has it, and only
-        there; `may`: what need not be given."""
-        for name in names if has else (*names, *may):
-            if (getattr(self, name) is not None) != has:
-                raise ConfigError(
-                    f"{name} is missing: the problem has {field}=true" if has
-                    else f"{name} is given, but the problem has {field}=false",
-                    hint=f"{', '.join(names)} go with {field}=true",
-                )  # fmt: skip
 
     @property
     def batch(self) -> int:

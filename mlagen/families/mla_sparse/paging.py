@@ -58,3 +58,29 @@ class Paging:
     def numbers(self, prefix: str = "") -> dict[str, int]:
         """By the names of a kernel's arguments."""
         return {prefix + name: value for name, value in asdict(self).items()}
+
+
+def extent(row: RowFormat, d_qk: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Bytes of a pool of `shape` [pages, page_size], its gaps included; strides in bytes."""
+    (pages, page_size), (page, apart) = shape, strides
+    return (pages - 1) * page + (page_size - 1) * apart + row.row_bytes(d_qk)
+
+
+def check_strides(
+    name: str, row: RowFormat, d_qk: int, shape: tuple[int, int], strides: tuple[int, ...]
+) -> None:
+    """ConfigError where the rows of a pool of `shape` [pages, page_size] overlap, or are not rows.
+    `strides` in bytes: of pages, rows and elements."""
+    (pages, page_size), (page, apart, element) = shape, strides
+    width = row.row_bytes(d_qk)
+    packed = row.scale == "ue8m0"
+    fits = element * row.columns(d_qk) == width
+    fits &= page_size == 1 or (apart == width if packed else apart >= width)
+    room = row.page_bytes(d_qk, page_size) if packed else (page_size - 1) * apart + width
+    if not fits or (pages > 1 and page < room):
+        raise ConfigError(
+            f"{name} has strides {strides} in bytes: its rows overlap, or are not rows of {width} "
+            "bytes whose elements follow each other",
+            hint=f"a row stride of {width} bytes" + ("" if packed else " or more")
+            + f", a page stride of {room} bytes or more",
+        )  # fmt: skip

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mlagen.errors import ConfigError
+from mlagen.families.mla_sparse.call_checks import check_side
 from mlagen.families.mla_sparse.coding import Numbers, decode, stored_scales
+from mlagen.families.mla_sparse.paging import check_strides
 from mlagen.families.mla_sparse.rows import RowFormat
 from mlagen.problem.arrays import check_tensor
 from mlagen.problem.formats import ELEMENT_TYPES, Floats
@@ -38,39 +39,13 @@ class Pool:
     def __post_init__(self) -> None:
         columns = self.row.columns(self.d_qk)
         check_tensor(self.name, self.cache, (None, None, columns), self.row.element)
-        self._check_strides()
+        pages, page_size, _ = self.cache.shape
+        check_strides(self.name, self.row, self.d_qk, (pages, page_size), self.cache.strides)
         wanted = self.row.side_shape(self.d_qk, self.rows)
         called = self.name.replace("cache", "kv_scales")
-        if wanted is None and self.scales is not None:
-            raise ConfigError(
-                f"{called} are given, but rows={self.row.name} has no scales beside the cache",
-                hint="formats with them: e4m3_row, e4m3_block*, rope_aware",
-            )
+        check_side(called, self.row.name, self.scales, wanted)
         if wanted is not None:
-            if self.scales is None:
-                raise ConfigError(
-                    f"{called} are missing: rows={self.row.name} has scales beside the cache",
-                    hint=f"{called}=, fp32 {list(wanted)}",
-                )
             check_tensor(called, self.scales, wanted, "fp32")
-
-    def _check_strides(self) -> None:
-        page, row, element = self.cache.strides
-        width = self.cache.shape[2] * self.cache.itemsize
-        pages, page_size, _ = self.cache.shape
-        packed = self.row.scale == "ue8m0"
-        fits = element == self.cache.itemsize
-        fits &= page_size == 1 or (row == width if packed else row >= width)
-        room = (
-            self.row.page_bytes(self.d_qk, page_size) if packed else (page_size - 1) * row + width
-        )
-        if not fits or (pages > 1 and page < room):
-            raise ConfigError(
-                f"{self.name} has strides {self.cache.strides} in bytes: its rows overlap, or are "
-                f"not rows of {width} bytes whose elements follow each other",
-                hint=f"a row stride of {width} bytes" + ("" if packed else " or more")
-                + f", a page stride of {room} bytes or more",
-            )  # fmt: skip
 
     @property
     def rows(self) -> int:

@@ -110,3 +110,20 @@ def row_format(name: str, d_qk: int, legal: tuple[str, ...]) -> RowFormat:
             hint=f"d_qk={listed(found.widths)}" + (f", or rows={listed(fits)}" if fits else ""),
         )
     return found
+
+
+def format_of(d_qk: int, element: str, columns: int, side: tuple[int, ...] | None) -> str:
+    """The format of rows of `columns` elements with scales of the shape `side` beside the cache, or
+    none. ConfigError: there is no such format."""
+    scales = None if side is None else side[1:]
+    for row in FORMATS.values():
+        if d_qk in row.widths and row.element == element and row.columns(d_qk) == columns:
+            wanted = row.side_shape(d_qk, 0)
+            if scales == (None if wanted is None else wanted[1:]):
+                return row.name
+    beside = "no scales" if side is None else f"scales of shape {side}"
+    raise ConfigError(
+        f"no format has rows of {columns} numbers of {element} for d_qk={d_qk}, with {beside} "
+        "beside the cache",
+        hint=f"formats: {', '.join(FORMATS)}; widths and scales are in docs/mla_sparse.md",
+    )

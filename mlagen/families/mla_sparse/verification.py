@@ -28,7 +28,7 @@ from mlagen.families.mla_sparse.made_up import (
     mla_sparse_decode_inputs,
     mla_sparse_prefill_inputs,
 )
-from mlagen.families.mla_sparse.paging import Paging
+from mlagen.families.mla_sparse.paging import Paging, extent
 from mlagen.families.mla_sparse.pool import Pool
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.rounded import rounded
@@ -223,19 +223,17 @@ def _pool_tensors(
 ) -> dict[str, Array]:
     if lengths is None:
         lengths = np.full(entries, indices.shape[-1], np.int32)
-    found = {"cache": _flat(pool.cache), "indices": indices, "topk_length": lengths}
+    found = {"cache": _flat(pool), "indices": indices, "topk_length": lengths}
     if pool.scales is not None:
         found["kv_scales"] = pool.scales
     return {prefix + name: tensor for name, tensor in found.items()}
 
 
-def _flat(cache: Array) -> Array:
-    """The memory of a pool's view from its first element to its last, page ends included."""
-    pages, rows, columns = cache.shape
-    page, row, _ = cache.strides
-    last = (pages - 1) * page + (rows - 1) * row + columns * cache.itemsize
-    count = -(-max(last, (pages - 1) * page + rows * columns) // cache.itemsize)
-    return np.lib.stride_tricks.as_strided(cache, (count,), (cache.itemsize,))
+def _flat(pool: Pool) -> Array:
+    """The memory of a pool from its first element to its last."""
+    cache = pool.cache
+    bytes_ = extent(pool.row, pool.d_qk, cache.shape[:2], cache.strides[:2])
+    return np.lib.stride_tricks.as_strided(cache, (bytes_ // cache.itemsize,), (cache.itemsize,))
 
 
 def call_numbers(inputs: MlaSparseInputs) -> dict[str, Any]:

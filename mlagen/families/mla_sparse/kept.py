@@ -1,0 +1,55 @@
+"""Tensors of a device that calls share: what stands for arguments that are not given, tables.
+
+Each is made once for its size, by a copy that is over when it returns, so that kernels of any
+stream may read it. They are made from shapes alone and never change.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mlagen.families.mla_decode.tensors import Memory, Workspace
+from mlagen.families.mla_sparse.splits import SLOT, SLOT_ROWS, merges
+
+ENDLESS = 2**31 - 1  # a length that no list reaches: all of its places count
+
+
+class Kept:
+    """What calls on one device share; `memory`: where its tensors come from."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._lengths: list[Any] = []  # older ones stay: prepared calls know them
+        self._sinks: dict[int, Any] = {}
+        self._merges: dict[tuple[int, int, int, int], Any] = {}
+        self._spaces: dict[Any, Workspace] = {}
+
+    def lengths(self, count: int) -> Any:
+        """Lengths of at least so many lists, of which all places count."""
+        if not self._lengths or int(self._lengths[-1].shape[0]) < count:
+            room = 1 << max(count - 1, 63).bit_length()
+            self._lengths.append(self._memory.upload(np.full(room, ENDLESS, np.int32)))
+        return self._lengths[-1]
+
+    def no_sink(self, heads: int) -> Any:
+        """Sinks that add nothing."""
+        if heads not in self._sinks:
+            self._sinks[heads] = self._memory.upload(np.full(heads, -np.inf, np.float32))
+        return self._sinks[heads]
+
+    def merges(self, batch: int, q_len: int, heads: int, splits: int) -> Any:
+        """The table of the merge kernel."""
+        key = (batch, q_len, heads, splits)
+        if key not in self._merges:
+            self._merges[key] = self._memory.upload(merges(*key))
+        return self._merges[key]
+
+    def partials(self, slots: int, stream: Any) -> dict[str, Any]:
+        """Room for what parts leave. Calls of one stream come one after the other and share it."""
+        space = self._spaces.setdefault(stream, Workspace(self._memory))
+        return {
+            "partial_o": space.empty((slots, *SLOT), "fp32"),
+            "partial_lse": space.empty((slots, SLOT_ROWS), "fp32"),
+        }
