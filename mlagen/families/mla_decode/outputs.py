@@ -26,7 +26,12 @@ class Outputs:
         """Of calls with `rows` (batch, q_len), or (tokens,) where q is packed."""
         heads = config.num_heads
         lse = (heads, *rows) if len(rows) == 1 else (rows[0], heads, rows[1])
-        return cls(_contiguous((*rows, heads, config.d_v)), _contiguous(lse))
+        return cls.contiguous((*rows, heads, config.d_v), lse)
+
+    @classmethod
+    def contiguous(cls, o: Extents, lse: Extents) -> Outputs:
+        """Of these shapes."""
+        return cls(_contiguous(o), _contiguous(lse))
 
 
 class OutputMaker:

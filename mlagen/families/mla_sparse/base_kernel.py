@@ -1,0 +1,279 @@
+"""What sparse MLA kernels have in common as functions: where calls run, what they share, which are
+known from before."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mlagen.artifact import Artifact
+from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.known_calls import Key, KnownCalls
+from mlagen.families.mla_decode.outputs import OutputMaker, Outputs
+from mlagen.families.mla_decode.plan import H200_SMS
+from mlagen.families.mla_decode.tensors import HostMemory, Memory, TorchMemory
+from mlagen.families.mla_sparse.call import SparseCall
+from mlagen.families.mla_sparse.checked import Checked, checked, output_shapes
+from mlagen.families.mla_sparse.kept import Kept
+from mlagen.family import Builder
+from mlagen.launch import CudaLauncher, EmulatedLauncher, Launcher, LaunchReport
+from mlagen.launch.device_tensor import is_torch
+from mlagen.launch.gpu import GpuLauncher, PreparedLaunch, torch_stream
+from mlagen.launch_findings import findings_error, findings_of
+
+HOST = "cpu"  # the device of arrays of numpy
+
+
+@dataclass(frozen=True, slots=True)
+class MlaSparseRun:
+    """What one call wrote: output, log-sum-exp and, of prefill, largest scores (None of decode);
+    and what its launches reported, none for an empty call."""
+
+    output: Any
+    lse: Any
+    max_logits: Any
+    reports: tuple[LaunchReport, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OneLaunch:
+    """A launch of a launcher that prepares none, with all that it is given."""
+
+    launcher: Launcher
+    artifact: Artifact
+    given: Mapping[str, Any]
+
+    def __call__(self) -> LaunchReport:
+        return self.launcher.launch(self.artifact, **self.given)
+
+
+Launch = OneLaunch | PreparedLaunch
+
+
+class PreparedMlaSparse:
+    """One call with all its arguments checked and packed. Calling it enqueues its kernels and
+    returns: nothing is looked at, allocated, copied or waited for, so that a graph can capture it.
+    Arrays of numpy are emulated. `launches`: each kernel's own, the merge last. `max_logits`: None
+    of decode."""
+
+    __slots__ = ("launches", "lse", "max_logits", "output")
+
+    def __init__(self, launches: tuple[Launch, ...], outputs: tuple[Any, ...]) -> None:
+        self.launches = launches
+        self.output, self.lse, self.max_logits = (*outputs, None)[:3]
+
+    def __call__(self) -> None:
+        launched(self.launches)
+
+
+def launched(launches: tuple[Launch, ...]) -> None:
+    """Launches one after the other. FindingsError for what the emulator finds."""
+    for launch in launches:
+        report = launch()
+        if report is not None:
+            assert isinstance(launch, OneLaunch)
+            if found := findings_of(launch.artifact, report):
+                raise findings_error(launch.artifact, found)
+
+
+class MlaSparseKernel:
+    """A built kernel of sparse MLA.
+
+    `build` makes the artifacts of other kernels that a call needs besides; `memory` is where
+    tensors on a GPU come from that calls share, torch's if nothing else; `sms`: SMs to fill, those
+    of the tensors' GPU if nothing else. Raises ConfigError for an artifact of another kind of
+    problem.
+    """
+
+    problem: ClassVar[Any]
+    names: ClassVar[tuple[str, ...]]  # of a call's tensors
+    leading: ClassVar[int]  # dimensions of q before its heads
+    choice = "given"  # whose knobs it has: see `mlagen.build`
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        launcher: Launcher | None = None,
+        *,
+        build: Builder | None = None,
+        memory: Memory | None = None,
+        sms: int | None = None,
+    ) -> None:
+        manifest = artifact.manifest
+        if manifest.problem_type != self.problem.__name__:
+            raise ConfigError(
+                f"{manifest.kernel} solves a {manifest.problem_type}, not an "
+                f"{self.problem.__name__}"
+            )
+        self.artifact = artifact
+        self.config: Any = self.problem.from_fields(manifest.problem)
+        self.launcher: Launcher = launcher if launcher is not None else CudaLauncher()
+        self._on_host: Launcher = launcher if launcher is not None else EmulatedLauncher()
+        self._grid = manifest.grid[0].size
+        self._arguments = {arg.name for arg in manifest.args}
+        self._build, self._memory, self._own_sms = build, memory, sms
+        self._kept: dict[str, Kept] = {}
+        self._sms: dict[str, int] = {}
+        self._known = KnownCalls()
+        self._maker: OutputMaker | None = None
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value}" for name, value in self.config.to_fields().items())
+        return f"{type(self).__name__}({self.artifact.manifest.kernel}: {fields})"
+
+    def enqueue(self, call: SparseCall) -> tuple[Any, ...]:
+        """A call with all arguments together. FindingsError for what the emulator finds."""
+        launches, outputs = self._bound(call)
+        launched(launches)
+        return outputs
+
+    def _run(self, call: SparseCall) -> MlaSparseRun:
+        launches, outputs = self._bound(call)
+        reports = []
+        for launch in launches:
+            started = time.perf_counter()
+            report = launch()
+            if report is None:
+                assert isinstance(launch, PreparedLaunch)
+                seconds = time.perf_counter() - started
+                report = LaunchReport(CudaLauncher.kind, launch.grid, launch.block, seconds)
+            reports.append(report)
+        output, lse, max_logits = (*outputs, None)[:3]
+        return MlaSparseRun(output, lse, max_logits, tuple(reports))
+
+    def _prepare(self, call: SparseCall) -> PreparedMlaSparse:
+        return PreparedMlaSparse(*self._made(call))
+
+    def _bound(self, call: SparseCall) -> tuple[tuple[Launch, ...], tuple[Any, ...]]:
+        """A call's launches and its outputs: those of an equal call before, or all checked."""
+        remember = None
+        if not call.checked:
+            known, remember, call = self._like_before(call)
+            if known is not None:
+                return known, call.outputs
+        launches, outputs = self._made(call)
+        if remember is not None and launches:
+            prepared = tuple(one for one in launches if isinstance(one, PreparedLaunch))
+            self._known.add(*remember, prepared)
+        return launches, outputs
+
+    def _made(self, call: SparseCall) -> tuple[tuple[Launch, ...], tuple[Any, ...]]:
+        """Launches of which none has happened, all checked, and the outputs."""
+        found = checked(self.config, self.names, call)
+        if not found.queries:
+            return (), found.outputs
+        kept = self._kept_for(call.tensors[0])
+        tensors = dict(found.tensors)
+        lists = ("", "extra_") if "extra_cache" in tensors else ("",)
+        for prefix in lists:
+            if f"{prefix}topk_length" not in tensors:
+                tensors[f"{prefix}topk_length"] = kept.lengths(found.entries)
+        if "sink" not in tensors:
+            tensors["sink"] = kept.no_sink(self.config.num_heads)
+        launcher = self._on_host if found.host else self.launcher
+        launches: list[Launch] = []
+        for artifact, given in self._given(call, found, tensors, kept):
+            if isinstance(launcher, GpuLauncher):
+                launches.append(launcher.prepare(artifact, **given))
+            else:
+                launches.append(OneLaunch(launcher, artifact, given))
+        return tuple(launches), found.outputs
+
+    def _given(
+        self, call: SparseCall, found: Checked, tensors: dict[str, Any], kept: Kept
+    ) -> list[tuple[Artifact, dict[str, Any]]]:
+        """What launchers are given, kernel by kernel."""
+        raise NotImplementedError
+
+    def _own(
+        self, tensors: Mapping[str, Any], numbers: Mapping[str, int | float], blocks: int
+    ) -> tuple[Artifact, dict[str, Any]]:
+        """What the launcher of this kernel is given."""
+        args = self.artifact.manifest.args
+        return self.artifact, {
+            "tensors": {arg.tensor: tensors[arg.tensor] for arg in args if arg.tensor},
+            "scalars": {arg.name: numbers[arg.name] for arg in args if not arg.tensor},
+            "sizes": {self._grid: blocks},
+        }
+
+    # ---- what calls share -------------------------------------------------------------------
+
+    def _kept_for(self, q: Any) -> Kept:
+        device = _device(q)
+        if device not in self._kept:
+            memory = self._memory
+            if device == HOST:
+                memory = HostMemory()
+            elif memory is None:
+                memory = TorchMemory(q.device)
+            self._kept[device] = Kept(memory)
+        return self._kept[device]
+
+    def _sms_of(self, q: Any) -> int:
+        """SMs of the GPU that holds `q`; an H200's for arrays of the host."""
+        if self._own_sms is not None:
+            return self._own_sms
+        device = _device(q)
+        if device not in self._sms:
+            count = H200_SMS
+            if is_torch(q):
+                properties = sys.modules["torch"].cuda.get_device_properties(q.device)
+                count = int(properties.multi_processor_count)
+            self._sms[device] = count
+        return self._sms[device]
+
+    # ---- calls like earlier ones ------------------------------------------------------------
+
+    def _like_before(
+        self, call: SparseCall
+    ) -> tuple[tuple[PreparedLaunch, ...] | None, tuple[Key, tuple[Any, ...]] | None, SparseCall]:
+        """What an equal call before launched, if there was one; how to remember this one, if that
+        can be; and the call with its outputs, which are made where they are missing."""
+        torch, q = sys.modules.get("torch"), call.tensors[0]
+        if (
+            torch is None or not isinstance(self.launcher, GpuLauncher)
+            or not isinstance(q, torch.Tensor) or not q.is_cuda
+            or not all(type(number) is float for number in call.scales)
+        ):  # fmt: skip
+            return None, None, call
+        looked_at = tuple(x for x in (*call.tensors, *call.outputs) if x is not None)
+        made = tuple(x is None for x in call.outputs)
+        if True in made:
+            call = call._replace(outputs=self._filled(torch, q, call.outputs))
+        try:
+            places = [None if x is None else x.data_ptr() for x in (*call.tensors, *call.outputs)]
+        except AttributeError:  # another library's tensor
+            return None, None, call
+        key = (*places, made, call.scales, call.empty_lse, call.splits, stream_of(q))
+        return self._known.find(key, looked_at), (key, looked_at), call
+
+    def _filled(self, torch: Any, q: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The outputs, those made that are None; none are where `q` has not the dimensions of a
+        query, which is told later."""
+        rows = tuple(q.shape[:-2])
+        if len(rows) != self.leading:
+            return given
+        if self._maker is None:
+            self._maker = OutputMaker(torch)
+        (o, _), (log, _), *_ = output_shapes(self.config, rows)
+        outputs = Outputs.contiguous(o, log)
+        out, *others = given
+        filled = []
+        for other in others:  # LSE and largest scores have one shape
+            out, one = self._maker(q, outputs, out, other)
+            filled.append(one)
+        return out, *filled
+
+
+def _device(q: Any) -> str:
+    return HOST if isinstance(q, np.ndarray) else str(getattr(q, "device", ""))
+
+
+def stream_of(q: Any) -> int | None:
+    """torch's current stream where `q` is; None for another library's tensor."""
+    return torch_stream(sys.modules["torch"], q.get_device())() if is_torch(q) else None

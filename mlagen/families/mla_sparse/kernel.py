@@ -1,0 +1,191 @@
+"""Sparse MLA kernels as functions: tensors in; output, log-sum-exp and largest scores out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlagen.artifact import Artifact
+from mlagen.errors import ConfigError
+from mlagen.families.mla_sparse.base_kernel import (
+    MlaSparseKernel,
+    MlaSparseRun,
+    PreparedMlaSparse,
+    stream_of,
+)
+from mlagen.families.mla_sparse.call import (
+    DECODE_TENSORS,
+    PREFILL_TENSORS,
+    SparseCall,
+    takes_decode,
+    takes_prefill,
+)
+from mlagen.families.mla_sparse.checked import Checked
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.kept import Kept
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.splits import split_count
+from mlagen.family import Builder
+from mlagen.launch import Launcher
+
+MERGE_KERNEL = "mla_decode_merge_sm90"  # merges split work
+ITEM_HEADS = 64  # heads of a query that are one item of blocks which take several
+
+
+class MlaSparsePrefillKernel(MlaSparseKernel):
+    """A built sparse prefill kernel. `kernel(q, cache, indices, scale=..)` runs it, on the GPU that
+    holds the tensors unless a launcher says otherwise; arrays of numpy are emulated."""
+
+    problem, names, leading = MlaSparsePrefillConfig, PREFILL_TENSORS, 1
+
+    @takes_prefill
+    def __call__(self, call: SparseCall) -> tuple[Any, Any, Any]:
+        """Attention of `q` over listed rows: (output, log-sum-exp, largest scores). See `run`."""
+        out, lse, max_logits = self.enqueue(call)
+        return out, lse, max_logits
+
+    @takes_prefill
+    def run(self, call: SparseCall) -> MlaSparseRun:
+        """Attention of `q` over the rows of a cache that each query's list names.
+
+        `q` [rows, H, d_qk] bf16, contiguous: kernels take it as a matrix of rows without gaps.
+        `cache` [pages, page_size, columns], or [pages, page_size, 1, columns], or [rows, columns]
+        for one page: bf16 or e4m3 as the problem's `rows` say, with any strides of pages and rows
+        that are multiples of 16 bytes. `indices` int32 [rows, topk], page * page_size + place; any
+        other number names nothing. Lists may lie any distance apart. `topk_length` int32 [rows]:
+        places that count, all without it. `sink` fp32 [H]: scores that add to the denominator of
+        the output alone. `kv_scales` fp32: beside the cache where the format has them; `kv_scale`,
+        `q_scale`: what e4m3 rows without scales of their own, and e4m3 queries, are multiples of.
+        `scale` multiplies the dot products. All lie on one GPU, or are arrays of numpy, which are
+        emulated: findings are left in the reports.
+
+        `out` [rows, H, 512] bf16, `lse` and `max_logits` [rows, H] fp32, in natural units and
+        without the sink, are written to and returned. They are made where they are not given, which
+        torch's tensors and numpy's arrays allow. A query without keys has 0, `empty_lse` ("-inf" or
+        "+inf") and -inf. `checked` copies lists and scales to the host first, waiting for the GPU,
+        and refuses sinks that are NaN and scales, of rows that lists name, that are not finite or
+        are negative; so is always done for arrays of the host.
+
+        Raises ConfigError for tensors and numbers that the kernel cannot serve, before anything is
+        launched.
+        """
+        return self._run(call)
+
+    @takes_prefill
+    def prepare(self, call: SparseCall) -> PreparedMlaSparse:
+        """The same call, checked and packed but not launched."""
+        return self._prepare(call)
+
+    def _given(
+        self, call: SparseCall, found: Checked, tensors: dict[str, Any], kept: Kept
+    ) -> list[tuple[Artifact, dict[str, Any]]]:
+        units = blocks = found.queries
+        if self._grid == "blocks":  # that take items in turn
+            units *= -(-self.config.num_heads // ITEM_HEADS)
+            blocks = min(self._sms_of(tensors["q"]), units)
+        return [self._own(tensors, {**found.numbers, "units": units}, blocks)]
+
+
+class MlaSparseDecodeKernel(MlaSparseKernel):
+    """A built sparse decode kernel. `kernel(q, cache, indices, scale=..)` runs it, on the GPU that
+    holds the tensors unless a launcher says otherwise; arrays of numpy are emulated.
+
+    Its `build` makes the kernel that merges split work, when a call first splits; without it no
+    call does.
+    """
+
+    problem, names, leading = MlaSparseDecodeConfig, DECODE_TENSORS, 2
+
+    def __init__(self, artifact: Artifact, launcher: Launcher | None = None, **more: Any) -> None:
+        super().__init__(artifact, launcher, **more)
+        self._merges: dict[bool, Artifact] = {}
+
+    @takes_decode
+    def __call__(self, call: SparseCall) -> tuple[Any, Any]:
+        """Attention of `q` over listed rows: (output, log-sum-exp). See `run`."""
+        out, lse = self.enqueue(call)
+        return out, lse
+
+    @takes_decode
+    def run(self, call: SparseCall) -> MlaSparseRun:
+        """Attention of new tokens over the rows of a cache that each one's list names.
+
+        As `MlaSparsePrefillKernel.run`, with `q` [batch, q_len, H, d_qk], `indices` [batch, q_len,
+        topk], or [batch, topk] where the problem has `shared_list`, and `topk_length` int32
+        [batch]. Where it is `causal`, `positions` int32, shaped and laid out as `indices`, and
+        `first_position` int32 [batch]: token j sees keys whose position is at most the first one's
+        plus j. Where it has a second cache, `extra_cache`, `extra_indices`, and if wanted
+        `extra_topk_length` and `extra_kv_scales`.
+
+        `out` [batch, q_len, H, 512] bf16 and `lse` [batch, H, q_len] fp32. `splits`: parts that the
+        keys of each query are divided into; without it, as many as shapes and SMs suggest. Calls of
+        one stream share the room that parts are left in: two that may run at the same time take two
+        streams.
+        """
+        return self._run(call)
+
+    @takes_decode
+    def prepare(self, call: SparseCall) -> PreparedMlaSparse:
+        """The same call, checked and packed but not launched. It keeps to the room of the stream in
+        which it was prepared."""
+        return self._prepare(call)
+
+    def _given(
+        self, call: SparseCall, found: Checked, tensors: dict[str, Any], kept: Kept
+    ) -> list[tuple[Artifact, dict[str, Any]]]:
+        splits = self._splits(call, found)
+        parts = kept.partials(found.queries * splits if splits > 1 else 1, stream_of(tensors["q"]))
+        tensors |= parts
+        numbers = {**found.numbers, "splits": splits}
+        own = self._own(tensors, numbers, found.queries * splits)
+        if splits == 1:
+            return [own]
+        heads, q_len = self.config.num_heads, self.config.q_len
+        # The merge without sinks writes -inf for a query without keys.
+        plain = call.tensors[self.names.index("sink")] is None and call.empty_lse == "-inf"
+        table = kept.merges(found.entries, q_len, heads, splits)
+        names = ("o", "lse") if plain else ("o", "lse", "sink")
+        scalars: dict[str, Any] = {"lse_stride": q_len}
+        if not plain:
+            scalars["empty_lse"] = numbers["empty_lse"]
+        merge = {
+            "tensors": {"merges": table, **parts, **{name: tensors[name] for name in names}},
+            "scalars": scalars,
+            "sizes": {"merges": int(table.shape[0])},
+        }
+        return [own, (self._merge_artifact(sink=not plain), merge)]
+
+    def _splits(self, call: SparseCall, found: Checked) -> int:
+        """Parts of each query's keys."""
+        asked = call.splits
+        if asked is None:
+            sms = self._sms_of(call.tensors[0])
+            return 1 if self._build is None else split_count(found.queries, found.tiles, sms)
+        if not 1 <= asked <= found.tiles:
+            raise ConfigError(
+                f"splits={asked} of lists of {found.tiles} tiles of 64 keys",
+                hint=f"splits is in 1 .. {found.tiles}, or left out",
+            )
+        if asked > 1 and self._build is None:
+            raise ConfigError(
+                f"splits={asked}: this kernel has no merge kernel beside it",
+                hint="mlagen.build('mla_sparse_decode_sm90', ..) brings it",
+            )
+        return asked
+
+    def _merge_artifact(self, *, sink: bool) -> Artifact:
+        if sink not in self._merges:
+            assert self._build is not None  # without it nothing is split
+            fields: dict[str, Any] = {"num_heads": self.config.num_heads}
+            if sink:
+                fields["sink"] = True
+            self._merges[sink] = self._build(MERGE_KERNEL, fields)
+        return self._merges[sink]
+
+
+def sparse_kernel(
+    artifact: Artifact, launcher: Launcher | None = None, build: Builder | None = None
+) -> MlaSparseKernel:
+    """The artifact as the callable of its problem."""
+    prefill = artifact.manifest.problem_type == MlaSparsePrefillConfig.__name__
+    kind = MlaSparsePrefillKernel if prefill else MlaSparseDecodeKernel
+    return kind(artifact, launcher, build=build)
