@@ -1,6 +1,7 @@
 """What users call: kernels as functions of tensors.
 
-`mla_decode` and `plan_mla_decode` are operators of torch: naming them imports it.
+`mla_decode`, `plan_mla_decode`, `mla_sparse_prefill` and `mla_sparse_decode` are operators of
+torch: naming them imports it.
 """
 
 from importlib import import_module
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from mlagen.families.mla_decode.kernel import MlaDecodeKernel, MlaDecodeRun, PreparedMlaDecode
     from mlagen.families.mla_prefill.kernel import MlaPrefillKernel
     from mlagen.families.mla_prefill.problem import MlaConfigV2
+    from mlagen.families.mla_sparse.base_kernel import MlaSparseRun, PreparedMlaSparse
+    from mlagen.families.mla_sparse.kernel import MlaSparseDecodeKernel, MlaSparsePrefillKernel
     from mlagen.families.split_merge.prefill_kernel import MlaReduceKernel, MlaReduceRun
 
 _PLACES = {
@@ -31,13 +34,19 @@ _PLACES = {
     "MlaPrefillKernel": "mlagen.families.mla_prefill.kernel",
     "MlaReduceKernel": "mlagen.families.split_merge.prefill_kernel",
     "MlaReduceRun": "mlagen.families.split_merge.prefill_kernel",
+    "MlaSparseDecodeKernel": "mlagen.families.mla_sparse.kernel",
+    "MlaSparsePrefillKernel": "mlagen.families.mla_sparse.kernel",
+    "MlaSparseRun": "mlagen.families.mla_sparse.base_kernel",
     "PrefillKernel": "mlagen.attention.prefill.kernel",
     "PrefillRun": "mlagen.attention.prefill.kernel",
     "PreparedMlaDecode": "mlagen.families.mla_decode.kernel",
+    "PreparedMlaSparse": "mlagen.families.mla_sparse.base_kernel",
     "mla_decode": "mlagen.families.mla_decode.torch_operators",
+    "mla_sparse_decode": "mlagen.families.mla_sparse.torch_operators",
+    "mla_sparse_prefill": "mlagen.families.mla_sparse.torch_operators",
     "plan_mla_decode": "mlagen.families.mla_decode.torch_operators",
 }
-TORCH_OPERATORS = ("mla_decode", "plan_mla_decode")
+TORCH_OPERATORS = ("mla_decode", "mla_sparse_decode", "mla_sparse_prefill", "plan_mla_decode")
 
 
 def kernel_of(
@@ -59,7 +68,7 @@ def __getattr__(name: str) -> Any:
             raise
         raise MissingError(
             f"mlagen.ops.{name} is an operator of torch, which is not installed",
-            hint="pip install torch; MlaDecodeKernel takes tensors of other libraries",
+            hint="pip install torch; kernels of mlagen.build(..) take tensors of other libraries",
         ) from error
 
 
@@ -73,8 +82,12 @@ __all__ = [
     "MlaPrefillKernel",
     "MlaReduceKernel",
     "MlaReduceRun",
+    "MlaSparseDecodeKernel",
+    "MlaSparsePrefillKernel",
+    "MlaSparseRun",
     "PrefillKernel",
     "PrefillRun",
     "PreparedMlaDecode",
+    "PreparedMlaSparse",
     "kernel_of",
 ]

@@ -21,7 +21,7 @@ from mlagen.families.mla_sparse.call import SparseCall
 from mlagen.families.mla_sparse.call_checks import check_goes_with, check_scales, check_side
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.inputs import MlaSparseDecodeInputs, MlaSparsePrefillInputs
-from mlagen.families.mla_sparse.layout import LaidPool, check_packed, list_stride
+from mlagen.families.mla_sparse.layout import LaidPool, check_packed, laid_lists
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.splits import TILE
 from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
@@ -82,11 +82,12 @@ def checked(config: Config, names: tuple[str, ...], call: SparseCall) -> Checked
         numbers |= pool.paging.numbers(prefix)
         side = config.row_format.side_shape(config.d_qk, pool.paging.cache_rows)
         _check_side(f"{prefix}kv_scales", config, given, side)
-        topk, stride = _lists(config, f"{prefix}indices", given, rows)
+        lists, topk = f"{prefix}indices", int(given[f"{prefix}indices"].shape[-1])
+        tensors[lists], stride = laid_lists(lists, given[lists], _lists(config, rows))
         numbers |= {f"{prefix}topk": topk, f"{prefix}list_stride": stride}
         tiles += -(-topk // TILE)
         _small(f"{prefix}topk_length", given, (rows[:1], "int32"))
-    _positions(config, given, rows, int(numbers["list_stride"]))
+    _positions(config, tensors, rows, int(numbers["list_stride"]), int(numbers["topk"]))
     _small("sink", given, ((config.num_heads,), "fp32"))
     outputs = _outputs(config, call.outputs, tensors, rows)
     if call.checked or host:
@@ -97,9 +98,7 @@ def checked(config: Config, names: tuple[str, ...], call: SparseCall) -> Checked
     )  # fmt: skip
 
 
-def output_shapes(
-    config: Config, rows: tuple[int, ...]
-) -> tuple[tuple[tuple[int, ...], str], ...]:
+def output_shapes(config: Config, rows: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Of o, LSE and, of prefill, largest scores of calls with these rows of queries, (rows,) or
     (batch, q_len)."""
     heads = config.num_heads
@@ -124,28 +123,26 @@ def _query_rows(config: Config, q: Any) -> tuple[int, ...]:
     return rows
 
 
-def _lists(
-    config: Config, name: str, given: dict[str, Any], rows: tuple[int, ...]
-) -> tuple[int, int]:
-    """Places of a list, and elements from one to the next."""
+def _lists(config: Config, rows: tuple[int, ...]) -> tuple[int | None, ...]:
+    """The shape of lists."""
     shared = isinstance(config, MlaSparseDecodeConfig) and config.shared_list
-    leading = rows[:1] if shared else rows
-    stride = list_stride(name, given[name], (*leading, None))
-    return int(given[name].shape[-1]), stride
+    return *(rows[:1] if shared else rows), None
 
 
-def _positions(config: Config, given: dict[str, Any], rows: tuple[int, ...], stride: int) -> None:
-    if "positions" not in given:
+def _positions(
+    config: Config, tensors: dict[str, Any], rows: tuple[int, ...], stride: int, topk: int
+) -> None:
+    """Puts positions as kernels take them in the place of those that are given."""
+    if "positions" not in tensors:
         return
-    own = list_stride(
-        "positions", given["positions"], tuple(int(n) for n in given["indices"].shape)
-    )
+    shape = *_lists(config, rows)[:-1], topk
+    tensors["positions"], own = laid_lists("positions", tensors["positions"], shape)
     if own != stride:
         raise ConfigError(
             f"positions lie {own} numbers apart from list to list, and indices {stride}",
             hint="both with the same strides; contiguous ones have",
         )
-    _small("first_position", given, (rows[:1], "int32"))
+    _small("first_position", tensors, (rows[:1], "int32"))
 
 
 def _small(name: str, given: dict[str, Any], wanted: Wanted) -> None:

@@ -78,11 +78,15 @@ def _shape(name: str, columns: int, element: str, cache: Any) -> tuple[int, int]
     return (1, shape[0]) if len(shape) == 2 else (shape[0], shape[1])
 
 
-def list_stride(name: str, lists: Any, shape: tuple[int | None, ...]) -> int:
-    """Elements from a list to the next one. `lists`: int32, of `shape`, each without gaps. They may
-    lie any distance apart, the same one from each to the next."""
+def laid_lists(name: str, lists: Any, shape: tuple[int | None, ...]) -> tuple[Any, int]:
+    """The memory of `lists`, int32 of `shape`, as a tensor without gaps, and the elements from a
+    list to the next one: they may lie any distance apart, the same one from each to the next.
+    ConfigError for another shape or type, and for strides that no kernel takes."""
     check(name, lists, shape, "int32")
     strides, extents = strides_of(name, lists), tuple(int(n) for n in lists.shape)
+    count = math.prod(extents[:-1])
+    if not count:
+        return lists, 0
     if strides[-1] != 1 and extents[-1] > 1:
         raise ConfigError(
             f"{name} has strides {strides}: the numbers of a list do not follow each other",
@@ -106,7 +110,7 @@ def list_stride(name: str, lists: Any, shape: tuple[int | None, ...]) -> int:
             f"{name} has strides {strides}: lists lie {stride} numbers apart",
             hint=f"0 to {LARGEST_STRIDE}",
         )
-    return stride
+    return _flat(name, lists, (count - 1) * stride + extents[-1]), stride
 
 
 def check_packed(name: str, tensor: Any) -> None:

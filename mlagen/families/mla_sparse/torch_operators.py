@@ -1,0 +1,231 @@
+"""Sparse MLA as operators of torch: `torch.ops.mlagen.mla_sparse_prefill` and `_decode`, which
+torch.compile and graphs take. Importing this module imports torch."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch  # type: ignore[import-not-found,unused-ignore]
+
+from mlagen.errors import ConfigError
+from mlagen.families.mla_sparse.call import SparseCall
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.kernel import MlaSparseDecodeKernel, MlaSparsePrefillKernel
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.rows import format_of
+
+TYPES = {"torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8_e4m3"}
+
+
+@cache
+def _built(config: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> Any:
+    """The kernel of a problem, built once."""
+    from mlagen.request import callable_of
+    from mlagen.tune.lookup import build_best
+
+    kind = "decode" if isinstance(config, MlaSparseDecodeConfig) else "prefill"
+    artifact, choice = build_best(f"mla_sparse_{kind}_sm90", config.to_fields())
+    kernel = callable_of(artifact)
+    kernel.choice = str(choice)
+    return kernel
+
+
+@cache
+def _prefill_of(
+    heads: int, d_qk: int, dtype: Any, cached: Any, columns: int, side: tuple[int, ...] | None
+) -> MlaSparsePrefillKernel:
+    kernel = _built(
+        MlaSparsePrefillConfig(
+            heads, d_qk=d_qk, dtype=_type("q", dtype), rows=_rows(d_qk, cached, columns, side)
+        )
+    )
+    assert isinstance(kernel, MlaSparsePrefillKernel)
+    return kernel
+
+
+@cache
+def _decode_of(
+    query: tuple[int, ...],
+    dtype: Any,
+    cached: Any,
+    columns: int,
+    side: tuple[int, ...] | None,
+    has: tuple[bool, bool, bool],
+) -> MlaSparseDecodeKernel:
+    q_len, heads, d_qk = query
+    shared_list, extra, causal = has
+    kernel = _built(
+        MlaSparseDecodeConfig(
+            heads, d_qk=d_qk, dtype=_type("q", dtype), rows=_rows(d_qk, cached, columns, side),
+            q_len=q_len, shared_list=shared_list, extra=extra, causal=causal,
+        )
+    )  # fmt: skip
+    assert isinstance(kernel, MlaSparseDecodeKernel)
+    return kernel
+
+
+def _type(name: str, dtype: Any) -> str:
+    if str(dtype) not in TYPES:
+        raise ConfigError(f"{name} has dtype {dtype}", hint=f"dtypes: {', '.join(TYPES)}")
+    return TYPES[str(dtype)]
+
+
+def _rows(d_qk: int, cached: Any, columns: int, side: tuple[int, ...] | None) -> str:
+    return format_of(d_qk, _type("cache", cached), columns, side)
+
+
+def _side(scales: Any) -> tuple[int, ...] | None:
+    """What tells formats apart of scales beside a cache: their shape, but for how many rows."""
+    return None if scales is None else (0, *scales.shape[1:])
+
+
+def prefill_kernel(q: Any, kv_cache: Any, kv_scales: Any = None) -> MlaSparsePrefillKernel:
+    """The kernel for tensors of these shapes, built at its first use. ConfigError for a problem
+    that none solves."""
+    if len(q.shape) != 3:
+        raise ConfigError(f"q has shape {tuple(q.shape)}, not (rows, heads, d_qk)")
+    _, heads, d_qk = q.shape
+    return _prefill_of(heads, d_qk, q.dtype, kv_cache.dtype, kv_cache.shape[-1], _side(kv_scales))
+
+
+def decode_kernel(
+    q: Any,
+    kv_cache: Any,
+    indices: Any,
+    kv_scales: Any = None,
+    *,
+    extra: bool = False,
+    causal: bool = False,
+) -> MlaSparseDecodeKernel:
+    """The kernel for tensors of these shapes, built at its first use. ConfigError for a problem
+    that none solves."""
+    if len(q.shape) != 4:
+        raise ConfigError(f"q has shape {tuple(q.shape)}, not (batch, q_len, heads, d_qk)")
+    has = len(indices.shape) == 2, extra, causal
+    return _decode_of(
+        tuple(q.shape[1:]), q.dtype, kv_cache.dtype, kv_cache.shape[-1], _side(kv_scales), has
+    )
+
+
+def mla_sparse_prefill(
+    q: Any,
+    kv_cache: Any,
+    indices: Any,
+    scale: float,
+    *,
+    topk_length: Any = None,
+    sink: Any = None,
+    kv_scales: Any = None,
+    kv_scale: float = 1.0,
+    q_scale: float = 1.0,
+    empty_lse: str = "-inf",
+) -> tuple[Any, Any, Any]:
+    """Attention of `q` over listed rows: (output, log-sum-exp, largest scores); see
+    `MlaSparsePrefillKernel.run`. The kernel is chosen by shapes and types, the rows' format among
+    them, and built at its first use."""
+    found = PREFILL(
+        q, kv_cache, indices, scale, topk_length, sink, kv_scales, kv_scale, q_scale, empty_lse
+    )
+    return found[0], found[1], found[2]
+
+
+def mla_sparse_decode(
+    q: Any,
+    kv_cache: Any,
+    indices: Any,
+    scale: float,
+    *,
+    topk_length: Any = None,
+    sink: Any = None,
+    positions: Any = None,
+    first_position: Any = None,
+    extra_cache: Any = None,
+    extra_indices: Any = None,
+    extra_topk_length: Any = None,
+    kv_scales: Any = None,
+    extra_kv_scales: Any = None,
+    kv_scale: float = 1.0,
+    q_scale: float = 1.0,
+    splits: int | None = None,
+    empty_lse: str = "-inf",
+) -> tuple[Any, Any]:
+    """Attention of new tokens over listed rows: (output, log-sum-exp); see
+    `MlaSparseDecodeKernel.run`. The kernel is chosen by shapes, types and what is given, and built
+    at its first use."""
+    found = DECODE(
+        q, kv_cache, indices, scale, topk_length, sink, kv_scales, positions, first_position,
+        extra_cache, extra_indices, extra_topk_length, extra_kv_scales, kv_scale, q_scale,
+        empty_lse, splits,
+    )  # fmt: skip
+    return found[0], found[1]
+
+
+def _prefill(
+    q: Any, cache: Any, indices: Any, scale: float, topk_length: Any, sink: Any, kv_scales: Any,
+    kv_scale: float, q_scale: float, empty_lse: str,
+) -> tuple[Any, ...]:  # fmt: skip
+    tensors = (q, cache, indices, topk_length, sink, kv_scales)
+    scales = (scale, kv_scale, q_scale)
+    call = SparseCall(tensors, (None, None, None), scales, empty_lse, False)
+    return prefill_kernel(q, cache, kv_scales).enqueue(call)
+
+
+def _decode(
+    q: Any, cache: Any, indices: Any, scale: float, topk_length: Any, sink: Any, kv_scales: Any,
+    positions: Any, first_position: Any, extra_cache: Any, extra_indices: Any,
+    extra_topk_length: Any, extra_kv_scales: Any, kv_scale: float, q_scale: float, empty_lse: str,
+    splits: int | None,
+) -> tuple[Any, ...]:  # fmt: skip
+    tensors = (
+        q, cache, indices, topk_length, sink, kv_scales, positions, first_position, extra_cache,
+        extra_indices, extra_topk_length, extra_kv_scales,
+    )  # fmt: skip
+    kernel = decode_kernel(
+        q, cache, indices, kv_scales, extra=extra_cache is not None, causal=positions is not None
+    )
+    scales = (scale, kv_scale, q_scale)
+    return kernel.enqueue(SparseCall(tensors, (None, None), scales, empty_lse, False, splits))
+
+
+def _prefill_shapes(q: Any, *_: Any) -> tuple[Any, Any, Any]:
+    rows, heads, _width = q.shape
+    out = q.new_empty((rows, heads, 512), dtype=torch.bfloat16)
+    lse, max_logits = (q.new_empty((rows, heads), dtype=torch.float32) for _ in range(2))
+    return out, lse, max_logits
+
+
+def _decode_shapes(q: Any, *_: Any) -> tuple[Any, Any]:
+    batch, q_len, heads, _width = q.shape
+    out = q.new_empty((batch, q_len, heads, 512), dtype=torch.bfloat16)
+    return out, q.new_empty((batch, heads, q_len), dtype=torch.float32)
+
+
+_TENSORS = "Tensor q, Tensor cache, Tensor indices, float scale, Tensor? topk_length, "
+_TENSORS += "Tensor? sink, Tensor? kv_scales"
+_NUMBERS = "float kv_scale, float q_scale, str empty_lse"
+_MORE = "Tensor? positions, Tensor? first_position, Tensor? extra_cache, Tensor? extra_indices, "
+_MORE += "Tensor? extra_topk_length, Tensor? extra_kv_scales"
+# Not `torch.library.custom_op`: its wrappers in Python take several times as long as a call.
+_LIBRARY = torch.library.Library("mlagen", "FRAGMENT")
+
+
+def _registered(name: str, function: Any, fake: Any, schema: str) -> Any:
+    _LIBRARY.define(f"{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.impl(name, function, "CUDA")
+    torch.library.register_fake(f"mlagen::{name}", fake, lib=_LIBRARY)
+    return getattr(torch.ops.mlagen, name).default
+
+
+PREFILL = _registered(
+    "mla_sparse_prefill",
+    _prefill,
+    _prefill_shapes,
+    f"({_TENSORS}, {_NUMBERS}) -> (Tensor, Tensor, Tensor)",
+)
+DECODE = _registered(
+    "mla_sparse_decode",
+    _decode,
+    _decode_shapes,
+    f"({_TENSORS}, {_MORE}, {_NUMBERS}, int? splits) -> (Tensor, Tensor)",
+)
