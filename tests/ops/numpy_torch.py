@@ -93,7 +93,7 @@ def empty(shape: Any, dtype: str, device: Any = None) -> Tensor:
 
 
 class Emulating:
-    """A launcher of such tensors. `kernels`: what it has launched, and their scalars and sizes."""
+    """A launcher of such tensors. `calls`: kernels that it launched, their scalars and sizes."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, Any], dict[str, int]]] = []
@@ -128,9 +128,9 @@ def made() -> Any:
     torch.cuda = SimpleNamespace(
         is_current_stream_capturing=lambda: torch.capturing,
         current_stream=lambda device: SimpleNamespace(cuda_stream=7),
-        get_device_properties=lambda device: SimpleNamespace(multi_processor_count=6),
+        get_device_properties=lambda device: SimpleNamespace(multi_processor_count=torch.sms),
     )
-    torch.capturing = False
+    torch.capturing, torch.sms = False, 1
     torch.library = SimpleNamespace(
         Library=Library, register_fake=lambda name, fake, lib: torch.fakes.update({name: fake})
     )

@@ -318,7 +318,8 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
      "extra_indices has shape"),
     ("decode", {"causal": True}, lambda i: {"positions": None}, "positions is missing"),
     ("decode", {"causal": True},
-     lambda i: {"positions": np.zeros((2, 1, 160), np.int32)[..., :150]}, "positions lie 160 numbers apart"),
+     lambda i: {"positions": np.zeros((2, 1, 160), np.int32)[..., :150]},
+     "positions lie 160 numbers apart"),
 ]  # fmt: skip
 
 
