@@ -17,11 +17,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "launch"))
 
 from fake_cuda import FakeApi, TorchTensor
 
+from mlagen.attention.latent import known_calls as mla_decode_known
+from mlagen.attention.latent.call_tensors import Workspace
+from mlagen.attention.latent.outputs import Outputs
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode import known_calls as mla_decode_known
-from mlagen.families.mla_decode.outputs import Outputs
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.tensors import Workspace
 from mlagen.launch import CudaLauncher
 from mlagen.launch.cuda_driver import CudaDriver
 from mlagen.ops import MlaDecodeKernel

@@ -6,17 +6,11 @@ import itertools
 import numpy as np
 import pytest
 
+from mlagen.attention.latent.split_work import BLOCK_ROWS, LINES_A_ROW, MERGE_WARPS
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode import plan as mla_decode_plan
 from mlagen.families.mla_decode.even_splits import boundaries, costs_of, longest_split
-from mlagen.families.mla_decode.plan import (
-    BLOCK_ROWS,
-    LINES_A_ROW,
-    MERGE_WARPS,
-    OPEN_END,
-    merge_blocks,
-    plan_work,
-)
+from mlagen.families.mla_decode.plan import OPEN_END, merge_blocks, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 
 CONFIGS = (

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from ptx_runs import run
 
+from mlagen.attention.latent.split_work import MERGE_INTS
 from mlagen.codegen import build
-from mlagen.families.mla_decode.plan import MERGE_INTS, plan_work
+from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.problem.formats import BF16

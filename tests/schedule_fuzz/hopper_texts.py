@@ -17,13 +17,14 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "ptx"))
 
 from ptx_runs import Map, run
 
+from mlagen.attention.latent.split_work import MERGE_INTS
 from mlagen.codegen import build
 from mlagen.emulator import Mode, Settings
 from mlagen.errors import MlagenError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.expected import compare_lse
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
-from mlagen.families.mla_decode.plan import MERGE_INTS, plan_work
+from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig

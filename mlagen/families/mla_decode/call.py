@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 
 from mlagen.attention.calls import taking
 
+TENSORS = ("q", "cache", "block_table", "cache_lengths", "kv_scales", "q_scales")  # of a call
+
 
 class DecodeCall(NamedTuple):
-    """What a call is given. `tensors`: in the order of `tensors.TENSORS`, without those at the end
+    """What a call is given. `tensors`: in the order of `TENSORS`, without those at the end
     that are not there; `scales`: scale, kv_scale, q_scale."""
 
     tensors: tuple[Any, ...]

@@ -10,20 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mlagen.attention.latent.call_tensors import Memory
+from mlagen.attention.latent.known_calls import fact
+from mlagen.attention.latent.outputs import Outputs
+from mlagen.attention.latent.split_work import BLOCK_ROWS, Ints32
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.call import DecodeCall, takes_call
-from mlagen.families.mla_decode.known_calls import fact
-from mlagen.families.mla_decode.outputs import Outputs
-from mlagen.families.mla_decode.plan import (
-    BLOCK_ROWS,
-    ITEM_INTS,
-    Ints32,
-    MlaDecodeWork,
-    merge_blocks,
-    plan_work,
-)
+from mlagen.families.mla_decode.plan import ITEM_INTS, MlaDecodeWork, merge_blocks, plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.tensors import Memory
 
 
 @dataclass(eq=False)

@@ -12,16 +12,7 @@ from typing import Any
 import numpy as np
 
 from mlagen.artifact import Artifact
-from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.call import DecodeCall, takes_call
-from mlagen.families.mla_decode.device_plan import Dealt, MlaDecodePlan, PlanTensors, make_plan
-from mlagen.families.mla_decode.inputs import check_pages, check_stored, require_row_scales
-from mlagen.families.mla_decode.known_calls import Key, KnownCalls
-from mlagen.families.mla_decode.outputs import OutputMaker, Outputs
-from mlagen.families.mla_decode.plan import H200_SMS
-from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.families.mla_decode.tensors import (
-    TENSORS,
+from mlagen.attention.latent.call_tensors import (
     HostMemory,
     Memory,
     TorchMemory,
@@ -33,6 +24,14 @@ from mlagen.families.mla_decode.tensors import (
     on_the_host,
     overlap,
 )
+from mlagen.attention.latent.known_calls import Key, KnownCalls
+from mlagen.attention.latent.outputs import OutputMaker, Outputs
+from mlagen.attention.latent.split_work import H200_SMS
+from mlagen.errors import ConfigError
+from mlagen.families.mla_decode.call import TENSORS, DecodeCall, takes_call
+from mlagen.families.mla_decode.device_plan import Dealt, MlaDecodePlan, PlanTensors, make_plan
+from mlagen.families.mla_decode.inputs import check_pages, check_stored, require_row_scales
+from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.family import Builder
 from mlagen.launch import CudaLauncher, EmulatedLauncher, Launcher, LaunchReport
 from mlagen.launch.device_tensor import is_torch

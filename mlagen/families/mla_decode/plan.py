@@ -27,30 +27,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.latent.split_work import (
+    BLOCK_ROWS,
+    H200_SMS,
+    LINES_A_ROW,
+    Ints,
+    Ints32,
+    merge_table,
+    within,
+)
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.even_splits import boundaries, even_counts
 from mlagen.families.mla_decode.problem import ITEM_BYTES, TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.shares import PARTS, Cut, cut_shares, deal
 
-Ints = npt.NDArray[np.int64]
-Ints32 = npt.NDArray[np.int32]
-
-BLOCK_ROWS = 64
-H200_SMS = 132  # also of an H100 SXM
 # Columns of an item: sequence, first row in q seen as [tokens * H, 576], rows, first row in the
 # sequence, tokens of the sequence before its last, first tile, end tile, slot or -1, index in lse
 # of the sequence's head 0 and token 0, KV head; 1 where it takes in the part before it, -1 where
 # its own part is taken in, else 0; the slot of what it takes in.
 ITEM_INTS = ITEM_BYTES // 4
-# Columns of a merge, which is what one block of the merge kernel adds up: first slot, slots, first
-# row in q, rows, first row in the sequence, index in lse as in an item, all of the row block; the
-# block's first line, log2 of the warps that share a line.
-MERGE_INTS, MERGE_BYTES = 8, 32
-MERGE_WARPS = 16
-LINES_A_ROW = 2
-# Splits up to which 2^n warps have a line: each has at most four, which it loads at once. What 132
-# SMs compute at once, in three parts and more, makes up to 256 blocks, which run at once too.
-SPLITS_OF_WARPS = ((4, 0), (8, 1), (16, 2), (32, 3))
 OPEN_END = 2**31 - 1
 
 
@@ -119,7 +114,7 @@ def plan_work(
         work = np.maximum(end - pieces.first, 0)
         order = np.arange(len(work)) if one_each else np.argsort(-work, kind="stable")
         each = rows.blocks[pieces.sequence[order]]
-        piece, row_block = np.repeat(order, each), _within(each)
+        piece, row_block = np.repeat(order, each), within(each)
         if one_each:
             shares = np.minimum(np.arange(blocks + 1), len(piece)).astype(np.int32)
         elif persistent:
@@ -128,7 +123,7 @@ def plan_work(
     parted = np.flatnonzero((counts > 1) & ~taken_in)
     each = rows.blocks[parted]
     firsts = np.repeat((np.cumsum(counts) - counts)[parted], each)
-    merged = pieces.items(rows, firsts, _within(each))
+    merged = pieces.items(rows, firsts, within(each))
     return MlaDecodeWork(
         pieces.items(rows, piece, row_block).astype(np.int32),
         _merges(merged, np.repeat(counts[parted], each)).astype(np.int32),
@@ -208,7 +203,7 @@ class _Pieces:
         first = np.array([tile for own in splits for tile in own], np.int64)
         end = np.append(first[1:], 0)
         end[np.cumsum(counts) - 1] = OPEN_END
-        index = _within(counts)
+        index = within(counts)
         last = index == counts[sequence] - 1
         stored = np.where(counts > 1, counts - taken_in, 0)
         slots = row_blocks * stored
@@ -244,31 +239,10 @@ def _counts(name: str, values: Any, least: int, most: int) -> Ints:
     return found
 
 
-def _within(counts: Ints) -> Ints:
-    """0 .. count - 1 for each count, one after the other."""
-    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-
-
 def _merges(firsts: Ints, splits: Ints) -> Ints:
     """The merges [blocks, 8] of row blocks with so many parts, of which `firsts` are the first."""
     _, row, rows, above, _, _, _, slot, lse_at, *_ = firsts.T
     return merge_table(slot=slot, splits=splits, row=row, rows=rows, above=above, lse_at=lse_at)
-
-
-def merge_table(
-    *, slot: Ints, splits: Ints, row: Ints, rows: Ints, above: Ints, lse_at: Ints
-) -> Ints:
-    """The merges [blocks, 8] of row blocks, by the columns of a merge that are a row block's."""
-    share = np.select([splits <= most for most, _ in SPLITS_OF_WARPS],
-                      [np.full_like(splits, log2) for _, log2 in SPLITS_OF_WARPS], 4)  # fmt: skip
-    lines = MERGE_WARPS >> share
-    each = -(-rows * LINES_A_ROW // lines)
-    found = np.empty((int(each.sum()), MERGE_INTS), np.int64)
-    of_block = (slot, splits, row, rows, above, lse_at, lines, share)
-    for column, values in enumerate(of_block):
-        found[:, column] = np.repeat(values, each)
-    found[:, 6] *= _within(each)
-    return found
 
 
 def merge_blocks(slots: int, row_blocks: int) -> int:

@@ -16,11 +16,12 @@ import numpy.typing as npt
 
 from mlagen.artifact import Artifact
 from mlagen.attention.latent.made_up import LATENT_KINDS
+from mlagen.attention.latent.split_work import BLOCK_ROWS
 from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.exact import exact
 from mlagen.families.mla_decode.inputs import MlaDecodeInputs
 from mlagen.families.mla_decode.made_up import mla_decode_inputs
-from mlagen.families.mla_decode.plan import BLOCK_ROWS, MlaDecodeWork, plan_work
+from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
 from mlagen.family import Call, Covering, Kind, Size, Trial, Walk, tile_counts

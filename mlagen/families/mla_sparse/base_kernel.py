@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.call_tensors import HostMemory, Memory, TorchMemory
+from mlagen.attention.latent.known_calls import Key, KnownCalls
+from mlagen.attention.latent.outputs import OutputMaker, Outputs
+from mlagen.attention.latent.split_work import H200_SMS
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.known_calls import Key, KnownCalls
-from mlagen.families.mla_decode.outputs import OutputMaker, Outputs
-from mlagen.families.mla_decode.plan import H200_SMS
-from mlagen.families.mla_decode.tensors import HostMemory, Memory, TorchMemory
 from mlagen.families.mla_sparse.call import SparseCall
 from mlagen.families.mla_sparse.checked import Checked, checked, output_shapes
 from mlagen.families.mla_sparse.kept import Kept

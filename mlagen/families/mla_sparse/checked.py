@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mlagen.attention.latent.order import D_V
-from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.tensors import (
+from mlagen.attention.latent.call_tensors import (
     as_host,
     check,
     check_rows,
@@ -17,6 +15,8 @@ from mlagen.families.mla_decode.tensors import (
     on_the_host,
     overlap,
 )
+from mlagen.attention.latent.order import D_V
+from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.call import SparseCall
 from mlagen.families.mla_sparse.call_checks import check_goes_with, check_scales, check_side
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig

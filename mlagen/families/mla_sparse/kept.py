@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mlagen.families.mla_decode.tensors import Memory, Workspace
-from mlagen.families.mla_sparse.splits import SLOT, SLOT_ROWS, merges
+from mlagen.attention.latent.call_tensors import Memory, Workspace
+from mlagen.families.mla_sparse.splits import SLOT, merges
 
 ENDLESS = 2**31 - 1  # a length that no list reaches: all of its places count
 
@@ -51,5 +51,5 @@ class Kept:
         space = self._spaces.setdefault(stream, Workspace(self._memory))
         return {
             "partial_o": space.empty((slots, *SLOT), "fp32"),
-            "partial_lse": space.empty((slots, SLOT_ROWS), "fp32"),
+            "partial_lse": space.empty((slots, SLOT[0]), "fp32"),
         }

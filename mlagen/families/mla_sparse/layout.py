@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mlagen.attention.latent.call_tensors import TYPE_NAMES, check, on_host
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.tensors import TYPE_NAMES, check, on_host
 from mlagen.families.mla_sparse.paging import Paging, check_strides, extent
 from mlagen.families.mla_sparse.rows import RowFormat
 from mlagen.launch.device_tensor import device_tensor, is_torch, row_major

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from mlagen.attention.latent.order import D_V
-from mlagen.families.mla_decode.plan import Ints32, merge_table
+from mlagen.attention.latent.split_work import BLOCK_ROWS, Ints32, merge_table
 
 TILE = 64
-SLOT_ROWS = 64  # query rows that a part has room for
-SLOT = (SLOT_ROWS, D_V)
+SLOT = (BLOCK_ROWS, D_V)  # what a part leaves
 BLOCKS_AN_SM = 2  # of the kernels with keys as rows: registers and shared memory leave room for two
 LEAST_TILES = 2  # of a part: with fewer, its prologue and its merge take longer than its keys
 

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.split_work import BLOCK_ROWS, MERGE_INTS
 from mlagen.attention.latent.splits import merged
 from mlagen.errors import ConfigError
-from mlagen.families.mla_decode.plan import BLOCK_ROWS, MERGE_INTS, MlaDecodeWork, plan_work
+from mlagen.families.mla_decode.plan import MlaDecodeWork, plan_work
 from mlagen.families.mla_decode.problem import TILE, MlaDecodeConfig
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.family import Call, Covering, Kind, Size, Trial

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlagen.attention.latent.split_work import BLOCK_ROWS, LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
 from mlagen.dsl import Operation, PipelineOrder, Signature, Tile, Value, by, record
 from mlagen.dsl.signature import pack
 from mlagen.errors import ScheduleError
-from mlagen.families.mla_decode.plan import BLOCK_ROWS, LINES_A_ROW, MERGE_BYTES, MERGE_WARPS
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
 

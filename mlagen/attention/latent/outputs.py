@@ -1,4 +1,4 @@
-"""The outputs of MLA decode calls that bring none.
+"""The outputs of calls over latent rows that bring none.
 
 `new_empty` takes 2.6 us for each, most of it to look at its arguments. Code that torch.compile
 makes allocates by a function that does not, in 1.0 us; where torch has it, so is done here.
@@ -7,11 +7,18 @@ makes allocates by a function that does not, in 1.0 us; where torch has it, so i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-from mlagen.families.mla_decode.problem import MlaDecodeConfig
+from typing import Any, Protocol
 
 Extents = tuple[int, ...]
+
+
+class Sized(Protocol):
+    """What a decode problem says of outputs."""
+
+    @property
+    def num_heads(self) -> int: ...
+    @property
+    def d_v(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +29,7 @@ class Outputs:
     lse: tuple[Extents, Extents]
 
     @classmethod
-    def of(cls, config: MlaDecodeConfig, rows: Extents) -> Outputs:
+    def of(cls, config: Sized, rows: Extents) -> Outputs:
         """Of calls with `rows` (batch, q_len), or (tokens,) where q is packed."""
         heads = config.num_heads
         lse = (heads, *rows) if len(rows) == 1 else (rows[0], heads, rows[1])

@@ -1,4 +1,4 @@
-"""What an MLA decode call asks of its tensors, and how it makes its own."""
+"""What a call over latent rows asks of its tensors, and how it makes its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ TYPE_NAMES = {
     "int32": "int32",
     "fp32": "float32",
 }
-TENSORS = ("q", "cache", "block_table", "cache_lengths", "kv_scales", "q_scales")  # of a call
 # TMA coordinates are signed 32-bit numbers (PTX ISA, cp.async.bulk.tensor).
 MAX_ROWS = 2**31
 
