@@ -6,8 +6,8 @@
 What differs: any number of heads up to 128, pages of 1, 16, 32 or multiples of 64, an e4m3 cache
 with one scale; in sparse attention, any topk and rows in bf16 too. A schedule once made is right
 for other lengths too, only less even. fp16, a dense cache with gaps between its rows and dense
-prefill are refused; so are sparse decoding of more than 32 heads and, of more than 32, sparse
-prefill over other rows than bf16. Importing this module imports torch.
+prefill are refused; so are rows of 584 bytes with more than 32 heads. Importing this module imports
+torch.
 """
 
 from __future__ import annotations

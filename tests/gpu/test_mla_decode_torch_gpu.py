@@ -120,8 +120,12 @@ def test_flash_mla(monkeypatch: pytest.MonkeyPatch) -> None:
                 torch.testing.assert_close(
                     lse[b, :, token].double(), torch.logsumexp(z, -1), atol=1e-4, rtol=1e-4
                 )
-    with pytest.raises(UnsupportedError, match="indices"):
-        flash_mla.flash_mla_with_kvcache(q, cache, table, lengths, 512, metadata, indices=lengths)
+    with pytest.raises(ConfigError, match="topk_length is given, but indices are not"):
+        flash_mla.flash_mla_with_kvcache(
+            q, cache, table, lengths, 512, metadata, topk_length=lengths
+        )
+    with pytest.raises(UnsupportedError, match="dense prefill"):
+        flash_mla.flash_attn_varlen_func(q, cache, cache)
     with pytest.raises(ConfigError, match="head_dim_v=256"):
         flash_mla.flash_mla_with_kvcache(q, cache, table, lengths, 256, metadata)
     with pytest.raises(ConfigError, match="another one"):

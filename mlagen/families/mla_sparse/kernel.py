@@ -23,12 +23,11 @@ from mlagen.families.mla_sparse.checked import Checked
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.kept import Kept
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
-from mlagen.families.mla_sparse.splits import split_count
+from mlagen.families.mla_sparse.splits import blocks_an_sm, groups_of, split_count
 from mlagen.family import Builder
 from mlagen.launch import Launcher
 
 MERGE_KERNEL = "mla_decode_merge_sm90"  # merges split work
-ITEM_HEADS = 64  # heads of a query that are one item of blocks which take several
 
 
 class MlaSparsePrefillKernel(MlaSparseKernel):
@@ -78,9 +77,8 @@ class MlaSparsePrefillKernel(MlaSparseKernel):
     def _given(
         self, call: SparseCall, found: Checked, tensors: dict[str, Any], kept: Kept
     ) -> list[tuple[Artifact, dict[str, Any]]]:
-        units = blocks = found.queries
-        if self._grid == "blocks":  # that take items in turn
-            units *= -(-self.config.num_heads // ITEM_HEADS)
+        units = blocks = found.queries * groups_of(self.config.num_heads)
+        if self._grid == "blocks":  # that take units in turn
             blocks = min(self._sms_of(tensors["q"]), units)
         return [self._own(tensors, {**found.numbers, "units": units}, blocks)]
 
@@ -132,11 +130,12 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
     def _given(
         self, call: SparseCall, found: Checked, tensors: dict[str, Any], kept: Kept
     ) -> list[tuple[Artifact, dict[str, Any]]]:
-        splits = self._splits(call, found)
-        parts = kept.partials(found.queries * splits if splits > 1 else 1, stream_of(tensors["q"]))
+        units = found.queries * groups_of(self.config.num_heads)
+        splits = self._splits(call, found, units)
+        parts = kept.partials(units * splits if splits > 1 else 1, stream_of(tensors["q"]))
         tensors |= parts
         numbers = {**found.numbers, "splits": splits}
-        own = self._own(tensors, numbers, found.queries * splits)
+        own = self._own(tensors, numbers, units * splits)
         if splits == 1:
             return [own]
         heads, q_len = self.config.num_heads, self.config.q_len
@@ -154,12 +153,12 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
         }
         return [own, (self._merge_artifact(sink=not plain), merge)]
 
-    def _splits(self, call: SparseCall, found: Checked) -> int:
+    def _splits(self, call: SparseCall, found: Checked, units: int) -> int:
         """Parts of each query's keys."""
         asked = call.splits
         if asked is None:
-            sms = self._sms_of(call.tensors[0])
-            return 1 if self._build is None else split_count(found.queries, found.tiles, sms)
+            places = self._sms_of(call.tensors[0]) * blocks_an_sm(self.artifact.manifest.block[0])
+            return 1 if self._build is None else split_count(units, found.tiles, places)
         if not 1 <= asked <= found.tiles:
             raise ConfigError(
                 f"splits={asked} of lists of {found.tiles} tiles of 64 keys",
