@@ -52,7 +52,8 @@ def decode(fields: dict[str, Any], **shape: Any) -> tuple[Any, Any]:
         ({"num_heads": 8, "rows": "v32"}, {"page_size": 8, "layers": 2}),
         ({"num_heads": 8, "rows": "e4m3_block64", "d_qk": 512}, {"room": 16}),
         ({"num_heads": 3, "rows": "e4m3"}, {"page_size": 1, "layers": 2}),
-        ({"num_heads": 65}, {"page_size": 32, "layers": 2, "room": 16}),
+        ({"num_heads": 65}, {"page_size": 32, "layers": 2, "room": 16, "lengths": None}),
+        ({"num_heads": 40, "rows": "v32"}, {"sink": [1.0] * 40}),
     ],
     ids=str,
 )
@@ -92,10 +93,24 @@ def test_splits_follow_from_the_shape() -> None:
         single(**given(inputs, splits=2))
 
 
+def test_decode_of_many_heads() -> None:
+    """A query's heads are several units, which are merged one by one."""
+    made, inputs = decode({"num_heads": 70, "q_len": 2}, batch=1, lengths=None)
+    for splits in (1, 2):
+        run = made.run(**given(inputs, splits=splits))
+        right(made, inputs, (run.output, run.lse), splits)
+        assert run.reports[0].grid[0] == 4 * splits
+    launcher = Recorder()
+    recorded = kernel("decode", launcher, num_heads=70, q_len=2)
+    recorded(**given(mla_sparse_decode_inputs(recorded.config, batch=11, topk=640)))
+    # 44 units, one block an SM: three parts, of at most four tiles
+    assert launcher.calls[0][3] == {"blocks": 44 * 3}
+
+
 @pytest.mark.parametrize("queries", [1, 3, 66, 131, 132, 133, 200, 264, 1000])
 @pytest.mark.parametrize("tiles", [1, 2, 3, 7, 32, 33, 128])
 def test_split_count(queries: int, tiles: int) -> None:
-    count = split_count(queries, tiles, 132)
+    count = split_count(queries, tiles, 264)
     assert count >= 1
     if count > 1:
         assert queries * count <= 264  # one wave
@@ -105,20 +120,27 @@ def test_split_count(queries: int, tiles: int) -> None:
         assert queries > 132 or tiles < 4
 
 
-def test_merges_name_each_row_once() -> None:
+@pytest.mark.parametrize("heads", [5, 64, 70, 128])
+def test_merges_name_each_row_once(heads: int) -> None:
     """Lines of all merges cover each query's heads, two a row, and say where its LSE lies."""
-    batch, q_len, heads = 3, 2, 5
+    batch, q_len = 3, 2
     for splits in (2, 9, 40):
         seen: list[tuple[int, int]] = []
+        slots = set()
         for slot, count, row, rows, above, lse_at, first, share in merges(
             batch, q_len, heads, splits
         ).tolist():
-            query = row // heads
-            assert (slot, count, rows) == (query * splits, splits, heads)
-            assert above == query % q_len * heads and lse_at == query // q_len * heads * q_len
-            seen += [(row, line) for line in range(first, first + (16 >> share))]
-        wanted = {(n * heads, line) for n in range(batch * q_len) for line in range(2 * heads)}
-        assert len(seen) == len(set(seen)) and wanted <= set(seen)
+            query, head = divmod(row, heads)
+            assert head % 64 == 0 and rows == min(64, heads - head) and count == splits
+            assert (
+                above == query % q_len * heads + head and lse_at == query // q_len * heads * q_len
+            )
+            slots.add(slot)
+            lines = range(first, first + (16 >> share))
+            seen += [(row + line // 2, line % 2) for line in lines if line < 2 * rows]
+        assert sorted(seen) == [(n, half) for n in range(batch * q_len * heads) for half in (0, 1)]
+        assert sorted(slots) == list(range(0, len(slots) * splits, splits))
+        assert len(slots) == batch * q_len * -(-heads // 64)
 
 
 def test_layouts_do_not_change_bits() -> None:

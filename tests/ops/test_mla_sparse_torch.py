@@ -208,15 +208,16 @@ def test_what_has_no_kernel(torch: Torch) -> None:
     """Is told in the caller's words, and nothing is launched."""
     from mlagen.compat import flash_mla
 
-    q, rows = np.zeros((2, 64, 576), np.float32), np.zeros((8, 1, 656), np.uint8)
-    q, rows = Tensor(q.astype(torch_type("bfloat16"))), Tensor(rows)
+    q, wide = (Tensor(np.zeros((2, 64, n), torch_type("bfloat16"))) for n in (576, 512))
+    rows, model1 = (Tensor(np.zeros((8, 1, n), np.uint8)) for n in (656, 584))
     lists = Tensor(np.zeros((2, 1, 70), np.int32))
-    with pytest.raises(UnsupportedError, match=r"flash_mla_sparse_fwd: .* 64 heads .* of 656"):
-        flash_mla.flash_mla_sparse_fwd(q, rows, lists, 0.1)
     schedule, _ = flash_mla.get_mla_metadata()
+    with pytest.raises(UnsupportedError, match=r"flash_mla_with_kvcache: .* 64 heads .* of 584"):
+        flash_mla.flash_mla_with_kvcache(
+            wide[:, None], model1[:, None], None, None, 512, schedule, is_fp8_kvcache=True,
+            indices=lists,
+        )  # fmt: skip
     decoding = (q[:, None], rows[:, None], None, None, 512, schedule)
-    with pytest.raises(UnsupportedError, match=r"flash_mla_with_kvcache: .* 64 heads"):
-        flash_mla.flash_mla_with_kvcache(*decoding, is_fp8_kvcache=True, indices=lists)
     few = (q[:, None, :8].contiguous(), *decoding[1:])
     for function, arguments, more, words in (
         (flash_mla.flash_mla_sparse_fwd, (q, rows, lists, 0.1, 256), {}, "d_v=256"),
