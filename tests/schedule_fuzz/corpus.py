@@ -14,6 +14,13 @@ from typing import Any
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_prefill.problem import MlaProblem
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.sm_90a.operations import (
+    decode_by_keys,
+    prefill_by_keys,
+    row_form,
+)
 from mlagen.schedules.mla_prefill_v2 import form
 
 HERE = Path(__file__).resolve().parent
@@ -39,7 +46,7 @@ class Call:
 @dataclass(frozen=True, eq=False)
 class Case:
     """One kernel that is edited. `solves`: its problem class, and `given` what that says to the
-    table, where several problems have it."""
+    table, where several problems have it; `bare`: a table that a schedule calls, no schedule."""
 
     name: str
     target: str
@@ -50,6 +57,7 @@ class Case:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     solves: type | None = None
     given: tuple[Any, ...] = ()
+    bare: bool = False
     share: float = 1.0  # of a campaign's edits, relative to other cases
 
 
@@ -70,6 +78,14 @@ def _streamed(name: str, problem: Mapping[str, Any], *calls: Call, **more: Any) 
     path = ROOT / "schedules/shared/streamed_prefill.py"
     more = {"solves": MlaProblem, "given": ((128,), form), **more}
     return Case(name, "gfx950", path, "streamed_prefill", problem, calls, **more)
+
+
+def _by_keys(name: str, config: Any, operations: Any, *calls: Call, **more: Any) -> Case:
+    """The table that sparse MLA of few heads has, prefill and decode."""
+    path = ROOT / "schedules/shared/keys_as_rows.py"
+    given = (row_form(config), operations)
+    return Case(name, "sm_90a", path, "keys_as_rows", config.to_fields(), calls,
+                solves=type(config), given=given, bare=True, **more)  # fmt: skip
 
 
 def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
@@ -99,6 +115,18 @@ def _after_keys(shape: Mapping[str, Any]) -> dict[str, Any]:
     """The same with the queries at the end of the keys, where a causal mask cuts."""
     pairs = zip(shape["lengths"], shape["num_keys"], strict=True)
     return {**shape, "start_pos": [max(0, keys - rows) for rows, keys in pairs]}
+
+
+# Lists of no, one and several tiles, whole and cut, one query each; then invalid and repeated rows.
+LISTED = (0, 1, 64, 65, 130, 200, 320, 330)
+SPARSE_PREFILL = (
+    Call({"rows": len(LISTED), "topk": 330, "lengths": LISTED, "blocks": 3}, "realistic"),
+    Call({"rows": 2, "topk": 260, "blocks": 1}, "late_max"),
+)
+SPARSE_DECODE = (
+    Call({"batch": len(LISTED), "topk": 330, "lengths": LISTED}, "realistic"),
+    Call({"batch": 1, "topk": 580, "splits": 3, "page_size": 8}, "late_max"),
+)
 
 
 def _rows(data: str, *ks: int) -> tuple[Call, ...]:
@@ -163,6 +191,13 @@ CASES: tuple[Case, ...] = (
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.8),
     _shipped("mla_decode_sm90 rows", "mla_decode_sm90", {"num_heads": 8, "page_size": 1},
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+    Case("mla_sparse_prefill_sm90 heads", "sm_90a", ROOT / "schedules/mla_sparse_prefill_sm90.py",
+         "queries_as_rows", {"num_heads": 16}, SPARSE_PREFILL, solves=MlaSparsePrefillConfig,
+         bare=True, share=0.8),
+    _by_keys("mla_sparse_prefill_sm90 keys", MlaSparsePrefillConfig(8), prefill_by_keys,
+             *SPARSE_PREFILL, share=0.8),
+    _by_keys("mla_sparse_decode_sm90 v32", MlaSparseDecodeConfig(8, rows="v32"), decode_by_keys,
+             *SPARSE_DECODE, share=0.8),
 )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from mlagen.families.mla_sparse.inputs import (
     MlaSparsePrefillInputs,
 )
 from mlagen.families.mla_sparse.made_up import (
+    PATTERNS,
     SPARSE_KINDS,
     mla_sparse_decode_inputs,
     mla_sparse_prefill_inputs,
@@ -286,8 +287,7 @@ class MlaSparsePrefillKind(Kind):
     def covering(self, artifact: Artifact) -> Covering:
         """Lists for every number of tiles that the text tells apart, whole and cut, one after
         another in a block; lists of one key and of none; then invalid and repeated indices."""
-        most = max(tile_counts(artifact.manifest))
-        lengths = (0, 1, *(TILE * n + n for n in range(1, most + 2)), 0, TILE)
+        lengths = covering_lengths(max(tile_counts(artifact.manifest)))
         shape = {"rows": len(lengths), "topk": max(lengths), "lengths": lengths, "blocks": 1}
         return Covering(
             (
@@ -329,8 +329,7 @@ class MlaSparseDecodeKind(Kind):
     def covering(self, artifact: Artifact) -> Covering:
         """Lists for every number of tiles that the text tells apart, whole and cut; then split
         ones."""
-        most = max(tile_counts(artifact.manifest))
-        lengths = (0, 1, *(TILE * n + n for n in range(1, most + 2)))
+        lengths = covering_lengths(max(tile_counts(artifact.manifest)))
         return Covering(
             (
                 Call("realistic", {"batch": len(lengths), "topk": max(lengths),
@@ -339,6 +338,16 @@ class MlaSparseDecodeKind(Kind):
                                   "layers": 2}),
             )
         )  # fmt: skip
+
+
+def covering_lengths(most: int) -> tuple[int, ...]:
+    """Of lists of 0 to `most` + 1 tiles, whole and cut. Every fourth list of a made-up call names
+    no row at all: it is one more there, so that each number of tiles has keys."""
+    found: list[int] = []
+    for length in (0, TILE, 1, *(TILE * n + n for n in range(1, most + 2)), 0, TILE):
+        found += [TILE] * (len(found) % len(PATTERNS) == PATTERNS.index("none"))
+        found.append(length)
+    return tuple(found)
 
 
 def _listed(shape: Mapping[str, Any]) -> dict[str, Any]:
