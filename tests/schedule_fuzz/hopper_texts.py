@@ -238,7 +238,7 @@ def _sparse(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[OfKind]:
     """As the kind has it, of the form that the case edits, whose arguments no edit changes."""
     decode = type(config).__name__ == "MlaSparseDecodeConfig"
     name = "mla_sparse_decode_sm90" if decode else "mla_sparse_prefill_sm90"
-    # Of the forms of few heads, that with heads as the columns of products has other blocks.
+    # Prefill of few heads has two tables; the case of eight heads edits that of keys as rows.
     form = {} if decode else {"keys_as_rows": int(config.num_heads == 8)}
     artifact = unassembled(name, config, form)
     kind = kind_of(artifact)
