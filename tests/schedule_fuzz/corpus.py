@@ -19,6 +19,7 @@ from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.sm_90a.operations import (
     decode_by_keys,
     prefill_by_keys,
+    prefill_by_queries,
     row_form,
 )
 from mlagen.schedules.mla_prefill_v2 import form
@@ -46,7 +47,7 @@ class Call:
 @dataclass(frozen=True, eq=False)
 class Case:
     """One kernel that is edited. `solves`: its problem class, and `given` what that says to the
-    table, where several problems have it; `bare`: a table that a schedule calls, no schedule."""
+    table, where several problems have it."""
 
     name: str
     target: str
@@ -57,7 +58,6 @@ class Case:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     solves: type | None = None
     given: tuple[Any, ...] = ()
-    bare: bool = False
     share: float = 1.0  # of a campaign's edits, relative to other cases
 
 
@@ -80,12 +80,15 @@ def _streamed(name: str, problem: Mapping[str, Any], *calls: Call, **more: Any) 
     return Case(name, "gfx950", path, "streamed_prefill", problem, calls, **more)
 
 
-def _by_keys(name: str, config: Any, operations: Any, *calls: Call, **more: Any) -> Case:
-    """The table that sparse MLA of few heads has, prefill and decode."""
-    path = ROOT / "schedules/shared/keys_as_rows.py"
-    given = (row_form(config), operations)
-    return Case(name, "sm_90a", path, "keys_as_rows", config.to_fields(), calls,
-                solves=type(config), given=given, bare=True, **more)  # fmt: skip
+def _shared(
+    name: str, table: str, config: Any, given: tuple[Any, ...], *calls: Call, **more: Any
+) -> Case:
+    """A table that sparse MLA has, prefill and decode."""
+    path = ROOT / f"schedules/shared/{table}.py"
+    fields = config.to_fields()
+    return Case(
+        name, "sm_90a", path, table, fields, calls, solves=type(config), given=given, **more
+    )
 
 
 def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
@@ -117,6 +120,7 @@ def _after_keys(shape: Mapping[str, Any]) -> dict[str, Any]:
     return {**shape, "start_pos": [max(0, keys - rows) for rows, keys in pairs]}
 
 
+V32 = MlaSparseDecodeConfig(8, rows="v32")
 # Lists of no, one and several tiles, whole and cut, one query each; then invalid and repeated rows.
 LISTED = (0, 1, 64, 65, 130, 200, 320, 330)
 SPARSE_PREFILL = (
@@ -191,13 +195,12 @@ CASES: tuple[Case, ...] = (
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.8),
     _shipped("mla_decode_sm90 rows", "mla_decode_sm90", {"num_heads": 8, "page_size": 1},
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
-    Case("mla_sparse_prefill_sm90 heads", "sm_90a", ROOT / "schedules/mla_sparse_prefill_sm90.py",
-         "queries_as_rows", {"num_heads": 16}, SPARSE_PREFILL, solves=MlaSparsePrefillConfig,
-         bare=True, share=0.8),
-    _by_keys("mla_sparse_prefill_sm90 keys", MlaSparsePrefillConfig(8), prefill_by_keys,
-             *SPARSE_PREFILL, share=0.8),
-    _by_keys("mla_sparse_decode_sm90 v32", MlaSparseDecodeConfig(8, rows="v32"), decode_by_keys,
-             *SPARSE_DECODE, share=0.8),
+    _shared("mla_sparse_prefill_sm90 heads", "queries_as_rows", MlaSparsePrefillConfig(40),
+            (None, prefill_by_queries, True), *SPARSE_PREFILL, share=0.8),
+    _shared("mla_sparse_prefill_sm90 keys", "keys_as_rows", MlaSparsePrefillConfig(8),
+            (None, prefill_by_keys), *SPARSE_PREFILL, share=0.8),
+    _shared("mla_sparse_decode_sm90 v32", "keys_as_rows", V32, (row_form(V32), decode_by_keys),
+            *SPARSE_DECODE, share=0.8),
 )  # fmt: skip
 
 

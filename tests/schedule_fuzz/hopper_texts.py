@@ -235,12 +235,10 @@ def _merge(call: Call, config: MlaDecodeMergeConfig, knobs: dict[str, Any]) -> I
 
 
 def _sparse(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[OfKind]:
-    """As the kind has it, of the form that the case edits, whose arguments no edit changes."""
+    """As the kind has it, of the shipped kernel, whose arguments no edit changes."""
     decode = type(config).__name__ == "MlaSparseDecodeConfig"
     name = "mla_sparse_decode_sm90" if decode else "mla_sparse_prefill_sm90"
-    # Prefill of few heads has two tables; the case of eight heads edits that of keys as rows.
-    form = {} if decode else {"keys_as_rows": int(config.num_heads == 8)}
-    artifact = unassembled(name, config, form)
+    artifact = unassembled(name, config, {})
     kind = kind_of(artifact)
     inputs = kind.inputs(config.to_fields(), data=call.data, seed=0, **call.shape)
     trial = kind.trial(inputs).planned(artifact)

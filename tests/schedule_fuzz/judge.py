@@ -37,10 +37,6 @@ EXHAUSTED = 5  # draws for each edit that is wanted
 SHOWN = 300  # characters of a message
 _COMMENT = re.compile(r"\s*(;|//).*$", re.M)
 _PTX_COMMENT = re.compile(r"//.*$", re.M)  # where a semicolon ends a statement
-_MARK = (
-    "\n\nfrom mlagen.dsl import schedule as _schedule\n"
-    "{0} = _schedule(problem=object, target={1!r})({0})\n"
-)
 _CODE = re.compile(r"error\[([\w-]+)\]")
 _PYTHON = re.compile(r":\d+: (\w*Error|AssertionError|\w*Exception): ")
 
@@ -122,7 +118,7 @@ def _problem(case: Case, function: ScheduleFunction) -> Any:
 def _function(case: Case, folder: Path, text: str) -> ScheduleFunction:
     """The schedule of a source text, by the way that a user's file takes."""
     path = folder / case.path.name
-    path.write_text(text + (_MARK.format(case.function, case.target) if case.bare else ""))
+    path.write_text(text)
     _loaded.clear()
     function = load(f"{path}:{case.function}", case.target)
     if case.solves:
