@@ -18,8 +18,11 @@ def mla_decode_merge_sm90(k, s):
     # Splits a warp has in flight: with more, no second block fits on an SM. Columns of a lane.
     splits, columns = 4, k.d_v // 64
 
-    # SMEM: half a row in fp32 a warp. Registers of a thread; a few of addresses come besides.
+    # SMEM: half a row in fp32 a warp, and what a sink leaves of it. Registers of a thread; a few of
+    # addresses come besides.
     s.smem.room("sums of warps", 16 * k.d_v // 2 * 4)
+    if k.sink:
+        s.smem.room("factors", 16 * 4)
     s.named("acc", ".f32", columns, "this lane's columns of O")
     s.named("weight", ".f32", splits, "LSE of the splits in flight")
     s.named("taken", ".f32", splits * columns, "their columns of O")

@@ -5,6 +5,9 @@ import pytest
 from ptx_snippets import kernel
 
 from mlagen.audit.ptx import audit_ptx
+from mlagen.audit.ptx.arithmetic import evaluate
+from mlagen.audit.ptx.paths import Path
+from mlagen.audit.ptx.values import Linear, compare
 
 # Thread 0 copies; all wait, for as many tiles as a field says. The second warpgroup has the same
 # number in another way.
@@ -113,3 +116,48 @@ def test_values_by_lane_have_no_name():
     by_group = SKIPPED.replace("add.u32 %r8, %r8, 63", "add.u32 %r8, %r8, %wg")
     report = findings(first=by_group)
     assert report.findings or report.unchecked
+
+
+# A block has the `%ctaid % n`th part of a list whose length is loaded; so many threads store.
+PARTS = """
+    mov.u32 %r1, %ctaid.x;
+    div.u32 %r2, %r1, %n;
+    mul.lo.u32 %r3, %r2, %n;
+    sub.u32 %r3, %r1, %r3;
+    mul.wide.u32 %db, %r2, 4;
+    add.u64 %db, %db, %g;
+    ld.global.nc.u32 %r4, [%db];
+    add.u32 %r5, %r4, %n;
+    sub.u32 %r5, %r5, 1;
+    div.u32 %r5, %r5, %n;
+    mul.lo.u32 %r6, %r5, %r3;
+    add.u32 %r5, %r5, %r6;
+    min.u32 %r5, %r5, %r4;
+    sub.s32 %r5, %r5, %r6;
+    max.s32 %r5, %r5, 0;
+    setp.le.u32 %p2, %r5, 2;
+    @%p2 bra END;
+    setp.lt.u32 %p1, %t, %r5;
+    @%p1 st.shared.f32 [%at], %x;
+    {barrier}
+    xor.b32 %at, %at, 4;
+    ld.shared.f32 %x, [%at];
+"""
+
+
+@pytest.mark.parametrize(("barrier", "rules"), [("bar.sync 0;", set()), ("", {"smem-raw"})])
+def test_parts_of_what_is_loaded_are_followed(barrier, rules):
+    """Values that lead there divide by no zero, and what is loaded keeps its value when its
+    address becomes a number."""
+    report = audit_ptx(kernel(PARTS.format(barrier=barrier)))
+    assert {finding.rule for finding in report.findings} == rules
+    assert not report.unchecked
+
+
+def test_nothing_is_divided_by_zero():
+    """What that gives, all ones, would be a value for any decision that asks for a large one."""
+    n, x = (Linear(((("param", name), 1),)) for name in ("n", "x"))
+    path = Path((), 4)
+    part = evaluate(("div", "u32"), [x, n])
+    assert path.decide(compare(part, 5, "ge"), True) and path.possible()
+    assert all(values["param", "n"] for values in path.witnesses())

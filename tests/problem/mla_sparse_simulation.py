@@ -73,11 +73,12 @@ def simulate_splits(inputs, splits, *, sink_in_each=False):
         top = logs.max(axis=0)
         total = (top + np.log2(np.exp2(logs - top).sum(axis=0, dtype=F32))).astype(F32)
         with np.errstate(over="ignore"):
-            drawn = np.log2(F32(1) + np.exp2((sink * log2e - total).astype(F32))).astype(F32)
-        below = total if sink_in_each else (total + drawn).astype(F32)
+            left = F32(1) / (F32(1) + np.exp2((sink * log2e - total).astype(F32)))
         o = sum(
-            np.exp2(log - below)[:, None] * o for log, (o, _, _) in zip(logs, parts, strict=True)
+            np.exp2(log - total)[:, None] * o for log, (o, _, _) in zip(logs, parts, strict=True)
         )
+        if not sink_in_each:
+            o = o * left[:, None]
         out[row], whole[row] = o.astype(BF16), total * F32(math.log(2))
     return {"o": out, "lse": whole}
 

@@ -14,6 +14,14 @@ from typing import Any
 from mlagen.families.mha_prefill.gfx950.form import streamed_form
 from mlagen.families.mha_prefill.problem import MhaProblem
 from mlagen.families.mla_prefill.problem import MlaProblem
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.families.mla_sparse.sm_90a.operations import (
+    decode_by_keys,
+    prefill_by_keys,
+    prefill_by_queries,
+    row_form,
+)
 from mlagen.schedules.mla_prefill_v2 import form
 
 HERE = Path(__file__).resolve().parent
@@ -72,6 +80,17 @@ def _streamed(name: str, problem: Mapping[str, Any], *calls: Call, **more: Any) 
     return Case(name, "gfx950", path, "streamed_prefill", problem, calls, **more)
 
 
+def _shared(
+    name: str, table: str, config: Any, given: tuple[Any, ...], *calls: Call, **more: Any
+) -> Case:
+    """A table that sparse MLA has, prefill and decode."""
+    path = ROOT / f"schedules/shared/{table}.py"
+    fields = config.to_fields()
+    return Case(
+        name, "sm_90a", path, table, fields, calls, solves=type(config), given=given, **more
+    )
+
+
 def _mine(path: str, function: str, *calls: Call, **more: Any) -> Case:
     target = "sm_90a" if function.endswith("sm90") else "gfx950"
     return Case(function, target, HERE / f"schedules/{path}", function, {}, calls, **more)
@@ -99,6 +118,19 @@ def _after_keys(shape: Mapping[str, Any]) -> dict[str, Any]:
     """The same with the queries at the end of the keys, where a causal mask cuts."""
     pairs = zip(shape["lengths"], shape["num_keys"], strict=True)
     return {**shape, "start_pos": [max(0, keys - rows) for rows, keys in pairs]}
+
+
+V32 = MlaSparseDecodeConfig(8, rows="v32")
+# Lists of no, one and several tiles, whole and cut, one query each; then invalid and repeated rows.
+LISTED = (0, 1, 64, 65, 130, 200, 320, 330)
+SPARSE_PREFILL = (
+    Call({"rows": len(LISTED), "topk": 330, "lengths": LISTED, "blocks": 3}, "realistic"),
+    Call({"rows": 2, "topk": 260, "blocks": 1}, "late_max"),
+)
+SPARSE_DECODE = (
+    Call({"batch": len(LISTED), "topk": 330, "lengths": LISTED}, "realistic"),
+    Call({"batch": 1, "topk": 580, "splits": 3, "page_size": 8}, "late_max"),
+)
 
 
 def _rows(data: str, *ks: int) -> tuple[Call, ...]:
@@ -163,6 +195,12 @@ CASES: tuple[Case, ...] = (
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.8),
     _shipped("mla_decode_sm90 rows", "mla_decode_sm90", {"num_heads": 8, "page_size": 1},
              Call({"lengths": (0, 1, 65, 130, 200, 320)}, "realistic"), share=0.6),
+    _shared("mla_sparse_prefill_sm90 heads", "queries_as_rows", MlaSparsePrefillConfig(40),
+            (None, prefill_by_queries, True), *SPARSE_PREFILL, share=0.8),
+    _shared("mla_sparse_prefill_sm90 keys", "keys_as_rows", MlaSparsePrefillConfig(8),
+            (None, prefill_by_keys), *SPARSE_PREFILL, share=0.8),
+    _shared("mla_sparse_decode_sm90 v32", "keys_as_rows", V32, (row_form(V32), decode_by_keys),
+            *SPARSE_DECODE, share=0.8),
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "ptx"))
 
 from ptx_runs import Map, run
 
+from mlagen.artifact import Artifact
 from mlagen.attention.latent.split_work import MERGE_INTS
 from mlagen.codegen import build
 from mlagen.emulator import Mode, Settings
@@ -28,9 +29,11 @@ from mlagen.families.mla_decode.plan import plan_work
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
 from mlagen.families.mla_decode.rounded import rounded
 from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
-from mlagen.problem.expected import compare
+from mlagen.launch import EmulatedLauncher
+from mlagen.problem.expected import Expected, compare
 from mlagen.problem.formats import BF16, scale_log2e
 from mlagen.targets.sm_90a.ptxas import PtxasResult
+from mlagen.verify import kind_of
 
 MODES: tuple[Mode, ...] = ("latest", "earliest", "random")
 OUTPUTS = ("o", "lse", "c", "out")
@@ -51,23 +54,52 @@ class Trial:
     arguments: Callable[[str], dict[str, Any]]
     wrong: Callable[[dict[str, Any]], str]
 
+    def run(self, text: str, settings: Settings) -> tuple[dict[str, Any], str]:
+        """Outputs, and what is wrong with them."""
+        arguments = self.arguments(text)
+        run(text, self.grid, arguments, settings=settings)
+        return {name: arguments[name] for name in arguments.keys() & OUTPUTS}, self.wrong(arguments)
+
+
+@dataclass(frozen=True)
+class OfKind:
+    """One launch as the problem's kind makes it, of the kernel of `artifact` with another text."""
+
+    call: Call
+    artifact: Artifact
+    trial: Any
+    expected: tuple[Expected, ...]
+
+    def run(self, text: str, settings: Settings) -> tuple[dict[str, Any], str]:
+        launcher = EmulatedLauncher(
+            mode=settings.mode, threads=1, max_instructions=settings.max_instructions
+        )
+        made, report = self.trial.run(replace(self.artifact, text=text), launcher)
+        assert not report.emulation.findings, "\n".join(map(str, report.emulation.findings))
+        return made, _held(compare(of, made[of.output]) for of in self.expected)
+
+
+def unassembled(function: Any, problem: Any, knobs: dict[str, Any]) -> Artifact:
+    """The kernel with its PTX, which is emulated: what ptxas makes of it is not asked."""
+    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+        return build(function, problem, knobs=knobs)
+
 
 def build_text(function: Any, problem: Any, knobs: dict[str, Any]) -> str:
-    """The kernel's PTX. It is emulated: what ptxas makes of it is not asked."""
-    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
-        return build(function, problem, knobs=knobs).text
+    """The kernel's PTX."""
+    return unassembled(function, problem, knobs).text
 
 
-def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial]:
+def trials(case: Case, problem: Any, knobs: dict[str, Any]) -> list[Trial | OfKind]:
     """The case's calls with their oracles."""
     make = {
         "MlaDecodeConfig": _decode, "MlaDecodeMergeConfig": _merge, "GemmConfig": _gemm,
-        "Folding": _fold,
+        "Folding": _fold, "MlaSparsePrefillConfig": _sparse, "MlaSparseDecodeConfig": _sparse,
     }[type(problem).__name__]  # fmt: skip
     return [made for call in case.calls for made in make(call, problem, knobs)]
 
 
-def wrong(found: list[Trial], text: str, doing: Callable[[str], None]) -> str:
+def wrong(found: list[Trial | OfKind], text: str, doing: Callable[[str], None]) -> str:
     """What is wrong with the kernel; nothing: it is right in every mode, with the same bits, and
     nothing of any severity is found."""
     bits: dict[tuple[int, str], bytes] = {}
@@ -75,17 +107,15 @@ def wrong(found: list[Trial], text: str, doing: Callable[[str], None]) -> str:
         for number, trial in enumerate(found):
             where = f"{trial.call}, {mode}"
             doing(f"run {where}")
-            arguments = trial.arguments(text)
             try:
                 settings = Settings(mode=mode, exact=False, max_instructions=STEPS)
-                run(text, trial.grid, arguments, settings=settings)
+                outputs, what = trial.run(text, settings)
             except (AssertionError, MlagenError) as error:
                 return f"{where}: {type(error).__name__}: {error}"
-            what = trial.wrong(arguments)
             if what:
                 return f"{where}: {what}"
-            for name in arguments.keys() & OUTPUTS:
-                raw = arguments[name].tobytes()
+            for name, array in outputs.items():
+                raw = np.ascontiguousarray(array).tobytes()
                 if bits.setdefault((number, name), raw) != raw:
                     return f"{where}: other bits of {name} than in mode {MODES[0]}"
     return ""
@@ -203,6 +233,17 @@ def _merge(call: Call, config: MlaDecodeMergeConfig, knobs: dict[str, Any]) -> I
         return ""
 
     yield Trial(call, (len(merges), 1), arguments, judged)
+
+
+def _sparse(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[OfKind]:
+    """As the kind has it, of the shipped kernel, whose arguments no edit changes."""
+    decode = type(config).__name__ == "MlaSparseDecodeConfig"
+    name = "mla_sparse_decode_sm90" if decode else "mla_sparse_prefill_sm90"
+    artifact = unassembled(name, config, {})
+    kind = kind_of(artifact)
+    inputs = kind.inputs(config.to_fields(), data=call.data, seed=0, **call.shape)
+    trial = kind.trial(inputs).planned(artifact)
+    yield OfKind(call, artifact, trial, tuple(trial.oracles()))
 
 
 def _gemm(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[Trial]:

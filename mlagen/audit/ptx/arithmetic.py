@@ -138,22 +138,26 @@ def _negate(args: Sequence[Value], letter: str, width: int) -> Value:
 
 @_numbers
 def _div(a: Any, b: Any) -> Any:
-    if np.any(np.asarray(b) == 0):
+    if _lanes(a, b):
+        none = np.equal(b, 0)
+        quotient = abs(a) // np.where(none, 1, abs(b))
+        return np.where(none, -1, np.where((a < 0) != (b < 0), -quotient, quotient))
+    if not b:
         return -1
     quotient = abs(a) // abs(b)
-    return (
-        np.where((a < 0) != (b < 0), -quotient, quotient)
-        if _lanes(a, b)
-        else (-quotient if (a < 0) != (b < 0) else quotient)
-    )
+    return -quotient if (a < 0) != (b < 0) else quotient
 
 
 @_numbers
 def _rem(a: Any, b: Any) -> Any:
-    if np.any(np.asarray(b) == 0):
+    if _lanes(a, b):
+        none = np.equal(b, 0)
+        rest = abs(a) % np.where(none, 1, abs(b))
+        return np.where(none, -1, np.where(a < 0, -rest, rest))
+    if not b:
         return -1
     rest = abs(a) % abs(b)
-    return np.where(a < 0, -rest, rest) if _lanes(a, b) else (-rest if a < 0 else rest)
+    return -rest if a < 0 else rest
 
 
 def _lanes(*values: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from mlagen.audit.ptx.cta import Cta
-from mlagen.audit.ptx.paths import Fork, Path, Stuck, told
+from mlagen.audit.ptx.paths import Fork, Path, Stuck, named_again, told
 from mlagen.audit.ptx.program import EntryProgram, Setting
 from mlagen.audit.ptx.protocol import PROTOCOL
 from mlagen.audit.ptx.report import Notes
@@ -223,7 +223,8 @@ class _Walk:
             yield state, values[0]
             return
         for value in values:
-            cta = self._begin(Path((), self.found.rounds or _PILOT_TRIPS, fixed=value))
+            fixed = named_again(value)
+            cta = self._begin(Path((), self.found.rounds or _PILOT_TRIPS, fixed=fixed))
             self._finish(cta)
             self.found.runs += 1
             yield cta.state, value

@@ -19,6 +19,7 @@ Terms = tuple[tuple[Term, int], ...]
 
 _INFINITE = 1 << 70
 _NAMED = {"param", "special", "global", "symbol", "parameter"}
+_DIVISIONS = ("_div", "_rem")
 # Values tried when a path is checked for being possible.
 _CANDIDATES = 4096
 
@@ -198,7 +199,7 @@ class Path:
             number = _sum(terms, arrays)
             if number is not None and not interval.holds(int(number[0])):
                 return False
-        return True
+        return bool(_divisible(self.intervals, arrays).all())
 
     def witnesses(self) -> list[dict[Term, int]]:
         """Values of the unknowns that take this path: small ones, and large ones where they
@@ -207,7 +208,7 @@ class Path:
         if not variables:
             return [{}]
         for values in _candidates(variables, self.intervals):
-            good = np.ones(_CANDIDATES, bool)
+            good = _divisible(self.intervals, values)
             for terms, interval in self.intervals.items():
                 number = _sum(terms, values)
                 if number is None:
@@ -222,6 +223,30 @@ class Path:
                     for at in dict.fromkeys((int(places[0]), int(places[-1])))
                 ]
         return []
+
+
+def named_again(values: Mapping[Term, int]) -> dict[Term, int]:
+    """The same values by the names that they have in a run with these values: what is loaded is
+    named by its address, of which parts are numbers then."""
+    arrays = {name: np.array([number]) for name, number in values.items()}
+    found = dict(values)
+    for name, number in values.items():
+        if name[0] == "global" and name[1][0] == "linear":
+            found["global", _with_numbers(name[1], arrays), *name[2:]] = number
+    return found
+
+
+def _with_numbers(address: Term, values: dict[Term, Lanes]) -> Term:
+    """The key of a linear form, with the numbers of the terms that these values tell."""
+    _, terms, constant = address
+    left = []
+    for name, coefficient in terms:
+        number = _number(name, values)
+        if number is None:
+            left.append((name, coefficient))
+        else:
+            constant += coefficient * int(np.asarray(number).flat[0])
+    return ("linear", tuple(left), constant)
 
 
 def told(values: Mapping[Term, int]) -> str:
@@ -246,6 +271,28 @@ def _of_term(name: Term) -> Iterator[Term]:
     for part in name:
         if isinstance(part, tuple) and part[:1] == ("linear",):
             yield from _variables(part[1])
+
+
+def _divisors(terms: Terms) -> Iterator[tuple[Terms, int]]:
+    """By what is divided to compute these."""
+    for name, _ in terms:
+        for at, part in enumerate(name):
+            if not isinstance(part, tuple) or part[:1] != ("linear",):
+                continue
+            yield from _divisors(part[1])
+            if at == len(name) - 1 and name[0] in _DIVISIONS and isinstance(part[2], int):
+                yield part[1], part[2]
+
+
+def _divisible(intervals: Mapping[Terms, _Interval], values: dict[Term, Lanes]) -> Any:
+    """For each of the values, whether nothing is divided by zero: what that gives is not defined,
+    and no kernel is launched so."""
+    good = np.ones(next((v.size for v in values.values()), 1), bool)
+    for own, constant in {divisor for terms in intervals for divisor in _divisors(terms)}:
+        number = _sum(own, values)
+        if number is not None:
+            good &= number + constant != 0
+    return good
 
 
 def _candidates(

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mlagen.attention.latent.attended import Attended, Block
 from mlagen.attention.latent.order import D_V, SEESAW, Order
+from mlagen.attention.latent.sink import with_sink
 from mlagen.attention.latent.splits import merged
 from mlagen.attention.latent.walk import Ints, Rows
 from mlagen.errors import ConfigError
@@ -19,7 +20,6 @@ from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.inputs import MlaSparseInputs
 from mlagen.families.mla_sparse.lists import Listed, listed
 from mlagen.families.mla_sparse.plain import plain
-from mlagen.families.mla_sparse.sink import with_sink
 from mlagen.problem.expected import Comparison, Expected, compare
 from mlagen.problem.formats import U_FP32, confidence
 

@@ -24,6 +24,7 @@ from mlagen.families.mla_sparse.inputs import (
     MlaSparsePrefillInputs,
 )
 from mlagen.families.mla_sparse.made_up import (
+    PATTERNS,
     SPARSE_KINDS,
     mla_sparse_decode_inputs,
     mla_sparse_prefill_inputs,
@@ -41,6 +42,16 @@ Array = npt.NDArray[Any]
 TILE = 64
 SLOT_ROWS = 64  # query rows of a part
 EMPTY_LSE = 0xFF800000  # -inf
+
+
+# Lengths that end in each sixteen places of three tiles. What a list names past its length is, with
+# so many rows, most often a row that no list names, of NaN; so with the first two of four lists.
+CUT = tuple(
+    length
+    for first in range(0, 3 * TILE, 32)
+    for length in (first + 1 + first // TILE, first + 17 + first // TILE, 0, 0)
+)
+CUT_ROWS = 4096
 
 
 def order_of(artifact: Artifact) -> Order:
@@ -283,13 +294,15 @@ class MlaSparsePrefillKind(Kind):
 
     def covering(self, artifact: Artifact) -> Covering:
         """Lists for every number of tiles that the text tells apart, whole and cut, one after
-        another in a block; lists of one key and of none; then invalid and repeated indices."""
-        most = max(tile_counts(artifact.manifest))
-        lengths = (0, 1, *(TILE * n + n for n in range(1, most + 2)), 0, TILE)
+        another in a block; lists of one key and of none; lists that go on past their length;
+        then invalid and repeated indices."""
+        lengths = covering_lengths(max(tile_counts(artifact.manifest)))
         shape = {"rows": len(lengths), "topk": max(lengths), "lengths": lengths, "blocks": 1}
         return Covering(
             (
                 Call("realistic", shape),
+                Call("randn", {"rows": len(CUT), "topk": max(CUT) + 2, "lengths": CUT,
+                               "cache_rows": CUT_ROWS}),
                 Call("late_max", {"rows": 5, "topk": 4 * TILE + 4, "blocks": 3, "page_size": 8,
                                   "layers": 2, "room": 16}),
             )
@@ -325,18 +338,29 @@ class MlaSparseDecodeKind(Kind):
         return MlaSparseTrial(given)
 
     def covering(self, artifact: Artifact) -> Covering:
-        """Lists for every number of tiles that the text tells apart, whole and cut; then split
-        ones."""
-        most = max(tile_counts(artifact.manifest))
-        lengths = (0, 1, *(TILE * n + n for n in range(1, most + 2)))
+        """Lists for every number of tiles that the text tells apart, whole and cut; lists that go
+        on past their length; then split ones."""
+        lengths = covering_lengths(max(tile_counts(artifact.manifest)))
         return Covering(
             (
                 Call("realistic", {"batch": len(lengths), "topk": max(lengths),
                                    "lengths": lengths}),
+                Call("randn", {"batch": len(CUT), "topk": max(CUT) + 2, "lengths": CUT,
+                               "cache_rows": CUT_ROWS}),
                 Call("late_max", {"batch": 2, "topk": 4 * TILE + 4, "splits": 3, "page_size": 8,
                                   "layers": 2}),
             )
         )  # fmt: skip
+
+
+def covering_lengths(most: int) -> tuple[int, ...]:
+    """Of lists of 0 to `most` + 1 tiles, whole and cut. Every fourth list of a made-up call names
+    no row at all: it is one more there, so that each number of tiles has keys."""
+    found: list[int] = []
+    for length in (0, TILE, 1, *(TILE * n + n for n in range(1, most + 2)), 0, TILE):
+        found += [TILE] * (len(found) % len(PATTERNS) == PATTERNS.index("none"))
+        found.append(length)
+    return tuple(found)
 
 
 def _listed(shape: Mapping[str, Any]) -> dict[str, Any]:

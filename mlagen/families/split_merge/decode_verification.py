@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
+from mlagen.attention.latent.attended import Attended
+from mlagen.attention.latent.sink import with_sink
 from mlagen.attention.latent.split_work import BLOCK_ROWS, MERGE_INTS
 from mlagen.attention.latent.splits import merged
 from mlagen.errors import ConfigError
@@ -24,25 +26,30 @@ from mlagen.problem.formats import ELEMENT_TYPES
 
 Array = npt.NDArray[Any]
 MOST = 4096  # parts of a sequence
+EMPTY_LSE = 0x7F800000  # +inf: that the number of the call is taken shows by no merge's making it
 
 
 @dataclass(frozen=True, eq=False)
 class MlaDecodeMergeInputs:
     """Parts of sequences of one new token each: `partial_o` fp32 [slots, 64, 512] and `partial_lse`
-    fp32 [slots, 64] in log2 units, and the `work` that left them."""
+    fp32 [slots, 64] in log2 units, the `work` that left them, and of a problem with sinks `sink`
+    fp32 [num_heads], in natural units."""
 
     config: MlaDecodeMergeConfig
     partials: tuple[int, ...]
     work: MlaDecodeWork
     partial_o: npt.NDArray[np.float32]
     partial_lse: npt.NDArray[np.float32]
+    sink: npt.NDArray[np.float32] | None = None
 
 
 def mla_decode_merge_inputs(
     config: MlaDecodeMergeConfig, *, partials: tuple[int, ...], data: str, seed: int
 ) -> MlaDecodeMergeInputs:
     """Made-up parts, `partials` of each sequence. A fifth of the rows of "realistic" ones saw no
-    key, and hold NaN; in "unseen" no row of a third of the sequences' rows saw any."""
+    key, and hold NaN; in "unseen" no row of a third of the sequences' rows saw any, and half of the
+    sinks are infinite. Sinks are about as far from 0 as the LSE, so that most draw weight and leave
+    some."""
     if not partials or not all(2 <= count <= MOST for count in partials):
         raise ConfigError(
             f"partials={list(partials)}", hint=f"of each sequence, 2 to {MOST}: one is not merged"
@@ -57,7 +64,12 @@ def mla_decode_merge_inputs(
     if data == "unseen":
         nothing[:, ::3] = True
     partial_lse[nothing], partial_o[nothing] = -np.inf, np.nan
-    return MlaDecodeMergeInputs(config, partials, work, partial_o, partial_lse)
+    sink = None
+    if config.sink:
+        sink = (4 * rng.standard_normal(config.num_heads)).astype(np.float32)
+        if data == "unseen":
+            sink[0::4], sink[1::4] = -np.inf, np.inf
+    return MlaDecodeMergeInputs(config, partials, work, partial_o, partial_lse, sink)
 
 
 @dataclass(frozen=True)
@@ -77,9 +89,9 @@ class MlaDecodeMergeTrial(Trial):
         flat = (math.prod(shape), inputs.config.d_v)
         values, bounds = np.zeros(flat), np.zeros(flat)
         lse, lse_bounds = np.zeros(flat[0]), np.zeros(flat[0])
-        for slot, count, first, rows, *_ in np.unique(inputs.work.merges[:, :4], axis=0):
+        for slot, count, first, rows, above in np.unique(inputs.work.merges[:, :5], axis=0):
             at = slice(first, first + rows)
-            values[at], bounds[at], lse[at], lse_bounds[at] = merged(
+            found = merged(
                 [
                     (
                         np.nan_to_num(inputs.partial_o[part, :rows].astype(np.float64)),
@@ -90,6 +102,12 @@ class MlaDecodeMergeTrial(Trial):
                     for part in range(slot, slot + count)
                 ]
             )
+            values[at], bounds[at], lse[at], lse_bounds[at] = found
+            if inputs.sink is not None:
+                whole = Attended(found, top=found[2], top_bound=found[3])
+                head = (above + np.arange(rows)) % inputs.config.num_heads
+                own = inputs.sink[head].astype(np.float64)
+                values[at], bounds[at] = with_sink(whole, own, merged=True)
         tokens, heads = np.arange(1), np.arange(inputs.config.num_heads)
         return tuple(
             Expected(name, found.reshape(*shape, -1), error.reshape(*shape, -1), tokens, heads,
@@ -109,20 +127,29 @@ class MlaDecodeMergeTrial(Trial):
         o = np.full((math.prod(shape), inputs.config.d_v), np.nan, kind)
         lse = np.full(math.prod(shape), np.nan, np.float32)
         merges = np.concatenate([inputs.work.merges, np.zeros((1, MERGE_INTS), np.int32)])
+        tensors: dict[str, Array] = {
+            "merges": merges, "partial_o": inputs.partial_o, "partial_lse": inputs.partial_lse,
+            "o": o, "lse": lse,
+        }  # fmt: skip
+        numbers = {"lse_stride": inputs.work.lse_stride}
+        if inputs.sink is not None:
+            tensors["sink"], numbers["empty_lse"] = inputs.sink, EMPTY_LSE
         report = launcher.launch(
-            artifact,
-            tensors={
-                "merges": merges, "partial_o": inputs.partial_o, "partial_lse": inputs.partial_lse,
-                "o": o, "lse": lse,
-            },
-            scalars={"lse_stride": inputs.work.lse_stride},
-            sizes={"merges": len(merges)},
-        )  # fmt: skip
+            artifact, tensors=tensors, scalars=numbers, sizes={"merges": len(merges)}
+        )
+        if inputs.sink is not None:
+            lse = _without_keys(lse)
         return {"o": o.reshape(*shape, -1), "lse": lse.reshape(*shape, 1)}, report
 
     def place(self, worst: Worst) -> str:
         where = f"sequence {worst.batch}, head {worst.head}"
         return f"LSE of {where}" if worst.output == "lse" else f"{where}, column {worst.depth}"
+
+
+def _without_keys(lse: Array) -> Array:
+    """LSE as oracles have it: -inf where there is `EMPTY_LSE`, and NaN where there is -inf."""
+    given = np.where(np.isneginf(lse), np.float32(np.nan), lse)
+    return np.where(lse.view(np.uint32) == EMPTY_LSE, np.float32(-np.inf), given)
 
 
 class MlaDecodeMergeKind(Kind):

@@ -33,14 +33,15 @@ class MlaDecodeMerge:
         self.k, self.role = k, role
         line = k.d_v // LINES_A_ROW
         columns, splits = line // 32, len(s.names("weight"))
-        self.sums = s.smem.scratches["sums of warps"]
         self.supply: dict[str, Any] = {
             "k": k, "role": role, "warps": MERGE_WARPS, "unrolled": splits, "parts": PARTS,
             "unrolled_log2": splits.bit_length() - 1, "parts_log2": PARTS.bit_length() - 1,
             "line_columns": line, "lane_columns": columns, "block_rows": BLOCK_ROWS,
-            "sums": self.sums, "merge_bytes": MERGE_BYTES,
+            "sums": s.smem.scratches["sums of warps"], "merge_bytes": MERGE_BYTES,
             **{name: s.names(name) for name in ("acc", "weight", "taken")},
         }  # fmt: skip
+        if k.sink:
+            self.supply["factors"] = s.smem.scratches["factors"]
         for name, type, why in (
             ("count", ".b32", "splits"),
             ("split", ".b32", "this warp's next split"),
@@ -48,6 +49,7 @@ class MlaDecodeMerge:
             ("whole", ".f32", "log2 of the sum of all splits"),
             ("lse_at", ".b64", "this row's LSE of the first split"),
             ("o_at", ".b64", "this lane's columns of the first split's O"),
+            *((("factor", ".f32", "what this row's sink leaves of O"),) if k.sink else ()),
         ):
             self.supply[name] = s.named(name, type, 1, why)[0]
         s.signature = Signature(
@@ -55,9 +57,11 @@ class MlaDecodeMerge:
                 ("merges", "pointer:int32", "read"),
                 ("partial_o", "pointer:fp32", "read"),
                 ("partial_lse", "pointer:fp32", "read"),
+                *((("sink", "pointer:fp32", "read"),) if k.sink else ()),
                 ("o", f"pointer:{k.output_dtype}", "write"),
                 ("lse", "pointer:fp32", "write"),
                 ("lse_stride", "u32", "value"),
+                *((("empty_lse", "u32", "value"),) if k.sink else ()),
             ),
             grid=(("merges", 1),),
             block=(role.warps.stop * 32, 1, 1),
@@ -72,7 +76,7 @@ class MlaDecodeMerge:
         )
 
     def setup(self) -> None:
-        """Which lines this block has, which of them this warp, and where its splits lie."""
+        """Which lines this block has, which of them this warp, where its splits lie; its sink."""
         self._record("setup", None)
 
     def load(self, tile: Tile | None = None) -> None:
@@ -80,7 +84,8 @@ class MlaDecodeMerge:
         self._record("load", tile, defines=(Value("parts"),))
 
     def log_sum(self) -> None:
-        """L = log2 of the sum of exp2(LSE) of all splits; one without keys adds 0. O = 0."""
+        """L = log2 of the sum of exp2(LSE) of all splits; one without keys adds 0. O = 0. Also what
+        a sink leaves of O, 1 / (1 + exp2(sink - L))."""
         self._record("log_sum", None, defines=(Value("O"),))
 
     def add(self, tile: Tile) -> None:
@@ -88,10 +93,12 @@ class MlaDecodeMerge:
         self._record("add", tile, uses=(Value("O"), Value("parts")), defines=(Value("O"),))
 
     def finish(self) -> None:
-        """The sums of the warps that share a line, in order, as bf16 to memory; LSE = L ln 2."""
-        self._record(
-            "finish", None, uses=(Value("O"),), defines=(Value(self.sums.name),), joins=True
+        """The sums of the warps that share a line, in order, times what a sink leaves, as bf16 to
+        memory; LSE = L ln 2, or `empty_lse` of a row without keys."""
+        rooms = tuple(
+            Value(self.supply[room].name) for room in ("sums", "factors") if room in self.supply
         )
+        self._record("finish", None, uses=(Value("O"),), defines=rooms, joins=True)
 
     def _record(self, name: str, tile: Tile | None, **more: Any) -> Operation:
         return record(

@@ -2,19 +2,20 @@
 
 A kernel has l, the row sum relative to its maximum M in log2 units, and what P v adds up to. It
 computes s = exp2(a log2(e) - M) from the sink a, in fp32, and divides by l + s instead of l. So O
-is multiplied by g = l / (l + s) = 1 / (1 + exp(a - LSE)). Where work is split the merge does it,
-with the sum of the splits in the place of l.
+is multiplied by g = l / (l + s) = 1 / (1 + exp(a - LSE)). Where work is split the merge does it:
+with L, the LSE of all splits in log2 units, in the place of M, l is 1, and what the splits add up
+to is multiplied by rcp(1 + s).
 
-The bound: l is as far off as the LSE tells, s by the roundings of its product, difference and
-exp2, and of both only the share 1 - g reaches O; then the sum's rounding. Where s or 1 / (l + s)
-may leave fp32's normal range, g may become 0.
+The bound: l, or L, is as far off as the LSE tells, s by the roundings of its product, difference
+and exp2, and of both only the share 1 - g reaches O; then the sum's rounding, and in a merge those
+of rcp and the product. Where s or 1 / (l + s) may leave fp32's normal range, g may become 0.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mlagen.attention.latent.arithmetic import EX2, LG2, LN2
+from mlagen.attention.latent.arithmetic import DIVISION, EX2, LN2
 from mlagen.attention.latent.attended import Attended
 from mlagen.problem.formats import SMALLEST_NORMAL, U_FP32, Floats
 
@@ -27,17 +28,13 @@ def with_sink(attended: Attended, sink: Floats, merged: bool) -> tuple[Floats, F
     output, bound, lse, lse_bound = attended.partial
     seen = ~np.isneginf(lse)
     lse = np.where(seen, lse, 0.0)
-    top = np.where(seen, attended.top, 0.0)
+    top = lse if merged else np.where(seen, attended.top, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
         odds = np.exp(sink - lse)  # s / l
         kept = np.where(np.isposinf(odds), 0.0, 1.0 / (1.0 + odds))
         lost = np.where(np.isposinf(odds), 1.0, odds / (1.0 + odds))
         of_s = EX2 + 2 * U_FP32 * np.abs(sink) + U_FP32 * np.abs(sink - top) + lse_bound
-        of_all = np.full(lse.shape, U_FP32)
-        if merged:
-            of_s = of_s + EX2 + 4 * U_FP32 * (np.abs(sink) + np.abs(lse))
-            of_all += LN2 * LG2 * np.maximum(1.0, np.log2(1.0 + odds))
-            of_all += 4 * U_FP32 * (np.abs(lse) + np.maximum(sink, 0.0)) + EX2
+        of_all = 2 * U_FP32 + DIVISION if merged else U_FP32
         part = kept * lost
         of_g = np.where(part > 0, part * np.expm1(of_s), 0.0)
         of_g = of_g + np.where(kept > 0, kept * of_all, 0.0) + SMALLEST_NORMAL * (kept < 1)

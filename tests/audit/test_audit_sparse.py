@@ -1,0 +1,60 @@
+"""The sparse kernels pass the audit, which follows parts of lists of loaded lengths to the end."""
+
+from unittest.mock import patch
+
+import pytest
+
+from mlagen.artifact import write_artifact
+from mlagen.audit.ptx import Given, audit_ptx, read_manifest
+from mlagen.codegen import build
+from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
+from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
+from mlagen.targets.sm_90a.ptxas import PtxasResult
+
+UNASSEMBLED = PtxasResult(b"", "", 0, 0, 0, 0, ())
+
+
+def made(folder, name, problem):
+    """Its text and what lies beside it; ptxas is not asked."""
+    with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
+        artifact = build(name, problem)
+    write_artifact(artifact, folder)
+    return artifact.text, Given(beside=read_manifest(folder / "manifest.json"))
+
+
+KERNELS = [
+    ("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(8)),
+    ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(8)),
+    *(
+        pytest.param(name, problem, marks=pytest.mark.slow)
+        for name, problem in (
+            ("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(8, rows="v32")),
+            ("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(64)),
+            ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, rows="v32")),
+            ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(32, d_qk=512, rows="model1")),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "problem"), KERNELS, ids=str)
+def test_a_sparse_kernel(name, problem, tmp_path):
+    text, given = made(tmp_path, name, problem)
+    report = audit_ptx(text, given)
+    assert not report.findings, report.findings[:3]
+    lines, (entry,) = text.split("\n"), report.entries
+    for gap in entry.unchecked:
+        if "are on no path" in gap:
+            (line,) = gap.rpartition(": ")[2].split(", ")
+            assert "trap;" in lines[int(line) - 1]  # behind the loop, for a run that missed its end
+        else:
+            assert "loops of unknown length were followed" in gap or problem.num_heads == 64, gap
+
+
+def test_what_a_part_needs_is_found_missing(tmp_path):
+    """The fence between rows that a warp converts and the products that read them."""
+    text, given = made(tmp_path, "mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, rows="v32"))
+    broken = text.replace("fence.proxy.async.shared::cta;", "")
+    assert broken != text
+    report = audit_ptx(broken, given, first=True)
+    assert {finding.rule for finding in report.findings} == {"proxy-fence"}
