@@ -373,3 +373,17 @@ def test_outputs_do_not_lie_in_inputs() -> None:
         with pytest.raises(ConfigError, match=words):
             made(**given(inputs, **changes))
     assert not launcher.calls
+
+
+@pytest.mark.parametrize(("heads", "splits"), [(8, 2), (70, 2), (8, 5)])
+@pytest.mark.parametrize("empty", ["-inf", "+inf"])
+def test_sinks_of_split_keys_are_the_merge_s(heads, splits, empty):
+    made = kernel("decode", num_heads=heads, q_len=2)
+    sink = np.linspace(-3, 20, heads)
+    sink[:2] = np.inf, -np.inf
+    inputs = mla_sparse_decode_inputs(
+        made.config, batch=2, topk=330, lengths=(330, 0), sink=sink.tolist()
+    )
+    o, lse = made(**given(inputs, splits=splits, empty_lse=empty))
+    assert (lse[1] == float(empty)).all()
+    right(made, inputs, (o, np.where(np.isposinf(lse), -np.inf, lse)), splits)
