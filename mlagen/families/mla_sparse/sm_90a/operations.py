@@ -158,6 +158,11 @@ def decode_by_queries(
     """The operations of one sparse decode kernel whose blocks have up to 64 heads of a query.
     Raises UnsupportedError for rows that it does not read."""
     _check_rows(k)
+    if k.rows != "bf16" and (k.extra or k.causal):  # ptxas spills some of these forms
+        raise UnsupportedError(
+            f"rows={k.rows} with num_heads={k.num_heads} and extra={k.extra}, causal={k.causal}",
+            hint=f"rows=bf16, neither of the two, or at most {MOST_ROWS} heads",
+        )
     form = Form(
         decode_signature(k, s.roles[-1].warps.stop * 32),
         DECODE_SYMBOL,
