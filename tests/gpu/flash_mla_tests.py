@@ -16,14 +16,16 @@ import argparse
 import ast
 import os
 import re
-import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from subprocess import PIPE, STDOUT, Popen
+from threading import Timer
 from typing import Any
 from unittest.mock import MagicMock, patch
 
@@ -37,6 +39,8 @@ SPEED = re.compile(r"TFlops|TFLOPS|\bus\b")
 COUNTS = re.compile(r"(\d+) passed, (\d+) failed, (\d+) not begun")
 TRIES = 40  # for a case that finds no memory, which the other parts hold
 SHOWN = 3  # of the slowest cases
+LATE = 60.0  # seconds: a case that takes longer is told of, as it may never end
+KEPT = ("FAILED", "STOPPED", "SPEED", "SLOW", "LATE", "RESULT", "    ")
 # Numbers: what a case costs besides its own, and from when on a GPU has no room for one a part.
 LEAST, HEAVY = 10**9, 3.5e9
 LONGEST = 3  # times the mean: the longest sequence of a case, about
@@ -171,7 +175,10 @@ def run(options: argparse.Namespace, part: int, parts: int) -> int:
         if timed(case):
             time.sleep(0.3)  # as the tests do
         said = StringIO()
+        late = Timer(LATE, print, [f"LATE after {LATE:.0f} s: {case}"], {"file": sys.stdout})
+        late.start()
         wrong = judged(test.function, case, said)
+        late.cancel()
         slow.append((time.monotonic() - began, str(case)))
         lines = said.getvalue().splitlines()
         if wrong:
@@ -202,15 +209,22 @@ def run_parts(options: argparse.Namespace) -> int:
     base += [] if options.only is None else ["--only", options.only]
 
     def one(part: int) -> tuple[int, int, int, int]:
-        command = [*base, "--part", f"{part}/{options.jobs}"]
-        found = subprocess.run(command, text=True, stdout=-1, stderr=subprocess.STDOUT, check=False)
-        counts = COUNTS.search(found.stdout)
-        text = found.stdout if counts else "\n".join(found.stdout.splitlines()[-25:])
-        print(text.rstrip(), flush=True)
-        if counts is None:
-            print(f"DIED part {part}: exit status {found.returncode}", flush=True)
+        command, lines = [*base, "--part", f"{part}/{options.jobs}"], []
+        with Popen(command, text=True, stdout=PIPE, stderr=STDOUT) as process:
+            assert process.stdout is not None
+            most = min(options.seconds + 2 * LATE, threading.TIMEOUT_MAX)
+            kill = Timer(most, process.kill)
+            kill.start()
+            for line in process.stdout:
+                lines.append(line.rstrip())
+                if line.startswith(KEPT):
+                    print(lines[-1], flush=True)
+        kill.cancel()
+        found = COUNTS.search("\n".join(lines))
+        if found is None:
+            print(f"DIED part {part}: exit status {process.returncode}", *lines[-25:], sep="\n    ")
             return 0, 0, 0, 1
-        passed, failed, left = map(int, counts.groups())
+        passed, failed, left = map(int, found.groups())
         return passed, failed, left, 0
 
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -231,6 +245,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     options = parser.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     file, _ = TESTS[options.test]
     if not (options.folder / "tests" / f"{file}.py").is_file():
         raise SystemExit(f"{options.folder} is no checkout of FlashMLA: it has no tests/{file}.py")
