@@ -1,13 +1,14 @@
 """FlashMLA's own tests, as they are fetched, over `mlagen.compat.flash_mla`.
 
     python tests/gpu/flash_mla_tests.py FOLDER [--test dense|prefill|decode] [--jobs N]
-        [--seconds N] [--only speed|results]
+        [--seconds N] [--only speed|results] [--where EXPRESSION]
 
 FOLDER is a checkout of FlashMLA, in whose files nothing is changed. A test's main block runs once
 with a function in the place of the test's own that notes the cases; then the test's own function
-runs a share of them. `--jobs` starts a process for each share; cases of one kernel stay together,
-and the largest are in the first share, one after another. No case is begun after `--seconds`. What
-is not kept of the output are the words of cases that pass. Needs a Hopper GPU, torch, triton, rich.
+runs a share of them, or of those for which the expression of `c`, a case, is true. `--jobs` starts
+a process for each share; cases of one kernel stay together, and the largest are in the first share,
+one after another. No case is begun after `--seconds`. What tests print of cases that pass is left
+out, but for times. Needs a Hopper GPU, torch, triton, rich.
 """
 
 from __future__ import annotations
@@ -166,7 +167,11 @@ def run(options: argparse.Namespace, part: int, parts: int) -> int:
     sys.path.insert(0, str(options.folder / "tests"))
     test = Test.of(options.folder, options.test)
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // parts))
-    wanted = [c for c in test.cases if options.only in (None, "speed" if timed(c) else "results")]
+    wanted = [
+        c for c in test.cases
+        if options.only in (None, "speed" if timed(c) else "results")
+        and eval(options.where, {"c": c})
+    ]  # fmt: skip
     cases, passed, failed, slow = shares(wanted, parts)[part], 0, 0, []
     for case in cases:
         began = time.monotonic()
@@ -205,7 +210,7 @@ def run(options: argparse.Namespace, part: int, parts: int) -> int:
 def run_parts(options: argparse.Namespace) -> int:
     """Runs all shares at once; how many cases failed or were not begun, or processes died."""
     base = [sys.executable, __file__, str(options.folder), "--test", options.test]
-    base += ["--seconds", str(options.seconds)]
+    base += ["--seconds", str(options.seconds), "--where", options.where]
     base += [] if options.only is None else ["--only", options.only]
 
     def one(part: int) -> tuple[int, int, int, int]:
@@ -242,6 +247,7 @@ def main() -> None:
     parser.add_argument("--test", choices=list(TESTS), default="dense")
     parser.add_argument("--part", default="0/1", metavar="I/N")
     parser.add_argument("--only", choices=["speed", "results"])
+    parser.add_argument("--where", default="True")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     options = parser.parse_args()

@@ -96,9 +96,9 @@ def bridged(torch: Any, sms: int) -> ModuleType:
     return made
 
 
-def drawn(cases: list[Any], options: argparse.Namespace) -> list[Any]:
+def drawn(cases: list[Any], where: str, options: argparse.Namespace) -> list[Any]:
     """Those that are asked for."""
-    fitting = [c for c in cases if eval(options.where, {"c": c}) and not runner.timed(c)]
+    fitting = [c for c in cases if eval(where, {"c": c}) and not runner.timed(c)]
     random.Random(options.seed).shuffle(fitting)
     for case in fitting[: options.most]:
         case.h_q = options.heads or case.h_q
@@ -117,6 +117,7 @@ def main() -> None:
     parser.add_argument("--heads", type=int)
     parser.add_argument("--sms", type=int, default=132)
     options = parser.parse_args()
+    where, options.where = options.where, "True"  # which is asked of cases as they are
     options.only, options.seconds = "results", float("inf")
 
     import mlagen.compat
@@ -137,7 +138,7 @@ def main() -> None:
 
     def some(folder: Path, name: str) -> runner.Test:
         test = whole(folder, name)
-        return runner.Test(test.function, drawn(test.cases, options))
+        return runner.Test(test.function, drawn(test.cases, where, options))
 
     with patch.object(runner.Test, "of", some):
         raise SystemExit(bool(runner.run(options, 0, 1)))
