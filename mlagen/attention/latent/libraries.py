@@ -75,11 +75,12 @@ class VllmFlashAttention:
         """A call over `q` [tokens, heads, 576] and `rows` [pages, page_size, KV heads, 576] that
         returns O [tokens, heads, 512]; `named`: what else the library is told."""
         latent = 512
+        given = {
+            "q": q[..., latent:], "k": rows[..., latent:], "v": rows[..., :latent],
+            "q_v": q[..., :latent], "fa_version": 3, **named,
+        }  # fmt: skip
 
         def call() -> Any:
-            return self.library.flash_attn_varlen_func(
-                q=q[..., latent:], k=rows[..., latent:], v=rows[..., :latent], q_v=q[..., :latent],
-                fa_version=3, **named,
-            )  # fmt: skip
+            return self.library.flash_attn_varlen_func(**given)
 
         return call

@@ -112,7 +112,6 @@ class VllmFlashAttention3(VllmFlashAttention):
         batch = case.work.batch
         q = case.q.view(batch * config.q_len, config.num_heads, config.d_qk)
         tokens = torch.arange(batch + 1, dtype=torch.int32, device=case.q.device) * config.q_len
-
         run = self.paged(
             q, case.cache, max_seqlen_q=config.q_len, cu_seqlens_q=tokens,
             max_seqlen_k=case.work.keys, seqused_k=case.lengths, block_table=case.table,
