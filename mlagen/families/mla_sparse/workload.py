@@ -41,6 +41,11 @@ PREFILL_ROWS, DECODE_BATCH = 1024, 64
 class SparseWorkload(BenchedWorkload):
     """Calls of `PrefillWork` or of `DecodeWork`."""
 
+    @property
+    def bytes(self) -> int:
+        """That a call reads and writes, each row once."""
+        return int(self.work.distinct_bytes)
+
     def lab(self, artifact: Artifact) -> SparseLab:
         return SparseLab(sparse_kernel(artifact, build=self.second))
 

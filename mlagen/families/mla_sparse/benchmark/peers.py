@@ -21,7 +21,7 @@ from mlagen.family.peers import Adapted, Peer, imported, require, version
 
 Call = Callable[[], Any]
 ROWS_OF_PACKAGE = ("v32", "model1")  # that FlashMLA's decoding reads
-MOST_GATHERED = 1 << 32  # numbers that torch gathers beforehand
+MOST_GATHERED = 1 << 31  # numbers that torch gathers beforehand
 
 
 class Fitted:

@@ -26,6 +26,7 @@ FORMULAS = {
     "key are not counted",
     "bytes": "keys of every query row * bytes of a cache row with its scales, + 4 a place of a "
     "list (8 with positions), + query rows * heads * (d_qk + 512) * 2",
+    "distinct_bytes": "bytes, with each row of the caches counted once at most",
     "error": "norm(O - exact) / norm(exact) over the query rows that are judged",
 }
 
@@ -136,16 +137,34 @@ class SparseWork:
     @property
     def bytes(self) -> int:
         """Rows as often as they are listed, lists, queries and output."""
-        queries = self.queries * self.config.num_heads * (self.config.d_qk + D_V) * BF16_BYTES
-        return self.read * self.row_bytes + self._list_bytes + int(queries)
+        return self.read * self.row_bytes + self._other_bytes
+
+    @property
+    def distinct_bytes(self) -> int:
+        """The same with each row of the caches once at most: about what memory gives to an empty
+        L2. A little more than that, where lists happen to name the same rows."""
+        listed = self.read * self.lists // self.queries
+        return min(listed, self.held) * self.row_bytes + self._other_bytes
+
+    @property
+    def held(self) -> int:
+        """Rows of all caches."""
+        raise NotImplementedError
+
+    @property
+    def _other_bytes(self) -> int:
+        config = self.config
+        queries = self.queries * config.num_heads * (config.d_qk + D_V) * BF16_BYTES
+        return self._list_bytes + int(queries)
 
     @property
     def _list_bytes(self) -> int:
         return INT32_BYTES * self.places
 
     def to_fields(self) -> dict[str, Any]:
-        """Problem, sizes and seed, for JSON."""
-        return {**self.config.to_fields(), **self.sizes, "seed": self.seed}
+        """Problem, sizes, seed and distinct bytes, for JSON."""
+        own = {"seed": self.seed, "distinct_bytes": self.distinct_bytes}
+        return {**self.config.to_fields(), **self.sizes, **own}
 
     def _text(self, *own: str) -> str:
         topk = f"{self.topk}" if self.least is None else f"{self.least}..{self.topk}"
@@ -170,6 +189,10 @@ class PrefillWork(SparseWork):
     @property
     def tokens(self) -> int:
         return 1
+
+    @property
+    def held(self) -> int:
+        return self.keys
 
     @property
     def sizes(self) -> Mapping[str, int | None]:
@@ -225,6 +248,10 @@ class DecodeWork(SparseWork):
     @property
     def tokens(self) -> int:
         return self.config.q_len
+
+    @property
+    def held(self) -> int:
+        return self.batch * (self.keys + (self.extra_keys or 0))
 
     @property
     def lists(self) -> int:
