@@ -51,6 +51,7 @@ def test_what_prefill_counts() -> None:
     lengths = ROWS.lengths
     assert len(lengths) == 9 and all(70 <= n <= 150 for n in lengths) and len(set(lengths)) > 1
     assert ROWS.read == sum(n - n * 20 // 100 for n in lengths)
+    assert ROWS.distinct_bytes == 200 * 1152 + 4 * sum(lengths) + 9 * 8 * (576 + 512) * 2
     assert ROWS.bytes == ROWS.read * 1152 + 4 * sum(lengths) + 9 * 8 * (576 + 512) * 2
     assert str(ROWS) == "rows=9 h=8 keys=200 topk=70..150 d=576 bf16 invalid=20%"
     assert not ROWS.full
@@ -60,6 +61,8 @@ def test_what_decode_counts() -> None:
     assert TOKENS.read == 3 * 2 * 200
     assert TOKENS.flop == 2 * 8 * (576 + 512) * TOKENS.read
     assert TOKENS.bytes == TOKENS.read * 656 + 4 * TOKENS.read + 3 * 2 * 8 * (576 + 512) * 2
+    assert TOKENS.distinct_bytes == TOKENS.bytes - (TOKENS.read - 3 * 300) * 656
+    assert EXTRA.distinct_bytes == EXTRA.bytes  # each list might name other rows
     assert EXTRA.read == 3 * 2 * (100 + 70)
     assert EXTRA.bytes == (
         EXTRA.read * (576 + 9 * 4) + 4 * EXTRA.read + 3 * 2 * 4 * (576 + 512) * 2
@@ -67,6 +70,7 @@ def test_what_decode_counts() -> None:
     # Tokens share a list, and each place of it has a position; all tokens read the rows.
     places = sum(CAUSAL.lengths)
     assert CAUSAL.read == 2 * places
+    assert CAUSAL.distinct_bytes == CAUSAL.bytes - places * 1152
     assert CAUSAL.bytes == 2 * places * 1152 + 8 * places + 3 * 2 * 4 * (576 + 512) * 2
     assert (
         str(CAUSAL) == "b=3 s_q=2 h=4 keys=300 topk=50..100 d=576 bf16 page=64 shared_list causal"
