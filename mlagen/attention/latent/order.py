@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 D_V = 512  # leading columns of a row that are its value
 
 
@@ -12,8 +15,8 @@ class Order:
     """How a kernel walks its keys, tile by tile, with a maximum that moves at every tile.
 
     `tile`: keys of one. `first_columns`: the column that a tile's scores begin to add up at, before
-    they go on with column 0; one for tile 0, tile 1, .., and so on from the first again.
-    `late_columns`: for output columns from here on tiles go in pairs; the first tile's P is stored
+    they go on with column 0; one for tile 0, tile 1, .., and so on from the first again. `quads`:
+    a step of 16 columns has four from each 16 of 64, as `added` says. `late_columns`: for output columns from here on tiles go in pairs; the first tile's P is stored
     when the second one's maximum is known, and is added after it. Below, P is rounded at its own
     tile's maximum, and tiles are added in order.
     """
@@ -21,6 +24,15 @@ class Order:
     tile: int
     first_columns: tuple[int, ...]
     late_columns: int
+    quads: bool = False
+
+    def added(self, columns: int) -> npt.NDArray[np.int64] | slice:
+        """All columns in the order in which they are added up, 16 a step, but for where a tile
+        begins: of `quads` step j of 64 columns has 16 q + 4 j .. 16 q + 4 j + 3, q = 0 .. 3."""
+        if not self.quads:
+            return slice(None)
+        order = np.arange(columns).reshape(-1, 4, 4, 4)  # of 64: q, j, and which of four
+        return order.transpose(0, 2, 1, 3).reshape(-1)
 
 
 # Two warpgroups take turns at the tiles, each with half of the output's columns: it computes the
@@ -30,3 +42,9 @@ SEESAW = Order(tile=64, first_columns=(0, 256), late_columns=256)
 # One warpgroup with keys as the rows of its products: all columns in order, each tile's P rounded
 # at that tile's maximum.
 KEYS_AS_ROWS = Order(tile=64, first_columns=(0,), late_columns=D_V)
+
+
+def keys_in_registers(columns: int) -> Order:
+    """The same with keys in registers: the last 64 of so many columns first, and numbers that a
+    thread has next to each other in one step."""
+    return Order(tile=64, first_columns=(columns - 64,), late_columns=D_V, quads=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
 from mlagen.attention.latent.sm_90a.problem import ROWS, Form, OwnRegisters
@@ -19,6 +20,7 @@ from mlagen.families.mla_sparse.sm_90a.signature import (
 )
 from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
 
+Keys = TypeVar("Keys", bound=KeysAsRows)
 UNIT = OwnRegisters("unit", "unit", ".b32", "this block's heads of a query, among all queries'")
 LIST = (
     OwnRegisters("own_list", "listed", ".b32", "two keys of the list of this warp's next tile", 2),
@@ -41,6 +43,18 @@ BY_QUERIES = _templates(
     "gather", "load_list", "row_maximum", "finish", next_page="look_up",
 )  # fmt: skip
 BY_KEYS = _templates("keys_as_rows", "setup", "look_up", "gather", "fetch", "finish")
+BY_HELD_KEYS = {
+    **BY_KEYS,
+    **_templates(
+        "keys_in_registers", "fetch_first", "locate", "fetch_box", "fetch_scales", "look_ahead"
+    ),
+    **{
+        name: f"keys_in_registers/{name}.ptx.j2"
+        for name in (
+            "spread_queries", "fragments", "qk_registers", "free_values", "store_values"
+        )
+    },
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,32 +133,36 @@ def row_form(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> RowForm | Non
     return replace(form, latent=k.d_qk - form.rope) if form else None
 
 
-def prefill_by_keys(k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole) -> KeysAsRows:
+def prefill_by_keys(
+    k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole, kind: type[Keys]
+) -> Keys:
     """The operations of one sparse prefill kernel of few heads. UnsupportedError for more."""
     _check_heads(k)
-    rows = query_rows(_listed(k))
+    rows = None if kind.held else query_rows(_listed(k))
     form = Form(
         signature(k, math.threads, rows=rows, grid="units", resident=2),
         SYMBOL,
-        templates=BY_KEYS,
+        templates=BY_HELD_KEYS if kind.held else BY_KEYS,
         registers=BLOCK,
         operands=_prefilling(k),
     )
-    return KeysAsRows(_listed(k), s, math, form, row_form(k))
+    return kind(_listed(k), s, math, form, row_form(k))
 
 
-def decode_by_keys(k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole) -> KeysAsRows:
+def decode_by_keys(
+    k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole, kind: type[Keys]
+) -> Keys:
     """The operations of one sparse decode kernel of few heads. UnsupportedError for more."""
     _check_heads(k)
-    rows = query_rows(_listed(k))
+    rows = None if kind.held else query_rows(_listed(k))
     form = Form(
         decode_signature(k, math.threads, rows=rows, resident=2),
         DECODE_SYMBOL,
-        templates=BY_KEYS,
+        templates=BY_HELD_KEYS if kind.held else BY_KEYS,
         registers=(*BLOCK, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())),
         operands=_decoding(k),
     )
-    return KeysAsRows(_listed(k), s, math, form, row_form(k))
+    return kind(_listed(k), s, math, form, row_form(k))
 
 
 def decode_by_queries(
