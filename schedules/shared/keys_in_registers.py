@@ -53,12 +53,15 @@ def keys_in_registers(k, s, stored, operations):
             d.convert(i + 1, box, widen)
             d.qk_of(i + 1, box)
         d.free_values(i + 1)
-        for box in d.boxes:
-            if box not in d.early:
-                d.convert(i + 1, box, widen)
-                d.qk_of(i + 1, box)
-            d.store_values(i + 1, box)
-            d.fetch_after(i + 1, box)
+        waiting = d.early[-operands:]  # until their registers are the operands of the next ones
+        for box in d.early[:-operands]:
+            d.hand_on(i + 1, box)
+        for box in d.late:
+            if waiting:
+                d.hand_on(i + 1, waiting.pop(0))
+            d.convert(i + 1, box, widen)
+            d.hand_on(i + 1, box)
+            d.qk_of(i + 1, box)
         d.fetch_scales(i + 1)
         d.look_ahead(i + 1)
     with epilogue(math):

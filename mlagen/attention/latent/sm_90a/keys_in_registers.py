@@ -89,6 +89,11 @@ class KeysInRegisters(KeysAsRows):
                 found.append(box)
         return found
 
+    @property
+    def late(self) -> list[int]:
+        """All other columns."""
+        return [box for box in self.boxes if box not in self.early]
+
     def _plain(self) -> PipelineOrder:
         assert self.stored
         parts: list[str] = []
@@ -119,6 +124,11 @@ class KeysInRegisters(KeysAsRows):
     def locate(self, tile: Tile) -> None:
         """Find where the rows of the tile after `tile` lie."""
         self._record("locate", tile)
+
+    def hand_on(self, tile: Tile, box: int) -> None:
+        """Store 64 columns of `tile`, where they are values, and load those of the tile after."""
+        self.store_values(tile, box)
+        self.fetch_after(tile, box)
 
     def fetch_after(self, tile: Tile, box: int) -> None:
         """Load 64 columns of the tile after `tile`, in the place of its own."""
