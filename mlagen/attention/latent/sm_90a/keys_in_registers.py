@@ -8,7 +8,7 @@ that are no value never do. The tile after it is loaded as soon as a register is
 
 A lane loads 16 bytes of each 64 columns, 16 (lane % 4) .. of them. Step j of these columns takes
 bytes 4 j .. 4 j + 3: so its 16 columns are four of each lane of a row, and Q lies in SMEM in that
-order of columns (`latent.order`).
+order of columns (`latent.order`). V has the same, and O^T's rows with it, until `finish` stores them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class KeysInRegisters(KeysAsRows):
         for name, type, count, why in (
             ("src", ".b64", OWN_KEYS, "where this thread's numbers of the next rows begin"),
             ("there", ".pred", OWN_KEYS, "whether they are rows"),
-            ("value_at", ".b32", 2, "where this thread's values lie in a tile"),
+            ("value_at", ".b32", 4, "where this lane's row of values lies in a tile, by step"),
         ):
             found[name] = s.named(name, type, count, why)
         found["stop"] = s.named("stop", ".b32", 1, "the tile after this block's last")[0]
