@@ -15,10 +15,11 @@ class Order:
     """How a kernel walks its keys, tile by tile, with a maximum that moves at every tile.
 
     `tile`: keys of one. `first_columns`: the column that a tile's scores begin to add up at, before
-    they go on with column 0; one for tile 0, tile 1, .., and so on from the first again. `quads`:
-    a step of 16 columns has four from each 16 of 64, as `added` says. `late_columns`: for output columns from here on tiles go in pairs; the first tile's P is stored
+    they go on with column 0; one for tile 0, tile 1, .., and so on from the first again.
+    `late_columns`: for output columns from here on tiles go in pairs; the first tile's P is stored
     when the second one's maximum is known, and is added after it. Below, P is rounded at its own
-    tile's maximum, and tiles are added in order.
+    tile's maximum, and tiles are added in order. `quads`: a step of 16 columns has four of each 16
+    of 64, as `added` says.
     """
 
     tile: int

@@ -8,7 +8,8 @@ that are no value never do. The tile after it is loaded as soon as a register is
 
 A lane loads 16 bytes of each 64 columns, 16 (lane % 4) .. of them. Step j of these columns takes
 bytes 4 j .. 4 j + 3: so its 16 columns are four of each lane of a row, and Q lies in SMEM in that
-order of columns (`latent.order`). V has the same, and O^T's rows with it, until `finish` stores them.
+order of columns (`latent.order`). V has the same, and O^T's rows with it, until `finish` stores
+them.
 """
 
 from __future__ import annotations

@@ -28,11 +28,11 @@ def signature(
 ) -> Signature:
     """Blocks take items: `units` of them, each up to 64 heads of a query, the heads of a query
     after one another; or a block has a query (`grid` "units"). q as [rows * H, d_qk] by tensor map,
-    in boxes of `rows`, or by pointer; the cache by pointer: row r lies `row_bytes` r + `page_gap` (r `page_magic`
-    >> `page_shift`) bytes further (`Paging`). `cache_rows`: rows that an index may name. indices
-    int32, a query's list `list_stride` after the one before it, `topk` long; topk_length int32
-    [rows]; sink fp32 [H]; o [rows * H, 512]; lse and max_logits fp32 [rows, H]. `empty_lse`: the
-    bits of what a query without keys gets."""
+    in boxes of `rows`, or, None, by pointer; the cache by pointer: row r lies `row_bytes` r +
+    `page_gap` (r `page_magic` >> `page_shift`) bytes further (`Paging`). `cache_rows`: rows that an
+    index may name. indices int32, a query's list `list_stride` after the one before it, `topk`
+    long; topk_length int32 [rows]; sink fp32 [H]; o [rows * H, 512]; lse and max_logits fp32 [rows,
+    H]. `empty_lse`: the bits of what a query without keys gets."""
     return Signature(
         pack(
             _queries(k, rows),
