@@ -18,21 +18,21 @@ class Order:
     they go on with column 0; one for tile 0, tile 1, .., and so on from the first again.
     `late_columns`: for output columns from here on tiles go in pairs; the first tile's P is stored
     when the second one's maximum is known, and is added after it. Below, P is rounded at its own
-    tile's maximum, and tiles are added in order. `quads`: a step of 16 columns has four of each 16
-    of 64, as `added` says.
+    tile's maximum, and tiles are added in order. `boxes`: scores add up 64 columns after another
+    in this order of them, and a step of 16 has four of each 16 of 64, as `added` says.
     """
 
     tile: int
     first_columns: tuple[int, ...]
     late_columns: int
-    quads: bool = False
+    boxes: tuple[int, ...] = ()
 
     def added(self, columns: int) -> npt.NDArray[np.int64] | slice:
         """All columns in the order in which they are added up, 16 a step, but for where a tile
-        begins: of `quads` step j of 64 columns has 16 q + 4 j .. 16 q + 4 j + 3, q = 0 .. 3."""
-        if not self.quads:
+        begins. Of `boxes`: step j has 64 box + 16 q + 4 j .. 16 q + 4 j + 3, q = 0 .. 3."""
+        if not self.boxes:
             return slice(None)
-        order = np.arange(columns).reshape(-1, 4, 4, 4)  # of 64: q, j, and which of four
+        order = np.arange(columns).reshape(-1, 4, 4, 4)[list(self.boxes)]  # q, j, which of four
         return order.transpose(0, 2, 1, 3).reshape(-1)
 
 
@@ -46,6 +46,8 @@ KEYS_AS_ROWS = Order(tile=64, first_columns=(0,), late_columns=D_V)
 
 
 def keys_in_registers(columns: int) -> Order:
-    """The same with keys in registers: the last 64 of so many columns first, and numbers that a
-    thread has next to each other in one step."""
-    return Order(tile=64, first_columns=(columns - 64,), late_columns=D_V, quads=True)
+    """The same with keys in registers, of so many columns: numbers that a thread has next to each
+    other are added in one step. The last 64 columns come first."""
+    first, second = range(D_V // 128), range(D_V // 128, D_V // 64)
+    boxes = (8, *first, *second) if columns > D_V else (7, *second[:-1], *first)
+    return Order(tile=64, first_columns=(0,), late_columns=D_V, boxes=boxes)

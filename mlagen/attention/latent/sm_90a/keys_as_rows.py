@@ -210,6 +210,7 @@ class KeysAsRows:
         pipeline = self.cache[group]
         self._record(
             "pv", tile, of=pipeline.name, group=group, asynchronous=True,
+            parts=range(self.k.d_v // COLUMNS),
             uses=(Value(self.p.name, tile), Value(pipeline.name, tile)), defines=(Value("O"),),
         )  # fmt: skip
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlagen.attention.latent.order import keys_in_registers
 from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows
 from mlagen.attention.latent.sm_90a.problem import COLUMNS, TILE
 from mlagen.dsl import Operation, PipelineOrder, Tile, Value, by
@@ -33,6 +34,11 @@ class KeysInRegisters(KeysAsRows):
     held = True
     groups = 1
     fetched = OWN_KEYS
+
+    def __init__(self, *given: Any, products: int) -> None:
+        """As `KeysAsRows`; O^T is computed in so many `products`, each of some of its rows."""
+        self.products = products
+        super().__init__(*given)
 
     def _tiles(self, s: PipelineSpace) -> None:
         name = self.math.name
@@ -64,10 +70,16 @@ class KeysInRegisters(KeysAsRows):
 
     @property
     def boxes(self) -> list[int]:
-        """Columns, by 64, in the order in which they are added up: the last ones first, which are
-        no values, or else take no conversion."""
-        count = self.k.d_qk // COLUMNS
-        return [count - 1, *range(count - 1)]
+        """Columns, by 64, in the order in which they are added up: first those that are no values,
+        or else the last ones, then the values' first half and their second one."""
+        return list(keys_in_registers(self.k.d_qk).boxes)
+
+    def part(self, part: int) -> list[int]:
+        """Values by 64 columns, of the parts that are products of their own: in the order in which
+        their places are stored to."""
+        values = [box for box in self.boxes if self.valued(box)]
+        each = len(values) // self.products
+        return sorted(values[part * each : (part + 1) * each])
 
     def converted(self, box: int) -> bool:
         """Whether columns are e4m3; the others are bf16 in memory, and operands as they are."""
@@ -77,23 +89,6 @@ class KeysInRegisters(KeysAsRows):
     def valued(self, box: int) -> bool:
         """Whether columns are values."""
         return box * COLUMNS < self.k.d_v
-
-    @property
-    def early(self) -> list[int]:
-        """Columns that are multiplied while the product of V before still runs: as many as there
-        are registers for operands."""
-        found: list[int] = []
-        left = len(self.supply["a"]) // FRAGMENT
-        for box in self.boxes:
-            left -= self.converted(box)
-            if left >= 0 and len(found) < 3:
-                found.append(box)
-        return found
-
-    @property
-    def late(self) -> list[int]:
-        """All other columns."""
-        return [box for box in self.boxes if box not in self.early]
 
     def _plain(self) -> PipelineOrder:
         assert self.stored
@@ -107,8 +102,10 @@ class KeysInRegisters(KeysAsRows):
         return PipelineOrder(
             before=by(self.math.name, "setup", "clear", "fetch_first"),
             tiles=by(
-                self.math.name, "load_queries", "locate", "look_up", "free_values", *parts,
-                "look_ahead", "softmax", "rescale", "pv",
+                self.math.name, "load_queries", "locate", "look_up",
+                *(f"free_values {part}" for part in range(self.products)), *parts,
+                "look_ahead", "softmax", "rescale",
+                *(f"pv {part}" for part in range(self.products)),
             ),
             after=by(self.math.name, "store_sum", "finish"),
         )  # fmt: skip
@@ -169,11 +166,14 @@ class KeysInRegisters(KeysAsRows):
             defines=(Value("S"),), asynchronous=True,
         )  # fmt: skip
 
-    def free_values(self, tile: Tile) -> None:
-        """Wait until the product before is done with its values, in all warps."""
+    def free_values(self, tile: Tile, part: int, *, before: int | None = None) -> None:
+        """Wait until the product before is done with a part of its values, in all warps. `before`:
+        the first 64 columns of them are these; otherwise that is done elsewhere."""
+        if before is not None and before != self.part(part)[0]:
+            return
         self._record(
-            "free_values", tile, joins=True,
-            defines=tuple(Value(scratch.name, tile) for scratch in self.values),
+            "free_values", tile, of=str(part), joins=True,
+            defines=tuple(Value(self.values[box].name, tile) for box in self.part(part)),
         )  # fmt: skip
 
     def store_values(self, tile: Tile, box: int) -> None:
@@ -186,12 +186,13 @@ class KeysInRegisters(KeysAsRows):
             uses=(Value(self._operand(box)),), defines=(Value(scratch.name, tile),),
         )  # fmt: skip
 
-    def pv_of(self, tile: Tile) -> None:
-        """O^T += V^T P^T."""
+    def pv_of(self, tile: Tile, part: int) -> None:
+        """O^T += V^T P^T, a part of the rows of O^T."""
         self._record(
-            "pv", tile, group=0, asynchronous=True, defines=(Value("O"),),
+            "pv", tile, of=str(part), group=0, parts=self.part(part), asynchronous=True,
             uses=(Value(self.p.name, tile),
-                  *(Value(scratch.name, tile) for scratch in self.values)),
+                  *(Value(self.values[box].name, tile) for box in self.part(part))),
+            defines=(Value("O"),),
         )  # fmt: skip
 
     # ---- registers --------------------------------------------------------------------------

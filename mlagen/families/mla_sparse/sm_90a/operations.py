@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
 from mlagen.attention.latent.sm_90a.problem import ROWS, Form, OwnRegisters
@@ -134,9 +134,10 @@ def row_form(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> RowForm | Non
 
 
 def prefill_by_keys(
-    k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole, kind: type[Keys]
+    k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole, kind: type[Keys], **more: Any
 ) -> Keys:
-    """The operations of one sparse prefill kernel of few heads. UnsupportedError for more."""
+    """The operations of one sparse prefill kernel of few heads; `more`: what `kind` asks. Raises
+    UnsupportedError for more heads."""
     _check_heads(k)
     rows = None if kind.held else query_rows(_listed(k))
     form = Form(
@@ -146,13 +147,14 @@ def prefill_by_keys(
         registers=BLOCK,
         operands=_prefilling(k),
     )
-    return kind(_listed(k), s, math, form, row_form(k))
+    return kind(_listed(k), s, math, form, row_form(k), **more)
 
 
 def decode_by_keys(
-    k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole, kind: type[Keys]
+    k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole, kind: type[Keys], **more: Any
 ) -> Keys:
-    """The operations of one sparse decode kernel of few heads. UnsupportedError for more."""
+    """The operations of one sparse decode kernel of few heads; `more`: what `kind` asks. Raises
+    UnsupportedError for more heads."""
     _check_heads(k)
     rows = None if kind.held else query_rows(_listed(k))
     form = Form(
@@ -162,7 +164,7 @@ def decode_by_keys(
         registers=(*BLOCK, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())),
         operands=_decoding(k),
     )
-    return kind(_listed(k), s, math, form, row_form(k))
+    return kind(_listed(k), s, math, form, row_form(k), **more)
 
 
 def decode_by_queries(
