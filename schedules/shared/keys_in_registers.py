@@ -32,8 +32,11 @@ def keys_in_registers(k, s, stored, operations):
     s.smem.room("P", 128 * heads)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
 
-    products = s.choice("products", 2, 1, comment="parts of O that are products of their own")
-    widen = s.choice("widen", "bits", "cvt", comment="how e4m3 becomes bf16")
+    scales = stored.held_scales > 4  # and few registers are left
+    products = s.choice("products", *((1, 2) if scales else (2, 1)),
+                        comment="parts of O that are products of their own")  # fmt: skip
+    ways = ("cvt",) if stored.scales == "blocks" else ("bits", "cvt")
+    widen = s.choice("widen", *ways, comment="how e4m3 becomes bf16")
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
     s.named("raw", ".b32", OWN_KEYS * stored.words, "numbers of the next tile's rows")

@@ -51,8 +51,11 @@ def test_values_are_freed_in_all_warps(made, loop):
     assert "free_values" in problem and "while role math may still" in problem
 
 
-def test_an_operand_in_flight_is_not_read(made, loop):
+def test_an_operand_in_flight_is_not_read():
     """Values that were multiplied early are stored when their product is done."""
+    name, problem = FORMS[-1]
+    made = load(name, None).build(problem, {})
+    (loop,) = plan(made)[0]
     at, store = next(
         (index, op) for index, op in enumerate(loop.operations)
         if op.name == "store_values" and ("loop", index) in loop.groups
