@@ -37,6 +37,7 @@ def keys_in_registers(k, s, stored, operations):
                         comment="parts of O that are products of their own")  # fmt: skip
     ways = ("cvt",) if stored.scales == "blocks" else ("bits", "cvt")
     widen = s.choice("widen", *ways, comment="how e4m3 becomes bf16")
+    late = s.choice("late", 4, 0, comment="of 64 columns each, loaded when P is stored")
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
     s.named("raw", ".b32", OWN_KEYS * stored.words, "numbers of the next tile's rows")
@@ -48,8 +49,11 @@ def keys_in_registers(k, s, stored, operations):
         d.clear()
         d.fetch_first()
     first, second, *others = d.boxes
+    count = len(d.boxes)
     for i in tiles(math):
         d.softmax(i)
+        for box in d.boxes[count - late :]:
+            d.fetch_after(i, box)
         d.rescale(i)
         d.pv_of(i, 0)
         d.load_queries(i + 1)
@@ -61,14 +65,17 @@ def keys_in_registers(k, s, stored, operations):
             d.pv_of(i, part)
         d.convert(i + 1, second, widen)
         d.free_values(i + 1, 0)
-        d.hand_on(i + 1, second)
+        d.store_values(i + 1, second)
+        d.fetch_after(i + 1, second)
         d.qk_of(i + 1, second)
-        d.hand_on(i + 1, first)
+        d.store_values(i + 1, first)
+        d.fetch_after(i + 1, first)
         for box in others:
             for part in range(1, products):
                 d.free_values(i + 1, part, before=box)
             d.convert(i + 1, box, widen)
-            d.hand_on(i + 1, box)
+            d.store_values(i + 1, box)
+            d.fetch_after(i + 1, box, when=box in d.boxes[: count - late])
             d.qk_of(i + 1, box)
         d.fetch_scales(i + 1)
         d.look_ahead(i + 1)

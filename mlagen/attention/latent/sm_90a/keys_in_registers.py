@@ -123,13 +123,11 @@ class KeysInRegisters(KeysAsRows):
         """Find where the rows of the tile after `tile` lie."""
         self._record("locate", tile)
 
-    def hand_on(self, tile: Tile, box: int) -> None:
-        """Store 64 columns of `tile`, where they are values, and load those of the tile after."""
-        self.store_values(tile, box)
-        self.fetch_after(tile, box)
-
-    def fetch_after(self, tile: Tile, box: int) -> None:
-        """Load 64 columns of the tile after `tile`, in the place of its own."""
+    def fetch_after(self, tile: Tile, box: int, *, when: bool = True) -> None:
+        """Load 64 columns of the tile after `tile`, in the place of its own. `when`: or
+        elsewhere."""
+        if not when:
+            return
         self._record(
             "fetch", tile, of=str(box), template="fetch_box", numbers=self._numbers(box),
             defines=(Value(self._raw(box)),),
