@@ -59,6 +59,7 @@ def keys_in_registers(k, s, stored, operations):
         d.load_queries(i + 1)
         d.locate(i + 1)
         d.look_up(i + 1)
+        d.look_ahead(i + 1, when=not d.places_kept)
         d.convert(i + 1, first, widen)
         d.qk_of(i + 1, first)
         for part in range(1, products):
@@ -78,7 +79,7 @@ def keys_in_registers(k, s, stored, operations):
             d.fetch_after(i + 1, box, when=box in d.boxes[: count - late])
             d.qk_of(i + 1, box)
         d.fetch_scales(i + 1)
-        d.look_ahead(i + 1)
+        d.look_ahead(i + 1, when=d.places_kept)
     with epilogue(math):
         d.store_sum()
         d.finish()

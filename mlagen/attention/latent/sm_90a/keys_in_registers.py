@@ -99,12 +99,13 @@ class KeysInRegisters(KeysAsRows):
             parts += [f"store_values {box}"] if self.valued(box) else []
             parts.append(f"fetch {box}")
         parts += ["fetch_scales"] if self.stored.scales == "blocks" else []
+        early, late = (parts, []) if self.places_kept else ([], parts)
         return PipelineOrder(
             before=by(self.math.name, "setup", "clear", "fetch_first"),
             tiles=by(
                 self.math.name, "load_queries", "locate", "look_up",
-                *(f"free_values {part}" for part in range(self.products)), *parts,
-                "look_ahead", "softmax", "rescale",
+                *(f"free_values {part}" for part in range(self.products)), *early,
+                "look_ahead", *late, "softmax", "rescale",
                 *(f"pv {part}" for part in range(self.products)),
             ),
             after=by(self.math.name, "store_sum", "finish"),
@@ -139,9 +140,16 @@ class KeysInRegisters(KeysAsRows):
         if self.stored.scales == "blocks":
             self._record("fetch_scales", tile)
 
-    def look_ahead(self, tile: Tile) -> None:
-        """Load which rows the second tile after `tile` has."""
-        self._record("look_ahead", tile)
+    @property
+    def places_kept(self) -> bool:
+        """Whether scales lie elsewhere than rows: then it takes places of rows to load them."""
+        assert self.stored
+        return self.stored.scales == "blocks" and self.stored.scales_at is None
+
+    def look_ahead(self, tile: Tile, *, when: bool) -> None:
+        """Load which rows the second tile after `tile` has. `when`: or elsewhere."""
+        if when:
+            self._record("look_ahead", tile)
 
     # ---- a tile -----------------------------------------------------------------------------
 
