@@ -32,39 +32,44 @@ def keys_in_registers(k, s, stored, operations):
     s.smem.room("P", 128 * heads)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
 
-    scales = stored.held_scales > 4  # and few registers are left
-    products = s.choice("products", *((1, 2) if scales else (2, 1)),
-                        comment="parts of O that are products of their own")  # fmt: skip
-    ways = ("cvt",) if stored.scales == "blocks" else ("bits", "cvt")
-    widen = s.choice("widen", *ways, comment="how e4m3 becomes bf16")
-    late = s.choice("late", 4, 0, comment="of 64 columns each, loaded when P is stored")
+    # operands A of the values' product, too; three sets of them leave no registers for scales
+    values = s.choice("values", "registers", "smem", comment="where their product takes V from")
+    products = 1
+    if values == "smem":
+        few = stored.held_scales > 4  # registers are left
+        products = s.choice("products", *((1, 2) if few else (2, 1)),
+                            comment="parts of O that are products of their own")  # fmt: skip
+    sets = s.choice("sets", 2, 3, comment="operands A that are held at once")
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
     s.named("raw", ".b32", OWN_KEYS * stored.words, "numbers of the next tile's rows")
-    s.named("a", ".b32", 2 * FRAGMENT, "operands A of 64 columns each, in turn")
-    d = operations(k, s, math, KeysInRegisters, products=products)
+    s.named("a", ".b32", sets * FRAGMENT, "operands A of 64 columns each, in turn")
+    d = operations(k, s, math, KeysInRegisters, products=products,
+                   loaded=values == "registers")  # fmt: skip
 
     with prologue(math):
         d.setup()
         d.clear()
         d.fetch_first()
     first, second, *others = d.boxes
-    count = len(d.boxes)
     for i in tiles(math):
         d.softmax(i)
-        for box in d.boxes[count - late :]:
-            d.fetch_after(i, box)
         d.rescale(i)
-        d.pv_of(i, 0)
+        if d.loaded:
+            for box in d.valued_boxes:
+                d.load_values(i, box)
+                d.pv_loaded(i, box)
+        else:
+            d.pv_of(i, 0)
         d.load_queries(i + 1)
         d.locate(i + 1)
         d.look_up(i + 1)
         d.look_ahead(i + 1, when=not d.places_kept)
-        d.convert(i + 1, first, widen)
+        d.convert(i + 1, first)
         d.qk_of(i + 1, first)
         for part in range(1, products):
             d.pv_of(i, part)
-        d.convert(i + 1, second, widen)
+        d.convert(i + 1, second)
         d.free_values(i + 1, 0)
         d.store_values(i + 1, second)
         d.fetch_after(i + 1, second)
@@ -74,9 +79,9 @@ def keys_in_registers(k, s, stored, operations):
         for box in others:
             for part in range(1, products):
                 d.free_values(i + 1, part, before=box)
-            d.convert(i + 1, box, widen)
+            d.convert(i + 1, box)
             d.store_values(i + 1, box)
-            d.fetch_after(i + 1, box, when=box in d.boxes[: count - late])
+            d.fetch_after(i + 1, box)
             d.qk_of(i + 1, box)
         d.fetch_scales(i + 1)
         d.look_ahead(i + 1, when=d.places_kept)

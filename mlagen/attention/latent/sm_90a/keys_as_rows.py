@@ -55,6 +55,7 @@ class KeysAsRows:
     rows of e4m3, of the form `stored`)."""
 
     held = False  # whether scores take keys from registers
+    loaded = False  # whether the product of values takes them from registers
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class KeysAsRows:
             "k": k, "rows": self.rows, "tile_rows": TILE, "float_bytes": FLOAT, "role": math,
             "steps": TILE // STEP // self.groups, "stored": stored,
             "value_parts": k.d_v // COLUMNS, "queries": self.queries, "tiles_": self.keys,
-            "query": self.query, "p": self.p, "warps": self.warps, "held": self.held,
+            "query": self.query, "p": self.p, "warps": self.warps, "held": self.held, "loaded": self.loaded,
             "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR),
             **{name: s.names(name) for name in ("o", "s")},
             **self._registers(s),

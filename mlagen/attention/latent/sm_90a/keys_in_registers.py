@@ -3,8 +3,11 @@ a schedule arranges.
 
 As `keys_as_rows`, but a thread keeps the e4m3 numbers of its own two keys of the next tile, those
 whose scores it will have, and makes of them the operand A of S^T = K Q^T: 16 keys a warp, rows
-lane / 4 and 8 further. The same bf16 numbers go to SMEM, where O^T += V^T P^T reads them: columns
-that are no value never do. The tile after it is loaded as soon as a register is free.
+lane / 4 and 8 further. The same bf16 numbers go to SMEM for O^T += V^T P^T: columns that are no
+value never do. The tile after it is loaded as soon as a register is free.
+
+That product reads V in SMEM, or, `loaded`, as operand A from registers too, which take it from
+there transposed: half of the time that SMEM is busy with it, and no fence lies between.
 
 A lane loads 16 bytes of each 64 columns, 16 (lane % 4) .. of them. Step j of these columns takes
 bytes 4 j .. 4 j + 3: so its 16 columns are four of each lane of a row, and Q lies in SMEM in that
@@ -35,9 +38,10 @@ class KeysInRegisters(KeysAsRows):
     groups = 1
     fetched = OWN_KEYS
 
-    def __init__(self, *given: Any, products: int) -> None:
-        """As `KeysAsRows`; O^T is computed in so many `products`, each of some of its rows."""
-        self.products = products
+    def __init__(self, *given: Any, products: int, loaded: bool) -> None:
+        """As `KeysAsRows`. O^T is computed in so many `products`, each of some of its rows;
+        `loaded`: in one of each 64, which take V by way of registers."""
+        self.products, self.loaded = products, loaded
         super().__init__(*given)
 
     def _tiles(self, s: PipelineSpace) -> None:
@@ -65,6 +69,9 @@ class KeysInRegisters(KeysAsRows):
             ("value_at", ".b32", 4, "where this lane's row of values lies in a tile, by step"),
         ):
             found[name] = s.named(name, type, count, why)
+        if self.loaded:
+            why = "where this lane's row of transposed values lies in a tile"
+            found["value_from"] = s.named("value_from", ".b32", 1, why)[0]
         found["stop"] = s.named("stop", ".b32", 1, "the tile after this block's last")[0]
         return found
 
@@ -75,11 +82,15 @@ class KeysInRegisters(KeysAsRows):
         return list(keys_in_registers(self.k.d_qk).boxes)
 
     def part(self, part: int) -> list[int]:
-        """Values by 64 columns, of the parts that are products of their own: in the order in which
-        their places are stored to."""
-        values = [box for box in self.boxes if self.valued(box)]
+        """Values by 64 columns, of the parts that are products of their own."""
+        values = self.valued_boxes
         each = len(values) // self.products
         return sorted(values[part * each : (part + 1) * each])
+
+    @property
+    def valued_boxes(self) -> list[int]:
+        """Values by 64 columns, in the order in which their places are stored to."""
+        return [box for box in self.boxes if self.valued(box)]
 
     def converted(self, box: int) -> bool:
         """Whether columns are e4m3; the others are bf16 in memory, and operands as they are."""
@@ -100,13 +111,16 @@ class KeysInRegisters(KeysAsRows):
             parts.append(f"fetch {box}")
         parts += ["fetch_scales"] if self.stored.scales == "blocks" else []
         early, late = (parts, []) if self.places_kept else ([], parts)
+        products = [f"pv {part}" for part in range(self.products)]
+        if self.loaded:
+            each = self.valued_boxes
+            products = [f"{name} {box}" for box in each for name in ("load_values", "pv")]
         return PipelineOrder(
             before=by(self.math.name, "setup", "clear", "fetch_first"),
             tiles=by(
                 self.math.name, "load_queries", "locate", "look_up",
                 *(f"free_values {part}" for part in range(self.products)), *early,
-                "look_ahead", *late, "softmax", "rescale",
-                *(f"pv {part}" for part in range(self.products)),
+                "look_ahead", *late, "softmax", "rescale", *products,
             ),
             after=by(self.math.name, "store_sum", "finish"),
         )  # fmt: skip
@@ -124,11 +138,8 @@ class KeysInRegisters(KeysAsRows):
         """Find where the rows of the tile after `tile` lie."""
         self._record("locate", tile)
 
-    def fetch_after(self, tile: Tile, box: int, *, when: bool = True) -> None:
-        """Load 64 columns of the tile after `tile`, in the place of its own. `when`: or
-        elsewhere."""
-        if not when:
-            return
+    def fetch_after(self, tile: Tile, box: int) -> None:
+        """Load 64 columns of the tile after `tile`, in the place of its own."""
         self._record(
             "fetch", tile, of=str(box), template="fetch_box", numbers=self._numbers(box),
             defines=(Value(self._raw(box)),),
@@ -153,13 +164,12 @@ class KeysInRegisters(KeysAsRows):
 
     # ---- a tile -----------------------------------------------------------------------------
 
-    def convert(self, tile: Tile, box: int, widen: str) -> None:
-        """Make operand A of 64 columns of e4m3: bf16, times the scales that columns have. `widen`
-        without them: "bits" are put in their places, or "cvt" converts them by way of fp32."""
+    def convert(self, tile: Tile, box: int) -> None:
+        """Make operand A of 64 columns of e4m3: bf16, times the scales that columns have."""
         if self.converted(box):
             self._record(
                 "convert", tile, of=str(box), template="fragments", numbers=self._numbers(box),
-                box=box, widen_by=widen, a=self._operands(box), uses=(Value(self._raw(box)),),
+                box=box, a=self._operands(box), uses=(Value(self._raw(box)),),
                 defines=(Value(self._operand(box)),),
             )  # fmt: skip
 
@@ -201,6 +211,23 @@ class KeysInRegisters(KeysAsRows):
             defines=(Value("O"),),
         )  # fmt: skip
 
+    def load_values(self, tile: Tile, box: int) -> None:
+        """Load 64 columns of V, transposed, as operand A."""
+        scratch, turn = self.values[box], self.valued_boxes.index(box)
+        self._record(
+            "load_values", tile, of=str(box), from_=scratch.base, a=self._set(turn),
+            uses=(Value(scratch.name, tile),), defines=(Value(self._set_name(turn)),),
+        )  # fmt: skip
+
+    def pv_loaded(self, tile: Tile, box: int) -> None:
+        """O^T += V^T P^T, the rows of O^T that are 64 loaded columns of V."""
+        turn = self.valued_boxes.index(box)
+        self._record(
+            "pv", tile, of=str(box), template="pv_registers", part=box, a=self._set(turn),
+            uses=(Value(self.p.name, tile), Value(self._set_name(turn))),
+            defines=(Value("O"),), asynchronous=True,
+        )  # fmt: skip
+
     # ---- registers --------------------------------------------------------------------------
 
     def _numbers(self, box: int) -> dict[str, Any]:
@@ -220,21 +247,29 @@ class KeysInRegisters(KeysAsRows):
 
     def _operand(self, box: int) -> str:
         """What operand A of 64 columns is called: columns of bf16 are what was loaded."""
-        return f"a {self._turn(box)}" if self.converted(box) else self._raw(box)
+        return self._set_name(self._turn(box)) if self.converted(box) else self._raw(box)
 
     def _turn(self, box: int) -> int:
-        """The registers that 64 columns of e4m3 have as an operand."""
+        """Whose turn it is among operands A when 64 columns of e4m3 become one: values of the tile
+        before had theirs."""
         converted = [other for other in self.boxes if self.converted(other)]
-        return converted.index(box) % (len(self.supply["a"]) // FRAGMENT)
+        return converted.index(box) + (len(self.valued_boxes) if self.loaded else 0)
 
     def _operands(self, box: int) -> list[list[str]]:
         """Operand A of four steps: two keys' columns, then the two next columns of both."""
-        if not self.converted(box):
-            upper, lower = self._numbers(box)["words"]
-            return [[upper[n], lower[n], upper[n + 1], lower[n + 1]] for n in range(0, 8, 2)]
-        first = FRAGMENT * self._turn(box)
-        a = self.supply["a"][first : first + FRAGMENT]
-        return [a[n : n + 4] for n in range(0, FRAGMENT, 4)]
+        if self.converted(box):
+            return self._set(self._turn(box))
+        upper, lower = self._numbers(box)["words"]
+        return [[upper[n], lower[n], upper[n + 1], lower[n + 1]] for n in range(0, 8, 2)]
+
+    def _set(self, turn: int) -> list[list[str]]:
+        """The registers of operand A of four steps whose turn it is."""
+        a = self.supply["a"]
+        first = FRAGMENT * turn % len(a)
+        return [a[n : n + 4] for n in range(first, first + FRAGMENT, 4)]
+
+    def _set_name(self, turn: int) -> str:
+        return f"a {turn % (len(self.supply['a']) // FRAGMENT)}"
 
     def _operation(
         self, name: str, tile: Tile | None, *, template: str = "", **more: Any

@@ -51,7 +51,8 @@ BY_HELD_KEYS = {
     **{
         name: f"keys_in_registers/{name}.ptx.j2"
         for name in (
-            "spread_queries", "fragments", "qk_registers", "free_values", "store_values"
+            "spread_queries", "fragments", "qk_registers", "free_values", "store_values",
+            "load_values", "pv_registers",
         )
     },
 }  # fmt: skip
