@@ -32,20 +32,19 @@ def keys_in_registers(k, s, stored, operations):
     s.smem.room("P", 128 * heads)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
 
-    # operands A of the values' product, too; three sets of them leave no registers for scales
     values = s.choice("values", "registers", "smem", comment="where their product takes V from")
-    products = 1
-    if values == "smem":
+    products, sets = 1, 0
+    if values == "registers":
+        sets = s.choice("sets", 4, 3, 2, comment="of 8 registers, which take values in turn")
+    else:
         few = stored.held_scales > 4  # registers are left
         products = s.choice("products", *((1, 2) if few else (2, 1)),
                             comment="parts of O that are products of their own")  # fmt: skip
-    sets = s.choice("sets", 2, 3, comment="operands A that are held at once")
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
     s.named("raw", ".b32", OWN_KEYS * stored.words, "numbers of the next tile's rows")
-    s.named("a", ".b32", sets * FRAGMENT, "operands A of 64 columns each, in turn")
-    d = operations(k, s, math, KeysInRegisters, products=products,
-                   loaded=values == "registers")  # fmt: skip
+    s.named("a", ".b32", 2 * FRAGMENT, "operands A of 64 columns each, in turn")
+    d = operations(k, s, math, KeysInRegisters, products=products, sets=sets)
 
     with prologue(math):
         d.setup()
@@ -56,9 +55,9 @@ def keys_in_registers(k, s, stored, operations):
         d.softmax(i)
         d.rescale(i)
         if d.loaded:
-            for box in d.valued_boxes:
-                d.load_values(i, box)
-                d.pv_loaded(i, box)
+            for box, half in d.halves:
+                d.load_values(i, box, half)
+                d.pv_loaded(i, box, half)
         else:
             d.pv_of(i, 0)
         d.load_queries(i + 1)

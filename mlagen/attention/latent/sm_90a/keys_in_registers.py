@@ -28,6 +28,7 @@ from mlagen.targets.sm_90a.dsl import PipelineSpace
 
 OWN_KEYS = 2  # of a thread
 FRAGMENT = 16  # registers of operand A over 64 columns
+HALF = FRAGMENT // 2  # and over 32 keys of 64 columns of V
 
 
 class KeysInRegisters(KeysAsRows):
@@ -38,10 +39,10 @@ class KeysInRegisters(KeysAsRows):
     groups = 1
     fetched = OWN_KEYS
 
-    def __init__(self, *given: Any, products: int, loaded: bool) -> None:
-        """As `KeysAsRows`. O^T is computed in so many `products`, each of some of its rows;
-        `loaded`: in one of each 64, which take V by way of registers."""
-        self.products, self.loaded = products, loaded
+    def __init__(self, *given: Any, products: int, sets: int) -> None:
+        """As `KeysAsRows`. O^T is computed in so many `products`, each of some of its rows; or,
+        with `sets` of registers, which take 32 keys of 64 columns of V in turn, in one of each."""
+        self.products, self.sets, self.loaded = products, sets, sets > 0
         super().__init__(*given)
 
     def _tiles(self, s: PipelineSpace) -> None:
@@ -113,8 +114,9 @@ class KeysInRegisters(KeysAsRows):
         early, late = (parts, []) if self.places_kept else ([], parts)
         products = [f"pv {part}" for part in range(self.products)]
         if self.loaded:
-            each = self.valued_boxes
-            products = [f"{name} {box}" for box in each for name in ("load_values", "pv")]
+            products = [
+                f"{name} {box} {half}" for box, half in self.halves for name in ("load_values", "pv")
+            ]
         return PipelineOrder(
             before=by(self.math.name, "setup", "clear", "fetch_first"),
             tiles=by(
@@ -124,6 +126,11 @@ class KeysInRegisters(KeysAsRows):
             ),
             after=by(self.math.name, "store_sum", "finish"),
         )  # fmt: skip
+
+    @property
+    def halves(self) -> list[tuple[int, int]]:
+        """64 columns and half of the keys of each product of values that come from registers."""
+        return [(box, half) for box in self.valued_boxes for half in range(2)]
 
     # ---- rows of the next tile --------------------------------------------------------------
 
@@ -170,7 +177,7 @@ class KeysInRegisters(KeysAsRows):
             self._record(
                 "convert", tile, of=str(box), template="fragments", numbers=self._numbers(box),
                 box=box, a=self._operands(box), uses=(Value(self._raw(box)),),
-                defines=(Value(self._operand(box)),),
+                defines=self._operand(box),
             )  # fmt: skip
 
     def qk_of(self, tile: Tile, box: int) -> None:
@@ -178,7 +185,7 @@ class KeysInRegisters(KeysAsRows):
         self._record(
             "qk", tile, of=str(box), template="qk_registers", a=self._operands(box),
             query_tile=self.queries[box], overwrites=box == self.boxes[0],
-            uses=(Value(self._operand(box)), Value(self.query.name)),
+            uses=(*self._operand(box), Value(self.query.name)),
             defines=(Value("S"),), asynchronous=True,
         )  # fmt: skip
 
@@ -199,7 +206,7 @@ class KeysInRegisters(KeysAsRows):
         scratch = self.values[box]
         self._record(
             "store_values", tile, of=str(box), place_=scratch.base, a=self._operands(box),
-            uses=(Value(self._operand(box)),), defines=(Value(scratch.name, tile),),
+            uses=self._operand(box), defines=(Value(scratch.name, tile),),
         )  # fmt: skip
 
     def pv_of(self, tile: Tile, part: int) -> None:
@@ -211,21 +218,22 @@ class KeysInRegisters(KeysAsRows):
             defines=(Value("O"),),
         )  # fmt: skip
 
-    def load_values(self, tile: Tile, box: int) -> None:
-        """Load 64 columns of V, transposed, as operand A."""
-        scratch, turn = self.values[box], self.valued_boxes.index(box)
+    def load_values(self, tile: Tile, box: int, half: int) -> None:
+        """Load 64 columns of V, transposed, of half of the keys, as operand A."""
+        scratch, turn = self.values[box], self._value_turn(box, half)
         self._record(
-            "load_values", tile, of=str(box), from_=scratch.base, a=self._set(turn),
-            uses=(Value(scratch.name, tile),), defines=(Value(self._set_name(turn)),),
+            "load_values", tile, of=f"{box} {half}", from_=scratch.base, half=half,
+            a=self._fragments(HALF * turn, HALF),
+            uses=(Value(scratch.name, tile),), defines=(Value(f"a {turn}"),),
         )  # fmt: skip
 
-    def pv_loaded(self, tile: Tile, box: int) -> None:
-        """O^T += V^T P^T, the rows of O^T that are 64 loaded columns of V."""
-        turn = self.valued_boxes.index(box)
+    def pv_loaded(self, tile: Tile, box: int, half: int) -> None:
+        """O^T += V^T P^T, of these columns and keys."""
+        turn = self._value_turn(box, half)
         self._record(
-            "pv", tile, of=str(box), template="pv_registers", part=box, a=self._set(turn),
-            uses=(Value(self.p.name, tile), Value(self._set_name(turn))),
-            defines=(Value("O"),), asynchronous=True,
+            "pv", tile, of=f"{box} {half}", template="pv_registers", part=box, half=half,
+            a=self._fragments(HALF * turn, HALF), asynchronous=True,
+            uses=(Value(self.p.name, tile), Value(f"a {turn}")), defines=(Value("O"),),
         )  # fmt: skip
 
     # ---- registers --------------------------------------------------------------------------
@@ -245,31 +253,31 @@ class KeysInRegisters(KeysAsRows):
     def _raw(self, box: int) -> str:
         return f"raw {box}"
 
-    def _operand(self, box: int) -> str:
-        """What operand A of 64 columns is called: columns of bf16 are what was loaded."""
-        return self._set_name(self._turn(box)) if self.converted(box) else self._raw(box)
+    def _operand(self, box: int) -> tuple[Value, ...]:
+        """Operand A of 64 columns: columns of bf16 are what was loaded."""
+        if not self.converted(box):
+            return (Value(self._raw(box)),)
+        first = self._first(box) // HALF
+        return (Value(f"a {first}"), Value(f"a {first + 1}"))
 
-    def _turn(self, box: int) -> int:
-        """Whose turn it is among operands A when 64 columns of e4m3 become one: values of the tile
-        before had theirs."""
+    def _first(self, box: int) -> int:
+        """The first register of the operand that 64 columns of e4m3 become."""
         converted = [other for other in self.boxes if self.converted(other)]
-        return converted.index(box) + (len(self.valued_boxes) if self.loaded else 0)
+        return FRAGMENT * converted.index(box) % len(self.supply["a"])
+
+    def _value_turn(self, box: int, half: int) -> int:
+        return self.halves.index((box, half)) % self.sets
 
     def _operands(self, box: int) -> list[list[str]]:
         """Operand A of four steps: two keys' columns, then the two next columns of both."""
         if self.converted(box):
-            return self._set(self._turn(box))
+            return self._fragments(self._first(box), FRAGMENT)
         upper, lower = self._numbers(box)["words"]
         return [[upper[n], lower[n], upper[n + 1], lower[n + 1]] for n in range(0, 8, 2)]
 
-    def _set(self, turn: int) -> list[list[str]]:
-        """The registers of operand A of four steps whose turn it is."""
-        a = self.supply["a"]
-        first = FRAGMENT * turn % len(a)
-        return [a[n : n + 4] for n in range(first, first + FRAGMENT, 4)]
-
-    def _set_name(self, turn: int) -> str:
-        return f"a {turn % (len(self.supply['a']) // FRAGMENT)}"
+    def _fragments(self, first: int, count: int) -> list[list[str]]:
+        """Registers of operands A from `first` on, by steps."""
+        return [self.supply["a"][n : n + 4] for n in range(first, first + count, 4)]
 
     def _operation(
         self, name: str, tile: Tile | None, *, template: str = "", **more: Any
