@@ -67,9 +67,10 @@ class KeysInRegisters(KeysAsRows):
         for name, type, count, why in (
             ("src", ".b64", OWN_KEYS, "where this thread's numbers of the next rows begin"),
             ("there", ".pred", OWN_KEYS, "whether they are rows"),
-            ("value_at", ".b32", 4, "where this lane's row of values lies in a tile, by step"),
         ):
             found[name] = s.named(name, type, count, why)
+        why = "where this lane's row of values lies in a tile"
+        found["value_at"] = s.named("value_at", ".b32", 1, why)[0]
         if self.loaded:
             why = "where this lane's row of transposed values lies in a tile"
             found["value_from"] = s.named("value_from", ".b32", 1, why)[0]
