@@ -51,27 +51,21 @@ def keys_in_registers(k, s, stored, operations):
         d.clear()
         d.fetch_first()
     first, second, *others = d.boxes
-    early = d.loaded and not d.converted(first)
     for i in tiles(math):
         d.softmax(i)
         d.rescale(i)
-        if early:  # and it leaves its registers to values
-            d.load_queries(i + 1)
-            d.qk_of(i + 1, first)
         if d.loaded:
             for box, half in d.halves:
                 d.load_values(i, box, half)
                 d.pv_loaded(i, box, half)
         else:
             d.pv_of(i, 0)
-        if not early:
-            d.load_queries(i + 1)
+        d.load_queries(i + 1)
         d.locate(i + 1)
         d.look_up(i + 1)
         d.look_ahead(i + 1, when=not d.places_kept)
-        if not early:
-            d.convert(i + 1, first)
-            d.qk_of(i + 1, first)
+        d.convert(i + 1, first)
+        d.qk_of(i + 1, first)
         for part in range(1, products):
             d.pv_of(i, part)
         d.convert(i + 1, second)

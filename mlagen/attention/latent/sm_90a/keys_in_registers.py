@@ -72,7 +72,7 @@ class KeysInRegisters(KeysAsRows):
         why = "where this lane's row of values lies in a tile"
         found["value_at"] = s.named("value_at", ".b32", 1, why)[0]
         if self.loaded:
-            why = "where this lane's row of transposed values lies in a tile"
+            why = "where this lane's row of values lies in a tile that is transposed"
             found["value_from"] = s.named("value_from", ".b32", 1, why)[0]
         found["stop"] = s.named("stop", ".b32", 1, "the tile after this block's last")[0]
         return found
@@ -224,7 +224,7 @@ class KeysInRegisters(KeysAsRows):
         scratch, turn = self.values[box], self._value_turn(box, half)
         self._record(
             "load_values", tile, of=f"{box} {half}", from_=scratch.base, half=half,
-            a=self._fragments(HALF * turn, HALF),
+            first=(box, half) == self.halves[0], a=self._fragments(HALF * turn, HALF),
             uses=(Value(scratch.name, tile),), defines=(Value(f"a {turn}"),),
         )  # fmt: skip
 
