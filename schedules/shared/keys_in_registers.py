@@ -74,7 +74,8 @@ def keys_in_registers(k, s, stored, operations):
         d.fetch_after(i + 1, second)
         d.qk_of(i + 1, second)
         d.store_values(i + 1, first)
-        d.fetch_after(i + 1, first)
+        if d.converted(first):
+            d.fetch_after(i + 1, first)
         for box in others:
             for part in range(1, products):
                 d.free_values(i + 1, part, before=box)
@@ -82,6 +83,8 @@ def keys_in_registers(k, s, stored, operations):
             d.store_values(i + 1, box)
             d.fetch_after(i + 1, box)
             d.qk_of(i + 1, box)
+        if not d.converted(first):  # it has more registers than others
+            d.fetch_after(i + 1, first)
         d.fetch_scales(i + 1)
         d.look_ahead(i + 1, when=d.places_kept)
     with epilogue(math):
