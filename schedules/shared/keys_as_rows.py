@@ -41,26 +41,41 @@ def keys_as_rows(k, s, stored, operations):
 
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
-    early, late = (), ()
+    early, late, sets = (), (), 0
+    if not stored:
+        operands = s.choice("operands", "registers", "smem", comment="where products take A from")
+        if operands == "registers":
+            sets = s.choice("sets", 4, 3, 2, comment="of 8 registers, which take A in turn")
+            s.named("a", ".b32", sets * 8, "operands A, in turn")
     if stored:
         held = s.choice("held", *((1, 2) if heads <= 16 else (1,)),
                         comment="pieces whose rows are loaded early")  # fmt: skip
         early, late = range(held), range(held, pieces)
         s.named("raw", ".b32", held * stored.words, "numbers of the next tile's rows")
-    d = operations(k, s, math, KeysAsRows)
+    d = operations(k, s, math, KeysAsRows, sets=sets)
 
     with prologue(math):
         d.setup()
         d.clear()
     for i in tiles(math):
-        d.qk(i)
+        if d.loaded:
+            for box, half in d.key_halves:
+                d.load_keys(i, box, half)
+                d.qk_loaded(i, box, half)
+        else:
+            d.qk(i)
         d.look_up(i)
         for piece in early:
             d.fetch(i + 1, piece)
         d.softmax(i)
         d.rescale(i)
-        for piece in range(pieces):
-            d.pv(i, piece)
+        if d.loaded:
+            for box, half in d.halves:
+                d.load_values(i, box, half)
+                d.pv_loaded(i, box, half)
+        else:
+            for piece in range(pieces):
+                d.pv(i, piece)
         d.load_queries(i + 1)
         for piece in range(pieces):
             d.fetch(i + 1, piece, when=piece in late)

@@ -35,7 +35,10 @@ def keys_in_registers(k, s, stored, operations):
     values = s.choice("values", "registers", "smem", comment="where their product takes V from")
     products, sets = 1, 0
     if values == "registers":
-        sets = s.choice("sets", 4, 3, 2, comment="of 8 registers, which take values in turn")
+        most = 2 if stored.held_scales > 4 else 3 if stored.scales == "blocks" or stored.rope else 4
+        sets = s.choice(
+            "sets", *range(most, 1, -1), comment="of 8 registers, which take values in turn"
+        )
     else:
         few = stored.held_scales > 4  # registers are left
         products = s.choice("products", *((1, 2) if few else (2, 1)),

@@ -37,6 +37,7 @@ from mlagen.errors import ScheduleError
 from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
 
 STEP = 16  # keys of a matrix instruction
+HALF = 8  # registers of operand A of two steps: 32 columns of K, or 32 keys of 64 columns of V
 MOST_ROWS = 32  # of Q: their accumulators fill a thread's registers
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor).
 COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
@@ -55,7 +56,6 @@ class KeysAsRows:
     rows of e4m3, of the form `stored`)."""
 
     held = False  # whether scores take keys from registers
-    loaded = False  # whether the product of values takes them from registers
 
     def __init__(
         self,
@@ -64,13 +64,17 @@ class KeysAsRows:
         math: WarpRole,
         form: Form,
         stored: RowForm | None = None,
+        *,
+        sets: int = 0,
     ) -> None:
+        """`sets` of registers a, which are operands A in turn; 0: they are in SMEM."""
         if math.threads != 128:
             raise ScheduleError(
                 f"role {math.name!r} has {math.threads} threads",
                 hint="one warpgroup has all rows of a query, and gathers their keys",
             )
         self.k, self.math, self.form = k, math, form
+        self.sets, self.loaded = sets, sets > 0
         self.stored, self.rows = stored, query_rows(k)
         self.queries = [tile for tile in s.smem.tiles.values() if tile.tensor == "q"]
         self._tiles(s)
@@ -79,7 +83,8 @@ class KeysAsRows:
             "k": k, "rows": self.rows, "tile_rows": TILE, "float_bytes": FLOAT, "role": math,
             "steps": TILE // STEP // self.groups, "stored": stored,
             "value_parts": k.d_v // COLUMNS, "queries": self.queries, "tiles_": self.keys,
-            "query": self.query, "p": self.p, "warps": self.warps, "held": self.held, "loaded": self.loaded,
+            "query": self.query, "p": self.p, "warps": self.warps, "held": self.held,
+            "loaded": self.loaded,
             "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR),
             **{name: s.names(name) for name in ("o", "s")},
             **self._registers(s),
@@ -142,6 +147,13 @@ class KeysAsRows:
             found[name] = s.named(name, type, 1, why)[0]
         if self.stored:
             found["raw"] = s.names("raw")
+        if self.held or self.loaded:
+            found["a"] = s.names("a")
+            why = "where this lane's part of a row lies in 64 keys of 64 columns"
+            found["lane_at"] = s.named("lane_at", ".b32", 1, why)[0]
+        if self.loaded:
+            why = "where this lane's part of a row lies in 16 keys, transposed"
+            found["value_from"] = s.named("value_from", ".b32", 1, why)[0]
         return found
 
     @property
@@ -155,14 +167,27 @@ class KeysAsRows:
         for pipeline in self.cache:
             fetched += [f"fetch {pipeline.name}"] if self.stored else []
             fetched.append(f"copy {pipeline.name}")
+        scores, products = ["qk"], [f"pv {pipeline.name}" for pipeline in self.cache]
+        if self.loaded:
+            scores = [
+                f"{what} {box} {half}"
+                for box, half in self.key_halves
+                for what in ("load_keys", "qk")
+            ]
+            products = self._loaded_products()
         return PipelineOrder(
             before=by(name, "setup", "clear"),
             tiles=by(
-                name, "load_queries", *fetched, "look_up", "qk", "softmax", "rescale",
-                *(f"pv {pipeline.name}" for pipeline in self.cache),
+                name, "load_queries", *fetched, "look_up", *scores, "softmax", "rescale",
+                *products,
             ),
             after=by(name, "store_sum", "finish"),
         )  # fmt: skip
+
+    def _loaded_products(self) -> list[str]:
+        return [
+            f"{what} {box} {half}" for box, half in self.halves for what in ("load_values", "pv")
+        ]
 
     def _scale_registers(self) -> list[tuple[str, str, int, str]]:
         stored = self.stored
@@ -214,6 +239,71 @@ class KeysAsRows:
             parts=range(self.k.d_v // COLUMNS),
             uses=(Value(self.p.name, tile), Value(pipeline.name, tile)), defines=(Value("O"),),
         )  # fmt: skip
+
+    # ---- operands A in registers ------------------------------------------------------------
+
+    @property
+    def key_halves(self) -> list[tuple[int, int]]:
+        """64 columns and half of these of each product of scores."""
+        return [(box, half) for box in range(self.k.d_qk // COLUMNS) for half in range(2)]
+
+    @property
+    def halves(self) -> list[tuple[int, int]]:
+        """64 columns and half of the keys of each product of values."""
+        return [(box, half) for half in range(2) for box in range(self.k.d_v // COLUMNS)]
+
+    def load_keys(self, tile: Tile, box: int, half: int) -> None:
+        """Load half of 64 columns of K as operand A."""
+        turn = self.key_halves.index((box, half)) % self.sets
+        self._record(
+            "load_keys", tile, of=f"{box} {half}", key_tile=self.keys[box][0], first_step=2 * half,
+            a=self._fragments(HALF * turn, HALF), defines=(Value(f"a {turn}"),),
+            uses=tuple(Value(pipeline.name, tile) for pipeline in self.cache),
+        )  # fmt: skip
+
+    def qk_loaded(self, tile: Tile, box: int, half: int) -> None:
+        """S^T += K Q^T over these columns; the first ones set it."""
+        at = self.key_halves.index((box, half))
+        turn = at % self.sets
+        self._record(
+            "qk", tile, of=f"{box} {half}", template="qk_registers", first_step=2 * half,
+            a=self._fragments(HALF * turn, HALF), query_tile=self.queries[box],
+            overwrites=at == 0, uses=(Value(f"a {turn}"), Value(self.query.name)),
+            defines=(Value("S"),), asynchronous=True,
+        )  # fmt: skip
+
+    def load_values(self, tile: Tile, box: int, half: int) -> None:
+        """Load 64 columns of V, transposed, of half of the keys, as operand A."""
+        at = self.halves.index((box, half))
+        turn = at % self.sets
+        places, uses = self._loaded_values(tile, box, half)
+        self._record(
+            "load_values", tile, of=f"{box} {half}", places=places, first=at == 0,
+            a=self._fragments(HALF * turn, HALF), uses=tuple(uses), defines=(Value(f"a {turn}"),),
+        )  # fmt: skip
+
+    def pv_loaded(self, tile: Tile, box: int, half: int) -> None:
+        """O^T += V^T P^T, of these columns and keys."""
+        turn = self.halves.index((box, half)) % self.sets
+        self._record(
+            "pv", tile, of=f"{box} {half}", template="pv_registers", part=box, half=half,
+            a=self._fragments(HALF * turn, HALF), asynchronous=True,
+            uses=(Value(self.p.name, tile), Value(f"a {turn}")), defines=(Value("O"),),
+        )  # fmt: skip
+
+    def _loaded_values(self, tile: Tile, box: int, half: int) -> tuple[list[int], list[Value]]:
+        """Where each 16 keys of 64 columns of V begin, and what they are of."""
+        groups = range(2 * half, 2 * half + 2)
+        return (
+            [self.keys[box][group].base for group in groups],
+            [Value(self.cache[group].name, tile) for group in groups],
+        )
+
+    def _fragments(self, first: int, count: int) -> list[list[str]]:
+        """Registers of operands A from `first` on, by steps."""
+        return [self.supply["a"][n : n + 4] for n in range(first, first + count, 4)]
+
+    # ---- rows of the next tile --------------------------------------------------------------
 
     def refill(self, tile: Tile, group: int) -> None:
         """Fetch keys of `tile`, or store those that were loaded, as bf16."""

@@ -20,15 +20,14 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.attention.latent.order import keys_in_registers
-from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows
+from mlagen.attention.latent.sm_90a.keys_as_rows import HALF, STEP, KeysAsRows
 from mlagen.attention.latent.sm_90a.problem import COLUMNS, TILE
 from mlagen.dsl import Operation, PipelineOrder, Tile, Value, by
 from mlagen.errors import ScheduleError
 from mlagen.targets.sm_90a.dsl import PipelineSpace
 
 OWN_KEYS = 2  # of a thread
-FRAGMENT = 16  # registers of operand A over 64 columns
-HALF = FRAGMENT // 2  # and over 32 keys of 64 columns of V
+FRAGMENT = 2 * HALF  # registers of operand A over 64 columns
 
 
 class KeysInRegisters(KeysAsRows):
@@ -40,10 +39,10 @@ class KeysInRegisters(KeysAsRows):
     fetched = OWN_KEYS
 
     def __init__(self, *given: Any, products: int, sets: int) -> None:
-        """As `KeysAsRows`. O^T is computed in so many `products`, each of some of its rows; or,
-        with `sets` of registers, which take 32 keys of 64 columns of V in turn, in one of each."""
-        self.products, self.sets, self.loaded = products, sets, sets > 0
-        super().__init__(*given)
+        """As `KeysAsRows`; where `sets` is 0, O^T is computed in so many `products`, each of some
+        of its rows."""
+        self.products = products
+        super().__init__(*given, sets=sets)
 
     def _tiles(self, s: PipelineSpace) -> None:
         name = self.math.name
@@ -63,17 +62,11 @@ class KeysInRegisters(KeysAsRows):
 
     def _registers(self, s: PipelineSpace) -> dict[str, Any]:
         found = super()._registers(s)
-        found["a"] = s.names("a")
         for name, type, count, why in (
             ("src", ".b64", OWN_KEYS, "where this thread's numbers of the next rows begin"),
             ("there", ".pred", OWN_KEYS, "whether they are rows"),
         ):
             found[name] = s.named(name, type, count, why)
-        why = "where this lane's row of values lies in a tile"
-        found["value_at"] = s.named("value_at", ".b32", 1, why)[0]
-        if self.loaded:
-            why = "where this lane's row of values lies in a tile that is transposed"
-            found["value_from"] = s.named("value_from", ".b32", 1, why)[0]
         found["stop"] = s.named("stop", ".b32", 1, "the tile after this block's last")[0]
         return found
 
@@ -115,9 +108,7 @@ class KeysInRegisters(KeysAsRows):
         early, late = (parts, []) if self.places_kept else ([], parts)
         products = [f"pv {part}" for part in range(self.products)]
         if self.loaded:
-            products = [
-                f"{name} {box} {half}" for box, half in self.halves for name in ("load_values", "pv")
-            ]
+            products = self._loaded_products()
         return PipelineOrder(
             before=by(self.math.name, "setup", "clear", "fetch_first"),
             tiles=by(
@@ -127,11 +118,6 @@ class KeysInRegisters(KeysAsRows):
             ),
             after=by(self.math.name, "store_sum", "finish"),
         )  # fmt: skip
-
-    @property
-    def halves(self) -> list[tuple[int, int]]:
-        """64 columns and half of the keys of each product of values that come from registers."""
-        return [(box, half) for box in self.valued_boxes for half in range(2)]
 
     # ---- rows of the next tile --------------------------------------------------------------
 
@@ -184,7 +170,7 @@ class KeysInRegisters(KeysAsRows):
     def qk_of(self, tile: Tile, box: int) -> None:
         """S^T += K Q^T over 64 columns; the first ones set it."""
         self._record(
-            "qk", tile, of=str(box), template="qk_registers", a=self._operands(box),
+            "qk", tile, of=str(box), template="qk_registers", a=self._operands(box), first_step=0,
             query_tile=self.queries[box], overwrites=box == self.boxes[0],
             uses=(*self._operand(box), Value(self.query.name)),
             defines=(Value("S"),), asynchronous=True,
@@ -219,23 +205,15 @@ class KeysInRegisters(KeysAsRows):
             defines=(Value("O"),),
         )  # fmt: skip
 
-    def load_values(self, tile: Tile, box: int, half: int) -> None:
-        """Load 64 columns of V, transposed, of half of the keys, as operand A."""
-        scratch, turn = self.values[box], self._value_turn(box, half)
-        self._record(
-            "load_values", tile, of=f"{box} {half}", from_=scratch.base, half=half,
-            first=(box, half) == self.halves[0], a=self._fragments(HALF * turn, HALF),
-            uses=(Value(scratch.name, tile),), defines=(Value(f"a {turn}"),),
-        )  # fmt: skip
+    @property
+    def halves(self) -> list[tuple[int, int]]:
+        """As its values come: their places are free when all of them were loaded."""
+        return [(box, half) for box in self.valued_boxes for half in range(2)]
 
-    def pv_loaded(self, tile: Tile, box: int, half: int) -> None:
-        """O^T += V^T P^T, of these columns and keys."""
-        turn = self._value_turn(box, half)
-        self._record(
-            "pv", tile, of=f"{box} {half}", template="pv_registers", part=box, half=half,
-            a=self._fragments(HALF * turn, HALF), asynchronous=True,
-            uses=(Value(self.p.name, tile), Value(f"a {turn}")), defines=(Value("O"),),
-        )  # fmt: skip
+    def _loaded_values(self, tile: Tile, box: int, half: int) -> tuple[list[int], list[Value]]:
+        scratch = self.values[box]
+        first = scratch.base + 128 * STEP * 2 * half
+        return [first, first + 128 * STEP], [Value(scratch.name, tile)]
 
     # ---- registers --------------------------------------------------------------------------
 
@@ -266,19 +244,12 @@ class KeysInRegisters(KeysAsRows):
         converted = [other for other in self.boxes if self.converted(other)]
         return FRAGMENT * converted.index(box) % len(self.supply["a"])
 
-    def _value_turn(self, box: int, half: int) -> int:
-        return self.halves.index((box, half)) % self.sets
-
     def _operands(self, box: int) -> list[list[str]]:
         """Operand A of four steps: two keys' columns, then the two next columns of both."""
         if self.converted(box):
             return self._fragments(self._first(box), FRAGMENT)
         upper, lower = self._numbers(box)["words"]
         return [[upper[n], lower[n], upper[n + 1], lower[n + 1]] for n in range(0, 8, 2)]
-
-    def _fragments(self, first: int, count: int) -> list[list[str]]:
-        """Registers of operands A from `first` on, by steps."""
-        return [self.supply["a"][n : n + 4] for n in range(first, first + count, 4)]
 
     def _operation(
         self, name: str, tile: Tile | None, *, template: str = "", **more: Any

@@ -176,7 +176,10 @@ def _before_uses(
         if using:
             first = max(using, key=lambda op: (offset(op), -steps.index(op)))
             index = steps.index(first)
-            steps = [*steps[:index], _wait(first, pipeline, "full"), *steps[index:]]
+            # What ordinary instructions wrote went through another proxy than the one wgmma reads
+            # through.
+            fence = pipeline.producer_threads > 0 and any(op.asynchronous for op in users)
+            steps = [*steps[:index], _wait(first, pipeline, "full", fence=fence), *steps[index:]]
     return steps
 
 
@@ -246,11 +249,9 @@ def _before_loads(stream: Stream, pipeline: Pipeline, steps: list[Operation]) ->
     return out
 
 
-def _wait(user: Operation, pipeline: Pipeline, what: str) -> Operation:
+def _wait(user: Operation, pipeline: Pipeline, what: str, *, fence: bool = False) -> Operation:
     """The wait for `pipeline`'s barrier before `user`."""
     barrier = pipeline.full if what == "full" else pipeline.empty
-    # What ordinary instructions wrote went through another proxy than the one wgmma reads through.
-    fence = what == "full" and pipeline.producer_threads > 0
     return _derived(user, f"wait_{what}", pipeline.name, {"barrier": barrier, "fence": fence},
                     "wait")  # fmt: skip
 
