@@ -70,12 +70,16 @@ def keys_as_rows(k, s, stored, operations):
         d.softmax(i)
         d.rescale(i)
         if d.loaded:
-            for box, half in d.halves:
-                d.load_values(i, box, half)
-                d.pv_loaded(i, box, half)
-        else:
-            for piece in range(pieces):
-                d.pv(i, piece)
+            d.load_queries(i + 1)
+            for half in range(2):
+                for box in d.valued_boxes:
+                    d.load_values(i, box, half)
+                    d.pv_loaded(i, box, half)
+                for piece in (2 * half, 2 * half + 1):
+                    d.refill(i + 1, piece)
+            continue
+        for piece in range(pieces):
+            d.pv(i, piece)
         d.load_queries(i + 1)
         for piece in range(pieces):
             d.fetch(i + 1, piece, when=piece in late)

@@ -250,7 +250,12 @@ class KeysAsRows:
     @property
     def halves(self) -> list[tuple[int, int]]:
         """64 columns and half of the keys of each product of values."""
-        return [(box, half) for half in range(2) for box in range(self.k.d_v // COLUMNS)]
+        return [(box, half) for half in range(2) for box in self.valued_boxes]
+
+    @property
+    def valued_boxes(self) -> list[int]:
+        """Values by 64 columns, in the order of their products."""
+        return list(range(self.k.d_v // COLUMNS))
 
     def load_keys(self, tile: Tile, box: int, half: int) -> None:
         """Load half of 64 columns of K as operand A."""
