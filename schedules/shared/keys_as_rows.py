@@ -45,7 +45,13 @@ def keys_as_rows(k, s, stored, operations):
     if not stored:
         operands = s.choice("operands", "registers", "smem", comment="where products take A from")
         if operands == "registers":
-            sets = s.choice("sets", 4, 3, 2, comment="of 8 registers, which take A in turn")
+            sets = s.choice(
+                "sets",
+                4,
+                *((8,) if heads <= 16 else ()),
+                2,
+                comment="of 8 registers, which take A in turn",
+            )
             s.named("a", ".b32", sets * 8, "operands A, in turn")
     if stored:
         held = s.choice("held", *((1, 2) if heads <= 16 else (1,)),
