@@ -77,12 +77,12 @@ def keys_as_rows(k, s, stored, operations):
         d.rescale(i)
         if d.loaded:
             d.load_queries(i + 1)
-            for half in range(2):
-                for box in d.valued_boxes:
-                    d.load_values(i, box, half)
-                    d.pv_loaded(i, box, half)
-                for piece in (2 * half, 2 * half + 1):
-                    d.refill(i + 1, piece)
+            for piece in range(pieces):
+                for pair in d.pairs:
+                    d.load_values(i, pair, piece)
+                    d.pv_loaded(i, pair, piece)
+                for other in (piece - 1, piece) if piece % 2 else ():  # two after one barrier
+                    d.refill(i + 1, other)
             continue
         for piece in range(pieces):
             d.pv(i, piece)

@@ -58,9 +58,9 @@ def keys_in_registers(k, s, stored, operations):
         d.softmax(i)
         d.rescale(i)
         if d.loaded:
-            for box, half in d.halves:
-                d.load_values(i, box, half)
-                d.pv_loaded(i, box, half)
+            for pair, step in d.value_steps:
+                d.load_values(i, pair, step)
+                d.pv_loaded(i, pair, step)
         else:
             d.pv_of(i, 0)
         d.load_queries(i + 1)

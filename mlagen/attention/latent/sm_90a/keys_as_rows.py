@@ -37,7 +37,7 @@ from mlagen.errors import ScheduleError
 from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
 
 STEP = 16  # keys of a matrix instruction
-HALF = 8  # registers of operand A of two steps: 32 columns of K, or 32 keys of 64 columns of V
+HALF = 8  # registers of operand A over 32 columns of K, or two times 64 columns of V and 16 keys
 MOST_ROWS = 32  # of Q: their accumulators fill a thread's registers
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor).
 COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
@@ -186,7 +186,9 @@ class KeysAsRows:
 
     def _loaded_products(self) -> list[str]:
         return [
-            f"{what} {box} {half}" for box, half in self.halves for what in ("load_values", "pv")
+            f"{what} {_of(pair, step)}"
+            for pair, step in self.value_steps
+            for what in ("load_values", "pv")
         ]
 
     def _scale_registers(self) -> list[tuple[str, str, int, str]]:
@@ -248,14 +250,21 @@ class KeysAsRows:
         return [(box, half) for box in range(self.k.d_qk // COLUMNS) for half in range(2)]
 
     @property
-    def halves(self) -> list[tuple[int, int]]:
-        """64 columns and half of the keys of each product of values."""
-        return [(box, half) for half in range(2) for box in self.valued_boxes]
-
-    @property
     def valued_boxes(self) -> list[int]:
         """Values by 64 columns, in the order of their products."""
         return list(range(self.k.d_v // COLUMNS))
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Values by twice 64 columns, which a product has of 16 keys."""
+        boxes = self.valued_boxes
+        return list(zip(boxes[::2], boxes[1::2], strict=True))
+
+    @property
+    def value_steps(self) -> list[tuple[tuple[int, int], int]]:
+        """The pair and which 16 keys of each product of values: keys that are done with are
+        fetched anew."""
+        return [(pair, step) for step in range(TILE // STEP) for pair in self.pairs]
 
     def load_keys(self, tile: Tile, box: int, half: int) -> None:
         """Load half of 64 columns of K as operand A."""
@@ -277,32 +286,33 @@ class KeysAsRows:
             defines=(Value("S"),), asynchronous=True,
         )  # fmt: skip
 
-    def load_values(self, tile: Tile, box: int, half: int) -> None:
-        """Load 64 columns of V, transposed, of half of the keys, as operand A."""
-        at = self.halves.index((box, half))
+    def load_values(self, tile: Tile, pair: tuple[int, int], step: int) -> None:
+        """Load twice 64 columns of V, transposed, of 16 keys, as operands A."""
+        at = self.value_steps.index((pair, step))
         turn = at % self.sets
-        places, uses = self._loaded_values(tile, box, half)
         self._record(
-            "load_values", tile, of=f"{box} {half}", places=places, first=at == 0,
-            a=self._fragments(HALF * turn, HALF), uses=tuple(uses), defines=(Value(f"a {turn}"),),
+            "load_values", tile, of=_of(pair, step), first=at == 0,
+            places=[self._place(box, step) for box in pair],
+            a=self._fragments(HALF * turn, HALF), defines=(Value(f"a {turn}"),),
+            uses=tuple(Value(name, tile) for name in self._names(pair, step)),
         )  # fmt: skip
 
-    def pv_loaded(self, tile: Tile, box: int, half: int) -> None:
+    def pv_loaded(self, tile: Tile, pair: tuple[int, int], step: int) -> None:
         """O^T += V^T P^T, of these columns and keys."""
-        turn = self.halves.index((box, half)) % self.sets
+        turn = self.value_steps.index((pair, step)) % self.sets
         self._record(
-            "pv", tile, of=f"{box} {half}", template="pv_registers", part=box, half=half,
+            "pv", tile, of=_of(pair, step), template="pv_registers", parts=pair, step=step,
             a=self._fragments(HALF * turn, HALF), asynchronous=True,
             uses=(Value(self.p.name, tile), Value(f"a {turn}")), defines=(Value("O"),),
         )  # fmt: skip
 
-    def _loaded_values(self, tile: Tile, box: int, half: int) -> tuple[list[int], list[Value]]:
-        """Where each 16 keys of 64 columns of V begin, and what they are of."""
-        groups = range(2 * half, 2 * half + 2)
-        return (
-            [self.keys[box][group].base for group in groups],
-            [Value(self.cache[group].name, tile) for group in groups],
-        )
+    def _place(self, box: int, step: int) -> int:
+        """Where 16 keys of 64 columns of V begin."""
+        return self.keys[box][step].base
+
+    def _names(self, pair: tuple[int, int], step: int) -> list[str]:
+        """What 16 keys of a pair's columns are a part of."""
+        return [self.cache[step].name]
 
     def _fragments(self, first: int, count: int) -> list[list[str]]:
         """Registers of operands A from `first` on, by steps."""
@@ -377,3 +387,7 @@ class KeysAsRows:
         supply, file = {**self.supply, **more}, template or name
         path = self.form.templates.get(file, f"keys_as_rows/{file}.ptx.j2")
         return Operation(name, path, tile, lambda at: supply, **own)
+
+
+def _of(pair: tuple[int, int], step: int) -> str:
+    return f"{pair[0]} {pair[1]} {step}"

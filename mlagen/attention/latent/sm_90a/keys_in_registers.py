@@ -206,14 +206,15 @@ class KeysInRegisters(KeysAsRows):
         )  # fmt: skip
 
     @property
-    def halves(self) -> list[tuple[int, int]]:
+    def value_steps(self) -> list[tuple[tuple[int, int], int]]:
         """As its values come: their places are free when all of them were loaded."""
-        return [(box, half) for box in self.valued_boxes for half in range(2)]
+        return [(pair, step) for pair in self.pairs for step in range(TILE // STEP)]
 
-    def _loaded_values(self, tile: Tile, box: int, half: int) -> tuple[list[int], list[Value]]:
-        scratch = self.values[box]
-        first = scratch.base + 128 * STEP * 2 * half
-        return [first, first + 128 * STEP], [Value(scratch.name, tile)]
+    def _place(self, box: int, step: int) -> int:
+        return self.values[box].base + 128 * STEP * step
+
+    def _names(self, pair: tuple[int, int], step: int) -> list[str]:
+        return [self.values[box].name for box in pair]
 
     # ---- registers --------------------------------------------------------------------------
 
