@@ -32,16 +32,16 @@ def keys_in_registers(k, s, stored, operations):
     s.smem.room("P", 128 * heads)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
 
-    values = s.choice("values", "registers", "smem", comment="where their product takes V from")
+    many = stored.held_scales > 4  # registers of scales; they leave none for values
+    values = s.choice("values", *(("smem", "registers") if many else ("registers", "smem")),
+                      comment="where their product takes V from")  # fmt: skip
     products, sets = 1, 0
     if values == "registers":
-        most = 2 if stored.held_scales > 4 else 3 if stored.scales == "blocks" or stored.rope else 4
-        sets = s.choice(
-            "sets", *range(most, 1, -1), comment="of 8 registers, which take values in turn"
-        )
+        few = stored.rope or stored.held_scales > 2  # are left; with 3, some forms spill
+        sets = s.choice("sets", *((2, 3) if few else (3, 2)),
+                        comment="of 8 registers, which take values in turn")  # fmt: skip
     else:
-        few = stored.held_scales > 4  # registers are left
-        products = s.choice("products", *((1, 2) if few else (2, 1)),
+        products = s.choice("products", *((1, 2) if many else (2, 1)),
                             comment="parts of O that are products of their own")  # fmt: skip
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
