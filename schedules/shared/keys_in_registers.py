@@ -32,12 +32,12 @@ def keys_in_registers(k, s, stored, operations):
     s.smem.room("P", 128 * heads)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
 
-    many = stored.held_scales > 4  # registers of scales; they leave none for values
+    many = stored.held_scales > 2  # registers of scales; they leave none for values
     values = s.choice("values", *(("smem", "registers") if many else ("registers", "smem")),
                       comment="where their product takes V from")  # fmt: skip
     products, sets = 1, 0
     if values == "registers":
-        few = stored.rope or stored.held_scales > 2  # are left; with 3, some forms spill
+        few = stored.rope or many  # are left; with 3, some forms spill
         sets = s.choice("sets", *((2, 3) if few else (3, 2)),
                         comment="of 8 registers, which take values in turn")  # fmt: skip
     else:
