@@ -3,11 +3,11 @@ split of its keys, and an SM has two blocks, which hide each other's latency.
 
 | one warpgroup, tile i                                        |
 |--------------------------------------------------------------|
-| S^T = K(i) Q^T, 64 keys x heads                              |
+| S^T = K(i) Q^T, 64 keys x heads; K to registers before it    |
 | load the list of tile i+1; of e4m3 rows, their numbers       |
 | maxima of all warps; P -> SMEM; O *= alpha                   |
-| O^T += V(i)^T P^T, 16 keys a step                            |
-| after each step: fetch the keys of tile i+1 into their place |
+| O^T += V(i)^T P^T, 16 keys a step; V to registers before it  |
+| after a step or two: fetch keys of tile i+1 into their place  |
 """
 
 from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows, query_rows

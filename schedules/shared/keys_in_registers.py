@@ -5,11 +5,12 @@ latency.
 | one warpgroup, tile i                                                                         |
 |-----------------------------------------------------------------------------------------------|
 | maxima of all warps; P(i) -> SMEM; O *= alpha                                                 |
-| O^T += V(i)^T P(i)^T, half of O^T                                                             |
+| V(i) -> registers, transposed; O^T += V(i)^T P(i)^T: 16 keys and 128 columns after another    |
 | 64 columns of tile i+1: numbers -> bf16, S^T = K(i+1) Q^T                                     |
-| O^T += V(i)^T P(i)^T, its other half                                                          |
 | 64 columns after another, where V(i) is done with: numbers -> bf16, V(i+1) -> SMEM, load      |
 | tile i+2, S^T += K(i+1) Q^T                                                                   |
+
+Where V(i) stays in SMEM, half of O^T is computed before S^T is begun, and half after that.
 """
 
 from mlagen.attention.latent.sm_90a.keys_as_rows import query_rows

@@ -5,6 +5,9 @@ computes S^T = K Q^T, with 64 keys as the rows of the matrix instruction, and O^
 64 columns of V as its rows: 8, 16, 24 or 32 query rows do not pay for 64. K and V are the same
 bytes in SMEM, where a query's list of rows is gathered by the warpgroup itself, 16 keys after each
 step of the last product that is done with theirs. Two blocks an SM hide each other's latency.
+Operands A are in SMEM, or, where there are `sets` of registers, are loaded from there by ordinary
+instructions, values transposed: SMEM is busy with that for half of the time that the matrix
+instruction takes to read them, and no fence is between rows and these loads.
 Rows of e4m3 are loaded to registers a tile ahead, and stored as bf16 in the place of keys that are
 done with.
 

@@ -6,8 +6,8 @@ whose scores it will have, and makes of them the operand A of S^T = K Q^T: 16 ke
 lane / 4 and 8 further. The same bf16 numbers go to SMEM for O^T += V^T P^T: columns that are no
 value never do. The tile after it is loaded as soon as a register is free.
 
-That product reads V in SMEM, or, `loaded`, as operand A from registers too, which take it from
-there transposed: half of the time that SMEM is busy with it, and no fence lies between.
+That product reads V in SMEM, or, where there are `sets` of registers, takes it from there
+transposed, as `keys_as_rows` does.
 
 A lane loads 16 bytes of each 64 columns, 16 (lane % 4) .. of them. Step j of these columns takes
 bytes 4 j .. 4 j + 3: so its 16 columns are four of each lane of a row, and Q lies in SMEM in that
