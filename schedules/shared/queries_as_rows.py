@@ -20,10 +20,11 @@ def queries_as_rows(k, s, stored, operations, persistent):
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
     refill = s.choice("left_refill", *(("early", "late") if stored else ("late", "early")),
                       comment="before the left one stores its P, or after it")  # fmt: skip
-    registers = (232, 224, 48) if stored else (256, 256, 0)
+    gathered = not stored and s.choice("gathered", 1, 0, comment="a third warpgroup fetches rows")
+    registers = (232, 224, 48) if stored else (224, 232, 48) if gathered else (256, 256, 0)
     left = s.role("left", warpgroups=1, registers=registers[0])
     right = s.role("right", warpgroups=1, registers=registers[1])
-    feeder = s.role("feeder", warpgroups=1, registers=registers[2]) if stored else None
+    feeder = s.role("feeder", warpgroups=1, registers=registers[2]) if registers[2] else None
 
     for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 2)):
         for n in range(k.d_qk // 64):
@@ -33,7 +34,8 @@ def queries_as_rows(k, s, stored, operations, persistent):
     s.named("s", ".f32", 32, "S, then P: 64 rows x a tile")
     s.named("p", ".b32", 16, "P as bf16, operand A of P V")
     s.named("qr", ".b32", 16, "last columns of Q, operand A of Q K^T")
-    knobs = SeesawKnobs(boxes, 1, refill, persistent=persistent, feeders=int(stored is not None))
+    knobs = SeesawKnobs(boxes, 1, refill, persistent=persistent, feeders=int(stored is not None),
+                        gathered=bool(gathered))  # fmt: skip
     d = operations(k, s, left, right, feeder, knobs)
 
     for role in (left, right):
@@ -92,7 +94,18 @@ def queries_as_rows(k, s, stored, operations, persistent):
         d.finish(d.sum_left, right)
         d.sync_sums(right)
 
-    if feeder:
+    if gathered:
+        with prologue(feeder):
+            d.setup(feeder)
+        with each_item(feeder):
+            d.begin(feeder)
+        for i in tiles(feeder, step=2):
+            d.next_item(i + 2, feeder)
+            d.next_keys(i + 2, feeder)
+            d.next_tiles(i + 2, feeder)
+            d.gather(i + 2, d.left, d.right)
+            d.gather(i + 3, d.right, d.left)
+    elif feeder:
         with prologue(feeder):
             d.setup(feeder)
         for i in tiles(feeder, step=2):

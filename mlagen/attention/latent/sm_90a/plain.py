@@ -43,13 +43,15 @@ def plain_order(
     right: Fetched,
     *,
     feeder: str,
+    gathered: bool,
     zeroes_tail: bool,
     scales: bool,
     queries: Sequence[str],
     persistent: bool,
 ) -> PipelineOrder:
-    """The order of one kernel. `feeder`: the role that converts e4m3 to bf16, or "". `zeroes_tail`:
-    rows past the end of a sequence are set to 0. `scales`: rows have scales. `queries`: what loads
+    """The order of one kernel. `feeder`: the role that converts e4m3 to bf16, or "". `gathered`: it
+    fetches bf16, and the others give back its place. `zeroes_tail`: rows past the end of a sequence
+    are set to 0. `scales`: rows have scales. `queries`: what loads
     Q."""
     a, b = left.role, right.role
     zero_tail = ("zero_tail",) if zeroes_tail else ()
@@ -57,10 +59,22 @@ def plain_order(
     def both(*keys: str) -> tuple[Part, ...]:
         return (*by(a, *keys), *by(b, *keys))
 
+    def all_of(*keys: str) -> tuple[Part, ...]:
+        return (*both(*keys), *(by(feeder, *keys) if feeder else ()))
+
     def fetch(half: Fetched, tile: int) -> tuple[Part, ...]:
-        copies = (f"copy {half.raw.get(name, name)}" for name in half.names)
         own = ("load_list",) * (half.listed and half is (left, right)[tile])
+        if gathered:
+            return by(half.role, *own, tile=tile)
+        copies = (f"copy {half.raw.get(name, name)}" for name in half.names)
         return by(half.role, *copies, *own, "next_page", tile=tile)
+
+    def gather(tile: int) -> tuple[Part, ...]:
+        copies = (f"copy {name}" for half in (left, right) for name in half.names)
+        return by(feeder, *copies, "next_page", tile=tile)
+
+    def release(half: Fetched, tile: int) -> tuple[Part, ...]:
+        return by(half.role, *(f"release {name}" for name in half.names), tile=tile)
 
     def convert(tile: int) -> tuple[Part, ...]:
         made = [
@@ -75,14 +89,15 @@ def plain_order(
         return by(own.role, *words, tile=tile)
 
     return PipelineOrder(
-        before=(*both("setup"), *(by(feeder, "setup") if feeder else ())),
-        seeks=both("next_item", "next_keys", "next_tiles") if persistent else (),
-        item=both(*(["begin"] if persistent else []), "clear"),
+        before=all_of("setup"),
+        seeks=all_of("next_item", "next_keys", "next_tiles") if persistent else (),
+        item=(*(all_of("begin") if persistent else ()), *both("clear")),
         step=2,
         tiles=(
             *by(a, *queries, tile=EVEN),
             *(part for half in (left, right) for tile in (EVEN, ODD) for part in fetch(half, tile)),
-            *(part for tile in (EVEN, ODD) if feeder for part in convert(tile)),
+            *(part for tile in (EVEN, ODD) if feeder
+              for part in (gather if gathered else convert)(tile)),
             # softmax of the even tile, and its product
             *by(a, "hold_queries", tile=EVEN),
             *scores(left, right, EVEN),
@@ -102,6 +117,8 @@ def plain_order(
             *by(a, "store_p P left", tile=EVEN),
             *by(a, "rescale", "pv P right, left columns", tile=ODD),
             *by(b, "pv P left, right columns", tile=EVEN),
+            *(part for half in (left, right) for tile in (EVEN, ODD) if gathered
+              for part in release(half, tile)),
         ),
         after=(
             *by(a, "store_sum l left"),

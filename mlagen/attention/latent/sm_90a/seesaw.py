@@ -32,7 +32,7 @@ from mlagen.attention.latent.sm_90a.problem import COLUMNS, ROWS, TILE, Form, La
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS, own_registers, registers
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, copy, record
 from mlagen.errors import ScheduleError
-from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
+from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole, release
 from mlagen.targets.sm_90a.dsl.smem import Exchange, Scratch, TmaTile
 
 QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
@@ -50,7 +50,8 @@ class SeesawKnobs:
     `refill`: when the left warpgroup fetches its even tile. `ahead`: passes ahead that tiles are
     brought to the L2 cache. `evict`: "first" of that cache go rows that were copied by box, or as
     any others ("normal"). `persistent`: a block does one item after another, and fetches the next
-    one's Q and first tiles in an item's last pass. `feeders`: warpgroups that make bf16 of e4m3."""
+    one's Q and first tiles in an item's last pass. `feeders`: warpgroups that make bf16 of e4m3.
+    `gathered`: a third warpgroup fetches listed rows, for both halves."""
 
     boxes: int
     held: int
@@ -59,6 +60,7 @@ class SeesawKnobs:
     evict: Literal["normal", "first"] = "normal"
     persistent: bool = False
     feeders: int = 0
+    gathered: bool = False
 
 
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
@@ -83,7 +85,7 @@ class Seesaw:
     ) -> None:
         persistent, held, boxes = knobs.persistent, knobs.held, knobs.boxes
         _check_roles(left, right, feeder)
-        if feeder and boxes != 2:
+        if feeder and not knobs.gathered and boxes != 2:
             raise ScheduleError(
                 f"boxes={boxes} with cache_dtype={k.cache_dtype}",
                 hint="128 columns of e4m3 become two tiles of bf16: boxes=2",
@@ -111,7 +113,7 @@ class Seesaw:
                 s,
                 self.paged,
                 slanted=self.slanted,
-                converters=feeder.threads if feeder else 0,
+                converters=feeder.threads if feeder and not knobs.gathered else 0,
                 blocks=form.stored is not None and form.stored.scales == "blocks",
             ),
             "feeder": feeder,
@@ -124,6 +126,7 @@ class Seesaw:
             "tile_rows": TILE,
             "evict": knobs.evict,
             "stored": form.stored,
+            "gathered": knobs.gathered,
             **own_registers(s, form),
             **form.operands,
         }
@@ -143,8 +146,9 @@ class Seesaw:
         queries = [(self.query,), (self.query_held,)] if self.persistent else [
             (self.query, self.query_held)
         ]  # fmt: skip
+        feeder = self.feeder.name if self.feeder else ""
         return plain_order(
-            left, right, feeder=self.feeder.name if self.feeder else "",
+            left, right, feeder=feeder, gathered=self.knobs.gathered,
             zeroes_tail=self._zeroes_tail, scales=bool(self.row_scales), persistent=self.persistent,
             queries=[f"load_queries {_names(pipelines)}" for pipelines in queries],
         )  # fmt: skip
@@ -202,6 +206,14 @@ class Seesaw:
         stored = self.form.stored
         rotary = self.value_parts if self.k.rope_aware else stored.boxes if stored else self.parts
         converter = self.feeder if first < rotary else None
+        if self.knobs.gathered:
+            assert self.feeder
+            # The role that uses these columns last knows that the other one is done.
+            return s.smem.pipeline(
+                f"cache {first}", *tiles, producer=self.feeder.name,
+                consumer=tuple(r.name for r in self.roles), producer_threads=self.feeder.threads,
+                releases=(role.name, len(role.warps)),
+            )  # fmt: skip
         pipeline = s.smem.pipeline(
             f"cache {first}", *tiles, producer=(converter or role).name,
             consumer=tuple(r.name for r in self.roles),
@@ -263,7 +275,7 @@ class Seesaw:
     def _counted(self, role: WarpRole) -> dict[str, Any]:
         """What an item's setup needs. `row_maximum` counts down before it compares."""
         return {"count_from": (SLOTS - (role is self.roles[1])) * TILE,
-                "fetches": role is not self.feeder}  # fmt: skip
+                "fetches": (role is self.feeder) == self.knobs.gathered}  # fmt: skip
 
     def begin(self, role: WarpRole) -> None:
         """Begin the item that was looked up ahead, where a block has several."""
@@ -416,18 +428,30 @@ class Seesaw:
                      defines=(Value(exchange.name, tile),))  # fmt: skip
 
     def refill(self, half: tuple[Pipeline, ...], tile: Tile, *, when: bool = True) -> None:
-        """Fetch the columns of `half` of `tile`; look up where the tile lies that is next in these
-        slots, and load the tile's own list where there are lists. `when`: what a knob says;
-        otherwise that stands elsewhere."""
+        """Fetch the columns of `half` of `tile`, or give their place back to the one who does; look
+        up where the tile lies that is next in these slots, and load the tile's own list where there
+        are lists. `when`: what a knob says; otherwise that stands elsewhere."""
         if not when:
             return
         for columns in half:
-            copy(self.raw.get(columns.name, columns), tile)
+            if self.knobs.gathered:
+                release(columns, tile - SLOTS)
+            else:
+                copy(self.raw.get(columns.name, columns), tile)
         role, index = self.roles[half is self.right], tile.offset % SLOTS
         if self.form.listed and role is self.roles[index]:
             self._record("load_list", tile, role=role, later=self.supply["ahead"][index],
                          ahead="fetches")  # fmt: skip
-        self._record("next_page", tile, index=index, role=role, ahead="fetches")
+        if not self.knobs.gathered:
+            self._record("next_page", tile, index=index, role=role, ahead="fetches")
+
+    def gather(self, tile: Tile, *halves: tuple[Pipeline, ...]) -> None:
+        """Fetch a tile's rows, where a warpgroup of its own does; look up those of the tile that is
+        next in these slots."""
+        for columns in (columns for half in halves for columns in half):
+            copy(columns, tile)
+        self._record("next_page", tile, index=tile.offset % SLOTS, role=self.feeder,
+                     ahead="fetches")  # fmt: skip
 
     def prefetch(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
         """Prefetch to L2 the columns of `half` of the tile that is fetched a pass after `tile`.
@@ -514,7 +538,7 @@ class Seesaw:
     def _mover(self, pipeline: Pipeline) -> Any:
         role = next((role for role in self.roles if role.name == pipeline.producer), self.feeder)
         template = "gather" if self.paged.producer_threads else "copy"
-        if role is self.feeder:
+        if role is self.feeder and not self.knobs.gathered:
             template = "convert"
         # The e4m3 numbers of some columns have the first of their tiles.
         named = (p for p in (*self.left, *self.right) if p.name == pipeline.within)
@@ -528,6 +552,11 @@ class Seesaw:
         wide = len(columns) > 1
 
         def mover(kind: str, tile: Tile) -> Operation:
+            if kind == "release":
+                return Operation(
+                    "release", "pipeline/release.ptx.j2", tile, lambda at: {"pipeline": pipeline},
+                    access=Access("release", RingTile(pipeline.name, tile)),
+                )  # fmt: skip
             return self._operation(
                 "copy", tile, access=Access("copy", RingTile(pipeline.name, tile)),
                 template=template, pipeline=pipeline, role=role, boxes=boxes, raw=raw, wide=wide,
