@@ -21,7 +21,8 @@ def queries_as_rows(k, s, stored, operations, persistent):
     refill = s.choice("left_refill", *(("early", "late") if stored else ("late", "early")),
                       comment="before the left one stores its P, or after it")  # fmt: skip
     gathered = not stored and s.choice("gathered", 1, 0, comment="a third warpgroup fetches rows")
-    registers = (232, 224, 48) if stored else (224, 232, 48) if gathered else (256, 256, 0)
+    many, more = (224, 232) if gathered and persistent else (232, 224)
+    registers = (many, more, 48) if stored or gathered else (256, 256, 0)
     left = s.role("left", warpgroups=1, registers=registers[0])
     right = s.role("right", warpgroups=1, registers=registers[1])
     feeder = s.role("feeder", warpgroups=1, registers=registers[2]) if registers[2] else None

@@ -20,10 +20,10 @@ from mlagen.families.mla_sparse.sm_90a.signature import (
 from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
 
 UNIT = OwnRegisters("unit", "unit", ".b32", "this block's heads of a query, among all queries'")
-LIST = (
-    OwnRegisters("own_list", "listed", ".b32", "two keys of the list of this warp's next tile", 2),
-    OwnRegisters("bound", "bound", ".b32", "rows that an index of that tile may name"),
+OWN_LIST = OwnRegisters(
+    "own_list", "listed", ".b32", "two keys of the list of this warp's next tile", 2
 )
+BOUND = OwnRegisters("bound", "bound", ".b32", "rows that an index of that tile may name")
 NEXT = (
     OwnRegisters("next_unit", "next_unit", ".b32", "number of the next item"),
     OwnRegisters("query", "next_query", ".b32", "of the next item: its query"),
@@ -81,7 +81,7 @@ def prefill_by_queries(
         signature(k, threads, grid="blocks" if knobs.persistent else "units"),
         SYMBOL,
         templates=BY_QUERIES,
-        registers=(UNIT, *LIST, *(NEXT if knobs.persistent else ())),
+        registers=(UNIT, OWN_LIST, *(NEXT if knobs.persistent else ())),
         listed=True,
         stored=row_form(k),
         operands={"groups": _groups(k), **_prefilling(k)},
@@ -167,7 +167,8 @@ def decode_by_queries(
         decode_signature(k, s.roles[-1].warps.stop * 32),
         DECODE_SYMBOL,
         templates=BY_QUERIES,
-        registers=(UNIT, SPLIT, *LIST, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())),
+        registers=(UNIT, SPLIT, OWN_LIST, *((BOUND, *EXTRA) if k.extra else ()),
+                   *(CAUSAL if k.causal else ())),
         listed=True,
         stored=row_form(k),
         operands={"groups": _groups(k), **_decoding(k)},

@@ -144,7 +144,7 @@ def parts(loop: Loop, instance: Instance, n: int) -> list[tuple[str, tuple[Opera
     held = common(loop)
     first = tuple(op for op in operations if id(op) in held)
     rest = operations[len(first) :]
-    return [("loop", first), (where, rest)] if rest else [("loop", first)]
+    return [("loop", first), (where, rest)]  # the second one ends the pass, even where it is empty
 
 
 def common(loop: Loop) -> frozenset[int]:
