@@ -16,7 +16,9 @@ from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 def queries_as_rows(k, s, stored, operations, persistent):
     """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
     None: bf16. `persistent`: a block does one item after another."""
-    boxes = s.choice("boxes", *((2,) if stored else (2, 1, 4)),
+    order = s.choice("order", 1, 0, comment="x")
+    prefetch = s.choice("prefetch", 0, 128, 256, comment="x")
+    boxes = s.choice("boxes", *((2,) if stored else (2, 1, 4, 5)),
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
     refill = s.choice("left_refill", *(("early", "late") if stored else ("late", "early")),
                       comment="before the left one stores its P, or after it")  # fmt: skip
@@ -36,7 +38,7 @@ def queries_as_rows(k, s, stored, operations, persistent):
     s.named("p", ".b32", 16, "P as bf16, operand A of P V")
     s.named("qr", ".b32", 16, "last columns of Q, operand A of Q K^T")
     knobs = SeesawKnobs(boxes, 1, refill, persistent=persistent, feeders=int(stored is not None),
-                        gathered=bool(gathered))  # fmt: skip
+                        gathered=bool(gathered), prefetch=prefetch)  # fmt: skip
     d = operations(k, s, left, right, feeder, knobs)
 
     for role in (left, right):
@@ -104,8 +106,20 @@ def queries_as_rows(k, s, stored, operations, persistent):
             d.next_item(i + 2, feeder)
             d.next_keys(i + 2, feeder)
             d.next_tiles(i + 2, feeder)
-            d.gather(i + 2, d.left, d.right)
-            d.gather(i + 3, d.right, d.left)
+            d.find_rows(i + 2)
+            d.find_rows(i + 3)
+            if order:
+                d.gather(d.left, i + 2)
+                d.gather(d.right, i + 3)
+                d.gather(d.right, i + 2)
+                d.gather(d.left, i + 3)
+            else:
+                d.gather(d.left, i + 2)
+                d.gather(d.right, i + 2)
+                d.gather(d.right, i + 3)
+                d.gather(d.left, i + 3)
+            d.look_up(i + 2)
+            d.look_up(i + 3)
     elif feeder:
         with prologue(feeder):
             d.setup(feeder)

@@ -71,7 +71,7 @@ def plain_order(
 
     def gather(tile: int) -> tuple[Part, ...]:
         copies = (f"copy {name}" for half in (left, right) for name in half.names)
-        return by(feeder, *copies, "next_page", tile=tile)
+        return by(feeder, "find_rows", *copies, "next_page", tile=tile)
 
     def release(half: Fetched, tile: int) -> tuple[Part, ...]:
         return by(half.role, *(f"release {name}" for name in half.names), tile=tile)

@@ -51,7 +51,8 @@ class SeesawKnobs:
     brought to the L2 cache. `evict`: "first" of that cache go rows that were copied by box, or as
     any others ("normal"). `persistent`: a block does one item after another, and fetches the next
     one's Q and first tiles in an item's last pass. `feeders`: warpgroups that make bf16 of e4m3.
-    `gathered`: a third warpgroup fetches listed rows, for both halves."""
+    `gathered`: a third warpgroup fetches listed rows, for both halves. `prefetch`: bytes that a
+    fetch brings to the L2 cache, at least."""
 
     boxes: int
     held: int
@@ -61,6 +62,7 @@ class SeesawKnobs:
     persistent: bool = False
     feeders: int = 0
     gathered: bool = False
+    prefetch: int = 0
 
 
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
@@ -127,6 +129,7 @@ class Seesaw:
             "evict": knobs.evict,
             "stored": form.stored,
             "gathered": knobs.gathered,
+            "prefetch": f".L2::{knobs.prefetch}B" if knobs.prefetch else "",
             **own_registers(s, form),
             **form.operands,
         }
@@ -445,11 +448,18 @@ class Seesaw:
         if not self.knobs.gathered:
             self._record("next_page", tile, index=index, role=role, ahead="fetches")
 
-    def gather(self, tile: Tile, *halves: tuple[Pipeline, ...]) -> None:
-        """Fetch a tile's rows, where a warpgroup of its own does; look up those of the tile that is
-        next in these slots."""
-        for columns in (columns for half in halves for columns in half):
+    def gather(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
+        """Fetch the columns of `half` of a tile's rows, by a warpgroup of its own."""
+        for columns in half:
             copy(columns, tile)
+
+    def find_rows(self, tile: Tile) -> None:
+        """Compute, in that warpgroup, where the rows of the tile lie."""
+        self._record("find_rows", tile, index=tile.offset % SLOTS, role=self.feeder,
+                     ahead="fetches")  # fmt: skip
+
+    def look_up(self, tile: Tile) -> None:
+        """Look up, in that warpgroup, where the rows of the tile are that is next in these slots."""
         self._record("next_page", tile, index=tile.offset % SLOTS, role=self.feeder,
                      ahead="fetches")  # fmt: skip
 
@@ -538,8 +548,8 @@ class Seesaw:
     def _mover(self, pipeline: Pipeline) -> Any:
         role = next((role for role in self.roles if role.name == pipeline.producer), self.feeder)
         template = "gather" if self.paged.producer_threads else "copy"
-        if role is self.feeder and not self.knobs.gathered:
-            template = "convert"
+        if role is self.feeder:
+            template = "fetch_rows" if self.knobs.gathered else "convert"
         # The e4m3 numbers of some columns have the first of their tiles.
         named = (p for p in (*self.left, *self.right) if p.name == pipeline.within)
         columns = next(named, pipeline).tiles
@@ -560,6 +570,7 @@ class Seesaw:
             return self._operation(
                 "copy", tile, access=Access("copy", RingTile(pipeline.name, tile)),
                 template=template, pipeline=pipeline, role=role, boxes=boxes, raw=raw, wide=wide,
+                index=tile.offset % SLOTS,
                 ahead="" if template == "convert" else "fetches",
                 uses=(Value("raw"),) if template == "convert" else (),
                 places=self.supply["pages"][tile.offset % SLOTS],

@@ -38,8 +38,13 @@ def _templates(folder: str, *names: str, **others: str) -> dict[str, str]:
 
 BY_QUERIES = _templates(
     "queries_as_rows", "setup", "setup_block", "next_item", "next_keys", "next_tiles", "begin",
-    "gather", "load_list", "row_maximum", "finish", next_page="look_up",
+    "gather", "load_list", "row_maximum", "finish", "find_rows", "fetch_rows",
+    next_page="look_up",
 )  # fmt: skip
+FOUND = (
+    OwnRegisters("src", "src", ".b64", "where this thread's rows of the next two tiles lie", 8),
+    OwnRegisters("there", "there", ".b32", "which of them are rows, a bit each", 2),
+)
 BY_KEYS = _templates("keys_as_rows", "setup", "look_up", "gather", "fetch", "finish")
 
 
@@ -81,7 +86,8 @@ def prefill_by_queries(
         signature(k, threads, grid="blocks" if knobs.persistent else "units"),
         SYMBOL,
         templates=BY_QUERIES,
-        registers=(UNIT, OWN_LIST, *(NEXT if knobs.persistent else ())),
+        registers=(UNIT, OWN_LIST, *(NEXT if knobs.persistent else ()),
+                   *(FOUND if knobs.gathered else ())),
         listed=True,
         stored=row_form(k),
         operands={"groups": _groups(k), **_prefilling(k)},
@@ -168,7 +174,7 @@ def decode_by_queries(
         DECODE_SYMBOL,
         templates=BY_QUERIES,
         registers=(UNIT, SPLIT, OWN_LIST, *((BOUND, *EXTRA) if k.extra else ()),
-                   *(CAUSAL if k.causal else ())),
+                   *(CAUSAL if k.causal else ()), *(FOUND if knobs.gathered else ())),
         listed=True,
         stored=row_form(k),
         operands={"groups": _groups(k), **_decoding(k)},
