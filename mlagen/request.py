@@ -126,12 +126,25 @@ def checked(
     problem, among = problem_and_knobs(schedule, fields)
     chosen = joined(among, knobs)
     if knobs:  # a schedule declares its knobs while it runs, and which ones may hang on the problem
-        declared = schedule.build(problem, {}).declared
+        declared = _declared(schedule, problem, chosen)
         for name in knobs:
             require_name("knob", name, declared)
     if templates is not None:
         _require_templates(Path(templates), schedule.target)
     return schedule, problem, chosen
+
+
+def _declared(
+    schedule: ScheduleFunction, problem: Any, chosen: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The knobs that the schedule declares, those among them that one of the `chosen` brings."""
+    known: dict[str, Any] = {}
+    while True:
+        declared: Mapping[str, Any] = schedule.build(problem, known).declared
+        more = {name: value for name, value in chosen.items() if name in declared}
+        if more.keys() == known.keys() or more.keys() == chosen.keys():
+            return declared
+        known = more
 
 
 def problem_and_knobs(

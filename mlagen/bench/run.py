@@ -9,7 +9,7 @@ from typing import Any
 from mlagen.bench.report import OURS, BenchReport, Ceiling, Result, Row
 from mlagen.bench.timing import interleaved
 from mlagen.family.benchmark import Benchmark, Judge, Lab, Verdict, Work
-from mlagen.family.peers import Peer, PeerAbsent, PeerUnfit
+from mlagen.family.peers import Adapted, Peer, PeerAbsent, PeerUnfit
 
 REPEATS = 30
 Call = Callable[[], Any]
@@ -76,6 +76,7 @@ def _judged(name: str, verdict: Verdict, call: Call) -> tuple[Result, Call | Non
 def _try(one: Peer, case: Any, lab: Lab, judge: Judge) -> tuple[Result, Call | None]:
     try:
         call = one.prepare(case)
+        name = f"{one.name} ({call.how})" if isinstance(call, Adapted) else one.name
         out: Any = call()
         lab.wait()
     except PeerUnfit as error:
@@ -83,4 +84,4 @@ def _try(one: Peer, case: Any, lab: Lab, judge: Judge) -> tuple[Result, Call | N
     except Exception as error:  # whatever a library does with a workload that it does not know
         first = str(error).strip().partition("\n")[0]
         return Result(one.name, reason=f"{type(error).__name__}: {first[:200]}"), None
-    return _judged(one.name, judge.peer(out), call)
+    return _judged(name, judge.peer(out), call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,8 +11,8 @@ import numpy.typing as npt
 
 from mlagen.bench.torch_arrays import to_host
 from mlagen.bench.torch_clock import TorchClock
-from mlagen.errors import MissingError, required
-from mlagen.family.benchmark import Clock
+from mlagen.errors import ConfigError, MissingError, required
+from mlagen.family.benchmark import Clock, Work
 
 MATMUL = 8192
 COPIED = 4 << 30  # bytes
@@ -47,6 +48,17 @@ class TorchLab:
             "matmul": (multiply, 2.0 * MATMUL**3 / 1e12, "TFLOP/s"),
             "copy": (partial(target.copy_, source), 2.0 * COPIED / 1e9, "GB/s"),
         }
+
+    def new_cache(self, work: Work, shape: tuple[int, ...], kind: Any) -> Any:
+        """A tensor with any content. ConfigError: this GPU has not the memory for it."""
+        try:
+            return self.torch.empty(shape, dtype=kind, device="cuda")
+        except self.torch.cuda.OutOfMemoryError as error:
+            size = math.prod(shape) * kind.itemsize / 2**30
+            raise ConfigError(
+                f"{work}: a cache of about {size:.0f} GiB does not fit this GPU's memory",
+                hint="fewer sequences or keys",
+            ) from error
 
     def host(self, tensor: Any) -> npt.NDArray[Any]:
         """A copy of a tensor; bf16 and e4m3 in ml_dtypes' types. Waits."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -19,6 +20,18 @@ class PeerUnfit(MlagenError):
     """The library does not do this work."""
 
 
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """A call on other tensors than the case's: `how` they were changed stands behind the library's
+    name in reports, as in "flash_mla (64 heads)". Changing them is not timed."""
+
+    call: Callable[[], Any]
+    how: str
+
+    def __call__(self) -> Any:
+        return self.call()
+
+
 class Peer(Protocol):
     """A library. `name` is what `--peers` and reports call it."""
 
@@ -29,7 +42,8 @@ class Peer(Protocol):
 
     def prepare(self, case: Any) -> Callable[[], Any]:
         """A call on a case's tensors that returns the output. What the library lets a user do once
-        for many calls is done here. PeerUnfit: it does not do this work."""
+        for many calls is done here. `Adapted`: it does this work on other tensors. PeerUnfit: it
+        does not do this work."""
 
 
 def imported(name: str, install: str) -> Any:

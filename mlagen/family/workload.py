@@ -45,4 +45,5 @@ class Workloads(Protocol):
         shape: Mapping[str, Any],
         beside: Sequence[Artifact] = (),
     ) -> Workload:
-        """The call of these fields and sizes."""
+        """The call of these fields and sizes; no device is touched before it is asked for more.
+        ConfigError for sizes that no call has."""

@@ -63,6 +63,25 @@ def test_a_wrong_kernel(mlagen: Any, lab: FakeLab) -> None:
     assert "TFLOP/s" in done.out  # the table is there all the same
 
 
+def test_sparse_kernels(mlagen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fake_sparse_lab import FakeSparseLab
+
+    monkeypatch.setattr(
+        "mlagen.families.mla_sparse.benchmark.lab.SparseLab", lambda kernel: FakeSparseLab()
+    )
+    sizes = ("--shape", "keys=64,100", "--shape", "topk=64", "--shape")
+    for kernel, size, words in (
+        ("mla_sparse_prefill_sm90", "rows=2", "rows=2 h=4 keys=100 topk=64"),
+        ("mla_sparse_decode_sm90", "batch=2", "b=2 s_q=1 h=4 keys=100 topk=64"),
+    ):
+        asked = ("bench", kernel, "--set", "num_heads=4", *sizes, size)
+        done = mlagen(*asked, "--peers", "flash_mla", "--repeats", "2")
+        assert (done.code, done.err) == (0, "")
+        assert words in done.out and "left out" in done.out
+        done = mlagen(*asked, "--shape", "invalid=100")
+        assert done.code == 2 and "invalid=100 is not in 0 .. 99" in done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

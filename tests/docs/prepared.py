@@ -262,6 +262,15 @@ ELSEWHERE: dict[tuple[str, str], str] = {
         "python tests/gpu/flash_mla_tests.py FOLDER --jobs 7 --only results",
     ): "needs a GPU and a checkout of FlashMLA",
     (
+        "mla_sparse.md",
+        "python tests/gpu/flash_mla_tests.py FOLDER --test decode --jobs 7 --only results",
+    ): "needs a GPU and a checkout of FlashMLA",
+    (
+        "mla_sparse.md",
+        "python tests/ops/flash_mla_emulated.py FOLDER decode "
+        '--where "c.decode.b == 4 and c.topk == 64"',
+    ): "needs torch and a checkout of FlashMLA",
+    (
         "../README.md",
         "mlagen bench mla_decode_sm90 --set num_heads=128 --shape batch=128 --shape keys=8192",
     ): "needs a GPU: tests/cli runs it on a lab without one",

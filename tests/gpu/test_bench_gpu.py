@@ -17,6 +17,18 @@ GEMM = str(Path(__file__).parents[2] / "examples" / "gemm_bf16.py")
     [
         (("mla_decode_sm90", "--set", "num_heads=16", "--shape", "batch=4", "--shape",
           "keys=300,2048", "--shape", "least=200"), "torch_sdpa"),
+        (("mla_sparse_prefill_sm90", "--set", "num_heads=16", "--shape", "rows=64", "--shape",
+          "keys=4096", "--shape", "topk=300,2048"), "torch_sdpa"),
+        (("mla_sparse_prefill_sm90", "--set", "num_heads=128", "--shape", "rows=200", "--shape",
+          "keys=4096", "--shape", "topk=1024", "--shape", "invalid=10", "--shape", "least=100"),
+         "torch_sdpa"),
+        (("mla_sparse_decode_sm90", "--set", "num_heads=8", "--set", "rows=v32", "--set",
+          "q_len=2", "--shape", "batch=3", "--shape", "keys=5000", "--shape", "topk=2048"),
+         "torch_sdpa"),
+        (("mla_sparse_decode_sm90", "--set", "num_heads=16", "--set", "rows=model1", "--set",
+          "d_qk=512", "--set", "extra=true", "--shape", "batch=3", "--shape", "keys=500",
+          "--shape", "topk=128", "--shape", "extra_keys=3000", "--shape", "extra_topk=512"),
+         "torch_sdpa"),
         ((GEMM, "--target", "sm_90a", "--shape", "m=1000", "--shape",
           "n=1032", "--shape", "k=72,16384"), "torch_matmul"),
         ((GEMM, "--target", "sm_90a", "--set", "output_dtype=fp32",
@@ -34,4 +46,4 @@ def test_the_command(
     for row in report["rows"]:
         ours, other = row["results"]
         assert ours["seconds"] > 0 and 0 < ours["share_of_matmul"] < 1.5
-        assert "ratio" in other or other["reason"]
+        assert other["name"].startswith(peer) and ("ratio" in other or other["reason"])

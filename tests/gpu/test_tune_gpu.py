@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from mlagen.errors import WrongResultError
 from mlagen.families.mla_decode.workload import DecodeWorkload
 from mlagen.request import build_artifact
 from mlagen.tune import Request, tune
-from mlagen.tune.measured import warm_up
+from mlagen.tune.measured import warm_up, workloads_of
 from mlagen.tune.sandbox import Sandbox, TimedOut
 from mlagen.tune.store import Store
 
@@ -33,6 +34,30 @@ def test_a_search_measures_and_confirms(tmp_path: Path) -> None:
     passed = [trial for trial in result.trials if trial.outcome.verdict == "passed"]
     assert all(len(t.outcome.samples["variant"]) >= 16 for t in passed)
     assert "H" in result.study.question.device["name"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "fields", "shape"),
+    [
+        ("mla_sparse_decode_sm90", {"num_heads": 16, "rows": "v32"}, {"batch": 8}),
+        ("mla_sparse_decode_sm90", {"num_heads": 64}, {"batch": 2, "keys": 4096}),
+        ("mla_sparse_prefill_sm90", {"num_heads": 16}, {"rows": 64, "keys": 4096}),
+    ],
+)
+def test_sparse_calls_are_checked_and_prepared(
+    kernel: str, fields: dict[str, Any], shape: dict[str, int]
+) -> None:
+    artifact = build_artifact(kernel, fields, {})
+    made = workloads_of(artifact)
+    workload = made.workload(artifact.manifest.problem, shape, made.beside(artifact))
+    workload.check(artifact, seed=0)
+    for call in workload.calls(artifact, 2):
+        call()
+    # One that knows a head less, under the same name.
+    other = build_artifact(kernel, {**fields, "num_heads": fields["num_heads"] - 1}, {})
+    disguised = msgspec.structs.replace(other.manifest, problem=artifact.manifest.problem)
+    with pytest.raises(WrongResultError, match="oracle's bounds"):
+        workload.check(type(artifact)(disguised, other.code, other.text), seed=0)
 
 
 def test_a_kernel_that_is_wrong_is_told() -> None:

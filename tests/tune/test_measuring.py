@@ -100,6 +100,10 @@ def test_what_cannot_be_measured_is_told(make_artifact: Any) -> None:
         measured.workloads_of(artifact("toys", "ToyConfig"))
     made = measured.workloads_of(artifact("mla_decode", "MlaDecodeConfig"))
     assert {"batch", "keys"} <= set(made.sizes) and "batch" not in made.lists
+    made = measured.workloads_of(artifact("mla_sparse", "MlaSparseDecodeConfig"))
+    assert {"batch", "keys", "topk", "page_size"} <= set(made.sizes) and not made.lists
+    made = measured.workloads_of(artifact("mla_sparse", "MlaSparsePrefillConfig"))
+    assert {"rows", "keys", "topk"} <= set(made.sizes) and "batch" not in made.sizes
     made = measured.workloads_of(artifact("mha_prefill", "MhaConfigV2"))
     assert parse_sizes(["seq_len=3", "num_keys=5,6"], made.sizes, made.lists) == {
         "seq_len": 3, "num_keys": [5, 6]

@@ -134,6 +134,8 @@ def test_bad_input_is_one_clear_error_and_leaves_the_store_alone(
         ({"kernel": "mla_decode_merge_sm90", "fields": {"num_heads": "8"}}, "declares no knobs"),
         ({"kernel": "mla_decode_sm90", "fields": {"num_heads": "8"}, "cost": "predicted"},
          "no model predicts sm_90a"),
+        ({"kernel": "mla_sparse_decode_sm90", "fields": {"num_heads": "16", "rows": "v32"},
+          "shapes": ["keys=100"]}, "topk=2048 is above keys=100"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_tuned_is_refused_before_any_trial(asked: dict, message: str) -> None:
@@ -141,6 +143,18 @@ def test_what_cannot_be_tuned_is_refused_before_any_trial(asked: dict, message: 
              "shapes": [], "limits": {}, "cost": None}  # fmt: skip
     with pytest.raises(MlagenError, match=message):
         describe(**{**usual, **asked})
+
+
+def test_a_measured_search_is_described_without_a_gpu() -> None:
+    fields = {"num_heads": "16", "rows": "v32"}
+    found = describe("mla_sparse_decode_sm90", None, fields, ["batch=4"], {}, None)
+    assert (found.question.cost, found.question.shape) == ("measured", {"batch": 4})
+    held = {one.name: one.choices for one in found.space.dimensions}["held"]
+    assert held == (1, 2)
+    assert [one.manifest.kernel for one in found.beside] == ["mla_decode_merge_sm90"]
+    few = {"keys_as_rows": "0"}
+    found = describe("mla_sparse_decode_sm90", None, fields, ["batch=4"], few, None)
+    assert {one.name for one in found.space.dimensions} == {"keys_as_rows", "boxes", "left_refill"}
 
 
 def test_a_call_too_large_for_the_emulator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,11 @@ Tensors and judge are those of `mlagen bench`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from mlagen.artifact import Artifact
 from mlagen.bench.torch_arrays import to_gpu
+from mlagen.bench.workload import BenchedWorkload, Second, built_all
 from mlagen.errors import ConfigError, WrongResultError
 from mlagen.families.mla_decode.benchmark.judge import outside_oracles
 from mlagen.families.mla_decode.benchmark.lab import DecodeLab
@@ -23,7 +23,7 @@ from mlagen.request import build_artifact
 _LENGTHS = (0, 1, 63, 64, 65, 129, 450)  # around a tile of 64 keys, and several of them
 
 
-class DecodeWorkload:
+class DecodeWorkload(BenchedWorkload):
     """`batch` sequences of `keys` keys, or of `least` .. `keys`; the rest is the problem's."""
 
     def __init__(
@@ -34,42 +34,16 @@ class DecodeWorkload:
     ) -> None:
         config = MlaDecodeConfig.from_fields(problem)
         least = shape.get("least")
-        self.work = DecodeWork(config, int(shape.get("batch", 64)), int(shape.get("keys", 4096)),
-                               None if least is None else int(least))  # fmt: skip
-        self._cases: list[Case] = []
-        self._beside = {artifact.manifest.kernel: artifact for artifact in beside}
+        work = DecodeWork(config, int(shape.get("batch", 64)), int(shape.get("keys", 4096)),
+                          None if least is None else int(least))  # fmt: skip
+        super().__init__(work, _build, _seconds(problem), beside)
 
-    @property
-    def bytes(self) -> int:
-        """That a call reads and writes, once."""
-        return self.work.bytes
+    def lab(self, artifact: Artifact) -> DecodeLab:
+        return DecodeLab(decode_kernel(artifact, build=self.second))
 
-    def _lab(self, artifact: Artifact) -> DecodeLab:
-        return DecodeLab(decode_kernel(artifact, build=self._second))
-
-    def _second(self, name: str, fields: Mapping[str, Any]) -> Artifact:
-        if name not in self._beside:
-            self._beside[name] = build_artifact(name, fields, {})
-        return self._beside[name]
-
-    def _case(self, lab: DecodeLab, number: int) -> Case:
-        """Tensors of the call, made once: all variants run on the same."""
-        while len(self._cases) <= number:
-            self._cases.append(lab.case(replace(self.work, seed=len(self._cases))))
-        return self._cases[number]
-
-    # ---- right ------------------------------------------------------------------------------
-
-    def check(self, artifact: Artifact, seed: int) -> None:
-        lab = self._lab(artifact)
+    def check_small(self, lab: DecodeLab, seed: int) -> None:
         for data, planned in (("realistic", {"blocks": 1}), ("late_max", {"split_keys": 64})):
             self._small(lab, data, planned, seed)
-        case = self._case(lab, 0)
-        output = lab.ours(case)()
-        lab.wait()
-        wrong = lab.judge(case).ours(output).wrong
-        if wrong:
-            raise WrongResultError(f"{self.work}: {wrong}")
 
     def _small(self, lab: DecodeLab, data: str, planned: Mapping[str, Any], seed: int) -> None:
         """Lengths at which the code differs. Outputs and workspaces are poisoned before."""
@@ -93,11 +67,7 @@ class DecodeWorkload:
         if wrong := outside_oracles(inputs, *host, heads=chosen, splits=plan.splits):
             raise WrongResultError(f"lengths {_LENGTHS}, {data}: {wrong}")
 
-    # ---- fast -------------------------------------------------------------------------------
-
-    def calls(self, artifact: Artifact, copies: int) -> list[Callable[[], Any]]:
-        lab = self._lab(artifact)
-        cases = [self._case(lab, number) for number in range(copies)]
+    def prepared(self, lab: DecodeLab, cases: Sequence[Case]) -> list[Callable[[], Any]]:
         plan = lab.kernel.plan(self.work.lengths)
         return [
             lab.kernel.prepare(case.q, case.cache, case.table, _same(case, cases[0]),
@@ -113,6 +83,15 @@ def _same(case: Case, first: Case) -> Any:
     return first.lengths
 
 
+def _build(name: str, fields: Mapping[str, Any]) -> Artifact:
+    return build_artifact(name, fields, {})
+
+
+def _seconds(problem: Mapping[str, Any]) -> tuple[Second, ...]:
+    """The kernel that merges split work."""
+    return ((MERGE_KERNEL, {"num_heads": problem["num_heads"]}),)
+
+
 class DecodeWorkloads:
     """Makes the calls of MLA decode."""
 
@@ -121,8 +100,7 @@ class DecodeWorkloads:
 
     def beside(self, artifact: Artifact) -> tuple[Artifact, ...]:
         """The kernel that merges split work."""
-        heads = artifact.manifest.problem["num_heads"]
-        return (build_artifact(MERGE_KERNEL, {"num_heads": heads}, {}),)
+        return built_all(_build, _seconds(artifact.manifest.problem))
 
     def workload(
         self,

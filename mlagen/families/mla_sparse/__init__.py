@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlagen.family import Builder, Family, Kind
+from mlagen.family import Benchmark, Builder, Family, Kind, Workloads
 
 if TYPE_CHECKING:
     from mlagen.artifact import Artifact
     from mlagen.launch import Launcher
 
+_DECODE = "MlaSparseDecodeConfig"
+
 
 class MlaSparse(Family):
-    """Prefill and decode over listed rows. What it does not bring is refused by name."""
+    """Prefill and decode over listed rows."""
 
     name = "mla_sparse"
 
@@ -29,7 +31,20 @@ class MlaSparse(Family):
         """Of `MlaSparsePrefillConfig` and of `MlaSparseDecodeConfig`."""
         from mlagen.families.mla_sparse.verification import DECODE, PREFILL
 
-        return DECODE if problem_type == "MlaSparseDecodeConfig" else PREFILL
+        return DECODE if problem_type == _DECODE else PREFILL
+
+    def workloads(self, problem_type: str) -> Workloads:
+        """Calls over caches and lists that the GPU itself draws."""
+        from mlagen.families.mla_sparse.workload import DecodeWorkloads, PrefillWorkloads
+
+        return DecodeWorkloads() if problem_type == _DECODE else PrefillWorkloads()
+
+    def benchmark(self, artifact: Artifact) -> Benchmark:
+        """Such calls, beside other libraries."""
+        from mlagen.families.mla_sparse.benchmark import DecodeBenchmark, PrefillBenchmark
+
+        decode = artifact.manifest.problem_type == _DECODE
+        return DecodeBenchmark() if decode else PrefillBenchmark()
 
 
 FAMILY = MlaSparse()

@@ -55,17 +55,28 @@ class OneLaunch:
 Launch = OneLaunch | PreparedLaunch
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MadeCall:
+    """Launches of which none has happened, and what they write."""
+
+    launches: tuple[Launch, ...]
+    outputs: tuple[Any, ...]
+    splits: int = 1
+    partials: tuple[Any, ...] = ()
+
+
 class PreparedMlaSparse:
     """One call with all its arguments checked and packed. Calling it enqueues its kernels and
     returns: nothing is looked at, allocated, copied or waited for, so that a graph can capture it.
     Arrays of numpy are emulated. `launches`: each kernel's own, the merge last. `max_logits`: None
-    of decode."""
+    of decode. `splits`: parts that each query's keys are divided into; `partials`: where these are
+    left, () where there is one."""
 
-    __slots__ = ("launches", "lse", "max_logits", "output")
+    __slots__ = ("launches", "lse", "max_logits", "output", "partials", "splits")
 
-    def __init__(self, launches: tuple[Launch, ...], outputs: tuple[Any, ...]) -> None:
-        self.launches = launches
-        self.output, self.lse, self.max_logits = (*outputs, None)[:3]
+    def __init__(self, made: MadeCall) -> None:
+        self.launches, self.splits, self.partials = made.launches, made.splits, made.partials
+        self.output, self.lse, self.max_logits = (*made.outputs, None)[:3]
 
     def __call__(self) -> None:
         launched(self.launches)
@@ -147,7 +158,7 @@ class MlaSparseKernel:
         return MlaSparseRun(output, lse, max_logits, tuple(reports))
 
     def _prepare(self, call: SparseCall) -> PreparedMlaSparse:
-        return PreparedMlaSparse(*self._made(call))
+        return PreparedMlaSparse(self._made(call))
 
     def _bound(self, call: SparseCall) -> tuple[tuple[Launch, ...], tuple[Any, ...]]:
         """A call's launches and its outputs: those of an equal call before, or all checked."""
@@ -156,17 +167,17 @@ class MlaSparseKernel:
             known, remember, call = self._like_before(call)
             if known is not None:
                 return known, call.outputs
-        launches, outputs = self._made(call)
-        if remember is not None and launches:
-            prepared = tuple(one for one in launches if isinstance(one, PreparedLaunch))
+        made = self._made(call)
+        if remember is not None and made.launches:
+            prepared = tuple(one for one in made.launches if isinstance(one, PreparedLaunch))
             self._known.add(*remember, prepared)
-        return launches, outputs
+        return made.launches, made.outputs
 
-    def _made(self, call: SparseCall) -> tuple[tuple[Launch, ...], tuple[Any, ...]]:
-        """Launches of which none has happened, all checked, and the outputs."""
+    def _made(self, call: SparseCall) -> MadeCall:
+        """The call, all checked."""
         found = checked(self.config, self.names, call)
         if not found.queries:
-            return (), found.outputs
+            return MadeCall((), found.outputs)
         kept = self._kept_for(call.tensors[0])
         tensors = dict(found.tensors)
         lists = ("", "extra_") if "extra_cache" in tensors else ("",)
@@ -177,12 +188,17 @@ class MlaSparseKernel:
             tensors["sink"] = kept.no_sink(self.config.num_heads)
         launcher = self._on_host if found.host else self.launcher
         launches: list[Launch] = []
-        for artifact, given in self._given(call, found, tensors, kept):
+        all_given = self._given(call, found, tensors, kept)
+        for artifact, given in all_given:
             if isinstance(launcher, GpuLauncher):
                 launches.append(launcher.prepare(artifact, **given))
             else:
                 launches.append(OneLaunch(launcher, artifact, given))
-        return tuple(launches), found.outputs
+        own = all_given[0][1]
+        splits = int(own["scalars"].get("splits", 1))
+        names = ("partial_o", "partial_lse") if splits > 1 else ()
+        partials = tuple(own["tensors"][name] for name in names)
+        return MadeCall(tuple(launches), found.outputs, splits, partials)
 
     def _given(
         self, call: SparseCall, found: Checked, tensors: dict[str, Any], kept: Kept

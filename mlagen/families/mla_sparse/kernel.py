@@ -183,8 +183,8 @@ class MlaSparseDecodeKernel(MlaSparseKernel):
 
 def sparse_kernel(
     artifact: Artifact, launcher: Launcher | None = None, build: Builder | None = None
-) -> MlaSparseKernel:
+) -> MlaSparsePrefillKernel | MlaSparseDecodeKernel:
     """The artifact as the callable of its problem."""
-    prefill = artifact.manifest.problem_type == MlaSparsePrefillConfig.__name__
-    kind = MlaSparsePrefillKernel if prefill else MlaSparseDecodeKernel
-    return kind(artifact, launcher, build=build)
+    if artifact.manifest.problem_type == MlaSparsePrefillConfig.__name__:
+        return MlaSparsePrefillKernel(artifact, launcher, build=build)
+    return MlaSparseDecodeKernel(artifact, launcher, build=build)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from mlagen.bench.torch_lab import TorchLab
-from mlagen.errors import ConfigError
 from mlagen.families.mla_decode.benchmark.judge import DecodeJudge
 from mlagen.families.mla_decode.benchmark.work import Case, DecodeWork
 from mlagen.families.mla_decode.kernel import MlaDecodeKernel
@@ -31,18 +30,8 @@ class DecodeLab(TorchLab):
         kind = kinds[config.cache_element]
         q_shape = (work.batch, config.q_len, config.num_heads)
         q = normal((*q_shape, config.q_columns)).to(kinds[config.q_element])
-        try:
-            cache = torch.empty(
-                (count, config.page_size, config.num_kv_heads, config.cache_columns), dtype=kind,
-                device="cuda",
-            )  # fmt: skip
-        except torch.cuda.OutOfMemoryError as error:
-            rows = count * config.page_size * config.num_kv_heads
-            size = rows * config.cache_columns * kind.itemsize / 2**30
-            raise ConfigError(
-                f"{work}: a cache of about {size:.0f} GiB does not fit this GPU's memory",
-                hint="fewer sequences or keys",
-            ) from error
+        shape = (count, config.page_size, config.num_kv_heads, config.cache_columns)
+        cache = self.new_cache(work, shape, kind)
         step = max(1, (1 << 28) // max(1, cache[0].numel()))
         for first in range(0, count, step):
             part = cache[first : first + step]

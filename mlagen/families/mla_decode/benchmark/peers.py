@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mlagen.attention.latent.libraries import (
+    FlashInferPackage,
+    FlashMlaPackage,
+    VllmFlashAttention,
+)
 from mlagen.families.mla_decode.benchmark.work import Case
 from mlagen.families.mla_decode.problem import MlaDecodeConfig
-from mlagen.family.peers import Peer, PeerAbsent, imported, require, version
+from mlagen.family.peers import Peer, imported, require, version
 
-FLASHINFER_WORKSPACE = 256 << 20  # bytes
 TRITON_SPLITS = 4
 MOST_SDPA_SCORES = 2**31  # of all rows; they are made in memory
 
@@ -21,17 +25,8 @@ def require_bf16(config: MlaDecodeConfig) -> None:
     require(not config.window, "no sliding window")
 
 
-class FlashMla:
+class FlashMla(FlashMlaPackage):
     """FlashMLA's dense decoding."""
-
-    name = "flash_mla"
-    library: Any
-
-    def load(self) -> str:
-        self.library = imported("flash_mla", "github.com/deepseek-ai/FlashMLA, built from source")
-        if self.library.__name__.startswith("mlagen."):
-            raise PeerAbsent("flash_mla is mlagen's own module here: compat.flash_mla.install()")
-        return version(self.library)
 
     def prepare(self, case: Case) -> Callable[[], Any]:
         config = case.work.config
@@ -49,17 +44,8 @@ class FlashMla:
         return call
 
 
-class FlashInfer:
+class FlashInfer(FlashInferPackage):
     """FlashInfer's paged MLA, its kernel for Hopper."""
-
-    name = "flashinfer"
-    wrapper: Any
-    workspace: Any = None
-
-    def load(self) -> str:
-        hint = "pip install flashinfer-python"
-        self.wrapper = imported("flashinfer.mla", hint).BatchMLAPagedAttentionWrapper
-        return version(imported("flashinfer", hint))
 
     def prepare(self, case: Case) -> Callable[[], Any]:
         import torch  # type: ignore[import-not-found,unused-ignore]
@@ -69,9 +55,6 @@ class FlashInfer:
         require(config.num_kv_heads == 1, "one KV head only")
         require(not config.rope_aware, "no scales of single rows")
         require(not config.window, "no sliding window")
-        if self.workspace is None:
-            self.workspace = torch.empty(FLASHINFER_WORKSPACE, dtype=torch.uint8, device=device)
-        wrapper = self.wrapper(self.workspace, backend="fa3")
         batch, heads, rope = case.work.batch, config.num_heads, config.d_rope
         pages = (case.lengths + config.page_size - 1) // config.page_size
         starts = torch.zeros(batch + 1, dtype=torch.int32, device=device)
@@ -79,24 +62,15 @@ class FlashInfer:
         columns = torch.arange(case.table.shape[1], device=device)
         indices = case.table[columns[None, :] < pages[:, None]].contiguous()
         tokens = torch.arange(batch + 1, dtype=torch.int32, device=device) * config.q_len
-        wrapper.plan(
-            tokens, starts, indices, case.lengths, heads, config.d_v, rope, config.page_size,
-            config.causal, case.scale, case.q.dtype, case.cache.dtype,
-        )  # fmt: skip
         q = case.q.view(batch * config.q_len, heads, config.d_qk)
-        rows = case.cache[:, :, 0]
-        out = torch.empty(*q.shape[:2], config.d_v, dtype=case.q.dtype, device=device)
-        parts = (
-            q[..., : config.d_v], q[..., config.d_v :],
-            rows[..., : config.d_v], rows[..., config.d_v :],
+        kv_scale = None if config.cache_dtype == "bf16" else case.kv_scale
+        run = self.planned(
+            q, case.cache[:, :, 0], tokens, starts, indices, case.lengths, heads, config.d_v, rope,
+            config.page_size, config.causal, case.scale, kv_scale=kv_scale,
         )  # fmt: skip
-        named = {}
-        if config.cache_dtype != "bf16":
-            named = {"ckv_scale": case.kv_scale, "kpe_scale": case.kv_scale}
 
         def call() -> Any:
-            found = wrapper.run(*parts, out=out, **named)
-            return found.view(batch, config.q_len, heads, config.d_v)
+            return run().view(batch, config.q_len, heads, config.d_v)
 
         return call
 
@@ -127,33 +101,25 @@ class FlashAttention3:
         return call
 
 
-class VllmFlashAttention3:
+class VllmFlashAttention3(VllmFlashAttention):
     """FlashAttention-3 as vLLM brings it."""
-
-    name = "fa3_vllm"
-    library: Any
-
-    def load(self) -> str:
-        hint = "pip install vllm"
-        self.library = imported("vllm.vllm_flash_attn", hint)
-        return version(imported("vllm", hint))
 
     def prepare(self, case: Case) -> Callable[[], Any]:
         import torch  # type: ignore[import-not-found,unused-ignore]
 
         config = case.work.config
         require_bf16(config)
-        batch, latent = case.work.batch, config.d_v
+        batch = case.work.batch
         q = case.q.view(batch * config.q_len, config.num_heads, config.d_qk)
         tokens = torch.arange(batch + 1, dtype=torch.int32, device=case.q.device) * config.q_len
+        run = self.paged(
+            q, case.cache, max_seqlen_q=config.q_len, cu_seqlens_q=tokens,
+            max_seqlen_k=case.work.keys, seqused_k=case.lengths, block_table=case.table,
+            softmax_scale=case.scale, causal=config.causal,
+        )  # fmt: skip
 
         def call() -> Any:
-            return self.library.flash_attn_varlen_func(
-                q=q[..., latent:], k=case.cache[..., latent:], v=case.cache[..., :latent],
-                q_v=q[..., :latent], max_seqlen_q=config.q_len, cu_seqlens_q=tokens,
-                max_seqlen_k=case.work.keys, seqused_k=case.lengths, block_table=case.table,
-                softmax_scale=case.scale, causal=config.causal, fa_version=3,
-            ).view(*case.q.shape[:3], latent)  # fmt: skip
+            return run().view(*case.q.shape[:3], config.d_v)
 
         return call
 

@@ -18,6 +18,8 @@ from mlagen.families.split_merge.decode_problem import MlaDecodeMergeConfig
 from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
 
 PARTS = 2  # times 128 columns: what a lane loads at once is four
+# Tools find FlashMLA's kernel in a profile by this part of its name.
+SYMBOL = "mlagen_flash_fwd_mla_combine_kernel_sm90"
 
 
 class MlaDecodeMerge:
@@ -52,6 +54,7 @@ class MlaDecodeMerge:
             *((("factor", ".f32", "what this row's sink leaves of O"),) if k.sink else ()),
         ):
             self.supply[name] = s.named(name, type, 1, why)[0]
+        s.symbol = SYMBOL
         s.signature = Signature(
             pack(
                 ("merges", "pointer:int32", "read"),
