@@ -16,18 +16,13 @@ from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 def queries_as_rows(k, s, stored, operations, persistent):
     """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
     None: bf16. `persistent`: a block does one item after another."""
-    order = s.choice("order", 1, 0, comment="x")
-    prefetch = s.choice("prefetch", 0, 128, 256, comment="x")
-    boxes = s.choice("boxes", *((2,) if stored else (2, 1, 4, 5)),
+    boxes = s.choice("boxes", *((2,) if stored else (5, 4, 2)),
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
-    refill = s.choice("left_refill", *(("early", "late") if stored else ("late", "early")),
+    refill = s.choice("left_refill", "early", "late",
                       comment="before the left one stores its P, or after it")  # fmt: skip
-    gathered = not stored and s.choice("gathered", 1, 0, comment="a third warpgroup fetches rows")
-    many, more = (224, 232) if gathered and persistent else (232, 224)
-    registers = (many, more, 48) if stored or gathered else (256, 256, 0)
-    left = s.role("left", warpgroups=1, registers=registers[0])
-    right = s.role("right", warpgroups=1, registers=registers[1])
-    feeder = s.role("feeder", warpgroups=1, registers=registers[2]) if registers[2] else None
+    left = s.role("left", warpgroups=1, registers=224 if persistent else 232)
+    right = s.role("right", warpgroups=1, registers=232 if persistent else 224)
+    feeder = s.role("feeder", warpgroups=1, registers=48)
 
     for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 2)):
         for n in range(k.d_qk // 64):
@@ -38,7 +33,7 @@ def queries_as_rows(k, s, stored, operations, persistent):
     s.named("p", ".b32", 16, "P as bf16, operand A of P V")
     s.named("qr", ".b32", 16, "last columns of Q, operand A of Q K^T")
     knobs = SeesawKnobs(boxes, 1, refill, persistent=persistent, feeders=int(stored is not None),
-                        gathered=bool(gathered), prefetch=prefetch)  # fmt: skip
+                        gathered=not stored)  # fmt: skip
     d = operations(k, s, left, right, feeder, knobs)
 
     for role in (left, right):
@@ -97,32 +92,24 @@ def queries_as_rows(k, s, stored, operations, persistent):
         d.finish(d.sum_left, right)
         d.sync_sums(right)
 
-    if gathered:
-        with prologue(feeder):
-            d.setup(feeder)
-        with each_item(feeder):
-            d.begin(feeder)
+    with prologue(feeder):
+        d.setup(feeder)
+    with each_item(feeder):
+        d.begin(feeder)
+    if not stored:
         for i in tiles(feeder, step=2):
             d.next_item(i + 2, feeder)
             d.next_keys(i + 2, feeder)
             d.next_tiles(i + 2, feeder)
             d.find_rows(i + 2)
             d.find_rows(i + 3)
-            if order:
-                d.gather(d.left, i + 2)
-                d.gather(d.right, i + 3)
-                d.gather(d.right, i + 2)
-                d.gather(d.left, i + 3)
-            else:
-                d.gather(d.left, i + 2)
-                d.gather(d.right, i + 2)
-                d.gather(d.right, i + 3)
-                d.gather(d.left, i + 3)
+            d.gather(d.left, i + 2)
+            d.gather(d.right, i + 3)
+            d.gather(d.right, i + 2)
+            d.gather(d.left, i + 3)
             d.look_up(i + 2)
             d.look_up(i + 3)
-    elif feeder:
-        with prologue(feeder):
-            d.setup(feeder)
+    else:
         for i in tiles(feeder, step=2):
             d.convert(d.left, i)
             d.convert(d.right, i + 1)

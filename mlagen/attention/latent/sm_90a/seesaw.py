@@ -51,8 +51,7 @@ class SeesawKnobs:
     brought to the L2 cache. `evict`: "first" of that cache go rows that were copied by box, or as
     any others ("normal"). `persistent`: a block does one item after another, and fetches the next
     one's Q and first tiles in an item's last pass. `feeders`: warpgroups that make bf16 of e4m3.
-    `gathered`: a third warpgroup fetches listed rows, for both halves. `prefetch`: bytes that a
-    fetch brings to the L2 cache, at least."""
+    `gathered`: a third warpgroup fetches listed rows, for both halves."""
 
     boxes: int
     held: int
@@ -62,7 +61,6 @@ class SeesawKnobs:
     persistent: bool = False
     feeders: int = 0
     gathered: bool = False
-    prefetch: int = 0
 
 
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
@@ -129,7 +127,6 @@ class Seesaw:
             "evict": knobs.evict,
             "stored": form.stored,
             "gathered": knobs.gathered,
-            "prefetch": f".L2::{knobs.prefetch}B" if knobs.prefetch else "",
             **own_registers(s, form),
             **form.operands,
         }
