@@ -43,14 +43,15 @@ def plain_order(
     right: Fetched,
     *,
     feeder: str,
+    fed: bool = False,
     zeroes_tail: bool,
     scales: bool,
     queries: Sequence[str],
     persistent: bool,
 ) -> PipelineOrder:
-    """The order of one kernel. `feeder`: the role that converts e4m3 to bf16, or "". `zeroes_tail`:
-    rows past the end of a sequence are set to 0. `scales`: rows have scales. `queries`: what loads
-    Q."""
+    """The order of one kernel. `feeder`: the role that converts e4m3 to bf16, or "". `fed`: it has
+    all that concerns rows, and the others give back their places. `zeroes_tail`: rows past the end
+    of a sequence are set to 0. `scales`: rows have scales. `queries`: what loads Q."""
     a, b = left.role, right.role
     zero_tail = ("zero_tail",) if zeroes_tail else ()
 
@@ -58,11 +59,17 @@ def plain_order(
         return (*by(a, *keys), *by(b, *keys))
 
     def fetch(half: Fetched, tile: int) -> tuple[Part, ...]:
+        if fed:
+            return by(half.role, *(f"release {name}" for name in half.names), tile=tile)
         copies = (f"copy {half.raw.get(name, name)}" for name in half.names)
         own = ("load_list",) * (half.listed and half is (left, right)[tile])
         return by(half.role, *copies, *own, "next_page", tile=tile)
 
     def convert(tile: int) -> tuple[Part, ...]:
+        if fed:
+            pieces = (f"{word} {name}" for half in (left, right) for name in half.names
+                      for word in ("fetch", "copy"))  # fmt: skip
+            return by(feeder, "look_up", "find_rows", *pieces, "publish", tile=tile)
         made = [
             word for half in (left, right) for name, raw in half.raw.items()
             for word in (f"read_e4m3 {raw}", f"copy {name}")

@@ -161,12 +161,12 @@ def _before_uses(
         and not _is(op, "copy", pipeline) and op.name not in WAITS
     ]  # fmt: skip
     releases = [op for op in users if _is(op, "release", pipeline)]
-    wanted = stream.step if pipeline.releases else 0
-    if len(releases) != wanted or len(users) == len(releases):
+    gives = pipeline.releases > 0 and stream.role.name in pipeline.released_by
+    if len(releases) != (stream.step if gives else 0) or len(users) == len(releases):
         raise ScheduleError(
             f"{schedule.file}:{stream.line} role {stream.role.name!r} must use "
             f"{pipeline.name!r} and release each tile of it "
-            f"{'once' if pipeline.releases else 'never'}, and releases it {len(releases)} times"
+            f"{'once' if gives else 'never'}, and releases it {len(releases)} times"
         )
     for residue in range(stream.step):
         mine = [op for op in users if offset(op) % stream.step == residue]
@@ -250,7 +250,7 @@ def _wait(user: Operation, pipeline: Pipeline, what: str) -> Operation:
     """The wait for `pipeline`'s barrier before `user`."""
     barrier = pipeline.full if what == "full" else pipeline.empty
     # What ordinary instructions wrote went through another proxy than the one wgmma reads through.
-    fence = what == "full" and pipeline.producer_threads > 0
+    fence = what == "full" and pipeline.producer_threads > 0 and not pipeline.fenced
     return _derived(user, f"wait_{what}", pipeline.name, {"barrier": barrier, "fence": fence},
                     "wait")  # fmt: skip
 
@@ -520,11 +520,11 @@ def _check_arrivals(schedule: PipelineSchedule, pipeline: Pipeline) -> None:
             f"{schedule.file}: pipeline {pipeline.name!r} is filled by {pipeline.producer_threads} "
             f"threads, role {role.name!r} has {role.threads}"
         )
-    consumers = [streams[name].role for name in pipeline.consumers]
-    warps = sum(1 if role.single else len(role.warps) for role in consumers)
+    releasing = [streams[name].role for name in pipeline.released_by]
+    warps = sum(1 if role.single else len(role.warps) for role in releasing)
     if pipeline.releases and pipeline.releases != warps:
         raise ScheduleError(
             f"{schedule.file}: a slot of {pipeline.name!r} is empty after {pipeline.releases} "
-            f"releases; {' and '.join(pipeline.consumers)} have {warps} warps, each of which "
+            f"releases; {' and '.join(pipeline.released_by)} have {warps} warps, each of which "
             f"releases it"
         )
