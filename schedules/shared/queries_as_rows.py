@@ -19,7 +19,9 @@ from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 def queries_as_rows(k, s, stored, operations, persistent):
     """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
     None: bf16. `persistent`: a block does one item after another."""
-    boxes = s.choice("boxes", *((2,) if stored else (2, 1, 4)),
+    # Scales of fewer columns than a piece has leave no registers for pieces of two tiles.
+    fine = stored and stored.scales == "blocks" and stored.block < 128 and not stored.paged_exponents
+    boxes = s.choice("boxes", *((1 if fine else 2,) if stored else (2, 1, 4)),
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
     refill = s.choice("left_refill", *(("early", "late") if stored else ("late", "early")),
                       comment="before the left one stores its P, or after it")  # fmt: skip

@@ -52,13 +52,11 @@ class FedSeesaw(Seesaw):
         stored, found = self.stored, dict[str, Any]()
         blocks, exponents = stored.scales == "blocks", stored.paged_exponents > 0
         causal = bool(self.form.operands["causal"])
-        beside = blocks and not exponents and stored.scales_at is None
         for name, type, count, why in (
             ("list", ".b32", 2, "two keys of the next tile's list; -1: one that does not count"),
             ("where", ".b32", 2 * causal, "their positions"),
-            ("src", ".b64", 2, "where this thread's two rows of a tile are, or 0"),
-            ("beside", ".b64", 2 * beside, "where their scales are"),
-            ("sigma", ".f32", 2 * (stored.scales == "key"), "scales of two keys"),
+            ("place", ".b32", 2, "this thread's two rows of a tile; of a second cache from 2^31 on"),
+            ("weight", ".f32", 2 * (stored.scales == "key"), "scales of two keys"),
         ):
             if count:
                 found[name] = s.named(name, type, count, why)

@@ -83,7 +83,7 @@ class Seesaw:
     ) -> None:
         persistent, held, boxes = knobs.persistent, knobs.held, knobs.boxes
         _check_roles(left, right, feeder)
-        if feeder and boxes != 2:
+        if feeder and not form.stored and boxes != 2:
             raise ScheduleError(
                 f"boxes={boxes} with cache_dtype={k.cache_dtype}",
                 hint="128 columns of e4m3 become two tiles of bf16: boxes=2",
