@@ -168,13 +168,13 @@ def decode_by_queries(
     """The operations of one sparse decode kernel whose blocks have up to 64 heads of a query.
     Raises UnsupportedError for queries that it does not read."""
     _check_queries(k)
-    lists = () if feeder else (*LIST, *((WHERE,) if k.causal else ()))
     form = Form(
         decode_signature(k, s.roles[-1].warps.stop * 32),
         DECODE_SYMBOL,
         templates=BY_FEEDER if feeder else BY_QUERIES,
         registers=(
-            UNIT, SPLIT, *lists, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())
+            UNIT, SPLIT, *(() if feeder else LIST), *(EXTRA if k.extra else ()),
+            *(CAUSAL if k.causal else ()), *((WHERE,) if k.causal and not feeder else ()),
         ),
         listed=True,
         stored=row_form(k),
