@@ -1,10 +1,13 @@
 """Top-k sparse MLA on Hopper with up to 64 heads of a query as the rows of products.
 
 The schedule is that of `mla_decode_sm90` over rows that the query's list names, 64 of them a tile.
-Two math warpgroups fetch rows one by one with cp.async; what a list does not name arrives as zeros,
-and its scores become -inf. A warp keeps the list of its next tile in registers. Rows of e4m3 are
-fetched into half of the place of their tile, scales of columns beside them; the feeder converts
-them there.
+Of bf16 rows two math warpgroups fetch one by one with cp.async; what a list does not name arrives as
+zeros, and its scores become -inf. A warp keeps the list of its next tile in registers.
+
+Rows of e4m3 are a third warpgroup's business, the feeder's. It loads pieces of 128 columns to
+registers, two pieces ahead, and stores them as bf16 where the math warpgroups have given their
+place back (`refill` says so then): left columns of the even tile, right ones, then right ones of
+the odd tile, left ones. It looks up the next tile's list a tile ahead, and tells which keys count.
 """
 
 from mlagen.attention.latent.sm_90a.problem import LatentProblem
@@ -16,13 +19,18 @@ from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 def queries_as_rows(k, s, stored, operations, persistent):
     """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
     None: bf16. `persistent`: a block does one item after another."""
-    boxes = s.choice("boxes", *((2,) if stored else (5, 4, 2)),
+    # Scales of fewer columns than a piece has leave no registers for pieces of two tiles.
+    fine = (
+        stored and stored.scales == "blocks" and stored.block < 128 and not stored.paged_exponents
+    )
+    boxes = s.choice("boxes", *((1 if fine else 2,) if stored else (5, 4, 2)),
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
     refill = s.choice("left_refill", "early", "late",
                       comment="before the left one stores its P, or after it")  # fmt: skip
-    left = s.role("left", warpgroups=1, registers=224 if persistent else 232)
-    right = s.role("right", warpgroups=1, registers=232 if persistent else 224)
-    feeder = s.role("feeder", warpgroups=1, registers=48)
+    registers = (224, 208, 72) if stored else (224, 232, 48) if persistent else (232, 224, 48)
+    left = s.role("left", warpgroups=1, registers=registers[0])
+    right = s.role("right", warpgroups=1, registers=registers[1])
+    feeder = s.role("feeder", warpgroups=1, registers=registers[2])
 
     for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 2)):
         for n in range(k.d_qk // 64):
@@ -111,7 +119,15 @@ def queries_as_rows(k, s, stored, operations, persistent):
             d.look_up(i + 3)
     else:
         for i in tiles(feeder, step=2):
-            d.convert(d.left, i)
-            d.convert(d.right, i + 1)
-            d.convert(d.right, i)
-            d.convert(d.left, i + 1)
+            order = (d.left, i), (d.right, i), (d.right, i + 1), (d.left, i + 1)
+            pieces = [(columns, tile) for half, tile in order for columns in half]
+            ahead = [*pieces[2:], (d.left[0], i + 2), (d.left[1], i + 2)]
+            first = pieces[0], pieces[len(pieces) // 2]
+            for n, piece in enumerate(pieces):
+                d.feed(*piece, n % 2)
+                if piece in first:
+                    d.publish(piece[1])
+                    d.look_up(piece[1] + 1)
+                if ahead[n] in (*first, (d.left[0], i + 2)):
+                    d.find_rows(ahead[n][1])
+                d.fetch(*ahead[n], n % 2)

@@ -43,16 +43,17 @@ def plain_order(
     right: Fetched,
     *,
     feeder: str,
-    gathered: bool,
+    gathered: bool = False,
+    fed: bool = False,
     zeroes_tail: bool,
     scales: bool,
     queries: Sequence[str],
     persistent: bool,
 ) -> PipelineOrder:
     """The order of one kernel. `feeder`: the role that converts e4m3 to bf16, or "". `gathered`: it
-    fetches bf16, and the others give back its place. `zeroes_tail`: rows past the end of a sequence
-    are set to 0. `scales`: rows have scales. `queries`: what loads
-    Q."""
+    fetches bf16, `fed`: it has all that concerns rows; the others give back their places.
+    `zeroes_tail`: rows past the end of a sequence are set to 0. `scales`: rows have scales.
+    `queries`: what loads Q."""
     a, b = left.role, right.role
     zero_tail = ("zero_tail",) if zeroes_tail else ()
 
@@ -63,6 +64,8 @@ def plain_order(
         return (*both(*keys), *(by(feeder, *keys) if feeder else ()))
 
     def fetch(half: Fetched, tile: int) -> tuple[Part, ...]:
+        if fed:
+            return by(half.role, *(f"release {name}" for name in half.names), tile=tile)
         own = ("load_list",) * (half.listed and half is (left, right)[tile])
         if gathered:
             return by(half.role, *own, tile=tile)
@@ -77,6 +80,10 @@ def plain_order(
         return by(half.role, *(f"release {name}" for name in half.names), tile=tile)
 
     def convert(tile: int) -> tuple[Part, ...]:
+        if fed:
+            pieces = (f"{word} {name}" for half in (left, right) for name in half.names
+                      for word in ("fetch", "copy"))  # fmt: skip
+            return by(feeder, "look_up", "find_rows", *pieces, "publish", tile=tile)
         made = [
             word for half in (left, right) for name, raw in half.raw.items()
             for word in (f"read_e4m3 {raw}", f"copy {name}")
@@ -96,8 +103,12 @@ def plain_order(
         tiles=(
             *by(a, *queries, tile=EVEN),
             *(part for half in (left, right) for tile in (EVEN, ODD) for part in fetch(half, tile)),
-            *(part for tile in (EVEN, ODD) if feeder
-              for part in (gather if gathered else convert)(tile)),
+            *(
+                part
+                for tile in (EVEN, ODD)
+                if feeder
+                for part in (gather if gathered else convert)(tile)
+            ),
             # softmax of the even tile, and its product
             *by(a, "hold_queries", tile=EVEN),
             *scores(left, right, EVEN),
@@ -117,8 +128,13 @@ def plain_order(
             *by(a, "store_p P left", tile=EVEN),
             *by(a, "rescale", "pv P right, left columns", tile=ODD),
             *by(b, "pv P left, right columns", tile=EVEN),
-            *(part for half in (left, right) for tile in (EVEN, ODD) if gathered
-              for part in release(half, tile)),
+            *(
+                part
+                for half in (left, right)
+                for tile in (EVEN, ODD)
+                if gathered
+                for part in release(half, tile)
+            ),
         ),
         after=(
             *by(a, "store_sum l left"),

@@ -85,7 +85,7 @@ class Seesaw:
     ) -> None:
         persistent, held, boxes = knobs.persistent, knobs.held, knobs.boxes
         _check_roles(left, right, feeder)
-        if feeder and not knobs.gathered and boxes != 2:
+        if feeder and not form.stored and not knobs.gathered and boxes != 2:
             raise ScheduleError(
                 f"boxes={boxes} with cache_dtype={k.cache_dtype}",
                 hint="128 columns of e4m3 become two tiles of bf16: boxes=2",
@@ -113,8 +113,7 @@ class Seesaw:
                 s,
                 self.paged,
                 slanted=self.slanted,
-                converters=feeder.threads if feeder and not knobs.gathered else 0,
-                blocks=form.stored is not None and form.stored.scales == "blocks",
+                converters=0 if form.stored or knobs.gathered or not feeder else feeder.threads,
             ),
             "feeder": feeder,
             "k": k,
@@ -195,16 +194,14 @@ class Seesaw:
         )
 
     def _right_spans(self, middle: int) -> list[tuple[int, int]]:
-        """Tiles of the right columns: what is e4m3 in memory, then what is bf16."""
-        last = self.parts if self.form.stored is None else self.form.stored.boxes
-        return [(middle, last), (last, self.parts)]
+        """Tiles of the right columns, of each type in memory."""
+        return [(middle, self.parts)]
 
     def _columns(self, s: PipelineSpace, role: WarpRole, tiles: list[TmaTile]) -> Pipeline:
         """The pipeline of some columns that `role` fetches; all become bf16."""
         first = self.keys.index(tiles[0])
         # Rotary columns of rope-aware rows are bf16 as they are.
-        stored = self.form.stored
-        rotary = self.value_parts if self.k.rope_aware else stored.boxes if stored else self.parts
+        rotary = self.value_parts if self.k.rope_aware else self.parts
         converter = self.feeder if first < rotary else None
         if self.knobs.gathered:
             assert self.feeder
@@ -225,18 +222,13 @@ class Seesaw:
         return pipeline
 
     def _raw(self, s: PipelineSpace, role: WarpRole, pipeline: Pipeline) -> Pipeline:
-        """The e4m3 numbers of a pipeline, in its first tile, and in its second one their scales,
-        where columns have some."""
+        """The e4m3 numbers of a pipeline, in its first tile."""
         assert self.feeder
         first = self.keys.index(pipeline.tiles[0])
-        scaled = self.form.stored is not None and self.form.stored.scales == "blocks"
-        tiles = [
-            s.smem.tile(f"R{first + n}", "cache", rows=TILE, row_bytes=2 * COLUMNS, slots=SLOTS,
-                        over=over)
-            for n, over in enumerate(pipeline.tiles[: 1 + scaled])
-        ]  # fmt: skip
+        tile = s.smem.tile(f"R{first}", "cache", rows=TILE, row_bytes=2 * COLUMNS, slots=SLOTS,
+                           over=pipeline.tiles[0])  # fmt: skip
         return s.smem.pipeline(
-            f"raw {first}", *tiles, producer=role.name, consumer=self.feeder.name,
+            f"raw {first}", tile, producer=role.name, consumer=self.feeder.name,
             producer_threads=self.paged.producer_threads, within=pipeline,
         )  # fmt: skip
 
@@ -480,8 +472,7 @@ class Seesaw:
         for columns in (columns for columns in half if columns.name in self.raw):
             raw = self.raw[columns.name]
             self._record("read_e4m3", tile, tile_=raw.tiles[0], narrow=len(columns.tiles) == 1,
-                         of=raw.name, scales_=raw.tiles[-1],
-                         first_exponent=self.keys.index(columns.tiles[0]) % 4,
+                         of=raw.name,
                          uses=(Value(raw.name, tile),), defines=(Value("raw"),))  # fmt: skip
             copy(columns, tile)
 
@@ -554,9 +545,6 @@ class Seesaw:
             (tile, COLUMNS * self.keys.index(column))
             for tile, column in zip(pipeline.tiles, columns, strict=False)
         ]
-        # Of listed rows of e4m3 the second tile of raw numbers has scales.
-        raw = self.form.stored is not None and bool(pipeline.within)
-        wide = len(columns) > 1
 
         def mover(kind: str, tile: Tile) -> Operation:
             if kind == "release":
@@ -566,7 +554,7 @@ class Seesaw:
                 )  # fmt: skip
             return self._operation(
                 "copy", tile, access=Access("copy", RingTile(pipeline.name, tile)),
-                template=template, pipeline=pipeline, role=role, boxes=boxes, raw=raw, wide=wide,
+                template=template, pipeline=pipeline, role=role, boxes=boxes,
                 index=tile.offset % SLOTS,
                 ahead="" if template == "convert" else "fetches",
                 uses=(Value("raw"),) if template == "convert" else (),

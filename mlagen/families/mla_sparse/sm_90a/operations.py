@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mlagen.attention.latent.sm_90a.fed import FedSeesaw
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
 from mlagen.attention.latent.sm_90a.problem import ROWS, Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.row_form import RowForm
@@ -38,13 +39,18 @@ def _templates(folder: str, *names: str, **others: str) -> dict[str, str]:
 
 BY_QUERIES = _templates(
     "queries_as_rows", "setup", "setup_block", "next_item", "next_keys", "next_tiles", "begin",
-    "gather", "load_list", "row_maximum", "finish", "find_rows", "fetch_rows",
+    "load_list", "row_maximum", "finish", "find_rows", "fetch_rows",
     next_page="look_up",
 )  # fmt: skip
 FOUND = (
     OwnRegisters("src", "src", ".b64", "where this thread's rows of the next two tiles lie", 8),
     OwnRegisters("there", "there", ".b32", "which of them are rows, a bit each", 2),
 )
+BY_FEEDER = {
+    **_templates("queries_as_rows", "setup", "row_maximum", "finish"),
+    **_templates("fed_rows", "look_up", "find_rows", "fetch", "convert", "publish"),
+    "release": "pipeline/release.ptx.j2",
+}
 BY_KEYS = _templates("keys_as_rows", "setup", "look_up", "gather", "fetch", "finish")
 
 
@@ -75,24 +81,27 @@ def prefill_by_queries(
     s: PipelineSpace,
     left: WarpRole,
     right: WarpRole,
-    feeder: WarpRole | None,
+    feeder: WarpRole,
     knobs: SeesawKnobs,
 ) -> Seesaw:
     """The operations of one sparse prefill kernel whose blocks have up to 64 heads of a query.
-    Raises UnsupportedError for rows that it does not read."""
-    _check_rows(k)
+    Raises UnsupportedError for queries that it does not read."""
+    _check_queries(k)
     threads = s.roles[-1].warps.stop * 32
     form = Form(
         signature(k, threads, grid="blocks" if knobs.persistent else "units"),
         SYMBOL,
-        templates=BY_QUERIES,
-        registers=(UNIT, OWN_LIST, *(NEXT if knobs.persistent else ()),
-                   *(FOUND if knobs.gathered else ())),
+        templates=BY_FEEDER if row_form(k) else BY_QUERIES,
+        registers=(
+            UNIT,
+            *(() if row_form(k) else (OWN_LIST, *FOUND)),
+            *(NEXT if knobs.persistent else ()),
+        ),
         listed=True,
         stored=row_form(k),
         operands={"groups": _groups(k), **_prefilling(k)},
     )
-    return Seesaw(_listed(k), s, left, right, feeder, knobs, form)
+    return _seesaw(k, s, left, right, feeder, knobs, form)
 
 
 BLOCK = (UNIT, OwnRegisters("query_row", "query_row", ".b32", "its first row of Q"))
@@ -105,7 +114,9 @@ EXTRA = (
 CAUSAL = (
     OwnRegisters("positions", "positions", ".b64", "positions of the list's keys"),
     OwnRegisters("last", "last", ".b32", "the position up to which this query sees keys"),
-    OwnRegisters("where", "where", ".b32", "positions of two keys of this thread's next tile", 2),
+)
+WHERE = OwnRegisters(
+    "where", "where", ".b32", "positions of two keys of this thread's next tile", 2
 )
 ROW_FORMS = {
     "e4m3": RowForm(576),
@@ -147,7 +158,12 @@ def decode_by_keys(k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole) -
         decode_signature(k, math.threads, rows=rows, resident=2),
         DECODE_SYMBOL,
         templates=BY_KEYS,
-        registers=(*BLOCK, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())),
+        registers=(
+            *BLOCK,
+            SPLIT,
+            *(EXTRA if k.extra else ()),
+            *((*CAUSAL, WHERE) if k.causal else ()),
+        ),
         operands=_decoding(k),
     )
     return KeysAsRows(_listed(k), s, math, form, row_form(k))
@@ -158,28 +174,42 @@ def decode_by_queries(
     s: PipelineSpace,
     left: WarpRole,
     right: WarpRole,
-    feeder: WarpRole | None,
+    feeder: WarpRole,
     knobs: SeesawKnobs,
 ) -> Seesaw:
     """The operations of one sparse decode kernel whose blocks have up to 64 heads of a query.
-    Raises UnsupportedError for rows that it does not read."""
-    _check_rows(k)
-    if k.rows != "bf16" and (k.extra or k.causal):  # ptxas spills some of these forms
-        raise UnsupportedError(
-            f"rows={k.rows} with num_heads={k.num_heads} and extra={k.extra}, causal={k.causal}",
-            hint=f"rows=bf16, neither of the two, or at most {MOST_ROWS} heads",
-        )
+    Raises UnsupportedError for queries that it does not read."""
+    _check_queries(k)
     form = Form(
         decode_signature(k, s.roles[-1].warps.stop * 32),
         DECODE_SYMBOL,
-        templates=BY_QUERIES,
-        registers=(UNIT, SPLIT, OWN_LIST, *((BOUND, *EXTRA) if k.extra else ()),
-                   *(CAUSAL if k.causal else ()), *(FOUND if knobs.gathered else ())),
+        templates=BY_FEEDER if row_form(k) else BY_QUERIES,
+        registers=(UNIT, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ()),
+                   *(() if row_form(k) else _listing(k))),
         listed=True,
         stored=row_form(k),
         operands={"groups": _groups(k), **_decoding(k)},
-    )
+    )  # fmt: skip
+    return _seesaw(k, s, left, right, feeder, knobs, form)
+
+
+def _seesaw(
+    k: MlaSparsePrefillConfig | MlaSparseDecodeConfig,
+    s: PipelineSpace,
+    left: WarpRole,
+    right: WarpRole,
+    feeder: WarpRole,
+    knobs: SeesawKnobs,
+    form: Form,
+) -> Seesaw:
+    if form.stored:
+        return FedSeesaw(_listed(k), s, left, right, feeder, knobs, form)
     return Seesaw(_listed(k), s, left, right, feeder, knobs, form)
+
+
+def _listing(k: MlaSparseDecodeConfig) -> tuple[OwnRegisters, ...]:
+    """Registers for the lists of bf16 rows, of those who fetch rows and of those who mask."""
+    return OWN_LIST, *FOUND, *((BOUND,) if k.extra else ()), *((WHERE,) if k.causal else ())
 
 
 def _groups(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> int:
@@ -201,20 +231,6 @@ def _decoding(k: MlaSparseDecodeConfig) -> dict[str, object]:
         "decode": True, "scaled": k.rows == "e4m3", "extra": k.extra, "causal": k.causal,
         "shared_list": k.shared_list, "slot_rows": ROWS,
     }  # fmt: skip
-
-
-def _check_rows(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
-    form = row_form(k)
-    if form and form.scales == "key":
-        raise UnsupportedError(
-            f"rows={k.rows} with num_heads={k.num_heads}",
-            hint=f"rows without a scale for all of a row, or at most {MOST_ROWS} heads",
-        )
-    if form and form.paged_exponents:  # its gather and its feeder want more registers than are left
-        raise UnsupportedError(
-            f"rows={k.rows} with num_heads={k.num_heads}", hint=f"at most {MOST_ROWS} heads"
-        )
-    _check_queries(k)
 
 
 def _check_queries(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
