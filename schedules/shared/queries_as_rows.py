@@ -42,13 +42,7 @@ def queries_as_rows(k, s, stored, operations, persistent):
     s.named("qr", ".b32", 16, "last columns of Q, operand A of Q K^T")
     knobs = SeesawKnobs(boxes, 1, refill, persistent=persistent, feeders=int(stored is not None),
                         gathered=not stored)  # fmt: skip
-    if stored:
-        l2 = s.choice("l2", 0, 256, 128, comment="x")
-        prefetch = s.choice("prefetch", 1, 0, comment="x")
     d = operations(k, s, left, right, feeder, knobs)
-    if stored:
-        d.supply["l2"] = f".L2::{l2}B" if l2 else ""
-        d.supply["prefetch"] = prefetch
 
     for role in (left, right):
         with prologue(role):
@@ -133,9 +127,7 @@ def queries_as_rows(k, s, stored, operations, persistent):
                 d.feed(*piece, n % 2)
                 if piece in first:
                     d.publish(piece[1])
-                    d.look_up(piece[1] + 2)
-                if n in (3, 3 + len(pieces) // 2):
-                    d.prefetch_rows(i + 2 + n // (len(pieces) // 2))
+                    d.look_up(piece[1] + 1)
                 if ahead[n] in (*first, (d.left[0], i + 2)):
                     d.find_rows(ahead[n][1])
                 d.fetch(*ahead[n], n % 2)

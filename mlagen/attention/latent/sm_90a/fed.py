@@ -53,6 +53,8 @@ class FedSeesaw(Seesaw):
         blocks, exponents = stored.scales == "blocks", stored.paged_exponents > 0
         causal = bool(self.form.operands["causal"])
         for name, type, count, why in (
+            ("list", ".b32", 2, "two keys of the next tile's list; -1: one that does not count"),
+            ("where", ".b32", 2 * causal, "their positions"),
             (
                 "place",
                 ".b32",
@@ -67,8 +69,6 @@ class FedSeesaw(Seesaw):
             ("words", ".b32", PIECES, PIECE_WORDS, "stored numbers that become bf16"),
             ("by", ".f32", PIECES * (blocks and not exponents), 4, "their scales"),
             ("exponents", ".b32", SLOTS * exponents, 4, "those of two rows, eight bytes each"),
-            ("list", ".b32", SLOTS, 2, "two keys of the next tiles; -1: one that does not count"),
-            ("where", ".b32", SLOTS * causal, 2, "their positions"),
         ):
             if sets:
                 names = s.named(name, type, sets * each, why)
@@ -133,10 +133,6 @@ class FedSeesaw(Seesaw):
         """Load what the list names in `tile`: each warp all 64 keys, two a lane."""
         self._record("look_up", tile, index=tile.offset % SLOTS)
 
-    def prefetch_rows(self, tile: Tile) -> None:
-        """Bring the rows of `tile` to the L2 cache."""
-        self._record("prefetch_rows", tile, index=tile.offset % SLOTS)
-
     def find_rows(self, tile: Tile) -> None:
         """Find which keys of `tile` count, and where this thread's rows lie."""
         self._record("find_rows", tile, index=tile.offset % SLOTS)
@@ -157,7 +153,7 @@ class FedSeesaw(Seesaw):
     def publish(self, tile: Tile) -> None:
         """Store which keys of `tile` count, and their scales, for the one that has its scores."""
         rooms = [rooms[tile.offset % SLOTS] for rooms in (self.counts, self.row_scales) if rooms]
-        self._record("publish", tile, rooms=rooms, index=tile.offset % SLOTS,
+        self._record("publish", tile, rooms=rooms,
                      defines=tuple(Value(room.name, tile) for room in rooms))  # fmt: skip
 
     def _boxes(self, columns: Pipeline) -> list[tuple[TmaTile, int]]:

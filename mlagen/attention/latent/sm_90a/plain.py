@@ -83,9 +83,7 @@ def plain_order(
         if fed:
             pieces = (f"{word} {name}" for half in (left, right) for name in half.names
                       for word in ("fetch", "copy"))  # fmt: skip
-            return by(
-                feeder, "look_up", "prefetch_rows", "find_rows", *pieces, "publish", tile=tile
-            )
+            return by(feeder, "look_up", "find_rows", *pieces, "publish", tile=tile)
         made = [
             word for half in (left, right) for name, raw in half.raw.items()
             for word in (f"read_e4m3 {raw}", f"copy {name}")

@@ -48,9 +48,7 @@ FOUND = (
 )
 BY_FEEDER = {
     **_templates("queries_as_rows", "setup", "row_maximum", "finish"),
-    **_templates(
-        "fed_rows", "look_up", "prefetch_rows", "find_rows", "fetch", "convert", "publish"
-    ),
+    **_templates("fed_rows", "look_up", "find_rows", "fetch", "convert", "publish"),
     "release": "pipeline/release.ptx.j2",
 }
 BY_KEYS = _templates("keys_as_rows", "setup", "look_up", "gather", "fetch", "finish")
