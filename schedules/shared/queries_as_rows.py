@@ -1,13 +1,12 @@
 """Top-k sparse MLA on Hopper with up to 64 heads of a query as the rows of products.
 
-The schedule is that of `mla_decode_sm90` over rows that the query's list names, 64 of them a tile.
-Of bf16 rows two math warpgroups fetch one by one with cp.async; what a list does not name arrives as
-zeros, and its scores become -inf. A warp keeps the list of its next tile in registers.
+The schedule of the two math warpgroups is that of `mla_decode_sm90`, over rows that a query's list
+names, 64 of them a tile. A third warpgroup, the feeder, fetches rows one by one, and the math
+warpgroups give their places back. What a list does not name arrives as zeros, and its scores become
+-inf.
 
-Rows of e4m3 are a third warpgroup's business, the feeder's. It loads pieces of 128 columns to
-registers, two pieces ahead, and stores them as bf16 where the math warpgroups have given their
-place back (`refill` says so then): left columns of the even tile, right ones, then right ones of
-the odd tile, left ones. It looks up the next tile's list a tile ahead, and tells which keys count.
+Rows of bf16 come by cp.async. Rows of e4m3 come to registers, in pieces of 128 columns, two pieces
+ahead, and are stored as bf16 where there is place.
 """
 
 from mlagen.attention.latent.sm_90a.problem import LatentProblem
@@ -19,18 +18,18 @@ from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 def queries_as_rows(k, s, stored, operations, persistent):
     """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
     None: bf16. `persistent`: a block does one item after another."""
-    # Scales of fewer columns than a piece has leave no registers for pieces of two tiles.
-    fine = (
-        stored and stored.scales == "blocks" and stored.block < 128 and not stored.paged_exponents
-    )
+    # Scales of fewer columns than a piece has leave no registers for pieces of two tiles, scales of
+    # rows for one of the two places only.
+    fine = stored and stored.block in (32, 64) and not stored.paged_exponents
     boxes = s.choice("boxes", *((1 if fine else 2,) if stored else (5, 4, 2)),
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
-    refill = s.choice("left_refill", "early", "late",
+    tight = stored and stored.scales == "key"
+    refill = s.choice("left_refill", *(("early",) if tight else ("early", "late")),
                       comment="before the left one stores its P, or after it")  # fmt: skip
-    registers = (224, 208, 72) if stored else (224, 232, 48) if persistent else (232, 224, 48)
-    left = s.role("left", warpgroups=1, registers=registers[0])
-    right = s.role("right", warpgroups=1, registers=registers[1])
-    feeder = s.role("feeder", warpgroups=1, registers=registers[2])
+    many, more, few = (224, 208, 72) if stored else (224, 232, 48) if persistent else (232, 224, 48)
+    left = s.role("left", warpgroups=1, registers=many)
+    right = s.role("right", warpgroups=1, registers=more)
+    feeder = s.role("feeder", warpgroups=1, registers=few)
 
     for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 2)):
         for n in range(k.d_qk // 64):

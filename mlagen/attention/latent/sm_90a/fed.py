@@ -55,12 +55,7 @@ class FedSeesaw(Seesaw):
         for name, type, count, why in (
             ("list", ".b32", 2, "two keys of the next tile's list; -1: one that does not count"),
             ("where", ".b32", 2 * causal, "their positions"),
-            (
-                "place",
-                ".b32",
-                2,
-                "this thread's two rows of a tile; of a second cache from 2^31 on",
-            ),
+            ("place", ".b32", 2, "this thread's two rows of a tile; + 2^31 of a second cache"),
             ("weight", ".f32", 2 * (stored.scales == "key"), "scales of two keys"),
         ):
             if count:

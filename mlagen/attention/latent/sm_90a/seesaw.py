@@ -448,7 +448,7 @@ class Seesaw:
                      ahead="fetches")  # fmt: skip
 
     def look_up(self, tile: Tile) -> None:
-        """Look up, in that warpgroup, where the rows of the tile are that is next in these slots."""
+        """Look up, in that warpgroup, which rows the tile has that is next in these slots."""
         self._record("next_page", tile, index=tile.offset % SLOTS, role=self.feeder,
                      ahead="fetches")  # fmt: skip
 

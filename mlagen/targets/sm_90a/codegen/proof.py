@@ -418,8 +418,8 @@ class _Run:
             and all(warp.clock[actor] >= clock[actor] for actor, clock in before.items())
         ):
             self._problem(
-                op, warp, f"releases {pipeline.name}({tile}) without knowing that all have released "
-                f"the tile before: their arrivals would count for one phase"
+                op, warp, f"releases {pipeline.name}({tile}) without knowing that all have "
+                f"released the tile before: their arrivals would count for one phase"
             )  # fmt: skip
         self.releases.setdefault((pipeline.name, tile), {})[warp.actor] = list(warp.clock)
         if warp.issues:

@@ -74,7 +74,7 @@ class Pipeline:
     resident: bool = False  # filled once, before the loop, and never released
     producer_threads: int = 0  # threads that fill a slot; 0: TMA does
     within: str = ""  # the pipeline that takes the same SMEM next, made of these tiles in place
-    by_warps: bool = False  # each warp makes rows of its own of what is within, and arrives once
+    by_warps: bool = False  # each warp makes rows of its own, and arrives once
     released_by: tuple[str, ...] = ()  # the consumers that release slots
     fenced: bool = False  # who fills it also fences what it wrote, for matrix instructions
 
@@ -179,10 +179,11 @@ class Smem:
 
         `resident`: once, before the loops. `releases`: arrivals that empty a slot, one a warp of
         the consumers, or a consumer that knows when the others are done, and its arrivals; without
-        them a slot is filled again where the schedule says so. The order is proved either way. `producer_threads`: threads of the producer that fill it, instead of TMA. `within`:
-        the pipeline whose slots these tiles lie in, which is filled from them. `by_warps`: each row
-        is made by one warp from the same row of the tiles within; a warp arrives once, when its
-        lanes are done, and "fenced" what they wrote for matrix instructions.
+        them a slot is filled again where the schedule says so. The order is proved either way.
+        `producer_threads`: threads of the producer that fill it, instead of TMA. `within`: the
+        pipeline whose slots these tiles lie in, which is filled from them. `by_warps`: each row is
+        made by one warp, of the same row of the tiles within or of its registers; a warp arrives
+        once, when its lanes are done, and "fenced" what they wrote for matrix instructions.
         """
         if resident and releases:
             raise ScheduleError(f"pipeline {name!r}: resident tiles are not released")
