@@ -87,7 +87,7 @@ class FedSeesaw(Seesaw):
         return s.smem.pipeline(
             f"cache {self.keys.index(tiles[0])}", *tiles, producer=self.feeder.name,
             consumer=tuple(r.name for r in self.roles), producer_threads=self.feeder.threads,
-            by_warps="fenced", releases=(role.name, len(role.warps)),
+            by_warps=True, releases=(role.name, len(role.warps)),
         )  # fmt: skip
 
     def _plain(self) -> PipelineOrder:
@@ -97,7 +97,7 @@ class FedSeesaw(Seesaw):
         )
         assert self.feeder
         return plain_order(
-            left, right, feeder=self.feeder.name, fed=True, zeroes_tail=False, scales=False,
+            left, right, feeder=self.feeder.name, does="feed", zeroes_tail=False, scales=False,
             persistent=False, queries=[f"load_queries {self.query.name}, {self.query_held.name}"],
         )  # fmt: skip
 

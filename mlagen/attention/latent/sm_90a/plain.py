@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from mlagen.dsl import Part, PipelineOrder, by
 
@@ -43,17 +44,16 @@ def plain_order(
     right: Fetched,
     *,
     feeder: str,
-    gathered: bool = False,
-    fed: bool = False,
+    does: Literal["convert", "gather", "feed"] = "convert",
     zeroes_tail: bool,
     scales: bool,
     queries: Sequence[str],
     persistent: bool,
 ) -> PipelineOrder:
-    """The order of one kernel. `feeder`: the role that converts e4m3 to bf16, or "". `gathered`: it
-    fetches bf16, `fed`: it has all that concerns rows; the others give back their places.
-    `zeroes_tail`: rows past the end of a sequence are set to 0. `scales`: rows have scales.
-    `queries`: what loads Q."""
+    """The order of one kernel. `feeder`: a role beside these two, or ""; what it `does`: converts
+    e4m3 to bf16, gathers bf16, or feeds e4m3 as bf16, with all that concerns rows; where it fetches
+    them the others give back their places. `zeroes_tail`: rows past the end of a sequence are set
+    to 0. `scales`: rows have scales. `queries`: what loads Q."""
     a, b = left.role, right.role
     zero_tail = ("zero_tail",) if zeroes_tail else ()
 
@@ -64,10 +64,10 @@ def plain_order(
         return (*both(*keys), *(by(feeder, *keys) if feeder else ()))
 
     def fetch(half: Fetched, tile: int) -> tuple[Part, ...]:
-        if fed:
+        if does == "feed":
             return by(half.role, *(f"release {name}" for name in half.names), tile=tile)
         own = ("load_list",) * (half.listed and half is (left, right)[tile])
-        if gathered:
+        if does == "gather":
             return by(half.role, *own, tile=tile)
         copies = (f"copy {half.raw.get(name, name)}" for name in half.names)
         return by(half.role, *copies, *own, "next_page", tile=tile)
@@ -80,7 +80,7 @@ def plain_order(
         return by(half.role, *(f"release {name}" for name in half.names), tile=tile)
 
     def convert(tile: int) -> tuple[Part, ...]:
-        if fed:
+        if does == "feed":
             pieces = (f"{word} {name}" for half in (left, right) for name in half.names
                       for word in ("fetch", "copy"))  # fmt: skip
             return by(feeder, "look_up", "find_rows", *pieces, "publish", tile=tile)
@@ -107,7 +107,7 @@ def plain_order(
                 part
                 for tile in (EVEN, ODD)
                 if feeder
-                for part in (gather if gathered else convert)(tile)
+                for part in (gather if does == "gather" else convert)(tile)
             ),
             # softmax of the even tile, and its product
             *by(a, "hold_queries", tile=EVEN),
@@ -132,7 +132,7 @@ def plain_order(
                 part
                 for half in (left, right)
                 for tile in (EVEN, ODD)
-                if gathered
+                if does == "gather"
                 for part in release(half, tile)
             ),
         ),

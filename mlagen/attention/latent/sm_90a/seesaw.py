@@ -147,7 +147,7 @@ class Seesaw:
         ]  # fmt: skip
         feeder = self.feeder.name if self.feeder else ""
         return plain_order(
-            left, right, feeder=feeder, gathered=self.knobs.gathered,
+            left, right, feeder=feeder, does="gather" if self.knobs.gathered else "convert",
             zeroes_tail=self._zeroes_tail, scales=bool(self.row_scales), persistent=self.persistent,
             queries=[f"load_queries {_names(pipelines)}" for pipelines in queries],
         )  # fmt: skip
