@@ -392,9 +392,9 @@ class Seesaw:
 
     def store_p(self, tile: Tile, exchange: Exchange) -> None:
         """Store P as bf16 to SMEM, for the other warpgroup."""
-        self._record("store_p", tile, exchange=exchange, packed=exchange is self.p_right,
-                     of=exchange.name,
-                     uses=(Value("S"), Value("P")),
+        packed = exchange is self.p_right  # as operand A has it, otherwise rounded again
+        self._record("store_p", tile, exchange=exchange, packed=packed, of=exchange.name,
+                     uses=(Value("P" if packed else "S"),),
                      defines=(Value(exchange.name, tile),))  # fmt: skip
 
     def pv(self, tile: Tile, half: tuple[Pipeline, ...], exchange: Exchange | None = None) -> None:

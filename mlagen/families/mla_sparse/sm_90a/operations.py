@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from mlagen.attention.latent.sm_90a.fed import FedSeesaw
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
@@ -20,6 +21,7 @@ from mlagen.families.mla_sparse.sm_90a.signature import (
 )
 from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
 
+Keys = TypeVar("Keys", bound=KeysAsRows)
 UNIT = OwnRegisters("unit", "unit", ".b32", "this block's heads of a query, among all queries'")
 OWN_LIST = OwnRegisters(
     "own_list", "listed", ".b32", "two keys of the list of this warp's next tile", 2
@@ -52,6 +54,18 @@ BY_FEEDER = {
     "release": "pipeline/release.ptx.j2",
 }
 BY_KEYS = _templates("keys_as_rows", "setup", "look_up", "gather", "fetch", "finish")
+BY_HELD_KEYS = {
+    **BY_KEYS,
+    **_templates(
+        "keys_in_registers", "fetch_first", "locate", "fetch_box", "fetch_scales", "look_ahead"
+    ),
+    **{
+        name: f"keys_in_registers/{name}.ptx.j2"
+        for name in (
+            "spread_queries", "fragments", "qk_registers", "free_values", "store_values"
+        )
+    },
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,28 +150,34 @@ def row_form(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> RowForm | Non
     return replace(form, latent=k.d_qk - form.rope) if form else None
 
 
-def prefill_by_keys(k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole) -> KeysAsRows:
-    """The operations of one sparse prefill kernel of few heads. UnsupportedError for more."""
+def prefill_by_keys(
+    k: MlaSparsePrefillConfig, s: PipelineSpace, math: WarpRole, kind: type[Keys], **more: Any
+) -> Keys:
+    """The operations of one sparse prefill kernel of few heads; `more`: what `kind` asks. Raises
+    UnsupportedError for more heads."""
     _check_heads(k)
-    rows = query_rows(_listed(k))
+    rows = None if kind.held else query_rows(_listed(k))
     form = Form(
         signature(k, math.threads, rows=rows, grid="units", resident=2),
         SYMBOL,
-        templates=BY_KEYS,
+        templates=BY_HELD_KEYS if kind.held else BY_KEYS,
         registers=BLOCK,
         operands=_prefilling(k),
     )
-    return KeysAsRows(_listed(k), s, math, form, row_form(k))
+    return kind(_listed(k), s, math, form, row_form(k), **more)
 
 
-def decode_by_keys(k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole) -> KeysAsRows:
-    """The operations of one sparse decode kernel of few heads. UnsupportedError for more."""
+def decode_by_keys(
+    k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole, kind: type[Keys], **more: Any
+) -> Keys:
+    """The operations of one sparse decode kernel of few heads; `more`: what `kind` asks. Raises
+    UnsupportedError for more heads."""
     _check_heads(k)
-    rows = query_rows(_listed(k))
+    rows = None if kind.held else query_rows(_listed(k))
     form = Form(
         decode_signature(k, math.threads, rows=rows, resident=2),
         DECODE_SYMBOL,
-        templates=BY_KEYS,
+        templates=BY_HELD_KEYS if kind.held else BY_KEYS,
         registers=(
             *BLOCK,
             SPLIT,
@@ -166,7 +186,7 @@ def decode_by_keys(k: MlaSparseDecodeConfig, s: PipelineSpace, math: WarpRole) -
         ),
         operands=_decoding(k),
     )
-    return KeysAsRows(_listed(k), s, math, form, row_form(k))
+    return kind(_listed(k), s, math, form, row_form(k), **more)
 
 
 def decode_by_queries(

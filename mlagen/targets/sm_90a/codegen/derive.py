@@ -342,6 +342,11 @@ class _Groups:
     writers: dict[str, int] = field(default_factory=dict)  # register block -> group
     readers: dict[str, int] = field(default_factory=dict)  # register block or exchange -> group
     there: dict[str, list[str]] = field(default_factory=dict)  # resident: what may lie there
+    elsewhere: frozenset[str] = frozenset()  # what lies in SMEM, and in no registers
+
+    def __post_init__(self) -> None:
+        smem = self.schedule.smem
+        self.elsewhere = frozenset({*smem.pipelines, *smem.exchanges, *smem.scratches})
 
     def issue(self, op: Operation, tile: int) -> None:
         self.issued += 1
@@ -372,6 +377,11 @@ class _Groups:
         if op.name in WAITS:
             return 0, False
         groups = [self.writers.get(value.block, 0) for value in op.uses]
+        # Not even read are registers that a group in flight reads (PTX ISA, wgmma.mma_async).
+        groups += [
+            self.readers.get(value.block, 0) for value in op.uses
+            if value.block not in self.elsewhere
+        ]  # fmt: skip
         for value in op.defines:
             block = value.block
             groups += self.writers.get(block, 0), self.readers.get(block, 0)

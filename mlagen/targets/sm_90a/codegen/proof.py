@@ -116,15 +116,16 @@ class _Touched:
         # Registers, which ordinary code must leave to a group in flight.
         self.written = {*defines} - {*pipelines, *exchanges}
         self.used = {*uses} - {*pipelines, *exchanges}
+        self.held = self.used - {*smem.scratches}
         self.named = self.written | self.used
         self.touches = bool(reads or writes or op.asynchronous)
         self._clashes: dict[int, str | None] = {}  # by the group's id
 
     def clash(self, flying: _Touched) -> str | None:
-        """Registers of a group in flight that it must leave alone: what the group writes, and, for
-        a write, what it reads."""
+        """What a group in flight has, which it must leave alone: registers that the group writes or
+        reads, and for a write what it reads in SMEM."""
         if id(flying) not in self._clashes:
-            hit = self.named & flying.written | self.written & flying.used
+            hit = self.named & (flying.written | flying.held) | self.written & flying.used
             self._clashes[id(flying)] = min(hit, default=None)
         return self._clashes[id(flying)]
 
