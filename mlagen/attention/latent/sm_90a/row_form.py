@@ -37,6 +37,10 @@ class RowForm:
     def rope_boxes(self) -> int:
         return self.rope // COLUMNS
 
+    def byte_of(self, column: int) -> int:
+        """Where a column lies in a row."""
+        return column if column < self.latent else self.rope_at + 2 * (column - self.latent)
+
     @property
     def words(self) -> int:
         """Registers that a thread holds a row's numbers in."""
