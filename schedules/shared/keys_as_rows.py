@@ -10,16 +10,23 @@ split of its keys, and an SM has two blocks, which hide each other's latency.
 | after each step: fetch the keys of tile i+1 into their place |
 """
 
-from mlagen.attention.latent.sm_90a.keys_as_rows import query_rows
+from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows, query_rows
 from mlagen.attention.latent.sm_90a.problem import LatentProblem
 from mlagen.dsl import epilogue, prologue, schedule, tiles
+from mlagen.schedules.shared.keys_in_registers import keys_in_registers
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
 def keys_as_rows(k, s, stored, operations):
-    """The schedule of `operations(k, s, math)` for rows of the form `stored`; None: bf16."""
-    math = s.role("math", warpgroups=1, registers=248)
+    """The schedule of `operations(k, s, math, kind)` for rows of the form `stored`; None: bf16."""
     heads = query_rows(k)
+    if stored and heads <= 16:
+        held = s.choice("keys_from", "registers", "smem",
+                        comment="where scores take keys from")  # fmt: skip
+        if held == "registers":
+            keys_in_registers(k, s, stored, operations)
+            return
+    math = s.role("math", warpgroups=1, registers=248)
 
     # SMEM, half of an SM's: a tile of 64 keys in pieces, Q, P, and what warps exchange.
     pieces = 2 if stored else 4
@@ -40,7 +47,7 @@ def keys_as_rows(k, s, stored, operations):
                         comment="pieces whose rows are loaded early")  # fmt: skip
         early, late = range(held), range(held, pieces)
         s.named("raw", ".b32", held * stored.words, "numbers of the next tile's rows")
-    d = operations(k, s, math)
+    d = operations(k, s, math, KeysAsRows)
 
     with prologue(math):
         d.setup()

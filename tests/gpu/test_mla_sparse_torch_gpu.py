@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mlagen.ops
-from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW
+from mlagen.attention.latent.order import KEYS_AS_ROWS, SEESAW, keys_in_registers
 from mlagen.bench.torch_arrays import to_gpu, to_host
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.exact import exact
@@ -47,7 +47,10 @@ def decode(heads: int, **fields: Any) -> Any:
 def right(inputs: Any, outputs: Any, splits: int = 1) -> None:
     """Holds outputs against the exact oracle."""
     names = ("o", "lse", "max_logits")[: len(outputs)]
-    order = SEESAW if inputs.config.num_heads > 32 else KEYS_AS_ROWS
+    config = inputs.config
+    order = SEESAW if config.num_heads > 32 else KEYS_AS_ROWS
+    if config.num_heads <= 16 and config.rows != "bf16":
+        order = keys_in_registers(config.d_qk)
     starts = MlaSparseTrial(SplitInputs(inputs, splits)).splits
     found = {name: to_host(x) for name, x in zip(names, outputs, strict=True)}
     for name, compared in compare_outputs(

@@ -34,7 +34,7 @@ EVERYWHERE = {
     "the row after the last": (
         r"setp\.lt\.u32 (%there, %place\d, %number;)", r"setp.le.u32 \1", WRONG
     ),
-    "no room between pages": (r"add\.u64 %src, %src, %page;", "", WRONG),
+    "no room between pages": (r"add\.u64 (%src\d?), %src\d?, %page;", "", WRONG),
     "O keeps its scale": (r"mul\.rn\.f32 (%o\d+), %o\d+, %alpha\d;", "", WRONG),
     "the row sum keeps its scale": (r"mul\.rn\.f32 (%l\d), %l\d, %alpha\d;", "", WRONG),
 }  # fmt: skip
@@ -42,30 +42,49 @@ CONVERTED = {
     "no fence after conversion": (r"fence\.proxy\.async\.shared::cta;", "", FINDING),
     "rows that nobody hands over": (r"@%first mbarrier\.arrive.*;", "", FINDING),
 }
+HELD = {
+    "no fence after values": (r"fence\.proxy\.async\.shared::cta;", "", FINDING),
+    "operands of products that run": (r"wgmma\.wait_group\.sync\.aligned [12];", "", FINDING),
+    "queries in the order of memory": (r"xor\.b32 %at, %t, 1;", "xor.b32 %at, %t, 2;", WRONG),
+    "only the first tile": (
+        r"(setp\.lt\.and\.u32 %there\d, %next, )%stop0", r"\g<1>0", WRONG
+    ),
+    "another scale of columns": (r"add\.u32 %t, %t, 3;", "add.u32 %t, %t, 2;", WRONG),
+    "columns of other lanes": (
+        r"mad\.lo\.u32 %t, %own_row0, 8, %t;", "mad.lo.u32 %t, %own_row0, 4, %t;", WRONG
+    ),
+}  # fmt: skip
 FETCHED = {"rows that nobody waits for": (r"cp\.async\.mbarrier\.arrive.*;", "", FINDING)}
 
 
+KERNELS: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    "prefill": ("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(8), {}),
+    "decode": ("mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, rows="v32"), {}),
+    "decode, keys in SMEM": (
+        "mla_sparse_decode_sm90", MlaSparseDecodeConfig(8, rows="v32"), {"keys_from": "smem"}
+    ),
+}  # fmt: skip
+
+
 @cache
-def kernel(name: str) -> Artifact:
-    problem: Any = MlaSparsePrefillConfig(8)
-    if name == "mla_sparse_decode_sm90":
-        problem = MlaSparseDecodeConfig(8, rows="v32")
+def kernel(which: str) -> Artifact:
+    name, problem, knobs = KERNELS[which]
     with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
-        return build(name, problem)
+        return build(name, problem, knobs=knobs)
 
 
 EDITS = [
     pytest.param(name, *edit, id=f"{name}: {what}")
     for name, own in (
-        ("mla_sparse_decode_sm90", CONVERTED), ("mla_sparse_prefill_sm90", FETCHED),
+        ("decode", HELD), ("decode, keys in SMEM", CONVERTED), ("prefill", FETCHED),
     )
     for what, edit in {**EVERYWHERE, **own}.items()
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_the_kernels_themselves_are_right(name):
-    assert verify(kernel(name), **CALLS[name]).passed
+    assert verify(kernel(name), **CALLS[KERNELS[name][0]]).passed
 
 
 @pytest.mark.parametrize(("name", "old", "new", "seen"), EDITS)
@@ -73,5 +92,5 @@ def test_an_edit_is_found(name, old, new, seen):
     artifact = kernel(name)
     text, count = re.subn(old, new, artifact.text)
     assert count
-    report = verify(replace(artifact, text=text), modes=("latest",), **CALLS[name])
+    report = verify(replace(artifact, text=text), modes=("latest",), **CALLS[KERNELS[name][0]])
     assert not report.clean if seen == FINDING else not report.right, report.facts()

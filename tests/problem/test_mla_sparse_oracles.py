@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mla_sparse_simulation import FAULTS, simulate, simulate_splits
 
-from mlagen.attention.latent.order import SEESAW, Order
+from mlagen.attention.latent.order import SEESAW, Order, keys_in_registers
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse import expected as expected_module
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
@@ -375,6 +375,19 @@ def test_another_order_rounds_other_numbers():
     comparison = compare_outputs(call, plain, outputs)["o"]
     assert comparison.max_ratio > 2 and comparison.worst.depth >= 256
     assert compare_outputs(call, exact(call), outputs)["o"].passed
+
+
+@pytest.mark.parametrize(("columns", "first"), [(576, 512), (512, 448)])
+def test_keys_in_registers_add_four_columns_of_four_lanes(columns, first):
+    order = keys_in_registers(columns)
+    added = order.added(columns)
+    assert sorted(added) == list(range(columns))
+    lanes = [16 * lane + one for lane in range(4) for one in range(4)]
+    assert list(added[:16]) == [first + at for at in lanes]
+    assert list(added[16:32]) == [first + 4 + at for at in lanes]
+    assert {tuple(box // 64) for box in added.reshape(-1, 64)} == {
+        (box,) * 64 for box in range(columns // 64)
+    }
 
 
 def test_selected_heads_are_those_of_the_whole():

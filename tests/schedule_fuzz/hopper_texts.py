@@ -239,7 +239,8 @@ def _sparse(call: Call, config: Any, knobs: dict[str, Any]) -> Iterator[OfKind]:
     """As the kind has it, of the shipped kernel, whose arguments no edit changes."""
     decode = type(config).__name__ == "MlaSparseDecodeConfig"
     name = "mla_sparse_decode_sm90" if decode else "mla_sparse_prefill_sm90"
-    artifact = unassembled(name, config, {})
+    chosen = {knob: value for knob, value in knobs.items() if knob == "keys_from"}
+    artifact = unassembled(name, config, chosen)
     kind = kind_of(artifact)
     inputs = kind.inputs(config.to_fields(), data=call.data, seed=0, **call.shape)
     trial = kind.trial(inputs).planned(artifact)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 D_V = 512  # leading columns of a row that are its value
 
 
@@ -15,12 +18,22 @@ class Order:
     they go on with column 0; one for tile 0, tile 1, .., and so on from the first again.
     `late_columns`: for output columns from here on tiles go in pairs; the first tile's P is stored
     when the second one's maximum is known, and is added after it. Below, P is rounded at its own
-    tile's maximum, and tiles are added in order.
+    tile's maximum, and tiles are added in order. `boxes`: scores add up 64 columns after another
+    in this order of them, and a step of 16 has four of each 16 of 64, as `added` says.
     """
 
     tile: int
     first_columns: tuple[int, ...]
     late_columns: int
+    boxes: tuple[int, ...] = ()
+
+    def added(self, columns: int) -> npt.NDArray[np.int64] | slice:
+        """All columns in the order in which they are added up, 16 a step, but for where a tile
+        begins. Of `boxes`: step j has 64 box + 16 q + 4 j .. 16 q + 4 j + 3, q = 0 .. 3."""
+        if not self.boxes:
+            return slice(None)
+        order = np.arange(columns).reshape(-1, 4, 4, 4)[list(self.boxes)]  # q, j, which of four
+        return order.transpose(0, 2, 1, 3).reshape(-1)
 
 
 # Two warpgroups take turns at the tiles, each with half of the output's columns: it computes the
@@ -30,3 +43,11 @@ SEESAW = Order(tile=64, first_columns=(0, 256), late_columns=256)
 # One warpgroup with keys as the rows of its products: all columns in order, each tile's P rounded
 # at that tile's maximum.
 KEYS_AS_ROWS = Order(tile=64, first_columns=(0,), late_columns=D_V)
+
+
+def keys_in_registers(columns: int) -> Order:
+    """The same with keys in registers, of so many columns: numbers that a thread has next to each
+    other are added in one step. The last 64 columns come first."""
+    first, second = range(D_V // 128), range(D_V // 128, D_V // 64)
+    boxes = (8, *first, *second) if columns > D_V else (7, *second[:-1], *first)
+    return Order(tile=64, first_columns=(0,), late_columns=D_V, boxes=boxes)

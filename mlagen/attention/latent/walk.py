@@ -109,10 +109,12 @@ class Walk:
         products = (rows.q @ keys.stored.T) * keys.scales
         scores.reshape(count, -1)[:, : len(keys)] = np.where(seen, c * products, -np.inf)
         of_scores = np.empty((count, len(keys)))
+        added = order.added(rows.q.shape[1])
+        q = rows.q[:, added]
         turn = np.arange(len(keys)) // order.tile % len(order.first_columns)
         for which, column in enumerate(order.first_columns):
             own = turn == which
-            of_scores[:, own] = score_error(rows.q, keys.stored[own], column)
+            of_scores[:, own] = score_error(q, keys.stored[own][:, added], column)
         of_scores = of_scores * np.abs(keys.scales) + keys.rounding * np.abs(products)
         errors.reshape(count, -1)[:, : len(keys)] = np.where(seen, c * of_scores, 0.0)
 

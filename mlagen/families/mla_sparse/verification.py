@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mlagen.artifact import Artifact
-from mlagen.attention.latent.order import D_V, KEYS_AS_ROWS, SEESAW, Order
+from mlagen.attention.latent.order import D_V, KEYS_AS_ROWS, SEESAW, Order, keys_in_registers
 from mlagen.errors import ConfigError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.exact import exact
@@ -41,6 +41,7 @@ from mlagen.problem.formats import ELEMENT_TYPES, scale_log2e
 Array = npt.NDArray[Any]
 TILE = 64
 SLOT_ROWS = 64  # query rows of a part
+ONE_WARPGROUP = (128, 1, 1)  # threads of a block
 EMPTY_LSE = 0xFF800000  # -inf
 
 
@@ -56,7 +57,9 @@ CUT_ROWS = 4096
 
 def order_of(artifact: Artifact) -> Order:
     """The order in which an artifact's kernel computes: of two warpgroups, or of one."""
-    return KEYS_AS_ROWS if artifact.manifest.block == (128, 1, 1) else SEESAW
+    if artifact.manifest.knobs.get("keys_from") == "registers":
+        return keys_in_registers(artifact.manifest.problem["d_qk"])
+    return KEYS_AS_ROWS if artifact.manifest.block == ONE_WARPGROUP else SEESAW
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +141,8 @@ class MlaSparseTrial(Trial):
         queries = inputs.batch * inputs.tokens
         o = np.full((queries * heads, D_V), np.nan, ELEMENT_TYPES["bf16"])
         lse, most = np.full((2, queries * heads), np.nan, np.float32)
-        groups = 1 if self.order is KEYS_AS_ROWS else -(-heads // SLOT_ROWS)
+        one = artifact.manifest.block == ONE_WARPGROUP
+        groups = 1 if one else -(-heads // SLOT_ROWS)
         slots = queries * groups * self.given.splits
         partial_o = np.full((slots, SLOT_ROWS, D_V), np.nan, np.float32)
         partial_lse = np.full((slots, SLOT_ROWS), np.nan, np.float32)

@@ -54,6 +54,8 @@ class KeysAsRows:
     cache K0 .., for each 64 columns one for each 16 or 32 keys) and registers (o, s, and raw for
     rows of e4m3, of the form `stored`)."""
 
+    held = False  # whether scores take keys from registers
+
     def __init__(
         self,
         k: LatentProblem,
@@ -69,12 +71,14 @@ class KeysAsRows:
             )
         self.k, self.math, self.form = k, math, form
         self.stored, self.rows = stored, query_rows(k)
+        self.queries = [tile for tile in s.smem.tiles.values() if tile.tensor == "q"]
         self._tiles(s)
+        self.p, self.warps = s.smem.scratches["P"], s.smem.scratches["of warps"]
         self.supply: dict[str, Any] = {
             "k": k, "rows": self.rows, "tile_rows": TILE, "float_bytes": FLOAT, "role": math,
             "steps": TILE // STEP // self.groups, "stored": stored,
             "value_parts": k.d_v // COLUMNS, "queries": self.queries, "tiles_": self.keys,
-            "query": self.query, "p": self.p, "warps": self.warps,
+            "query": self.query, "p": self.p, "warps": self.warps, "held": self.held,
             "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR),
             **{name: s.names(name) for name in ("o", "s")},
             **self._registers(s),
@@ -87,9 +91,8 @@ class KeysAsRows:
             bind(pipeline, self._mover(pipeline))
 
     def _tiles(self, s: PipelineSpace) -> None:
-        """Pipelines over the schedule's tiles, and its rooms."""
+        """Pipelines over the schedule's tiles."""
         name = self.math.name
-        self.queries = [tile for tile in s.smem.tiles.values() if tile.tensor == "q"]
         keys = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
         self.groups = TILE // keys[0].rows
         fits = {32} if self.stored else {16, 32}
@@ -111,7 +114,6 @@ class KeysAsRows:
             )
             for group in range(self.groups)
         )  # fmt: skip
-        self.p, self.warps = s.smem.scratches["P"], s.smem.scratches["of warps"]
 
     def _registers(self, s: PipelineSpace) -> dict[str, Any]:
         """Declares the registers besides the schedule's own: names by what they are."""
@@ -121,7 +123,7 @@ class KeysAsRows:
             ("alpha", ".f32", each, "what the tile's maximum does to O and l"),
             ("cm", ".f32", each, "c times the running maximum of this thread's query rows"),
             ("l", ".f32", each, "row sums of this thread's keys"),
-            ("place", ".b32", self.groups, "rows of the next tile that this thread fetches"),
+            ("place", ".b32", self.fetched, "rows of the next tile that this thread fetches"),
             ("key", ".b32", 2, "rows that this thread's two keys of the next tile are"),
             *self._scale_registers(),
         ):
@@ -139,8 +141,12 @@ class KeysAsRows:
             found[name] = s.named(name, type, 1, why)[0]
         if self.stored:
             found["raw"] = s.names("raw")
-            self.raw_sets = len(found["raw"]) // self.stored.words
         return found
+
+    @property
+    def fetched(self) -> int:
+        """Rows of a tile that a thread fetches."""
+        return self.groups
 
     def _plain(self) -> PipelineOrder:
         """The order that the schedule rearranges: one tile after another."""
@@ -163,7 +169,7 @@ class KeysAsRows:
             return []
         if stored.scales == "key":
             return [("sigma", ".f32", 2, "scales of this thread's two keys")]
-        count = self.groups * stored.held_scales
+        count = self.fetched * stored.held_scales
         return [("scale", ".f32", count, "scales of the rows that this thread fetches")]
 
     # ---- before the loop --------------------------------------------------------------------
@@ -204,6 +210,7 @@ class KeysAsRows:
         pipeline = self.cache[group]
         self._record(
             "pv", tile, of=pipeline.name, group=group, asynchronous=True,
+            parts=range(self.k.d_v // COLUMNS),
             uses=(Value(self.p.name, tile), Value(pipeline.name, tile)), defines=(Value("O"),),
         )  # fmt: skip
 
@@ -219,6 +226,11 @@ class KeysAsRows:
         name = self.cache[group].name
         self._record("fetch", tile, of=name, group=group, words=self._words(group),
                      defines=(Value(f"raw {group % self.raw_sets}"),))  # fmt: skip
+
+    @property
+    def raw_sets(self) -> int:
+        assert self.stored
+        return len(self.supply["raw"]) // self.stored.words
 
     def _words(self, group: int) -> list[str]:
         assert self.stored

@@ -22,20 +22,20 @@ def signature(
     k: MlaSparsePrefillConfig,
     threads: int,
     *,
-    rows: int = ROWS,
+    rows: int | None = ROWS,
     grid: str = "blocks",
     resident: int = 1,
 ) -> Signature:
     """Blocks take items: `units` of them, each up to 64 heads of a query, the heads of a query
     after one another; or a block has a query (`grid` "units"). q as [rows * H, d_qk] by tensor map,
-    in boxes of `rows`; the cache by pointer: row r lies `row_bytes` r + `page_gap` (r `page_magic`
-    >> `page_shift`) bytes further (`Paging`). `cache_rows`: rows that an index may name. indices
-    int32, a query's list `list_stride` after the one before it, `topk` long; topk_length int32
-    [rows]; sink fp32 [H]; o [rows * H, 512]; lse and max_logits fp32 [rows, H]. `empty_lse`: the
-    bits of what a query without keys gets."""
+    in boxes of `rows`, or, None, by pointer; the cache by pointer: row r lies `row_bytes` r +
+    `page_gap` (r `page_magic` >> `page_shift`) bytes further (`Paging`). `cache_rows`: rows that an
+    index may name. indices int32, a query's list `list_stride` after the one before it, `topk`
+    long; topk_length int32 [rows]; sink fp32 [H]; o [rows * H, 512]; lse and max_logits fp32 [rows,
+    H]. `empty_lse`: the bits of what a query without keys gets."""
     return Signature(
         pack(
-            ("q", TensorMap("q", "bf16", k.d_qk, COLUMNS, rows), "read"),
+            _queries(k, rows),
             ("cache", f"pointer:{_element(k)}@{VECTOR}", "read"),
             *((("kv_scales", "pointer:fp32", "read"),) if k.rows in SCALED else ()),
             *((("kv_scale", "f32", "value"),) if k.rows == "e4m3" else ()),
@@ -59,7 +59,7 @@ def signature(
 
 
 def decode_signature(
-    k: MlaSparseDecodeConfig, threads: int, *, rows: int = ROWS, resident: int = 1
+    k: MlaSparseDecodeConfig, threads: int, *, rows: int | None = ROWS, resident: int = 1
 ) -> Signature:
     """A block has a split of a query's keys, or all of them: `blocks` is queries (batch * q_len)
     times `splits`, the splits of a query after one another. As in prefill, with lengths [batch] of
@@ -90,7 +90,7 @@ def decode_signature(
     places = (("positions", "pointer:int32", "read"), ("first_position", "pointer:int32", "read"))
     return Signature(
         pack(
-            ("q", TensorMap("q", "bf16", k.d_qk, COLUMNS, rows), "read"),
+            _queries(k, rows),
             *pools,
             *(places if k.causal else ()),
             *((("kv_scale", "f32", "value"),) if k.rows == "e4m3" else ()),
@@ -108,6 +108,15 @@ def decode_signature(
         block=(threads, 1, 1),
         resident=resident,
     )
+
+
+def _queries(
+    k: MlaSparsePrefillConfig | MlaSparseDecodeConfig, rows: int | None
+) -> tuple[str, str | TensorMap, str]:
+    """The argument q: by tensor map in boxes of `rows`; None: by pointer."""
+    if rows is None:
+        return ("q", f"pointer:bf16@{VECTOR}", "read")
+    return ("q", TensorMap("q", "bf16", k.d_qk, COLUMNS, rows), "read")
 
 
 def _element(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> str:

@@ -92,11 +92,10 @@ def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
     stream, step = loop.stream, loop.edge.step
     where = f"{schedule.file}:{stream.line} role {stream.role.name!r} of a persistent kernel"
     for pipeline in schedule.smem.pipelines.values():
-        if pipeline.releases or (not pipeline.resident and pipeline.depth != step):
+        if not pipeline.resident and pipeline.depth != step:
             raise ScheduleError(
-                f"{where}: {pipeline.name!r} has {pipeline.depth} slots and {pipeline.releases} "
-                f"releases; a pass is of {step} tiles",
-                hint="a ring of as many slots as a pass has tiles, which no role releases",
+                f"{where}: {pipeline.name!r} has {pipeline.depth} slots; a pass is of {step} tiles",
+                hint="a ring of as many slots as a pass has tiles",
             )
     if loop.edge.low or max(map(offset, stream.loop)) >= 2 * step:
         raise ScheduleError(f"{where}: its tiles are begun more than one pass ahead")
@@ -161,12 +160,12 @@ def _before_uses(
         and not _is(op, "copy", pipeline) and op.name not in WAITS
     ]  # fmt: skip
     releases = [op for op in users if _is(op, "release", pipeline)]
-    wanted = stream.step if pipeline.releases else 0
-    if len(releases) != wanted or len(users) == len(releases):
+    gives = pipeline.releases > 0 and stream.role.name in pipeline.released_by
+    if len(releases) != (stream.step if gives else 0) or len(users) == len(releases):
         raise ScheduleError(
             f"{schedule.file}:{stream.line} role {stream.role.name!r} must use "
             f"{pipeline.name!r} and release each tile of it "
-            f"{'once' if pipeline.releases else 'never'}, and releases it {len(releases)} times"
+            f"{'once' if gives else 'never'}, and releases it {len(releases)} times"
         )
     for residue in range(stream.step):
         mine = [op for op in users if offset(op) % stream.step == residue]
@@ -343,6 +342,11 @@ class _Groups:
     writers: dict[str, int] = field(default_factory=dict)  # register block -> group
     readers: dict[str, int] = field(default_factory=dict)  # register block or exchange -> group
     there: dict[str, list[str]] = field(default_factory=dict)  # resident: what may lie there
+    elsewhere: frozenset[str] = frozenset()  # what lies in SMEM, and in no registers
+
+    def __post_init__(self) -> None:
+        smem = self.schedule.smem
+        self.elsewhere = frozenset({*smem.pipelines, *smem.exchanges, *smem.scratches})
 
     def issue(self, op: Operation, tile: int) -> None:
         self.issued += 1
@@ -373,6 +377,11 @@ class _Groups:
         if op.name in WAITS:
             return 0, False
         groups = [self.writers.get(value.block, 0) for value in op.uses]
+        # Not even read are registers that a group in flight reads (PTX ISA, wgmma.mma_async).
+        groups += [
+            self.readers.get(value.block, 0) for value in op.uses
+            if value.block not in self.elsewhere
+        ]  # fmt: skip
         for value in op.defines:
             block = value.block
             groups += self.writers.get(block, 0), self.readers.get(block, 0)
@@ -520,11 +529,11 @@ def _check_arrivals(schedule: PipelineSchedule, pipeline: Pipeline) -> None:
             f"{schedule.file}: pipeline {pipeline.name!r} is filled by {pipeline.producer_threads} "
             f"threads, role {role.name!r} has {role.threads}"
         )
-    consumers = [streams[name].role for name in pipeline.consumers]
-    warps = sum(1 if role.single else len(role.warps) for role in consumers)
+    releasing = [streams[name].role for name in pipeline.released_by]
+    warps = sum(1 if role.single else len(role.warps) for role in releasing)
     if pipeline.releases and pipeline.releases != warps:
         raise ScheduleError(
             f"{schedule.file}: a slot of {pipeline.name!r} is empty after {pipeline.releases} "
-            f"releases; {' and '.join(pipeline.consumers)} have {warps} warps, each of which "
+            f"releases; {' and '.join(pipeline.released_by)} have {warps} warps, each of which "
             f"releases it"
         )

@@ -116,15 +116,16 @@ class _Touched:
         # Registers, which ordinary code must leave to a group in flight.
         self.written = {*defines} - {*pipelines, *exchanges}
         self.used = {*uses} - {*pipelines, *exchanges}
+        self.held = self.used - {*smem.scratches}
         self.named = self.written | self.used
         self.touches = bool(reads or writes or op.asynchronous)
         self._clashes: dict[int, str | None] = {}  # by the group's id
 
     def clash(self, flying: _Touched) -> str | None:
-        """Registers of a group in flight that it must leave alone: what the group writes, and, for
-        a write, what it reads."""
+        """What a group in flight has, which it must leave alone: registers that the group writes or
+        reads, and for a write what it reads in SMEM."""
         if id(flying) not in self._clashes:
-            hit = self.named & flying.written | self.written & flying.used
+            hit = self.named & (flying.written | flying.held) | self.written & flying.used
             self._clashes[id(flying)] = min(hit, default=None)
         return self._clashes[id(flying)]
 
@@ -206,7 +207,7 @@ class _Run:
         for actor, (loop, _) in enumerate(warps):
             for key, fill in prover.track(loop, line).waits:
                 self.slots[key].waits.setdefault(fill, {})[actor] = None
-        self.releases: dict[tuple[str, int], list[Clock]] = {}
+        self.releases: dict[tuple[str, int], dict[int, Clock]] = {}  # by the actor
         self.order: dict[tuple[str, str], list[int]] = {}  # (pipeline, verb): tiles, as they came
         self.bars: dict[int, NamedBarrier] = {}
         self.asides: dict[tuple[str, int, int], _Aside] = {}
@@ -295,12 +296,13 @@ class _Run:
         return True
 
     def _wait_empty(self, warp: _Warp, pipeline: Pipeline, tile: int) -> bool:
-        if tile < pipeline.depth:
+        before = self.line.before(tile, pipeline.depth)
+        if before is None:
             return True
-        freed = self.releases.get((pipeline.name, tile - pipeline.depth), [])
-        if len(freed) < sum(self.members[name] for name in pipeline.consumers):
+        freed = self.releases.get((pipeline.name, before), {})
+        if len(freed) < sum(self.members[name] for name in pipeline.released_by):
             return False
-        for clock in freed:
+        for clock in freed.values():
             join(warp.clock, clock)
         return True
 
@@ -410,7 +412,17 @@ class _Run:
         regions = {region.name for region in does.slots[tile % pipeline.depth]}
         if any(access.tile == tile and regions & access.regions for _, access in warp.groups):
             self._problem(op, warp, f"{pipeline.name}({tile}) is still read by a matrix group")
-        self.releases.setdefault((pipeline.name, tile), []).append(list(warp.clock))
+        last = self.line.before(tile, pipeline.depth)
+        before = self.releases.get((pipeline.name, -1 if last is None else last), {})
+        if last is not None and not (
+            len(before) == sum(self.members[name] for name in pipeline.released_by)
+            and all(warp.clock[actor] >= clock[actor] for actor, clock in before.items())
+        ):
+            self._problem(
+                op, warp, f"releases {pipeline.name}({tile}) without knowing that all have "
+                f"released the tile before: their arrivals would count for one phase"
+            )  # fmt: skip
+        self.releases.setdefault((pipeline.name, tile), {})[warp.actor] = list(warp.clock)
         if warp.issues:
             self.order.setdefault((pipeline.name, f"{warp.role} releases"), []).append(tile)
 
@@ -528,7 +540,7 @@ class _Run:
                 continue
             verbs = [(pipeline.producer, "fills")]
             if pipeline.releases:
-                verbs += [(name, f"{name} releases") for name in pipeline.consumers]
+                verbs += [(name, f"{name} releases") for name in pipeline.released_by]
             for role, verb in verbs:
                 tiles = self.order.get((pipeline.name, verb), [])
                 if sorted(tiles) != sorted(self.line.items):

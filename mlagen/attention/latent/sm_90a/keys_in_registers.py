@@ -1,0 +1,243 @@
+"""MLA of few query rows over rows of e4m3 on Hopper, keys as rows and in registers: the operations
+a schedule arranges.
+
+As `keys_as_rows`, but a thread keeps the e4m3 numbers of its own two keys of the next tile, those
+whose scores it will have, and makes of them the operand A of S^T = K Q^T: 16 keys a warp, rows
+lane / 4 and 8 further. The same bf16 numbers go to SMEM, where O^T += V^T P^T reads them: columns
+that are no value never do. The tile after it is loaded as soon as a register is free.
+
+A lane loads 16 bytes of each 64 columns, 16 (lane % 4) .. of them. Step j of these columns takes
+bytes 4 j .. 4 j + 3: so its 16 columns are four of each lane of a row, and Q lies in SMEM in that
+order of columns (`latent.order`). V has the same, and O^T's rows with it, until `finish` stores
+them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlagen.attention.latent.order import keys_in_registers
+from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows
+from mlagen.attention.latent.sm_90a.problem import COLUMNS, TILE
+from mlagen.dsl import Operation, PipelineOrder, Tile, Value, by
+from mlagen.errors import ScheduleError
+from mlagen.targets.sm_90a.dsl import PipelineSpace
+
+OWN_KEYS = 2  # of a thread
+FRAGMENT = 16  # registers of operand A over 64 columns
+
+
+class KeysInRegisters(KeysAsRows):
+    """The operations of one kernel over the schedule's tiles (Q0 .. of the tensor q, and for each
+    64 columns of V0 .. one of 64 keys) and registers (o, s, raw, and a: operands A, in turn)."""
+
+    held = True
+    groups = 1
+    fetched = OWN_KEYS
+
+    def __init__(self, *given: Any, products: int) -> None:
+        """As `KeysAsRows`; O^T is computed in so many `products`, each of some of its rows."""
+        self.products = products
+        super().__init__(*given)
+
+    def _tiles(self, s: PipelineSpace) -> None:
+        name = self.math.name
+        values = [tile for tile in s.smem.tiles.values() if tile.tensor == "cache"]
+        if not self.stored or len(values) * COLUMNS != self.k.d_v or values[0].rows != TILE:
+            raise ScheduleError(
+                f"{len(values)} tiles of values, rows of {'e4m3' if self.stored else 'bf16'}",
+                hint=f"rows of e4m3, and a tile of {TILE} keys for each {COLUMNS} columns of V",
+            )
+        self.keys = [[tile] for tile in values]
+        self.query = s.smem.pipeline(
+            "query", *self.queries, producer=name, consumer=name, resident=True,
+            producer_threads=self.math.threads,
+        )  # fmt: skip
+        self.cache = ()
+        self.values = [s.smem.scratch(f"values {n}", tile) for n, tile in enumerate(values)]
+
+    def _registers(self, s: PipelineSpace) -> dict[str, Any]:
+        found = super()._registers(s)
+        found["a"] = s.names("a")
+        for name, type, count, why in (
+            ("src", ".b64", OWN_KEYS, "where this thread's numbers of the next rows begin"),
+            ("there", ".pred", OWN_KEYS, "whether they are rows"),
+            ("value_at", ".b32", 4, "where this lane's row of values lies in a tile, by step"),
+        ):
+            found[name] = s.named(name, type, count, why)
+        found["stop"] = s.named("stop", ".b32", 1, "the tile after this block's last")[0]
+        return found
+
+    @property
+    def boxes(self) -> list[int]:
+        """Columns, by 64, in the order in which they are added up: first those that are no values,
+        or else the last ones, then the values' first half and their second one."""
+        return list(keys_in_registers(self.k.d_qk).boxes)
+
+    def part(self, part: int) -> list[int]:
+        """Values by 64 columns, of the parts that are products of their own: in the order in which
+        their places are stored to."""
+        values = [box for box in self.boxes if self.valued(box)]
+        each = len(values) // self.products
+        return sorted(values[part * each : (part + 1) * each])
+
+    def converted(self, box: int) -> bool:
+        """Whether columns are e4m3; the others are bf16 in memory, and operands as they are."""
+        assert self.stored
+        return box < self.stored.boxes
+
+    def valued(self, box: int) -> bool:
+        """Whether columns are values."""
+        return box * COLUMNS < self.k.d_v
+
+    def _plain(self) -> PipelineOrder:
+        assert self.stored
+        parts: list[str] = []
+        for box in self.boxes:
+            parts += [f"convert {box}"] if self.converted(box) else []
+            parts.append(f"qk {box}")
+            parts += [f"store_values {box}"] if self.valued(box) else []
+            parts.append(f"fetch {box}")
+        parts += ["fetch_scales"] if self.stored.scales == "blocks" else []
+        early, late = (parts, []) if self.places_kept else ([], parts)
+        return PipelineOrder(
+            before=by(self.math.name, "setup", "clear", "fetch_first"),
+            tiles=by(
+                self.math.name, "load_queries", "locate", "look_up",
+                *(f"free_values {part}" for part in range(self.products)), *early,
+                "look_ahead", *late, "softmax", "rescale",
+                *(f"pv {part}" for part in range(self.products)),
+            ),
+            after=by(self.math.name, "store_sum", "finish"),
+        )  # fmt: skip
+
+    # ---- rows of the next tile --------------------------------------------------------------
+
+    def fetch_first(self) -> None:
+        """Load the first tile's numbers, and what rows the second one has."""
+        self._record(
+            "fetch_first", None, every=[self._numbers(box) for box in self.boxes],
+            defines=tuple(Value(self._raw(box)) for box in self.boxes),
+        )  # fmt: skip
+
+    def locate(self, tile: Tile) -> None:
+        """Find where the rows of the tile after `tile` lie."""
+        self._record("locate", tile)
+
+    def fetch_after(self, tile: Tile, box: int, *, when: bool = True) -> None:
+        """Load 64 columns of the tile after `tile`, in the place of its own. `when`: or
+        elsewhere."""
+        if not when:
+            return
+        self._record(
+            "fetch", tile, of=str(box), template="fetch_box", numbers=self._numbers(box),
+            defines=(Value(self._raw(box)),),
+        )  # fmt: skip
+
+    def fetch_scales(self, tile: Tile) -> None:
+        """Load the scales of the columns of the tile after `tile`, where they have some."""
+        assert self.stored
+        if self.stored.scales == "blocks":
+            self._record("fetch_scales", tile)
+
+    @property
+    def places_kept(self) -> bool:
+        """Whether scales lie elsewhere than rows: then it takes places of rows to load them."""
+        assert self.stored
+        return self.stored.scales == "blocks" and self.stored.scales_at is None
+
+    def look_ahead(self, tile: Tile, *, when: bool) -> None:
+        """Load which rows the second tile after `tile` has. `when`: or elsewhere."""
+        if when:
+            self._record("look_ahead", tile)
+
+    # ---- a tile -----------------------------------------------------------------------------
+
+    def convert(self, tile: Tile, box: int, widen: str) -> None:
+        """Make operand A of 64 columns of e4m3: bf16, times the scales that columns have. `widen`
+        without them: "bits" are put in their places, or "cvt" converts them by way of fp32."""
+        if self.converted(box):
+            self._record(
+                "convert", tile, of=str(box), template="fragments", numbers=self._numbers(box),
+                box=box, widen_by=widen, a=self._operands(box), uses=(Value(self._raw(box)),),
+                defines=(Value(self._operand(box)),),
+            )  # fmt: skip
+
+    def qk_of(self, tile: Tile, box: int) -> None:
+        """S^T += K Q^T over 64 columns; the first ones set it."""
+        self._record(
+            "qk", tile, of=str(box), template="qk_registers", a=self._operands(box),
+            query_tile=self.queries[box], overwrites=box == self.boxes[0],
+            uses=(Value(self._operand(box)), Value(self.query.name)),
+            defines=(Value("S"),), asynchronous=True,
+        )  # fmt: skip
+
+    def free_values(self, tile: Tile, part: int, *, before: int | None = None) -> None:
+        """Wait until the product before is done with a part of its values, in all warps. `before`:
+        the first 64 columns of them are these; otherwise that is done elsewhere."""
+        if before is not None and before != self.part(part)[0]:
+            return
+        self._record(
+            "free_values", tile, of=str(part), joins=True,
+            defines=tuple(Value(self.values[box].name, tile) for box in self.part(part)),
+        )  # fmt: skip
+
+    def store_values(self, tile: Tile, box: int) -> None:
+        """Store 64 columns of V to SMEM, where they are values."""
+        if not self.valued(box):
+            return
+        scratch = self.values[box]
+        self._record(
+            "store_values", tile, of=str(box), place_=scratch.base, a=self._operands(box),
+            uses=(Value(self._operand(box)),), defines=(Value(scratch.name, tile),),
+        )  # fmt: skip
+
+    def pv_of(self, tile: Tile, part: int) -> None:
+        """O^T += V^T P^T, a part of the rows of O^T."""
+        self._record(
+            "pv", tile, of=str(part), group=0, parts=self.part(part), asynchronous=True,
+            uses=(Value(self.p.name, tile),
+                  *(Value(self.values[box].name, tile) for box in self.part(part))),
+            defines=(Value("O"),),
+        )  # fmt: skip
+
+    # ---- registers --------------------------------------------------------------------------
+
+    def _numbers(self, box: int) -> dict[str, Any]:
+        """Of 64 columns, `at` some byte of a row: registers of each of this thread's two keys, 16
+        bytes of each after another."""
+        assert self.stored
+        count = 4 if self.converted(box) else 8
+        first = OWN_KEYS * (4 * min(box, self.stored.boxes) + 8 * max(box - self.stored.boxes, 0))
+        raw = self.supply["raw"][first : first + OWN_KEYS * count]
+        return {
+            "words": [raw[:count], raw[count:]], "at": self.stored.byte_of(COLUMNS * box),
+            "narrow": self.converted(box),
+        }  # fmt: skip
+
+    def _raw(self, box: int) -> str:
+        return f"raw {box}"
+
+    def _operand(self, box: int) -> str:
+        """What operand A of 64 columns is called: columns of bf16 are what was loaded."""
+        return f"a {self._turn(box)}" if self.converted(box) else self._raw(box)
+
+    def _turn(self, box: int) -> int:
+        """The registers that 64 columns of e4m3 have as an operand."""
+        converted = [other for other in self.boxes if self.converted(other)]
+        return converted.index(box) % (len(self.supply["a"]) // FRAGMENT)
+
+    def _operands(self, box: int) -> list[list[str]]:
+        """Operand A of four steps: two keys' columns, then the two next columns of both."""
+        if not self.converted(box):
+            upper, lower = self._numbers(box)["words"]
+            return [[upper[n], lower[n], upper[n + 1], lower[n + 1]] for n in range(0, 8, 2)]
+        first = FRAGMENT * self._turn(box)
+        a = self.supply["a"][first : first + FRAGMENT]
+        return [a[n : n + 4] for n in range(0, FRAGMENT, 4)]
+
+    def _operation(
+        self, name: str, tile: Tile | None, *, template: str = "", **more: Any
+    ) -> Operation:
+        own = {"load_queries": "spread_queries"}
+        return super()._operation(name, tile, template=template or own.get(name, ""), **more)

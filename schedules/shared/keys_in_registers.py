@@ -1,0 +1,85 @@
+"""MLA of 1 to 16 heads over e4m3 rows on Hopper, keys as the rows of products and in registers: a
+block has one query, or a split of its keys, and an SM has two blocks, which hide each other's
+latency.
+
+| one warpgroup, tile i                                                                         |
+|-----------------------------------------------------------------------------------------------|
+| maxima of all warps; P(i) -> SMEM; O *= alpha                                                 |
+| O^T += V(i)^T P(i)^T, half of O^T                                                             |
+| 64 columns of tile i+1: numbers -> bf16, S^T = K(i+1) Q^T                                     |
+| O^T += V(i)^T P(i)^T, its other half                                                          |
+| 64 columns after another, where V(i) is done with: numbers -> bf16, V(i+1) -> SMEM, load      |
+| tile i+2, S^T += K(i+1) Q^T                                                                   |
+"""
+
+from mlagen.attention.latent.sm_90a.keys_as_rows import query_rows
+from mlagen.attention.latent.sm_90a.keys_in_registers import FRAGMENT, OWN_KEYS, KeysInRegisters
+from mlagen.attention.latent.sm_90a.problem import LatentProblem
+from mlagen.dsl import epilogue, prologue, schedule, tiles
+
+
+@schedule(problem=LatentProblem, target="sm_90a")
+def keys_in_registers(k, s, stored, operations):
+    """The schedule of `operations(k, s, math, kind, ..)` for rows of the form `stored`."""
+    math = s.role("math", warpgroups=1, registers=248)
+    heads = query_rows(k)
+
+    # SMEM, less than half of an SM's: values of 64 keys, Q, P, and what warps exchange.
+    for n in range(k.d_v // 64):
+        s.smem.tile(f"V{n}", "cache", rows=64, row_bytes=128, slots=1)
+    for n in range(k.d_qk // 64):
+        s.smem.tile(f"Q{n}", "q", rows=heads, row_bytes=128, slots=1)
+    s.smem.room("P", 128 * heads)
+    s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
+
+    scales = stored.held_scales > 4  # and few registers are left
+    products = s.choice("products", *((1, 2) if scales else (2, 1)),
+                        comment="parts of O that are products of their own")  # fmt: skip
+    ways = ("cvt",) if stored.scales == "blocks" else ("bits", "cvt")
+    widen = s.choice("widen", *ways, comment="how e4m3 becomes bf16")
+    late = s.choice("late", 4, 0, comment="of 64 columns each, loaded when P is stored")
+    s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
+    s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
+    s.named("raw", ".b32", OWN_KEYS * stored.words, "numbers of the next tile's rows")
+    s.named("a", ".b32", 2 * FRAGMENT, "operands A of 64 columns each, in turn")
+    d = operations(k, s, math, KeysInRegisters, products=products)
+
+    with prologue(math):
+        d.setup()
+        d.clear()
+        d.fetch_first()
+    first, second, *others = d.boxes
+    count = len(d.boxes)
+    for i in tiles(math):
+        d.softmax(i)
+        for box in d.boxes[count - late :]:
+            d.fetch_after(i, box)
+        d.rescale(i)
+        d.pv_of(i, 0)
+        d.load_queries(i + 1)
+        d.locate(i + 1)
+        d.look_up(i + 1)
+        d.look_ahead(i + 1, when=not d.places_kept)
+        d.convert(i + 1, first, widen)
+        d.qk_of(i + 1, first)
+        for part in range(1, products):
+            d.pv_of(i, part)
+        d.convert(i + 1, second, widen)
+        d.free_values(i + 1, 0)
+        d.store_values(i + 1, second)
+        d.fetch_after(i + 1, second)
+        d.qk_of(i + 1, second)
+        d.store_values(i + 1, first)
+        d.fetch_after(i + 1, first)
+        for box in others:
+            for part in range(1, products):
+                d.free_values(i + 1, part, before=box)
+            d.convert(i + 1, box, widen)
+            d.store_values(i + 1, box)
+            d.fetch_after(i + 1, box, when=box in d.boxes[: count - late])
+            d.qk_of(i + 1, box)
+        d.fetch_scales(i + 1)
+        d.look_ahead(i + 1, when=d.places_kept)
+    with epilogue(math):
+        d.store_sum()
+        d.finish()
