@@ -36,8 +36,8 @@ def split_count(units: int, tiles: int, places: int) -> int:
     the list is full: 10 tiles in 4 parts would be 3, 3, 3 and 1.
 
     On an H200 (132 SMs, 16 heads, top-k 2048, rows of 656 bytes): a batch of 1 takes 11.7 us in 32
-    parts of a tile, 15.9 in 16; of 8, 18.9 in 32 and 19.9 in 16; of 32, 36.5 in 8 and 40.6 in 16; of
-    128, 90 in 2, 94 in 4 and 120 undivided.
+    parts of a tile, 15.9 in 16; of 8, 18.9 in 32 and 19.9 in 16; of 32, 36.5 in 8 and 40.6 in 16;
+    of 128, 90 in 2, 94 in 4 and 120 undivided.
     """
     most = min(places // max(units, 1), tiles)
     if most <= 1:
