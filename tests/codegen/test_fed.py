@@ -81,6 +81,11 @@ def test_keys_that_count_are_published_behind_the_wait(made, loops):
     assert "fills keys that count 0" in problem and "may still" in problem
 
 
+def test_a_missing_fence_is_found(made, loops):
+    (problem, *_) = prove_pipelines(with_cache(made, fenced=False), loops, quick=True).violations
+    assert "through the async proxy without a fence after copy" in problem
+
+
 def test_a_role_that_does_not_release_is_refused(made):
     with pytest.raises(ScheduleError, match="empty after 4 releases; left and right have 8 warps"):
         check_pipelines(with_cache(made, released_by=("left", "right")))

@@ -87,7 +87,7 @@ class FedSeesaw(Seesaw):
         return s.smem.pipeline(
             f"cache {self.keys.index(tiles[0])}", *tiles, producer=self.feeder.name,
             consumer=tuple(r.name for r in self.roles), producer_threads=self.feeder.threads,
-            by_warps=True, releases=(role.name, len(role.warps)),
+            by_warps="fenced", releases=(role.name, len(role.warps)),
         )  # fmt: skip
 
     def _plain(self) -> PipelineOrder:

@@ -249,7 +249,7 @@ def _wait(user: Operation, pipeline: Pipeline, what: str) -> Operation:
     """The wait for `pipeline`'s barrier before `user`."""
     barrier = pipeline.full if what == "full" else pipeline.empty
     # What ordinary instructions wrote went through another proxy than the one wgmma reads through.
-    fence = what == "full" and pipeline.producer_threads > 0
+    fence = what == "full" and pipeline.producer_threads > 0 and not pipeline.fenced
     return _derived(user, f"wait_{what}", pipeline.name, {"barrier": barrier, "fence": fence},
                     "wait")  # fmt: skip
 

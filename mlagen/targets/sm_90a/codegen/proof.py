@@ -389,7 +389,7 @@ class _Run:
                     "may still wait for what was there, whose phase it would miss"
                 )  # fmt: skip
         access = Access(filler, fill, held, op, (warp.role, id(op), tile),
-                        generic=pipeline.producer_threads > 0)  # fmt: skip
+                        generic=pipeline.producer_threads > 0 and not pipeline.fenced)  # fmt: skip
         for part in pipeline.tiles:
             region = self.regions[f"{part.name}[{tile % pipeline.depth}]"]
             self._check_write(

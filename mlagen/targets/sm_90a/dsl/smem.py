@@ -12,6 +12,7 @@ buffer that one role's threads write for another's: writers arrive at a named ba
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from mlagen.artifact.manifest import TENSOR_MAP_BOX
 from mlagen.errors import CapacityError, ScheduleError
@@ -75,6 +76,7 @@ class Pipeline:
     within: str = ""  # the pipeline that takes the same SMEM next, made of these tiles in place
     by_warps: bool = False  # each warp makes rows of its own, and arrives once
     released_by: tuple[str, ...] = ()  # the consumers that release slots
+    fenced: bool = False  # who fills it also fences what it wrote, for matrix instructions
 
     @property
     def bytes(self) -> int:
@@ -171,7 +173,7 @@ class Smem:
         resident: bool = False,
         producer_threads: int = 0,
         within: Pipeline | None = None,
-        by_warps: bool = False,
+        by_warps: bool | Literal["fenced"] = False,
     ) -> Pipeline:
         """Declare that `producer` fills `tiles` together and `consumer` uses them.
 
@@ -181,7 +183,7 @@ class Smem:
         `producer_threads`: threads of the producer that fill it, instead of TMA. `within`: the
         pipeline whose slots these tiles lie in, which is filled from them. `by_warps`: each row is
         made by one warp, of the same row of the tiles within or of its registers; a warp arrives
-        once, when its lanes are done.
+        once, when its lanes are done, and "fenced" what they wrote for matrix instructions.
         """
         if resident and releases:
             raise ScheduleError(f"pipeline {name!r}: resident tiles are not released")
@@ -195,7 +197,8 @@ class Smem:
         role, arrivals = releases if isinstance(releases, tuple) else ("", releases)
         pipeline = Pipeline(
             name, tiles, producer, consumers, depth, base, arrivals, resident, producer_threads,
-            within.name if within else "", by_warps, (role,) if role else consumers,
+            within.name if within else "", bool(by_warps), (role,) if role else consumers,
+            by_warps == "fenced",
         )  # fmt: skip
         self.pipelines[name] = pipeline
         return pipeline
