@@ -17,7 +17,7 @@ from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS
 from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, record
 from mlagen.errors import ScheduleError
-from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
+from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole, release
 from mlagen.targets.sm_90a.dsl.smem import TmaTile
 
 ROW_THREADS = 4  # that load a row together
@@ -109,11 +109,7 @@ class FedSeesaw(Seesaw):
     def refill(self, half: tuple[Pipeline, ...], tile: Tile, *, when: bool = True) -> None:
         """Give the columns of `half` back, in which `tile` will be: this role used them last."""
         for columns in half if when else ():
-            done = Tile(tile.offset - SLOTS)
-            record(self._operation(
-                "release", done, template="release", pipeline=columns,
-                access=Access("release", RingTile(columns.name, done)),
-            ))  # fmt: skip
+            release(columns, tile - SLOTS)
 
     def row_maximum(self, tile: Tile) -> None:
         weights, more = self._weights(tile)
@@ -155,7 +151,12 @@ class FedSeesaw(Seesaw):
         return [(tile, COLUMNS * self.keys.index(tile)) for tile in columns.tiles]
 
     def _mover(self, pipeline: Pipeline) -> Any:
+        moves = super()._mover(pipeline)
+
         def mover(kind: str, tile: Tile) -> Operation:
+            if kind == "release":
+                released: Operation = moves(kind, tile)
+                return released
             raise ScheduleError(f"{kind}({pipeline.name})", hint="`feed` and `refill` move rows")
 
         return mover

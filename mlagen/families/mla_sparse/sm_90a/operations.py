@@ -51,7 +51,6 @@ FOUND = (
 BY_FEEDER = {
     **_templates("queries_as_rows", "setup", "row_maximum", "finish"),
     **_templates("fed_rows", "look_up", "find_rows", "fetch", "convert", "publish"),
-    "release": "pipeline/release.ptx.j2",
 }
 BY_KEYS = _templates("keys_as_rows", "setup", "look_up", "gather", "fetch", "finish")
 BY_HELD_KEYS = {
