@@ -50,6 +50,7 @@ SAMPLED = {
     "test_mha_kernel.py": 3,
     "test_mla_prefill_kernel.py": 4,
     "test_audit_mutants.py": 2,
+    "test_audit_sparse.py": 3,
     "test_scalar_loads.py": 2,
     "test_verify_sparse.py": 40,
 }

@@ -1,10 +1,12 @@
 """Top-k sparse MLA on Hopper with up to 64 heads of a query as the rows of products.
 
-The schedule is that of `mla_decode_sm90` over rows that the query's list names, 64 of them a tile.
-Two math warpgroups fetch rows one by one with cp.async; what a list does not name arrives as zeros,
-and its scores become -inf. A warp keeps the list of its next tile in registers. Rows of e4m3 are
-fetched into half of the place of their tile, scales of columns beside them; the feeder converts
-them there.
+The schedule of the two math warpgroups is that of `mla_decode_sm90`, over rows that a query's list
+names, 64 of them a tile. A third warpgroup, the feeder, fetches rows one by one, and the math
+warpgroups give their places back. What a list does not name arrives as zeros, and its scores become
+-inf.
+
+Rows of bf16 come by cp.async. Rows of e4m3 come to registers, in pieces of 128 columns, two pieces
+ahead, and are stored as bf16 where there is place.
 """
 
 from mlagen.attention.latent.sm_90a.problem import LatentProblem
@@ -16,14 +18,18 @@ from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 def queries_as_rows(k, s, stored, operations, persistent):
     """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
     None: bf16. `persistent`: a block does one item after another."""
-    boxes = s.choice("boxes", *((2,) if stored else (2, 1, 4)),
+    # Scales of fewer columns than a piece has leave no registers for pieces of two tiles, scales of
+    # rows for one of the two places only.
+    fine = stored and stored.block in (32, 64) and not stored.paged_exponents
+    boxes = s.choice("boxes", *((1 if fine else 2,) if stored else (5, 4, 2)),
                      comment="tiles of 64 columns that share a barrier")  # fmt: skip
-    refill = s.choice("left_refill", *(("early", "late") if stored else ("late", "early")),
+    tight = stored and stored.scales == "key"
+    refill = s.choice("left_refill", *(("early",) if tight else ("early", "late")),
                       comment="before the left one stores its P, or after it")  # fmt: skip
-    registers = (232, 224, 48) if stored else (256, 256, 0)
-    left = s.role("left", warpgroups=1, registers=registers[0])
-    right = s.role("right", warpgroups=1, registers=registers[1])
-    feeder = s.role("feeder", warpgroups=1, registers=registers[2]) if stored else None
+    many, more, few = (224, 208, 72) if stored else (224, 232, 48) if persistent else (232, 224, 48)
+    left = s.role("left", warpgroups=1, registers=many)
+    right = s.role("right", warpgroups=1, registers=more)
+    feeder = s.role("feeder", warpgroups=1, registers=few)
 
     for tensor, name, slots in (("q", "Q", 1), ("cache", "K", 2)):
         for n in range(k.d_qk // 64):
@@ -33,7 +39,8 @@ def queries_as_rows(k, s, stored, operations, persistent):
     s.named("s", ".f32", 32, "S, then P: 64 rows x a tile")
     s.named("p", ".b32", 16, "P as bf16, operand A of P V")
     s.named("qr", ".b32", 16, "last columns of Q, operand A of Q K^T")
-    knobs = SeesawKnobs(boxes, 1, refill, persistent=persistent, feeders=int(stored is not None))
+    knobs = SeesawKnobs(boxes, 1, refill, persistent=persistent, feeders=int(stored is not None),
+                        gathered=not stored)  # fmt: skip
     d = operations(k, s, left, right, feeder, knobs)
 
     for role in (left, right):
@@ -92,11 +99,34 @@ def queries_as_rows(k, s, stored, operations, persistent):
         d.finish(d.sum_left, right)
         d.sync_sums(right)
 
-    if feeder:
-        with prologue(feeder):
-            d.setup(feeder)
+    with prologue(feeder):
+        d.setup(feeder)
+    with each_item(feeder):
+        d.begin(feeder)
+    if not stored:
         for i in tiles(feeder, step=2):
-            d.convert(d.left, i)
-            d.convert(d.right, i + 1)
-            d.convert(d.right, i)
-            d.convert(d.left, i + 1)
+            d.next_item(i + 2, feeder)
+            d.next_keys(i + 2, feeder)
+            d.next_tiles(i + 2, feeder)
+            d.find_rows(i + 2)
+            d.find_rows(i + 3)
+            d.gather(d.left, i + 2)
+            d.gather(d.right, i + 3)
+            d.gather(d.right, i + 2)
+            d.gather(d.left, i + 3)
+            d.look_up(i + 2)
+            d.look_up(i + 3)
+    else:
+        for i in tiles(feeder, step=2):
+            order = (d.left, i), (d.right, i), (d.right, i + 1), (d.left, i + 1)
+            pieces = [(columns, tile) for half, tile in order for columns in half]
+            ahead = [*pieces[2:], (d.left[0], i + 2), (d.left[1], i + 2)]
+            first = pieces[0], pieces[len(pieces) // 2]
+            for n, piece in enumerate(pieces):
+                d.feed(*piece, n % 2)
+                if piece in first:
+                    d.publish(piece[1])
+                    d.look_up(piece[1] + 1)
+                if ahead[n] in (*first, (d.left[0], i + 2)):
+                    d.find_rows(ahead[n][1])
+                d.fetch(*ahead[n], n % 2)

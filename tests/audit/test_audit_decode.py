@@ -124,10 +124,11 @@ def test_items_of_all_numbers_of_tiles(several, first):
 def test_what_items_need_is_found_missing(several):
     """The phase of Q, that of the odd slot, and the word that sums are read, each taken away."""
     text, beside = of_items(several[0], (5, 4, 1, 0, 2, 3)), several[1]
-    odd = "xor.b32 %right_turn11, %right_turn11, 1;\n    bra RIGHT_END;"
+    head = "// ---- right, drain, i = N-1\n    xor.b32 %right_turn10, %right_turn10, 1;\n"
+    odd = head + "    xor.b32 %right_turn11, %right_turn11, 1;\n"
     for old, new in (
         ("xor.b32 %left_own, %left_own, 1;", ""),
-        (odd, "bra RIGHT_END;"),
+        (odd, head),
         ("bar.sync 9, 256;", ""),
     ):
         assert old in text

@@ -40,15 +40,17 @@ KERNELS = [
 @pytest.mark.parametrize(("name", "problem"), KERNELS, ids=str)
 def test_a_sparse_kernel(name, problem, tmp_path):
     text, given = made(tmp_path, name, problem)
-    report = audit_ptx(text, given)
+    # The paths of 64 heads take minutes: `mlagen audit --max-seconds 0` follows them.
+    limited = problem.num_heads == 64
+    report = audit_ptx(text, given, seconds=40 if limited else 0)
     assert not report.findings, report.findings[:3]
     lines, (entry,) = text.split("\n"), report.entries
-    for gap in entry.unchecked:
+    for gap in () if limited else entry.unchecked:
         if "are on no path" in gap:
             (line,) = gap.rpartition(": ")[2].split(", ")
             assert "trap;" in lines[int(line) - 1]  # behind the loop, for a run that missed its end
         else:
-            assert "loops of unknown length were followed" in gap or problem.num_heads == 64, gap
+            assert "loops of unknown length were followed" in gap, gap
 
 
 def test_what_a_part_needs_is_found_missing(tmp_path):

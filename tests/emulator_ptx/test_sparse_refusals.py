@@ -11,8 +11,8 @@ from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 @pytest.mark.parametrize(
     ("name", "problem", "knobs", "message"),
     [
-        ("decode", MlaSparseDecodeConfig(64, d_qk=512, rows="model1"), {}, "at most 32 heads"),
-        ("prefill", MlaSparsePrefillConfig(64, rows="e4m3_row"), {}, "or at most 32 heads"),
+        ("decode", MlaSparseDecodeConfig(64, rows="v32", dtype="fp8_e4m3"), {}, "dtype=bf16"),
+        ("prefill", MlaSparsePrefillConfig(64, dtype="fp8_e4m3"), {}, "dtype=bf16"),
         ("prefill", MlaSparsePrefillConfig(8, dtype="fp8_e4m3"), {}, "dtype=bf16"),
         ("decode", MlaSparseDecodeConfig(8, dtype="fp8_e4m3"), {}, "dtype=bf16"),
     ],

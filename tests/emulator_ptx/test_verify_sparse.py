@@ -64,15 +64,16 @@ def test_decode(fields, splits):
 
 
 WIDE = [
-    {"num_heads": heads, "d_qk": d_qk, "rows": name}
-    for name, row in FORMATS.items() if name not in ("e4m3_row", "rope_aware", "model1")
-    for d_qk in row.widths for heads in (40, 64, 128)
+    {"d_qk": d_qk, "rows": name, "prefill": not row.decode_only}
+    for name, row in FORMATS.items() for d_qk in row.widths
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("fields", WIDE, ids=str)
-def test_all_rows_of_prefill_with_queries_as_rows(fields):
-    artifact = built("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(**fields))
+@pytest.mark.parametrize("heads", [40, 128])
+@pytest.mark.parametrize("fields", [fields for fields in WIDE if fields["prefill"]], ids=str)
+def test_all_rows_of_prefill_with_queries_as_rows(fields, heads):
+    problem = MlaSparsePrefillConfig(heads, d_qk=fields["d_qk"], rows=fields["rows"])
+    artifact = built("mla_sparse_prefill_sm90", problem)
     passed(artifact, rows=2, topk=330, lengths=(330, 70), page_size=16, layers=2)
 
 
@@ -93,16 +94,37 @@ def test_operands_from_elsewhere(fields, knobs):
     passed(artifact, rows=5, topk=330, lengths=(330, 3, 150, 0, 64))
 
 
-MORE = {"q_len": 2, "extra": True, "causal": True}
+WIDE_DECODE = [
+    (128, {}, 3),
+    (64, {"extra": True}, 1),
+    (40, {"q_len": 2, "shared_list": True, "causal": True}, 1),
+    (33, {"q_len": 2, "extra": True, "causal": True}, 3),
+]
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [*WIDE, *({**fields, **MORE} for fields in WIDE if fields["rows"] == "bf16")],
-    ids=str,
-)
-@pytest.mark.parametrize("splits", [1, 3])
-def test_decode_with_queries_as_rows(fields, splits):
-    artifact = built("mla_sparse_decode_sm90", MlaSparseDecodeConfig(**fields))
-    shape = {"extra_topk": 70, "extra_lengths": (70, 0)} if fields.get("extra") else {}
+@pytest.mark.parametrize("fields", WIDE, ids=str)
+@pytest.mark.parametrize(("heads", "more", "splits"), WIDE_DECODE)
+def test_decode_with_queries_as_rows(fields, heads, more, splits):
+    problem = MlaSparseDecodeConfig(heads, d_qk=fields["d_qk"], rows=fields["rows"], **more)
+    artifact = built("mla_sparse_decode_sm90", problem)
+    shape = {"extra_topk": 70, "extra_lengths": (70, 0)} if more.get("extra") else {}
     passed(artifact, batch=2, topk=330, lengths=(330, 3), splits=splits, page_size=8, **shape)
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 64])
+@pytest.mark.parametrize("heads", [64, 128])
+def test_rows_of_flash_mla_with_queries_as_rows(heads, page_size):
+    """Exponents behind the rows of pages, and lengths of both lists."""
+    problem = MlaSparseDecodeConfig(heads, d_qk=512, rows="model1", extra=True)
+    passed(
+        built("mla_sparse_decode_sm90", problem), batch=4, topk=128, lengths=(128, 0, 1, 65),
+        extra_topk=100, extra_lengths=(1, 0, 100, 64), splits=1, page_size=page_size,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("data", ["peaked", "late_max", "falling"])
+@pytest.mark.parametrize("name", ["v32", "rope_aware"])
+def test_data_of_stored_rows_with_queries_as_rows(name, data):
+    artifact = built("mla_sparse_decode_sm90", MlaSparseDecodeConfig(64, rows=name))
+    for topk in (64, 128, 192, 400):  # tiles of less than a pass, and more
+        passed(artifact, batch=1, topk=topk, splits=1, data=data)

@@ -208,13 +208,15 @@ def test_what_has_no_kernel(torch: Torch) -> None:
     """Is told in the caller's words, and nothing is launched."""
     from mlagen.compat import flash_mla
 
-    q, wide = (Tensor(np.zeros((2, 64, n), torch_type("bfloat16"))) for n in (576, 512))
-    rows, model1 = (Tensor(np.zeros((8, 1, n), np.uint8)) for n in (656, 584))
+    q, narrow = (
+        Tensor(np.zeros((2, 64, 576), torch_type(n))) for n in ("bfloat16", "float8_e4m3fn")
+    )
+    rows = Tensor(np.zeros((8, 1, 656), np.uint8))
     lists = Tensor(np.zeros((2, 1, 70), np.int32))
     schedule, _ = flash_mla.get_mla_metadata()
-    with pytest.raises(UnsupportedError, match=r"flash_mla_with_kvcache: .* 64 heads .* of 584"):
+    with pytest.raises(UnsupportedError, match=r"flash_mla_with_kvcache: .* 64 heads .* of 656"):
         flash_mla.flash_mla_with_kvcache(
-            wide[:, None], model1[:, None], None, None, 512, schedule, is_fp8_kvcache=True,
+            narrow[:, None], rows[:, None], None, None, 512, schedule, is_fp8_kvcache=True,
             indices=lists,
         )  # fmt: skip
     decoding = (q[:, None], rows[:, None], None, None, 512, schedule)

@@ -149,8 +149,7 @@ def test_a_measured_search_is_described_without_a_gpu() -> None:
     fields = {"num_heads": "16", "rows": "v32"}
     found = describe("mla_sparse_decode_sm90", None, fields, ["batch=4"], {}, None)
     assert (found.question.cost, found.question.shape) == ("measured", {"batch": 4})
-    held = {one.name: one.choices for one in found.space.dimensions}["held"]
-    assert held == (1, 2)
+    assert {one.name for one in found.space.dimensions} >= {"keys_as_rows", "keys_from"}
     assert [one.manifest.kernel for one in found.beside] == ["mla_decode_merge_sm90"]
     few = {"keys_as_rows": "0"}
     found = describe("mla_sparse_decode_sm90", None, fields, ["batch=4"], few, None)

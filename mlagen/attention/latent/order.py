@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 D_V = 512  # leading columns of a row that are its value
 
 
@@ -27,13 +24,15 @@ class Order:
     late_columns: int
     boxes: tuple[int, ...] = ()
 
-    def added(self, columns: int) -> npt.NDArray[np.int64] | slice:
+    def added(self) -> list[int] | slice:
         """All columns in the order in which they are added up, 16 a step, but for where a tile
         begins. Of `boxes`: step j has 64 box + 16 q + 4 j .. 16 q + 4 j + 3, q = 0 .. 3."""
         if not self.boxes:
             return slice(None)
-        order = np.arange(columns).reshape(-1, 4, 4, 4)[list(self.boxes)]  # q, j, which of four
-        return order.transpose(0, 2, 1, 3).reshape(-1)
+        return [
+            64 * box + 16 * q + 4 * j + n
+            for box in self.boxes for j in range(4) for q in range(4) for n in range(4)
+        ]  # fmt: skip
 
 
 # Two warpgroups take turns at the tiles, each with half of the output's columns: it computes the

@@ -109,7 +109,7 @@ class Walk:
         products = (rows.q @ keys.stored.T) * keys.scales
         scores.reshape(count, -1)[:, : len(keys)] = np.where(seen, c * products, -np.inf)
         of_scores = np.empty((count, len(keys)))
-        added = order.added(rows.q.shape[1])
+        added = order.added()
         q = rows.q[:, added]
         turn = np.arange(len(keys)) // order.tile % len(order.first_columns)
         for which, column in enumerate(order.first_columns):

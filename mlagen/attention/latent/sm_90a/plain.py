@@ -17,12 +17,13 @@ An even tile that has no odd one leaves the lines of o out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from mlagen.dsl import Part, PipelineOrder, by
 
-EVEN, ODD = 0, 1
+TILES = EVEN, ODD = 0, 1
 HINTS = frozenset({"prefetch", "late_arrive"})  # to L2, and a place for an arrival
 
 
@@ -38,60 +39,88 @@ class Fetched:
     listed: bool = False
 
 
+def _fetch(half: Fetched, tile: int, does: str, *, own: bool) -> Iterator[Part]:
+    """What a math role does for a tile of its columns. `own`: it has the tile's scores."""
+    if does == "convert":
+        yield from by(
+            half.role, *(f"copy {half.raw.get(name, name)}" for name in half.names), tile=tile
+        )
+    if half.listed and own:
+        yield from by(half.role, "load_list", tile=tile)
+    if does == "convert":
+        yield from by(half.role, "next_page", tile=tile)
+
+
+def _feed(feeder: str, halves: Sequence[Fetched], tile: int, does: str) -> Iterator[Part]:
+    """What the feeder does for a tile."""
+    if does == "feed":
+        yield from by(feeder, "look_up", tile=tile)
+    if does != "convert":
+        yield from by(feeder, "find_rows", tile=tile)
+    for half in halves:
+        for name in half.names:
+            if does == "convert" and name in half.raw:
+                yield from by(feeder, f"read_e4m3 {half.raw[name]}", tile=tile)
+            elif does == "feed":
+                yield from by(feeder, f"fetch {name}", tile=tile)
+            if does != "convert" or name in half.raw:
+                yield from by(feeder, f"copy {name}", tile=tile)
+    ends = {"gather": "next_page", "feed": "publish"}
+    if does in ends:
+        yield from by(feeder, ends[does], tile=tile)
+
+
+def _scores(own: Fetched, other: Fetched, tile: int) -> tuple[Part, ...]:
+    words = [f"qk {name}" for name in (*own.names, *other.names)]
+    words[0] += ", first"
+    return by(own.role, *words, tile=tile)
+
+
 def plain_order(
     left: Fetched,
     right: Fetched,
     *,
     feeder: str,
+    does: Literal["convert", "gather", "feed"] = "convert",
     zeroes_tail: bool,
     scales: bool,
     queries: Sequence[str],
     persistent: bool,
 ) -> PipelineOrder:
-    """The order of one kernel. `feeder`: the role that converts e4m3 to bf16, or "". `zeroes_tail`:
-    rows past the end of a sequence are set to 0. `scales`: rows have scales. `queries`: what loads
-    Q."""
+    """The order of one kernel. `feeder`: a role beside these two, or ""; what it `does`: converts
+    e4m3 to bf16, gathers bf16, or feeds e4m3 as bf16, with all that concerns rows; where it fetches
+    them the others give back their places. `zeroes_tail`: rows past the end of a sequence are set
+    to 0. `scales`: rows have scales. `queries`: what loads Q."""
     a, b = left.role, right.role
+    halves = left, right
     zero_tail = ("zero_tail",) if zeroes_tail else ()
 
     def both(*keys: str) -> tuple[Part, ...]:
         return (*by(a, *keys), *by(b, *keys))
 
-    def fetch(half: Fetched, tile: int) -> tuple[Part, ...]:
-        copies = (f"copy {half.raw.get(name, name)}" for name in half.names)
-        own = ("load_list",) * (half.listed and half is (left, right)[tile])
-        return by(half.role, *copies, *own, "next_page", tile=tile)
-
-    def convert(tile: int) -> tuple[Part, ...]:
-        made = [
-            word for half in (left, right) for name, raw in half.raw.items()
-            for word in (f"read_e4m3 {raw}", f"copy {name}")
-        ]  # fmt: skip
-        return by(feeder, *made, *(["load_scales"] if scales else []), tile=tile)
-
-    def scores(own: Fetched, other: Fetched, tile: int) -> tuple[Part, ...]:
-        words = [f"qk {name}" for name in (*own.names, *other.names)]
-        words[0] += ", first"
-        return by(own.role, *words, tile=tile)
+    def all_of(*keys: str) -> tuple[Part, ...]:
+        return (*both(*keys), *(by(feeder, *keys) if feeder else ()))
 
     return PipelineOrder(
-        before=(*both("setup"), *(by(feeder, "setup") if feeder else ())),
-        seeks=both("next_item", "next_keys", "next_tiles") if persistent else (),
-        item=both(*(["begin"] if persistent else []), "clear"),
+        before=all_of("setup"),
+        seeks=all_of("next_item", "next_keys", "next_tiles") if persistent else (),
+        item=(*(all_of("begin") if persistent else ()), *both("clear")),
         step=2,
         tiles=(
             *by(a, *queries, tile=EVEN),
-            *(part for half in (left, right) for tile in (EVEN, ODD) for part in fetch(half, tile)),
-            *(part for tile in (EVEN, ODD) if feeder for part in convert(tile)),
+            *(part for half in halves for tile in TILES
+              for part in _fetch(half, tile, does, own=half is halves[tile])),
+            *(part for tile in TILES if feeder for part in _feed(feeder, halves, tile, does)),
+            *(part for tile in TILES if scales for part in by(feeder, "load_scales", tile=tile)),
             # softmax of the even tile, and its product
             *by(a, "hold_queries", tile=EVEN),
-            *scores(left, right, EVEN),
+            *_scores(left, right, EVEN),
             *by(a, "row_maximum", "running_maximum M left, fresh", tile=EVEN),
             *by(a, "exponent", *zero_tail, "rescale", tile=EVEN),
             *by(a, "pv P, left columns", tile=EVEN),
             # softmax of the odd tile, after the even one's maximum, and its product
             *by(b, "hold_queries", tile=ODD),
-            *scores(right, left, ODD),
+            *_scores(right, left, ODD),
             *by(b, "take_left_maximum", tile=EVEN),
             *by(b, "row_maximum", "running_maximum M right", "exponent", *zero_tail, tile=ODD),
             *by(b, "store_p P right", tile=ODD),
@@ -102,6 +131,8 @@ def plain_order(
             *by(a, "store_p P left", tile=EVEN),
             *by(a, "rescale", "pv P right, left columns", tile=ODD),
             *by(b, "pv P left, right columns", tile=EVEN),
+            *(part for half in halves for tile in TILES if does != "convert"
+              for part in by(half.role, *(f"release {name}" for name in half.names), tile=tile)),
         ),
         after=(
             *by(a, "store_sum l left"),
@@ -110,4 +141,4 @@ def plain_order(
             *((*by(b, "arrive_sums"), *by(a, "wait_sums")) if persistent else ()),
         ),
         hints=HINTS,
-    )
+    )  # fmt: skip

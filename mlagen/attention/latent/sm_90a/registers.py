@@ -20,11 +20,10 @@ def registers(
     *,
     slanted: bool,
     converters: int,
-    blocks: bool = False,
 ) -> dict[str, Any]:
     """Declares the registers of a kernel besides the schedule's own: names of all of them, as
     templates write them, by what they are. `slanted`: rows see different keys; `converters`:
-    threads that turn e4m3 into bf16, of which columns have scales with `blocks`."""
+    threads that turn e4m3 into bf16 in place."""
     found: dict[str, Any] = {name: s.names(name) for name in ("o", "s", "p", "qr")}
     for name, why in (
         ("cm", "c times the running maximum of this thread's two rows"),
@@ -44,8 +43,6 @@ def registers(
     if converters:
         each = RAW_WORDS // converters
         found["words"] = s.named("raw", ".b32", each, "e4m3 numbers that become bf16")
-        if blocks:
-            found["by"] = s.named("by", ".f32", each // 4, "their scales")
     if k.rope_aware:
         found["weight"] = s.named("weight", ".f32", SLOTS, "scales of the next rows")
         found["entry"] = s.named("entry", ".b32", SLOTS, "pages of those after them")

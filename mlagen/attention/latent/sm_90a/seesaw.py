@@ -32,7 +32,7 @@ from mlagen.attention.latent.sm_90a.problem import COLUMNS, ROWS, TILE, Form, La
 from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS, own_registers, registers
 from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, bind, copy, record
 from mlagen.errors import ScheduleError
-from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
+from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole, release
 from mlagen.targets.sm_90a.dsl.smem import Exchange, Scratch, TmaTile
 
 QUERY_LOADS = 6  # 16-byte loads of an e4m3 Q that a thread has in flight
@@ -50,7 +50,8 @@ class SeesawKnobs:
     `refill`: when the left warpgroup fetches its even tile. `ahead`: passes ahead that tiles are
     brought to the L2 cache. `evict`: "first" of that cache go rows that were copied by box, or as
     any others ("normal"). `persistent`: a block does one item after another, and fetches the next
-    one's Q and first tiles in an item's last pass. `feeders`: warpgroups that make bf16 of e4m3."""
+    one's Q and first tiles in an item's last pass. `feeders`: warpgroups that make bf16 of e4m3.
+    `gathered`: a third warpgroup fetches listed rows, for both halves."""
 
     boxes: int
     held: int
@@ -59,6 +60,7 @@ class SeesawKnobs:
     evict: Literal["normal", "first"] = "normal"
     persistent: bool = False
     feeders: int = 0
+    gathered: bool = False
 
 
 OPERATION_FIELDS = {field.name for field in dataclasses.fields(Operation)}
@@ -83,7 +85,7 @@ class Seesaw:
     ) -> None:
         persistent, held, boxes = knobs.persistent, knobs.held, knobs.boxes
         _check_roles(left, right, feeder)
-        if feeder and boxes != 2:
+        if feeder and not form.stored and not knobs.gathered and boxes != 2:
             raise ScheduleError(
                 f"boxes={boxes} with cache_dtype={k.cache_dtype}",
                 hint="128 columns of e4m3 become two tiles of bf16: boxes=2",
@@ -111,8 +113,7 @@ class Seesaw:
                 s,
                 self.paged,
                 slanted=self.slanted,
-                converters=feeder.threads if feeder else 0,
-                blocks=form.stored is not None and form.stored.scales == "blocks",
+                converters=0 if form.stored or knobs.gathered or not feeder else feeder.threads,
             ),
             "feeder": feeder,
             "k": k,
@@ -124,6 +125,7 @@ class Seesaw:
             "tile_rows": TILE,
             "evict": knobs.evict,
             "stored": form.stored,
+            "gathered": knobs.gathered,
             **own_registers(s, form),
             **form.operands,
         }
@@ -143,8 +145,9 @@ class Seesaw:
         queries = [(self.query,), (self.query_held,)] if self.persistent else [
             (self.query, self.query_held)
         ]  # fmt: skip
+        feeder = self.feeder.name if self.feeder else ""
         return plain_order(
-            left, right, feeder=self.feeder.name if self.feeder else "",
+            left, right, feeder=feeder, does="gather" if self.knobs.gathered else "convert",
             zeroes_tail=self._zeroes_tail, scales=bool(self.row_scales), persistent=self.persistent,
             queries=[f"load_queries {_names(pipelines)}" for pipelines in queries],
         )  # fmt: skip
@@ -191,17 +194,23 @@ class Seesaw:
         )
 
     def _right_spans(self, middle: int) -> list[tuple[int, int]]:
-        """Tiles of the right columns: what is e4m3 in memory, then what is bf16."""
-        last = self.parts if self.form.stored is None else self.form.stored.boxes
-        return [(middle, last), (last, self.parts)]
+        """Tiles of the right columns, of each type in memory."""
+        return [(middle, self.parts)]
 
     def _columns(self, s: PipelineSpace, role: WarpRole, tiles: list[TmaTile]) -> Pipeline:
         """The pipeline of some columns that `role` fetches; all become bf16."""
         first = self.keys.index(tiles[0])
         # Rotary columns of rope-aware rows are bf16 as they are.
-        stored = self.form.stored
-        rotary = self.value_parts if self.k.rope_aware else stored.boxes if stored else self.parts
+        rotary = self.value_parts if self.k.rope_aware else self.parts
         converter = self.feeder if first < rotary else None
+        if self.knobs.gathered:
+            assert self.feeder
+            # The role that uses these columns last knows that the other one is done.
+            return s.smem.pipeline(
+                f"cache {first}", *tiles, producer=self.feeder.name,
+                consumer=tuple(r.name for r in self.roles), producer_threads=self.feeder.threads,
+                releases=(role.name, len(role.warps)),
+            )  # fmt: skip
         pipeline = s.smem.pipeline(
             f"cache {first}", *tiles, producer=(converter or role).name,
             consumer=tuple(r.name for r in self.roles),
@@ -213,18 +222,13 @@ class Seesaw:
         return pipeline
 
     def _raw(self, s: PipelineSpace, role: WarpRole, pipeline: Pipeline) -> Pipeline:
-        """The e4m3 numbers of a pipeline, in its first tile, and in its second one their scales,
-        where columns have some."""
+        """The e4m3 numbers of a pipeline, in its first tile."""
         assert self.feeder
         first = self.keys.index(pipeline.tiles[0])
-        scaled = self.form.stored is not None and self.form.stored.scales == "blocks"
-        tiles = [
-            s.smem.tile(f"R{first + n}", "cache", rows=TILE, row_bytes=2 * COLUMNS, slots=SLOTS,
-                        over=over)
-            for n, over in enumerate(pipeline.tiles[: 1 + scaled])
-        ]  # fmt: skip
+        tile = s.smem.tile(f"R{first}", "cache", rows=TILE, row_bytes=2 * COLUMNS, slots=SLOTS,
+                           over=pipeline.tiles[0])  # fmt: skip
         return s.smem.pipeline(
-            f"raw {first}", *tiles, producer=role.name, consumer=self.feeder.name,
+            f"raw {first}", tile, producer=role.name, consumer=self.feeder.name,
             producer_threads=self.paged.producer_threads, within=pipeline,
         )  # fmt: skip
 
@@ -263,7 +267,7 @@ class Seesaw:
     def _counted(self, role: WarpRole) -> dict[str, Any]:
         """What an item's setup needs. `row_maximum` counts down before it compares."""
         return {"count_from": (SLOTS - (role is self.roles[1])) * TILE,
-                "fetches": role is not self.feeder}  # fmt: skip
+                "fetches": (role is self.feeder) == self.knobs.gathered}  # fmt: skip
 
     def begin(self, role: WarpRole) -> None:
         """Begin the item that was looked up ahead, where a block has several."""
@@ -416,18 +420,37 @@ class Seesaw:
                      defines=(Value(exchange.name, tile),))  # fmt: skip
 
     def refill(self, half: tuple[Pipeline, ...], tile: Tile, *, when: bool = True) -> None:
-        """Fetch the columns of `half` of `tile`; look up where the tile lies that is next in these
-        slots, and load the tile's own list where there are lists. `when`: what a knob says;
-        otherwise that stands elsewhere."""
+        """Fetch the columns of `half` of `tile`, or give their place back to the one who does; look
+        up where the tile lies that is next in these slots, and load the tile's own list where there
+        are lists. `when`: what a knob says; otherwise that stands elsewhere."""
         if not when:
             return
         for columns in half:
-            copy(self.raw.get(columns.name, columns), tile)
+            if self.knobs.gathered:
+                release(columns, tile - SLOTS)
+            else:
+                copy(self.raw.get(columns.name, columns), tile)
         role, index = self.roles[half is self.right], tile.offset % SLOTS
         if self.form.listed and role is self.roles[index]:
             self._record("load_list", tile, role=role, later=self.supply["ahead"][index],
                          ahead="fetches")  # fmt: skip
-        self._record("next_page", tile, index=index, role=role, ahead="fetches")
+        if not self.knobs.gathered:
+            self._record("next_page", tile, index=index, role=role, ahead="fetches")
+
+    def gather(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
+        """Fetch the columns of `half` of a tile's rows, by a warpgroup of its own."""
+        for columns in half:
+            copy(columns, tile)
+
+    def find_rows(self, tile: Tile) -> None:
+        """Compute, in that warpgroup, where the rows of the tile lie."""
+        self._record("find_rows", tile, index=tile.offset % SLOTS, role=self.feeder,
+                     ahead="fetches")  # fmt: skip
+
+    def look_up(self, tile: Tile) -> None:
+        """Look up, in that warpgroup, which rows the tile has that is next in these slots."""
+        self._record("next_page", tile, index=tile.offset % SLOTS, role=self.feeder,
+                     ahead="fetches")  # fmt: skip
 
     def prefetch(self, half: tuple[Pipeline, ...], tile: Tile) -> None:
         """Prefetch to L2 the columns of `half` of the tile that is fetched a pass after `tile`.
@@ -449,8 +472,7 @@ class Seesaw:
         for columns in (columns for columns in half if columns.name in self.raw):
             raw = self.raw[columns.name]
             self._record("read_e4m3", tile, tile_=raw.tiles[0], narrow=len(columns.tiles) == 1,
-                         of=raw.name, scales_=raw.tiles[-1],
-                         first_exponent=self.keys.index(columns.tiles[0]) % 4,
+                         of=raw.name,
                          uses=(Value(raw.name, tile),), defines=(Value("raw"),))  # fmt: skip
             copy(columns, tile)
 
@@ -515,7 +537,7 @@ class Seesaw:
         role = next((role for role in self.roles if role.name == pipeline.producer), self.feeder)
         template = "gather" if self.paged.producer_threads else "copy"
         if role is self.feeder:
-            template = "convert"
+            template = "fetch_rows" if self.knobs.gathered else "convert"
         # The e4m3 numbers of some columns have the first of their tiles.
         named = (p for p in (*self.left, *self.right) if p.name == pipeline.within)
         columns = next(named, pipeline).tiles
@@ -523,14 +545,17 @@ class Seesaw:
             (tile, COLUMNS * self.keys.index(column))
             for tile, column in zip(pipeline.tiles, columns, strict=False)
         ]
-        # Of listed rows of e4m3 the second tile of raw numbers has scales.
-        raw = self.form.stored is not None and bool(pipeline.within)
-        wide = len(columns) > 1
 
         def mover(kind: str, tile: Tile) -> Operation:
+            if kind == "release":
+                return Operation(
+                    "release", "pipeline/release.ptx.j2", tile, lambda at: {"pipeline": pipeline},
+                    access=Access("release", RingTile(pipeline.name, tile)),
+                )  # fmt: skip
             return self._operation(
                 "copy", tile, access=Access("copy", RingTile(pipeline.name, tile)),
-                template=template, pipeline=pipeline, role=role, boxes=boxes, raw=raw, wide=wide,
+                template=template, pipeline=pipeline, role=role, boxes=boxes,
+                index=tile.offset % SLOTS,
                 ahead="" if template == "convert" else "fetches",
                 uses=(Value("raw"),) if template == "convert" else (),
                 places=self.supply["pages"][tile.offset % SLOTS],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from mlagen.attention.latent.sm_90a.fed import FedSeesaw
 from mlagen.attention.latent.sm_90a.keys_as_rows import MOST_ROWS, KeysAsRows, query_rows
 from mlagen.attention.latent.sm_90a.problem import ROWS, Form, OwnRegisters
 from mlagen.attention.latent.sm_90a.row_form import RowForm
@@ -22,10 +23,10 @@ from mlagen.targets.sm_90a.dsl import PipelineSpace, WarpRole
 
 Keys = TypeVar("Keys", bound=KeysAsRows)
 UNIT = OwnRegisters("unit", "unit", ".b32", "this block's heads of a query, among all queries'")
-LIST = (
-    OwnRegisters("own_list", "listed", ".b32", "two keys of the list of this warp's next tile", 2),
-    OwnRegisters("bound", "bound", ".b32", "rows that an index of that tile may name"),
+OWN_LIST = OwnRegisters(
+    "own_list", "listed", ".b32", "two keys of the list of this warp's next tile", 2
 )
+BOUND = OwnRegisters("bound", "bound", ".b32", "rows that an index of that tile may name")
 NEXT = (
     OwnRegisters("next_unit", "next_unit", ".b32", "number of the next item"),
     OwnRegisters("query", "next_query", ".b32", "of the next item: its query"),
@@ -40,8 +41,17 @@ def _templates(folder: str, *names: str, **others: str) -> dict[str, str]:
 
 BY_QUERIES = _templates(
     "queries_as_rows", "setup", "setup_block", "next_item", "next_keys", "next_tiles", "begin",
-    "gather", "load_list", "row_maximum", "finish", next_page="look_up",
+    "load_list", "row_maximum", "finish", "find_rows", "fetch_rows",
+    next_page="look_up",
 )  # fmt: skip
+FOUND = (
+    OwnRegisters("src", "src", ".b64", "where this thread's rows of the next two tiles lie", 8),
+    OwnRegisters("there", "there", ".b32", "which of them are rows, a bit each", 2),
+)
+BY_FEEDER = {
+    **_templates("queries_as_rows", "setup", "row_maximum", "finish"),
+    **_templates("fed_rows", "look_up", "find_rows", "fetch", "convert", "publish"),
+}
 BY_KEYS = _templates("keys_as_rows", "setup", "look_up", "gather", "fetch", "finish")
 BY_HELD_KEYS = {
     **BY_KEYS,
@@ -82,23 +92,27 @@ def prefill_by_queries(
     s: PipelineSpace,
     left: WarpRole,
     right: WarpRole,
-    feeder: WarpRole | None,
+    feeder: WarpRole,
     knobs: SeesawKnobs,
 ) -> Seesaw:
     """The operations of one sparse prefill kernel whose blocks have up to 64 heads of a query.
-    Raises UnsupportedError for rows that it does not read."""
-    _check_rows(k)
+    Raises UnsupportedError for queries that it does not read."""
+    _check_queries(k)
     threads = s.roles[-1].warps.stop * 32
     form = Form(
         signature(k, threads, grid="blocks" if knobs.persistent else "units"),
         SYMBOL,
-        templates=BY_QUERIES,
-        registers=(UNIT, *LIST, *(NEXT if knobs.persistent else ())),
+        templates=BY_FEEDER if row_form(k) else BY_QUERIES,
+        registers=(
+            UNIT,
+            *(() if row_form(k) else (OWN_LIST, *FOUND)),
+            *(NEXT if knobs.persistent else ()),
+        ),
         listed=True,
         stored=row_form(k),
         operands={"groups": _groups(k), **_prefilling(k)},
     )
-    return Seesaw(_listed(k), s, left, right, feeder, knobs, form)
+    return _seesaw(k, s, left, right, feeder, knobs, form)
 
 
 BLOCK = (UNIT, OwnRegisters("query_row", "query_row", ".b32", "its first row of Q"))
@@ -111,7 +125,9 @@ EXTRA = (
 CAUSAL = (
     OwnRegisters("positions", "positions", ".b64", "positions of the list's keys"),
     OwnRegisters("last", "last", ".b32", "the position up to which this query sees keys"),
-    OwnRegisters("where", "where", ".b32", "positions of two keys of this thread's next tile", 2),
+)
+WHERE = OwnRegisters(
+    "where", "where", ".b32", "positions of two keys of this thread's next tile", 2
 )
 ROW_FORMS = {
     "e4m3": RowForm(576),
@@ -159,7 +175,12 @@ def decode_by_keys(
         decode_signature(k, math.threads, rows=rows, resident=2),
         DECODE_SYMBOL,
         templates=BY_HELD_KEYS if kind.held else BY_KEYS,
-        registers=(*BLOCK, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())),
+        registers=(
+            *BLOCK,
+            SPLIT,
+            *(EXTRA if k.extra else ()),
+            *((*CAUSAL, WHERE) if k.causal else ()),
+        ),
         operands=_decoding(k),
     )
     return kind(_listed(k), s, math, form, row_form(k), **more)
@@ -170,27 +191,42 @@ def decode_by_queries(
     s: PipelineSpace,
     left: WarpRole,
     right: WarpRole,
-    feeder: WarpRole | None,
+    feeder: WarpRole,
     knobs: SeesawKnobs,
 ) -> Seesaw:
     """The operations of one sparse decode kernel whose blocks have up to 64 heads of a query.
-    Raises UnsupportedError for rows that it does not read."""
-    _check_rows(k)
-    if k.rows != "bf16" and (k.extra or k.causal):  # ptxas spills some of these forms
-        raise UnsupportedError(
-            f"rows={k.rows} with num_heads={k.num_heads} and extra={k.extra}, causal={k.causal}",
-            hint=f"rows=bf16, neither of the two, or at most {MOST_ROWS} heads",
-        )
+    Raises UnsupportedError for queries that it does not read."""
+    _check_queries(k)
     form = Form(
         decode_signature(k, s.roles[-1].warps.stop * 32),
         DECODE_SYMBOL,
-        templates=BY_QUERIES,
-        registers=(UNIT, SPLIT, *LIST, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ())),
+        templates=BY_FEEDER if row_form(k) else BY_QUERIES,
+        registers=(UNIT, SPLIT, *(EXTRA if k.extra else ()), *(CAUSAL if k.causal else ()),
+                   *(() if row_form(k) else _listing(k))),
         listed=True,
         stored=row_form(k),
         operands={"groups": _groups(k), **_decoding(k)},
-    )
+    )  # fmt: skip
+    return _seesaw(k, s, left, right, feeder, knobs, form)
+
+
+def _seesaw(
+    k: MlaSparsePrefillConfig | MlaSparseDecodeConfig,
+    s: PipelineSpace,
+    left: WarpRole,
+    right: WarpRole,
+    feeder: WarpRole,
+    knobs: SeesawKnobs,
+    form: Form,
+) -> Seesaw:
+    if form.stored:
+        return FedSeesaw(_listed(k), s, left, right, feeder, knobs, form)
     return Seesaw(_listed(k), s, left, right, feeder, knobs, form)
+
+
+def _listing(k: MlaSparseDecodeConfig) -> tuple[OwnRegisters, ...]:
+    """Registers for the lists of bf16 rows, of those who fetch rows and of those who mask."""
+    return OWN_LIST, *FOUND, *((BOUND,) if k.extra else ()), *((WHERE,) if k.causal else ())
 
 
 def _groups(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> int:
@@ -212,20 +248,6 @@ def _decoding(k: MlaSparseDecodeConfig) -> dict[str, object]:
         "decode": True, "scaled": k.rows == "e4m3", "extra": k.extra, "causal": k.causal,
         "shared_list": k.shared_list, "slot_rows": ROWS,
     }  # fmt: skip
-
-
-def _check_rows(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
-    form = row_form(k)
-    if form and form.scales == "key":
-        raise UnsupportedError(
-            f"rows={k.rows} with num_heads={k.num_heads}",
-            hint=f"rows without a scale for all of a row, or at most {MOST_ROWS} heads",
-        )
-    if form and form.paged_exponents:  # its gather and its feeder want more registers than are left
-        raise UnsupportedError(
-            f"rows={k.rows} with num_heads={k.num_heads}", hint=f"at most {MOST_ROWS} heads"
-        )
-    _check_queries(k)
 
 
 def _check_queries(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:

@@ -92,11 +92,10 @@ def check_items(schedule: PipelineSchedule, loop: Loop) -> None:
     stream, step = loop.stream, loop.edge.step
     where = f"{schedule.file}:{stream.line} role {stream.role.name!r} of a persistent kernel"
     for pipeline in schedule.smem.pipelines.values():
-        if pipeline.releases or (not pipeline.resident and pipeline.depth != step):
+        if not pipeline.resident and pipeline.depth != step:
             raise ScheduleError(
-                f"{where}: {pipeline.name!r} has {pipeline.depth} slots and {pipeline.releases} "
-                f"releases; a pass is of {step} tiles",
-                hint="a ring of as many slots as a pass has tiles, which no role releases",
+                f"{where}: {pipeline.name!r} has {pipeline.depth} slots; a pass is of {step} tiles",
+                hint="a ring of as many slots as a pass has tiles",
             )
     if loop.edge.low or max(map(offset, stream.loop)) >= 2 * step:
         raise ScheduleError(f"{where}: its tiles are begun more than one pass ahead")
@@ -161,12 +160,12 @@ def _before_uses(
         and not _is(op, "copy", pipeline) and op.name not in WAITS
     ]  # fmt: skip
     releases = [op for op in users if _is(op, "release", pipeline)]
-    wanted = stream.step if pipeline.releases else 0
-    if len(releases) != wanted or len(users) == len(releases):
+    gives = pipeline.releases > 0 and stream.role.name in pipeline.released_by
+    if len(releases) != (stream.step if gives else 0) or len(users) == len(releases):
         raise ScheduleError(
             f"{schedule.file}:{stream.line} role {stream.role.name!r} must use "
             f"{pipeline.name!r} and release each tile of it "
-            f"{'once' if pipeline.releases else 'never'}, and releases it {len(releases)} times"
+            f"{'once' if gives else 'never'}, and releases it {len(releases)} times"
         )
     for residue in range(stream.step):
         mine = [op for op in users if offset(op) % stream.step == residue]
@@ -178,7 +177,8 @@ def _before_uses(
             index = steps.index(first)
             # What ordinary instructions wrote went through another proxy than the one wgmma reads
             # through.
-            fence = pipeline.producer_threads > 0 and any(op.asynchronous for op in users)
+            written = pipeline.producer_threads > 0 and not pipeline.fenced
+            fence = written and any(op.asynchronous for op in users)
             steps = [*steps[:index], _wait(first, pipeline, "full", fence=fence), *steps[index:]]
     return steps
 
@@ -531,11 +531,11 @@ def _check_arrivals(schedule: PipelineSchedule, pipeline: Pipeline) -> None:
             f"{schedule.file}: pipeline {pipeline.name!r} is filled by {pipeline.producer_threads} "
             f"threads, role {role.name!r} has {role.threads}"
         )
-    consumers = [streams[name].role for name in pipeline.consumers]
-    warps = sum(1 if role.single else len(role.warps) for role in consumers)
+    releasing = [streams[name].role for name in pipeline.released_by]
+    warps = sum(1 if role.single else len(role.warps) for role in releasing)
     if pipeline.releases and pipeline.releases != warps:
         raise ScheduleError(
             f"{schedule.file}: a slot of {pipeline.name!r} is empty after {pipeline.releases} "
-            f"releases; {' and '.join(pipeline.consumers)} have {warps} warps, each of which "
+            f"releases; {' and '.join(pipeline.released_by)} have {warps} warps, each of which "
             f"releases it"
         )

@@ -125,11 +125,12 @@ class ItemEmitter(Emitter):
             where = item_section(edge, i, n)
             self._heading(f"{stream.role.name}, {where}")
             steps, end = main_pass(loop, i, n, edge.step), -(-n // edge.step) * edge.step
+            if following is None and rest:
+                # Slots without a tile in this pass: what it fetches ahead comes next in them.
+                self._turn_over(loop, where, range(rest, edge.step))
             self._pass(loop, cursors, where, steps, end=end)
             if following is not None:
                 self._turn_over(loop, where, range(edge.step))
-            elif rest:  # slots without a tile in this pass: the next one's head is this pass's
-                self._turn_over(loop, where, range(rest, edge.step))
 
     def _end(self, loop: Loop) -> None:
         """What an item leaves; then the next one."""
@@ -177,9 +178,11 @@ class ItemEmitter(Emitter):
         role = loop.stream.role.name
         if pipeline.resident:
             return Cursor("0", self._own(role), 1, 0, 0)
-        slot = offset(op) % pipeline.depth
-        return Cursor(str(slot), self._turns(role, slot)[offset(op) // pipeline.depth & 1],
-                      pipeline.depth, 0, 0)  # fmt: skip
+        slot, later = offset(op) % pipeline.depth, offset(op) // pipeline.depth
+        # A slot is empty for its n-th tile when the one before was released n - 1 times; a fresh
+        # barrier counts as having completed the phase before its first one.
+        turn = self._turns(role, slot)[(later + (op.name == "wait_empty")) & 1]
+        return Cursor(str(slot), turn, pipeline.depth, 0, 0)
 
     @staticmethod
     def _turns(role: str, slot: int) -> tuple[str, str]:

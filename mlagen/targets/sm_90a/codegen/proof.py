@@ -207,7 +207,7 @@ class _Run:
         for actor, (loop, _) in enumerate(warps):
             for key, fill in prover.track(loop, line).waits:
                 self.slots[key].waits.setdefault(fill, {})[actor] = None
-        self.releases: dict[tuple[str, int], list[Clock]] = {}
+        self.releases: dict[tuple[str, int], dict[int, Clock]] = {}  # by the actor
         self.order: dict[tuple[str, str], list[int]] = {}  # (pipeline, verb): tiles, as they came
         self.bars: dict[int, NamedBarrier] = {}
         self.asides: dict[tuple[str, int, int], _Aside] = {}
@@ -296,12 +296,13 @@ class _Run:
         return True
 
     def _wait_empty(self, warp: _Warp, pipeline: Pipeline, tile: int) -> bool:
-        if tile < pipeline.depth:
+        before = self.line.before(tile, pipeline.depth)
+        if before is None:
             return True
-        freed = self.releases.get((pipeline.name, tile - pipeline.depth), [])
-        if len(freed) < sum(self.members[name] for name in pipeline.consumers):
+        freed = self.releases.get((pipeline.name, before), {})
+        if len(freed) < sum(self.members[name] for name in pipeline.released_by):
             return False
-        for clock in freed:
+        for clock in freed.values():
             join(warp.clock, clock)
         return True
 
@@ -388,7 +389,7 @@ class _Run:
                     "may still wait for what was there, whose phase it would miss"
                 )  # fmt: skip
         access = Access(filler, fill, held, op, (warp.role, id(op), tile),
-                        generic=pipeline.producer_threads > 0)  # fmt: skip
+                        generic=pipeline.producer_threads > 0 and not pipeline.fenced)  # fmt: skip
         for part in pipeline.tiles:
             region = self.regions[f"{part.name}[{tile % pipeline.depth}]"]
             self._check_write(
@@ -411,7 +412,17 @@ class _Run:
         regions = {region.name for region in does.slots[tile % pipeline.depth]}
         if any(access.tile == tile and regions & access.regions for _, access in warp.groups):
             self._problem(op, warp, f"{pipeline.name}({tile}) is still read by a matrix group")
-        self.releases.setdefault((pipeline.name, tile), []).append(list(warp.clock))
+        last = self.line.before(tile, pipeline.depth)
+        before = self.releases.get((pipeline.name, -1 if last is None else last), {})
+        if last is not None and not (
+            len(before) == sum(self.members[name] for name in pipeline.released_by)
+            and all(warp.clock[actor] >= clock[actor] for actor, clock in before.items())
+        ):
+            self._problem(
+                op, warp, f"releases {pipeline.name}({tile}) without knowing that all have "
+                f"released the tile before: their arrivals would count for one phase"
+            )  # fmt: skip
+        self.releases.setdefault((pipeline.name, tile), {})[warp.actor] = list(warp.clock)
         if warp.issues:
             self.order.setdefault((pipeline.name, f"{warp.role} releases"), []).append(tile)
 
@@ -529,7 +540,7 @@ class _Run:
                 continue
             verbs = [(pipeline.producer, "fills")]
             if pipeline.releases:
-                verbs += [(name, f"{name} releases") for name in pipeline.consumers]
+                verbs += [(name, f"{name} releases") for name in pipeline.released_by]
             for role, verb in verbs:
                 tiles = self.order.get((pipeline.name, verb), [])
                 if sorted(tiles) != sorted(self.line.items):

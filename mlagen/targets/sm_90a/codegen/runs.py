@@ -144,7 +144,9 @@ def parts(loop: Loop, instance: Instance, n: int) -> list[tuple[str, tuple[Opera
     held = common(loop)
     first = tuple(op for op in operations if id(op) in held)
     rest = operations[len(first) :]
-    return [("loop", first), (where, rest)] if rest else [("loop", first)]
+    # The second part ends the pass for the one after it, even where it is empty itself.
+    ends = bool(rest) or i + loop.edge.step < n
+    return [("loop", first), (where, rest)] if ends else [("loop", first)]
 
 
 def common(loop: Loop) -> frozenset[int]:

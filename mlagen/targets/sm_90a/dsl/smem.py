@@ -12,6 +12,7 @@ buffer that one role's threads write for another's: writers arrive at a named ba
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from mlagen.artifact.manifest import TENSOR_MAP_BOX
 from mlagen.errors import CapacityError, ScheduleError
@@ -58,8 +59,9 @@ class Pipeline:
     """Tiles that one role fills and others use, `depth` deep.
 
     The mbarrier `full` of a slot completes when all of its bytes have landed. With `releases`, its
-    mbarrier `empty` completes when every consuming warp has released it; without, the schedule's
-    other waits must order each fill after the last use of the slot, and the proof checks it.
+    mbarrier `empty` completes when every warp of `released_by` has released it; without, the
+    schedule's other waits must order each fill after the last use of the slot, and the proof checks
+    it.
     """
 
     name: str
@@ -68,11 +70,13 @@ class Pipeline:
     consumers: tuple[str, ...]
     depth: int
     barriers: int  # SMEM address of full[0]; empty[0] follows after `depth` barriers
-    releases: int  # arrivals that empty a slot: one a consuming warp; 0: there is no such barrier
+    releases: int  # arrivals that empty a slot: one a releasing warp; 0: there is no such barrier
     resident: bool = False  # filled once, before the loop, and never released
     producer_threads: int = 0  # threads that fill a slot; 0: TMA does
     within: str = ""  # the pipeline that takes the same SMEM next, made of these tiles in place
-    by_warps: bool = False  # each warp makes rows of its own of what is within, and arrives once
+    by_warps: bool = False  # each warp makes rows of its own, and arrives once
+    released_by: tuple[str, ...] = ()  # the consumers that release slots
+    fenced: bool = False  # who fills it also fences what it wrote, for matrix instructions
 
     @property
     def bytes(self) -> int:
@@ -165,20 +169,21 @@ class Smem:
         *tiles: TmaTile,
         producer: str,
         consumer: str | tuple[str, ...],
-        releases: int = 0,
+        releases: int | tuple[str, int] = 0,
         resident: bool = False,
         producer_threads: int = 0,
         within: Pipeline | None = None,
-        by_warps: bool = False,
+        by_warps: bool | Literal["fenced"] = False,
     ) -> Pipeline:
         """Declare that `producer` fills `tiles` together and `consumer` uses them.
 
-        `resident`: once, before the loops. `releases`: arrivals that empty a slot, one a consuming
-        warp; without them a slot is filled again where the schedule says so, and the order is
-        proved. `producer_threads`: threads of the producer that fill it, instead of TMA. `within`:
-        the pipeline whose slots these tiles lie in, which is filled from them. `by_warps`: each row
-        is made by one warp from the same row of the tiles within; a warp arrives once, when its
-        lanes are done.
+        `resident`: once, before the loops. `releases`: arrivals that empty a slot, one a warp of
+        the consumers, or a consumer that knows when the others are done, and its arrivals; without
+        them a slot is filled again where the schedule says so. The order is proved either way.
+        `producer_threads`: threads of the producer that fill it, instead of TMA. `within`: the
+        pipeline whose slots these tiles lie in, which is filled from them. `by_warps`: each row is
+        made by one warp, of the same row of the tiles within or of its registers; a warp arrives
+        once, when its lanes are done, and "fenced" what they wrote for matrix instructions.
         """
         if resident and releases:
             raise ScheduleError(f"pipeline {name!r}: resident tiles are not released")
@@ -189,9 +194,11 @@ class Smem:
         base = self._next(SM_90A.mbarrier_bytes)
         self._claim(name, base, (2 if releases else 1) * depth * SM_90A.mbarrier_bytes)
         consumers = (consumer,) if isinstance(consumer, str) else consumer
+        role, arrivals = releases if isinstance(releases, tuple) else ("", releases)
         pipeline = Pipeline(
-            name, tiles, producer, consumers, depth, base, releases, resident, producer_threads,
-            within.name if within else "", by_warps,
+            name, tiles, producer, consumers, depth, base, arrivals, resident, producer_threads,
+            within.name if within else "", bool(by_warps), (role,) if role else consumers,
+            by_warps == "fenced",
         )  # fmt: skip
         self.pipelines[name] = pipeline
         return pipeline

@@ -1,0 +1,162 @@
+"""Latent rows that a third warpgroup, the feeder, makes bf16 of, for the two of `Seesaw`.
+
+The feeder does all that concerns rows: it reads the list, loads rows of e4m3 to registers, and
+stores them as bf16 where the math warpgroups have given their place back. It also says which of a
+tile's keys count, and what their scales are. Four threads have a row, 16 of its columns each of
+every 64; each converts what it loaded itself. Two pieces of a tile are on their way while one is
+converted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlagen.attention.latent.sm_90a.plain import Fetched, plain_order
+from mlagen.attention.latent.sm_90a.problem import COLUMNS, TILE, Form, LatentProblem
+from mlagen.attention.latent.sm_90a.registers import FLOAT, SLOTS
+from mlagen.attention.latent.sm_90a.seesaw import Seesaw, SeesawKnobs
+from mlagen.dsl import Access, Operation, PipelineOrder, RingTile, Tile, Value, record
+from mlagen.errors import ScheduleError
+from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole, release
+from mlagen.targets.sm_90a.dsl.smem import TmaTile
+
+ROW_THREADS = 4  # that load a row together
+PIECES = 2  # of a tile that a thread holds the stored numbers of
+PIECE_WORDS = TILE * 128 // 4 // 128  # registers of 64 rows of 128 bytes, by 128 threads
+
+
+class FedSeesaw(Seesaw):
+    """The operations of a kernel over rows of the form `form.stored`."""
+
+    def __init__(
+        self,
+        k: LatentProblem,
+        s: PipelineSpace,
+        left: WarpRole,
+        right: WarpRole,
+        feeder: WarpRole,
+        knobs: SeesawKnobs,
+        form: Form,
+    ) -> None:
+        if feeder.threads != ROW_THREADS * TILE // 2 or form.stored is None:
+            raise ScheduleError(
+                f"role {feeder.name!r} has {feeder.threads} threads",
+                hint="one warpgroup converts two rows a thread, of stored rows",
+            )
+        self.stored = form.stored
+        super().__init__(k, s, left, right, feeder, knobs, form)
+        self.supply |= self._feeding(s)
+
+    def _feeding(self, s: PipelineSpace) -> dict[str, Any]:
+        """Declares the feeder's registers: names by what they are; some by slot or by piece."""
+        stored, found = self.stored, dict[str, Any]()
+        blocks, exponents = stored.scales == "blocks", stored.paged_exponents > 0
+        causal = bool(self.form.operands["causal"])
+        for name, type, count, why in (
+            ("list", ".b32", 2, "two keys of the next tile's list; -1: one that does not count"),
+            ("where", ".b32", 2 * causal, "their positions"),
+            ("place", ".b32", 2, "this thread's two rows of a tile; + 2^31 of a second cache"),
+            ("weight", ".f32", 2 * (stored.scales == "key"), "scales of two keys"),
+        ):
+            if count:
+                found[name] = s.named(name, type, count, why)
+        for name, type, sets, each, why in (
+            ("words", ".b32", PIECES, PIECE_WORDS, "stored numbers that become bf16"),
+            ("by", ".f32", PIECES * (blocks and not exponents), 4, "their scales"),
+            ("exponents", ".b32", SLOTS * exponents, 4, "those of two rows, eight bytes each"),
+        ):
+            if sets:
+                names = s.named(name, type, sets * each, why)
+                found[name] = [names[each * n : each * (n + 1)] for n in range(sets)]
+        return found
+
+    def _tiles(self, s: PipelineSpace, boxes: int) -> None:
+        super()._tiles(s, boxes)
+        self.counts = tuple(s.smem.room(f"keys that count {slot}", 8) for slot in range(SLOTS))
+        if self.stored.scales == "key":
+            self.row_scales = tuple(
+                s.smem.room(f"row scales {slot}", TILE * FLOAT) for slot in range(SLOTS)
+            )
+
+    def _right_spans(self, middle: int) -> list[tuple[int, int]]:
+        return [(middle, self.stored.boxes), (self.stored.boxes, self.parts)]
+
+    def _columns(self, s: PipelineSpace, role: WarpRole, tiles: list[TmaTile]) -> Pipeline:
+        """Columns that the feeder fills, and `role` gives back: it is the last one to use them."""
+        assert self.feeder
+        return s.smem.pipeline(
+            f"cache {self.keys.index(tiles[0])}", *tiles, producer=self.feeder.name,
+            consumer=tuple(r.name for r in self.roles), producer_threads=self.feeder.threads,
+            by_warps="fenced", releases=(role.name, len(role.warps)),
+        )  # fmt: skip
+
+    def _plain(self) -> PipelineOrder:
+        left, right = (
+            Fetched(role.name, tuple(p.name for p in half), {})
+            for role, half in zip(self.roles, (self.left, self.right), strict=True)
+        )
+        assert self.feeder
+        return plain_order(
+            left, right, feeder=self.feeder.name, does="feed", zeroes_tail=False, scales=False,
+            persistent=False, queries=[f"load_queries {self.query.name}, {self.query_held.name}"],
+        )  # fmt: skip
+
+    def _counted(self, role: WarpRole) -> dict[str, Any]:
+        return {"fetches": False}
+
+    # ---- math roles -------------------------------------------------------------------------
+
+    def refill(self, half: tuple[Pipeline, ...], tile: Tile, *, when: bool = True) -> None:
+        """Give the columns of `half` back, in which `tile` will be: this role used them last."""
+        for columns in half if when else ():
+            release(columns, tile - SLOTS)
+
+    def row_maximum(self, tile: Tile) -> None:
+        weights, more = self._weights(tile)
+        room = self.counts[tile.offset % SLOTS]
+        self._record("row_maximum", tile, weights=weights, counts=room,
+                     uses=(Value("S"), Value(room.name, tile), *more),
+                     defines=(Value("S"), Value("top")))  # fmt: skip
+
+    # ---- the feeder -------------------------------------------------------------------------
+
+    def look_up(self, tile: Tile) -> None:
+        """Load what the list names in `tile`: each warp all 64 keys, two a lane."""
+        self._record("look_up", tile, index=tile.offset % SLOTS)
+
+    def find_rows(self, tile: Tile) -> None:
+        """Find which keys of `tile` count, and where this thread's rows lie."""
+        self._record("find_rows", tile, index=tile.offset % SLOTS)
+
+    def fetch(self, columns: Pipeline, tile: Tile, held: int) -> None:
+        """Load stored numbers of `tile` that become `columns`, as the piece `held`."""
+        self._record("fetch", tile, of=columns.name, boxes=self._boxes(columns), held=held,
+                     defines=(Value(f"piece {held}"),))  # fmt: skip
+
+    def feed(self, columns: Pipeline, tile: Tile, held: int) -> None:
+        """Store the piece `held` as bf16, in `columns` of `tile`."""
+        record(self._operation(
+            "copy", tile, access=Access("copy", RingTile(columns.name, tile)), template="convert",
+            pipeline=columns, boxes=self._boxes(columns), held=held, index=tile.offset % SLOTS,
+            uses=(Value(f"piece {held}"),),
+        ))  # fmt: skip
+
+    def publish(self, tile: Tile) -> None:
+        """Store which keys of `tile` count, and their scales, for the one that has its scores."""
+        rooms = [rooms[tile.offset % SLOTS] for rooms in (self.counts, self.row_scales) if rooms]
+        self._record("publish", tile, rooms=rooms,
+                     defines=tuple(Value(room.name, tile) for room in rooms))  # fmt: skip
+
+    def _boxes(self, columns: Pipeline) -> list[tuple[TmaTile, int]]:
+        return [(tile, COLUMNS * self.keys.index(tile)) for tile in columns.tiles]
+
+    def _mover(self, pipeline: Pipeline) -> Any:
+        moves = super()._mover(pipeline)
+
+        def mover(kind: str, tile: Tile) -> Operation:
+            if kind == "release":
+                released: Operation = moves(kind, tile)
+                return released
+            raise ScheduleError(f"{kind}({pipeline.name})", hint="`feed` and `refill` move rows")
+
+        return mover
