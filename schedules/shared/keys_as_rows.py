@@ -3,11 +3,11 @@ split of its keys, and an SM has two blocks, which hide each other's latency.
 
 | one warpgroup, tile i                                        |
 |--------------------------------------------------------------|
-| S^T = K(i) Q^T, 64 keys x heads; K to registers before it    |
+| S^T = K(i) Q^T, 64 keys x heads                              |
 | load the list of tile i+1; of e4m3 rows, their numbers       |
 | maxima of all warps; P -> SMEM; O *= alpha                   |
-| O^T += V(i)^T P^T, 16 keys a step; V to registers before it  |
-| after a step or two: fetch keys of tile i+1 into their place  |
+| O^T += V(i)^T P^T, 16 keys a step                            |
+| after each step: fetch the keys of tile i+1 into their place |
 """
 
 from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows, query_rows
@@ -41,49 +41,24 @@ def keys_as_rows(k, s, stored, operations):
 
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
-    early, late, sets = (), (), 0
-    if not stored:
-        operands = s.choice("operands", "registers", "smem", comment="where products take A from")
-        if operands == "registers":
-            sets = s.choice(
-                "sets",
-                4,
-                *((8,) if heads <= 16 else ()),
-                2,
-                comment="of 8 registers, which take A in turn",
-            )
-            s.named("a", ".b32", sets * 8, "operands A, in turn")
+    early, late = (), ()
     if stored:
         held = s.choice("held", *((1, 2) if heads <= 16 else (1,)),
                         comment="pieces whose rows are loaded early")  # fmt: skip
         early, late = range(held), range(held, pieces)
         s.named("raw", ".b32", held * stored.words, "numbers of the next tile's rows")
-    d = operations(k, s, math, KeysAsRows, sets=sets)
+    d = operations(k, s, math, KeysAsRows)
 
     with prologue(math):
         d.setup()
         d.clear()
     for i in tiles(math):
-        if d.loaded:
-            for box, half in d.key_halves:
-                d.load_keys(i, box, half)
-                d.qk_loaded(i, box, half)
-        else:
-            d.qk(i)
+        d.qk(i)
         d.look_up(i)
         for piece in early:
             d.fetch(i + 1, piece)
         d.softmax(i)
         d.rescale(i)
-        if d.loaded:
-            d.load_queries(i + 1)
-            for piece in range(pieces):
-                for pair in d.pairs:
-                    d.load_values(i, pair, piece)
-                    d.pv_loaded(i, pair, piece)
-                for other in (piece - 1, piece) if piece % 2 else ():  # two after one barrier
-                    d.refill(i + 1, other)
-            continue
         for piece in range(pieces):
             d.pv(i, piece)
         d.load_queries(i + 1)

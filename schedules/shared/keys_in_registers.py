@@ -5,12 +5,11 @@ latency.
 | one warpgroup, tile i                                                                         |
 |-----------------------------------------------------------------------------------------------|
 | maxima of all warps; P(i) -> SMEM; O *= alpha                                                 |
-| V(i) -> registers, transposed; O^T += V(i)^T P(i)^T: 16 keys and 128 columns after another    |
+| O^T += V(i)^T P(i)^T, half of O^T                                                             |
 | 64 columns of tile i+1: numbers -> bf16, S^T = K(i+1) Q^T                                     |
+| O^T += V(i)^T P(i)^T, its other half                                                          |
 | 64 columns after another, where V(i) is done with: numbers -> bf16, V(i+1) -> SMEM, load      |
 | tile i+2, S^T += K(i+1) Q^T                                                                   |
-
-Where V(i) stays in SMEM, half of O^T is computed before S^T is begun, and half after that.
 """
 
 from mlagen.attention.latent.sm_90a.keys_as_rows import query_rows
@@ -33,22 +32,14 @@ def keys_in_registers(k, s, stored, operations):
     s.smem.room("P", 128 * heads)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
 
-    many = stored.held_scales > 2  # registers of scales; they leave none for values
-    values = s.choice("values", *(("smem", "registers") if many else ("registers", "smem")),
-                      comment="where their product takes V from")  # fmt: skip
-    products, sets = 1, 0
-    if values == "registers":
-        few = stored.rope or many  # are left; with 3, some forms spill
-        sets = s.choice("sets", *((2, 3) if few else (3, 2)),
-                        comment="of 8 registers, which take values in turn")  # fmt: skip
-    else:
-        products = s.choice("products", *((1, 2) if many else (2, 1)),
-                            comment="parts of O that are products of their own")  # fmt: skip
+    scales = stored.held_scales > 4  # and few registers are left
+    products = s.choice("products", *((1, 2) if scales else (2, 1)),
+                        comment="parts of O that are products of their own")  # fmt: skip
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
     s.named("raw", ".b32", OWN_KEYS * stored.words, "numbers of the next tile's rows")
     s.named("a", ".b32", 2 * FRAGMENT, "operands A of 64 columns each, in turn")
-    d = operations(k, s, math, KeysInRegisters, products=products, sets=sets)
+    d = operations(k, s, math, KeysInRegisters, products=products)
 
     with prologue(math):
         d.setup()
@@ -58,12 +49,7 @@ def keys_in_registers(k, s, stored, operations):
     for i in tiles(math):
         d.softmax(i)
         d.rescale(i)
-        if d.loaded:
-            for pair, step in d.value_steps:
-                d.load_values(i, pair, step)
-                d.pv_loaded(i, pair, step)
-        else:
-            d.pv_of(i, 0)
+        d.pv_of(i, 0)
         d.load_queries(i + 1)
         d.locate(i + 1)
         d.look_up(i + 1)
@@ -78,8 +64,7 @@ def keys_in_registers(k, s, stored, operations):
         d.fetch_after(i + 1, second)
         d.qk_of(i + 1, second)
         d.store_values(i + 1, first)
-        if d.converted(first):
-            d.fetch_after(i + 1, first)
+        d.fetch_after(i + 1, first)
         for box in others:
             for part in range(1, products):
                 d.free_values(i + 1, part, before=box)
@@ -87,8 +72,6 @@ def keys_in_registers(k, s, stored, operations):
             d.store_values(i + 1, box)
             d.fetch_after(i + 1, box)
             d.qk_of(i + 1, box)
-        if not d.converted(first):  # it has more registers than others
-            d.fetch_after(i + 1, first)
         d.fetch_scales(i + 1)
         d.look_ahead(i + 1, when=d.places_kept)
     with epilogue(math):

@@ -77,23 +77,6 @@ def test_all_rows_of_prefill_with_queries_as_rows(fields, heads):
     passed(artifact, rows=2, topk=330, lengths=(330, 70), page_size=16, layers=2)
 
 
-OTHERWISE = [
-    *(({"num_heads": heads}, {"operands": "smem"}) for heads in (8, 32)),
-    *(({"num_heads": 16}, {"sets": sets}) for sets in (2, 8)),
-    *(
-        ({"num_heads": 13, "rows": rows}, knobs)
-        for rows in ("e4m3", "v32", "e4m3_block32") for knobs in ({"values": "smem"}, {"sets": 2})
-    ),
-    ({"num_heads": 13, "rows": "v32"}, {"keys_from": "smem"}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("fields", "knobs"), OTHERWISE, ids=str)
-def test_operands_from_elsewhere(fields, knobs):
-    artifact = built("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(**fields), **knobs)
-    passed(artifact, rows=5, topk=330, lengths=(330, 3, 150, 0, 64))
-
-
 WIDE_DECODE = [
     (128, {}, 3),
     (64, {"extra": True}, 1),

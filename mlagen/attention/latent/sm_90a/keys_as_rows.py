@@ -5,9 +5,6 @@ computes S^T = K Q^T, with 64 keys as the rows of the matrix instruction, and O^
 64 columns of V as its rows: 8, 16, 24 or 32 query rows do not pay for 64. K and V are the same
 bytes in SMEM, where a query's list of rows is gathered by the warpgroup itself, 16 keys after each
 step of the last product that is done with theirs. Two blocks an SM hide each other's latency.
-Operands A are in SMEM, or, where there are `sets` of registers, are loaded from there by ordinary
-instructions, values transposed: SMEM is busy with that for half of the time that the matrix
-instruction takes to read them, and no fence is between rows and these loads.
 Rows of e4m3 are loaded to registers a tile ahead, and stored as bf16 in the place of keys that are
 done with.
 
@@ -40,7 +37,6 @@ from mlagen.errors import ScheduleError
 from mlagen.targets.sm_90a.dsl import Pipeline, PipelineSpace, WarpRole
 
 STEP = 16  # keys of a matrix instruction
-HALF = 8  # registers of operand A over 32 columns of K, or two times 64 columns of V and 16 keys
 MOST_ROWS = 32  # of Q: their accumulators fill a thread's registers
 # wgmma descriptors: 128-byte swizzle, 8 rows are 1024 bytes (PTX ISA, matrix descriptor).
 COLUMN_MAJOR = 1 << 62 | 1024 >> 4 << 32
@@ -67,17 +63,13 @@ class KeysAsRows:
         math: WarpRole,
         form: Form,
         stored: RowForm | None = None,
-        *,
-        sets: int = 0,
     ) -> None:
-        """`sets` of registers a, which are operands A in turn; 0: they are in SMEM."""
         if math.threads != 128:
             raise ScheduleError(
                 f"role {math.name!r} has {math.threads} threads",
                 hint="one warpgroup has all rows of a query, and gathers their keys",
             )
         self.k, self.math, self.form = k, math, form
-        self.sets, self.loaded = sets, sets > 0
         self.stored, self.rows = stored, query_rows(k)
         self.queries = [tile for tile in s.smem.tiles.values() if tile.tensor == "q"]
         self._tiles(s)
@@ -87,7 +79,6 @@ class KeysAsRows:
             "steps": TILE // STEP // self.groups, "stored": stored,
             "value_parts": k.d_v // COLUMNS, "queries": self.queries, "tiles_": self.keys,
             "query": self.query, "p": self.p, "warps": self.warps, "held": self.held,
-            "loaded": self.loaded,
             "row_bits": hex(ROW_MAJOR), "column_bits": hex(COLUMN_MAJOR),
             **{name: s.names(name) for name in ("o", "s")},
             **self._registers(s),
@@ -150,13 +141,6 @@ class KeysAsRows:
             found[name] = s.named(name, type, 1, why)[0]
         if self.stored:
             found["raw"] = s.names("raw")
-        if self.held or self.loaded:
-            found["a"] = s.names("a")
-            why = "where this lane's part of a row lies in 64 keys of 64 columns"
-            found["lane_at"] = s.named("lane_at", ".b32", 1, why)[0]
-        if self.loaded:
-            why = "where this lane's part of a row lies in 16 keys, transposed"
-            found["value_from"] = s.named("value_from", ".b32", 1, why)[0]
         return found
 
     @property
@@ -170,29 +154,14 @@ class KeysAsRows:
         for pipeline in self.cache:
             fetched += [f"fetch {pipeline.name}"] if self.stored else []
             fetched.append(f"copy {pipeline.name}")
-        scores, products = ["qk"], [f"pv {pipeline.name}" for pipeline in self.cache]
-        if self.loaded:
-            scores = [
-                f"{what} {box} {half}"
-                for box, half in self.key_halves
-                for what in ("load_keys", "qk")
-            ]
-            products = self._loaded_products()
         return PipelineOrder(
             before=by(name, "setup", "clear"),
             tiles=by(
-                name, "load_queries", *fetched, "look_up", *scores, "softmax", "rescale",
-                *products,
+                name, "load_queries", *fetched, "look_up", "qk", "softmax", "rescale",
+                *(f"pv {pipeline.name}" for pipeline in self.cache),
             ),
             after=by(name, "store_sum", "finish"),
         )  # fmt: skip
-
-    def _loaded_products(self) -> list[str]:
-        return [
-            f"{what} {_of(pair, step)}"
-            for pair, step in self.value_steps
-            for what in ("load_values", "pv")
-        ]
 
     def _scale_registers(self) -> list[tuple[str, str, int, str]]:
         stored = self.stored
@@ -244,84 +213,6 @@ class KeysAsRows:
             parts=range(self.k.d_v // COLUMNS),
             uses=(Value(self.p.name, tile), Value(pipeline.name, tile)), defines=(Value("O"),),
         )  # fmt: skip
-
-    # ---- operands A in registers ------------------------------------------------------------
-
-    @property
-    def key_halves(self) -> list[tuple[int, int]]:
-        """64 columns and half of these of each product of scores."""
-        return [(box, half) for box in range(self.k.d_qk // COLUMNS) for half in range(2)]
-
-    @property
-    def valued_boxes(self) -> list[int]:
-        """Values by 64 columns, in the order of their products."""
-        return list(range(self.k.d_v // COLUMNS))
-
-    @property
-    def pairs(self) -> list[tuple[int, int]]:
-        """Values by twice 64 columns, which a product has of 16 keys."""
-        boxes = self.valued_boxes
-        return list(zip(boxes[::2], boxes[1::2], strict=True))
-
-    @property
-    def value_steps(self) -> list[tuple[tuple[int, int], int]]:
-        """The pair and which 16 keys of each product of values: keys that are done with are
-        fetched anew."""
-        return [(pair, step) for step in range(TILE // STEP) for pair in self.pairs]
-
-    def load_keys(self, tile: Tile, box: int, half: int) -> None:
-        """Load half of 64 columns of K as operand A."""
-        turn = self.key_halves.index((box, half)) % self.sets
-        self._record(
-            "load_keys", tile, of=f"{box} {half}", key_tile=self.keys[box][0], first_step=2 * half,
-            a=self._fragments(HALF * turn, HALF), defines=(Value(f"a {turn}"),),
-            uses=tuple(Value(pipeline.name, tile) for pipeline in self.cache),
-        )  # fmt: skip
-
-    def qk_loaded(self, tile: Tile, box: int, half: int) -> None:
-        """S^T += K Q^T over these columns; the first ones set it."""
-        at = self.key_halves.index((box, half))
-        turn = at % self.sets
-        self._record(
-            "qk", tile, of=f"{box} {half}", template="qk_registers", first_step=2 * half,
-            a=self._fragments(HALF * turn, HALF), query_tile=self.queries[box],
-            overwrites=at == 0, uses=(Value(f"a {turn}"), Value(self.query.name)),
-            defines=(Value("S"),), asynchronous=True,
-        )  # fmt: skip
-
-    def load_values(self, tile: Tile, pair: tuple[int, int], step: int) -> None:
-        """Load twice 64 columns of V, transposed, of 16 keys, as operands A."""
-        at = self.value_steps.index((pair, step))
-        turn = at % self.sets
-        self._record(
-            "load_values", tile, of=_of(pair, step), first=at == 0,
-            places=[self._place(box, step) for box in pair],
-            a=self._fragments(HALF * turn, HALF), defines=(Value(f"a {turn}"),),
-            uses=tuple(Value(name, tile) for name in self._names(pair, step)),
-        )  # fmt: skip
-
-    def pv_loaded(self, tile: Tile, pair: tuple[int, int], step: int) -> None:
-        """O^T += V^T P^T, of these columns and keys."""
-        turn = self.value_steps.index((pair, step)) % self.sets
-        self._record(
-            "pv", tile, of=_of(pair, step), template="pv_registers", parts=pair, step=step,
-            a=self._fragments(HALF * turn, HALF), asynchronous=True,
-            uses=(Value(self.p.name, tile), Value(f"a {turn}")), defines=(Value("O"),),
-        )  # fmt: skip
-
-    def _place(self, box: int, step: int) -> int:
-        """Where 16 keys of 64 columns of V begin."""
-        return self.keys[box][step].base
-
-    def _names(self, pair: tuple[int, int], step: int) -> list[str]:
-        """What 16 keys of a pair's columns are a part of."""
-        return [self.cache[step].name]
-
-    def _fragments(self, first: int, count: int) -> list[list[str]]:
-        """Registers of operands A from `first` on, by steps."""
-        return [self.supply["a"][n : n + 4] for n in range(first, first + count, 4)]
-
-    # ---- rows of the next tile --------------------------------------------------------------
 
     def refill(self, tile: Tile, group: int) -> None:
         """Fetch keys of `tile`, or store those that were loaded, as bf16."""
@@ -390,7 +281,3 @@ class KeysAsRows:
         supply, file = {**self.supply, **more}, template or name
         path = self.form.templates.get(file, f"keys_as_rows/{file}.ptx.j2")
         return Operation(name, path, tile, lambda at: supply, **own)
-
-
-def _of(pair: tuple[int, int], step: int) -> str:
-    return f"{pair[0]} {pair[1]} {step}"

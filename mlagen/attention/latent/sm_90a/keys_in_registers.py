@@ -3,11 +3,8 @@ a schedule arranges.
 
 As `keys_as_rows`, but a thread keeps the e4m3 numbers of its own two keys of the next tile, those
 whose scores it will have, and makes of them the operand A of S^T = K Q^T: 16 keys a warp, rows
-lane / 4 and 8 further. The same bf16 numbers go to SMEM for O^T += V^T P^T: columns that are no
-value never do. The tile after it is loaded as soon as a register is free.
-
-That product reads V in SMEM, or, where there are `sets` of registers, takes it from there
-transposed, as `keys_as_rows` does.
+lane / 4 and 8 further. The same bf16 numbers go to SMEM, where O^T += V^T P^T reads them: columns
+that are no value never do. The tile after it is loaded as soon as a register is free.
 
 A lane loads 16 bytes of each 64 columns, 16 (lane % 4) .. of them. Step j of these columns takes
 bytes 4 j .. 4 j + 3: so its 16 columns are four of each lane of a row, and Q lies in SMEM in that
@@ -20,14 +17,14 @@ from __future__ import annotations
 from typing import Any
 
 from mlagen.attention.latent.order import keys_in_registers
-from mlagen.attention.latent.sm_90a.keys_as_rows import HALF, STEP, KeysAsRows
+from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows
 from mlagen.attention.latent.sm_90a.problem import COLUMNS, TILE
 from mlagen.dsl import Operation, PipelineOrder, Tile, Value, by
 from mlagen.errors import ScheduleError
 from mlagen.targets.sm_90a.dsl import PipelineSpace
 
 OWN_KEYS = 2  # of a thread
-FRAGMENT = 2 * HALF  # registers of operand A over 64 columns
+FRAGMENT = 16  # registers of operand A over 64 columns
 
 
 class KeysInRegisters(KeysAsRows):
@@ -38,11 +35,10 @@ class KeysInRegisters(KeysAsRows):
     groups = 1
     fetched = OWN_KEYS
 
-    def __init__(self, *given: Any, products: int, sets: int) -> None:
-        """As `KeysAsRows`; where `sets` is 0, O^T is computed in so many `products`, each of some
-        of its rows."""
+    def __init__(self, *given: Any, products: int) -> None:
+        """As `KeysAsRows`; O^T is computed in so many `products`, each of some of its rows."""
         self.products = products
-        super().__init__(*given, sets=sets)
+        super().__init__(*given)
 
     def _tiles(self, s: PipelineSpace) -> None:
         name = self.math.name
@@ -62,11 +58,14 @@ class KeysInRegisters(KeysAsRows):
 
     def _registers(self, s: PipelineSpace) -> dict[str, Any]:
         found = super()._registers(s)
+        found["a"] = s.names("a")
         for name, type, count, why in (
             ("src", ".b64", OWN_KEYS, "where this thread's numbers of the next rows begin"),
             ("there", ".pred", OWN_KEYS, "whether they are rows"),
         ):
             found[name] = s.named(name, type, count, why)
+        why = "where this lane's part of a row lies in 64 keys of 64 columns"
+        found["lane_at"] = s.named("lane_at", ".b32", 1, why)[0]
         found["stop"] = s.named("stop", ".b32", 1, "the tile after this block's last")[0]
         return found
 
@@ -77,15 +76,11 @@ class KeysInRegisters(KeysAsRows):
         return list(keys_in_registers(self.k.d_qk).boxes)
 
     def part(self, part: int) -> list[int]:
-        """Values by 64 columns, of the parts that are products of their own."""
-        values = self.valued_boxes
+        """Values by 64 columns, of the parts that are products of their own: in the order in which
+        their places are stored to."""
+        values = [box for box in self.boxes if self.valued(box)]
         each = len(values) // self.products
         return sorted(values[part * each : (part + 1) * each])
-
-    @property
-    def valued_boxes(self) -> list[int]:
-        """Values by 64 columns, in the order in which their places are stored to."""
-        return [box for box in self.boxes if self.valued(box)]
 
     def converted(self, box: int) -> bool:
         """Whether columns are e4m3; the others are bf16 in memory, and operands as they are."""
@@ -106,15 +101,13 @@ class KeysInRegisters(KeysAsRows):
             parts.append(f"fetch {box}")
         parts += ["fetch_scales"] if self.stored.scales == "blocks" else []
         early, late = (parts, []) if self.places_kept else ([], parts)
-        products = [f"pv {part}" for part in range(self.products)]
-        if self.loaded:
-            products = self._loaded_products()
         return PipelineOrder(
             before=by(self.math.name, "setup", "clear", "fetch_first"),
             tiles=by(
                 self.math.name, "load_queries", "locate", "look_up",
                 *(f"free_values {part}" for part in range(self.products)), *early,
-                "look_ahead", *late, "softmax", "rescale", *products,
+                "look_ahead", *late, "softmax", "rescale",
+                *(f"pv {part}" for part in range(self.products)),
             ),
             after=by(self.math.name, "store_sum", "finish"),
         )  # fmt: skip
@@ -164,15 +157,15 @@ class KeysInRegisters(KeysAsRows):
             self._record(
                 "convert", tile, of=str(box), template="fragments", numbers=self._numbers(box),
                 box=box, a=self._operands(box), uses=(Value(self._raw(box)),),
-                defines=self._operand(box),
+                defines=(Value(self._operand(box)),),
             )  # fmt: skip
 
     def qk_of(self, tile: Tile, box: int) -> None:
         """S^T += K Q^T over 64 columns; the first ones set it."""
         self._record(
-            "qk", tile, of=str(box), template="qk_registers", a=self._operands(box), first_step=0,
+            "qk", tile, of=str(box), template="qk_registers", a=self._operands(box),
             query_tile=self.queries[box], overwrites=box == self.boxes[0],
-            uses=(*self._operand(box), Value(self.query.name)),
+            uses=(Value(self._operand(box)), Value(self.query.name)),
             defines=(Value("S"),), asynchronous=True,
         )  # fmt: skip
 
@@ -193,7 +186,7 @@ class KeysInRegisters(KeysAsRows):
         scratch = self.values[box]
         self._record(
             "store_values", tile, of=str(box), place_=scratch.base, a=self._operands(box),
-            uses=self._operand(box), defines=(Value(scratch.name, tile),),
+            uses=(Value(self._operand(box)),), defines=(Value(scratch.name, tile),),
         )  # fmt: skip
 
     def pv_of(self, tile: Tile, part: int) -> None:
@@ -204,17 +197,6 @@ class KeysInRegisters(KeysAsRows):
                   *(Value(self.values[box].name, tile) for box in self.part(part))),
             defines=(Value("O"),),
         )  # fmt: skip
-
-    @property
-    def value_steps(self) -> list[tuple[tuple[int, int], int]]:
-        """As its values come: their places are free when all of them were loaded."""
-        return [(pair, step) for pair in self.pairs for step in range(TILE // STEP)]
-
-    def _place(self, box: int, step: int) -> int:
-        return self.values[box].base + 128 * STEP * step
-
-    def _names(self, pair: tuple[int, int], step: int) -> list[str]:
-        return [self.values[box].name for box in pair]
 
     # ---- registers --------------------------------------------------------------------------
 
@@ -233,24 +215,23 @@ class KeysInRegisters(KeysAsRows):
     def _raw(self, box: int) -> str:
         return f"raw {box}"
 
-    def _operand(self, box: int) -> tuple[Value, ...]:
-        """Operand A of 64 columns: columns of bf16 are what was loaded."""
-        if not self.converted(box):
-            return (Value(self._raw(box)),)
-        first = self._first(box) // HALF
-        return (Value(f"a {first}"), Value(f"a {first + 1}"))
+    def _operand(self, box: int) -> str:
+        """What operand A of 64 columns is called: columns of bf16 are what was loaded."""
+        return f"a {self._turn(box)}" if self.converted(box) else self._raw(box)
 
-    def _first(self, box: int) -> int:
-        """The first register of the operand that 64 columns of e4m3 become."""
+    def _turn(self, box: int) -> int:
+        """The registers that 64 columns of e4m3 have as an operand."""
         converted = [other for other in self.boxes if self.converted(other)]
-        return FRAGMENT * converted.index(box) % len(self.supply["a"])
+        return converted.index(box) % (len(self.supply["a"]) // FRAGMENT)
 
     def _operands(self, box: int) -> list[list[str]]:
         """Operand A of four steps: two keys' columns, then the two next columns of both."""
-        if self.converted(box):
-            return self._fragments(self._first(box), FRAGMENT)
-        upper, lower = self._numbers(box)["words"]
-        return [[upper[n], lower[n], upper[n + 1], lower[n + 1]] for n in range(0, 8, 2)]
+        if not self.converted(box):
+            upper, lower = self._numbers(box)["words"]
+            return [[upper[n], lower[n], upper[n + 1], lower[n + 1]] for n in range(0, 8, 2)]
+        first = FRAGMENT * self._turn(box)
+        a = self.supply["a"][first : first + FRAGMENT]
+        return [a[n : n + 4] for n in range(0, FRAGMENT, 4)]
 
     def _operation(
         self, name: str, tile: Tile | None, *, template: str = "", **more: Any

@@ -60,7 +60,9 @@ BY_HELD_KEYS = {
     ),
     **{
         name: f"keys_in_registers/{name}.ptx.j2"
-        for name in ("spread_queries", "fragments", "free_values", "store_values")
+        for name in (
+            "spread_queries", "fragments", "qk_registers", "free_values", "store_values"
+        )
     },
 }  # fmt: skip
 

@@ -175,11 +175,7 @@ def _before_uses(
         if using:
             first = max(using, key=lambda op: (offset(op), -steps.index(op)))
             index = steps.index(first)
-            # What ordinary instructions wrote went through another proxy than the one wgmma reads
-            # through.
-            written = pipeline.producer_threads > 0 and not pipeline.fenced
-            fence = written and any(op.asynchronous for op in users)
-            steps = [*steps[:index], _wait(first, pipeline, "full", fence=fence), *steps[index:]]
+            steps = [*steps[:index], _wait(first, pipeline, "full"), *steps[index:]]
     return steps
 
 
@@ -249,9 +245,11 @@ def _before_loads(stream: Stream, pipeline: Pipeline, steps: list[Operation]) ->
     return out
 
 
-def _wait(user: Operation, pipeline: Pipeline, what: str, *, fence: bool = False) -> Operation:
+def _wait(user: Operation, pipeline: Pipeline, what: str) -> Operation:
     """The wait for `pipeline`'s barrier before `user`."""
     barrier = pipeline.full if what == "full" else pipeline.empty
+    # What ordinary instructions wrote went through another proxy than the one wgmma reads through.
+    fence = what == "full" and pipeline.producer_threads > 0 and not pipeline.fenced
     return _derived(user, f"wait_{what}", pipeline.name, {"barrier": barrier, "fence": fence},
                     "wait")  # fmt: skip
 
