@@ -21,7 +21,7 @@ def mla_sparse_decode_sm90(k, s):
     few = s.choice("keys_as_rows", *((1, 0) if k.num_heads <= 32 else (0,)),
                    comment="keys are the rows of products, heads their columns")  # fmt: skip
     if few:
-        keys_as_rows(k, s, row_form(k), decode_by_keys)
+        keys_as_rows(k, s, row_form(k), decode_by_keys, True)  # rope last
     else:
         stored = row_form(k)
         queries_as_rows(k, s, stored, decode_by_queries, False)

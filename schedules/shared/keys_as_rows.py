@@ -17,14 +17,15 @@ from mlagen.schedules.shared.keys_in_registers import keys_in_registers
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def keys_as_rows(k, s, stored, operations):
-    """The schedule of `operations(k, s, math, kind)` for rows of the form `stored`; None: bf16."""
+def keys_as_rows(k, s, stored, operations, rope_last):
+    """The schedule of `operations(k, s, math, kind)` for rows of the form `stored`; None: bf16.
+    `rope_last`: as keys in registers take it."""
     heads = query_rows(k)
     if stored and heads <= 16:
         held = s.choice("keys_from", "registers", "smem",
                         comment="where scores take keys from")  # fmt: skip
         if held == "registers":
-            keys_in_registers(k, s, stored, operations)
+            keys_in_registers(k, s, stored, operations, rope_last)
             return
     math = s.role("math", warpgroups=1, registers=248)
 

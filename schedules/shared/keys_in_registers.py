@@ -19,8 +19,9 @@ from mlagen.dsl import epilogue, prologue, schedule, tiles
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def keys_in_registers(k, s, stored, operations):
-    """The schedule of `operations(k, s, math, kind, ..)` for rows of the form `stored`."""
+def keys_in_registers(k, s, stored, operations, rope_last):
+    """The schedule of `operations(k, s, math, kind, ..)` for rows of the form `stored`;
+    `rope_last`: the knob's default."""
     math = s.role("math", warpgroups=1, registers=248)
     heads = query_rows(k)
 
@@ -35,6 +36,9 @@ def keys_in_registers(k, s, stored, operations):
     scales = stored.held_scales > 4  # and few registers are left
     products = s.choice("products", *((1, 2) if scales else (2, 1)),
                         comment="parts of O that are products of their own")  # fmt: skip
+    ways = ((1, 0) if rope_last else (0, 1)) if stored.rope else (0,)
+    rope_last = s.choice("rope_last", *ways,
+                         comment="columns of bf16 are loaded after all others")  # fmt: skip
     s.named("o", ".f32", k.d_v // 64 * heads // 2, "O^T: d_v x heads")
     s.named("s", ".f32", heads // 2, "S^T, then P^T: 64 keys x heads")
     s.named("raw", ".b32", OWN_KEYS * stored.words, "numbers of the next tile's rows")
@@ -64,7 +68,8 @@ def keys_in_registers(k, s, stored, operations):
         d.fetch_after(i + 1, second)
         d.qk_of(i + 1, second)
         d.store_values(i + 1, first)
-        d.fetch_after(i + 1, first)
+        if not rope_last:
+            d.fetch_after(i + 1, first)
         for box in others:
             for part in range(1, products):
                 d.free_values(i + 1, part, before=box)
@@ -72,6 +77,8 @@ def keys_in_registers(k, s, stored, operations):
             d.store_values(i + 1, box)
             d.fetch_after(i + 1, box)
             d.qk_of(i + 1, box)
+        if rope_last:
+            d.fetch_after(i + 1, first)
         d.fetch_scales(i + 1)
         d.look_ahead(i + 1, when=d.places_kept)
     with epilogue(math):
