@@ -65,9 +65,9 @@ def _gfx950(
     for name in ("cluster", "dynamic_shared"):
         if getattr(launch, name):
             raise ConfigError(f"{name} is of PTX; gfx950 code knows none")
-    chosen = _all_workgroups(launch.grid)
-    if settings.workgroups is not None:
-        chosen = list(settings.workgroups)
+    chosen = settings.workgroups
+    if chosen is None:
+        chosen = _all_workgroups(launch.grid)
     for group in chosen:
         if len(group) != 3 or not all(0 <= g < n for g, n in zip(group, launch.grid, strict=True)):
             raise ConfigError(f"workgroup {group} lies outside the grid {launch.grid}")
