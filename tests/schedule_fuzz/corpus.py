@@ -200,7 +200,8 @@ CASES: tuple[Case, ...] = (
     _shared("mla_sparse_prefill_sm90 keys", "keys_as_rows", MlaSparsePrefillConfig(8),
             (None, prefill_by_keys, False), *SPARSE_PREFILL, share=0.8),
     _shared("mla_sparse_decode_sm90 v32", "keys_as_rows", V32,
-            (row_form(V32), decode_by_keys, True), *SPARSE_DECODE, knobs={"keys_from": "smem"}, share=0.4),
+            (row_form(V32), decode_by_keys, True), *SPARSE_DECODE, knobs={"keys_from": "smem"},
+            share=0.4),
     _shared("mla_sparse_decode_sm90 held", "keys_in_registers", V32,
             (row_form(V32), decode_by_keys, True), *SPARSE_DECODE, share=0.4),
 )  # fmt: skip
