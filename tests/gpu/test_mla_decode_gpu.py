@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from decode_parts import alone
+from under_load import same_bits_under_load
 
 import mlagen
 from mlagen.bench.torch_arrays import to_gpu, to_host
@@ -219,28 +220,9 @@ def test_every_head(kernel: MlaDecodeKernel) -> None:
 
 
 def bits_under_load(kernel: MlaDecodeKernel, inputs: MlaDecodeInputs, **planned: Any) -> None:
-    """A thousand launches among matmuls on another stream have the bits of the first."""
-    import torch
-
-    given = {**on_gpu(inputs), **inputs.scales}
     plan = kernel.plan(inputs.cache_lengths, **planned)
-    first = [t.clone() for t in kernel(**given, plan=plan)]
-    other = torch.cuda.Stream()
-    a = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
-    differences = torch.zeros((), device="cuda", dtype=torch.int64)
-    out, lse = (torch.empty_like(t) for t in first)
-    call = kernel.prepare(**given, out=out, lse=lse, plan=plan)
-    for round_ in range(1000):
-        if round_ % 4 == 0:
-            with torch.cuda.stream(other):
-                a = (a @ a) * 1e-2
-        for tensor in (out, lse, plan.partial_o, plan.partial_lse):
-            tensor.fill_(float("nan"))
-        call()
-        differences += (out.view(torch.int16) != first[0].view(torch.int16)).sum()
-        differences += (lse.view(torch.int32) != first[1].view(torch.int32)).sum()
-    torch.cuda.synchronize()
-    assert int(differences) == 0
+    step = kernel.prepare(**on_gpu(inputs), **inputs.scales, plan=plan)
+    same_bits_under_load(step, (step.output, step.lse), (plan.partial_o, plan.partial_lse))
 
 
 @pytest.mark.parametrize("fields", [*FEEDS, *FORMS], ids=str)
