@@ -109,7 +109,7 @@ def decode(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def host(torch: Any) -> list[dict[str, Any]]:
-    """Microseconds of the host's time a call, by each way to call MLA decode."""
+    """Microseconds of the host's time a call, by each way to call dense MLA decode."""
     import mlagen
     from mlagen.compat import flash_mla
     from mlagen.ops import mla_decode, plan_mla_decode
@@ -148,6 +148,69 @@ def host(torch: Any) -> list[dict[str, Any]]:
             times = host_time(torch, call)
             rows.append({"kernel": "mla_decode_sm90", "way": name, "launches": launches, **times})
     return rows
+
+
+def sparse_host(torch: Any) -> list[dict[str, Any]]:
+    """The same by each way to call sparse prefill, and sparse decode in one part and in several."""
+    rows = []
+    for kernel, leading, splits in (
+        ("mla_sparse_prefill_sm90", (8,), None),
+        ("mla_sparse_decode_sm90", (8, 1), 1),
+        ("mla_sparse_decode_sm90", (8, 1), None),
+    ):
+        ways, launches = sparse_ways(torch, kernel, leading, splits)
+        for name, call in ways.items():
+            times = host_time(torch, call)
+            rows.append({"kernel": kernel, "way": name, "launches": launches, **times})
+    return rows
+
+
+def sparse_ways(
+    torch: Any, name: str, leading: tuple[int, ...], splits: int | None
+) -> tuple[Timed, int]:
+    """Ways to call a sparse kernel of 16 heads over rows of 656 bytes, top-k 64 or, for several
+    parts, 2048; and how many kernels each launches."""
+    import mlagen
+    from mlagen import ops
+    from mlagen.compat import flash_mla
+
+    decode = "decode" in name
+    cache = torch.zeros(64, 64, 656, device="cuda", dtype=torch.uint8)
+    rows = cache.view(torch.float8_e4m3fn)
+    topk = 64 if splits == 1 or not decode else 2048
+    lists = torch.randint(4096, (*leading, topk), device="cuda", dtype=torch.int32)
+    q = torch.randn(*leading, 16, 576, device="cuda").bfloat16()
+    length = torch.full(leading[:1], topk, device="cuda", dtype=torch.int32)
+    sink = torch.zeros(16, device="cuda")
+    kernel: Any = mlagen.build(name, num_heads=16, rows="v32")
+    more = {"splits": splits} if decode else {}
+    given = (q, rows, lists)
+    step = kernel.prepare(*given, scale=SCALE, **more)
+    outputs = {"out": step.output, "lse": step.lse}
+    if not decode:
+        outputs["max_logits"] = step.max_logits
+    operator = ops.mla_sparse_decode if decode else ops.mla_sparse_prefill
+    step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    both = {"topk_length": length, "sink": sink}
+    ways: Timed = {
+        "a prepared run": step,
+        "the kernel, outputs given": partial(kernel, *given, scale=SCALE, **more, **outputs),
+        "the kernel": partial(kernel, *given, scale=SCALE, **more),
+        "the operator": partial(operator, *given, SCALE, **more),
+        "the operator, lengths and sink": partial(operator, *given, SCALE, **more, **both),
+        "replay of a captured run": graph.replay,
+    }
+    if decode and splits is None:
+        meta, _ = flash_mla.get_mla_metadata()
+        ways["compat.flash_mla"] = partial(
+            flash_mla.flash_mla_with_kvcache, q, cache[:, :, None], None, None, 512, meta, None,
+            SCALE, is_fp8_kvcache=True, indices=lists,
+        )  # fmt: skip
+    return ways, len(step.launches)
 
 
 def host_time(torch: Any, call: Callable[[], Any]) -> dict[str, float]:
@@ -201,7 +264,7 @@ def main() -> None:
     if options.only in (None, "decode"):
         results += decode(DECODES)
     if options.only in (None, "host"):
-        results += host(torch)
+        results += [*host(torch), *sparse_host(torch)]
     device = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     if options.json:
         print(json.dumps({"schema": SCHEMA, "device": device, "results": results}))

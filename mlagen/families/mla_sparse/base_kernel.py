@@ -131,7 +131,9 @@ class MlaSparseKernel:
         self._kept: dict[str, Kept] = {}
         self._sms: dict[str, int] = {}
         self._known = KnownCalls()
+        self._prepares = isinstance(self.launcher, GpuLauncher)
         self._maker: OutputMaker | None = None
+        self._outputs = self._outputs_of((0,) * self.leading)  # of the last call that had none
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value}" for name, value in self.config.to_fields().items())
@@ -251,22 +253,36 @@ class MlaSparseKernel:
         """What an equal call before launched, if there was one; how to remember this one, if that
         can be; and the call with its outputs, which are made where they are missing."""
         torch, q = sys.modules.get("torch"), call.tensors[0]
+        a, b, c = call.scales
         if (
-            torch is None or not isinstance(self.launcher, GpuLauncher)
+            torch is None or not self._prepares
             or not isinstance(q, torch.Tensor) or not q.is_cuda
-            or not all(type(number) is float for number in call.scales)
+            or not type(a) is type(b) is type(c) is float
         ):  # fmt: skip
             return None, None, call
-        looked_at = tuple(x for x in (*call.tensors, *call.outputs) if x is not None)
-        made = tuple(x is None for x in call.outputs)
+        outputs = call.outputs
+        made = tuple([x is None for x in outputs])
+        looked_at = [x for x in call.tensors if x is not None]
         if True in made:
-            call = call._replace(outputs=self._filled(torch, q, call.outputs))
+            looked_at += [x for x in outputs if x is not None]
+            outputs = self._filled(torch, q, outputs)
+            call = SparseCall(call.tensors, outputs, *call[2:])
+        else:
+            looked_at += outputs
         try:
-            places = [None if x is None else x.data_ptr() for x in (*call.tensors, *call.outputs)]
+            key = (
+                *[None if x is None else x.data_ptr() for x in call.tensors],
+                *[None if x is None else x.data_ptr() for x in outputs],
+                made, call.scales, call.empty_lse, call.splits, stream_of(q),
+            )  # fmt: skip
         except AttributeError:  # another library's tensor
             return None, None, call
-        key = (*places, made, call.scales, call.empty_lse, call.splits, stream_of(q))
-        return self._known.find(key, looked_at), (key, looked_at), call
+        return self._known.find(key, looked_at), (key, tuple(looked_at)), call
+
+    def _outputs_of(self, rows: tuple[int, ...]) -> tuple[tuple[int, ...], Outputs]:
+        """These rows, and the outputs of calls with them."""
+        (o, _), (log, _), *_ = output_shapes(self.config, rows)
+        return rows, Outputs.contiguous(o, log)
 
     def _filled(self, torch: Any, q: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """The outputs, those made that are None; none are where `q` has not the dimensions of a
@@ -274,16 +290,17 @@ class MlaSparseKernel:
         rows = tuple(q.shape[:-2])
         if len(rows) != self.leading:
             return given
+        before, outputs = self._outputs
+        if before != rows:
+            self._outputs = _, outputs = self._outputs_of(rows)
         if self._maker is None:
             self._maker = OutputMaker(torch)
-        (o, _), (log, _), *_ = output_shapes(self.config, rows)
-        outputs = Outputs.contiguous(o, log)
-        out, *others = given
-        filled = []
-        for other in others:  # LSE and largest scores have one shape
-            out, one = self._maker(q, outputs, out, other)
-            filled.append(one)
-        return out, *filled
+        out, lse, *most = given
+        out, lse = self._maker(q, outputs, out, lse)
+        if not most:
+            return out, lse
+        # Largest scores have the shape of the LSE.
+        return out, lse, self._maker(q, outputs, out, most[0])[1]
 
 
 def _device(q: Any) -> str:
