@@ -1,11 +1,13 @@
 """Which tools see what: compute-sanitizer and `mlagen audit` on the Hopper kernels, as they are and
 with defects planted in their PTX.
 
-    python tests/gpu/sanitizer_report.py [--jobs N] [--forms] [--keep FOLDER] [KERNEL ..]
+    python tests/gpu/sanitizer_report.py [--jobs N] [--forms] [--sparse] [--keep FOLDER] [KERNEL ..]
 
 Needs a Hopper GPU, torch, cuda-bindings, a ptxas and compute-sanitizer. Prints a Markdown table.
 `--forms`: the other forms of MLA decode, split and merged, as they are; `--split-keys`: every so
 many keys, 128 unless told, which are two tiles: no block's loop runs; of 256 it runs once.
+`--sparse`: forms of sparse MLA, as they are. torch caches no memory, so that each tensor is an
+allocation of its own, whose ends memcheck knows, and which initcheck takes for unwritten at first.
 `--keep`: what the tools printed in full, beside the artifact (`racecheck_exchanges.py` reads it).
 `--no-audit`: that column stays empty.
 """
@@ -13,6 +15,7 @@ many keys, 128 unless told, which are two tiles: no block's loop runs; of 256 it
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -29,7 +32,10 @@ import msgspec
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1]), str(HERE.parents[1] / "examples")]
 
-TOOLS = ("memcheck", "racecheck", "synccheck")
+import sanitized_sparse  # noqa: E402
+
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+LONGEST = 150  # seconds of a launch under a tool
 LENGTHS = (450, 130, 64, 1, 0)
 LINE = (700, 690, 700)  # for persistent blocks: two shares cut the second one
 
@@ -164,6 +170,9 @@ FORMS = {
 }
 
 
+SPARSE = dict.fromkeys(sanitized_sparse.FORMS, ALONE)
+
+
 def exchange() -> Any:
     """The artifact of EXCHANGE."""
     from mlagen.artifact import Arg, Artifact, GridDim, Manifest, Proof, Resources, sha256
@@ -184,6 +193,11 @@ def exchange() -> Any:
 def build(kernel: str) -> Any:
     if kernel == "exchange":
         return exchange()
+    if kernel in SPARSE:
+        from mlagen.request import build_artifact
+
+        name, *fields = kernel.split(" ")
+        return build_artifact(name, dict(field.split("=") for field in fields), {})
     from gemm.problem import GemmConfig
 
     from mlagen.codegen import build as make
@@ -221,6 +235,8 @@ def launch(kernel: str, folder: Path, split_keys: int) -> None:
         o = torch.full((256,), -1, device="cuda", dtype=torch.int32)
         CudaLauncher().launch(artifact, tensors={"o": o}, scalars={"n": 256}, sizes={"n": 256})
         right = bool((o == torch.arange(256, device="cuda").roll(128)).all())
+    elif kernel in SPARSE:
+        right = sanitized_sparse.right(artifact)
     elif kernel.startswith("mla_decode_sm90"):
         decode = callable_of(artifact)
         assert isinstance(decode, MlaDecodeKernel)
@@ -279,7 +295,10 @@ def under(tool: str, kernel: str, path: Path, split_keys: int) -> tuple[str, str
         extra = ["--report-api-errors", "no"] if tool == "memcheck" else []
         command = [found, "--tool", tool, *extra, *command]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LONGEST,
+            env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "hangs", "hangs"
     text = done.stdout + done.stderr
@@ -298,11 +317,12 @@ def main() -> None:
     parser.add_argument("kernels", nargs="*", metavar="KERNEL")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--forms", action="store_true")
+    parser.add_argument("--sparse", action="store_true")
     parser.add_argument("--split-keys", type=int, default=128, metavar="N")
     parser.add_argument("--keep", type=Path, metavar="FOLDER")
     parser.add_argument("--no-audit", action="store_true")
     options = parser.parse_args()
-    table = FORMS if options.forms else KERNELS
+    table = SPARSE if options.sparse else FORMS if options.forms else KERNELS
     unknown = [kernel for kernel in options.kernels if kernel not in table]
     if unknown:
         parser.error(f"{unknown[0]!r} is not among: {', '.join(map(repr, table))}")

@@ -100,12 +100,12 @@ def some(inputs: MlaSparseInputs, found: Found, entries: Any) -> tuple[MlaSparse
     return replace(inputs, **own), Found(outputs, found.splits)
 
 
-def passes(guard: Guard, inputs: MlaSparseInputs, found: Found, heads: Any = None) -> None:
+def passes(kernel: Any, inputs: MlaSparseInputs, found: Found, heads: Any = None) -> None:
     """Holds outputs against both oracles, for these heads, or for some, and for the last one."""
     count = inputs.config.num_heads
     heads = heads or {0, 7, 8, 63, 64, count - 1}
     chosen = sorted({*(head for head in heads if head < count), count - 1})
-    order = order_of(guard.kernel.artifact)
+    order = order_of(kernel.artifact)
     wrong = outside_oracles(inputs, found.outputs, order, splits=found.splits, heads=chosen)
     assert not wrong, wrong
 

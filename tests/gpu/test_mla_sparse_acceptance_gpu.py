@@ -90,7 +90,7 @@ def test_prefill(heads: int, topk: int) -> None:
         empty_rows_are_exact(found, lengths == 0)
         numbers_hold(inputs, found, MOST, BF16_ROUNDING if data == "peaked" else 0.0)
         chosen = sorted({0, rows - 1, int(np.argmax(lengths))})
-        passes(guard, *some(inputs, found, chosen))
+        passes(guard.kernel, *some(inputs, found, chosen))
 
 
 @pytest.mark.parametrize("rows", [name for name, row in FORMATS.items() if not row.decode_only])
@@ -105,7 +105,7 @@ def test_prefill_of_stored_rows(heads: int, rows: str) -> None:
             )  # fmt: skip
             found = called(guard, inputs)
             numbers_hold(inputs, found, DECODE_MOST)
-            passes(guard, *some(inputs, found, [0, 1, 2, 3, 11]))
+            passes(guard.kernel, *some(inputs, found, [0, 1, 2, 3, 11]))
 
 
 def with_positions(inputs: Any, cached: Any, rng: np.random.Generator) -> Any:
@@ -150,5 +150,5 @@ def test_decode(heads: int, rows: str, q_len: int) -> None:
             for splits in sorted({1, min(3, tiles), tiles}):
                 found = called(guard, inputs, splits=splits)
                 numbers_hold(inputs, found, DECODE_MOST)
-                passes(guard, inputs, found, heads={0, 7, 63, 64})
+                passes(guard.kernel, inputs, found, heads={0, 7, 63, 64})
             called(guard, inputs)  # as many parts as it takes by itself

@@ -21,5 +21,5 @@ def test_drawn_problems(problem: tuple[str, dict[str, Any]], data: Any) -> None:
         drawn = data.draw(calls(guard.kernel.config, GPU), label="call")
         found = called(guard, drawn.inputs, **drawn.given)
         heads = {0, data.draw(st.integers(0, fields["num_heads"] - 1), label="head")}
-        passes(guard, drawn.inputs, found, heads)
+        passes(guard.kernel, drawn.inputs, found, heads)
         assert not np.isnan(found.outputs["o"].astype(np.float32)).any()
