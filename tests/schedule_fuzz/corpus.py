@@ -18,6 +18,7 @@ from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
 from mlagen.families.mla_sparse.prefill_problem import MlaSparsePrefillConfig
 from mlagen.families.mla_sparse.sm_90a.operations import (
     decode_by_keys,
+    decode_by_queries,
     prefill_by_keys,
     prefill_by_queries,
     row_form,
@@ -121,6 +122,8 @@ def _after_keys(shape: Mapping[str, Any]) -> dict[str, Any]:
 
 
 V32 = MlaSparseDecodeConfig(8, rows="v32")
+V32_WIDE = MlaSparseDecodeConfig(40, rows="v32")
+MODEL1_WIDE = MlaSparseDecodeConfig(33, rows="model1", d_qk=512, extra=True, causal=True)
 # Lists of no, one and several tiles, whole and cut, one query each; then invalid and repeated rows.
 LISTED = (0, 1, 64, 65, 130, 200, 320, 330)
 SPARSE_PREFILL = (
@@ -131,6 +134,15 @@ SPARSE_DECODE = (
     Call({"batch": len(LISTED), "topk": 330, "lengths": LISTED}, "realistic"),
     Call({"batch": 1, "topk": 580, "splits": 3, "page_size": 8}, "late_max"),
 )
+# Of 64 rows of queries a tile takes three times as long: fewer lists.
+SPARSE_WIDE = (
+    Call({"batch": 5, "topk": 330, "lengths": (0, 65, 200, 128, 330)}, "realistic"),
+    Call({"batch": 1, "topk": 450, "splits": 3, "page_size": 8}, "late_max"),
+)
+SPARSE_EXTRA = (
+    Call({"batch": 5, "topk": 130, "lengths": (0, 65, 130, 128, 1), "extra_topk": 130,
+          "extra_lengths": (130, 0, 64, 130, 0), "page_size": 8}, "realistic"),
+)  # fmt: skip
 
 
 def _rows(data: str, *ks: int) -> tuple[Call, ...]:
@@ -204,6 +216,10 @@ CASES: tuple[Case, ...] = (
             share=0.4),
     _shared("mla_sparse_decode_sm90 held", "keys_in_registers", V32,
             (row_form(V32), decode_by_keys, True), *SPARSE_DECODE, share=0.4),
+    _shared("mla_sparse_decode_sm90 fed", "queries_as_rows", V32_WIDE,
+            (row_form(V32_WIDE), decode_by_queries, False), *SPARSE_WIDE, share=0.3),
+    _shared("mla_sparse_decode_sm90 fed twice", "queries_as_rows", MODEL1_WIDE,
+            (row_form(MODEL1_WIDE), decode_by_queries, False), *SPARSE_EXTRA, share=0.3),
 )  # fmt: skip
 
 
