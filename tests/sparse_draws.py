@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
@@ -101,10 +102,11 @@ def calls(draw: Any, config: Any, most: Most) -> Drawn:
         few = draw(st.lists(st.sampled_from(SINKS), min_size=1, max_size=5))
         shape["sink"] = (few * config.num_heads)[: config.num_heads]
     given = {"empty_lse": draw(st.sampled_from(["-inf", "+inf"]))}
+    gap = draw(st.sampled_from([0, 0, 3, 64]))
     if isinstance(config, MlaSparsePrefillConfig):
         rows = shape["rows"] = draw(st.integers(1, most.queries))
         shape["lengths"] = draw(_lengths(rows, topk))
-        return Drawn(mla_sparse_prefill_inputs(config, **shape), given)
+        return Drawn(apart(mla_sparse_prefill_inputs(config, **shape), gap), given)
     assert isinstance(config, MlaSparseDecodeConfig)
     batch = shape["batch"] = draw(st.integers(1, max(1, most.queries // config.q_len)))
     shape["lengths"] = draw(_lengths(batch, topk))
@@ -114,7 +116,19 @@ def calls(draw: Any, config: Any, most: Most) -> Drawn:
         shape["extra_lengths"] = draw(_lengths(batch, extra))
         tiles += -(-extra // TILE)
     given["splits"] = draw(st.one_of(st.none(), st.just(1), st.integers(1, tiles)))
-    return Drawn(mla_sparse_decode_inputs(config, **shape), given)
+    return Drawn(apart(mla_sparse_decode_inputs(config, **shape), gap), given)
+
+
+def apart(inputs: Any, gap: int) -> Any:
+    """The same call with so many numbers between its lists, each the first row's."""
+    found = {}
+    for name in ("indices", "positions", "extra_indices"):
+        lists = getattr(inputs, name, None)
+        if lists is not None:
+            wide = np.zeros((*lists.shape[:-1], lists.shape[-1] + gap), np.int32)
+            wide[..., : lists.shape[-1]] = lists
+            found[name] = wide[..., : lists.shape[-1]]
+    return replace(inputs, **found)
 
 
 def _sizes(most: int) -> Any:

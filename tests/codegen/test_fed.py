@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from mlagen.attention.latent.sm_90a.seesaw import SeesawKnobs
 from mlagen.codegen.schedules import load
 from mlagen.errors import ScheduleError
 from mlagen.families.mla_sparse.decode_problem import MlaSparseDecodeConfig
@@ -89,3 +90,10 @@ def test_a_missing_fence_is_found(made, loops):
 def test_a_role_that_does_not_release_is_refused(made):
     with pytest.raises(ScheduleError, match="empty after 4 releases; left and right have 8 warps"):
         check_pipelines(with_cache(made, released_by=("left", "right")))
+
+
+def test_a_piece_has_room_for_two_tiles_of_columns(monkeypatch):
+    wide = lambda _, *given, **more: SeesawKnobs(3, *given, **more)  # noqa: E731
+    monkeypatch.setattr("mlagen.schedules.shared.queries_as_rows.SeesawKnobs", wide)
+    with pytest.raises(ScheduleError, match="boxes=3 over rows of e4m3"):
+        load("mla_sparse_decode_sm90", None).build(PROBLEM, {})

@@ -22,6 +22,7 @@ from mlagen.targets.sm_90a.dsl.smem import TmaTile
 
 ROW_THREADS = 4  # that load a row together
 PIECES = 2  # of a tile that a thread holds the stored numbers of
+PIECE_BOXES = 2  # of 64 columns of e4m3, or one of bf16
 PIECE_WORDS = TILE * 128 // 4 // 128  # registers of 64 rows of 128 bytes, by 128 threads
 
 
@@ -42,6 +43,11 @@ class FedSeesaw(Seesaw):
             raise ScheduleError(
                 f"role {feeder.name!r} has {feeder.threads} threads",
                 hint="one warpgroup converts two rows a thread, of stored rows",
+            )
+        if knobs.boxes > PIECE_BOXES:
+            raise ScheduleError(
+                f"boxes={knobs.boxes} over rows of e4m3",
+                hint=f"a piece has room for {PIECE_BOXES * COLUMNS} columns: boxes=1 or 2",
             )
         self.stored = form.stored
         super().__init__(k, s, left, right, feeder, knobs, form)
