@@ -147,8 +147,7 @@ def test_decode(heads: int, rows: str, q_len: int) -> None:
             )  # fmt: skip
             inputs = with_positions(inputs, cached, rng)
             tiles = -(-topk // 64) + -(-extra.get("extra_topk", 0) // 64)
-            for splits in sorted({1, min(3, tiles), tiles}):
+            for splits in (*sorted({1, min(3, tiles), tiles}), None):
                 found = called(guard, inputs, splits=splits)
                 numbers_hold(inputs, found, DECODE_MOST)
                 passes(guard.kernel, inputs, found, heads={0, 7, 63, 64})
-            called(guard, inputs)  # as many parts as it takes by itself
