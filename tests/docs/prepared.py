@@ -85,6 +85,10 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
     (
         "hopper_checks.md",
+        "python tests/gpu/sanitizer_report.py --sparse --jobs 7 --no-audit --keep FOLDER",
+    ): "needs a GPU and compute-sanitizer; tests/gpu uses what it runs",
+    (
+        "hopper_checks.md",
         "python tests/gpu/racecheck_exchanges.py FOLDER",
     ): "needs what racecheck printed, and nvdisasm",
     (
