@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]
@@ -33,7 +32,7 @@ def flash_mla_sparse_fwd(
     `attn_sink` [H] fp32; `topk_length` [s_q] int32. Any number of heads up to 128 and any topk. A
     `q` with gaps is copied.
 
-    Raises ConfigError for what no kernel takes, UnsupportedError where there is none yet.
+    Raises ConfigError for what no kernel takes, UnsupportedError for queries of e4m3.
     """
     if d_v != 512:
         raise ConfigError(f"d_v={d_v} is not supported", hint="d_v=512")
@@ -47,7 +46,7 @@ def flash_mla_sparse_fwd(
                 hint="latent rows are of one KV head",
             )
     rows = _bytes(kv[:, 0])
-    kernel = _made("flash_mla_sparse_fwd", q, rows, lambda: prefill_kernel(q, rows))
+    _check_queries("flash_mla_sparse_fwd", q)
     call = SparseCall(
         (q.contiguous(), rows, indices[:, 0], topk_length, attn_sink, None),
         (None, None, None),
@@ -55,7 +54,7 @@ def flash_mla_sparse_fwd(
         EMPTY_LSE,
         checked=False,
     )
-    out, lse, max_logits = kernel.enqueue(call)
+    out, lse, max_logits = prefill_kernel(q, rows).enqueue(call)
     return out, max_logits, lse
 
 
@@ -87,12 +86,8 @@ def sparse_decode(
         if (more[name] is None) != (extra is None):
             what = "is given, but extra_k_cache is not" if extra is None else "is missing"
             raise ConfigError(f"{name} {what}", hint="both go with extra_k_cache")
-    kernel = _made(
-        "flash_mla_with_kvcache",
-        q,
-        cache,
-        lambda: decode_kernel(q, cache, indices, extra=extra is not None),
-    )
+    _check_queries("flash_mla_with_kvcache", q)
+    kernel = decode_kernel(q, cache, indices, extra=extra is not None)
     tensors = (
         q.contiguous(), cache, _even(indices), more["topk_length"], more["attn_sink"], None,
         None, None,
@@ -105,16 +100,14 @@ def sparse_decode(
     return out, lse
 
 
-def _made(name: str, q: Any, cache: Any, make: Callable[[], Any]) -> Any:
-    """The kernel that `make` builds. UnsupportedError in these names where there is none."""
-    try:
-        return make()
-    except UnsupportedError as error:
+def _check_queries(name: str, q: Any) -> None:
+    """UnsupportedError for queries of e4m3: these arguments have no scale for them."""
+    if str(q.dtype) == "torch.float8_e4m3fn":
         raise UnsupportedError(
-            f"{name}: there is no kernel for {q.shape[-2]} heads of q {q.dtype} over rows of "
-            f"{cache.shape[-1]} {cache.dtype} ({error.message})",
-            hint=error.hint,
-        ) from error
+            f"{name}: q has dtype {q.dtype}",
+            hint="bfloat16; mlagen.ops.mla_sparse_prefill and mla_sparse_decode take float8_e4m3fn "
+            "with q_scale=",
+        )
 
 
 def _bytes(cache: Any) -> Any:

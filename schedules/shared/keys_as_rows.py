@@ -49,6 +49,7 @@ def keys_as_rows(k, s, stored, operations, rope_last):
         early, late = range(held), range(held, pieces)
         s.named("raw", ".b32", held * stored.words, "numbers of the next tile's rows")
     d = operations(k, s, math, KeysAsRows)
+    waits = k.dtype != "bf16"  # Q comes by way of registers: after the first rows were asked for
 
     with prologue(math):
         d.setup()
@@ -62,10 +63,11 @@ def keys_as_rows(k, s, stored, operations, rope_last):
         d.rescale(i)
         for piece in range(pieces):
             d.pv(i, piece)
-        d.load_queries(i + 1)
+        d.load_queries(i + 1, when=not waits)
         for piece in range(pieces):
             d.fetch(i + 1, piece, when=piece in late)
             d.refill(i + 1, piece)
+        d.load_queries(i + 1, when=waits)
     with epilogue(math):
         d.store_sum()
         d.finish()

@@ -33,7 +33,8 @@ def keys_in_registers(k, s, stored, operations, rope_last):
     s.smem.room("P", 128 * heads)
     s.smem.room("of warps", 4 * 4 * heads)  # maxima, sums in the end: fp32 of each warp
 
-    scales = stored.held_scales > 4  # and few registers are left
+    most = 4 if k.dtype == "bf16" else 2  # beside e4m3 queries ptxas needs more registers
+    scales = stored.held_scales > most  # and few registers are left
     products = s.choice("products", *((1, 2) if scales else (2, 1)),
                         comment="parts of O that are products of their own")  # fmt: skip
     ways = ((1, 0) if rope_last else (0, 1)) if stored.rope else (0,)

@@ -107,7 +107,7 @@ class FakeSparseLab(FakeLab):
         return Case(
             work, tensor(made.q), HostPool(made.pool), rows(made.indices, made.pool),
             made.topk_length,
-            scale=made.scale, **extra,
+            scale=made.scale, q_scale=made.q_scale, **extra,
         )  # fmt: skip
 
     def right(self, case: Any) -> tuple[Any, Any, Any]:

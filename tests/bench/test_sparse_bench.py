@@ -25,6 +25,7 @@ from mlagen.request import build_artifact
 
 PREFILL, DECODE = PrefillBenchmark(), DecodeBenchmark()
 ROWS = PrefillWork(config=Prefill(8), rows=9, keys=200, topk=150, least=70, invalid=20)
+NARROW = PrefillWork(config=Prefill(8, dtype="fp8_e4m3"), rows=2, keys=200, topk=150)
 TOKENS = DecodeWork(config=Decode(8, rows="v32", q_len=2), batch=3, keys=300, topk=200)
 EXTRA = DecodeWork(
     config=Decode(4, rows="e4m3_block64", q_len=2, extra=True), batch=3, keys=300, topk=100,
@@ -55,6 +56,8 @@ def test_what_prefill_counts() -> None:
     assert ROWS.bytes == ROWS.read * 1152 + 4 * sum(lengths) + 9 * 8 * (576 + 512) * 2
     assert str(ROWS) == "rows=9 h=8 keys=200 topk=70..150 d=576 bf16 invalid=20%"
     assert not ROWS.full
+    assert NARROW.bytes == 2 * 150 * (1152 + 4) + 2 * 8 * (576 + 512 * 2)
+    assert str(NARROW) == "rows=2 h=8 keys=200 topk=150 d=576 bf16 q fp8_e4m3"
 
 
 def test_what_decode_counts() -> None:
@@ -166,6 +169,7 @@ def build(name: str, fields: Any) -> Artifact:
     ("name", "work", "more"),
     [
         ("mla_sparse_prefill_sm90", ROWS, {}),
+        ("mla_sparse_prefill_sm90", NARROW, {}),
         ("mla_sparse_decode_sm90", TOKENS, {"splits": 2}),
     ],
 )

@@ -95,13 +95,15 @@ def test_ascending_lists_are_in_the_order_of_positions() -> None:
     assert case.first_position.tolist() == [331] * 3
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3"])
 @pytest.mark.parametrize("rows", ["bf16", "v32", "rope_aware"])
-def test_a_library_on_what_was_drawn_is_right(rows: str) -> None:
-    case = drawn(DecodeWork(config=Decode(13, rows=rows, q_len=2), **SIZES))
+def test_a_library_on_what_was_drawn_is_right(rows: str, dtype: str) -> None:
+    case = drawn(DecodeWork(config=Decode(13, dtype=dtype, rows=rows, q_len=2), **SIZES))
     one = DecodeBenchmark().peer("torch_sdpa")
     one.load()
     judge = SparseJudge(case, to_host, KEYS_AS_ROWS)
     call = one.prepare(case)
     assert judge.peer(call()).wrong == ""
-    assert getattr(call, "how", "") == ("" if rows == "bf16" else "bf16 rows")
+    changed = ["bf16 rows"] * (rows != "bf16") + ["bf16 queries"] * (dtype != "bf16")
+    assert getattr(call, "how", "") == ", ".join(changed)
     assert judge.peer(call() * 1.25).wrong

@@ -77,6 +77,34 @@ def test_all_rows_of_prefill_with_queries_as_rows(fields, heads):
     passed(artifact, rows=2, topk=330, lengths=(330, 70), page_size=16, layers=2)
 
 
+QUERIES = [
+    *(
+        ("prefill", {"num_heads": heads, "d_qk": d_qk, "rows": name}, {})
+        for name, row in FORMATS.items() if not row.decode_only
+        for d_qk in row.widths for heads in (1, 13, 24, 40, 128)
+    ),
+    *(
+        ("decode", {"num_heads": heads, "d_qk": row.widths[-1], "rows": name, "q_len": 2,
+                    "extra": heads > 8, "causal": True}, {})
+        for name, row in FORMATS.items() for heads in (8, 16, 32, 70)
+    ),
+    ("prefill", {"num_heads": 13}, {"keys_as_rows": 0}),
+    ("prefill", {"num_heads": 13, "rows": "v32"}, {"keys_from": "smem"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("which", "fields", "knobs"), QUERIES, ids=str)
+def test_e4m3_queries(which, fields, knobs):
+    fields = {**fields, "dtype": "fp8_e4m3"}
+    if which == "prefill":
+        artifact = built("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(**fields), **knobs)
+        passed(artifact, rows=5, topk=330, lengths=(330, 3, 150, 0, 64), blocks=2)
+        return
+    artifact = built("mla_sparse_decode_sm90", MlaSparseDecodeConfig(**fields), **knobs)
+    shape = {"extra_topk": 70, "extra_lengths": (70, 0)} if fields["extra"] else {}
+    passed(artifact, batch=2, topk=330, lengths=(330, 3), splits=3, page_size=8, **shape)
+
+
 WIDE_DECODE = [
     (128, {}, 3),
     (64, {"extra": True}, 1),

@@ -19,6 +19,8 @@ GEMM = str(Path(__file__).parents[2] / "examples" / "gemm_bf16.py")
           "keys=300,2048", "--shape", "least=200"), "torch_sdpa"),
         (("mla_sparse_prefill_sm90", "--set", "num_heads=16", "--shape", "rows=64", "--shape",
           "keys=4096", "--shape", "topk=300,2048"), "torch_sdpa"),
+        (("mla_sparse_prefill_sm90", "--set", "num_heads=16", "--set", "dtype=fp8_e4m3", "--shape",
+          "rows=64", "--shape", "keys=4096", "--shape", "topk=300"), "torch_sdpa"),
         (("mla_sparse_prefill_sm90", "--set", "num_heads=128", "--shape", "rows=200", "--shape",
           "keys=4096", "--shape", "topk=1024", "--shape", "invalid=10", "--shape", "least=100"),
          "torch_sdpa"),

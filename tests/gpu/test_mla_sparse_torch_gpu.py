@@ -65,8 +65,11 @@ def right(inputs: Any, outputs: Any, splits: int = 1) -> None:
         (8, {"rows": "v32"}),
         (16, {"rows": "e4m3_block64"}),
         (13, {}),
+        (13, {"dtype": "fp8_e4m3"}),
         (64, {}),
         (128, {"d_qk": 512}),
+        (128, {"dtype": "fp8_e4m3"}),
+        (128, {"rows": "v32", "dtype": "fp8_e4m3"}),
     ],
     ids=str,
 )
@@ -75,30 +78,41 @@ def test_prefill(heads: int, fields: dict[str, Any]) -> None:
 
     inputs = prefill(heads, **fields)
     first, more = tensors(inputs)
-    right(inputs, mlagen.ops.mla_sparse_prefill(*first, inputs.scale, **more))
+    right(
+        inputs,
+        mlagen.ops.mla_sparse_prefill(*first, inputs.scale, q_scale=inputs.q_scale, **more),
+    )
     given = [more.get(name) for name in OPTIONAL[:3]]
     torch.library.opcheck(
         torch.ops.mlagen.mla_sparse_prefill.default,
-        (*first, inputs.scale, *given, 1.0, 1.0, "-inf"),
+        (*first, inputs.scale, *given, 1.0, inputs.q_scale, "-inf"),
         test_utils=CHECKS,
     )
 
 
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize(
-    "fields", [{"rows": "v32", "q_len": 2}, {"rows": "model1", "d_qk": 512, "extra": True}], ids=str
+    "fields",
+    [
+        {"rows": "v32", "q_len": 2},
+        {"rows": "v32", "q_len": 2, "dtype": "fp8_e4m3"},
+        {"rows": "model1", "d_qk": 512, "extra": True},
+    ],
+    ids=str,
 )
 def test_decode(fields: dict[str, Any], splits: int) -> None:
     import torch
 
     inputs = decode(16, **fields)
     first, more = tensors(inputs)
-    found = mlagen.ops.mla_sparse_decode(*first, inputs.scale, splits=splits, **more)
+    found = mlagen.ops.mla_sparse_decode(
+        *first, inputs.scale, splits=splits, q_scale=inputs.q_scale, **more
+    )
     right(inputs, found, splits)
     given = [more.get(name) for name in OPTIONAL]
     torch.library.opcheck(
         torch.ops.mlagen.mla_sparse_decode.default,
-        (*first, inputs.scale, *given, 1.0, 1.0, "-inf", splits),
+        (*first, inputs.scale, *given, 1.0, inputs.q_scale, "-inf", splits),
         test_utils=CHECKS,
     )
 

@@ -46,7 +46,7 @@ class MlaSparsePrefillKernel(MlaSparseKernel):
     def run(self, call: SparseCall) -> MlaSparseRun:
         """Attention of `q` over the rows of a cache that each query's list names.
 
-        `q` [rows, H, d_qk] bf16, contiguous: kernels take it as a matrix of rows without gaps.
+        `q` [rows, H, d_qk] bf16 or e4m3, contiguous: kernels take its rows one after another.
         `cache` [pages, page_size, columns], or [pages, page_size, 1, columns], or [rows, columns]
         for one page: bf16 or e4m3 as the problem's `rows` say, with any strides of pages and rows
         that are multiples of 16 bytes. `indices` int32 [rows, topk], page * page_size + place; any

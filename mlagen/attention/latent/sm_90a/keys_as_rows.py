@@ -104,7 +104,12 @@ class KeysAsRows:
         # by columns, then by keys
         self.keys = [keys[n : n + self.groups] for n in range(0, len(keys), self.groups)]
         self.query = s.smem.pipeline(
-            "query", *self.queries, producer=name, consumer=name, resident=True
+            "query",
+            *self.queries,
+            producer=name,
+            consumer=name,
+            resident=True,
+            producer_threads=self.math.threads if self.k.dtype != "bf16" else 0,
         )
         self.cache = tuple(
             s.smem.pipeline(
@@ -178,10 +183,20 @@ class KeysAsRows:
         """Find this block's item, its list, and what the first tile's rows are."""
         self._record("setup", None)
 
-    def load_queries(self, tile: Tile) -> None:
-        """Load the item's rows of Q, once, with the first tile. Rows past its own are of other
-        queries, or zero."""
-        self._record("load_queries", tile, domain="first", defines=(Value(self.query.name),))
+    def load_queries(self, tile: Tile, *, when: bool = True) -> None:
+        """Load the item's rows of Q, once, with the first tile, and convert e4m3 to bf16. Rows past
+        its own are of other queries, or zero. `when`: or elsewhere."""
+        if not when:
+            return
+        self._record(
+            "load_queries", tile, domain="first", template=self.reads_queries,
+            defines=(Value(self.query.name),),
+        )  # fmt: skip
+
+    @property
+    def reads_queries(self) -> str:
+        """The template that does."""
+        return "load_queries" if self.k.dtype == "bf16" else "read_queries"
 
     def clear(self) -> None:
         """Set O = 0, l = 0, M to the lowest finite number."""

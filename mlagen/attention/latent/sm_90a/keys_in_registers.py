@@ -19,7 +19,7 @@ from typing import Any
 from mlagen.attention.latent.order import keys_in_registers
 from mlagen.attention.latent.sm_90a.keys_as_rows import KeysAsRows
 from mlagen.attention.latent.sm_90a.problem import COLUMNS, TILE
-from mlagen.dsl import Operation, PipelineOrder, Tile, Value, by
+from mlagen.dsl import PipelineOrder, Tile, Value, by
 from mlagen.errors import ScheduleError
 from mlagen.targets.sm_90a.dsl import PipelineSpace
 
@@ -34,6 +34,7 @@ class KeysInRegisters(KeysAsRows):
     held = True
     groups = 1
     fetched = OWN_KEYS
+    reads_queries = "spread_queries"
 
     def __init__(self, *given: Any, products: int) -> None:
         """As `KeysAsRows`; O^T is computed in so many `products`, each of some of its rows."""
@@ -232,9 +233,3 @@ class KeysInRegisters(KeysAsRows):
         first = FRAGMENT * self._turn(box)
         a = self.supply["a"][first : first + FRAGMENT]
         return [a[n : n + 4] for n in range(0, FRAGMENT, 4)]
-
-    def _operation(
-        self, name: str, tile: Tile | None, *, template: str = "", **more: Any
-    ) -> Operation:
-        own = {"load_queries": "spread_queries"}
-        return super()._operation(name, tile, template=template or own.get(name, ""), **more)

@@ -310,7 +310,9 @@ class Seesaw:
                 (pipeline, [(tile, COLUMNS * self.queries.index(tile)) for tile in pipeline.tiles])
                 for pipeline in pipelines
             ],
-            pipelines=pipelines, tiles_=self.queries, together=QUERY_LOADS, of=_names(pipelines),
+            pipelines=pipelines, tiles_=[tile for p in pipelines for tile in p.tiles],
+            first_column=COLUMNS * self.queries.index(pipelines[0].tiles[0]),
+            together=QUERY_LOADS, of=_names(pipelines),
             defines=tuple(Value(pipeline.name) for pipeline in pipelines),
         )  # fmt: skip
 

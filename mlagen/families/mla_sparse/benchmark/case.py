@@ -39,7 +39,7 @@ class Case:
     """`q` [rows, H, d_qk] or [batch, q_len, H, d_qk]; `indices` [rows, topk], or [batch, q_len,
     topk], or [batch, topk] where tokens share lists; `topk_length` int32 [rows] or [batch], where
     lists have lengths: places past them hold -1. `positions`, `first_position`: where keys are
-    causal."""
+    causal. `q_scale`: what queries of e4m3 are multiples of."""
 
     work: Work
     q: Any
@@ -51,12 +51,14 @@ class Case:
     extra_pool: HeldPool | None = None
     extra_indices: Any = None
     scale: float = MODEL_SCALE
+    q_scale: float = 1.0
 
     @property
     def arguments(self) -> dict[str, Any]:
         """Those of our call, by name."""
         given = {
             "q": self.q, "cache": self.pool.cache, "indices": self.indices, "scale": self.scale,
+            "q_scale": self.q_scale,
             "topk_length": self.topk_length, "kv_scales": self.pool.scales,
         }  # fmt: skip
         if not isinstance(self.work, DecodeWork):
@@ -68,6 +70,13 @@ class Case:
             "extra_cache": self.extra_pool.cache, "extra_indices": self.extra_indices,
             "extra_kv_scales": self.extra_pool.scales,
         }  # fmt: skip
+
+    @cached_property
+    def bf16_q(self) -> Any:
+        """The numbers of all queries in bf16, shaped as `q`: itself where it is bf16."""
+        if self.work.config.dtype == "bf16":
+            return self.q
+        return (self.q.float() * self.q_scale).bfloat16()
 
     @cached_property
     def bf16_rows(self) -> Any:

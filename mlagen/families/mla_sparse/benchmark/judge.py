@@ -80,6 +80,7 @@ class SparseJudge:
         pool, indices = self._named(case.pool, case.indices)
         given: dict[str, Any] = {
             "q": self._own(case.q), "cache": pool.cache, "indices": indices, "scale": case.scale,
+            "q_scale": case.q_scale,
             "kv_scales": pool.scales, "topk_length": self._own(case.topk_length),
         }  # fmt: skip
         if not isinstance(work, DecodeWork):

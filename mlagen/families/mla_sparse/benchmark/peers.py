@@ -35,9 +35,15 @@ class Fitted:
         """The call, with what was changed."""
         return Adapted(call, ", ".join(self.how)) if self.how else call
 
+    def queries(self) -> Any:
+        """Queries of bf16."""
+        if self.case.work.config.dtype != "bf16":
+            self.how.append("bf16 queries")
+        return self.case.bf16_q
+
     def q(self, legal: tuple[int, ...]) -> Any:
-        """Queries with as many heads as the next of `legal`. PeerUnfit: there is none."""
-        q, heads = self.case.q, self.case.work.config.num_heads
+        """The same with as many heads as the next of `legal`. PeerUnfit: there is none."""
+        q, heads = self.queries(), self.case.work.config.num_heads
         wanted = next((n for n in legal if n >= heads), None)
         require(wanted is not None, f"at most {legal[-1]} heads")
         assert wanted is not None
@@ -215,7 +221,7 @@ class VllmFlashAttention3(VllmFlashAttention):
 
         require_page_table(case)
         fitted, queries = Fitted(case), case.work.queries
-        q = case.q.reshape(queries, *case.q.shape[-2:])
+        q = fitted.queries().reshape(queries, *case.q.shape[-2:])
         starts = torch.arange(queries + 1, dtype=torch.int32, device=case.q.device)
         run = self.paged(
             q, fitted.rows()[:, None, None], max_seqlen_q=1, cu_seqlens_q=starts,
@@ -235,7 +241,7 @@ class FlashInfer(FlashInferPackage):
         fitted, config, work = Fitted(case), case.work.config, case.work
         one_scale = config.rows == "e4m3"
         rows = case.pool.cache.reshape(-1, config.d_qk) if one_scale else fitted.rows()
-        q = case.q.reshape(work.queries, *case.q.shape[-2:])
+        q = fitted.queries().reshape(work.queries, *case.q.shape[-2:])
         lengths = list_lengths(case)
         starts = torch.zeros(work.queries + 1, dtype=torch.int32, device=q.device)
         starts[1:] = lengths.cumsum(0)
@@ -295,7 +301,8 @@ class TorchSdpa:
         require(numbers <= MOST_GATHERED, "its gathered rows would fill the memory")
         k = fitted.rows()[case.lists.long()][:, None]
         v = k[..., :D_V]
-        q = case.q.reshape(work.queries, 1, *case.q.shape[-2:])  # heads share rows, as queries do
+        q = fitted.queries()  # heads share rows, as queries do
+        q = q.reshape(work.queries, 1, *q.shape[-2:])
         attend = self.torch.nn.functional.scaled_dot_product_attention
         return fitted.call(lambda: case.shaped(attend(q, k, v, scale=case.scale)[:, 0]))
 

@@ -24,14 +24,15 @@ class CaseMaker:
 
     def _prefill(self, work: PrefillWork) -> Case:
         config, draw = work.config, self.draw
-        q = draw.normal(work.rows, config.num_heads, config.d_qk).bfloat16()
+        q, q_scale = draw.queries(config.dtype, work.rows, config.num_heads, config.d_qk)
         pool = draw.pool(config.row_format, config.d_qk, 1, work.keys)
         places = self._places(work.keys, work.topk)
-        return Case(work, q, pool, self._listed(places), self._lengths())
+        return Case(work, q, pool, self._listed(places), self._lengths(), q_scale=q_scale)
 
     def _decode(self, work: DecodeWork) -> Case:
         config, draw = work.config, self.draw
-        q = draw.normal(work.batch, config.q_len, config.num_heads, config.d_qk).bfloat16()
+        shape = work.batch, config.q_len, config.num_heads, config.d_qk
+        q, q_scale = draw.queries(config.dtype, *shape)
         pool, table = self._paged(work, work.keys)
         places = self._places(work.keys, work.topk)
         more: dict[str, Any] = {}
@@ -43,7 +44,7 @@ class CaseMaker:
             extra, table = self._paged(work, work.extra_keys)
             rows = self._rows(work, table, self._places(work.extra_keys, work.extra_topk))
             more |= {"extra_pool": extra, "extra_indices": self._listed(rows, cut=False)}
-        return Case(work, q, pool, indices, self._lengths(), **more)
+        return Case(work, q, pool, indices, self._lengths(), q_scale=q_scale, **more)
 
     def _lengths(self) -> Any:
         if self.work.least is None:

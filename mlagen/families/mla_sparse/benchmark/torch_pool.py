@@ -14,6 +14,7 @@ from mlagen.problem.formats import ELEMENT_TYPES
 
 AT_ONCE = 1 << 27  # numbers that are drawn, or sorted, at a time
 SPREAD = 0.25  # of the logarithms of scales
+QUERY_STEP = 2.0**-4  # what e4m3 queries are multiples of: they are exact in bf16
 POWERS = (125, 129)  # ue8m0 scales, from 2**-2 below 2**2
 Make = Callable[..., Any]  # a tensor of uint8 of a shape, with any content
 
@@ -126,6 +127,13 @@ class Drawer:
 
     def normal(self, *shape: int) -> Any:
         return self.torch.randn(shape, device=self.made.device, generator=self.made)
+
+    def queries(self, dtype: str, *shape: int) -> tuple[Any, float]:
+        """Standard normal queries of this type, and what they are multiples of."""
+        numbers = self.normal(*shape)
+        if dtype == "bf16":
+            return numbers.bfloat16(), 1.0
+        return numbers.div_(QUERY_STEP).to(self.torch.float8_e4m3fn), QUERY_STEP
 
     def pool(self, row: RowFormat, d_qk: int, pages: int, page_size: int) -> TorchPool:
         """Standard normal numbers, rounded as they are stored, and scales around 1."""

@@ -25,7 +25,7 @@ FORMULAS = {
     "flop": "2 * heads * (d_qk + 512) * keys, of every query row; places of a list that name no "
     "key are not counted",
     "bytes": "keys of every query row * bytes of a cache row with its scales, + 4 a place of a "
-    "list (8 with positions), + query rows * heads * (d_qk + 512) * 2",
+    "list (8 with positions), + query rows * heads * (d_qk * (1 of e4m3, else 2) + 512 * 2)",
     "distinct_bytes": "bytes, with each row of the caches counted once at most",
     "error": "norm(O - exact) / norm(exact) over the query rows that are judged",
 }
@@ -154,8 +154,9 @@ class SparseWork:
     @property
     def _other_bytes(self) -> int:
         config = self.config
-        queries = self.queries * config.num_heads * (config.d_qk + D_V) * BF16_BYTES
-        return self._list_bytes + int(queries)
+        number = BF16_BYTES if config.dtype == "bf16" else 1
+        each = number * config.d_qk + BF16_BYTES * D_V
+        return self._list_bytes + int(self.queries * config.num_heads * each)
 
     @property
     def _list_bytes(self) -> int:
@@ -170,7 +171,8 @@ class SparseWork:
         topk = f"{self.topk}" if self.least is None else f"{self.least}..{self.topk}"
         c = self.config
         text = f"h={c.num_heads} keys={self.keys} topk={topk} d={c.d_qk} {c.rows}"
-        more = [f"invalid={self.invalid}%"] if self.invalid else []
+        more = [f"q {c.dtype}"] if c.dtype != "bf16" else []
+        more += [f"invalid={self.invalid}%"] if self.invalid else []
         return " ".join((own[0], text, *own[1:], *more, *["sorted"] * self.sorted))
 
 

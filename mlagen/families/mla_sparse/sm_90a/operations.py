@@ -88,6 +88,10 @@ class ListedRows:
     def cache_columns(self) -> int:
         return self.d_qk
 
+    @property
+    def q_columns(self) -> int:
+        return self.d_qk
+
 
 def prefill_by_queries(
     k: MlaSparsePrefillConfig,
@@ -97,9 +101,7 @@ def prefill_by_queries(
     feeder: WarpRole,
     knobs: SeesawKnobs,
 ) -> Seesaw:
-    """The operations of one sparse prefill kernel whose blocks have up to 64 heads of a query.
-    Raises UnsupportedError for queries that it does not read."""
-    _check_queries(k)
+    """The operations of one sparse prefill kernel whose blocks have up to 64 heads of a query."""
     threads = s.roles[-1].warps.stop * 32
     form = Form(
         signature(k, threads, grid="blocks" if knobs.persistent else "units"),
@@ -196,9 +198,7 @@ def decode_by_queries(
     feeder: WarpRole,
     knobs: SeesawKnobs,
 ) -> Seesaw:
-    """The operations of one sparse decode kernel whose blocks have up to 64 heads of a query.
-    Raises UnsupportedError for queries that it does not read."""
-    _check_queries(k)
+    """The operations of one sparse decode kernel whose blocks have up to 64 heads of a query."""
     form = Form(
         decode_signature(k, s.roles[-1].warps.stop * 32),
         DECODE_SYMBOL,
@@ -252,13 +252,7 @@ def _decoding(k: MlaSparseDecodeConfig) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _check_queries(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
-    if k.dtype != "bf16":
-        raise UnsupportedError(f"dtype={k.dtype} on sm_90a", hint="dtype=bf16")
-
-
 def _check_heads(k: MlaSparsePrefillConfig | MlaSparseDecodeConfig) -> None:
-    _check_queries(k)
     if k.num_heads > MOST_ROWS:
         raise UnsupportedError(
             f"num_heads={k.num_heads} with keys as rows",

@@ -28,11 +28,12 @@ def signature(
 ) -> Signature:
     """Blocks take items: `units` of them, each up to 64 heads of a query, the heads of a query
     after one another; or a block has a query (`grid` "units"). q as [rows * H, d_qk] by tensor map,
-    in boxes of `rows`, or, None, by pointer; the cache by pointer: row r lies `row_bytes` r +
-    `page_gap` (r `page_magic` >> `page_shift`) bytes further (`Paging`). `cache_rows`: rows that an
-    index may name. indices int32, a query's list `list_stride` after the one before it, `topk`
-    long; topk_length int32 [rows]; sink fp32 [H]; o [rows * H, 512]; lse and max_logits fp32 [rows,
-    H]. `empty_lse`: the bits of what a query without keys gets."""
+    in boxes of `rows`, or by pointer (None, and e4m3); the cache by pointer: row r lies `row_bytes`
+    r + `page_gap` (r `page_magic` >> `page_shift`) bytes further (`Paging`). `cache_rows`: rows
+    that an index may name. indices int32, a query's list `list_stride` after the one before it,
+    `topk` long; topk_length int32 [rows]; sink fp32 [H]; o [rows * H, 512]; lse and max_logits fp32
+    [rows, H]. `scale_log2e` has the scale of an e4m3 q, too. `empty_lse`: the bits of what a query
+    without keys gets."""
     return Signature(
         pack(
             _queries(k, rows),
@@ -113,9 +114,9 @@ def decode_signature(
 def _queries(
     k: MlaSparsePrefillConfig | MlaSparseDecodeConfig, rows: int | None
 ) -> tuple[str, str | TensorMap, str]:
-    """The argument q: by tensor map in boxes of `rows`; None: by pointer."""
-    if rows is None:
-        return ("q", f"pointer:bf16@{VECTOR}", "read")
+    """The argument q: by tensor map in boxes of `rows`; None, and of e4m3, by pointer."""
+    if rows is None or k.dtype != "bf16":
+        return ("q", f"pointer:{k.dtype}@{VECTOR}", "read")
     return ("q", TensorMap("q", "bf16", k.d_qk, COLUMNS, rows), "read")
 
 
