@@ -24,4 +24,6 @@ def mla_sparse_decode_sm90(k, s):
         keys_as_rows(k, s, row_form(k), decode_by_keys, True)  # rope last
     else:
         stored = row_form(k)
-        queries_as_rows(k, s, stored, decode_by_queries, False)
+        in_rows = k.rows in ("v32", "model1")  # scales of columns lie in the rows
+        narrow = in_rows and k.extra and k.causal and k.q_len > 2
+        queries_as_rows(k, s, stored, decode_by_queries, False, narrow)

@@ -6,7 +6,8 @@ warpgroups give their places back. What a list does not name arrives as zeros, a
 -inf.
 
 Rows of bf16 come by cp.async. Rows of e4m3 come to registers, in pieces of 128 columns, two pieces
-ahead, and are stored as bf16 where there is place.
+ahead, and are stored as bf16 where there is place. With more than 64 heads the two blocks of a
+query may be a CTA cluster: the feeder of each has half of the rows, and stores them in both blocks.
 """
 
 from mlagen.attention.latent.sm_90a.problem import LatentProblem
@@ -15,14 +16,23 @@ from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def queries_as_rows(k, s, stored, operations, persistent):
+def queries_as_rows(k, s, stored, operations, persistent, narrow=False):
     """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
-    None: bf16. `persistent`: a block does one item after another."""
+    None: bf16. `persistent`: a block does one item after another. `narrow`: what concerns rows takes
+    so many registers that pieces have 64 columns."""
+    blocks = s.choice("cluster", 2, 1, comment="blocks that share the conversion of rows") if (
+        stored and k.num_heads > 64
+    ) else 1  # fmt: skip
+    s.cta_cluster(blocks)
+    shared = blocks > 1
     # Scales of fewer columns than a piece has leave no registers for pieces of two tiles, scales of
     # rows for one of the two places only.
-    fine = stored and stored.block in (32, 64) and not stored.paged_exponents
-    boxes = s.choice("boxes", *((1 if fine else 2,) if stored else (5, 4, 2)),
-                     comment="tiles of 64 columns that share a barrier")  # fmt: skip
+    scaled = stored and stored.block in (32, 64) and not stored.paged_exponents
+    fine = (scaled or narrow) and not shared
+    boxes = s.choice(
+        "boxes", *((2, 4) if shared else (1 if fine else 2,) if stored else (5, 4, 2)),
+        comment="tiles of 64 columns that share a barrier",
+    )  # fmt: skip
     tight = stored and stored.scales == "key"
     refill = s.choice("left_refill", *(("early",) if tight else ("early", "late")),
                       comment="before the left one stores its P, or after it")  # fmt: skip
@@ -120,7 +130,7 @@ def queries_as_rows(k, s, stored, operations, persistent):
         for i in tiles(feeder, step=2):
             order = (d.left, i), (d.right, i), (d.right, i + 1), (d.left, i + 1)
             pieces = [(columns, tile) for half, tile in order for columns in half]
-            ahead = [*pieces[2:], (d.left[0], i + 2), (d.left[1], i + 2)]
+            ahead = [*pieces, *((columns, tile + 2) for columns, tile in pieces[:2])][2:]
             first = pieces[0], pieces[len(pieces) // 2]
             for n, piece in enumerate(pieces):
                 d.feed(*piece, n % 2)

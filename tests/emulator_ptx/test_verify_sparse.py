@@ -139,3 +139,20 @@ def test_data_of_stored_rows_with_queries_as_rows(name, data):
     artifact = built("mla_sparse_decode_sm90", MlaSparseDecodeConfig(64, rows=name))
     for topk in (64, 128, 192, 400):  # tiles of less than a pass, and more
         passed(artifact, batch=1, topk=topk, splits=1, data=data)
+
+
+@pytest.mark.parametrize("fields", WIDE, ids=str)
+@pytest.mark.parametrize(("heads", "splits"), [(65, 1), (128, 3)])
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_two_blocks_of_a_query(fields, heads, splits, cluster):
+    """The second of them may have one head; rows are shared, or not."""
+    if fields["rows"] == "bf16":
+        pytest.skip("rows of bf16 are not converted")
+    problem = MlaSparseDecodeConfig(
+        heads, d_qk=fields["d_qk"], rows=fields["rows"], q_len=2, extra=True, causal=True
+    )
+    artifact = built("mla_sparse_decode_sm90", problem, cluster=cluster)
+    passed(
+        artifact, batch=2, topk=200, lengths=(200, 3), extra_topk=70, extra_lengths=(70, 0),
+        splits=splits, page_size=8,
+    )  # fmt: skip

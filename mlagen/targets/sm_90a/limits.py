@@ -19,6 +19,7 @@ class Sm90a:
     name: str = "sm_90a"
     compute_capability: tuple[int, int] = (9, 0)  # code for sm_90a runs on exactly this (PTX ISA)
     ptx_version: tuple[int, int] = (8, 0)  # first .version with wgmma and setmaxnreg (PTX ISA)
+    ptx_version_clusters: tuple[int, int] = (8, 1)  # first one with st.async (PTX ISA)
 
     warp_size: int = 32
     warpgroup_warps: int = 4  # first warp index a multiple of 4 (PTX ISA, wgmma)

@@ -5,6 +5,9 @@ stores them as bf16 where the math warpgroups have given their place back. It al
 tile's keys count, and what their scales are. Four threads have a row, 16 of its columns each of
 every 64; each converts what it loaded itself. Two pieces of a tile are on their way while one is
 converted.
+
+Two blocks that have heads of the same query may be a CTA cluster: each converts half of a tile's
+rows, for both.
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ from mlagen.targets.sm_90a.dsl.smem import TmaTile
 
 ROW_THREADS = 4  # that load a row together
 PIECES = 2  # of a tile that a thread holds the stored numbers of
-PIECE_BOXES = 2  # of 64 columns of e4m3, or one of bf16
-PIECE_WORDS = TILE * 128 // 4 // 128  # registers of 64 rows of 128 bytes, by 128 threads
+PIECE_BOXES = 2  # of 64 columns of e4m3 of all rows, or one of bf16
+BOX_WORDS = 4  # registers of 64 stored numbers of a row, of one of its threads
 
 
 class FedSeesaw(Seesaw):
@@ -44,32 +47,47 @@ class FedSeesaw(Seesaw):
                 f"role {feeder.name!r} has {feeder.threads} threads",
                 hint="one warpgroup converts two rows a thread, of stored rows",
             )
-        if knobs.boxes > PIECE_BOXES:
+        self.stored, self.blocks = form.stored, s.smem.blocks
+        most = PIECE_BOXES * self.blocks
+        if knobs.boxes > most:
             raise ScheduleError(
                 f"boxes={knobs.boxes} over rows of e4m3",
-                hint=f"a piece has room for {PIECE_BOXES * COLUMNS} columns: boxes=1 or 2",
+                hint=f"a piece has room for {most * COLUMNS} columns: boxes=1 to {most}",
             )
-        self.stored = form.stored
         super().__init__(k, s, left, right, feeder, knobs, form)
         self.supply |= self._feeding(s)
+        self.supply |= {
+            "blocks": self.blocks,
+            "rows_each": TILE // self.blocks,
+            "scales_each": self.scales_each,
+        }
 
     def _feeding(self, s: PipelineSpace) -> dict[str, Any]:
         """Declares the feeder's registers: names by what they are; some by slot or by piece."""
         stored, found = self.stored, dict[str, Any]()
         blocks, exponents = stored.scales == "blocks", stored.paged_exponents > 0
         causal = bool(self.form.operands["causal"])
+        rows, of = (2, "two rows") if self.blocks == 1 else (1, "row")  # of a thread
+        boxes = max(self.knobs.boxes, 2)  # of a piece; a row's 64 bf16 columns take two
+        self.scales_each = 2 if self.blocks == 1 else boxes // (1 if stored.block < 128 else 2)
         for name, type, count, why in (
             ("list", ".b32", 2, "two keys of the next tile's list; -1: one that does not count"),
             ("where", ".b32", 2 * causal, "their positions"),
-            ("place", ".b32", 2, "this thread's two rows of a tile; + 2^31 of a second cache"),
+            ("place", ".b32", rows, f"this thread's {of} of a tile; + 2^31 of a second cache"),
             ("weight", ".f32", 2 * (stored.scales == "key"), "scales of two keys"),
         ):
             if count:
                 found[name] = s.named(name, type, count, why)
         for name, type, sets, each, why in (
-            ("words", ".b32", PIECES, PIECE_WORDS, "stored numbers that become bf16"),
-            ("by", ".f32", PIECES * (blocks and not exponents), 4, "their scales"),
-            ("exponents", ".b32", SLOTS * exponents, 4, "those of two rows, eight bytes each"),
+            ("words", ".b32", PIECES, rows * boxes * BOX_WORDS, "stored numbers that become bf16"),
+            (
+                "by",
+                ".f32",
+                PIECES * (blocks and not exponents),
+                rows * self.scales_each,
+                "their scales",
+            ),
+            ("exponents", ".b32", SLOTS * exponents, 2 * rows, f"those of {of}, eight bytes each"),
         ):
             if sets:
                 names = s.named(name, type, sets * each, why)
@@ -93,7 +111,8 @@ class FedSeesaw(Seesaw):
         return s.smem.pipeline(
             f"cache {self.keys.index(tiles[0])}", *tiles, producer=self.feeder.name,
             consumer=tuple(r.name for r in self.roles), producer_threads=self.feeder.threads,
-            by_warps="fenced", releases=(role.name, len(role.warps)),
+            by_warps="fenced" if self.blocks == 1 else "for all",
+            releases=(role.name, len(role.warps)),
         )  # fmt: skip
 
     def _plain(self) -> PipelineOrder:

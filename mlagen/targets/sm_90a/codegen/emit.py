@@ -178,6 +178,9 @@ class Emitter:
         self._heading(f"{loop.stream.role.name}, after the loop")
         if loop.final is not None:
             self._code(loop.stream, f"wgmma.wait_group.sync.aligned {loop.final};")
+        if self.schedule.blocks > 1:
+            # What this role does in other blocks' SMEM is over; no block ends before all said so.
+            self._code(loop.stream, "barrier.cluster.arrive.release;")
         for operation in loop.epilogue:
             self._operation(loop.stream, operation, None, "epilogue", Binding(0, False))
         self._code(loop.stream, "bra EXIT;")

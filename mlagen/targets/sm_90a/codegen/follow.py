@@ -18,7 +18,7 @@ EXIT = "EXIT"
 
 _LABEL = re.compile(r"(\w+):$")
 _GUARD = re.compile(r"@(!?)(%\w+)\s+(.*)$")
-_IGNORED = ("{", "}", ".", "setmaxnreg.", "//")
+_IGNORED = ("{", "}", ".", "setmaxnreg.", "//", "barrier.cluster.arrive.")
 _COMPARES: dict[str, Callable[[int, int], bool]] = {
     "eq": int.__eq__, "ne": int.__ne__, "lt": int.__lt__,
     "le": int.__le__, "gt": int.__gt__, "ge": int.__ge__,

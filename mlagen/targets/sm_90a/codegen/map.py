@@ -33,7 +33,7 @@ def kernel_map(schedule: PipelineSchedule) -> KernelMap:
             areas=tuple(tile.name for tile in pipeline.tiles),
             full=pipeline.full,
             empty=pipeline.empty if pipeline.releases else -1,
-            releases=pipeline.releases,
+            releases=pipeline.empties,
             resident=pipeline.resident,
         )
         for pipeline in smem.pipelines.values()

@@ -9,6 +9,8 @@ are persistent, for items of N = 0, 1, 2, ... tiles in every order. It checks th
   by their group wait, on every warp of a role;
 * what ordinary instructions wrote is fenced before a matrix instruction or a copy touches it;
 * ordinary code touches registers of a matrix group only when the group is done;
+* of a CTA cluster, all of this holds for what a block writes and releases in the others: its bytes
+  there complete a fill, and tell nothing else of the block that they come from;
 * no barrier is arrived at again before all have left it, and no slot is filled again before all
   that wait for its content have seen it; each tile is filled and released once;
 * the roles end: no wait is left without its arrival.
@@ -135,6 +137,7 @@ class _Warp:
     """One warp on its way through a run."""
 
     actor: int
+    block: int  # of the CTA cluster
     role: str
     barrier: int  # at which the warps of the role meet
     issues: bool  # it is the one that issues copies
@@ -168,7 +171,7 @@ class _Aside:
 
 
 class _Run:
-    """All roles over items of `counts` tiles.
+    """All roles over items of `counts` tiles, of each block of a CTA cluster.
 
     Operations that may skip themselves are done for no tile, and for each one alone, in one run:
     what they order cannot be relied on for another, and what they touch must be in order there.
@@ -183,37 +186,48 @@ class _Run:
     def __init__(self, prover: Prover, loops: Sequence[Loop], line: Line) -> None:
         self.schedule, self.line = prover.schedule, line
         self.touched, self.regions = prover.touched, prover.regions
+        self.blocks = range(prover.schedule.blocks)
         self.problems: dict[str, None] = {}
         self.checked = 0
         self.busy = prover.busy
         smem = self.schedule.smem
         warps = [
-            (loop, member)
+            (block, loop, member)
+            for block in self.blocks
             for loop in loops
             for member in range(2 if loop.stream.role.threads > 1 else 1)
         ]
-        fillers = [(p.name, slot) for p in smem.pipelines.values() for slot in range(p.depth)]
+        fillers = [
+            (block, p.name, slot)
+            for block in self.blocks
+            for p in smem.pipelines.values()
+            for slot in range(p.depth)
+        ]
         self.filler = {key: len(warps) + index for index, key in enumerate(fillers)}
         size = len(warps) + len(fillers)
         self.warps = [
-            _Warp(actor, loop.stream.role.name, loop.stream.role.barrier, member == 0,
+            _Warp(actor, block, loop.stream.role.name, loop.stream.role.barrier, member == 0,
                   prover.track(loop, line).events, [0] * size)
-            for actor, (loop, member) in enumerate(warps)
+            for actor, (block, loop, member) in enumerate(warps)
         ]  # fmt: skip
         self.members = {
-            loop.stream.role.name: sum(1 for other, _ in warps if other is loop) for loop in loops
+            loop.stream.role.name: sum(
+                1 for block, other, _ in warps if other is loop and not block
+            )
+            for loop in loops
         }
         self.slots = {key: _Slot() for key in fillers}
-        for actor, (loop, _) in enumerate(warps):
+        for actor, (block, loop, _) in enumerate(warps):
             for key, fill in prover.track(loop, line).waits:
-                self.slots[key].waits.setdefault(fill, {})[actor] = None
-        self.releases: dict[tuple[str, int], dict[int, Clock]] = {}  # by the actor
+                self.slots[(block, *key)].waits.setdefault(fill, {})[actor] = None
+        # By block, pipeline and tile, of each actor.
+        self.releases: dict[tuple[int, str, int], dict[int, Clock]] = {}
         self.order: dict[tuple[str, str], list[int]] = {}  # (pipeline, verb): tiles, as they came
-        self.bars: dict[int, NamedBarrier] = {}
-        self.asides: dict[tuple[str, int, int], _Aside] = {}
-        for region in self.regions.values():
+        self.bars: dict[tuple[int, int], NamedBarrier] = {}
+        self.asides: dict[tuple[int, str, int, int], _Aside] = {}
+        for region in (region for held in self.regions for region in held.values()):
             region.clear()
-        self.steps: list[tuple[str, Event]] = []  # of the first warp of each role
+        self.steps: list[tuple[str, Event]] = []  # of the first warp of each role, of one block
 
     def run(self) -> None:
         moved = True
@@ -222,7 +236,7 @@ class _Run:
             for warp in self.warps:
                 count = len(warp.events)
                 while not self.problems and warp.at < count and self._step(warp):
-                    if warp.issues:
+                    if warp.issues and not warp.block:
                         self.steps.append((warp.role, warp.events[warp.at]))
                     warp.at += 1
                     moved = True
@@ -242,7 +256,7 @@ class _Run:
         op = event.op
         warp.clock[warp.actor] += 1
         if event.gathering:
-            return self._arrive(warp, None, 0, len(self.warps), wait=True)
+            return self._arrive(warp, None, 0, sum(self.members.values()), wait=True)
         if op is None:
             self._retire(warp, event.groups)
             return True
@@ -251,7 +265,7 @@ class _Run:
                 return self._meet_aside(warp, op, event.tile)
             self._fence(warp)
             return self._join_role(warp)
-        does = self.touched[id(op)]
+        does = self.touched[warp.block][id(op)]
         match does.kind:
             case "use":
                 (self._use_aside if op.guarded else self._use)(warp, does, event)
@@ -277,7 +291,7 @@ class _Run:
         if op.name == "wait_empty":
             return self._wait_empty(warp, pipeline, tile)
         key, fill = _fills(self.line, pipeline, tile, event.item)
-        slot, filler = self.slots[key], self.filler[key]
+        slot, filler = self.slots[(warp.block, *key)], self.filler[(warp.block, *key)]
         if does.fence or warp.clock[filler] < fill:
             self.busy.add(id(op))
         if warp.clock[filler] < fill - 1:
@@ -299,12 +313,20 @@ class _Run:
         before = self.line.before(tile, pipeline.depth)
         if before is None:
             return True
-        freed = self.releases.get((pipeline.name, before), {})
-        if len(freed) < sum(self.members[name] for name in pipeline.released_by):
+        freed = self.releases.get((warp.block, pipeline.name, before), {})
+        if len(freed) < self._releases_of(pipeline):
             return False
         for clock in freed.values():
             join(warp.clock, clock)
         return True
+
+    def _releases_of(self, pipeline: Pipeline) -> int:
+        """Warps that release a slot of it."""
+        return pipeline.blocks * sum(self.members[name] for name in pipeline.released_by)
+
+    def _blocks_of(self, warp: _Warp, pipeline: Pipeline) -> range:
+        """The blocks in which a warp fills and releases it."""
+        return self.blocks if pipeline.blocks > 1 else range(warp.block, warp.block + 1)
 
     def _barrier(self, warp: _Warp, does: _Touched) -> bool:
         op = does.op
@@ -324,7 +346,7 @@ class _Run:
     def _arrive(
         self, warp: _Warp, op: Operation | None, number: int, members: int, *, wait: bool
     ) -> bool:
-        bar = self.bars.setdefault(number, NamedBarrier(members))
+        bar = self.bars.setdefault((warp.block, number), NamedBarrier(members))
         if warp.waiting is None:
             late = bar.overtaken(warp.actor, warp.clock)
             if late is not None and op is not None:
@@ -344,7 +366,7 @@ class _Run:
         return True
 
     def _aside(self, warp: _Warp, op: Operation, tile: int) -> _Aside:
-        return self.asides.setdefault((warp.role, id(op), tile), _Aside())
+        return self.asides.setdefault((warp.block, warp.role, id(op), tile), _Aside())
 
     def _meet_aside(self, warp: _Warp, op: Operation, tile: int) -> bool:
         """Before and after an operation that may skip itself: whether all warps are there."""
@@ -379,8 +401,16 @@ class _Run:
     def _fill(self, warp: _Warp, op: Operation, pipeline: Pipeline, tile: int, item: int) -> None:
         if not warp.issues and not pipeline.producer_threads:
             return
-        key, fill = _fills(self.line, pipeline, tile, item)
-        slot, filler = self.slots[key], self.filler[key]
+        for block in self._blocks_of(warp, pipeline):
+            self._fill_slot(warp, op, pipeline, (tile, item), block)
+
+    def _fill_slot(
+        self, warp: _Warp, op: Operation, pipeline: Pipeline, place: tuple[int, int], block: int
+    ) -> None:
+        """Fill a slot of a block, for the tile and item `place`."""
+        tile, item = place
+        (name, number), fill = _fills(self.line, pipeline, tile, item)
+        slot, filler = self.slots[(block, name, number)], self.filler[(block, name, number)]
         held = _resident(item) if pipeline.resident else tile
         for actor, seen in slot.waits.get(fill - 1, {}).items():
             if seen is None or warp.clock[actor] < seen:
@@ -391,18 +421,20 @@ class _Run:
         access = Access(filler, fill, held, op, (warp.role, id(op), tile),
                         generic=pipeline.producer_threads > 0 and not pipeline.fenced)  # fmt: skip
         for part in pipeline.tiles:
-            region = self.regions[f"{part.name}[{tile % pipeline.depth}]"]
+            region = self.regions[block][f"{part.name}[{tile % pipeline.depth}]"]
             self._check_write(
                 warp, op, region, tile, fills=True, proxy=not pipeline.producer_threads
             )
             region.write(access)
         slot.gathered += 1
         if slot.gathered == 1:
-            slot.merged.append(list(warp.clock))
-            self.order.setdefault((pipeline.name, "fills"), []).append(tile)
-        else:
+            slot.merged.append([0] * len(warp.clock))
+            if not block:
+                self.order.setdefault((pipeline.name, "fills"), []).append(tile)
+        if block == warp.block:  # its arrival; elsewhere its bytes arrive, and nothing with them
             join(slot.merged[-1], warp.clock)
-        if not pipeline.producer_threads or slot.gathered == self.members[pipeline.producer]:
+        makers = self.members[pipeline.producer] * pipeline.blocks
+        if not pipeline.producer_threads or slot.gathered == makers:
             slot.filled, slot.gathered = slot.filled + 1, 0
 
     def _release(self, warp: _Warp, does: _Touched, tile: int) -> None:
@@ -413,17 +445,19 @@ class _Run:
         if any(access.tile == tile and regions & access.regions for _, access in warp.groups):
             self._problem(op, warp, f"{pipeline.name}({tile}) is still read by a matrix group")
         last = self.line.before(tile, pipeline.depth)
-        before = self.releases.get((pipeline.name, -1 if last is None else last), {})
-        if last is not None and not (
-            len(before) == sum(self.members[name] for name in pipeline.released_by)
-            and all(warp.clock[actor] >= clock[actor] for actor, clock in before.items())
-        ):
-            self._problem(
-                op, warp, f"releases {pipeline.name}({tile}) without knowing that all have "
-                f"released the tile before: their arrivals would count for one phase"
-            )  # fmt: skip
-        self.releases.setdefault((pipeline.name, tile), {})[warp.actor] = list(warp.clock)
-        if warp.issues:
+        for block in self._blocks_of(warp, pipeline):
+            before = self.releases.get((block, pipeline.name, -1 if last is None else last), {})
+            if last is not None and not (
+                len(before) == self._releases_of(pipeline)
+                and all(warp.clock[actor] >= clock[actor] for actor, clock in before.items())
+            ):
+                self._problem(
+                    op, warp, f"releases {pipeline.name}({tile}) without knowing that all have "
+                    f"released the tile before: their arrivals would count for one phase"
+                )  # fmt: skip
+            freed = self.releases.setdefault((block, pipeline.name, tile), {})
+            freed[warp.actor] = list(warp.clock)
+        if warp.issues and not warp.block:
             self.order.setdefault((pipeline.name, f"{warp.role} releases"), []).append(tile)
 
     def _use(self, warp: _Warp, does: _Touched, event: Event) -> None:
@@ -548,8 +582,8 @@ class _Run:
                         f"role {role} {verb.rpartition(' ')[2]} {pipeline.name!r} for tiles "
                         f"{tiles}, {self.line}"
                     ] = None
-        for (name, slot), filler in self.filler.items():
-            last = self.slots[(name, slot)].filled
+        for (block, name, slot), filler in self.filler.items():
+            last = self.slots[(block, name, slot)].filled
             if last and not any(warp.clock[filler] >= last for warp in self.warps):
                 self.problems[
                     f"error[pipeline] {self.schedule.file}: nobody waits for the last fill of "
@@ -559,7 +593,7 @@ class _Run:
             if warp.groups:
                 self._problem(warp.groups[-1][0].op, warp, "is still in flight after the loop")
         for exchange in self.schedule.smem.exchanges.values():
-            bar = self.bars.get(exchange.barrier)
+            bar = self.bars.get((0, exchange.barrier))
             if bar is not None and bar.arrived:
                 self.problems[
                     f"error[pipeline] {self.schedule.file}: exchange {exchange.name!r} is written "
@@ -607,8 +641,10 @@ class Prover:
 
     def __init__(self, schedule: PipelineSchedule) -> None:
         self.schedule = schedule
-        self.regions = _regions(schedule)
-        self.touched: dict[int, _Touched] = {}  # by the operation's id; it holds the operation
+        # Of each block of a CTA cluster.
+        self.regions = [_regions(schedule) for _ in range(schedule.blocks)]
+        # By the operation's id; it holds the operation.
+        self.touched: list[dict[int, _Touched]] = [{} for _ in self.regions]
         self.busy: set[int] = set()  # waits that told a warp something, by id
         self._lines: dict[tuple[tuple[int, ...], int], Line] = {}
         self._tracks: dict[int, tuple[Loop, dict[Line, _Track]]] = {}  # by the loop's id
@@ -619,8 +655,9 @@ class Prover:
         if line not in known:
             events = list(events_of(loop, line))
             for op in {id(event.op): event.op for event in events if event.op}.values():
-                if id(op) not in self.touched:
-                    self.touched[id(op)] = _Touched(self.schedule.smem, self.regions, op)
+                for touched, regions in zip(self.touched, self.regions, strict=True):
+                    if id(op) not in touched:
+                        touched[id(op)] = _Touched(self.schedule.smem, regions, op)
             known[line] = self._track(line, events)
         return known[line]
 
@@ -636,7 +673,8 @@ class Prover:
         )
 
     def _track(self, line: Line, events: list[Event]) -> _Track:
-        waits = [(event, self.touched[id(event.op)].pipeline) for event in events if event.waits]
+        touched = self.touched[0]
+        waits = [(event, touched[id(event.op)].pipeline) for event in events if event.waits]
         return _Track(events, [_fills(line, h, e.tile, e.item) for e, h in waits if h is not None])
 
     def prove(self, loops: Sequence[Loop], *, quick: bool = False) -> PipelineProof:

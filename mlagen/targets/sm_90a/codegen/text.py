@@ -39,7 +39,13 @@ def render_pipeline(
         {
             **header(schedule),
             "symbol": schedule.symbol,
-            "ptx_version": ".".join(map(str, SM_90A.ptx_version)),
+            "ptx_version": ".".join(
+                map(
+                    str,
+                    SM_90A.ptx_version_clusters if schedule.blocks > 1 else SM_90A.ptx_version,
+                )
+            ),
+            "blocks": schedule.blocks,
             "roles": _roles(schedule),
             "dispatch": [stream.role for stream in schedule.streams],
             "smem_bytes": schedule.smem.used,
@@ -60,7 +66,7 @@ def render_pipeline(
                 for pipeline in schedule.smem.pipelines.values()
                 for base, count in (
                     (pipeline.full, pipeline.arrivals),
-                    (pipeline.empty, pipeline.releases),
+                    (pipeline.empty, pipeline.empties),
                 )
                 if count
                 for slot in range(pipeline.depth)
@@ -112,6 +118,7 @@ def _smem_map(schedule: PipelineSchedule) -> list[str]:
         what = f"{pipeline.depth} full barrier{'s' if pipeline.depth > 1 else ''}"
         what += ", resident" if pipeline.resident else ""
         what += ", then as many empty ones" if pipeline.releases else ""
+        what += f", filled by {pipeline.blocks} blocks" if pipeline.blocks > 1 else ""
         lines.append(
             f"{pipeline.full:#07x}  pipeline {pipeline.name}: {what}; {pipeline.producer} -> "
             f"{' and '.join(pipeline.consumers)}, {pipeline.bytes} bytes"

@@ -54,6 +54,8 @@ from mlagen.errors import CapacityError, ScheduleError
 from mlagen.targets.sm_90a.dsl.smem import Smem
 from mlagen.targets.sm_90a.limits import SM_90A, Sm90a
 
+CLUSTER = 2  # blocks of a CTA cluster: each of two has one other one
+
 
 @dataclass(frozen=True, slots=True)
 class WarpRole:
@@ -113,6 +115,11 @@ class PipelineSchedule(ScheduleBase):
     plain: PipelineOrder | None = None
 
     @property
+    def blocks(self) -> int:
+        """Blocks of a CTA cluster; 1: there are none."""
+        return self.smem.blocks
+
+    @property
     def threads(self) -> int:
         return SM_90A.warp_size * self.streams[-1].role.warps.stop
 
@@ -149,6 +156,17 @@ class PipelineSpace:
         self, name: str, *choices: float, least: float, most: float, comment: str = ""
     ) -> float:
         return self.knobs.number(name, *choices, least=least, most=most, comment=comment)
+
+    def cta_cluster(self, blocks: int) -> None:
+        """Launch so many consecutive blocks at once. They reach each other's SMEM, and each runs
+        this schedule for the same number of tiles. Pipelines may be filled "for all" of them."""
+        if blocks not in (1, CLUSTER):
+            raise ScheduleError(
+                f"a CTA cluster of {blocks} blocks", hint=f"{CLUSTER}, or 1, which is none"
+            )
+        if self.smem.pipelines:
+            raise ScheduleError("a CTA cluster is declared after pipelines", hint="before them")
+        self.smem.blocks = blocks
 
     def role(self, name: str, *, warpgroups: int, registers: int, single: bool = False) -> WarpRole:
         """Declare the next warpgroups as a role whose threads use `registers` registers each."""
@@ -276,6 +294,7 @@ def run_pipelined(
     _check_threads(made)
     _check_smem(made)
     _check_registers(made)
+    _check_cluster(made)
     return made
 
 
@@ -286,6 +305,17 @@ def _check_threads(made: PipelineSchedule) -> None:
         raise ScheduleError(
             f"{made.name}: the roles have {made.threads} threads, a block is launched with "
             f"{x * y * z}"
+        )
+
+
+def _check_cluster(made: PipelineSchedule) -> None:
+    """ScheduleError for what blocks of a CTA cluster cannot be."""
+    single = any(stream.role.single for stream in made.streams)
+    if made.blocks > 1 and (made.persistent or single):
+        what = "a role of one thread" if single else "blocks that do one item after another"
+        raise ScheduleError(
+            f"{made.name}: {what} in a CTA cluster",
+            hint="blocks of a CTA cluster have one item each, and all threads of a role run it",
         )
 
 

@@ -77,6 +77,7 @@ class Pipeline:
     by_warps: bool = False  # each warp makes rows of its own, and arrives once
     released_by: tuple[str, ...] = ()  # the consumers that release slots
     fenced: bool = False  # who fills it also fences what it wrote, for matrix instructions
+    blocks: int = 1  # of a CTA cluster, whose producers each fill a part of every slot of all
 
     @property
     def bytes(self) -> int:
@@ -88,6 +89,11 @@ class Pipeline:
         """Arrivals that a full barrier counts."""
         warps = self.producer_threads // SM_90A.warp_size
         return warps if self.by_warps else self.producer_threads or 1
+
+    @property
+    def empties(self) -> int:
+        """Arrivals that an empty barrier counts: releases of all blocks that fill the slot."""
+        return self.releases * self.blocks
 
     @property
     def full(self) -> int:
@@ -137,6 +143,7 @@ class Smem:
     tiles: dict[str, TmaTile] = field(default_factory=dict)
     pipelines: dict[str, Pipeline] = field(default_factory=dict)
     used: int = 0
+    blocks: int = 1  # of the CTA cluster, which have the same map
 
     def tile(
         self,
@@ -173,7 +180,7 @@ class Smem:
         resident: bool = False,
         producer_threads: int = 0,
         within: Pipeline | None = None,
-        by_warps: bool | Literal["fenced"] = False,
+        by_warps: bool | Literal["fenced", "for all"] = False,
     ) -> Pipeline:
         """Declare that `producer` fills `tiles` together and `consumer` uses them.
 
@@ -183,10 +190,17 @@ class Smem:
         `producer_threads`: threads of the producer that fill it, instead of TMA. `within`: the
         pipeline whose slots these tiles lie in, which is filled from them. `by_warps`: each row is
         made by one warp, of the same row of the tiles within or of its registers; a warp arrives
-        once, when its lanes are done, and "fenced" what they wrote for matrix instructions.
+        once, when its lanes are done, and "fenced" what they wrote for matrix instructions. "for
+        all": of a CTA cluster each block's producer makes its part of the rows, in all blocks, and
+        warps release their slot to all of them.
         """
         if resident and releases:
             raise ScheduleError(f"pipeline {name!r}: resident tiles are not released")
+        if by_warps == "for all" and (self.blocks == 1 or not releases or not producer_threads):
+            raise ScheduleError(
+                f"pipeline {name!r} is filled for all blocks of a CTA cluster",
+                hint="`s.cta_cluster(2)` before it, `producer_threads` and `releases`",
+            )
         depths = {tile.slots for tile in tiles}
         if len(depths) != 1:
             raise ScheduleError(f"pipeline {name!r}: its tiles have {sorted(depths)} slots")
@@ -198,7 +212,7 @@ class Smem:
         pipeline = Pipeline(
             name, tiles, producer, consumers, depth, base, arrivals, resident, producer_threads,
             within.name if within else "", bool(by_warps), (role,) if role else consumers,
-            by_warps == "fenced",
+            by_warps == "fenced", self.blocks if by_warps == "for all" else 1,
         )  # fmt: skip
         self.pipelines[name] = pipeline
         return pipeline
