@@ -25,5 +25,5 @@ def mla_sparse_decode_sm90(k, s):
     else:
         stored = row_form(k)
         in_rows = k.rows in ("v32", "model1")  # scales of columns lie in the rows
-        narrow = in_rows and k.extra and k.causal and k.q_len > 2
-        queries_as_rows(k, s, stored, decode_by_queries, False, narrow)
+        narrow = in_rows and k.extra and k.causal and (k.q_len > 2 or k.num_heads > 64)
+        queries_as_rows(k, s, stored, decode_by_queries, False, (2, 1), narrow)

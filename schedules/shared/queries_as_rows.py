@@ -16,24 +16,25 @@ from mlagen.dsl import each_item, epilogue, prologue, schedule, tiles
 
 
 @schedule(problem=LatentProblem, target="sm_90a")
-def queries_as_rows(k, s, stored, operations, persistent, narrow=False):
+def queries_as_rows(k, s, stored, operations, persistent, clusters, narrow=False):
     """The schedule of `operations(k, s, left, right, feeder, knobs)` for rows of the form `stored`;
-    None: bf16. `persistent`: a block does one item after another. `narrow`: what concerns rows takes
-    so many registers that pieces have 64 columns."""
-    blocks = s.choice("cluster", 2, 1, comment="blocks that share the conversion of rows") if (
+    None: bf16. `persistent`: a block does one item after another. `clusters`: blocks that may share
+    the conversion of rows, where a query has two. `narrow`: what concerns rows takes so many
+    registers that pieces have fewer columns."""
+    blocks = s.choice("cluster", *clusters, comment="blocks that share the conversion of rows") if (
         stored and k.num_heads > 64
     ) else 1  # fmt: skip
     s.cta_cluster(blocks)
     shared = blocks > 1
     # Scales of fewer columns than a piece has leave no registers for pieces of two tiles, scales of
     # rows for one of the two places only.
-    scaled = stored and stored.block in (32, 64) and not stored.paged_exponents
-    fine = (scaled or narrow) and not shared
-    boxes = s.choice(
-        "boxes", *((2, 4) if shared else (1 if fine else 2,) if stored else (5, 4, 2)),
-        comment="tiles of 64 columns that share a barrier",
-    )  # fmt: skip
-    tight = stored and stored.scales == "key"
+    fine = narrow or (stored and stored.block in (32, 64) and not stored.paged_exponents)
+    if shared:
+        widths = (2,) if narrow or not stored.rope else (4, 2)
+    else:
+        widths = (1,) if fine else (2,) if stored else (5, 4, 2)
+    boxes = s.choice("boxes", *widths, comment="tiles of 64 columns that share a barrier")
+    tight = stored and (shared or stored.scales == "key")
     refill = s.choice("left_refill", *(("early",) if tight else ("early", "late")),
                       comment="before the left one stores its P, or after it")  # fmt: skip
     many, more, few = (224, 208, 72) if stored else (224, 232, 48) if persistent else (232, 224, 48)
@@ -136,7 +137,10 @@ def queries_as_rows(k, s, stored, operations, persistent, narrow=False):
                 d.feed(*piece, n % 2)
                 if piece in first:
                     d.publish(piece[1])
-                    d.look_up(piece[1] + 1)
+                    if not shared:
+                        d.look_up(piece[1] + 1)
                 if ahead[n] in (*first, (d.left[0], i + 2)):
                     d.find_rows(ahead[n][1])
+                    if shared:
+                        d.look_up(ahead[n][1] + 1)
                 d.fetch(*ahead[n], n % 2)

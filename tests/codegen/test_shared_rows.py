@@ -21,7 +21,7 @@ LEFT, RIGHT, FEEDER = range(3)
 
 @pytest.fixture(scope="module")
 def made():
-    return load("mla_sparse_decode_sm90", None).build(PROBLEM, {})
+    return load("mla_sparse_decode_sm90", None).build(PROBLEM, {"boxes": 2})
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +35,16 @@ def violations(made, loops, at, steps):
     return prove_pipelines(made, [*loops[:at], tried, *loops[at + 1 :]], quick=True).violations
 
 
-def test_both_forms_are_proved(made, loops):
+def test_all_forms_are_proved(made, loops):
     assert made.blocks == 2 and not prove_pipelines(made, loops).violations
+    wide = load("mla_sparse_decode_sm90", None).build(PROBLEM, {})
+    assert wide.blocks == 2 and not prove_pipelines(wide, plan(wide)[0]).violations
     alone = load("mla_sparse_decode_sm90", None).build(PROBLEM, {"cluster": 1})
     assert alone.blocks == 1 and not prove_pipelines(alone, plan(alone)[0]).violations
 
 
 def test_the_proof_covers_both_blocks(made, loops):
-    alone = load("mla_sparse_decode_sm90", None).build(PROBLEM, {"cluster": 1})
+    alone = load("mla_sparse_decode_sm90", None).build(PROBLEM, {"cluster": 1, "boxes": 2})
     one = prove_pipelines(alone, plan(alone)[0]).checked
     assert prove_pipelines(made, loops).checked > 1.8 * one
 

@@ -40,7 +40,8 @@ def test_splits_of_tokens_are_clusters_of_their_own():
 
 def test_shared_rows_of_prefill():
     with patch("mlagen.targets.sm_90a.codegen.build.assemble_ptx", return_value=UNASSEMBLED):
-        artifact = build("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(100, rows="v32"))
+        artifact = build("mla_sparse_prefill_sm90", MlaSparsePrefillConfig(100, rows="v32"),
+                         knobs={"cluster": 2})  # fmt: skip
     report = verify(artifact, rows=2, topk=200, lengths=(200, 70))
     assert report.passed, report.facts()
 
@@ -61,8 +62,8 @@ MUTANTS = {
         [*OWN_ONLY, (r"(mbarrier\.init\.shared::cta\.b64 \[%smem \+ \d+\]), 8;", r"\1, 4;")],
     ),
     "releases reach their own block only, which waits for all": ({"deadlock"}, OWN_ONLY),
-    "too few bytes are expected": ({"bytes-uncounted"}, [(r"(\[%bar\]), 2048;", r"\1, 1024;")]),
-    "too many bytes are expected": ({"deadlock"}, [(r"(\[%bar\]), 2048;", r"\1, 4096;")]),
+    "too few bytes are expected": ({"bytes-uncounted"}, [(r"(\[%bar\]), 4096;", r"\1, 2048;")]),
+    "too many bytes are expected": ({"deadlock"}, [(r"(\[%bar\]), 4096;", r"\1, 8192;")]),
     "who waits does not fence": (
         {"race-raw"},
         [(r"(@!%ready bra WAIT\w*;)\n\s+fence\.proxy\.async\.shared::cta;", r"\1")],

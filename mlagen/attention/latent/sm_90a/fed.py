@@ -71,7 +71,12 @@ class FedSeesaw(Seesaw):
         boxes = max(self.knobs.boxes, 2)  # of a piece; a row's 64 bf16 columns take two
         self.scales_each = 2 if self.blocks == 1 else boxes // (1 if stored.block < 128 else 2)
         for name, type, count, why in (
-            ("list", ".b32", 2, "two keys of the next tile's list; -1: one that does not count"),
+            (
+                "list",
+                ".b32",
+                2 * self.blocks,
+                "two keys of the next tile's list; -1: one that does not count",
+            ),
             ("where", ".b32", 2 * causal, "their positions"),
             ("place", ".b32", rows, f"this thread's {of} of a tile; + 2^31 of a second cache"),
             ("weight", ".f32", 2 * (stored.scales == "key"), "scales of two keys"),
@@ -92,6 +97,8 @@ class FedSeesaw(Seesaw):
             if sets:
                 names = s.named(name, type, sets * each, why)
                 found[name] = [names[each * n : each * (n + 1)] for n in range(sets)]
+        # Where blocks share rows, the next tile's list is there before this one's was published.
+        self.lists = [found["list"][2 * n : 2 * n + 2] for n in range(self.blocks)]
         return found
 
     def _tiles(self, s: PipelineSpace, boxes: int) -> None:
@@ -147,11 +154,11 @@ class FedSeesaw(Seesaw):
 
     def look_up(self, tile: Tile) -> None:
         """Load what the list names in `tile`: each warp all 64 keys, two a lane."""
-        self._record("look_up", tile, index=tile.offset % SLOTS)
+        self._record("look_up", tile, index=tile.offset % SLOTS, list=self._list(tile))
 
     def find_rows(self, tile: Tile) -> None:
         """Find which keys of `tile` count, and where this thread's rows lie."""
-        self._record("find_rows", tile, index=tile.offset % SLOTS)
+        self._record("find_rows", tile, index=tile.offset % SLOTS, list=self._list(tile))
 
     def fetch(self, columns: Pipeline, tile: Tile, held: int) -> None:
         """Load stored numbers of `tile` that become `columns`, as the piece `held`."""
@@ -169,8 +176,11 @@ class FedSeesaw(Seesaw):
     def publish(self, tile: Tile) -> None:
         """Store which keys of `tile` count, and their scales, for the one that has its scores."""
         rooms = [rooms[tile.offset % SLOTS] for rooms in (self.counts, self.row_scales) if rooms]
-        self._record("publish", tile, rooms=rooms,
+        self._record("publish", tile, rooms=rooms, list=self._list(tile),
                      defines=tuple(Value(room.name, tile) for room in rooms))  # fmt: skip
+
+    def _list(self, tile: Tile) -> list[str]:
+        return self.lists[tile.offset % self.blocks]
 
     def _boxes(self, columns: Pipeline) -> list[tuple[TmaTile, int]]:
         return [(tile, COLUMNS * self.keys.index(tile)) for tile in columns.tiles]
