@@ -24,6 +24,11 @@ def mla_sparse_decode_sm90(k, s):
         keys_as_rows(k, s, row_form(k), decode_by_keys, True)  # rope last
     else:
         stored = row_form(k)
-        in_rows = k.rows in ("v32", "model1")  # scales of columns lie in the rows
-        narrow = in_rows and k.extra and k.causal and (k.q_len > 2 or k.num_heads > 64)
+        # Where scales of columns lie in the rows, ptxas spills these with wider pieces, and spills
+        # others with narrower ones.
+        in_rows, paged = k.rows in ("v32", "model1"), k.rows == "model1"
+        long = k.q_len > 2
+        narrow = (in_rows and k.extra and k.causal and (long or k.num_heads > 64)) or (
+            paged and not k.extra and not k.causal and long and k.num_heads <= 64
+        )
         queries_as_rows(k, s, stored, decode_by_queries, False, (2, 1), narrow)
