@@ -52,6 +52,7 @@ from mlagen.emulator.ptx.state import (
     report,
     warp_base,
 )
+from mlagen.emulator.ptx.tensor.run import run_tensor
 from mlagen.emulator.ptx.values.approx import run_approx
 from mlagen.emulator.ptx.values.convert import run_convert
 from mlagen.emulator.ptx.values.floats import run_float
@@ -105,6 +106,8 @@ def execute(context: int, warp: int, row: int, mask: int) -> int:
         return run_atomic(context, warp, row, mask)
     if kind == y.X_MMA:
         return run_mma(context, warp, row, mask)
+    if kind == y.X_TENSOR:
+        return run_tensor(context, warp, row, mask)
     if kind == y.X_LAUNCH:
         return run_launch(context, warp, row, mask)
     if kind != y.X_NOP:

@@ -47,7 +47,9 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_TEMP,  # work space: TEMP_BYTES
     C_MATRIX,  # wgmma of each warp that are on their way: matrix.layout.WORDS int64 a warp
     C_RECORDS,  # records of accesses (order.records)
-) = range(29)
+    C_TENSOR,  # tensor memory: words of CTAs and of warps (tensor.layout)
+    C_AFTER,  # vector clocks of warps as of their last tcgen05.fence::after_thread_sync
+) = range(31)
 
 # ---- context: numbers -------------------------------------------------------------------------
 (
@@ -86,7 +88,9 @@ POISON: Final = 0x7FFF7FFF  # a NaN as f32, as two bf16 / f16 and as e4m3 bytes
     C_HINT,  # buffer that the last access fell into
     C_STALLS,
     C_TURN,  # set by the host: lanes of a warp that are apart take turns
-) = range(64, 99)
+    C_KINDS,  # components of vector clocks that a warp has (order.layout)
+    C_TENSOR_AT,  # where a CTA's tensor memory begins in its room of shared memory; 0: it has none
+) = range(64, 101)
 C_SIZE: Final = 128
 
 LATEST, EARLIEST, DRAWN = range(3)
@@ -112,7 +116,8 @@ LATEST, EARLIEST, DRAWN = range(3)
     FAULT_BARRIER,  # number or count of threads
     FAULT_ROOM,  # of an engine's table
     FAULT_CONST,
-) = range(1, 14)
+    FAULT_TENSOR,  # of tensor memory: C_FAULT_A is a rule of tensor.layout
+) = range(1, 15)
 
 # ---- what a class's function returns: where its blocked lanes (see control.block) go on ----------
 NEXT: Final = 0  # after this row; lanes that were not blocked always go on there
@@ -178,7 +183,8 @@ NONE: Final = 1 << 40  # a place that is not there: the sink `_`, an operand tha
     X_LAUNCH,  # griddepcontrol, setmaxnreg, clusterlaunchcontrol
     X_WGMMA,  # matrix
     X_MMA,
-) = range(25)
+    X_TENSOR,  # tensor: tcgen05
+) = range(26)
 
 # ---- warps (int64) ----------------------------------------------------------------------------
 (
@@ -270,7 +276,8 @@ FIND_SLOTS: Final = 16384
     SHARED_BOUNDS,
     ALIGNMENT,
     MAP_MISUSE,
-) = range(1, 17)
+    TENSOR_MISUSE,  # a: a rule of tensor.layout
+) = range(1, 18)
 LETTER: Final = 1  # severity: the ISA's text orders it by nothing; hardware does
 HARDWARE: Final = 2  # nothing orders it
 

@@ -15,6 +15,7 @@ from mlagen.emulator.ptx.order import layout as order
 from mlagen.emulator.ptx.order.layout import G_CLUSTERS
 from mlagen.emulator.ptx.order.tables import GridTables, grid_tables
 from mlagen.emulator.ptx.program import Program
+from mlagen.emulator.ptx.tensor import layout as tensor
 
 Triple = tuple[int, int, int]
 
@@ -103,7 +104,9 @@ class ClusterState:
         count = len(program.entry.registers)
         room = program.dynamic + setup.dynamic_shared
         room += -room % 1024
-        clocks = order.components(ctas, warps)
+        cells = room if program.tensor else 0  # where tensor memory begins
+        room += tensor.BYTES if program.tensor else 0
+        clocks = _components(setup)
         sizes = {
             y.C_REGISTERS: total * program.register_bytes,
             y.C_WARPS: total * y.W_SIZE * 8,
@@ -119,6 +122,8 @@ class ClusterState:
             y.C_BUSY: total * count * 8,
             y.C_CLOCKS: total * clocks * 8,
             y.C_OBJECTS: order.objects(ctas) * clocks * 8,
+            y.C_TENSOR: 8 * (ctas * tensor.TC_SIZE + total * tensor.TW_SIZE),
+            y.C_AFTER: total * clocks * 8 if program.tensor else 0,
             y.C_SHADOW: ctas * room if setup.sanitize else 0,
             y.C_TEMP: y.TEMP_BYTES,
             y.C_FIND: y.MAX_FINDINGS * y.F_SIZE * 8,
@@ -155,6 +160,8 @@ class ClusterState:
             y.C_CURRENT: -1,
             y.C_STALLS: -1,
             y.C_CLUSTER: number,
+            y.C_KINDS: _kinds(program),
+            y.C_TENSOR_AT: cells,
         }
         for slot, value in numbers.items():
             self.context[slot] = value
@@ -264,6 +271,14 @@ def _order_tables(setup: Setup) -> GridTables | None:
     """What keeps the order between clusters, where the launch may need it."""
     if not setup.sanitize:
         return None
+    return grid_tables(setup.program.entry, math.prod(setup.per), _components(setup))
+
+
+def _kinds(program: Program) -> int:
+    return order.TENSOR_KINDS if program.tensor else order.KINDS
+
+
+def _components(setup: Setup) -> int:
+    """Of a vector clock."""
     warps = -(-math.prod(setup.block) // y.LANES)
-    components = order.components(setup.cluster_ctas, warps)
-    return grid_tables(setup.program.entry, math.prod(setup.per), components)
+    return order.components(setup.cluster_ctas, warps, _kinds(setup.program))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.host.entries import parameter_places
+from mlagen.emulator.ptx.host.entries import LIMITED, machine_of, parameter_places
 from mlagen.emulator.ptx.host.variables import GlobalVariable, place_variables
-from mlagen.emulator.ptx.translate import agents, control, matrix, memory, values
+from mlagen.emulator.ptx.translate import agents, control, matrix, memory, tensor, values
 from mlagen.emulator.ptx.translate.rows import (
     OperandError,
     Special,
@@ -24,7 +24,7 @@ from mlagen.ptx.inlining import inlined
 
 _TRANSLATIONS: dict[str, Translation] = {
     name: translation
-    for module in (control, values, memory, agents, matrix)
+    for module in (control, values, memory, agents, matrix, tensor)
     for name, translation in module.TRANSLATIONS.items()
 }
 
@@ -37,7 +37,7 @@ class Program:
     """An entry, its rows, and what a launch has to set up for it.
 
     `symbols`: state space and address of each variable. `dynamic`: where the launch's shared memory
-    begins, after the static variables.
+    begins, after the static variables. `tensor`: it has tensor memory.
     """
 
     entry: Entry
@@ -53,24 +53,28 @@ class Program:
     local_bytes: int
     const: np.ndarray
     globals: tuple[GlobalVariable, ...]
+    tensor: bool = False
 
 
 def translate(module: Module, entry: Entry) -> Program:
     """Tables of a kernel. UnsupportedError with the line for what is not modelled."""
     entry = inlined(module, entry)
     parameters, parameter_bytes = parameter_places(entry)
-    variables = place_variables(entry)
+    variables = place_variables(entry, module.target)
     symbols = {
         **variables.symbols,
         **{name: ("param", offset) for name, offset in parameters.items()},
     }
     translator = Translator(entry, symbols)
+    has = machine_of(module.target).only
     rows = []
     for instruction in entry.instructions:
         translation = _TRANSLATIONS.get(".".join(instruction.parts[:2]))
         translation = translation or _TRANSLATIONS.get(instruction.name)
         if translation is None:
             raise not_modelled(instruction)
+        if instruction.name in LIMITED and instruction.name not in has:
+            raise not_modelled(instruction, f"{module.target} does not have it")
         try:
             rows.append(translator.encode(instruction, translation(translator, instruction)))
         except MlagenError:
@@ -96,4 +100,5 @@ def translate(module: Module, entry: Entry) -> Program:
         variables.local,
         variables.const,
         variables.globals,
+        any(i.name == "tcgen05" for i in entry.instructions),
     )

@@ -19,6 +19,7 @@ from mlagen.emulator.ptx.agents.reductions import reduce_bytes
 from mlagen.emulator.ptx.agents.vectors import mbarrier_vector
 from mlagen.emulator.ptx.order.clocks import COPY, note, own
 from mlagen.emulator.ptx.state import lanes_of, moved, report
+from mlagen.emulator.ptx.tensor.pipe import land_commit, land_copy, land_product
 
 
 @compiled
@@ -124,12 +125,35 @@ def land_global(op: int) -> None:
 
 
 @compiled
+def land_pipe(context: int, last: int) -> None:
+    """tcgen05.mma, .cp and .commit up to operation `last`, in the order in which they were
+    issued."""
+    for number in range(load_i64(context, y.C_OP_HEAD), last + 1):
+        op = op_base(context, number)
+        kind = load_i64(op, a.O_KIND)
+        if load_i64(op, a.O_STATE) == a.DONE or kind < a.TENSOR_MMA:
+            continue
+        store_i64(op, a.O_STATE, a.DONE)
+        if kind == a.TENSOR_MMA:
+            land_product(context, op, op_data(context, number))
+        elif kind == a.TENSOR_COPY:
+            land_copy(context, op)
+        else:
+            land_commit(context, op)
+    advance(context)
+    moved(context)
+
+
+@compiled
 def land(context: int, number: int) -> None:
     """The effects of an operation happen, if they have not."""
     op = op_base(context, number)
     if load_i64(op, a.O_STATE) == a.DONE:
         return
     kind = load_i64(op, a.O_KIND)
+    if kind >= a.TENSOR_MMA:
+        land_pipe(context, number)
+        return
     data = op_data(context, number)
     store_i64(op, a.O_STATE, a.DONE)
     if kind == a.LANES:

@@ -127,7 +127,10 @@ ON_ITS_WAY, DONE = range(2)
     TENSOR_TO_SHARED,  # data: the map's words
     TENSOR_TO_GLOBAL,
     WORDS,  # st.async, red.async: data: the value
-) = range(7)
+    TENSOR_MMA,  # data: D_ words of tensor.layout; O_GROUP: number of those that the warp issued
+    TENSOR_COPY,  # O_DEST: address, O_SOURCE: descriptor
+    TENSOR_COMMIT,
+) = range(10)
 
 # ---- what a launch's clusters share: words of C_GRID -------------------------------------------
 GRID_UNFINISHED: Final = 0  # grids that griddepcontrol.wait waits for

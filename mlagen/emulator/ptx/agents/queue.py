@@ -13,6 +13,7 @@ from mlagen.emulator.ptx.agents import layout as a
 from mlagen.emulator.ptx.agents.landing import advance, land, op_base
 from mlagen.emulator.ptx.agents.mbarriers import mbarrier_base, phase_of
 from mlagen.emulator.ptx.state import cta_base, cta_of, next_random, report
+from mlagen.emulator.ptx.tensor.allocation import check_freed
 
 
 @compiled
@@ -106,6 +107,7 @@ def end_of_warp(context: int, warp: int) -> None:
     cta = cta_of(context, warp)
     if load_i64(cta_base(context, cta), y.T_LIVE) != 0:
         return
+    check_freed(context, warp)
     for number in range(load_i64(context, y.C_OP_HEAD), load_i64(context, y.C_OP_TAIL)):
         op = op_base(context, number)
         if load_i64(op, a.O_STATE) == a.DONE:

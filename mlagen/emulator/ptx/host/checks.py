@@ -10,7 +10,10 @@ from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.program import Program
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.ptx import Entry
-from mlagen.targets.sm_90a.limits import SM_90A
+from mlagen.targets.sm_90a.limits import Sm90a
+from mlagen.targets.sm_100a.limits import Sm100a
+
+Limits = Sm90a | Sm100a
 
 _BLOCK_MAX = (1024, 1024, 64)  # threads in x, y, z (CUDA C++ Programming Guide, CC 9.0)
 _CLUSTER_MAX = 16  # blocks; over 8 the kernel has to allow it (CUDA C++ Programming Guide)
@@ -18,7 +21,7 @@ _LOCAL_ALL = 1 << 30  # bytes of local memory of all threads of a cluster
 _REGISTERS_ALL = 1 << 30  # bytes of registers of all warps of a cluster
 
 
-def grid_and_cluster(entry: Entry, launch: Launch) -> tuple[Triple, Triple]:
+def grid_and_cluster(entry: Entry, launch: Launch, limits: Limits) -> tuple[Triple, Triple]:
     """The grid in blocks, and the cluster. ConfigError where they do not go with the entry."""
     asked = launch.cluster
     if asked is not None and (len(asked) != 3 or any(part < 1 for part in asked)):
@@ -38,7 +41,7 @@ def grid_and_cluster(entry: Entry, launch: Launch) -> tuple[Triple, Triple]:
     if count > _CLUSTER_MAX:
         where = f"line {entry.line}: " if own is not None else ""
         raise ConfigError(
-            f"{where}a cluster of {count} blocks; sm_90a has at most {_CLUSTER_MAX}, and "
+            f"{where}a cluster of {count} blocks; {limits.name} has at most {_CLUSTER_MAX}, and "
             "over 8 only for kernels that allow it"
         )
     if entry.max_cluster_rank and count > entry.max_cluster_rank:
@@ -50,7 +53,7 @@ def grid_and_cluster(entry: Entry, launch: Launch) -> tuple[Triple, Triple]:
     if entry.grid_of_clusters:  # .blocksareclusters
         x, down, deep = (g * c for g, c in zip(grid, cluster, strict=True))
         grid = x, down, deep
-    for axis, blocks, size, most in zip("xyz", grid, cluster, SM_90A.grid_max, strict=True):
+    for axis, blocks, size, most in zip("xyz", grid, cluster, limits.grid_max, strict=True):
         if blocks > most:
             raise ConfigError(f"{blocks} blocks in {axis}; a grid has at most {most}")
         if blocks % size:
@@ -60,7 +63,7 @@ def grid_and_cluster(entry: Entry, launch: Launch) -> tuple[Triple, Triple]:
     return grid, cluster
 
 
-def check_block(entry: Entry, block: Triple) -> None:
+def check_block(entry: Entry, block: Triple, limits: Limits) -> None:
     """ConfigError for a block that the entry or the target has not."""
     threads = math.prod(block)
     own = _three(entry.block)
@@ -72,24 +75,24 @@ def check_block(entry: Entry, block: Triple) -> None:
         raise ConfigError(
             f"a block of {threads} threads; {entry.name} has at most {math.prod(own)} by .maxntid"
         )
-    if threads > SM_90A.max_block_threads:
+    if threads > limits.max_block_threads:
         raise ConfigError(
-            f"a block of {threads} threads; sm_90a has at most {SM_90A.max_block_threads}"
+            f"a block of {threads} threads; {limits.name} has at most {limits.max_block_threads}"
         )
     for axis, size, most in zip("xyz", block, _BLOCK_MAX, strict=True):
         if size > most:
             raise ConfigError(f"{size} threads in {axis}; a block has at most {most}")
 
 
-def check_memory(program: Program, launch: Launch, cluster: Triple) -> None:
+def check_memory(program: Program, launch: Launch, cluster: Triple, limits: Limits) -> None:
     """ConfigError for more memory than a block has."""
     if launch.dynamic_shared < 0:
         raise ConfigError(f"dynamic_shared is {launch.dynamic_shared}; it is bytes from 0 on")
     static = program.dynamic - y.SHARED_FIRST
-    if static + launch.dynamic_shared > SM_90A.smem_bytes:
+    if static + launch.dynamic_shared > limits.smem_bytes:
         raise ConfigError(
             f"{static + launch.dynamic_shared} bytes of shared memory, {static} of them static; "
-            f"sm_90a gives a block {SM_90A.smem_bytes}"
+            f"{limits.name} gives a block {limits.smem_bytes}"
         )
     local = program.local_bytes * math.prod(launch.block) * math.prod(cluster)
     if local > _LOCAL_ALL:

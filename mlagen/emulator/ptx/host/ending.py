@@ -13,6 +13,7 @@ from mlagen.emulator.ptx.agents import layout as agents
 from mlagen.emulator.ptx.host.findings import MAP_RULES, Met, Run, Told, shown
 from mlagen.emulator.ptx.host.grid import CUT, LIMIT, ClusterEnd
 from mlagen.emulator.ptx.machine import ClusterState
+from mlagen.emulator.ptx.tensor import layout as tensor
 from mlagen.errors import UnsupportedError
 from mlagen.ptx import Instruction, Memory
 from mlagen.ptx.syntax import Address
@@ -78,6 +79,10 @@ def _fault(run: Run, state: ClusterState, warp: int) -> tuple[str, Told]:
     if kind == y.FAULT_MAP:
         where = f"dimension {a}" if b == agents.BAD_EDIT else f"{a:#x}"
         return "map-misuse", (f"{here}: {MAP_RULES[b]} ({where}); {stopped}", "", "a map that fits")
+    if kind == y.FAULT_TENSOR:
+        rule = tensor.MISUSE.get(a, "misuse")
+        text = f"{here}: {rule} ({b & (1 << 64) - 1:#x}); {stopped}"
+        return "tensor-misuse", (text, "tensor memory", "operands that the instruction has")
     name, what, needs = _FAULTS[kind]
     return name, (f"{here}: {what.format(a=a, b=b)}; {stopped}", "", needs)
 

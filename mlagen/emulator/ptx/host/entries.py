@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from mlagen.errors import ConfigError, UnsupportedError
 from mlagen.ptx import Entry, Module
+from mlagen.targets.sm_90a.limits import SM_90A, Sm90a
+from mlagen.targets.sm_100a.limits import SM_100A, Sm100a
 
 _PARAMETERS_MAX = 32764  # bytes of an entry's parameters (PTX ISA, "Kernel Function Parameters")
 
@@ -27,13 +30,35 @@ def entry_of(module: Module, name: str | None) -> Entry:
     raise ConfigError(f"the PTX has no entry {name}", hint=f"it has: {known}")
 
 
-def check_target(module: Module) -> None:
-    """UnsupportedError for PTX of a target whose machine is not modelled."""
-    match = re.match(r"sm_(\d+)([af]?)", module.target)
-    if match is None or int(match[1]) > 90 or (match[2] and match[0] != "sm_90a"):
+@dataclass(frozen=True)
+class Machine:
+    """A machine that the emulator is. `only`: names of instructions that others do not have."""
+
+    limits: Sm90a | Sm100a
+    only: frozenset[str]
+
+
+HOPPER = Machine(SM_90A, frozenset({"wgmma"}))
+BLACKWELL = Machine(SM_100A, frozenset({"tcgen05", "clusterlaunchcontrol"}))
+LIMITED = HOPPER.only | BLACKWELL.only
+
+
+def machine_of(target: str) -> Machine:
+    """The machine that runs PTX for a target. UnsupportedError for one that is not modelled.
+
+    What is for sm_100 or the family sm_100f runs on sm_100a. sm_103a does not: it has other
+    instructions and no kind::i8.
+    """
+    match = re.match(r"sm_(\d+)([af]?)\b", target)
+    if match and (match[1] == "100" or match[0] == "sm_90a"):
+        return BLACKWELL if match[1] == "100" else HOPPER
+    if match is None or int(match[1]) > 90 or match[2]:
         raise UnsupportedError(
-            f"the PTX is for {module.target}; the emulator executes sm_90a, and what runs on it"
+            f"the PTX is for {target}; the emulator executes sm_90a and sm_100a, and what runs on "
+            "them",
+            hint="sm_100f runs on sm_100a; sm_103a and later machines are not modelled",
         )
+    return HOPPER
 
 
 def parameter_places(entry: Entry) -> tuple[dict[str, int], int]:

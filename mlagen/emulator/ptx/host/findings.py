@@ -17,6 +17,7 @@ from mlagen.emulator.ptx.agents import layout as agents
 from mlagen.emulator.ptx.host.memory import Memory
 from mlagen.emulator.ptx.machine import Setup
 from mlagen.emulator.ptx.order import meeting as order
+from mlagen.emulator.ptx.tensor import layout as tensor
 from mlagen.ptx import Instruction, Location
 
 Told = tuple[str, str, str]  # message, resource, needs
@@ -91,14 +92,27 @@ class Run:
         """Bytes of shared memory, with the variable that they lie in."""
         offset = address & ((1 << y.RANK_SHIFT) - 1)
         rank = address >> y.RANK_SHIFT
+        whose = f" of rank {rank}" if self.setup.cluster_ctas > 1 else ""
+        cell = self.cell(address)
+        if cell is not None:
+            return f"lane {cell[0]}, column {cell[1]} of tensor memory{whose}"
         named = ""
         for variable in self.setup.program.entry.variables:
             space, at = self.setup.program.symbols.get(variable.name, ("", 0))
             room = variable.size or self.setup.dynamic_shared
             if space == "shared" and at <= offset < at + room:
                 named = f" ({short_name(variable.name)} + {offset - at:#x})"
-        whose = f" of rank {rank}" if self.setup.cluster_ctas > 1 else ""
         return f"shared memory {offset:#x}..{offset + size - 1:#x}{named}{whose}"
+
+    def cell(self, address: int) -> tuple[int, int] | None:
+        """Lane and column, where the record of accesses has a cell of tensor memory at an
+        address."""
+        program = self.setup.program
+        room = program.dynamic + self.setup.dynamic_shared
+        at = (address & ((1 << y.RANK_SHIFT) - 1)) - (room + -room % 1024)
+        if not program.tensor or at < 0 or address >= 1 << 40:
+            return None
+        return at // tensor.LANE_BYTES, at % tensor.LANE_BYTES // 4
 
     def finding(self, kind: str, told: Told, met: Met) -> PtxFinding:
         """A finding in words."""
@@ -171,6 +185,8 @@ def described(run: Run, row: list[int]) -> PtxFinding:
     raw = Raw(run, row)
     if row[y.F_KIND] == y.RACE:
         kind = _RACES[row[y.F_B] & 3][0]
+    if row[y.F_KIND] == y.UNDEFINED_SHARED and run.cell(row[y.F_A]) is not None:
+        kind = "undefined-tensor"
     met = Met(
         row[y.F_ROW],
         row[y.F_WARP],
@@ -236,12 +252,18 @@ def _race(raw: Raw) -> Told:
     if pair & order.PROXY:
         needs = "fence.proxy.async"
         tail = f"ordered, but for the proxies: needs {needs} between the write and what follows it"
+    elif pair & order.TENSOR_FENCE:
+        needs = "tcgen05.fence::before_thread_sync and tcgen05.fence::after_thread_sync"
+        tail = f"ordered, but for the fences of tensor memory: needs {needs} beside the barrier"
     elif pair & order.SAME:
         needs = "an mbarrier or a barrier"
         tail = f"unordered, of the same value: needs {needs} between them, or one writer"
     elif pair & order.MEET:
         needs = "a barrier of the warpgroup"
         tail = f"unordered, but for the warpgroup's own meeting at its wgmma: needs {needs}"
+    elif raw.run.cell(address) is not None:
+        needs = _completion(raw.run.instruction(raw.row[y.F_OTHER]))
+        tail = f"unordered: needs {needs} before it"
     elif raw.row[y.F_OTHER_WARP] == raw.row[y.F_WARP]:
         needs = "a wait for its completion"
         tail = f"unordered: needs {needs}"
@@ -251,6 +273,14 @@ def _race(raw: Raw) -> Told:
     return f"{raw.here} {now} {place}, which {raw.other} {raw.there} {before}; {tail}", place, needs
 
 
+def _completion(instruction: Instruction | None) -> str:
+    """What completes an access to tensor memory."""
+    which = ".".join(instruction.parts[:2]) if instruction else ""
+    if which in ("tcgen05.ld", "tcgen05.st"):
+        return f"tcgen05.wait::{which[-2:]} and a barrier"
+    return "tcgen05.commit and a wait for its mbarrier"
+
+
 def _undefined_register(raw: Raw) -> Told:
     name = raw.register(raw.row[y.F_A])
     return f"{raw.here} reads {name}, which was never written", name, "a write"
@@ -258,7 +288,9 @@ def _undefined_register(raw: Raw) -> Told:
 
 def _in_flight(raw: Raw) -> Told:
     name = raw.register(raw.row[y.F_A])
-    needs = "wgmma.wait_group"
+    other = raw.run.instruction(raw.row[y.F_OTHER])
+    loads = other is not None and other.name == "tcgen05"
+    needs = "tcgen05.wait::ld" if loads else "wgmma.wait_group"
     return (
         f"{raw.here} uses {name}, which {raw.there} still has: needs {needs} before it",
         name,
@@ -392,6 +424,12 @@ MAP_RULES = {
 }
 
 
+def _tensor(raw: Raw) -> Told:
+    rule, what, _ = raw.numbers
+    text = f"{raw.here}: {tensor.MISUSE.get(rule, 'misuse')}"
+    return f"{text} ({what:#x})", "tensor memory", "an allocation, lanes and groups that fit"
+
+
 def _map(raw: Raw) -> Told:
     rule = MAP_RULES.get(raw.row[y.F_A], "the tensor map does not fit")
     return f"{raw.here}: {rule}", "a tensor map", "a map that fits"
@@ -401,7 +439,7 @@ def _map(raw: Raw) -> Told:
 KINDS: dict[int, tuple[str, Callable[[Raw], Told], int]] = {
     y.RACE: ("race", _race, 0),
     y.UNDEFINED_REGISTER: ("undefined-register", _undefined_register, 0),
-    y.REGISTER_IN_FLIGHT: ("register-in-flight", _in_flight, y.HARDWARE),
+    y.REGISTER_IN_FLIGHT: ("register-in-flight", _in_flight, 0),
     y.UNDEFINED_SHARED: ("undefined-shared", _undefined_shared, 0),
     y.DIVERGED: ("diverged", _diverged, y.HARDWARE),
     y.BARRIER_COUNT: ("barrier-count", _barrier_count, y.HARDWARE),
@@ -415,4 +453,5 @@ KINDS: dict[int, tuple[str, Callable[[Raw], Told], int]] = {
     y.SHARED_BOUNDS: ("shared-bounds", _shared_bounds, y.HARDWARE),
     y.ALIGNMENT: ("alignment", _alignment, y.HARDWARE),
     y.MAP_MISUSE: ("map-misuse", _map, y.HARDWARE),
+    y.TENSOR_MISUSE: ("tensor-misuse", _tensor, y.HARDWARE),
 }

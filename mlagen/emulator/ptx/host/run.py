@@ -14,7 +14,7 @@ from mlagen.emulator.findings import PtxFinding
 from mlagen.emulator.launch import EmulationResult, Launch, Settings
 from mlagen.emulator.ptx.host.checks import check_block, check_memory, grid_and_cluster
 from mlagen.emulator.ptx.host.ending import finding_of, unset_reads
-from mlagen.emulator.ptx.host.entries import check_target, entry_of
+from mlagen.emulator.ptx.host.entries import entry_of, machine_of
 from mlagen.emulator.ptx.host.findings import Run, described, merge
 from mlagen.emulator.ptx.host.grid import run_grid
 from mlagen.emulator.ptx.host.memory import build_memory
@@ -41,12 +41,12 @@ def run_entry(
             raise UnsupportedError(f"{name} is of gfx950 code; the PTX emulator has none of it")
     if launch.dynamic_lds_bytes:
         raise ConfigError("dynamic_lds_bytes is of gfx950 code", hint="dynamic_shared, for PTX")
-    check_target(module)
+    limits = machine_of(module.target).limits
     entry = entry_of(module, launch.kernel)
-    check_block(entry, launch.block)
-    grid, cluster = grid_and_cluster(entry, launch)
+    check_block(entry, launch.block, limits)
+    grid, cluster = grid_and_cluster(entry, launch, limits)
     program = translate(module, entry)
-    check_memory(program, launch, cluster)
+    check_memory(program, launch, cluster, limits)
     memory = build_memory(program, launch)
     setup = Setup(
         program,

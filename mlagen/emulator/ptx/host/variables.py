@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlagen.emulator.ptx import layout as y
+from mlagen.emulator.ptx.host.entries import machine_of
 from mlagen.errors import UnsupportedError
 from mlagen.ptx import Entry, Variable
-from mlagen.targets.sm_90a.limits import SM_90A
 
 GLOBALS = 0x7000_0000_0000  # address of the first variable in global memory
 _APART = 1 << 34
@@ -43,11 +43,15 @@ class Variables:
     globals: tuple[GlobalVariable, ...]
 
 
-def place_variables(entry: Entry) -> Variables:
-    """Addresses and contents. UnsupportedError with the line for what is too large, or holds the
+def place_variables(entry: Entry, target: str) -> Variables:
+    """Addresses and contents of an entry for `target`. UnsupportedError with the line for what is too large, or holds the
     address of what has none."""
     ends = {"shared": y.SHARED_FIRST, "local": 0, "const": 0}
-    most = {"shared": SM_90A.smem_bytes, "local": _LOCAL_MAX, "const": _CONST_MAX}
+    most = {
+        "shared": machine_of(target).limits.smem_bytes,
+        "local": _LOCAL_MAX,
+        "const": _CONST_MAX,
+    }
     symbols: dict[str, tuple[str, int]] = {}
     dynamic = [v for v in entry.variables if v.space == "shared" and not v.size]
     placed = [v for v in entry.variables if v not in dynamic]
@@ -66,7 +70,7 @@ def place_variables(entry: Entry) -> Variables:
         if used > most[space]:
             raise UnsupportedError(
                 f"line {variable.line}: the variables up to {variable.name} take {used} "
-                f"bytes of .{space}; sm_90a has {most[space]}"
+                f"bytes of .{space}; {target} has {most[space]}"
             )
     if sum(v.size for v in globals_) > _GLOBAL_MAX:
         raise UnsupportedError(

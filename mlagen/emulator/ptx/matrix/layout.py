@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 # Types of elements.
-BF16, F16, TF32, E4M3, E5M2, S8, U8, F64 = range(8)
+BF16, F16, TF32, E4M3, E5M2, S8, U8, F64, E2M3, E3M2, E2M1 = range(11)
 
 ROWS: Final = 16  # of D that one warp has
 DEPTH: Final = 32  # elements of K, at most

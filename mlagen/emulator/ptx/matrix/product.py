@@ -23,10 +23,12 @@ def stored_bits(kind: int) -> int:
     """Bits of a significand behind the hidden one."""
     if kind == m.BF16:
         return 7
-    if kind == m.E4M3:
+    if kind == m.E4M3 or kind == m.E2M3:
         return 3
-    if kind == m.E5M2:
+    if kind == m.E5M2 or kind == m.E3M2:
         return 2
+    if kind == m.E2M1:
+        return 1
     return 10  # f16, tf32
 
 
@@ -37,6 +39,10 @@ def least_exponent(kind: int) -> int:
         return -14
     if kind == m.E4M3:
         return -6
+    if kind == m.E3M2:
+        return -2
+    if kind == m.E2M3 or kind == m.E2M1:
+        return 0
     return -126
 
 
@@ -62,12 +68,13 @@ def exact_pass(temp: int, columns: int, first: int, pairs: int, apart: int, sums
 
 
 @compiled
-def multiply_exactly(temp: int, p: int, columns: int, depth: int, same: bool) -> None:
+def multiply_exactly(
+    temp: int, kind_a: int, kind_b: int, sums: int, columns: int, depth: int, same: bool
+) -> None:
     """The sums that the tensor core makes (arithmetic/dot.py). `same`: B is that of before."""
-    sums = load_i64(p, y.P_AUX + m.X_SUMS)
     flags = sums >> 24
-    kind_a = kind_of_sum(load_i64(p, y.P_AUX + m.X_TYPE_A), flags)
-    kind_b = kind_of_sum(load_i64(p, y.P_AUX + m.X_TYPE_B), flags)
+    kind_a = kind_of_sum(kind_a, flags)
+    kind_b = kind_of_sum(kind_b, flags)
     a, b = stored_bits(kind_a), stored_bits(kind_b)
     left = (sums & 0xFF) - a - b
     special = temp + m.SPECIAL
@@ -91,15 +98,24 @@ def multiply_exactly(temp: int, p: int, columns: int, depth: int, same: bool) ->
 
 
 @compiled
-def multiply(context: int, p: int, columns: int, depth: int, same: bool) -> None:
-    """What the work space holds of A, B and D, multiplied and added up. `same`: B is that of the
-    call before."""
+def multiply_kinds(
+    context: int, kind_a: int, kind_b: int, sums: int, columns: int, depth: int, same: bool
+) -> None:
+    """What the work space holds of A, B and D, multiplied and added up. `sums`: of X_SUMS; `same`:
+    B is that of the call before."""
     temp = load_i64(context, y.C_TEMP)
-    kind = load_i64(p, y.P_AUX + m.X_TYPE_A)
-    if kind == m.S8 or kind == m.U8:
-        flags = load_i64(p, y.P_AUX + m.X_SUMS) >> 24
-        sum_whole(temp, columns, depth, flags & m.SATURATED)
+    if kind_a == m.S8 or kind_a == m.U8:
+        sum_whole(temp, columns, depth, (sums >> 24) & m.SATURATED)
     elif load_i64(context, y.C_EXACT) == 0:
         products(temp, columns, depth)
     else:
-        multiply_exactly(temp, p, columns, depth, same)
+        multiply_exactly(temp, kind_a, kind_b, sums, columns, depth, same)
+
+
+@compiled
+def multiply(context: int, p: int, columns: int, depth: int, same: bool) -> None:
+    """The same with the types that a program row says."""
+    kind_a = load_i64(p, y.P_AUX + m.X_TYPE_A)
+    kind_b = load_i64(p, y.P_AUX + m.X_TYPE_B)
+    sums = load_i64(p, y.P_AUX + m.X_SUMS)
+    multiply_kinds(context, kind_a, kind_b, sums, columns, depth, same)

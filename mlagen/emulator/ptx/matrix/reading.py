@@ -32,6 +32,14 @@ def note_operand(
     cta = cta_of(context, warp)
     clock = load_i64(matrix_words(context, warp), m.Q_COMMITTED) + 1
     access = packed(row, component(context, cta, WGMMA, warp % cta_warps), clock, 0)
+    note_chunks(context, warp, access, cta, descriptor, size, mn_major)
+
+
+@compiled
+def note_chunks(
+    context: int, warp: int, access: int, cta: int, descriptor: int, size: int, mn_major: int
+) -> None:
+    """Tell the record of accesses which chunks of a CTA's shared memory an operand is read from."""
     mine = cta << y.RANK_SHIFT
     shadow = shadow_of(context, mine)
     moved = swizzle_of(descriptor)

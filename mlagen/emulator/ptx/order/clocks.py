@@ -11,6 +11,14 @@ Components of a CTA of W warps, one CTA of the cluster after the other:
     FENCED_COPY + w  the same, as far as the async proxy sees what they wrote
     MBARRIER + k     phases that mbarrier k has completed
 
+and, before the last, of a program that has tcgen05 (see `tensors`):
+
+    TENSOR + w         tcgen05.mma and .cp of warp w that are complete
+    TENSOR_BEGUN + w   the same, that a tcgen05.fence::before_thread_sync of the warp follows
+    LOADED + w         tcgen05.ld of warp w: how many tcgen05.wait::ld it has done
+    LOADED_FENCED + w  the same, with a tcgen05.fence::before_thread_sync behind them
+    STORED + w, STORED_FENCED + w    the same of tcgen05.st
+
 An *object* is what carries clocks from warp to warp: an mbarrier, a named barrier, the cluster's
 barrier, a word of global memory.
 """
@@ -28,7 +36,6 @@ from mlagen.emulator.ptx.order.layout import (
     FENCED,
     FENCED_COPY,
     GENERIC,
-    KINDS,
     NAMED,
     WGMMA,
 )
@@ -40,14 +47,16 @@ __all__ = ["BULK", "BULK_READ", "COPY", "GENERIC", "WGMMA"]
 def component(context: int, cta: int, kind: int, warp_in_cta: int) -> int:
     """Number of a component of a warp."""
     warps = load_i64(context, y.C_CTA_WARPS)
-    return cta * (KINDS * warps + CTA_MBARRIERS) + kind * warps + warp_in_cta
+    size = load_i64(context, y.C_KINDS) * warps + CTA_MBARRIERS
+    return cta * size + kind * warps + warp_in_cta
 
 
 @spliced
 def mbarrier_component(context: int, cta: int, slot: int) -> int:
     """Number of the component of an mbarrier."""
     warps = load_i64(context, y.C_CTA_WARPS)
-    return cta * (KINDS * warps + CTA_MBARRIERS) + KINDS * warps + slot
+    mine = load_i64(context, y.C_KINDS) * warps
+    return cta * (mine + CTA_MBARRIERS) + mine + slot
 
 
 @spliced
@@ -80,6 +89,28 @@ def mbarrier_object(cta: int, slot: int, complete: int) -> int:
 def barrier_object(cta: int, slot: int, complete: int) -> int:
     """The same of a named barrier, or of the cluster's: slot 16 of CTA 0."""
     return 2 * (cta * (CTA_MBARRIERS + NAMED) + CTA_MBARRIERS + slot) + complete
+
+
+@compiled
+def kind_of(context: int, number: int) -> int:
+    """Which kind a component is of; KINDS for an mbarrier's."""
+    warps = load_i64(context, y.C_CTA_WARPS)
+    kinds = load_i64(context, y.C_KINDS)
+    within = number % (kinds * warps + CTA_MBARRIERS)
+    return min(within // warps, kinds)
+
+
+@compiled
+def warp_of(context: int, number: int) -> int:
+    """The warp of the cluster that a component belongs to; -1 for an mbarrier's."""
+    warps = load_i64(context, y.C_CTA_WARPS)
+    kinds = load_i64(context, y.C_KINDS)
+    size = kinds * warps + CTA_MBARRIERS
+    cta = number // size
+    within = number - cta * size
+    if within >= kinds * warps:
+        return -1
+    return cta * warps + within % warps
 
 
 @compiled

@@ -8,6 +8,8 @@ import numpy as np
 
 # Components of a warp; see `clocks`.
 GENERIC, FENCED, WGMMA, BULK, BULK_READ, COPY, FENCED_COPY, KINDS = range(8)
+# More, of a program that has tcgen05.
+TENSOR, TENSOR_BEGUN, LOADED, LOADED_FENCED, STORED, STORED_FENCED, TENSOR_KINDS = range(7, 14)
 CTA_MBARRIERS: Final = 64  # components of a CTA beside its warps'
 NAMED: Final = 17  # barriers of a CTA; the last is the cluster's, in the first CTA's
 
@@ -28,7 +30,7 @@ RECORD: Final = 8 * (RECORD_FIRST + READERS)  # bytes
 (
     K_TURN,  # number of the access that goes on
     K_ACCESS,  # which it is
-    K_WHO,  # who does it, and how: warp << 4 | how << 1 | agent
+    K_WHO,  # who does it, and how: warp << 4 | how << 2 | agent
     K_WROTE,  # turn << 4 | bytes of the last write
     K_WROTE_RECORD,  # the record of what it wrote
     K_FREE,  # first of the free records, 0 for none
@@ -71,9 +73,9 @@ PAGE_SHIFT: Final = 12
 MOST_CLUSTERS: Final = 256  # that are kept apart
 
 
-def components(ctas: int, cta_warps: int) -> int:
+def components(ctas: int, cta_warps: int, kinds: int = KINDS) -> int:
     """Of a vector clock."""
-    return ctas * (KINDS * cta_warps + CTA_MBARRIERS)
+    return ctas * (kinds * cta_warps + CTA_MBARRIERS)
 
 
 def objects(ctas: int) -> int:

@@ -7,6 +7,8 @@ warp does when that warp's clocks (see `clocks`) have reached the number in the 
 The generic and the async proxy see each other's writes behind a fence: an agent's access is ordered
 after a write of a warp when the FENCED component has reached it. For what cp.async wrote the ISA
 asks for the fence too; hardware does without it, so a missing one there has the severity LETTER.
+
+Accesses to tensor memory have an order of their own (`tensors`).
 """
 
 from __future__ import annotations
@@ -14,22 +16,21 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.order.clocks import clocks_of, own
+from mlagen.emulator.ptx.order.clocks import clocks_of, kind_of, own, warp_of
 from mlagen.emulator.ptx.order.layout import (
     CLOCK_AT,
     CLOCK_BITS,
     COMPONENT_AT,
     COMPONENT_BITS,
     COPY,
-    CTA_MBARRIERS,
     FENCED,
     FENCED_COPY,
     GENERIC,
-    KINDS,
     ROW_AT,
     WGMMA,
 )
 from mlagen.emulator.ptx.order.same import changes_nothing
+from mlagen.emulator.ptx.order.tensors import BUT_FENCES, ISSUED, ORDERED, tensor_order
 from mlagen.emulator.ptx.order.warpgroup import stored_before, stores_before
 from mlagen.emulator.ptx.state import report
 
@@ -42,6 +43,7 @@ PROXY = 4  # added: ordered, but for a proxy fence
 ELSEWHERE = 8  # added: the earlier one is another cluster's
 SAME = 16  # added: both write the same value
 MEET = 32  # added: two warps of a warpgroup, which meet at a wgmma in between
+TENSOR_FENCE = 64  # added: in tensor memory, ordered, but for tcgen05.fence
 
 _CLOCKS = (1 << CLOCK_BITS) - 1
 _COMPONENTS = (1 << COMPONENT_BITS) - 1
@@ -51,26 +53,6 @@ _COMPONENTS = (1 << COMPONENT_BITS) - 1
 def packed(row: int, number: int, clock: int, flags: int) -> int:
     """An access in one word."""
     return (row << ROW_AT) | (number << COMPONENT_AT) | ((clock & _CLOCKS) << CLOCK_AT) | flags
-
-
-@compiled
-def kind_of(context: int, number: int) -> int:
-    """Which kind a component is of; KINDS for an mbarrier's."""
-    warps = load_i64(context, y.C_CTA_WARPS)
-    within = number % (KINDS * warps + CTA_MBARRIERS)
-    return min(within // warps, KINDS)
-
-
-@compiled
-def warp_of(context: int, number: int) -> int:
-    """The warp of the cluster that a component belongs to; -1 for an mbarrier's."""
-    warps = load_i64(context, y.C_CTA_WARPS)
-    size = KINDS * warps + CTA_MBARRIERS
-    cta = number // size
-    within = number - cta * size
-    if within >= KINDS * warps:
-        return -1
-    return cta * warps + within % warps
 
 
 @compiled
@@ -85,7 +67,14 @@ def meet(
     kind = kind_of(context, number)
     severity = y.HARDWARE
     pair = how
-    if load_i64(clocks, number) >= clock or (
+    if agent >= ISSUED:
+        known = tensor_order(context, warp, before, agent)
+        if known == ORDERED:
+            return False
+        if known == BUT_FENCES:
+            severity = y.LETTER
+            pair |= TENSOR_FENCE
+    elif load_i64(clocks, number) >= clock or (
         kind == GENERIC and number == own(context, warp, GENERIC)
     ):
         if agent == 0 or how == AFTER_READ_WRITE:
@@ -134,6 +123,8 @@ def meets(context: int, warp: int, row: int, number: int, kind: int, clock: int)
 def ordered(context: int, clocks: int, mine: int, before: int, agent: int) -> bool:
     """The common case: an earlier access is ordered before this one, with no proxy between."""
     number = (before >> COMPONENT_AT) & _COMPONENTS
+    if agent >= ISSUED:
+        return tensor_order(context, warp_of(context, mine), before, agent) == ORDERED
     if agent != 0:
         kind = kind_of(context, number)
         if kind == COPY or kind == GENERIC:  # noqa: SIM109 -- compiled code has no "in"

@@ -142,7 +142,7 @@ def begin_access(context: int, warp: int, access: int, how: int, agent: int) -> 
     """What comes from now on are words of this access. What the one before it made of a record is
     known no more, unless that was the same one."""
     table = load_i64(context, y.C_RECORDS)
-    who = warp << 4 | how << 1 | agent
+    who = warp << 4 | how << 2 | agent
     if load_i64(table, K_ACCESS) != access or load_i64(table, K_WHO) != who:
         store_i64(table, K_ACCESS, access)
         store_i64(table, K_WHO, who)

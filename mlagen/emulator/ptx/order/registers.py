@@ -12,6 +12,8 @@ from mlagen.emulator.native.raw import int64, load_i64, load_u32, store_i64, sto
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.matrix import layout as m
 from mlagen.emulator.ptx.state import program_row, report
+from mlagen.emulator.ptx.tensor.layout import LOADING, TW_LOADS
+from mlagen.emulator.ptx.tensor.words import warp_words
 
 _ROW = (1 << 24) - 1
 
@@ -24,9 +26,13 @@ def matrix_words(context: int, warp: int) -> int:
 
 @compiled
 def in_flight(context: int, warp: int, row: int, slot: int, number: int) -> None:
-    """Report a register that a wgmma which nobody has waited for reads or writes."""
+    """Report a register that a wgmma or tcgen05.ld which nobody has waited for reads or writes."""
     held = load_i64(load_i64(context, y.C_BUSY), slot)
-    if held > 0 and held >> 24 > load_i64(matrix_words(context, warp), m.Q_COMPLETE):
+    if held >= LOADING:
+        waits = (held - LOADING) >> 24
+        if waits > load_i64(warp_words(context, warp), TW_LOADS):
+            report(context, y.REGISTER_IN_FLIGHT, row, held & _ROW, warp, number, waits, y.LETTER)
+    elif held > 0 and held >> 24 > load_i64(matrix_words(context, warp), m.Q_COMPLETE):
         report(
             context, y.REGISTER_IN_FLIGHT, row, held & _ROW, warp, number, held >> 24, y.HARDWARE
         )

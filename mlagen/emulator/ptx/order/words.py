@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlagen.emulator.native.compiling import compiled
 from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
-from mlagen.emulator.ptx.order.clocks import clocks_of, own
+from mlagen.emulator.ptx.order.clocks import clocks_of, own, warp_of
 from mlagen.emulator.ptx.order.grid import known, release_global, seen, word_of, written
 from mlagen.emulator.ptx.order.layout import (
     ATOMIC_BIT,
@@ -30,7 +30,6 @@ from mlagen.emulator.ptx.order.meeting import (
     meet,
     ordered,
     packed,
-    warp_of,
 )
 from mlagen.emulator.ptx.order.same import changes_nothing
 from mlagen.emulator.ptx.state import report, warp_base

@@ -1,0 +1,1 @@
+"""sm_100a (Blackwell: B200, GB200): its capacities."""
