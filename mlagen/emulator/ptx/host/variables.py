@@ -44,14 +44,11 @@ class Variables:
 
 
 def place_variables(entry: Entry, target: str) -> Variables:
-    """Addresses and contents of an entry for `target`. UnsupportedError with the line for what is too large, or holds the
-    address of what has none."""
+    """Addresses and contents of an entry for `target`. UnsupportedError with the line for what is
+    too large, or holds the address of what has none."""
     ends = {"shared": y.SHARED_FIRST, "local": 0, "const": 0}
-    most = {
-        "shared": machine_of(target).limits.smem_bytes,
-        "local": _LOCAL_MAX,
-        "const": _CONST_MAX,
-    }
+    limits = machine_of(target).limits
+    most = {"shared": limits.smem_bytes, "local": _LOCAL_MAX, "const": _CONST_MAX}
     symbols: dict[str, tuple[str, int]] = {}
     dynamic = [v for v in entry.variables if v.space == "shared" and not v.size]
     placed = [v for v in entry.variables if v not in dynamic]

@@ -32,7 +32,7 @@ from mlagen.emulator.ptx.order.layout import (
 from mlagen.emulator.ptx.order.same import changes_nothing
 from mlagen.emulator.ptx.order.tensors import BUT_FENCES, ISSUED, ORDERED, tensor_order
 from mlagen.emulator.ptx.order.warpgroup import stored_before, stores_before
-from mlagen.emulator.ptx.state import report
+from mlagen.emulator.ptx.state import program_row, report
 
 # STRONG_: loads and stores that are volatile, relaxed, acquire or release. They, and atomics, may
 # meet each other.
@@ -83,6 +83,9 @@ def meet(
         if kind == GENERIC:
             if load_i64(clocks, number + (FENCED - GENERIC) * warps) >= clock:
                 return False
+            # By which proxy tcgen05.alloc writes, nobody says; Triton's kernels have no fence.
+            if load_i64(program_row(context, before >> ROW_AT), y.P_CLASS) == y.X_TENSOR:
+                severity = y.LETTER
         elif kind == COPY:
             if load_i64(clocks, number + (FENCED_COPY - COPY) * warps) >= clock:
                 return False

@@ -7,14 +7,20 @@ from mlagen.emulator.native.raw import load_i64, store_i64
 from mlagen.emulator.ptx import layout as y
 from mlagen.emulator.ptx.agents import layout as a
 from mlagen.emulator.ptx.agents.landing import op_base, op_data
+from mlagen.emulator.ptx.agents.mbarriers import (
+    check_shown,
+    mbarrier_at,
+    mbarrier_base,
+    phase_of,
+)
 from mlagen.emulator.ptx.agents.places import operand
 from mlagen.emulator.ptx.agents.queue import new_op, send
-from mlagen.emulator.ptx.agents.tensors import take_mbarrier
 from mlagen.emulator.ptx.agents.vectors import mbarrier_vector
 from mlagen.emulator.ptx.matrix.reading import extent, inside, note_chunks
+from mlagen.emulator.ptx.order.accesses import span
 from mlagen.emulator.ptx.order.clocks import clocks_of, join, own
-from mlagen.emulator.ptx.order.layout import TENSOR
-from mlagen.emulator.ptx.order.meeting import READ, WRITE, packed
+from mlagen.emulator.ptx.order.layout import ATOMIC_BIT, TENSOR
+from mlagen.emulator.ptx.order.meeting import ATOMIC, READ, WRITE, packed
 from mlagen.emulator.ptx.order.tensors import PIPE
 from mlagen.emulator.ptx.state import cta_of, fault, place, program_row
 from mlagen.emulator.ptx.tensor import layout as t
@@ -228,14 +234,22 @@ def issue_copy(context: int, warp: int, row: int, lane: int) -> bool:
 def commit_to(context: int, warp: int, row: int, lane: int, address: int) -> bool:
     """An arrival of tcgen05.commit; False after a fault. What the thread knew of others before is
     handed over with it: the phase cannot end without it. Its own accesses are not."""
+    slot = mbarrier_at(context, warp, row, address)
+    if slot < 0:
+        return False
     number = new_op(context, a.TENSOR_COMMIT, row, warp, 1 << lane)
     op = op_base(context, number)
-    if not take_mbarrier(context, warp, row, op, address):
-        return False
-    store_i64(op, a.O_GROUP, load_i64(warp_words(context, warp), t.TW_ISSUED))
+    store_i64(op, a.O_MBARRIER, slot)
+    store_i64(op, a.O_PHASE, phase_of(mbarrier_base(context, slot)))
+    count = load_i64(warp_words(context, warp), t.TW_ISSUED)
+    store_i64(op, a.O_GROUP, count)
     if load_i64(context, y.C_SANITIZE) != 0:
-        vector = mbarrier_vector(context, load_i64(op, a.O_MBARRIER), 0)
-        join(context, vector, clocks_of(context, warp))
+        # It has arrived when what is complete in the pipe says so: commits arrive in order.
+        check_shown(context, warp, row, slot)
+        access = packed(row, own(context, warp, TENSOR), count, ATOMIC_BIT)
+        where = load_i64(mbarrier_base(context, slot), a.MB_ADDRESS)
+        span(context, warp, where, 8, access, ATOMIC, 0)
+        join(context, mbarrier_vector(context, slot, 0), clocks_of(context, warp))
     send(context, number)
     return True
 
